@@ -78,7 +78,7 @@ fn header_and_record_are_the_ones_that_are_drawn() {
     assert_eq!(hex(&record[..4]), "1f000000");
     assert_eq!(record[4..8], crc32c::crc32c(&record[32..32 + 31]).to_le_bytes());
     assert_eq!(hex(&record[8..24]), "07000000000000000000000010010200");
-    assert_eq!(hex(&record[32..]), "020001020001050f000102000003000000fc16f53a050505020200020500000000");
+    assert_eq!(hex(&record[32..]), "020001020001050f000102000003000000fc16f53a0505050202000205000000");
 }
 
 #[test]

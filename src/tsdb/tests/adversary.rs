@@ -3,8 +3,10 @@
 //!
 //! The value of a sample follows from its series and time, so that nothing depends on which of two writes wins. The model
 //! of the retention clock is naive: it keeps the whole history of what the clock reached.
-//! `PROMLET_TIME_WALK=<first seed>,<seeds>,<steps>` makes the walk longer or repeats one that failed.
+//! The walks have 100,000 steps in all; `PROMLET_TIME_WALK=<first seed>,<seeds>,<steps>` makes them longer or repeats one
+//! that failed.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::clock::Machine;
@@ -486,7 +488,18 @@ fn no_sequence_of_wrong_clocks_loses_a_sample_or_pins_the_log() {
         [first, seeds, steps] => (first, seeds, steps),
         _ => (1, 40, 2_500),
     };
-    for seed in first..first + seeds {
-        walk(seed, steps);
-    }
+    let next = AtomicU64::new(first);
+    std::thread::scope(|threads| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
+            threads.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + seeds {
+                        return;
+                    }
+                    walk(seed, steps);
+                }
+            });
+        }
+    });
 }

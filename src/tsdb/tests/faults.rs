@@ -142,7 +142,7 @@ fn without_descriptors_or_memory_for_a_new_file_the_log_refuses_and_goes_on_when
     for errno in [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE, rustix::io::Errno::NOMEM] {
         let dir = tempfile::tempdir().expect("made");
         let faults = faults();
-        faults.log_file_bytes.store(4_096, Ordering::SeqCst);
+        faults.log_file_bytes.store(8_160, Ordering::SeqCst);
         let (tsdb, _) = open_with(dir.path(), options(&faults));
         let mut stored = Vec::new();
         let mut try_next = |n: usize| {

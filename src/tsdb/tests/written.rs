@@ -6,7 +6,8 @@ use crate::kv::ops::recording::{Op, Recording};
 use crate::model::WriteBatch;
 
 const SERIES: i64 = 10_000;
-const ROUNDS: i64 = 100;
+/// Enough that the first two log files, which are filled with zeros, are a small part.
+const ROUNDS: i64 = 200;
 /// Bytes that a write dirties at least: a page.
 const PAGE: u64 = 4_096;
 
@@ -61,8 +62,9 @@ fn a_sample_of_large_requests_costs_at_most_eight_written_bytes() {
     tsdb.seal(NOW).expect("sealed");
     let (written, zeros) = written(&recording.finish().ops);
     let samples = (SERIES * ROUNDS).unsigned_abs();
-    // The first log file, of 1 MiB, is filled before anything is known of the groups.
-    assert!(zeros <= 2 << 20, "{zeros} bytes of zeros");
+    // The first two log files, of 1 MiB each, are filled before anything is known of the groups, and accounts have a
+    // journal.
+    assert!(zeros <= 3 << 20, "{zeros} bytes of zeros");
     assert!(written <= 8 * samples, "{written} bytes for {samples} samples");
     println!(
         "{:.2} bytes per sample, {:.2} of them zeros",

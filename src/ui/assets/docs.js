@@ -1,5 +1,4 @@
-// A viewer of /api/v1/openapi.json: what there is, what it takes and answers, and a way to try it. Nothing is fetched
-// but from this server.
+// A viewer of /api/v1/openapi.json with a way to send requests to this server.
 
 import { h } from './chart/dom.js';
 import { ROOT } from './app/server.js';

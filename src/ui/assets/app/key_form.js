@@ -1,4 +1,4 @@
-// What a key may do, as a form. The same stands below it as JSON; JSON that was changed is saved in place of the fields.
+// The form of an API key, also as JSON: edited JSON is saved instead of the fields.
 
 import { h } from '../chart/dom.js';
 import { formatDuration, parseDuration } from '../chart/scale.js';
@@ -31,7 +31,7 @@ export function tick(label, name, checked) {
 export const scopes = (held = []) => h('div', { class: 'row' }, Object.entries(SCOPES).map(([name, text]) => tick(text, name, held.includes(name))));
 export const scopesOf = (values) => Object.keys(SCOPES).filter((name) => values[name]);
 
-/** Fields of a policy. An empty list is not "any": it lets nothing through, and stays so until somebody ticks the box. */
+/** Fields of a policy. An empty list admits nothing; only the checkbox admits everything. */
 export function policyFields(policy = {}) {
   const only = (name, label, hint) => h('div', { class: 'stack' },
     lines(`Only these ${label}s`, name, (policy[name] ?? []).join('\n'), 2, hint), tick(`any ${label}, while none is listed`, `any_${name}`, !policy[name]));
@@ -67,7 +67,7 @@ export function policyOf(values) {
 /** Whether it keeps anything from anybody. */
 export const restricts = ({ match, ...rest }) => match.length > 0 || Object.values(rest).some((one) => one !== null);
 
-/** Limits of a new key by name of their fields: of which part, and which setting of it. */
+/** Fields for the limits of a new key: part, setting, label, default. */
 const RATES = {
   read_rps: ['read', 'rate_limit_rps', 'Requests a second, reading', '1000'], token_rps: ['embed', 'rate_limit_rps', 'Requests a second, embed tokens', 'server\u2019s default'],
   written_rps: ['ingest', 'rate_limit_rps', 'Requests a second, writing', '100'], samples: ['ingest', 'samples_per_s', 'Samples a second, writing', '2000000'],
@@ -75,7 +75,7 @@ const RATES = {
 
 export const rateFields = () => h('div', { class: 'settings' }, Object.entries(RATES).map(([name, [, , label, usual]]) => field(label, name, { required: false, inputmode: 'numeric', pattern: '[0-9]*', placeholder: usual })));
 
-/** The limits that were typed, by part; those of a scope that the key does not have are left out. */
+/** The limits that were entered, by part, for the scopes of the key. */
 export function ratesOf(values, held) {
   const set = {};
   for (const [name, [part, setting]] of Object.entries(RATES)) {

@@ -1,5 +1,4 @@
-// What mailed links lead to: a new password, a new account, a new address. The token stands behind the `#`, and leaves the
-// address bar at once.
+// Pages behind mailed links. The token follows the `#` and is removed from the address bar at once.
 
 import { h } from '../chart/dom.js';
 import { card, field, form } from './sign_in.js';

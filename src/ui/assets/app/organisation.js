@@ -1,5 +1,4 @@
-// An organisation: who belongs to it, invitations, API keys, settings, what was done, and its end. What a role may not do
-// is not shown; the server refuses it either way.
+// The page of an organisation. Actions beyond the caller's role are hidden; the server refuses them too.
 
 import { h } from '../chart/dom.js';
 import { keyFields, policyFields, policyOf, rateFields, ratesOf, restricts, scopes, scopesOf } from './key_form.js';

@@ -1,5 +1,4 @@
-// What the pages of an account and of an organisation are made of: cards that load themselves, buttons that say what went
-// wrong, and the question who one is where a login is too old for what was asked.
+// Cards and buttons of the account and organisation pages, and the prompt to sign in again.
 
 import { h } from '../chart/dom.js';
 import { field, form, words } from './sign_in.js';
@@ -97,8 +96,8 @@ export async function insist(me, method, path, body) {
 }
 
 /**
- * A card of a page. `fill` answers its content, from the server; it is given `part`: `part.again()` fills anew,
- * `part.button(text, work, sure)` makes a button whose refusals stand in the card and which asks `sure` first.
+ * A card of a page. `fill(part)` loads its content; `part.again()` reloads it, `part.button(text, work, sure)` makes a
+ * button that asks `sure` first and shows errors in the card.
  */
 export function card(heading, intro, fill, lost) {
   const alert = h('p', { class: 'alert', role: 'alert' });

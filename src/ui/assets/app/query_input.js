@@ -11,8 +11,8 @@ const OPTIONS_MAX = 10;
 const PAUSE_MS = 120;
 
 /**
- * A textarea with suggestions. Enter and Ctrl+Enter run, Shift+Enter is a new line, up and down walk through
- * the history at the edges of the text or through open suggestions, Tab takes one, Escape closes them.
+ * A textarea with suggestions. Enter and Ctrl+Enter run, Shift+Enter adds a line, up and down move through open
+ * suggestions or, at the edges of the text, the history; Tab accepts, Escape closes.
  * @param {{org: string, run: (expr: string) => void}} options
  */
 export function queryInput({ org, run }) {

@@ -25,7 +25,7 @@ function rows({ resultType, result }) {
 }
 
 /**
- * The table of an instant answer, highest value first; the head of the value column turns the order round.
+ * The table of an instant result, highest value first; the value column's header reverses the order.
  * @param {{resultType: string, result: any}} data
  * @param {string} unit
  * @param {{descending: boolean}} order kept by the page, so that a refresh does not turn it back

@@ -6,7 +6,7 @@ import { Refusal, ask, refusal } from '../chart/source.js';
 export const ROOT = new URL('..', import.meta.url).pathname.replace(/\/+$/, '');
 const BASE = `${location.origin}${ROOT}/api/v1`;
 
-/** A path of this server with everything before it, or null: nothing that a browser could take for another site. */
+/** The absolute URL of a path of this server; null for a path that leads to another site. */
 export function ownPath(text) {
   if (!text || !/^\/(?![/\\])[\x21-\x5b\x5d-\x7e]*$/.test(text)) return null;
   const url = new URL(text, location.origin);

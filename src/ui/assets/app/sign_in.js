@@ -98,7 +98,7 @@ export function card(heading, intro, ...children) {
     h('p', { class: 'foot', text: 'promlet: metrics in one place' }));
 }
 
-/** The sign-in page; `done` is called when a session exists. `why` says what it is for, where that is not plain. */
+/** The sign-in page; calls `done` once a session exists. `why` explains why it is shown. */
 export function signIn(view, config, done, why = '') {
   const parameters = new URLSearchParams(location.search);
   const email = field('E-mail', 'email', { type: 'email', autocomplete: 'username', maxlength: '254' });
@@ -225,7 +225,7 @@ export function setUp(view, config, done) {
   entry.querySelector('input').focus();
 }
 
-/** What an invitation's link opens: an account of its own, or, signed in, one more organisation. `me` is who is here. */
+/** The page of an invitation: makes an account, or adds an organisation to the account of `me`. */
 export async function invited(view, config, me, done) {
   const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? '';
   document.title = 'Invitation · promlet';

@@ -108,8 +108,7 @@ function line(pen, place, data, values) {
 }
 
 /**
- * One series with more points than pixels: of each pixel column only the lowest and the highest are drawn, which
- * gives the same picture. The cost follows the width of the screen, not the data.
+ * One series with more points than pixels: draws the lowest and the highest of each pixel column, which looks the same.
  */
 function thick(pen, place, data, values) {
   pen.beginPath();

@@ -48,7 +48,7 @@ export function question(element, width, server) {
     token: read('token'),
     tokenEndpoint: read('token-endpoint'),
     fixed,
-    // Two questions of one identity differ only in when they are asked; of one subject, in the time they cover.
+    // Equal identity: the same request at another time. Equal subject: the same data over another range.
     identity: QUESTION.filter((name) => !name.startsWith('token')).map(read).join('\n'),
     subject: QUESTION.filter((name) => !TIME.includes(name)).map(read).join('\n'),
   };

@@ -10,7 +10,7 @@ const TABLE_MAX = 60;
 
 const swatch = (one) => h('span', { class: `swatch c${one.colour} d${one.dash % 4}`, 'aria-hidden': 'true' });
 
-/** Legend buttons; `pick(series, only)` toggles one or leaves it alone, `light(series|null)` lifts one out. */
+/** Legend buttons: `pick(series, only)` toggles or isolates a series, `light(series|null)` highlights one. */
 export function legend(series, { hidden, open, pick, light, unfold }) {
   const drawn = open ? series : series.slice(0, LEGEND_MAX);
   // One series without labels has no name to tell; the reading shows its value.

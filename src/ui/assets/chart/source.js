@@ -1,6 +1,6 @@
 // Asking a promlet server: credentials, renewal of embed tokens, waiting when it says so, refusals.
 
-/** A waiting time the server asks for is honoured up to this many seconds; beyond it the answer is an error. */
+/** The longest Retry-After that is honoured, in seconds. */
 const WAIT_MAX = 60;
 const TRIES_MAX = 4;
 
@@ -129,8 +129,7 @@ export async function ask({ base, path, params, token, tokenEndpoint, signal }) 
       [spent, renewed] = [bearer, true];
       continue;
     }
-    // 429 and a busy server say when to come back; a query that timed out says nothing and would time out again.
-    // A little chance keeps many charts from coming back together.
+    // 429 and busy responses carry Retry-After; a timed-out query would time out again. Jitter spreads the retries.
     const wait = problem.retryAfter || (problem.status === 429 ? 1 : 0);
     if (![429, 503].includes(problem.status) || wait === 0 || wait > WAIT_MAX || attempt >= TRIES_MAX) throw problem;
     await pause(wait + Math.random() * 0.5, signal);

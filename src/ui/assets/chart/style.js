@@ -90,7 +90,7 @@ sheet.replaceSync(css);
 
 const NAMES = ['background', 'text', 'muted', 'grid', 'axis', 'cursor', 'accent'];
 
-/** The colours as the canvas needs them, resolved for the scheme in force. `probe` is any node of the element. */
+/** The canvas colours of the current scheme. `probe` is any node of the element. */
 export function colours(probe) {
   const resolve = (name) => {
     probe.style.color = `var(--${name})`;
