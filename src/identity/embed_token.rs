@@ -611,7 +611,7 @@ pub(super) fn mint(
     // A token minted soon after a revocation is dated so that it is not one of the revoked.
     let after = key.tokens_valid_after.map_or(i64::MIN, |at| at.plus_ms(999).as_s());
     let iat = now.as_s().max(after);
-    let exp = iat.saturating_add(i64::from(request.ttl_s));
+    let exp = now.as_s().saturating_add(i64::from(request.ttl_s)).max(iat.saturating_add(1));
     let header = Header { kid: Some(key.id.to_string()), ..Header::new(Algorithm::HS256) };
     let ms = request.ms.clone().map(Ms::from);
     let claims =

@@ -357,7 +357,7 @@ fn check_tells_what_is_whole_what_mends_itself_and_what_is_lost() {
     assert!(code == 2 && (100..=1_600).contains(&count), "{first}");
     assert!(first["range"][0].is_string() && first["org"].is_u64(), "{first}");
     // The log, in the middle.
-    let (code, first, _) = damaged("log", &|copy| flip(&inside(copy, &log), 200));
+    let (code, first, _) = damaged("log", &|copy| flip(&inside(copy, &log), 4_300));
     assert_eq!(code, 2, "{first}");
     assert!(first["what"].as_str().is_some_and(|what| what.contains("unreadable")), "{first}");
     // Half a record at its end.

@@ -261,10 +261,10 @@ pub(crate) fn make(dir: &Path) -> (Opened, Held) {
     write(&opened.tsdb, 60, 60);
     opened.tsdb.seal_and_merge(NOW).expect("sealed");
     correct(&opened.tsdb, 30);
-    write(&opened.tsdb, 1_000, 40);
+    write(&opened.tsdb, 1_000, 30);
     opened.tsdb.checkpoint(NOW).expect("made");
     correct(&opened.tsdb, 40);
-    write(&opened.tsdb, 2_000, 40);
+    write(&opened.tsdb, 2_000, 50);
     put_user(&opened.control, 8);
     let held = opened.held();
     let lengths = |name: &str| held.histograms.get(&labels(name, 1).to_string()).map(Vec::len);

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use promlet::tsdb::{Disk, Faults, Options};
 
-/// Log files of 16 KiB, so that a small folder has several.
+/// Log files of 15 KiB, so that a small folder has several.
 pub(crate) fn options() -> Options {
     let faults = Faults::default();
     faults.free_bytes.store(1 << 40, Ordering::SeqCst);
-    faults.log_file_bytes.store(16 << 10, Ordering::SeqCst);
+    faults.log_file_bytes.store(15_360, Ordering::SeqCst);
     Options { disk: Disk::Faulty(Arc::new(faults)), ahead_max: None, ..Options::default() }
 }
 

@@ -228,6 +228,7 @@ const ACCOUNTS: &[Operation] = &[
             (201, "LoginResult", "A new account with the invited address, and its session"),
         ])
         .refuses(&[
+            Code::SignupClosed,
             Code::LinkInvalid,
             Code::LinkRequired,
             Code::WeakPassword,
