@@ -139,16 +139,20 @@ fn a_backup_that_is_stopped_is_none_or_the_whole_one() {
     assert_eq!(recording.finish().cuts(STATES, 1, &[], judge), None);
 }
 
+/// Where the records of a log file begin.
+const RECORDS: usize = 4_128;
+
 /// Flips bits here and there in the newest log file that holds records: no checkpoint has them.
 fn damage_log(dir: &Path) {
     let written = |log: &PathBuf| {
         let bytes = fs::read(log).expect("read");
         let end = bytes.iter().rposition(|byte| *byte != 0).expect("a header");
-        (end > 1_000).then_some((log.clone(), bytes, end))
+        (end > RECORDS + 1_000).then_some((log.clone(), bytes, end))
     };
     let logs = files_below(&dir.join("wal"), ".wal");
     let (log, mut bytes, end) = logs.iter().rev().find_map(written).expect("records");
-    for place in (end / 3..end).step_by(end / 9) {
+    let records = end - RECORDS;
+    for place in (RECORDS + records / 3..end).step_by(records / 9) {
         bytes[place] ^= 1;
     }
     fs::write(log, bytes).expect("written");
