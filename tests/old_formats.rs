@@ -8,7 +8,7 @@
 //! ```
 //! It holds what [`expected`] says, in the organisations 1 (`acme`) and 2 (`beta`).
 //!
-//! `fixtures/v1-everything.pack` was made later, by [`folder::make`]: sealed and merged segments, histograms, start
+//! `fixtures/v1-everything.pack` was made later, by [`folder::make_of`]: sealed and merged segments, histograms, start
 //! timestamps, late ones among them, exemplars, side rows of a checkpoint, two exports. Who changes what that makes copies
 //! it as it was to here.
 
@@ -136,7 +136,7 @@ fn a_folder_of_version_1_opens_and_holds_everything() {
 #[test]
 fn a_folder_with_everything_beside_the_floats_opens_and_holds_it() {
     let (made, dir) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
-    let (_open, expected) = folder::make(made.path());
+    let (_open, expected) = folder::make_of(made.path(), 40, 40);
     unpack(include_bytes!("fixtures/v1-everything.pack"), dir.path());
     for start in 0..2 {
         let opened = folder::try_open(dir.path(), false).expect("opens");

@@ -374,7 +374,7 @@ fn check_tells_what_is_whole_what_mends_itself_and_what_is_lost() {
     assert_eq!(code, 1, "{first}");
     let (code, first, report) = damaged("journal", &|copy| {
         std::fs::write(copy.join("control/db"), b"").expect("written");
-        flip(&copy.join("journal/00000001.jnl"), 300);
+        flip(&copy.join("journal/00000001.jnl"), 4_200);
         std::fs::remove_dir_all(copy.join("exports")).expect("removed");
     });
     assert_eq!((code, &first["weight"]), (2, &Json::from("loss")), "{first}");
@@ -403,7 +403,8 @@ fn damage_log(dir: &Path) {
     });
     let (end, path) = ends.zip(&logs).max().expect("a log");
     let mut bytes = std::fs::read(path).expect("read");
-    bytes[end / 2] ^= 1;
+    // Records begin behind the file's header.
+    bytes[(4_128 + end) / 2] ^= 1;
     std::fs::write(path, bytes).expect("written");
 }
 

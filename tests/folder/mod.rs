@@ -246,6 +246,11 @@ fn put_user(control: &Control, id: u32) {
 
 /// A folder that is open, with sealed segments of both kinds, a checkpoint, and more in the log; and what it holds.
 pub(crate) fn make(dir: &Path) -> (Opened, Held) {
+    make_of(dir, 30, 50)
+}
+
+/// As [`make`], with this number of steps behind the last seal that the checkpoint holds, and this number behind it.
+pub(crate) fn make_of(dir: &Path, in_checkpoint: i64, in_log: i64) -> (Opened, Held) {
     for round in 0..2 {
         let opened = try_open(dir, false).expect("opens");
         opened.bind_key().expect("bound");
@@ -261,10 +266,10 @@ pub(crate) fn make(dir: &Path) -> (Opened, Held) {
     write(&opened.tsdb, 60, 60);
     opened.tsdb.seal_and_merge(NOW).expect("sealed");
     correct(&opened.tsdb, 30);
-    write(&opened.tsdb, 1_000, 30);
+    write(&opened.tsdb, 1_000, in_checkpoint);
     opened.tsdb.checkpoint(NOW).expect("made");
     correct(&opened.tsdb, 40);
-    write(&opened.tsdb, 2_000, 50);
+    write(&opened.tsdb, 2_000, in_log);
     put_user(&opened.control, 8);
     let held = opened.held();
     let lengths = |name: &str| held.histograms.get(&labels(name, 1).to_string()).map(Vec::len);
