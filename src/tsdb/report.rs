@@ -184,6 +184,9 @@ pub struct MetricFilter<'a> {
     pub selectors: &'a [Vec<crate::model::Matcher>],
     /// Only names after this one: where the page before ended.
     pub after: Option<&'a str>,
+    /// Sealed samples count only from this time on; samples in the head count throughout the range.
+    /// None: sealed samples count throughout the range as well.
+    pub sealed_from: Option<Timestamp>,
 }
 
 /// What senders said about a metric (family) name.

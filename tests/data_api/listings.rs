@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 
+use promlet::model::Timestamp;
+
+use crate::house::{House, Plan};
 use crate::wire::{NOW, Stage, describe, post_block, snappy};
 
 async fn ask(stage: &Stage, path: &str) -> Value {
@@ -27,6 +30,38 @@ async fn metrics_come_with_what_is_known_about_them() {
     assert_eq!(ask(&stage, "metrics?start=1&end=2").await["data"], json!([]));
     assert_eq!(ask(&stage, "metrics?format=names").await["data"], json!(["http_requests_total", "up"]));
     stage.get("metrics?format=short").await.is(400, "invalid_parameter");
+}
+
+/// Metrics that ended long ago are listed where a time is named, not among what there is to ask about today.
+#[tokio::test]
+async fn metrics_are_listed_by_default_with_samples_in_the_head_or_of_the_last_24_hours() {
+    let house = House::build(Plan { stored: true, ..Plan::default() });
+    let stage = Stage::of(house).await;
+    let hour = 3_600;
+    let ago = |name: &'static str, seconds: i64| (name, (NOW - seconds) * 1_000);
+    let write =
+        async |(name, at): (&'static str, i64)| stage.write(&[(&[("__name__", name)], &[(at, 1.0)])]).await;
+    for metric in
+        [ago("ended", 72 * hour), ago("left", 24 * hour + 1), ago("recent", 24 * hour), ago("up", hour)]
+    {
+        write(metric).await;
+    }
+    let names =
+        async |query: &str| ask(&stage, &format!("metrics?format=names{query}")).await["data"].clone();
+    let all = json!(["ended", "left", "recent", "up"]);
+    assert_eq!(names("").await, all, "the head holds them");
+    stage.house.tsdb.seal(Timestamp::from_s(NOW)).expect("sealed");
+    assert_eq!(names("").await, json!(["recent", "up"]));
+    assert_eq!(names("&search=e").await, json!(["recent"]));
+    assert_eq!(names("&start=0").await, all);
+    assert_eq!(names(&format!("&end={NOW}")).await, all);
+    assert_eq!(names(&format!("&start={}&end={}", NOW - 80 * hour, NOW - 70 * hour)).await, json!(["ended"]));
+    let scoped = stage.embed(json!({ "match": ["__name__!=\"up\""] })).await;
+    let reply = stage.get_as(&scoped, "metrics?format=names").await.value();
+    assert_eq!(reply["data"], json!(["recent"]));
+    // A late sample, which the head holds.
+    write(ago("ended", 71 * hour)).await;
+    assert_eq!(names("").await, json!(["ended", "recent", "up"]));
 }
 
 #[tokio::test]

@@ -138,6 +138,15 @@ const WITHIN: &[Parameter] = &[
     p("start", Kind::Time, "Only what has data from here"),
     p("end", Kind::Time, "Only what has data up to here"),
 ];
+const LISTED: &[Parameter] = &[
+    p("match", Kind::Repeated, "Selectors; a series counts if it passes any"),
+    p(
+        "start",
+        Kind::Time,
+        "Only metrics with samples from here on; without start and end, metrics in the head and of the last 24 hours",
+    ),
+    p("end", Kind::Time, "Only metrics with samples up to here"),
+];
 const PAGED: &[Parameter] = &[
     p("search", Kind::Text, "Only what contains this text"),
     p("limit", Kind::Count(1, 10_000), "Items at most; 1,000 by default"),
@@ -285,7 +294,7 @@ pub(super) type Endpoint = (&'static str, &'static str, &'static [&'static [Para
 
 /// What below `/api/v1/orgs/{slug}/` answers with which schema to which parameters.
 const ENDPOINTS: &[Endpoint] = &[
-    ("metrics", "Metrics", &[METRICS, WITHIN, PAGED], LISTING),
+    ("metrics", "Metrics", &[METRICS, LISTED, PAGED], LISTING),
     ("metrics/{name}/labels", "MetricLabels", &[VALUES, WITHIN], METRIC_LABELS),
     ("labels/{label}/values", "LabelValues", &[WITHIN, PAGED], LABEL_VALUES),
     ("query/range", "Query", &[STRUCTURED, OVER_RANGE, COSTS, EXPLAIN, NOCACHE], EITHER),

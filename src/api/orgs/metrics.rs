@@ -39,6 +39,9 @@ pub fn routes() -> Routes<ReadDeps> {
         )
 }
 
+/// Without `start` and `end`, a metric is listed that has samples in the head or sealed samples as new as this.
+const LISTED_FOR_MS: i64 = 24 * 3_600_000;
+
 const PAGE_MAX: usize = 10_000;
 const PAGE_DEFAULT: usize = 1_000;
 
@@ -54,7 +57,6 @@ struct Common {
 impl Common {
     fn take(params: &mut Params, now: Timestamp) -> ApiResult<Common> {
         let selectors = params.many(&["match", "match[]"]);
-        // What the head holds is what is listed unless a time is named, and the head holds everything.
         let range = range(params, now)?;
         Ok(Common { selectors, range })
     }
@@ -88,7 +90,10 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
     let mut params = Params::of_query(query.as_deref())?;
     let entered = reader.enter(&slug, Endpoint::Metrics)?;
     let likeness = deps.brief.like(("metrics", ""), &params);
-    let common = Common::take(&mut params, deps.clock.now())?;
+    let now = deps.clock.now();
+    let common = Common::take(&mut params, now)?;
+    let is_default = common.range.start == Timestamp::MIN && common.range.end == Timestamp::MAX;
+    let sealed_from = is_default.then(|| now.plus_ms(-LISTED_FOR_MS));
     let search = params.one(&["search"])?.unwrap_or_default();
     let prefix = params.one(&["prefix"])?.unwrap_or_default();
     let limit = params.count("limit", 1, PAGE_MAX)?.unwrap_or(PAGE_DEFAULT);
@@ -103,8 +108,13 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
         let selectors = running.selectors("match", &common.selectors)?;
-        let filter =
-            MetricFilter { search: &search, prefix: &prefix, selectors: &selectors, after: after.as_deref() };
+        let filter = MetricFilter {
+            search: &search,
+            prefix: &prefix,
+            selectors: &selectors,
+            after: after.as_deref(),
+            sealed_from,
+        };
         let found = running.paced(|paced| paced.metrics(&filter, common.range, limit))?;
         running.body(&[], Style::Specified, |out| {
             out.raw(br#""data":"#);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::find::Found;
 use super::labelled::labelled;
-use super::presence::{Presence, look};
+use super::presence::{Presence, look, look_from};
 use super::{Paced, order};
 use crate::model::{Labels, METRIC_NAME, Matcher, MetricKind, Pace, Stopped, TimeRange, Timestamp};
 use crate::tsdb::report::{Description, LabelSummary, Listing, Metric, MetricFilter};
@@ -315,7 +315,8 @@ impl Paced<'_> {
             && self.snapshot.scope.matchers.is_empty()
             && self.snapshot.scope.min_time.is_none()
             && by_name.len() <= limit;
-        look(self.snapshot, store, range, |presence| {
+        let sealed_from = filter.sealed_from.unwrap_or(range.start);
+        look_from(self.snapshot, store, range, sealed_from, |presence| {
             let counted =
                 if everything { Counted::of(&table, presence, self.pace)? } else { Counted::default() };
             let mut items: Vec<Metric> = Vec::new();

@@ -27,10 +27,22 @@ pub(super) fn look<T>(
     snapshot: &Snapshot,
     store: &OrgStore,
     range: TimeRange,
+    question: impl FnMut(&mut Presence<'_>) -> Result<T, Stopped>,
+) -> Result<T, Stopped> {
+    look_from(snapshot, store, range, range.start, question)
+}
+
+/// As [`look`], where samples of segments count only from `sealed_from` on (inclusive).
+pub(super) fn look_from<T>(
+    snapshot: &Snapshot,
+    store: &OrgStore,
+    range: TimeRange,
+    sealed_from: Timestamp,
     mut question: impl FnMut(&mut Presence<'_>) -> Result<T, Stopped>,
 ) -> Result<T, Stopped> {
     snapshot.warnings.looked();
     let range = snapshot.within(range);
+    let sealed = TimeRange::new(range.start.max(sealed_from), range.end);
     let mut set = store.segments();
     loop {
         let spans = store.head.spans();
@@ -40,7 +52,7 @@ pub(super) fn look<T>(
         let head = Cursor { spans: &spans, held: None, side };
         let warnings = &snapshot.warnings;
         let window = Window::of(snapshot, store);
-        let mut presence = Presence { head, set: &set, parts, family: None, range, warnings, window };
+        let mut presence = Presence { head, set: &set, parts, family: None, range, sealed, warnings, window };
         let answer = question(&mut presence)?;
         presence.warn();
         drop(presence);
@@ -61,7 +73,10 @@ pub(super) struct Presence<'s> {
     parts: Vec<&'s Part>,
     /// The family asked for last, and where it lies in each of the parts that have it.
     family: Option<(u32, Vec<PartRows<'s>>)>,
+    /// Where samples of the head count.
     range: TimeRange,
+    /// Where samples of segments count.
+    sealed: TimeRange,
     warnings: &'s Warnings,
     /// None: the scope hides no time.
     window: Option<Window<'s>>,
@@ -167,7 +182,7 @@ impl<'s> Presence<'s> {
         // No row is looked at where all of a segment reach into the range.
         let is_whole = matches!(found.rows, Rows::All(_)) && self.window.is_none();
         if is_whole && self.set.tombstones.is_empty() {
-            let mut reaching = self.parts.iter().filter(|part| part.reaches_with_all(self.range));
+            let mut reaching = self.parts.iter().filter(|part| part.reaches_with_all(self.sealed));
             if reaching.any(|part| part.family(found.number).is_some()) {
                 return Ok(true);
             }
@@ -242,7 +257,7 @@ impl<'s> Presence<'s> {
     }
 
     fn is_sealed(&mut self, family: u32, id: u32) -> bool {
-        let (set, range) = (self.set, self.range);
+        let (set, range) = (self.set, self.sealed);
         if self.window.is_none() {
             // Where nothing is deleted and everything reaches into the range, times need not be looked at.
             let is_whole = set.tombstones.is_empty();
@@ -259,7 +274,7 @@ impl<'s> Presence<'s> {
     /// Where a family lies in the segments, the newest first.
     fn rows_of(&mut self, family: u32) -> &mut [PartRows<'s>] {
         if self.family.as_ref().is_none_or(|(number, _)| *number != family) {
-            let (warnings, range, before) = (self.warnings, self.range, self.family.take());
+            let (warnings, range, before) = (self.warnings, self.sealed, self.family.take());
             // Its room is used again: a listing comes here for each family there is.
             let mut places = before.map(|(_, places)| places).unwrap_or_default();
             places.clear();
@@ -277,8 +292,8 @@ impl<'s> Presence<'s> {
 
     /// Tells of what could not be read: it looks like ids and times that are not there.
     fn warn(&self) {
-        self.set.bad_in(self.range).for_each(|bad| self.warnings.bad(bad));
-        for part in self.parts.iter().filter(|part| part.overlaps(self.range)) {
+        self.set.bad_in(self.sealed).for_each(|bad| self.warnings.bad(bad));
+        for part in self.parts.iter().filter(|part| part.overlaps(self.sealed)) {
             if let Err(damage) = part.segment.intact() {
                 self.warnings.damage(part, &damage);
             }
