@@ -129,10 +129,12 @@ impl Disk {
 
 /// Mean bytes of a group from which on an allocated log file costs the disk less than a zeroed one.
 ///
-/// Zeros double the bytes of the log. In allocated blocks the first write to a place changes the file's metadata instead,
-/// which each sync commits to the journal of the file system: 12 KiB on ext4. Small groups are therefore better off
-/// with zeros, also because a sync without metadata waits for one flush less.
-const ALLOCATE_GROUP_BYTES: u64 = 16 << 10;
+/// Zeros double the bytes of the log. In allocated blocks the first write to a place changes the
+/// file's metadata instead, which each sync commits to the journal of the file system: a few KiB on
+/// ext4. With groups of 12 KiB the disk writes 7.7 bytes per sample instead of 11.0, and a sender at
+/// full speed is 10 to 15 % slower. Smaller groups are better off with zeros, also because a sync
+/// without metadata waits for one flush less.
+const ALLOCATE_GROUP_BYTES: u64 = 8 << 10;
 
 fn count_down(left: &AtomicI64) -> io::Result<()> {
     let step = |n: i64| if n > 0 { Some(n - 1) } else { None };
