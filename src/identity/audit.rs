@@ -1,8 +1,9 @@
 //! The audit log: who did what, append-only, bounded in age and number (API.md C3).
 //!
 //! What changes something is noted in the very change. What only failed (a wrong password, a refused token) is noted in
-//! memory and written by the next tick, so that a guesser cannot make the disk work; a flood is cut to
-//! [`QUEUE_MAX`] rows a tick and the number of what was left out. No secret, code or token ever stands in a row.
+//! memory ([`super::audit_queue`]) and written by the next tick, so that a guesser cannot make the disk work. Rows of
+//! changes, of accesses and of failures are counted apart, so that a flood of one class never removes rows of another
+//! ([`Class`]). No secret, code or token ever stands in a row.
 //!
 //! From where something was asked for ([`Origin`]) is no argument of every change: the edge says it once for all that a
 //! request does ([`with_origin`]), and whatever is noted on that thread meanwhile carries it.
@@ -21,16 +22,48 @@ use super::org::OrgRow;
 use super::store::read;
 use super::{EventId, Identity, KeyId, StoreError, UserId};
 
-/// Failures kept between two ticks.
-pub(super) const QUEUE_MAX: usize = 200;
-/// Rows of one organisation.
+/// Rows of one organisation and class.
 pub(super) const ROWS_MAX: usize = 100_000;
+/// Rows of one organisation that tell of failures.
+pub(super) const FAILURE_ROWS_MAX: usize = 20_000;
 /// Ninety days.
 pub(super) const AGE_MAX_MS: i64 = 90 * 24 * 3_600 * 1_000;
 /// The instance itself: logins belong to no organisation.
 pub(super) const INSTANCE: OrgId = OrgId(0);
 /// Longest target or detail, bytes; the rest is cut.
 const TEXT_BYTES_MAX: usize = 256;
+
+/// What an entry tells of, which decides how many rows of its kind an organisation keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// Something was changed: [`ROWS_MAX`] rows.
+    Change,
+    /// A valid credential was used, which may happen at any rate: [`ROWS_MAX`] rows.
+    Access,
+    /// Something was refused, which anyone on the network can cause: [`FAILURE_ROWS_MAX`] rows.
+    Failure,
+}
+
+impl Class {
+    const COUNT: usize = 3;
+
+    fn of(action: &str) -> Class {
+        match action {
+            "login.fail" | "login.throttled" | "twofa.fail" | "token.rejected" | "audit.overflow" => {
+                Class::Failure
+            }
+            "login.ok" | "token.minted" => Class::Access,
+            _ => Class::Change,
+        }
+    }
+
+    fn rows_max(self) -> usize {
+        match self {
+            Class::Change | Class::Access => ROWS_MAX,
+            Class::Failure => FAILURE_ROWS_MAX,
+        }
+    }
+}
 
 /// From where something was asked for. The default is this program itself: a task, the command line, the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -211,6 +244,36 @@ impl Event {
         self
     }
 
+    pub(super) fn org(&self) -> OrgId {
+        self.org
+    }
+
+    pub(super) fn action(&self) -> &str {
+        &self.row.action
+    }
+
+    pub(super) fn actor(&self) -> Option<UserId> {
+        self.row.actor
+    }
+
+    pub(super) fn key(&self) -> Option<KeyId> {
+        self.row.key
+    }
+
+    pub(super) fn ip(&self) -> Option<IpAddr> {
+        self.row.ip
+    }
+
+    pub(super) fn detail_text(&self) -> &str {
+        &self.row.detail
+    }
+
+    /// The newest of `count` failures that have no entry of their own.
+    pub(super) fn more(self, count: u64) -> Event {
+        let detail = format!("{} and {count} more within a minute", self.row.detail);
+        self.detail(detail.trim_start())
+    }
+
     /// Where nothing more exact is known: from where this thread works.
     pub(super) fn with_origin_here(mut self) -> Event {
         let here = origin();
@@ -245,53 +308,21 @@ pub(super) fn note(txn: &mut Txn<'_>, event: &Event, now: Timestamp) -> Result<(
     }
 }
 
-/// Failures that wait for the next tick.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    waiting: Vec<(Timestamp, Event)>,
-    left_out: u64,
-}
-
-impl Queue {
-    /// Keeps an entry, or counts it where too many wait.
-    pub(super) fn push(&mut self, event: Event, now: Timestamp) {
-        if self.waiting.len() < QUEUE_MAX {
-            self.waiting.push((now, event));
-        } else {
-            self.left_out = self.left_out.saturating_add(1);
-        }
-    }
-
-    /// Takes all that wait, with one entry for what was left out.
-    pub(super) fn take(&mut self, now: Timestamp) -> Vec<(Timestamp, Event)> {
-        let mut taken = std::mem::take(&mut self.waiting);
-        let left_out = std::mem::take(&mut self.left_out);
-        if left_out > 0 {
-            taken.push((
-                now,
-                Event::by_nobody("audit.overflow").detail(&format!("{left_out} failures not listed")),
-            ));
-        }
-        taken
-    }
-}
-
 /// Rows written or removed in one change.
 const ROWS_A_CHANGE: usize = 50;
 /// Changes of one sweep: 2,000 rows.
 const SWEEP_CHANGES: usize = 40;
 
 impl Identity {
-    /// Writes the failures that wait.
-    pub(super) fn flush_failures(&self, now: Timestamp) -> Result<(), StoreError> {
-        let waiting = self.failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take(now);
-        let mut waiting = waiting.into_iter();
-        loop {
-            let some: Vec<_> = waiting.by_ref().take(ROWS_A_CHANGE).collect();
-            if some.is_empty() {
-                return Ok(());
-            }
-            self.change(move |txn| {
+    /// Writes the entries that wait; with `all` also the counts of minutes that are not over. Entries that cannot be
+    /// written wait for the next call.
+    pub(super) fn flush_audit(&self, now: Timestamp, all: bool) -> Result<(), StoreError> {
+        let mut waiting = self.audit_queue().take(now, all);
+        while !waiting.is_empty() {
+            let after = waiting.split_off(waiting.len().min(ROWS_A_CHANGE));
+            let some = std::mem::replace(&mut waiting, after);
+            let again = some.clone();
+            let written = self.change(move |txn| {
                 for (at, event) in &some {
                     // What happened to one that is gone meanwhile would be left behind for good.
                     if event.org == INSTANCE || read::<OrgRow>(txn, &event.org)?.is_some() {
@@ -299,8 +330,15 @@ impl Identity {
                     }
                 }
                 Ok::<_, StoreError>(())
-            })?;
+            });
+            if let Err(error) = written {
+                let mut queue = self.audit_queue();
+                queue.put_back(again);
+                queue.put_back(waiting);
+                return Err(error);
+            }
         }
+        Ok(())
     }
 
     /// Removes entries that are too old or too many.
@@ -322,14 +360,18 @@ impl Identity {
     /// The oldest entries that are too old or too many, as many as one sweep removes. Read a page at a time: a hundred
     /// thousand entries are tens of megabytes.
     fn overdue(&self, org: OrgId, oldest: Timestamp) -> Result<Vec<(OrgId, Timestamp, EventId)>, StoreError> {
-        let (mut kept, mut below, mut gone) = (0_usize, None, VecDeque::new());
+        let (mut kept, mut below, mut gone) = ([0_usize; Class::COUNT], None, VecDeque::new());
         loop {
             let rows = self.rows_back::<AuditRow>(&org, below.as_ref(), ROWS_AT_ONCE)?;
             let is_last = rows.len() < ROWS_AT_ONCE;
-            for (key, _) in rows {
+            for (key, row) in rows {
                 below = Some(key);
-                if kept < ROWS_MAX && key.1 >= oldest {
-                    kept += 1;
+                let class = Class::of(&row.action);
+                if let Some(kept) = kept.get_mut(class as usize)
+                    && *kept < class.rows_max()
+                    && key.1 >= oldest
+                {
+                    *kept += 1;
                     continue;
                 }
                 gone.push_back(key);

@@ -18,6 +18,7 @@ mod account;
 mod administration;
 mod api_key;
 mod audit;
+mod audit_queue;
 mod compiled_policy;
 mod day;
 mod device;
@@ -183,7 +184,7 @@ pub struct Identity {
     setup: Mutex<Option<SecretHash>>,
     has_users: AtomicBool,
     mark_initialised: MarkInitialised,
-    failures: Mutex<audit::Queue>,
+    audit_queue: Mutex<audit_queue::Queue>,
     token_notes: token_notes::TokenNotes,
     /// When the slow sweeps run next, milliseconds.
     next_sweep_ms: AtomicI64,
@@ -224,7 +225,7 @@ impl Identity {
             setup: Mutex::default(),
             has_users: AtomicBool::new(false),
             mark_initialised: foundation.mark_initialised,
-            failures: Mutex::default(),
+            audit_queue: Mutex::default(),
             token_notes: token_notes::TokenNotes::default(),
             next_sweep_ms: AtomicI64::new(now.as_ms()),
         };
@@ -243,7 +244,7 @@ impl Identity {
     pub fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_sessions()?;
         self.flush_keys()?;
-        self.flush_failures(now)?;
+        self.flush_audit(now, false)?;
         let due = now.as_ms() >= self.next_sweep_ms.load(Ordering::Acquire);
         if due {
             self.next_sweep_ms.store(now.plus_ms(SWEEP_EVERY_MS).as_ms(), Ordering::Release);
@@ -267,7 +268,7 @@ impl Identity {
     pub fn close(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_all_sessions()?;
         self.flush_keys()?;
-        self.flush_failures(now)
+        self.flush_audit(now, true)
     }
 
     /// Has every verification take what the dearest of them takes; the number of accounts.
@@ -295,8 +296,19 @@ impl Identity {
         self.setup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn audit_queue(&self) -> MutexGuard<'_, audit_queue::Queue> {
+        self.audit_queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a refusal in memory; the next tick writes it.
     fn note_failure(&self, event: audit::Event, now: Timestamp) {
         let event = event.with_origin_here();
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(event, now);
+        self.audit_queue().failure(event, now);
+    }
+
+    /// Notes a use of a valid credential in memory; the next tick writes it.
+    fn note_access(&self, event: audit::Event, now: Timestamp) {
+        let event = event.with_origin_here();
+        self.audit_queue().notice(event, now);
     }
 }

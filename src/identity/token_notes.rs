@@ -67,7 +67,7 @@ impl Identity {
         if let Some(since) = since {
             let minted = event(actor, "token.minted", org, key);
             let minted = if actor.is_none() { minted.by_key(key) } else { minted };
-            self.note_failure(told(minted, "", since), now);
+            self.note_access(told(minted, "", since), now);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use serde_json::{Value, json};
 
-use crate::house::{House, Reply, Who, ask, signed};
+use crate::house::{House, Reply, Who, ask, ask_from, signed};
 
 const KEYS: &str = "/api/v1/orgs/acme/api-keys";
 const MINT: &str = "/api/v1/orgs/acme/embed/tokens";
@@ -420,6 +420,41 @@ async fn a_flood_of_bad_tokens_is_one_line_of_the_audit_log_and_minting_is_noted
     assert_eq!(house.json("PATCH", &format!("{KEYS}/{key}"), &cabinet, change).await.status, 200);
     let told = house.get("/api/v1/orgs/acme/audit?action=key.updated", &cabinet).await.value();
     assert_eq!(told["data"][0]["meta"]["detail"], "name embed.policy", "what was changed, by name");
+}
+
+/// Failed logins come from anywhere, at any rate. They are counted for each network and minute, and displace nothing.
+#[tokio::test]
+async fn a_flood_of_throttled_logins_displaces_no_entry_of_a_minted_token() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let login = async |n: u32| {
+        let peer = format!("[2001:db8:{:x}:{:x}::1]:50000", n / 4 / 1_000, n / 4 % 1_000);
+        let body = json!({ "email": "ada@example.com", "password": "a wrong password" }).to_string();
+        let request = ask_from(&peer, "POST", "/api/v1/auth/login", &Who::Nobody);
+        let request = request.header("content-type", "application/json").body(Body::from(body));
+        house.send(request.expect("a request")).await.status
+    };
+    let mut throttled = 0;
+    for n in 0..1_200 {
+        throttled += u32::from(login(n).await == 429);
+        if n % 80 == 0 {
+            assert_eq!(house.post(MINT, &cabinet, json!({ "api_key_id": key })).await.status, 201);
+        }
+    }
+    assert!(throttled > 1_000, "{throttled}");
+    house.identity.tick(house.clock.now()).expect("written");
+    let org = house.identity.orgs().expect("read")[0].id;
+    let of = |org, action: &str| {
+        let log = house.identity.audit(org, 10_000).expect("read");
+        log.into_iter().filter(|entry| entry.action == action).collect::<Vec<_>>()
+    };
+    assert_eq!(of(Some(org), "token.minted").len(), 15);
+    let failures = of(None, "login.throttled").len() + of(None, "login.fail").len();
+    assert!((1..=64).contains(&failures), "{failures} rows within a minute");
+    house.identity.close(house.clock.now()).expect("written");
+    let overflow = of(None, "audit.overflow");
+    assert!(overflow.len() == 1 && overflow[0].detail.ends_with("entries not listed"), "{overflow:?}");
 }
 
 #[tokio::test]

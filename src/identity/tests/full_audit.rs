@@ -1,21 +1,21 @@
 //! The log of events when it is full (API.md C3): 90 days or 100,000 rows of an organisation.
 
 use super::*;
-use crate::identity::audit::{AuditRow, Event, ROWS_MAX};
+use crate::identity::audit::{AuditRow, Event, FAILURE_ROWS_MAX, ROWS_MAX};
 use crate::model::OrgId;
 
 /// Rows in one change, and threads that make them: the committer writes what comes at once together.
 const ROWS_A_CHANGE: usize = 50;
 const THREADS: usize = 32;
 
-/// Entries a second apart, the oldest first; every ten-thousandth is another one.
-fn fill(house: &House, org: OrgId, count: usize) {
+/// Entries of this action a second apart, the oldest first; every ten-thousandth tells of a change.
+fn fill(house: &House, org: OrgId, action: &'static str, count: usize) {
     let start = house.now.plus_ms(-1_000 * i64::try_from(count).expect("few"));
     let identity = house.identity();
     let fill = |first: usize| {
         let filled = identity.change(move |txn| {
             for n in first..(first + ROWS_A_CHANGE).min(count) {
-                let action = if n % 10_000 == 0 { "key.created" } else { "token.minted" };
+                let action = if n % 10_000 == 0 { "key.created" } else { action };
                 let row = Event::by_nobody(action).target("ak_aaaaaaaaaaaaaaaa").into_row();
                 let at = start.plus_ms(1_000 * i64::try_from(n).expect("few"));
                 let mut id = [0; 10];
@@ -31,12 +31,42 @@ fn fill(house: &House, org: OrgId, count: usize) {
     });
 }
 
+fn count(house: &House, org: OrgId, action: &str) -> usize {
+    let (mut count, mut below) = (0, None);
+    loop {
+        let some = house.identity().audit_page(Some(org), 20_000, below, Some(action)).expect("read");
+        count += some.entries.len();
+        let Some(next) = some.next else { return count };
+        below = Some(next);
+    }
+}
+
+/// Anyone on the network can cause failures: their rows never remove those of changes or accesses.
+#[test]
+fn failures_remove_failures_alone() {
+    let mut house = House::furnished();
+    let org = house.acme().id;
+    fill(&house, org, "token.minted", 100);
+    fill(&house, org, "token.rejected", FAILURE_ROWS_MAX + 2_500);
+    let changes = count(&house, org, "key.created");
+    for sweep in 0..2 {
+        house.advance_ms(10 * 60 * 1_000);
+        house.identity().tick(house.now).expect("swept");
+        assert_eq!(
+            (count(&house, org, "token.minted"), count(&house, org, "key.created")),
+            (99, changes),
+            "{sweep}"
+        );
+    }
+    assert_eq!(count(&house, org, "token.rejected"), FAILURE_ROWS_MAX);
+}
+
 /// What a page costs does not depend on how much there is, and a sweep leaves what may stay.
 #[test]
 fn a_hundred_thousand_entries_are_listed_page_by_page_and_no_more_are_kept() {
     let mut house = House::furnished();
     let org = house.acme().id;
-    fill(&house, org, ROWS_MAX + 1_000);
+    fill(&house, org, "token.minted", ROWS_MAX + 1_000);
     let page = |house: &House, limit, below, action| {
         house.identity().audit_page(Some(org), limit, below, action).expect("read")
     };
@@ -60,14 +90,8 @@ fn a_hundred_thousand_entries_are_listed_page_by_page_and_no_more_are_kept() {
     // One sweep in ten minutes removes 2,000; here a thousand and a few are too many.
     house.advance_ms(10 * 60 * 1_000);
     house.identity().tick(house.now).expect("swept");
-    let (mut left, mut below) = (0, None);
-    loop {
-        let some = page(&house, 20_000, below, None);
-        left += some.entries.len();
-        let Some(next) = some.next else { break };
-        below = Some(next);
-    }
-    assert_eq!(left, ROWS_MAX);
+    assert_eq!(count(&house, org, "token.minted"), ROWS_MAX);
+    assert_eq!(count(&house, org, "key.created"), 11, "changes are counted apart");
     assert_eq!(page(&house, 1, None, None).entries[0].id, first.entries[0].id, "the newest stays");
 }
 
@@ -75,7 +99,7 @@ fn a_hundred_thousand_entries_are_listed_page_by_page_and_no_more_are_kept() {
 fn entries_of_more_than_ninety_days_go() {
     let mut house = House::furnished();
     let org = house.acme().id;
-    fill(&house, org, 3_000);
+    fill(&house, org, "token.minted", 3_000);
     house.advance_ms(90 * DAY_MS - 1_000 * 1_000);
     let left = |house: &House| house.identity().audit(Some(org), 10_000).expect("read").len();
     house.identity().tick(house.now).expect("swept");

@@ -189,7 +189,7 @@ fn what_a_scope_hides_is_in_no_listing_though_more_comes_after_the_range() {
         {
             let range = TimeRange::new(from, to);
             let all = |snapshot: &Snapshot| {
-                let filter = MetricFilter { prefix: "", search: "", selectors: &[], after: None };
+                let filter = MetricFilter::default();
                 let selected =
                     snapshot.select(&[], range).into_iter().map(|one| one.labels).collect::<Vec<_>>();
                 let listed = snapshot.series(&[], range, 9).items;
