@@ -204,6 +204,9 @@ pub struct Limits {
     anonymous: Bucket<IpAddr>,
     ingest: Mutex<HashMap<KeyId, Arc<IngestBuckets>>>,
     mail_to: Bucket<[u8; 32]>,
+    mail_to_known: Bucket<[u8; 32]>,
+    mail_to_from: Bucket<([u8; 32], IpAddr)>,
+    invited: Bucket<[u8; 32]>,
     mail_from: Bucket<IpAddr>,
     mail: Bucket<()>,
     minting: Bucket<KeyId>,
@@ -215,16 +218,19 @@ impl Limits {
         let ticker = Ticker { clock: clock.clone(), since_start: Stopwatch::start() };
         let most = options.entries_max;
         let unspecified = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        let quarter_hour = Duration::from_secs(15 * 60);
+        let (quarter_hour, hour) = (Duration::from_secs(15 * 60), Duration::from_secs(3_600));
         Limits {
             sessions: Windows::new(),
             keys: Windows::new(),
             readers: Windows::new(),
             anonymous: Bucket::new(per_second(options.anonymous_rps), unspecified, &ticker, most),
             ingest: Mutex::new(HashMap::new()),
-            mail_to: Bucket::new(spread(3, quarter_hour), [0; 32], &ticker, most),
+            mail_to: Bucket::new(spread(20, hour), [0; 32], &ticker, most),
+            mail_to_known: Bucket::new(spread(5, quarter_hour), [0; 32], &ticker, most),
+            mail_to_from: Bucket::new(spread(3, quarter_hour), ([0; 32], unspecified), &ticker, most),
+            invited: Bucket::new(spread(3, quarter_hour), [0; 32], &ticker, most),
             mail_from: Bucket::new(spread(10, quarter_hour), unspecified, &ticker, most),
-            mail: Bucket::new(spread(100, Duration::from_secs(3_600)), (), &ticker, most),
+            mail: Bucket::new(spread(100, hour), (), &ticker, most),
             minting: Bucket::new(per_second(20), KeyId::from_bytes([0; 10]), &ticker, most),
             options,
             ticker,
@@ -331,9 +337,21 @@ impl Limits {
         self.mail_from.charge(&network(ip)).map(drop).map_err(refused)
     }
 
-    /// Whether a mail to this address (given as its hash) may be sent: 3 in 15 minutes. The one who asks is not told.
-    pub fn admits_mail_to(&self, address_hash: [u8; 32]) -> bool {
-        self.mail_to.charge(&address_hash).is_ok()
+    /// Whether a mail to this address (given as its hash) may be sent: 3 in 15 minutes for each network that asks, and 20
+    /// an hour for all of them. The asker is not told.
+    pub fn admits_mail_to(&self, address_hash: [u8; 32], asker: IpAddr) -> bool {
+        self.mail_to_from.charge(&(address_hash, network(asker))).is_ok()
+            && self.mail_to.charge(&address_hash).is_ok()
+    }
+
+    /// The same for the browsers that logged in to the account of this address: 5 in 15 minutes, whatever others do.
+    pub fn admits_mail_to_known(&self, address_hash: [u8; 32]) -> bool {
+        self.mail_to_known.charge(&address_hash).is_ok()
+    }
+
+    /// Whether an invitation to this address may be sent: 3 in 15 minutes, of all organisations.
+    pub fn admits_invitation_to(&self, address_hash: [u8; 32]) -> bool {
+        self.invited.charge(&address_hash).is_ok()
     }
 
     /// Whether a mail that somebody asked for may be sent: 100 an hour for all. Charged by mails that leave, and not by
@@ -358,7 +376,10 @@ impl Limits {
         for bucket in [&self.anonymous, &self.mail_from] {
             bucket.limiter.retain_recent();
         }
-        self.mail_to.limiter.retain_recent();
+        for bucket in [&self.mail_to, &self.mail_to_known, &self.invited] {
+            bucket.limiter.retain_recent();
+        }
+        self.mail_to_from.limiter.retain_recent();
         self.minting.limiter.retain_recent();
     }
 
@@ -554,12 +575,15 @@ mod tests {
     }
 
     #[test]
-    fn mails_to_one_address_stop_after_three() {
-        let (limits, clock) = limits(10);
-        let sent = (0..10).filter(|_| limits.admits_mail_to([1; 32])).count();
-        assert_eq!(sent, 3);
-        assert!(limits.admits_mail_to([2; 32]));
+    fn mails_to_one_address_stop_after_three_of_a_network_and_twenty_of_all() {
+        let (limits, clock) = limits(100);
+        let asker = |n: u8| IpAddr::from([192, 0, 2, n]);
+        let sent = |asker| (0..10).filter(|_| limits.admits_mail_to([1; 32], asker)).count();
+        assert_eq!(sent(asker(1)), 3);
+        assert!(limits.admits_mail_to([2; 32], asker(1)));
+        assert_eq!((2..20).map(|n| sent(asker(n))).sum::<usize>(), 17);
+        assert_eq!((0..10).filter(|_| limits.admits_mail_to_known([1; 32])).count(), 5);
         clock.advance(Duration::from_secs(15 * 60));
-        assert_eq!((0..10).filter(|_| limits.admits_mail_to([1; 32])).count(), 3);
+        assert_eq!(sent(asker(1)), 3);
     }
 }

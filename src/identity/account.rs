@@ -7,7 +7,7 @@ use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 
 use super::audit::{self, Event};
-use super::link::{LINK_TTL, LinkKind, LinkRow, LinkSlot, remove_link, remove_outstanding, store_link};
+use super::link::{LINK_TTL, LinkKind, LinkRow, LinkSlot, remove_outstanding, store_link, use_up_link};
 use super::member::{has_other_owner, leave};
 use super::name::{self, NameError};
 use super::oauth;
@@ -239,7 +239,7 @@ impl Exchange {
         if read::<AddressRow>(txn, &new)?.is_some() {
             return Err(AddressChangeError::Taken);
         }
-        remove_link(txn, hash, &link)?;
+        use_up_link(txn, hash, &link)?;
         remove_outstanding(txn, &slots)?;
         txn.remove::<AddressRow>(&row.email);
         txn.put(&new, &AddressRow(user));

@@ -11,7 +11,7 @@ use data_encoding::BASE64URL_NOPAD;
 use crate::entropy::Entropy;
 use crate::model::Timestamp;
 
-use super::{Identity, Secret};
+use super::{Email, Identity, Secret};
 
 /// How long a browser stays known after its last login: longer than the longest session that nobody uses.
 pub const DEVICE_TTL: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -36,6 +36,11 @@ impl Identity {
         let [tag @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
             self.sealing.derive("device", &[signed, address.as_bytes()].concat());
         tag
+    }
+
+    /// Whether the cookie `ms_device` is that of a browser that logged in to the account of this address.
+    pub fn knows_device(&self, cookie: Option<&str>, address: &Email, now: Timestamp) -> bool {
+        self.known_device(cookie, address.as_str(), now).is_some()
     }
 
     /// Which browser this is, if it is one that logged in to this address.

@@ -1,7 +1,9 @@
 //! Links that prove who can read an address: one row each, found by the hash of their secret, used once (API.md D5).
 //!
-//! One link is outstanding for an address and a kind, the newest. A request for an address that opens nothing stores a
-//! link all the same, so that both requests do the same work. Whoever opens a link shows that they asked for it, by the
+//! Several mailed links of an address and a kind may be outstanding, so that a stranger's request does not void a link
+//! that the owner asked for; using one ends the others. Of printed links and of those that prove a new address the newest
+//! alone counts. A request for an address that opens nothing stores a link all the same, so that both requests do the
+//! same work. Whoever opens a link shows that they asked for it, by the
 //! cookie of the browser that did, or by typing the address; five wrong addresses burn the link.
 
 use std::net::IpAddr;
@@ -75,7 +77,11 @@ const WRONG_ADDRESSES_MAX: u8 = 5;
 /// How long links live whose time no setting says.
 pub const LINK_TTL: Duration = Duration::from_secs(600);
 
-/// What a link does. One of each is outstanding, so that a stranger's request for a mail does not void another.
+/// Mailed links of one address and kind that are outstanding at most; the oldest goes first. The limits of mails admit
+/// fewer while a link lives.
+const OUTSTANDING_MAX: usize = 32;
+
+/// What a link does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum LinkKind {
     /// Signs in; mailed.
@@ -95,6 +101,14 @@ impl LinkKind {
     const ALL: [LinkKind; 5] =
         [LinkKind::Mailed, LinkKind::Printed, LinkKind::Reset, LinkKind::Signup, LinkKind::Email];
 
+    /// Links of one slot that are outstanding at most.
+    const fn outstanding_max(self) -> usize {
+        match self {
+            LinkKind::Mailed | LinkKind::Reset | LinkKind::Signup => OUTSTANDING_MAX,
+            LinkKind::Printed | LinkKind::Email => 1,
+        }
+    }
+
     /// What the slot's HMAC is for.
     const fn purpose(self) -> &'static str {
         match self {
@@ -113,7 +127,7 @@ pub(super) struct LinkRow {
     pub(super) kind: LinkKind,
     /// `None` where nobody has the address, and in a link that makes an account.
     pub(super) user: Option<UserId>,
-    /// Where the newest link of this address is noted.
+    /// Where the outstanding links of this address are noted.
     pub(super) slot: LinkSlot,
     pub(super) expires_at: Timestamp,
     pub(super) redirect: Option<String>,
@@ -185,42 +199,65 @@ impl TableKey for LinkSlot {
     }
 }
 
-/// The newest link of an address.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct NewestLinkRow(pub(super) SecretHash);
+/// The outstanding links of an address and a kind, the newest last.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct OutstandingRow(pub(super) Vec<SecretHash>);
 
-impl Record for NewestLinkRow {
+impl Record for OutstandingRow {
     const TABLE: u8 = 0x08;
     const KIND: u8 = 0x08;
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
     type Key = LinkSlot;
+
+    /// Version 1 held the newest link alone.
+    fn from_older(version: u8, body: &[u8]) -> Result<OutstandingRow, String> {
+        match version {
+            1 => Ok(OutstandingRow(vec![decode_body(body)?])),
+            _ => Err(format!("version {version} of outstanding links")),
+        }
+    }
 }
 
-/// Stores a link in place of the one before it.
+/// Stores a link. Where too many of its slot are outstanding, the oldest of them are removed.
 pub(super) fn store_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) -> Result<(), StoreError> {
-    if let Some(NewestLinkRow(old)) = read::<NewestLinkRow>(txn, &link.slot)? {
+    let mut outstanding = read::<OutstandingRow>(txn, &link.slot)?.unwrap_or_default().0;
+    let surplus = (outstanding.len() + 1).saturating_sub(link.kind.outstanding_max());
+    for old in outstanding.drain(..surplus) {
         txn.remove::<LinkRow>(&old);
     }
-    txn.put(&link.slot, &NewestLinkRow(hash));
+    outstanding.push(hash);
+    txn.put(&link.slot, &OutstandingRow(outstanding));
     txn.put(&hash, link);
     Ok(())
 }
 
-/// Removes a link, and the note of it where it is the newest.
+/// Removes a link that expired or was burned; the others of its slot stay.
 pub(super) fn remove_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) -> Result<(), StoreError> {
     txn.remove::<LinkRow>(&hash);
-    if read::<NewestLinkRow>(txn, &link.slot)? == Some(NewestLinkRow(hash)) {
-        txn.remove::<NewestLinkRow>(&link.slot);
+    let Some(OutstandingRow(mut outstanding)) = read::<OutstandingRow>(txn, &link.slot)? else {
+        return Ok(());
+    };
+    outstanding.retain(|other| *other != hash);
+    if outstanding.is_empty() {
+        txn.remove::<OutstandingRow>(&link.slot);
+    } else {
+        txn.put(&link.slot, &OutstandingRow(outstanding));
     }
     Ok(())
+}
+
+/// Removes a link that was used, and the others of its slot.
+pub(super) fn use_up_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) -> Result<(), StoreError> {
+    txn.remove::<LinkRow>(&hash);
+    remove_outstanding(txn, &[link.slot])
 }
 
 /// Removes the links of these slots: all that are outstanding for an account ([`Identity::slots`]).
 pub(super) fn remove_outstanding(txn: &mut Txn<'_>, slots: &[LinkSlot]) -> Result<(), StoreError> {
     for slot in slots {
-        if let Some(NewestLinkRow(hash)) = read::<NewestLinkRow>(txn, slot)? {
-            txn.remove::<LinkRow>(&hash);
-            txn.remove::<NewestLinkRow>(slot);
+        if let Some(OutstandingRow(hashes)) = read::<OutstandingRow>(txn, slot)? {
+            hashes.iter().for_each(|hash| txn.remove::<LinkRow>(hash));
+            txn.remove::<OutstandingRow>(slot);
         }
     }
     Ok(())
@@ -296,7 +333,7 @@ fn sealed_for(hash: &SecretHash) -> SealedFor<'_> {
 }
 
 impl Identity {
-    /// Where the newest link of a kind is noted for whom it concerns: an address, or for `Email` an account's id.
+    /// Where the outstanding links of a kind are noted for whom they concern: an address, or for `Email` an account's id.
     pub(super) fn link_slot(&self, kind: LinkKind, whose: &str) -> LinkSlot {
         let [head @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
             self.sealing.derive(kind.purpose(), whose.as_bytes());

@@ -6,7 +6,7 @@ use crate::entropy::Entropy;
 use crate::kv::Txn;
 use crate::model::Timestamp;
 
-use super::link::{GivenProof, LinkKind, LinkRow, Opening, open_link, remove_link, store_link};
+use super::link::{GivenProof, LinkKind, LinkRow, Opening, open_link, store_link, use_up_link};
 use super::login::{Finished, finish_login};
 use super::session::NewSession;
 use super::store::read;
@@ -179,7 +179,7 @@ fn consume(
         Ok(link) => link,
         Err(refused) => return Ok(Err(refused)),
     };
-    remove_link(txn, hash, &link)?;
+    use_up_link(txn, hash, &link)?;
     let finished = finish_login(txn, user, &account, AuthMethod::MagicLink, drawn, now)?;
     Ok(Ok((finished, link.redirect)))
 }

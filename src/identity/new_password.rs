@@ -10,7 +10,7 @@ use crate::model::Timestamp;
 
 use super::audit::{self, Event};
 use super::link::{
-    GivenProof, LINK_TTL, LinkKind, LinkRow, LinkSlot, Opening, open_link, remove_link, remove_outstanding,
+    GivenProof, LINK_TTL, LinkKind, LinkRow, LinkSlot, Opening, open_link, remove_outstanding, use_up_link,
 };
 use super::magic_link::ForAccount;
 use super::password::{WeakPassword, check_policy};
@@ -217,7 +217,7 @@ impl Identity {
                 Ok(link) => link,
                 Err(refused) => return Ok(Err(refused)),
             };
-            remove_link(txn, hash, &link)?;
+            use_up_link(txn, hash, &link)?;
             let address = row.email.clone();
             let epoch = replace(txn, user, row, new, &slots)?;
             audit::note(txn, &Event::by(user, "password.reset").at_ip(ip), now)?;

@@ -8,7 +8,7 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use super::audit::{self, Event};
-use super::link::{GivenProof, LINK_TTL, LinkKind, LinkRow, Opening, open_link, remove_link, store_link};
+use super::link::{GivenProof, LINK_TTL, LinkKind, LinkRow, Opening, open_link, store_link, use_up_link};
 use super::login::finish_login;
 use super::name::{self, NameError};
 use super::org;
@@ -136,7 +136,7 @@ impl Making {
         if read::<AddressRow>(txn, &self.address)?.is_some() {
             return Err(SignupError::EmailTaken);
         }
-        remove_link(txn, hash, &link)?;
+        use_up_link(txn, hash, &link)?;
         txn.put(&self.user, &self.account);
         txn.put(&self.address, &AddressRow(self.user));
         audit::note(txn, &Event::by(self.user, "account.created").target(address).at_ip(client.ip), now)?;

@@ -63,10 +63,16 @@ impl AuthDeps {
         Ok(Asked { email, browser, admitted })
     }
 
-    /// Charges who asks and the address. Unknown addresses count, too: the answer tells nothing, and neither does its time.
+    /// Charges the asker and the address. Unknown addresses count, too: the answer tells nothing, and neither does its
+    /// time. A browser that logged in to the account before has a limit of its own, which strangers cannot use up.
     pub(super) fn may_mail(&self, visitor: &Visitor, email: &Email) -> ApiResult<bool> {
-        self.limits.charge_mail_from(visitor.client().ip)?;
-        Ok(self.limits.admits_mail_to(SecretHash::of(email.as_str()).0))
+        let address = SecretHash::of(email.as_str()).0;
+        if self.identity.knows_device(visitor.device_cookie(), email, self.clock.now()) {
+            return Ok(self.limits.admits_mail_to_known(address));
+        }
+        let asker = visitor.client().ip;
+        self.limits.charge_mail_from(asker)?;
+        Ok(self.limits.admits_mail_to(address, asker))
     }
 
     /// Mails a link, unless the server has mailed its share of this hour.

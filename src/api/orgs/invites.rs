@@ -78,8 +78,8 @@ async fn create(
         .map_err(|error| ApiError::invalid_field("email", "form", error.to_string()))?;
     let role = role(&body.role)?;
     // An invitation is a mail to a stranger, too.
-    if !(deps.limits.admits_mail_to(SecretHash::of(email.as_str()).0) && deps.limits.admits_mail()) {
-        let text = "this address was sent three mails in a quarter of an hour already, or the server a hundred in an hour";
+    if !(deps.limits.admits_invitation_to(SecretHash::of(email.as_str()).0) && deps.limits.admits_mail()) {
+        let text = "this address was sent three invitations in a quarter of an hour already, or the server a hundred in an hour";
         return Err(ApiError::new(Code::MailThrottled, text).with_retry_after(MAIL_RETRY));
     }
     let (actor, now, wanted) = (cabinet.user(), deps.clock.now(), NewInvite { email, role });

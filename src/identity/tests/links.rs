@@ -58,15 +58,59 @@ fn of_fifty_uses_at_once_one_signs_in() {
 }
 
 #[test]
-fn a_link_is_good_for_ten_minutes_and_only_the_newest() {
+fn a_link_is_good_for_ten_minutes() {
     let mut house = House::furnished();
-    let (old, new) = (mailed(&mut house), mailed(&mut house));
-    assert!(matches!(open(&mut house, &old, LinkProof::Console), Err(LinkError::Invalid)));
+    let link = mailed(&mut house);
     house.advance_ms(600_000);
-    assert!(matches!(open(&mut house, &new, LinkProof::Console), Err(LinkError::Invalid)));
-    let newer = mailed(&mut house);
+    assert!(matches!(open(&mut house, &link, LinkProof::Console), Err(LinkError::Invalid)));
+    let link = mailed(&mut house);
     house.advance_ms(599_999);
-    open(&mut house, &newer, LinkProof::Console).expect("in time");
+    open(&mut house, &link, LinkProof::Console).expect("in time");
+}
+
+#[test]
+fn a_request_voids_no_older_link_and_using_one_ends_the_others() {
+    let mut house = House::furnished();
+    let links: Vec<Secret> = (0..3).map(|_| mailed(&mut house)).collect();
+    open(&mut house, &links[1], LinkProof::Console).expect("outstanding");
+    for link in &links {
+        assert!(matches!(open(&mut house, link, LinkProof::Console), Err(LinkError::Invalid)));
+    }
+    assert_eq!(house.identity().rows::<link::LinkRow>(&()).expect("read").len(), 0);
+    assert_eq!(house.identity().rows::<link::OutstandingRow>(&()).expect("read").len(), 0);
+}
+
+#[test]
+fn a_burned_link_leaves_the_others_of_its_address() {
+    let mut house = House::furnished();
+    let (burned, kept) = (mailed(&mut house), mailed(&mut house));
+    let wrong = LinkProof::Browser { cookie: None, email: Some("eve@example.org") };
+    for _ in 0..5 {
+        assert!(matches!(open(&mut house, &burned, wrong), Err(LinkError::Invalid)));
+    }
+    assert!(matches!(open(&mut house, &burned, LinkProof::Console), Err(LinkError::Invalid)));
+    open(&mut house, &kept, LinkProof::Console).expect("outstanding");
+}
+
+/// The rows of one address are bounded, whatever the limits of mails admit.
+#[test]
+fn of_too_many_outstanding_links_the_oldest_goes() {
+    let mut house = House::furnished();
+    let links: Vec<Secret> = (0..33).map(|_| mailed(&mut house)).collect();
+    assert_eq!(house.identity().rows::<link::LinkRow>(&()).expect("read").len(), 32);
+    assert!(matches!(open(&mut house, &links[0], LinkProof::Console), Err(LinkError::Invalid)));
+    open(&mut house, &links[1], LinkProof::Console).expect("outstanding");
+}
+
+#[test]
+fn of_printed_links_only_the_newest_is_good() {
+    let mut house = House::furnished();
+    let owner = house.owner().id;
+    let mut printed =
+        || house.identity().issue_login_link(owner, None, house.now, &mut house.rng).expect("made").token;
+    let (old, new) = (printed(), printed());
+    assert!(matches!(open(&mut house, &old, LinkProof::Console), Err(LinkError::Invalid)));
+    logged_in(open(&mut house, &new, LinkProof::Console).expect("the newest"));
 }
 
 /// `PROMLET_MAGIC_LINK_TTL`: of sign-in links alone.
@@ -173,5 +217,5 @@ fn expired_links_and_pending_logins_are_swept() {
     house.advance_ms(3_600_000);
     house.identity().tick(house.now).expect("swept");
     assert_eq!(house.identity().rows::<link::LinkRow>(&()).expect("read").len(), 0);
-    assert_eq!(house.identity().rows::<link::NewestLinkRow>(&()).expect("read").len(), 0);
+    assert_eq!(house.identity().rows::<link::OutstandingRow>(&()).expect("read").len(), 0);
 }

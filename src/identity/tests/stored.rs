@@ -70,11 +70,18 @@ fn version_1_of_accounts_and_logins_opens() {
         },
     );
     check(0x06, "fd00a0b83046030000", &session::SeenRow(at(0)));
-    check(
-        0x08,
-        "0202020202020202020202020202020202020202020202020202020202020202",
-        &link::NewestLinkRow(HASH),
-    );
+}
+
+/// Version 1 held the newest link alone.
+#[test]
+fn both_versions_of_outstanding_links_open() {
+    let one = link::OutstandingRow(vec![HASH]);
+    assert_eq!(link::OutstandingRow::from_older(1, &[2; 32]).as_ref(), Ok(&one));
+    assert!(link::OutstandingRow::from_older(0, &[2; 32]).is_err());
+    assert_eq!((link::OutstandingRow::TABLE, link::OutstandingRow::VERSION), (8, 2));
+    let two = link::OutstandingRow(vec![HASH, HASH]);
+    let written = format!("02{}", "02".repeat(64));
+    assert_eq!(decode_body::<link::OutstandingRow>(&bytes(&written)).as_ref(), Ok(&two));
 }
 
 /// Version 1 did not say which session began an enrolment.
