@@ -631,3 +631,17 @@ fn apply(tx: &mut Txn<'_>, org: OrgId, change: &Change) -> Result<(), ManifestEr
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::decode_body;
+
+    /// The rows whose bytes no fixture of an older version holds.
+    #[test]
+    fn version_1_of_the_last_seal_of_all_times_opens() {
+        let bytes = data_encoding::HEXLOWER.decode(b"fb2c01").expect("hex");
+        assert_eq!(decode_body::<SealedAll>(&bytes), Ok(SealedAll { seq: 300 }));
+        assert_eq!((SealedAll::TABLE, SealedAll::KIND, SealedAll::VERSION), (0x28, 0x28, 1));
+    }
+}

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::*;
+use crate::model::Exemplar;
 use crate::tsdb::options::Rest;
 
 const HOUR: i64 = 3_600_000;
@@ -261,6 +262,36 @@ fn a_sample_ahead_of_the_clock_does_not_keep_the_log_from_ending() {
         }
         let late: u64 = tsdb.stats().orgs.iter().map(|org| org.late_samples).sum();
         assert_eq!(late, 0);
+    }
+}
+
+#[test]
+fn histograms_starts_and_exemplars_ahead_of_the_clock_do_not_keep_the_log_from_ending() {
+    let mut machine = Machine::new();
+    let mut tsdb = machine.open();
+    machine.ahead_ms = 365 * DAY;
+    let mut batch = BatchBuilder::default();
+    let at = machine.now();
+    batch.series(&side::native("ahead"), []).histograms([(at, side::histogram(5))]);
+    batch.start(at, at.plus_ms(-1_000));
+    batch.exemplar(Exemplar { labels: labels(&[("trace_id", "1")]), value: 0.5, at });
+    assert_eq!(tsdb.append(ORG, &batch.batch(), at).expect("stored").stored, 1);
+    machine.ahead_ms = 0;
+    let of_ahead = |tsdb: &Tsdb| side::beside(tsdb, ORG).remove(&side::native("ahead").to_string());
+    let expected = of_ahead(&tsdb);
+    let (histograms, starts, exemplars) = expected.clone().expect("stored");
+    assert_eq!((histograms.len(), starts.len(), exemplars.len()), (1, 1, 1));
+    for round in 0..4 {
+        fill(&tsdb, &mut machine, 60);
+        machine.run(61_000);
+        tsdb.seal(machine.now()).expect("sealed");
+        assert!(log_files(&tsdb) <= 3, "round {round}: {} log files", log_files(&tsdb));
+        assert_eq!(of_ahead(&tsdb), expected, "round {round}");
+        if round % 2 == 1 {
+            drop(tsdb);
+            tsdb = machine.open();
+            assert_eq!(of_ahead(&tsdb), expected, "round {round}, after a kill");
+        }
     }
 }
 

@@ -6,11 +6,11 @@ use super::*;
 use crate::model::{Exemplar, Histogram, HistogramColumns, Matcher, StartChange};
 use crate::tsdb::side::tests::{any_histogram, exponential};
 
-fn histogram(count: u64) -> Histogram {
+pub(super) fn histogram(count: u64) -> Histogram {
     exponential(3, 0.001, &[(-1, 2), (3, 1)], &[], count as f64 / 4.0, count, &[count, 2 * count, 0])
 }
 
-fn native(job: &str) -> Labels {
+pub(super) fn native(job: &str) -> Labels {
     labels(&[("__name__", "native"), ("job", job)])
 }
 
@@ -30,9 +30,9 @@ fn write_native(
 }
 
 /// By label set: times and histograms, start changes, times and first labels of exemplars.
-type Beside = BTreeMap<String, (Vec<(i64, Histogram)>, Vec<StartChange>, Vec<Exemplar>)>;
+pub(super) type Beside = BTreeMap<String, (Vec<(i64, Histogram)>, Vec<StartChange>, Vec<Exemplar>)>;
 
-fn beside(tsdb: &Tsdb, org: OrgId) -> Beside {
+pub(super) fn beside(tsdb: &Tsdb, org: OrgId) -> Beside {
     let snapshot = tsdb.snapshot(&Access::whole(org));
     let mut found = Beside::new();
     let mut out = HistogramColumns::default();

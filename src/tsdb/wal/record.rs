@@ -757,6 +757,28 @@ mod tests {
     }
 
     #[test]
+    fn the_records_of_seals_are_the_drawing() {
+        let layout = Layout::Keyed(RecordKey::from_bytes(KEY));
+        for (kind, drawn, hash) in
+            [(Kind::Seal, "0701", "2b279332f3e6700e"), (Kind::SealAll, "0c01", "299cd02d671b5dc2")]
+        {
+            let mut bytes = Vec::new();
+            let record = NewRecord { seq: 5, org: OrgId(9), kind, durable: 3 };
+            let body = seal_body(-2);
+            layout.put(&mut bytes, record, &body);
+            assert_eq!(hex(&bytes[..4]), "08000000");
+            assert_eq!(hex(&bytes[8..24]), format!("050000000000000009000000{drawn}0200"));
+            assert_eq!(
+                (hex(&bytes[24..32]).as_str(), hex(&bytes[32..]).as_str()),
+                (hash, "feffffffffffffff")
+            );
+            let header = Header { seq: 5, org: OrgId(9), kind: Some(kind), lag: 2 };
+            assert_eq!(layout.find(&bytes), Found::Record(header, &body[..], 40));
+            assert_eq!(parse_seal(&body), Ok(-2));
+        }
+    }
+
+    #[test]
     fn the_switch_is_the_drawing() {
         let mut bytes = Vec::new();
         put_record(&mut bytes, 5, OrgId(0), Kind::Switch, 5, &encode_switch(258));
