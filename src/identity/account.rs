@@ -6,8 +6,11 @@ use crate::entropy::Entropy;
 use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 
+use super::address_proof::AddressProof;
 use super::audit::{self, Event};
-use super::link::{LINK_TTL, LinkKind, LinkRow, LinkSlot, remove_outstanding, store_link, use_up_link};
+use super::link::{
+    LINK_TTL, LinkKind, LinkRow, LinkSlot, end_outstanding, outstanding, store_link, use_up_link,
+};
 use super::member::{has_other_owner, leave};
 use super::name::{self, NameError};
 use super::oauth;
@@ -133,7 +136,7 @@ impl Identity {
                 if orgs.len() > LEAVE_A_CHANGE {
                     return Ok(false);
                 }
-                remove_outstanding(txn, &slots)?;
+                end_outstanding(txn, &slots);
                 txn.remove::<UserRow>(&user);
                 txn.remove::<AddressRow>(&row.email);
                 txn.remove::<TotpRow>(&user);
@@ -205,7 +208,8 @@ impl Identity {
         let new = self.sealed_address(hash, &link)?.ok_or(LinkError::Invalid)?;
         let account = self.row::<UserRow>(&user)?.ok_or(LinkError::Invalid)?;
         let slots = self.slots(user, &account);
-        let exchange = Exchange { hash, user, new: new.clone(), slots, ip: client.ip };
+        let mail_proves = self.mail_proves();
+        let exchange = Exchange { hash, user, new: new.clone(), slots, mail_proves, ip: client.ip };
         let old = self.change(move |txn| exchange.make(txn, now))?;
         let parsed = |text: &str| {
             Email::parse(text).map_err(|_| StoreError::Inconsistent("an account's address is none"))
@@ -221,15 +225,15 @@ struct Exchange {
     new: String,
     /// Of the links that end with the old address.
     slots: Vec<LinkSlot>,
+    mail_proves: bool,
     ip: IpAddr,
 }
 
 impl Exchange {
     /// Exchanges the address in the change that uses the link up; the old one.
     fn make(self, txn: &mut Txn<'_>, now: Timestamp) -> Result<String, AddressChangeError> {
-        let Exchange { hash, user, new, slots, ip } = self;
-        let link = read::<LinkRow>(txn, &hash)?.filter(|link| now < link.expires_at);
-        let link = link.filter(|link| link.kind == LinkKind::Email).ok_or(LinkError::Invalid)?;
+        let Exchange { hash, user, new, slots, mail_proves, ip } = self;
+        let link = outstanding(txn, hash, &[LinkKind::Email], now)?.ok_or(LinkError::Invalid)?;
         let row = active(txn, user)?.ok_or(LinkError::Invalid)?;
         // Whoever ended the session that asked did not want what it began.
         let asked_by = link.asked_by.ok_or(LinkError::Invalid)?;
@@ -239,11 +243,12 @@ impl Exchange {
         if read::<AddressRow>(txn, &new)?.is_some() {
             return Err(AddressChangeError::Taken);
         }
-        use_up_link(txn, hash, &link)?;
-        remove_outstanding(txn, &slots)?;
+        use_up_link(txn, hash, &link);
+        end_outstanding(txn, &slots);
         txn.remove::<AddressRow>(&row.email);
         txn.put(&new, &AddressRow(user));
-        txn.put(&user, &UserRow { email: new, ..row.clone() });
+        let address_proof = AddressProof::from_bool(mail_proves);
+        txn.put(&user, &UserRow { email: new, address_proof, ..row.clone() });
         audit::note(txn, &Event::by(user, "email.changed").at_ip(ip), now)?;
         Ok(row.email)
     }

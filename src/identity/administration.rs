@@ -6,8 +6,9 @@ use crate::entropy::Entropy;
 use crate::kv::Txn;
 use crate::model::Timestamp;
 
+use super::address_proof::AddressProof;
 use super::audit::{self, Event};
-use super::link::remove_outstanding;
+use super::link::end_outstanding;
 use super::name::{self, NameError};
 use super::password::{WeakPassword, check_policy};
 use super::session::end_all;
@@ -234,6 +235,7 @@ impl Identity {
             password: new.password.map(|password| self.passwords.hash(password, rng)),
             created_at: now,
             sessions_epoch: 0,
+            address_proof: AddressProof::Given,
         };
         self.change(move |txn| {
             if read::<AddressRow>(txn, &row.email)?.is_some() {
@@ -266,7 +268,7 @@ impl Identity {
             let row = read::<UserRow>(txn, &user)?.ok_or(AdministrationError::UnknownUser)?;
             let event = Event::by_nobody("admin.password_set").target(&user.to_string()).detail(&row.email);
             txn.put(&user, &UserRow { password: Some(hash), ..row });
-            remove_outstanding(txn, &slots)?;
+            end_outstanding(txn, &slots);
             audit::note(txn, &event, now)?;
             Ok::<_, AdministrationError>(end_all(txn, user, None)?)
         })?;

@@ -8,9 +8,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::entropy::Entropy;
-use crate::kv::{Record, Txn};
+use crate::kv::{Record, Txn, decode_body};
 use crate::model::{OrgId, Timestamp};
 
+use super::address_proof::AddressProof;
 use super::audit::{self, Event};
 use super::login::{Finished, finish_login};
 use super::member;
@@ -56,6 +57,8 @@ pub struct NewInvite {
     pub email: Email,
     /// What they will be.
     pub role: Role,
+    /// The link is mailed, and shown to no other person than the reader of that mail.
+    pub mailed: bool,
 }
 
 /// An invitation that was just made.
@@ -163,13 +166,42 @@ pub(super) struct InviteRow {
     pub(super) invited_by: Option<UserId>,
     pub(super) created_at: Timestamp,
     pub(super) expires_at: Timestamp,
+    /// What accepting it says of the address; since version 2.
+    pub(super) address_proof: AddressProof,
+}
+
+/// Version 1 of [`InviteRow`].
+#[derive(Deserialize)]
+struct InviteRowV1 {
+    email: String,
+    role: Role,
+    token: SecretHash,
+    invited_by: Option<UserId>,
+    created_at: Timestamp,
+    expires_at: Timestamp,
 }
 
 impl Record for InviteRow {
     const TABLE: u8 = 0x18;
     const KIND: u8 = 0x18;
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
     type Key = (OrgId, InviteId);
+
+    fn from_older(version: u8, body: &[u8]) -> Result<InviteRow, String> {
+        let old: InviteRowV1 = match version {
+            1 => decode_body(body)?,
+            _ => return Err(format!("version {version} of an invitation")),
+        };
+        Ok(InviteRow {
+            email: old.email,
+            role: old.role,
+            token: old.token,
+            invited_by: old.invited_by,
+            created_at: old.created_at,
+            expires_at: old.expires_at,
+            address_proof: AddressProof::Unknown,
+        })
+    }
 }
 
 impl InviteRow {
@@ -256,6 +288,7 @@ impl Identity {
             invited_by: actor,
             created_at: now,
             expires_at: now.plus(LIFETIME),
+            address_proof: AddressProof::from_bool(wanted.mailed),
         };
         let invite = row.view(id)?;
         if self.rows::<MemberRow>(&org)?.len() >= MEMBERS_MAX {
@@ -441,6 +474,7 @@ fn accept(
         password,
         created_at: now,
         sessions_epoch: 0,
+        address_proof: row.address_proof,
     };
     txn.put(&id, &user);
     txn.put(&user.email, &AddressRow(id));

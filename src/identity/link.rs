@@ -231,6 +231,18 @@ pub(super) fn store_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) ->
     Ok(())
 }
 
+/// A link of one of these kinds that may be used: it has not expired, and its slot still notes it.
+pub(super) fn outstanding(
+    txn: &Txn<'_>,
+    hash: SecretHash,
+    kinds: &[LinkKind],
+    now: Timestamp,
+) -> Result<Option<LinkRow>, StoreError> {
+    let Some(link) = read::<LinkRow>(txn, &hash)? else { return Ok(None) };
+    let noted = read::<OutstandingRow>(txn, &link.slot)?.is_some_and(|row| row.0.contains(&hash));
+    Ok(Some(link).filter(|link| noted && now < link.expires_at && kinds.contains(&link.kind)))
+}
+
 /// Removes a link that expired or was burned; the others of its slot stay.
 pub(super) fn remove_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) -> Result<(), StoreError> {
     txn.remove::<LinkRow>(&hash);
@@ -246,21 +258,16 @@ pub(super) fn remove_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) -
     Ok(())
 }
 
-/// Removes a link that was used, and the others of its slot.
-pub(super) fn use_up_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) -> Result<(), StoreError> {
+/// Removes a link that was used, and ends the others of its slot.
+pub(super) fn use_up_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) {
     txn.remove::<LinkRow>(&hash);
-    remove_outstanding(txn, &[link.slot])
+    end_outstanding(txn, &[link.slot]);
 }
 
-/// Removes the links of these slots: all that are outstanding for an account ([`Identity::slots`]).
-pub(super) fn remove_outstanding(txn: &mut Txn<'_>, slots: &[LinkSlot]) -> Result<(), StoreError> {
-    for slot in slots {
-        if let Some(OutstandingRow(hashes)) = read::<OutstandingRow>(txn, slot)? {
-            hashes.iter().for_each(|hash| txn.remove::<LinkRow>(hash));
-            txn.remove::<OutstandingRow>(slot);
-        }
-    }
-    Ok(())
+/// Ends the links of these slots: all that are outstanding for an account ([`Identity::slots`]). One row each, because a
+/// change has few rows; the links themselves are swept when they expire.
+pub(super) fn end_outstanding(txn: &mut Txn<'_>, slots: &[LinkSlot]) {
+    slots.iter().for_each(|slot| txn.remove::<OutstandingRow>(slot));
 }
 
 /// What shows that the right person opened a link, as a change takes it.
@@ -306,9 +313,7 @@ pub(super) fn open_link(
     now: Timestamp,
 ) -> Result<Result<LinkRow, LinkError>, LinkError> {
     let Opening { hash, kinds, address, proof, from } = opening;
-    let link = read::<LinkRow>(txn, hash)?;
-    let link = link.filter(|link| now < link.expires_at && kinds.contains(&link.kind));
-    let link = link.ok_or(LinkError::Invalid)?;
+    let link = outstanding(txn, *hash, kinds, now)?.ok_or(LinkError::Invalid)?;
     let same_browser = link.browser.is_some() && link.browser == proof.browser;
     if proof.console || link.kind == LinkKind::Printed || same_browser {
         return Ok(Ok(link));

@@ -6,7 +6,8 @@ use crate::entropy::Entropy;
 use crate::kv::Txn;
 use crate::model::Timestamp;
 
-use super::link::{GivenProof, LinkKind, LinkRow, Opening, open_link, store_link, use_up_link};
+use super::address_proof;
+use super::link::{GivenProof, LinkKind, LinkRow, LinkSlot, Opening, open_link, store_link, use_up_link};
 use super::login::{Finished, finish_login};
 use super::session::NewSession;
 use super::store::read;
@@ -155,31 +156,62 @@ impl Identity {
         let hash = SecretKind::MagicLink.hash_of(attempt.token).ok_or(LinkError::Invalid)?;
         let link = self.row::<LinkRow>(&hash).map_err(LinkError::Store)?.ok_or(LinkError::Invalid)?;
         let user = link.user.ok_or(LinkError::Invalid)?;
+        let account = self.row::<UserRow>(&user).map_err(LinkError::Store)?.ok_or(LinkError::Invalid)?;
         let drawn = self.draw(user, attempt.client, attempt.replaces, rng);
-        let (for_change, proof) = (drawn.for_change(), GivenProof::of(attempt.proof));
-        let (finished, redirect) =
-            self.change(move |txn| consume(txn, hash, user, &proof, &for_change, now))??;
-        Ok(LinkOutcome { login: self.outcome(user, drawn, finished)?, redirect })
+        let using = Using {
+            hash,
+            user,
+            proof: GivenProof::of(attempt.proof),
+            drawn: drawn.for_change(),
+            slots: self.slots(user, &account),
+            mail_proves: self.mail_proves(),
+        };
+        let used = self.change(move |txn| using.consume(txn, now))??;
+        if let Some(epoch) = used.epoch {
+            self.settle_epoch(user, epoch, None, &[]);
+        }
+        Ok(LinkOutcome { login: self.outcome(user, drawn, used.finished)?, redirect: used.redirect })
     }
 }
 
-/// Reads, judges and removes a link in the change that creates the session.
-fn consume(
-    txn: &mut Txn<'_>,
+/// A link that is about to sign in.
+struct Using {
     hash: SecretHash,
     user: UserId,
-    proof: &GivenProof,
-    drawn: &(NewSession, SecretHash),
-    now: Timestamp,
-) -> Result<Result<(Finished, Option<String>), LinkError>, LinkError> {
-    let account = active(txn, user)?.ok_or(LinkError::Invalid)?;
-    let kinds = &[LinkKind::Mailed, LinkKind::Printed];
-    let opening = Opening { hash, kinds, address: &account.email, proof, from: drawn.0.client.ip };
-    let link = match open_link(txn, &opening, now)? {
-        Ok(link) => link,
-        Err(refused) => return Ok(Err(refused)),
-    };
-    use_up_link(txn, hash, &link)?;
-    let finished = finish_login(txn, user, &account, AuthMethod::MagicLink, drawn, now)?;
-    Ok(Ok((finished, link.redirect)))
+    proof: GivenProof,
+    drawn: (NewSession, SecretHash),
+    /// Of the account's links.
+    slots: Vec<LinkSlot>,
+    mail_proves: bool,
+}
+
+/// A link that signed in.
+struct Used {
+    finished: Finished,
+    redirect: Option<String>,
+    /// Of the account's sessions, if the older ones ended.
+    epoch: Option<u32>,
+}
+
+impl Using {
+    /// Reads, judges and removes a link in the change that creates the session.
+    fn consume(&self, txn: &mut Txn<'_>, now: Timestamp) -> Result<Result<Used, LinkError>, LinkError> {
+        let Using { hash, user, proof, drawn, slots, mail_proves } = self;
+        let (user, ip) = (*user, drawn.0.client.ip);
+        let account = active(txn, user)?.ok_or(LinkError::Invalid)?;
+        let kinds = &[LinkKind::Mailed, LinkKind::Printed];
+        let opening = Opening { hash: *hash, kinds, address: &account.email, proof, from: ip };
+        let link = match open_link(txn, &opening, now)? {
+            Ok(link) => link,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        use_up_link(txn, *hash, &link);
+        let epoch = match link.kind {
+            LinkKind::Mailed if *mail_proves => address_proof::prove(txn, user, slots, ip, now)?,
+            _ => None,
+        };
+        let account = active(txn, user)?.ok_or(LinkError::Invalid)?;
+        let finished = finish_login(txn, user, &account, AuthMethod::MagicLink, drawn, now)?;
+        Ok(Ok(Used { finished, redirect: link.redirect, epoch }))
+    }
 }

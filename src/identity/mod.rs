@@ -15,6 +15,7 @@
 //! | `api_key`, `public_key`, `keyring`, `rotation`, `embed_token`, `token_notes`, `matcher_text`, `compiled_policy` | machines and embedded pages |
 
 mod account;
+mod address_proof;
 mod administration;
 mod api_key;
 mod audit;
@@ -125,6 +126,8 @@ pub struct IdentityOptions {
     pub org_create: OrgCreate,
     /// `PROMLET_SIGNUP`.
     pub signup: SignupMode,
+    /// Mail goes to a mail server and not to the console, so a used link proves who reads its address.
+    pub mail_leaves: bool,
 }
 
 impl Default for IdentityOptions {
@@ -135,6 +138,7 @@ impl Default for IdentityOptions {
             session_absolute: None,
             org_create: OrgCreate::default(),
             signup: SignupMode::default(),
+            mail_leaves: false,
         }
     }
 }

@@ -8,9 +8,10 @@ use crate::entropy::Entropy;
 use crate::kv::Txn;
 use crate::model::Timestamp;
 
+use super::address_proof;
 use super::audit::{self, Event};
 use super::link::{
-    GivenProof, LINK_TTL, LinkKind, LinkRow, LinkSlot, Opening, open_link, remove_outstanding, use_up_link,
+    GivenProof, LINK_TTL, LinkKind, LinkRow, LinkSlot, Opening, end_outstanding, open_link, use_up_link,
 };
 use super::magic_link::ForAccount;
 use super::password::{WeakPassword, check_policy};
@@ -98,7 +99,7 @@ fn replace(
     slots: &[LinkSlot],
 ) -> Result<u32, StoreError> {
     txn.put(&user, &UserRow { password: Some(hash), ..row });
-    remove_outstanding(txn, slots)?;
+    end_outstanding(txn, slots);
     end_all(txn, user, None)
 }
 
@@ -207,7 +208,7 @@ impl Identity {
         self.check_new_password(user, &account, request.new)??;
         let new = self.passwords.hash(request.new, rng);
         let (proof, ip) = (GivenProof::of(request.proof), request.client.ip);
-        let slots = self.slots(user, &account);
+        let (slots, mail_proves) = (self.slots(user, &account), self.mail_proves());
         // A wrong address is counted in the change, so it is its value and not its error.
         let (address, epoch) = self.change::<Result<(String, u32), LinkError>, LinkError>(move |txn| {
             let row = active(txn, user)?.ok_or(LinkError::Invalid)?;
@@ -217,8 +218,15 @@ impl Identity {
                 Ok(link) => link,
                 Err(refused) => return Ok(Err(refused)),
             };
-            use_up_link(txn, hash, &link)?;
+            use_up_link(txn, hash, &link);
             let address = row.email.clone();
+            let row = match mail_proves {
+                true => {
+                    address_proof::prove(txn, user, &slots, ip, now)?;
+                    active(txn, user)?.ok_or(LinkError::Invalid)?
+                }
+                false => row,
+            };
             let epoch = replace(txn, user, row, new, &slots)?;
             audit::note(txn, &Event::by(user, "password.reset").at_ip(ip), now)?;
             Ok(Ok((address, epoch)))

@@ -8,6 +8,7 @@ use crate::entropy::Entropy;
 use crate::kv::Txn;
 use crate::model::{OrgSlug, SlugError, Timestamp};
 
+use super::address_proof::AddressProof;
 use super::audit::{self, Event};
 use super::name::{self, NameError};
 use super::org;
@@ -215,6 +216,7 @@ impl Identity {
             password: Some(self.passwords.hash(person.password, rng)),
             created_at: now,
             sessions_epoch: 0,
+            address_proof: AddressProof::Given,
         };
         Ok(First { id: UserId::random(rng), account, org, org_key: OrgKey::random(rng) })
     }

@@ -7,6 +7,7 @@ use crate::entropy::Entropy;
 use crate::kv::Txn;
 use crate::model::Timestamp;
 
+use super::address_proof::AddressProof;
 use super::audit::{self, Event};
 use super::link::{GivenProof, LINK_TTL, LinkKind, LinkRow, Opening, open_link, store_link, use_up_link};
 use super::login::finish_login;
@@ -136,7 +137,7 @@ impl Making {
         if read::<AddressRow>(txn, &self.address)?.is_some() {
             return Err(SignupError::EmailTaken);
         }
-        use_up_link(txn, hash, &link)?;
+        use_up_link(txn, hash, &link);
         txn.put(&self.user, &self.account);
         txn.put(&self.address, &AddressRow(self.user));
         audit::note(txn, &Event::by(self.user, "account.created").target(address).at_ip(client.ip), now)?;
@@ -256,6 +257,7 @@ impl Identity {
             password,
             created_at: now,
             sessions_epoch: 0,
+            address_proof: AddressProof::from_bool(self.mail_proves()),
         };
         Ok(Making {
             hash,

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::kv::{Record, Txn};
+use crate::kv::{Record, Txn, decode_body};
 use crate::model::Timestamp;
 
+use super::address_proof::AddressProof;
 use super::name::is_forbidden;
 use super::store::read;
 use super::totp::TotpRow;
@@ -94,13 +95,44 @@ pub(super) struct UserRow {
     pub(super) created_at: Timestamp,
     /// Sessions made under an older number are dead: ends any number of them in one row.
     pub(super) sessions_epoch: u32,
+    /// Since version 2.
+    pub(super) address_proof: AddressProof,
+}
+
+/// Version 1 of [`UserRow`].
+#[derive(Deserialize)]
+struct UserRowV1 {
+    email: String,
+    name: String,
+    is_admin: bool,
+    disabled: bool,
+    password: Option<String>,
+    created_at: Timestamp,
+    sessions_epoch: u32,
 }
 
 impl Record for UserRow {
     const TABLE: u8 = 0x01;
     const KIND: u8 = 0x01;
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
     type Key = UserId;
+
+    fn from_older(version: u8, body: &[u8]) -> Result<UserRow, String> {
+        let old: UserRowV1 = match version {
+            1 => decode_body(body)?,
+            _ => return Err(format!("version {version} of an account")),
+        };
+        Ok(UserRow {
+            email: old.email,
+            name: old.name,
+            is_admin: old.is_admin,
+            disabled: old.disabled,
+            password: old.password,
+            created_at: old.created_at,
+            sessions_epoch: old.sessions_epoch,
+            address_proof: AddressProof::Unknown,
+        })
+    }
 }
 
 /// Whose an address is.

@@ -312,7 +312,7 @@ impl Commands<'_> {
             Command::OrgInvite { slug, email, role } => {
                 let org = self.org(&slug)?;
                 let email = Email::parse(&email).map_err(|e| format!("{email:?}: {e}"))?;
-                let wanted = NewInvite { email, role: read_role(&role)? };
+                let wanted = NewInvite { email, role: read_role(&role)?, mailed: false };
                 let issued = identity.invite(None, org.id, wanted, now, rng).map_err(words)?;
                 Ok(json!({
                     "id": issued.invite.id.to_string(),

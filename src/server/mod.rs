@@ -627,6 +627,7 @@ fn open_identity(
             SignupSetting::Invite => SignupMode::Invite,
             SignupSetting::Closed => SignupMode::Closed,
         },
+        mail_leaves: matches!(settings.mail, MailSetting::Smtp { .. }),
     };
     let identity = Identity::open(foundation, options, now, rng)?;
     if let Unlocked::New(key) = &unlocked {

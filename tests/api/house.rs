@@ -172,6 +172,7 @@ impl House {
             argon2: Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 },
             signup: plan.signup,
             org_create: plan.org_create,
+            mail_leaves: !plan.console,
             ..IdentityOptions::default()
         };
         let identity =

@@ -12,7 +12,8 @@ use axum::http::header;
 use data_encoding::BASE64URL_NOPAD;
 use jsonwebtoken::Algorithm;
 use promlet::api::auth::oauth::{Github, OpenId, Providers};
-use promlet::identity::Admission;
+use promlet::entropy::Entropy;
+use promlet::identity::{Admission, Email, NewInvite, Role};
 use promlet::outbound::{GithubClient, GithubOptions, HttpsOptions, MailKind, OidcClient, OidcOptions};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -327,6 +328,78 @@ async fn an_address_opens_its_account_only_on_the_word_of_a_trusted_provider() {
     assert_eq!((mails[0].to.as_str(), mails[0].kind), (EMAIL, MailKind::IdentityLinked));
     let noted = house.identity.audit(None, 10).expect("readable");
     assert!(noted.iter().any(|entry| entry.action == "oauth.linked" && entry.target == "oidc"));
+}
+
+fn trusting_house(idp: &Idp, console: bool) -> House {
+    let oidc = open_id(idp, rules(&[], true), HttpsOptions::default());
+    let mut plan = Plan { console, ..Plan::default() };
+    plan.options.providers = Providers { oidc, ..Providers::default() };
+    House::build(plan)
+}
+
+async fn accept_invitation(house: &House, token: &str) -> Who {
+    let body = json!({ "token": token, "password": PASSWORD });
+    let joined = house.post("/api/v1/auth/invites/accept", &Who::Nobody, body).await;
+    assert_eq!(joined.status, 201, "{}", joined.body);
+    Who::Cookie(joined.session_cookie().expect("a session"))
+}
+
+/// With console mail the inviter holds the link, and so may choose the password of an account on an address that they do
+/// not read.
+#[tokio::test]
+async fn an_account_that_its_inviter_may_have_planted_is_not_linked_by_its_address() {
+    let idp = Idp::start(NOW_S).await;
+    let house = trusting_house(&idp, true);
+    let owner = house.log_in().await;
+    let invite = json!({ "email": "alice@example.com", "role": "viewer" });
+    let url = house.post("/api/v1/orgs/acme/invites", &owner, invite).await.text("url");
+    let planted = accept_invitation(&house, url.split_once("#token=").expect("a link").1).await;
+    sign_in(&house, &idp).await.is(409, "link_required");
+    let me = house.get("/api/v1/auth/me", &planted).await.value();
+    assert_eq!((&me["user"]["email"], &me["identities"]), (&json!("alice@example.com"), &json!([])));
+}
+
+/// An operator prints an invitation with `promlet org invite`; whoever carries it may accept it.
+#[tokio::test]
+async fn the_first_mailed_link_ends_what_opened_an_unproven_account() {
+    let uses = [
+        ("/auth/magic-link/request", "/auth/magic-link/verify"),
+        ("/auth/password/reset/request", "/auth/password/reset/confirm"),
+    ];
+    for (request, open) in uses {
+        let idp = Idp::start(NOW_S).await;
+        let house = trusting_house(&idp, false);
+        let (acme, now) =
+            (house.identity.org_by_slug("acme").expect("read").expect("there"), house.clock.now());
+        let email = Email::parse("alice@example.com").expect("an address");
+        let wanted = NewInvite { email, role: Role::Viewer, mailed: false };
+        let printed =
+            house.identity.invite(None, acme.id, wanted, now, &mut Entropy::seeded(9)).expect("invited");
+        let planted = accept_invitation(&house, printed.token.expose()).await;
+        claim(&idp, json!({ "sub": "eve", "email": "eve@example.com" }));
+        assert_eq!(link(&house, &idp, &planted).await.value()["linked"], true);
+        claim(&idp, json!({ "sub": "alice", "email": "alice@example.com" }));
+        sign_in(&house, &idp).await.is(409, "link_required");
+
+        house.post(request, &Who::Nobody, json!({ "email": "alice@example.com" })).await;
+        let mail = house.outbox.mails().pop().expect("a mail");
+        assert_eq!(mail.to, "alice@example.com");
+        let token = mail.url.split_once("token=").expect("a link").1.to_owned();
+        let body =
+            json!({ "token": token, "email": "alice@example.com", "new_password": "quite another phrase 7" });
+        let opened = house.post(open, &Who::Nobody, body).await;
+        assert!(opened.status.is_success(), "{open}: {}", opened.body);
+
+        house.get("/api/v1/auth/me", &planted).await.is(401, "session_invalid");
+        let body = json!({ "email": "alice@example.com", "password": PASSWORD });
+        house.post("/auth/login", &Who::Nobody, body).await.is(401, "invalid_credentials");
+        claim(&idp, json!({ "sub": "eve", "email": "eve@example.com" }));
+        let eve = sign_in(&house, &idp).await;
+        assert_ne!(eve.value()["user"]["email"], "alice@example.com", "{}", eve.body);
+        claim(&idp, json!({ "sub": "alice", "email": "alice@example.com" }));
+        let alice = sign_in(&house, &idp).await;
+        assert_eq!((&alice.value()["linked"], alice.status.as_u16()), (&json!(true), 200), "{}", alice.body);
+    }
 }
 
 /// Of other people's domains Google knows only who once had them.

@@ -82,7 +82,8 @@ async fn create(
         let text = "this address was sent three invitations in a quarter of an hour already, or the server a hundred in an hour";
         return Err(ApiError::new(Code::MailThrottled, text).with_retry_after(MAIL_RETRY));
     }
-    let (actor, now, wanted) = (cabinet.user(), deps.clock.now(), NewInvite { email, role });
+    let mailed = !matches!(deps.mail.mailer(), Mailer::Console);
+    let (actor, now, wanted) = (cabinet.user(), deps.clock.now(), NewInvite { email, role, mailed });
     let issued = deps
         .change(move |identity| identity.invite(Some(actor), org, wanted, now, &mut Entropy::system()))
         .await?;

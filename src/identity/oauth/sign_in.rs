@@ -5,6 +5,7 @@ use crate::entropy::Entropy;
 use crate::kv::Txn;
 use crate::model::Timestamp;
 
+use crate::identity::address_proof::AddressProof;
 use crate::identity::audit::Event;
 use crate::identity::login::{Finished, finish_login};
 use crate::identity::name;
@@ -58,7 +59,8 @@ pub enum OauthError {
     /// `domain_not_allowed`.
     #[error("accounts of this domain or organisation may not sign in here")]
     DomainNotAllowed,
-    /// `link_required`: the address has an account, and the provider's word is not enough to open it.
+    /// `link_required`: the address has an account, and either the provider's word is not enough to open it, or the
+    /// address of the account was never proven.
     #[error("an account with this address exists: sign in to it, then link this identity in its settings")]
     LinkRequired,
     /// `identity_in_use`.
@@ -311,7 +313,8 @@ fn sign_in(txn: &mut Txn<'_>, change: &SignIn, now: Timestamp) -> Result<(Finish
         Target::Known(_) => read::<UserRow>(txn, &user)?.ok_or(OauthError::UnknownUser)?,
         Target::Address(_) => {
             let row = read::<UserRow>(txn, &user)?.ok_or(OauthError::UnknownUser)?;
-            if !account.email_trusted {
+            // An account that another person made on this address does not become theirs by signing in elsewhere.
+            if !account.email_trusted || row.address_proof != AddressProof::Given {
                 return Err(OauthError::LinkRequired.into());
             }
             row
@@ -372,6 +375,7 @@ fn new_account(txn: &mut Txn<'_>, change: &SignIn, now: Timestamp) -> Result<Use
         password: None,
         created_at: now,
         sessions_epoch: 0,
+        address_proof: AddressProof::from_bool(account.email_trusted),
     };
     txn.put(&change.user, &row);
     txn.put(&row.email, &AddressRow(change.user));

@@ -76,8 +76,10 @@ fn a_request_voids_no_older_link_and_using_one_ends_the_others() {
     for link in &links {
         assert!(matches!(open(&mut house, link, LinkProof::Console), Err(LinkError::Invalid)));
     }
-    assert_eq!(house.identity().rows::<link::LinkRow>(&()).expect("read").len(), 0);
     assert_eq!(house.identity().rows::<link::OutstandingRow>(&()).expect("read").len(), 0);
+    let another = mailed(&mut house);
+    assert!(matches!(open(&mut house, &links[2], LinkProof::Console), Err(LinkError::Invalid)));
+    open(&mut house, &another, LinkProof::Console).expect("newer than the one that was used");
 }
 
 #[test]

@@ -172,7 +172,7 @@ struct Model {
 
 impl Model {
     fn new() -> Model {
-        let house = House::furnished();
+        let house = House::mailing();
         Model {
             owner: house.owner().id,
             house,

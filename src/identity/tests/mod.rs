@@ -1,6 +1,7 @@
 //! The room's promises, kept through its own door: `Identity` over a real store in a temporary folder.
 
 mod accounts;
+mod address_proofs;
 mod embed;
 mod full_audit;
 mod keys;
@@ -67,6 +68,14 @@ impl House {
             .bootstrap(&bootstrap, house.now, &mut house.rng)
             .expect("set up")
             .expect("the first");
+        house
+    }
+
+    /// The same, and its mail goes to a mail server.
+    pub(super) fn mailing() -> House {
+        let mut house = House::furnished();
+        let options = IdentityOptions { argon2: CHEAP, mail_leaves: true, ..IdentityOptions::default() };
+        house.restart_with(options, MasterKey([9; 32]));
         house
     }
 
@@ -200,6 +209,7 @@ impl House {
                     password: Some(password),
                     created_at,
                     sessions_epoch: 0,
+                    address_proof: address_proof::AddressProof::Given,
                 };
                 txn.put(&id, &row);
                 txn.put(&email, &user::AddressRow(id));

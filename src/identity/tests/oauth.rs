@@ -60,8 +60,11 @@ fn the_mode_of_sign_up_decides_who_gets_an_account() {
         let options = IdentityOptions { signup: mode, argon2: CHEAP, ..IdentityOptions::default() };
         house.restart_with(options, MasterKey([9; 32]));
         let (org, owner, now) = (house.acme().id, house.owner().id, house.now);
-        let wanted =
-            NewInvite { email: Email::parse("guest@example.org").expect("valid"), role: Role::Viewer };
+        let wanted = NewInvite {
+            email: Email::parse("guest@example.org").expect("valid"),
+            role: Role::Viewer,
+            mailed: true,
+        };
         house.identity().invite(Some(owner), org, wanted, now, &mut house.rng).expect("invited");
         let came = |house: &mut House, account: &ExternalAccount| match come(house, account) {
             Ok(outcome) => outcome.created,

@@ -23,7 +23,7 @@ fn crowded() -> (House, OrgId, Secret) {
         let user = house.add_user(&format!("u{number}@example.org"));
         house.identity().add_member(org, user, Role::Viewer, house.now).expect("added");
         let email = Email::parse(&format!("i{number}@example.org")).expect("an address");
-        let wanted = NewInvite { email, role: Role::Viewer };
+        let wanted = NewInvite { email, role: Role::Viewer, mailed: true };
         house.identity().invite(None, org, wanted, house.now, &mut house.rng).expect("invited");
     }
     let mut secret = None;
@@ -130,7 +130,7 @@ fn an_invitation_lives_for_seven_days_through_restarts_and_is_swept() {
     let mut house = House::furnished();
     let org = house.acme().id;
     let email = Email::parse("bo@example.org").expect("an address");
-    let wanted = NewInvite { email: email.clone(), role: Role::Viewer };
+    let wanted = NewInvite { email: email.clone(), role: Role::Viewer, mailed: true };
     let issued = house.identity().invite(None, org, wanted, house.now, &mut house.rng).expect("invited");
     house.advance_ms(7 * DAY_MS - 1);
     house.crash();
@@ -149,7 +149,8 @@ fn an_invitation_lives_for_seven_days_through_restarts_and_is_swept() {
 fn of_fifty_that_accept_one_invitation_one_comes_in_and_no_crash_brings_it_back() {
     let mut house = House::furnished();
     let (org, now, here) = (house.acme().id, house.now, client("192.0.2.1"));
-    let wanted = NewInvite { email: Email::parse("bo@example.org").expect("valid"), role: Role::Viewer };
+    let wanted =
+        NewInvite { email: Email::parse("bo@example.org").expect("valid"), role: Role::Viewer, mailed: true };
     let issued = house.identity().invite(None, org, wanted, now, &mut house.rng).expect("invited");
     let attempt = AcceptInvite {
         token: issued.token.expose(),
@@ -174,7 +175,8 @@ fn of_fifty_that_accept_one_invitation_one_comes_in_and_no_crash_brings_it_back(
 #[test]
 fn f08_an_invitations_link_is_not_on_the_disk() {
     let mut house = House::furnished();
-    let wanted = NewInvite { email: Email::parse("bo@example.org").expect("valid"), role: Role::Viewer };
+    let wanted =
+        NewInvite { email: Email::parse("bo@example.org").expect("valid"), role: Role::Viewer, mailed: true };
     let issued =
         house.identity().invite(None, house.acme().id, wanted, house.now, &mut house.rng).expect("invited");
     house.restart();
@@ -334,7 +336,8 @@ fn f31_an_invitation_is_taken_back_by_its_own_organisation_alone() {
     let (acme, owner, now) = (house.acme().id, house.owner().id, house.now);
     let other = NewOrg { slug: slug("other"), name: String::new() };
     let other = house.identity().create_org(owner, other, now, &mut house.rng).expect("made").org.id;
-    let wanted = NewInvite { email: Email::parse("bo@example.org").expect("valid"), role: Role::Viewer };
+    let wanted =
+        NewInvite { email: Email::parse("bo@example.org").expect("valid"), role: Role::Viewer, mailed: true };
     let id = house.identity().invite(None, acme, wanted, now, &mut house.rng).expect("invited").invite.id;
     let taken = house.identity().revoke_invite(Some(owner), other, id, now);
     assert!(matches!(taken, Err(InviteError::NotFound)));

@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 
+use super::super::address_proof::AddressProof;
 use super::super::{
     api_key, audit, day, invite, keyring, link, login, oauth, org, org_removal, rotation, session, totp, user,
 };
@@ -28,24 +29,8 @@ const USER: UserId = UserId::from_bytes([1; 10]);
 const HASH: SecretHash = SecretHash([2; 32]);
 
 #[test]
-fn version_1_of_accounts_and_logins_opens() {
+fn version_1_of_addresses_and_logins_opens() {
     let ip = "2001:db8::1".parse().expect("ip");
-    check(
-        0x01,
-        concat!(
-            "0f616461406578616d706c652e6f7267034164610100010b246172676f6e3269642478fd00a0b83046030000fb",
-            "2c01"
-        ),
-        &user::UserRow {
-            email: EMAIL.into(),
-            name: "Ada".into(),
-            is_admin: true,
-            disabled: false,
-            password: Some("$argon2id$x".into()),
-            created_at: at(0),
-            sessions_epoch: 300,
-        },
-    );
     check(0x02, "01010101010101010101", &user::AddressRow(USER));
     check(
         0x04,
@@ -70,6 +55,31 @@ fn version_1_of_accounts_and_logins_opens() {
         },
     );
     check(0x06, "fd00a0b83046030000", &session::SeenRow(at(0)));
+}
+
+/// Version 1 did not say whether the address was proven.
+#[test]
+fn both_versions_of_an_account_open() {
+    let first =
+        "0f616461406578616d706c652e6f7267034164610100010b246172676f6e3269642478fd00a0b83046030000fb2c01";
+    let row = user::UserRow {
+        email: EMAIL.into(),
+        name: "Ada".into(),
+        is_admin: true,
+        disabled: false,
+        password: Some("$argon2id$x".into()),
+        created_at: at(0),
+        sessions_epoch: 300,
+        address_proof: AddressProof::Unknown,
+    };
+    assert_eq!(user::UserRow::from_older(1, &bytes(first)).as_ref(), Ok(&row));
+    assert!(user::UserRow::from_older(0, &bytes(first)).is_err());
+    assert_eq!((user::UserRow::TABLE, user::UserRow::VERSION), (1, 2));
+    let proofs = [AddressProof::Unknown, AddressProof::Missing, AddressProof::Given];
+    for (stored, address_proof) in ["00", "01", "02"].into_iter().zip(proofs) {
+        let row = user::UserRow { address_proof, ..row.clone() };
+        assert_eq!(decode_body::<user::UserRow>(&bytes(&format!("{first}{stored}"))), Ok(row));
+    }
 }
 
 /// Version 1 held the newest link alone.
@@ -174,23 +184,31 @@ fn version_1_of_organisations_opens() {
     check(0x0d, "08", &org::NextOrgRow(8));
 }
 
+/// Version 1 did not say whether the link was mailed.
 #[test]
-fn version_1_of_invitations_and_removals_opens() {
-    check(
-        0x18,
-        concat!(
-            "0f616461406578616d706c652e6f726701020202020202020202020202020202020202020202020202020202020202",
-            "02020101010101010101010101fd00a0b83046030000fdd0a7b83046030000",
-        ),
-        &invite::InviteRow {
-            email: EMAIL.into(),
-            role: Role::Editor,
-            token: HASH,
-            invited_by: Some(USER),
-            created_at: at(0),
-            expires_at: at(1),
-        },
+fn both_versions_of_an_invitation_open() {
+    let first = concat!(
+        "0f616461406578616d706c652e6f726701020202020202020202020202020202020202020202020202020202020202",
+        "02020101010101010101010101fd00a0b83046030000fdd0a7b83046030000",
     );
+    let row = invite::InviteRow {
+        email: EMAIL.into(),
+        role: Role::Editor,
+        token: HASH,
+        invited_by: Some(USER),
+        created_at: at(0),
+        expires_at: at(1),
+        address_proof: AddressProof::Unknown,
+    };
+    assert_eq!(invite::InviteRow::from_older(1, &bytes(first)).as_ref(), Ok(&row));
+    assert!(invite::InviteRow::from_older(0, &bytes(first)).is_err());
+    let mailed = invite::InviteRow { address_proof: AddressProof::Given, ..row };
+    assert_eq!(decode_body::<invite::InviteRow>(&bytes(&format!("{first}02"))), Ok(mailed));
+    assert_eq!((invite::InviteRow::TABLE, invite::InviteRow::VERSION), (0x18, 2));
+}
+
+#[test]
+fn version_1_of_invitation_links_and_removals_opens() {
     check(0x19, "0706060606060606060606", &invite::InviteTokenRow(OrgId(7), InviteId::from_bytes([6; 10])));
     check(
         0x1a,

@@ -5,7 +5,7 @@ use totp_rs::{Algorithm, Builder};
 use super::*;
 
 /// What an authenticator app shows for `secret` at `now`.
-fn code(secret: &str, now: Timestamp) -> String {
+pub(super) fn code(secret: &str, now: Timestamp) -> String {
     let bytes = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
     let app = Builder::new()
         .with_algorithm(Algorithm::SHA1)
