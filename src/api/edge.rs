@@ -12,6 +12,7 @@
 //! slow senders do not hold those as well, however many there are: whatever holds the others, an operator still sees that
 //! the process lives, and people get out.
 
+mod line_ends;
 mod worded;
 
 use std::collections::{HashMap, VecDeque};

@@ -109,6 +109,11 @@ async fn fifty_malformed_requests_are_refused_and_the_server_lives() {
         get("Transfer-Encoding: xchunked\r\n"),
         b"GET /healthz HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_vec(),
         b"GET /healthz HTTP/1.1\r\n\r\n".to_vec(),
+        b"GET /healthz HTTP/1.1\nHost: localhost\n\n".to_vec(),
+        b"GET /healthz HTTP/1.1\nHost: localhost\r\n\r\n".to_vec(),
+        b"\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        get("a: b\nc: d\r\n"),
+        get("a: b\n"),
         b"POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nnot hexadecimal\r\n".to_vec(),
         b"POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n".to_vec(),
     ];
@@ -166,6 +171,21 @@ async fn no_request_hides_in_the_body_of_another() {
         let shown = String::from_utf8_lossy(&bytes).into_owned();
         assert!(!answer.contains("/api/v1/hidden"), "{shown}\n----\n{answer}");
         assert!(statuses(&answer).len() <= 2, "{shown}\n----\n{answer}");
+    }
+    // What is two requests for a server that takes a bare LF for a line end is none.
+    let line_feed = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: y\nConnection: close\r\n\r\n";
+    assert_eq!(statuses(&server.ask(line_feed.as_bytes())), ["400"]);
+    // In a body it is a byte like others, and after one it is refused again; the answer before it stands.
+    for framing in
+        ["Content-Length: 3\r\n\r\n\n\n\n", "Transfer-Encoding: chunked\r\n\r\n3\r\n\n\n\n\r\n0\r\n\r\n"]
+    {
+        let first = format!("POST /api/v1/auth/logout HTTP/1.1\r\nHost: localhost\r\n{framing}");
+        assert_eq!(
+            statuses(&server.ask(first.replace("Host", "Connection: close\r\nHost").as_bytes())),
+            ["204"]
+        );
+        let answer = server.ask(format!("{first}{line_feed}").as_bytes());
+        assert!(statuses(&answer).len() <= 1 && !answer.ends_with("ok"), "{answer}");
     }
     // The same two, sent as two, are two.
     let honest = [post("Content-Length: 0\r\n", ""), hidden.into()].concat();

@@ -3,7 +3,7 @@
 //! Bytes that are no request (400, 414, 431) never become one: hyper writes a head without a body for them and closes. Every
 //! answer has the headers and the form of API.md B all the same, so that head is exchanged on its way out. It is told by its
 //! first bytes, and by lacking the request id that all answers of ours have; one that follows the rest of another answer in
-//! the same write goes out as it is.
+//! the same write goes out as it is. A head with a bare LF never gets to hyper, which would take it.
 
 use std::io;
 use std::pin::Pin;
@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::line_ends::LineEnds;
 use crate::api::error::{ApiError, Code};
 use crate::api::request_id::RequestId;
 use crate::api::security_headers;
@@ -22,6 +23,9 @@ use crate::entropy::Entropy;
 pub(super) struct Worded<S> {
     stream: S,
     saying: Option<Saying>,
+    line_ends: LineEnds,
+    /// The answer to a head with a bare LF, which hyper never sees, and how much of it was sent.
+    refusal: Option<(Vec<u8>, usize)>,
 }
 
 /// An answer on its way in the place of another.
@@ -34,8 +38,8 @@ struct Saying {
 }
 
 impl<S> Worded<S> {
-    pub(super) const fn new(stream: S) -> Worded<S> {
-        Worded { stream, saying: None }
+    pub(super) fn new(stream: S) -> Worded<S> {
+        Worded { stream, saying: None, line_ends: LineEnds::default(), refusal: None }
     }
 }
 
@@ -57,6 +61,12 @@ fn reworded(head: &[u8]) -> Option<Vec<u8>> {
     if !bare {
         return None;
     }
+    lines.retain(|line| *line != "content-length: 0");
+    Some(problem(&lines, code, detail))
+}
+
+/// Our answer below these lines.
+fn problem(lines: &[&str], code: Code, detail: &'static str) -> Vec<u8> {
     let id = RequestId::of(None, &Mutex::new(Entropy::system()));
     let body = ApiError::new(code, detail).problem(id.as_str());
     let mut headers = axum::http::HeaderMap::new();
@@ -70,18 +80,46 @@ fn reworded(head: &[u8]) -> Option<Vec<u8>> {
             format!("content-length: {}", body.len()),
         ])
         .collect();
-    lines.retain(|line| *line != "content-length: 0");
-    lines.extend(ours.iter().map(String::as_str));
-    Some(format!("{}\r\n\r\n{body}", lines.join("\r\n")).into_bytes())
+    format!("{}\r\n{}\r\n\r\n{body}", lines.join("\r\n"), ours.join("\r\n")).into_bytes()
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Worded<S> {
+/// The answer to a head with a bare LF.
+fn bare_line_feed() -> Vec<u8> {
+    let lines = ["HTTP/1.1 400 Bad Request", "connection: close"];
+    problem(
+        &lines,
+        Code::BadRequest,
+        "a line of the request's head ends with LF alone; it must end with CR LF",
+    )
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Worded<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let this = &mut *self;
+        if this.refusal.is_none() {
+            let before = buf.filled().len();
+            ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+            let Err(found) = this.line_ends.look(buf.filled().get(before..).unwrap_or_default()) else {
+                return Poll::Ready(Ok(()));
+            };
+            buf.set_filled(before);
+            // Later the connection just ends: another answer may be on its way.
+            this.refusal = Some((if found.in_first_head { bare_line_feed() } else { Vec::new() }, 0));
+        }
+        while let Some((answer, sent)) = &mut this.refusal
+            && let Some(left) = answer.get(*sent..).filter(|left| !left.is_empty())
+        {
+            match ready!(Pin::new(&mut this.stream).poll_write(cx, left))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => *sent += written,
+            }
+        }
+        ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "a bare LF in a request's head")))
     }
 }
 
