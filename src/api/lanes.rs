@@ -5,8 +5,10 @@
 //!
 //! Organisations take turns: a free thread goes to the one that holds fewest, and among those to the one whose last turn
 //! is longest ago, so that whoever asks for one thing waits for at most one thing of each other organisation, however
-//! much they ask for. On the query lane one organisation never holds more than half of the threads (API.md C5), and in a
-//! full queue the last work of the organisation that has most there makes room for one that has less.
+//! much they ask for. On the query lane one organisation never holds more than half of the threads (API.md C5). While
+//! another one has work of late, it leaves one core free there and one thread on the ingest lane, so that the other's
+//! request waits for no thread to be preempted. In a full queue the last work of the organisation that has most there makes
+//! room for one that has less.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -64,6 +66,12 @@ pub struct LanesOptions {
     pub ingest: LaneOptions,
     /// [`Lane::Query`].
     pub query: LaneOptions,
+    /// Threads that one organisation may hold on the query lane while another one has work there.
+    pub query_beside_others: usize,
+    /// The same of the ingest lane.
+    pub ingest_beside_others: usize,
+    /// How long after its last request an organisation counts as one that has work.
+    pub company: Duration,
     /// Writing and coding the next piece of a large answer: [`Lanes::run_answer`].
     pub answer: LaneOptions,
     /// [`Lane::Password`].
@@ -86,6 +94,9 @@ impl LanesOptions {
             // One of these sleeps in disk syncs; meanwhile the others read what becomes the next group.
             ingest: lane(cores.saturating_add(1).max(2), 64, 2_000),
             query: LaneOptions { threads_per_org: (queries / 2).max(1), ..lane(queries, 32, 1_000) },
+            query_beside_others: cores.saturating_sub(1).max(1),
+            ingest_beside_others: cores.max(1),
+            company: Duration::from_secs(1),
             // Each connection has one piece of a millisecond here at most: the queue holds all connections there are.
             answer: LaneOptions { threads_per_org: cores.div_ceil(2), ..lane(cores.max(2), 1_024, 60_000) },
             password: lane(cores.clamp(1, 4), 32, 2_000),
@@ -112,28 +123,34 @@ struct All {
     password: Pool,
     account: Pool,
     crew: Crew,
-    arrivals: Mutex<Arrivals>,
+    arrivals: Mutex<Arrivals<SocketAddr>>,
     done_here: AtomicU64,
 }
 
-/// Which connection sent a request last, and when another one did.
-#[derive(Debug, Default)]
-struct Arrivals {
-    last: Option<(SocketAddr, Stopwatch)>,
+/// Which connection or organisation sent a request last, and when another one did.
+#[derive(Debug)]
+struct Arrivals<K> {
+    last: Option<(K, Stopwatch)>,
     other: Option<Stopwatch>,
 }
 
 /// How long somebody who asked is somebody who may ask again at any moment.
 const COMPANY: Duration = Duration::from_millis(2);
 
-impl Arrivals {
-    /// A request comes; whether no other connection has sent one of late.
-    fn note(&mut self, from: SocketAddr, now: Stopwatch) -> bool {
+impl<K> Default for Arrivals<K> {
+    fn default() -> Arrivals<K> {
+        Arrivals { last: None, other: None }
+    }
+}
+
+impl<K: PartialEq + Copy> Arrivals<K> {
+    /// A request comes; whether no other connection or organisation sent one within `company`.
+    fn note(&mut self, from: K, now: Stopwatch, company: Duration) -> bool {
         let before = self.last.replace((from, now));
         if let Some((_, at)) = before.filter(|(before, _)| *before != from) {
             self.other = Some(at);
         }
-        self.other.is_none_or(|at| at.elapsed() >= COMPANY)
+        self.other.is_none_or(|at| at.elapsed() >= company)
     }
 }
 
@@ -143,12 +160,13 @@ impl Lanes {
     /// # Errors
     /// The operating system's, when it grants no thread.
     pub fn start(options: &LanesOptions) -> std::io::Result<Lanes> {
+        let start = |name, lane, beside_others| Pool::start(name, lane, beside_others, options.company);
         Ok(Lanes(Arc::new(All {
-            ingest: Pool::start("ingest", options.ingest)?,
-            query: Pool::start("query", options.query)?,
-            answer: Pool::start("answer", options.answer)?,
-            password: Pool::start("password", options.password)?,
-            account: Pool::start("account", options.account)?,
+            ingest: start("ingest", options.ingest, options.ingest_beside_others)?,
+            query: start("query", options.query, options.query_beside_others)?,
+            answer: start("answer", options.answer, options.answer.threads_per_org)?,
+            password: start("password", options.password, options.password.threads_per_org)?,
+            account: start("account", options.account, options.account.threads_per_org)?,
             // Two threads of the query lane for each core.
             crew: Crew::new((options.query.threads / 2).max(1)),
             arrivals: Mutex::default(),
@@ -165,15 +183,22 @@ impl Lanes {
     /// within the last two milliseconds.
     pub fn arrives(&self, from: SocketAddr) -> bool {
         let mut arrivals = self.0.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        arrivals.note(from, Stopwatch::start())
+        arrivals.note(from, Stopwatch::start(), COMPANY)
+    }
+
+    /// Notes a query of this organisation; helpers of all queries leave a core free where others have work.
+    fn note_query(&self, org: OrgId) {
+        let beside_others = self.0.query.note(org);
+        self.0.crew.leave_free(usize::from(beside_others));
     }
 
     /// A place of the query lane for work that the caller's own thread does, where one is free and nobody waits for it.
     pub fn place_here(&self, org: OrgId) -> Option<PlaceHere<'_>> {
+        self.note_query(org);
         let pool = &self.0.query;
         let mut state = pool.shared.lock();
         let free = !state.closed && state.waiting == 0 && state.running < pool.options.threads;
-        if !free || !state.has_less_than(pool.shared.threads_per_org, Some(org)) {
+        if !free || !state.has_less_than(pool.shared.share(&state), Some(org)) {
             return None;
         }
         state.begin(Some(org));
@@ -190,6 +215,11 @@ impl Lanes {
         lane: Lane,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
+        match lane {
+            Lane::Query(org) => self.note_query(org),
+            Lane::Ingest(org) => drop(self.0.ingest.note(org)),
+            Lane::Password | Lane::Account => {}
+        }
         let (pool, org) = match lane {
             Lane::Ingest(org) => (&self.0.ingest, Some(org)),
             Lane::Query(org) => (&self.0.query, Some(org)),
@@ -231,6 +261,7 @@ impl Lanes {
             Code::Busy => error.with_retry_after(jittered_retry()),
             _ => error,
         };
+        self.0.ingest.note(org);
         self.0.ingest.run(Some(org), work).await.map_err(busy)
     }
 
@@ -350,6 +381,9 @@ struct Pool {
 struct Shared {
     state: Mutex<State>,
     threads_per_org: usize,
+    /// The same while more than one organisation has work here, or had it within `company`.
+    threads_beside_others: usize,
+    company: Duration,
     /// Whether one organisation's share is less than all threads.
     capped: bool,
 }
@@ -370,6 +404,9 @@ struct State {
     shares: BTreeMap<Option<OrgId>, Share>,
     waiting: usize,
     running: usize,
+    arrivals: Arrivals<OrgId>,
+    /// At the last arrival more than one organisation had work here, or had it of late.
+    beside_others: bool,
     /// Twice the turns taken so far; a turn is stamped one later, so that it lies behind who came before the next.
     clock: u64,
     /// Threads that sleep, who fell asleep last at the end: that one is woken, because its buffers are still in a cache.
@@ -378,6 +415,15 @@ struct State {
 }
 
 impl State {
+    /// A request of an organisation comes; whether another one has work here, or had it within `company`.
+    fn note(&mut self, org: OrgId, company: Duration) -> bool {
+        let alone = self.arrivals.note(org, Stopwatch::start(), company);
+        let is_other = |other: &Option<OrgId>| other.is_some_and(|other| other != org);
+        let mut others = self.shares.iter().filter(|(other, _)| is_other(other));
+        self.beside_others = !alone || others.any(|(_, share)| share.running + share.waiting.len() > 0);
+        self.beside_others
+    }
+
     fn push(&mut self, org: Option<OrgId>, job: Job) {
         let anew = || Share { last_turn: self.clock, ..Share::default() };
         self.shares.entry(org).or_insert_with(anew).waiting.push_back(job);
@@ -457,6 +503,11 @@ impl State {
 }
 
 impl Shared {
+    /// Threads that one organisation may hold now.
+    const fn share(&self, state: &State) -> usize {
+        if state.beside_others { self.threads_beside_others } else { self.threads_per_org }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // No panic can happen inside: the work itself runs outside the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -489,7 +540,8 @@ impl Shared {
             if state.closed {
                 return None;
             }
-            if let Some((org, job)) = state.take(self.threads_per_org) {
+            let share = self.share(&state);
+            if let Some((org, job)) = state.take(share) {
                 if job.state.compare_exchange(WAITING, STARTED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                     return Some((org, job));
                 }
@@ -512,11 +564,20 @@ impl Shared {
 }
 
 impl Pool {
-    fn start(name: &'static str, options: LaneOptions) -> std::io::Result<Pool> {
+    fn start(
+        name: &'static str,
+        options: LaneOptions,
+        threads_beside_others: usize,
+        company: Duration,
+    ) -> std::io::Result<Pool> {
+        let threads_per_org = options.threads_per_org.max(1);
+        let threads_beside_others = threads_beside_others.clamp(1, threads_per_org);
         let shared = Arc::new(Shared {
             state: Mutex::default(),
-            threads_per_org: options.threads_per_org.max(1),
-            capped: options.threads_per_org < options.threads,
+            threads_per_org,
+            threads_beside_others,
+            company,
+            capped: threads_beside_others < options.threads,
         });
         let pool =
             Pool { name, options, shared, refused: AtomicU64::new(0), threads: Mutex::new(Vec::new()) };
@@ -529,6 +590,11 @@ impl Pool {
             pool.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
         Ok(pool)
+    }
+
+    /// Notes a request of an organisation; whether another one has work here, or had it of late.
+    fn note(&self, org: OrgId) -> bool {
+        self.shared.lock().note(org, self.shared.company)
     }
 
     async fn run<T: Send + 'static>(
@@ -657,7 +723,9 @@ mod tests {
     const ORG: OrgId = OrgId(1);
 
     fn lanes(query: LaneOptions) -> Lanes {
-        Lanes::start(&LanesOptions { query, ..LanesOptions::for_cores(1) }).expect("threads")
+        let query_beside_others = query.threads_per_org;
+        let options = LanesOptions { query, query_beside_others, ..LanesOptions::for_cores(1) };
+        Lanes::start(&options).expect("threads")
     }
 
     /// Waits until the query lane holds so much; bounded by the test's own time.
@@ -725,16 +793,49 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn beside_others_an_organisation_leaves_a_core_free() {
+        let options = LanesOptions { company: PATIENT, ..LanesOptions::for_cores(2) };
+        let lanes = Lanes::start(&options).expect("threads");
+        let ask = |work: Box<dyn FnOnce() -> u32 + Send>| {
+            let lanes = lanes.clone();
+            tokio::spawn(async move { lanes.run(Lane::Query(ORG), work).await })
+        };
+        let hold = || {
+            let (release, work) = held();
+            (release, ask(Box::new(work)))
+        };
+        let alone = [hold(), hold()];
+        until(&lanes, 2, 0).await;
+        for (release, asked) in alone {
+            drop(release);
+            asked.await.expect("no panic").expect("done");
+        }
+        assert_eq!(lanes.run(Lane::Query(OrgId(2)), || 1).await.expect("done"), 1);
+        let (first, _) = hold();
+        until(&lanes, 1, 0).await;
+        let (second, waits) = hold();
+        until(&lanes, 1, 1).await;
+        assert!(lanes.place_here(ORG).is_none());
+        assert_eq!(lanes.run(Lane::Query(OrgId(2)), || 2).await.expect("a thread is free"), 2);
+        let at_work = lanes.crew().enter();
+        assert!(lanes.crew().hire(u64::MAX).is_none(), "the other core is left free");
+        drop(at_work);
+        until(&lanes, 1, 1).await;
+        drop((first, second));
+        waits.await.expect("no panic").expect("done");
+    }
+
     #[test]
     fn who_asks_has_the_edge_for_itself_until_another_connection_asks() {
         let [one, other] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let mut arrivals = Arrivals::default();
-        let mut note = |from| arrivals.note(from, Stopwatch::start());
+        let mut note = |from| arrivals.note(from, Stopwatch::start(), COMPANY);
         assert!(note(one) && note(one));
         // What has just come from the first is company for the other, and the other way round.
         assert!(!note(other) && !note(one));
         arrivals.other = None;
-        assert!(arrivals.note(one, Stopwatch::start()), "it is forgotten");
+        assert!(arrivals.note(one, Stopwatch::start(), COMPANY), "it is forgotten");
     }
 
     #[tokio::test]

@@ -44,6 +44,8 @@ pub struct Crew {
 #[derive(Debug)]
 struct Room {
     cores: usize,
+    /// Cores that no helper takes.
+    left_free: AtomicUsize,
     at_work: AtomicUsize,
     desk: Mutex<Desk>,
 }
@@ -102,8 +104,14 @@ impl Crew {
     }
 
     fn with(cores: usize, least_ns: u64) -> Crew {
-        let room = Room { cores, at_work: AtomicUsize::new(0), desk: Mutex::default() };
+        let (left_free, at_work) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let room = Room { cores, left_free, at_work, desk: Mutex::default() };
         Crew { least_ns, room: Arc::new(room), threads: Mutex::default() }
+    }
+
+    /// Has helpers leave so many cores free, from now on; those at work leave within some tens of series.
+    pub fn leave_free(&self, cores: usize) {
+        self.room.left_free.store(cores, Ordering::Relaxed);
     }
 
     /// A query begins.
@@ -117,7 +125,8 @@ impl Crew {
         if work_ns < self.least_ns {
             return None;
         }
-        let one_more = |at_work: usize| (at_work < self.room.cores).then_some(at_work + 1);
+        let most = self.room.with_helpers();
+        let one_more = |at_work: usize| (at_work < most).then_some(at_work + 1);
         self.room.at_work.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
         Some(Hand(Arc::clone(&self.room)))
     }
@@ -170,6 +179,11 @@ impl Drop for Crew {
 }
 
 impl Room {
+    /// Threads that compute at once at most, if there are helpers among them.
+    fn with_helpers(&self) -> usize {
+        self.cores.saturating_sub(self.left_free.load(Ordering::Relaxed))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Desk> {
         // No panic can happen inside: the work itself runs outside the lock.
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
@@ -293,9 +307,9 @@ impl std::fmt::Debug for Ticket {
 }
 
 impl Hand {
-    /// Whether more are at work than there are cores.
+    /// Whether more are at work than there are cores for them.
     pub(super) fn is_wanted_elsewhere(&self) -> bool {
-        self.0.at_work.load(Ordering::Relaxed) > self.0.cores
+        self.0.at_work.load(Ordering::Relaxed) > self.0.with_helpers()
     }
 }
 
@@ -325,7 +339,13 @@ mod tests {
         assert!(crew.hire(LEAST_NS).is_none());
         drop(helper);
         drop(second);
-        assert!(crew.hire(LEAST_NS).is_some(), "it is alone again");
+        let helper = crew.hire(LEAST_NS).expect("it is alone again");
+        crew.leave_free(1);
+        assert!(helper.is_wanted_elsewhere());
+        drop(helper);
+        assert!(crew.hire(LEAST_NS).is_none());
+        crew.leave_free(0);
+        assert!(crew.hire(LEAST_NS).is_some());
     }
 
     #[derive(Clone, Copy, PartialEq)]

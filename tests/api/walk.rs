@@ -178,6 +178,7 @@ fn full(lanes: LanesOptions) -> LanesOptions {
         answer: full(lanes.answer),
         password: full(lanes.password),
         account: full(lanes.account),
+        ..lanes
     }
 }
 
