@@ -213,8 +213,9 @@ impl RangeCache {
             }
             Found::UpTo(..) | Found::Nothing => {}
         }
-        self.counts.missed();
         let answer = compute()?;
+        // Not before: an evaluation that ends on the connection's own thread starts again on the query lane.
+        self.counts.missed();
         let silent = answer.annotations == Annotations::default();
         if let Value::Matrix(series) = &answer.value
             && silent

@@ -95,6 +95,19 @@ fn an_answer_is_there_the_second_time_and_grows_at_its_end() {
 }
 
 #[test]
+fn an_evaluation_that_is_ended_counts_as_no_request() {
+    let (cache, store, options) = (RangeCache::new(ROOM), filled(), Options::default());
+    let (access, query) = (whole(), ask("n_total", (300, 1_500, 60)));
+    let expired = || true;
+    let budget = Budget { expired: Some(&expired), ..Budget::default() };
+    let ended = cache.run(&query, (&access, &store.snapshot(&access)), &options, &budget);
+    assert_eq!(ended.expect_err("ended"), QueryError::Timeout);
+    assert_eq!(cache.usage().ranges, Finds::default());
+    check(&cache, &store, &access, &query, &options);
+    assert_eq!(cache.usage().ranges, Finds { misses: 1, ..Finds::default() });
+}
+
+#[test]
 fn what_changes_an_answer_makes_it_anew() {
     let text = "n_total";
     let range = (300, 1_500, 60);
