@@ -19,6 +19,8 @@ mod descriptors;
 mod doors;
 #[path = "binary/first_run.rs"]
 mod first_run;
+#[path = "binary/forged.rs"]
+mod forged;
 #[path = "binary/hostile.rs"]
 mod hostile;
 #[path = "binary/kill_loop.rs"]

@@ -46,6 +46,11 @@ impl Server {
         server
     }
 
+    /// Starts and waits until the store is open, maybe for reading alone.
+    pub(crate) fn start_damaged(start: &Start<'_>) -> Server {
+        Server::spawn(start, "listening on ")
+    }
+
     /// Starts and waits until its address is bound, which is before the store is open.
     pub(crate) fn start_early(start: &Start<'_>) -> Server {
         Server::spawn(start, "health is answered on ")

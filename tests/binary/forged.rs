@@ -1,0 +1,99 @@
+//! Records forged in the label values of a neighbour: after damage to the record around them none of them is applied, by a
+//! start, by a query or by `--accept-loss` (threat 52).
+
+use std::path::Path;
+
+use promlet::clock::Clock;
+use promlet::model::{Labels, Sample, Timestamp};
+use serde_json::json;
+
+use crate::harness::{Server, Start, bootstrap, remote_write, request};
+use crate::upkeep::{copy_tree, expected, samples, write};
+
+/// Sequence numbers that the next record may have.
+const SEQUENCE_NUMBERS: std::ops::Range<u64> = 1..60;
+
+/// A log record of version 1, whose checksum has no key, that drops an organisation: length, CRC-32C, sequence number,
+/// organisation, kind 6, version 1, lag, body. None if it is no text, which a label value has to be.
+fn dropped(seq: u64, org: u32, body_bytes: usize) -> Option<String> {
+    let body = vec![0; body_bytes];
+    let mut record = u32::try_from(body.len()).expect("small").to_le_bytes().to_vec();
+    let mut head = seq.to_le_bytes().to_vec();
+    head.extend(org.to_le_bytes());
+    head.extend([6, 1, 1, 0]);
+    let checksum = crc32c::crc32c(&[&record[..], &head[..], &body[..]].concat());
+    record.extend(checksum.to_le_bytes());
+    record.extend([&head[..], &body[..]].concat());
+    record.resize(record.len().next_multiple_of(8), 0);
+    String::from_utf8(record).ok()
+}
+
+fn forgeries(org: u32) -> String {
+    SEQUENCE_NUMBERS.filter_map(|seq| (1..200).find_map(|bytes| dropped(seq, org, bytes))).collect()
+}
+
+/// The first log file, and where in it the forgeries lie as a search for records would find them.
+fn planted(dir: &Path, forgeries: &str) -> (std::path::PathBuf, Vec<u8>, usize) {
+    let path = dir.join("wal/0000000001.wal");
+    let bytes = std::fs::read(&path).expect("read");
+    let mut found = bytes.windows(forgeries.len()).enumerate().filter(|(at, _)| at % 8 == 0);
+    let at = found.find(|(_, window)| *window == forgeries.as_bytes()).expect("one padding aligns them").0;
+    (path, bytes, at)
+}
+
+#[test]
+fn a_record_forged_in_a_label_value_takes_nothing_from_another_organisation() {
+    let live = tempfile::tempdir().expect("made");
+    let server = Server::serve(live.path());
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    let now = Clock::System.now();
+    let base = Timestamp::from_s(now.as_s() - 3_000);
+    (0..5).for_each(|step| assert!(write(&server, &secret, base, step)));
+
+    let beta = json!({ "slug": "beta", "name": "Beta" });
+    assert_eq!(server.post_json("/api/v1/orgs", &[("Cookie", &cookie)], &beta).status, 201);
+    let key = json!({ "name": "forger", "scopes": ["ingest"] });
+    let key = server.post_json("/api/v1/orgs/beta/api-keys", &[("Cookie", &cookie)], &key).json();
+    let bearer = format!("Bearer {}", key["secret"].as_str().expect("a secret"));
+    let forgeries = forgeries(1);
+    assert!(forgeries.len() > 1_000, "most sequence numbers have a text");
+    for padding in 0..8 {
+        let value = format!("{}{forgeries}", "p".repeat(padding));
+        let labels = Labels::from_pairs([("__name__", "forged"), ("note", &*value)]);
+        let body = remote_write(&[(labels, vec![Sample { at: now, value: 1.0 }])]);
+        let headers = [
+            ("Authorization", &*bearer),
+            ("Content-Type", "application/x-protobuf"),
+            ("Content-Encoding", "snappy"),
+        ];
+        let url = format!("{}/api/v1/orgs/beta/write", server.url);
+        let answer = request("POST", &url, &headers, Some(&body));
+        assert!(matches!(answer.status, 200 | 204), "{}", answer.body);
+    }
+    assert!(write(&server, &secret, base, 5));
+    let held = expected(0..6);
+    assert_eq!(samples(&server, &cookie, base), held);
+    server.kill();
+
+    // From the label name back into the header of the record around the forgeries.
+    for distance in [8, 16, 24, 32, 40, 48] {
+        let dir = tempfile::tempdir().expect("made");
+        copy_tree(live.path(), dir.path());
+        let (path, mut bytes, at) = planted(dir.path(), &forgeries);
+        bytes[at - distance] ^= 0x10;
+        std::fs::write(&path, bytes).expect("written");
+        let start = Start { args: &["serve"], dir: dir.path(), env: &bootstrap() };
+        let server = Server::start_damaged(&start);
+        assert_eq!(server.get("/readyz", &[]).status, 503, "{distance} bytes before");
+        assert_eq!(samples(&server, &server.sign_in(), base), held, "{distance} bytes before");
+        server.kill();
+        let args = ["serve", "--accept-loss"];
+        let server = Server::start(&Start { args: &args, dir: dir.path(), env: &bootstrap() });
+        assert_eq!(samples(&server, &server.sign_in(), base), held, "{distance} bytes before, accepted");
+        assert!(write(&server, &secret, base, 6), "{}", server.log());
+        server.kill();
+        let server = Server::serve(dir.path());
+        assert_eq!(samples(&server, &server.sign_in(), base), expected(0..7), "{distance} bytes before");
+    }
+}
