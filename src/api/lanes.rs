@@ -25,7 +25,7 @@ use super::limits::jittered_retry;
 use crate::clock::Stopwatch;
 use crate::identity::{Origin, with_origin};
 use crate::model::OrgId;
-use crate::promql::Crew;
+use crate::promql::WorkerPool;
 
 tokio::task_local! {
     /// Where the request of this task comes from, for the log of events.
@@ -122,7 +122,7 @@ struct All {
     answer: Pool,
     password: Pool,
     account: Pool,
-    crew: Crew,
+    workers: WorkerPool,
     arrivals: Mutex<Arrivals<SocketAddr>>,
     done_here: AtomicU64,
 }
@@ -168,15 +168,15 @@ impl Lanes {
             password: start("password", options.password, options.password.threads_per_org)?,
             account: start("account", options.account, options.account.threads_per_org)?,
             // Two threads of the query lane for each core.
-            crew: Crew::new((options.query.threads / 2).max(1)),
+            workers: WorkerPool::new((options.query.threads / 2).max(1)),
             arrivals: Mutex::default(),
             done_here: AtomicU64::new(0),
         })))
     }
 
-    /// Those who help with questions that have cores for themselves.
-    pub fn crew(&self) -> &Crew {
-        &self.0.crew
+    /// The worker threads that queries share.
+    pub fn workers(&self) -> &WorkerPool {
+        &self.0.workers
     }
 
     /// Notes a request of this connection; answers whether it has the edge for itself: no other connection has sent anything
@@ -186,10 +186,10 @@ impl Lanes {
         arrivals.note(from, Stopwatch::start(), COMPANY)
     }
 
-    /// Notes a query of this organisation; helpers of all queries leave a core free where others have work.
+    /// Notes a query of this organisation. Workers leave a core free while other organisations query.
     fn note_query(&self, org: OrgId) {
         let beside_others = self.0.query.note(org);
-        self.0.crew.leave_free(usize::from(beside_others));
+        self.0.workers.reserve_cores(usize::from(beside_others));
     }
 
     /// A place of the query lane for work that the caller's own thread does, where one is free and nobody waits for it.
@@ -818,9 +818,9 @@ mod tests {
         until(&lanes, 1, 1).await;
         assert!(lanes.place_here(ORG).is_none());
         assert_eq!(lanes.run(Lane::Query(OrgId(2)), || 2).await.expect("a thread is free"), 2);
-        let at_work = lanes.crew().enter();
-        assert!(lanes.crew().hire(u64::MAX).is_none(), "the other core is left free");
-        drop(at_work);
+        let query = lanes.workers().begin_query();
+        assert!(lanes.workers().try_acquire(u64::MAX).is_none(), "the other core is left free");
+        drop(query);
         until(&lanes, 1, 1).await;
         drop((first, second));
         waits.await.expect("no panic").expect("done");

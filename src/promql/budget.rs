@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::QueryError;
-use super::crew::Crew;
 use super::memory::{Lease, NoRoom};
+use super::worker_pool::WorkerPool;
 use crate::model::{Conductor, Pace, Stopped};
 use crate::tsdb::{Paced, Snapshot};
 
@@ -45,8 +45,8 @@ pub struct Budget<'a> {
     pub progress: Option<Arc<Progress>>,
     /// What it may take of the memory that all queries share.
     pub lease: Option<Arc<Lease>>,
-    /// Who may help to compute it; without any its own thread does everything.
-    pub crew: Option<&'a Crew>,
+    /// Worker threads that may compute parts of the query. Without them its own thread computes all.
+    pub workers: Option<&'a WorkerPool>,
 }
 
 /// How far a query is, for who looks on from another thread. Every number is what was true a moment ago.
@@ -111,7 +111,7 @@ impl std::fmt::Debug for Budget<'_> {
             .field("admits", &self.admits.map(|_| "a test of pieces"))
             .field("progress", &self.progress)
             .field("lease", &self.lease)
-            .field("crew", &self.crew)
+            .field("workers", &self.workers)
             .finish()
     }
 }

@@ -7,7 +7,6 @@
 mod annotations;
 mod budget;
 mod cache;
-mod crew;
 mod error;
 mod eval;
 pub mod explain;
@@ -18,17 +17,18 @@ mod plan;
 pub mod syntax;
 mod value;
 mod windows;
+mod worker_pool;
 
 pub use annotations::Annotations;
 pub use budget::{Budget, Limits, Progress, QueryStats};
 pub use cache::{CacheUse, Finds, RangeCache};
-pub use crew::{Crew, Hand, Helpers, Together};
 pub use error::QueryError;
 pub use functions::{FUNCTIONS, Function, function};
 pub use histogram::{FloatHistogram, ShownBucket};
 pub use memory::{Lease, MemoryPool, MemoryUse, NoRoom};
 pub use value::{HistogramPoint, MatrixSeries, Value, VectorSample};
 pub use windows::{Window, windows};
+pub use worker_pool::{ActiveWorkers, ParallelTask, WorkerPool, WorkerSlot};
 
 use crate::model::Steps;
 use crate::tsdb::Snapshot;

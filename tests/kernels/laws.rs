@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use promlet::model::{Labels, Steps, Timestamp};
 use promlet::promql::syntax::tree::Expr;
 use promlet::promql::syntax::{Caps, Features, parse};
-use promlet::promql::{Answer, Budget, Crew, FloatHistogram, Options, Query, Value, run};
+use promlet::promql::{Answer, Budget, FloatHistogram, Options, Query, Value, WorkerPool, run};
 use promlet::tsdb::{Snapshot, Tsdb};
 use promlet::wide::narrowly;
 use proptest::prelude::*;
@@ -95,9 +95,9 @@ fn evaluated(text: &str, expr: &Expr, steps: Steps, snapshot: &Snapshot) -> Resu
     let narrow = narrowly(|| run(&query, snapshot, &options, &Budget::default()));
     assert_eq!(told(&alone), told(&narrow.map_err(|e| e.to_string())), "{text}, narrowly");
     for cores in [2, 3] {
-        let crew = Crew::eager(cores);
-        let _hand = crew.enter();
-        let budget = Budget { crew: Some(&crew), ..Budget::default() };
+        let workers = WorkerPool::eager(cores);
+        let _query = workers.begin_query();
+        let budget = Budget { workers: Some(&workers), ..Budget::default() };
         let together = run(&query, snapshot, &options, &budget).map_err(|e| e.to_string());
         assert_eq!(told(&alone), told(&together), "{text}, by {cores} threads");
     }

@@ -7,8 +7,8 @@ pub mod active;
 pub(super) mod answer;
 pub(super) mod asking;
 pub(super) mod brief;
+mod parallel_encode;
 mod structured;
-mod written;
 
 use axum::extract::{RawQuery, State};
 use axum::response::Response;

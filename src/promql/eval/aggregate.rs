@@ -82,7 +82,7 @@ pub(super) fn tells_apart(name: &str, grouping: &Grouping) -> bool {
 
 impl Context<'_> {
     pub(super) fn aggregate(&self, node: &AggregateNode, grid: Grid) -> Result<Rows, QueryError> {
-        if let Some(rows) = self.folded(node, grid)? {
+        if let Some(rows) = self.try_streaming(node, grid)? {
             return Ok(rows);
         }
         let mut rows = self.vector(&node.arg, grid)?;

@@ -12,10 +12,10 @@ use crate::promql::plan::{Join, is_comparison, is_set};
 use crate::promql::syntax::tree::{BinaryOp, Cardinality, Matching, Span};
 use crate::promql::{FloatHistogram, QueryError};
 
-use super::fill::Patience;
 use super::included::include;
 use super::keyed::{NUMBERED_BYTES, numbered};
 use super::native::{Outcome, trims};
+use super::parallel_rows::SeriesCheckInterval;
 use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, is_absent, is_metadata};
 use super::{Context, operators};
 
@@ -371,11 +371,11 @@ impl Context<'_> {
         one: &Rows,
     ) -> Result<Rows, QueryError> {
         let steps = many.steps();
-        let mut patience = Patience::default();
+        let mut interval = SeriesCheckInterval::default();
         let mut total = 0;
         let mut met: Vec<(usize, usize)> = Vec::with_capacity(pairs.len());
         for (row, other) in pairs {
-            if patience.is_over(steps) {
+            if interval.is_due(steps) {
                 self.budget.check()?;
             }
             let present = sides.pair_in_place(many.row_mut(*row), one.row(*other));
@@ -525,7 +525,7 @@ impl Context<'_> {
         let _grouping = self.charge_grouping(lhs.len() + rhs.len())?;
         let groups = Groups::new(&lhs, rhs, matching);
         let mut mask = vec![false; lhs.steps().max(rhs.steps())];
-        let mut patience = Patience::default();
+        let mut interval = SeriesCheckInterval::default();
         if op == BinaryOp::Or {
             return self.either(&groups, lhs, rhs, &mut mask);
         }
@@ -537,7 +537,7 @@ impl Context<'_> {
             mask.fill(false);
             right.iter().for_each(|right| rhs.mark_present(*right, &mut mask));
             for left in left {
-                if patience.is_over(mask.len()) {
+                if interval.is_due(mask.len()) {
                     self.budget.check()?;
                 }
                 for (value, there) in lhs.row_mut(*left).iter_mut().zip(&mask) {
@@ -569,9 +569,9 @@ impl Context<'_> {
             groups.one.of(group).iter().for_each(|row| hidden[*row] = Some(group));
         }
         lhs.add_room(rhs.len())?;
-        let mut patience = Patience::default();
+        let mut interval = SeriesCheckInterval::default();
         for ((i, (head, row)), hidden) in rhs.iter().enumerate().zip(hidden) {
-            if patience.is_over(mask.len()) {
+            if interval.is_due(mask.len()) {
                 self.budget.check()?;
             }
             mask.fill(false);

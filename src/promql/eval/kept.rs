@@ -16,9 +16,9 @@ use crate::tsdb::SeriesId;
 
 use super::Context;
 use super::accumulate::extra_bytes;
-use super::fold::Read;
 use super::peel::Peeled;
 use super::rows::Grid;
+use super::streaming_aggregate::Read;
 
 /// More than this is not kept, however much room there is.
 const BYTES_MAX: u64 = 64 << 20;

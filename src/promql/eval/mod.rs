@@ -5,8 +5,6 @@
 
 mod accumulate;
 mod aggregate;
-mod fill;
-mod fold;
 mod hash;
 mod histogram;
 mod included;
@@ -17,12 +15,14 @@ mod kernels;
 mod keyed;
 mod native;
 mod operators;
+mod parallel_rows;
 mod peel;
 mod relabel;
 mod rows;
 mod select;
 mod sort;
 mod starts;
+mod streaming_aggregate;
 mod subquery;
 mod windows;
 
@@ -41,8 +41,8 @@ use super::functions::seconds;
 use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
 use super::{Answer, Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, Value, VectorSample};
 
-pub(super) use fill::scratch_bytes;
 use kept::{Kept, Way};
+pub(super) use parallel_rows::scratch_bytes;
 use rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent, present};
 
 /// What every part of an evaluation needs.

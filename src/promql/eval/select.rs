@@ -7,8 +7,8 @@ use crate::promql::functions::seconds;
 use crate::promql::plan::{Look, Selector};
 
 use super::Context;
-use super::fill::{LOOK_NS, Outcome, Reading, fill_row};
 use super::native::{Readings, Samples};
+use super::parallel_rows::{LOOK_NS, ReadPlan, RowsOrSeries, fill_row};
 use super::rows::{Grid, Head, Rows};
 use super::starts::Starts;
 
@@ -60,10 +60,10 @@ impl Context<'_> {
                     Ok(())
                 })
             };
-            let reading = Reading { range, windows: false, step_ns: LOOK_NS };
-            match self.filled(found, reading, grid.len, fill)? {
-                Outcome::Rows(rows) => return Ok(rows),
-                Outcome::Native(series) => found = series,
+            let plan = ReadPlan { range, windows: false, step_ns: LOOK_NS };
+            match self.compute_rows(found, plan, grid.len, fill)? {
+                RowsOrSeries::Rows(rows) => return Ok(rows),
+                RowsOrSeries::Native(series) => found = series,
             }
         } else {
             self.meter.found_series(found.len())?;

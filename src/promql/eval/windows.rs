@@ -11,9 +11,9 @@ use crate::promql::syntax::tree::Extension;
 use crate::tsdb::{SampleColumns, SelectedSeries};
 
 use super::Context;
-use super::fill::{Outcome, Reading};
 use super::kernels::{Floats, Kernel, Patience, Scratch, Stopped, TimesOf, any_stale};
 use super::native::{Native, Readings, Samples, native_of_row};
+use super::parallel_rows::{ReadPlan, RowsOrSeries};
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent, is_metadata};
 use super::starts::Starts;
 
@@ -145,8 +145,8 @@ impl Context<'_> {
         }
         let inner = self.subquery(&node.arg, grid)?;
         let rows = match self.plain_windows(node, grid, &params, inner.as_ref())? {
-            Some(Outcome::Rows(rows)) => rows,
-            Some(Outcome::Native(found)) => self.any_windows(node, grid, &params, &mut |visit| {
+            Some(RowsOrSeries::Rows(rows)) => rows,
+            Some(RowsOrSeries::Native(found)) => self.any_windows(node, grid, &params, &mut |visit| {
                 self.each_found(&node.arg, grid, found.clone(), visit)
             })?,
             None => self.any_windows(node, grid, &params, &mut |visit| match &inner {
@@ -179,8 +179,8 @@ impl Context<'_> {
         self.charge_labels(&found)?;
         let count = found.len();
         let (whole, _held) = self.kernel(node, &columns, grid)?;
-        let reading = Reading { range, windows: true, step_ns: whole.step_ns() };
-        let Outcome::Rows(rows) = self.filled(found, reading, grid.len, whole.into_fill())? else {
+        let plan = ReadPlan { range, windows: true, step_ns: whole.step_ns() };
+        let RowsOrSeries::Rows(rows) = self.compute_rows(found, plan, grid.len, whole.into_fill())? else {
             self.meter.lost_series(count);
             return Ok(None);
         };
@@ -221,7 +221,7 @@ impl Context<'_> {
         grid: Grid,
         params: &[Scalars],
         inner: Option<&(Rows, Grid)>,
-    ) -> Result<Option<Outcome>, QueryError> {
+    ) -> Result<Option<RowsOrSeries>, QueryError> {
         let WindowNode { kernel, arg, .. } = &**node;
         let columns: Vec<&[f64]> = params.iter().map(|param| &param.values[..]).collect();
         if !self.is_plain(node, &columns, grid) {
@@ -231,16 +231,16 @@ impl Context<'_> {
         let outcome = match (&arg.source, inner) {
             (MatrixSource::Select(matchers), _) => {
                 let range = self.window_range(arg, grid);
-                let reading = Reading { range, windows: true, step_ns: whole.step_ns() };
+                let plan = ReadPlan { range, windows: true, step_ns: whole.step_ns() };
                 let found = self.selected(matchers, range)?;
-                self.filled(found, reading, grid.len, whole.into_fill())?
+                self.compute_rows(found, plan, grid.len, whole.into_fill())?
             }
             (_, Some((rows, inner))) if !rows.has_histograms() => {
-                Outcome::Rows(self.windows_of_rows(&whole, rows, *inner)?)
+                RowsOrSeries::Rows(self.windows_of_rows(&whole, rows, *inner)?)
             }
             _ => return Ok(None),
         };
-        if let (true, Outcome::Rows(rows)) = (kernel.counts, &outcome) {
+        if let (true, RowsOrSeries::Rows(rows)) = (kernel.counts, &outcome) {
             for head in &rows.heads {
                 self.doubt_counter(node, head.labels.metric_name());
             }

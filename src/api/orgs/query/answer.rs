@@ -15,7 +15,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use hyper::body::Frame;
 
-use super::written::begun;
+use super::parallel_encode::encode_prefix;
 use crate::api::encoding::{Coding, Encoder};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::{Lanes, Reply};
@@ -75,7 +75,7 @@ impl Answer {
         }
         let value = Arc::new(value);
         text.reserve(prom_json::likely_bytes(&value).min(WHOLE_MAX));
-        let mut cursor = begun(&value, lanes.crew(), lease.as_deref(), &mut text);
+        let mut cursor = encode_prefix(&value, lanes.workers(), lease.as_deref(), &mut text);
         if cursor.fill(&value, WHOLE_MAX.min(bytes_max.saturating_add(1)), &mut text) {
             text.extend_from_slice(&tail);
             if text.len() > bytes_max {

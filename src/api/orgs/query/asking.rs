@@ -520,15 +520,15 @@ impl Running {
     fn within<T>(&self, work: impl FnOnce(&Budget<'_>) -> Result<T, QueryError>) -> ApiResult<T> {
         let expired = || self.watch.is_late();
         let admits = |units| self.watch.admit(units).is_ok();
-        let crew = self.lanes.crew();
-        let _hand = crew.enter();
+        let workers = self.lanes.workers();
+        let _computing = workers.begin_query();
         let budget = Budget {
             cancel: Some(&self.watch.cancelled),
             expired: Some(&expired),
             admits: Some(&admits),
             progress: self.listed.as_ref().map(|listed| Arc::clone(&listed.entry.progress)),
             lease: Some(Arc::clone(&self.lease)),
-            crew: Some(crew),
+            workers: Some(workers),
         };
         Ok(work(&budget)?)
     }
@@ -595,7 +595,7 @@ impl Running {
         let document = Document { head, value, tail };
         let lease = Some(Arc::clone(&self.lease));
         let bytes_max = self.options.body_bytes_max;
-        let _hand = self.lanes.crew().enter();
+        let _computing = self.lanes.workers().begin_query();
         Body::of(document, self.coding, bytes_max, (&self.lanes, self.access.org), lease)
     }
 

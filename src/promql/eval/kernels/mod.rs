@@ -25,7 +25,7 @@ use crate::promql::functions::{Columnar, Window, count, seconds};
 use crate::promql::plan::WindowNode;
 use crate::wide::widely;
 
-use super::fill::{FillRow, LOOK_NS, fill_row};
+use super::parallel_rows::{FillRow, LOOK_NS, fill_row};
 use super::rows::{ABSENT, Grid};
 
 /// Whoever computes may be told to stop.

@@ -1,9 +1,11 @@
-//! Aggregations over what is read: each series' row goes into its group as soon as it is computed, and is not kept.
+//! Aggregations that add the row of each series to its group as soon as it is computed, and do not
+//! keep it.
 //!
-//! Series are taken in blocks, in the order of their labels; inside of a block in the order they lie in. Whoever finishes
-//! the block whose turn it is adds its rows to their groups, and those of the blocks behind it that were finished
-//! meanwhile: rows are added in the order of labels, however many threads compute them. Only so many blocks are about at
-//! once as there are buffers for; who finds none waits until one was added up.
+//! Series are computed in blocks, in the order of their labels; inside a block in the order in which
+//! they are stored. The thread that finishes the next block in order adds its rows to their groups,
+//! and those of the following blocks that are finished already. So rows are added in the order of
+//! labels, whatever the number of threads. A thread that finds no free buffer waits until the rows of
+//! a block were added.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,25 +13,27 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::model::{HistogramColumns, Matcher, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Progress, rows_bytes};
-use crate::promql::crew::{NAP, Together};
 use crate::promql::plan::{AggregateNode, Look, MatrixSource, ScalarNode, VectorNode, WindowNode};
+use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask};
 use crate::tsdb::{Grouped, GroupedSeries, ReadColumns, Reader, Snapshot};
 
 use super::Context;
 use super::accumulate::{Accumulate, accumulator, extra_bytes};
 use super::aggregate::tells_apart;
-use super::fill::{FillRow, LOOK_NS, Patience, Reading, cost_ns, fill_row, floats_of, scratch_bytes};
 use super::kept::{KeptRows, Part};
 use super::kernels::{GoesOn, Scratch, Stopped};
+use super::parallel_rows::{
+    FillRow, LOOK_NS, ReadPlan, SeriesCheckInterval, cost_ns, fill_row, floats_of, scratch_bytes,
+};
 use super::peel::{Peeled, Peels};
 use super::rows::{ABSENT, Grid, Head, Rows, is_absent, is_metadata};
 
-/// Values of one block: what stays in a core's own cache.
+/// Values of one block: what fits a core's own cache.
 const BLOCK_VALUES: usize = 16_384;
-/// Series of one block, at most.
+/// The most series of one block.
 const BLOCK_SERIES_MAX: usize = 1_024;
 
-/// One block's rows, and what came of each.
+/// The rows of one block, and what was read for each.
 #[derive(Default)]
 struct Block {
     number: usize,
@@ -37,71 +41,75 @@ struct Block {
     read: Vec<Read>,
 }
 
-/// What became of one series.
+/// What was read for one series.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Read {
     samples: usize,
     held: usize,
-    /// There was any value, and there is one after all that was done with it.
+    /// The row has a value before the elementwise operations.
     found: bool,
+    /// The row has a value after them.
     any: bool,
 }
 
-/// What is known once rows were added, in their order.
-struct Sofar {
+/// The state of the aggregation after the rows that were added.
+struct Accumulated {
     accumulator: Box<dyn Accumulate>,
-    /// Groups that have a value, in the order they got their first.
+    /// Groups with a value, in the order of their first value.
     groups: Vec<u32>,
     has_any: Vec<bool>,
-    /// Any value was found, whatever was done with it.
+    /// Some row had a value before the elementwise operations.
     found_any: bool,
-    /// Rows with any value.
+    /// Rows with a value.
     rows: usize,
     samples: u64,
-    /// The most samples held of one series.
+    /// The most samples held for one series.
     held: usize,
 }
 
-/// Where blocks are.
-struct Places {
-    /// The next to be computed, and the next to be added.
+/// The blocks: those to be computed, those to be added, and free buffers.
+struct BlockQueue {
+    /// The next block that no thread has taken.
     computed: usize,
+    /// The next block whose rows are to be added.
     added: usize,
     free: Vec<Block>,
-    /// Threads that wait for one that is free.
+    /// Threads that wait for a free buffer.
     waiting: usize,
     finished: Vec<Block>,
-    /// None while somebody adds.
-    sofar: Option<Sofar>,
+    /// `None` while a thread adds rows.
+    accumulated: Option<Accumulated>,
 }
 
 /// What all threads share.
-struct Work {
+struct AggregateTask {
     snapshot: Snapshot,
-    reading: Reading,
+    plan: ReadPlan,
     histograms_from: Timestamp,
     fill: Arc<FillRow>,
     peels: Peels,
     series: Vec<GroupedSeries>,
-    /// Rows that are there already, and where others are kept for who asks for them later.
+    /// Rows that the query computed before.
     kept: Option<Arc<KeptRows>>,
+    /// Where rows are kept that the query needs again.
     keep: Option<Mutex<Vec<Part>>>,
     steps: usize,
     /// Series of each block.
     block: usize,
     scratch_bytes: usize,
-    places: Mutex<Places>,
+    queue: Mutex<BlockQueue>,
+    /// Signalled when a buffer becomes free.
     freed: Condvar,
     progress: Option<Arc<Progress>>,
-    /// Somebody gave up: there will be no answer.
+    /// A thread has stopped the task; there is no result.
     stopped: AtomicBool,
-    /// There are native histograms: there will be an answer, but not this way.
+    /// A series has native histograms; the query continues with another evaluation.
     native: AtomicBool,
 }
 
-impl Together for Work {
-    fn help(&self, stays: &dyn Fn() -> bool) {
-        if self.run(&mut || Ok(()), stays).is_err() {
+impl ParallelTask for AggregateTask {
+    fn run(&self, should_continue: &dyn Fn() -> bool) {
+        if self.compute_blocks(&mut || Ok(()), should_continue).is_err() {
             self.stop();
         }
     }
@@ -113,16 +121,17 @@ impl Together for Work {
     }
 }
 
-impl Work {
-    /// One thread's part, block after block while it `stays`.
-    fn run(&self, goes_on: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped> {
+impl AggregateTask {
+    /// Computes block after block while it `should_continue`; the part of one thread.
+    fn compute_blocks(&self, goes_on: GoesOn<'_>, should_continue: &dyn Fn() -> bool) -> Result<(), Stopped> {
         let mut check = || if self.is_stopped() { Err(Stopped) } else { goes_on() };
-        let mut reader = self.reading.reader(&self.snapshot, self.histograms_from, self.steps);
-        let mut room = Room { scratch: Scratch::within(self.scratch_bytes), ..Room::default() };
+        let mut reader = self.plan.reader(&self.snapshot, self.histograms_from, self.steps);
+        let mut state =
+            WorkerState { scratch: Scratch::within(self.scratch_bytes), ..WorkerState::default() };
         check()?;
-        while stays() {
-            let Some(mut block) = self.begin(&mut check)? else { break };
-            self.compute(&mut block, &mut reader, &mut room, &mut check)?;
+        while should_continue() {
+            let Some(mut block) = self.take_block(&mut check)? else { break };
+            self.compute(&mut block, &mut reader, &mut state, &mut check)?;
             self.finish(block);
         }
         Ok(())
@@ -132,30 +141,32 @@ impl Work {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Places> {
-        // Whoever panicked under the lock has told everybody to stop.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BlockQueue> {
+        // A thread that panicked under the lock has stopped the task.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer, and the number of the block to put in it; waits for one while all are in use.
-    fn begin(&self, check: GoesOn<'_>) -> Result<Option<Block>, Stopped> {
-        let mut places = self.lock();
+    /// A free buffer with the number of the next block; waits while all are in use. `None` if all
+    /// blocks are taken.
+    fn take_block(&self, check: GoesOn<'_>) -> Result<Option<Block>, Stopped> {
+        let mut queue = self.lock();
         loop {
             if self.is_stopped() {
                 return Err(Stopped);
             }
-            if places.computed * self.block >= self.series.len() {
+            if queue.computed * self.block >= self.series.len() {
                 return Ok(None);
             }
-            if let Some(mut block) = places.free.pop() {
-                block.number = places.computed;
-                places.computed += 1;
+            if let Some(mut block) = queue.free.pop() {
+                block.number = queue.computed;
+                queue.computed += 1;
                 return Ok(Some(block));
             }
-            places.waiting += 1;
-            let (again, _) = self.freed.wait_timeout(places, NAP).unwrap_or_else(PoisonError::into_inner);
-            places = again;
-            places.waiting -= 1;
+            queue.waiting += 1;
+            let (again, _) =
+                self.freed.wait_timeout(queue, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner);
+            queue = again;
+            queue.waiting -= 1;
             check()?;
         }
     }
@@ -169,24 +180,24 @@ impl Work {
         &self,
         block: &mut Block,
         reader: &mut Reader<'_>,
-        room: &mut Room,
+        state: &mut WorkerState,
         check: GoesOn<'_>,
     ) -> Result<(), Stopped> {
-        let Room { scratch, columns, histograms, order, patience } = room;
+        let WorkerState { scratch, columns, histograms, order, interval } = state;
         let series = self.series_of(block.number);
         block.values.resize(series.len() * self.steps, ABSENT);
         block.read.clear();
         block.read.resize(series.len(), Read::default());
         order.clear();
         order.extend(0..series.len());
-        // Series that are written together have neighbouring numbers, and mostly the same times.
+        // Series that were written together have neighbouring ids and mostly the same times.
         order.sort_unstable_by_key(|place| series[*place].id);
         if let Some(kept) = &self.kept {
             order.retain(|place| {
                 let Some((read, values)) = kept.row(series[*place].id, self.steps) else { return true };
                 let row = &mut block.values[place * self.steps..(place + 1) * self.steps];
                 row.copy_from_slice(values);
-                block.read[*place] = self.done(row, read);
+                block.read[*place] = self.apply_peels(row, read);
                 false
             });
         }
@@ -202,10 +213,10 @@ impl Work {
             }
             let samples = columns.len();
             read += samples;
-            if patience.is_over(samples + self.steps) {
+            if interval.is_due(samples + self.steps) {
                 check()?;
             }
-            let floats = floats_of(columns, self.reading.windows);
+            let floats = floats_of(columns, self.plan.windows);
             let held = floats.times.len();
             let row = &mut block.values[place * self.steps..(place + 1) * self.steps];
             (self.fill)(scratch, floats, row, check)?;
@@ -213,7 +224,7 @@ impl Work {
             if self.keep.is_some() {
                 part.push(series[place].id, this, row);
             }
-            block.read[place] = self.done(row, this);
+            block.read[place] = self.apply_peels(row, this);
         }
         if let Some(keep) = &self.keep {
             keep.lock().unwrap_or_else(PoisonError::into_inner).push(part);
@@ -224,48 +235,49 @@ impl Work {
         Ok(())
     }
 
-    /// Does with a row what is done with each value by itself.
-    fn done(&self, row: &mut [f64], read: Read) -> Read {
+    /// Applies the elementwise operations to a row.
+    fn apply_peels(&self, row: &mut [f64], read: Read) -> Read {
         self.peels.apply(row);
         Read { any: read.found && any(row), ..read }
     }
 
-    /// Adds the block, and those behind it that are finished, where it is their turn and nobody is at it.
+    /// Puts a computed block into the queue, and adds the blocks whose turn it is, unless another
+    /// thread does.
     fn finish(&self, block: Block) {
-        let mut places = self.lock();
-        places.finished.push(block);
-        let Some(mut sofar) = places.sofar.take() else { return };
+        let mut queue = self.lock();
+        queue.finished.push(block);
+        let Some(mut accumulated) = queue.accumulated.take() else { return };
         loop {
-            let next = places.added;
-            let Some(at) = places.finished.iter().position(|block| block.number == next) else { break };
-            let block = places.finished.swap_remove(at);
-            drop(places);
-            self.add(&block, &mut sofar);
-            places = self.lock();
-            places.added += 1;
-            places.free.push(block);
-            if places.waiting > 0 {
+            let next = queue.added;
+            let Some(at) = queue.finished.iter().position(|block| block.number == next) else { break };
+            let block = queue.finished.swap_remove(at);
+            drop(queue);
+            self.add(&block, &mut accumulated);
+            queue = self.lock();
+            queue.added += 1;
+            queue.free.push(block);
+            if queue.waiting > 0 {
                 self.freed.notify_one();
             }
         }
-        places.sofar = Some(sofar);
+        queue.accumulated = Some(accumulated);
     }
 
-    fn add(&self, block: &Block, sofar: &mut Sofar) {
+    fn add(&self, block: &Block, accumulated: &mut Accumulated) {
         let series = self.series_of(block.number).iter().zip(&block.read);
         for ((series, read), row) in series.zip(block.values.chunks(self.steps)) {
-            sofar.samples += read.samples as u64;
-            sofar.held = sofar.held.max(read.held);
-            sofar.found_any |= read.found;
+            accumulated.samples += read.samples as u64;
+            accumulated.held = accumulated.held.max(read.held);
+            accumulated.found_any |= read.found;
             if !read.any {
                 continue;
             }
-            sofar.rows += 1;
-            if let Some(seen) = sofar.has_any.get_mut(series.group as usize).filter(|seen| !**seen) {
+            accumulated.rows += 1;
+            if let Some(seen) = accumulated.has_any.get_mut(series.group as usize).filter(|seen| !**seen) {
                 *seen = true;
-                sofar.groups.push(series.group);
+                accumulated.groups.push(series.group);
             }
-            sofar.accumulator.add(series.group as usize, row);
+            accumulated.accumulator.add(series.group as usize, row);
         }
     }
 }
@@ -274,28 +286,29 @@ fn any(row: &[f64]) -> bool {
     row.iter().any(|value| !is_absent(*value))
 }
 
-/// What one thread computes in.
+/// Buffers of one thread.
 #[derive(Default)]
-struct Room {
+struct WorkerState {
     scratch: Scratch,
     columns: ReadColumns,
     histograms: HistogramColumns,
     order: Vec<usize>,
-    patience: Patience,
+    interval: SeriesCheckInterval,
 }
 
 /// What an aggregation reads, and how.
 struct Source<'n> {
     peeled: &'n Peeled<'n>,
     matchers: &'n [Matcher],
-    reading: Reading,
-    /// The function of windows, if there is one.
+    plan: ReadPlan,
+    /// The window function, if there is one.
     window: Option<&'n WindowNode>,
 }
 
 impl Context<'_> {
-    /// An aggregation over series that are read for it, without their rows; none where it has to be done another way.
-    pub(super) fn folded(&self, node: &AggregateNode, grid: Grid) -> Result<Option<Rows>, QueryError> {
+    /// Evaluates an aggregation over selected series without keeping their rows. `None` if the
+    /// aggregation or its argument needs another evaluation.
+    pub(super) fn try_streaming(&self, node: &AggregateNode, grid: Grid) -> Result<Option<Rows>, QueryError> {
         if self.options.delayed_name_removal {
             return Ok(None);
         }
@@ -307,7 +320,7 @@ impl Context<'_> {
                 let source = Source {
                     peeled,
                     matchers: &selector.matchers,
-                    reading: Reading { range, windows: false, step_ns: LOOK_NS },
+                    plan: ReadPlan { range, windows: false, step_ns: LOOK_NS },
                     window: None,
                 };
                 let (when, lookback) = (selector.when, self.options.lookback_ms);
@@ -316,7 +329,7 @@ impl Context<'_> {
                     scratch.newest(grid, samples, edges, |_, value| value, row);
                     Ok(())
                 });
-                self.fold_source(node, grid, &source, extra_bytes, fill)
+                self.stream_source(node, grid, &source, extra_bytes, fill)
             }
             VectorNode::Window(window) => {
                 let MatrixSource::Select(matchers) = &window.arg.source else { return Ok(None) };
@@ -331,15 +344,15 @@ impl Context<'_> {
                 }
                 let (whole, _held) = self.kernel(window, &columns, grid)?;
                 let range = self.window_range(&window.arg, grid);
-                let reading = Reading { range, windows: true, step_ns: whole.step_ns() };
-                let source = Source { peeled, matchers, reading, window: Some(window) };
-                self.fold_source(node, grid, &source, extra_bytes, whole.into_fill())
+                let plan = ReadPlan { range, windows: true, step_ns: whole.step_ns() };
+                let source = Source { peeled, matchers, plan, window: Some(window) };
+                self.stream_source(node, grid, &source, extra_bytes, whole.into_fill())
             }
             _ => Ok(None),
         }
     }
 
-    fn fold_source(
+    fn stream_source(
         &self,
         node: &AggregateNode,
         grid: Grid,
@@ -353,44 +366,45 @@ impl Context<'_> {
         let goes = |name: &str| names_go && is_metadata(name);
         let apart = |name: &str| tells_apart(name, &node.grouping) && !goes(name);
         let mut grouped =
-            self.find(|paced| paced.select_grouped(source.matchers, source.reading.range, &apart, &goes))?;
+            self.find(|paced| paced.select_grouped(source.matchers, source.plan.range, &apart, &goes))?;
         if grouped.differ {
-            // Names go, and series may be equal without.
+            // Names are dropped, and series may be equal without them.
             return Ok(None);
         }
         let found = grouped.series.len();
         self.meter.found_series(found)?;
         let mut selected = self.meter.charge();
         selected.add_bytes(grouped.bytes())?;
-        let Some((sofar, held)) = self.fold_series(&mut grouped, grid, (node, extra_bytes), source, fill)?
+        let Some((accumulated, held)) =
+            self.stream_series(&mut grouped, grid, (node, extra_bytes), source, fill)?
         else {
             self.meter.lost_series(found);
             return Ok(None);
         };
-        self.meter.add_samples(sofar.samples);
+        self.meter.add_samples(accumulated.samples);
         if let Some((trace, before)) = self.trace.zip(before) {
-            // What is folded and the folding are one; it is told of as the inner ones'.
+            // The aggregation and its argument are evaluated together; the trace shows it for the argument.
             for node in &source.peeled.nodes {
-                trace.leave(std::ptr::from_ref(*node).addr(), before, sofar.rows, &self.meter);
+                trace.leave(std::ptr::from_ref(*node).addr(), before, accumulated.rows, &self.meter);
             }
         }
         if let Some(window) = source.window {
-            self.meter.charge().pass_samples(sofar.held)?;
-            // The names of such functions' results go, so that all series have one.
-            if window.kernel.counts && sofar.found_any {
+            self.meter.charge().pass_samples(accumulated.held)?;
+            // Such functions drop the name, so all series of a group have the same one.
+            if window.kernel.counts && accumulated.found_any {
                 self.doubt_counter(window, &grouped.name);
             }
         }
-        let values = sofar.accumulator.finish();
+        let values = accumulated.accumulator.finish();
         let label = |group: &u32| grouped.groups.get(*group as usize);
-        let heads = sofar.groups.iter().filter_map(label);
+        let heads = accumulated.groups.iter().filter_map(label);
         let heads: Vec<Head> =
             heads.map(|labels| Head { labels: labels.clone(), drops_name: false }).collect();
-        // Groups have numbers in the order of their first series; some may have no value, or got one late.
-        let values = if (0..).zip(&sofar.groups).all(|(place, group)| place == *group) {
+        // Groups are numbered in the order of their first series, which may have no value.
+        let values = if (0..).zip(&accumulated.groups).all(|(place, group)| place == *group) {
             values
         } else {
-            let rows = sofar.groups.iter().map(|group| *group as usize * grid.len);
+            let rows = accumulated.groups.iter().map(|group| *group as usize * grid.len);
             rows.flat_map(|from| values[from..from + grid.len].iter().copied()).collect()
         };
         drop((held, selected));
@@ -399,32 +413,35 @@ impl Context<'_> {
         Ok(Some(rows))
     }
 
-    /// Reads and adds; none where there are native histograms.
-    fn fold_series(
+    /// Reads the series and adds their rows. `None` if some have native histograms.
+    fn stream_series(
         &self,
         grouped: &mut Grouped,
         grid: Grid,
         (node, extra_bytes): (&AggregateNode, u64),
-        &Source { peeled, reading, .. }: &Source<'_>,
+        &Source { peeled, plan, .. }: &Source<'_>,
         fill: Arc<FillRow>,
-    ) -> Result<Option<(Sofar, Charge)>, QueryError> {
+    ) -> Result<Option<(Accumulated, Charge)>, QueryError> {
         let (series, groups, steps) = (std::mem::take(&mut grouped.series), grouped.groups.len(), grid.len);
-        let cost_ns = cost_ns(series.len(), reading, steps);
-        // Enough of them that the last one finished is a small part of all.
+        let cost_ns = cost_ns(series.len(), plan, steps);
+        // At least eight blocks, so that the last one is a small part of all work.
         let block = (BLOCK_VALUES / steps).min(series.len() / 8).clamp(1, BLOCK_SERIES_MAX);
         let blocks = series.len().div_ceil(block);
-        let scratch_bytes = scratch_bytes(series.len(), reading.range, steps);
-        // Each thread has a buffer that it fills, and one that waits for its turn.
+        let scratch_bytes = scratch_bytes(series.len(), plan.range, steps);
+        // Each thread has two buffers: one that it fills, and one that waits to be added.
         let rows = groups.saturating_add(2 * block);
         self.meter.foresee(rows, steps, self.budget)?;
         let mut held = self.meter.charge();
         held.add_rows(rows, steps)?;
         held.add_bytes(extra_bytes.saturating_mul((groups as u64).saturating_mul(steps as u64)))?;
         held.add_bytes(scratch_bytes as u64)?;
-        let (hands, _asides) =
-            self.hire(cost_ns, blocks, rows_bytes(2 * block, steps).saturating_add(scratch_bytes as u64));
+        let (slots, _asides) = self.acquire_workers(
+            cost_ns,
+            blocks,
+            rows_bytes(2 * block, steps).saturating_add(scratch_bytes as u64),
+        );
         let Some(accumulator) = accumulator(node.op, groups, steps) else { return Ok(None) };
-        let sofar = Sofar {
+        let accumulated = Accumulated {
             accumulator,
             groups: Vec::new(),
             has_any: vec![false; groups],
@@ -434,16 +451,22 @@ impl Context<'_> {
             held: 0,
         };
         let mut free = Vec::new();
-        free.resize_with(2 * (hands.len() + 1), Block::default);
-        let places =
-            Places { computed: 0, added: 0, free, waiting: 0, finished: Vec::new(), sofar: Some(sofar) };
+        free.resize_with(2 * (slots.len() + 1), Block::default);
+        let queue = BlockQueue {
+            computed: 0,
+            added: 0,
+            free,
+            waiting: 0,
+            finished: Vec::new(),
+            accumulated: Some(accumulated),
+        };
         let kept = self.kept(peeled.core, grid);
         let keeping = if kept.is_none() { self.keeping(peeled.core, series.len(), grid) } else { None };
-        let work = Arc::new(Work {
+        let task = Arc::new(AggregateTask {
             snapshot: self.snapshot.clone(),
-            reading,
-            // Where no sample is before the range, what went on is unknown: a lookback's worth is enough to find one.
-            histograms_from: reading.range.start.plus_ms(self.options.lookback_ms.saturating_neg()),
+            plan,
+            // The first histogram of the range needs its predecessor, which a lookback before it contains.
+            histograms_from: plan.range.start.plus_ms(self.options.lookback_ms.saturating_neg()),
             fill,
             peels: peeled.peels.clone(),
             series,
@@ -452,24 +475,24 @@ impl Context<'_> {
             steps,
             block,
             scratch_bytes,
-            places: Mutex::new(places),
+            queue: Mutex::new(queue),
             freed: Condvar::new(),
             progress: self.budget.progress.clone(),
             stopped: AtomicBool::new(false),
             native: AtomicBool::new(false),
         });
-        self.together(&work, hands, |goes_on| work.run(goes_on, &|| true))?;
-        if work.native.load(Ordering::Relaxed) {
+        self.run_parallel(&task, slots, |goes_on| task.compute_blocks(goes_on, &|| true))?;
+        if task.native.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        if work.is_stopped() {
+        if task.is_stopped() {
             return self.budget.check().and(Err(QueryError::Cancelled));
         }
-        if let Some((keeping, parts)) = keeping.zip(work.keep.as_ref()) {
+        if let Some((keeping, parts)) = keeping.zip(task.keep.as_ref()) {
             let parts = std::mem::take(&mut *parts.lock().unwrap_or_else(PoisonError::into_inner));
             self.keep(keeping, parts, grid);
         }
-        let sofar = work.lock().sofar.take();
-        Ok(sofar.map(|sofar| (sofar, held)))
+        let accumulated = task.lock().accumulated.take();
+        Ok(accumulated.map(|accumulated| (accumulated, held)))
     }
 }
