@@ -9,8 +9,8 @@ use promlet::clock::Stopwatch;
 use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps, Timestamp};
 use promlet::promql::syntax::{Caps, parse};
 use promlet::promql::{Budget, Options, Query, run};
+use promlet::simd::scalar_only;
 use promlet::tsdb::{Snapshot, Tsdb};
-use promlet::wide::narrowly;
 
 const SERIES: u32 = 1_000;
 const SAMPLES: i64 = 1_440;
@@ -99,7 +99,7 @@ fn main() {
         let (mut best, mut narrow) = (f64::INFINITY, f64::INFINITY);
         for _ in 0..5 {
             best = best.min(once());
-            narrow = narrow.min(narrowly(once));
+            narrow = narrow.min(scalar_only(once));
         }
         let points = f64::from(SERIES) * 361.0 / best / 1_000.0;
         println!("{best:>9.2}  {points:>9.1}  {:>9.2}  {text}", best / narrow);

@@ -20,10 +20,10 @@ mod bytes;
 #[expect(dead_code, reason = "the head also encodes by parts")]
 mod mini;
 
-#[path = "../src/wide.rs"]
+#[path = "../src/simd.rs"]
 #[expect(dead_code, unreachable_pub, reason = "nothing is compared with narrow registers")]
 #[cfg_attr(test, expect(unused_imports, reason = "a bench runs no tests"))]
-mod wide;
+mod simd;
 
 /// What the codecs import.
 mod tsdb {

@@ -10,7 +10,8 @@ pub mod model;
 
 pub mod clock;
 pub mod entropy;
-pub mod wide;
+pub mod simd;
+mod sync;
 
 pub mod kv;
 

@@ -9,27 +9,34 @@ use std::path::{Path, PathBuf};
 
 /// Room, and the rooms it may use. What is not listed may not be named there. A room may always use itself.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("model", &[]),
+    ("model", &["sync"]),
     ("clock", &["model"]),
     ("entropy", &[]),
-    ("wide", &[]),
-    ("kv", &["model", "entropy"]),
+    ("simd", &[]),
+    ("sync", &[]),
+    ("kv", &["model", "entropy", "sync"]),
     ("ingest", &["model"]),
-    ("tsdb", &["kv", "model", "clock", "entropy", "wide"]),
+    ("tsdb", &["kv", "model", "clock", "entropy", "simd", "sync"]),
     ("upkeep", &["kv", "tsdb", "model", "entropy"]),
-    ("promql", &["tsdb", "model", "clock", "wide"]),
-    ("identity", &["kv", "model", "entropy"]),
-    ("outbound", &["model", "clock"]),
+    ("promql", &["tsdb", "model", "clock", "simd", "sync"]),
+    ("identity", &["kv", "model", "entropy", "sync"]),
+    ("outbound", &["model", "clock", "sync"]),
     ("ui", &[]),
-    ("api", &["promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui", "model", "clock", "entropy"]),
-    ("tasks", &["api", "tsdb", "identity", "outbound", "model", "clock", "entropy"]),
+    (
+        "api",
+        &[
+            "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui", "model", "clock", "entropy",
+            "sync",
+        ],
+    ),
+    ("tasks", &["api", "tsdb", "identity", "outbound", "model", "clock", "entropy", "sync"]),
     ("config", &["model"]),
     ("telemetry", &["config"]),
     (
         "server",
         &[
             "config", "tasks", "api", "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui",
-            "upkeep", "model", "clock", "entropy",
+            "upkeep", "model", "clock", "entropy", "sync",
         ],
     ),
     (
@@ -87,7 +94,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("tracing_subscriber", &["telemetry"]),
     ("anyhow", &["cli"]),
     ("zmij", &["api", "promql"]),
-    ("fearless_simd", &["wide"]),
+    ("fearless_simd", &["simd"]),
 ];
 
 /// Files that may hold `unsafe`: the maps of segments.

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ use super::dispatch::of_org;
 use super::error::{ApiError, ApiResult, Code};
 use super::limits::jittered_retry;
 use super::params::shortened;
+use crate::sync::IgnorePoison as _;
 
 /// How long a body may take to arrive.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +116,7 @@ impl IngestBytes {
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock().ignore_poison()
     }
 }
 

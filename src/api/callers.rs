@@ -699,7 +699,7 @@ impl Callers {
     async fn identify(self: &Arc<Callers>, parts: &Parts, logout: bool, now: Timestamp) -> Identified {
         let peer = host::peer(parts);
         // Who comes without a connection is nobody that anybody waits for.
-        let alone = parts.extensions.get::<Peer>().is_none_or(|Peer(from)| self.lanes.arrives(*from));
+        let alone = parts.extensions.get::<Peer>().is_none_or(|Peer(from)| self.lanes.note_arrival(*from));
         let user_agent =
             parts.headers.get(header::USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
         let client = Client {

@@ -22,7 +22,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -48,6 +48,7 @@ use super::limits::network;
 use super::own_metrics::Counters;
 use super::starting::Front;
 use super::tls::Certificates;
+use crate::sync::IgnorePoison as _;
 use worded::Worded;
 
 /// How connections are treated.
@@ -317,14 +318,14 @@ impl Door {
 
     /// Keeps the reserved connections in mind, and forgets those that have ended.
     fn remember(&self, silent: Silent) {
-        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reserve = self.reserve.lock().ignore_poison();
         reserve.retain(|silent| !silent.task.is_finished());
         reserve.push_back(silent);
     }
 
     /// Ends the oldest reserved connection that has not sent a whole header yet. One that is being answered stays.
     fn make_room(&self) {
-        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reserve = self.reserve.lock().ignore_poison();
         reserve.retain(|silent| !silent.task.is_finished());
         let silent = reserve.iter().position(|silent| silent.phase.now() == Phase::HEAD);
         if let Some(silent) = silent.and_then(|place| reserve.remove(place)) {
@@ -339,7 +340,7 @@ impl Door {
             return Some(None);
         }
         let ip = network(ip);
-        let mut per_ip = self.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut per_ip = self.per_ip.lock().ignore_poison();
         let open = per_ip.entry(ip).or_default();
         if *open >= self.options.connections_per_ip {
             return None;
@@ -355,7 +356,7 @@ impl Drop for Place {
             self.door.counters.connections.fetch_sub(1, Ordering::Relaxed);
         }
         let Some(ip) = self.counted else { return };
-        let mut per_ip = self.door.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut per_ip = self.door.per_ip.lock().ignore_poison();
         if let Some(open) = per_ip.get_mut(&ip) {
             *open -= 1;
             if *open == 0 {

@@ -1,20 +1,21 @@
-//! The one bridge from async to the synchronous core: five bounded sets of our own threads with bounded queues.
+//! The bridge from async to the synchronous core: five bounded thread pools with bounded queues.
 //!
-//! A full queue, or a wait that lasts too long, is 503 `busy` with `Retry-After`, never a longer queue. A caller that
-//! goes away while its work still waits takes the work along.
+//! A full queue, or a wait that is too long, is 503 `busy` with `Retry-After`, never a longer queue. If
+//! a caller is dropped while its work waits, the work leaves the queue.
 //!
-//! Organisations take turns: a free thread goes to the one that holds fewest, and among those to the one whose last turn
-//! is longest ago, so that whoever asks for one thing waits for at most one thing of each other organisation, however
-//! much they ask for. On the query lane one organisation never holds more than half of the threads (API.md C5). While
-//! another one has work of late, it leaves one core free there and one thread on the ingest lane, so that the other's
-//! request waits for no thread to be preempted. In a full queue the last work of the organisation that has most there makes
-//! room for one that has less.
+//! Organisations take turns: a free thread runs work of the organisation with the fewest running
+//! threads, and among those of the one whose last turn is longest ago. So an organisation that sends
+//! one request waits for at most one job of each other organisation. On the query lane one organisation
+//! never uses more than half of the threads (API.md C5). While other organisations are active, it leaves
+//! one core free on the query lane and one thread free on the ingest lane, so that their requests wait
+//! for no thread to be preempted. In a full queue the newest job of the organisation with the most
+//! waiting jobs makes room for an organisation with fewer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -26,53 +27,54 @@ use crate::clock::Stopwatch;
 use crate::identity::{Origin, with_origin};
 use crate::model::OrgId;
 use crate::promql::WorkerPool;
+use crate::sync::IgnorePoison as _;
 
 tokio::task_local! {
-    /// Where the request of this task comes from, for the log of events.
+    /// The origin of this task's request, for the audit log.
     pub(super) static ORIGIN: Origin;
 }
 
-/// Which threads.
+/// A thread pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Decoding and appending, charged to an organisation.
+    /// Decoding and appending, for an organisation.
     Ingest(OrgId),
-    /// Parsing and evaluating, charged to an organisation.
+    /// Parsing and evaluating, for an organisation.
     Query(OrgId),
-    /// Password hashes.
+    /// Hashing passwords.
     Password,
-    /// Account changes that end in a disk sync: the rest of sign-in, sessions, keys. Apart from hashing, so that a flood
-    /// of logins does not keep anybody from logging out.
+    /// Account changes, which end with a disk sync: the rest of sign-in, sessions, keys. Separate from
+    /// hashing, so that a flood of logins blocks no logout.
     Account,
 }
 
-/// How wide a lane is.
+/// The size of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneOptions {
-    /// Threads: work running at once.
+    /// Threads, and so jobs that run at once.
     pub threads: usize,
-    /// Work waiting at most.
+    /// The most waiting jobs, inclusive.
     pub queue: usize,
-    /// How long work may wait before it is refused.
+    /// The time after which a waiting job is refused.
     pub wait: Duration,
-    /// Threads that one organisation may hold at once.
+    /// The most threads of one organisation, inclusive.
     pub threads_per_org: usize,
 }
 
-/// How wide the lanes are.
+/// The sizes of all lanes.
 #[derive(Clone, Copy, Debug)]
 pub struct LanesOptions {
     /// [`Lane::Ingest`].
     pub ingest: LaneOptions,
     /// [`Lane::Query`].
     pub query: LaneOptions,
-    /// Threads that one organisation may hold on the query lane while another one has work there.
-    pub query_beside_others: usize,
-    /// The same of the ingest lane.
-    pub ingest_beside_others: usize,
-    /// How long after its last request an organisation counts as one that has work.
-    pub company: Duration,
-    /// Writing and coding the next piece of a large answer: [`Lanes::run_answer`].
+    /// The most query threads of one organisation while another one is active on that lane.
+    pub query_threads_shared: usize,
+    /// The same for the ingest lane.
+    pub ingest_threads_shared: usize,
+    /// How long after its last request an organisation counts as active.
+    pub activity_window: Duration,
+    /// Encoding and compressing the next piece of a large result: [`Lanes::run_answer`].
     pub answer: LaneOptions,
     /// [`Lane::Password`].
     pub password: LaneOptions,
@@ -81,7 +83,7 @@ pub struct LanesOptions {
 }
 
 impl LanesOptions {
-    /// What API.md C5 and D2 say for a machine of `cores`.
+    /// The sizes of API.md C5 and D2 for a machine with `cores` cores.
     pub fn for_cores(cores: usize) -> LanesOptions {
         let lane = |threads: usize, queue, wait_ms| LaneOptions {
             threads,
@@ -91,21 +93,21 @@ impl LanesOptions {
         };
         let queries = cores.saturating_mul(2).max(2);
         LanesOptions {
-            // One of these sleeps in disk syncs; meanwhile the others read what becomes the next group.
+            // One of these waits for disk syncs while the others decode the next group.
             ingest: lane(cores.saturating_add(1).max(2), 64, 2_000),
             query: LaneOptions { threads_per_org: (queries / 2).max(1), ..lane(queries, 32, 1_000) },
-            query_beside_others: cores.saturating_sub(1).max(1),
-            ingest_beside_others: cores.max(1),
-            company: Duration::from_secs(1),
-            // Each connection has one piece of a millisecond here at most: the queue holds all connections there are.
+            query_threads_shared: cores.saturating_sub(1).max(1),
+            ingest_threads_shared: cores.max(1),
+            activity_window: Duration::from_secs(1),
+            // A connection has at most one piece here, of about a millisecond: the queue fits all connections.
             answer: LaneOptions { threads_per_org: cores.div_ceil(2), ..lane(cores.max(2), 1_024, 60_000) },
             password: lane(cores.clamp(1, 4), 32, 2_000),
-            // These threads sleep in disk syncs, which the committer groups: more of them make larger groups.
+            // These threads wait for disk syncs, which the committer groups: more threads make larger groups.
             account: lane(8, 256, 10_000),
         }
     }
 
-    /// As wide as this machine asks for.
+    /// The sizes for the cores of this machine.
     pub fn for_this_machine() -> LanesOptions {
         LanesOptions::for_cores(std::thread::available_parallelism().map_or(2, usize::from))
     }
@@ -124,7 +126,7 @@ struct All {
     account: Pool,
     workers: WorkerPool,
     arrivals: Mutex<Arrivals<SocketAddr>>,
-    done_here: AtomicU64,
+    inlined_total: AtomicU64,
 }
 
 /// Which connection or organisation sent a request last, and when another one did.
@@ -134,8 +136,8 @@ struct Arrivals<K> {
     other: Option<Stopwatch>,
 }
 
-/// How long somebody who asked is somebody who may ask again at any moment.
-const COMPANY: Duration = Duration::from_millis(2);
+/// The time after which a connection counts as quiet.
+const QUIET_PERIOD: Duration = Duration::from_millis(2);
 
 impl<K> Default for Arrivals<K> {
     fn default() -> Arrivals<K> {
@@ -144,13 +146,13 @@ impl<K> Default for Arrivals<K> {
 }
 
 impl<K: PartialEq + Copy> Arrivals<K> {
-    /// A request comes; whether no other connection or organisation sent one within `company`.
-    fn note(&mut self, from: K, now: Stopwatch, company: Duration) -> bool {
+    /// Records a request. Returns whether no other connection or organisation sent one within `window`.
+    fn record(&mut self, from: K, now: Stopwatch, window: Duration) -> bool {
         let before = self.last.replace((from, now));
         if let Some((_, at)) = before.filter(|(before, _)| *before != from) {
             self.other = Some(at);
         }
-        self.other.is_none_or(|at| at.elapsed() >= company)
+        self.other.is_none_or(|at| at.elapsed() >= window)
     }
 }
 
@@ -158,19 +160,19 @@ impl Lanes {
     /// Starts the threads.
     ///
     /// # Errors
-    /// The operating system's, when it grants no thread.
+    /// The operating system refuses a thread.
     pub fn start(options: &LanesOptions) -> std::io::Result<Lanes> {
-        let start = |name, lane, beside_others| Pool::start(name, lane, beside_others, options.company);
+        let start = |name, lane, shared| Pool::start(name, lane, shared, options.activity_window);
         Ok(Lanes(Arc::new(All {
-            ingest: start("ingest", options.ingest, options.ingest_beside_others)?,
-            query: start("query", options.query, options.query_beside_others)?,
+            ingest: start("ingest", options.ingest, options.ingest_threads_shared)?,
+            query: start("query", options.query, options.query_threads_shared)?,
             answer: start("answer", options.answer, options.answer.threads_per_org)?,
             password: start("password", options.password, options.password.threads_per_org)?,
             account: start("account", options.account, options.account.threads_per_org)?,
-            // Two threads of the query lane for each core.
+            // The query lane has two threads per core.
             workers: WorkerPool::new((options.query.threads / 2).max(1)),
             arrivals: Mutex::default(),
-            done_here: AtomicU64::new(0),
+            inlined_total: AtomicU64::new(0),
         })))
     }
 
@@ -179,22 +181,23 @@ impl Lanes {
         &self.0.workers
     }
 
-    /// Notes a request of this connection; answers whether it has the edge for itself: no other connection has sent anything
-    /// within the last two milliseconds.
-    pub fn arrives(&self, from: SocketAddr) -> bool {
-        let mut arrivals = self.0.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        arrivals.note(from, Stopwatch::start(), COMPANY)
+    /// Records a request of this connection. Returns whether no other connection sent one within the last
+    /// two milliseconds.
+    pub fn note_arrival(&self, from: SocketAddr) -> bool {
+        let mut arrivals = self.0.arrivals.lock().ignore_poison();
+        arrivals.record(from, Stopwatch::start(), QUIET_PERIOD)
     }
 
-    /// Notes a query of this organisation. Workers leave a core free while other organisations query.
-    fn note_query(&self, org: OrgId) {
-        let beside_others = self.0.query.note(org);
-        self.0.workers.reserve_cores(usize::from(beside_others));
+    /// Records a query of this organisation. Workers leave a core free while other organisations query.
+    fn record_query(&self, org: OrgId) {
+        let shared = self.0.query.record(org);
+        self.0.workers.reserve_cores(usize::from(shared));
     }
 
-    /// A place of the query lane for work that the caller's own thread does, where one is free and nobody waits for it.
-    pub fn place_here(&self, org: OrgId) -> Option<PlaceHere<'_>> {
-        self.note_query(org);
+    /// A permit of the query lane for work on the caller's thread. `None` if no thread is free, or work
+    /// waits for one.
+    pub fn try_inline(&self, org: OrgId) -> Option<InlinePermit<'_>> {
+        self.record_query(org);
         let pool = &self.0.query;
         let mut state = pool.shared.lock();
         let free = !state.closed && state.waiting == 0 && state.running < pool.options.threads;
@@ -202,22 +205,22 @@ impl Lanes {
             return None;
         }
         state.begin(Some(org));
-        Some(PlaceHere { pool, org, done: &self.0.done_here })
+        Some(InlinePermit { pool, org, done: &self.0.inlined_total })
     }
 
-    /// Runs `work` on a thread of `lane` and waits for its result. Dropping the future while the work still waits
-    /// takes it out of the queue; work that runs is told by [`CancelOnDrop`], if its caller made one.
+    /// Runs `work` on a thread of `lane` and waits for its result. Dropping the future removes waiting
+    /// work from the queue. It does not stop running work; a caller uses [`CancelOnDrop`] for that.
     ///
     /// # Errors
-    /// 503 `busy` when the queue is full or the wait too long, 503 `shutting_down`, 500 when `work` panicked.
+    /// 503 `busy` if the queue is full or the wait too long, 503 `shutting_down`, 500 if `work` panics.
     pub async fn run<T: Send + 'static>(
         &self,
         lane: Lane,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         match lane {
-            Lane::Query(org) => self.note_query(org),
-            Lane::Ingest(org) => drop(self.0.ingest.note(org)),
+            Lane::Query(org) => self.record_query(org),
+            Lane::Ingest(org) => drop(self.0.ingest.record(org)),
             Lane::Password | Lane::Account => {}
         }
         let (pool, org) = match lane {
@@ -228,16 +231,16 @@ impl Lanes {
         };
         let origin = ORIGIN.try_with(Clone::clone).unwrap_or_default();
         let work = move || with_origin(&origin, work);
-        // Who has gone away needs no answer.
+        // A dropped caller needs no result.
         let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
         pool.run(org, work).await?.map_err(|panic| pool.panicked(panic.as_ref()))
     }
 
-    /// Writes and codes the next piece of a large answer, charged to an organisation. As [`Lanes::run`], but who asked has
-    /// it before the work ends, which may have much to put away.
+    /// Encodes and compresses the next piece of a large result, for an organisation. As [`Lanes::run`],
+    /// but the caller has the result before the work ends, which may have much memory to free.
     ///
     /// # Errors
-    /// As [`Lanes::run`]; 500 too where the work drops its [`Reply`].
+    /// As [`Lanes::run`]; also 500 if the work drops its [`Reply`].
     pub async fn run_answer<T: Send + 'static>(
         &self,
         org: OrgId,
@@ -246,12 +249,12 @@ impl Lanes {
         self.0.answer.run(Some(org), work).await
     }
 
-    /// Runs ingest work that answers when it likes, also after it has ended: on another thread, say, once a disk has
-    /// synced. The lane's thread is free for others then. Senders that find no room are told to come back at different
+    /// Runs ingest work that may reply after it has ended, from another thread, when the disk has synced.
+    /// The thread of the lane is free for other work then. Refused senders get different `Retry-After`
     /// times.
     ///
     /// # Errors
-    /// As [`Lanes::run`]; 500 too where the work drops its [`Reply`].
+    /// As [`Lanes::run`]; also 500 if the work drops its [`Reply`].
     pub async fn run_ingest<T: Send + 'static>(
         &self,
         org: OrgId,
@@ -261,35 +264,35 @@ impl Lanes {
             Code::Busy => error.with_retry_after(jittered_retry()),
             _ => error,
         };
-        self.0.ingest.note(org);
+        self.0.ingest.record(org);
         self.0.ingest.run(Some(org), work).await.map_err(busy)
     }
 
-    /// How much was done on the threads that it arrived at, for `/metrics`.
-    pub fn done_here(&self) -> u64 {
-        self.0.done_here.load(Ordering::Relaxed)
+    /// The number of inline queries so far, for `/metrics`.
+    pub fn inlined_total(&self) -> u64 {
+        self.0.inlined_total.load(Ordering::Relaxed)
     }
 
-    /// What the lanes hold now, for `/metrics`: name, running, waiting, refused so far.
+    /// For each lane its name, running jobs, waiting jobs, and refused jobs so far, for `/metrics`.
     pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 5] {
         let All { ingest, query, answer, password, account, .. } = &*self.0;
         [ingest, query, answer, password, account].map(Pool::gauges)
     }
 }
 
-/// A place of the query lane, held by a thread that is none of its own; given back when dropped.
+/// A running job of the query lane on a thread that does not belong to it; released on drop.
 #[derive(Debug)]
-pub struct PlaceHere<'a> {
+pub struct InlinePermit<'a> {
     pool: &'a Pool,
     org: OrgId,
     done: &'a AtomicU64,
 }
 
-impl PlaceHere<'_> {
-    /// Does the work here and now.
+impl InlinePermit<'_> {
+    /// Runs the work on this thread.
     ///
     /// # Errors
-    /// 500 when `work` panicked.
+    /// 500 if `work` panics.
     pub fn run<T>(self, work: impl FnOnce() -> T) -> Result<T, ApiError> {
         let origin = ORIGIN.try_with(Clone::clone).unwrap_or_default();
         self.done.fetch_add(1, Ordering::Relaxed);
@@ -298,32 +301,33 @@ impl PlaceHere<'_> {
     }
 }
 
-impl Drop for PlaceHere<'_> {
+impl Drop for InlinePermit<'_> {
     fn drop(&mut self) {
         self.pool.shared.end(Some(self.org), true);
     }
 }
 
-/// Where a lane's work puts its result.
+/// Sends the result of a job to its caller.
 #[derive(Debug)]
 pub struct Reply<T>(oneshot::Sender<T>);
 
 impl<T> Reply<T> {
-    /// Wakes the caller.
+    /// Sends the result.
     ///
     /// # Errors
-    /// The result, where the caller has gone away.
+    /// The result, if the caller was dropped.
     pub fn send(self, result: T) -> Result<(), T> {
         self.0.send(result)
     }
 }
 
-/// Sets its flag when dropped: a handler holds one across `run`, so that a client that hangs up stops its query.
+/// Sets its flag on drop. A handler holds one while its query runs, so that a closed connection cancels
+/// the query.
 #[derive(Debug)]
 pub struct CancelOnDrop(Arc<std::sync::atomic::AtomicBool>);
 
 impl CancelOnDrop {
-    /// Watches over `flag`.
+    /// A guard that sets `flag`.
     pub fn new(flag: Arc<std::sync::atomic::AtomicBool>) -> CancelOnDrop {
         CancelOnDrop(flag)
     }
@@ -344,27 +348,27 @@ struct Job {
     work: Box<dyn FnOnce() + Send>,
 }
 
-/// Leaves the queue when its caller does.
-struct Place<'a> {
+/// Removes a waiting job when its caller is dropped.
+struct QueuedJob<'a> {
     pool: &'a Pool,
     org: Option<OrgId>,
     state: Arc<AtomicU8>,
 }
 
-impl Place<'_> {
-    /// Takes the work out of the queue if it still waits there; answers whether it did.
+impl QueuedJob<'_> {
+    /// Removes the job from the queue. Returns false if it has started.
     fn leave(&self) -> bool {
         if self.state.compare_exchange(WAITING, GONE, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return false;
         }
         let left = self.pool.shared.lock().forget_gone(self.org);
-        // Dropped without the lock: what a job holds is its caller's.
+        // Dropped without the lock, because a job owns data of its caller.
         drop(left);
         true
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuedJob<'_> {
     fn drop(&mut self) {
         self.leave();
     }
@@ -381,47 +385,50 @@ struct Pool {
 struct Shared {
     state: Mutex<State>,
     threads_per_org: usize,
-    /// The same while more than one organisation has work here, or had it within `company`.
-    threads_beside_others: usize,
-    company: Duration,
-    /// Whether one organisation's share is less than all threads.
+    /// The same while other organisations are active.
+    threads_shared: usize,
+    activity_window: Duration,
+    /// One organisation may not use all threads.
     capped: bool,
 }
 
-/// What one organisation has on a lane; `None` is work that is nobody's own.
+/// The jobs of one organisation on a lane. `None` stands for jobs without an organisation.
 #[derive(Default)]
 struct Share {
     waiting: VecDeque<Job>,
     running: usize,
-    /// When it had its last turn, see [`State::clock`]; one that comes anew stands behind all but the one that has just
-    /// had its turn.
+    /// The time of its last turn, see [`State::clock`]. A new organisation stands behind all but the one
+    /// that has just had its turn.
     last_turn: u64,
 }
 
 #[derive(Default)]
 struct State {
-    /// Those that have something waiting or running, and some that had.
+    /// Organisations with waiting or running jobs, and some that had them.
     shares: BTreeMap<Option<OrgId>, Share>,
     waiting: usize,
     running: usize,
     arrivals: Arrivals<OrgId>,
-    /// At the last arrival more than one organisation had work here, or had it of late.
-    beside_others: bool,
-    /// Twice the turns taken so far; a turn is stamped one later, so that it lies behind who came before the next.
+    /// At the last arrival more than one organisation was active.
+    is_shared: bool,
+    /// Twice the number of turns so far. A turn gets the next odd number, and so lies behind organisations
+    /// that came before the next turn.
     clock: u64,
-    /// Threads that sleep, who fell asleep last at the end: that one is woken, because its buffers are still in a cache.
+    /// Parked threads. The last one was parked last and is woken first, because its buffers may still be
+    /// in a cache.
     idle: Vec<Thread>,
     closed: bool,
 }
 
 impl State {
-    /// A request of an organisation comes; whether another one has work here, or had it within `company`.
-    fn note(&mut self, org: OrgId, company: Duration) -> bool {
-        let alone = self.arrivals.note(org, Stopwatch::start(), company);
+    /// Records a request of an organisation. Returns whether another one has jobs, or sent a request
+    /// within `window`.
+    fn record(&mut self, org: OrgId, window: Duration) -> bool {
+        let alone = self.arrivals.record(org, Stopwatch::start(), window);
         let is_other = |other: &Option<OrgId>| other.is_some_and(|other| other != org);
         let mut others = self.shares.iter().filter(|(other, _)| is_other(other));
-        self.beside_others = !alone || others.any(|(_, share)| share.running + share.waiting.len() > 0);
-        self.beside_others
+        self.is_shared = !alone || others.any(|(_, share)| share.running + share.waiting.len() > 0);
+        self.is_shared
     }
 
     fn push(&mut self, org: Option<OrgId>, job: Job) {
@@ -430,7 +437,7 @@ impl State {
         self.waiting += 1;
     }
 
-    /// The work whose turn it is, of an organisation that holds fewer than `threads_per_org`.
+    /// The next job, of an organisation with fewer than `threads_per_org` running ones.
     fn take(&mut self, threads_per_org: usize) -> Option<(Option<OrgId>, Job)> {
         let may = |org: &Option<OrgId>, share: &Share| org.is_none() || share.running < threads_per_org;
         let next = self.shares.iter().filter(|(org, share)| !share.waiting.is_empty() && may(org, share));
@@ -441,12 +448,12 @@ impl State {
         Some((org, job))
     }
 
-    /// Whether an organisation holds fewer than this.
+    /// Whether an organisation has fewer running jobs than this.
     fn has_less_than(&self, threads_per_org: usize, org: Option<OrgId>) -> bool {
         self.shares.get(&org).is_none_or(|share| share.running < threads_per_org)
     }
 
-    /// It takes its turn.
+    /// Counts a job that starts.
     fn begin(&mut self, org: Option<OrgId>) {
         self.clock += 2;
         self.running += 1;
@@ -463,7 +470,7 @@ impl State {
         self.tidy(org);
     }
 
-    /// Takes out the work of `org` whose callers have gone away.
+    /// Removes the jobs of `org` whose callers were dropped.
     fn forget_gone(&mut self, org: Option<OrgId>) -> VecDeque<Job> {
         let Some(share) = self.shares.get_mut(&org) else { return VecDeque::new() };
         let all = std::mem::take(&mut share.waiting);
@@ -474,7 +481,7 @@ impl State {
         gone
     }
 
-    /// Forgets an organisation that has nothing here any more; a few are kept, so that most requests allocate nothing.
+    /// Removes an organisation without jobs. Some are kept, so that most requests allocate nothing.
     fn tidy(&mut self, org: Option<OrgId>) {
         const KEPT: usize = 64;
         if self.shares.len() > KEPT
@@ -484,10 +491,10 @@ impl State {
         }
     }
 
-    /// Takes the last waiting work of the organisation that has the most of it, if `org` would still have less with one
-    /// more. The caller drops it without the lock.
+    /// Removes the newest waiting job of the organisation with the most, if `org` would still have fewer
+    /// with one more. The caller drops it without the lock.
     fn make_room_for(&mut self, org: Option<OrgId>) -> Option<Job> {
-        // What is nobody's own is never put back for another.
+        // Jobs without an organisation are never removed.
         let asks = self.shares.get(&org).map_or(0, |share| share.waiting.len());
         let of_orgs = self.shares.iter().filter(|(org, _)| org.is_some());
         let (most, has) =
@@ -503,26 +510,26 @@ impl State {
 }
 
 impl Shared {
-    /// Threads that one organisation may hold now.
+    /// The most threads of one organisation now.
     const fn share(&self, state: &State) -> usize {
-        if state.beside_others { self.threads_beside_others } else { self.threads_per_org }
+        if state.is_shared { self.threads_shared } else { self.threads_per_org }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No panic can happen inside: the work itself runs outside the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        // No code that can panic runs under the lock.
+        self.state.lock().ignore_poison()
     }
 
     fn work(&self) {
         while let Some((org, job)) = self.next() {
             (job.work)();
-            // An organisation at its share may have work waiting that this end admits. Without shares whatever waits is
-            // taken by this thread next, or by the one that was woken for it.
+            // An organisation at its limit may have waiting jobs that can start now. Without limits this thread takes
+            // the next job, or the thread that was woken for it does.
             self.end(org, self.capped);
         }
     }
 
-    /// Work of `org` has ended; where it may be this that others wait for, one is woken.
+    /// Counts a job that ended, and wakes a thread if a waiting job may start because of it.
     fn end(&self, org: Option<OrgId>, admits: bool) {
         let mut state = self.lock();
         state.finished(org);
@@ -533,7 +540,7 @@ impl Shared {
         }
     }
 
-    /// The work whose turn it is; blocks; `None` when the lane closes.
+    /// The next job; blocks until there is one. `None` when the lane closes.
     fn next(&self) -> Option<(Option<OrgId>, Job)> {
         let mut state = self.lock();
         loop {
@@ -545,7 +552,7 @@ impl Shared {
                 if job.state.compare_exchange(WAITING, STARTED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                     return Some((org, job));
                 }
-                // Its caller has just gone away.
+                // Its caller was dropped in between.
                 state.finished(org);
                 drop(state);
                 drop(job);
@@ -555,7 +562,7 @@ impl Shared {
             let own = std::thread::current();
             state.idle.push(own.clone());
             drop(state);
-            // Whoever wakes this thread has taken it off the list; a sleep may also end by itself.
+            // The waking thread has removed this one from the list. A wake-up may also be spurious.
             std::thread::park();
             state = self.lock();
             state.idle.retain(|thread| thread.id() != own.id());
@@ -567,17 +574,17 @@ impl Pool {
     fn start(
         name: &'static str,
         options: LaneOptions,
-        threads_beside_others: usize,
-        company: Duration,
+        threads_shared: usize,
+        activity_window: Duration,
     ) -> std::io::Result<Pool> {
         let threads_per_org = options.threads_per_org.max(1);
-        let threads_beside_others = threads_beside_others.clamp(1, threads_per_org);
+        let threads_shared = threads_shared.clamp(1, threads_per_org);
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             threads_per_org,
-            threads_beside_others,
-            company,
-            capped: threads_beside_others < options.threads,
+            threads_shared,
+            activity_window,
+            capped: threads_shared < options.threads,
         });
         let pool =
             Pool { name, options, shared, refused: AtomicU64::new(0), threads: Mutex::new(Vec::new()) };
@@ -587,14 +594,14 @@ impl Pool {
                 .name(format!("{name}-{n}"))
                 .stack_size(STACK_BYTES)
                 .spawn(move || shared.work())?;
-            pool.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+            pool.threads.lock().ignore_poison().push(thread);
         }
         Ok(pool)
     }
 
-    /// Notes a request of an organisation; whether another one has work here, or had it of late.
-    fn note(&self, org: OrgId) -> bool {
-        self.shared.lock().note(org, self.shared.company)
+    /// As [`State::record`].
+    fn record(&self, org: OrgId) -> bool {
+        self.shared.lock().record(org, self.shared.activity_window)
     }
 
     async fn run<T: Send + 'static>(
@@ -611,10 +618,7 @@ impl Pool {
                 let run = || span.in_scope(|| work(Reply(done_tx)));
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
                     let said = panic_text(panic.as_ref());
-                    tracing::error!(
-                        said,
-                        "work panicked; its caller is told that it ended without an answer"
-                    );
+                    tracing::error!(said, "a job panicked; its caller gets a response without a result");
                 }
             }),
         };
@@ -632,26 +636,26 @@ impl Pool {
             shared.push(org, job);
             (shared.idle.pop(), put_back)
         };
-        // Its caller learns it from the channel that ends with it.
+        // Dropping the job closes its channel, which tells its caller.
         drop(put_back);
         if let Some(thread) = wake {
             thread.unpark();
         }
-        let place = Place { pool: self, org, state };
+        let queued = QueuedJob { pool: self, org, state };
         let outcome = match tokio::time::timeout(self.options.wait, &mut done).await {
             Ok(outcome) => outcome,
             Err(_late) => {
-                // What has started is waited for.
-                if place.leave() {
+                // A started job is waited for.
+                if queued.leave() {
                     return Err(self.refuse());
                 }
                 done.await
             }
         };
-        outcome.map_err(|_dropped| match place.state.load(Ordering::SeqCst) {
+        outcome.map_err(|_dropped| match queued.state.load(Ordering::SeqCst) {
             STARTED => ApiError::internal(format!("work on the {} lane ended without an answer", self.name)),
             _ if self.shared.lock().closed => ApiError::shutting_down(),
-            // It made room for another.
+            // It was removed for another job.
             _ => self.refuse(),
         })
     }
@@ -671,10 +675,10 @@ impl Pool {
     }
 }
 
-/// Enough for the deepest expression that the caps let through, evaluated recursively in a dev build.
+/// Enough for the deepest expression within the caps, evaluated recursively in a debug build.
 pub const STACK_BYTES: usize = 8 * 1024 * 1024;
 
-/// What a panic said, for the log.
+/// The message of a panic, for the log.
 pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
@@ -697,7 +701,7 @@ impl Drop for Pool {
             thread.unpark();
         }
         let own = std::thread::current().id();
-        for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for thread in self.threads.lock().ignore_poison().drain(..) {
             if thread.thread().id() != own {
                 let _ = thread.join();
             }
@@ -723,8 +727,8 @@ mod tests {
     const ORG: OrgId = OrgId(1);
 
     fn lanes(query: LaneOptions) -> Lanes {
-        let query_beside_others = query.threads_per_org;
-        let options = LanesOptions { query, query_beside_others, ..LanesOptions::for_cores(1) };
+        let query_threads_shared = query.threads_per_org;
+        let options = LanesOptions { query, query_threads_shared, ..LanesOptions::for_cores(1) };
         Lanes::start(&options).expect("threads")
     }
 
@@ -769,33 +773,37 @@ mod tests {
         }
     }
 
-    /// Whoever works on a thread of their own holds a place as any other work does, and what waited for it comes next.
+    /// Waiting work starts when the permit is released.
     #[tokio::test]
-    async fn work_done_here_holds_a_place_and_gives_it_back() {
+    async fn an_inline_permit_counts_as_a_running_job() {
         for threads_per_org in [1, 2] {
             let lanes = lanes(LaneOptions { threads: 2, queue: 4, wait: PATIENT, threads_per_org });
-            let places: Vec<_> = (0..threads_per_org).map_while(|_| lanes.place_here(ORG)).collect();
-            assert_eq!((places.len(), lanes.gauges()[1].1), (threads_per_org, threads_per_org));
-            assert!(lanes.place_here(ORG).is_none(), "it has its share");
-            assert_eq!(lanes.place_here(OrgId(2)).is_some(), threads_per_org == 1, "the other's is free");
+            let permits: Vec<_> = (0..threads_per_org).map_while(|_| lanes.try_inline(ORG)).collect();
+            assert_eq!((permits.len(), lanes.gauges()[1].1), (threads_per_org, threads_per_org));
+            assert!(lanes.try_inline(ORG).is_none(), "the organisation has its share");
+            assert_eq!(
+                lanes.try_inline(OrgId(2)).is_some(),
+                threads_per_org == 1,
+                "the other organisation has its own"
+            );
             let waiting = tokio::spawn({
                 let lanes = lanes.clone();
                 async move { lanes.run(Lane::Query(ORG), || 7).await }
             });
             until(&lanes, threads_per_org, 1).await;
-            assert!(lanes.place_here(OrgId(2)).is_none(), "nobody goes before who waits");
-            let mut places = places.into_iter();
-            let panicked = places.next().expect("one").run(|| -> u32 { panic!("a bug") });
-            assert_eq!((panicked.expect_err("a panic").code(), lanes.done_here()), (Code::Internal, 1));
+            assert!(lanes.try_inline(OrgId(2)).is_none(), "waiting work comes first");
+            let mut permits = permits.into_iter();
+            let panicked = permits.next().expect("one").run(|| -> u32 { panic!("a bug") });
+            assert_eq!((panicked.expect_err("a panic").code(), lanes.inlined_total()), (Code::Internal, 1));
             assert_eq!(waiting.await.expect("no panic").expect("its turn has come"), 7);
-            drop(places);
+            drop(permits);
             until(&lanes, 0, 0).await;
         }
     }
 
     #[tokio::test]
-    async fn beside_others_an_organisation_leaves_a_core_free() {
-        let options = LanesOptions { company: PATIENT, ..LanesOptions::for_cores(2) };
+    async fn an_organisation_leaves_a_core_free_while_another_one_queries() {
+        let options = LanesOptions { activity_window: PATIENT, ..LanesOptions::for_cores(2) };
         let lanes = Lanes::start(&options).expect("threads");
         let ask = |work: Box<dyn FnOnce() -> u32 + Send>| {
             let lanes = lanes.clone();
@@ -816,7 +824,7 @@ mod tests {
         until(&lanes, 1, 0).await;
         let (second, waits) = hold();
         until(&lanes, 1, 1).await;
-        assert!(lanes.place_here(ORG).is_none());
+        assert!(lanes.try_inline(ORG).is_none());
         assert_eq!(lanes.run(Lane::Query(OrgId(2)), || 2).await.expect("a thread is free"), 2);
         let query = lanes.workers().begin_query();
         assert!(lanes.workers().try_acquire(u64::MAX).is_none(), "the other core is left free");
@@ -827,15 +835,15 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_has_the_edge_for_itself_until_another_connection_asks() {
+    fn a_connection_is_alone_until_another_one_sends_a_request() {
         let [one, other] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let mut arrivals = Arrivals::default();
-        let mut note = |from| arrivals.note(from, Stopwatch::start(), COMPANY);
-        assert!(note(one) && note(one));
-        // What has just come from the first is company for the other, and the other way round.
-        assert!(!note(other) && !note(one));
+        let mut record = |from| arrivals.record(from, Stopwatch::start(), QUIET_PERIOD);
+        assert!(record(one) && record(one));
+        // Each of them sees the recent request of the other one.
+        assert!(!record(other) && !record(one));
         arrivals.other = None;
-        assert!(arrivals.note(one, Stopwatch::start(), COMPANY), "it is forgotten");
+        assert!(arrivals.record(one, Stopwatch::start(), QUIET_PERIOD), "the other one is quiet");
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, Response};
@@ -21,6 +21,7 @@ use super::error::{ApiError, ApiResult, Code};
 use crate::clock::{Clock, Stopwatch};
 use crate::entropy::Entropy;
 use crate::identity::{IngestSettings, KeyId, SessionId};
+use crate::sync::IgnorePoison as _;
 
 /// Rates that an operator may set.
 #[derive(Clone, Copy, Debug)]
@@ -454,7 +455,7 @@ pub fn network(ip: IpAddr) -> IpAddr {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 #[cfg(test)]

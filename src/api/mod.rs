@@ -67,7 +67,7 @@ use crate::clock::{Clock, Stopwatch};
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
 use crate::outbound::MailQueue;
-use crate::promql::syntax::KeptExpressions;
+use crate::promql::syntax::ExpressionCache;
 use crate::promql::{MemoryPool, RangeCache};
 use crate::tsdb::Tsdb;
 
@@ -245,8 +245,8 @@ impl Deps {
             memory: MemoryPool::new(options.read.memory_bytes_max),
             cache: Arc::new(RangeCache::new(options.read.cache_bytes_max)),
             patterns: Arc::default(),
-            expressions: Arc::new(KeptExpressions::within(options.read.caps)),
-            brief: Arc::default(),
+            expressions: Arc::new(ExpressionCache::new(options.read.caps)),
+            inline: Arc::default(),
         };
         let write = Arc::new(WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
@@ -18,6 +18,7 @@ use crate::clock::Stopwatch;
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
 use crate::promql::{Finds, MemoryPool, RangeCache};
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::{DecodedUse, OrgStats, Stats, Tsdb, Writes};
 
 /// Counters of the edge.
@@ -74,7 +75,7 @@ impl Counters {
     /// Counts one answered request.
     pub fn request(&self, route: &str, method: &Method, status: StatusCode, took: Duration) {
         let class = status.as_u16() / 100;
-        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut routes = self.routes.lock().ignore_poison();
         if !routes.contains_key(route) {
             routes.insert(route.into(), RouteCounters::default());
         }
@@ -272,7 +273,7 @@ impl OwnMetrics {
                 "promlet_query_brief_total",
                 MetricKind::Counter,
                 "Queries known to be brief, answered by the thread that they arrived at.",
-                count(self.lanes.done_here()),
+                count(self.lanes.inlined_total()),
             ),
             found(
                 "promlet_query_cache_requests_total",
@@ -408,7 +409,7 @@ impl Counters {
             MetricKind::Counter,
             "Requests answered, by matched route.",
         );
-        let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let routes = self.routes.lock().ignore_poison().clone();
         for (route, counters) in &routes {
             for ((method, class), answered) in &counters.answered {
                 requests.row(

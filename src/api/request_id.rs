@@ -1,11 +1,12 @@
 //! One id per request: in the log, in the answer, in every error body.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use axum::http::HeaderValue;
 use data_encoding::HEXLOWER;
 
 use crate::entropy::Entropy;
+use crate::sync::IgnorePoison as _;
 
 /// The id of a request.
 #[derive(Clone, Debug)]
@@ -22,7 +23,7 @@ impl RequestId {
         };
         match inbound.filter(sane) {
             Some(value) => RequestId(value.clone()),
-            None => RequestId::random(&mut ids.lock().unwrap_or_else(PoisonError::into_inner)),
+            None => RequestId::random(&mut ids.lock().ignore_poison()),
         }
     }
 

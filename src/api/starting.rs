@@ -1,7 +1,7 @@
 //! What is answered while the store is still being opened: `/healthz` as ever, `/readyz` with how far it is, and
 //! everything else 503 `starting`. Nothing here reads a body or waits for anything.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use axum::Json;
@@ -16,6 +16,7 @@ use super::layers::{Gate, Site};
 use super::own_metrics::Counters;
 use super::{ApiOptions, OptionsError, gate};
 use crate::clock::Stopwatch;
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::{Phase, Step};
 
 /// A start takes seconds; who asks again sooner learns nothing new.
@@ -49,12 +50,12 @@ impl Default for Progress {
 impl Progress {
     /// Notes where the start is.
     pub fn set(&self, stage: Stage) {
-        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+        *self.stage.lock().ignore_poison() = stage;
     }
 
     /// Where it is.
     pub fn stage(&self) -> Stage {
-        *self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.stage.lock().ignore_poison()
     }
 
     /// How long it takes so far.

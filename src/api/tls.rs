@@ -6,13 +6,15 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::sync::IgnorePoison as _;
 
 /// A chain of certificates takes some kilobytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -79,13 +81,13 @@ impl Certificates {
     /// [`TlsError`], and everything stays as it was.
     pub fn read_again(&self) -> Result<(), TlsError> {
         let fresh = config(&self.cert, &self.key)?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.current.write().ignore_poison() = fresh;
         Ok(())
     }
 
     /// For one connection.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)))
+        TlsAcceptor::from(Arc::clone(&self.current.read().ignore_poison()))
     }
 }
 

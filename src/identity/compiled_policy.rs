@@ -9,13 +9,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::model::{Matcher, OrgId, ShelfBounds, Shelves};
+use crate::model::{LruBounds, Matcher, OrgId, OrgLru};
 
 use super::EmbedPolicy;
 use super::matcher_text::{self, PatternLimits};
 
 /// `one` is above what [`PatternLimits::TOKEN`] allows, so that every valid policy can be cached.
-const BOUNDS: ShelfBounds = ShelfBounds { all: 8 << 20, org: 1 << 20, one: 192 << 10 };
+const BOUNDS: LruBounds = LruBounds { all: 8 << 20, org: 1 << 20, one: 192 << 10 };
 /// The bytes of an entry beside its texts and its patterns, about. It also bounds the number of entries.
 const ENTRY_BYTES: usize = 1 << 10;
 
@@ -25,13 +25,13 @@ type Compiled = Option<Arc<[Matcher]>>;
 /// Compiled matchers of token policies, by organisation and text.
 #[derive(Debug)]
 pub(super) struct CompiledPolicies {
-    cache: Shelves<Compiled>,
+    cache: OrgLru<Compiled>,
     compilations: AtomicU64,
 }
 
 impl Default for CompiledPolicies {
     fn default() -> CompiledPolicies {
-        CompiledPolicies { cache: Shelves::within(BOUNDS), compilations: AtomicU64::new(0) }
+        CompiledPolicies { cache: OrgLru::new(BOUNDS), compilations: AtomicU64::new(0) }
     }
 }
 
@@ -42,14 +42,14 @@ impl CompiledPolicies {
             return Some(Arc::default());
         }
         let text = cache_key(&policy.matchers);
-        if let Some(compiled) = self.cache.find(org, &text) {
+        if let Some(compiled) = self.cache.get(org, &text) {
             return compiled;
         }
         self.compilations.fetch_add(1, Ordering::Relaxed);
         let compiled: Compiled =
             matcher_text::parse_all(&policy.matchers, PatternLimits::TOKEN).ok().map(Arc::from);
         let patterns: usize = compiled.iter().flat_map(|all| all.iter()).map(Matcher::memory_usage).sum();
-        self.cache.keep(org, &text, compiled.clone(), patterns + text.len() + ENTRY_BYTES);
+        self.cache.insert(org, &text, compiled.clone(), patterns + text.len() + ENTRY_BYTES);
         compiled
     }
 

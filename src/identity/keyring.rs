@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use serde::{Deserialize, Serialize};
 
 use crate::entropy::Entropy;
 use crate::kv::{Record, SideRecord, decode_body};
 use crate::model::{OrgId, OrgSlug, Timestamp};
+use crate::sync::IgnorePoison as _;
 
 use super::api_key::{self, KEYS_MAX, TokenAlgorithm, Usage};
 use super::audit::{self, Event};
@@ -195,11 +196,11 @@ impl Ring {
 
 impl Keyring {
     fn read(&self) -> RwLockReadGuard<'_, Ring> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read().ignore_poison()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Ring> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write().ignore_poison()
     }
 }
 

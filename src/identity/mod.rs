@@ -57,12 +57,13 @@ mod user;
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::entropy::Entropy;
 use crate::kv::{Control, FolderError, LastStop, MasterKey, Record};
 use crate::model::{OrgId, Timestamp};
+use crate::sync::IgnorePoison as _;
 
 pub use account::{AccountChangeError, AddressChange, AddressChangeError};
 pub use administration::{AdministrationError, InstanceCounts, NewUser, UserChange, UserSummary};
@@ -293,15 +294,15 @@ impl Identity {
     }
 
     fn lockout(&self) -> MutexGuard<'_, lockout::Lockout> {
-        self.lockout.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lockout.lock().ignore_poison()
     }
 
     fn setup(&self) -> MutexGuard<'_, Option<SecretHash>> {
-        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+        self.setup.lock().ignore_poison()
     }
 
     fn audit_queue(&self) -> MutexGuard<'_, audit_queue::Queue> {
-        self.audit_queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.audit_queue.lock().ignore_poison()
     }
 
     /// Notes a refusal in memory; the next tick writes it.

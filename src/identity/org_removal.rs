@@ -5,12 +5,11 @@
 //! store of samples everything) is removed step by step, and the note last of all: a stop in between goes on after the
 //! next start. The slug's row stays for good, and so no other organisation is ever met under an old address.
 
-use std::sync::PoisonError;
-
 use serde::{Deserialize, Serialize};
 
 use crate::kv::Record;
 use crate::model::{OrgId, Timestamp};
+use crate::sync::IgnorePoison as _;
 
 use super::audit::{self, AuditRow, Event};
 use super::day::DayRow;
@@ -96,7 +95,7 @@ impl Identity {
     }
 
     fn removing(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeSet<OrgId>> {
-        self.removing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.removing.lock().ignore_poison()
     }
 
     /// Organisations that were deleted and of which something is left. Touches memory only.

@@ -4,9 +4,10 @@
 //! loaded again from what is stored, under the lock, so that two changes at once leave what the later one stored.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockWriteGuard};
 
 use crate::model::{OrgId, Timestamp};
+use crate::sync::IgnorePoison as _;
 
 use super::audit::{self, Event};
 use super::name::{self, NameError};
@@ -124,7 +125,7 @@ impl InMemory {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, HashMap<OrgId, OrgSettings>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write().ignore_poison()
     }
 }
 
@@ -141,13 +142,7 @@ impl Identity {
 
     /// An organisation's own limits; the default for one that has none or is not there. Touches memory only.
     pub fn org_settings(&self, org: OrgId) -> OrgSettings {
-        self.org_settings
-            .0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&org)
-            .cloned()
-            .unwrap_or_default()
+        self.org_settings.0.read().ignore_poison().get(&org).cloned().unwrap_or_default()
     }
 
     /// Changes an organisation. That `actor` administers it is for the caller to see to (`None` is the command line);

@@ -9,12 +9,13 @@
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use argon2::password_hash::phc::{Output, PasswordHash};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 
 use crate::entropy::Entropy;
+use crate::sync::IgnorePoison as _;
 
 use super::Password;
 
@@ -157,12 +158,12 @@ impl Passwords {
         // In one order, whatever the accounts': the dearest ones stay.
         older.sort_unstable_by_key(|params| std::cmp::Reverse((work(params), cost(params))));
         older.truncate(COSTS_MAX);
-        *self.older.lock().unwrap_or_else(PoisonError::into_inner) = older.into();
+        *self.older.lock().ignore_poison() = older.into();
     }
 
     /// Whether there are hashes of another cost than today's.
     pub(super) fn has_older_costs(&self) -> bool {
-        !self.older.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self.older.lock().ignore_poison().is_empty()
     }
 
     /// The PHC string of a password, with a fresh salt of 16 bytes.
@@ -190,7 +191,7 @@ impl Passwords {
         let bytes = password.0.as_bytes();
         let bytes = bytes.get(..PASSWORD_BYTES_MAX).unwrap_or(bytes);
         let found = output(&params, bytes, salt, expected.len()).ok_or(BadHash)?;
-        let older = Arc::clone(&self.older.lock().unwrap_or_else(PoisonError::into_inner));
+        let older = Arc::clone(&self.older.lock().ignore_poison());
         for other in older.iter().chain([&self.params]).filter(|other| cost(other) != cost(&params)) {
             // Nobody looks at it, which must be no reason to leave it out.
             black_box(output(other, bytes, salt, OUTPUT_BYTES));

@@ -11,13 +11,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::kv::{Record, SideRecord, Txn};
 use crate::model::Timestamp;
+use crate::sync::IgnorePoison as _;
 
 use super::audit::{self, Event};
 use super::store::read;
@@ -343,11 +344,11 @@ impl Index {
 
 impl Sessions {
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Index> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read().ignore_poison()
     }
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Index> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write().ignore_poison()
     }
 
     fn find(&self, cookie: &str) -> Option<Arc<Session>> {

@@ -5,9 +5,10 @@
 //! organisation's log.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::model::{OrgId, Timestamp};
+use crate::sync::IgnorePoison as _;
 
 use super::audit::Event;
 use super::keyring::event;
@@ -30,7 +31,7 @@ struct Noted {
 impl TokenNotes {
     /// Whether this one is to be written, and how many were not since the last that was.
     fn admit(&self, key: KeyId, kind: &'static str, now: Timestamp) -> Option<u64> {
-        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = self.0.lock().ignore_poison();
         if kinds.len() >= KINDS_MAX && !kinds.contains_key(&(key, kind)) {
             kinds.clear();
         }

@@ -5,11 +5,13 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::sync::IgnorePoison as _;
 
 /// Descriptors that are kept back.
 const SPARES: usize = 16;
@@ -22,7 +24,7 @@ static SPARE: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
 fn spares() -> MutexGuard<'static, Vec<File>> {
     // A list of files is whole after every statement.
-    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+    SPARE.lock().ignore_poison()
 }
 
 /// Raises the soft limit of open files to the hard one. Returns the soft limit that holds afterwards.

@@ -7,10 +7,10 @@ mod histogram;
 mod labels;
 mod matcher;
 mod org;
+mod org_lru;
 mod pace;
 mod pattern;
 mod sample;
-mod shelves;
 mod time;
 mod times;
 mod write;
@@ -28,10 +28,10 @@ pub use labels::{
 };
 pub use matcher::{MatchOp, Matcher};
 pub use org::{OrgId, OrgSlug, SlugError, StoreId};
+pub use org_lru::{LruBounds, OrgLru};
 pub use pace::{Conductor, Pace, Stopped};
-pub use pattern::{CaptureError, Captures, KeptPatterns, MayCompile, Pattern, PatternError};
+pub use pattern::{CaptureError, Captures, MayCompile, Pattern, PatternCache, PatternError};
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
-pub use shelves::{ShelfBounds, Shelves};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
 pub use times::{Steady, Times, TimesBuilder};
 pub use write::{

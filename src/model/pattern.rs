@@ -1,6 +1,6 @@
 //! Regular expressions as PromQL means them: RE2's dialect, fully anchored, dot matches newline, linear time.
 
-mod kept;
+mod cache;
 mod re2;
 mod stepped;
 
@@ -11,7 +11,7 @@ use stepped::Stepped;
 
 use super::{Pace, Stopped};
 
-pub use kept::{KeptPatterns, MayCompile};
+pub use cache::{MayCompile, PatternCache};
 
 /// A compiled, fully anchored expression (`^(?s:RE)$`, prometheus/model/labels/regexp.go). Cheap to clone.
 ///
@@ -86,7 +86,7 @@ pub enum PatternError {
     /// It compiles to more than [`Pattern::SIZE_MAX`] bytes.
     #[error("regular expression too large: it compiles to more than {} bytes", Pattern::SIZE_MAX)]
     TooLarge,
-    /// The request that it would be compiled for has to end; see [`KeptPatterns::with_check`].
+    /// The request that it would be compiled for has to end; see [`PatternCache::with_check`].
     #[error("the regular expression was not compiled: the request has to end")]
     Refused,
 }
@@ -108,12 +108,12 @@ impl Pattern {
     /// Captures are searched for at once, so that their cost is bounded: some tenths of a second.
     const CAPTURE_UNITS_MAX: u64 = 1 << 27;
 
-    /// Compiles `text`, or takes what is kept of an earlier time ([`KeptPatterns::with`]).
+    /// Compiles `text`, or returns the cached expression ([`PatternCache::with`]).
     ///
     /// # Errors
     /// [`PatternError`] for what RE2 would not accept, and for what would be too large.
     pub fn new(text: &str) -> Result<Pattern, PatternError> {
-        Pattern::of(text, || kept::compiled(text))
+        Pattern::of(text, || cache::compiled(text))
     }
 
     /// As [`Pattern::new`] for one that is compiled often: within `size_max` bytes, which is what bounds the time.

@@ -21,7 +21,9 @@ pub use smtp::{SmtpError, SmtpMailer};
 pub use waiting::QueueFull;
 
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::sync::IgnorePoison as _;
 
 /// How mail leaves.
 #[derive(Clone, Debug)]
@@ -41,11 +43,11 @@ pub struct Outbox(Arc<Mutex<Vec<Mail>>>);
 impl Outbox {
     /// All mails so far, oldest first.
     pub fn mails(&self) -> Vec<Mail> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().ignore_poison().clone()
     }
 
     fn push(&self, mail: Mail) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+        self.0.lock().ignore_poison().push(mail);
     }
 }
 

@@ -4,13 +4,14 @@
 //! A clean stop gives what was never tried one attempt; what waits for another attempt is lost with the process, as it is in
 //! a crash, and its link is asked for again.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::waiting::{Came, Next, Pauses, Schedule, Waiting};
 use super::{Mail, Mailer, QueueFull};
 use crate::clock::{Clock, Stopwatch};
+use crate::sync::IgnorePoison as _;
 
 /// How long a stop waits for the mails that were never tried, beside the attempt that is under way.
 const LAST_WITHIN: Duration = Duration::from_secs(10);
@@ -42,7 +43,7 @@ struct State {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics inside: mails are sent outside of the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// What to send next; `None` at the end. Blocks.
@@ -63,9 +64,9 @@ impl Shared {
                 Next::Wait(_) | Next::Idle if state.closing.is_some() => return None,
                 Next::Wait(left) => {
                     let waited = self.wake.wait_timeout(state, left.min(LOOK_AGAIN));
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+                    waited.ignore_poison().0
                 }
-                Next::Idle => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Next::Idle => self.wake.wait(state).ignore_poison(),
             };
         }
     }

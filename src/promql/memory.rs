@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::model::OrgId;
+use crate::sync::IgnorePoison as _;
 
 /// Leases grow in pieces of this, so that small queries take the lock once.
 const PIECE: u64 = 1 << 20;
@@ -93,7 +94,7 @@ impl MemoryPool {
 
     fn lock(&self) -> MutexGuard<'_, Held> {
         // Only numbers change inside: a panic elsewhere leaves them whole.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().ignore_poison()
     }
 
     /// What stands in the way of `more` bytes for a query that has `have`.
@@ -145,7 +146,7 @@ impl Lease {
                 return Err(met);
             }
             held.waiting += 1;
-            let (again, _) = self.pool.freed.wait_timeout(held, NAP).unwrap_or_else(PoisonError::into_inner);
+            let (again, _) = self.pool.freed.wait_timeout(held, NAP).ignore_poison();
             held = again;
             held.waiting -= 1;
         }

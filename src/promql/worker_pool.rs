@@ -21,11 +21,13 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parked_thread::ParkedThread;
+
+use crate::sync::IgnorePoison as _;
 
 /// Estimated time of the smallest work that a second thread speeds up. A sleeping core takes about
 /// 50 µs to wake, and both threads pay for the wake-up and for the wait at the end.
@@ -157,7 +159,7 @@ impl WorkerPool {
     /// Starts one more thread, up to one fewer than there are cores. If the system refuses it, the
     /// query computes everything itself.
     fn start_worker(&self) {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock().ignore_poison();
         if threads.len() + 1 < self.state.cores {
             let state = Arc::clone(&self.state);
             let thread = std::thread::Builder::new().name("query-worker".into());
@@ -174,7 +176,7 @@ impl Drop for WorkerPool {
             std::mem::take(&mut queue.parked)
         };
         parked.iter().for_each(ParkedThread::wake);
-        for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for thread in self.threads.lock().ignore_poison().drain(..) {
             // A panic of a job was passed on to its query.
             let _ = thread.join();
         }
@@ -189,7 +191,7 @@ impl PoolState {
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // No code that can panic runs under the lock, so it is never poisoned.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().ignore_poison()
     }
 
     /// The loop of a worker thread.
@@ -215,7 +217,7 @@ impl PoolState {
 
 impl Job {
     fn lock(&self) -> MutexGuard<'_, JobState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Takes the task and the slot of a job that no worker has started.
@@ -246,7 +248,7 @@ impl Job {
     fn outcome(&self) -> Option<Option<Box<dyn Any + Send>>> {
         let is_running = |state: &mut JobState| matches!(state, JobState::Running);
         let waited = self.ended.wait_timeout_while(self.lock(), POLL_INTERVAL, is_running);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut state, _) = waited.ignore_poison();
         match &mut *state {
             JobState::Ended(panic) => Some(panic.take()),
             JobState::Waiting(..) | JobState::Running => None,

@@ -20,7 +20,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ use super::commands::{Command, Commands};
 use crate::clock::Clock;
 use crate::identity::Identity;
 use crate::kv::{Control, DataFolder, with_sources};
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::Tsdb;
 use crate::upkeep::Facts;
 
@@ -251,7 +252,7 @@ struct Open(Mutex<BTreeMap<u64, UnixStream>>);
 impl Open {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, UnixStream>> {
         // Nothing under it panics.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     fn list(self: &Arc<Self>, number: u64, copy: UnixStream) -> Listed {

@@ -5,12 +5,13 @@ mod panics;
 mod removal;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::model::Timestamp;
+use crate::sync::IgnorePoison as _;
 
 pub use host::HostMetrics;
 pub use panics::{Panics, Verdict};
@@ -45,9 +46,9 @@ struct Stop {
 impl Stop {
     /// Sleeps, or returns true at once when told to stop.
     fn wait(&self, period: Duration) -> bool {
-        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        let stopped = self.stopped.lock().ignore_poison();
         let waited = self.changed.wait_timeout_while(stopped, period, |stopped| !*stopped);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        *waited.ignore_poison().0
     }
 }
 
@@ -106,7 +107,7 @@ impl Task {
     }
 
     fn end(&mut self) {
-        *self.stop.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.stop.stopped.lock().ignore_poison() = true;
         self.stop.changed.notify_all();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()

@@ -2,9 +2,10 @@
 //! tasks they are of, says that the process itself is not well (STORAGE.md section 17).
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::model::Timestamp;
+use crate::sync::IgnorePoison as _;
 
 /// So many within [`WINDOW_MS`] are too many.
 const TOO_MANY: usize = 3;
@@ -35,7 +36,7 @@ impl Panics {
     /// A tick of `task` panicked.
     pub fn note(&self, task: &'static str, now: Timestamp) -> Verdict {
         let recent = {
-            let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut noted = self.noted.lock().ignore_poison();
             noted.push_back(now);
             noted.retain(|at| now.ms_since(*at) < WINDOW_MS);
             while noted.len() > TOO_MANY {

@@ -9,7 +9,6 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::disk;
@@ -17,6 +16,7 @@ use super::error::DiskError;
 use super::wal::file;
 use super::wal::record::{FileHeader, Found, Kind, Layout, MAGIC_WAL, parse_switch};
 use super::{Sink, Tsdb};
+use crate::sync::IgnorePoison as _;
 
 /// A log file at most.
 const LOG_FILE_BYTES_MAX: u64 = 64 << 20;
@@ -71,8 +71,8 @@ impl Tsdb {
     /// While these are held nothing is sealed, unlinked or checkpointed; a seal that is under way ends first, at once.
     fn standing_still(&self) -> impl Sized + '_ {
         let sealer = self.sealer_at_once();
-        let removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
-        let checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let removal = self.removal.lock().ignore_poison();
+        let checkpoints = self.checkpoints.lock().ignore_poison();
         (sealer, removal, checkpoints)
     }
 }

@@ -13,7 +13,9 @@
 //! half become one: what was between them then seems to have changed a little earlier than it did, which is safe.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::sync::IgnorePoison as _;
 
 /// More than an hour of samples that come in order; 64 KiB.
 const MARKS_MAX: usize = 4_096;
@@ -44,7 +46,7 @@ impl Drop for Open<'_> {
 impl Changes {
     fn lock(&self) -> MutexGuard<'_, Marks> {
         // Whole after every statement.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Something at `least_ms` or after it changes, or has changed.

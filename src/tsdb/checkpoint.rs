@@ -25,7 +25,6 @@
 //! ```
 
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 
 use super::bytes::Reader;
 use super::disk;
@@ -41,6 +40,7 @@ use super::store::{OrgStore, RowSeqs, Stores};
 use super::wal::record::Kind;
 use crate::kv::{BODY_BYTES_MAX, HeadKey, HeadWriter, PartSummary, read_part};
 use crate::model::{MetricMetadata, OrgId, StoreId};
+use crate::sync::IgnorePoison as _;
 
 /// Series of a part at most: 20-24 MiB of sled while it is open (STORAGE.md section 0, point 7).
 const PART_SERIES: u32 = 65_536;
@@ -306,7 +306,7 @@ fn write_org(
         let mut rows = Rows::new(first);
         let mut series = 0;
         {
-            let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
+            let stripe = stripe.read().ignore_poison();
             rows.row_seq = stripe.applied_seq;
             for id in first..first.saturating_add(ROW_SERIES).min(end) {
                 let before = rows.samples;

@@ -16,8 +16,8 @@
 //! ```
 //! The record of an organisation that was dropped (type 6) has a body of one zero byte.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::bytes::{Reader, put_varint};
 use super::compact::{Place, UpkeepError};
@@ -31,6 +31,7 @@ use super::wal::log::{Draft, Outcome};
 use super::wal::record::Kind;
 use super::{Sink, Snapshot, Tsdb, disk};
 use crate::model::{Matcher, OrgId, Pace, Scope, Stopped, TimeRange, Timestamp};
+use crate::sync::IgnorePoison as _;
 
 /// Earlier deletions that one commit of 64 rows replaces.
 const COVERED_AT_ONCE: usize = 48;
@@ -281,7 +282,7 @@ impl Tsdb {
         place.manifest.set_dropped(org)?;
         let draft = Draft::new(org, Kind::Dropped, vec![0]);
         self.commit(vec![draft], now).map_err(UpkeepError::Log)?;
-        let _alone = self.compactor.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.compactor.lock().ignore_poison();
         self.finish_drops(place)
     }
 
@@ -292,8 +293,8 @@ impl Tsdb {
             // it is dropped.
             drop(store.as_ref().map(|store| self.no_seal_of(store)));
             // A backup sets list and files aside under the one, a checkpoint writes registries under the other.
-            let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
-            let _checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+            let _removal = self.removal.lock().ignore_poison();
+            let _checkpoints = self.checkpoints.lock().ignore_poison();
             while place.manifest.forget(org)? {}
             disk::remove_dir_if_there(&place.folder.segments_of(org))?;
             disk::sync_dir(&place.folder.segments)?;

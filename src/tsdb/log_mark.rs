@@ -5,13 +5,14 @@
 //! noted with each checkpoint, after each new log file, once a minute while records come, and at a clean stop. It costs
 //! no sync on the path of a write; a loss of records after the newest mark is not detected by it.
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{Sink, Tsdb};
 use crate::clock::Stopwatch;
 use crate::kv::with_sources;
+use crate::sync::IgnorePoison as _;
 
 /// The period of marks while records come.
 const EVERY: Duration = Duration::from_secs(60);
@@ -46,7 +47,7 @@ impl Tsdb {
         let counters = log.counters();
         let seq = counters.durable_seq.load(Ordering::Acquire);
         let file_first_seq = counters.file_first_seq.load(Ordering::Acquire);
-        let mut last = self.log_mark.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.log_mark.last.lock().ignore_poison();
         let due = last.as_ref().is_none_or(|last| {
             let new_file = last.file_first_seq != file_first_seq;
             seq > last.seq && (noting == Noting::Now || new_file || last.since.elapsed() >= EVERY)

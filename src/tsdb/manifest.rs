@@ -18,7 +18,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,7 @@ use crate::kv::{
     CommitError, CommitFailure, Control, DamagedRow, DatabaseError, OfflineControl, Record, Txn,
 };
 use crate::model::OrgId;
+use crate::sync::IgnorePoison as _;
 
 /// Segments of one change at most: with the other rows of a seal or a compaction they stay below control's 64 rows.
 /// Tests take few, so that a seal of a week needs several changes.
@@ -464,11 +465,11 @@ impl Manifest {
 
     /// Lets go of control.
     pub(super) fn close(&self) {
-        *self.control.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.control.write().ignore_poison() = None;
     }
 
     fn control(&self) -> Result<Arc<Control>, ManifestError> {
-        let control = self.control.read().unwrap_or_else(PoisonError::into_inner);
+        let control = self.control.read().ignore_poison();
         control.clone().ok_or(ManifestError::Closed)
     }
 

@@ -48,7 +48,7 @@ mod warm;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use backup::StageError;
@@ -89,6 +89,7 @@ use crate::entropy::Entropy;
 use crate::kv::keyed::RecordKey;
 use crate::kv::{Control, with_sources};
 use crate::model::{Access, OrgId, Refusal, StoreId, Timestamp, WriteBatch};
+use crate::sync::IgnorePoison as _;
 
 /// Where a store lives.
 #[derive(Clone)]
@@ -425,7 +426,7 @@ impl Tsdb {
         match &self.log {
             Sink::Log(log) => log.commit(drafts, now),
             Sink::Memory(last) => {
-                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut last = last.lock().ignore_poison();
                 let mut apply = |draft: Draft| {
                     *last += 1;
                     let applied = self.stores.apply(Record::of(*last, &draft), &mut Vec::new(), None);
@@ -466,7 +467,7 @@ impl Tsdb {
         let (Some(folder), Sink::Log(log)) = (&self.folder, &self.log) else {
             return Err(CheckpointError::Closed("it has no log that goes on".to_owned()));
         };
-        let mut checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checkpoints = self.checkpoints.lock().ignore_poison();
         let covered = self.stores.uncovered.load(Ordering::Relaxed);
         let space = self.options.disk.space(&folder.head)?;
         let held =
@@ -508,7 +509,7 @@ impl Tsdb {
     /// Whether a checkpoint is due: the last one is old and something came since, or many samples came.
     pub fn checkpoint_due(&self) -> bool {
         let uncovered = self.stores.uncovered.load(Ordering::Relaxed);
-        let age = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner).since.elapsed();
+        let age = self.checkpoints.lock().ignore_poison().since.elapsed();
         // A seal makes most of a checkpoint needless, and the disk has just been busy with it.
         let rest = RECENT_SEAL.min(self.options.checkpoint_every);
         let sealed_lately = self.sealer.try_lock().is_ok_and(|sealer| sealer.made_within(rest));
@@ -565,7 +566,7 @@ impl Tsdb {
                 stats.wal_syncs = load(&counters.syncs);
                 stats.last_seq = load(&counters.last_seq);
             }
-            Sink::Memory(last) => stats.last_seq = *last.lock().unwrap_or_else(PoisonError::into_inner),
+            Sink::Memory(last) => stats.last_seq = *last.lock().ignore_poison(),
             Sink::ReadOnly { last_seq, .. } => stats.last_seq = *last_seq,
         }
         stats.decoded = self.stores.decoded.usage();
@@ -573,7 +574,7 @@ impl Tsdb {
         if let Some(space) = self.space() {
             (stats.disk_free_bytes, stats.disk_bytes) = (space.free, space.total);
         }
-        let checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let checkpoints = self.checkpoints.lock().ignore_poison();
         stats.checkpoint_age = checkpoints.since.elapsed();
         stats.checkpoints = checkpoints.made;
         stats.checkpoints_failed = checkpoints.failed;

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::error::AppendError;
 use super::options::OrgLimits;
@@ -20,6 +20,7 @@ use super::report::{Capacity, SampleCounts};
 use super::series::table::Table;
 use super::store::{OrgStore, Stores};
 use crate::model::{Refusal, Timestamp};
+use crate::sync::IgnorePoison as _;
 
 /// An organisation may have so many times what is left.
 const SHARE_OF_FREE: u64 = 3;
@@ -75,7 +76,7 @@ struct Today {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Numbers only: whole after every statement.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 impl Usage {

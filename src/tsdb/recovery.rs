@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::appliers::Appliers;
 use super::checkpoint::{self, Folder};
@@ -35,6 +35,7 @@ use super::wal::replay::{self, Begin, LogEnd, Place};
 use crate::kv::keyed::RecordKey;
 use crate::kv::{self, Finding, Weight, with_sources};
 use crate::model::{Exemplar, OrgId, StoreId, Timestamp};
+use crate::sync::IgnorePoison as _;
 
 /// Sentences about what was found; more of them would be the same trouble again.
 const NOTES_MAX: usize = 1_000;
@@ -495,7 +496,7 @@ impl Recovery {
                 reason: obsolete.reason.clone(),
                 part: None,
             });
-            store.obsolete.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
+            store.obsolete.lock().ignore_poison().extend(gone);
         }
         Ok(())
     }

@@ -10,7 +10,7 @@
 pub(super) mod clock;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::Tsdb;
@@ -21,6 +21,7 @@ use super::segments::{Obsolete, Part};
 use super::store::OrgStore;
 use crate::kv::with_sources;
 use crate::model::Timestamp;
+use crate::sync::IgnorePoison as _;
 use clock::{RetentionClock, grace_of};
 
 /// How far the wall clock is ahead before the operator hears of it.
@@ -183,7 +184,7 @@ impl Retention {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Each change is one assignment.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// The retention clock's time; none in a store in memory.
@@ -306,7 +307,7 @@ impl Tsdb {
                 .collect();
             let mut goes_on = true;
             // A backup sets list and files aside under this lock.
-            let still = self.removal.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let still = self.removal.lock().ignore_poison();
             store.change_segments(place.manifest, Change { drop: dropped, ..Change::default() }, |now| {
                 goes_on = self.options.disk.upkeep_goes_on();
                 if goes_on { now.with(&numbers, Vec::new()) } else { now.clone() }
@@ -330,7 +331,7 @@ impl Tsdb {
                 reason: "retention".to_owned(),
                 part: None,
             });
-            store.obsolete.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(bad);
+            store.obsolete.lock().ignore_poison().extend(bad);
             report.expired += numbers.len() as u64;
             tracing::info!(org = store.org.0, segments = numbers.len(), "retention dropped segments");
         }

@@ -16,7 +16,7 @@ mod encode;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use super::checkpoint::{Folder, append_registry};
@@ -36,6 +36,7 @@ use super::{Sink, Tsdb};
 use crate::clock::Stopwatch;
 use crate::kv::with_sources;
 use crate::model::{OrgId, Timestamp};
+use crate::sync::IgnorePoison as _;
 pub(super) use due::Sealer;
 use encode::{Pace, Window};
 
@@ -222,7 +223,7 @@ impl Tsdb {
     }
 
     pub(super) fn sealer(&self) -> MutexGuard<'_, Sealer> {
-        self.sealer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sealer.lock().ignore_poison()
     }
 
     /// Keeps one organisation from being sealed: asks a seal of it that is under way not to rest, and waits for that one
@@ -486,7 +487,7 @@ impl Tsdb {
 
     /// Removes the log files at the front of which everything is in segments and registries (STORAGE.md section 9).
     fn trim(&self, parts: &Parts<'_>, report: &mut SealReport) -> Result<(), SealError> {
-        let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+        let _removal = self.removal.lock().ignore_poison();
         let full = parts.log.full_files();
         let mut end = None;
         for file in &full {
@@ -510,7 +511,7 @@ impl Tsdb {
     /// Tries those log files again that could not be unlinked.
     fn remove_trimmed(&self, parts: &Parts<'_>, report: &mut SealReport) {
         if parts.log.trimmed().size() != (0, 0) {
-            let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+            let _removal = self.removal.lock().ignore_poison();
             self.note_removed(parts.log.remove_before(0), report);
         }
     }

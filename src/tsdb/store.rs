@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::changes::Changes;
 use super::decoded::{Decoded, Kept};
@@ -23,6 +23,7 @@ use super::wal::log::{Draft, Outcome};
 use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
+use crate::sync::IgnorePoison as _;
 
 /// One organisation. Shares nothing with another but the log and the budget.
 #[derive(Debug)]
@@ -111,20 +112,20 @@ impl OrgStore {
     // Poisoned locks are taken over: a panic of one request must not end the others, and every change of a table or a
     // stripe is either a single push or done by the applying thread, whose end closes the log.
     pub(super) fn table(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
+        self.table.read().ignore_poison()
     }
 
     pub(super) fn table_mut(&self) -> RwLockWriteGuard<'_, Table> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
+        self.table.write().ignore_poison()
     }
 
     pub(super) fn limits(&self) -> Arc<OrgLimits> {
-        Arc::clone(&self.limits.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.limits.read().ignore_poison())
     }
 
     /// What a longer retention keeps is read from now on, not after the next upkeep only: it may have been written already.
     fn set_limits(&self, limits: OrgLimits) {
-        let mut held = self.limits.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.limits.write().ignore_poison();
         let hidden = self.kept_from_ms.load(Ordering::Relaxed);
         let kept = match (held.retention, limits.retention) {
             (Some(_), None) => i64::MIN,
@@ -145,25 +146,25 @@ impl OrgStore {
 
     /// Hides what is older than these limits say, which nobody changes meanwhile.
     pub(super) fn hide_before(&self, oldest_ms: impl FnOnce(&OrgLimits) -> i64) -> Arc<OrgLimits> {
-        let held = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.limits.read().ignore_poison();
         self.kept_from_ms.store(oldest_ms(&held), Ordering::Relaxed);
         Arc::clone(&held)
     }
 
     /// The segments that count now.
     pub(super) fn segments(&self) -> Arc<SegmentSet> {
-        Arc::clone(&self.segments.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.segments.read().ignore_poison())
     }
 
     /// The segments that count now, if they are not these.
     pub(super) fn segments_if_not(&self, known: &Arc<SegmentSet>) -> Option<Arc<SegmentSet>> {
-        let now = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let now = self.segments.read().ignore_poison();
         (!Arc::ptr_eq(&now, known)).then(|| Arc::clone(&now))
     }
 
     /// Makes the set that the start found the one that counts.
     pub(super) fn begin_with(&self, set: SegmentSet) {
-        *self.segments.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+        *self.segments.write().ignore_poison() = Arc::new(set);
     }
 
     /// Commits a change of the list of segments and then publishes the same: readers see what is durable, and nobody
@@ -194,12 +195,12 @@ impl OrgStore {
 
     /// Keeps everybody else from changing the list of segments.
     pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changing.lock().ignore_poison()
     }
 
     /// Keeps this organisation from being sealed; waits for a seal of it that is under way.
     pub(super) fn sealing(&self) -> MutexGuard<'_, ()> {
-        self.sealing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sealing.lock().ignore_poison()
     }
 
     /// As [`OrgStore::change_segments`], by whom nobody can come in between.
@@ -213,7 +214,7 @@ impl OrgStore {
         manifest.commit(self.org, change)?;
         let before = self.segments();
         let next = Arc::new(next(&before));
-        *self.segments.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&next);
+        *self.segments.write().ignore_poison() = Arc::clone(&next);
         self.forget_decoded(&before, &next);
         Ok(())
     }
@@ -298,7 +299,7 @@ impl OrgStore {
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registry.lock().ignore_poison()
     }
 }
 
@@ -429,14 +430,14 @@ impl Stores {
     }
 
     pub(super) fn org(&self, org: OrgId) -> Option<Arc<OrgStore>> {
-        self.orgs.read().unwrap_or_else(PoisonError::into_inner).get(&org).map(Arc::clone)
+        self.orgs.read().ignore_poison().get(&org).map(Arc::clone)
     }
 
     pub(super) fn org_or_new(&self, org: OrgId) -> Arc<OrgStore> {
         if let Some(store) = self.org(org) {
             return store;
         }
-        let mut orgs = self.orgs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut orgs = self.orgs.write().ignore_poison();
         let fresh = || {
             Arc::new(OrgStore {
                 org,
@@ -472,7 +473,7 @@ impl Stores {
     fn drop_org(&self, org: OrgId) {
         // First, so that nobody makes it anew.
         self.dropped().insert(org, Dropped::default());
-        let gone = self.orgs.write().unwrap_or_else(PoisonError::into_inner).remove(&org);
+        let gone = self.orgs.write().ignore_poison().remove(&org);
         if let Some(store) = gone {
             let bytes = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let freed = bytes(&store.head.counters.bytes) + bytes(&store.side.counters.bytes);
@@ -484,7 +485,7 @@ impl Stores {
     }
 
     fn dropped(&self) -> MutexGuard<'_, BTreeMap<OrgId, Dropped>> {
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+        self.dropped.lock().ignore_poison()
     }
 
     /// What the start found dropped.
@@ -514,7 +515,7 @@ impl Stores {
 
     /// In order of id.
     pub(super) fn all(&self) -> Vec<Arc<OrgStore>> {
-        self.orgs.read().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect()
+        self.orgs.read().ignore_poison().values().map(Arc::clone).collect()
     }
 
     /// As [`Stores::apply`], for what few series have.

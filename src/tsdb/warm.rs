@@ -11,13 +11,14 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::segment::{Map, machine_memory};
 use super::segments::Part;
 use super::store::Stores;
+use crate::sync::IgnorePoison as _;
 
 /// How much is asked for at once: a slow disk takes 10 ms for it.
 const STEP_BYTES: usize = 1 << 20;
@@ -101,7 +102,7 @@ impl Warming {
 
     fn lock(&self) -> MutexGuard<'_, Option<Reading>> {
         // Whole after every statement.
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+        self.thread.lock().ignore_poison()
     }
 
     /// Ends it, after the step under way.

@@ -6,8 +6,8 @@ use promlet::model::{Labels, Steps, Timestamp};
 use promlet::promql::syntax::tree::Expr;
 use promlet::promql::syntax::{Caps, Features, parse};
 use promlet::promql::{Answer, Budget, FloatHistogram, Options, Query, Value, WorkerPool, run};
+use promlet::simd::scalar_only;
 use promlet::tsdb::{Snapshot, Tsdb};
-use promlet::wide::narrowly;
 use proptest::prelude::*;
 
 use super::data::{Point, World, distributed, fill, in_folder, many, sent, world};
@@ -92,8 +92,8 @@ fn evaluated(text: &str, expr: &Expr, steps: Steps, snapshot: &Snapshot) -> Resu
         Err(error) => error.clone(),
     };
     // As on a processor without wide registers.
-    let narrow = narrowly(|| run(&query, snapshot, &options, &Budget::default()));
-    assert_eq!(told(&alone), told(&narrow.map_err(|e| e.to_string())), "{text}, narrowly");
+    let narrow = scalar_only(|| run(&query, snapshot, &options, &Budget::default()));
+    assert_eq!(told(&alone), told(&narrow.map_err(|e| e.to_string())), "{text}, scalar_only");
     for cores in [2, 3] {
         let workers = WorkerPool::eager(cores);
         let _query = workers.begin_query();

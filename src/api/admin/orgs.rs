@@ -3,7 +3,7 @@
 //! None of it opens an organisation's data: what is told is its name, its people and what it uses. Its limits the
 //! administrator sets, since nobody else may raise them above the server's own.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::Uri;
@@ -20,6 +20,7 @@ use crate::api::orgs::{audit, organisations, settings};
 use crate::api::params::PathOf;
 use crate::identity::{Identity, Org, OrgChange, OrgChangeError, Role, StoreError};
 use crate::model::Timestamp;
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::Tsdb;
 
 pub(super) async fn list(
@@ -98,7 +99,7 @@ pub(super) async fn change(
         .lanes
         .run(Lane::Account, move || {
             let changed = identity.change_org(Some(user), org, change, &defaults, now)?;
-            let _one_at_a_time = applying.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one_at_a_time = applying.lock().ignore_poison();
             settings::apply(&identity, &tsdb, org);
             Ok::<_, OrgChangeError>(changed)
         })

@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use super::metrics::range;
 use super::prometheus::{Given, in_parameter};
 use super::query::ReadDeps;
-use super::query::asking::{Watch, selectors};
+use super::query::run::{Watch, selectors};
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
@@ -48,7 +48,7 @@ async fn delete(
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;
     let DeleteDeps { read: ReadDeps { tsdb, lanes, clock, options, expressions, .. }, identity } = deps;
     // A client that hangs up, or waits too long, has nothing deleted as long as series are looked for.
-    let (watch, _guard) = Watch::begin(options.timeout);
+    let (watch, _guard) = Watch::start(options.timeout);
     let now = clock.now();
     let texts = params.many(&["match[]"]);
     if texts.is_empty() {

@@ -6,7 +6,7 @@ use axum::extract::{RawQuery, State};
 use axum::response::Response;
 
 use super::query::ReadDeps;
-use super::query::asking::{Asking, Running, Style};
+use super::query::run::{BodyFormat, QueryRequest, QueryRun};
 use crate::api::callers::{Endpoint, Reader};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::listing::{cursor, take_cursor};
@@ -45,7 +45,7 @@ const LISTED_FOR_MS: i64 = 24 * 3_600_000;
 const PAGE_MAX: usize = 10_000;
 const PAGE_DEFAULT: usize = 1_000;
 
-type Asked<P> = (State<ReadDeps>, Reader, PathOf<P>, RawQuery);
+type HandlerArgs<P> = (State<ReadDeps>, Reader, PathOf<P>, RawQuery);
 
 /// What is left of the parameters of a listing once its own are taken.
 #[derive(Clone)]
@@ -72,9 +72,9 @@ pub(super) fn range(params: &mut Params, now: Timestamp) -> ApiResult<TimeRange>
     Ok(TimeRange::new(start, end))
 }
 
-fn warn_of_unused(running: &mut Running, unknown: Vec<String>) {
+fn warn_of_unused(run: &mut QueryRun, unknown: Vec<String>) {
     for name in unknown {
-        running.warn(format!("the parameter {name:?} was not used"));
+        run.warn(format!("the parameter {name:?} was not used"));
     }
 }
 
@@ -86,10 +86,12 @@ fn write_cursor(last: Option<&str>, out: &mut Vec<u8>) {
     }
 }
 
-async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<String>) -> ApiResult<Response> {
+async fn metrics(
+    (State(deps), reader, PathOf(slug), RawQuery(query)): HandlerArgs<String>,
+) -> ApiResult<Response> {
     let mut params = Params::of_query(query.as_deref())?;
     let entered = reader.enter(&slug, Endpoint::Metrics)?;
-    let likeness = deps.brief.like(("metrics", ""), &params);
+    let fingerprint = deps.inline.fingerprint(("metrics", ""), &params);
     let now = deps.clock.now();
     let common = Common::take(&mut params, now)?;
     let is_default = common.range.start == Timestamp::MIN && common.range.end == Timestamp::MAX;
@@ -104,10 +106,10 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
         Some(_) => return Err(ApiError::invalid_parameter("format", "full or names")),
     };
     let unknown = params.unknown();
-    let asking = Asking::from(entered).like(likeness, common.range);
-    let work = move |running: &mut Running| {
-        warn_of_unused(running, unknown);
-        let selectors = running.selectors("match", &common.selectors)?;
+    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, common.range);
+    let work = move |run: &mut QueryRun| {
+        warn_of_unused(run, unknown);
+        let selectors = run.selectors("match", &common.selectors)?;
         let filter = MetricFilter {
             search: &search,
             prefix: &prefix,
@@ -115,8 +117,8 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
             after: after.as_deref(),
             sealed_from,
         };
-        let found = running.paced(|paced| paced.metrics(&filter, common.range, limit))?;
-        running.body(&[], Style::Specified, |out| {
+        let found = run.paced(|paced| paced.metrics(&filter, common.range, limit))?;
+        run.body(&[], BodyFormat::Native, |out| {
             out.raw(br#""data":"#);
             if names_only {
                 out.texts(found.items.iter().map(|metric| &*metric.name))?;
@@ -127,7 +129,7 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
             out.write(|out| write_cursor(last, out))
         })
     };
-    deps.answer(asking, work).await
+    deps.answer(request, work).await
 }
 
 /// `[a,b]`, each written by `write`.
@@ -165,34 +167,34 @@ fn write_metric(metric: &Metric, out: &mut Vec<u8>) {
 }
 
 async fn metric_labels(
-    (State(deps), reader, PathOf((slug, name)), RawQuery(query)): Asked<(String, String)>,
+    (State(deps), reader, PathOf((slug, name)), RawQuery(query)): HandlerArgs<(String, String)>,
 ) -> ApiResult<Response> {
     const SAMPLES_MAX: usize = 1_000;
     const SAMPLES_DEFAULT: usize = 20;
     let mut params = Params::of_query(query.as_deref())?;
     let entered = reader.enter(&slug, Endpoint::Labels)?;
-    let likeness = deps.brief.like(("metric_labels", &name), &params);
+    let fingerprint = deps.inline.fingerprint(("metric_labels", &name), &params);
     let common = Common::take(&mut params, deps.clock.now())?;
     let samples = params.count("values", 0, SAMPLES_MAX)?.unwrap_or(SAMPLES_DEFAULT);
     let unknown = params.unknown();
-    let asking = Asking::from(entered).like(likeness, common.range);
-    let work = move |running: &mut Running| {
-        warn_of_unused(running, unknown);
-        let mut selectors = running.selectors("match", &common.selectors)?;
+    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, common.range);
+    let work = move |run: &mut QueryRun| {
+        warn_of_unused(run, unknown);
+        let mut selectors = run.selectors("match", &common.selectors)?;
         if selectors.is_empty() {
             selectors.push(Vec::new());
         }
         for matchers in &mut selectors {
             matchers.push(Matcher::equal(METRIC_NAME, &name));
         }
-        let labels = running.paced(|paced| paced.label_summaries(&selectors, common.range, samples))?;
+        let labels = run.paced(|paced| paced.label_summaries(&selectors, common.range, samples))?;
         if labels.is_empty() {
             let named = vec![Matcher::equal(METRIC_NAME, &name)];
-            if !running.paced(|paced| paced.exists(&[named], TimeRange::ALL))? {
+            if !run.paced(|paced| paced.exists(&[named], TimeRange::ALL))? {
                 return Err(ApiError::new(Code::MetricNotFound, "there is no such metric"));
             }
         }
-        running.body(&[], Style::Specified, |out| {
+        run.body(&[], BodyFormat::Native, |out| {
             out.raw(br#""data":"#);
             out.array(&labels, |label, out| {
                 out.extend_from_slice(br#"{"name":"#);
@@ -207,34 +209,33 @@ async fn metric_labels(
             })
         })
     };
-    deps.answer(asking, work).await
+    deps.answer(request, work).await
 }
 
 async fn label_values(
-    (State(deps), reader, PathOf((slug, label)), RawQuery(query)): Asked<(String, String)>,
+    (State(deps), reader, PathOf((slug, label)), RawQuery(query)): HandlerArgs<(String, String)>,
 ) -> ApiResult<Response> {
     let mut params = Params::of_query(query.as_deref())?;
     let entered = reader.enter(&slug, Endpoint::Labels)?;
-    let likeness = deps.brief.like(("label_values", &label), &params);
+    let fingerprint = deps.inline.fingerprint(("label_values", &label), &params);
     let common = Common::take(&mut params, deps.clock.now())?;
     let search = params.one(&["search"])?.unwrap_or_default();
     let limit = params.count("limit", 1, PAGE_MAX)?.unwrap_or(PAGE_DEFAULT);
     let after = take_cursor(&mut params)?;
     let unknown = params.unknown();
-    let asking = Asking::from(entered).like(likeness, common.range);
-    let work = move |running: &mut Running| {
-        warn_of_unused(running, unknown);
-        let selectors = running.selectors("match", &common.selectors)?;
-        let all =
-            running.paced(|paced| paced.label_values(&label, &selectors, common.range, usize::MAX))?.items;
-        let exists = || running.paced(|paced| paced.label_values(&label, &[], TimeRange::ALL, 1));
+    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, common.range);
+    let work = move |run: &mut QueryRun| {
+        warn_of_unused(run, unknown);
+        let selectors = run.selectors("match", &common.selectors)?;
+        let all = run.paced(|paced| paced.label_values(&label, &selectors, common.range, usize::MAX))?.items;
+        let exists = || run.paced(|paced| paced.label_values(&label, &[], TimeRange::ALL, 1));
         if all.is_empty() && exists()?.items.is_empty() {
             return Err(ApiError::new(Code::LabelNotFound, "there is no such label"));
         }
         let wanted = |value: &&str| {
             value.contains(search.as_str()) && after.as_deref().is_none_or(|after| *value > after)
         };
-        let mut page: Vec<&str> = running.pacing(|pace| {
+        let mut page: Vec<&str> = run.pacing(|pace| {
             let mut page = Vec::new();
             for value in &all {
                 pace.spend(value.len() as u64 + 8)?;
@@ -250,11 +251,11 @@ async fn label_values(
         })?;
         let truncated = page.len() > limit;
         page.truncate(limit);
-        running.body(&[], Style::Specified, |out| {
+        run.body(&[], BodyFormat::Native, |out| {
             out.raw(br#""data":"#);
             out.texts(page.iter().copied())?;
             out.write(|out| write_cursor(page.last().copied().filter(|_| truncated), out))
         })
     };
-    deps.answer(asking, work).await
+    deps.answer(request, work).await
 }

@@ -1,6 +1,6 @@
 //! Organisations (API.md C3).
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -18,6 +18,7 @@ use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{Membership, NewOrg, OrgChange, OrgChangeError, Role};
 use crate::model::{OrgId, OrgSlug, Timestamp};
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::{Stats, Tsdb};
 
 /// Relative to `/api/v1`.
@@ -113,7 +114,7 @@ async fn change(
     let changed = deps
         .change(move |identity| {
             let changed = identity.change_org(Some(user), org, change, &defaults, now)?;
-            let _one_at_a_time = applying.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one_at_a_time = applying.lock().ignore_poison();
             settings::apply(identity, &tsdb, org);
             Ok::<_, OrgChangeError>(changed)
         })

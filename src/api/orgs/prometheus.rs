@@ -11,8 +11,10 @@ use serde_json::json;
 
 use super::metrics::{array, range};
 use super::query::answer::Answer;
-use super::query::asking::{Asking, How, Running, Style, TRUNCATED, Text, admit_range, admit_steps, timeout};
-use super::query::brief::Likeness;
+use super::query::inline::QueryFingerprint;
+use super::query::run::{
+    BodyFormat, EvalOptions, QueryRequest, QueryRun, TRUNCATED, Text, admit_range, admit_steps, timeout,
+};
 use super::query::{ReadDeps, flag};
 use crate::api::body;
 use crate::api::callers::{Endpoint, MountReader};
@@ -145,7 +147,7 @@ impl<S: Send + Sync> FromRequest<S> for Given {
     }
 }
 
-type Asked = (State<ReadDeps>, MountReader, PathOf<String>, Given);
+type HandlerArgs = (State<ReadDeps>, MountReader, PathOf<String>, Given);
 
 /// For what every reader of the organisation may know, whatever a token grants.
 fn enter_any(reader: &MountReader, slug: &str) -> ApiResult<()> {
@@ -189,19 +191,21 @@ fn limit(params: &mut Params) -> ApiResult<Option<usize>> {
     Ok(params.number::<usize>("limit", "a non-negative whole number")?.filter(|limit| *limit > 0))
 }
 
-async fn query((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+async fn query((State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Expr)?;
-    let likeness = deps.brief.like(("query", ""), &params);
+    let fingerprint = deps.inline.fingerprint(("query", ""), &params);
     let now = deps.clock.now();
     let at = params.time("time", now)?.unwrap_or(now);
-    let question = Question::take(&mut params, Steps::once(at), true)?;
-    let asking = Asking::from(entered).within(timeout(&mut params)?);
-    question.ask(&deps, asking, likeness).await
+    let query = QueryParams::parse(&mut params, Steps::once(at), true)?;
+    let request = QueryRequest::from(entered).within(timeout(&mut params)?);
+    query.respond(&deps, request, fingerprint).await
 }
 
-async fn query_range((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+async fn query_range(
+    (State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs,
+) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Expr)?;
-    let likeness = deps.brief.like(("query_range", ""), &params);
+    let fingerprint = deps.inline.fingerprint(("query_range", ""), &params);
     let now = deps.clock.now();
     let start = required(params.time("start", now)?, "start", "timestamp")?;
     let end = required(params.time("end", now)?, "end", "timestamp")?;
@@ -215,46 +219,51 @@ async fn query_range((State(deps), reader, PathOf(slug), Given(mut params)): Ask
         }
     })?;
     admit_steps(&entered.grant, &steps)?;
-    let question = Question::take(&mut params, steps, false)?;
-    let asking = Asking::from(entered).within(timeout(&mut params)?);
-    question.ask(&deps, asking, likeness).await
+    let query = QueryParams::parse(&mut params, steps, false)?;
+    let request = QueryRequest::from(entered).within(timeout(&mut params)?);
+    query.respond(&deps, request, fingerprint).await
 }
 
 #[derive(Clone)]
-struct Question {
+struct QueryParams {
     text: String,
     steps: Steps,
     instant: bool,
     limit: Option<usize>,
-    how: How,
+    eval: EvalOptions,
 }
 
-impl Question {
-    fn take(params: &mut Params, steps: Steps, instant: bool) -> ApiResult<Question> {
+impl QueryParams {
+    fn parse(params: &mut Params, steps: Steps, instant: bool) -> ApiResult<QueryParams> {
         let lookback_ms = params.duration_ms("lookback_delta")?;
         if lookback_ms.is_some_and(|ms| ms <= 0) {
             return Err(ApiError::invalid_parameter("lookback_delta", "a lookback must be positive"));
         }
         let text = params.one(&["query"])?.unwrap_or_default();
-        let how = How { lookback_ms, nocache: flag(params, "nocache")? };
-        Ok(Question { text, steps, instant, limit: limit(params)?, how })
+        let eval = EvalOptions { lookback_ms, nocache: flag(params, "nocache")? };
+        Ok(QueryParams { text, steps, instant, limit: limit(params)?, eval })
     }
 
-    async fn ask(self, deps: &ReadDeps, asking: Asking, likeness: Likeness) -> ApiResult<Response> {
+    async fn respond(
+        self,
+        deps: &ReadDeps,
+        request: QueryRequest,
+        fingerprint: QueryFingerprint,
+    ) -> ApiResult<Response> {
         let range = TimeRange::new(self.steps.start(), self.steps.end());
-        let asking = asking.listed(self.text.clone()).like(likeness, range);
-        deps.answer_large(asking, move |running| self.run(running)).await
+        let request = request.listed(self.text.clone()).with_fingerprint(fingerprint, range);
+        deps.answer_large(request, move |run| self.execute(run)).await
     }
 
     /// Runs on the query lane.
-    fn run(self, running: &mut Running) -> ApiResult<Answer> {
-        let expr = running.expression("query", &self.text).map_err(in_parameter("query"))?;
+    fn execute(self, run: &mut QueryRun) -> ApiResult<Answer> {
+        let expr = run.expression("query", &self.text).map_err(in_parameter("query"))?;
         let query = Query { expr, text: self.text, steps: self.steps, instant: self.instant };
-        let answer = running.evaluate(&query, self.how).map_err(in_parameter("query"))?;
-        let infos = running.annotate(answer.annotations);
+        let answer = run.evaluate(&query, self.eval).map_err(in_parameter("query"))?;
+        let infos = run.annotate(answer.annotations);
         let mut value = answer.value;
-        running.truncate(&mut value, self.limit);
-        running.result(value, &infos, Style::Prometheus, |_| {})
+        run.truncate(&mut value, self.limit);
+        run.result(value, &infos, BodyFormat::Prometheus, |_| {})
     }
 }
 
@@ -272,21 +281,21 @@ impl Filter {
         Ok(Filter { selectors, range: range(params, now)?, limit: limit(params)?.unwrap_or(usize::MAX) })
     }
 
-    fn compile(&self, running: &Running) -> ApiResult<Vec<Vec<Matcher>>> {
-        running.selectors("match[]", &self.selectors).map_err(in_parameter("match[]"))
+    fn compile(&self, run: &QueryRun) -> ApiResult<Vec<Vec<Matcher>>> {
+        run.selectors("match[]", &self.selectors).map_err(in_parameter("match[]"))
     }
 }
 
 /// `"data":[...]`, and a warning where the limit cut it off.
 fn list<T>(
-    running: &mut Running,
+    run: &mut QueryRun,
     found: &crate::tsdb::Listing<T>,
     write: impl FnOnce(&[T], &mut Text<'_>) -> ApiResult<()>,
 ) -> ApiResult<Vec<u8>> {
     if found.truncated {
-        running.warn(TRUNCATED);
+        run.warn(TRUNCATED);
     }
-    running.body(&[], Style::Prometheus, |out| {
+    run.body(&[], BodyFormat::Prometheus, |out| {
         out.raw(br#""data":"#);
         write(&found.items, out)
     })
@@ -296,33 +305,33 @@ fn texts(all: &[Arc<str>], out: &mut Text<'_>) -> ApiResult<()> {
     out.texts(all.iter().map(|text| &**text))
 }
 
-async fn series((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+async fn series((State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Metrics)?;
-    let likeness = deps.brief.like(("series", ""), &params);
+    let fingerprint = deps.inline.fingerprint(("series", ""), &params);
     let filter = Filter::take(&mut params, deps.clock.now())?;
     if filter.selectors.is_empty() {
         return Err(ApiError::new(Code::InvalidParameter, "no match[] parameter provided"));
     }
-    let asking = Asking::from(entered).like(likeness, filter.range);
-    let work = move |running: &mut Running| {
-        let selectors = filter.compile(running)?;
-        let found = running.paced(|paced| paced.series(&selectors, filter.range, filter.limit))?;
-        list(running, &found, |sets, out| out.label_sets(sets))
+    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, filter.range);
+    let work = move |run: &mut QueryRun| {
+        let selectors = filter.compile(run)?;
+        let found = run.paced(|paced| paced.series(&selectors, filter.range, filter.limit))?;
+        list(run, &found, |sets, out| out.label_sets(sets))
     };
-    deps.answer(asking, work).await
+    deps.answer(request, work).await
 }
 
-async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Labels)?;
-    let likeness = deps.brief.like(("labels", ""), &params);
+    let fingerprint = deps.inline.fingerprint(("labels", ""), &params);
     let filter = Filter::take(&mut params, deps.clock.now())?;
-    let asking = Asking::from(entered).like(likeness, filter.range);
-    let work = move |running: &mut Running| {
-        let selectors = filter.compile(running)?;
-        let found = running.paced(|paced| paced.label_names(&selectors, filter.range, filter.limit))?;
-        list(running, &found, texts)
+    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, filter.range);
+    let work = move |run: &mut QueryRun| {
+        let selectors = filter.compile(run)?;
+        let found = run.paced(|paced| paced.label_names(&selectors, filter.range, filter.limit))?;
+        list(run, &found, texts)
     };
-    deps.answer(asking, work).await
+    deps.answer(request, work).await
 }
 
 type AskedOfLabel = (State<ReadDeps>, MountReader, PathOf<(String, String)>, Given);
@@ -331,26 +340,27 @@ async fn label_values(
     (State(deps), reader, PathOf((slug, label)), Given(mut params)): AskedOfLabel,
 ) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Labels)?;
-    let likeness = deps.brief.like(("values", &label), &params);
+    let fingerprint = deps.inline.fingerprint(("values", &label), &params);
     let filter = Filter::take(&mut params, deps.clock.now())?;
-    let asking = Asking::from(entered).like(likeness, filter.range);
-    let work = move |running: &mut Running| {
+    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, filter.range);
+    let work = move |run: &mut QueryRun| {
         let name = unescape_name(&label);
-        let selectors = filter.compile(running)?;
-        let found =
-            running.paced(|paced| paced.label_values(&name, &selectors, filter.range, filter.limit))?;
-        list(running, &found, texts)
+        let selectors = filter.compile(run)?;
+        let found = run.paced(|paced| paced.label_values(&name, &selectors, filter.range, filter.limit))?;
+        list(run, &found, texts)
     };
-    deps.answer(asking, work).await
+    deps.answer(request, work).await
 }
 
-async fn metadata((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+async fn metadata(
+    (State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs,
+) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Metrics)?;
     let metric = params.one(&["metric"])?;
     let limit = limit(&mut params)?.unwrap_or(usize::MAX);
-    let work = move |running: &mut Running| {
-        let found = running.paced(|paced| paced.metadata(metric.as_deref(), limit))?;
-        running.body(&[], Style::Prometheus, |out| {
+    let work = move |run: &mut QueryRun| {
+        let found = run.paced(|paced| paced.metadata(metric.as_deref(), limit))?;
+        run.body(&[], BodyFormat::Prometheus, |out| {
             out.raw(br#""data":{"#);
             for (place, metric) in found.items.iter().enumerate() {
                 out.write(|out| {
@@ -374,12 +384,14 @@ async fn metadata((State(deps), reader, PathOf(slug), Given(mut params)): Asked)
     deps.answer(entered, work).await
 }
 
-async fn format_query((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+async fn format_query(
+    (State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs,
+) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Expr)?;
     let text = params.one(&["query"])?.unwrap_or_default();
-    let work = move |running: &mut Running| {
-        let expr = running.expression("query", &text).map_err(in_parameter("query"))?;
-        running.body(&[], Style::Prometheus, |out| {
+    let work = move |run: &mut QueryRun| {
+        let expr = run.expression("query", &text).map_err(in_parameter("query"))?;
+        run.body(&[], BodyFormat::Prometheus, |out| {
             out.raw(br#""data":"#);
             out.write(|out| prom_json::text(&expr.to_string(), out))
         })
@@ -389,7 +401,7 @@ async fn format_query((State(deps), reader, PathOf(slug), Given(mut params)): As
 
 /// Clients choose what to send by this: the version whose bodies these are. There is no `features` member, because
 /// Grafana takes a server that has one for Mimir.
-async fn buildinfo((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
+async fn buildinfo((_, reader, PathOf(slug), _): HandlerArgs) -> ApiResult<Response> {
     enter_any(&reader, &slug)?;
     let names = ["revision", "branch", "buildUser", "buildDate", "goVersion"];
     let mut data: serde_json::Map<_, _> =
@@ -399,13 +411,15 @@ async fn buildinfo((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
 }
 
 /// Computed within the scope: a token learns nothing of what it may not ask for.
-async fn status_tsdb((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+async fn status_tsdb(
+    (State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs,
+) -> ApiResult<Response> {
     const LIMIT_DEFAULT: usize = 10;
     const LIMIT_MAX: usize = 10_000;
     let entered = reader.enter(&slug, Endpoint::Labels)?;
     let limit = params.count("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
-    let work = move |running: &mut Running| {
-        let found = running.paced(|paced| paced.cardinality(limit))?;
+    let work = move |run: &mut QueryRun| {
+        let found = run.paced(|paced| paced.cardinality(limit))?;
         let tallies = |all: &[Tally]| -> serde_json::Value {
             all.iter().map(|one| json!({ "name": &*one.name, "value": one.count })).collect()
         };
@@ -425,7 +439,7 @@ async fn status_tsdb((State(deps), reader, PathOf(slug), Given(mut params)): Ask
             "memoryInBytesByLabelName": tallies(&found.bytes_by_label),
             "seriesCountByLabelValuePair": tallies(&found.series_by_pair),
         });
-        running.body(&[], Style::Prometheus, |out| {
+        run.body(&[], BodyFormat::Prometheus, |out| {
             out.raw(br#""data":"#);
             out.write(|out| out.extend_from_slice(data.to_string().as_bytes()))
         })
@@ -434,18 +448,20 @@ async fn status_tsdb((State(deps), reader, PathOf(slug), Given(mut params)): Ask
 }
 
 /// Of every selector in the expression; what the expression makes of the series does not matter.
-async fn exemplars((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+async fn exemplars(
+    (State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs,
+) -> ApiResult<Response> {
     const EXEMPLARS_MAX: usize = 100_000;
     let entered = reader.enter(&slug, Endpoint::Expr)?;
     let text = params.one(&["query"])?.unwrap_or_default();
     let now = deps.clock.now();
     let range = admit_range(&entered.grant, range(&mut params, now)?, now)?;
     let limit = limit(&mut params)?.unwrap_or(EXEMPLARS_MAX).min(EXEMPLARS_MAX);
-    let work = move |running: &mut Running| {
-        running.admit_insight()?;
-        let expr = running.expression("query", &text).map_err(in_parameter("query"))?;
-        let found = running.paced(|paced| paced.exemplars(&expr.selectors(), range, limit))?;
-        list(running, &found, |all, out| out.array(all, write_exemplars))
+    let work = move |run: &mut QueryRun| {
+        run.admit_insight()?;
+        let expr = run.expression("query", &text).map_err(in_parameter("query"))?;
+        let found = run.paced(|paced| paced.exemplars(&expr.selectors(), range, limit))?;
+        list(run, &found, |all, out| out.array(all, write_exemplars))
     };
     deps.answer(entered, work).await
 }
@@ -466,12 +482,12 @@ fn write_exemplars(series: &SeriesExemplars, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-async fn rules((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
+async fn rules((_, reader, PathOf(slug), _): HandlerArgs) -> ApiResult<Response> {
     enter_any(&reader, &slug)?;
     Ok(success(&json!({ "groups": [] })))
 }
 
-async fn alerts((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
+async fn alerts((_, reader, PathOf(slug), _): HandlerArgs) -> ApiResult<Response> {
     enter_any(&reader, &slug)?;
     Ok(success(&json!({ "alerts": [] })))
 }

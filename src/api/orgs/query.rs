@@ -1,21 +1,21 @@
-//! The specification's questions: `query/range`, `query/instant`, `query/expr-instant`, and `query/expr-range` (API.md C5);
-//! and what one would cost: `query/estimate`.
+//! The specification's query endpoints: `query/range`, `query/instant`, `query/expr-instant`,
+//! `query/expr-range` (API.md C5), and `query/estimate`, which estimates the cost of a query.
 //!
-//! What a caller needs to be granted depends on whether an expression is asked for, not on the path it is asked on.
+//! The grant that a caller needs depends on whether the request has an expression, not on the path.
 
 pub mod active;
 pub(super) mod answer;
-pub(super) mod asking;
-pub(super) mod brief;
+pub(super) mod inline;
 mod parallel_encode;
+pub(super) mod run;
 mod structured;
 
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
 
 use answer::Answer;
-use asking::{Asking, How, Running, Style, admit_steps, series_count, timeout};
-pub use asking::{ReadDeps, ReadOptions};
+use run::{BodyFormat, EvalOptions, QueryRequest, QueryRun, admit_steps, series_count, timeout};
+pub use run::{ReadDeps, ReadOptions};
 use structured::Shape;
 
 use crate::api::callers::{Endpoint, Grant, Reader};
@@ -57,53 +57,53 @@ pub fn routes() -> Routes<ReadDeps> {
         .get(
             "/orgs/{slug}/query/estimate",
             Auth::Reader(Endpoint::Expr),
-            "Reckon what an expression would cost",
+            "Estimate the cost of an expression",
             estimate,
         )
 }
 
-/// Series in one answer (API.md C5).
+/// The most series of one result (API.md C5).
 const SERIES_MAX: usize = 10_000;
 const SERIES_DEFAULT: usize = 1_000;
 
-/// What every handler here takes.
-type Asked = (State<ReadDeps>, Reader, PathOf<String>, RawQuery);
+/// The arguments of every handler in this file.
+type HandlerArgs = (State<ReadDeps>, Reader, PathOf<String>, RawQuery);
 
-async fn range(asked: Asked) -> ApiResult<Response> {
-    answer(asked, Mode::Range, Form::Either).await
+async fn range(args: HandlerArgs) -> ApiResult<Response> {
+    answer(args, Mode::Range, Form::Either).await
 }
 
-async fn instant(asked: Asked) -> ApiResult<Response> {
-    answer(asked, Mode::Instant, Form::Either).await
+async fn instant(args: HandlerArgs) -> ApiResult<Response> {
+    answer(args, Mode::Instant, Form::Either).await
 }
 
-async fn expr_instant(asked: Asked) -> ApiResult<Response> {
-    answer(asked, Mode::Instant, Form::Expression).await
+async fn expr_instant(args: HandlerArgs) -> ApiResult<Response> {
+    answer(args, Mode::Instant, Form::Expression).await
 }
 
-async fn expr_range(asked: Asked) -> ApiResult<Response> {
-    answer(asked, Mode::Range, Form::Expression).await
+async fn expr_range(args: HandlerArgs) -> ApiResult<Response> {
+    answer(args, Mode::Range, Form::Expression).await
 }
 
-/// What a path takes.
+/// What a path accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// A structured question, or an expression in its place.
+    /// A structured query, or an expression instead.
     Either,
     /// An expression.
     Expression,
 }
 
 #[derive(Clone)]
-struct Question {
-    ask: Ask,
+struct QueryParams {
+    kind: QueryKind,
     mode: Mode,
     explain: bool,
-    how: How,
+    eval: EvalOptions,
 }
 
 #[derive(Clone)]
-enum Ask {
+enum QueryKind {
     Structured(Shape),
     Expression(String),
 }
@@ -114,61 +114,63 @@ enum Mode {
     Instant,
 }
 
-fn ask(params: &mut Params, form: Form) -> ApiResult<Ask> {
+fn query_kind(params: &mut Params, form: Form) -> ApiResult<QueryKind> {
     match (params.one(&["expr", "query"])?, form) {
-        (Some(text), _) => Ok(Ask::Expression(text)),
-        (None, Form::Either) => Shape::take(params).map(Ask::Structured),
+        (Some(text), _) => Ok(QueryKind::Expression(text)),
+        (None, Form::Either) => Shape::take(params).map(QueryKind::Structured),
         (None, Form::Expression) => Err(ApiError::invalid_parameter("expr", "an expression is required")),
     }
 }
 
-/// When a question is asked for, and how much of the answer is wanted.
+/// The times of a query, and the most series of its result.
 #[derive(Clone, Copy, Debug)]
-struct When {
+struct QueryWindow {
     steps: Steps,
     limit: usize,
 }
 
-async fn answer(asked: Asked, mode: Mode, form: Form) -> ApiResult<Response> {
-    let (State(deps), reader, PathOf(slug), RawQuery(query)) = asked;
+async fn answer(args: HandlerArgs, mode: Mode, form: Form) -> ApiResult<Response> {
+    let (State(deps), reader, PathOf(slug), RawQuery(query)) = args;
     let mut params = Params::of_query(query.as_deref())?;
-    let likeness = deps.brief.like((if mode == Mode::Range { "range" } else { "instant" }, ""), &params);
-    let how = How { lookback_ms: None, nocache: flag(&mut params, "nocache")? };
-    let question =
-        Question { ask: ask(&mut params, form)?, mode, explain: flag(&mut params, "explain")?, how };
-    let endpoint = match (&question.ask, question.mode) {
-        (Ask::Expression(_), _) => Endpoint::Expr,
-        (Ask::Structured(_), Mode::Range) => Endpoint::Range,
-        (Ask::Structured(_), Mode::Instant) => Endpoint::Instant,
+    let fingerprint =
+        deps.inline.fingerprint((if mode == Mode::Range { "range" } else { "instant" }, ""), &params);
+    let eval = EvalOptions { lookback_ms: None, nocache: flag(&mut params, "nocache")? };
+    let kind = query_kind(&mut params, form)?;
+    let query = QueryParams { kind, mode, explain: flag(&mut params, "explain")?, eval };
+    let endpoint = match (&query.kind, query.mode) {
+        (QueryKind::Expression(_), _) => Endpoint::Expr,
+        (QueryKind::Structured(_), Mode::Range) => Endpoint::Range,
+        (QueryKind::Structured(_), Mode::Instant) => Endpoint::Instant,
     };
     let entered = reader.enter(&slug, endpoint)?;
     let now = deps.clock.now();
-    let steps = match question.mode {
+    let steps = match query.mode {
         Mode::Range => range_steps(&mut params, now, deps.options.range_ms_max, &entered.grant)?,
         Mode::Instant => Steps::once(params.time("time", now)?.unwrap_or(now)),
     };
     let limit = params.count("limit", 1, SERIES_MAX)?.unwrap_or(SERIES_DEFAULT);
     let about = TimeRange::new(steps.start(), steps.end());
-    let asking = Asking::from(entered).within(timeout(&mut params)?).like(likeness, about);
+    let request =
+        QueryRequest::from(entered).within(timeout(&mut params)?).with_fingerprint(fingerprint, about);
     let unknown = params.unknown();
-    let listed = match &question.ask {
-        Ask::Expression(text) => text.clone(),
-        Ask::Structured(shape) => shape.metric().to_owned(),
+    let listed = match &query.kind {
+        QueryKind::Expression(text) => text.clone(),
+        QueryKind::Structured(shape) => shape.metric().to_owned(),
     };
-    let work = move |running: &mut Running| {
-        unused(running, unknown);
-        run(running, &question, When { steps, limit })
+    let work = move |run: &mut QueryRun| {
+        warn_of_unused(run, unknown);
+        evaluate(run, &query, QueryWindow { steps, limit })
     };
-    deps.answer_large(asking.listed(listed), work).await
+    deps.answer_large(request.listed(listed), work).await
 }
 
-fn unused(running: &mut Running, unknown: Vec<String>) {
+fn warn_of_unused(run: &mut QueryRun, unknown: Vec<String>) {
     for name in unknown {
-        running.warn(format!("the parameter {name:?} was not used"));
+        run.warn(format!("the parameter {name:?} was not used"));
     }
 }
 
-/// Takes a yes or no; not given is no.
+/// Parses a flag; a missing one is false.
 pub(super) fn flag(params: &mut Params, name: &'static str) -> ApiResult<bool> {
     match params.one(&[name])?.as_deref() {
         None | Some("0" | "false") => Ok(false),
@@ -177,9 +179,10 @@ pub(super) fn flag(params: &mut Params, name: &'static str) -> ApiResult<bool> {
     }
 }
 
-/// What an expression would cost: over a range where `start`, `end` or `step` is given, else at one moment.
-async fn estimate(asked: Asked) -> ApiResult<Response> {
-    let (State(deps), reader, PathOf(slug), RawQuery(query)) = asked;
+/// Estimates the cost of an expression: over a range if `start`, `end` or `step` is set, otherwise at one
+/// time.
+async fn estimate(args: HandlerArgs) -> ApiResult<Response> {
+    let (State(deps), reader, PathOf(slug), RawQuery(query)) = args;
     let mut params = Params::of_query(query.as_deref())?;
     let text = params.one(&["expr", "query"])?;
     let text = text.ok_or_else(|| ApiError::invalid_parameter("expr", "an expression is required"))?;
@@ -194,53 +197,53 @@ async fn estimate(asked: Asked) -> ApiResult<Response> {
         _ if instant => Steps::once(at.unwrap_or(now)),
         _ => range_steps(&mut params, now, deps.options.range_ms_max, &entered.grant)?,
     };
-    let asking = Asking::from(entered).within(timeout(&mut params)?);
+    let request = QueryRequest::from(entered).within(timeout(&mut params)?);
     let unknown = params.unknown();
-    let work = move |running: &mut Running| {
-        unused(running, unknown);
-        let expr = running.expression("expr", &text)?;
-        let found = running.estimate(&Query { expr, text, steps, instant })?;
-        running.body(&[], Style::Specified, |out| {
+    let work = move |run: &mut QueryRun| {
+        warn_of_unused(run, unknown);
+        let expr = run.expression("expr", &text)?;
+        let found = run.estimate(&Query { expr, text, steps, instant })?;
+        run.body(&[], BodyFormat::Native, |out| {
             out.raw(br#""data":"#);
             out.write(|out| write_estimate(&found, out))
         })
     };
-    deps.answer(asking, work).await
+    deps.answer(request, work).await
 }
 
 /// Runs on the query lane.
-fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Answer> {
-    let instant = question.mode == Mode::Instant;
-    let (expr, text) = match &question.ask {
-        Ask::Expression(text) => (running.expression("expr", text)?, text.clone()),
-        Ask::Structured(shape) => {
-            running.admit_metric(shape.metric())?;
-            let least_window_ms = if instant { 0 } else { when.steps.step_ms() };
-            let built = shape.build(&running.options, least_window_ms, running.grant.max_range_ms);
-            let expr = built.map_err(|error| running.refusal(error))?;
-            // Its annotations have no place in a text that nobody wrote.
+fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> ApiResult<Answer> {
+    let instant = params.mode == Mode::Instant;
+    let (expr, text) = match &params.kind {
+        QueryKind::Expression(text) => (run.expression("expr", text)?, text.clone()),
+        QueryKind::Structured(shape) => {
+            run.admit_metric(shape.metric())?;
+            let least_window_ms = if instant { 0 } else { window.steps.step_ms() };
+            let built = shape.build(&run.options, least_window_ms, run.grant.max_range_ms);
+            let expr = built.map_err(|error| run.refusal(error))?;
+            // Without a text, annotations have no positions.
             (expr, String::new())
         }
     };
     let printed = expr.to_string();
-    let query = Query { expr, text, steps: when.steps, instant };
-    let (answer, plan) = match question.explain {
-        true => running.explain(&query).map(|(answer, plan)| (answer, Some(plan)))?,
-        false => (running.evaluate(&query, question.how)?, None),
+    let query = Query { expr, text, steps: window.steps, instant };
+    let (answer, plan) = match params.explain {
+        true => run.explain(&query).map(|(answer, plan)| (answer, Some(plan)))?,
+        false => (run.evaluate(&query, params.eval)?, None),
     };
-    let infos = running.annotate(answer.annotations);
+    let infos = run.annotate(answer.annotations);
     let mut value = answer.value;
     let series = series_count(&value);
-    // How many samples went into a sum tells of how many series.
-    let insight = running.admit_insight().is_ok();
-    running.truncate(&mut value, Some(when.limit));
-    if let Ask::Structured(shape) = &question.ask {
-        warn_of_unknown(running, shape.metric(), &value)?;
+    // The number of samples tells about the number of series.
+    let insight = run.admit_insight().is_ok();
+    run.truncate(&mut value, Some(window.limit));
+    if let QueryKind::Structured(shape) = &params.kind {
+        warn_of_unknown(run, shape.metric(), &value)?;
     }
-    running.result(value, &infos, Style::Specified, |out| {
+    run.result(value, &infos, BodyFormat::Native, |out| {
         out.extend_from_slice(br#","query":{"expr":"#);
         prom_json::text(&printed, out);
-        write_steps(&when.steps, instant, out);
+        write_steps(&window.steps, instant, out);
         out.extend_from_slice(br#"},"stats":{"series":"#);
         prom_json::count(series as u64, out);
         if insight {
@@ -248,7 +251,7 @@ fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Answ
             prom_json::count(answer.stats.samples, out);
         }
         out.extend_from_slice(br#","elapsed_ms":"#);
-        milliseconds(running.elapsed_ms(), out);
+        milliseconds(run.elapsed_ms(), out);
         out.push(b'}');
         if let Some(plan) = &plan {
             out.extend_from_slice(br#","explain":"#);
@@ -316,13 +319,13 @@ fn write_steps(steps: &Steps, instant: bool, out: &mut Vec<u8>) {
 
 /// An empty answer for a metric that is there differs from one for a metric that nobody ever sent. Of a scope nothing is
 /// told: a metric outside of it is unknown.
-fn warn_of_unknown(running: &mut Running, metric: &str, value: &Value) -> ApiResult<()> {
+fn warn_of_unknown(run: &mut QueryRun, metric: &str, value: &Value) -> ApiResult<()> {
     let is_empty = matches!(value, Value::Vector(series) if series.is_empty())
         || matches!(value, Value::Matrix(series) if series.is_empty());
     if is_empty {
         let named = vec![Matcher::equal(METRIC_NAME, metric)];
-        if !running.paced(|paced| paced.exists(&[named], TimeRange::ALL))? {
-            running.warn(format!("the metric {metric:?} is not known"));
+        if !run.paced(|paced| paced.exists(&[named], TimeRange::ALL))? {
+            run.warn(format!("the metric {metric:?} is not known"));
         }
     }
     Ok(())

@@ -4,7 +4,7 @@
 //! sender is counted, and moves to the front. Memory alone; a restart forgets.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use axum::extract::State;
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{OrgId, Refusal, Timestamp};
+use crate::sync::IgnorePoison as _;
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
@@ -66,7 +67,7 @@ impl Reject {
 impl Rejects {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<OrgId, VecDeque<Reject>>> {
         // Whole after every statement.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Remembers what was refused to `sender`. A refusal without a series is one of the whole request.

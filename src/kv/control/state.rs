@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{RwLock, RwLockReadGuard};
 
 use crate::kv::database::{Database, DatabaseError, Next};
 use crate::kv::frame::{self, DamagedRow, Frame};
 use crate::kv::rows::{self, Rows};
 use crate::model::StoreId;
+use crate::sync::IgnorePoison as _;
 
 /// Key of the row that this room keeps about all others: table 0, name "commit".
 pub(super) const META_KEY: &[u8] = b"\x00commit";
@@ -161,7 +162,7 @@ impl State {
     }
 
     pub(super) fn reading(&self) -> RwLockReadGuard<'_, ()> {
-        self.applying.read().unwrap_or_else(PoisonError::into_inner)
+        self.applying.read().ignore_poison()
     }
 
     pub(super) fn damaged(&self, source: DamagedRow) -> DatabaseError {
@@ -239,12 +240,12 @@ impl State {
         let meta_value = frame::seal(META_KEY, META_FRAME, &next.encode());
         let rows = changes.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
         {
-            let _alone = self.applying.write().unwrap_or_else(PoisonError::into_inner);
+            let _alone = self.applying.write().ignore_poison();
             let rows = rows.chain([(META_KEY, Some(meta_value.as_slice()))]);
             match &self.backing {
                 Backing::Database(database) => database.apply(rows)?,
                 Backing::Memory { rows: held, .. } => {
-                    let mut held = held.write().unwrap_or_else(PoisonError::into_inner);
+                    let mut held = held.write().ignore_poison();
                     for (key, value) in rows {
                         match value {
                             Some(value) => drop(held.insert(key.to_vec(), value.to_vec())),
@@ -313,7 +314,7 @@ impl State {
 }
 
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
+    lock.read().ignore_poison()
 }
 
 /// The values among `rows`, joined, in key order.

@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::entropy::Entropy;
+use crate::sync::IgnorePoison as _;
 
 /// Bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
@@ -70,9 +71,9 @@ pub(super) fn note(op: impl FnOnce() -> Op) {
         | Op::Remove(path) => path,
         Op::Answered(_) => return,
     };
-    for (root, ops) in RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+    for (root, ops) in RECORDINGS.lock().ignore_poison().iter() {
         if path.starts_with(root) {
-            ops.lock().unwrap_or_else(PoisonError::into_inner).push(op.clone());
+            ops.lock().ignore_poison().push(op.clone());
         }
     }
 }
@@ -111,7 +112,7 @@ impl Failing {
 impl Drop for Failing {
     fn drop(&mut self) {
         RUNNING.fetch_sub(1, Ordering::SeqCst);
-        let mut faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut faults = FAULTS.lock().ignore_poison();
         faults.retain(|fault| !Arc::ptr_eq(fault, &self.fault));
     }
 }
@@ -121,7 +122,7 @@ pub(super) fn fault(path: &Path) -> std::io::Result<()> {
     if RUNNING.load(Ordering::SeqCst) == 0 {
         return Ok(());
     }
-    for fault in FAULTS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+    for fault in FAULTS.lock().ignore_poison().iter() {
         if path.starts_with(&fault.root) {
             let left = fault.left.fetch_sub(1, Ordering::SeqCst);
             if left == 0 || (left < 0 && fault.lasting) {

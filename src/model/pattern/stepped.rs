@@ -4,13 +4,14 @@
 //! because each byte may visit each state of the NFA. Here the same states are visited, but the caller is asked every
 //! few bytes.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use regex_automata::Input;
 use regex_automata::hybrid::dfa::{Cache, Config, DFA};
 use regex_automata::nfa::thompson;
 
 use crate::model::{Pace, Stopped};
+use crate::sync::IgnorePoison as _;
 
 /// Units between two checks: some tens of microseconds.
 const UNITS_PER_PIECE: u64 = 1 << 16;
@@ -39,10 +40,10 @@ impl Stepped {
     /// [`Stopped`].
     pub(super) fn matches(&self, value: &str, states: u64, pace: &Pace<'_>) -> Result<bool, Stopped> {
         // One search at a time uses the states that are kept; a concurrent one begins with none.
-        let taken = self.cache.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = self.cache.lock().ignore_poison().take();
         let mut cache = taken.unwrap_or_else(|| Box::new(self.dfa.create_cache()));
         let found = self.search(value, states, pace, &mut cache);
-        *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some(cache);
+        *self.cache.lock().ignore_poison() = Some(cache);
         found
     }
 

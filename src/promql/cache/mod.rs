@@ -23,9 +23,10 @@ mod subqueries;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::model::{Access, MatchOp, Matcher, OrgId, Steps, TimeRange, Timestamp};
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::Snapshot;
 
 use super::eval::Beside;
@@ -240,7 +241,7 @@ impl RangeCache {
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
         // Numbers and whole entries: a panic elsewhere leaves nothing half done that an answer is made of.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().ignore_poison()
     }
 
     fn find(&self, key: &Key, asked: &Asked, snapshot: &Snapshot) -> Found {

@@ -2,7 +2,7 @@
 
 use crate::promql::functions::sums::{Mean, Sum, Variance};
 use crate::promql::syntax::tree::AggregateOp;
-use crate::wide::widely;
+use crate::simd::simd_dispatch;
 
 use super::rows::{ABSENT, is_absent};
 
@@ -105,7 +105,7 @@ fn all_within_or_absent(values: &[f64], most: f64) -> bool {
 
 impl Accumulate for Sums {
     fn add(&mut self, group: usize, row: &[f64]) {
-        widely!(self.add_row(group, row));
+        simd_dispatch!(self.add_row(group, row));
     }
 
     fn finish(self: Box<Self>) -> Vec<f64> {
@@ -210,7 +210,7 @@ impl<F: Fn(f64) -> f64 + Send, A: Fn(f64, f64) -> f64 + Send> Accumulate for Val
     fn add(&mut self, group: usize, row: &[f64]) {
         let states = &mut self.values[group * self.steps..(group + 1) * self.steps];
         let (first, add) = (&self.first, &self.add);
-        widely!(add_each(row, states, first, add));
+        simd_dispatch!(add_each(row, states, first, add));
     }
 
     fn finish(self: Box<Self>) -> Vec<f64> {

@@ -7,12 +7,13 @@
 //! thread counts and reports afterwards, in the order of rows.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::model::{HistogramColumns, TimeRange, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Aside, Progress, rows_bytes};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask, WorkerSlot};
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::{ReadColumns, Reader, SelectedSeries, SeriesId, Snapshot, rises};
 
 use super::Context;
@@ -305,14 +306,14 @@ impl ParallelTask for RowTask {
 impl RowTask {
     fn lock(&self) -> MutexGuard<'_, BatchQueue> {
         // A thread that panicked under the lock has stopped the task.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().ignore_poison()
     }
 
     /// Waits until the queue changes, for [`POLL_INTERVAL`] at most.
     fn wait<'s>(&self, mut queue: MutexGuard<'s, BatchQueue>) -> MutexGuard<'s, BatchQueue> {
         queue.waiting += 1;
         let waited = self.changed.wait_timeout(queue, POLL_INTERVAL);
-        let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut queue, _) = waited.ignore_poison();
         queue.waiting -= 1;
         queue
     }

@@ -13,8 +13,8 @@ use crate::model::{Labels, METRIC_NAME, STALE_NAN_BITS};
 use crate::promql::FloatHistogram;
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Meter};
+use crate::simd::simd_dispatch;
 use crate::tsdb::SelectedSeries;
-use crate::wide::widely;
 
 use super::keyed::numbered;
 
@@ -34,7 +34,7 @@ pub(super) fn present(row: &[f64]) -> usize {
         row.iter().filter(|value| !is_absent(**value)).count()
     }
     // At one moment a row is one value, and there are many of them.
-    if row.len() < 8 { count(row) } else { widely!(count(row)) }
+    if row.len() < 8 { count(row) } else { simd_dispatch!(count(row)) }
 }
 
 /// The steps something is evaluated at; may be none, inside a subquery.

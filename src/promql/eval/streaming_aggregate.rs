@@ -8,13 +8,14 @@
 //! a block were added.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::model::{HistogramColumns, Matcher, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Progress, rows_bytes};
 use crate::promql::plan::{AggregateNode, Look, MatrixSource, ScalarNode, VectorNode, WindowNode};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask};
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::{Grouped, GroupedSeries, ReadColumns, Reader, Snapshot};
 
 use super::Context;
@@ -143,7 +144,7 @@ impl AggregateTask {
 
     fn lock(&self) -> MutexGuard<'_, BlockQueue> {
         // A thread that panicked under the lock has stopped the task.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().ignore_poison()
     }
 
     /// A free buffer with the number of the next block; waits while all are in use. `None` if all
@@ -163,8 +164,7 @@ impl AggregateTask {
                 return Ok(Some(block));
             }
             queue.waiting += 1;
-            let (again, _) =
-                self.freed.wait_timeout(queue, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner);
+            let (again, _) = self.freed.wait_timeout(queue, POLL_INTERVAL).ignore_poison();
             queue = again;
             queue.waiting -= 1;
             check()?;
@@ -227,7 +227,7 @@ impl AggregateTask {
             block.read[place] = self.apply_peels(row, this);
         }
         if let Some(keep) = &self.keep {
-            keep.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+            keep.lock().ignore_poison().push(part);
         }
         if let Some(progress) = &self.progress {
             progress.read_all(series.len(), read);
@@ -489,7 +489,7 @@ impl Context<'_> {
             return self.budget.check().and(Err(QueryError::Cancelled));
         }
         if let Some((keeping, parts)) = keeping.zip(task.keep.as_ref()) {
-            let parts = std::mem::take(&mut *parts.lock().unwrap_or_else(PoisonError::into_inner));
+            let parts = std::mem::take(&mut *parts.lock().ignore_poison());
             self.keep(keeping, parts, grid);
         }
         let accumulated = task.lock().accumulated.take();

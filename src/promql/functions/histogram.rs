@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::wide::widely;
+use crate::simd::simd_dispatch;
 
 /// One bucket: how many observations were at most `le`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,7 +78,7 @@ pub(in crate::promql) fn quantiles(
     for (number, ((out, told), qs)) in pieces.enumerate() {
         let from = number * TOGETHER;
         let steps = from..from + out.len();
-        widely!(together.find(qs, buckets, steps.clone()));
+        simd_dispatch!(together.find(qs, buckets, steps.clone()));
         let found = together.rank.iter().zip(&together.lesser).zip(&together.ordinary);
         for (step, ((rank, lesser), ordinary)) in steps.zip(found) {
             if *ordinary == 0 {

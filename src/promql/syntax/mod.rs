@@ -16,10 +16,10 @@
 //! of a trailing `by` clause), binary operators (the operator itself), subqueries (the bracket).
 //! Where step 3 refuses, `types` finds what is wrong in Prometheus' words and where.
 
+mod cache;
 mod check;
 mod front;
 mod grammar;
-mod kept;
 pub(super) mod length;
 pub mod lex;
 mod literal;
@@ -33,7 +33,7 @@ mod tests;
 
 pub use crate::model::Features;
 use crate::model::Matcher;
-pub use kept::KeptExpressions;
+pub use cache::ExpressionCache;
 use tree::{Expr, Span, ValueType};
 
 /// What one expression may be made of (API.md C5, "Expression guards").

@@ -17,7 +17,7 @@ mod merge;
 mod plan;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::checkpoint::Folder;
 use super::error::{AppendError, DiskError};
@@ -29,6 +29,7 @@ use super::store::OrgStore;
 use super::{Sink, Tsdb};
 use crate::kv::with_sources;
 use crate::model::{OrgId, Timestamp};
+use crate::sync::IgnorePoison as _;
 use deletions::{Age, Waiting};
 use merge::{Merge, MergeError, Pace};
 pub(super) use plan::rank;
@@ -199,7 +200,7 @@ impl Tsdb {
     pub fn compact(&self, now: Timestamp) -> Result<UpkeepReport, UpkeepError> {
         let mut report = UpkeepReport::default();
         let place = self.place()?;
-        let mut compactor = self.compactor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut compactor = self.compactor.lock().ignore_poison();
         let mut failed = None;
         let present = self.retention_present(place, now);
         for store in self.stores.all() {
@@ -325,7 +326,7 @@ impl Tsdb {
         let known: Vec<u64> = before.tombstones.iter().map(|(number, _)| *number).collect();
         let fits = |now: &SegmentSet| now.tombstones.iter().all(|(number, _)| known.contains(number));
         // A backup sets list and files aside under this lock.
-        let still = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+        let still = self.removal.lock().ignore_poison();
         let listed = store.change_segments_if(place.manifest, fits, change, |now| {
             goes_on = self.options.disk.upkeep_goes_on();
             if goes_on { now.with(&job.sources, parts) } else { now.clone() }
@@ -381,7 +382,7 @@ impl Tsdb {
         report: &mut UpkeepReport,
     ) -> Result<(), UpkeepError> {
         let free: Vec<Obsolete> = {
-            let mut obsolete = store.obsolete.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut obsolete = store.obsolete.lock().ignore_poison();
             // A commit takes 64 rows; the rest goes next time.
             obsolete.extract_if(.., |file| file.is_free()).take(48).collect()
         };
@@ -391,7 +392,7 @@ impl Tsdb {
         let gone: Vec<u64> = free.iter().map(|file| file.seq).collect();
         let removed = self.unlink(place, store, &free);
         if removed.is_err() {
-            store.obsolete.lock().unwrap_or_else(PoisonError::into_inner).extend(free);
+            store.obsolete.lock().ignore_poison().extend(free);
         }
         report.removed += removed?;
         if !self.options.disk.upkeep_goes_on() {
@@ -401,7 +402,7 @@ impl Tsdb {
     }
 
     fn unlink(&self, place: Place<'_>, store: &OrgStore, files: &[Obsolete]) -> Result<u64, UpkeepError> {
-        let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+        let _removal = self.removal.lock().ignore_poison();
         let mut removed = 0;
         for Obsolete { path, reason, .. } in files {
             if super::disk::remove_if_there(path)? {
@@ -423,7 +424,7 @@ pub(super) fn retire(store: &OrgStore, folder: &Folder, parts: &[Arc<Part>], rea
         reason: reason.to_owned(),
         part: Some(Arc::clone(part)),
     });
-    store.obsolete.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
+    store.obsolete.lock().ignore_poison().extend(gone);
 }
 
 fn next_job(store: &OrgStore, compactor: &Compactor, zeal: Zeal, now: Timestamp) -> Option<Job> {

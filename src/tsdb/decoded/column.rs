@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::wide::widely;
+use crate::simd::simd_dispatch;
 
 /// Added to a double below 2^51 it leaves the nearest integer in the low bits.
 const ROUND: f64 = 6_755_399_441_055_744.0;
@@ -97,7 +97,7 @@ impl Column {
 
     /// Appends those with these indexes; false where it has not so many.
     pub(super) fn take(&self, wanted: Range<usize>, out: &mut Vec<f64>) -> bool {
-        widely!(self.put_wanted(wanted, out))
+        simd_dispatch!(self.put_wanted(wanted, out))
     }
 
     #[inline(always)]
@@ -159,7 +159,7 @@ fn touch<D: Copy + Default + PartialEq>(digits: &[D], wanted: Range<usize>) -> b
 
 /// Whether all are numbers, and none is less than the one before.
 pub fn rises(values: &[f64]) -> bool {
-    values.first().is_none_or(|first| !first.is_nan()) && widely!(is_in_order(values))
+    values.first().is_none_or(|first| !first.is_nan()) && simd_dispatch!(is_in_order(values))
 }
 
 #[inline(always)]

@@ -20,12 +20,13 @@ mod keeper;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
 use rapidhash::RapidHashMap;
 
 use crate::model::Timestamp;
+use crate::sync::IgnorePoison as _;
 pub use column::rises;
 pub(super) use keeper::{Found, FoundPiece, Keeper, PIECES_MAX, Piece, Place};
 use keeper::{Group, Key, Since};
@@ -134,7 +135,7 @@ impl Decoded {
     /// Gives back what no query has used for ten minutes; to be called now and then. Answers how many bytes that were.
     pub(super) fn age(&self, now: Timestamp) -> u64 {
         let newest = self.queries.load(Ordering::Relaxed);
-        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut marks = self.marks.lock().ignore_poison();
         let idle_ms = i64::try_from(IDLE.as_millis()).unwrap_or(i64::MAX);
         let is_old = |at: &Timestamp| now.as_ms().saturating_sub(at.as_ms()) >= idle_ms;
         // What a clock that was set back was ahead of never comes.
@@ -155,7 +156,7 @@ impl Decoded {
 
     /// Who was asked for anything.
     fn orgs(&self) -> Vec<Arc<Kept>> {
-        let mut orgs = self.orgs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut orgs = self.orgs.lock().ignore_poison();
         orgs.retain(|org| org.strong_count() > 0);
         orgs.iter().filter_map(Weak::upgrade).collect()
     }
@@ -213,7 +214,7 @@ impl Kept {
     /// Makes what groups are kept in; from then on others know of it.
     fn begin(self: &Arc<Kept>) {
         self.shards.get_or_init(|| {
-            let mut orgs = self.all.orgs.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut orgs = self.all.orgs.lock().ignore_poison();
             orgs.push(Arc::downgrade(self));
             Box::new(std::array::from_fn(|_| RwLock::default()))
         });
@@ -314,7 +315,7 @@ impl Kept {
     fn wanted_before(self: &Arc<Kept>, key: &Key, query: u32) -> Option<Since> {
         let hash = key.hash();
         let (high, of_query) = (hash & !u64::from(u32::MAX), u64::from(query));
-        let wanted = self.wanted.read().unwrap_or_else(PoisonError::into_inner);
+        let wanted = self.wanted.read().ignore_poison();
         let place = usize::try_from(hash & u64::from(u32::MAX)).unwrap_or_default();
         let Some(slot) = place.checked_rem(wanted.len()).and_then(|place| wanted.get(place)) else {
             drop(wanted);
@@ -343,7 +344,7 @@ impl Kept {
 
     /// Remembers so many groups from now on, and nothing of before.
     fn remember(&self, slots: usize) {
-        let mut wanted = self.wanted.write().unwrap_or_else(PoisonError::into_inner);
+        let mut wanted = self.wanted.write().ignore_poison();
         if wanted.len() < slots {
             *wanted = (0..slots).map(|_| AtomicU64::new(0)).collect();
             self.displaced.store(0, Ordering::Relaxed);
@@ -353,7 +354,7 @@ impl Kept {
     /// Forgets what was wanted, if no query from `since` on wanted anything.
     fn forget_wanted(&self, since: u32) {
         if self.wanted_last.load(Ordering::Relaxed) < since {
-            *self.wanted.write().unwrap_or_else(PoisonError::into_inner) = Box::default();
+            *self.wanted.write().ignore_poison() = Box::default();
         }
     }
 
@@ -376,11 +377,11 @@ impl Drop for Kept {
 // A panic elsewhere leaves a shard whole: what is done under its lock is one insertion or removal after the other.
 
 fn read(shard: &RwLock<Shard>) -> RwLockReadGuard<'_, Shard> {
-    shard.read().unwrap_or_else(PoisonError::into_inner)
+    shard.read().ignore_poison()
 }
 
 fn write(shard: &RwLock<Shard>) -> RwLockWriteGuard<'_, Shard> {
-    shard.write().unwrap_or_else(PoisonError::into_inner)
+    shard.write().ignore_poison()
 }
 
 #[cfg(test)]

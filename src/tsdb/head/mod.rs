@@ -21,7 +21,7 @@ pub(super) mod stripe;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use stripe::{Put, Span, Stripe};
 
@@ -29,6 +29,7 @@ use super::report::SampleColumns;
 use super::wal::log::{Outcome, RefusedSample};
 use super::wal::samples::LogSample;
 use crate::model::TimeRange;
+use crate::sync::IgnorePoison as _;
 
 /// Series of a stripe: a lock is held for at most so many appends. A multiple of the 32 of a checkpoint's row.
 pub(super) const STRIPE_SERIES: u32 = 1_024;
@@ -109,7 +110,7 @@ impl Head {
     /// closed, ascending, each time once.
     pub(super) fn copy_closed(&self, series: u32, out: &mut SampleColumns) {
         if let Some(stripe) = self.stripe(series) {
-            let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
+            let stripe = stripe.read().ignore_poison();
             stripe.copy_closed(slot(series), (self.barrier(), self.late_end()), out);
         }
     }
@@ -123,10 +124,8 @@ impl Head {
         let stripes: BTreeMap<u32, Arc<RwLock<Stripe>>> =
             series.iter().filter_map(|series| Some((number(series), self.stripe(*series)?))).collect();
         // Each is locked once: who asks again while a writer waits would wait for it, and it for him.
-        let locked: BTreeMap<u32, RwLockReadGuard<'_, Stripe>> = stripes
-            .iter()
-            .map(|(number, stripe)| (*number, stripe.read().unwrap_or_else(PoisonError::into_inner)))
-            .collect();
+        let locked: BTreeMap<u32, RwLockReadGuard<'_, Stripe>> =
+            stripes.iter().map(|(number, stripe)| (*number, stripe.read().ignore_poison())).collect();
         stripe::touch(series.iter().filter_map(|id| Some((&**locked.get(&number(id))?, slot(*id)))))
     }
 
@@ -154,8 +153,7 @@ impl Head {
 
     fn bounds(&self) -> Option<Span> {
         let stripes = self.spans().stripes;
-        let bounds =
-            |stripe: &Arc<RwLock<Stripe>>| stripe.read().unwrap_or_else(PoisonError::into_inner).bounds();
+        let bounds = |stripe: &Arc<RwLock<Stripe>>| stripe.read().ignore_poison().bounds();
         stripes.iter().filter_map(bounds).reduce(Span::with)
     }
 
@@ -173,7 +171,7 @@ impl Head {
     }
 
     fn change<T>(&self, stripe: &RwLock<Stripe>, change: impl FnOnce(&mut Stripe) -> T) -> T {
-        let mut stripe = stripe.write().unwrap_or_else(PoisonError::into_inner);
+        let mut stripe = stripe.write().ignore_poison();
         stripe.sparing = self.sparing.load(Ordering::Relaxed);
         let before = stripe.size();
         let out = change(&mut stripe);
@@ -183,7 +181,7 @@ impl Head {
 
     /// The stripe of a series, if it has samples.
     pub(super) fn stripe(&self, series: u32) -> Option<Arc<RwLock<Stripe>>> {
-        let stripes = self.stripes.read().unwrap_or_else(PoisonError::into_inner);
+        let stripes = self.stripes.read().ignore_poison();
         stripes.get((series / STRIPE_SERIES) as usize).map(Arc::clone)
     }
 
@@ -191,7 +189,7 @@ impl Head {
         if let Some(stripe) = self.stripe(series) {
             return stripe;
         }
-        let mut stripes = self.stripes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut stripes = self.stripes.write().ignore_poison();
         let place = (series / STRIPE_SERIES) as usize;
         if stripes.len() <= place {
             stripes.resize_with(place + 1, Arc::default);
@@ -226,7 +224,7 @@ impl Head {
                 continue;
             }
             let stripe = self.stripe_or_new(first.series);
-            let mut stripe = stripe.write().unwrap_or_else(PoisonError::into_inner);
+            let mut stripe = stripe.write().ignore_poison();
             stripe.sparing = sparing;
             let before = stripe.size();
             for sample in here {
@@ -269,7 +267,7 @@ impl Head {
 
     /// A reader that keeps to one stripe's lock while it can.
     pub(super) fn spans(&self) -> Spans {
-        Spans { stripes: self.stripes.read().unwrap_or_else(PoisonError::into_inner).clone() }
+        Spans { stripes: self.stripes.read().ignore_poison().clone() }
     }
 }
 

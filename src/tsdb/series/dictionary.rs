@@ -3,9 +3,10 @@
 //! A text is kept once, as an `Arc<str>` that rendered label sets share; its code is found through slots of four bytes
 //! that hold codes alone.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use super::identity::TextHash;
+use crate::sync::IgnorePoison as _;
 
 /// An `Arc<str>` in the heap: its counts, and the allocator's header and rounding.
 const TEXT_EXTRA: usize = 16 + 8 + 8;
@@ -51,7 +52,7 @@ impl Dictionary {
 
     /// Texts that [`Dictionary::order`] would have to sort.
     pub(in crate::tsdb) fn unordered(&self) -> usize {
-        let known = self.order.read().unwrap_or_else(PoisonError::into_inner).len();
+        let known = self.order.read().ignore_poison().len();
         self.texts.len().saturating_sub(known)
     }
 
@@ -62,7 +63,7 @@ impl Dictionary {
 
     /// All codes in order of their texts. Made when it is asked for and kept; texts that came since are merged in.
     pub(in crate::tsdb) fn order(&self) -> Arc<[u32]> {
-        let known = Arc::clone(&self.order.read().unwrap_or_else(PoisonError::into_inner));
+        let known = Arc::clone(&self.order.read().ignore_poison());
         if known.len() == self.texts.len() {
             return known;
         }
@@ -80,7 +81,7 @@ impl Dictionary {
         order.extend(known);
         let order: Arc<[u32]> = order.into();
         // Texts are only ever added, and not while somebody reads: whoever was faster has stored the same.
-        *self.order.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&order);
+        *self.order.write().ignore_poison() = Arc::clone(&order);
         order
     }
 

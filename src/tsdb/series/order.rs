@@ -5,11 +5,12 @@
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU8, Ordering as Atomically};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use super::columns::{Codes, Column};
 use super::dictionary::Dictionary;
 use super::table::{Family, Table};
+use crate::sync::IgnorePoison as _;
 
 /// Families of fewer rows are sorted as fast as an order is looked up.
 const ROWS_MIN: usize = 32;
@@ -30,7 +31,7 @@ pub(in crate::tsdb) struct Order {
 impl Order {
     /// To be called when rows got other numbers.
     pub(super) fn forget(&mut self) {
-        let known = self.known.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.get_mut().ignore_poison();
         if !known.is_empty() {
             *known = Arc::default();
         }
@@ -38,11 +39,11 @@ impl Order {
 
     /// Gives it back where nobody has asked for it the last times that this was called.
     fn age(&self) {
-        if self.known.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        if self.known.read().ignore_poison().is_empty() {
             return;
         }
         if self.age.fetch_add(1, Atomically::Relaxed) >= AGE_MAX {
-            *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+            *self.known.write().ignore_poison() = Arc::default();
             self.age.store(0, Atomically::Relaxed);
         }
     }
@@ -66,7 +67,7 @@ impl Family {
             return None;
         }
         self.order.age.store(0, Atomically::Relaxed);
-        let known = Arc::clone(&self.order.known.read().unwrap_or_else(PoisonError::into_inner));
+        let known = Arc::clone(&self.order.known.read().ignore_poison());
         if known.len() == rows {
             return Some(known);
         }
@@ -81,7 +82,7 @@ impl Family {
         };
         let order: Arc<[u32]> = order.into();
         // Rows are not added while somebody reads: whoever was faster has stored the same.
-        *self.order.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&order);
+        *self.order.known.write().ignore_poison() = Arc::clone(&order);
         Some(order)
     }
 

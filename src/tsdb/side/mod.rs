@@ -23,7 +23,7 @@ pub(super) mod starts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use exemplars::{Exemplars, Newest};
 use histograms::{Histograms, PutHistogram};
@@ -36,6 +36,7 @@ use super::head::stripe::Span;
 use super::wal::log::Outcome;
 use super::wal::record::Kind;
 use crate::model::{HistogramColumns, TimeRange};
+use crate::sync::IgnorePoison as _;
 
 /// Series of a stripe, as many as in the head's: ids of one are locked together.
 const STRIPE_SERIES: u32 = super::head::STRIPE_SERIES;
@@ -118,11 +119,11 @@ fn move_by(counter: &AtomicU64, before: u64, now: u64) {
 
 // Poisoned locks are taken over: the applying thread is the only writer, and its end closes the log.
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
+    lock.read().ignore_poison()
 }
 
 fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
+    lock.write().ignore_poison()
 }
 
 impl Side {
@@ -133,7 +134,7 @@ impl Side {
 
     /// The exemplars of the organisation.
     pub(super) fn exemplars(&self) -> MutexGuard<'_, Exemplars> {
-        self.exemplars.lock().unwrap_or_else(PoisonError::into_inner)
+        self.exemplars.lock().ignore_poison()
     }
 
     fn stripe(&self, series: u32) -> Option<Arc<RwLock<Stripe>>> {

@@ -1,6 +1,6 @@
 //! One series out of segments and head, ascending, each time once.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use rapidhash::RapidHashMap;
 
@@ -9,6 +9,7 @@ use super::sources::{Families, Source};
 use super::warnings::Warnings;
 use super::window::{WINDOW, Window};
 use crate::model::{TimeRange, Times, TimesBuilder};
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::decoded::Keeper;
 use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
@@ -100,7 +101,7 @@ pub(super) fn look_ahead(
     let in_stripe = |a: &Ahead, b: &Ahead| a.series / STRIPE_SERIES == b.series / STRIPE_SERIES;
     for alike in known.ahead.chunk_by_mut(in_stripe) {
         let stripe = alike.first().and_then(|first| store.head.stripe(first.series));
-        let stripe = stripe.as_ref().map(|stripe| stripe.read().unwrap_or_else(PoisonError::into_inner));
+        let stripe = stripe.as_ref().map(|stripe| stripe.read().ignore_poison());
         for one in alike {
             let span = stripe.as_ref().and_then(|stripe| stripe.span(slot(one.series)));
             one.is_sealed = !span.is_some_and(|span| span.overlaps(range));
@@ -158,7 +159,7 @@ fn read_next(
     loop {
         let at_end = known.read_sealed(&set, (family, series), range, warnings, out);
         if let Some(stripe) = store.head.stripe(series) {
-            let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
+            let stripe = stripe.read().ignore_poison();
             if stripe.span(slot(series)).is_some_and(|span| span.overlaps(range)) {
                 let out = out.change();
                 let from = out.times.len();

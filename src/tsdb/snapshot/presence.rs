@@ -4,12 +4,13 @@
 //! every series that is written; then the segments, newest first.
 
 use std::cmp::Reverse;
-use std::sync::{Arc, PoisonError, RwLockReadGuard};
+use std::sync::{Arc, RwLockReadGuard};
 
 use super::find::{Found, Rows};
 use super::warnings::Warnings;
 use super::{Snapshot, merge};
 use crate::model::{HistogramColumns, Pace, Stopped, TimeRange, Timestamp};
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::head::stripe::{Span, Stripe};
 use crate::tsdb::head::{STRIPE_SERIES, Spans, slot};
 use crate::tsdb::manifest::Tombstone;
@@ -244,7 +245,7 @@ impl<'s> Presence<'s> {
         let sealed = self.parts.first().map_or(i64::MIN, |part| part.meta().max_ms);
         for (number, stripe) in (0u32..).zip(self.head.spans.stripes()) {
             pace.spend(u64::from(STRIPE_SERIES) * 2)?;
-            let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
+            let stripe = stripe.read().ignore_poison();
             for place in 0..STRIPE_SERIES {
                 let id = number * STRIPE_SERIES + place;
                 let span = stripe.span(slot(id));
@@ -323,7 +324,7 @@ impl Cursor<'_> {
         let number = id / STRIPE_SERIES;
         if self.held.as_ref().is_none_or(|(have, _)| *have != number) {
             self.held = None;
-            let stripe = self.spans.stripe(number)?.read().unwrap_or_else(PoisonError::into_inner);
+            let stripe = self.spans.stripe(number)?.read().ignore_poison();
             self.held = Some((number, stripe));
         }
         self.held.as_ref()?.1.span(slot(id))

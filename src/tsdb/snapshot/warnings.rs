@@ -1,8 +1,9 @@
 //! What a reader is told about samples that cannot be read.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::model::Timestamp;
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::segment::SegmentDamage;
 use crate::tsdb::segments::{Bad, Part};
 
@@ -19,7 +20,7 @@ pub(super) struct Warnings {
 
 impl Warnings {
     pub(super) fn all(&self) -> Vec<String> {
-        self.texts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.texts.lock().ignore_poison().clone()
     }
 
     /// Sets what readers are told about the log.
@@ -59,7 +60,7 @@ impl Warnings {
     }
 
     fn say(&self, text: String) -> bool {
-        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut texts = self.texts.lock().ignore_poison();
         let is_new = texts.len() < TEXTS_MAX && !texts.contains(&text);
         if is_new {
             texts.push(text);

@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -35,6 +35,7 @@ use super::samples::LogSample;
 use super::trimmed::{Removed, Trimmed};
 use crate::kv::keyed::RecordKey;
 use crate::model::{OrgId, StoreId, Timestamp};
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::disk::{self, Disk};
 use crate::tsdb::error::{AppendError, Damage};
 use crate::tsdb::options::Durability;
@@ -259,7 +260,7 @@ enum Spare {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every critical section here leaves its value whole; a panic elsewhere must not take the log with it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 impl Log {
@@ -354,7 +355,7 @@ impl Log {
         let mut queue = lock(&self.shared.queue);
         let mut admitted = self.shared.admit(&mut queue, gives_space);
         while queue.bytes > QUEUE_BYTES_MAX && queue.writes == Writes::Open {
-            queue = self.shared.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self.shared.room.wait(queue).ignore_poison();
             admitted = self.shared.admit(&mut queue, gives_space);
         }
         if drafts.is_empty() || admitted.is_err() {
@@ -626,12 +627,12 @@ impl Shared {
             }
             let vouched = self.vouched.load(Ordering::Acquire);
             if vouched || !matches!(queue.writes, Writes::Open | Writes::DiskFull { .. }) {
-                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.work.wait(queue).ignore_poison();
                 (groups, quiet) = (self.groups.load(Ordering::Acquire), Duration::ZERO);
                 continue;
             }
             let waited = self.work.wait_timeout(queue, check_after);
-            let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            let (again, timeout) = waited.ignore_poison();
             queue = again;
             if !timeout.timed_out() || !queue.drafts.is_empty() || queue.closing != Closing::No {
                 continue;
@@ -665,7 +666,7 @@ fn make_spares(shared: &Shared) {
                 }
                 shared.spare_changed.notify_all();
             }
-            _ => spare = shared.spare_changed.wait(spare).unwrap_or_else(PoisonError::into_inner),
+            _ => spare = shared.spare_changed.wait(spare).ignore_poison(),
         }
     }
 }

@@ -2,9 +2,10 @@
 //! once, or tried again where the file system refuses, at the latest by the next start.
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::log::FullFile;
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::disk;
 use crate::tsdb::error::DiskError;
 
@@ -55,6 +56,6 @@ impl Trimmed {
     }
 
     fn left(&self) -> MutexGuard<'_, Vec<FullFile>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        self.left.lock().ignore_poison()
     }
 }

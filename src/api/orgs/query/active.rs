@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::asking::ReadDeps;
+use super::run::ReadDeps;
 use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -21,6 +21,7 @@ use crate::clock::Stopwatch;
 use crate::identity::Role;
 use crate::model::{OrgId, Timestamp};
 use crate::promql::Progress;
+use crate::sync::IgnorePoison as _;
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<ReadDeps> {
@@ -80,7 +81,7 @@ impl Drop for Listed {
 impl Active {
     fn lock(&self) -> MutexGuard<'_, Questions> {
         // Whole after every statement.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Lists a question for as long as the answer is held.

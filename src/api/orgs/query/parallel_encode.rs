@@ -7,11 +7,12 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::answer::{WHOLE_MAX, value_bytes};
 use crate::api::prom_json::{self, Cursor};
 use crate::promql::{Lease, MatrixSeries, ParallelTask, Value, VectorSample, WorkerPool};
+use crate::sync::IgnorePoison as _;
 
 /// Expected bytes of one piece, which take about 20 µs.
 const PIECE: usize = 32 << 10;
@@ -74,7 +75,7 @@ impl EncodeTask {
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code that can panic runs under these locks.
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    of.lock().ignore_poison()
 }
 
 /// Encodes the text before the series and, if a core is free, the first series in parallel. Returns the

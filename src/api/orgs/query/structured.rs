@@ -8,7 +8,7 @@ use crate::promql::syntax::structured::{Aggregation, Function, StructuredError, 
 use crate::promql::syntax::tree::{Expr, Grouping};
 use crate::promql::syntax::{Caps, parse_matcher};
 
-use super::asking::{ReadOptions, patterns};
+use super::run::{ReadOptions, patterns};
 
 /// A structured question as far as it can be read without compiling a pattern; that is work for the query lane.
 #[derive(Clone, Debug)]

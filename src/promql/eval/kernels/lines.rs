@@ -9,7 +9,7 @@
 use crate::promql::functions::regression::{Line, Squared, least_squares};
 use crate::promql::functions::sums::Sum;
 use crate::promql::functions::{count, seconds};
-use crate::wide::widely;
+use crate::simd::simd_dispatch;
 
 use super::abreast::{ABREAST, Columns, Numbers, Sums, Windows, is_moderate};
 use super::frames::{Frame, Frames};
@@ -345,7 +345,7 @@ impl Ends {
 /// What distances add up to, and their squares, of windows each of which has those from its first place on.
 #[inline(never)]
 fn of_ends(distances: &[f64], firsts: Numbers) -> (Sums, Sums) {
-    widely!(add_ends(distances, firsts))
+    simd_dispatch!(add_ends(distances, firsts))
 }
 
 #[inline(always)]
@@ -368,7 +368,7 @@ fn add_ends(distances: &[f64], firsts: Numbers) -> (Sums, Sums) {
 /// other.
 #[inline(never)]
 fn with_values(sums: Sums, columns: &[Numbers]) -> Sums {
-    widely!(add_values(sums, columns))
+    simd_dispatch!(add_values(sums, columns))
 }
 
 #[inline(always)]
@@ -384,7 +384,7 @@ fn add_values(mut sums: Sums, columns: &[Numbers]) -> Sums {
 /// Adds values of windows, each times what belongs to its place.
 #[inline(never)]
 fn with_products(sums: Sums, columns: &[Numbers], distances: &[f64]) -> Sums {
-    widely!(add_products(sums, columns, distances))
+    simd_dispatch!(add_products(sums, columns, distances))
 }
 
 #[inline(always)]
@@ -494,7 +494,7 @@ impl Whole {
 
 /// In how many bits all of these values are multiples of which power of two; none where that says nothing.
 fn grain(values: &[f64]) -> Option<(u32, f64)> {
-    let (highest, lowest) = widely!(sums::bits(values))?;
+    let (highest, lowest) = simd_dispatch!(sums::bits(values))?;
     // The number of the bit of 1.
     const ONE: u64 = 1023 + 52;
     const FAR: u64 = 500;

@@ -23,7 +23,7 @@ use crate::model::{Steady, Times, is_stale};
 use crate::promql::functions::regression::Line;
 use crate::promql::functions::{Columnar, Window, count, seconds};
 use crate::promql::plan::WindowNode;
-use crate::wide::widely;
+use crate::simd::simd_dispatch;
 
 use super::parallel_rows::{FillRow, LOOK_NS, fill_row};
 use super::rows::{ABSENT, Grid};
@@ -359,7 +359,7 @@ impl Kernel {
 /// Where values are lower than the one before. A comparison with NaN is no drop.
 fn drops(values: &[f64], resets: &mut Vec<usize>) {
     resets.clear();
-    widely!(push_drops(values, resets));
+    simd_dispatch!(push_drops(values, resets));
 }
 
 #[inline(always)]
@@ -379,5 +379,7 @@ fn push_drops(values: &[f64], resets: &mut Vec<usize>) {
 pub(super) fn any_stale(values: &[f64]) -> bool {
     // A marker is a NaN, which several values are asked for at once; few are one, and those are looked at.
     let any_nan = |piece: &[f64]| piece.iter().fold(false, |any, value| any | value.is_nan());
-    widely!(values.chunks(64).any(|piece| any_nan(piece) && piece.iter().any(|value| is_stale(*value))))
+    simd_dispatch!(
+        values.chunks(64).any(|piece| any_nan(piece) && piece.iter().any(|value| is_stale(*value)))
+    )
 }

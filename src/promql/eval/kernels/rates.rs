@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::wide::widely;
+use crate::simd::simd_dispatch;
 
 use super::super::rows::ABSENT;
 use super::Frames;
@@ -62,9 +62,9 @@ pub(super) fn fill(
         match (run.every, run.stride) {
             (1, 0) => out.fill(rate.of(&run.stretch, firsts[0], lasts[0] - firsts[0])),
             // So that the compiler knows it.
-            (1, 1) => widely!(rate.fill::<1>(&run.stretch, (firsts, lasts), out)),
-            (1, 2) => widely!(rate.fill::<2>(&run.stretch, (firsts, lasts), out)),
-            (1, 4) => widely!(rate.fill::<4>(&run.stretch, (firsts, lasts), out)),
+            (1, 1) => simd_dispatch!(rate.fill::<1>(&run.stretch, (firsts, lasts), out)),
+            (1, 2) => simd_dispatch!(rate.fill::<2>(&run.stretch, (firsts, lasts), out)),
+            (1, 4) => simd_dispatch!(rate.fill::<4>(&run.stretch, (firsts, lasts), out)),
             strides => rate.fill_any(&run.stretch, (firsts, lasts), strides, out),
         }
         if resets.is_empty() {

@@ -2,7 +2,7 @@
 //! waits for a division and some ten additions after the one before it, so that windows are computed side by side.
 
 use crate::promql::functions::sums::Spread;
-use crate::wide::widely;
+use crate::simd::simd_dispatch;
 
 use super::abreast::{ABREAST, Columns, Numbers, Sums, Windows, is_moderate};
 use super::frames::{Frame, Frames};
@@ -63,7 +63,7 @@ struct Both {
 /// Goes on with more places. By itself: as a part of what calls it the compiler computes one window after the other.
 #[inline(never)]
 fn go_on(count: f64, both: Both, columns: &[Numbers]) -> (f64, Both) {
-    widely!(add_places(count, both, columns))
+    simd_dispatch!(add_places(count, both, columns))
 }
 
 #[inline(always)]

@@ -11,7 +11,7 @@
 //! in place of seven, eight windows side by side. The compensation is what the true sum has beyond it.
 
 use crate::promql::functions::count;
-use crate::wide::widely;
+use crate::simd::simd_dispatch;
 
 use super::Frames;
 use super::frames::Frame;
@@ -115,8 +115,8 @@ pub(super) fn fill(
     if looked_at < WINDOW_MIN * all.len() || looked_at < values.len() {
         return false;
     }
-    let is_whole = widely!(is_small_and_whole(values));
-    let exactness = if is_whole { Exact::InOne } else { widely!(exactness(values)) };
+    let is_whole = simd_dispatch!(is_small_and_whole(values));
+    let exactness = if is_whole { Exact::InOne } else { simd_dispatch!(exactness(values)) };
     if exactness == Exact::Never {
         return false;
     }
@@ -158,8 +158,8 @@ pub(super) fn fill(
         done += count;
         if let Some((_, stride)) = regular {
             let values = &values[frames[0].from..frames[count - 1].to];
-            widely!(strided_sums(values, stride, phases, out));
-            widely!(strided_means(sums, (frames[0], stride), out));
+            simd_dispatch!(strided_sums(values, stride, phases, out));
+            simd_dispatch!(strided_means(sums, (frames[0], stride), out));
             continue;
         }
         let plain = plain_sums(frames.iter().map(|frame| &values[frame.from..frame.to]));

@@ -6,9 +6,9 @@
 use super::integers::{CHANGE, DIFFERENCE, FACTOR, GRID, LEVEL, SPARSE};
 use super::pack::MINI;
 use super::unpack::{Narrow, take_first, take_mini, take_mini_as, take_narrow};
+use crate::simd::simd_dispatch;
 use crate::tsdb::bytes::{Reader, unzigzag};
 use crate::tsdb::error::Damage;
-use crate::wide::widely;
 
 /// Takes the integers of a column that are asked for, in order.
 pub(super) trait Sink {
@@ -258,7 +258,7 @@ pub(super) fn take<S: Sink>(
             && let Some(near) = prediction.near()
             && take_narrow(reader, numbers, wanted, &mut narrow)?
         {
-            widely!(prediction.give(near, &narrow, wanted, (at, from), &mut sink));
+            simd_dispatch!(prediction.give(near, &narrow, wanted, (at, from), &mut sink));
         } else {
             take_wide(reader, reading, (at, numbers), &mut prediction, &mut sink)?;
         }

@@ -2,14 +2,15 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::{Apply, Draft, FullFile, QUEUE_BYTES_MAX, Reply, Resume, Shared, Spare, lock};
 use crate::clock::Stopwatch;
 use crate::kv::keyed::RecordKey;
 use crate::model::OrgId;
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::disk;
 use crate::tsdb::error::AppendError;
 use crate::tsdb::options::Durability;
@@ -397,7 +398,7 @@ impl Committer {
             self.shared.spare_changed.notify_all();
         }
         while matches!(*spare, Spare::Wanted(_)) {
-            spare = self.shared.spare_changed.wait(spare).unwrap_or_else(PoisonError::into_inner);
+            spare = self.shared.spare_changed.wait(spare).ignore_poison();
         }
         let found = std::mem::replace(&mut *spare, Spare::None);
         drop(spare);

@@ -1,11 +1,12 @@
-//! Compiled expressions, kept for the next query of the same organisation: to compile one takes 25 to 100 µs, to take it
-//! from here less than one.
+//! A cache of compiled regular expressions per organisation. Compiling one takes 25 to 100 µs, a
+//! look-up less than 1 µs.
 //!
-//! What is kept is never searched with: what a search needs beside the program, which hostile values can make megabytes,
-//! belongs to the clone that is handed out and goes with it. Bytes are those that the package counts for the program.
+//! Cached expressions are never searched with: a search needs buffers, which hostile values can grow to
+//! megabytes. They belong to the clone that a look-up returns, and are freed with it. The size of an
+//! entry is the one that the package reports for the compiled program.
 //!
-//! Whose query a thread is at work for is no argument of everything that may compile: the edge says it once for all that a
-//! question does ([`KeptPatterns::with`]).
+//! The organisation is not an argument of every function that may compile: the edge sets it once per
+//! query for the thread ([`PatternCache::with`]).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,29 +15,29 @@ use std::sync::Arc;
 use regex_automata::meta::Regex;
 
 use super::{Pattern, PatternError, compile};
-use crate::model::{OrgId, ShelfBounds, Shelves};
+use crate::model::{LruBounds, OrgId, OrgLru};
 
-/// Some hundreds of expressions of one organisation, which take 5 to 20 KiB each.
-const BOUNDS: ShelfBounds = ShelfBounds { all: 16 << 20, org: 2 << 20, one: 256 << 10 };
-/// What an entry takes beside its text and its program, about.
+/// Some hundreds of expressions of one organisation, of 5 to 20 KiB each.
+const BOUNDS: LruBounds = LruBounds { all: 16 << 20, org: 2 << 20, one: 256 << 10 };
+/// Estimated bytes of an entry without its text and its program.
 const ENTRY_BYTES: usize = 256;
 
-/// Expressions that were compiled, by organisation.
+/// Compiled regular expressions by organisation.
 #[derive(Debug)]
-pub struct KeptPatterns(Shelves<Regex>);
+pub struct PatternCache(OrgLru<Regex>);
 
-impl Default for KeptPatterns {
-    fn default() -> KeptPatterns {
-        KeptPatterns(Shelves::within(BOUNDS))
+impl Default for PatternCache {
+    fn default() -> PatternCache {
+        PatternCache(OrgLru::new(BOUNDS))
     }
 }
 
-/// Whether one more expression may be compiled.
+/// Returns whether one more expression may be compiled.
 pub type MayCompile = Rc<dyn Fn() -> bool>;
 
 #[derive(Clone)]
 struct Current {
-    patterns: Arc<KeptPatterns>,
+    patterns: Arc<PatternCache>,
     org: OrgId,
     may_compile: Option<MayCompile>,
 }
@@ -45,7 +46,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
 }
 
-/// Puts what was current before back, also after a panic.
+/// Restores the previous value of [`CURRENT`], also after a panic.
 struct Restore(Option<Current>);
 
 impl Drop for Restore {
@@ -54,16 +55,17 @@ impl Drop for Restore {
     }
 }
 
-impl KeptPatterns {
-    /// Runs `work`: what this thread compiles meanwhile is of this organisation, taken from here and kept here.
-    pub fn with<T>(self: &Arc<KeptPatterns>, org: OrgId, work: impl FnOnce() -> T) -> T {
+impl PatternCache {
+    /// Runs `work`. Expressions that this thread compiles during it are cached for the organisation.
+    pub fn with<T>(self: &Arc<PatternCache>, org: OrgId, work: impl FnOnce() -> T) -> T {
         self.with_check(org, None, work)
     }
 
-    /// As [`KeptPatterns::with`]. `may_compile` is asked before each expression that is not kept: compiling one takes up
-    /// to some tens of milliseconds, which no deadline interrupts. A refusal is [`PatternError::Refused`].
+    /// As [`PatternCache::with`]. Calls `may_compile` before each expression that is not cached:
+    /// compiling one takes up to some tens of milliseconds and cannot be interrupted. If it returns
+    /// false, the expression is [`PatternError::Refused`].
     pub fn with_check<T>(
-        self: &Arc<KeptPatterns>,
+        self: &Arc<PatternCache>,
         org: OrgId,
         may_compile: Option<MayCompile>,
         work: impl FnOnce() -> T,
@@ -74,12 +76,12 @@ impl KeptPatterns {
     }
 }
 
-/// Compiled, or taken from what is kept for whom this thread is at work.
+/// Compiles an expression, or returns it from the cache of the thread's current organisation.
 pub(super) fn compiled(text: &str) -> Result<Regex, PatternError> {
     let Some(Current { patterns, org, may_compile }) = CURRENT.with_borrow(Clone::clone) else {
         return compile(text, Pattern::SIZE_MAX);
     };
-    if let Some(regex) = patterns.0.find(org, text) {
+    if let Some(regex) = patterns.0.get(org, text) {
         return Ok(regex);
     }
     if may_compile.is_some_and(|may| !may()) {
@@ -87,7 +89,7 @@ pub(super) fn compiled(text: &str) -> Result<Regex, PatternError> {
     }
     let regex = compile(text, Pattern::SIZE_MAX)?;
     let bytes = regex.memory_usage() + text.len() + ENTRY_BYTES;
-    patterns.0.keep(org, text, regex.clone(), bytes);
+    patterns.0.insert(org, text, regex.clone(), bytes);
     Ok(regex)
 }
 
@@ -96,19 +98,19 @@ mod tests {
     use super::*;
     use crate::model::{MatchOp, Matcher};
 
-    fn texts(patterns: &KeptPatterns, org: OrgId) -> usize {
+    fn texts(patterns: &PatternCache, org: OrgId) -> usize {
         patterns.0.held(org).0
     }
 
     #[test]
     fn what_was_compiled_for_an_organisation_is_there_for_its_next_query_and_for_no_other() {
-        let patterns = Arc::new(KeptPatterns::default());
+        let patterns = Arc::new(PatternCache::default());
         let ask = || Matcher::new("x", MatchOp::Regex, "a.*b").expect("valid");
         let first = patterns.with(OrgId(1), ask);
         assert_eq!((texts(&patterns, OrgId(1)), texts(&patterns, OrgId(2))), (1, 0));
         let second = patterns.with(OrgId(1), ask);
         assert_eq!(texts(&patterns, OrgId(1)), 1);
-        assert!(patterns.0.find(OrgId(2), "a.*b").is_none());
+        assert!(patterns.0.get(OrgId(2), "a.*b").is_none());
         for matcher in [first, second] {
             assert!(matcher.matches("a-b") && !matcher.matches("a-c"));
         }
@@ -118,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn sets_prefixes_and_what_nobody_asks_for_are_not_kept() {
-        let patterns = Arc::new(KeptPatterns::default());
+    fn sets_prefixes_and_patterns_outside_of_queries_are_not_cached() {
+        let patterns = Arc::new(PatternCache::default());
         patterns.with(OrgId(1), || {
             for text in ["a|b", "a.*", ".+", ""] {
                 Pattern::new(text).expect("valid");
@@ -129,7 +131,7 @@ mod tests {
         });
         Pattern::new("a.b").expect("valid");
         assert_eq!(texts(&patterns, OrgId(1)), 0);
-        // After the work, and within another's, it is as it was.
+        // Calls nest, and the previous organisation is restored.
         patterns.with(OrgId(1), || {
             patterns.with(OrgId(2), || Pattern::new("x.y").expect("valid"));
             Pattern::new("y.z").expect("valid")
@@ -140,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_expressions_takes_its_own_organisations_place_alone() {
-        let patterns = Arc::new(KeptPatterns::default());
+        let patterns = Arc::new(PatternCache::default());
         let ask = |org: u32, text: &str| patterns.with(OrgId(org), || Pattern::new(text).expect("valid"));
         ask(1, "mine.*[0-9]+");
         ask(2, "used.*[0-9]+");
@@ -149,15 +151,15 @@ mod tests {
             ask(2, "used.*[0-9]+");
         }
         patterns.0.check_sums();
-        assert!(texts(&patterns, OrgId(2)) < 3_000, "the bound was met");
-        assert!(patterns.0.find(OrgId(1), "mine.*[0-9]+").is_some());
-        assert!(patterns.0.find(OrgId(2), "used.*[0-9]+").is_some(), "what is used stays");
-        assert!(patterns.0.find(OrgId(2), "0.*[a-z]{40}").is_none());
+        assert!(texts(&patterns, OrgId(2)) < 3_000, "the bound was reached");
+        assert!(patterns.0.get(OrgId(1), "mine.*[0-9]+").is_some());
+        assert!(patterns.0.get(OrgId(2), "used.*[0-9]+").is_some(), "used recently");
+        assert!(patterns.0.get(OrgId(2), "0.*[a-z]{40}").is_none());
     }
 
     #[test]
-    fn where_everybodys_bound_is_met_who_holds_most_makes_room() {
-        let patterns = Arc::new(KeptPatterns::default());
+    fn at_the_bound_of_all_the_organisation_with_the_most_bytes_loses_entries() {
+        let patterns = Arc::new(PatternCache::default());
         patterns.with(OrgId(0), || Pattern::new("small.?").expect("valid"));
         let mut text = 0;
         for org in 1..=12 {
@@ -169,17 +171,17 @@ mod tests {
             });
         }
         patterns.0.check_sums();
-        assert!(patterns.0.find(OrgId(0), "small.?").is_some());
+        assert!(patterns.0.get(OrgId(0), "small.?").is_some());
         let held: Vec<usize> = (1..=12).map(|org| patterns.0.held(OrgId(org)).1).collect();
         assert!(
             held.iter().all(|bytes| *bytes >= BOUNDS.all / 12 - BOUNDS.one),
-            "each has its part: {held:?}"
+            "each keeps its share: {held:?}"
         );
     }
 
     #[test]
-    fn what_is_very_large_is_compiled_and_not_kept() {
-        let patterns = Arc::new(KeptPatterns::default());
+    fn a_very_large_pattern_is_compiled_and_not_cached() {
+        let patterns = Arc::new(PatternCache::default());
         let large =
             patterns.with(OrgId(1), || Pattern::new(&"[a-z]{1000}".repeat(8)).expect("within its bound"));
         assert!(!large.matches("a"));

@@ -1,4 +1,4 @@
-//! A question on its way through the query lane: one snapshot, one deadline, one flag that stops it.
+//! One query on the query lane: its snapshot, its deadline, and the flag that cancels it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use axum::response::Response;
 
 use super::active::{Active, Entry, Listed};
 use super::answer::{Answer as Body, Document};
-use super::brief::{BODY_BYTES_MAX, Brief, CODED_BYTES_MAX, Here, Likeness};
+use super::inline::{BODY_BYTES_MAX, CODED_BYTES_MAX, InlineDeadline, InlinePolicy, QueryFingerprint};
 use crate::api::callers::{Entered, Grant};
 use crate::api::encoding::Coding;
 use crate::api::error::data::bad_expression;
@@ -20,68 +20,68 @@ use crate::api::params::Params;
 use crate::api::prom_json;
 use crate::clock::{Clock, Stopwatch};
 use crate::model::{
-    Access, Conductor, KeptPatterns, Labels, MatchOp, Matcher, MayCompile, OrgId, Pace, Steps, Stopped,
+    Access, Conductor, Labels, MatchOp, Matcher, MayCompile, OrgId, Pace, PatternCache, Steps, Stopped,
     TimeRange, Timestamp,
 };
 use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::tree::Expr;
-use crate::promql::syntax::{self, Caps, KeptExpressions};
+use crate::promql::syntax::{self, Caps, ExpressionCache};
 use crate::promql::{
     self, Annotations, Answer, Budget, Lease, MemoryPool, Query, QueryError, RangeCache, Value,
 };
 use crate::tsdb::{Paced, Snapshot, Tsdb};
 
-/// Selectors in one request; each is a scan.
+/// The most selectors of one request; each is a scan.
 const SELECTORS_MAX: usize = 32;
 
-/// What the discover and query endpoints need, the Prometheus mount included.
+/// What the discovery and query endpoints need, including the Prometheus mount.
 #[derive(Clone, Debug)]
 pub struct ReadDeps {
     /// The samples.
     pub tsdb: Arc<Tsdb>,
-    /// Where questions run.
+    /// Where queries run.
     pub lanes: Lanes,
-    /// What time it is.
+    /// The wall clock.
     pub clock: Clock,
-    /// What questions may cost.
+    /// The limits of queries.
     pub options: Arc<ReadOptions>,
-    /// Those under way.
+    /// The running queries.
     pub active: Arc<Active>,
-    /// What they hold together.
+    /// The memory that all queries share.
     pub memory: Arc<MemoryPool>,
-    /// Answers that may be used again.
+    /// Cached results.
     pub cache: Arc<RangeCache>,
-    /// Regular expressions that may be used again.
-    pub patterns: Arc<KeptPatterns>,
-    /// Expressions that were parsed within the caps and may be asked again.
-    pub expressions: Arc<KeptExpressions>,
-    /// Which are answered where they arrive.
-    pub brief: Arc<Brief>,
+    /// Cached regular expressions.
+    pub patterns: Arc<PatternCache>,
+    /// Cached expressions, parsed within the caps.
+    pub expressions: Arc<ExpressionCache>,
+    /// Which queries run inline.
+    pub inline: Arc<InlinePolicy>,
 }
 
-/// What one question may cost (API.md C5, E).
+/// The limits of one query (API.md C5, E).
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
-    /// Evaluation: lookback, samples (unless an organisation's settings say others), memory.
+    /// Evaluation: lookback, memory, and samples, which an organisation's settings may override.
     pub promql: promql::Options,
-    /// What an expression may be made of.
+    /// The syntax limits of an expression.
     pub caps: Caps,
-    /// From the request's arrival to the end of the answer's writing; a `timeout` parameter may shorten it, an
-    /// organisation's settings may say another.
+    /// From the arrival of the request to the end of encoding. A `timeout` parameter may shorten it,
+    /// and an organisation's settings may override it.
     pub timeout: Duration,
-    /// `end - start` on the specification's paths, milliseconds.
+    /// The most milliseconds of `end - start` on the specification's paths, inclusive.
     pub range_ms_max: i64,
-    /// Bytes of one answer.
+    /// The most bytes of one response body, inclusive.
     pub body_bytes_max: usize,
-    /// Bytes of values that all questions hold together; half of them for one organisation.
+    /// The most bytes of values that all queries hold; one organisation holds half of them.
     pub memory_bytes_max: u64,
-    /// Bytes of answers that are kept to be used again; half of them for one organisation. Zero keeps none.
+    /// The most bytes of cached results; one organisation holds half of them. Zero turns the cache off.
     pub cache_bytes_max: u64,
 }
 
 impl Default for ReadOptions {
-    /// 30 seconds, a year, 256 MiB, a GiB: room for two of the largest questions of one organisation, and as much beside.
-    /// 64 MiB of kept answers are four million points.
+    /// 30 s, one year, 256 MiB per body, 1 GiB of memory (two of the largest queries of one
+    /// organisation, and as much for others), and 64 MiB of cached results, which are four million points.
     fn default() -> ReadOptions {
         ReadOptions {
             promql: promql::Options::default(),
@@ -95,13 +95,13 @@ impl Default for ReadOptions {
     }
 }
 
-/// What a question sees and spends while it runs on the lane.
-pub(in crate::api::orgs) struct Running {
-    /// All that it can see.
+/// A running query: what it reads, and its limits.
+pub(in crate::api::orgs) struct QueryRun {
+    /// The data that the query can see.
     pub(in crate::api::orgs) snapshot: Snapshot,
-    /// What its reader may ask.
+    /// What the caller is granted.
     pub(in crate::api::orgs) grant: Grant,
-    /// What may be asked.
+    /// The limits of the server.
     pub(in crate::api::orgs) options: Arc<ReadOptions>,
     /// Warnings so far.
     pub(in crate::api::orgs) warnings: Vec<String>,
@@ -111,49 +111,48 @@ pub(in crate::api::orgs) struct Running {
     coding: Coding,
     lease: Arc<Lease>,
     cache: Arc<RangeCache>,
-    patterns: Arc<KeptPatterns>,
-    expressions: Arc<KeptExpressions>,
+    patterns: Arc<PatternCache>,
+    expressions: Arc<ExpressionCache>,
     lanes: Lanes,
-    /// Its place among the questions under way, if it is one that takes long.
+    /// Its entry in the list of running queries, if it is listed.
     listed: Option<Listed>,
-    /// Whether its answer is too large to be made on the thread that a request arrives at.
+    /// The result is too large to be encoded inline.
     large: Cell<bool>,
 }
 
-/// When a question has to end.
+/// Deadline and cancellation of a query.
 #[derive(Clone)]
 pub(in crate::api::orgs) struct Watch {
     since: Stopwatch,
     timeout: Duration,
     cancelled: Arc<AtomicBool>,
-    /// Where it runs on the thread that it arrived at.
-    here: Option<Here>,
+    /// Set while the query runs inline.
+    inline: Option<InlineDeadline>,
 }
 
 impl Watch {
-    /// Watches over work that may take `timeout`, and ends with the returned guard.
-    pub(in crate::api::orgs) fn begin(timeout: Duration) -> (Watch, CancelOnDrop) {
+    /// A deadline in `timeout` from now. Dropping the returned guard cancels the work.
+    pub(in crate::api::orgs) fn start(timeout: Duration) -> (Watch, CancelOnDrop) {
         let cancelled = Arc::new(AtomicBool::new(false));
         let guard = CancelOnDrop::new(Arc::clone(&cancelled));
-        (Watch { since: Stopwatch::start(), timeout, cancelled, here: None }, guard)
+        (Watch { since: Stopwatch::start(), timeout, cancelled, inline: None }, guard)
     }
 
-    /// Whether it has to end: its time is over, or it takes too long for where it is.
+    /// Whether the deadline has passed, or that of inline work.
     fn is_late(&self) -> bool {
-        self.since.elapsed() >= self.timeout || self.here.as_ref().is_some_and(Here::is_over)
+        self.since.elapsed() >= self.timeout || self.inline.as_ref().is_some_and(InlineDeadline::check)
     }
 
-    /// Whether a piece of work may be done: nobody cancelled, the time is not over, and the piece is not too long for
-    /// where it is.
+    /// Checks before a piece of work of so many `units` (about nanoseconds).
     ///
     /// # Errors
-    /// [`QueryError::Cancelled`] and [`QueryError::Timeout`].
+    /// [`QueryError::Cancelled`]; [`QueryError::Timeout`] also if the piece is too long to run inline.
     fn admit(&self, units: u64) -> Result<(), QueryError> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(QueryError::Cancelled);
         }
-        let here = self.here.as_ref().is_none_or(|here| here.admits(units));
-        if !here || self.is_late() { Err(QueryError::Timeout) } else { Ok(()) }
+        let admitted = self.inline.as_ref().is_none_or(|deadline| deadline.admits(units));
+        if !admitted || self.is_late() { Err(QueryError::Timeout) } else { Ok(()) }
     }
 }
 
@@ -167,124 +166,130 @@ impl Conductor for Watch {
     }
 }
 
-/// Asks for the work and the memory of a listing, and remembers why it was refused.
+/// Checks work and memory of a listing, and keeps the reason of a refusal.
 struct Metering<'r> {
-    running: &'r Running,
+    run: &'r QueryRun,
     refused: Cell<Option<QueryError>>,
 }
 
 impl Metering<'_> {
-    fn note(&self, asked: Result<(), QueryError>) -> bool {
-        asked.map_err(|refused| self.refused.set(Some(refused))).is_ok()
+    fn record(&self, admitted: Result<(), QueryError>) -> bool {
+        admitted.map_err(|refused| self.refused.set(Some(refused))).is_ok()
     }
 }
 
 impl Conductor for Metering<'_> {
     fn admits(&self, units: u64) -> bool {
-        self.note(self.running.watch.admit(units))
+        self.record(self.run.watch.admit(units))
     }
 
     fn holds(&self, bytes: u64) -> bool {
-        self.note(self.running.hold(bytes))
+        self.record(self.run.hold(bytes))
     }
 }
 
-/// Somebody's question.
-pub(in crate::api::orgs) struct Asking {
+/// A query that is about to run.
+pub(in crate::api::orgs) struct QueryRequest {
     entered: Entered,
     timeout: Option<Duration>,
     listed: Option<String>,
-    likeness: Option<Likeness>,
+    fingerprint: Option<QueryFingerprint>,
 }
 
-impl From<Entered> for Asking {
-    fn from(entered: Entered) -> Asking {
-        Asking { entered, timeout: None, listed: None, likeness: None }
+impl From<Entered> for QueryRequest {
+    fn from(entered: Entered) -> QueryRequest {
+        QueryRequest { entered, timeout: None, listed: None, fingerprint: None }
     }
 }
 
-impl Asking {
-    /// To be answered within this time, where the organisation's own limit is not less.
-    pub(in crate::api::orgs) fn within(self, timeout: Option<Duration>) -> Asking {
-        Asking { timeout, ..self }
+impl QueryRequest {
+    /// Sets a timeout; the organisation's own limit applies if it is less.
+    pub(in crate::api::orgs) fn within(self, timeout: Option<Duration>) -> QueryRequest {
+        QueryRequest { timeout, ..self }
     }
 
-    /// Listed as `text` among the questions under way.
-    pub(in crate::api::orgs) fn listed(self, text: String) -> Asking {
-        Asking { listed: Some(text), ..self }
+    /// Lists the query as `text` among the running queries.
+    pub(in crate::api::orgs) fn listed(self, text: String) -> QueryRequest {
+        QueryRequest { listed: Some(text), ..self }
     }
 
-    /// One of a kind, about this time: where that is known to be brief, it may be answered where it arrived.
-    pub(in crate::api::orgs) fn like(self, likeness: Likeness, range: TimeRange) -> Asking {
-        Asking { likeness: Some(likeness.over(range)), ..self }
+    /// Lets the query run inline if queries with this fingerprint over this time range are fast.
+    pub(in crate::api::orgs) fn with_fingerprint(
+        self,
+        fingerprint: QueryFingerprint,
+        range: TimeRange,
+    ) -> QueryRequest {
+        QueryRequest { fingerprint: Some(fingerprint.over(range)), ..self }
     }
 }
 
 impl ReadDeps {
-    /// Runs `work` on the query lane and answers its JSON.
+    /// Runs `work` on the query lane and responds with its JSON.
     pub(in crate::api::orgs) async fn answer(
         &self,
-        asking: impl Into<Asking>,
-        work: impl FnOnce(&mut Running) -> ApiResult<Vec<u8>> + Clone + Send + 'static,
+        request: impl Into<QueryRequest>,
+        work: impl FnOnce(&mut QueryRun) -> ApiResult<Vec<u8>> + Clone + Send + 'static,
     ) -> ApiResult<Response> {
-        let body = self.ask(asking, move |running| Ok(Body::whole(work(running)?, running.coding)));
+        let body = self.run(request, move |run| Ok(Body::whole(work(run)?, run.coding)));
         Ok(body.await?.into_response())
     }
 
-    /// As [`ReadDeps::answer`] for what may be larger than what is ever held.
+    /// As [`ReadDeps::answer`] for results that are encoded while the client reads them.
     pub(in crate::api::orgs) async fn answer_large(
         &self,
-        asking: impl Into<Asking>,
-        work: impl FnOnce(&mut Running) -> ApiResult<Body> + Clone + Send + 'static,
+        request: impl Into<QueryRequest>,
+        work: impl FnOnce(&mut QueryRun) -> ApiResult<Body> + Clone + Send + 'static,
     ) -> ApiResult<Response> {
-        Ok(self.ask(asking, work).await?.into_response())
+        Ok(self.run(request, work).await?.into_response())
     }
 
-    /// Runs `work` on the query lane, or here where its like is [`Brief`]. Dropping the future, as happens when the client
-    /// hangs up, stops it.
-    pub(in crate::api::orgs) async fn ask<T: Send + 'static>(
+    /// Runs `work` on the query lane, or inline if the [`InlinePolicy`] admits it. Dropping the future
+    /// cancels the work; that happens when the client closes the connection.
+    pub(in crate::api::orgs) async fn run<T: Send + 'static>(
         &self,
-        asking: impl Into<Asking>,
-        work: impl FnOnce(&mut Running) -> ApiResult<T> + Clone + Send + 'static,
+        request: impl Into<QueryRequest>,
+        work: impl FnOnce(&mut QueryRun) -> ApiResult<T> + Clone + Send + 'static,
     ) -> ApiResult<T> {
-        let asking = asking.into();
-        let (org, alone, likeness) = (asking.entered.access.org, asking.entered.alone, asking.likeness);
+        let request = request.into();
+        let (org, alone, fingerprint) =
+            (request.entered.access.org, request.entered.alone, request.fingerprint);
         let cancelled = Arc::new(AtomicBool::new(false));
         let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
-        let begin = self.begin(asking, cancelled);
-        let known = likeness.filter(|like| alone && self.brief.knows(org, *like));
-        if let Some((likeness, place)) = known.and_then(|like| Some((like, self.lanes.place_here(org)?))) {
+        let start = self.start(request, cancelled);
+        let fast = fingerprint.filter(|fingerprint| alone && self.inline.is_fast(org, *fingerprint));
+        let permit = fast.and_then(|fingerprint| Some((fingerprint, self.lanes.try_inline(org)?)));
+        if let Some((fingerprint, permit)) = permit {
             let since = Stopwatch::start();
-            let (again, mut running) = (work.clone(), begin(Some(Here::begin())));
-            let done = place.run(|| running.go_on(work))?;
-            if !running.watch.here.take().is_some_and(|here| here.overstayed()) {
-                self.brief.took(org, likeness, since.elapsed());
+            let (again, mut run) = (work.clone(), start(Some(InlineDeadline::start())));
+            let done = permit.run(|| run.execute(work))?;
+            if !run.watch.inline.take().is_some_and(|deadline| deadline.exceeded()) {
+                self.inline.record(org, fingerprint, since.elapsed());
                 return done;
             }
-            self.brief.took(org, likeness, Duration::MAX);
-            return self.lanes.run(Lane::Query(org), move || running.go_on(again)).await?;
+            self.inline.record(org, fingerprint, Duration::MAX);
+            return self.lanes.run(Lane::Query(org), move || run.execute(again)).await?;
         }
-        let brief = likeness.map(|likeness| (Arc::clone(&self.brief), likeness));
+        let inline = fingerprint.map(|fingerprint| (Arc::clone(&self.inline), fingerprint));
         let work = move || {
             let since = Stopwatch::start();
-            let mut running = begin(None);
-            let done = running.go_on(work);
-            if let Some((brief, likeness)) = brief {
-                let time = if running.large.get() { Duration::MAX } else { since.elapsed() };
-                brief.took(org, likeness, time);
+            let mut run = start(None);
+            let done = run.execute(work);
+            if let Some((inline, fingerprint)) = inline {
+                let time = if run.large.get() { Duration::MAX } else { since.elapsed() };
+                inline.record(org, fingerprint, time);
             }
             done
         };
         self.lanes.run(Lane::Query(org), work).await?
     }
 
-    /// Takes it up; what it sees is what there is once it begins.
-    fn begin(
+    /// Lists a query, and returns what starts it: it sees the data stored at that time.
+    fn start(
         &self,
-        asking: Asking,
+        request: QueryRequest,
         cancelled: Arc<AtomicBool>,
-    ) -> impl FnOnce(Option<Here>) -> Running + Send + 'static {
-        let Asking { entered, timeout, listed, .. } = asking;
+    ) -> impl FnOnce(Option<InlineDeadline>) -> QueryRun + Send + 'static {
+        let QueryRequest { entered, timeout, listed, .. } = request;
         let Entered { access, grant, quota, asker, coding, .. } = entered;
         let (tsdb, options) = (Arc::clone(&self.tsdb), Arc::clone(&self.options));
         let longest = quota.timeout(options.timeout);
@@ -306,13 +311,13 @@ impl ReadDeps {
         let lease = Arc::new(self.memory.lease(access.org));
         let (cache, lanes) = (Arc::clone(&self.cache), self.lanes.clone());
         let (patterns, expressions) = (Arc::clone(&self.patterns), Arc::clone(&self.expressions));
-        move |here| Running {
+        move |inline| QueryRun {
             snapshot: tsdb.snapshot(&access),
             grant,
             options,
             warnings: Vec::new(),
             access,
-            watch: Watch { since, timeout, cancelled, here },
+            watch: Watch { since, timeout, cancelled, inline },
             samples_max,
             coding,
             lease,
@@ -326,20 +331,20 @@ impl ReadDeps {
     }
 }
 
-/// What compiling a regular expression is taken for: too long a piece for the thread that a request arrives at.
+/// The units of compiling a regular expression, which is too long a piece for inline work.
 const COMPILE_UNITS: u64 = 10_000_000;
 
-/// How every good body begins.
+/// The beginning of every success body.
 const SUCCESS: &[u8] = br#"{"status":"success","#;
 
 const SCOPED: &str = "this token sees a part of the series only; what is beyond it is left out";
 
-/// Prometheus' words for an answer that `limit` cut off.
+/// Prometheus' warning about a result that `limit` truncated.
 pub(in crate::api::orgs) const TRUNCATED: &str = "results truncated due to limit";
 
-impl Running {
-    /// Does what was asked for, be it for the second time.
-    fn go_on<T>(&mut self, work: impl FnOnce(&mut Running) -> ApiResult<T>) -> ApiResult<T> {
+impl QueryRun {
+    /// Runs `work`, for the second time if it was too long to run inline.
+    fn execute<T>(&mut self, work: impl FnOnce(&mut QueryRun) -> ApiResult<T>) -> ApiResult<T> {
         self.warnings.clear();
         if let Some(listed) = &self.listed {
             listed.entry.progress.begin();
@@ -347,18 +352,18 @@ impl Running {
         if self.grant.embed && self.snapshot.is_scoped() {
             self.warn(SCOPED);
         }
-        // It may have been ended while it waited.
+        // It may have been cancelled while it waited.
         if self.watch.cancelled.load(Ordering::Relaxed) {
             return Err(QueryError::Cancelled.into());
         }
         let (patterns, org) = (Arc::clone(&self.patterns), self.access.org);
         let watch = self.watch.clone();
-        // One that is not kept takes up to some tens of milliseconds.
+        // Compiling an expression that is not cached takes up to some tens of milliseconds.
         let may_compile: MayCompile = Rc::new(move || watch.admit(COMPILE_UNITS).is_ok());
         patterns.with_check(org, Some(may_compile), || work(self))
     }
 
-    /// Runs a selection or a listing within the deadline, the memory and the place of this question.
+    /// Runs a selection or a listing within the deadline and the memory of this query.
     ///
     /// # Errors
     /// 503 `query_timeout` and `query_cancelled`, 422 and 503 where there is no memory.
@@ -369,20 +374,20 @@ impl Running {
         self.pacing(|pace| work(&self.snapshot.paced(pace)))
     }
 
-    /// As [`Running::paced`], for work of any kind.
+    /// As [`QueryRun::paced`], for work of any kind.
     ///
     /// # Errors
-    /// As [`Running::paced`].
+    /// As [`QueryRun::paced`].
     pub(in crate::api::orgs) fn pacing<T>(
         &self,
         work: impl FnOnce(&Pace<'_>) -> Result<T, Stopped>,
     ) -> ApiResult<T> {
-        let metering = Metering { running: self, refused: Cell::new(None) };
+        let metering = Metering { run: self, refused: Cell::new(None) };
         work(&Pace::of(&metering))
             .map_err(|Stopped| metering.refused.take().unwrap_or(QueryError::Cancelled).into())
     }
 
-    /// Takes memory for a listing out of what all queries share: `bytes` in all.
+    /// Charges a listing for `bytes` in total.
     fn hold(&self, bytes: u64) -> Result<(), QueryError> {
         let allowed = self.options.promql.limits.memory_bytes_max;
         if bytes > allowed {
@@ -391,22 +396,22 @@ impl Running {
         Ok(self.lease.grow_to(bytes, &|| false)?)
     }
 
-    /// The refusal of a text that could not be read, or of the reading itself where the question has to end.
+    /// The error of a text that was not parsed, or that of a query whose deadline passed meanwhile.
     pub(in crate::api::orgs) fn refusal(&self, error: ApiError) -> ApiError {
         self.watch.admit(0).map_or_else(ApiError::from, |()| error)
     }
 
-    /// Says something about an answer that is still an answer.
+    /// Adds a warning to the response.
     pub(in crate::api::orgs) fn warn(&mut self, text: impl Into<String>) {
         self.warnings.push(text.into());
     }
 
-    /// Since the request arrived.
+    /// Milliseconds since the request arrived.
     pub(in crate::api::orgs) fn elapsed_ms(&self) -> f64 {
         self.watch.since.elapsed_ms()
     }
 
-    /// That series of this name may be asked for by name.
+    /// Checks that the caller may select series by this name.
     ///
     /// # Errors
     /// 403 `metric_not_allowed` where an embed token does not name it.
@@ -417,7 +422,7 @@ impl Running {
         Err(ApiError::new(Code::MetricNotAllowed, "this token does not grant this metric"))
     }
 
-    /// Reads an expression that came in as text, within the caps and the token's list.
+    /// Parses an expression within the caps, and checks it against the expressions that a token lists.
     ///
     /// # Errors
     /// 400 `bad_expr`, 403 `embed_restricted`.
@@ -432,8 +437,7 @@ impl Running {
             return Ok(expr);
         }
         let asked = expr.to_string();
-        // A list holds what its author typed: it is compared as the grammar prints it. One that does not parse admits
-        // nothing.
+        // Listed expressions are compared in canonical form. One that does not parse grants nothing.
         let same = |listed: &String| {
             *listed == asked
                 || syntax::parse(listed, caps).is_ok_and(|parsed| parsed.expr.to_string() == asked)
@@ -457,8 +461,8 @@ impl Running {
             .map_err(|error| self.refusal(error))
     }
 
-    /// That this reader may be told of the series behind an answer, not of the answer alone. Who is granted a sum by name
-    /// is not granted what it is made of: which series, how many, their exemplars.
+    /// Checks that the caller may learn about the series behind a result. A token that lists expressions
+    /// grants their results, but not which series they read, how many, or their exemplars.
     ///
     /// # Errors
     /// 403 `embed_restricted` where an embed token lists its expressions.
@@ -472,26 +476,26 @@ impl Running {
         ))
     }
 
-    /// Evaluates within the deadline, or takes what is kept of an earlier answer as far as it is still true.
+    /// Evaluates a query within its deadline, with cached results as far as they are valid.
     ///
     /// # Errors
-    /// As [`promql::QueryError`] maps; 503 `query_timeout` also where the question waited too long for its turn.
-    pub(in crate::api::orgs) fn evaluate(&self, query: &Query, how: How) -> ApiResult<Answer> {
-        let options = self.evaluation(how.lookback_ms);
-        admit_lookback(&self.grant, how.lookback_ms)?;
+    /// As [`promql::QueryError`] maps; 503 `query_timeout` also if the query waited too long for a thread.
+    pub(in crate::api::orgs) fn evaluate(&self, query: &Query, eval: EvalOptions) -> ApiResult<Answer> {
+        let options = self.evaluation(eval.lookback_ms);
+        admit_lookback(&self.grant, eval.lookback_ms)?;
         admit_windows(&self.grant, query, &options)?;
         self.within(|budget| {
-            if how.nocache {
+            if eval.nocache {
                 return promql::run(query, &self.snapshot, &options, budget);
             }
             self.cache.run(query, (&self.access, &self.snapshot), &options, budget)
         })
     }
 
-    /// Evaluates, and tells what each part cost.
+    /// Evaluates a query and returns the cost of each plan node.
     ///
     /// # Errors
-    /// As [`Running::evaluate`].
+    /// As [`QueryRun::evaluate`].
     pub(in crate::api::orgs) fn explain(&self, query: &Query) -> ApiResult<(Answer, PlanNode)> {
         self.admit_insight()?;
         let options = self.evaluation(None);
@@ -499,10 +503,10 @@ impl Running {
         self.within(|budget| explain::explain(query, &self.snapshot, &options, budget))
     }
 
-    /// Reckons what a question would cost.
+    /// Estimates the cost of a query.
     ///
     /// # Errors
-    /// As [`Running::evaluate`].
+    /// As [`QueryRun::evaluate`].
     pub(in crate::api::orgs) fn estimate(&self, query: &Query) -> ApiResult<Estimate> {
         self.admit_insight()?;
         let options = self.evaluation(None);
@@ -533,18 +537,18 @@ impl Running {
         Ok(work(&budget)?)
     }
 
-    /// The answer's body: `write` appends the members after `"status":"success",`; warnings and infos follow. The
-    /// specification's endpoints always show their warnings, Prometheus only where there are any.
+    /// A response body: `write` appends the members after `"status":"success",`; warnings and infos
+    /// follow. Bodies of the specification always have warnings, those of Prometheus only if there are any.
     ///
     /// # Errors
     /// Those of `write`, and 422 where the body is too large.
     pub(in crate::api::orgs) fn body(
         &self,
         infos: &[String],
-        style: Style,
+        style: BodyFormat,
         write: impl FnOnce(&mut Text<'_>) -> ApiResult<()>,
     ) -> ApiResult<Vec<u8>> {
-        let mut text = Text { running: self, out: Vec::from(SUCCESS), check_at: 0 };
+        let mut text = Text { run: self, out: Vec::from(SUCCESS), check_at: 0 };
         write(&mut text)?;
         let mut out = text.out;
         self.remarks(infos, style, &mut out);
@@ -555,28 +559,28 @@ impl Running {
         Ok(out)
     }
 
-    /// Leaves the thread that the request arrived at where an answer of so many bytes is too long for it.
+    /// Ends inline work if a body of so many bytes is too long for it.
     fn settle(&self, bytes: usize) -> ApiResult<()> {
         let most = if self.coding == Coding::Identity { BODY_BYTES_MAX } else { CODED_BYTES_MAX };
         self.large.set(bytes > most);
-        if bytes > most { self.leave() } else { Ok(()) }
+        if bytes > most { self.leave_inline() } else { Ok(()) }
     }
 
-    /// Leaves the thread that the request arrived at, if it is there.
+    /// Ends inline work.
     ///
     /// # Errors
-    /// 503, which nobody sees: the work is done again on the lane.
-    fn leave(&self) -> ApiResult<()> {
-        match &self.watch.here {
-            Some(here) => {
-                here.leave();
+    /// 503, which no client sees, because the work starts again on the lane.
+    fn leave_inline(&self) -> ApiResult<()> {
+        match &self.watch.inline {
+            Some(deadline) => {
+                deadline.exceed();
                 Err(QueryError::Timeout.into())
             }
             None => Ok(()),
         }
     }
 
-    /// The answer's body around a result: `write` appends the members after `data`.
+    /// The response body around a result: `write` appends the members after `data`.
     ///
     /// # Errors
     /// As [`Body::of`].
@@ -584,7 +588,7 @@ impl Running {
         &self,
         value: Value,
         infos: &[String],
-        style: Style,
+        style: BodyFormat,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> ApiResult<Body> {
         self.settle(prom_json::likely_bytes(&value))?;
@@ -599,8 +603,8 @@ impl Running {
         Body::of(document, self.coding, bytes_max, (&self.lanes, self.access.org), lease)
     }
 
-    fn remarks(&self, infos: &[String], style: Style, out: &mut Vec<u8>) {
-        if style == Style::Specified || !self.warnings.is_empty() {
+    fn remarks(&self, infos: &[String], style: BodyFormat, out: &mut Vec<u8>) {
+        if style == BodyFormat::Native || !self.warnings.is_empty() {
             out.extend_from_slice(br#","warnings":"#);
             prom_json::texts(self.warnings.iter().map(String::as_str), out);
         }
@@ -611,7 +615,7 @@ impl Running {
         out.push(b'}');
     }
 
-    /// Takes the annotations' warnings in, and answers their infos; ten of each at most, as upstream.
+    /// Adds the warnings of annotations and returns their infos; at most ten of each, as Prometheus does.
     pub(in crate::api::orgs) fn annotate(&mut self, annotations: Annotations) -> Vec<String> {
         let Annotations { warnings, infos } = annotations;
         self.warnings.extend(at_most_ten(warnings, "warning"));
@@ -633,16 +637,16 @@ impl Running {
     }
 }
 
-/// The text of an answer while it is written.
+/// A response body while it is encoded.
 pub(in crate::api::orgs) struct Text<'r> {
-    running: &'r Running,
+    run: &'r QueryRun,
     out: Vec<u8>,
-    /// Length at which the deadline, the memory and the limit of the answer are looked at next.
+    /// The length at which deadline, memory and size are checked next.
     check_at: usize,
 }
 
 impl Text<'_> {
-    /// Bytes between two looks: some 50 microseconds of writing.
+    /// Bytes between two checks, which take about 50 µs to encode.
     const CHECK_BYTES: usize = 64 << 10;
 
     /// Appends bytes as they are.
@@ -650,31 +654,31 @@ impl Text<'_> {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Appends what `write` does, which is at most some kilobytes.
+    /// Appends what `write` writes, which is at most some kilobytes.
     ///
     /// # Errors
-    /// 503 where the question has to end, 422 where the answer is too large, either where there is no memory for it.
+    /// 503 after the deadline, 422 if the body is too large, either of them if there is no memory for it.
     pub(in crate::api::orgs) fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> ApiResult<()> {
         write(&mut self.out);
         if self.out.len() < self.check_at {
             return Ok(());
         }
-        let Running { watch, options, lease, .. } = self.running;
+        let QueryRun { watch, options, lease, .. } = self.run;
         if self.out.len() > options.body_bytes_max {
             return Err(prom_json::BodyTooLarge { bytes_max: options.body_bytes_max }.into());
         }
         if self.out.len() > BODY_BYTES_MAX {
-            self.running.leave()?;
+            self.run.leave_inline()?;
         }
         watch.admit(0)?;
-        // The text may double its room once before the next look.
+        // The buffer may double its capacity once before the next check.
         let bytes = (self.out.capacity() as u64).saturating_mul(2);
         lease.grow_to(bytes, &|| false).map_err(QueryError::from)?;
         self.check_at = self.out.len() + Text::CHECK_BYTES;
         Ok(())
     }
 
-    /// `[a,b]`, each written by `write`.
+    /// An array; `write` appends each item.
     ///
     /// # Errors
     /// As [`Text::write`].
@@ -696,7 +700,7 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// `["a","b"]`.
+    /// An array of strings.
     ///
     /// # Errors
     /// As [`Text::write`].
@@ -707,7 +711,7 @@ impl Text<'_> {
         self.array(texts, prom_json::text)
     }
 
-    /// Label sets; of those that follow one another what they have in common is copied.
+    /// An array of label sets. What a set has in common with the one before is copied.
     ///
     /// # Errors
     /// As [`Text::write`].
@@ -717,7 +721,7 @@ impl Text<'_> {
     }
 }
 
-/// Series of a result; a scalar or a text is one.
+/// The number of series of a result; a scalar and a string count as one.
 pub(in crate::api::orgs) fn series_count(value: &Value) -> usize {
     match value {
         Value::Vector(series) => series.len(),
@@ -736,25 +740,25 @@ fn at_most_ten(mut texts: Vec<String>, kind: &str) -> Vec<String> {
     texts
 }
 
-/// What a request says of its evaluation.
+/// Options of one request for its evaluation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::api::orgs) struct How {
-    /// Another lookback than the server's.
+pub(in crate::api::orgs) struct EvalOptions {
+    /// Overrides the lookback of the server.
     pub(in crate::api::orgs) lookback_ms: Option<i64>,
-    /// Everything is computed anew, and nothing is kept.
+    /// Neither use nor fill the result cache.
     pub(in crate::api::orgs) nocache: bool,
 }
 
-/// Whose bodies.
+/// The format of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::api::orgs) enum Style {
-    /// The specification's endpoints (API.md C5).
-    Specified,
-    /// Prometheus' (API.md C6).
+pub(in crate::api::orgs) enum BodyFormat {
+    /// That of the specification (API.md C5).
+    Native,
+    /// That of Prometheus (API.md C6).
     Prometheus,
 }
 
-/// Takes `timeout`.
+/// Parses the parameter `timeout`.
 ///
 /// # Errors
 /// 400 `invalid_parameter` for zero and less.
@@ -766,9 +770,9 @@ pub(in crate::api::orgs) fn timeout(params: &mut Params) -> ApiResult<Option<Dur
     }
 }
 
-/// That an embed token admits every window of a question. From `start` to `end` is not all that it looks at: `x[30d]` at
-/// one moment reads thirty days, and `x[1d:1s]` is a query of its own with a range and a step. (How old a sample may be,
-/// `max_lookback_s`, is not looked for here: below PromQL no sample beyond it is ever read.)
+/// Checks every window of a query against an embed token. A query reads more than `start` to `end`:
+/// `x[30d]` at one time reads thirty days, and `x[1d:1s]` has a range and a step of its own. (How old a sample may be,
+/// `max_lookback_s`, is not checked here: below PromQL no sample beyond it is ever read.)
 fn admit_windows(grant: &Grant, query: &Query, options: &promql::Options) -> ApiResult<()> {
     if grant.max_range_ms.is_none() && grant.min_step_ms.is_none() {
         return Ok(());
@@ -789,7 +793,8 @@ fn admit_windows(grant: &Grant, query: &Query, options: &promql::Options) -> Api
     Ok(())
 }
 
-/// That an embed token admits a lookback of the question's own: it is how much time a selector without brackets looks at.
+/// Checks a lookback that the request sets against an embed token: it is the time that a selector without
+/// brackets reads.
 fn admit_lookback(grant: &Grant, lookback_ms: Option<i64>) -> ApiResult<()> {
     match grant.max_range_ms.filter(|most| lookback_ms.is_some_and(|asked| asked > *most)) {
         Some(most) => {
@@ -800,8 +805,8 @@ fn admit_lookback(grant: &Grant, lookback_ms: Option<i64>) -> ApiResult<()> {
     }
 }
 
-/// The range that a listing of samples' companions is asked for, within what an embed token grants: what is not said is
-/// as much as it grants.
+/// The time range of a listing within what an embed token grants. A missing bound becomes the widest one
+/// granted.
 ///
 /// # Errors
 /// 403 `embed_restricted`.
@@ -820,7 +825,7 @@ pub(in crate::api::orgs) fn admit_range(
     Ok(TimeRange::new(start, end))
 }
 
-/// That an embed token admits this much time in these steps.
+/// Checks a range and its step against an embed token.
 ///
 /// # Errors
 /// 403 `embed_restricted`.
@@ -837,12 +842,12 @@ pub(in crate::api::orgs) fn admit_steps(grant: &Grant, steps: &Steps) -> ApiResu
     Ok(())
 }
 
-/// Reads selectors; together they may have as many regular expressions as one expression.
+/// Parses selectors. Together they may have as many regular expressions as one expression.
 ///
 /// # Errors
 /// 400 `bad_expr` and `invalid_parameter`.
 pub(in crate::api::orgs) fn selectors(
-    (kept, org): (&KeptExpressions, OrgId),
+    (cache, org): (&ExpressionCache, OrgId),
     texts: &[String],
     parameter: &'static str,
     caps: &Caps,
@@ -855,15 +860,15 @@ pub(in crate::api::orgs) fn selectors(
     let mut all = Vec::with_capacity(texts.len());
     for text in texts {
         let matchers =
-            kept.selector(org, text, patterns_left).map_err(|error| bad_expression(parameter, &error))?;
+            cache.selector(org, text, patterns_left).map_err(|error| bad_expression(parameter, &error))?;
         patterns_left = patterns_left.saturating_sub(patterns(&matchers));
         all.push(matchers);
     }
     Ok(all)
 }
 
-/// How many of these tests are regular expressions that cost what regular expressions cost. As in an expression, an
-/// alternation of literals is a set and does not count.
+/// The number of regular expressions among these matchers. As in an expression, an alternation of
+/// literals is a set and does not count.
 pub(in crate::api::orgs) fn patterns(matchers: &[Matcher]) -> usize {
     let is_set = |pattern: &str| pattern.chars().all(|c| c.is_alphanumeric() || " _-/:,|".contains(c));
     let is_pattern = |op| matches!(op, MatchOp::Regex | MatchOp::NotRegex);
@@ -876,7 +881,7 @@ mod tests {
 
     use super::*;
     use crate::api::callers::Quota;
-    use crate::api::lanes::{LanesOptions, PlaceHere};
+    use crate::api::lanes::{InlinePermit, LanesOptions};
 
     fn deps() -> ReadDeps {
         ReadDeps {
@@ -888,8 +893,8 @@ mod tests {
             memory: MemoryPool::new(1 << 30),
             cache: Arc::new(RangeCache::new(0)),
             patterns: Arc::default(),
-            expressions: Arc::new(KeptExpressions::within(Caps::default())),
-            brief: Arc::default(),
+            expressions: Arc::new(ExpressionCache::new(Caps::default())),
+            inline: Arc::default(),
         }
     }
 
@@ -904,110 +909,111 @@ mod tests {
         }
     }
 
-    /// Far longer than anything here takes; a test that waits for it has failed.
+    /// Longer than any test takes; a test that waits this long has failed.
     const PATIENCE: Duration = Duration::from_secs(20);
 
     #[tokio::test]
-    async fn a_client_that_hangs_up_stops_its_question() {
+    async fn a_closed_connection_cancels_its_query() {
         let deps = deps();
         let (started, has_started) = mpsc::channel();
         let (stopped, has_stopped) = mpsc::channel();
-        let question = deps.ask(entered(), move |running| {
+        let query = deps.run(entered(), move |run| {
             let _ = started.send(());
-            while !running.watch.cancelled.load(Ordering::Relaxed) && !running.watch.is_late() {
+            while !run.watch.cancelled.load(Ordering::Relaxed) && !run.watch.is_late() {
                 std::thread::yield_now();
             }
-            let _ = stopped.send(running.watch.is_late());
+            let _ = stopped.send(run.watch.is_late());
             Ok(())
         });
         tokio::select! {
-            _ = question => panic!("nobody answered this"),
+            _ = query => panic!("the query never ends by itself"),
             () = async { while has_started.try_recv().is_err() { tokio::task::yield_now().await } } => {}
         }
-        assert_eq!(has_stopped.recv_timeout(PATIENCE), Ok(false), "stopped by the flag, not by the deadline");
+        assert_eq!(has_stopped.recv_timeout(PATIENCE), Ok(false), "cancelled before its deadline");
     }
 
     #[tokio::test]
-    async fn a_question_is_late_after_its_own_timeout_but_never_has_more_than_the_servers() {
+    async fn the_timeout_of_a_query_is_at_most_that_of_the_server() {
         let deps = ReadDeps {
             options: Arc::new(ReadOptions { timeout: Duration::ZERO, ..ReadOptions::default() }),
             ..deps()
         };
-        let asking = Asking::from(entered()).within(Some(PATIENCE));
-        let late = deps.ask(asking, |running| Ok(running.watch.is_late())).await;
+        let request = QueryRequest::from(entered()).within(Some(PATIENCE));
+        let late = deps.run(request, |run| Ok(run.watch.is_late())).await;
         assert!(late.expect("it ran"));
     }
 
-    /// A kind of question, about all times.
-    fn up(deps: &ReadDeps) -> Likeness {
+    /// A fingerprint over all times.
+    fn up(deps: &ReadDeps) -> QueryFingerprint {
         let params = Params::of_query(Some("query=up")).expect("parameters");
-        deps.brief.like(("query", ""), &params).over(TimeRange::ALL)
+        deps.inline.fingerprint(("query", ""), &params).over(TimeRange::ALL)
     }
 
-    /// Where work runs, and how often it has run.
-    async fn place_of(deps: &ReadDeps, alone: bool, is_brief: bool) -> (std::thread::ThreadId, usize) {
-        let asking = Asking::from(Entered { alone, ..entered() }).like(up(deps), TimeRange::ALL);
+    /// The thread on which a query runs at last, and how often it was started.
+    async fn thread_of(deps: &ReadDeps, alone: bool, is_fast: bool) -> (std::thread::ThreadId, usize) {
+        let request =
+            QueryRequest::from(Entered { alone, ..entered() }).with_fingerprint(up(deps), TimeRange::ALL);
         let runs = Arc::new(AtomicUsize::new(0));
-        let done = deps.ask(asking, move |running| {
-            running.warn("said once");
+        let done = deps.run(request, move |run| {
+            run.warn("one warning");
             let runs = runs.fetch_add(1, Ordering::Relaxed) + 1;
-            while !is_brief && runs == 1 && running.watch.here.is_some() {
-                if running.watch.is_late() {
+            while !is_fast && runs == 1 && run.watch.inline.is_some() {
+                if run.watch.is_late() {
                     return Err(QueryError::Timeout.into());
                 }
             }
-            assert_eq!(running.warnings, ["said once"]);
+            assert_eq!(run.warnings, ["one warning"]);
             Ok((std::thread::current().id(), runs))
         });
         done.await.expect("answered")
     }
 
-    /// A place of the lane: a thread of it answers before it gives back its own.
-    async fn place_here(deps: &ReadDeps) -> PlaceHere<'_> {
+    /// A permit of the lane, whose threads release theirs after their result was received.
+    async fn try_inline(deps: &ReadDeps) -> InlinePermit<'_> {
         let since = Stopwatch::start();
         loop {
-            if let Some(place) = deps.lanes.place_here(OrgId(1)) {
-                return place;
+            if let Some(permit) = deps.lanes.try_inline(OrgId(1)) {
+                return permit;
             }
-            assert!(since.elapsed() < PATIENCE, "it is never free");
+            assert!(since.elapsed() < PATIENCE, "no permit became free");
             tokio::task::yield_now().await;
         }
     }
 
     #[tokio::test]
-    async fn what_is_known_to_be_brief_is_answered_where_it_arrives_while_nobody_else_asks() {
+    async fn a_fast_query_runs_inline_while_its_connection_is_the_only_one() {
         let (deps, own) = (deps(), std::thread::current().id());
-        let likeness = up(&deps);
-        deps.brief.took(OrgId(2), likeness, Duration::ZERO);
-        assert_ne!(place_of(&deps, true, true).await.0, own, "not known of this organisation");
-        deps.brief.took(OrgId(1), likeness, Duration::ZERO);
-        drop(place_here(&deps).await);
-        assert_eq!(place_of(&deps, true, true).await, (own, 1));
-        deps.brief.took(OrgId(1), likeness, Duration::ZERO);
-        assert_ne!(place_of(&deps, false, true).await.0, own, "somebody else asks");
-        deps.brief.took(OrgId(1), likeness, Duration::ZERO);
-        let held = place_here(&deps).await;
-        let waiting = place_of(&deps, true, true);
+        let fingerprint = up(&deps);
+        deps.inline.record(OrgId(2), fingerprint, Duration::ZERO);
+        assert_ne!(thread_of(&deps, true, true).await.0, own, "recorded for another organisation");
+        deps.inline.record(OrgId(1), fingerprint, Duration::ZERO);
+        drop(try_inline(&deps).await);
+        assert_eq!(thread_of(&deps, true, true).await, (own, 1));
+        deps.inline.record(OrgId(1), fingerprint, Duration::ZERO);
+        assert_ne!(thread_of(&deps, false, true).await.0, own, "another connection is active");
+        deps.inline.record(OrgId(1), fingerprint, Duration::ZERO);
+        let held = try_inline(&deps).await;
+        let waiting = thread_of(&deps, true, true);
         tokio::select! {
             biased;
-            _ = waiting => panic!("it has its share of the lane"),
+            _ = waiting => panic!("the organisation has its share of the lane"),
             () = async { while deps.lanes.gauges()[1].2 == 0 { tokio::task::yield_now().await } } => drop(held),
         }
     }
 
     #[tokio::test]
-    async fn what_takes_long_after_all_is_begun_anew_on_the_lane_and_is_brief_no_more() {
+    async fn a_query_that_is_too_slow_inline_starts_again_on_the_lane_and_is_not_fast_any_more() {
         let (deps, own) = (deps(), std::thread::current().id());
-        let likeness = up(&deps);
-        deps.brief.took(OrgId(1), likeness, Duration::ZERO);
-        let (place, runs) = place_of(&deps, true, false).await;
-        assert_ne!((place, runs), (own, 1));
+        let fingerprint = up(&deps);
+        deps.inline.record(OrgId(1), fingerprint, Duration::ZERO);
+        let (thread, runs) = thread_of(&deps, true, false).await;
+        assert_ne!((thread, runs), (own, 1));
         assert_eq!(runs, 2);
-        assert!(!deps.brief.knows(OrgId(1), likeness));
+        assert!(!deps.inline.is_fast(OrgId(1), fingerprint));
     }
 
     #[test]
-    fn ten_annotations_are_shown() {
+    fn at_most_ten_annotations_are_returned() {
         let texts: Vec<String> = (0..13).map(|n| n.to_string()).collect();
         let shown = at_most_ten(texts, "warning");
         assert_eq!((shown.len(), shown[10].as_str()), (11, "3 more warning annotations omitted"));
@@ -1015,7 +1021,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_literals_are_no_patterns() {
+    fn sets_of_literals_do_not_count_as_patterns() {
         let of = |text: &str| patterns(&[Matcher::new("a", MatchOp::Regex, text).expect("valid")]);
         assert_eq!((of("api|web-1|a:b"), of("api.*"), of("(a|b)"), of("")), (0, 1, 1, 0));
         assert_eq!(patterns(&[Matcher::equal("a", ".*")]), 0);

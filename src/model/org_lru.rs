@@ -1,0 +1,139 @@
+//! An LRU cache per organisation, keyed by text.
+//!
+//! An organisation finds only its own entries, so the time of a look-up tells nothing about the texts
+//! of others. The cache is bounded in bytes. An organisation beyond its bound loses its own least
+//! recently used entries. At the bound of all organisations the one with the most bytes loses entries:
+//! a flood of texts, or of organisations, removes nothing of an organisation that holds less.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
+use super::OrgId;
+use crate::sync::IgnorePoison as _;
+
+/// The most bytes of entries, inclusive.
+#[derive(Clone, Copy, Debug)]
+pub struct LruBounds {
+    /// Of all organisations.
+    pub all: usize,
+    /// Of one organisation.
+    pub org: usize,
+    /// Of one entry; a larger one is not cached.
+    pub one: usize,
+}
+
+/// The entries of all organisations. Look-ups return clones.
+#[derive(Debug)]
+pub struct OrgLru<V> {
+    bounds: LruBounds,
+    inner: Mutex<Inner<V>>,
+}
+
+#[derive(Debug)]
+struct Inner<V> {
+    orgs: HashMap<OrgId, OrgEntries<V>>,
+    bytes: usize,
+    /// Look-ups and insertions so far: the clock of [`Entry::used`].
+    uses: u64,
+}
+
+/// The entries of one organisation.
+#[derive(Debug)]
+struct OrgEntries<V> {
+    entries: HashMap<Box<str>, Entry<V>>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    value: V,
+    bytes: usize,
+    /// The value of [`Inner::uses`] at its last use.
+    used: u64,
+}
+
+impl<V> Default for OrgEntries<V> {
+    fn default() -> OrgEntries<V> {
+        OrgEntries { entries: HashMap::new(), bytes: 0 }
+    }
+}
+
+impl<V: Clone> OrgLru<V> {
+    /// An empty cache.
+    pub fn new(bounds: LruBounds) -> OrgLru<V> {
+        OrgLru { bounds, inner: Mutex::new(Inner { orgs: HashMap::new(), bytes: 0, uses: 0 }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<V>> {
+        // Entries and sums change together, so a panic of another thread leaves them consistent.
+        self.inner.lock().ignore_poison()
+    }
+
+    /// The value of this text, if it is cached for the organisation.
+    pub fn get(&self, org: OrgId, text: &str) -> Option<V> {
+        let mut inner = self.lock();
+        inner.uses += 1;
+        let uses = inner.uses;
+        let entry = inner.orgs.get_mut(&org)?.entries.get_mut(text)?;
+        entry.used = uses;
+        Some(entry.value.clone())
+    }
+
+    /// Caches a value. `bytes` is the size of the whole entry, key included.
+    pub fn insert(&self, org: OrgId, text: &str, value: V, bytes: usize) {
+        if bytes > self.bounds.one {
+            return;
+        }
+        let mut inner = self.lock();
+        inner.uses += 1;
+        let used = inner.uses;
+        let own = inner.orgs.entry(org).or_default();
+        // Two threads may have computed the value at the same time.
+        let before = own.entries.insert(text.into(), Entry { value, bytes, used }).map_or(0, |old| old.bytes);
+        own.bytes = own.bytes + bytes - before;
+        inner.bytes = inner.bytes + bytes - before;
+        while inner.orgs.get(&org).is_some_and(|own| own.bytes > self.bounds.org) {
+            inner.remove_oldest_of(org);
+        }
+        while inner.bytes > self.bounds.all
+            && let Some(most) = inner.orgs.iter().max_by_key(|(_, own)| own.bytes).map(|(org, _)| *org)
+        {
+            inner.remove_oldest_of(most);
+        }
+    }
+}
+
+impl<V> Inner<V> {
+    /// Removes the least recently used entry of an organisation. Scans its entries, some hundreds at
+    /// most, once for each insertion.
+    fn remove_oldest_of(&mut self, org: OrgId) {
+        let Some(own) = self.orgs.get_mut(&org) else { return };
+        let oldest = own.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(text, _)| text.clone());
+        if let Some(entry) = oldest.and_then(|text| own.entries.remove(&text)) {
+            own.bytes -= entry.bytes;
+            self.bytes -= entry.bytes;
+        }
+        if own.entries.is_empty() {
+            self.orgs.remove(&org);
+        }
+    }
+}
+
+#[cfg(test)]
+impl<V: Clone> OrgLru<V> {
+    /// The number of entries of an organisation, and their bytes.
+    pub(crate) fn held(&self, org: OrgId) -> (usize, usize) {
+        self.lock().orgs.get(&org).map_or((0, 0), |own| (own.entries.len(), own.bytes))
+    }
+
+    /// Checks that sums are those of the entries, and within the bounds.
+    pub(crate) fn check_sums(&self) {
+        let inner = self.lock();
+        for own in inner.orgs.values() {
+            assert_eq!(own.bytes, own.entries.values().map(|entry| entry.bytes).sum::<usize>());
+            assert!(own.bytes <= self.bounds.org);
+        }
+        assert_eq!(inner.bytes, inner.orgs.values().map(|own| own.bytes).sum::<usize>());
+        assert!(inner.bytes <= self.bounds.all);
+    }
+}

@@ -1,0 +1,45 @@
+//! Locks that ignore poisoning.
+//!
+//! A panic poisons the locks that its thread holds. Code under our locks either cannot panic, or leaves
+//! the locked data consistent at every point where it can. So the other threads go on with the data,
+//! and one panic does not stop the server.
+
+use std::sync::PoisonError;
+
+/// Extends the results of [`std::sync::Mutex`], [`std::sync::RwLock`] and [`std::sync::Condvar`].
+pub(crate) trait IgnorePoison {
+    /// A guard, or what else the call returns.
+    type Guard;
+
+    /// The guard, whether or not a thread panicked while it held the lock.
+    fn ignore_poison(self) -> Self::Guard;
+}
+
+impl<G> IgnorePoison for Result<G, PoisonError<G>> {
+    type Guard = G;
+
+    fn ignore_poison(self) -> G {
+        self.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_is_usable_after_a_panic_under_it() {
+        let number = Mutex::new(1);
+        let panicked = std::thread::scope(|scope| {
+            let panics = || {
+                let _guard = number.lock();
+                panic!("under the lock");
+            };
+            scope.spawn(panics).join()
+        });
+        assert!(panicked.is_err() && number.is_poisoned());
+        assert_eq!(*number.lock().ignore_poison(), 1);
+    }
+}
