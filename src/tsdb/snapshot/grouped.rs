@@ -13,7 +13,7 @@ use crate::tsdb::report::SeriesId;
 use crate::tsdb::series::columns::{Codes, Column};
 use crate::tsdb::series::table::Table;
 
-/// What [`Snapshot::select_grouped`] found.
+/// The result of [`Paced::select_grouped`].
 #[derive(Debug)]
 pub struct Grouped {
     /// Sorted by their labels.
@@ -29,7 +29,7 @@ pub struct Grouped {
 /// A series that was found, by numbers alone.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupedSeries {
-    /// Hand this to [`Snapshot::read`].
+    /// The argument of [`crate::tsdb::Snapshot::read`].
     pub id: SeriesId,
     /// Its place among the groups.
     pub group: u32,
