@@ -25,6 +25,8 @@ use serde_json::json;
 
 /// How long the server may take to notice that there is room again.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// What the server sets aside for account changes, and gives up on a full disk.
+const RESERVE_BYTES: u64 = 16 << 20;
 /// Samples of a request.
 const SAMPLES: i64 = 2_000;
 
@@ -95,7 +97,7 @@ fn half_made(dir: &Path) -> Vec<PathBuf> {
 
 fn change_accounts(server: &Server, cookie: &str) {
     let keys = format!("/api/v1/orgs/{ORG}/api-keys");
-    for n in 0..8 {
+    for n in 0..6 {
         let body = json!({"name": format!("key {n}"), "scopes": ["read"]});
         let made = server.post_json(&keys, &[("Cookie", cookie)], &body);
         assert_eq!(made.status, 201, "account changes go on: {}", made.body);
@@ -128,6 +130,10 @@ fn a_full_disk_stops_samples_alone_and_is_over_when_there_is_room() {
             let status = seal.join().expect("answered");
             println!("round {round}: a seal beside it says {status}, {} bytes are free", disk.free());
         });
+        // The audit entry of the seal may need the reserve while the ballast still grows and takes that as well.
+        if !store.join("reserve").exists() && disk.free() < RESERVE_BYTES {
+            disk.free_of_ballast(RESERVE_BYTES);
+        }
         let refused = (0..3_000).map(|_| writer.write(&server, &secret)).find(|answer| answer.status != 204);
         let refused = refused.expect("the log has no room for ever");
         assert_eq!((refused.status, refused.code().as_str()), (503, "storage_degraded"), "{}", refused.body);
@@ -156,6 +162,16 @@ fn a_full_disk_stops_samples_alone_and_is_over_when_there_is_room() {
     let sealed = server.post_json("/api/v1/admin/seal", &[("Cookie", &cookie)], &json!({}));
     assert_eq!(sealed.status, 200, "{}", sealed.body);
     assert_eq!(half_made(&store.join("segments")), Vec::<PathBuf>::new());
+    // Another program takes what the reserve was as well: changes are refused, and go on with room, without a restart.
+    disk.fill(0);
+    change_accounts(&server, &cookie);
+    disk.fill(0);
+    let body = json!({"name": "one too many", "scopes": ["read"]});
+    let refused = server.post_json(&format!("/api/v1/orgs/{ORG}/api-keys"), &[("Cookie", &cookie)], &body);
+    assert_eq!((refused.status, refused.code().as_str()), (503, "storage_degraded"), "{}", refused.body);
+    writer.check(&server, &cookie);
+    disk.make_room();
+    change_accounts(&server, &cookie);
     disk.fill(0);
     server.kill();
     // A start on a full disk reads; with room it is as before.

@@ -8,9 +8,10 @@
 //! With [`Certificates`] the clocks stand below TLS: a handshake is the beginning of the first header.
 //!
 //! Of 1,024 connections the last 16 are answered only on health and logout paths, once each, and get a fifth of the time
-//! for their header; where none of them is free either, the one that has been silent longest makes room for the next. So
-//! slow senders do not hold those as well, however many there are: whatever holds the others, an operator still sees that
-//! the process lives, and people get out.
+//! for their header. Where none of those is free either, the oldest connection that has not sent its first header within
+//! a second makes room for the next, or, where there is none, the oldest silent one of the last 16. So slow senders do not
+//! hold those as well, however many there are: whatever holds the others, an operator still sees that the process lives,
+//! and people get out. A client has a second for its first header in a flood of up to 1,024 silent connections a second.
 
 mod line_ends;
 mod worded;
@@ -112,7 +113,7 @@ pub async fn serve(
     let door = Arc::new(Door {
         open: Arc::new(Semaphore::new(options.connections_max.max(1))),
         per_ip: Mutex::new(HashMap::new()),
-        reserve: Mutex::default(),
+        silent: Mutex::default(),
         options,
         counters,
     });
@@ -127,13 +128,11 @@ pub async fn serve(
         while tasks.try_join_next().is_some() {}
         if let Some((stream, place)) = accepted {
             let phase = Arc::new(Phase::default());
-            let reserved = place.reserved;
+            let (reserved, since) = (place.reserved, Instant::now());
             let connection = connection(&door, stream, place, &phase, front.clone());
             let watcher = graceful.watcher();
             let task = tasks.spawn(async move { connection(watcher).await });
-            if reserved {
-                door.remember(Silent { task, phase });
-            }
+            door.remember(Silent { task, phase, reserved, since });
         }
     }
     drop(listener);
@@ -237,6 +236,9 @@ async fn answer(
 /// How much faster a header must come on a reserved connection.
 const RESERVED_HURRY: u32 = 5;
 
+/// How much faster the first header of any connection must come while there is no free place.
+const CROWDED_HURRY: u32 = 10;
+
 /// What the reserved connections answer.
 fn is_vital(path: &str) -> bool {
     matches!(
@@ -263,16 +265,25 @@ fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
 struct Door {
     open: Arc<Semaphore>,
     per_ip: Mutex<HashMap<IpAddr, usize>>,
-    /// The reserved connections, the oldest first.
-    reserve: Mutex<VecDeque<Silent>>,
+    /// The connections that may have to make room, the oldest first; also some that ended or went on since.
+    silent: Mutex<VecDeque<Silent>>,
     options: EdgeOptions,
     counters: Arc<Counters>,
 }
 
-/// A reserved connection that may have to make room.
+/// A connection that may have to make room while it has not sent a whole header.
 struct Silent {
     task: AbortHandle,
     phase: Arc<Phase>,
+    reserved: bool,
+    since: Instant,
+}
+
+impl Silent {
+    /// Whether this may still be ended. A reserved connection ends with its first answer.
+    fn is_silent(&self) -> bool {
+        !self.task.is_finished() && self.phase.now() == Phase::FIRST_HEAD
+    }
 }
 
 /// A connection's place; gone when it is dropped.
@@ -306,7 +317,12 @@ impl Door {
         place.permit = Some(match Arc::clone(&self.open).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
-                self.make_room();
+                // Resumes after the runtime has polled for input: a header that has arrived is seen before its
+                // connection counts as silent. A burst of connections would otherwise be accepted without a poll.
+                tokio::task::yield_now().await;
+                if self.open.available_permits() == 0 {
+                    self.make_room();
+                }
                 Arc::clone(&self.open).acquire_owned().await.ok()?
             }
         });
@@ -316,20 +332,28 @@ impl Door {
         Some((stream, place))
     }
 
-    /// Keeps the reserved connections in mind, and forgets those that have ended.
-    fn remember(&self, silent: Silent) {
-        let mut reserve = self.reserve.lock().ignore_poison();
-        reserve.retain(|silent| !silent.task.is_finished());
-        reserve.push_back(silent);
+    /// Notes a new connection, and forgets those that ended or sent their header once they may be half of the list.
+    fn remember(&self, new: Silent) {
+        let open = self.options.connections_max.saturating_sub(self.open.available_permits());
+        let mut silent = self.silent.lock().ignore_poison();
+        if silent.len() > 2 * open {
+            silent.retain(Silent::is_silent);
+        }
+        silent.push_back(new);
     }
 
-    /// Ends the oldest reserved connection that has not sent a whole header yet. One that is being answered stays.
+    /// Ends a connection that has not sent its first header: the oldest if it has had its time, otherwise the oldest of the
+    /// reserved ones. One that is being answered stays.
     fn make_room(&self) {
-        let mut reserve = self.reserve.lock().ignore_poison();
-        reserve.retain(|silent| !silent.task.is_finished());
-        let silent = reserve.iter().position(|silent| silent.phase.now() == Phase::HEAD);
-        if let Some(silent) = silent.and_then(|place| reserve.remove(place)) {
-            silent.task.abort();
+        let mut silent = self.silent.lock().ignore_poison();
+        silent.retain(Silent::is_silent);
+        let patience = self.options.header_timeout / CROWDED_HURRY;
+        let found = match silent.front() {
+            Some(oldest) if oldest.since.elapsed() >= patience => Some(0),
+            _ => silent.iter().position(|silent| silent.reserved),
+        };
+        if let Some(found) = found.and_then(|place| silent.remove(place)) {
+            found.task.abort();
             self.counters.connections_timed_out.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -373,12 +397,14 @@ impl Drop for Place {
 struct Phase(AtomicU8);
 
 impl Phase {
-    /// The first request, or the rest of a header.
-    const HEAD: u8 = 0;
+    /// The header of the first request.
+    const FIRST_HEAD: u8 = 0;
     /// Our own answer.
     const BUSY: u8 = 1;
     /// The next request.
     const IDLE: u8 = 2;
+    /// The rest of the header of a later request.
+    const NEXT_HEAD: u8 = 3;
 
     fn set(&self, phase: u8) {
         self.0.store(phase, Ordering::Relaxed);
@@ -407,7 +433,7 @@ impl Clocked {
         Clocked {
             stream,
             phase,
-            timed: Some(Phase::HEAD),
+            timed: Some(Phase::FIRST_HEAD),
             read_by: Box::pin(tokio::time::sleep(options.header_timeout)),
             write_by: None,
             header_timeout: options.header_timeout,
@@ -449,7 +475,7 @@ impl AsyncRead for Clocked {
         if read.is_ready() {
             if buf.filled().len() > before && this.phase.now() == Phase::IDLE {
                 // The first bytes of the next request: from here on the header clock runs.
-                this.phase.set(Phase::HEAD);
+                this.phase.set(Phase::NEXT_HEAD);
             }
             return read;
         }
@@ -459,7 +485,7 @@ impl AsyncRead for Clocked {
             return Poll::Pending;
         }
         if this.timed != Some(phase) {
-            let timeout = if phase == Phase::HEAD { this.header_timeout } else { this.idle_timeout };
+            let timeout = if phase == Phase::IDLE { this.idle_timeout } else { this.header_timeout };
             this.read_by.as_mut().reset(Instant::now() + timeout);
             this.timed = Some(phase);
         }
@@ -503,8 +529,8 @@ mod tests {
 
     fn door(options: EdgeOptions) -> Arc<Door> {
         let open = Arc::new(Semaphore::new(options.connections_max));
-        let (per_ip, reserve) = (Mutex::default(), Mutex::default());
-        Arc::new(Door { open, per_ip, reserve, options, counters: Arc::default() })
+        let (per_ip, silent) = (Mutex::default(), Mutex::default());
+        Arc::new(Door { open, per_ip, silent, options, counters: Arc::default() })
     }
 
     /// API.md B3: 128 connections of one address, an IPv6 network being one; loopback and trusted proxies are exempt.
@@ -533,6 +559,38 @@ mod tests {
         assert!(again.is_some() && place("192.0.2.1").is_none(), "one place was given back");
         drop((held, again, v6));
         assert!(door.per_ip.lock().expect("no panic").is_empty(), "nobody is remembered for nothing");
+    }
+
+    /// The places of silent connections that make room, one after the other: an ordinary one, one that was answered, and
+    /// two reserved ones.
+    async fn making_room(header_timeout: Duration) -> Vec<usize> {
+        let door = door(EdgeOptions { header_timeout, ..EdgeOptions::default() });
+        let first = [Phase::FIRST_HEAD, Phase::NEXT_HEAD, Phase::FIRST_HEAD, Phase::FIRST_HEAD];
+        let mut tasks = Vec::new();
+        for (n, phase) in first.into_iter().enumerate() {
+            let task = tokio::spawn(std::future::pending::<()>());
+            let silent = Silent {
+                task: task.abort_handle(),
+                phase: Arc::new(Phase(AtomicU8::new(phase))),
+                reserved: n >= 2,
+                since: Instant::now(),
+            };
+            door.remember(silent);
+            tasks.push((n, task));
+        }
+        let mut order = Vec::new();
+        for _ in 0..5 {
+            door.make_room();
+            tokio::task::yield_now().await;
+            order.extend(tasks.extract_if(.., |(_, task)| task.is_finished()).map(|(n, _)| n));
+        }
+        order
+    }
+
+    #[tokio::test]
+    async fn silent_connections_make_room_once_they_had_their_time_and_reserved_ones_at_once() {
+        assert_eq!(making_room(Duration::ZERO).await, [0, 2, 3], "all had their time");
+        assert_eq!(making_room(Duration::from_secs(3_600)).await, [2, 3], "none had its time");
     }
 
     #[test]

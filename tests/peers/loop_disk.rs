@@ -57,6 +57,7 @@ impl LoopDisk {
         let numbers: Vec<u64> = said.split_whitespace().map(|n| n.parse().expect("a number")).collect();
         numbers[0] * numbers[1]
     }
+
     /// Takes all but so many bytes. Others may be faster: then there is less to take.
     pub(crate) fn fill(&self, left: u64) {
         let ballast = self.mount.join("ballast");
@@ -69,6 +70,13 @@ impl LoopDisk {
             let mut file = std::fs::File::options().create(true).append(true).open(&ballast).expect("there");
             while std::io::Write::write_all(&mut file, &[7; 4_096]).is_ok() {}
         }
+    }
+
+    /// Gives back so many bytes of what was filled.
+    pub(crate) fn free_of_ballast(&self, bytes: u64) {
+        let ballast = std::fs::File::options().write(true).open(self.mount.join("ballast")).expect("there");
+        let length = ballast.metadata().expect("read").len();
+        ballast.set_len(length.saturating_sub(bytes)).expect("shortened");
     }
 
     pub(crate) fn make_room(&self) {
