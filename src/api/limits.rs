@@ -20,8 +20,14 @@ use governor::{Quota, RateLimiter};
 use super::error::{ApiError, ApiResult, Code};
 use crate::clock::{Clock, Stopwatch};
 use crate::entropy::Entropy;
-use crate::identity::{IngestSettings, KeyId, SessionId};
+use crate::identity::{IngestSettings, KeyId, SessionId, UserId};
+use crate::model::OrgId;
 use crate::sync::IgnorePoison as _;
+
+/// Mails of one [`MailClass`] an hour.
+pub const MAILS_AN_HOUR: u32 = 100;
+/// Mailed invitations of one organisation, and of one account, an hour.
+pub const INVITATIONS_AN_HOUR: u32 = 100;
 
 /// Rates that an operator may set.
 #[derive(Clone, Copy, Debug)]
@@ -195,6 +201,24 @@ struct IngestBuckets {
     samples: Keyed<()>,
 }
 
+/// A class of mails with an hourly limit of its own, so that a flood of one class delays none of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MailClass {
+    /// Links that sign in or set a new password.
+    Links,
+    /// Links that make an account, to any address.
+    Signups,
+    /// Links that prove the new address of an account.
+    NewAddresses,
+}
+
+/// A payer of an invitation: both pay for each, so that one account with many organisations sends no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Inviter {
+    Org(OrgId),
+    Account(UserId),
+}
+
 /// Every limit of the edge.
 pub struct Limits {
     options: LimitsOptions,
@@ -209,7 +233,8 @@ pub struct Limits {
     mail_to_from: Bucket<([u8; 32], IpAddr)>,
     invited: Bucket<[u8; 32]>,
     mail_from: Bucket<IpAddr>,
-    mail: Bucket<()>,
+    mail: Bucket<MailClass>,
+    invitations: Bucket<Inviter>,
     minting: Bucket<KeyId>,
 }
 
@@ -231,7 +256,14 @@ impl Limits {
             mail_to_from: Bucket::new(spread(3, quarter_hour), ([0; 32], unspecified), &ticker, most),
             invited: Bucket::new(spread(3, quarter_hour), [0; 32], &ticker, most),
             mail_from: Bucket::new(spread(10, quarter_hour), unspecified, &ticker, most),
-            mail: Bucket::new(spread(100, hour), (), &ticker, most),
+            // Three keys at most, so that this map needs no other bound.
+            mail: Bucket::new(spread(MAILS_AN_HOUR, hour), MailClass::Links, &ticker, usize::MAX),
+            invitations: Bucket::new(
+                spread(INVITATIONS_AN_HOUR, hour),
+                Inviter::Org(OrgId(0)),
+                &ticker,
+                most,
+            ),
             minting: Bucket::new(per_second(20), KeyId::from_bytes([0; 10]), &ticker, most),
             options,
             ticker,
@@ -350,15 +382,30 @@ impl Limits {
         self.mail_to_known.charge(&address_hash).is_ok()
     }
 
-    /// Whether an invitation to this address may be sent: 3 in 15 minutes, of all organisations.
-    pub fn admits_invitation_to(&self, address_hash: [u8; 32]) -> bool {
-        self.invited.charge(&address_hash).is_ok()
+    /// Charges a mailed invitation to its organisation and its sender, [`INVITATIONS_AN_HOUR`] each, and to its address
+    /// (given as its hash), 3 in 15 minutes for all organisations.
+    ///
+    /// # Errors
+    /// 429 `mail_throttled`.
+    pub fn charge_invitation(&self, org: OrgId, sender: UserId, address_hash: [u8; 32]) -> ApiResult<()> {
+        let refused =
+            |text: &'static str, wait| ApiError::new(Code::MailThrottled, text).with_retry_after(wait);
+        let all = [
+            (Inviter::Org(org), "this organisation sent 100 invitations within an hour"),
+            (Inviter::Account(sender), "this account sent 100 invitations within an hour"),
+        ];
+        for (payer, text) in all {
+            self.invitations.charge(&payer).map_err(|wait| refused(text, wait))?;
+        }
+        let text = "this address was sent three invitations within a quarter of an hour";
+        self.invited.charge(&address_hash).map(drop).map_err(|wait| refused(text, wait))
     }
 
-    /// Whether a mail that somebody asked for may be sent: 100 an hour for all. Charged by mails that leave, and not by
-    /// addresses that nobody has, or anybody could use the hour up for all others.
-    pub fn admits_mail(&self) -> bool {
-        self.mail.charge(&()).is_ok()
+    /// Whether a mail of this class may be sent to an address on the request of a browser that is not known there:
+    /// [`MAILS_AN_HOUR`] for the whole server. Charged by mails that leave: requests for addresses without an account
+    /// would otherwise use up the limit of those with one.
+    pub fn admits_mail(&self, class: MailClass) -> bool {
+        self.mail.charge(&class).is_ok()
     }
 
     /// Charges a minted token to its key: 20 a second.
@@ -381,6 +428,7 @@ impl Limits {
             bucket.limiter.retain_recent();
         }
         self.mail_to_from.limiter.retain_recent();
+        self.invitations.limiter.retain_recent();
         self.minting.limiter.retain_recent();
     }
 
@@ -463,6 +511,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::identity::OUTSTANDING_LINKS_MAX;
     use crate::model::Timestamp;
 
     fn limits(entries_max: usize) -> (Limits, Clock) {
@@ -586,5 +635,20 @@ mod tests {
         assert_eq!((0..10).filter(|_| limits.admits_mail_to_known([1; 32])).count(), 5);
         clock.advance(Duration::from_secs(15 * 60));
         assert_eq!(sent(asker(1)), 3);
+    }
+
+    /// A link lives an hour at most; the oldest of too many goes.
+    #[test]
+    fn an_hour_admits_fewer_mails_to_an_address_than_links_are_kept() {
+        let (limits, clock) = limits(100_000);
+        let mut sent = 0;
+        for second in 0..=3_600_u32 {
+            let network = IpAddr::V6(Ipv6Addr::from_bits(u128::from(second) << 64));
+            sent += usize::from(limits.admits_mail_to([1; 32], network));
+            sent += usize::from(limits.admits_mail_to_known([1; 32]));
+            clock.advance(Duration::from_secs(1));
+        }
+        assert_eq!(sent, 40 + 25);
+        assert!(sent + 25 <= OUTSTANDING_LINKS_MAX, "with a restart in between");
     }
 }

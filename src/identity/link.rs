@@ -77,9 +77,12 @@ const WRONG_ADDRESSES_MAX: u8 = 5;
 /// How long links live whose time no setting says.
 pub const LINK_TTL: Duration = Duration::from_secs(600);
 
-/// Mailed links of one address and kind that are outstanding at most; the oldest goes first. The limits of mails admit
-/// fewer while a link lives.
-const OUTSTANDING_MAX: usize = 32;
+/// Mailed links of one address and kind that are outstanding at most; beyond it the oldest is removed.
+///
+/// The limits of mails admit fewer while one link lives, or a stranger could void the owner's. A link lives an hour at
+/// most (`PROMLET_MAGIC_LINK_TTL`). Within an hour all strangers together get 20 at once and 20 more as their bucket
+/// fills, and known devices 5 and 20: 65. A restart fills both buckets again: 25 more.
+pub const OUTSTANDING_LINKS_MAX: usize = 128;
 
 /// What a link does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,7 +107,7 @@ impl LinkKind {
     /// Links of one slot that are outstanding at most.
     const fn outstanding_max(self) -> usize {
         match self {
-            LinkKind::Mailed | LinkKind::Reset | LinkKind::Signup => OUTSTANDING_MAX,
+            LinkKind::Mailed | LinkKind::Reset | LinkKind::Signup => OUTSTANDING_LINKS_MAX,
             LinkKind::Printed | LinkKind::Email => 1,
         }
     }

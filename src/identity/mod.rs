@@ -83,7 +83,7 @@ pub use invite::{
     AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
 };
 pub use keyring::VerifiedToken;
-pub use link::{LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest};
+pub use link::{LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest, OUTSTANDING_LINKS_MAX};
 pub use login::{
     CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, Password, PasswordLogin, PendingLogin,
     SecondFactor,

@@ -55,6 +55,11 @@ impl MailKind {
         }
     }
 
+    /// Whether the address may belong to no account, or the request come from anybody: such mails have half of the queue.
+    pub(super) const fn may_go_to_strangers(self) -> bool {
+        matches!(self, MailKind::Signup | MailKind::SignupKnown | MailKind::EmailConfirm | MailKind::Invite)
+    }
+
     /// The subject line.
     pub const fn subject(self) -> &'static str {
         match self {

@@ -13,12 +13,14 @@ use super::Mail;
 
 /// Mails that may wait; a server that takes none for that long loses the next ones, said in the log.
 pub(super) const WAITING_MAX: usize = 256;
+/// Of those, mails that people without an account cause; the rest of the queue is kept for accounts.
+const WAITING_STRANGERS_MAX: usize = WAITING_MAX / 2;
 /// Whatever is not sent within this time is not sent at all.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// The queue is full: the mail is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{WAITING_MAX} mails wait already")]
+#[error("too many mails wait already")]
 pub struct QueueFull;
 
 /// How long to wait before the second attempt, and at most before a later one.
@@ -143,7 +145,8 @@ impl Schedule {
     /// # Errors
     /// [`QueueFull`].
     pub(super) fn push(&mut self, mail: Mail) -> Result<(), QueueFull> {
-        if self.waiting.len() >= WAITING_MAX {
+        let most = if mail.kind.may_go_to_strangers() { WAITING_STRANGERS_MAX } else { WAITING_MAX };
+        if self.waiting.len() >= most {
             return Err(QueueFull);
         }
         self.waiting.push_back(Waiting { mail, failed: 0, pause: None, tried: false });
@@ -325,5 +328,20 @@ mod tests {
         schedule.came(one, Came::Later, T0);
         assert_eq!(schedule.keep_untried(), 1);
         assert_eq!(schedule.len(), WAITING_MAX - 1);
+    }
+
+    #[test]
+    fn invitations_and_sign_ups_leave_half_of_the_queue_to_accounts() {
+        let mut schedule = Schedule::default();
+        let invitation = || Mail { kind: MailKind::Invite, ..link("x") };
+        for _ in 0..WAITING_STRANGERS_MAX {
+            schedule.push(invitation()).expect("room");
+        }
+        assert_eq!(schedule.push(invitation()), Err(QueueFull));
+        assert_eq!(schedule.push(Mail { kind: MailKind::Signup, ..link("x") }), Err(QueueFull));
+        for _ in WAITING_STRANGERS_MAX..WAITING_MAX {
+            schedule.push(link("ada")).expect("room");
+        }
+        assert_eq!(schedule.push(link("ada")), Err(QueueFull));
     }
 }

@@ -65,6 +65,8 @@ pub(crate) struct Plan {
     pub(crate) set_up: bool,
     pub(crate) signup: SignupMode,
     pub(crate) org_create: OrgCreate,
+    /// How long sign-in links live.
+    pub(crate) link_ttl: Duration,
     pub(crate) lanes: LanesOptions,
     /// Samples are stored in the folder, not in memory alone.
     pub(crate) stored: bool,
@@ -80,6 +82,7 @@ impl Default for Plan {
             set_up: true,
             signup: SignupMode::First,
             org_create: OrgCreate::Admin,
+            link_ttl: Duration::from_secs(600),
             lanes: LanesOptions::for_cores(2),
             stored: false,
             panics: false,
@@ -173,6 +176,7 @@ impl House {
             signup: plan.signup,
             org_create: plan.org_create,
             mail_leaves: !plan.console,
+            link_ttl: plan.link_ttl,
             ..IdentityOptions::default()
         };
         let identity =

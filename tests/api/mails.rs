@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::HeaderValue;
-use promlet::identity::SignupMode;
+use promlet::identity::{Role, SignupMode};
 use serde_json::json;
 use tower::ServiceExt as _;
 
 use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask, ask_from};
+use crate::members::person;
 
 const REQUESTS: [&str; 3] = ["/auth/magic-link/request", "/auth/password/reset/request", "/auth/signup"];
 
@@ -21,6 +22,25 @@ async fn mail_from(house: &House, network: u32, path: &str, email: &str) -> Repl
     let peer = format!("[2001:db8:{:x}:{:x}::1]:1", network >> 16, network & 0xffff);
     let request = ask_from(&peer, "POST", path, &Who::Nobody).header("content-type", "application/json");
     house.send(request.body(Body::from(json!({ "email": email }).to_string())).expect("a request")).await
+}
+
+/// The cookie of a browser that logged in to the account.
+async fn device(house: &House) -> String {
+    let login = json!({ "email": EMAIL, "password": PASSWORD });
+    let reply = house.post("/auth/login", &Who::Nobody, login).await;
+    reply.cookie("ms_device").expect("a cookie of the device")
+}
+
+/// Asks for a mail to the account from a browser that logged in to it; the mail's token, if one left.
+async fn owner_asks(house: &House, device: &str, path: &str) -> Option<String> {
+    let before = house.outbox.mails().len();
+    let request = ask_from("192.0.2.1:1", "POST", path, &Who::Nobody).header("cookie", device);
+    let request = request.header("content-type", "application/json");
+    let body = Body::from(json!({ "email": EMAIL }).to_string());
+    assert_eq!(house.send(request.body(body).expect("a request")).await.status, 202);
+    let mails = house.outbox.mails();
+    let mail = mails.get(before).filter(|mail| mail.to == EMAIL)?;
+    Some(mail.url.split_once("token=").expect("a link").1.to_owned())
 }
 
 /// API.md F1: byte for byte, but for the request's id and the random cookie.
@@ -74,28 +94,15 @@ async fn strangers_neither_void_nor_block_the_links_of_an_owner() {
         [(REQUESTS[0], "/auth/magic-link/verify"), (REQUESTS[1], "/auth/password/reset/confirm")]
     {
         let house = House::new();
-        let login = json!({ "email": EMAIL, "password": PASSWORD });
-        let reply = house.post("/auth/login", &Who::Nobody, login).await;
-        let device = reply.cookie("ms_device").expect("a cookie of the device");
-        let owner_asks = async || {
-            let request = ask_from("192.0.2.1:1", "POST", path, &Who::Nobody).header("cookie", &device);
-            let request = request.header("content-type", "application/json");
-            let body = Body::from(json!({ "email": EMAIL }).to_string());
-            assert_eq!(house.send(request.body(body).expect("a request")).await.status, 202);
-            house
-                .outbox
-                .mails()
-                .last()
-                .map(|mail| mail.url.split_once("token=").expect("a link").1.to_owned())
-        };
-        let first = owner_asks().await.expect("mailed");
+        let device = device(&house).await;
+        let first = owner_asks(&house, &device, path).await.expect("mailed");
         for network in 0..60 {
             for path in REQUESTS {
                 mail_from(&house, network, path, EMAIL).await;
             }
         }
         let mailed = house.outbox.mails().len();
-        let second = owner_asks().await.expect("mailed");
+        let second = owner_asks(&house, &device, path).await.expect("mailed");
         assert_eq!(house.outbox.mails().len(), mailed + 1, "{path}: the owner's browser is let through");
         let open = async |token: &str| {
             let body = json!({ "token": token, "email": EMAIL, "new_password": "quite another phrase 7" });
@@ -105,6 +112,102 @@ async fn strangers_neither_void_nor_block_the_links_of_an_owner() {
         assert!(opened.status.is_success(), "{path}: {}", opened.body);
         open(&second).await.is(401, "link_invalid");
     }
+}
+
+/// Threat 54: what strangers and other accounts cause to be mailed has limits of its own.
+#[tokio::test]
+async fn no_flood_of_mails_to_others_blocks_the_links_of_a_known_device() {
+    let house = open_house();
+    let device = device(&house).await;
+    // Sign-ups of addresses that somebody made up.
+    for network in 0..20 {
+        for n in 0..10 {
+            mail_from(&house, network, "/auth/signup", &format!("x{network}-{n}@example.org")).await;
+        }
+    }
+    assert_eq!(house.outbox.mails().len(), 100);
+    for path in &REQUESTS[..2] {
+        assert!(owner_asks(&house, &device, path).await.is_some(), "{path}: after sign-ups");
+    }
+    mail_from(&house, 5_000, REQUESTS[1], EMAIL).await;
+    assert_eq!(house.outbox.mails().len(), 103, "nor do sign-ups block a browser that is not known");
+    // Links of other accounts.
+    for n in 0..8 {
+        let email = format!("p{n}@example.org");
+        person(&house, &email, None);
+        for network in 0..20 {
+            mail_from(&house, 1_000 + n * 100 + network, REQUESTS[0], &email).await;
+        }
+    }
+    assert_eq!(house.outbox.mails().len(), 103 + 99);
+    for path in &REQUESTS[..2] {
+        assert!(owner_asks(&house, &device, path).await.is_some(), "{path}: after links");
+    }
+}
+
+#[tokio::test]
+async fn invitations_are_limited_per_organisation_and_account_and_block_no_link() {
+    let house = House::new();
+    let device = device(&house).await;
+    let (admin, other) = (house.log_in().await, person(&house, "eve@example.com", Some(Role::Admin)).0);
+    let invite = async |who: &Who, org: &str, n: usize| {
+        house.pass(Duration::from_millis(20));
+        let body = json!({ "email": format!("i{n}@example.org"), "role": "viewer" });
+        house.post(&format!("/api/v1/orgs/{org}/invites"), who, body).await
+    };
+    for n in 0..100 {
+        assert_eq!(invite(&other, "acme", n).await.status, 201, "{n}");
+    }
+    let refused = invite(&other, "acme", 100).await;
+    refused.is(429, "mail_throttled");
+    assert!(refused.header("retry-after").parse::<u64>().expect("seconds") <= 36);
+    invite(&admin, "acme", 101).await.is(429, "mail_throttled");
+    for org in ["shop", "shed"] {
+        let made = house.post("/api/v1/orgs", &admin, json!({ "slug": org, "name": org })).await;
+        assert_eq!(made.status, 201, "{}", made.body);
+    }
+    assert_eq!(invite(&admin, "shop", 102).await.status, 201, "another organisation");
+    for n in 103..202 {
+        invite(&admin, "shop", n).await;
+    }
+    invite(&admin, "shed", 202).await.is(429, "mail_throttled");
+    for path in &REQUESTS[..2] {
+        assert!(owner_asks(&house, &device, path).await.is_some(), "{path}");
+        mail_from(&house, 1, path, EMAIL).await;
+    }
+    assert_eq!(house.outbox.mails().iter().filter(|mail| mail.to == EMAIL).count(), 4);
+}
+
+/// On the console nothing is sent, so nothing is counted.
+#[tokio::test]
+async fn invitations_that_are_not_mailed_are_not_limited() {
+    let house = House::build(Plan { console: true, ..Plan::default() });
+    let admin = house.log_in().await;
+    for n in 0..120 {
+        house.pass(Duration::from_millis(20));
+        let body = json!({ "email": format!("i{}@example.org", n % 10), "role": "viewer" });
+        let made = house.post("/api/v1/orgs/acme/invites", &admin, body).await;
+        assert_eq!(made.status, 201, "{n}: {}", made.body);
+    }
+}
+
+/// `PROMLET_MAGIC_LINK_TTL` may be an hour, in which strangers ask for many more.
+#[tokio::test]
+async fn strangers_void_no_link_in_the_hour_that_it_may_live() {
+    let link_ttl = Duration::from_secs(3_600);
+    let house = House::build(Plan { link_ttl, ..Plan::default() });
+    let device = device(&house).await;
+    let link = owner_asks(&house, &device, REQUESTS[0]).await.expect("mailed");
+    for minute in 0..59 {
+        for network in 0..if minute == 0 { 25 } else { 2 } {
+            mail_from(&house, minute * 100 + network, REQUESTS[0], EMAIL).await;
+        }
+        house.pass(Duration::from_secs(60));
+    }
+    assert!(house.outbox.mails().len() >= 40, "{}", house.outbox.mails().len());
+    let body = json!({ "token": link, "email": EMAIL });
+    let opened = house.post("/auth/magic-link/verify", &Who::Nobody, body).await;
+    assert_eq!(opened.status, 200, "{}", opened.body);
 }
 
 #[tokio::test]
@@ -124,7 +227,7 @@ async fn ten_requests_in_a_quarter_of_an_hour_are_one_networks_share() {
 
 /// Addresses that nobody has use nothing up: strangers cannot keep the server from mailing its own.
 #[tokio::test]
-async fn a_hundred_mails_an_hour_leave_the_server_and_unknown_addresses_are_none() {
+async fn a_hundred_sign_up_mails_an_hour_leave_the_server_and_unknown_addresses_are_none() {
     let house = open_house();
     for network in 0..150 {
         mail_from(&house, network, REQUESTS[0], &format!("nobody{network}@example.com")).await;
@@ -136,7 +239,7 @@ async fn a_hundred_mails_an_hour_leave_the_server_and_unknown_addresses_are_none
             mail_from(&house, network + 2_000, "/auth/signup", &format!("new{network}@example.com")).await;
         assert_eq!(reply.status, 202);
     }
-    assert_eq!(house.outbox.mails().len(), 100);
+    assert_eq!(house.outbox.mails().len(), 1 + 100);
 }
 
 /// API.md F15.

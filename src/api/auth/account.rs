@@ -60,7 +60,8 @@ pub(super) async fn change_email(
 ) -> ApiResult<Response> {
     cabinet.require_fresh()?;
     let new = mailed::address("new_email", &body.new_email)?;
-    if !deps.may_mail(&visitor, &new)? {
+    let admitted = deps.may_mail(&visitor, &new)?;
+    if admitted == mailed::Admitted::No {
         return Ok(mailed::accepted(LINK_TTL));
     }
     let (session, now) = (Arc::clone(cabinet.session()), deps.clock.now());
@@ -70,7 +71,7 @@ pub(super) async fn change_email(
         })
         .await?;
     if let Some(link) = link {
-        deps.send_link(MailKind::EmailConfirm, &link, now);
+        deps.send_link(MailKind::EmailConfirm, &link, admitted, now);
     }
     Ok(mailed::accepted(LINK_TTL))
 }

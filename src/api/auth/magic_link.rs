@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
+use super::mailed::Admitted;
 use super::{AuthDeps, own_path, second_factor_page, see_other};
 use crate::api::body::{self, Json};
 use crate::api::callers::Visitor;
@@ -33,7 +34,8 @@ pub(super) async fn request(
 ) -> ApiResult<Response> {
     let asked = deps.asked(&visitor, &body.email)?;
     let response = asked.accepted(&deps, deps.link_ttl);
-    if !asked.admitted {
+    let admitted = asked.admitted;
+    if admitted == Admitted::No {
         return Ok(response);
     }
     let now = deps.clock.now();
@@ -45,7 +47,7 @@ pub(super) async fn request(
         })
         .await?;
     if let Some(link) = link {
-        deps.send_link(MailKind::MagicLink, &link, now);
+        deps.send_link(MailKind::MagicLink, &link, admitted, now);
     }
     Ok(response)
 }

@@ -12,6 +12,7 @@ use super::{AuthDeps, seconds};
 use crate::api::body::Json;
 use crate::api::callers::Visitor;
 use crate::api::error::{ApiError, ApiResult};
+use crate::api::limits::{MAILS_AN_HOUR, MailClass};
 use crate::entropy::Entropy;
 use crate::identity::{Email, LinkMail, SecretHash};
 use crate::model::Timestamp;
@@ -22,8 +23,19 @@ pub(super) struct Asked {
     pub(super) email: Email,
     /// The value of `ms_ml`: binds the link to their browser.
     pub(super) browser: String,
-    /// Whether the address may be mailed at all; who asks is not told.
-    pub(super) admitted: bool,
+    /// What may be mailed to the address; the response does not tell.
+    pub(super) admitted: Admitted,
+}
+
+/// What the limits of an address say to a request for a mail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admitted {
+    /// Nothing is sent.
+    No,
+    /// A mail is sent if the hourly limit of its class admits it.
+    Stranger,
+    /// The browser logged in to the account before: the account's own limit is the only one.
+    KnownDevice,
 }
 
 impl Asked {
@@ -65,27 +77,50 @@ impl AuthDeps {
 
     /// Charges the asker and the address. Unknown addresses count, too: the answer tells nothing, and neither does its
     /// time. A browser that logged in to the account before has a limit of its own, which strangers cannot use up.
-    pub(super) fn may_mail(&self, visitor: &Visitor, email: &Email) -> ApiResult<bool> {
+    pub(super) fn may_mail(&self, visitor: &Visitor, email: &Email) -> ApiResult<Admitted> {
         let address = SecretHash::of(email.as_str()).0;
         if self.identity.knows_device(visitor.device_cookie(), email, self.clock.now()) {
-            return Ok(self.limits.admits_mail_to_known(address));
+            let admits = self.limits.admits_mail_to_known(address);
+            return Ok(if admits { Admitted::KnownDevice } else { Admitted::No });
         }
         let asker = visitor.client().ip;
         self.limits.charge_mail_from(asker)?;
-        Ok(self.limits.admits_mail_to(address, asker))
+        let admits = self.limits.admits_mail_to(address, asker);
+        Ok(if admits { Admitted::Stranger } else { Admitted::No })
     }
 
-    /// Mails a link, unless the server has mailed its share of this hour.
-    pub(super) fn send_link(&self, kind: MailKind, link: &LinkMail, now: Timestamp) {
-        if !self.limits.admits_mail() {
+    /// Whether a mail leaves: a known device passes the hourly limits, which strangers can use up.
+    pub(super) fn admits(&self, kind: MailKind, admitted: Admitted) -> bool {
+        let admits = match admitted {
+            Admitted::No => return false,
+            Admitted::KnownDevice => return true,
+            Admitted::Stranger => self.limits.admits_mail(class(kind)),
+        };
+        if !admits {
             tracing::warn!(
                 mail.kind = kind.as_str(),
-                "a mail was not sent: 100 were asked for within an hour"
+                "a mail was not sent: {MAILS_AN_HOUR} of its kind left within an hour"
             );
+        }
+        admits
+    }
+
+    /// Mails a link if the limits admit it.
+    pub(super) fn send_link(&self, kind: MailKind, link: &LinkMail, admitted: Admitted, now: Timestamp) {
+        if !self.admits(kind, admitted) {
             return;
         }
         let url = format!("{}{}{}", self.public_url, path(kind), link.token.expose());
         self.send(Mail { to: link.to.as_str().to_owned(), kind, url, expires_in: link.expires_in, at: now });
+    }
+}
+
+/// The hourly limit that a mail is charged to.
+const fn class(kind: MailKind) -> MailClass {
+    match kind {
+        MailKind::Signup | MailKind::SignupKnown => MailClass::Signups,
+        MailKind::EmailConfirm => MailClass::NewAddresses,
+        _ => MailClass::Links,
     }
 }
 

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::AuthDeps;
+use super::mailed::Admitted;
 use crate::api::body::Json;
 use crate::api::callers::{Cabinet, Visitor};
 use crate::api::error::ApiResult;
@@ -58,7 +59,8 @@ pub(super) async fn request_reset(
 ) -> ApiResult<Response> {
     let asked = deps.asked(&visitor, &body.email)?;
     let response = asked.accepted(&deps, LINK_TTL);
-    if !asked.admitted {
+    let admitted = asked.admitted;
+    if admitted == Admitted::No {
         return Ok(response);
     }
     let now = deps.clock.now();
@@ -69,7 +71,7 @@ pub(super) async fn request_reset(
         })
         .await?;
     if let Some(link) = link {
-        deps.send_link(MailKind::PasswordReset, &link, now);
+        deps.send_link(MailKind::PasswordReset, &link, admitted, now);
     }
     Ok(response)
 }

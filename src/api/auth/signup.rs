@@ -6,6 +6,7 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::AuthDeps;
+use super::mailed::Admitted;
 use crate::api::body::Json;
 use crate::api::callers::Visitor;
 use crate::api::error::{ApiError, ApiResult, identity::slug};
@@ -79,7 +80,8 @@ async fn mail(deps: &AuthDeps, visitor: &Visitor, email: &str) -> ApiResult<Resp
     }
     let asked = deps.asked(visitor, email)?;
     let response = asked.accepted(deps, LINK_TTL);
-    if !asked.admitted {
+    let admitted = asked.admitted;
+    if admitted == Admitted::No {
         return Ok(response);
     }
     let now = deps.clock.now();
@@ -91,8 +93,11 @@ async fn mail(deps: &AuthDeps, visitor: &Visitor, email: &str) -> ApiResult<Resp
         })
         .await?;
     match mail {
-        SignupMail::Link(link) => deps.send_link(MailKind::Signup, &link, now),
-        SignupMail::Known => deps.notice(to.as_str(), MailKind::SignupKnown, now),
+        SignupMail::Link(link) => deps.send_link(MailKind::Signup, &link, admitted, now),
+        SignupMail::Known if deps.admits(MailKind::SignupKnown, admitted) => {
+            deps.notice(to.as_str(), MailKind::SignupKnown, now);
+        }
+        SignupMail::Known => {}
     }
     Ok(response)
 }

@@ -10,7 +10,7 @@ use super::OrgDeps;
 use super::members::role;
 use crate::api::body::Json;
 use crate::api::callers::Cabinet;
-use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::error::{ApiError, ApiResult};
 use crate::api::listing::Page;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
@@ -77,12 +77,10 @@ async fn create(
     let email = Email::parse(&body.email)
         .map_err(|error| ApiError::invalid_field("email", "form", error.to_string()))?;
     let role = role(&body.role)?;
-    // An invitation is a mail to a stranger, too.
-    if !(deps.limits.admits_invitation_to(SecretHash::of(email.as_str()).0) && deps.limits.admits_mail()) {
-        let text = "this address was sent three invitations in a quarter of an hour already, or the server a hundred in an hour";
-        return Err(ApiError::new(Code::MailThrottled, text).with_retry_after(MAIL_RETRY));
-    }
     let mailed = !matches!(deps.mail.mailer(), Mailer::Console);
+    if mailed {
+        deps.limits.charge_invitation(org, cabinet.user(), SecretHash::of(email.as_str()).0)?;
+    }
     let (actor, now, wanted) = (cabinet.user(), deps.clock.now(), NewInvite { email, role, mailed });
     let issued = deps
         .change(move |identity| identity.invite(Some(actor), org, wanted, now, &mut Entropy::system()))
@@ -95,9 +93,6 @@ async fn create(
     }
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
-
-/// When one more mail to an address fits: a third of a quarter of an hour.
-const MAIL_RETRY: std::time::Duration = std::time::Duration::from_secs(300);
 
 /// The page that takes an invitation. Its token stands behind the `#`, so that no server and no log sees it.
 pub fn invite_url(public_url: &str, token: &str) -> String {

@@ -98,8 +98,8 @@ fn a_burned_link_leaves_the_others_of_its_address() {
 #[test]
 fn of_too_many_outstanding_links_the_oldest_goes() {
     let mut house = House::furnished();
-    let links: Vec<Secret> = (0..33).map(|_| mailed(&mut house)).collect();
-    assert_eq!(house.identity().rows::<link::LinkRow>(&()).expect("read").len(), 32);
+    let links: Vec<Secret> = (0..=OUTSTANDING_LINKS_MAX).map(|_| mailed(&mut house)).collect();
+    assert_eq!(house.identity().rows::<link::LinkRow>(&()).expect("read").len(), OUTSTANDING_LINKS_MAX);
     assert!(matches!(open(&mut house, &links[0], LinkProof::Console), Err(LinkError::Invalid)));
     open(&mut house, &links[1], LinkProof::Console).expect("outstanding");
 }
