@@ -175,6 +175,24 @@ async fn no_request_hides_in_the_body_of_another() {
     // What is two requests for a server that takes a bare LF for a line end is none.
     let line_feed = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: y\nConnection: close\r\n\r\n";
     assert_eq!(statuses(&server.ask(line_feed.as_bytes())), ["400"]);
+    // Headers whose names only begin like those that state a length hide none.
+    for header in ["Transfer-Encoding-Foo: x", "Content-Length-Foo: 2000", "Transfer-Encoding: gzip, chunked"]
+    {
+        let head = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
+        let smuggled = format!("{head}X: y\n\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(statuses(&server.ask(smuggled.as_bytes())), ["400"], "{header}");
+        let all_bare = format!("{head}\r\nGET /healthz HTTP/1.1\nHost: localhost\n\n");
+        let answer = server.ask(all_bare.as_bytes());
+        assert!(statuses(&answer).len() <= 1, "{header}: {answer}");
+    }
+    // The extension of a chunk has any length, and the head after the body is still found.
+    let extension = "x".repeat(100);
+    let extended = format!(
+        "POST /api/v1/auth/logout HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
+         3;{extension}\r\nabc\r\n0\r\n\r\nGET /healthz HTTP/1.1\nHost: localhost\n\n"
+    );
+    let answer = server.ask(extended.as_bytes());
+    assert!(statuses(&answer).len() <= 1 && !answer.ends_with("ok"), "{answer}");
     // In a body it is a byte like others, and after one it is refused again; the answer before it stands.
     for framing in
         ["Content-Length: 3\r\n\r\n\n\n\n", "Transfer-Encoding: chunked\r\n\r\n3\r\n\n\n\n\r\n0\r\n\r\n"]

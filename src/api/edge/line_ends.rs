@@ -1,26 +1,28 @@
-//! Line ends in the heads of requests.
+//! Checks the heads of requests for what a proxy and this server could read differently.
 //!
-//! A head line ends with CR LF. RFC 9112, section 2.2, lets a server take a bare LF for a line end, and hyper does. A proxy
-//! that does not would see one request where the server sees two, so a bare LF is refused.
+//! A head line ends with CR LF. RFC 9112, section 2.2, lets a server accept a bare LF as a line end,
+//! and hyper does. A proxy that does not would see one request where the server sees two, so a head
+//! with a bare LF is refused.
 //!
-//! hyper does not say which bytes are heads, so bodies are measured here a second time, by Content-Length or by chunks.
-//! Where the length of a body is in doubt, nothing more is looked at: hyper refuses such requests, or closes after them.
+//! hyper does not report which bytes are heads, so bodies are measured here a second time, by
+//! Content-Length or by chunks. A head that does not state the length of its body in exactly one
+//! plain way is refused as well: otherwise the next head could not be found.
 
-/// Bytes of a line that are kept: more than the headers that measure a body need.
+/// Stored bytes of a line: more than the headers that state the length of a body need.
 const LINE_BYTES_KEPT: usize = 64;
 
-/// What the bytes of a connection are, as far as they were seen.
+/// The framing of a connection's bytes so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LineEnds {
     state: State,
-    /// The beginning of the line that is being read.
+    /// The first bytes of the current line, at most [`LINE_BYTES_KEPT`].
     line: Vec<u8>,
-    /// Bytes of it, without its line end.
+    /// The length of the current line in bytes, without LF.
     line_bytes: usize,
     after_cr: bool,
-    /// What the head says so far.
+    /// The current head so far.
     head: Head,
-    /// Heads that have ended.
+    /// The number of complete heads.
     heads: u64,
 }
 
@@ -28,7 +30,7 @@ pub(super) struct LineEnds {
 enum State {
     #[default]
     Head,
-    /// So many bytes of a body or of a chunk are left.
+    /// `left` bytes of a body or of a chunk follow.
     Body {
         left: u64,
         chunk: bool,
@@ -37,34 +39,46 @@ enum State {
     /// The line end after the data of a chunk.
     ChunkEnd,
     Trailers,
-    /// The next head cannot be told from the body before it.
-    Lost,
+    /// The chunks are malformed. hyper refuses such a body and closes the connection.
+    Malformed,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
-    /// The request line was read; empty lines may stand before it.
+    /// The request line was read. Empty lines may precede it.
     begun: bool,
     content_length: Option<u64>,
     chunked: bool,
+    /// The length of the body is stated in a way that not every reader understands alike.
+    ambiguous: bool,
 }
 
-/// A bare LF in a head.
+/// A head that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BareLineFeed {
-    /// No request came before it on this connection, so no answer can be on its way.
+pub(super) struct RefusedHead {
+    pub(super) reason: Reason,
+    /// No request precedes it on this connection, so no response can be on its way.
     pub(super) in_first_head: bool,
 }
 
+/// The reason for refusing a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// A line ends with LF alone.
+    BareLineFeed,
+    /// Content-Length and Transfer-Encoding do not state one length, or a chunk does not.
+    AmbiguousLength,
+}
+
 impl LineEnds {
-    /// Looks at the next bytes of the connection.
+    /// Reads the next bytes of the connection.
     ///
     /// # Errors
-    /// [`BareLineFeed`]; then the connection has to end.
-    pub(super) fn look(&mut self, mut bytes: &[u8]) -> Result<(), BareLineFeed> {
+    /// A head that is refused. The connection must end.
+    pub(super) fn look(&mut self, mut bytes: &[u8]) -> Result<(), RefusedHead> {
         while !bytes.is_empty() {
             match self.state {
-                State::Lost => return Ok(()),
+                State::Malformed => return Ok(()),
                 State::Body { left, chunk } => {
                     let skipped = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                     bytes = bytes.get(skipped..).unwrap_or_default();
@@ -95,63 +109,74 @@ impl LineEnds {
         self.after_cr = text.last().map_or(self.after_cr, |last| *last == b'\r');
     }
 
-    fn end_line(&mut self) -> Result<(), BareLineFeed> {
+    fn refuse<T>(&self, reason: Reason) -> Result<T, RefusedHead> {
+        Err(RefusedHead { reason, in_first_head: self.heads == 0 })
+    }
+
+    fn end_line(&mut self) -> Result<(), RefusedHead> {
         let after_cr = std::mem::take(&mut self.after_cr);
         if !after_cr && matches!(self.state, State::Head | State::Trailers) {
-            return Err(BareLineFeed { in_first_head: self.heads == 0 });
+            return self.refuse(Reason::BareLineFeed);
         }
         let line = std::mem::take(&mut self.line);
         let line_bytes = std::mem::take(&mut self.line_bytes).saturating_sub(1);
         let whole = line.get(..line_bytes).filter(|_| after_cr);
         self.state = match self.state {
-            State::Head => self.head_line(&line, whole),
-            State::ChunkSize => match whole.and_then(chunk_bytes) {
-                None => State::Lost,
-                Some(0) => State::Trailers,
-                Some(left) => State::Body { left, chunk: true },
-            },
+            State::Head => self.head_line(&line, whole)?,
+            State::ChunkSize if !after_cr => State::Malformed,
+            State::ChunkSize => {
+                let size = line.split(|byte| *byte == b';').next().unwrap_or_default();
+                if whole.is_none() && size.len() == line.len() {
+                    // The size itself may be cut off.
+                    return self.refuse(Reason::AmbiguousLength);
+                }
+                match hexadecimal(size.trim_ascii()) {
+                    None => State::Malformed,
+                    Some(0) => State::Trailers,
+                    Some(left) => State::Body { left, chunk: true },
+                }
+            }
             State::ChunkEnd if whole == Some(b"") => State::ChunkSize,
             State::Trailers if whole == Some(b"") => State::Head,
             State::Trailers => State::Trailers,
-            State::ChunkEnd | State::Body { .. } | State::Lost => State::Lost,
+            State::ChunkEnd | State::Body { .. } | State::Malformed => State::Malformed,
         };
         Ok(())
     }
 
-    /// What follows a line of a head; `whole` is none if the line is longer than what is kept.
-    fn head_line(&mut self, kept: &[u8], whole: Option<&[u8]>) -> State {
+    /// The state after a line of a head. `whole` is `None` if the line is longer than `kept`.
+    fn head_line(&mut self, kept: &[u8], whole: Option<&[u8]>) -> Result<State, RefusedHead> {
         if whole == Some(b"") {
             if !self.head.begun {
-                return State::Head;
+                return Ok(State::Head);
             }
             let head = std::mem::take(&mut self.head);
+            if head.ambiguous || (head.chunked && head.content_length.is_some()) {
+                return self.refuse(Reason::AmbiguousLength);
+            }
             self.heads += 1;
-            return match (head.chunked, head.content_length) {
-                (true, None) => State::ChunkSize,
-                (true, Some(_)) => State::Lost,
-                (false, None | Some(0)) => State::Head,
-                (false, Some(left)) => State::Body { left, chunk: false },
-            };
+            return Ok(match head.content_length {
+                _ if head.chunked => State::ChunkSize,
+                None | Some(0) => State::Head,
+                Some(left) => State::Body { left, chunk: false },
+            });
         }
         if !std::mem::replace(&mut self.head.begun, true) {
-            return State::Head;
+            return Ok(State::Head);
         }
-        let is = |name: &str| {
-            kept.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
-        };
-        let value = || Some(whole?.splitn(2, |byte| *byte == b':').nth(1)?.trim_ascii());
-        if is("content-length") {
-            let Some(length) = value().and_then(digits) else { return State::Lost };
-            if self.head.content_length.replace(length).is_some_and(|before| before != length) {
-                return State::Lost;
-            }
-        } else if is("transfer-encoding") {
-            if self.head.chunked || !value().is_some_and(|value| value.eq_ignore_ascii_case(b"chunked")) {
-                return State::Lost;
-            }
+        let name = kept.split(|byte| *byte == b':').next().unwrap_or_default();
+        let value = || Some(whole?.get(name.len() + 1..)?.trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let length = value().and_then(digits);
+            let before = self.head.content_length;
+            self.head.ambiguous |= length.is_none() || before.is_some_and(|before| length != Some(before));
+            self.head.content_length = length.or(before);
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            let chunked = value().is_some_and(|value| value.eq_ignore_ascii_case(b"chunked"));
+            self.head.ambiguous |= self.head.chunked || !chunked;
             self.head.chunked = true;
         }
-        State::Head
+        Ok(State::Head)
     }
 }
 
@@ -160,10 +185,8 @@ fn digits(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The bytes of a chunk by its first line, extensions included.
-fn chunk_bytes(line: &[u8]) -> Option<u64> {
-    let size = line.split(|byte| *byte == b';').next()?.trim_ascii();
-    let hex = size.iter().all(u8::is_ascii_hexdigit).then_some(size)?;
+fn hexadecimal(text: &[u8]) -> Option<u64> {
+    let hex = text.iter().all(u8::is_ascii_hexdigit).then_some(text)?;
     u64::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()
 }
 
@@ -177,8 +200,12 @@ mod tests {
     const COUNTED: &str = "POST / HTTP/1.1\r\nHost: a\r\ncontent-LENGTH:  5 \r\n\r\na\nb\n\n";
     const CHUNKED: &str = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4;x=\"y\"\r\na\n\n\n\r\nA\r\n\n\n\n\n\n\n\n\n\n\n\r\n0\r\nT: u\r\n\r\n";
 
-    fn look(text: &str) -> Result<(), BareLineFeed> {
+    fn look(text: &str) -> Result<(), RefusedHead> {
         LineEnds::default().look(text.as_bytes())
+    }
+
+    fn refused(reason: Reason, in_first_head: bool) -> Result<(), RefusedHead> {
+        Err(RefusedHead { reason, in_first_head })
     }
 
     #[test]
@@ -189,38 +216,57 @@ mod tests {
             "GET / HTTP/1.1\r\nHost: a\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\n\n",
             "GET / HTTP/1.1\r\nHost: a\r\r\n\nX: b\r\n\r\n",
+            "GET / HTTP/1.1\r\nTransfer-Encoding-Foo: x\r\nX: y\n\r\n",
+            "GET / HTTP/1.1\r\nContent-Length-Foo: 2000\r\nX: y\n\r\n",
+            "GET / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\nX: y\n\r\n",
         ] {
-            assert_eq!(look(bad), Err(BareLineFeed { in_first_head: true }), "{bad:?}");
+            assert_eq!(look(bad), refused(Reason::BareLineFeed, true), "{bad:?}");
             for before in [GET, COUNTED, CHUNKED] {
                 let later = look(&format!("{before}{bad}"));
-                assert_eq!(later, Err(BareLineFeed { in_first_head: false }), "{before:?} {bad:?}");
+                assert_eq!(later, refused(Reason::BareLineFeed, false), "{before:?} {bad:?}");
             }
         }
         let trailer = CHUNKED.replace("T: u\r\n", "T: u\n");
-        assert_eq!(look(&trailer), Err(BareLineFeed { in_first_head: false }));
+        assert_eq!(look(&trailer), refused(Reason::BareLineFeed, false));
+        let extended = CHUNKED.replace(";x=", &format!(";{}=", "x".repeat(LINE_BYTES_KEPT)));
+        let after_extension = look(&format!("{extended}GET / HTTP/1.1\n\r\n"));
+        assert_eq!(after_extension, refused(Reason::BareLineFeed, false));
     }
 
-    /// hyper refuses these, or closes after them; no byte of theirs may be taken for a head.
     #[test]
-    fn after_a_body_of_doubtful_length_nothing_is_looked_at() {
+    fn a_head_with_an_ambiguous_body_length_is_refused() {
         for headers in [
             "Content-Length: 1\r\nContent-Length: 2\r\n",
             "Content-Length: +1\r\n",
             "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
             "Transfer-Encoding: gzip\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
             "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-            &format!("Content-Length: {}1\r\n", " ".repeat(64)),
+            &format!("Content-Length: {}1\r\n", " ".repeat(LINE_BYTES_KEPT)),
         ] {
-            assert_eq!(look(&format!("POST / HTTP/1.1\r\n{headers}\r\na\nb\nc\n")), Ok(()), "{headers:?}");
+            let head = format!("POST / HTTP/1.1\r\n{headers}\r\na\nb\nc\n");
+            assert_eq!(look(&head), refused(Reason::AmbiguousLength, true), "{headers:?}");
         }
-        assert_eq!(look("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nno\r\na\nb\n"), Ok(()));
-        assert_eq!(look("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\na\nb\n"), Ok(()));
+        let size = format!("{}4", "0".repeat(LINE_BYTES_KEPT));
+        let padded = CHUNKED.replace("4;x=\"y\"", &size);
+        assert_eq!(look(&padded), refused(Reason::AmbiguousLength, false));
+    }
+
+    /// hyper refuses such a body and closes the connection.
+    #[test]
+    fn after_malformed_chunks_nothing_is_read_as_a_head() {
+        for body in ["no\r\na\nb\n", "1\r\nab\r\na\nb\n", "1\nab\r\n"] {
+            assert_eq!(
+                look(&format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{body}")),
+                Ok(()),
+                "{body:?}"
+            );
+        }
     }
 
     proptest! {
-        /// However the bytes arrive.
         #[test]
-        fn requests_in_a_row_are_told_apart(
+        fn requests_in_a_row_are_told_apart_however_their_bytes_arrive(
             requests in prop::collection::vec(prop::sample::select(vec![GET, COUNTED, CHUNKED]), 1..6),
             pieces in prop::collection::vec(1_usize..40, 1..200),
             bad in any::<bool>(),

@@ -3,7 +3,7 @@
 //! Bytes that are no request (400, 414, 431) never become one: hyper writes a head without a body for them and closes. Every
 //! answer has the headers and the form of API.md B all the same, so that head is exchanged on its way out. It is told by its
 //! first bytes, and by lacking the request id that all answers of ours have; one that follows the rest of another answer in
-//! the same write goes out as it is. A head with a bare LF never gets to hyper, which would take it.
+//! the same write goes out as it is. A head that `line_ends` refuses never gets to hyper, which would accept it.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::line_ends::LineEnds;
+use super::line_ends::{LineEnds, Reason, RefusedHead};
 use crate::api::error::{ApiError, Code};
 use crate::api::request_id::RequestId;
 use crate::api::security_headers;
@@ -24,7 +24,7 @@ pub(super) struct Worded<S> {
     stream: S,
     saying: Option<Saying>,
     line_ends: LineEnds,
-    /// The answer to a head with a bare LF, which hyper never sees, and how much of it was sent.
+    /// The response to a refused head, which hyper never sees, and the number of bytes sent.
     refusal: Option<(Vec<u8>, usize)>,
 }
 
@@ -83,14 +83,21 @@ fn problem(lines: &[&str], code: Code, detail: &'static str) -> Vec<u8> {
     format!("{}\r\n{}\r\n\r\n{body}", lines.join("\r\n"), ours.join("\r\n")).into_bytes()
 }
 
-/// The answer to a head with a bare LF.
-fn bare_line_feed() -> Vec<u8> {
+/// The response to a refused head. Empty after the first head of a connection, because another
+/// response may be on its way: the connection just ends.
+fn refusal_of(head: RefusedHead) -> Vec<u8> {
+    if !head.in_first_head {
+        return Vec::new();
+    }
     let lines = ["HTTP/1.1 400 Bad Request", "connection: close"];
-    problem(
-        &lines,
-        Code::BadRequest,
-        "a line of the request's head ends with LF alone; it must end with CR LF",
-    )
+    let detail = match head.reason {
+        Reason::BareLineFeed => "a line of the request's head ends with LF alone; it must end with CR LF",
+        Reason::AmbiguousLength => {
+            "the length of the request's body is ambiguous; send one Content-Length in plain digits, or \
+             Transfer-Encoding: chunked and nothing else"
+        }
+    };
+    problem(&lines, Code::BadRequest, detail)
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Worded<S> {
@@ -103,12 +110,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Worded<S> {
         if this.refusal.is_none() {
             let before = buf.filled().len();
             ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-            let Err(found) = this.line_ends.look(buf.filled().get(before..).unwrap_or_default()) else {
+            let Err(refused) = this.line_ends.look(buf.filled().get(before..).unwrap_or_default()) else {
                 return Poll::Ready(Ok(()));
             };
             buf.set_filled(before);
-            // Later the connection just ends: another answer may be on its way.
-            this.refusal = Some((if found.in_first_head { bare_line_feed() } else { Vec::new() }, 0));
+            this.refusal = Some((refusal_of(refused), 0));
         }
         while let Some((answer, sent)) = &mut this.refusal
             && let Some(left) = answer.get(*sent..).filter(|left| !left.is_empty())
@@ -119,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Worded<S> {
             }
         }
         ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "a bare LF in a request's head")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the head of a request was refused")))
     }
 }
 
