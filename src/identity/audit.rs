@@ -36,9 +36,9 @@ const TEXT_BYTES_MAX: usize = 256;
 /// What an entry tells of, which decides how many rows of its kind an organisation keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    /// Something was changed: [`ROWS_MAX`] rows.
+    /// Something was changed that decides what somebody may do: [`ROWS_MAX`] rows.
     Change,
-    /// A valid credential was used, which may happen at any rate: [`ROWS_MAX`] rows.
+    /// A valid credential was used or given up, which may happen at any rate: [`ROWS_MAX`] rows.
     Access,
     /// Something was refused, which anyone on the network can cause: [`FAILURE_ROWS_MAX`] rows.
     Failure,
@@ -52,7 +52,8 @@ impl Class {
             "login.fail" | "login.throttled" | "twofa.fail" | "token.rejected" | "audit.overflow" => {
                 Class::Failure
             }
-            "login.ok" | "token.minted" => Class::Access,
+            // Also the end of a session by its own user: it changes nothing of what anyone may do.
+            "login.ok" | "token.minted" | "session.revoked" => Class::Access,
             _ => Class::Change,
         }
     }
@@ -264,6 +265,10 @@ impl Event {
         self.row.ip
     }
 
+    pub(super) fn is_failure(&self) -> bool {
+        Class::of(&self.row.action) == Class::Failure
+    }
+
     pub(super) fn detail_text(&self) -> &str {
         &self.row.detail
     }
@@ -310,8 +315,25 @@ pub(super) fn note(txn: &mut Txn<'_>, event: &Event, now: Timestamp) -> Result<(
 
 /// Rows written or removed in one change.
 const ROWS_A_CHANGE: usize = 50;
-/// Changes of one sweep: 2,000 rows.
-const SWEEP_CHANGES: usize = 40;
+/// Rows that one tick removes at most, over all organisations.
+pub(super) const SWEEP_ROWS: usize = 20_000;
+
+/// The progress of a sweep over all organisations, which takes as many ticks as it needs.
+#[derive(Debug, Default)]
+pub(super) struct AuditSweep {
+    is_due: bool,
+    /// The organisation that was swept last; the next tick continues behind it.
+    after: Option<OrgId>,
+    /// Whether an organisation may have overdue rows left, so that another sweep follows at once.
+    is_incomplete: bool,
+}
+
+impl AuditSweep {
+    /// Begins a sweep, unless one is under way.
+    pub(super) const fn begin(&mut self) {
+        self.is_due = true;
+    }
+}
 
 impl Identity {
     /// Writes the entries that wait; with `all` also the counts of minutes that are not over. Entries that cannot be
@@ -341,25 +363,48 @@ impl Identity {
         Ok(())
     }
 
-    /// Removes entries that are too old or too many.
+    /// Continues a sweep that is under way: removes entries that are too old or too many, [`SWEEP_ROWS`] at most. The
+    /// sweep ends when no organisation has one left, so the log is bounded however fast entries are added. After an
+    /// error the next regular sweep starts over.
     pub(super) fn sweep_audit(&self, now: Timestamp) -> Result<(), StoreError> {
-        let orgs = self.orgs()?.into_iter().map(|org| org.id);
+        let mut sweep = std::mem::take(&mut *self.audit_sweep());
+        if !sweep.is_due {
+            return Ok(());
+        }
+        let all = std::iter::once(INSTANCE).chain(self.orgs()?.into_iter().map(|org| org.id));
+        let mut orgs: Vec<OrgId> = all.filter(|org| sweep.after.is_none_or(|after| *org > after)).collect();
+        orgs.sort_unstable();
         let oldest = now.plus_ms(-AGE_MAX_MS);
-        for org in std::iter::once(INSTANCE).chain(orgs) {
-            for some in self.overdue(org, oldest)?.chunks(ROWS_A_CHANGE) {
+        let mut left = SWEEP_ROWS;
+        for org in orgs {
+            let overdue = self.overdue(org, oldest, left)?;
+            sweep.is_incomplete |= overdue.len() == left;
+            left -= overdue.len();
+            for some in overdue.chunks(ROWS_A_CHANGE) {
                 let some = some.to_vec();
                 self.change(move |txn| {
                     some.iter().for_each(|key| txn.remove::<AuditRow>(key));
                     Ok::<_, StoreError>(())
                 })?;
             }
+            sweep.after = Some(org);
+            if left == 0 {
+                *self.audit_sweep() = sweep;
+                return Ok(());
+            }
         }
+        self.audit_sweep().is_due = sweep.is_incomplete;
         Ok(())
     }
 
-    /// The oldest entries that are too old or too many, as many as one sweep removes. Read a page at a time: a hundred
-    /// thousand entries are tens of megabytes.
-    fn overdue(&self, org: OrgId, oldest: Timestamp) -> Result<Vec<(OrgId, Timestamp, EventId)>, StoreError> {
+    /// The oldest entries that are too old or too many, `most` at most. Read a page at a time: a hundred thousand entries
+    /// are tens of megabytes.
+    fn overdue(
+        &self,
+        org: OrgId,
+        oldest: Timestamp,
+        most: usize,
+    ) -> Result<Vec<(OrgId, Timestamp, EventId)>, StoreError> {
         let (mut kept, mut below, mut gone) = ([0_usize; Class::COUNT], None, VecDeque::new());
         loop {
             let rows = self.rows_back::<AuditRow>(&org, below.as_ref(), ROWS_AT_ONCE)?;
@@ -375,7 +420,7 @@ impl Identity {
                     continue;
                 }
                 gone.push_back(key);
-                if gone.len() > ROWS_A_CHANGE * SWEEP_CHANGES {
+                if gone.len() > most {
                     gone.pop_front();
                 }
             }

@@ -26,6 +26,8 @@ pub(super) const NOTICES_MAX: usize = 500;
 pub(super) const WINDOWS_MAX: usize = 64;
 /// Entries of all organisations that are held at once, in either kind.
 const HELD_MAX: usize = 20_000;
+/// Entries about failures of one organisation that could not be written and are held for the next tick.
+const UNWRITTEN_FAILURES_MAX: usize = 2 * WINDOWS_MAX;
 /// The time for which failures are aggregated.
 const WINDOW_MS: i64 = 60_000;
 
@@ -70,6 +72,8 @@ impl Window {
 struct Waiting {
     notices: Vec<(Timestamp, Event)>,
     windows: HashMap<Cause, Window>,
+    /// Entries about failures that could not be written; never among the notices, whose quota they would use up.
+    unwritten_failures: Vec<(Timestamp, Event)>,
     /// Entries over a quota, and since when.
     left_out: u64,
     left_out_since: Option<Timestamp>,
@@ -82,7 +86,10 @@ impl Waiting {
     }
 
     fn is_empty(&self) -> bool {
-        self.notices.is_empty() && self.windows.is_empty() && self.left_out == 0
+        self.notices.is_empty()
+            && self.windows.is_empty()
+            && self.unwritten_failures.is_empty()
+            && self.left_out == 0
     }
 }
 
@@ -93,6 +100,7 @@ pub(super) struct Queue {
     orgs: BTreeMap<OrgId, Waiting>,
     notices: usize,
     windows: usize,
+    unwritten_failures: usize,
 }
 
 impl Queue {
@@ -127,10 +135,11 @@ impl Queue {
     /// In order of time within an organisation.
     pub(super) fn take(&mut self, now: Timestamp, all: bool) -> Vec<(Timestamp, Event)> {
         let mut taken = Vec::new();
-        self.notices = 0;
+        (self.notices, self.unwritten_failures) = (0, 0);
         for (org, waiting) in &mut self.orgs {
             let begin = taken.len();
             taken.append(&mut waiting.notices);
+            taken.append(&mut waiting.unwritten_failures);
             waiting.windows.retain(|_, window| {
                 if let Some(first) = window.first.take() {
                     taken.push((window.begun, first));
@@ -156,10 +165,24 @@ impl Queue {
         taken
     }
 
-    /// Holds entries again that could not be written, as far as the quotas of notices allow.
+    /// Holds entries again that could not be written, as far as the quotas of their kinds allow.
     pub(super) fn put_back(&mut self, entries: Vec<(Timestamp, Event)>) {
         for (at, event) in entries {
-            self.notice(event, at);
+            if event.is_failure() {
+                self.put_back_failure(event, at);
+            } else {
+                self.notice(event, at);
+            }
+        }
+    }
+
+    fn put_back_failure(&mut self, event: Event, at: Timestamp) {
+        let waiting = self.orgs.entry(event.org()).or_default();
+        if waiting.unwritten_failures.len() < UNWRITTEN_FAILURES_MAX && self.unwritten_failures < HELD_MAX {
+            waiting.unwritten_failures.push((at, event));
+            self.unwritten_failures += 1;
+        } else {
+            waiting.leave_out(1, at);
         }
     }
 }
@@ -252,6 +275,33 @@ mod tests {
         assert!(queue.windows <= HELD_MAX && queue.notices <= HELD_MAX);
         let held: usize = queue.orgs.values().map(|w| w.windows.len() + w.notices.len()).sum();
         assert_eq!(held, queue.windows + queue.notices);
+    }
+
+    /// While the store cannot write, every minute puts failures back.
+    #[test]
+    fn failures_that_could_not_be_written_leave_the_quota_of_notices_alone() {
+        let mut queue = Queue::default();
+        let network = |n: u128| IpAddr::V6(Ipv6Addr::from_bits(n << 64));
+        for minute in 0..30 {
+            for n in 0..200 {
+                let event = Event::by_nobody("token.rejected").of(OrgId(7)).at_ip(network(n));
+                queue.failure(event.clone(), at(60 * minute));
+                queue.failure(event, at(60 * minute));
+            }
+            let taken = queue.take(at(60 * minute + 59), true);
+            queue.put_back(taken);
+        }
+        for n in 0..NOTICES_MAX {
+            let minted = Event::by_nobody("token.minted").of(OrgId(7)).target(&n.to_string());
+            queue.notice(minted, at(1_800));
+        }
+        let held = &queue.orgs[&OrgId(7)];
+        assert!(held.notices.iter().all(|(_, event)| event.action() == "token.minted"));
+        assert!(held.unwritten_failures.iter().all(|(_, event)| event.is_failure()));
+        let taken = queue.take(at(1_801), true);
+        let count = |action: &str| taken.iter().filter(|(_, event)| event.action() == action).count();
+        assert_eq!((count("token.minted"), count("token.rejected")), (NOTICES_MAX, UNWRITTEN_FAILURES_MAX));
+        assert_eq!(taken.len(), NOTICES_MAX + UNWRITTEN_FAILURES_MAX + count("audit.overflow"));
     }
 
     #[test]

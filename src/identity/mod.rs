@@ -190,6 +190,7 @@ pub struct Identity {
     has_users: AtomicBool,
     mark_initialised: MarkInitialised,
     audit_queue: Mutex<audit_queue::Queue>,
+    audit_sweep: Mutex<audit::AuditSweep>,
     token_notes: token_notes::TokenNotes,
     /// When the slow sweeps run next, milliseconds.
     next_sweep_ms: AtomicI64,
@@ -231,6 +232,7 @@ impl Identity {
             has_users: AtomicBool::new(false),
             mark_initialised: foundation.mark_initialised,
             audit_queue: Mutex::default(),
+            audit_sweep: Mutex::default(),
             token_notes: token_notes::TokenNotes::default(),
             next_sweep_ms: AtomicI64::new(now.as_ms()),
         };
@@ -256,13 +258,14 @@ impl Identity {
             self.sweep_logins(now)?;
             self.sweep_oauth(now)?;
             self.sweep_invites(now)?;
-            self.sweep_audit(now)?;
+            self.audit_sweep().begin();
             self.sweep_rotations(now)?;
             // Each login with an old hash makes it anew.
             if self.passwords.has_older_costs() {
                 self.note_password_costs()?;
             }
         }
+        self.sweep_audit(now)?;
         self.sweep_sessions(due, now)
     }
 
@@ -303,6 +306,10 @@ impl Identity {
 
     fn audit_queue(&self) -> MutexGuard<'_, audit_queue::Queue> {
         self.audit_queue.lock().ignore_poison()
+    }
+
+    fn audit_sweep(&self) -> MutexGuard<'_, audit::AuditSweep> {
+        self.audit_sweep.lock().ignore_poison()
     }
 
     /// Notes a refusal in memory; the next tick writes it.

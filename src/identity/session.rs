@@ -468,7 +468,8 @@ impl Identity {
         self.remove_session(&found, "revoked", now).map(|()| true)
     }
 
-    /// Ends all of a user's sessions, except `keep`; says how many. One row, whatever their number. Blocks (commit).
+    /// Ends all of a user's sessions, except `keep`, and their pending logins; returns the number of sessions. One audit
+    /// entry, whatever the number, and none for no session. Blocks (commit).
     ///
     /// # Errors
     /// [`StoreError`]; they are dead in memory all the same.
@@ -483,7 +484,10 @@ impl Identity {
         let count = ended.len();
         let stored = self.change(move |txn| {
             let epoch = end_all(txn, user, kept_key)?;
-            audit::note(txn, &Event::by(user, "session.revoked").detail(&format!("{count} sessions")), now)?;
+            if count > 0 {
+                let event = Event::by(user, "session.revoked").detail(&format!("{count} sessions"));
+                audit::note(txn, &event, now)?;
+            }
             Ok::<_, StoreError>(epoch)
         });
         match stored {

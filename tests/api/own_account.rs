@@ -154,3 +154,18 @@ async fn a_taken_address_is_answered_like_a_free_one_and_refused_only_to_its_rea
     let mine_again = house.get("/auth/me", &mine).await;
     assert_eq!(mine_again.value()["user"]["email"], EMAIL);
 }
+
+/// An account could fill the log of the whole server with them.
+#[tokio::test]
+async fn ending_no_session_is_not_in_the_log() {
+    let house = House::new();
+    let (mine, _other) = (house.log_in().await, house.log_in().await);
+    let mut revoked = Vec::new();
+    for _ in 0..5 {
+        revoked.push(house.delete("/auth/sessions", &mine).await.value()["revoked"].clone());
+    }
+    assert_eq!(revoked, [2, 0, 0, 0, 0].map(|count| json!(count)));
+    let log = house.get("/api/v1/admin/audit?action=session.revoked", &mine).await.value();
+    let rows = log["data"].as_array().expect("rows");
+    assert_eq!(rows.len(), 1, "{log}");
+}

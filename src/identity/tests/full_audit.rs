@@ -1,7 +1,7 @@
 //! The log of events when it is full (API.md C3): 90 days or 100,000 rows of an organisation.
 
 use super::*;
-use crate::identity::audit::{AuditRow, Event, FAILURE_ROWS_MAX, ROWS_MAX};
+use crate::identity::audit::{AuditRow, Event, FAILURE_ROWS_MAX, ROWS_MAX, SWEEP_ROWS};
 use crate::model::OrgId;
 
 /// Rows in one change, and threads that make them: the committer writes what comes at once together.
@@ -87,12 +87,46 @@ fn a_hundred_thousand_entries_are_listed_page_by_page_and_no_more_are_kept() {
         assert!(pages <= 6, "20,000 rows each");
     }
     assert_eq!(found, 11);
-    // One sweep in ten minutes removes 2,000; here a thousand and a few are too many.
+    // A thousand and a few are too many.
     house.advance_ms(10 * 60 * 1_000);
     house.identity().tick(house.now).expect("swept");
     assert_eq!(count(&house, org, "token.minted"), ROWS_MAX);
     assert_eq!(count(&house, org, "key.created"), 11, "changes are counted apart");
     assert_eq!(page(&house, 1, None, None).entries[0].id, first.entries[0].id, "the newest stays");
+}
+
+/// An account may log in and out as often as it likes.
+#[test]
+fn sessions_that_their_users_end_remove_no_row_of_a_change() {
+    let mut house = House::furnished();
+    fill(&house, OrgId(0), "session.revoked", ROWS_MAX + 1_000);
+    let changes = count(&house, OrgId(0), "key.created");
+    house.advance_ms(10 * 60 * 1_000);
+    house.identity().tick(house.now).expect("swept");
+    assert_eq!(count(&house, OrgId(0), "session.revoked"), ROWS_MAX);
+    assert_eq!(count(&house, OrgId(0), "key.created"), changes);
+}
+
+/// Entries may come faster than one slice of a sweep removes them: the next ticks go on until nothing is overdue.
+#[test]
+fn a_sweep_goes_on_with_every_tick_until_nothing_is_overdue() {
+    let mut house = House::furnished();
+    let orgs = [OrgId(0), house.acme().id];
+    for org in orgs {
+        fill(&house, org, "token.rejected", FAILURE_ROWS_MAX + SWEEP_ROWS + 1_000);
+    }
+    house.advance_ms(10 * 60 * 1_000);
+    let before = count(&house, orgs[0], "*") + count(&house, orgs[1], "*");
+    house.identity().tick(house.now).expect("swept");
+    let after = count(&house, orgs[0], "*") + count(&house, orgs[1], "*");
+    assert_eq!(before - after, SWEEP_ROWS, "a tick is bounded");
+    for _ in 0..4 {
+        house.advance_ms(5_000);
+        house.identity().tick(house.now).expect("swept");
+    }
+    for org in orgs {
+        assert_eq!(count(&house, org, "token.rejected"), FAILURE_ROWS_MAX, "{org:?}");
+    }
 }
 
 #[test]
