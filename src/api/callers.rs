@@ -18,7 +18,7 @@ use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
 
-use super::cookies::{self, Cookies, NoSessionCookie};
+use super::cookies::{self, Cookies, NoCookies};
 use super::cors::AllowedOrigins;
 use super::dispatch::{decoded, of_org};
 use super::encoding::Coding;
@@ -674,10 +674,13 @@ impl Identified {
         if let Some(token) = self.token_charge.as_ref().filter(|_| self.from_page) {
             response.extensions_mut().insert(AllowedOrigins(token.origins.clone()));
         }
+        let sets_cookies = response.extensions().get::<NoCookies>().is_none();
+        if !sets_cookies {
+            response.headers_mut().remove(header::SET_COOKIE);
+        }
         match &self.who {
             Ok(Who::Session { cookie, .. }) => {
-                let renews = response.extensions().get::<NoSessionCookie>().is_none();
-                if renews && !cookies::decides_session(response.headers()) {
+                if sets_cookies && !cookies::decides_session(response.headers()) {
                     response.headers_mut().append(header::SET_COOKIE, self.callers.cookies.session(cookie));
                 }
             }

@@ -106,11 +106,11 @@ pub(super) fn values<'a>(headers: &'a HeaderMap, name: &str, most: usize) -> Vec
     pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.trim_matches('"')).take(most).collect()
 }
 
-/// A response extension: the response carries no session cookie, whatever session the request came with.
+/// A response extension: the response sets no cookie, whatever session the request came with.
 ///
-/// An answer that asks for a second factor is one: the specification gives it no cookie.
+/// Every response that asks for a second factor has it: the specification gives these no cookie.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NoSessionCookie;
+pub(super) struct NoCookies;
 
 /// Whether `headers` already decide about the session cookie: a login or logout is not overruled by renewal.
 pub(super) fn decides_session(headers: &HeaderMap) -> bool {

@@ -730,11 +730,19 @@ async fn an_account_with_a_second_factor_gets_no_cookie_here_either() {
     let confirmed = house.post("/auth/2fa/confirm", &cabinet, json!({ "code": code(NOW_S) })).await;
     assert_eq!(confirmed.status, 200, "{}", confirmed.body);
     claim(&idp, json!({ "email": EMAIL, "exp": NOW_S + 600 }));
+    let live = Who::Cookie(confirmed.session_cookie().expect("a session"));
     let reply = sign_in(&house, &idp).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
-    assert_eq!(reply.session_cookie(), None);
+    assert_eq!(reply.headers.get(header::SET_COOKIE), None);
+    // Nor does a browser that still has a session, whose cookie every other answer renews.
+    let begun = begin(&house).await;
+    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
+    let renewing = format!("{}; ms_session={}", begun.cookie, live.secret());
+    let again = callback(&house, "oidc", &renewing, &Who::Nobody, &sent).await;
+    assert_eq!((again.status.as_u16(), &again.value()["requires_2fa"]), (200, &json!(true)));
+    assert_eq!(again.headers.get(header::SET_COOKIE), None);
     let body = reply.value();
-    let me = house.get("/api/v1/auth/me", &Who::Cookie(confirmed.session_cookie().expect("a session"))).await;
+    let me = house.get("/api/v1/auth/me", &live).await;
     assert_eq!(me.value()["identities"], json!([]), "an address alone links nothing past a second factor");
     assert!(house.outbox.mails().iter().all(|mail| mail.kind != MailKind::IdentityLinked));
     assert_eq!((&body["requires_2fa"], &body["expires_in"]), (&json!(true), &json!(300)));
@@ -743,15 +751,16 @@ async fn an_account_with_a_second_factor_gets_no_cookie_here_either() {
     let verify = json!({ "twofa_pending_login": body["twofa_pending_login"], "code": code(NOW_S + 60) });
     let done = house.post("/auth/2fa/verify", &Who::Nobody, verify).await;
     assert_eq!(done.value()["session"]["auth_method"], "oidc", "{}", done.body);
+    let live_again = Who::Cookie(done.session_cookie().expect("a session"));
     // The browser's twin puts the pending login behind the `#`.
     let begun = begin(&house).await;
     let path = format!("/auth/oauth/oidc/callback?code={}&state={}", idp.agree(&begun.url), begun.state);
-    let request =
-        ask("GET", &path, &Who::Nobody).header(header::COOKIE, format!("ms_oauth={}", begun.cookie));
+    let request = ask("GET", &path, &Who::Nobody)
+        .header(header::COOKIE, format!("ms_oauth={}; ms_session={}", begun.cookie, live_again.secret()));
     let page = house.send(request.body(Body::empty()).expect("a request")).await;
     let to = page.header("location");
     assert!(to.starts_with("/login/2fa#pending=tfp_") && !to.contains("redirect"), "{to}");
-    assert_eq!(page.session_cookie(), None);
+    assert_eq!(page.headers.get(header::SET_COOKIE), None);
     // Where it was to lead is not lost on the way.
     let begun = begin_at(&house, "oidc", &Who::Nobody, json!({ "redirect": "/explore?q=a&b" })).await;
     let path = format!("/auth/oauth/oidc/callback?code={}&state={}", idp.agree(&begun.url), begun.state);

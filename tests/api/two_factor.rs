@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
 use promlet::outbound::MailKind;
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, PASSWORD, Reply, Who};
+use crate::house::{EMAIL, House, PASSWORD, Reply, Who, ask};
 
 /// What an authenticator app shows now.
 fn code(house: &House, secret: &str) -> String {
@@ -135,6 +136,34 @@ async fn the_answer_that_asks_for_a_second_factor_carries_no_cookie() {
     assert!(reply.headers.get("set-cookie").is_none(), "{:?}", reply.headers);
     let me = house.get("/api/v1/auth/me", &session).await;
     assert!(me.status == 200 && me.session_cookie().is_some(), "the older session goes on and slides");
+    // The same of a mailed link, for programs and as the form of its page.
+    for media in ["application/json", "application/x-www-form-urlencoded"] {
+        house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
+        let url = house.outbox.mails().pop().expect("mailed").url;
+        let token = url.split_once("token=").expect("a link").1.to_owned();
+        let (body, status) = match media {
+            "application/json" => (json!({ "token": token, "email": EMAIL }).to_string(), 200),
+            _ => (format!("token={token}&email={EMAIL}"), 303),
+        };
+        let request = ask("POST", "/auth/magic-link/verify", &session).header("content-type", media);
+        let reply = house.send(request.body(Body::from(body)).expect("a request")).await;
+        assert_eq!(reply.status, status, "{media}: {}", reply.body);
+        let asks = if status == 200 { reply.body.as_str() } else { reply.header("location") };
+        assert!(asks.contains("tfp_"), "{media}: {asks}");
+        assert!(reply.headers.get("set-cookie").is_none(), "{media}: {:?}", reply.headers);
+    }
+}
+
+/// docs/sessions.md: the session was used, so its end moves.
+#[tokio::test]
+async fn a_login_that_asks_for_a_second_factor_moves_the_end_of_the_older_session() {
+    let (house, _, session, _) = enrolled().await;
+    house.pass(Duration::from_secs(29 * 24 * 3_600));
+    let login = json!({ "email": EMAIL, "password": PASSWORD });
+    let reply = house.post("/api/v1/auth/login", &session, login).await;
+    assert_eq!(reply.value()["requires_2fa"], true);
+    house.pass(Duration::from_secs(2 * 24 * 3_600));
+    assert_eq!(house.get("/api/v1/auth/me", &session).await.status, 200);
 }
 
 /// API.md F25.

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::mailed::Admitted;
-use super::{AuthDeps, own_path, second_factor_page, see_other};
+use super::{AuthDeps, own_path, see_code_page, see_other};
 use crate::api::body::{self, Json};
 use crate::api::callers::Visitor;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -147,7 +147,7 @@ fn answer(deps: &AuthDeps, outcome: ApiResult<LinkOutcome>, html: bool) -> ApiRe
         }
         Ok(LinkOutcome { login: LoginOutcome::NeedsCode(pending), redirect }) => {
             let to = redirect.as_deref().map_or("/", own_path);
-            Ok(see_other(&deps.page(&second_factor_page(&pending, to))))
+            Ok(see_code_page(&pending, to))
         }
         Err(error) if html && error.code() == Code::LinkInvalid => {
             Ok(see_other(&deps.page(&format!("/login?error={}", error.code().as_str()))))

@@ -21,7 +21,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::body::Json;
-use super::cookies::{Cookies, NoSessionCookie};
+use super::cookies::{Cookies, NoCookies};
 use super::error::ApiResult;
 use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
@@ -93,9 +93,7 @@ impl AuthDeps {
     fn outcome_as(&self, status: StatusCode, outcome: &LoginOutcome) -> Response {
         match outcome {
             LoginOutcome::LoggedIn(login) => self.logged_in(status, login),
-            LoginOutcome::NeedsCode(pending) => {
-                (Extension(NoSessionCookie), Json(pending_json(pending))).into_response()
-            }
+            LoginOutcome::NeedsCode(pending) => code_needed(pending, "/"),
         }
     }
 
@@ -224,12 +222,18 @@ fn login_json(login: &LoggedIn) -> Value {
     })
 }
 
-fn pending_json(pending: &PendingLogin) -> Value {
-    json!({
+/// The response that asks a program for a second factor. `redirect` is added where one was asked for: without it the form
+/// is the specification's.
+fn code_needed(pending: &PendingLogin, redirect: &str) -> Response {
+    let mut body = json!({
         "requires_2fa": true,
         "twofa_pending_login": pending.token.expose(),
         "expires_in": seconds(pending.expires_in),
-    })
+    });
+    if redirect != "/" {
+        body["redirect"] = redirect.into();
+    }
+    without_cookies(Json(body))
 }
 
 fn user_json(user: &User) -> Value {
@@ -266,15 +270,20 @@ impl AuthDeps {
     }
 }
 
-/// Where a browser gives its code. The login that waits stands behind the `#`, so that no server and no log sees it, and
-/// so does the path of ours that it was to lead to.
-fn second_factor_page(pending: &PendingLogin, redirect: &str) -> String {
+/// The redirect that asks a browser for a second factor. The pending login stands behind the `#`, so that no server and no
+/// log sees it, and so does `redirect`.
+fn see_code_page(pending: &PendingLogin, redirect: &str) -> Response {
     let mut page = format!("/login/2fa#pending={}", pending.token.expose());
     if redirect != "/" {
         page.push_str("&redirect=");
         page.extend(form_urlencoded::byte_serialize(redirect.as_bytes()));
     }
-    page
+    without_cookies(see_other(&page))
+}
+
+/// A response that asks for a second factor: all of them pass through here.
+fn without_cookies(response: impl IntoResponse) -> Response {
+    (Extension(NoCookies), response).into_response()
 }
 
 /// 303: look at `to`, a path of ours.

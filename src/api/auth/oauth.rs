@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    AuthDeps, login_json, org_json, own_path, pending_json, second_factor_page, seconds, see_other,
-    session_json, user_json,
+    AuthDeps, code_needed, login_json, org_json, own_path, seconds, see_code_page, see_other, session_json,
+    user_json,
 };
 use crate::api::body::Json;
 use crate::api::callers::{Cabinet, Visitor};
@@ -216,7 +216,7 @@ pub(super) async fn callback_page(
             deps.with_session(&login, see_other(&redirect))
         }
         Ok(Ended::In(OauthOutcome { login: LoginOutcome::NeedsCode(pending), .. })) => {
-            see_other(&second_factor_page(&pending, &redirect))
+            see_code_page(&pending, &redirect)
         }
         Ok(Ended::Linked(_)) => see_other(&redirect),
         Err(refused) => error_page(&refused),
@@ -319,14 +319,7 @@ impl AuthDeps {
     /// `LoginResult` and how it came about, or what is needed for one.
     fn in_json(&self, outcome: &OauthOutcome, redirect: &str) -> Response {
         match &outcome.login {
-            LoginOutcome::NeedsCode(pending) => {
-                let mut body = pending_json(pending);
-                // Nothing is added where nothing was asked for: the form is the specification's.
-                if redirect != "/" {
-                    body["redirect"] = redirect.into();
-                }
-                Json(body).into_response()
-            }
+            LoginOutcome::NeedsCode(pending) => code_needed(pending, redirect),
             LoginOutcome::LoggedIn(login) => {
                 let mut body = login_json(login);
                 body["created"] = outcome.created.into();
