@@ -445,15 +445,16 @@ pub(super) fn verify(
         return Err(TokenRefusal::NotYetValid);
     }
     let (iat, ttl_s) = (claims.iat.0, claims.exp.0 - claims.iat.0);
-    // The first token after a revocation bears its very first good date, which may be ahead by a second more.
-    let is_first_after_revocation = key.tokens_valid_after.is_some_and(|after| ms_of(iat) == after.as_ms());
-    if ms_of(iat - LEEWAY_S) > now_ms && !is_first_after_revocation {
+    // A token minted after a revocation bears the first valid date, which may be ahead of the clock and of its own end.
+    let first_valid = key.tokens_valid_after.map(whole_second);
+    let is_first_valid = first_valid == Some(iat);
+    if ms_of(iat - LEEWAY_S) > now_ms && !is_first_valid {
         return Err(invalid("iat"));
     }
-    if ttl_s <= 0 || ttl_s > i64::from(key.embed.max_token_ttl_s) {
+    if (ttl_s <= 0 && !is_first_valid) || ttl_s > i64::from(key.embed.max_token_ttl_s) {
         return Err(invalid("ttl"));
     }
-    if key.tokens_valid_after.is_some_and(|after| ms_of(iat) < after.as_ms()) {
+    if first_valid.is_some_and(|first| iat < first) {
         return Err(invalid("revoked"));
     }
     if claims.iss.is_some_and(|iss| iss != key.id.to_string()) {
@@ -513,9 +514,18 @@ fn signed_claims(keys: &TokenKey, token: &str) -> Result<Claims, TokenRefusal> {
 /// A token whose patterns do not compile, or compile to more than a token's may.
 pub(super) const BAD_PATTERNS: TokenRefusal = invalid("policy");
 
-/// The first `iat` that no token had a right to until `now`: a whole second beyond the permitted skew.
-pub(super) fn first_date_after(now: Timestamp) -> Timestamp {
-    Timestamp::from_s(now.as_s().saturating_add(LEEWAY_S + 1))
+/// The first valid `iat` after a revocation at `now`, a whole second. No accepted token has it or a later one:
+/// - tokens that other programs sign are accepted up to [`LEEWAY_S`] ahead of `now`;
+/// - tokens minted since the last revocation may bear its date `before`, however far ahead of `now` that is.
+pub(super) fn first_date_after(before: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let after_skew = now.as_s().saturating_add(LEEWAY_S + 1);
+    let after_minted = before.map_or(i64::MIN, |before| whole_second(before).saturating_add(1));
+    Timestamp::from_s(after_skew.max(after_minted))
+}
+
+/// The second of a date, rounded up: older versions stored milliseconds.
+const fn whole_second(date: Timestamp) -> i64 {
+    date.plus_ms(999).as_s()
 }
 
 /// Token AND key policy; `compiled` are the token's matchers.
@@ -608,10 +618,9 @@ pub(super) fn mint(
     if !errors.is_empty() {
         return Err(MintError::Validation(errors));
     }
-    // A token minted soon after a revocation is dated so that it is not one of the revoked.
-    let after = key.tokens_valid_after.map_or(i64::MIN, |at| at.plus_ms(999).as_s());
-    let iat = now.as_s().max(after);
-    let exp = now.as_s().saturating_add(i64::from(request.ttl_s)).max(iat.saturating_add(1));
+    // A token minted soon after a revocation is dated so that it is not one of the revoked. It ends no later for that.
+    let iat = now.as_s().max(key.tokens_valid_after.map_or(i64::MIN, whole_second));
+    let exp = now.as_s().saturating_add(i64::from(request.ttl_s));
     let header = Header { kid: Some(key.id.to_string()), ..Header::new(Algorithm::HS256) };
     let ms = request.ms.clone().map(Ms::from);
     let claims =

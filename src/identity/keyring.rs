@@ -412,10 +412,15 @@ impl Identity {
         self.reload_key(org, key)?.ok_or(KeyError::NotFound)
     }
 
-    /// Refuses every token that was accepted until `now`, those dated ahead of `now` within the permitted skew included.
+    /// Refuses every token that is accepted at `now`.
     ///
-    /// A token that another program signs within half a minute after the call has such a date as well and is refused;
-    /// tokens minted here are dated so that they work at once. Blocks (commit).
+    /// The key stores the first valid date (`iat`): one second beyond the permitted skew, and at least one second after the
+    /// date that it had before. So also tokens dated ahead of `now` within the skew end, tokens minted since a revocation
+    /// in the same second, and tokens minted after a revocation whose clock was ahead. Tokens minted from then on bear the
+    /// first valid date until the clock has passed it, and end at the time that was asked for all the same.
+    ///
+    /// A token that another program signs before the first valid date is refused: for half a minute after the call, or
+    /// longer if the clock was ahead at a revocation. Then a new key is the remedy. Blocks (commit).
     ///
     /// # Errors
     /// [`KeyError`].
@@ -428,7 +433,7 @@ impl Identity {
     ) -> Result<(), KeyError> {
         self.change(move |txn| {
             let row = read::<KeyRow>(txn, &(org, key))?.ok_or(KeyError::NotFound)?;
-            let tokens_valid_after = row.tokens_valid_after.max(Some(embed_token::first_date_after(now)));
+            let tokens_valid_after = Some(embed_token::first_date_after(row.tokens_valid_after, now));
             txn.put(&(org, key), &KeyRow { tokens_valid_after, ..row });
             audit::note(txn, &event(actor, "key.updated", org, key).detail("tokens revoked"), now)?;
             Ok::<_, KeyError>(())

@@ -363,6 +363,45 @@ async fn introspection_says_why_in_a_word_and_a_sentence() {
     assert_eq!(said(good, json!({})).await["reason"], "revoked");
 }
 
+/// Dates of tokens are whole seconds: neither a second revocation within one, nor one of a clock that was ahead, leaves a
+/// token alive, and no token lives longer than was asked for.
+#[tokio::test]
+async fn every_revocation_ends_the_tokens_minted_since_the_last_one() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let revoke = format!("{KEYS}/{key}/revoke-tokens");
+    let mint = async |ttl_s: u64| {
+        let body = json!({ "api_key_id": key, "ttl_s": ttl_s });
+        let minted = house.post(MINT, &cabinet, body).await;
+        let latest = house.clock.now().plus(Duration::from_secs(ttl_s)).to_rfc3339();
+        assert!(minted.text("expires_at") <= latest, "{} > {latest}", minted.body);
+        let token = Who::Bearer(minted.text("token"));
+        assert_eq!(house.get(RANGE, &token).await.status, 200);
+        token
+    };
+    let mut tokens = vec![mint(600).await];
+    for _ in 0..3 {
+        assert_eq!(house.post(&revoke, &cabinet, json!({})).await.status, 204);
+        house.get(RANGE, tokens.last().expect("minted")).await.is(401, "token_invalid");
+        tokens.push(mint(1).await);
+        tokens.push(mint(600).await);
+    }
+    let acme = house.identity.org_by_slug("acme").expect("read").expect("there").id;
+    let ahead = house.clock.now().plus(Duration::from_secs(3_600));
+    house.identity.revoke_tokens(acme, None, key.parse().expect("an id"), ahead).expect("revoked");
+    house.get(RANGE, tokens.last().expect("minted")).await.is(401, "token_invalid");
+    let short = mint(600).await;
+    house.pass(Duration::from_secs(631));
+    house.get(RANGE, &short).await.is(401, "token_expired");
+    tokens.push(mint(600).await);
+    assert_eq!(house.post(&revoke, &cabinet, json!({})).await.status, 204);
+    for token in &tokens {
+        assert_ne!(house.get(RANGE, token).await.status, 200);
+    }
+    mint(600).await;
+}
+
 /// API.md F31: of another organisation's keys introspection tells nothing.
 #[tokio::test]
 async fn introspection_tells_nothing_of_another_organisations_token() {

@@ -169,7 +169,9 @@ fn detail(reason: &str) -> &'static str {
         "aud" => "the claim aud must be ms-embed",
         "iat" => "the claim iat lies in the future: the clocks of signer and server differ by more than 30 s",
         "ttl" => "exp lies before iat, or further behind it than the key's max_token_ttl_s",
-        "revoked" => "made before the key's tokens were revoked",
+        "revoked" => {
+            "dated before the key's tokens were revoked, or less than half a minute after; if the server's clock was ahead at that time, make a new key"
+        }
         "org" => "the claim org is not this organisation's slug",
         "iss" => "the claim iss, where there is one, must be the API key's id",
         "policy" => "a restriction does not fit, or stands beside ms instead of in it",
