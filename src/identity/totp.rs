@@ -15,10 +15,13 @@ use crate::model::Timestamp;
 
 use super::audit::{self, Event};
 use super::master::{SealedFor, SealingKey};
+use super::reauth::OwnPassword;
 use super::session::{Proof, end_all, issue, stands};
 use super::store::read;
 use super::user::UserRow;
-use super::{Identity, LoggedIn, Password, SecondFactor, Secret, SecretHash, Session, StoreError, UserId};
+use super::{
+    Client, Identity, LoggedIn, Password, SecondFactor, Secret, SecretHash, Session, StoreError, UserId,
+};
 
 /// What an authenticator app needs.
 #[derive(Debug)]
@@ -68,6 +71,12 @@ pub enum TwoFactorError {
     #[error("too many wrong codes, try again in {} s", retry_after.as_secs())]
     Throttled {
         /// Until an attempt will be looked at.
+        retry_after: Duration,
+    },
+    /// `login_throttled`.
+    #[error("too many wrong passwords, try again in {} s", retry_after.as_secs())]
+    PasswordThrottled {
+        /// Until a password will be looked at.
         retry_after: Duration,
     },
     /// `invalid_credentials`: the account has a password and this is not it.
@@ -423,39 +432,44 @@ impl Identity {
         Ok((codes, self.logged_in(user, drawn.session, &drawn.new, row)?))
     }
 
-    /// Removes the second factor. Needs the password where the account has one. Blocks (hash, commit).
+    /// Removes the second factor. Needs the password where the account has one; a wrong one counts like that of a login.
+    /// Wrong codes throttle codes alone, never recovery codes. Blocks (hash, commit).
     ///
     /// # Errors
     /// [`TwoFactorError`].
     pub fn disable_totp(
         &self,
-        user: UserId,
+        session: &Session,
         password: Option<Password<'_>>,
         factor: SecondFactor<'_>,
+        client: &Client,
         now: Timestamp,
     ) -> Result<(), TwoFactorError> {
+        let (user, own) = (session.user, session.key());
         let account =
             self.row::<UserRow>(&user).map_err(TwoFactorError::Store)?.ok_or(TwoFactorError::UnknownUser)?;
-        let status = self.row::<TotpRow>(&user).map_err(TwoFactorError::Store)?;
-        if let Some(retry_after) = status.and_then(|row| row.throttled(now)) {
-            return Err(TwoFactorError::Throttled { retry_after });
-        }
-        let right = match (&account.password, password) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(stored), Some(given)) => {
-                self.passwords.verify(given, Some(stored)).map_err(StoreError::from)?
+        let factor = GivenFactor::of(factor);
+        if matches!(factor, GivenFactor::Code(_)) {
+            // Before the hash; the change below looks again.
+            let status = self.row::<TotpRow>(&user).map_err(TwoFactorError::Store)?;
+            if let Some(retry_after) = status.and_then(|row| row.throttled(now)) {
+                return Err(TwoFactorError::Throttled { retry_after });
             }
-        };
-        let (factor, sealing) = (GivenFactor::of(factor), self.sealing.clone());
-        self.change::<Result<(), TwoFactorError>, TwoFactorError>(move |txn| {
-            if !right {
-                // Counted like a wrong code, or a stolen session could guess the password here.
-                if let Some(mut row) = read::<TotpRow>(txn, &user)? {
-                    row.fail(now);
-                    txn.put(&user, &row);
+        }
+        if account.password.is_some() {
+            let given = password.ok_or(TwoFactorError::InvalidPassword)?;
+            match self.check_own_password(session, &account, given, (client, "2fa disable"), now)? {
+                OwnPassword::Right => {}
+                OwnPassword::Wrong => return Err(TwoFactorError::InvalidPassword),
+                OwnPassword::Throttled(retry_after) => {
+                    return Err(TwoFactorError::PasswordThrottled { retry_after });
                 }
-                return Ok(Err(TwoFactorError::InvalidPassword));
+            }
+        }
+        let sealing = self.sealing.clone();
+        self.change::<Result<(), TwoFactorError>, TwoFactorError>(move |txn| {
+            if !stands(txn, own)? {
+                return Err(TwoFactorError::SessionOver);
             }
             Ok(match check(txn, user, &factor, &sealing, now)? {
                 Checked::Accepted => {

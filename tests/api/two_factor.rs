@@ -220,3 +220,23 @@ async fn changes_of_the_second_factor_are_told_by_mail() {
     house.post(path, &session, disable(&new)).await.is(409, "twofa_not_enabled");
     assert!(house.log_in().await.secret().starts_with("ses_"));
 }
+
+#[tokio::test]
+async fn wrong_codes_do_not_keep_an_owner_from_removing_the_factor_with_a_recovery_code() {
+    let (house, _, session, codes) = enrolled().await;
+    let path = "/api/v1/auth/2fa/disable";
+    let wrong = json!({ "password": PASSWORD, "code": WRONG });
+    for _ in 0..5 {
+        house.post(path, &session, wrong.clone()).await.is(401, "invalid_code");
+    }
+    house.post(path, &session, wrong).await.is(429, "twofa_throttled");
+    let guess = json!({ "password": "wrong password", "recovery_code": codes[0] });
+    for _ in 0..5 {
+        house.post(path, &session, guess.clone()).await.is(401, "invalid_credentials");
+    }
+    house.post(path, &session, guess).await.is(429, "login_throttled");
+    house.pass(Duration::from_secs(1));
+    let right = json!({ "password": PASSWORD, "recovery_code": codes[0] });
+    let removed = house.post(path, &session, right).await;
+    assert_eq!(removed.status, 204, "{}", removed.body);
+}

@@ -164,17 +164,19 @@ pub(super) struct DisableBody {
 pub(super) async fn disable(
     State(deps): State<AuthDeps>,
     cabinet: Cabinet,
+    visitor: Visitor,
     Json(body): Json<DisableBody>,
 ) -> ApiResult<StatusCode> {
     factor(body.code.as_deref(), body.recovery_code.as_deref())?;
-    let (user, now) = (cabinet.user(), deps.clock.now());
+    let (session, client, now) = (Arc::clone(cabinet.session()), visitor.client().clone(), deps.clock.now());
     let change = move |identity: &Identity| -> ApiResult<()> {
         let factor = factor(body.code.as_deref(), body.recovery_code.as_deref())?;
-        Ok(identity.disable_totp(user, body.password.as_deref().map(Password), factor, now)?)
+        let password = body.password.as_deref().map(Password);
+        Ok(identity.disable_totp(&session, password, factor, &client, now)?)
     };
     // The password, where there is one, is hashed.
     deps.change(Lane::Password, change).await?;
-    if let Some(owner) = deps.identity.user(user)? {
+    if let Some(owner) = deps.identity.user(cabinet.user())? {
         deps.notice(owner.email.as_str(), MailKind::TwofaDisabled, now);
     }
     Ok(StatusCode::NO_CONTENT)

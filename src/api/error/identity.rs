@@ -248,6 +248,9 @@ impl From<TwoFactorError> for ApiError {
             TwoFactorError::Throttled { retry_after } => {
                 ApiError::new(Code::TwofaThrottled, detail).with_retry_after(retry_after)
             }
+            TwoFactorError::PasswordThrottled { retry_after } => {
+                ApiError::new(Code::LoginThrottled, detail).with_retry_after(retry_after)
+            }
             TwoFactorError::InvalidPassword => ApiError::new(Code::InvalidCredentials, detail),
             TwoFactorError::UnknownUser | TwoFactorError::SessionOver => {
                 ApiError::new(Code::SessionInvalid, detail)

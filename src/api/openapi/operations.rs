@@ -294,6 +294,7 @@ const ACCOUNTS: &[Operation] = &[
         .answers(DONE)
         .refuses(&[
             Code::InvalidCredentials,
+            Code::LoginThrottled,
             Code::InvalidCode,
             Code::CodeAlreadyUsed,
             Code::TwofaNotEnabled,

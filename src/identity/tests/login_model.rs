@@ -575,11 +575,13 @@ impl Model {
     }
 
     fn disable(&mut self) {
-        let (now, now_ms, password) = (self.house.now, self.now(), self.password.clone());
+        let Some(at) = self.live(0) else { return };
+        let (now, now_ms, password, here) =
+            (self.house.now, self.now(), self.password.clone(), self.stranger());
         let Some(known) = &mut self.factor else { return };
-        let (code, step, owner) = (known.code(now), now_ms / 30_000, self.owner);
-        let given = SecondFactor::Code(&code);
-        match self.house.identity().disable_totp(owner, Some(Password(&password)), given, now) {
+        let (code, step) = (known.code(now), now_ms / 30_000);
+        let (given, session) = (SecondFactor::Code(&code), &self.sessions[at].login.session);
+        match self.house.identity().disable_totp(session, Some(Password(&password)), given, &here, now) {
             Ok(()) => {
                 assert!(step > known.last_step && !known.throttled(now_ms));
                 self.factor = None;

@@ -346,41 +346,71 @@ fn new_recovery_codes_void_the_old_ones() {
     verify(&mut house, &token, SecondFactor::RecoveryCode(new.0[0].expose())).expect("a new one");
 }
 
+/// A session of the owner, opened with a recovery code.
+fn session_of(house: &mut House, codes: &RecoveryCodes) -> Arc<Session> {
+    let token = pending(house);
+    verify(house, &token, SecondFactor::RecoveryCode(codes.0[9].expose())).expect("a session").session
+}
+
+fn disable(
+    house: &House,
+    session: &Session,
+    password: Option<&str>,
+    factor: SecondFactor<'_>,
+) -> Result<(), TwoFactorError> {
+    let client = client("192.0.2.1");
+    house.identity().disable_totp(session, password.map(Password), factor, &client, house.now)
+}
+
 #[test]
 fn removing_the_second_factor_takes_password_and_code() {
-    let (mut house, secret, _) = enrolled();
-    let (owner, now) = (house.owner().id, house.now);
-    let (good, bad) = (code(&secret, now), wrong(&secret, now));
-    let disable = |house: &House, password: Option<&str>, text: &str| {
-        house.identity().disable_totp(owner, password.map(Password), SecondFactor::Code(text), house.now)
-    };
-    assert!(matches!(disable(&house, None, &good), Err(TwoFactorError::InvalidPassword)));
-    assert!(matches!(disable(&house, Some("wrong password"), &good), Err(TwoFactorError::InvalidPassword)));
-    assert!(matches!(disable(&house, Some(PASSWORD), &bad), Err(TwoFactorError::InvalidCode)));
-    disable(&house, Some(PASSWORD), &good).expect("removed");
-    assert!(matches!(disable(&house, Some(PASSWORD), &good), Err(TwoFactorError::NotEnabled)));
+    let (mut house, secret, codes) = enrolled();
+    let session = session_of(&mut house, &codes);
+    let (good, bad) = (code(&secret, house.now), wrong(&secret, house.now));
+    let attempt =
+        |password: Option<&str>, text: &str| disable(&house, &session, password, SecondFactor::Code(text));
+    assert!(matches!(attempt(None, &good), Err(TwoFactorError::InvalidPassword)));
+    assert!(matches!(attempt(Some("wrong password"), &good), Err(TwoFactorError::InvalidPassword)));
+    assert!(matches!(attempt(Some(PASSWORD), &bad), Err(TwoFactorError::InvalidCode)));
+    attempt(Some(PASSWORD), &good).expect("removed");
+    assert!(matches!(attempt(Some(PASSWORD), &good), Err(TwoFactorError::NotEnabled)));
     house.session();
 }
 
 #[test]
-fn wrong_passwords_at_removal_are_throttled_like_wrong_codes() {
-    let (house, secret, _) = enrolled();
-    let owner = house.owner().id;
+fn wrong_passwords_at_removal_are_throttled_like_those_of_a_login() {
+    let (mut house, secret, codes) = enrolled();
+    let session = session_of(&mut house, &codes);
     let good = code(&secret, house.now);
     for _ in 0..5 {
-        let refused = house.identity().disable_totp(
-            owner,
-            Some(Password("wrong password")),
-            SecondFactor::Code(&good),
-            house.now,
-        );
+        let refused = disable(&house, &session, Some("wrong password"), SecondFactor::Code(&good));
         assert!(matches!(refused, Err(TwoFactorError::InvalidPassword)));
     }
     let before = house.identity().passwords_verified();
-    let refused =
-        house.identity().disable_totp(owner, Some(Password(PASSWORD)), SecondFactor::Code(&good), house.now);
-    assert!(matches!(refused, Err(TwoFactorError::Throttled { .. })));
+    let refused = disable(&house, &session, Some(PASSWORD), SecondFactor::Code(&good));
+    assert!(matches!(refused, Err(TwoFactorError::PasswordThrottled { .. })));
     assert_eq!(house.identity().passwords_verified(), before);
+    // Codes are counted apart.
+    let token = pending(&mut house);
+    verify(&mut house, &token, SecondFactor::Code(&good)).expect("not throttled");
+}
+
+/// A flood of wrong codes must not lock the owner out.
+#[test]
+fn wrong_codes_do_not_keep_a_recovery_code_from_removing_the_second_factor() {
+    let (mut house, secret, codes) = enrolled();
+    let session = session_of(&mut house, &codes);
+    let (good, bad) = (code(&secret, house.now), wrong(&secret, house.now));
+    for _ in 0..5 {
+        let refused = disable(&house, &session, Some(PASSWORD), SecondFactor::Code(&bad));
+        assert!(matches!(refused, Err(TwoFactorError::InvalidCode)));
+    }
+    let before = house.identity().passwords_verified();
+    let refused = disable(&house, &session, Some(PASSWORD), SecondFactor::Code(&good));
+    assert!(matches!(refused, Err(TwoFactorError::Throttled { .. })));
+    assert_eq!(house.identity().passwords_verified(), before, "refused before the hash");
+    disable(&house, &session, Some(PASSWORD), SecondFactor::RecoveryCode(codes.0[0].expose()))
+        .expect("removed");
 }
 
 /// Threat 26.
