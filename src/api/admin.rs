@@ -41,6 +41,17 @@ pub struct AdminDeps {
     pub applying: Arc<Mutex<()>>,
 }
 
+impl AdminDeps {
+    /// Reads rows of accounts on the account lane: listings read all of them.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Identity) -> ApiResult<T> + Send + 'static,
+    ) -> ApiResult<T> {
+        let identity = Arc::clone(&self.identity);
+        self.lanes.run(Lane::Account, move || read(&identity)).await?
+    }
+}
+
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<AdminDeps> {
     Routes::new()

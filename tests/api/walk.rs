@@ -263,6 +263,18 @@ async fn every_route_that_works_on_a_lane_says_that_it_is_full() {
     assert_eq!(walk(&house, Code::Busy, lane).await, [] as [&str; 0]);
 }
 
+/// Listings read every row of their kind: not on the thread of a connection, which others wait for.
+#[tokio::test]
+async fn listings_of_accounts_are_read_on_a_lane() {
+    let house = House::build(Plan { lanes: full(LanesOptions::for_cores(2)), ..Plan::default() });
+    let ada = house.log_in_from_within();
+    let listings = ["/admin/users", "/admin/orgs", "/admin/stats", "/admin/audit"];
+    let of_org = ["/orgs/acme/members", "/orgs/acme/invites", "/orgs/acme/audit"];
+    for path in listings.into_iter().chain(of_org) {
+        house.get(&format!("/api/v1{path}"), &ada).await.is(503, "busy");
+    }
+}
+
 #[tokio::test]
 async fn every_route_says_that_the_server_is_starting() {
     let mut house = roomy();

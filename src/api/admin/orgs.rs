@@ -31,10 +31,14 @@ pub(super) async fn list(
     deps.require_admin(&cabinet)?;
     let page = Page::of_query(uri.query())?;
     let now = deps.clock.now();
-    let orgs = deps.identity.orgs()?;
-    let (shown, next) = page.cut(&orgs, |org| org.id)?;
-    let shown = orgs.get(shown).unwrap_or_default();
-    Ok(Json(json!({ "data": all_json(&deps.identity, &deps.tsdb, shown, now)?, "next_cursor": next })))
+    let tsdb = Arc::clone(&deps.tsdb);
+    deps.read(move |identity| {
+        let orgs = identity.orgs()?;
+        let (shown, next) = page.cut(&orgs, |org| org.id)?;
+        let shown = orgs.get(shown).unwrap_or_default();
+        Ok(Json(json!({ "data": all_json(identity, &tsdb, shown, now)?, "next_cursor": next })))
+    })
+    .await
 }
 
 /// Some organisations, and what they use.
@@ -104,13 +108,15 @@ pub(super) async fn change(
             Ok::<_, OrgChangeError>(changed)
         })
         .await??;
-    let shown = all_json(&deps.identity, &deps.tsdb, &[changed], now)?;
+    let tsdb = Arc::clone(&deps.tsdb);
+    let shown = deps.read(move |identity| Ok(all_json(identity, &tsdb, &[changed], now)?)).await?;
     Ok(Json(shown.into_iter().next().unwrap_or_default()))
 }
 
 pub(super) async fn stats(State(deps): State<AdminDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;
-    Ok(Json(stats_json(&deps.identity, &deps.tsdb, deps.clock.now())?))
+    let (tsdb, now) = (Arc::clone(&deps.tsdb), deps.clock.now());
+    deps.read(move |identity| Ok(Json(stats_json(identity, &tsdb, now)?))).await
 }
 
 /// Sums over everything.
@@ -144,6 +150,6 @@ pub(super) async fn events(
     uri: Uri,
 ) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;
-    let (asked, identity) = (audit::Asked::of(&uri)?, Arc::clone(&deps.identity));
-    deps.lanes.run(Lane::Account, move || audit::page(&identity, None, &asked)).await?
+    let asked = audit::Asked::of(&uri)?;
+    deps.read(move |identity| audit::page(identity, None, &asked)).await
 }

@@ -23,13 +23,16 @@ pub(super) async fn list(
     let mut params = Params::of_query(uri.query())?;
     let page = Page::take(&mut params)?;
     let search = params.one(&["search"])?.unwrap_or_default();
-    let found = deps.identity.users_found(&search)?;
-    let (shown, next) = page.cut(&found, |user| user.id)?;
     let now = deps.clock.now();
-    let shown = found.get(shown).unwrap_or_default().iter();
-    let shown = shown.map(|user| Ok(to_json(&deps.identity.summary(user.clone(), now)?)));
-    let shown = shown.collect::<Result<Vec<_>, StoreError>>()?;
-    Ok(Json(json!({ "data": shown, "next_cursor": next })))
+    deps.read(move |identity| {
+        let found = identity.users_found(&search)?;
+        let (shown, next) = page.cut(&found, |user| user.id)?;
+        let shown = found.get(shown).unwrap_or_default().iter();
+        let shown = shown.map(|user| Ok(to_json(&identity.summary(user.clone(), now)?)));
+        let shown = shown.collect::<Result<Vec<_>, StoreError>>()?;
+        Ok(Json(json!({ "data": shown, "next_cursor": next })))
+    })
+    .await
 }
 
 /// One account.
@@ -75,7 +78,10 @@ pub(super) async fn change(
     let (actor, now) = (cabinet.user(), deps.clock.now());
     let identity = std::sync::Arc::clone(&deps.identity);
     deps.lanes.run(Lane::Account, move || identity.change_user(Some(actor), user, change, now)).await??;
-    let found = deps.identity.user_summary(user, now)?;
-    let found = found.ok_or_else(|| ApiError::from(AdministrationError::UnknownUser))?;
-    Ok(Json(to_json(&found)))
+    deps.read(move |identity| {
+        let found = identity.user_summary(user, now)?;
+        let found = found.ok_or_else(|| ApiError::from(AdministrationError::UnknownUser))?;
+        Ok(Json(to_json(&found)))
+    })
+    .await
 }

@@ -15,7 +15,9 @@ use crate::api::listing::Page;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
-use crate::identity::{Email, Invite, InviteError, InviteId, IssuedInvite, NewInvite, Role, SecretHash};
+use crate::identity::{
+    Email, Identity, Invite, InviteError, InviteId, IssuedInvite, NewInvite, Role, SecretHash,
+};
 use crate::outbound::{Mail, MailKind, Mailer};
 
 /// Relative to `/api/v1`.
@@ -44,8 +46,11 @@ async fn list(
 ) -> ApiResult<Json<Value>> {
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;
     let page = Page::of_query(query.as_deref())?;
-    let invites = deps.identity.invites(org, deps.clock.now())?;
-    page.answer(&invites, |invite| (invite.created_at, invite.id), to_json)
+    let now = deps.clock.now();
+    let read = move |identity: &Identity| {
+        page.answer(&identity.invites(org, now)?, |invite| (invite.created_at, invite.id), to_json)
+    };
+    deps.read(org, read).await
 }
 
 fn to_json(invite: &Invite) -> Value {
