@@ -6,6 +6,9 @@
 //! address only, and the first proof ends what opened the account before: password, sessions, pending logins, linked
 //! identities and outstanding links. The second factor stays, as after a reset of the password; the operator removes it
 //! with `promlet user reset-2fa`.
+//!
+//! The same holds for accounts of versions that did not note proofs. Most of them were made by their owners, who enter as
+//! before until they use a mailed link; that link signs them in, and they choose a new password.
 
 use std::net::IpAddr;
 
@@ -26,7 +29,7 @@ use super::{Identity, StoreError, UserId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum AddressProof {
     // Stored by their place in this list: new ones come last.
-    /// The account was made by a version that did not note it.
+    /// The account was made by a version that did not note it, so its maker may have planted it: treated as `Missing`.
     Unknown,
     /// No holder of the account showed that they read mail sent to the address.
     Missing,
@@ -41,9 +44,8 @@ impl AddressProof {
     }
 }
 
-/// Notes in a change that a link mailed to the account's address was used. If the address was known to be unproven,
-/// whatever opened the account before ends, and the new epoch of sessions is returned. An account of an older version
-/// keeps its password: most of them were made by their owners.
+/// Notes in a change that a link mailed to the account's address was used. If that is the first proof, whatever opened the
+/// account before ends, and the new epoch of sessions is returned.
 pub(super) fn prove(
     txn: &mut Txn<'_>,
     user: UserId,
@@ -52,16 +54,11 @@ pub(super) fn prove(
     now: Timestamp,
 ) -> Result<Option<u32>, StoreError> {
     let row = read::<UserRow>(txn, &user)?.ok_or(StoreError::Inconsistent("an address of no account"))?;
-    let before = row.address_proof;
-    if before == AddressProof::Given {
-        return Ok(None);
+    match row.address_proof {
+        AddressProof::Given => return Ok(None),
+        AddressProof::Missing | AddressProof::Unknown => {}
     }
-    let proven = UserRow { address_proof: AddressProof::Given, ..row };
-    if before == AddressProof::Unknown {
-        txn.put(&user, &proven);
-        return Ok(None);
-    }
-    txn.put(&user, &UserRow { password: None, ..proven });
+    txn.put(&user, &UserRow { address_proof: AddressProof::Given, password: None, ..row });
     oauth::unlink_all(txn, user)?;
     end_outstanding(txn, slots);
     let epoch = end_all(txn, user, None)?;

@@ -199,7 +199,8 @@ impl Record for InviteRow {
             invited_by: old.invited_by,
             created_at: old.created_at,
             expires_at: old.expires_at,
-            address_proof: AddressProof::Unknown,
+            // Whether it was mailed was not noted.
+            address_proof: AddressProof::Missing,
         })
     }
 }

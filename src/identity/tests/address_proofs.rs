@@ -201,11 +201,8 @@ fn console_mail_and_printed_links_prove_nothing() {
     assert_eq!(house.check(&eve.token), "live");
 }
 
-/// Accounts of older versions keep what they have; only linking by the address alone waits for a proof.
-#[test]
-fn an_account_of_an_older_version_keeps_its_password() {
-    let mut house = House::mailing();
-    let user = house.add_user(VICTIM);
+/// An older version did not note proofs, so the account may have been planted before the upgrade.
+fn of_older_version(house: &House, user: UserId) {
     house
         .identity()
         .change(move |txn| {
@@ -214,12 +211,45 @@ fn an_account_of_an_older_version_keeps_its_password() {
             Ok::<_, StoreError>(())
         })
         .expect("stored");
+}
+
+#[test]
+fn the_first_proof_of_an_account_of_an_older_version_ends_what_opened_it() {
+    let mut house = House::mailing();
+    let eve = planted(&mut house);
+    link_identity(&mut house, &eve.session, &identity(1, "eve@example.org", true));
+    of_older_version(&house, eve.user.id);
+    let printed = house.identity().issue_login_link(eve.user.id, None, house.now, &mut house.rng);
+    let printed = printed.expect("made").token;
+    let token = link(&mut house);
+    let LoginOutcome::LoggedIn(login) = use_link(&mut house, &token) else { panic!("no second factor") };
+    assert_eq!((house.check(&eve.token), house.check(&login.token)), ("unknown", "live"));
+    assert!(house.login_as(VICTIM, PASSWORD, "192.0.2.66", None).is_err());
+    assert_eq!(house.identity().identities(eve.user.id).expect("read").len(), 0);
+    let here = client("192.0.2.66");
+    let attempt =
+        LinkLogin { token: printed.expose(), proof: LinkProof::Console, client: &here, replaces: None };
+    let now = house.now;
+    assert!(matches!(house.identity().use_link(&attempt, now, &mut house.rng), Err(LinkError::Invalid)));
+    assert!(sign_in(&mut house, &identity(2, VICTIM, true)).expect("proven").linked);
+}
+
+/// Until then its owner enters as before, and afterwards chooses a password without knowing the old one.
+#[test]
+fn the_owner_of_an_account_of_an_older_version_is_never_locked_out() {
+    let mut house = House::mailing();
+    let user = house.add_user(VICTIM);
+    of_older_version(&house, user);
+    house.login_as(VICTIM, PASSWORD, "192.0.2.1", None).expect("as before");
     let refused = sign_in(&mut house, &identity(1, VICTIM, true));
     assert!(matches!(refused, Err(OauthError::LinkRequired)), "{refused:?}");
     let token = link(&mut house);
-    use_link(&mut house, &token);
-    house.login_as(VICTIM, PASSWORD, "192.0.2.1", None).expect("kept");
-    assert!(sign_in(&mut house, &identity(1, VICTIM, true)).expect("proven").linked);
+    let LoginOutcome::LoggedIn(login) = use_link(&mut house, &token) else { panic!("no second factor") };
+    let here = client("192.0.2.1");
+    let request = PasswordChange { current: None, new: Password("a new and long password"), client: &here };
+    let now = house.now;
+    house.identity().change_password(&login.session, &request, now, &mut house.rng).expect("chosen");
+    house.login_as(VICTIM, "a new and long password", "192.0.2.1", None).expect("the new one");
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn both_versions_of_an_invitation_open() {
         invited_by: Some(USER),
         created_at: at(0),
         expires_at: at(1),
-        address_proof: AddressProof::Unknown,
+        address_proof: AddressProof::Missing,
     };
     assert_eq!(invite::InviteRow::from_older(1, &bytes(first)).as_ref(), Ok(&row));
     assert!(invite::InviteRow::from_older(0, &bytes(first)).is_err());
