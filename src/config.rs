@@ -723,15 +723,6 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
     let set = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     let mut warnings = variables::unread(set);
     let smtp_url = secret("PROMLET_SMTP_URL")?;
-    if let Some(url) = &smtp_url
-        && sends_readable(url.reveal())
-    {
-        warnings.push(
-            "PROMLET_SMTP_URL does not require TLS: whoever can read or change the traffic to the mail server can read \
-             sign-in links; set ?tls=required, or use smtps://"
-                .to_owned(),
-        );
-    }
     let mail = mail(flags.mailer.as_deref(), smtp_url, flags.mail_from, flags.smtp_ca_file)?;
     let public_url = flags.public_url.map(|url| url.trim_end_matches('/').to_owned());
     if let Some(url) = &public_url {
@@ -799,16 +790,6 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         log_format: flags.log_format,
         warnings,
     })
-}
-
-/// Whether mail may leave this machine unencrypted: without `tls=`, or with a mode that an attacker can turn off.
-fn sends_readable(url: &str) -> bool {
-    let Some(rest) = url.strip_prefix("smtp://") else { return false };
-    let host = rest.split(['/', '?']).next().unwrap_or_default();
-    let host = host.rsplit('@').next().unwrap_or_default();
-    let local = host.starts_with("127.") || host.starts_with("localhost") || host.starts_with("[::1]");
-    let query = rest.split_once('?').map_or("", |(_, query)| query);
-    !local && !query.split('&').any(|pair| pair == "tls=required")
 }
 
 /// A name that means nothing here may mean something to another Prometheus that is started with the same list.
@@ -1089,25 +1070,6 @@ pub(crate) mod tests {
         }
         for public in ["https://metrics.example.com", "https://[2001:db8::1]:8095", "https://192.0.2.1"] {
             assert!(parse(&["--public-url", public]).is_err(), "{public}");
-        }
-    }
-
-    #[test]
-    fn mail_that_leaves_this_machine_readable_is_warned_about() {
-        for readable in [
-            "smtp://mail.example.org",
-            "smtp://u:p@mail.example.org:25",
-            "smtp://u:p@mail.example.org:587?tls=opportunistic",
-            "smtp://u:tls=required@mail.example.org",
-        ] {
-            assert!(sends_readable(readable), "{readable}");
-        }
-        for fine in [
-            "smtps://mail.example.org",
-            "smtp://u:p@mail.example.org:587?tls=required",
-            "smtp://127.0.0.1:1025",
-        ] {
-            assert!(!sends_readable(fine), "{fine}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Mail by SMTP.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -19,6 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub struct SmtpMailer {
     transport: SmtpTransport,
     from: Mailbox,
+    sends_readable: bool,
 }
 
 /// Why SMTP cannot be used, or did not take a mail.
@@ -75,7 +77,14 @@ impl SmtpMailer {
         if let Some(path) = ca_file {
             builder = builder.tls(tls(url, path)?);
         }
-        Ok(SmtpMailer { transport: builder.build(), from: from.parse().map_err(SmtpError::Address)? })
+        let sends_readable = Url::parse(url).is_ok_and(|url| sends_readable(&url));
+        let from = from.parse().map_err(SmtpError::Address)?;
+        Ok(SmtpMailer { transport: builder.build(), from, sends_readable })
+    }
+
+    /// Whether mail may leave this machine unencrypted: without `tls=`, or with a mode that an attacker can turn off.
+    pub const fn sends_readable(&self) -> bool {
+        self.sends_readable
     }
 
     /// Connects, and signs in where the URL says how; sends nothing. Blocks.
@@ -144,6 +153,22 @@ fn wanted(url: &Url) -> Protection {
     }
 }
 
+fn sends_readable(url: &Url) -> bool {
+    match wanted(url) {
+        Protection::Wrapped | Protection::Required => false,
+        Protection::Opportunistic | Protection::None => !is_this_machine(url.host_str().unwrap_or_default()),
+    }
+}
+
+/// Whether a host is `localhost` or a loopback address. In URLs of this scheme addresses are texts, IPv6 in brackets.
+fn is_this_machine(host: &str) -> bool {
+    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    match address.parse::<IpAddr>() {
+        Ok(ip) => ip.to_canonical().is_loopback(),
+        Err(_) => host.eq_ignore_ascii_case("localhost"),
+    }
+}
+
 impl std::fmt::Debug for SmtpMailer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SmtpMailer(***)")
@@ -168,6 +193,38 @@ mod tests {
             url: "https://metrics.example.org/api/v1/auth/magic-link/verify?token=mgl_x".into(),
             expires_in: Duration::from_secs(600),
             at: Timestamp::from_s(1_800_000_000),
+        }
+    }
+
+    /// The library takes the first `tls=` and a scheme in any case.
+    #[test]
+    fn mail_that_may_leave_this_machine_unencrypted_is_known() {
+        let readable = [
+            "smtp://mail.example.org",
+            "smtp://u:p@mail.example.org:25",
+            "smtp://u:p@mail.example.org:587?tls=opportunistic",
+            "SMTP://u:p@mail.example.org:587?tls=opportunistic",
+            "smtp://u:p@mail.example.org:587?tls=opportunistic&tls=required",
+            "smtp://mail.example.org/?tls=opportunistic&x=tls=required",
+            "smtp://u:tls=required@mail.example.org",
+            "smtp://localhost.example.org",
+            "smtp://127.mail.example.org",
+            "smtp://192.0.2.1:1025",
+        ];
+        let fine = [
+            "smtps://mail.example.org",
+            "smtp://u:p@mail.example.org:587?tls=required",
+            "smtp://u:p@mail.example.org:587?t%6cs=required&tls=opportunistic",
+            "smtp://127.0.0.1:1025",
+            "smtp://127.9.9.9?tls=opportunistic",
+            "smtp://[::1]:1025",
+            "smtp://LocalHost:1025",
+        ];
+        for (urls, expected) in [(&readable[..], true), (&fine[..], false)] {
+            for url in urls {
+                let mailer = SmtpMailer::new(url, "a@b.c", None);
+                assert_eq!(mailer.expect(url).sends_readable(), expected, "{url}");
+            }
         }
     }
 

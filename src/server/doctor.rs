@@ -373,6 +373,13 @@ fn public_url(found: &mut Diagnoses, settings: &Settings) {
     } else {
         found.good("url", url.clone());
     }
+    if settings.public_url.is_none() {
+        found.good(
+            "url",
+            "if a proxy serves this server to other machines, set --public-url: without it, requests through a proxy that adds \
+             no header count as requests of this machine, which read /metrics and make the first account without a token",
+        );
+    }
     // A name that leads nowhere would be in every mail.
     if reach == Reach::World
         && host.parse::<IpAddr>().is_err()
@@ -435,7 +442,11 @@ fn mailer(found: &mut Diagnoses, settings: &Settings) {
         return found
             .good("mail", "links are printed on standard output; promlet login-link prints one, too");
     }
-    let checked = match mail::mailer(&settings.mail) {
+    let made = mail::mailer(&settings.mail);
+    if made.as_ref().is_ok_and(mail::sends_readable) {
+        found.look("mail", mail::READABLE, mail::READABLE_NEXT);
+    }
+    let checked = match made {
         Ok(Mailer::Smtp(smtp)) => smtp.check(),
         Ok(_) => Ok(()),
         Err(error) => Err(error),

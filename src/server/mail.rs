@@ -5,6 +5,19 @@ use std::sync::Arc;
 use crate::config::Mail as MailSetting;
 use crate::outbound::{Mailer, SmtpError, SmtpMailer};
 
+/// The warning about mail that may leave this machine unencrypted.
+pub(super) const READABLE: &str = concat!(
+    "PROMLET_SMTP_URL does not require TLS: whoever can read or change the traffic to the mail server ",
+    "can read sign-in links",
+);
+/// What to do about it.
+pub(super) const READABLE_NEXT: &str = "set ?tls=required in it, or use smtps://";
+
+/// Whether mail may leave this machine unencrypted.
+pub(super) fn sends_readable(mailer: &Mailer) -> bool {
+    matches!(mailer, Mailer::Smtp(smtp) if smtp.sends_readable())
+}
+
 /// The mailer that the settings ask for.
 pub(super) fn mailer(setting: &MailSetting) -> Result<Mailer, SmtpError> {
     match setting {

@@ -261,7 +261,11 @@ impl Server {
         self.answer_commands();
         self.start_tasks()?;
         let lanes = Lanes::start(&self.lanes_options()).map_err(ServerError::Thread)?;
-        let mail = MailQueue::start(mail::mailer(&self.settings.mail)?, self.clock.clone());
+        let mailer = mail::mailer(&self.settings.mail)?;
+        if mail::sends_readable(&mailer) {
+            tracing::warn!("{}; {}", mail::READABLE, mail::READABLE_NEXT);
+        }
+        let mail = MailQueue::start(mailer, self.clock.clone());
         let mail = Arc::new(mail.map_err(ServerError::Thread)?);
         let rooms = Rooms {
             identity: Arc::clone(&self.identity),

@@ -135,6 +135,22 @@ fn mail_that_does_not_leave_is_told_and_takes_nothing_out_of_service() {
 }
 
 #[test]
+fn a_mail_server_that_need_not_encrypt_is_warned_about() {
+    let from = ("PROMLET_MAIL_FROM", "promlet@example.com");
+    for url in [
+        "SMTP://u:p@mail.example.org:587?tls=opportunistic",
+        "smtp://u:p@mail.example.org:587?tls=opportunistic&tls=required",
+        "smtp://localhost.example.org:587",
+    ] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let env: Vec<_> = bootstrap().into_iter().chain([("PROMLET_SMTP_URL", url), from]).collect();
+        let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });
+        server.log_line("PROMLET_SMTP_URL does not require TLS");
+        assert!(server.terminate().success(), "{url}");
+    }
+}
+
+#[test]
 fn own_health_and_metrics_answer_on_loopback() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
