@@ -724,7 +724,7 @@ impl Callers {
         } else {
             self.cookie(&parts.headers, logout, now).await
         };
-        let local = self.local.includes(peer, &parts.headers);
+        let local = self.local.includes(peer, parts.version, &parts.headers);
         let from_page = parts.headers.contains_key(header::ORIGIN);
         let coding = Coding::of(&parts.headers);
         Identified {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde_json::{Map, Value, json};
@@ -94,16 +94,22 @@ async fn readyz(State(deps): State<HealthDeps>) -> Response {
 async fn metrics(
     State(deps): State<HealthDeps>,
     peer: Option<Extension<Peer>>,
+    version: Version,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    admit_operator(&deps, peer.map(|Extension(Peer(peer))| peer), &headers)?;
+    admit_operator(&deps, peer.map(|Extension(Peer(peer))| peer), version, &headers)?;
     let mut response = deps.own.text().into_response();
     let media = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, media);
     Ok(response)
 }
 
-fn admit_operator(deps: &HealthDeps, peer: Option<SocketAddr>, headers: &HeaderMap) -> ApiResult<()> {
+fn admit_operator(
+    deps: &HealthDeps,
+    peer: Option<SocketAddr>,
+    version: Version,
+    headers: &HeaderMap,
+) -> ApiResult<()> {
     let sent = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = sent
         .and_then(|text| text.split_once(' '))
@@ -115,7 +121,7 @@ fn admit_operator(deps: &HealthDeps, peer: Option<SocketAddr>, headers: &HeaderM
         };
     }
     match peer {
-        Some(peer) if deps.local.includes(peer.ip(), headers) => Ok(()),
+        Some(peer) if deps.local.includes(peer.ip(), version, headers) => Ok(()),
         _ => Err(ApiError::new(
             Code::Unauthenticated,
             "without a token metrics are served to this machine alone, and not where the public URL is another \

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use axum::http::{HeaderMap, HeaderName, Uri, header, request::Parts};
+use axum::http::{HeaderMap, HeaderName, Uri, Version, header, request::Parts};
 
 use super::error::{ApiError, ApiResult, Code};
 
@@ -115,13 +115,18 @@ impl Network {
 }
 
 /// Headers that only a proxy writes. One of them from a loopback peer means: the client may be anywhere.
-static PROXY_HEADERS: [HeaderName; 6] = [
+static PROXY_HEADERS: [HeaderName; 11] = [
     header::FORWARDED,
     header::VIA,
     HeaderName::from_static("x-forwarded-for"),
     HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-port"),
     HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-forwarded-server"),
+    HeaderName::from_static("x-client-ip"),
     HeaderName::from_static("x-real-ip"),
+    HeaderName::from_static("cf-connecting-ip"),
+    HeaderName::from_static("true-client-ip"),
 ];
 
 /// Proxies whose word about the client is taken.
@@ -170,7 +175,9 @@ pub fn peer(parts: &Parts) -> IpAddr {
 /// Decides which requests come from this machine itself.
 ///
 /// A proxy on this machine is a loopback peer as well, and some add no header. So a request also has to name this machine
-/// in `Host`, and a server whose public URL is not local, which a proxy may serve, takes no request for a local one.
+/// in `Host`, and a server whose public URL is not local, which a proxy may serve, takes no request for a local one. nginx
+/// without any setting adds no header and names the server's address in `Host`, but speaks HTTP/1.0, which browsers and
+/// command-line clients do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalRequests {
     public_url_is_local: bool,
@@ -184,12 +191,13 @@ impl LocalRequests {
         LocalRequests { public_url_is_local: names_this_machine(without_port(authority)) }
     }
 
-    /// Whether the request comes from this machine: a loopback peer, a local `Host`, no header of a proxy, and a server
-    /// with a local public URL.
-    pub fn includes(self, peer: IpAddr, headers: &HeaderMap) -> bool {
+    /// Whether the request comes from this machine: a loopback peer, HTTP/1.1 or later, a local `Host`, no header of a
+    /// proxy, and a server with a local public URL.
+    pub fn includes(self, peer: IpAddr, version: Version, headers: &HeaderMap) -> bool {
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         self.public_url_is_local
             && peer.to_canonical().is_loopback()
+            && version >= Version::HTTP_11
             && names_this_machine(without_port(host))
             && !PROXY_HEADERS.iter().any(|name| headers.contains_key(name))
     }
@@ -303,7 +311,7 @@ mod tests {
             if proxied {
                 headers.insert("x-forwarded-for", HeaderValue::from_static("203.0.113.7"));
             }
-            LocalRequests::of(url).includes(peer.parse().expect("an address"), &headers)
+            LocalRequests::of(url).includes(peer.parse().expect("an address"), Version::HTTP_11, &headers)
         };
         let here = "http://127.0.0.1:8095";
         for host in ["127.0.0.1:8095", "localhost:8095", "metrics.localhost", "[::1]:8095", "LOCALHOST."] {

@@ -1,7 +1,7 @@
 //! Behind a proxy (API.md E): a public URL with a path, who a trusted proxy says is calling, and nobody else's word.
 
 use axum::body::Body;
-use axum::http::header;
+use axum::http::{Version, header};
 use promlet::api::host::Network;
 use promlet::api::{ApiOptions, OptionsError};
 use serde_json::json;
@@ -109,12 +109,39 @@ async fn f45_only_a_trusted_proxy_says_who_calls() {
 async fn a_header_of_a_proxy_closes_the_metrics_to_a_loopback_peer() {
     let house = House::new();
     assert_eq!(house.get("/metrics", &Who::Nobody).await.status, 200);
-    for header in
-        ["x-forwarded-for", "forwarded", "via", "x-real-ip", "x-forwarded-host", "x-forwarded-proto"]
-    {
+    let headers = [
+        "x-forwarded-for",
+        "forwarded",
+        "via",
+        "x-real-ip",
+        "x-client-ip",
+        "x-forwarded-host",
+        "x-forwarded-port",
+        "x-forwarded-proto",
+        "x-forwarded-server",
+        "cf-connecting-ip",
+        "true-client-ip",
+    ];
+    for header in headers {
         let request =
             ask("GET", "/metrics", &Who::Nobody).header(header, "x").body(Body::empty()).expect("a request");
         house.send(request).await.is(401, "unauthenticated");
+    }
+}
+
+/// nginx without a setting adds no header and names the server in Host, but speaks HTTP/1.0 to it.
+#[tokio::test]
+async fn a_request_of_http_1_0_is_never_local() {
+    let house = House::build(Plan { set_up: false, ..Plan::default() });
+    let get = async |path: &str, version: Version| {
+        let request = ask("GET", path, &Who::Nobody).version(version).body(Body::empty());
+        house.send(request.expect("a request")).await
+    };
+    assert_eq!(get("/metrics", Version::HTTP_11).await.status, 200);
+    get("/metrics", Version::HTTP_10).await.is(401, "unauthenticated");
+    for (version, needs_token) in [(Version::HTTP_11, false), (Version::HTTP_10, true)] {
+        let config = get("/api/v1/auth/config", version).await.value();
+        assert_eq!(config["setup_token_required"], needs_token, "{version:?}");
     }
 }
 
