@@ -1,5 +1,5 @@
-//! Every file of a data folder cut short, with a flipped bit, and deleted: what becomes of it stands as a table in
-//! ARCHITECTURE.md ("When a file is damaged"), and this test does to each file what the table says and looks.
+//! Every file of a data folder is truncated, changed by one bit, and deleted. The outcome of each is a
+//! row of the table "When a file is damaged" in docs/storage.md, which this test compares.
 //!
 //! Whatever the word in the table: no sample is ever another than the one that was sent, nothing is missing that no
 //! sentence names, and a second start says the same as the first.
@@ -123,10 +123,10 @@ fn kind(dir: &Path, path: &Path) -> String {
     }
 }
 
-/// The table of ARCHITECTURE.md: outcome by file and damage.
+/// The table of docs/storage.md: outcome by file and damage.
 fn table() -> BTreeMap<(String, &'static str), String> {
     let text =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).expect("read");
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/storage.md")).expect("read");
     let (_, section) = text.split_once("## When a file is damaged").expect("the section");
     let section = section.split("\n## ").next().unwrap_or_default();
     let mut table = BTreeMap::new();

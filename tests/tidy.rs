@@ -358,6 +358,24 @@ fn architecture_names_every_room() {
     }
 }
 
+/// A reference such as `docs/storage.md section 7` leads to a file of this repository.
+#[test]
+fn documents_that_sources_name_exist() {
+    let is_path = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '-' | '_');
+    for dir in ["src", "tests", "benches", "examples"] {
+        for path in files_below(&root().join(dir), ".rs") {
+            let text = fs::read_to_string(&path).expect("UTF-8");
+            for word in text.split(|c| !is_path(c)) {
+                let named = word.trim_end_matches('.').strip_suffix(".md").map(|stem| format!("{stem}.md"));
+                let relative = |named: &str| named.trim_start_matches("../").trim_start_matches('/').to_owned();
+                if let Some(named) = named.map(|named| relative(&named)).filter(|named| named != ".md") {
+                    assert!(root().join(&named).is_file(), "{}: there is no {named}", path.display());
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_source_file_begins_with_its_purpose() {
     for path in files_below(&root().join("src"), ".rs") {

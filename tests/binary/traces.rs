@@ -1,4 +1,4 @@
-//! What is left of a deleted organisation on the disk, byte for byte (ARCHITECTURE.md, "What a deletion leaves").
+//! What is left of a deleted organisation on the disk, byte for byte (docs/storage.md, "What a deletion leaves").
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
