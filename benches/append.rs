@@ -6,6 +6,7 @@
 //! write" is told per second of CPU time, of all threads and of the kernel for them: whole requests, snappy and protobuf.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +17,10 @@ use promlet::entropy::Entropy;
 use promlet::ingest::{self, PROTOCOLS};
 use promlet::kv::{Control, ControlOptions, DataFolder};
 use promlet::model::{
-    Access, BatchBuilder, Labels, OrgId, Sample, TimeRange, Timestamp, WriteBatch, WriteSeries,
+    Access, BatchBuilder, BucketSpan, CounterReset, Exemplar, Histogram, HistogramCounts, HistogramShape,
+    Labels, OrgId, Sample, TimeRange, Timestamp, WriteBatch, WriteSeries,
 };
-use promlet::tsdb::{AppendError, Home, Options, OrgLimits, SampleColumns, Tsdb};
+use promlet::tsdb::{AppendError, AppendReport, Home, Options, OrgLimits, SampleColumns, Tsdb};
 
 const SERIES: u32 = 100_000;
 const REQUEST: u32 = 2_000;
@@ -43,15 +45,22 @@ fn labels(i: u32) -> Labels {
     Labels::from_pairs(pairs)
 }
 
-fn builders() -> Vec<BatchBuilder> {
-    let request = |first: u32| {
+/// Requests of the series in a range, which `add` adds.
+fn requests(series: Range<u32>, mut add: impl FnMut(&mut BatchBuilder, &Labels)) -> Vec<BatchBuilder> {
+    let mut request = |first: u32| {
         let mut batch = BatchBuilder::default();
-        for i in first..first + REQUEST {
-            batch.series(&labels(i), [Sample { at: START, value: 0.0 }]);
-        }
+        (first..(first + REQUEST).min(series.end)).for_each(|i| add(&mut batch, &labels(i)));
         batch
     };
-    (0..SERIES).step_by(REQUEST as usize).map(request).collect()
+    series.clone().step_by(REQUEST as usize).map(&mut request).collect()
+}
+
+fn builders() -> Vec<BatchBuilder> {
+    requests(0..SERIES, with_sample)
+}
+
+fn with_sample(batch: &mut BatchBuilder, labels: &Labels) {
+    batch.series(labels, [Sample { at: START, value: 0.0 }]);
 }
 
 /// Moves a request to a round.
@@ -247,68 +256,185 @@ fn eight_callers(store: &Tsdb, builders: &[BatchBuilder]) {
     });
 }
 
-/// What refusing a sample costs beside accepting one, for every reason: `cargo bench --bench append -- refusals`. Requests
-/// are repeated, as senders do; the first round is not counted. Returns whether refusing is never dearer.
-fn refusals() -> bool {
-    const REPEATED: i64 = 20;
-    let builders = builders();
-    let mut is_fine = true;
-    let mut accepted = f64::INFINITY;
-    let store_with_retention = || {
-        let store = Tsdb::in_memory(Options::default(), [0; 32]);
-        store.set_limits(
-            ORG,
-            OrgLimits { retention: Some(Duration::from_secs(86_400)), ..OrgLimits::default() },
-        );
-        store
-    };
-    let per_sample = |store: &Tsdb, batches: &mut [WriteBatch<'_>], shift_ms: i64, refused: bool| {
-        let mut ns = f64::INFINITY;
-        for number in 0..REPEATED {
-            batches.iter_mut().for_each(|batch| age(batch, number));
-            for sample in batches.iter_mut().flat_map(|batch| &mut batch.samples) {
-                sample.at = sample.at.plus_ms(shift_ms);
-            }
-            let watch = Stopwatch::start();
-            for batch in &*batches {
-                let report = store.append(ORG, batch, START).expect("answered");
-                let all = batch.samples.len() as u64;
-                assert!(number == 0 || report.refused == if refused { all } else { 0 }, "{report:?}");
-            }
-            if number > 0 {
-                ns = ns.min(watch.elapsed_ms() * 1e6 / f64::from(SERIES));
-            }
+/// Label sets that are refused in turn: three times as many as an organisation may have remembered whatever its memory.
+const REFUSED: u32 = 3 << 18;
+
+/// Nanoseconds for each series of requests that are sent again and again: the least of some rounds, the first of which does
+/// not count. `outcome` is checked with the report of every other request.
+fn cost(
+    store: &Tsdb,
+    batches: &mut [WriteBatch<'_>],
+    shift_ms: i64,
+    outcome: impl Fn(&AppendReport, u64) -> bool,
+) -> f64 {
+    let series = batches.iter().map(|batch| batch.series.len()).sum::<usize>() as f64;
+    let rounds = if series > f64::from(SERIES) { 5 } else { 20 };
+    let mut least = f64::INFINITY;
+    for number in 0..rounds {
+        for batch in &mut *batches {
+            age(batch, number);
+            let at = START.plus_ms(number * 15_000 + shift_ms);
+            batch.samples.iter_mut().for_each(|sample| sample.at = at);
+            batch.histograms.iter_mut().for_each(|sample| sample.at = at);
+            batch.exemplars.iter_mut().for_each(|exemplar| exemplar.at = at);
         }
-        ns
-    };
-    let mut told = |what: &str, ns: f64| {
-        if what == "accepted" {
-            accepted = ns;
+        let watch = Stopwatch::start();
+        for batch in &*batches {
+            let report = store.append(ORG, batch, START).expect("answered");
+            let all = (batch.samples.len() + batch.histograms.len()) as u64;
+            assert!(number == 0 || outcome(&report, all), "{report:?}");
         }
-        let ratio = ns / accepted;
-        is_fine &= ratio <= 1.0;
+        if number > 0 {
+            least = least.min(watch.elapsed_ms() * 1e6 / series);
+        }
+    }
+    least
+}
+
+/// Prints costs beside that of accepting the same.
+struct Costs {
+    accepted: f64,
+    is_fine: bool,
+}
+
+impl Costs {
+    fn print(&mut self, what: &str, ns: f64) {
+        let ratio = ns / self.accepted;
+        self.is_fine &= ratio <= 1.0;
         println!("{ns:>8.0}  {ratio:>8.2}  {what}");
-    };
+    }
+}
+
+fn is_refused(report: &AppendReport, all: u64) -> bool {
+    report.refused == all
+}
+
+fn is_stored(report: &AppendReport, all: u64) -> bool {
+    report.stored == all
+}
+
+/// What refusing costs beside accepting, for every reason: `cargo bench --bench append -- refusals`. Requests are repeated,
+/// as senders do; the first round is not counted. Returns whether refusing is never dearer.
+fn refusals() -> bool {
     println!("{:>8}  {:>8}  what", "ns", "ratio");
-    let mut batches: Vec<WriteBatch<'_>> = builders.iter().map(BatchBuilder::batch).collect();
-    let store = store_with_retention();
-    told("accepted", per_sample(&store, &mut batches, 0, false));
-    told("refused: too old", per_sample(&store, &mut batches, -30 * 86_400_000, true));
-    told("refused: too far in the future", per_sample(&store, &mut batches, 30 * 86_400_000, true));
-    let closed = |limits: OrgLimits| {
-        let store = Tsdb::scaffold();
+    let with_limits = |limits: OrgLimits| {
+        let store = Tsdb::in_memory(Options::default(), [0; 32]);
         store.set_limits(ORG, limits);
         store
     };
-    let full = closed(OrgLimits { series_max: 0, ..OrgLimits::default() });
-    told("refused: more series than allowed", per_sample(&full, &mut batches, 0, true));
-    let slow = closed(OrgLimits { new_series_per_s: Some(0), ..OrgLimits::default() });
-    told("refused: new series come too fast", per_sample(&slow, &mut batches, 0, true));
-    let strict = closed(OrgLimits { labels_max: 3, ..OrgLimits::default() });
-    told("refused: too many labels", per_sample(&strict, &mut batches, 0, true));
-    let unknown = store_with_retention();
-    told("refused: too old, of unknown series", per_sample(&unknown, &mut batches, -30 * 86_400_000, true));
-    is_fine
+    let day = OrgLimits { retention: Some(Duration::from_secs(86_400)), ..OrgLimits::default() };
+    let past = -30 * 86_400_000;
+    let few = requests(0..SERIES, with_sample);
+    let many = requests(0..REFUSED, with_sample);
+    let mut is_fine = true;
+    for (series, builders) in [(SERIES, few), (REFUSED, many)] {
+        println!("{series} series");
+        let mut batches: Vec<WriteBatch<'_>> = builders.iter().map(BatchBuilder::batch).collect();
+        let store = with_limits(day.clone());
+        let accepted = cost(&store, &mut batches, 0, is_stored);
+        let mut costs = Costs { accepted, is_fine };
+        costs.print("accepted", accepted);
+        costs.print("too old", cost(&store, &mut batches, past, is_refused));
+        costs.print("too far in the future", cost(&store, &mut batches, -past, is_refused));
+        store.set_limits(
+            ORG,
+            OrgLimits { ooo_window: Some(Duration::from_secs(60)), retention: None, ..OrgLimits::default() },
+        );
+        costs.print("too late", cost(&store, &mut batches, -86_400_000, is_refused));
+        drop(store);
+
+        let store = with_limits(OrgLimits::default());
+        for batch in &mut batches {
+            age(batch, 40);
+            batch.samples.iter_mut().for_each(|sample| sample.value = -1.0);
+            store.append(ORG, batch, START).expect("stored");
+        }
+        // The same time again, with another value.
+        let again: Vec<f64> = (0..5)
+            .map(|number| {
+                for sample in batches.iter_mut().flat_map(|batch| &mut batch.samples) {
+                    sample.value = f64::from(number);
+                }
+                let watch = Stopwatch::start();
+                for batch in &batches {
+                    let report = store.append(ORG, batch, START).expect("answered");
+                    assert!(report.refused == batch.samples.len() as u64, "{report:?}");
+                }
+                watch.elapsed_ms() * 1e6 / f64::from(series)
+            })
+            .collect();
+        costs.print("another value at the same time", again.into_iter().fold(f64::INFINITY, f64::min));
+        drop(store);
+
+        let thousand = with_limits(OrgLimits { series_max: 1_000, ..OrgLimits::default() });
+        let is_refused_but = |report: &AppendReport, all: u64| report.refused + 1_000 >= all;
+        costs.print("more series than allowed", cost(&thousand, &mut batches, 0, is_refused_but));
+        let slow = with_limits(OrgLimits { new_series_per_s: Some(0), ..OrgLimits::default() });
+        costs.print("new series come too fast", cost(&slow, &mut batches, 0, is_refused));
+        let strict = with_limits(OrgLimits { labels_max: 3, ..OrgLimits::default() });
+        costs.print("too many labels", cost(&strict, &mut batches, 0, is_refused));
+        let unknown = with_limits(day.clone());
+        costs.print("too old, of unknown series", cost(&unknown, &mut batches, past, is_refused));
+        let full = full_of_names();
+        costs.print("names have no memory left", cost(&full, &mut batches, 0, is_refused));
+        is_fine = costs.is_fine;
+    }
+
+    let histogram = histogram();
+    let builders = requests(0..SERIES, |batch, labels| {
+        batch.series(labels, []).histograms([(START, histogram.clone())]);
+    });
+    let mut batches: Vec<WriteBatch<'_>> = builders.iter().map(BatchBuilder::batch).collect();
+    println!("{SERIES} series with a histogram each");
+    let store = with_limits(day.clone());
+    let accepted = cost(&store, &mut batches, 0, is_stored);
+    let mut costs = Costs { accepted, is_fine };
+    costs.print("accepted", accepted);
+    costs.print("too old", cost(&store, &mut batches, past, is_refused));
+    let full = with_limits(OrgLimits { series_max: 0, ..OrgLimits::default() });
+    costs.print("more series than allowed", cost(&full, &mut batches, 0, is_refused));
+    is_fine = costs.is_fine;
+
+    let builders = requests(0..SERIES, |batch, labels| {
+        let labels_of_trace = Labels::from_pairs([("trace_id", "4bf92f3577b34da6a3ce929d0e0e4736")]);
+        let exemplar = Exemplar { labels: labels_of_trace, value: 1.0, at: START };
+        with_sample(batch, labels);
+        batch.exemplar(exemplar);
+    });
+    let mut batches: Vec<WriteBatch<'_>> = builders.iter().map(BatchBuilder::batch).collect();
+    println!("{SERIES} series with a sample and an exemplar each");
+    let store = with_limits(day);
+    let accepted = cost(&store, &mut batches, 0, is_stored);
+    let mut costs = Costs { accepted, is_fine };
+    costs.print("accepted", accepted);
+    costs.print("too old", cost(&store, &mut batches, past, is_refused));
+    let full = with_limits(OrgLimits { series_max: 0, ..OrgLimits::default() });
+    costs.print("more series than allowed", cost(&full, &mut batches, 0, is_refused));
+    costs.is_fine
+}
+
+/// A histogram of 40 buckets.
+fn histogram() -> Histogram {
+    let spans = vec![BucketSpan { offset: 0, length: 40 }];
+    let shape = HistogramShape::new(3, 0.0, Vec::new(), spans, Vec::new()).expect("valid");
+    let buckets: Vec<u64> = (1..=40).collect();
+    let counts = HistogramCounts::Integer { count: buckets.iter().sum(), zero: 0, buckets };
+    Histogram::new(Arc::new(shape), CounterReset::Unknown, 1_000.0, counts).expect("valid")
+}
+
+/// A store whose organisation has as many names as fit into its memory.
+fn full_of_names() -> Tsdb {
+    let store = Tsdb::in_memory(Options::default(), [0; 32]);
+    let own = OrgLimits { memory_bytes_max: Some(48 << 20), ..OrgLimits::default() };
+    store.set_limits(ORG, own);
+    for first in (REFUSED..).step_by(REQUEST as usize) {
+        let batch = requests(first..first + REQUEST, with_sample).remove(0);
+        let report = store.append(ORG, &batch.batch(), START).expect("answered");
+        if report.refused_by_code.iter().any(|(code, _)| *code == "memory_limit") {
+            break;
+        }
+    }
+    store
 }
 
 fn main() -> ExitCode {

@@ -21,6 +21,7 @@ use crate::model::Switches;
 use crate::model::parse_duration;
 
 pub use oauth::{GithubSetting, GoogleSetting, OauthClient, OauthSettings, OidcSetting};
+pub use variables::known as known_variables;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -157,6 +158,8 @@ pub struct Settings {
     pub query_max_series: Option<u64>,
     /// Series of an organisation that does not say; none: memory bounds them.
     pub max_series_per_org: Option<u32>,
+    /// Bytes of samples and names of all organisations together.
+    pub head_memory_bytes: u64,
     /// Queries running at once.
     pub query_concurrency: Option<usize>,
     /// What of the query language is switched on.
@@ -501,6 +504,11 @@ struct Flags {
     #[arg(long, env = "PROMLET_MAX_SERIES_PER_ORG", value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     max_series_per_org: Option<u32>,
+    /// Bytes of memory for recent samples and for names of series, of all organisations together (64 MiB to
+    /// 1 TiB). An organisation may use three times of what is left
+    #[arg(long, env = "PROMLET_HEAD_MEMORY_BYTES", value_name = "N", default_value = "4294967296",
+          value_parser = clap::value_parser!(u64).range(HEAD_MEMORY_BYTES_MIN..=HEAD_MEMORY_BYTES_MAX))]
+    head_memory_bytes: u64,
     /// Queries running at once [default: twice the cores, at least 2]
     #[arg(long, env = "PROMLET_QUERY_CONCURRENCY", value_name = "N")]
     query_concurrency: Option<usize>,
@@ -776,6 +784,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         query_max_samples: flags.query_max_samples,
         query_max_series: flags.query_max_series,
         max_series_per_org: flags.max_series_per_org,
+        head_memory_bytes: flags.head_memory_bytes,
         query_concurrency: flags.query_concurrency,
         switches,
         query_memory_bytes: flags.query_memory_bytes,
@@ -825,6 +834,10 @@ fn host_names(items: Vec<String>) -> Result<Vec<String>, ConfigError> {
     });
     checked.collect()
 }
+
+/// The least and the most memory of samples and names: 64 MiB, which leave 256 KiB for each organisation, and 1 TiB.
+const HEAD_MEMORY_BYTES_MIN: u64 = 64 << 20;
+const HEAD_MEMORY_BYTES_MAX: u64 = 1 << 40;
 
 /// A token for `/metrics` of fewer bytes is told at the start: it is compared as often as somebody cares to ask.
 const METRICS_TOKEN_BYTES: usize = 16;

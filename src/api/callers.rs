@@ -743,6 +743,9 @@ impl Callers {
 
     fn key(&self, secret: &str, id: Option<&str>, now: Timestamp) -> ApiResult<Who> {
         let invalid = || ApiError::new(Code::ApiKeyInvalid, "this API key is unknown, disabled or expired");
+        if !secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return Err(ApiError::new(Code::ApiKeyInvalid, STRANGE_CHARACTER));
+        }
         let key = self.identity.api_key(secret, now).ok_or_else(invalid)?;
         match id {
             Some(id) if id != key.id.to_string() => Err(invalid()),
@@ -760,13 +763,14 @@ impl Callers {
         now: Timestamp,
     ) -> ApiResult<Who> {
         let Some(slug) = slug_of(parts.uri.path()) else { return Err(session_required()) };
-        if token.split('.').count() != 3 {
-            return Err(ApiError::new(Code::TokenInvalid, NO_CREDENTIAL));
-        }
         let origin = parts.headers.get(header::ORIGIN).map(|value| value.to_str().unwrap_or("null"));
         let from = lanes::ORIGIN.try_with(Clone::clone).unwrap_or_default();
         let request = EmbedRequest { token, slug: &slug, origin };
-        let verified = with_origin(&from, || self.identity.verify_token(&request, now))?;
+        let verified = with_origin(&from, || self.identity.verify_token(&request, now));
+        let verified = verified.map_err(|refusal| match refusal.is_no_token() {
+            true => ApiError::new(Code::TokenInvalid, NO_CREDENTIAL),
+            false => refusal.into(),
+        })?;
         let charge = self.limits.charge_key(verified.key(), verified.rate_limit_rps());
         *token_charge = Some(TokenCharge { charge: charge.clone(), origins: verified.origins() });
         charge?;
@@ -821,6 +825,10 @@ pub(super) fn slug_of(path: &str) -> Option<Cow<'_, str>> {
 const NO_CREDENTIAL: &str = "this bearer is neither an API key, which begins with msk_, nor an embed token, which is a \
                              JWT: three parts between dots";
 
+/// For a key that was copied from a place that shortens it, or with what stands beside it.
+const STRANGE_CHARACTER: &str = "this API key contains a character that no key has: keys are made of letters, digits and _; \
+                                 copy the whole key";
+
 /// What an `Authorization` header holds.
 enum Sent {
     Key { secret: String, id: Option<String> },
@@ -834,10 +842,13 @@ fn authorization(headers: &HeaderMap) -> ApiResult<Sent> {
     let (Some(value), None) = (values.next(), values.next()) else {
         return Err(invalid("more than one Authorization header"));
     };
-    let text = value.to_str().map_err(|_| invalid("the Authorization header is not text"))?;
-    let (scheme, rest) =
-        text.trim().split_once(' ').ok_or_else(|| invalid("the Authorization header holds no credential"))?;
-    let rest = rest.trim();
+    // No credential has a character beyond ASCII; which one it was meant to be is told all the same.
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let (scheme, rest) = text
+        .trim_ascii()
+        .split_once(' ')
+        .ok_or_else(|| invalid("the Authorization header holds no credential"))?;
+    let rest = rest.trim_ascii();
     if scheme.eq_ignore_ascii_case("bearer") {
         return match rest.starts_with("msk_") {
             true => Ok(Sent::Key { secret: rest.to_owned(), id: None }),
@@ -894,6 +905,8 @@ mod tests {
         assert_eq!(read("Basic !"), "api_key_invalid");
         assert_eq!(read("Digest x"), "token_invalid");
         assert_eq!(read("Bearer"), "token_invalid");
+        assert_eq!(read("Bearer msk_\u{2026}"), "key msk_\u{2026}");
+        assert_eq!(read("Bearer \u{2026}"), "jwt \u{2026}");
         let mut two = HeaderMap::new();
         two.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer a"));
         two.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer b"));

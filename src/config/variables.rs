@@ -51,7 +51,8 @@ fn is_of_an_orchestrator(name: &str) -> bool {
     name == "PROMLET_PORT" || name.starts_with("PROMLET_PORT_") || name.starts_with("PROMLET_SERVICE_")
 }
 
-fn known() -> BTreeSet<String> {
+/// Every variable that promlet reads.
+pub fn known() -> BTreeSet<String> {
     let mut known: BTreeSet<String> = OTHERS.into_iter().map(str::to_owned).collect();
     for name in SECRETS {
         known.extend([name.to_owned(), format!("{name}_FILE")]);

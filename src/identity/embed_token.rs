@@ -115,6 +115,11 @@ pub enum TokenRefusal {
 }
 
 impl TokenRefusal {
+    /// Whether the text is no token at all: not three parts between dots, the first of which is a JSON object in base64url.
+    pub fn is_no_token(&self) -> bool {
+        matches!(self, TokenRefusal::Invalid { reason: FORM })
+    }
+
     /// A stable word, for the audit log and introspection; never for the client's body.
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -382,6 +387,9 @@ struct Claims {
 /// Signed with another secret than the key's.
 pub(super) const FOREIGN_SIGNATURE: TokenRefusal = invalid("signature");
 
+/// The reason of what has not the form of a token.
+const FORM: &str = "form";
+
 const fn invalid(reason: &'static str) -> TokenRefusal {
     TokenRefusal::Invalid { reason }
 }
@@ -405,10 +413,10 @@ fn header(token: &str) -> Result<BTreeMap<String, serde_json::Value>, TokenRefus
     let mut parts = token.split('.');
     let (Some(header), Some(_), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Err(invalid("form"));
+        return Err(invalid(FORM));
     };
-    let bytes = data_encoding::BASE64URL_NOPAD.decode(header.as_bytes()).map_err(|_| invalid("form"))?;
-    serde_json::from_slice(&bytes).map_err(|_| invalid("form"))
+    let bytes = data_encoding::BASE64URL_NOPAD.decode(header.as_bytes()).map_err(|_| invalid(FORM))?;
+    serde_json::from_slice(&bytes).map_err(|_| invalid(FORM))
 }
 
 /// What a token says, once its signature and its claims have been checked.

@@ -367,6 +367,9 @@ impl Commands<'_> {
                 {
                     return Err(format!("a scope is ingest, read or embed, not {odd:?}"));
                 }
+                if rates.read_rps.is_some() && !has("read") {
+                    return Err(format!("--read-rps {}", api_keys::NOTHING_TO_READ));
+                }
                 let embed_rps = rates.embed_rps.unwrap_or(self.embed_rps_default);
                 let (read, ingest) = (ReadSettings::default(), IngestSettings::default());
                 let key = NewApiKey {

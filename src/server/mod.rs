@@ -549,6 +549,9 @@ fn tsdb_options(settings: &Settings, onlooker: tsdb::Onlooker) -> tsdb::Options 
     options.limits.retention = settings.retention;
     options.limits.series_max = settings.max_series_per_org.unwrap_or(u32::MAX);
     options.expiry_grace = settings.expiry_grace;
+    options.head_bytes_max = settings.head_memory_bytes;
+    // What an organisation that is alone may use.
+    options.seal_head_bytes = settings.head_memory_bytes / 4 * 3;
     options.decoded_bytes_max = settings.decoded_cache_bytes;
     options.warm_bytes_max = WARM_BYTES;
     options.durability = match settings.durability {

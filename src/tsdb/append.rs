@@ -12,8 +12,8 @@ use super::series::definition::Definitions;
 use super::series::identity::Key;
 use super::series::labels;
 use super::series::metadata;
-use super::series::refused::Cause;
-use super::series::table::{SeriesLimit, Table};
+use super::series::refused::{self, Cause};
+use super::series::table::{Lookup, SeriesLimit, Table};
 use super::side;
 use super::store::OrgStore;
 use super::wal::log::{Draft, Outcome, RefusedSample};
@@ -28,8 +28,6 @@ const RECORD_SAMPLES_MAX: usize = 16_384;
 const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX + 20 <= super::wal::log::BODY_BYTES_WRITTEN_MAX);
 /// A record of definitions or descriptions is closed once it has so many bytes; one more item fits in any case.
 const BODY_BYTES_SOFT: usize = 256 << 10;
-/// Bytes of a label set at most, whatever the limits say: 64 labels at the default limits are 270 kB.
-const LABEL_BYTES_MAX: usize = 300 << 10;
 /// The code of a sample whose series has another value at its time.
 const DUPLICATE: &str = "duplicate_sample";
 /// 0001-01-01T00:00:00Z.
@@ -181,19 +179,22 @@ fn resolve(
     }
     // The first few series are named in the report, and their labels are looked at for that.
     let (named, others) = missing.split_at(missing.len().min(AppendReport::REFUSALS_MAX));
+    let (mut parser, mut lookup) = (labels::Parser::default(), Lookup::default());
+    let mut parsed = Vec::new();
     for missing in [named].into_iter().chain(others.chunks(TOGETHER)) {
         let mut unsettled = missing.to_vec();
         resolving.settle(&mut unsettled, live, report);
         // Parsed before the lock is taken: hostile labels cost their sender's time alone.
-        let mut parsed = Vec::with_capacity(unsettled.len());
+        parser.clear();
+        parsed.clear();
         let mut invalid = Vec::new();
         for one in unsettled {
             let Some(series) = batch.series.get(one.place) else { continue };
-            match labels::parse(batch, series.raw_labels, limits).and_then(whole) {
-                Ok(pairs) => parsed.push((one, pairs)),
-                Err(refusal) => {
-                    let code = refusal.code;
-                    report.refuse(samples_of(batch, one.place), code, || refusal);
+            match parser.parse(batch, series.raw_labels, limits) {
+                Ok(label_set) => parsed.push((one, label_set)),
+                Err(problem) => {
+                    let code = problem.code();
+                    report.refuse(samples_of(batch, one.place), code, || parser.refusal(&problem));
                     if one.cause.is_none() && is_labels(one.place) {
                         invalid.push((one.place, code));
                     }
@@ -204,18 +205,18 @@ fn resolve(
             continue;
         }
         let mut table = store.table_mut();
-        let live = table.live();
+        let mut gate = Gate::open(&store.usage, limits, window.now);
+        let entries_max = refused::entries_max(table.live(), gate.spare_bytes(&table));
         for (place, code) in invalid {
             if let Some(key) = keys.get(place) {
-                table.refused.add_invalid(*key, code, limits, live);
+                table.refused.add_invalid(*key, code, limits, entries_max);
             }
         }
-        let mut gate = Gate::open(&store.usage, limits, window.now);
-        for (one, pairs) in parsed {
-            let Unresolved { place, makes, cause } = one;
+        for (one, label_set) in &parsed {
+            let (Unresolved { place, makes, cause }, pairs) = (*one, parser.pairs(label_set));
             let known = table.live();
             let series_max = if makes { gate.series_max(&table) } else { 0 };
-            let found = table.find_or_add(&pairs, series_max);
+            let found = table.find_or_add(pairs, series_max, &mut lookup);
             let (Some(slot), Some(key)) = (ids.get_mut(place), keys.get(place)) else {
                 continue;
             };
@@ -243,8 +244,7 @@ fn resolve(
                 }
             }
             if cause.is_none() && is_labels(place) {
-                let fingerprint = table.fingerprint(&pairs);
-                table.refused.add_unknown(*key, fingerprint, limits, known);
+                table.remember_unknown(*key, pairs, limits, entries_max);
             }
         }
         store.usage.set_names(&table);
@@ -348,16 +348,6 @@ fn histograms_of<'b>(batch: &'b WriteBatch<'_>, place: usize) -> &'b [HistogramS
     let first = batch.histograms.partition_point(|sample| sample.series < place);
     let after = batch.histograms.partition_point(|sample| sample.series <= place);
     batch.histograms.get(first..after).unwrap_or_default()
-}
-
-fn whole<'a>(pairs: labels::Pairs<'a>) -> Result<labels::Pairs<'a>, Refusal> {
-    let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if bytes <= LABEL_BYTES_MAX {
-        return Ok(pairs);
-    }
-    let series = Refusal::series_text(pairs.iter().copied());
-    let reason = format!("the labels have {bytes} bytes, at most {LABEL_BYTES_MAX} are taken");
-    Err(Refusal { series, code: "labels_too_long", reason })
 }
 
 /// Which times are taken.

@@ -151,11 +151,15 @@ impl OrgStore {
 }
 
 impl Stores {
-    /// Takes what an organisation's names have grown by into the sum.
+    /// Takes what an organisation's names have grown or shrunk by into the sum.
     pub(super) fn settle_names(&self, store: &OrgStore) {
         let now = store.usage.names.load(Ordering::Relaxed);
-        let before = store.usage.names_counted.fetch_max(now, Ordering::Relaxed);
-        self.name_bytes.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
+        let before = store.usage.names_counted.swap(now, Ordering::Relaxed);
+        if now >= before {
+            self.name_bytes.fetch_add(now - before, Ordering::Relaxed);
+        } else {
+            self.name_bytes.fetch_sub(before - now, Ordering::Relaxed);
+        }
     }
 
     /// Takes an organisation that is gone out of the sum.
@@ -267,6 +271,11 @@ impl<'s> Gate<'s> {
     /// How many series the table may have after one more look at it: no more than it has while the gate is closed.
     pub(super) fn series_max(&self, table: &Table) -> u32 {
         if self.closed(table).is_some() { table.live() } else { self.series_max }
+    }
+
+    /// Memory that is left for names.
+    pub(super) fn spare_bytes(&self, table: &Table) -> u64 {
+        self.names_allowed.saturating_sub(table.bytes())
     }
 
     /// One was registered.

@@ -93,7 +93,11 @@ async fn fields_that_contradict_each_other_are_refused_by_name() {
     let restricted = |scopes: Value| json!({ "name": "x", "scopes": scopes, "embed": { "policy": { "match": ["tenant=\"a\""] } } });
     let labelled =
         |scopes: Value| json!({ "name": "x", "scopes": scopes, "ingest": { "labels": { "a": "b" } } });
+    let read_at =
+        |rps: u32, scopes: Value| json!({ "name": "x", "scopes": scopes, "read": { "rate_limit_rps": rps } });
     for (body, field) in [
+        (read_at(50, json!(["ingest"])), "read.rate_limit_rps"),
+        (read_at(50, json!(["ingest", "embed"])), "read.rate_limit_rps"),
         (restricted(json!(["read"])), "embed.policy"),
         (restricted(json!(["ingest", "read"])), "embed.policy"),
         (labelled(json!(["read", "embed"])), "ingest.labels"),
@@ -104,7 +108,9 @@ async fn fields_that_contradict_each_other_are_refused_by_name() {
     }
     assert_eq!(house.post(KEYS, &cabinet, restricted(json!(["read", "embed"]))).await.status, 201);
     assert_eq!(house.post(KEYS, &cabinet, labelled(json!(["ingest"]))).await.status, 201);
+    assert_eq!(house.post(KEYS, &cabinet, read_at(50, json!(["read", "ingest"]))).await.status, 201);
     // As the answers write it: what restricts nothing may stand there.
+    assert_eq!(house.post(KEYS, &cabinet, read_at(1_000, json!(["ingest"]))).await.status, 201);
     let whole = json!({ "name": "x", "scopes": ["read"], "embed": { "policy": { "match": [], "exprs": null } },
         "ingest": { "labels": {} } });
     assert_eq!(house.post(KEYS, &cabinet, whole).await.status, 201);
@@ -114,6 +120,16 @@ async fn fields_that_contradict_each_other_are_refused_by_name() {
     house.json("PATCH", &path, &cabinet, policy.clone()).await.is(422, "validation_failed");
     let both = json!({ "scopes": ["read", "embed"], "embed": policy["embed"] });
     assert_eq!(house.json("PATCH", &path, &cabinet, both).await.status, 200);
+    // A key that no longer reads keeps its rate, which may be sent back as it is and not changed.
+    let rate = |rps: u32| json!({ "read": { "rate_limit_rps": rps } });
+    assert_eq!(house.json("PATCH", &path, &cabinet, rate(50)).await.status, 200);
+    assert_eq!(house.json("PATCH", &path, &cabinet, json!({ "scopes": ["embed"] })).await.status, 200);
+    assert_eq!(house.json("PATCH", &path, &cabinet, rate(50)).await.status, 200);
+    house.json("PATCH", &path, &cabinet, rate(60)).await.is(422, "validation_failed");
+    let without = json!({ "scopes": ["ingest"], "read": { "rate_limit_rps": 60 } });
+    house.json("PATCH", &path, &cabinet, without).await.is(422, "validation_failed");
+    let with = json!({ "scopes": ["read"], "read": { "rate_limit_rps": 60 } });
+    assert_eq!(house.json("PATCH", &path, &cabinet, with).await.status, 200);
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header;
-use data_encoding::BASE64URL_NOPAD;
+use axum::http::{HeaderValue, header};
+use data_encoding::{BASE64, BASE64URL_NOPAD};
 use serde_json::json;
 
 use crate::house::{House, Who, ask};
@@ -181,23 +181,52 @@ async fn credentials_of_one_organisation_do_not_work_in_another() {
     }
 }
 
-/// Most often a variable of a script that is not set, or holds something else.
+/// Most often a variable of a script that is not set, or holds something else: a version, a host name, half of a key.
 #[tokio::test]
 async fn a_bearer_that_is_neither_a_key_nor_a_token_is_told_so() {
     let house = House::new();
     for path in ["query/probe-range", "prometheus/api/v1/probe"] {
-        for text in ["secret", "ak_abcdefgh", "a.b", "a.b.c.d", "$KEY"] {
-            let refused = house.get(&format!("/api/v1/orgs/acme/{path}"), &bearer(text)).await;
-            assert_eq!(refused.status, 401);
-            assert!(
-                refused.body.contains("neither an API key") && refused.body.contains("JWT"),
-                "{}",
-                refused.body
-            );
+        let refused = async |bearer: &str| {
+            let value = HeaderValue::from_bytes(bearer.as_bytes()).expect("a value");
+            let request = ask("GET", &format!("/api/v1/orgs/acme/{path}"), &Who::Nobody);
+            let request = request.header(header::AUTHORIZATION, value).body(Body::empty());
+            let refused = house.send(request.expect("a request")).await;
+            assert_eq!(refused.status, 401, "{bearer}: {}", refused.body);
+            refused.body
+        };
+        for text in [
+            "secret",
+            "ak_abcdefgh",
+            "a.b",
+            "a.b.c.d",
+            "$KEY",
+            "a.b.c",
+            "1.2.3",
+            "my.host.name",
+            "..",
+            "\u{2026}",
+        ] {
+            let body = refused(&format!("Bearer {text}")).await;
+            assert!(body.contains("neither an API key") && body.contains("JWT"), "{text}: {body}");
         }
-        let refused = house.get(&format!("/api/v1/orgs/acme/{path}"), &bearer("a.b.c")).await;
-        assert_eq!(refused.status, 401);
-        assert!(!refused.body.contains("neither"), "{}", refused.body);
+        // The header of a token, and an array, which is none.
+        for (part, is_token) in
+            [(r#"{"alg":"HS256"}"#, true), ("{}", true), (r#"["alg"]"#, false), ("{", false)]
+        {
+            let part = BASE64URL_NOPAD.encode(part.as_bytes());
+            let body = refused(&format!("Bearer {part}.e30.c2ln")).await;
+            assert_eq!(body.contains("neither"), !is_token, "{body}");
+        }
+        // A key as a list or a log shows it, and one with what stood beside it.
+        for text in
+            ["msk_0123\u{2026}abcd", "msk_0123...abcd", "msk_0123abcd\"", "msk_0123abcd\u{a0}", "msk_\u{e4}"]
+        {
+            let body = refused(&format!("Bearer {text}")).await;
+            assert!(body.contains("a character that no key has"), "{text}: {body}");
+        }
+        assert!(refused("Bearer msk_0123abcd").await.contains("unknown, disabled or expired"));
+        let basic = BASE64.encode("any:msk_0123\u{2026}".as_bytes());
+        assert!(refused(&format!("Basic {basic}")).await.contains("a character that no key has"));
     }
 }
 

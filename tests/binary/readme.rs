@@ -1,42 +1,105 @@
-//! The commands of README.md, pasted into a shell in their order as a new user does: nothing is set that the text does
-//! not set. Only addresses and folders are those of this test.
+//! The commands of README.md and of the guide, pasted into one shell in their order as a new user does: nothing is set that
+//! the text does not set. Only addresses, folders, times and ids are those of this test.
 
-use std::io::{Read as _, Write as _};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
-use crate::harness::{EMAIL, PASSWORD, Server, Start, bootstrap};
+use promlet::clock::Clock;
+use promlet::model::{Labels, Sample};
+use serde_json::{Value, json};
 
-const README: &str = include_str!("../../README.md");
+use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, request};
+use crate::https::fixture;
 
-/// Blocks that begin with these words are not run here, and why.
-const NOT_RUN: [(&str, &str); 8] = [
-    ("cargo run -- demo", "the_demo_prints_a_link_a_token_and_queries_that_answer_with_data_at_once"),
+/// Blocks of commands that begin with these words are not run here, and why.
+const NOT_RUN: [(&str, &str); 4] = [
+    ("cargo run -- demo", "builds; the_demo_prints_a_link_a_token_and_queries_that_answer_with_data_at_once"),
     ("cargo test", "this is it"),
-    ("cargo run --release\n", "builds; every test here starts the server that it would build"),
-    ("PROMLET_BOOTSTRAP_EMAIL", "builds; its variables start the server of these tests"),
-    ("PROMLET_SMTP_URL", "settings and no commands; peers_mail.rs runs them"),
-    ("PROMLET_OAUTH_GOOGLE", "settings and no commands; peers_oidc.rs runs them"),
-    ("PROMLET_TLS_CERT", "needs a certificate; tls.rs has one"),
-    ("PROMLET_PUBLIC_URL", "needs a proxy; peers_proxy.rs has two"),
+    ("cargo run --release\n", "builds; this test starts the server that it would build"),
+    ("cargo run --example embed_page", "builds; peers_browser.rs opens that page"),
 ];
+/// Beginnings of lines that are pasted in another form: what looks for what is wrong finds that mail goes to the console, and
+/// nobody is there to be asked.
+const PASTED_AS: [(&str, &str); 2] = [
+    ("promlet doctor", "promlet doctor || [ $? -eq 1 ]"),
+    ("promlet org delete shop", "promlet org delete shop --yes"),
+];
+/// The line that makes `promlet` a command, and the folder in it.
+const PATH_LINE: &str = "export PATH=\"$PWD/target/release:$PATH\"";
+const RELEASE: &str = "$PWD/target/release";
+/// Commands after this sentence of a document are for a stopped server.
+const STOPPED: &str = "are for a stopped server";
+/// Variables that begin as promlet's do and belong to a reader's own program.
+const OF_OTHERS: [&str; 1] = ["PROMLET_API_SECRET"];
+/// How long one block may take.
+const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The blocks of shell commands.
-fn blocks() -> Vec<&'static str> {
-    let after = README.split("```sh\n").skip(1);
-    after.map(|text| text.split("```").next().expect("the block ends")).collect()
+/// A fenced block.
+struct Block {
+    document: &'static str,
+    language: String,
+    text: String,
+    for_stopped: bool,
 }
 
-/// The block that holds these words.
-fn block(words: &str) -> &'static str {
-    let found = blocks().into_iter().find(|block| block.contains(words));
-    found.unwrap_or_else(|| panic!("README.md shows no command with {words:?}"))
+impl Block {
+    /// Whether it holds settings: assignments, perhaps in front of the command that starts a server.
+    fn sets(&self) -> bool {
+        self.language == "sh" && self.text.starts_with("PROMLET_")
+    }
+
+    fn is_run(&self) -> bool {
+        self.language == "sh"
+            && !self.sets()
+            && !NOT_RUN.iter().any(|(words, _)| self.text.starts_with(words))
+    }
+}
+
+/// README.md and the pages of the guide, in the order in which their commands build on each other.
+fn documents() -> Vec<(&'static str, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = std::fs::read_dir(root.join("docs/guide")).expect("the guide");
+    let names = pages.map(|page| page.expect("readable").file_name().into_string().expect("UTF-8"));
+    let mut paths: Vec<String> = names.map(|name| format!("docs/guide/{name}")).collect();
+    paths.push("README.md".to_owned());
+    let first = ["README", "ingest", "query", "embed", "sign-in", "administration"];
+    let rank = |path: &str| match path.contains("backup") {
+        true => usize::MAX,
+        false => first.iter().position(|name| path.contains(name)).unwrap_or(first.len()),
+    };
+    paths.sort_by_key(|path| (rank(path), path.clone()));
+    let read = |path: String| {
+        let text = std::fs::read_to_string(root.join(&path)).expect("readable");
+        (&*path.leak(), text)
+    };
+    paths.into_iter().map(read).collect()
+}
+
+fn blocks() -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for (document, text) in documents() {
+        let stopped = text.replace('\n', " ").find(STOPPED).unwrap_or(text.len());
+        let mut at = 0;
+        while let Some(fence) = text[at..].find("```").map(|found| at + found) {
+            let inside = fence + 3;
+            let end = inside + text[inside..].find("```").expect("the block ends");
+            let (language, block) = text[inside..end].split_once('\n').expect("a line");
+            let (language, text_of_block) = (language.to_owned(), block.to_owned());
+            blocks.push(Block { document, language, text: text_of_block, for_stopped: inside > stopped });
+            at = end + 3;
+        }
+    }
+    blocks
 }
 
 /// Answers every request with `body`; the address.
-fn serve_text(body: &'static str) -> String {
+fn serve_text(body: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
     std::thread::spawn(move || {
@@ -54,170 +117,435 @@ fn serve_text(body: &'static str) -> String {
     address
 }
 
-/// A folder to paste in, with the programs that README names in front of `PATH`.
-struct Desk {
+/// Programs that the documents use and that a machine may not have, as far as they are used.
+const STAND_INS: [(&str, &str); 2] = [
+    (
+        "jq",
+        r#"case "$1" in
+-r) sed -n "s/.*\"${2#.}\":\"\([^\"]*\)\".*/\1/p" ;;
+-n) pem=$(printf '%s' "$4" | awk '{printf "%s\\n", $0}')
+    filter=$(printf '%s' "$5" | sed 's/\([{,]\)\([a-z_]*\):/\1"\2":/g')
+    printf '%s"%s"%s\n' "${filter%%\$pem*}" "$pem" "${filter#*\$pem}" ;;
+*) exit 2 ;;
+esac"#,
+    ),
+    (
+        "openssl",
+        r#"case "$1" in
+genpkey) ;;
+pkey) printf '%s\n' '-----BEGIN PUBLIC KEY-----' 'MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=' '-----END PUBLIC KEY-----' ;;
+*) exit 2 ;;
+esac"#,
+    ),
+];
+
+/// A shell in a folder of its own, into which blocks are pasted one after another.
+struct Shell {
     dir: tempfile::TempDir,
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+    pasted: usize,
 }
 
-impl Desk {
-    fn new() -> Desk {
-        let desk = Desk { dir: tempfile::tempdir().expect("temp") };
-        let bin = desk.dir.path().join("bin");
+/// What a shell prints after a block.
+const END: &str = "-- end of the block --";
+
+impl Shell {
+    /// `set`: what is this test's own: where the server listens, and how dear a password hash is.
+    fn open(dir: tempfile::TempDir, set: &[(&str, &str)]) -> Shell {
+        let bin = dir.path().join("programs");
         std::fs::create_dir(&bin).expect("made");
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_promlet"), bin.join("promlet")).expect("linked");
-        if !Path::new("/usr/bin/jq").exists() {
-            let jq = bin.join("jq");
-            std::fs::write(&jq, "#!/bin/sh\nsed -n 's/.*\"secret\":\"\\([^\"]*\\)\".*/\\1/p'\n")
-                .expect("made");
-            std::fs::set_permissions(&jq, std::fs::Permissions::from_mode(0o755)).expect("made");
-        }
-        desk
-    }
-
-    /// Pastes into a shell of its own that stops at the first command that fails.
-    fn paste(&self, text: &str) -> Output {
-        let bin = self.dir.path().join("bin");
-        let mut shell = Command::new("sh");
-        shell.arg("-ec").arg(text).current_dir(self.dir.path()).env_clear();
-        shell.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()));
-        shell.output().expect("a shell")
-    }
-}
-
-fn said(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}{}", text(&output.stdout), text(&output.stderr))
-}
-
-#[test]
-fn every_block_of_commands_is_run_here_or_says_where() {
-    let run = [
-        "export KEY=",
-        "expr=up",
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        "$ORG/import?",
-        "import/jsonl",
-        "import/csv",
-        "promlet user list",
-        "promlet backup",
-    ];
-    for block in blocks() {
-        let elsewhere = NOT_RUN.iter().any(|(words, _)| block.starts_with(words));
-        let here = run.iter().any(|words| block.contains(words));
-        assert!(elsewhere != here, "no test runs, or two claim to run:\n{block}");
-    }
-}
-
-#[test]
-fn the_commands_that_send_and_ask_work_as_they_are_pasted() {
-    let desk = Desk::new();
-    let store = desk.dir.path().join("data/store");
-    let server = Server::start(&Start { args: &["serve"], dir: &store, env: &bootstrap() });
-    let node = serve_text("# TYPE node_load1 gauge\nnode_load1 0.5\nup 1\n");
-    let now = promlet::clock::Clock::System.now();
-    let exported = format!(
-        "{{\"metric\":{{\"__name__\":\"moved\",\"job\":\"a\"}},\"values\":[1,2],\"timestamps\":[{},{}]}}\n",
-        now.as_ms() - 60_000,
-        now.as_ms() - 30_000
-    );
-    let exporter = serve_text(exported.leak());
-    let here = |text: &str| {
-        let address = server.url.trim_start_matches("http://");
-        let text = text.replace("127.0.0.1:8095", address).replace("127.0.0.1:9100", &node);
-        text.replace("127.0.0.1:8428", &exporter).replace("1795300000", &now.as_s().to_string())
-    };
-    // One shell, as somebody has it who follows the text.
-    let mut pasted = String::new();
-    for words in ["export KEY=", "OTEL_EXPORTER", "$ORG/import?", "import/jsonl", "import/csv", "expr=up"] {
-        let block = here(block(words));
-        pasted.push_str(&block);
-        let output = desk.paste(&pasted);
-        let said = said(&output);
-        assert!(output.status.success(), "{block}:\n{said}\n{}", server.log());
-        match words {
-            "export KEY=" => assert!(said.contains("msk_"), "{said}"),
-            "$ORG/import?" => assert!(said.contains("\"accepted\":2,\"errors\":[],\"rejected\":0"), "{said}"),
-            "import/jsonl" | "import/csv" => {
-                let stored = said.matches("\"accepted\":2,\"errors\":[],\"rejected\":0").count();
-                assert!(stored >= 2, "{words}: {said}");
+        let program = |name: &str, text: &str| {
+            let path = bin.join(name);
+            std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("made");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("made");
+        };
+        // An answer above 400 is a failure, also in the middle of a pipe.
+        let failed = dir.path().join("failed");
+        let path = "/usr/local/bin:/usr/bin:/bin";
+        let note = format!(
+            "PATH={path} curl --fail-with-body \"$@\" || {{ status=$?; echo \"$*\" >> '{}'; exit $status; }}",
+            failed.display()
+        );
+        program("curl", &note);
+        for (name, text) in STAND_INS {
+            if !Path::new("/usr/bin").join(name).exists() {
+                program(name, text);
             }
-            "expr=up" => assert!(said.contains("\"status\":\"success\""), "{said}"),
-            _ => {}
+        }
+        let mut command = Command::new("sh");
+        command.arg("-e").current_dir(dir.path()).env_clear().envs(set.iter().copied());
+        command.env("PATH", format!("{}:{path}", bin.display()));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().expect("a shell");
+        let (said, lines) = channel();
+        let pipe = child.stdout.take().expect("piped");
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                let _ = said.send(line);
+            }
+        });
+        let mut stdin = child.stdin.take().expect("piped");
+        stdin.write_all(b"exec 2>&1\n").expect("it reads");
+        Shell { dir, child, stdin, lines, pasted: 0 }
+    }
+
+    /// Pastes a block; what it printed. The shell ends at the first command that fails.
+    fn paste(&mut self, text: &str) -> String {
+        self.pasted += 1;
+        let file = self.dir.path().join(format!("block-{}.sh", self.pasted));
+        std::fs::write(&file, text).expect("written");
+        let command = format!(". '{}' < /dev/null\nprintf '\\n%s\\n' '{END}'\n", file.display());
+        let told = self.stdin.write_all(command.as_bytes());
+        let mut said = String::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) if line == END => break,
+                Ok(line) => said.extend([&line, "\n"]),
+                Err(error) => panic!("a command failed ({error}, {told:?}):\n{text}\n{said}"),
+            }
+        }
+        let failed = std::fs::read_to_string(self.dir.path().join("failed")).unwrap_or_default();
+        assert!(failed.is_empty(), "{text}\n{said}\ncurl {failed}");
+        said
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The JSON documents of a text, one after another.
+fn documents_of(said: &str) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut rest = said;
+    while let Some(at) = rest.find(['{', '[']) {
+        let mut stream = serde_json::Deserializer::from_str(&rest[at..]).into_iter::<Value>();
+        let value = stream.next().and_then(Result::ok);
+        let after = at + value.as_ref().map_or(1, |_| stream.byte_offset());
+        found.extend(value);
+        rest = &rest[after..];
+    }
+    found
+}
+
+/// What every answer to a pasted block is held to.
+fn check(block: &Block, said: &str) {
+    let answers = documents_of(said);
+    let text = &block.text;
+    if text.contains("/query") || text.contains("/metrics") && text.contains("$ORG") {
+        assert!(!answers.is_empty(), "{text}\n{said}");
+        for answer in &answers {
+            let rows = [&answer["data"]["result"], &answer["data"]];
+            let is_empty = rows.iter().find_map(|rows| Some(rows.as_array()?.is_empty()));
+            // The one that lists what runs may list nothing.
+            let may = text.contains("$ORG/queries");
+            assert!(may || is_empty != Some(true), "an empty result:\n{text}\n{said}");
         }
     }
+    for answer in answers.iter().filter(|answer| answer.get("rejected").is_some()) {
+        assert!(answer["rejected"] == 0 && answer["accepted"].as_u64() > Some(0), "{text}\n{said}");
+    }
+    if text.contains("export KEY=") {
+        assert!(said.contains("msk_"), "{text}\n{said}");
+    }
+    if text.contains("http_*") {
+        assert!(said.contains("http_*"), "{text}\n{said}");
+    }
+}
+
+/// Sends a metric as a program does that has OpenTelemetry's variables from the pasted block.
+fn send_otlp(shell: &mut Shell, at_ms: i64) {
+    let said = shell.paste("echo \"$OTEL_EXPORTER_OTLP_ENDPOINT\"\necho \"$OTEL_EXPORTER_OTLP_HEADERS\"\n");
+    let mut lines = said.lines();
+    let url = format!("{}/v1/metrics", lines.next().expect("an endpoint"));
+    let (name, value) = lines.next().and_then(|header| header.split_once('=')).expect("a header");
+    let value = value.replace("%20", " ");
+    let point = json!({ "timeUnixNano": format!("{at_ms}000000"), "asDouble": 1.0 });
+    let metric = json!({ "name": "sent_by_otlp", "gauge": { "dataPoints": [point] } });
+    let body = json!({ "resourceMetrics": [{ "scopeMetrics": [{ "metrics": [metric] }] }] });
+    let headers = [(name, &*value), ("Content-Type", "application/json")];
+    let answer = request("POST", &url, &headers, Some(body.to_string().as_bytes()));
+    assert!(answer.status == 200 && !answer.body.contains("rejected"), "{url}: {answer:?}");
+}
+
+/// A segment of the first organisation that the backup and the store have.
+fn segment_in(dir: &Path) -> String {
+    let names = |of: &str| -> BTreeSet<String> {
+        let entries = std::fs::read_dir(dir.join(of).join("segments/1")).expect("segments");
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+    };
+    names("data/store").intersection(&names("backups/monday")).next().expect("a segment").clone()
+}
+
+#[test]
+fn the_commands_of_readme_and_guide_work_as_they_are_pasted() {
+    let blocks = blocks();
+    let dir = tempfile::tempdir().expect("temp");
+    for (name, text) in [("new-password.txt", "another long enough password\n"), ("backups/.keep", "")] {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("in a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
+    }
+    std::fs::remove_file(dir.path().join("backups/.keep")).expect("removed");
+    let first = blocks.iter().find(|block| block.sets() && block.document == "README.md");
+    let account = settings_of(first.expect("the first account"), &BTreeMap::new());
+    let env: Vec<(&str, &str)> = account.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let server = Server::start(&Start { args: &["serve"], dir: &dir.path().join("data/store"), env: &env });
     let cookie = server.sign_in();
+    let (other, secret) = server.api_key(&cookie);
+
+    let now = Clock::System.now();
+    let history = (1..=200).rev().map(|minute| Sample { at: now.plus_ms(-minute * 60_000), value: 0.5 });
+    let node_load = Labels::from_pairs([("__name__", "node_load1"), ("job", "node")]);
+    assert_eq!(server.write(&secret, &[(node_load, history.collect())]).status, 204);
+    let node = serve_text("# TYPE node_load1 gauge\nnode_load1 0.5\n".to_owned());
+    let times = [now.as_ms() - 60_000, now.as_ms() - 30_000];
+    let exporter = serve_text(format!(
+        "{}\n",
+        json!({ "metric": { "__name__": "moved", "job": "a" }, "values": [1, 2], "timestamps": times })
+    ));
+
+    let address = server.url.trim_start_matches("http://").to_owned();
+    let set = [("PROMLET_LISTEN", &*address), ("PROMLET_ARGON2", "64,1,1"), ("HOME", "/nowhere")];
+    let mut shell = Shell::open(dir, &set);
+    let programs = Path::new(env!("CARGO_BIN_EXE_promlet")).parent().expect("a folder").to_owned();
+    let here = |text: &str, dir: &Path| {
+        let lines = text.lines().map(|line| {
+            let id = if line.contains("key revoke") { &*other } else { "ak_$(echo \"$KEY\" | cut -d_ -f2)" };
+            let pasted = PASTED_AS
+                .iter()
+                .find_map(|(begin, with)| line.strip_prefix(begin).map(|rest| format!("{with}{rest}")));
+            let line = pasted.as_deref().unwrap_or(line);
+            let mut line = line.replace("ak_…", id);
+            if line.contains("0000000005-L1.seg") {
+                line = line.replace("0000000005-L1.seg", &segment_in(dir));
+            }
+            let places = [
+                ("127.0.0.1:8095", &*address),
+                ("127.0.0.1:9100", &node),
+                ("127.0.0.1:8428", &exporter),
+                ("1795300000", &now.as_s().to_string()),
+                (RELEASE, programs.to_str().expect("UTF-8")),
+            ];
+            let line = places.iter().fold(line, |line, (from, to)| line.replace(from, to));
+            line.replace("/backups/", &format!("{}/backups/", dir.display())) + "\n"
+        });
+        lines.collect::<String>()
+    };
+    let (stopped, running): (Vec<&Block>, Vec<&Block>) =
+        blocks.iter().filter(|block| block.is_run()).partition(|block| block.for_stopped);
+    assert!(running.iter().any(|block| block.document == "README.md" && block.text.contains(PATH_LINE)));
+    let mut run = |block: &Block| {
+        let dir = shell.dir.path().to_owned();
+        let said = shell.paste(&here(&block.text, &dir));
+        check(block, &said);
+        if block.text.contains("OTEL_EXPORTER_OTLP_ENDPOINT=") {
+            send_otlp(&mut shell, now.as_ms() - 30_000);
+        }
+    };
+    running.into_iter().for_each(&mut run);
     // The text of `/metrics` says no times; the command dates it a quarter of an hour back.
-    for (expr, before_s) in [("moved", 0), ("temperature", 0), ("node_load1{job=\"node\"}", 840)] {
+    for (expr, before_s) in
+        [("moved", 0), ("temperature", 0), ("sent_by_otlp", 0), ("node_load1{job=\"node\"}", 840)]
+    {
         let data = server.ask(&cookie, expr, &(now.as_s() - before_s).to_string());
         assert!(data["result"].as_array().is_some_and(|series| !series.is_empty()), "{expr}: {data}");
     }
-    assert!(PASSWORD.len() > 8 && README.contains(EMAIL) && README.contains(PASSWORD));
+    assert!(server.terminate().success());
+    assert!(!stopped.is_empty());
+    stopped.into_iter().for_each(&mut run);
 }
 
-/// Replaces what the text leaves to its reader.
-fn filled(line: &str, key: &str) -> String {
-    let line = line.replace("ak_…", key);
-    let asks = line.starts_with("promlet org delete");
-    if asks { line.replacen("shop", "shop --yes", 1) } else { line }
+/// The variables that a block sets, with the files it names replaced by those of `files`: a shell reads them.
+fn settings_of(block: &Block, files: &BTreeMap<&str, PathBuf>) -> BTreeMap<String, String> {
+    let mut text = block.text.replace("promlet serve", "env").replace("cargo run --release", "env");
+    for (name, path) in files {
+        text = text.replace(name, path.to_str().expect("UTF-8"));
+    }
+    if !text.contains(" env") {
+        text = format!("set -a\n{text}\nenv");
+    }
+    let mut shell = Command::new("sh");
+    shell.arg("-ec").arg(&text).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    let output = shell.output().expect("a shell");
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).expect("UTF-8");
+    let pairs = said.lines().filter_map(|line| line.split_once('='));
+    let ours = pairs.filter(|(name, _)| name.starts_with("PROMLET_"));
+    ours.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 #[test]
-fn the_commands_of_administration_work_as_they_are_pasted() {
-    let desk = Desk::new();
-    let store = desk.dir.path().join("data/store");
-    let server = Server::start(&Start { args: &["serve"], dir: &store, env: &bootstrap() });
-    std::fs::write(desk.dir.path().join("new-password.txt"), "another long enough password\n")
-        .expect("written");
-    let cookie = server.sign_in();
-    let (key, _) = server.api_key(&cookie);
-    // The server of a reader listens where the settings say by default; hashing is as cheap as in the other tests.
-    let address = server.url.trim_start_matches("http://");
-    let setting =
-        format!("export PROMLET_DATA_DIR=data/store PROMLET_LISTEN={address} PROMLET_ARGON2=64,1,1\n");
-    // A key is revoked before a token is minted with it: the reader has two.
-    let (other, _) = server.api_key(&cookie);
-    for line in block("promlet user list").lines() {
-        let key = if line.starts_with("promlet key revoke") { &other } else { &key };
-        let output = desk.paste(&format!("{setting}{}", filled(line, key)));
-        let said = said(&output);
-        // What looks for what is wrong here finds something that a test's folder has: mail on the console, for one.
-        let looked = line.starts_with("promlet doctor") && output.status.code() == Some(1);
-        assert!(output.status.success() || looked, "{line}:\n{said}");
-        if line.contains("token inspect") {
-            assert!(said.contains("http_*"), "{said}");
-        }
+fn a_server_starts_with_the_settings_of_every_block() {
+    let files = BTreeMap::from([
+        ("/etc/ssl/metrics.crt", fixture("one.crt")),
+        ("/etc/ssl/metrics.key", fixture("one.key")),
+        ("/etc/ssl/our-ca.pem", fixture("one.crt")),
+    ]);
+    let blocks: Vec<Block> = blocks().into_iter().filter(Block::sets).collect();
+    for needed in
+        ["PROMLET_SMTP_URL", "PROMLET_OAUTH_OIDC_ISSUER", "PROMLET_TLS_CERT", "PROMLET_TRUSTED_PROXIES"]
+    {
+        assert!(blocks.iter().any(|block| block.text.contains(needed)), "no block sets {needed}");
+    }
+    for block in blocks {
+        let dir = tempfile::tempdir().expect("temp");
+        let set = settings_of(&block, &files);
+        assert!(!set.is_empty(), "{}", block.text);
+        let mut env: BTreeMap<&str, &str> = bootstrap().into_iter().collect();
+        // A public address needs a mail server, or this.
+        env.insert("PROMLET_ALLOW_CONSOLE_MAIL", "1");
+        env.extend(set.iter().map(|(name, value)| (&**name, &**value)));
+        let env: Vec<(&str, &str)> = env.into_iter().collect();
+        let server = Server::start_damaged(&Start { args: &["serve"], dir: dir.path(), env: &env });
+        assert!(!server.log().contains("is no setting"), "{}\n{}", block.text, server.log());
+        assert!(server.terminate().success(), "{}", block.text);
     }
 }
 
 #[test]
-fn the_commands_of_backup_and_repair_work_as_they_are_pasted() {
-    let desk = Desk::new();
-    let store = desk.dir.path().join("data/store");
-    let server = Server::start(&Start { args: &["serve"], dir: &store, env: &bootstrap() });
-    let (_, secret) = server.api_key(&server.sign_in());
-    let backups = desk.dir.path().join("backups");
-    std::fs::create_dir(&backups).expect("made");
-    let bearer = format!("Authorization: Bearer {secret}");
-    let sent = format!(
-        "printf 'up 1\\n' | curl -sSf -H '{bearer}' --data-binary @- '{}/api/v1/orgs/acme/import?timestamp=now-3h'",
-        server.url
-    );
-    let output = desk.paste(&sent);
-    assert!(output.status.success(), "{}", said(&output));
-    let lines: Vec<&str> = block("promlet backup").lines().collect();
-    let paste = |line: &str| {
-        let segments = store.join("segments/1");
-        let mut names = std::fs::read_dir(&segments).into_iter().flatten().flatten();
-        let segment = names.find_map(|entry| entry.file_name().into_string().ok()).unwrap_or_default();
-        let line = line.replace("/backups", &backups.display().to_string());
-        let line = line.replace("0000000005-L1.seg", &segment);
-        let output = desk.paste(&line);
-        assert!(output.status.success(), "{line}:\n{}", said(&output));
+fn every_block_is_of_a_known_kind_and_every_reason_is_needed() {
+    let blocks = blocks();
+    for (words, reason) in NOT_RUN {
+        assert!(blocks.iter().any(|block| block.text.starts_with(words)), "{words}: {reason}");
+    }
+    for (words, _) in PASTED_AS {
+        assert!(blocks.iter().any(|block| block.text.lines().any(|line| line.starts_with(words))), "{words}");
+    }
+    for Block { document, language, text, .. } in &blocks {
+        let known = ["sh", "yaml", "json", "html", "js", "python", "nginx", "caddy"];
+        assert!(known.contains(&&**language), "{document}: {language:?}\n{text}");
+        if language == "json" {
+            assert!(serde_json::from_str::<Value>(text).is_ok(), "{document}\n{text}");
+        }
+    }
+    assert!(blocks.iter().any(|block| block.text.contains(EMAIL) && block.text.contains(PASSWORD)));
+}
+
+/// Words of a text that begin with `prefix` and go on with what `is_part` takes.
+fn words_of<'t>(text: &'t str, prefix: &str, is_part: fn(char) -> bool) -> BTreeSet<&'t str> {
+    let starts = text.match_indices(prefix).filter(|(at, _)| {
+        let before = text[..*at].chars().next_back();
+        before.is_none_or(|before| !is_part(before) && before != '-')
+    });
+    let ends = starts.map(|(at, _)| {
+        let rest = &text[at..];
+        let end = rest[prefix.len()..].find(|c| !is_part(c)).map_or(rest.len(), |end| prefix.len() + end);
+        &rest[..end]
+    });
+    ends.filter(|word| word.len() > prefix.len()).collect()
+}
+
+fn flags_of(text: &str) -> BTreeSet<&str> {
+    let flags = words_of(text, "--", |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    flags.into_iter().filter(|flag| flag.as_bytes()[2].is_ascii_lowercase()).collect()
+}
+
+/// The help of each command of promlet, by its words.
+fn helps() -> BTreeMap<String, String> {
+    let mut helps = BTreeMap::new();
+    let mut left = vec![String::new()];
+    while let Some(words) = left.pop() {
+        let output = Command::new(env!("CARGO_BIN_EXE_promlet"))
+            .args(words.split_whitespace())
+            .arg("--help")
+            .env_clear()
+            .output()
+            .expect("it runs");
+        let help = String::from_utf8(output.stdout).expect("UTF-8");
+        let commands = help.split("Commands:\n").nth(1).unwrap_or_default().lines();
+        let listed = commands.take_while(|line| line.starts_with("  "));
+        let names = listed.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+        left.extend(
+            names.filter(|name| *name != "help").map(|name| format!("{words} {name}").trim().to_owned()),
+        );
+        helps.insert(words, help);
+    }
+    helps
+}
+
+#[test]
+fn every_flag_and_variable_of_the_documents_exists() {
+    let helps = helps();
+    let all: BTreeSet<&str> = helps.values().flat_map(|help| flags_of(help)).collect();
+    let variables = promlet::config::known_variables();
+    for (document, text) in documents() {
+        let names = words_of(&text, "PROMLET_", |c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        for name in names.into_iter().filter(|name| !OF_OTHERS.contains(name)) {
+            assert!(variables.contains(name), "{document}: {name}");
+        }
+        let outside: String = text.split("```").step_by(2).collect();
+        for flag in flags_of(&outside) {
+            assert!(all.contains(flag), "{document}: {flag}");
+        }
+    }
+    // Each command in a block, with its own flags.
+    let mut commands = 0;
+    for block in blocks().iter().filter(|block| block.language == "sh") {
+        for line in block.text.lines().map(|line| line.split(" #").next().unwrap_or_default()) {
+            for command in line.split('|').filter_map(|part| {
+                let part = part.trim_start();
+                part.strip_prefix("promlet ").or_else(|| Some(part.split_once(" promlet ")?.1))
+            }) {
+                let mut name = String::new();
+                for word in command.split_whitespace() {
+                    let longer = format!("{name} {word}").trim().to_owned();
+                    match helps.contains_key(&longer) {
+                        true => name = longer,
+                        false => break,
+                    }
+                }
+                let help = &helps[&name];
+                assert!(!name.is_empty(), "{}: promlet {command}", block.document);
+                let known = flags_of(help);
+                for flag in flags_of(command) {
+                    assert!(known.contains(flag), "{}: promlet {command}: {flag}", block.document);
+                }
+                commands += 1;
+            }
+        }
+    }
+    assert!(commands > 20, "{commands} commands of promlet");
+}
+
+#[test]
+fn every_address_in_configurations_of_other_programs_has_a_route() {
+    let dir = tempfile::tempdir().expect("temp");
+    let server = Server::serve(dir.path());
+    let routes = server.get("/api/v1/openapi.json", &[]).json();
+    let paths = routes["paths"].as_object().expect("paths");
+    let fits = |template: &str, path: &str| {
+        let (template, path) = (template.split('/'), path.split('/'));
+        template.clone().count() == path.clone().count()
+            && template.zip(path).all(|(known, part)| known.starts_with('{') || known == part)
     };
-    let works_while_running =
-        |line: &&&str| line.starts_with("promlet seal") || line.starts_with("promlet backup");
-    // The last line is for a running server as the first one is, and makes segments to back up.
-    lines.iter().rev().filter(works_while_running).for_each(|line| paste(line));
-    assert!(server.terminate().success());
-    lines.iter().filter(|line| !works_while_running(line)).for_each(|line| paste(line));
+    let accepts = |method: &str, path: &str| {
+        paths.iter().any(|(known, route)| fits(known, path) && route.get(method).is_some())
+    };
+    assert!(accepts("post", &format!("/api/v1/orgs/{ORG}/write")) && !accepts("get", "/no/such/path"));
+    let mut configurations = 0;
+    for Block { document, language, text, .. } in blocks() {
+        let addresses = text.split("http://127.0.0.1:8095").skip(1);
+        let paths = addresses.map(|rest| rest.split(|c: char| c.is_whitespace() || c == '"').next());
+        let paths: Vec<&str> = paths.flatten().collect();
+        match &*language {
+            "yaml" => {
+                configurations += 1;
+                assert!(!paths.is_empty(), "{document}: no address\n{text}");
+                assert!(paths.iter().all(|path| accepts("post", path)), "{document}: {paths:?}");
+            }
+            "html" => {
+                for path in paths {
+                    assert_eq!(server.get(path, &[]).status, 200, "{document}: {path}");
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(configurations > 1);
 }

@@ -123,6 +123,44 @@ fn what_a_question_may_cost_is_as_it_was_set() {
 }
 
 #[test]
+fn memory_for_samples_and_names_is_as_it_was_set() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let refused = |bytes: &str| {
+        let env = [("PROMLET_HEAD_MEMORY_BYTES", bytes)];
+        let output =
+            command(&Start { args: &["serve"], dir: dir.path(), env: &env }).output().expect("it runs");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for beyond in ["67108863", "1099511627777", "4GiB"] {
+        let text = refused(beyond);
+        assert!(text.contains("--head-memory-bytes"), "{beyond}: {text}");
+    }
+    // Names may use three times of what is left of half of it: of 64 MiB, 24 MiB, which 6,100 label values of 4,000 bytes
+    // are. A request is measured against what was left before it.
+    let written = |env: &[(&str, &str)]| {
+        let dir = tempfile::tempdir().expect("a folder");
+        let server = start(dir.path(), env);
+        let (_, secret) = server.api_key(&server.sign_in());
+        let now = Clock::System.now();
+        let request = |first: u32| {
+            let series = (first..first + 1_000).map(|n| {
+                let labels =
+                    [("__name__", "wide".to_owned()), ("value", format!("{n:04}{}", "x".repeat(3_996)))];
+                (Labels::from_pairs(labels), vec![Sample { at: now, value: 1.0 }])
+            });
+            server.write(&secret, &series.collect::<Vec<_>>())
+        };
+        (0..9).map(|number| request(number * 1_000)).collect::<Vec<_>>()
+    };
+    let written_in_little = written(&[("PROMLET_HEAD_MEMORY_BYTES", "67108864")]);
+    assert_eq!(written_in_little[0].status, 204, "{}", written_in_little[0].body);
+    let last = &written_in_little[8];
+    assert_eq!((last.status, last.json()["errors"][0]["code"].as_str()), (400, Some("memory_limit")));
+    assert!(written(&[]).iter().all(|written| written.status == 204));
+}
+
+#[test]
 fn the_master_key_comes_from_where_it_was_said_and_no_other_opens_the_folder() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = start(dir.path(), &[("PROMLET_MASTER_KEY", KEY)]);

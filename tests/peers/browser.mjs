@@ -673,7 +673,10 @@ const scenarios = {
     await shown(page, 'main', 'No invitation is open');
     const keys = part('API keys');
     await keys.locator('[name="name"]').fill('website');
-    await keys.locator('[name="embed"]').check();
+    for (const scope of ['embed', 'read', 'ingest']) await keys.locator(`[name="${scope}"]`).check();
+    await keys.locator('summary:has-text("Limits")').click();
+    await keys.locator('[name="read_rps"]').fill('250');
+    await keys.locator('[name="samples"]').fill('50000');
     await keys.getByText('Embed tokens: who signs them').click();
     await keys.locator('[name="match"]').fill('tenant="a"');
     await keys.locator('[name="max_lookback_s"]').fill('a week');
@@ -699,7 +702,12 @@ const scenarios = {
       await shown(page, 'main', 'Saved.');
     };
     check(await key.locator('[name="match"]').inputValue() === 'tenant="a"' && await key.locator('[name="max_lookback_s"]').inputValue() === '7d', 'the policy is there to be changed');
-    check((await stored()).embed.policy.max_lookback_s === 604_800, 'and is what was asked for');
+    const made = await stored();
+    check(made.embed.policy.max_lookback_s === 604_800, 'and is what was asked for');
+    const limits = { read: made.read, ingest: made.ingest, tokens: made.embed.rate_limit_rps };
+    check(limits.read.rate_limit_rps === 250 && limits.ingest.samples_per_s === 50_000, `the limits are those of the form: ${JSON.stringify(limits)}`);
+    check(limits.ingest.rate_limit_rps === 100 && limits.tokens === 100, `and the defaults where it was left empty: ${JSON.stringify(limits)}`);
+    check(await key.locator('[name="read_rps"]').inputValue() === '250' && await key.locator('[name="samples"]').inputValue() === '50000', 'and are there to be changed');
     await looks(page, 'organisation-key');
     // The form: restrictions, origins, another scope.
     await key.locator('[name="metrics"]').fill('http_*\nup');

@@ -102,7 +102,7 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     ),
     (
         "ReadSettings",
-        "{| rate_limit_rps?: integer(1..100000) 'Of the key itself; tokens have embed.rate_limit_rps' |}",
+        "{| rate_limit_rps?: integer(1..100000) 'Of the key itself, which needs the scope read; tokens have embed.rate_limit_rps' |}",
     ),
     (
         "ApiKey",

@@ -126,7 +126,9 @@ async fn create(
         read: ReadSettings::default(),
     };
     if let Some(rate_limit_rps) = body.read.and_then(|read| read.rate_limit_rps) {
-        key.read = ReadSettings { rate_limit_rps };
+        let read = ReadSettings { rate_limit_rps };
+        read_is_of_use(read, key.read, key.scopes)?;
+        key.read = read;
     }
     if let Some(embed) = body.embed {
         embed.is_of_use(key.scopes)?;
@@ -194,6 +196,9 @@ async fn change(
         read_rate_limit_rps: body.read.and_then(|read| read.rate_limit_rps),
     };
     let scopes = change.scopes.unwrap_or(key.scopes);
+    if let Some(rate_limit_rps) = change.read_rate_limit_rps {
+        read_is_of_use(ReadSettings { rate_limit_rps }, key.read, scopes)?;
+    }
     if let Some(sent) = body.embed {
         sent.is_of_use(scopes)?;
         change.embed = sent.change()?;
@@ -390,6 +395,17 @@ struct IngestBody {
 #[serde(deny_unknown_fields)]
 struct ReadBody {
     rate_limit_rps: Option<u32>,
+}
+
+/// For a rate of reading on a key that does not read.
+pub const NOTHING_TO_READ: &str = "limits what a key reads, and this key has not the scope read";
+
+/// A rate that stays as it is, or is the default, may be sent as the responses show it.
+fn read_is_of_use(sent: ReadSettings, stored: ReadSettings, scopes: KeyScopes) -> ApiResult<()> {
+    if !scopes.read && sent != stored && sent != ReadSettings::default() {
+        return Err(ApiError::invalid_field("read.rate_limit_rps", "contradiction", NOTHING_TO_READ));
+    }
+    Ok(())
 }
 
 impl IngestBody {

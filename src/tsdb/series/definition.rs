@@ -188,6 +188,7 @@ mod tests {
 
     use super::*;
     use crate::tsdb::series::identity::Secret;
+    use crate::tsdb::series::table::Lookup;
 
     type Series = (u32, Vec<(String, String)>);
 
@@ -252,7 +253,7 @@ mod tests {
             let mut ids = Vec::new();
             for (_, pairs) in &series {
                 let pairs: Vec<(&str, &str)> = pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-                ids.push(table.find_or_add(&pairs, u32::MAX).expect("there is room"));
+                ids.push(table.find_or_add(&pairs, u32::MAX, &mut Lookup::default()).expect("there is room"));
             }
             let mut known = Definitions::default();
             ids.iter().for_each(|id| known.add_known(*id, &table));

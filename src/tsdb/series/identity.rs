@@ -13,13 +13,23 @@ use std::sync::Arc;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 /// What a label set is known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::tsdb) struct Key([u32; 3]);
 
 impl Key {
     /// As spread as any part of it.
     pub(super) const fn hash(self) -> u32 {
         self.0[0]
+    }
+
+    /// 32 bits that are independent of [`Key::hash`].
+    pub(super) const fn second(self) -> u32 {
+        self.0[1]
+    }
+
+    /// 32 bits that are independent of the others.
+    pub(super) const fn third(self) -> u32 {
+        self.0[2]
     }
 }
 

@@ -1,96 +1,194 @@
 //! The slow path of a series: its bytes taken apart, checked (API.md C7), sorted.
 
+use std::ops::Range;
+
 use crate::model::{METRIC_NAME, Refusal, WriteBatch};
 use crate::tsdb::options::OrgLimits;
 
-/// A label set that may be registered: sorted by name, unique, no empty values, with a metric name.
+/// Sorted pairs of a label set.
 pub(in crate::tsdb) type Pairs<'a> = Vec<(&'a str, &'a str)>;
 
-/// Takes a series of a batch apart.
-///
-/// Names that Prometheus' old rules forbid are fine: label names and metric names are any UTF-8.
-///
-/// # Errors
-/// A refusal for the sender.
-pub(in crate::tsdb) fn parse<'a>(
-    batch: &'a WriteBatch<'_>,
-    raw: &'a [u8],
-    limits: &OrgLimits,
-) -> Result<Pairs<'a>, Refusal> {
-    let mut bytes = Vec::new();
-    if let Err(what) = (batch.parse_labels)(raw, &mut bytes) {
-        return Err(refusal(&bytes, "invalid_encoding", what.to_owned()));
+/// Bytes of a label set at most, whatever the limits say: 64 labels at the default limits are 270 kB.
+const BYTES_MAX: usize = 300 << 10;
+
+/// Label sets of a batch while they are parsed. Parsing one allocates nothing once the buffers have grown.
+#[derive(Default)]
+pub(in crate::tsdb) struct Parser<'a> {
+    bytes: Vec<(&'a [u8], &'a [u8])>,
+    pairs: Pairs<'a>,
+}
+
+impl<'a> Parser<'a> {
+    /// Forgets the label sets that were parsed.
+    pub(in crate::tsdb) fn clear(&mut self) {
+        self.pairs.clear();
     }
-    let mut pairs: Pairs<'a> = Vec::with_capacity(bytes.len() + batch.forced_labels.len());
-    for (name, value) in &bytes {
-        let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else {
-            return Err(refusal(&bytes, "invalid_utf8", "a label is not UTF-8".to_owned()));
+
+    /// The pairs of a label set that [`Parser::parse`] returned.
+    pub(in crate::tsdb) fn pairs(&self, label_set: &Range<usize>) -> &[(&'a str, &'a str)] {
+        self.pairs.get(label_set.clone()).unwrap_or_default()
+    }
+
+    /// Takes a series of a batch apart into a label set that may be registered: sorted by name, unique, no empty values,
+    /// with a metric name.
+    ///
+    /// Names that Prometheus' old rules forbid are fine: label names and metric names are any UTF-8.
+    ///
+    /// # Errors
+    /// [`Invalid`], for the sender.
+    pub(in crate::tsdb) fn parse(
+        &mut self,
+        batch: &'a WriteBatch<'_>,
+        raw: &'a [u8],
+        limits: &OrgLimits,
+    ) -> Result<Range<usize>, Invalid<'a>> {
+        let first = self.pairs.len();
+        let parsed = self.parse_after(first, batch, raw, limits);
+        if parsed.is_err() {
+            self.pairs.truncate(first);
+        }
+        parsed.map(|()| first..self.pairs.len())
+    }
+
+    /// The refusal of the label set that was parsed last.
+    pub(in crate::tsdb) fn refusal(&self, invalid: &Invalid<'_>) -> Refusal {
+        let text = |bytes: &[u8]| {
+            String::from_utf8_lossy(bytes.get(..Refusal::SERIES_BYTES_MAX).unwrap_or(bytes)).into_owned()
         };
-        if !batch.forced_labels.iter().any(|(forced, _)| **forced == *name) {
-            pairs.push((name, value));
-        }
+        let shown: Vec<(String, String)> =
+            self.bytes.iter().take(16).map(|(name, value)| (text(name), text(value))).collect();
+        let series = Refusal::series_text(shown.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        Refusal { series, code: invalid.code(), reason: invalid.reason() }
     }
-    pairs.extend(batch.forced_labels.iter().map(|(name, value)| (&**name, &**value)));
-    // Labels come sorted from every sender that follows the rules; the sort then only looks.
-    pairs.sort_unstable_by_key(|(name, _)| *name);
-    match problem(&pairs, limits) {
-        Some((code, reason)) => Err(refusal(&bytes, code, reason)),
-        None => {
-            pairs.retain(|(_, value)| !value.is_empty());
-            Ok(pairs)
+
+    fn parse_after(
+        &mut self,
+        first: usize,
+        batch: &'a WriteBatch<'_>,
+        raw: &'a [u8],
+        limits: &OrgLimits,
+    ) -> Result<(), Invalid<'a>> {
+        self.bytes.clear();
+        (batch.parse_labels)(raw, &mut self.bytes).map_err(Invalid::Encoding)?;
+        for (name, value) in &self.bytes {
+            let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else {
+                return Err(Invalid::Utf8);
+            };
+            if !batch.forced_labels.iter().any(|(forced, _)| **forced == *name) {
+                self.pairs.push((name, value));
+            }
         }
+        self.pairs.extend(batch.forced_labels.iter().map(|(name, value)| (&**name, &**value)));
+        let sorted = self.pairs.get_mut(first..).unwrap_or_default();
+        // Labels come sorted from every sender that follows the rules; the sort then only looks.
+        sorted.sort_unstable_by_key(|(name, _)| *name);
+        let empty = check(sorted, limits)?;
+        if empty {
+            let mut at = 0;
+            self.pairs.retain(|(_, value)| {
+                at += 1;
+                at <= first || !value.is_empty()
+            });
+        }
+        Ok(())
     }
 }
 
-fn problem(sorted: &[(&str, &str)], limits: &OrgLimits) -> Option<(&'static str, String)> {
+/// Checks sorted pairs. Returns whether any value is empty.
+fn check<'a>(sorted: &[(&'a str, &'a str)], limits: &OrgLimits) -> Result<bool, Invalid<'a>> {
     for ((name, _), (next, _)) in sorted.iter().zip(sorted.iter().skip(1)) {
         if name == next {
-            return Some(("duplicate_label", format!("label name {:?} is there twice", cut(name))));
+            return Err(Invalid::Duplicate { name });
         }
     }
     let count = sorted.iter().filter(|(_, value)| !value.is_empty()).count();
     if count > limits.labels_max {
-        return Some(("too_many_labels", format!("{count} labels, at most {} are taken", limits.labels_max)));
+        return Err(Invalid::TooMany { count, allowed: limits.labels_max });
     }
+    let (mut is_named, mut set_bytes) = (false, 0);
     for (name, value) in sorted {
+        let is_metric = *name == METRIC_NAME;
         if name.is_empty() {
-            return Some(("invalid_label", "a label name is empty".to_owned()));
+            return Err(Invalid::EmptyName);
         }
         if name.len() > limits.name_bytes_max {
-            let (bytes, allowed) = (name.len(), limits.name_bytes_max);
-            let reason = format!("label name {:?} has {bytes} bytes, at most {allowed} are taken", cut(name));
-            return Some(("label_name_too_long", reason));
+            return Err(Invalid::LongName { name, allowed: limits.name_bytes_max });
         }
-        if *name == METRIC_NAME && value.len() > limits.name_bytes_max {
-            let (bytes, allowed) = (value.len(), limits.name_bytes_max);
-            let reason =
-                format!("metric name {:?} has {bytes} bytes, at most {allowed} are taken", cut(value));
-            return Some(("metric_name_too_long", reason));
+        if is_metric && value.len() > limits.name_bytes_max {
+            return Err(Invalid::LongMetricName { value, allowed: limits.name_bytes_max });
         }
         if value.len() > limits.value_bytes_max {
-            let (bytes, allowed) = (value.len(), limits.value_bytes_max);
-            let reason =
-                format!("the value of {:?} has {bytes} bytes, at most {allowed} are taken", cut(name));
-            return Some(("label_value_too_long", reason));
+            return Err(Invalid::LongValue { name, bytes: value.len(), allowed: limits.value_bytes_max });
         }
+        is_named |= is_metric && !value.is_empty();
+        set_bytes += if value.is_empty() { 0 } else { name.len() + value.len() };
     }
-    let named = sorted.iter().any(|(name, value)| *name == METRIC_NAME && !value.is_empty());
-    (!named).then(|| ("missing_metric_name", "the series has no metric name (__name__)".to_owned()))
+    if !is_named {
+        return Err(Invalid::NoMetricName);
+    }
+    if set_bytes > BYTES_MAX {
+        return Err(Invalid::TooLong { bytes: set_bytes });
+    }
+    Ok(count < sorted.len())
 }
 
-fn refusal(bytes: &[(&[u8], &[u8])], code: &'static str, reason: String) -> Refusal {
-    let shown: Vec<(String, String)> = bytes
-        .iter()
-        .take(16)
-        .map(|(name, value)| {
-            let text = |bytes: &[u8]| {
-                String::from_utf8_lossy(bytes.get(..Refusal::SERIES_BYTES_MAX).unwrap_or(bytes)).into_owned()
-            };
-            (text(name), text(value))
-        })
-        .collect();
-    let pairs = shown.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    Refusal { series: Refusal::series_text(pairs), code, reason }
+/// What is wrong with a label set. The sentence for the sender is made where it is shown: most refusals are only counted.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tsdb) enum Invalid<'a> {
+    Encoding(&'static str),
+    Utf8,
+    Duplicate { name: &'a str },
+    TooMany { count: usize, allowed: usize },
+    EmptyName,
+    LongName { name: &'a str, allowed: usize },
+    LongMetricName { value: &'a str, allowed: usize },
+    LongValue { name: &'a str, bytes: usize, allowed: usize },
+    NoMetricName,
+    TooLong { bytes: usize },
+}
+
+impl Invalid<'_> {
+    /// The code of the refusal.
+    pub(in crate::tsdb) const fn code(&self) -> &'static str {
+        match self {
+            Invalid::Encoding(_) => "invalid_encoding",
+            Invalid::Utf8 => "invalid_utf8",
+            Invalid::Duplicate { .. } => "duplicate_label",
+            Invalid::TooMany { .. } => "too_many_labels",
+            Invalid::EmptyName => "invalid_label",
+            Invalid::LongName { .. } => "label_name_too_long",
+            Invalid::LongMetricName { .. } => "metric_name_too_long",
+            Invalid::LongValue { .. } => "label_value_too_long",
+            Invalid::NoMetricName => "missing_metric_name",
+            Invalid::TooLong { .. } => "labels_too_long",
+        }
+    }
+
+    /// Why the label set is refused, for its sender.
+    fn reason(&self) -> String {
+        match self {
+            Invalid::Encoding(what) => (*what).to_owned(),
+            Invalid::Utf8 => "a label is not UTF-8".to_owned(),
+            Invalid::Duplicate { name } => format!("label name {:?} is there twice", cut(name)),
+            Invalid::TooMany { count, allowed } => format!("{count} labels, at most {allowed} are taken"),
+            Invalid::EmptyName => "a label name is empty".to_owned(),
+            Invalid::LongName { name, allowed } => {
+                let bytes = name.len();
+                format!("label name {:?} has {bytes} bytes, at most {allowed} are taken", cut(name))
+            }
+            Invalid::LongMetricName { value, allowed } => {
+                let bytes = value.len();
+                format!("metric name {:?} has {bytes} bytes, at most {allowed} are taken", cut(value))
+            }
+            Invalid::LongValue { name, bytes, allowed } => {
+                format!("the value of {:?} has {bytes} bytes, at most {allowed} are taken", cut(name))
+            }
+            Invalid::NoMetricName => "the series has no metric name (__name__)".to_owned(),
+            Invalid::TooLong { bytes } => {
+                format!("the labels have {bytes} bytes, at most {BYTES_MAX} are taken")
+            }
+        }
+    }
 }
 
 fn cut(name: &str) -> String {
@@ -129,11 +227,17 @@ mod tests {
         let forced_labels = forced.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
         let mut batch = WriteBatch::new(9, parse_test, |_| true, 0);
         batch.forced_labels = forced_labels;
-        let found = parse(&batch, &raw, &limits);
-        match (&found, expected) {
-            (Ok(pairs), Ok(expected)) => assert_eq!(pairs, expected),
-            (Err(refusal), Err(code)) => assert_eq!(refusal.code, code, "{refusal:?}"),
-            _ => panic!("{labels:?}: {found:?}, expected {expected:?}"),
+        let mut parser = Parser::default();
+        for round in 0..2 {
+            let found = parser.parse(&batch, &raw, &limits);
+            match (&found, expected) {
+                (Ok(label_set), Ok(expected)) => assert_eq!(parser.pairs(label_set), expected),
+                (Err(invalid), Err(code)) => {
+                    let refusal = parser.refusal(invalid);
+                    assert_eq!((invalid.code(), refusal.code), (code, code), "{refusal:?}");
+                }
+                _ => panic!("{labels:?}: {found:?}, expected {expected:?}, round {round}"),
+            }
         }
     }
 

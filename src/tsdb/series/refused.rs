@@ -6,18 +6,27 @@
 //! label set, and the fingerprints of label sets that were registered later are kept beside the entries. Two label sets
 //! with the same fingerprint cost a needless look at the labels, never a wrong refusal.
 //!
-//! Memory is bounded by the number of registered series. When the bound is reached, entries stay until as many label sets
-//! found no room; then all are dropped, because the sender's label sets have changed.
+//! Memory is bounded by what the organisation may still use for names and by the number of registered series, see
+//! [`entries_max`]. In a full table one miss in [`MISSES_PER_REPLACEMENT`] replaces an entry chosen at random. So a sender
+//! that cycles through more label sets than there are entries still finds most entries again in the next cycle, and one
+//! whose label sets have changed finds the new ones after some cycles.
 
 use std::collections::HashSet;
 
-use super::identity::{Key, TextHash};
-use super::ids::Ids;
+use super::identity::{Key, TextHash, home};
 use crate::tsdb::options::OrgLimits;
 
-/// Entries that are kept in any case: 8 MB.
+/// Entries that an organisation may have in any case: 8 MB.
 const ENTRIES_MIN: usize = 1 << 18;
-/// Bits of an entry that hold a fingerprint; the ones above hold the place of a code in [`CODES`], from 1 on.
+/// Entries that an organisation may have for its memory alone: 128 MB.
+const ENTRIES_MAX: usize = 1 << 22;
+/// Estimated bytes of an entry.
+const ENTRY_BYTES: u64 = 32;
+/// The part of the memory left for names that entries may use.
+const MEMORY_PART: u64 = 16;
+/// In a full table, one miss in this many replaces an entry.
+const MISSES_PER_REPLACEMENT: u32 = 4;
+/// Bits of an entry that hold a fingerprint; the ones above hold the index of a code in [`CODES`], from 1 on.
 const FINGERPRINT_BITS: u32 = 28;
 
 /// The codes of invalid labels.
@@ -47,14 +56,20 @@ pub(in crate::tsdb) enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::tsdb) struct Fingerprint(u32);
 
+/// How many entries an organisation may have with `live` registered series and `spare_bytes` of memory left for names.
+pub(in crate::tsdb) fn entries_max(live: u32, spare_bytes: u64) -> usize {
+    let by_memory = usize::try_from(spare_bytes / MEMORY_PART / ENTRY_BYTES).unwrap_or(ENTRIES_MAX);
+    by_memory.clamp(ENTRIES_MIN, ENTRIES_MAX).max(live as usize)
+}
+
 /// Label sets that were refused.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct RefusedSeries {
-    entries: Ids,
+    entries: Entries,
     /// Fingerprints of label sets that were registered while there were entries.
     registered: HashSet<Fingerprint>,
-    /// Label sets that found no room since all entries were dropped.
-    homeless: usize,
+    /// Label sets that were refused without an entry while the table was full; wraps around.
+    misses: u32,
     /// The limits of labels that the entries were checked against.
     labels_max: usize,
     name_bytes_max: usize,
@@ -64,18 +79,16 @@ pub(in crate::tsdb) struct RefusedSeries {
 impl RefusedSeries {
     /// Appends for each key why it was refused, if that is known and still holds.
     pub(in crate::tsdb) fn causes(&self, keys: &[Key], limits: &OrgLimits, out: &mut Vec<Option<Cause>>) {
-        if self.entries.len() == 0 || !self.is_under(limits) {
+        if self.entries.len == 0 || !self.is_under(limits) {
             out.resize(out.len() + keys.len(), None);
             return;
         }
-        let mut entries = Vec::new();
-        self.entries.get_many(keys, &mut entries);
-        out.extend(entries.into_iter().map(|entry| self.cause(entry?)));
+        self.entries.get_many(keys, |entry| out.push(entry.and_then(|entry| self.cause(entry))));
     }
 
     fn cause(&self, entry: u32) -> Option<Cause> {
         match (entry >> FINGERPRINT_BITS).checked_sub(1) {
-            Some(place) => CODES.get(place as usize).copied().map(Cause::Invalid),
+            Some(index) => CODES.get(index as usize).copied().map(Cause::Invalid),
             None => (!self.registered.contains(&Fingerprint(entry))).then_some(Cause::Unknown),
         }
     }
@@ -87,60 +100,181 @@ impl RefusedSeries {
             && self.value_bytes_max == limits.value_bytes_max
     }
 
-    /// Remembers invalid labels. `live` series are registered.
+    /// Remembers invalid labels. `entries_max`: [`entries_max`].
     pub(in crate::tsdb) fn add_invalid(
         &mut self,
         key: Key,
         code: &'static str,
         limits: &OrgLimits,
-        live: u32,
+        entries_max: usize,
     ) {
-        if let Some(place) =
+        if let Some(index) =
             CODES.iter().position(|known| *known == code).and_then(|at| u32::try_from(at).ok())
         {
-            self.add(key, (place + 1) << FINGERPRINT_BITS, limits, live);
+            self.add(key, || (index + 1) << FINGERPRINT_BITS, limits, entries_max);
         }
     }
 
-    /// Remembers labels that no series has. `live` series are registered.
-    pub(in crate::tsdb) fn add_unknown(&mut self, key: Key, of: Fingerprint, limits: &OrgLimits, live: u32) {
-        self.add(key, of.0, limits, live);
+    /// Remembers labels that no series has. `entries_max`: [`entries_max`].
+    pub(in crate::tsdb) fn add_unknown(
+        &mut self,
+        key: Key,
+        of: impl FnOnce() -> Fingerprint,
+        limits: &OrgLimits,
+        entries_max: usize,
+    ) {
+        self.add(key, || of().0, limits, entries_max);
     }
 
-    fn add(&mut self, key: Key, entry: u32, limits: &OrgLimits, live: u32) {
-        let entries_max = ENTRIES_MIN.max(live as usize);
-        if !self.is_under(limits) || self.homeless >= entries_max || self.registered.len() >= entries_max {
+    fn add(&mut self, key: Key, entry: impl FnOnce() -> u32, limits: &OrgLimits, entries_max: usize) {
+        let has_shrunk = self.entries.len / 2 > entries_max;
+        if !self.is_under(limits) || has_shrunk || self.registered.len() >= entries_max {
             self.clear();
             self.labels_max = limits.labels_max;
             self.name_bytes_max = limits.name_bytes_max;
             self.value_bytes_max = limits.value_bytes_max;
         }
-        if self.entries.len() < entries_max {
-            self.entries.insert(key, entry);
-            // The entry was made after the label set was looked for.
-            self.registered.remove(&Fingerprint(entry));
-        } else {
-            self.homeless += 1;
+        if self.entries.len >= entries_max {
+            self.misses = self.misses.wrapping_add(1);
+            // By the key, too: of misses that come in the same order again, others are chosen.
+            if !key.third().wrapping_add(self.misses).is_multiple_of(MISSES_PER_REPLACEMENT) {
+                return;
+            }
+            self.entries.remove_any(key.second());
         }
+        let entry = entry();
+        self.entries.insert(key, entry);
+        // The entry was made after the label set was looked for.
+        self.registered.remove(&Fingerprint(entry));
     }
 
     /// A series with this label set was registered.
     pub(in crate::tsdb) fn registered(&mut self, fingerprint: impl FnOnce() -> Fingerprint) {
-        if self.entries.len() > 0 {
+        if self.entries.len > 0 {
             self.registered.insert(fingerprint());
         }
     }
 
     /// Forgets everything.
     pub(in crate::tsdb) fn clear(&mut self) {
-        self.entries.clear();
+        self.entries = Entries::default();
         self.registered = HashSet::new();
-        self.homeless = 0;
     }
 
     /// Memory.
     pub(in crate::tsdb) fn bytes(&self) -> usize {
-        self.entries.bytes() + self.registered.capacity() * 5
+        self.entries.slots.capacity() * size_of::<Slot>() + self.registered.capacity() * 5
+    }
+}
+
+/// No entry has this value.
+const NO_ENTRY: u32 = u32::MAX;
+/// Keys that are looked up together: this many cache misses overlap.
+const LOOKED_UP_TOGETHER: usize = 16;
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    key: Key,
+    entry: u32,
+}
+
+/// Entries by key: a table of slots of 16 bytes with linear probing, three quarters full at most.
+#[derive(Debug, Default)]
+struct Entries {
+    slots: Vec<Slot>,
+    len: usize,
+}
+
+impl Entries {
+    /// Calls `out` with the entry of each key, if there is one, in order.
+    fn get_many(&self, keys: &[Key], mut out: impl FnMut(Option<u32>)) {
+        for keys in keys.chunks(LOOKED_UP_TOGETHER) {
+            let mut first = [None; LOOKED_UP_TOGETHER];
+            for (first, key) in first.iter_mut().zip(keys) {
+                *first = self.slots.get(self.home(*key)).copied();
+            }
+            for (first, key) in first.iter().zip(keys) {
+                out(match first {
+                    Some(slot) if slot.entry == NO_ENTRY => None,
+                    Some(slot) if slot.key == *key => Some(slot.entry),
+                    _ => self.slot_of(*key).and_then(|at| self.slots.get(at)).map(|slot| slot.entry),
+                });
+            }
+        }
+    }
+
+    const fn home(&self, key: Key) -> usize {
+        home(key.hash(), self.slots.len())
+    }
+
+    const fn next(&self, at: usize) -> usize {
+        if at + 1 < self.slots.len() { at + 1 } else { 0 }
+    }
+
+    /// The index of a key's slot.
+    fn slot_of(&self, key: Key) -> Option<usize> {
+        let mut at = self.home(key);
+        loop {
+            let slot = self.slots.get(at).filter(|slot| slot.entry != NO_ENTRY)?;
+            if slot.key == key {
+                return Some(at);
+            }
+            at = self.next(at);
+        }
+    }
+
+    /// Adds an entry, or changes the one that the key has.
+    fn insert(&mut self, key: Key, entry: u32) {
+        if let Some(slot) = self.slot_of(key).and_then(|at| self.slots.get_mut(at)) {
+            slot.entry = entry;
+            return;
+        }
+        if (self.len + 1) * 4 > self.slots.len() * 3 {
+            let slots = (self.slots.len() + self.slots.len() / 4).max(16);
+            let empty = Slot { key: Key::default(), entry: NO_ENTRY };
+            let old = std::mem::replace(&mut self.slots, vec![empty; slots]);
+            old.into_iter().filter(|slot| slot.entry != NO_ENTRY).for_each(|slot| self.put(slot));
+        }
+        self.put(Slot { key, entry });
+        self.len += 1;
+    }
+
+    /// Puts an entry whose key is not there into the first free slot.
+    fn put(&mut self, new: Slot) {
+        let mut at = self.home(new.key);
+        while self.slots.get(at).is_some_and(|slot| slot.entry != NO_ENTRY) {
+            at = self.next(at);
+        }
+        if let Some(slot) = self.slots.get_mut(at) {
+            *slot = new;
+        }
+    }
+
+    /// Removes the first entry at or after the place of `hash`.
+    fn remove_any(&mut self, hash: u32) {
+        if self.len == 0 {
+            return;
+        }
+        let mut hole = home(hash, self.slots.len());
+        while self.slots.get(hole).is_some_and(|slot| slot.entry == NO_ENTRY) {
+            hole = self.next(hole);
+        }
+        // Entries behind the hole move into it, unless their home is behind it, too.
+        let mut at = self.next(hole);
+        while let Some(slot) = self.slots.get(at).copied().filter(|slot| slot.entry != NO_ENTRY) {
+            let distance = |from: usize| if at >= from { at - from } else { at + self.slots.len() - from };
+            if distance(self.home(slot.key)) >= distance(hole) {
+                if let Some(to) = self.slots.get_mut(hole) {
+                    *to = slot;
+                }
+                hole = at;
+            }
+            at = self.next(at);
+        }
+        if let Some(slot) = self.slots.get_mut(hole) {
+            slot.entry = NO_ENTRY;
+        }
+        self.len -= 1;
     }
 }
 
@@ -181,14 +315,14 @@ mod tests {
         let limits = OrgLimits::default();
         let mut refused = RefusedSeries::default();
         refused.registered(|| fingerprint("a"));
-        refused.add_unknown(key(1), fingerprint("a"), &limits, 0);
-        refused.add_unknown(key(2), fingerprint("b"), &limits, 0);
-        refused.add_unknown(key(3), fingerprint("a"), &limits, 0);
+        refused.add_unknown(key(1), || fingerprint("a"), &limits, 99);
+        refused.add_unknown(key(2), || fingerprint("b"), &limits, 99);
+        refused.add_unknown(key(3), || fingerprint("a"), &limits, 99);
         for (at, code) in (10..).zip(CODES) {
-            refused.add_invalid(key(at), code, &limits, 0);
+            refused.add_invalid(key(at), code, &limits, 99);
             assert_eq!(causes(&refused, &[at], &limits), [Some(Cause::Invalid(code))]);
         }
-        refused.add_invalid(key(4), "no_such_code", &limits, 0);
+        refused.add_invalid(key(4), "no_such_code", &limits, 99);
         let unknown = Some(Cause::Unknown);
         assert_eq!(causes(&refused, &[1, 2, 3, 4], &limits), [unknown, unknown, unknown, None]);
         // The label set of two keys is registered under the raw bytes of one of them.
@@ -196,21 +330,73 @@ mod tests {
         assert_eq!(causes(&refused, &[1, 2, 3], &limits), [None, unknown, None]);
         let other = OrgLimits { labels_max: 3, ..OrgLimits::default() };
         assert_eq!(causes(&refused, &[2, 10], &other), [None, None]);
-        refused.add_unknown(key(5), fingerprint("c"), &other, 0);
+        refused.add_unknown(key(5), || fingerprint("c"), &other, 99);
         assert_eq!(causes(&refused, &[2, 5], &other), [None, unknown]);
     }
 
     #[test]
-    fn entries_are_bounded_and_replaced_when_the_label_sets_change() {
+    fn entries_are_bounded_by_memory_and_by_the_number_of_series() {
+        assert_eq!(entries_max(0, 0), ENTRIES_MIN);
+        assert_eq!(entries_max(1_000, 512 << 20), 1 << 20);
+        assert_eq!(entries_max(1_000, u64::MAX), ENTRIES_MAX);
+        assert_eq!(entries_max(5_000_000, 0), 5_000_000);
         let limits = OrgLimits::default();
         let mut refused = RefusedSeries::default();
-        let most = u32::try_from(ENTRIES_MIN).expect("small");
-        for n in 0..2 * most {
-            refused.add_invalid(key(n), CODES[0], &limits, 9);
+        for n in 0..50_000 {
+            refused.add_invalid(key(n), CODES[0], &limits, 10_000);
+            assert!(refused.entries.len <= 10_000);
         }
-        assert_eq!(refused.entries.len(), ENTRIES_MIN);
-        assert!(refused.bytes() < ENTRIES_MIN * 32, "{}", refused.bytes());
-        refused.add_invalid(key(2 * most), CODES[0], &limits, 9);
-        assert_eq!((refused.entries.len(), refused.homeless), (1, 0));
+        assert!(refused.bytes() as u64 <= 10_000 * ENTRY_BYTES, "{}", refused.bytes());
+        refused.add_invalid(key(0), CODES[0], &limits, 4_999);
+        assert_eq!(refused.entries.len, 1, "memory is released when the bound has shrunk to half");
+    }
+
+    /// Cycles of twice as many label sets as there are entries; then cycles of other label sets, which fit.
+    #[test]
+    fn a_full_table_keeps_most_entries_and_learns_others() {
+        const MAX: usize = 4_096;
+        let limits = OrgLimits::default();
+        let mut refused = RefusedSeries::default();
+        let mut hits_of_cycle = |numbers: std::ops::Range<u32>| {
+            let mut hits = 0;
+            for n in numbers {
+                if causes(&refused, &[n], &limits) == [None] {
+                    refused.add_invalid(key(n), CODES[0], &limits, MAX);
+                } else {
+                    hits += 1;
+                }
+            }
+            hits
+        };
+        for cycle in 0..10 {
+            let hits = hits_of_cycle(0..8_192);
+            assert!(if cycle == 0 { hits == 0 } else { hits > MAX * 2 / 3 }, "cycle {cycle}: {hits} hits");
+        }
+        let hits: Vec<usize> = (0..20).map(|_| hits_of_cycle(20_000..23_000)).collect();
+        assert!(hits[19] > 2_000, "{hits:?}");
+    }
+
+    #[test]
+    fn the_entries_that_are_left_are_found_after_removals() {
+        let limits = OrgLimits::default();
+        let mut refused = RefusedSeries::default();
+        for n in 0..2_000 {
+            refused.add_invalid(key(n), CODES[n as usize % CODES.len()], &limits, 10_000);
+        }
+        for round in 0..2_000 {
+            refused.entries.remove_any(key(round).second());
+            let left = (0..2_000u32).filter(|n| {
+                let cause = causes(&refused, &[*n], &limits)[0];
+                cause
+                    .inspect(|cause| assert_eq!(*cause, Cause::Invalid(CODES[*n as usize % CODES.len()])))
+                    .is_some()
+            });
+            let expected = 1_999 - round as usize;
+            assert_eq!(refused.entries.len, expected);
+            if round % 97 == 0 || expected < 20 {
+                assert_eq!(left.count(), expected);
+            }
+        }
+        refused.entries.remove_any(7);
     }
 }

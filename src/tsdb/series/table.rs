@@ -21,6 +21,7 @@ use super::order::Order;
 use super::refused::{Fingerprint, RefusedSeries};
 use crate::model::{Label, Labels, METRIC_NAME};
 use crate::tsdb::error::Damage;
+use crate::tsdb::options::OrgLimits;
 
 /// The series limit, with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +94,19 @@ impl Shape {
     fn hash(&self, hash: &TextHash, family: u32) -> u32 {
         hash_row(hash, family, &self.codes, &mut Vec::new())
     }
+
+    fn clear(&mut self) {
+        self.names.clear();
+        self.codes.clear();
+    }
+}
+
+/// What a look-up learns for the next one of the same request, and its buffers.
+#[derive(Debug, Default)]
+pub(in crate::tsdb) struct Lookup {
+    shape: Shape,
+    /// The label at this index was new in the last label set that no series had. It probably is in the next one, too.
+    new_at: usize,
 }
 
 /// The hash of a row; `bytes` is used for it.
@@ -249,25 +263,51 @@ impl Table {
         &mut self,
         pairs: &[(&str, &str)],
         series_max: u32,
+        lookup: &mut Lookup,
     ) -> Result<u32, SeriesLimit> {
-        let codes = match self.find(pairs) {
-            Ok(id) => return Ok(id),
-            Err(codes) => codes,
-        };
         let id = self.ids_end();
         if self.live >= series_max || id == u32::MAX {
-            return Err(SeriesLimit { live: self.live, allowed: series_max });
+            let limit = SeriesLimit { live: self.live, allowed: series_max };
+            return self.find_only(pairs, lookup).ok_or(limit);
         }
-        self.add(id, codes, pairs);
-        self.pending.insert(id);
-        let hash = &self.hash;
-        self.refused.registered(|| Fingerprint::of(hash, pairs));
-        Ok(id)
+        match self.find(pairs, &mut lookup.shape, false) {
+            Some(known) => Ok(known),
+            None => {
+                self.add(id, &mut lookup.shape, pairs);
+                self.pending.insert(id);
+                let hash = &self.hash;
+                self.refused.registered(|| Fingerprint::of(hash, pairs));
+                Ok(id)
+            }
+        }
     }
 
-    /// The fingerprint of sorted pairs, for [`Table::refused`].
-    pub(in crate::tsdb) fn fingerprint(&self, pairs: &[(&str, &str)]) -> Fingerprint {
-        Fingerprint::of(&self.hash, pairs)
+    /// The series with these sorted pairs. Stops at the first text that is new, which is most often found by one look into
+    /// one dictionary.
+    fn find_only(&self, pairs: &[(&str, &str)], lookup: &mut Lookup) -> Option<u32> {
+        let is_new = |(name, value): &(&str, &str)| {
+            self.names.code(name).and_then(|name| self.values(name)?.code(value)).is_none()
+        };
+        if pairs.get(lookup.new_at).is_some_and(is_new) {
+            return None;
+        }
+        let found = self.find(pairs, &mut lookup.shape, true);
+        if let Some(at) = lookup.shape.codes.iter().position(|code| *code == UNKNOWN) {
+            lookup.new_at = at;
+        }
+        found
+    }
+
+    /// Remembers that no series has these sorted pairs; see [`RefusedSeries::add_unknown`].
+    pub(in crate::tsdb) fn remember_unknown(
+        &mut self,
+        key: Key,
+        pairs: &[(&str, &str)],
+        limits: &OrgLimits,
+        entries_max: usize,
+    ) {
+        let hash = &self.hash;
+        self.refused.add_unknown(key, || Fingerprint::of(hash, pairs), limits, entries_max);
     }
 
     /// Takes over a definition that is durable. `registered`: it was read from the registry file.
@@ -280,14 +320,10 @@ impl Table {
         pairs: &[(&str, &str)],
         registered: bool,
     ) -> Result<(), &'static str> {
-        let (known, shape) = match self.find(pairs) {
-            Ok(known) => (Some(known), None),
-            Err(shape) => (None, Some(shape)),
-        };
-        if self.may_define(id, known)?
-            && let Some(shape) = shape
-        {
-            self.add(id, shape, pairs);
+        let mut shape = Shape::default();
+        let known = self.find(pairs, &mut shape, false);
+        if self.may_define(id, known)? {
+            self.add(id, &mut shape, pairs);
             if !registered {
                 self.unregistered.push(id);
             }
@@ -345,26 +381,28 @@ impl Table {
         wrong.map_or(Ok(()), |what| Err(Damage::new(0, what)))
     }
 
-    /// The series with these pairs, or what is known of their texts.
-    fn find(&self, pairs: &[(&str, &str)]) -> Result<u32, Shape> {
-        let mut shape = Shape::default();
+    /// The series with these pairs. Sets `shape` to what is known of their texts; if `until_new`, up to the first that is
+    /// not known.
+    fn find(&self, pairs: &[(&str, &str)], shape: &mut Shape, until_new: bool) -> Option<u32> {
+        shape.clear();
         let mut metric = None;
         for (name, value) in pairs {
             let name_code = self.names.code(name);
             let code = name_code.and_then(|code| self.values(code)?.code(value));
             shape.names.push(name_code.unwrap_or(UNKNOWN));
             shape.codes.push(code.unwrap_or(UNKNOWN));
+            if until_new && code.is_none() {
+                return None;
+            }
             if *name == METRIC_NAME {
                 metric = code;
             }
         }
         if shape.codes.contains(&UNKNOWN) {
-            return Err(shape);
+            return None;
         }
-        let Some(family) = self.by_shape.get(shape.key(metric).as_slice()).copied() else {
-            return Err(shape);
-        };
-        self.find_row(family, &shape.codes, shape.hash(&self.hash, family)).ok_or(shape)
+        let family = self.by_shape.get(shape.key(metric).as_slice()).copied()?;
+        self.find_row(family, &shape.codes, shape.hash(&self.hash, family))
     }
 
     fn find_row(&self, family: u32, codes: &[u32], hash: u32) -> Option<u32> {
@@ -377,7 +415,7 @@ impl Table {
         self.rows.find(hash, same)
     }
 
-    fn add(&mut self, id: u32, mut shape: Shape, pairs: &[(&str, &str)]) {
+    fn add(&mut self, id: u32, shape: &mut Shape, pairs: &[(&str, &str)]) {
         let mut metric = None;
         for ((name, value), (name_code, code)) in
             pairs.iter().zip(shape.names.iter_mut().zip(&mut shape.codes))
@@ -392,7 +430,7 @@ impl Table {
                 metric = Some(*code);
             }
         }
-        let number = self.family(metric, &shape);
+        let number = self.family(metric, shape);
         let hash = shape.hash(&self.hash, number);
         self.place(id, number, &shape.codes, hash);
     }
@@ -512,9 +550,12 @@ mod tests {
         let b = [("__name__", "up"), ("job", "b")];
         let c = [("__name__", "down"), ("job", "b"), ("zone", "1")];
         for (id, pairs) in [(0, &a[..]), (1, &b[..]), (2, &c[..]), (0, &a[..]), (2, &c[..])] {
-            assert_eq!(table.find_or_add(pairs, 3), Ok(id));
+            assert_eq!(table.find_or_add(pairs, 3, &mut Lookup::default()), Ok(id));
         }
-        assert_eq!(table.find_or_add(&[("__name__", "x")], 3), Err(SeriesLimit { live: 3, allowed: 3 }));
+        assert_eq!(
+            table.find_or_add(&[("__name__", "x")], 3, &mut Lookup::default()),
+            Err(SeriesLimit { live: 3, allowed: 3 })
+        );
         assert_eq!(table.labels(1).map(|l| l.to_string()).as_deref(), Some(r#"{__name__="up", job="b"}"#));
         assert_eq!(table.labels(3), None);
         assert_eq!(table.families.len(), 2);
@@ -533,7 +574,7 @@ mod tests {
         assert!(table.define(6, &a, false).is_err());
         assert!(table.define(5, &[("__name__", "x")], false).is_err());
         assert!(table.define(u32::MAX - 1, &[("__name__", "x")], false).is_err());
-        assert_eq!(table.find_or_add(&[("__name__", "y")], 10), Ok(6));
+        assert_eq!(table.find_or_add(&[("__name__", "y")], 10, &mut Lookup::default()), Ok(6));
         assert_eq!((table.live(), table.unregistered.as_slice()), (2, &[5][..]));
         assert_eq!(table.define(6, &[("__name__", "y")], false), Ok(()));
         assert_eq!((table.pending.len(), table.unregistered.as_slice()), (0, &[5, 6][..]));

@@ -10,6 +10,7 @@ use crate::tsdb::names::load;
 use crate::tsdb::series::definition::Definitions;
 use crate::tsdb::series::registry::{self, End, ReadRegistry};
 use crate::tsdb::series::sheet::Sheet;
+use crate::tsdb::series::table::Lookup;
 use crate::tsdb::series::table::load::Loading;
 use crate::tsdb::series::{identity, metadata};
 use crate::tsdb::wal::record::Kind;
@@ -78,10 +79,10 @@ fn assert_found(stores: &Stores) {
     for id in 0..table.ids_end().min(2_000) {
         let Some(labels) = table.labels(id) else { continue };
         let pairs: Vec<(&str, &str)> = labels.iter().map(|label| (label.name, label.value)).collect();
-        assert_eq!(table.find_or_add(&pairs, 0), Ok(id), "{labels}");
+        assert_eq!(table.find_or_add(&pairs, 0, &mut Lookup::default()), Ok(id), "{labels}");
     }
     let next = table.ids_end();
-    assert_eq!(table.find_or_add(&[("__name__", "new"), ("x", "y")], u32::MAX), Ok(next));
+    assert_eq!(table.find_or_add(&[("__name__", "new"), ("x", "y")], u32::MAX, &mut Lookup::default()), Ok(next));
 }
 
 fn pairs() -> impl Strategy<Value = Pairs> {
@@ -185,7 +186,7 @@ fn a_large_registry_is_read_as_one_record_after_the_other() {
     let mut table = store.table_mut();
     for (id, pairs) in &series {
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-        assert_eq!(table.find_or_add(&pairs, 0), Ok(*id));
+        assert_eq!(table.find_or_add(&pairs, 0, &mut Lookup::default()), Ok(*id));
     }
 }
 

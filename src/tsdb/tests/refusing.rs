@@ -133,3 +133,47 @@ fn labels_of_refused_series_are_looked_at_once() {
     let usage = tsdb.stores.org_or_new(ORG).memory_bytes();
     assert!(usage >= 3_000 * 16, "what is remembered counts as memory of the organisation: {usage}");
 }
+
+/// A cycle of more label sets than an organisation may remember in any case: its share of the memory decides.
+#[test]
+fn refused_label_sets_are_remembered_as_memory_allows() {
+    use std::sync::atomic::AtomicU64;
+    static PARSED: AtomicU64 = AtomicU64::new(0);
+    fn counting<'a>(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str> {
+        PARSED.fetch_add(1, Ordering::SeqCst);
+        (BatchBuilder::default().batch().parse_labels)(raw, pairs)
+    }
+    const REQUESTS: u64 = 27;
+    const SERIES: u64 = 10_000;
+    const { assert!(REQUESTS * SERIES > 1 << 18) }
+    let builders: Vec<BatchBuilder> = (0..REQUESTS)
+        .map(|request| {
+            let mut batch = BatchBuilder::default();
+            for n in 0..SERIES {
+                let number = (request * SERIES + n).to_string();
+                batch.series_of([("__name__", "up"), ("n", &number)], [ago(10, 1.0)]);
+            }
+            batch
+        })
+        .collect();
+    let looks_of_second_round = |head_bytes_max: u64| {
+        let tsdb = Tsdb::in_memory(Options { head_bytes_max, ..Options::default() }, [0; 32]);
+        tsdb.set_limits(ORG, OrgLimits { series_max: 0, ..OrgLimits::default() });
+        for round in 0..2 {
+            PARSED.store(0, Ordering::SeqCst);
+            for batch in &builders {
+                let mut batch = batch.batch();
+                batch.parse_labels = counting;
+                let report = tsdb.append(ORG, &batch, NOW).expect("answered");
+                assert_eq!(report.refused_by_code, [("series_limit", SERIES)], "round {round}");
+            }
+        }
+        PARSED.load(Ordering::SeqCst)
+    };
+    // The first ten of each request are named.
+    assert_eq!(looks_of_second_round(4 << 30), REQUESTS * 10);
+    // Without memory for more, those that found no room are looked at again, and no others but for what they replaced.
+    let beyond = REQUESTS * SERIES - (1 << 18);
+    let looks = looks_of_second_round(64 << 20) - REQUESTS * 10;
+    assert!((beyond..beyond * 3 / 2).contains(&looks), "{looks} of {beyond}");
+}
