@@ -526,7 +526,8 @@ struct Flags {
     #[arg(long, env = "PROMLET_DECODED_CACHE_BYTES", value_name = "N", default_value = "33554432")]
     decoded_cache_bytes: u64,
     /// `off` hides the API document
-    #[arg(long, env = "PROMLET_DOCS", value_name = "on|off", default_value = "on", value_parser = on_off)]
+    #[arg(long, env = "PROMLET_DOCS", value_name = "on|off", default_value = "on", value_parser = on_off,
+          action = clap::ArgAction::Set)]
     docs: bool,
     /// When a 2xx on samples is answered: `synced`, once they are on disk; `interval:1s` (100ms to 5s), once they are written:
     /// a power cut may take what was answered within the interval, a killed process loses nothing

@@ -29,6 +29,8 @@ mod kill_loop;
 mod logins;
 #[path = "binary/mending.rs"]
 mod mending;
+#[path = "binary/out_of_memory.rs"]
+mod out_of_memory;
 #[path = "binary/private_ca.rs"]
 mod private_ca;
 #[path = "binary/questions.rs"]

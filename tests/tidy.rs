@@ -412,7 +412,7 @@ fn every_threat_has_tests_and_the_map_names_none_that_are_gone() {
 /// The same of what may fail below the store.
 #[test]
 fn every_failure_has_tests_and_the_map_names_none_that_are_gone() {
-    every_row_has_tests("tests/failures.txt", 28);
+    every_row_has_tests("tests/failures.txt", 30);
 }
 
 /// `tests/limits.txt`: the same of the limits.

@@ -32,6 +32,7 @@ use super::dispatch::of_org;
 use super::error::{ApiError, ApiResult, Code};
 use super::limits::jittered_retry;
 use super::params::shortened;
+use crate::model::{OutOfMemory, check_available, try_with_capacity};
 use crate::sync::IgnorePoison as _;
 
 /// How long a body may take to arrive.
@@ -165,6 +166,9 @@ impl Drop for Held {
 /// Bytes of a body with samples, as it is sent.
 const INGEST_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
+/// Bytes of a body between two checks that the process can allocate more.
+const MEMORY_PIECE: u64 = 1 << 20;
+
 /// What a path lets a body be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
@@ -269,6 +273,8 @@ enum BodyError {
     Slow(Duration),
     #[error("too many bodies are being taken in at once")]
     Full,
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
 }
 
 /// A body that ends with an error at its limit or its deadline. The deadline counts from the first read.
@@ -307,6 +313,12 @@ impl HttpBody for Bounded {
                 }
                 match this.left.checked_sub(bytes) {
                     Some(left) => {
+                        // Once for each piece: what is read of a body stays until all of it is there.
+                        if left / MEMORY_PIECE < this.left / MEMORY_PIECE
+                            && let Err(error) = check_available(MEMORY_PIECE)
+                        {
+                            return Poll::Ready(Some(Err(axum::Error::new(BodyError::from(error)))));
+                        }
                         this.left = left;
                         Poll::Ready(Some(Ok(frame)))
                     }
@@ -340,7 +352,8 @@ impl HttpBody for Bounded {
 /// All bytes of a body, at most `bytes_max` (and at most what its path allows).
 ///
 /// # Errors
-/// 413 `body_too_large`, 408 `request_timeout`, 400 where the client went away in the middle.
+/// 413 `body_too_large`, 408 `request_timeout`, 400 where the client went away in the middle, 503 `busy` where there is no
+/// memory for it.
 pub async fn read(body: Body, bytes_max: usize) -> ApiResult<Bytes> {
     let mut body = http_body_util::Limited::new(body, bytes_max);
     let mut pieces = Vec::new();
@@ -353,7 +366,16 @@ pub async fn read(body: Body, bytes_max: usize) -> ApiResult<Bytes> {
             Err(error) => return Err(refused(error.as_ref(), bytes_max as u64)),
         }
     }
-    Ok(pieces.concat().into())
+    let whole = try_with_capacity(pieces.iter().map(Bytes::len).sum());
+    let mut whole: Vec<u8> = whole.map_err(out_of_memory)?;
+    for piece in pieces {
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole.into())
+}
+
+fn out_of_memory(error: OutOfMemory) -> ApiError {
+    ApiError::new(Code::Busy, error.to_string()).with_retry_after(jittered_retry())
 }
 
 fn refused(error: &(dyn std::error::Error + 'static), bytes_max: u64) -> ApiError {
@@ -371,6 +393,7 @@ fn refused(error: &(dyn std::error::Error + 'static), bytes_max: u64) -> ApiErro
             Some(full @ BodyError::Full) => {
                 return ApiError::new(Code::Busy, full.to_string()).with_retry_after(jittered_retry());
             }
+            Some(BodyError::OutOfMemory(error)) => return out_of_memory(*error),
             None => cause = error.source(),
         }
     }

@@ -22,9 +22,10 @@ pub(super) fn run(dir: &Path, out: &Path, with_key: bool) -> anyhow::Result<()> 
     let (staged, report) = match Asking::connect(dir) {
         Ok(mut asking) => {
             let staged: Staged = asking.ask(&Question::StageBackup { with_key })?;
-            let report = copy(&staged, &out, with_key)?;
+            let copied = copy(&staged, &out, with_key);
+            // Also after a failure: the next backup is refused until the server has removed what it set aside.
             asking.end();
-            (staged, report)
+            (staged, copied?)
         }
         Err(AskError::NotRunning { .. }) => {
             let store = OpenStore::open(dir, Clock::System)

@@ -123,7 +123,8 @@ pub(super) struct OauthFlags {
     #[arg(long, env = "PROMLET_OAUTH_OIDC_ALLOWED_DOMAINS", value_name = "DOMAIN,..", value_delimiter = ',')]
     oauth_oidc_allowed_domains: Vec<String>,
     /// Its word on mail addresses opens accounts that are there: only where it verifies every address, or sets them itself
-    #[arg(long, env = "PROMLET_OAUTH_OIDC_TRUST_EMAIL", value_name = "0|1", default_value = "0", value_parser = zero_one)]
+    #[arg(long, env = "PROMLET_OAUTH_OIDC_TRUST_EMAIL", value_name = "0|1", default_value = "0", value_parser = zero_one,
+          action = clap::ArgAction::Set)]
     oauth_oidc_trust_email: bool,
     /// Certificates (PEM) of the authority behind the issuer's own
     #[arg(long, env = "PROMLET_OAUTH_OIDC_CA_FILE", value_name = "FILE")]

@@ -114,6 +114,21 @@ mod tests {
         assert_eq!(["", "kitten", "ab"].map(|text| letters_between(text, "sitting")), [7, 3, 7]);
     }
 
+    /// A `bool` is a switch to clap unless it is told otherwise, while its variable takes a value.
+    #[test]
+    fn every_flag_that_has_a_variable_takes_a_value_as_the_variable_does() {
+        let mut commands = vec![CommandLine::command()];
+        let mut checked = 0;
+        while let Some(command) = commands.pop() {
+            for argument in command.get_arguments().filter(|argument| argument.get_env().is_some()) {
+                assert!(argument.get_action().takes_values(), "{} {argument}", command.get_name());
+                checked += 1;
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
+        assert!(checked > 100, "{checked} flags");
+    }
+
     /// Every name that stands in the sources is known, and so is each of a secret's file.
     #[test]
     fn what_is_read_is_known() {

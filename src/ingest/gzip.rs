@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Read as _};
 use flate2::bufread::MultiGzDecoder;
 
 use super::{DecodeError, Limits};
+use crate::model::OutOfMemory;
 
 /// Why bytes are no gzip: a member cut short, a checksum that does not hold, something else behind it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +34,7 @@ pub fn decompress<'a>(body: &[u8], limits: &Limits, out: &'a mut Vec<u8>) -> Res
     let read = MultiGzDecoder::new(body).take(most).read_to_end(out);
     read.map_err(|error| match error.kind() {
         // The buffer could not grow: nothing is wrong with the body.
-        ErrorKind::OutOfMemory => DecodeError::NoMemory,
+        ErrorKind::OutOfMemory => DecodeError::from(OutOfMemory { bytes: out.capacity() as u64 }),
         _ => GzipError(error.to_string()).into(),
     })?;
     if out.len() > allowed {

@@ -24,7 +24,7 @@ pub use protobuf::WireError;
 pub(crate) use protobuf::{put_bytes, put_varint};
 pub use snappy::SnappyError;
 
-use crate::model::{BatchBuilder, Refusal, WriteBatch};
+use crate::model::{BatchBuilder, OutOfMemory, Refusal, WriteBatch, check_available};
 
 /// How much one request may bring (API.md C7).
 #[derive(Clone, Copy, Debug)]
@@ -90,9 +90,9 @@ pub enum DecodeError {
         /// The limit.
         allowed: usize,
     },
-    /// The allocator has no memory for the decompressed body: 503, to be sent again.
-    #[error("there is no memory for the decompressed body now")]
-    NoMemory,
+    /// The operating system has no memory for the decompressed body or for what is made of it: 503, to be sent again.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
     /// The compression is broken: 400.
     #[error("snappy: {0}")]
     Snappy(#[from] SnappyError),
@@ -130,7 +130,14 @@ fn check_size(body: &[u8], limits: &Limits) -> Result<(), DecodeError> {
     if found > allowed {
         return Err(DecodeError::TooLarge { what: "bytes after decompression", found, allowed });
     }
-    if body.is_empty() { Err(DecodeError::Empty) } else { Ok(()) }
+    if body.is_empty() { Err(DecodeError::Empty) } else { check_memory(body.len()) }
+}
+
+/// Whether there is memory for what is made of a decompressed body of so many bytes: series, labels and samples in lists
+/// that double as they grow. What an unusual body takes beyond that is bounded by [`Limits`].
+fn check_memory(bytes: usize) -> Result<(), DecodeError> {
+    const EACH: u64 = 5;
+    Ok(check_available((bytes as u64).saturating_mul(EACH))?)
 }
 
 /// What such a decoder asks after each series.

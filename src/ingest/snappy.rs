@@ -6,6 +6,7 @@
 mod room;
 
 use super::{DecodeError, Limits};
+use crate::model::try_reserve_exact;
 
 /// Why bytes are no snappy block.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,12 +60,14 @@ pub(super) fn decompress<'a>(
     if undo_in_room(block, declared, out).is_none() {
         // What an earlier block left need not be zeroed: it is written over, or never seen.
         if out.len() < declared {
-            out.try_reserve_exact(declared.saturating_sub(out.len())).map_err(|_| DecodeError::NoMemory)?;
+            let more = declared.saturating_sub(out.len());
+            try_reserve_exact(out, more)?;
             out.resize(declared, 0);
         }
         let whole = out.get_mut(..declared).unwrap_or_default();
         snap::raw::Decoder::new().decompress(block, whole).map_err(broken)?;
     }
+    super::check_memory(declared)?;
     Ok(out.get(..declared).unwrap_or_default())
 }
 

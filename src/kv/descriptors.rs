@@ -19,6 +19,8 @@ const SPARES: usize = 16;
 const LIMIT_MAX: u64 = 1 << 20;
 /// Pauses before the second and each later attempt.
 const PAUSES_MS: [u64; 7] = [0, 1, 2, 5, 10, 30, 100];
+/// Pauses of the last length for a sync that signals interrupt: 10 s.
+const INTERRUPTIONS_MAX: usize = 100;
 
 static SPARE: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
@@ -81,6 +83,23 @@ pub(super) fn retrying<T>(operation: impl Fn() -> io::Result<T>) -> io::Result<T
     operation()
 }
 
+/// Does a sync; again where a signal interrupted it, which leaves what is to be written as it was.
+///
+/// # Errors
+/// Those of the last attempt. No other failure is tried again: what a sync that failed left behind is unknown.
+pub(super) fn retrying_interrupted(sync: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    let last = PAUSES_MS.last().copied().unwrap_or_default();
+    for pause in PAUSES_MS.into_iter().chain(std::iter::repeat_n(last, INTERRUPTIONS_MAX)) {
+        match sync() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                std::thread::sleep(Duration::from_millis(pause));
+            }
+            done => return done,
+        }
+    }
+    sync()
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -108,6 +127,23 @@ mod tests {
         for errno in [Errno::IO, Errno::NOSPC, Errno::ROFS, Errno::ACCESS] {
             let (attempts, done) = failing(u32::MAX, errno.raw_os_error());
             assert!(attempts == 1 && done.is_err_and(|error| !is_transient(&error)), "{errno}");
+        }
+    }
+
+    #[test]
+    fn a_sync_is_tried_again_where_a_signal_interrupted_it_and_never_otherwise() {
+        let failing = |times: u32, code: i32| {
+            let attempts = Cell::new(0);
+            let done = retrying_interrupted(|| {
+                attempts.set(attempts.get() + 1);
+                if attempts.get() > times { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+            });
+            (attempts.get(), done)
+        };
+        assert!(matches!(failing(6, Errno::INTR.raw_os_error()), (7, Ok(()))));
+        for errno in [Errno::IO, Errno::NOSPC, Errno::NOMEM] {
+            let (attempts, done) = failing(1, errno.raw_os_error());
+            assert!(attempts == 1 && done.is_err(), "{errno}");
         }
     }
 

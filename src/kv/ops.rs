@@ -2,7 +2,7 @@
 //! and try every state that a power cut could have left (`recording`).
 //!
 //! An operation that fails for want of descriptors or memory has done nothing and is tried again (`descriptors`). A sync
-//! is not: what a failed one left behind is unknown.
+//! is not, unless a signal interrupted it: what a failed one left behind is unknown.
 //!
 //! Who writes a file of the data folder without these, writes one that no such test sees. sled's own files are not
 //! seen: they are never the only place of anything.
@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use super::descriptors::retrying;
+use super::descriptors::{retrying, retrying_interrupted};
 
 /// Creates a directory of mode 0700.
 pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
@@ -75,7 +75,7 @@ pub(crate) fn write_at(file: &File, path: &Path, bytes: &[u8], offset: u64) -> i
     // The same bytes at the same place: an attempt that wrote a part of them is no obstacle to the next.
     retrying(|| {
         #[cfg(test)]
-        recording::fault(path)?;
+        recording::fault_of_write(path, || file.write_all_at(bytes, offset))?;
         file.write_all_at(bytes, offset)
     })?;
     #[cfg(test)]
@@ -137,9 +137,11 @@ pub(crate) fn set_len(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
 
 /// Makes a file's bytes and its length durable.
 pub(crate) fn sync_all(file: &File, path: &Path) -> io::Result<()> {
-    #[cfg(test)]
-    recording::fault(path)?;
-    file.sync_all()?;
+    retrying_interrupted(|| {
+        #[cfg(test)]
+        recording::fault(path)?;
+        file.sync_all()
+    })?;
     #[cfg(test)]
     recording::note(|| recording::Op::Sync(path.to_owned()));
     let _ = path;
@@ -148,9 +150,11 @@ pub(crate) fn sync_all(file: &File, path: &Path) -> io::Result<()> {
 
 /// Makes the bytes of a file durable whose length did not change.
 pub(crate) fn sync_data(file: &File, path: &Path) -> io::Result<()> {
-    #[cfg(test)]
-    recording::fault(path)?;
-    file.sync_data()?;
+    retrying_interrupted(|| {
+        #[cfg(test)]
+        recording::fault(path)?;
+        file.sync_data()
+    })?;
     #[cfg(test)]
     recording::note(|| recording::Op::Sync(path.to_owned()));
     let _ = path;
@@ -164,7 +168,7 @@ pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
         recording::fault(dir)?;
         File::open(dir)
     })?;
-    opened.sync_all()?;
+    retrying_interrupted(|| opened.sync_all())?;
     #[cfg(test)]
     recording::note(|| recording::Op::SyncDir(dir.to_owned()));
     Ok(())

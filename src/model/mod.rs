@@ -1,6 +1,7 @@
 //! The nouns every room speaks in. No I/O, no async, no clock, no wire format; uses nothing of the other rooms.
 
 mod access;
+mod allocation;
 mod exemplar;
 mod features;
 mod histogram;
@@ -16,6 +17,7 @@ mod times;
 mod write;
 
 pub use access::{Access, NameGlob, Scope};
+pub use allocation::{OutOfMemory, bytes_of, check_available, try_reserve_exact, try_with_capacity};
 pub use exemplar::Exemplar;
 pub use features::{Features, Switches, UnknownFeature};
 pub use histogram::{

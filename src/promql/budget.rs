@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::QueryError;
 use super::memory::{Lease, NoRoom};
 use super::worker_pool::WorkerPool;
-use crate::model::{Conductor, Pace, Stopped};
+use crate::model::{Conductor, Pace, Stopped, check_available};
 use crate::tsdb::{Paced, Snapshot};
 
 /// What one query may cost.
@@ -349,6 +349,12 @@ impl Meter {
         }
     }
 
+    /// Checks that the operating system has memory for what no limit counts: it is let go of soon, or counted where it is
+    /// kept.
+    pub(super) fn has_memory(&self, bytes: u64) -> Result<(), QueryError> {
+        Ok(check_available(bytes)?)
+    }
+
     fn tell_memory(&self, held: u64) {
         if let Some(progress) = &self.progress {
             progress.memory_bytes.store(held, Ordering::Relaxed);
@@ -358,7 +364,10 @@ impl Meter {
 
 impl From<NoRoom> for QueryError {
     fn from(no_room: NoRoom) -> QueryError {
-        let NoRoom { needed, held, allowed } = no_room;
+        let (needed, held, allowed) = match no_room {
+            NoRoom::Shared { needed, held, allowed } => (needed, held, allowed),
+            NoRoom::OutOfMemory(none) => return none.into(),
+        };
         if needed > allowed {
             return QueryError::TooMuchMemory { needed, allowed };
         }

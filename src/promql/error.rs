@@ -1,5 +1,7 @@
 //! Why a query has no answer.
 
+use crate::model::OutOfMemory;
+
 /// Why a query has no answer; the texts are Prometheus' where it has one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
@@ -37,6 +39,9 @@ pub enum QueryError {
         /// What all may hold, or all of one organisation.
         allowed: u64,
     },
+    /// The operating system has no memory for the query; it may have some in a moment.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
     /// The deadline passed.
     #[error("query timed out in expression evaluation")]
     Timeout,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::model::OrgId;
+use crate::model::{OrgId, OutOfMemory, check_available};
 use crate::sync::IgnorePoison as _;
 
 /// Leases grow in pieces of this, so that small queries take the lock once.
@@ -37,13 +37,18 @@ struct Held {
 
 /// Why there is no room; the query may be asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoRoom {
-    /// What the query would hold.
-    pub needed: u64,
-    /// What other queries hold: all, or those of the organisation where its share is what is met.
-    pub held: u64,
-    /// What they may hold together.
-    pub allowed: u64,
+pub enum NoRoom {
+    /// Other queries hold it.
+    Shared {
+        /// What the query would hold.
+        needed: u64,
+        /// What other queries hold: all, or those of the organisation where its share is what is met.
+        held: u64,
+        /// What they may hold together.
+        allowed: u64,
+    },
+    /// The operating system has none.
+    OutOfMemory(OutOfMemory),
 }
 
 /// What the pool holds now.
@@ -102,7 +107,7 @@ impl MemoryPool {
         let of_org = held.by_org.get(&org).copied().unwrap_or(0);
         let limits = [(of_org, self.org_bytes_max), (held.all, self.bytes_max)];
         let met = limits.into_iter().find(|(held, allowed)| held.saturating_add(more) > *allowed);
-        met.map(|(held, allowed)| NoRoom {
+        met.map(|(held, allowed)| NoRoom::Shared {
             needed: have.saturating_add(more),
             held: held.saturating_sub(have),
             allowed,
@@ -125,7 +130,7 @@ impl Lease {
     }
 
     /// Holds at least `bytes` from now on. A lease of nothing waits for room for as long as `goes_on` says so; another
-    /// one is refused at once.
+    /// one is refused at once, and so is each where the operating system does not have what is to be held more.
     ///
     /// # Errors
     /// [`NoRoom`], in the numbers of the moment.
@@ -149,6 +154,11 @@ impl Lease {
             let (again, _) = self.pool.freed.wait_timeout(held, NAP).ignore_poison();
             held = again;
             held.waiting -= 1;
+        }
+        // Before it is taken, so that nothing is to be given back.
+        if let Err(none) = check_available(more) {
+            self.pool.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(NoRoom::OutOfMemory(none));
         }
         held.all += more;
         *held.by_org.entry(self.org).or_default() += more;
@@ -205,7 +215,7 @@ mod tests {
         let (first, second, other) = (pool.lease(A), pool.lease(A), pool.lease(B));
         first.grow_to(3 * PIECE, &at_once).expect("there is room");
         let refused = second.grow_to(2 * PIECE, &at_once).expect_err("the share is met");
-        assert_eq!(refused, NoRoom { needed: 2 * PIECE, held: 3 * PIECE, allowed: 4 * PIECE });
+        assert_eq!(refused, NoRoom::Shared { needed: 2 * PIECE, held: 3 * PIECE, allowed: 4 * PIECE });
         other.grow_to(4 * PIECE, &at_once).expect("another organisation's share");
         assert_eq!((pool.usage().bytes, pool.usage().refused), (7 * PIECE, 1));
         drop(first);
@@ -253,11 +263,20 @@ mod tests {
     }
 
     #[test]
+    fn what_the_operating_system_does_not_have_is_refused_and_not_taken_from_the_pool() {
+        let pool = MemoryPool::new(u64::MAX);
+        let lease = pool.lease(A);
+        let refused = lease.grow_to(1 << 62, &|| panic!("nobody gives that back")).expect_err("too much");
+        assert_eq!(refused, NoRoom::OutOfMemory(OutOfMemory { bytes: 1 << 62 }));
+        assert_eq!((pool.usage().bytes, pool.usage().refused), (0, 1));
+    }
+
+    #[test]
     fn what_never_fits_is_not_waited_for() {
         let pool = MemoryPool::new(4 * PIECE);
         let lease = pool.lease(A);
         let refused = lease.grow_to(u64::MAX, &|| panic!("hopeless")).expect_err("too much");
-        assert_eq!(refused, NoRoom { needed: u64::MAX, held: 0, allowed: 2 * PIECE });
+        assert_eq!(refused, NoRoom::Shared { needed: u64::MAX, held: 0, allowed: 2 * PIECE });
         lease.grow_to(2 * PIECE, &at_once).expect("exactly the share");
     }
 }

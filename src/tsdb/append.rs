@@ -21,6 +21,7 @@ use super::wal::record::Kind;
 use super::wal::samples::{self, LogSample, SAMPLE_BYTES_MAX};
 use crate::model::{
     Histogram, HistogramError, HistogramSample, MetricMetadata, Refusal, Sample, Timestamp, WriteBatch,
+    check_available,
 };
 
 /// Samples of a record: at 39 bytes each at worst they are 640 kB, what a record may have.
@@ -53,12 +54,14 @@ pub(super) struct Prepared {
 /// Resolves and admits a batch; what is left to do is to log it.
 ///
 /// # Errors
-/// [`AppendError::Guessed`].
+/// [`AppendError::Guessed`], and [`AppendError::OutOfMemory`]: what the head will take is asked for here, since a record that
+/// is in the log must be applied.
 pub(super) fn prepare(
     store: &OrgStore,
     batch: &WriteBatch<'_>,
     clocked: Clocked,
 ) -> Result<Prepared, AppendError> {
+    check_available(batch_bytes(batch))?;
     let limits = store.limits();
     let mut report = AppendReport::default();
     let window = Window::new(clocked, &limits, store.usage.newest(), batch);
@@ -109,6 +112,27 @@ pub(super) fn prepare(
     }
     drafts.extend(side.into_iter().flat_map(|side| side.drafts));
     Ok(Prepared { drafts, report })
+}
+
+/// What a batch takes at most while it is prepared, and what the head takes of it: lists of keys and ids, samples in the
+/// batch's order and in the log's, records, chunks.
+fn batch_bytes(batch: &WriteBatch<'_>) -> u64 {
+    const SERIES: u64 = 64;
+    const SAMPLE: u64 = 96;
+    let beside = batch.histograms.len() + batch.exemplars.len();
+    let samples = (batch.samples.len() as u64).saturating_add((beside as u64).saturating_mul(4));
+    (batch.series.len() as u64).saturating_mul(SERIES).saturating_add(samples.saturating_mul(SAMPLE))
+}
+
+/// What new series take: their names, rows and places in the tables, their definitions in the log and their first chunks.
+/// Some 300 bytes each where many have one name; a name of its own costs a kilobyte more.
+fn new_series_bytes(batch: &WriteBatch<'_>, missing: &[Unresolved]) -> u64 {
+    const SERIES: u64 = 1_536;
+    const LABEL_BYTE: u64 = 4;
+    let labels = missing.iter().filter_map(|one| batch.series.get(one.place));
+    let label_bytes: u64 = labels.map(|series| series.raw_labels.len() as u64).sum();
+    let series = (missing.len() as u64).saturating_mul(SERIES);
+    series.saturating_add(label_bytes.saturating_mul(LABEL_BYTE))
 }
 
 /// Whether the series are those of a scrape: each has one sample, and they stand in the same order.
@@ -170,6 +194,7 @@ fn resolve(
     if missing.is_empty() {
         return Ok(ids);
     }
+    check_available(new_series_bytes(batch, &missing))?;
     let is_labels = |place: usize| {
         let raw = batch.series.get(place).map_or(&[][..], |series| series.raw_labels);
         (batch.is_labels)(raw)

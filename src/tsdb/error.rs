@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::opening::Stopped;
 use super::report::Capacity;
 use crate::kv::{HeadError, ReadPartError};
+use crate::model::OutOfMemory;
 
 /// Why nothing of a batch was acknowledged. None of these is the sender's fault: all are a 503.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,10 +25,13 @@ pub enum AppendError {
         /// Bytes that must be free.
         needed: u64,
     },
-    /// The operating system had no descriptor or no memory for a new log file; the next request tries again. Nothing of
-    /// the batch is stored, unless it went into more than one file.
-    #[error("no new log file could be opened: {0}")]
+    /// The operating system had no descriptor or no memory to write the log or to make a new file of it, or interrupted
+    /// every attempt; the next request tries again. Nothing of the batch is stored, unless it went into more than one file.
+    #[error("the operating system has no resources to write the log: {0}")]
     OutOfResources(String),
+    /// The operating system has no memory for the batch and what the store makes of it. Nothing of it is stored.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
     /// The organisation has all that it may have of something that becomes free again.
     #[error("the organisation uses {used} of {allowed} bytes of {}", .what.as_str())]
     AtCapacity {

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
@@ -80,6 +81,49 @@ fn who_may_come_and_what_is_shown_is_as_it_was_set() {
     let key = json!({ "name": "page", "scopes": ["embed"] });
     let key = server.post_json("/api/v1/orgs/mine/api-keys", &[("Cookie", &mine)], &key).json();
     assert_eq!(key["embed"]["rate_limit_rps"], 7);
+}
+
+#[test]
+fn a_flag_takes_the_values_that_its_variable_takes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = |args: &[&str], env: &[(&str, &str)]| {
+        let args = [&["doctor", "--json"], args].concat();
+        let output = command(&Start { args: &args, dir: dir.path(), env }).output().expect("it runs");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let cases = [
+        ("--docs", "PROMLET_DOCS", &["on", "off"][..], "maybe"),
+        ("--oauth-oidc-trust-email", "PROMLET_OAUTH_OIDC_TRUST_EMAIL", &["0", "1", "true", "false"], "2"),
+    ];
+    for (flag, variable, values, wrong) in cases {
+        for value in values {
+            for told in [
+                output(&[flag, value], &[]),
+                output(&[&format!("{flag}={value}")], &[]),
+                output(&[], &[(variable, value)]),
+            ] {
+                assert!(!told.contains("error:"), "{flag} {value}: {told}");
+            }
+        }
+        for told in [output(&[flag, wrong], &[]), output(&[], &[(variable, wrong)])] {
+            assert!(told.contains(&format!("invalid value '{wrong}' for '{flag}")), "{told}");
+        }
+    }
+    // A flag that has a variable is listed with the name of its value.
+    let help = Command::new(env!("CARGO_BIN_EXE_promlet")).env_clear().args(["serve", "--help"]).output();
+    let help = String::from_utf8(help.expect("it runs").stdout).expect("text");
+    let mut flag = "";
+    let mut variables = 0;
+    for line in help.lines().map(str::trim) {
+        if line.starts_with("--") {
+            flag = line;
+        }
+        if line.contains("[env: PROMLET_") {
+            variables += 1;
+            assert!(flag.contains(" <"), "{flag} takes no value; {line}");
+        }
+    }
+    assert!(variables > 40, "{variables} of:\n{help}");
 }
 
 #[test]

@@ -268,6 +268,20 @@ fn whoever_ends_a_backup_is_told_when_what_was_set_aside_is_gone_and_the_next_ma
 }
 
 #[test]
+fn a_backup_that_failed_is_not_in_the_way_of_the_next_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(dir.path());
+    for round in 0..20 {
+        let failed = promlet(&["backup", "--data-dir"], &[dir.path(), &out.path().join("missing/backup")]);
+        assert!(!failed.status.success() && said(&failed).contains("missing"), "{}", said(&failed));
+        assert!(!dir.path().join("backup.new").exists(), "round {round}: what was set aside is still there");
+    }
+    succeeded(&promlet(&["backup", "--data-dir"], &[dir.path(), &out.path().join("backup")]));
+    assert!(server.terminate().success());
+}
+
+#[test]
 fn a_stop_does_not_wait_for_a_backup_however_many_commands_came_since_it_began() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());

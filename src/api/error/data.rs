@@ -15,7 +15,7 @@ impl From<QueryError> for ApiError {
             QueryError::TooManySamples { .. }
             | QueryError::TooManySeries { .. }
             | QueryError::TooMuchMemory { .. } => Code::QueryTooExpensive,
-            QueryError::MemoryBusy { .. } => {
+            QueryError::MemoryBusy { .. } | QueryError::OutOfMemory(_) => {
                 return ApiError::new(Code::Busy, error.to_string()).with_retry_after(jittered_retry());
             }
             QueryError::Timeout => Code::QueryTimeout,
@@ -64,6 +64,9 @@ impl From<AppendError> for ApiError {
                     .with("limit", limit)
                     .with_retry_after(jittered_retry())
             }
+            AppendError::OutOfMemory(_) => {
+                ApiError::new(Code::Busy, error.to_string()).with_retry_after(jittered_retry())
+            }
             AppendError::Closed => ApiError::shutting_down(),
             // Its caller decodes again.
             AppendError::Guessed => ApiError::internal("a batch was decoded by guessing alone"),
@@ -91,7 +94,7 @@ impl From<DeleteError> for ApiError {
 
 impl From<DecodeError> for ApiError {
     fn from(error: DecodeError) -> ApiError {
-        if error == DecodeError::NoMemory {
+        if matches!(error, DecodeError::OutOfMemory(_)) {
             return ApiError::new(Code::Busy, error.to_string()).with_retry_after(jittered_retry());
         }
         match error.is_size() {
@@ -105,6 +108,7 @@ impl From<DecodeError> for ApiError {
 mod tests {
     use super::*;
     use crate::ingest::SnappyError;
+    use crate::model::OutOfMemory;
 
     #[test]
     fn the_store_never_makes_a_sender_drop_samples() {
@@ -113,6 +117,7 @@ mod tests {
             (AppendError::ReadOnly("x".into()), Code::StorageDegraded),
             (AppendError::DiskFull { free: 1, needed: 2 }, Code::StorageDegraded),
             (AppendError::OutOfResources("x".into()), Code::StorageDegraded),
+            (AppendError::OutOfMemory(OutOfMemory { bytes: 1 }), Code::Busy),
             (AppendError::AtCapacity { what: Capacity::MemoryShare, used: 2, allowed: 1 }, Code::AtCapacity),
             (AppendError::Closed, Code::ShuttingDown),
         ];
@@ -131,6 +136,7 @@ mod tests {
             (QueryError::TooManySeries { found: 2, allowed: 1 }, 422, "execution"),
             (QueryError::TooMuchMemory { needed: 2, allowed: 1 }, 422, "execution"),
             (QueryError::MemoryBusy { needed: 2, held: 1, allowed: 2 }, 503, "internal"),
+            (QueryError::OutOfMemory(OutOfMemory { bytes: 1 }), 503, "internal"),
             (QueryError::Timeout, 503, "timeout"),
             (QueryError::Cancelled, 503, "internal"),
             (QueryError::BadQuery("x".into()), 400, "bad_data"),
@@ -148,7 +154,10 @@ mod tests {
     fn a_body_that_is_too_large_is_not_merely_bad() {
         let large = DecodeError::TooLarge { what: "samples", found: 2, allowed: 1 };
         assert_eq!(ApiError::from(large).code(), Code::BodyTooLarge);
-        assert_eq!(ApiError::from(DecodeError::NoMemory).code().status().as_u16(), 503);
+        assert_eq!(
+            ApiError::from(DecodeError::OutOfMemory(OutOfMemory { bytes: 1 })).code().status().as_u16(),
+            503
+        );
         for bad in [DecodeError::Empty, DecodeError::Snappy(SnappyError::Block(String::new()))] {
             assert_eq!(ApiError::from(bad).code(), Code::BadRequest);
         }

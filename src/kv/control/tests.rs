@@ -406,6 +406,47 @@ fn without_room_for_a_journal_file_nothing_is_written_and_it_may_be_tried_again(
 }
 
 #[test]
+fn a_change_that_finds_no_resources_is_refused_and_nothing_of_it_comes_back() {
+    for errno in [rustix::io::Errno::NOMEM, rustix::io::Errno::INTR] {
+        let temp = tempfile::tempdir().expect("temp");
+        let folder = folder(temp.path());
+        let control = opened(&folder);
+        put(&control, 1, user("before")).expect("put");
+        let journal = folder.path().join("journal/00000001.jnl");
+        // The attempts to write, and one to clear what they left, which the next change then does.
+        let failing = Failing::leaving_bytes(&journal, 9, errno.raw_os_error());
+        let (open_gate, gate) = sync_channel::<()>(1);
+        let waiting = queue(&control, move |_| {
+            gate.recv().expect("opened");
+            Ok(())
+        });
+        let put_one = |key: u32| {
+            queue(&control, move |tx| {
+                tx.put(&key, &user("refused"));
+                Ok(())
+            })
+        };
+        let both = [put_one(2), put_one(3)];
+        open_gate.send(()).expect("waits");
+        drop(waiting.recv().expect("answered"));
+        for answer in both.map(|both| both.recv().expect("answered")) {
+            assert!(matches!(answer, Err(CommitError::Failed(CommitFailure::NoRoom(_)))), "{answer:?}");
+        }
+        assert_eq!(control.health(), Ok(()));
+        drop(failing);
+        // As long as the first of them, so that the second one would follow it.
+        put(&control, 2, user("refused")).expect("tried again");
+        let expected = users(&control);
+        assert_eq!(expected.len(), 2);
+        drop(control);
+        std::fs::remove_dir_all(folder.path().join("control")).expect("rebuilt from the journal");
+        let control = opened(&folder);
+        assert_eq!(users(&control), expected);
+        put(&control, 3, user("after")).expect("open");
+    }
+}
+
+#[test]
 fn on_a_full_disk_changes_use_the_reserve_then_are_refused_and_go_on_by_themselves() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());

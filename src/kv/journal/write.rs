@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{FILE_BYTES, Header, Layout, Survey, encode_header, encode_record};
+use crate::kv::descriptors::is_transient;
 use crate::kv::files::{self, FileError};
 use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, RecordKey};
 use crate::kv::ops;
@@ -25,6 +26,8 @@ pub(in crate::kv) struct Journal {
     /// Files before `current`, oldest first.
     full: VecDeque<FullFile>,
     last_seq: u64,
+    /// Bytes behind the last change that a write which failed may have left in the current file.
+    remains: usize,
     /// Bytes of changes since the last export.
     gathered: u64,
     /// When this process opened it; what its files give as their creation.
@@ -59,7 +62,8 @@ struct FullFile {
 /// Why a group is not in the journal.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::kv) enum AppendError {
-    /// The next file could not be made ready; nothing was written, and it may be tried again.
+    /// The next file could not be made ready, or the operating system had no resources for the write; nothing was
+    /// written, and it may be tried again.
     #[error("no room for account changes")]
     NoRoom(#[source] FileError),
     /// The write or the sync failed: what is on disk is unknown until the next start.
@@ -161,6 +165,7 @@ impl Journal {
             ready: VecDeque::new(),
             full: VecDeque::new(),
             last_seq,
+            remains: 0,
             gathered: 0,
             opened,
             key,
@@ -210,6 +215,7 @@ impl Journal {
     ///
     /// `changes` fit into one file together: at most [`super::GROUP_BYTES_MAX`].
     pub(in crate::kv) fn append(&mut self, changes: &[Rows]) -> Result<u64, AppendError> {
+        self.clear_remains()?;
         if self.current.offset + changes.iter().map(super::record_bytes).sum::<usize>() > FILE_BYTES {
             self.make_ready().map_err(AppendError::NoRoom)?;
             if let Some(next) = self.ready.pop_front() {
@@ -224,8 +230,16 @@ impl Journal {
             encode_record(&mut bytes, self.current.layout, seq, lag, rows);
         }
         let OpenFile { file, path, offset, .. } = &mut self.current;
-        ops::write_at(file, path, &bytes, *offset as u64)
-            .map_err(|e| AppendError::Unknown(FileError::at("write", path)(e)))?;
+        if let Err(e) = ops::write_at(file, path, &bytes, *offset as u64) {
+            let transient = is_transient(&e);
+            let error = FileError::at("write", path)(e);
+            if !transient {
+                return Err(AppendError::Unknown(error));
+            }
+            self.remains = bytes.len();
+            self.clear_remains()?;
+            return Err(AppendError::NoRoom(error));
+        }
         #[cfg(test)]
         if self.faults.journal_sync.load(std::sync::atomic::Ordering::SeqCst) {
             let injected = std::io::Error::from_raw_os_error(5);
@@ -236,6 +250,21 @@ impl Journal {
         self.gathered += bytes.len() as u64;
         self.last_seq = seq;
         Ok(seq)
+    }
+
+    /// Zeroes what a write that failed may have left behind the last change: of shorter changes in its place, what stands
+    /// behind would be read as the next ones.
+    fn clear_remains(&mut self) -> Result<(), AppendError> {
+        if self.remains > 0 {
+            let OpenFile { file, path, offset, .. } = &self.current;
+            ops::write_zeros(file, path, self.remains, *offset as u64).map_err(|e| {
+                let transient = is_transient(&e);
+                let error = FileError::at("clear", path)(e);
+                if transient { AppendError::NoRoom(error) } else { AppendError::Unknown(error) }
+            })?;
+            self.remains = 0;
+        }
+        Ok(())
     }
 
     /// Makes the file behind the current one, so that a change never waits for it and hardly ever meets a full disk.

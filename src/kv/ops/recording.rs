@@ -78,7 +78,7 @@ pub(super) fn note(op: impl FnOnce() -> Op) {
     }
 }
 
-/// The n-th operation below a folder fails: once, or from then on, until this is dropped.
+/// The n-th operation below a folder fails: once, some times in a row, or from then on, until this is dropped.
 pub(crate) struct Failing {
     fault: Arc<Fault>,
 }
@@ -87,7 +87,10 @@ pub(crate) struct Failing {
 struct Fault {
     root: PathBuf,
     left: AtomicIsize,
-    lasting: bool,
+    /// How many operations fail from the n-th on.
+    times: isize,
+    /// A write that fails leaves all its bytes in the file.
+    leaves_bytes: bool,
     os_error: i32,
 }
 
@@ -97,7 +100,19 @@ impl Failing {
     /// After `left` operations the next one answers `os_error` (5 EIO, 28 ENOSPC), and if `lasting` so do all others.
     pub(crate) fn after(root: &Path, left: usize, os_error: i32, lasting: bool) -> Failing {
         let left = AtomicIsize::new(isize::try_from(left).expect("small"));
-        let fault = Arc::new(Fault { root: root.to_owned(), left, lasting, os_error });
+        let times = if lasting { isize::MAX } else { 1 };
+        Failing::with(Fault { root: root.to_owned(), left, times, leaves_bytes: false, os_error })
+    }
+
+    /// The next `times` operations answer `os_error`; a write among them leaves all its bytes in the file.
+    pub(crate) fn leaving_bytes(root: &Path, times: usize, os_error: i32) -> Failing {
+        let times = isize::try_from(times).expect("small");
+        let left = AtomicIsize::new(0);
+        Failing::with(Fault { root: root.to_owned(), left, times, leaves_bytes: true, os_error })
+    }
+
+    fn with(fault: Fault) -> Failing {
+        let fault = Arc::new(fault);
         FAULTS.lock().expect("unpoisoned").push(Arc::clone(&fault));
         RUNNING.fetch_add(1, Ordering::SeqCst);
         Failing { fault }
@@ -119,13 +134,24 @@ impl Drop for Failing {
 
 /// What an operation on this path meets.
 pub(super) fn fault(path: &Path) -> std::io::Result<()> {
+    fault_of_write(path, || Ok(()))
+}
+
+/// What a write to this path meets, that of `write` where the fault is to leave bytes in the file.
+pub(super) fn fault_of_write(
+    path: &Path,
+    write: impl FnOnce() -> std::io::Result<()>,
+) -> std::io::Result<()> {
     if RUNNING.load(Ordering::SeqCst) == 0 {
         return Ok(());
     }
     for fault in FAULTS.lock().ignore_poison().iter() {
         if path.starts_with(&fault.root) {
             let left = fault.left.fetch_sub(1, Ordering::SeqCst);
-            if left == 0 || (left < 0 && fault.lasting) {
+            if left <= 0 && -left < fault.times {
+                if fault.leaves_bytes {
+                    write()?;
+                }
                 return Err(std::io::Error::from_raw_os_error(fault.os_error));
             }
         }

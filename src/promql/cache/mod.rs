@@ -25,7 +25,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::model::{Access, MatchOp, Matcher, OrgId, Steps, TimeRange, Timestamp};
+use crate::model::{Access, MatchOp, Matcher, OrgId, Steps, TimeRange, Timestamp, check_available};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::Snapshot;
 
@@ -198,6 +198,7 @@ impl RangeCache {
             Found::Whole(series) => {
                 self.counts.hit();
                 budget.check()?;
+                check_available(bytes_of(&key, &series))?;
                 return Ok(answer(cut(&series, asked.first_ms, asked.last_ms), QueryStats::default()));
             }
             Found::UpTo(series, until_ms) if !carries_types(snapshot, budget) => {
@@ -207,6 +208,7 @@ impl RangeCache {
                 if let Some(Ok(tail)) = tail {
                     self.counts.extended();
                     let Value::Matrix(newer) = tail.value else { return compute() };
+                    check_available(bytes_of(&key, &series))?;
                     let joined = join(cut(&series, asked.first_ms, until_ms), newer);
                     self.keep(key, &asked, snapshot, &joined);
                     return Ok(answer(joined, tail.stats));
@@ -267,6 +269,9 @@ impl RangeCache {
         let org_max = self.bytes_max / 2;
         // What was hidden while it was computed must be what was hidden before.
         if bytes > org_max / ANSWER_SHARE || snapshot.floor().as_ms() != asked.floor_ms {
+            return;
+        }
+        if check_available(bytes).is_err() {
             return;
         }
         let org = key.org;

@@ -270,7 +270,7 @@ impl Context<'_> {
         }
         // The order of an instant result: group by group, best first.
         if steps == 1 {
-            return Ok(rows.reordered(&order));
+            return rows.reordered(&order);
         }
         rows.drop_empty();
         Ok(rows)

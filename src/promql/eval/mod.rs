@@ -30,7 +30,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::model::{Labels, Matcher, Sample, Stopped, TimeRange, Timestamp};
+use crate::model::{Labels, Matcher, Sample, Stopped, TimeRange, Timestamp, bytes_of};
 use crate::tsdb::{Paced, SelectedSeries, Snapshot};
 
 use super::annotations::Notes;
@@ -126,6 +126,9 @@ impl Context<'_> {
             }
             Plan::Vector(node) => {
                 let mut rows = self.vector(node, grid)?.clean()?;
+                if !instant {
+                    self.meter.has_memory(matrix_bytes(&rows))?;
+                }
                 let heads = std::mem::take(&mut rows.heads);
                 let count = heads.len();
                 // A few of many series do not keep what all of them are called.
@@ -343,11 +346,11 @@ impl Context<'_> {
             }
             VectorNode::Sort { arg, descending, span } => {
                 let rows = self.vector(arg, grid)?.without_histograms();
-                Ok(self.sort(rows, *descending, *span))
+                self.sort(rows, *descending, *span)
             }
             VectorNode::SortByLabel { arg, names, descending, span } => {
                 let rows = self.vector(arg, grid)?;
-                Ok(self.sort_by_label(rows, names, *descending, *span))
+                self.sort_by_label(rows, names, *descending, *span)
             }
             VectorNode::Histogram(node) => self.histogram(node, grid),
             VectorNode::Once(inner) => self.vector(inner, grid.once())?.repeated(&self.meter, grid.len),
@@ -422,6 +425,12 @@ fn samples(grid: Grid, row: &[f64]) -> Vec<Sample> {
         samples.extend(all.filter(|(_, value)| !is_absent(**value)).map(sample));
     }
     samples
+}
+
+/// What rows take as series, beside the rows.
+fn matrix_bytes(rows: &Rows) -> u64 {
+    let samples: usize = rows.iter().map(|(_, row)| present(row)).sum();
+    bytes_of::<Sample>(samples).saturating_add(bytes_of::<MatrixSeries>(rows.len().saturating_mul(2)))
 }
 
 /// Rows as series, in the order of their labels.

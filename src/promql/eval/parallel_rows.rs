@@ -189,6 +189,8 @@ impl Context<'_> {
         let (batches, cost_ns) = (found.len().div_ceil(batch), cost_ns(found.len(), plan, steps));
         let worker_bytes = rows_bytes(BUFFERS * batch, steps).saturating_add(scratch_bytes as u64);
         let (slots, _asides) = self.acquire_workers(cost_ns, batches, worker_bytes);
+        let each = size_of::<Filled>() + size_of::<Target<'_>>() + size_of::<SeriesId>();
+        self.meter.has_memory((found.len() as u64).saturating_mul(each as u64))?;
         let mut filled = vec![Filled::default(); found.len()];
         let present_max = self.meter.samples_left();
         let row_by_row = rows.all_absent(found.len()).chunks_mut(steps);

@@ -9,7 +9,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::model::{Labels, METRIC_NAME, STALE_NAN_BITS};
+use crate::model::{Labels, METRIC_NAME, STALE_NAN_BITS, try_reserve_exact, try_with_capacity};
 use crate::promql::FloatHistogram;
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Meter};
@@ -112,7 +112,9 @@ impl Scalars {
         let mut charge = meter.charge();
         charge.add_values(len)?;
         charge.add_samples(len)?;
-        Ok(Scalars { values: vec![value; len], _charge: charge })
+        let mut values = try_with_capacity(len)?;
+        values.resize(len, value);
+        Ok(Scalars { values, _charge: charge })
     }
 }
 
@@ -146,15 +148,9 @@ impl Rows {
     pub(super) fn with_room(meter: &Rc<Meter>, rows: usize, steps: usize) -> Result<Rows, QueryError> {
         let mut charge = meter.charge();
         charge.add_rows(rows, steps)?;
-        let values = Vec::with_capacity(rows.saturating_mul(steps));
-        Ok(Rows {
-            heads: Vec::with_capacity(rows),
-            values,
-            histograms: Vec::new(),
-            steps,
-            charge,
-            room: rows,
-        })
+        let values = try_with_capacity(rows.saturating_mul(steps))?;
+        let heads = try_with_capacity(rows)?;
+        Ok(Rows { heads, values, histograms: Vec::new(), steps, charge, room: rows })
     }
 
     /// Rows of values that are there, row by row; pays for them.
@@ -383,7 +379,7 @@ impl Rows {
             if places.len() < self.heads.len() {
                 self.charge.add_values(places.len().saturating_mul(self.steps))?;
             }
-            self = self.reordered(places);
+            self = self.reordered(places)?;
         } else if places.len() < self.heads.len() {
             for (to, from) in places.iter().copied().enumerate() {
                 self.heads.swap(to, from);
@@ -401,8 +397,8 @@ impl Rows {
         let more = (self.heads.len() + rows).saturating_sub(self.room);
         self.charge.add_rows(more, self.steps)?;
         self.room += more;
-        self.heads.reserve_exact(rows);
-        self.values.reserve_exact(rows.saturating_mul(self.steps));
+        try_reserve_exact(&mut self.heads, rows)?;
+        try_reserve_exact(&mut self.values, rows.saturating_mul(self.steps))?;
         Ok(())
     }
 
@@ -435,11 +431,11 @@ impl Rows {
     }
 
     /// Rows in the order of `places`, each a row's index, and none twice.
-    pub(super) fn reordered(mut self, places: &[usize]) -> Rows {
+    pub(super) fn reordered(mut self, places: &[usize]) -> Result<Rows, QueryError> {
         if places.len() == self.heads.len() {
             self.move_values(places);
         } else {
-            let mut values = Vec::with_capacity(places.len() * self.steps);
+            let mut values = try_with_capacity(places.len() * self.steps)?;
             places.iter().for_each(|i| values.extend_from_slice(self.row(*i)));
             self.values = values;
         }
@@ -447,7 +443,7 @@ impl Rows {
         if !self.histograms.is_empty() {
             self.histograms = picked(self.histograms, places);
         }
-        self
+        Ok(self)
     }
 
     /// Moves the values of each row to where its index stands among the `places`, which are all there are: memory that was
@@ -474,9 +470,9 @@ impl Rows {
     }
 
     /// Rows in the order of their labels.
-    pub(super) fn by_labels(self) -> Rows {
+    pub(super) fn by_labels(self) -> Result<Rows, QueryError> {
         if self.heads.is_sorted_by(|a, b| a.labels <= b.labels) {
-            return self;
+            return Ok(self);
         }
         let mut places: Vec<usize> = (0..self.heads.len()).collect();
         places.sort_by(|a, b| self.heads[*a].labels.cmp(&self.heads[*b].labels));
@@ -637,7 +633,7 @@ mod tests {
             let mut sorted = order[..left].to_vec();
             sorted.sort_unstable();
             for places in [&order[..left], &sorted] {
-                let moved = rows().expect("room").reordered(places);
+                let moved = rows().expect("room").reordered(places).expect("room");
                 let settled = rows().expect("room").settle_picked(places, left * steps).expect("room");
                 for rows in [moved, settled] {
                     let found: Vec<Labels> = rows.heads.iter().map(|head| head.labels.clone()).collect();

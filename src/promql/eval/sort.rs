@@ -2,24 +2,31 @@
 
 use std::cmp::Ordering;
 
+use crate::promql::QueryError;
 use crate::promql::syntax::tree::Span;
 
 use super::rows::Rows;
 use super::{ABSENT, Context};
 
 impl Context<'_> {
-    pub(super) fn sort(&self, rows: Rows, descending: bool, span: Span) -> Rows {
+    pub(super) fn sort(&self, rows: Rows, descending: bool, span: Span) -> Result<Rows, QueryError> {
         if self.is_pointless(&rows, span) {
-            return rows;
+            return Ok(rows);
         }
         let mut places: Vec<usize> = (0..rows.len()).collect();
         places.sort_by(|a, b| by_value(first(&rows, *a), first(&rows, *b), descending));
         rows.reordered(&places)
     }
 
-    pub(super) fn sort_by_label(&self, rows: Rows, names: &[String], descending: bool, span: Span) -> Rows {
+    pub(super) fn sort_by_label(
+        &self,
+        rows: Rows,
+        names: &[String],
+        descending: bool,
+        span: Span,
+    ) -> Result<Rows, QueryError> {
         if self.is_pointless(&rows, span) {
-            return rows;
+            return Ok(rows);
         }
         let mut places: Vec<usize> = (0..rows.len()).collect();
         places.sort_by(|a, b| {

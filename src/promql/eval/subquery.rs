@@ -13,7 +13,7 @@ use crate::promql::cache::{self, AskedSubquery, Found, Subqueries};
 use crate::promql::plan::{MatrixNode, MatrixSource, VectorNode};
 
 use super::rows::{Grid, Head, Rows};
-use super::{Context, matrix};
+use super::{Context, matrix, matrix_bytes};
 
 impl Context<'_> {
     /// The rows of what a subquery is of, and the steps that they were evaluated at; none of a selector.
@@ -32,7 +32,7 @@ impl Context<'_> {
         });
         let rows = match asked {
             Some((subqueries, asked)) => self.kept_or_new((expr, *selectors), steps, subqueries, asked)?,
-            None => self.vector(expr, steps)?.by_labels(),
+            None => self.vector(expr, steps)?.by_labels()?,
         };
         Ok(Some((rows, steps)))
     }
@@ -65,8 +65,11 @@ impl Context<'_> {
         }
         subqueries.missed();
         let told = self.notes.borrow().told();
-        let rows = self.vector(expr, steps)?.by_labels();
-        if self.is_silent_since(told) && subqueries.admits(rows.len(), steps.len) {
+        let rows = self.vector(expr, steps)?.by_labels()?;
+        if self.is_silent_since(told)
+            && subqueries.admits(rows.len(), steps.len)
+            && self.meter.has_memory(matrix_bytes(&rows)).is_ok()
+        {
             subqueries.keep(asked, (self.snapshot, self.budget), &matrix(steps, &rows));
         }
         Ok(rows)
@@ -84,7 +87,10 @@ impl Context<'_> {
         let there = usize::try_from(until_ms.saturating_sub(steps.start_ms) / steps.step_ms).ok()? + 1;
         let later = Grid { start_ms: steps.at(there), len: steps.len.checked_sub(there)?, ..steps };
         let (notes, told) = (self.notes.borrow().clone(), self.notes.borrow().told());
-        let newer = self.vector(expr, later).map(|rows| matrix(later, &rows));
+        let newer = self.vector(expr, later).and_then(|rows| {
+            self.meter.has_memory(matrix_bytes(&rows))?;
+            Ok(matrix(later, &rows))
+        });
         let Some(newer) = newer.ok().filter(|_| self.is_silent_since(told)) else {
             self.notes.replace(notes);
             return None;

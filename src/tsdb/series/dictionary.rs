@@ -3,10 +3,10 @@
 //! A text is kept once, as an `Arc<str>` that rendered label sets share; its code is found through slots of four bytes
 //! that hold codes alone.
 
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use super::identity::TextHash;
-use crate::sync::IgnorePoison as _;
+use super::order::Order;
 
 /// An `Arc<str>` in the heap: its counts, and the allocator's header and rounding.
 const TEXT_EXTRA: usize = 16 + 8 + 8;
@@ -21,14 +21,13 @@ pub(in crate::tsdb) struct Dictionary {
     hash: TextHash,
     /// Heap of the texts.
     text_bytes: usize,
-    /// Codes in order of their texts, as far as somebody asked for it.
-    order: RwLock<Arc<[u32]>>,
+    /// Codes in order of their texts, as far as a listing asked for it.
+    order: Order,
 }
 
 impl Dictionary {
     pub(in crate::tsdb) fn new(hash: TextHash) -> Dictionary {
-        let order = RwLock::new(Arc::default());
-        Dictionary { texts: Vec::new(), slots: Vec::new(), hash, text_bytes: 0, order }
+        Dictionary { texts: Vec::new(), slots: Vec::new(), hash, text_bytes: 0, order: Order::default() }
     }
 
     pub(in crate::tsdb) fn code(&self, text: &str) -> Option<u32> {
@@ -52,18 +51,24 @@ impl Dictionary {
 
     /// Texts that [`Dictionary::order`] would have to sort.
     pub(in crate::tsdb) fn unordered(&self) -> usize {
-        let known = self.order.read().ignore_poison().len();
-        self.texts.len().saturating_sub(known)
+        self.texts.len().saturating_sub(self.order.len())
     }
 
-    /// Memory.
+    /// Memory, that of the order included, whether it is there or not.
     pub(super) fn bytes(&self) -> usize {
-        self.texts.capacity() * size_of::<Arc<str>>() + self.slots.capacity() * 4 + self.text_bytes
+        let order = self.texts.len() * 4;
+        self.texts.capacity() * size_of::<Arc<str>>() + self.slots.capacity() * 4 + self.text_bytes + order
     }
 
-    /// All codes in order of their texts. Made when it is asked for and kept; texts that came since are merged in.
+    /// Gives the order back where nobody has asked for it since this was called some times.
+    pub(super) fn age_order(&self) {
+        self.order.age();
+    }
+
+    /// All codes in order of their texts. Made when it is asked for and kept until it is unused for a while; texts that
+    /// came since are merged in.
     pub(in crate::tsdb) fn order(&self) -> Arc<[u32]> {
-        let known = Arc::clone(&self.order.read().ignore_poison());
+        let known = self.order.get();
         if known.len() == self.texts.len() {
             return known;
         }
@@ -80,8 +85,7 @@ impl Dictionary {
         }
         order.extend(known);
         let order: Arc<[u32]> = order.into();
-        // Texts are only ever added, and not while somebody reads: whoever was faster has stored the same.
-        *self.order.write().ignore_poison() = Arc::clone(&order);
+        self.order.set(Arc::clone(&order));
         order
     }
 

@@ -2,6 +2,7 @@
 //!
 //! 4 bytes a row, given back when nobody asked for a while ([`Order::age`]); what names may take counts them from the
 //! beginning ([`super::table::Table::bytes`]). Whose rows are asked for does not matter: the order is one of all rows.
+//! The order of a dictionary's texts ([`Dictionary::order`]) is kept, counted and given back in the same way.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU8, Ordering as Atomically};
@@ -19,10 +20,10 @@ const AGE_MAX: u8 = 60;
 /// New rows are looked for among the others one by one if those are so many times as many.
 const FEW: usize = 16;
 
-/// What is kept of a family's order.
+/// What is kept of the order of a family's rows, or of a dictionary's texts.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Order {
-    /// Of the first rows, as many as it is long.
+    /// Of the first rows or texts, as many as it is long.
     known: RwLock<Arc<[u32]>>,
     /// How often it was found unused.
     age: AtomicU8,
@@ -37,8 +38,25 @@ impl Order {
         }
     }
 
+    /// What is known. The caller is about to use it: it stays for another while.
+    pub(super) fn get(&self) -> Arc<[u32]> {
+        self.age.store(0, Atomically::Relaxed);
+        Arc::clone(&self.known.read().ignore_poison())
+    }
+
+    /// Replaces what is known. Rows and texts are not added while a reader holds the table: a reader that was faster has
+    /// stored the same.
+    pub(super) fn set(&self, order: Arc<[u32]>) {
+        *self.known.write().ignore_poison() = order;
+    }
+
+    /// Rows or texts whose order is known.
+    pub(super) fn len(&self) -> usize {
+        self.known.read().ignore_poison().len()
+    }
+
     /// Gives it back where nobody has asked for it the last times that this was called.
-    fn age(&self) {
+    pub(super) fn age(&self) {
         if self.known.read().ignore_poison().is_empty() {
             return;
         }
@@ -50,9 +68,10 @@ impl Order {
 }
 
 impl Table {
-    /// Gives back the orders of families that nobody has asked for since this was called some times.
+    /// Gives back the orders of families and of dictionaries that nobody has asked for since this was called some times.
     pub(in crate::tsdb) fn age_orders(&self) {
         self.families.iter().for_each(|family| family.order.age());
+        self.dictionaries().for_each(Dictionary::age_order);
     }
 }
 
@@ -66,8 +85,7 @@ impl Family {
         if rows < ROWS_MIN {
             return None;
         }
-        self.order.age.store(0, Atomically::Relaxed);
-        let known = Arc::clone(&self.order.known.read().ignore_poison());
+        let known = self.order.get();
         if known.len() == rows {
             return Some(known);
         }
@@ -81,8 +99,7 @@ impl Family {
             texts.sorted(rows)
         };
         let order: Arc<[u32]> = order.into();
-        // Rows are not added while somebody reads: whoever was faster has stored the same.
-        *self.order.known.write().ignore_poison() = Arc::clone(&order);
+        self.order.set(Arc::clone(&order));
         Some(order)
     }
 
@@ -261,7 +278,7 @@ mod tests {
     fn an_order_that_nobody_asks_for_is_given_back() {
         let mut table = Table::new(Secret::of(&[1; 32], 1));
         check(&mut table, &(0..100).map(|n| (n, n * 7 % 100, n)).collect());
-        let kept = |table: &Table| table.families[0].order.known.read().expect("no panic").len();
+        let kept = |table: &Table| table.families[0].order.len();
         for _ in 0..5 {
             (0..AGE_MAX).for_each(|_| table.age_orders());
             assert_eq!(kept(&table), 100);
@@ -269,5 +286,23 @@ mod tests {
         }
         (0..=AGE_MAX).for_each(|_| table.age_orders());
         assert_eq!(kept(&table), 0);
+    }
+
+    #[test]
+    fn the_order_of_a_dictionary_is_counted_from_the_beginning_and_given_back_when_it_is_unused() {
+        let mut table = Table::new(Secret::of(&[1; 32], 1));
+        check(&mut table, &(0..100).map(|n| (n, n * 7 % 100, n)).collect());
+        let a = table.names.code("a").expect("a name");
+        let counted = table.bytes();
+        let unordered = |table: &Table| table.values(a).expect("values").unordered();
+        assert_eq!(unordered(&table), 100);
+        for _ in 0..5 {
+            assert_eq!(table.values(a).expect("values").order().len(), 100);
+            (0..AGE_MAX).for_each(|_| table.age_orders());
+            assert_eq!(unordered(&table), 0);
+        }
+        assert_eq!(table.bytes(), counted, "it was counted before it was made");
+        (0..=AGE_MAX).for_each(|_| table.age_orders());
+        assert_eq!(unordered(&table), 100);
     }
 }

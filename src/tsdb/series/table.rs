@@ -228,7 +228,7 @@ impl Table {
         self.live
     }
 
-    /// Memory, that of the families' orders included, whether they are there or not.
+    /// Memory, that of all orders of families and dictionaries included, whether they are there or not.
     pub(in crate::tsdb) fn bytes(&self) -> u64 {
         let ids = self.places.bytes() + self.rows.bytes() + self.raw.bytes();
         let orders = self.live as usize * 4;
@@ -491,6 +491,11 @@ impl Table {
     /// The values of a label name, by its code.
     pub(in crate::tsdb) fn values(&self, name: u32) -> Option<&Dictionary> {
         self.values.get(name as usize)
+    }
+
+    /// The names, and the values of each.
+    pub(super) fn dictionaries(&self) -> impl Iterator<Item = &Dictionary> {
+        std::iter::once(&self.names).chain(&self.values)
     }
 
     /// The metric name of a family.

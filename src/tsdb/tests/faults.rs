@@ -180,6 +180,92 @@ fn without_descriptors_or_memory_for_a_new_file_the_log_refuses_and_goes_on_when
     }
 }
 
+/// So many attempts of an operation that fails for want of resources are made.
+const ATTEMPTS: usize = 8;
+
+#[test]
+fn a_write_that_finds_no_resources_is_refused_and_nothing_of_it_comes_back() {
+    for errno in [rustix::io::Errno::NOMEM, rustix::io::Errno::INTR] {
+        let dir = tempfile::tempdir().expect("made");
+        let (tsdb, _) = open(dir.path());
+        write(&tsdb, ORG, &up("a"), &[ago(100_000, 0.5)]);
+        let log = dir.path().join("wal/0000000001.wal");
+        // Two records: the second one stands where the next group would end that is the first one alone.
+        let first: Vec<Sample> = (1..=16_384).map(|n| ago(50_000 - n, n as f64)).collect();
+        let both: Vec<Sample> = first.iter().copied().chain((1..100).map(|n| ago(20_000 - n, 1.0))).collect();
+        // The attempts to write, and one to clear what they left: the next request does that first.
+        let failing = Failing::leaving_bytes(&log, ATTEMPTS + 1, errno.raw_os_error());
+        let refused = try_write(&tsdb, ORG, &up("a"), &both);
+        assert!(matches!(refused, Err(AppendError::OutOfResources(_))), "{refused:?}");
+        assert_eq!(tsdb.health().writes, Writes::Open);
+        assert_eq!(content(&tsdb, ORG).values().map(Vec::len).sum::<usize>(), 1);
+        assert_eq!(write(&tsdb, ORG, &up("a"), &first).stored, 16_384);
+        drop(failing);
+        // As before, but what the attempts left is cleared at once.
+        let failing = Failing::leaving_bytes(&log, ATTEMPTS, errno.raw_os_error());
+        let refused = try_write(&tsdb, ORG, &up("b"), &[ago(9, 1.0)]);
+        assert!(matches!(refused, Err(AppendError::OutOfResources(_))), "{refused:?}");
+        drop(failing);
+        let expected = content(&tsdb, ORG);
+        assert_eq!(expected.values().map(Vec::len).sum::<usize>(), 16_385);
+        // What a killed process leaves.
+        let image = tempfile::tempdir().expect("made");
+        copy_tree(dir.path(), image.path());
+        let (killed, report) = open(image.path());
+        assert_eq!((report.read_only, content(&killed, ORG)), (None, expected));
+        write(&tsdb, ORG, &up("b"), &[ago(8, 2.0)]);
+    }
+}
+
+#[test]
+fn marks_and_switches_that_find_no_resources_are_written_later() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = faults();
+    faults.log_file_bytes.store(8_160, Ordering::SeqCst);
+    let (tsdb, _) = open_with(dir.path(), options(&faults));
+    let mut stored = 0;
+    for n in 0..600 {
+        let failing = (n % 3 == 0).then(|| {
+            let code = rustix::io::Errno::NOMEM.raw_os_error();
+            // Sometimes as many as a group takes, sometimes a few that are tried again at once.
+            Failing::leaving_bytes(&dir.path().join("wal"), if n % 60 == 0 { ATTEMPTS + 1 } else { 2 }, code)
+        });
+        match try_write(&tsdb, ORG, &up(&n.to_string()), &[ago(0, 1.0)]) {
+            Ok(_) => stored += 1,
+            Err(refused) => assert!(matches!(refused, AppendError::OutOfResources(_)), "{refused:?}"),
+        }
+        drop(failing);
+        if n % 50 == 7 {
+            tsdb.seal(NOW).expect("sealed");
+        }
+    }
+    assert_eq!(tsdb.health().writes, Writes::Open);
+    assert!((400..600).contains(&stored), "{stored} stored");
+    let expected = content(&tsdb, ORG);
+    assert_eq!(expected.len(), stored);
+    let image = tempfile::tempdir().expect("made");
+    copy_tree(dir.path(), image.path());
+    let (killed, report) = open(image.path());
+    assert_eq!((report.read_only, content(&killed, ORG)), (None, expected));
+}
+
+#[test]
+fn a_sync_of_the_log_that_a_signal_interrupts_is_done_again() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    let log = dir.path().join("wal/0000000001.wal");
+    let code = rustix::io::Errno::INTR.raw_os_error();
+    let interrupted = Failing::after(&log, 1, code, false);
+    write(&tsdb, ORG, &up("a"), &[ago(10, 1.0)]);
+    assert!(interrupted.was_met());
+    assert_eq!(tsdb.health().writes, Writes::Open);
+    drop(interrupted);
+    // What a sync without memory left behind is as unknown as after any other failure.
+    let _failing = Failing::after(&log, 1, rustix::io::Errno::NOMEM.raw_os_error(), false);
+    let refused = try_write(&tsdb, ORG, &up("a"), &[ago(9, 1.0)]);
+    assert!(matches!(refused, Err(AppendError::Fenced(_))), "{refused:?}");
+}
+
 /// STORAGE.md section 12, row by row.
 #[test]
 fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room() {

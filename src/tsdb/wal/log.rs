@@ -581,7 +581,9 @@ fn run(shared: &Shared, committer: &Mutex<Committer>) {
     lock(&shared.queue).settle = None;
     let spare = std::mem::replace(&mut *lock(&shared.spare), Spare::Over);
     shared.spare_changed.notify_all();
-    if let (Closing::Drain, Spare::Ready(file)) = (how, spare) {
+    if let (Closing::Drain, Spare::Ready(file)) = (how, spare)
+        && lock(committer).is_clear()
+    {
         // An empty spare is harmless; the next start removes it if this does not.
         let _ = disk::remove_file(&file.path).and_then(|()| disk::sync_dir(&shared.dir));
     }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use super::{Apply, Draft, FullFile, QUEUE_BYTES_MAX, Reply, Resume, Shared, Spare, lock};
 use crate::clock::Stopwatch;
+use crate::kv::descriptors::is_transient;
 use crate::kv::keyed::RecordKey;
+use crate::kv::ops;
 use crate::model::OrgId;
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::disk;
@@ -51,6 +53,8 @@ pub(super) struct Committer {
     first_mark: Option<Vec<OrgSpan>>,
     spans: BTreeMap<OrgId, OrgSpan>,
     buffer: Vec<u8>,
+    /// Bytes from the offset on that a write which failed may have left in the file.
+    remains: usize,
     key: RecordKey,
     /// New files so far, so that each has a secret of its own.
     made: Cell<u64>,
@@ -85,6 +89,7 @@ impl Committer {
             file,
             spans,
             buffer: Vec::new(),
+            remains: 0,
             key,
             made: Cell::new(0),
             file_syncs: 0,
@@ -145,7 +150,8 @@ impl Committer {
             }
             self.buffer.clear();
             let mut seq = self.written;
-            if let Some(orgs) = self.first_mark.take() {
+            // Taken once it is written: a write that finds no resources is tried again.
+            if let Some(orgs) = self.first_mark.clone() {
                 seq += 1;
                 let mark = Mark { durable: self.durable, orgs }.encode();
                 let record = NewRecord { seq, org: OrgId(0), kind: Kind::Mark, durable: self.durable };
@@ -160,15 +166,18 @@ impl Committer {
                 seq += 1;
                 let record = NewRecord { seq, org: draft.org, kind: draft.kind, durable: self.durable };
                 layout.put(&mut self.buffer, record, &draft.body);
-                let fresh = OrgSpan { org: draft.org, greatest_ms: i64::MIN, last_seq: 0 };
-                let span = self.spans.entry(draft.org).or_insert(fresh);
-                span.greatest_ms = span.greatest_ms.max(draft.greatest_ms);
-                span.last_seq = seq;
                 records.push((draft, reply));
             }
             let at_once = records.iter().any(|(draft, _): &(Draft, Reply)| draft.kind.is_synced_at_once());
             if let Err(why) = self.write_buffer(seq, at_once) {
                 return self.shared.refuse_all(records.into_iter().chain(left).collect(), &why);
+            }
+            self.first_mark = None;
+            for (seq, (draft, _)) in (first_seq..).zip(&records) {
+                let fresh = OrgSpan { org: draft.org, greatest_ms: i64::MIN, last_seq: 0 };
+                let span = self.spans.entry(draft.org).or_insert(fresh);
+                span.greatest_ms = span.greatest_ms.max(draft.greatest_ms);
+                span.last_seq = seq;
             }
             self.shared.counters.records.fetch_add(records.len() as u64, Ordering::Relaxed);
             self.shared.groups.fetch_add(1, Ordering::Release);
@@ -214,16 +223,25 @@ impl Committer {
         if self.room() < self.file.layout.record_bytes(mark.len()) {
             return;
         }
-        self.put_mark(&mark);
+        if !self.put_mark(&mark) {
+            // It is written a while later, or by the next group.
+            self.shared.vouched.store(false, Ordering::Release);
+        }
     }
 
-    fn put_mark(&mut self, mark: &[u8]) {
+    /// Writes a mark; false where there are no resources for it now.
+    fn put_mark(&mut self, mark: &[u8]) -> bool {
         self.buffer.clear();
         let seq = self.written + 1;
         let record = NewRecord { seq, org: OrgId(0), kind: Kind::Mark, durable: self.durable };
         self.file.layout.put(&mut self.buffer, record, mark);
-        if let Err(why) = self.write_buffer(seq, true) {
-            self.shared.refuse_all(Vec::new(), &why);
+        match self.write_buffer(seq, true) {
+            Ok(()) => true,
+            Err(AppendError::OutOfResources(_)) => false,
+            Err(why) => {
+                self.shared.refuse_all(Vec::new(), &why);
+                true
+            }
         }
     }
 
@@ -250,10 +268,17 @@ impl Committer {
         if self.is_at_first_record() {
             self.shared.counters.file_first_seq.store(self.written + 1, Ordering::Release);
         }
+        self.clear_remains()?;
         let disk = &self.shared.disk;
         let (file, path, bytes) = (&self.file.file, &self.file.path, self.buffer.len());
-        disk.write_log(file, path, &self.buffer, u64::from(self.offset))
-            .map_err(|e| self.failed("write", &e))?;
+        if let Err(e) = disk.write_log(file, path, &self.buffer, u64::from(self.offset)) {
+            let why = self.failed("write", &e);
+            if matches!(why, AppendError::OutOfResources(_)) {
+                self.remains = bytes;
+                self.clear_remains()?;
+            }
+            return Err(why);
+        }
         let counters = &self.shared.counters;
         counters.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         counters.last_seq.store(last_seq, Ordering::Relaxed);
@@ -266,8 +291,27 @@ impl Committer {
         synced
     }
 
+    /// Zeroes what a write that failed may have left behind the last record: of a shorter group in its place, what stands
+    /// behind would be read as the next records.
+    fn clear_remains(&mut self) -> Result<(), AppendError> {
+        if self.remains > 0 {
+            let LogFile { file, path, .. } = &self.file;
+            ops::write_zeros(file, path, self.remains, u64::from(self.offset))
+                .map_err(|e| self.failed("clear", &e))?;
+            self.remains = 0;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing stands behind the last record, such as a switch to a file that is to be removed; clears it.
+    pub(super) fn is_clear(&mut self) -> bool {
+        self.clear_remains().is_ok()
+    }
+
+    /// Why an operation on the file's bytes from the offset on fails: for want of something that comes back, or for good.
     fn failed(&self, what: &str, e: &std::io::Error) -> AppendError {
-        AppendError::Fenced(format!("{what} {} at byte {}: {e}", self.file.path.display(), self.offset))
+        let words = format!("{what} {} at byte {}: {e}", self.file.path.display(), self.offset);
+        if is_transient(e) { AppendError::OutOfResources(words) } else { AppendError::Fenced(words) }
     }
 
     fn sync_if_needed(&mut self) -> Result<(), AppendError> {
@@ -292,7 +336,10 @@ impl Committer {
     /// Makes what is written durable.
     pub(super) fn sync(&mut self) -> Result<(), AppendError> {
         let Some(bytes) = self.unsynced.as_ref().map(|unsynced| unsynced.bytes) else { return Ok(()) };
-        self.shared.disk.sync_log(&self.file.file, &self.file.path).map_err(|e| self.failed("sync", &e))?;
+        // Whatever the reason, what a sync that failed left behind is unknown.
+        self.shared.disk.sync_log(&self.file.file, &self.file.path).map_err(|e| {
+            AppendError::Fenced(format!("sync {} at byte {}: {e}", self.file.path.display(), self.offset))
+        })?;
         self.unsynced = None;
         self.durable = self.written;
         self.shared.counters.durable_seq.store(self.durable, Ordering::Release);
@@ -304,7 +351,7 @@ impl Committer {
 
     /// Leaves a small file at hand that nothing was written to but its first mark, and no spare.
     pub(super) fn settle(&mut self) {
-        if !matches!(lock(&self.shared.queue).writes, Writes::Open) {
+        if !matches!(lock(&self.shared.queue).writes, Writes::Open) || !self.is_clear() {
             return;
         }
         let spare = {
@@ -333,10 +380,12 @@ impl Committer {
         match self.switch(false) {
             Ok(()) => {
                 // A file is never the log's only one without a record that says how far the log was.
-                let orgs = self.first_mark.take().unwrap_or_default();
+                let orgs = self.first_mark.clone().unwrap_or_default();
                 let mark = Mark { durable: self.durable, orgs }.encode();
-                self.put_mark(&mark);
-                self.shared.vouched.store(true, Ordering::Release);
+                if self.put_mark(&mark) {
+                    self.first_mark = None;
+                    self.shared.vouched.store(true, Ordering::Release);
+                }
             }
             Err(why @ AppendError::Fenced(_)) => self.shared.refuse_all(Vec::new(), &why),
             // Nothing waits for this file: it is tried again when one is needed, and told then.
@@ -372,6 +421,7 @@ impl Committer {
     /// bytes, has no room to say so.
     fn leave_for(&mut self, next: u64) -> Result<(), AppendError> {
         if self.left() < self.file.layout.switch_bytes() {
+            self.clear_remains()?;
             return self.sync();
         }
         self.buffer.clear();
@@ -404,7 +454,14 @@ impl Committer {
         drop(spare);
         match found {
             Spare::Ready(file) => {
-                self.leave_for(file.number)?;
+                if let Err(why) = self.leave_for(file.number) {
+                    let mut spare = lock(&self.shared.spare);
+                    // After any other failure the switch may be on the disk: the file stays.
+                    if matches!((&why, &*spare), (AppendError::OutOfResources(_), Spare::None)) {
+                        *spare = Spare::Ready(file);
+                    }
+                    return Err(why);
+                }
                 let spans: Vec<OrgSpan> = std::mem::take(&mut self.spans).into_values().collect();
                 let before = std::mem::replace(&mut self.file, file);
                 let counters = &self.shared.counters;

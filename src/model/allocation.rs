@@ -1,0 +1,84 @@
+//! Allocations that grow with a request, refused where the operating system has no memory for them.
+//!
+//! Rust ends the process when an allocation fails. Memory that a request can make large is therefore asked for in one of
+//! these ways before it is used; a failure refuses the request alone. It takes a limit of the process (`RLIMIT_DATA`,
+//! `RLIMIT_AS`) or a system without overcommitment for an allocation to fail at all.
+
+use std::hint::black_box;
+
+/// Allocations of fewer bytes are not checked: [`SPARE_BYTES`] pay for them.
+const CHECKED_BYTES: u64 = 1 << 20;
+/// What must be left for small allocations beside a large one.
+const SPARE_BYTES: u64 = 8 << 20;
+
+/// The operating system has no memory for a request now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server has no memory left: {bytes} bytes could not be allocated")]
+pub struct OutOfMemory {
+    /// The bytes asked for.
+    pub bytes: u64,
+}
+
+/// Checks that the process can allocate `bytes` now, for what is allocated in many pieces afterwards.
+///
+/// Costs two system calls from a MiB on, and nothing below. Threads that allocate at the same time may still take the
+/// memory in between.
+///
+/// # Errors
+/// [`OutOfMemory`].
+pub fn check_available(bytes: u64) -> Result<(), OutOfMemory> {
+    let is_small = bytes < CHECKED_BYTES;
+    if is_small || has(bytes.saturating_add(SPARE_BYTES)) { Ok(()) } else { Err(OutOfMemory { bytes }) }
+}
+
+/// Whether an allocation succeeds.
+fn has(bytes: u64) -> bool {
+    let mut probe: Vec<u8> = Vec::new();
+    let reserved = probe.try_reserve_exact(usize::try_from(bytes).unwrap_or(usize::MAX));
+    // An allocation that nothing looks at may be left out by the compiler.
+    black_box(&probe);
+    reserved.is_ok()
+}
+
+/// An empty vector with room for `len` items.
+///
+/// # Errors
+/// [`OutOfMemory`].
+pub fn try_with_capacity<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
+    let mut items = Vec::new();
+    try_reserve_exact(&mut items, len)?;
+    Ok(items)
+}
+
+/// Makes room for `more` items behind those of a vector.
+///
+/// # Errors
+/// [`OutOfMemory`], also where too little is left beside a large allocation.
+pub fn try_reserve_exact<T>(items: &mut Vec<T>, more: usize) -> Result<(), OutOfMemory> {
+    let bytes = bytes_of::<T>(more);
+    let reserved = items.try_reserve_exact(more).is_ok();
+    if reserved && (bytes < CHECKED_BYTES || has(SPARE_BYTES)) { Ok(()) } else { Err(OutOfMemory { bytes }) }
+}
+
+/// Bytes of `len` items.
+pub const fn bytes_of<T>(len: usize) -> u64 {
+    (len as u64).saturating_mul(size_of::<T>() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_process_can_have_is_refused_and_small_allocations_are_not_checked() {
+        let most = u64::MAX;
+        assert_eq!(check_available(most), Err(OutOfMemory { bytes: most }));
+        assert_eq!(check_available(CHECKED_BYTES), Ok(()));
+        let refused = try_with_capacity::<u64>(usize::MAX);
+        assert_eq!(refused, Err(OutOfMemory { bytes: most }));
+        let mut items = try_with_capacity(3).expect("24 bytes");
+        items.push(1_u64);
+        try_reserve_exact(&mut items, 1_000).expect("8 kB");
+        assert!(items.capacity() > 1_000 && items == [1]);
+    }
+}
