@@ -43,7 +43,7 @@ mod resource;
 mod translate;
 
 use super::protobuf::{WireError, put_bytes, put_varint};
-use super::{DecodeError, Limits, Translated};
+use super::{DecodeError, DecodeLimits, Translated};
 
 /// The two ways of writing a request down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Encoding {
 ///
 /// # Errors
 /// [`DecodeError`], where nothing of the request can be taken.
-pub fn decode(body: &[u8], encoding: Encoding, limits: &Limits) -> Result<Translated, DecodeError> {
+pub fn decode(body: &[u8], encoding: Encoding, limits: &DecodeLimits) -> Result<Translated, DecodeError> {
     if body.is_empty() {
         return Err(DecodeError::Empty);
     }

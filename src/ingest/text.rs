@@ -28,8 +28,8 @@
 mod families;
 mod line;
 
-use super::pairs::Pairs;
-use super::{DecodeError, Limits, Translated, lines};
+use super::pairs::LabelPairs;
+use super::{DecodeError, DecodeLimits, Translated, lines};
 use crate::model::{Exemplar, Labels, Refusal, Sample, Timestamp};
 use families::{Created, Families, Remark};
 use line::{Bad, Cursor, Tail};
@@ -79,22 +79,22 @@ pub fn decode(
     body: &[u8],
     format: Format,
     default_at: Timestamp,
-    limits: &Limits,
+    limits: &DecodeLimits,
 ) -> Result<Translated, DecodeError> {
     super::check_size(body, limits)?;
     let created = match format {
         Format::Prometheus => Created::default(),
         Format::OpenMetrics => read_created(body, limits)?,
     };
-    let mut reader = Reader {
+    let mut reader = TextDecoder {
         format,
         default_at,
         limits,
         out: Translated::default(),
         families: Families::default(),
         created,
-        pairs: Pairs::default(),
-        exemplar_pairs: Pairs::default(),
+        pairs: LabelPairs::default(),
+        exemplar_pairs: LabelPairs::default(),
         number: 0,
         series_text: "",
         exemplars: 0,
@@ -106,10 +106,10 @@ pub fn decode(
 }
 
 /// Collects the `_created` samples, which stand behind those that they are about.
-fn read_created(body: &[u8], limits: &Limits) -> Result<Created, DecodeError> {
+fn read_created(body: &[u8], limits: &DecodeLimits) -> Result<Created, DecodeError> {
     let (mut created, mut families) = (Created::default(), Families::default());
-    let (mut pairs, mut exemplar) = (Pairs::default(), Pairs::default());
-    let mut rest = lines::without_mark(body);
+    let (mut pairs, mut exemplar) = (LabelPairs::default(), LabelPairs::default());
+    let mut rest = lines::strip_bom(body);
     while let Some((line, _)) = lines::next(&mut rest) {
         let head = line.trim_ascii_start();
         if head.starts_with(b"#") {
@@ -143,15 +143,15 @@ fn read_created(body: &[u8], limits: &Limits) -> Result<Created, DecodeError> {
     Ok(created)
 }
 
-struct Reader<'a, 'l> {
+struct TextDecoder<'a, 'l> {
     format: Format,
     default_at: Timestamp,
-    limits: &'l Limits,
+    limits: &'l DecodeLimits,
     out: Translated,
     families: Families<'a>,
     created: Created,
-    pairs: Pairs<'a>,
-    exemplar_pairs: Pairs<'a>,
+    pairs: LabelPairs<'a>,
+    exemplar_pairs: LabelPairs<'a>,
     /// The line's, from 1.
     number: usize,
     /// Name and labels of the series added last, as they were written; empty where the next line is none of its.
@@ -160,9 +160,9 @@ struct Reader<'a, 'l> {
     exemplar_labels: usize,
 }
 
-impl<'a> Reader<'a, '_> {
+impl<'a> TextDecoder<'a, '_> {
     fn read(&mut self, body: &'a [u8]) -> Result<(), DecodeError> {
-        let mut rest = lines::without_mark(body);
+        let mut rest = lines::strip_bom(body);
         while let Some((bytes, ended)) = lines::next(&mut rest) {
             self.number = self.number.saturating_add(1);
             let line = match std::str::from_utf8(bytes) {
@@ -193,7 +193,7 @@ impl<'a> Reader<'a, '_> {
         if self.format == Format::OpenMetrics {
             self.number = self.number.saturating_add(1);
             self.pairs.clear();
-            let what = "the body ends without `# EOF`: it was cut short, or its sender does not speak OpenMetrics; \
+            let what = "the body ends without `# EOF`: it was truncated short, or its sender does not speak OpenMetrics; \
                         the lines that arrived whole are stored";
             self.refuse("", Bad::new(0, "missing_eof", what));
         }
@@ -230,9 +230,9 @@ impl<'a> Reader<'a, '_> {
 
     #[cold]
     fn refuse(&mut self, line: &str, bad: Bad<'_>) {
-        let Reader { out, number, pairs, .. } = self;
+        let TextDecoder { out, number, pairs, .. } = self;
         out.refuse(1, || Refusal {
-            series: pairs.shown(),
+            series: pairs.display_series(),
             code: bad.code,
             reason: format!("line {number}: {}", bad.reason(line, pairs)),
         });

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::super::protobuf::{Reader, WireError};
+use super::super::protobuf::{WireError, WireReader};
 use super::resource::Resource;
 use super::{Trouble, names};
 use crate::model::{METRIC_NAME, RenderedLabels};
@@ -30,7 +30,7 @@ const ANY_VALUE: &str = "AnyValue";
 /// Key and `AnyValue`, which is empty where it is absent: that is no value either way.
 #[inline]
 pub(super) fn key_value(message: &[u8]) -> Result<(&str, &[u8]), WireError> {
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     // As every encoder writes it.
     if let (Some(key), Some(value)) = (reader.nested(1 << 3 | 2), reader.nested(2 << 3 | 2))
         && reader.offset() == message.len()
@@ -43,7 +43,7 @@ pub(super) fn key_value(message: &[u8]) -> Result<(&str, &[u8]), WireError> {
 
 fn any_key_value(message: &[u8]) -> Result<(&str, &[u8]), WireError> {
     let (mut key, mut value) = ("", &[][..]);
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         match field.number {
             1 => key = field.text(KEY_VALUE)?,
@@ -67,7 +67,7 @@ enum Value<'a> {
 
 fn value(any: &[u8]) -> Result<Value<'_>, WireError> {
     let mut value = Value::None;
-    let mut reader = Reader::new(any);
+    let mut reader = WireReader::new(any);
     while let Some(field) = reader.field()? {
         value = match field.number {
             1 => Value::Text(field.text(ANY_VALUE)?),
@@ -86,7 +86,7 @@ fn value(any: &[u8]) -> Result<Value<'_>, WireError> {
 /// What an `AnyValue` says as a label. `text` is written to where it is not a text already.
 #[inline]
 pub(super) fn text<'a>(any: &'a [u8], text: &'a mut String) -> Result<&'a str, Trouble> {
-    let mut reader = Reader::new(any);
+    let mut reader = WireReader::new(any);
     if let Some(said) = reader.nested(1 << 3 | 2)
         && reader.offset() == any.len()
     {
@@ -170,7 +170,7 @@ fn push_json(said: &Value<'_>, depth: usize, out: &mut String) -> Result<(), Tro
         Value::Array(values) => {
             out.push('[');
             let mut comma = "";
-            let mut reader = Reader::new(values);
+            let mut reader = WireReader::new(values);
             while let Some(field) = reader.field()? {
                 if field.number == 1 {
                     out.push_str(comma);
@@ -187,7 +187,7 @@ fn push_json(said: &Value<'_>, depth: usize, out: &mut String) -> Result<(), Tro
 
 fn push_json_map(message: &[u8], depth: usize, out: &mut String) -> Result<(), Trouble> {
     let mut entries = Vec::new();
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         if field.number == 1 {
             if entries.len() >= ENTRIES_MAX {
@@ -361,7 +361,7 @@ impl PointLabels {
             return Ok(());
         }
         let mut attributes = Vec::new();
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if field.number == number {
                 let (key, any) = key_value(field.bytes("a data point")?)?;

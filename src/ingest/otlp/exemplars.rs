@@ -1,6 +1,6 @@
 //! Exemplars: the trace and span of one observation, and attributes that its series does not have.
 
-use super::super::protobuf::Reader;
+use super::super::protobuf::WireReader;
 use super::attributes::{ATTRIBUTES_MAX, fold, key_value, text};
 use super::points::{from_ns, signed_double};
 use super::translate::Sink;
@@ -20,7 +20,7 @@ pub(super) fn each<'l>(
     sink: &mut Sink<'l>,
     mut take: impl FnMut(Exemplar, &mut Sink<'l>) -> Result<(), DecodeError>,
 ) -> Result<(), Trouble> {
-    let mut reader = Reader::new(point);
+    let mut reader = WireReader::new(point);
     while let Some(field) = reader.field()? {
         if field.number != number {
             continue;
@@ -40,7 +40,7 @@ fn exemplar(message: &[u8], point_at: Timestamp) -> Result<Exemplar, Trouble> {
     let (mut at, mut value) = (point_at, None);
     let mut labels: Vec<(String, String)> = Vec::new();
     let (mut attributes, mut is_long, mut said) = (Vec::new(), false, String::new());
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         match field.number {
             2 => match field.fixed64(EXEMPLAR)? {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::super::protobuf::{Reader, unzigzag};
+use super::super::protobuf::{WireReader, unzigzag};
 use super::points::Common;
 use super::translate::{Metric, Translator};
 use super::{Trouble, charge, exemplars};
@@ -47,7 +47,7 @@ impl Translator<'_> {
     /// A point of an exponential histogram.
     pub(super) fn exponential(&mut self, message: &[u8], metric: &Metric) -> Result<Timestamp, Trouble> {
         let (mut common, mut parts, mut has_exemplars) = (Common::default(), Parts::default(), false);
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if common.read(&field, HISTOGRAM)? {
                 continue;
@@ -132,7 +132,7 @@ impl Side {
         allowed: usize,
     ) -> Result<(), Trouble> {
         let mut offset = 0;
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if field.number == 1 {
                 offset = signed(field.uint64(BUCKETS)?, BUCKETS)?;
@@ -141,7 +141,7 @@ impl Side {
         // Beyond 63 steps all positive indices are one, and all negative ones.
         let finer = finer.min(63);
         let mut index = i64::from(offset);
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if field.number == 2 {
                 field.varints(BUCKETS, |count| {

@@ -1,7 +1,7 @@
 //! Histograms with bounds of their own: series of cumulative buckets, a sum and a count.
 
 use super::super::DecodeError;
-use super::super::protobuf::Reader;
+use super::super::protobuf::WireReader;
 use super::points::{Common, double};
 use super::translate::{Metric, Translator};
 use super::{Trouble, charge, exemplars};
@@ -74,7 +74,7 @@ impl Translator<'_> {
         self.buckets.bounds.clear();
         self.buckets.counts.clear();
         let (entries, allowed) = (&mut self.sink.buckets, self.sink.limits.buckets_max);
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if common.read(&field, HISTOGRAM)? {
                 continue;

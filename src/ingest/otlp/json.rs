@@ -12,7 +12,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::super::protobuf::{put_bytes, put_varint};
-use super::super::{DecodeError, Limits};
+use super::super::{DecodeError, DecodeLimits};
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug)]
@@ -215,7 +215,7 @@ static KEY_VALUE_LIST: Message =
     Message { name: "KeyValueList", fields: &[many("values", 1, Kind::Message(&KEY_VALUE))] };
 
 /// The protobuf of a request in JSON.
-pub(super) fn to_protobuf(body: &[u8], limits: &Limits) -> Result<Vec<u8>, DecodeError> {
+pub(super) fn to_protobuf(body: &[u8], limits: &DecodeLimits) -> Result<Vec<u8>, DecodeError> {
     let allowed = limits.decompressed_bytes_max;
     let mut out = Out { bytes: Vec::new(), allowed };
     let mut json = serde_json::Deserializer::from_slice(body);

@@ -1,7 +1,7 @@
 //! Gauges, sums and summaries: points of a few numbers.
 
 use super::super::DecodeError;
-use super::super::protobuf::{Field, Reader, WireError};
+use super::super::protobuf::{Field, WireError, WireReader};
 use super::translate::{Metric, Translator};
 use super::{Trouble, exemplars};
 use crate::model::{RenderedLabels, Sample, Timestamp, stale_nan};
@@ -81,7 +81,7 @@ impl Translator<'_> {
     /// A point of a gauge or a sum.
     pub(super) fn number(&mut self, message: &[u8], metric: &Metric) -> Result<Timestamp, Trouble> {
         let (mut common, mut value, mut has_exemplars) = (Common::default(), None, false);
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         loop {
             // Most of a point is its attributes.
             while let Some(attribute) = reader.nested(7 << 3 | 2) {
@@ -123,7 +123,7 @@ impl Translator<'_> {
         [name_sum, name_count]: &[RenderedLabels; 2],
     ) -> Result<Timestamp, Trouble> {
         let (mut common, mut count, mut sum, mut quantiles) = (Common::default(), 0, 0.0, Vec::new());
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if common.read(&field, SUMMARY)? {
                 continue;
@@ -163,7 +163,7 @@ impl Translator<'_> {
 /// Rank and value.
 fn quantile(message: &[u8]) -> Result<(f64, f64), WireError> {
     let (mut rank, mut value) = (0.0, 0.0);
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         match field.number {
             1 => rank = field.double(QUANTILE)?,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::protobuf::Reader;
+use super::super::protobuf::WireReader;
 use super::Trouble;
 use super::attributes::{ATTRIBUTES_MAX, Sieve, fold, key_value, text, too_many};
 use super::names;
@@ -36,7 +36,7 @@ impl Resource {
     /// Reads the `Resource` of a `ResourceMetrics`.
     pub(super) fn read(resource_metrics: &[u8]) -> Result<Resource, Trouble> {
         let mut resource = Resource::default();
-        let mut reader = Reader::new(resource_metrics);
+        let mut reader = WireReader::new(resource_metrics);
         while let Some(field) = reader.field()? {
             if field.number == 1 {
                 resource.read_attributes(field.bytes("ResourceMetrics")?)?;
@@ -48,7 +48,7 @@ impl Resource {
 
     fn read_attributes(&mut self, message: &[u8]) -> Result<(), Trouble> {
         let mut said = String::new();
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if field.number == 1 {
                 if self.attributes.len() >= ATTRIBUTES_MAX {

@@ -11,7 +11,7 @@ use super::*;
 use crate::model::{Histogram, HistogramCounts, is_stale};
 
 fn both(request: &Message) -> Translated {
-    let limits = Limits::default();
+    let limits = DecodeLimits::default();
     let protobuf = decode(&request.protobuf, Encoding::Protobuf, &limits).expect("valid protobuf");
     let json = decode(&request.json_bytes(), Encoding::Json, &limits).expect("valid JSON");
     assert_eq!(format!("{protobuf:?}"), format!("{json:?}"), "both encodings say the same");

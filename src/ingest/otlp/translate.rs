@@ -5,8 +5,8 @@
 
 use std::collections::HashSet;
 
-use super::super::protobuf::{Reader, WireError};
-use super::super::{DecodeError, Limits, Translated};
+use super::super::protobuf::{WireError, WireReader};
+use super::super::{DecodeError, DecodeLimits, Translated};
 use super::attributes::PointLabels;
 use super::histograms::Buckets;
 use super::names::{self, Suffix};
@@ -22,9 +22,9 @@ const TARGET_INFO_EVERY_MS: i64 = 150_000;
 const TARGET_INFO_MAX: i64 = 576;
 
 /// Translates a request's bytes.
-pub(super) fn translate(message: &[u8], limits: &Limits) -> Result<Translated, DecodeError> {
+pub(super) fn translate(message: &[u8], limits: &DecodeLimits) -> Result<Translated, DecodeError> {
     let mut translator = Translator::new(limits);
-    let mut request = Reader::new(message);
+    let mut request = WireReader::new(message);
     while let Some(field) = request.field()? {
         if field.number == 1 {
             translator.resource_metrics(field.bytes("ExportMetricsServiceRequest")?)?;
@@ -35,7 +35,7 @@ pub(super) fn translate(message: &[u8], limits: &Limits) -> Result<Translated, D
 
 /// Where series go, within the limits.
 pub(super) struct Sink<'l> {
-    pub(super) limits: &'l Limits,
+    pub(super) limits: &'l DecodeLimits,
     pub(super) out: Translated,
     series: usize,
     samples: usize,
@@ -180,7 +180,7 @@ pub(super) struct Translator<'l> {
 }
 
 impl<'l> Translator<'l> {
-    fn new(limits: &'l Limits) -> Translator<'l> {
+    fn new(limits: &'l DecodeLimits) -> Translator<'l> {
         let sink = Sink {
             limits,
             out: Translated::default(),
@@ -213,7 +213,7 @@ impl<'l> Translator<'l> {
                 self.refused = Some((code, format!("its resource: {reason}")));
             }
         }
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if field.number == 2 {
                 self.scope_metrics(field.bytes("ResourceMetrics")?)?;
@@ -223,7 +223,7 @@ impl<'l> Translator<'l> {
     }
 
     fn scope_metrics(&mut self, message: &[u8]) -> Result<(), DecodeError> {
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if field.number == 2 {
                 self.metric(field.bytes("ScopeMetrics")?)?;
@@ -234,7 +234,7 @@ impl<'l> Translator<'l> {
 
     fn metric(&mut self, message: &[u8]) -> Result<(), DecodeError> {
         let (mut said, mut wrong, mut has_data) = (Said::default(), self.refused.clone(), false);
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             let text = match field.number {
                 1 => &mut said.name,
@@ -257,7 +257,7 @@ impl<'l> Translator<'l> {
             self.sink.refuse(0, &[&rendered_name(said.name)], ("no_data", reason));
         }
         // A message of one kind, but nothing is lost where it comes in two pieces.
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if let Some(kind) = kind(field.number) {
                 let points = field.bytes("Metric")?;
@@ -273,7 +273,7 @@ impl<'l> Translator<'l> {
     fn data(&mut self, said: &Said<'_>, mut data: Data, message: &[u8]) -> Result<(), DecodeError> {
         const DATA: &str = "the data of a metric";
         let (mut temporality, mut is_monotonic) = (0, false);
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             match field.number {
                 2 => temporality = field.int64(DATA)?,
@@ -318,7 +318,7 @@ impl<'l> Translator<'l> {
         metric: &Metric,
         mut translate: impl FnMut(&mut Self, &[u8], &Metric) -> Result<Timestamp, Trouble>,
     ) -> Result<(), DecodeError> {
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if field.number != 1 {
                 continue;
@@ -348,7 +348,7 @@ impl<'l> Translator<'l> {
         why: (&'static str, String),
     ) -> Result<(), DecodeError> {
         let mut points: usize = 0;
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             points = points.saturating_add(usize::from(field.number == 1));
         }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::Format;
 use super::line::{Bad, Cursor};
-use crate::ingest::pairs::{Pairs, Text};
-use crate::ingest::{DecodeError, Limits};
+use crate::ingest::pairs::{LabelPairs, TextSlice};
+use crate::ingest::{DecodeError, DecodeLimits};
 use crate::model::{BatchBuilder, METRIC_NAME, MetricKind};
 
 /// Ends of names that belong to a family rather than being a metric's own.
@@ -31,7 +31,7 @@ pub(super) enum Remark<'a> {
 pub(super) fn remark<'a>(
     line: &'a str,
     format: Format,
-    scratch: &mut Pairs<'a>,
+    scratch: &mut LabelPairs<'a>,
 ) -> Result<Remark<'a>, Bad<'a>> {
     let mut cursor = Cursor::new(line, 0);
     cursor.skip_blanks();
@@ -54,8 +54,8 @@ pub(super) fn remark<'a>(
     scratch.clear();
     let name = if cursor.rest().starts_with('"') {
         match cursor.quoted(scratch)? {
-            Text::Sent(name) => Cow::Borrowed(name),
-            undone @ Text::Undone { .. } => Cow::Owned(scratch.text(undone).to_owned()),
+            TextSlice::Borrowed(name) => Cow::Borrowed(name),
+            undone @ TextSlice::Unescaped { .. } => Cow::Owned(scratch.text(undone).to_owned()),
         }
     } else {
         Cow::Borrowed(cursor.word())
@@ -131,7 +131,7 @@ pub(super) struct Families<'a> {
 
 impl<'a> Families<'a> {
     /// Takes over what a line says; the last word counts.
-    pub(super) fn hear(&mut self, remark: Remark<'a>, limits: &Limits) -> Result<(), DecodeError> {
+    pub(super) fn hear(&mut self, remark: Remark<'a>, limits: &DecodeLimits) -> Result<(), DecodeError> {
         let (Remark::Kind(ref name, _) | Remark::Help(ref name, _) | Remark::Unit(ref name, _)) = remark
         else {
             return Ok(());
@@ -181,9 +181,9 @@ impl Created {
     pub(super) fn put(
         &mut self,
         family: &str,
-        pairs: &Pairs<'_>,
+        pairs: &LabelPairs<'_>,
         start_ms: i64,
-        limits: &Limits,
+        limits: &DecodeLimits,
     ) -> Result<(), DecodeError> {
         // There is one for each series at most, and one costs some 100 bytes here.
         let (found, allowed) = (self.starts.len().saturating_add(1), limits.series_max);
@@ -195,7 +195,7 @@ impl Created {
     }
 
     /// The start of a sample of this name.
-    pub(super) fn get(&mut self, pairs: &Pairs<'_>) -> Option<i64> {
+    pub(super) fn get(&mut self, pairs: &LabelPairs<'_>) -> Option<i64> {
         let name = pairs.metric_name();
         let end = ENDS.iter().find_map(|end| Some((name.strip_suffix(end)?, *end)));
         if let Some((family, end)) = end {
@@ -217,7 +217,7 @@ struct Key {
 }
 
 impl Key {
-    fn of(&mut self, family: &str, pairs: &Pairs<'_>, without: &str) -> &[u8] {
+    fn of(&mut self, family: &str, pairs: &LabelPairs<'_>, without: &str) -> &[u8] {
         let Key { bytes, order } = self;
         order.clear();
         let own = pairs

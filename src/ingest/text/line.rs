@@ -10,7 +10,7 @@
 
 use super::Format;
 use crate::ingest::number;
-use crate::ingest::pairs::{LABELS_READ_MAX, Pairs, Problem, Text, cut};
+use crate::ingest::pairs::{LABELS_PARSED_MAX, LabelPairs, LabelSetError, TextSlice, truncated};
 use crate::model::METRIC_NAME;
 
 /// Bytes of what was found in place of something else that are told.
@@ -31,7 +31,7 @@ enum What<'a> {
     /// What stands there, and what it is not.
     Found(&'a str, &'static str),
     /// About the labels as a whole.
-    Labels(Problem),
+    Labels(LabelSetError),
 }
 
 impl<'a> Bad<'a> {
@@ -40,16 +40,16 @@ impl<'a> Bad<'a> {
     }
 
     /// `column 7: "1.x" is no number`.
-    pub(super) fn reason(&self, line: &str, pairs: &Pairs<'_>) -> String {
-        let column = cut(line, self.at).chars().count().saturating_add(1);
+    pub(super) fn reason(&self, line: &str, pairs: &LabelPairs<'_>) -> String {
+        let column = truncated(line, self.at).chars().count().saturating_add(1);
         match self.what {
             What::Says(says) => format!("column {column}: {says}"),
             What::Found(found, is) => {
-                let shown = cut(found, FOUND_MAX);
+                let shown = truncated(found, FOUND_MAX);
                 let more = if shown.len() < found.len() { "..." } else { "" };
                 format!("column {column}: {shown:?}{more} {is}")
             }
-            What::Labels(problem) => pairs.told(problem),
+            What::Labels(problem) => pairs.message(problem),
         }
     }
 }
@@ -155,21 +155,26 @@ impl<'a> Cursor<'a> {
 
     /// A quoted text; the quote is next.
     #[inline]
-    pub(super) fn quoted(&mut self, pairs: &mut Pairs<'a>) -> Result<Text<'a>, Bad<'a>> {
+    pub(super) fn quoted(&mut self, pairs: &mut LabelPairs<'a>) -> Result<TextSlice<'a>, Bad<'a>> {
         let open = self.at;
         self.step();
         let text = self.take_while(|byte| byte != b'"' && byte != b'\\');
         if self.takes(b'"') {
-            return Ok(Text::Sent(text));
+            return Ok(TextSlice::Borrowed(text));
         }
         self.escaped(open, text, pairs)
     }
 
     /// The rest of a quoted text that has escapes, or no end.
     #[cold]
-    fn escaped(&mut self, open: usize, before: &'a str, pairs: &mut Pairs<'a>) -> Result<Text<'a>, Bad<'a>> {
+    fn escaped(
+        &mut self,
+        open: usize,
+        before: &'a str,
+        pairs: &mut LabelPairs<'a>,
+    ) -> Result<TextSlice<'a>, Bad<'a>> {
         let mut closed = false;
-        let text = pairs.undo(|out| {
+        let text = pairs.unescape(|out| {
             out.push_str(before);
             while self.takes(b'\\') {
                 match self.peek() {
@@ -192,12 +197,12 @@ impl<'a> Cursor<'a> {
 
     /// A metric's name and labels into `pairs`, which is empty.
     #[inline]
-    pub(super) fn series(&mut self, pairs: &mut Pairs<'a>) -> Result<(), Bad<'a>> {
+    pub(super) fn series(&mut self, pairs: &mut LabelPairs<'a>) -> Result<(), Bad<'a>> {
         let start = self.at;
         let mut named = false;
         if matches!(self.peek(), Some(b'a'..=b'z' | b'A'..=b'Z' | b'_' | b':')) {
             let name = self.take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':'));
-            pairs.push(Text::Sent(METRIC_NAME), Text::Sent(name));
+            pairs.push(TextSlice::Borrowed(METRIC_NAME), TextSlice::Borrowed(name));
             named = true;
             if !matches!(self.peek(), None | Some(b' ' | b'\t' | b'{')) {
                 return Err(self.bad_word(start, SYNTAX, NOT_IN_NAMES));
@@ -209,14 +214,14 @@ impl<'a> Cursor<'a> {
         if self.peek() == Some(b'{') {
             self.labels(pairs, if named { Name::Given } else { Name::Open })?;
         }
-        match pairs.problem() {
+        match pairs.find_error() {
             None => Ok(()),
             Some(problem) => Err(Bad { at: start, code: problem.code(), what: What::Labels(problem) }),
         }
     }
 
     /// Labels in braces; the opening one is next.
-    fn labels(&mut self, pairs: &mut Pairs<'a>, mut name: Name) -> Result<(), Bad<'a>> {
+    fn labels(&mut self, pairs: &mut LabelPairs<'a>, mut name: Name) -> Result<(), Bad<'a>> {
         let open = self.at;
         self.step();
         let before = pairs.len();
@@ -225,14 +230,14 @@ impl<'a> Cursor<'a> {
             if self.takes(b'}') {
                 return Ok(());
             }
-            if pairs.len().saturating_sub(before) >= LABELS_READ_MAX {
+            if pairs.len().saturating_sub(before) >= LABELS_PARSED_MAX {
                 return Err(self.bad("too_many_labels", "the series has more than 1024 labels"));
             }
             let start = self.at;
             let label = match self.peek() {
                 Some(b'"') => self.quoted(pairs)?,
                 Some(b'a'..=b'z' | b'A'..=b'Z' | b'_') => {
-                    Text::Sent(self.take_while(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
+                    TextSlice::Borrowed(self.take_while(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
                 }
                 None => return Err(Bad::new(open, SYNTAX, "the brace that opens here is not closed")),
                 Some(_) => return Err(self.bad_word(start, LABEL, NOT_A_LABEL)),
@@ -251,7 +256,7 @@ impl<'a> Cursor<'a> {
             } else if matches!(name, Name::Given) {
                 return Err(Bad::new(start, SYNTAX, "the metric has a name already"));
             } else {
-                pairs.push(Text::Sent(METRIC_NAME), label);
+                pairs.push(TextSlice::Borrowed(METRIC_NAME), label);
                 name = Name::Given;
             }
             self.skip_blanks();
@@ -266,7 +271,7 @@ impl<'a> Cursor<'a> {
 
     /// Value, time and exemplar, to the end of the line.
     #[inline]
-    pub(super) fn tail(&mut self, format: Format, exemplar: &mut Pairs<'a>) -> Result<Tail, Bad<'a>> {
+    pub(super) fn tail(&mut self, format: Format, exemplar: &mut LabelPairs<'a>) -> Result<Tail, Bad<'a>> {
         self.skip_blanks();
         let value = self.value()?;
         self.skip_blanks();
@@ -305,7 +310,7 @@ impl<'a> Cursor<'a> {
         Ok(start)
     }
 
-    fn exemplar(&mut self, pairs: &mut Pairs<'a>) -> Result<ExemplarTail, Bad<'a>> {
+    fn exemplar(&mut self, pairs: &mut LabelPairs<'a>) -> Result<ExemplarTail, Bad<'a>> {
         self.step();
         self.skip_blanks();
         if self.peek() != Some(b'{') {
@@ -333,7 +338,7 @@ impl<'a> Cursor<'a> {
             (word, start) => {
                 let bad =
                     || Bad { at: start, code: "invalid_value", what: What::Found(word, "is no number") };
-                number::value(word).ok_or_else(bad)
+                number::parse_value(word).ok_or_else(bad)
             }
         }
     }
@@ -343,8 +348,8 @@ impl<'a> Cursor<'a> {
         let start = self.at;
         let word = self.word();
         let (time, what) = match format {
-            Format::Prometheus => (number::whole(word), NOT_MS),
-            Format::OpenMetrics => (number::seconds(word), "is no time in seconds"),
+            Format::Prometheus => (number::parse_millis(word), NOT_MS),
+            Format::OpenMetrics => (number::parse_seconds(word), "is no time in seconds"),
         };
         time.ok_or(Bad { at: start, code: "invalid_time", what: What::Found(word, what) })
     }

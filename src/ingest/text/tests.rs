@@ -13,7 +13,7 @@ const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 type Row = (String, i64, String);
 
 fn decoded(text: &[u8], format: Format) -> Translated {
-    decode(text, format, NOW, &Limits::default()).expect("within the limits")
+    decode(text, format, NOW, &DecodeLimits::default()).expect("within the limits")
 }
 
 fn labels(batch: &WriteBatch<'_>, raw: &[u8]) -> Labels {
@@ -168,7 +168,7 @@ fn a_line_that_is_wrong_is_refused_with_its_place_and_the_others_are_stored() {
 #[test]
 fn of_many_bad_lines_ten_are_told_and_all_are_counted() {
     let read = decoded("up x\n".repeat(1_000).as_bytes(), Format::Prometheus);
-    assert_eq!((read.refused, read.refusals.len()), (1_000, Translated::NAMED_MAX));
+    assert_eq!((read.refused, read.refusals.len()), (1_000, Translated::REFUSALS_LISTED_MAX));
     assert_eq!(reasons(&read)[9], "line 10: column 4: \"x\" is no number");
 }
 
@@ -362,14 +362,14 @@ fn lines_of_one_series_that_follow_each_other_are_one_series() {
 
 #[test]
 fn nothing_is_taken_beyond_the_limits() {
-    let few = Limits {
+    let few = DecodeLimits {
         decompressed_bytes_max: 200,
         series_max: 3,
         samples_max: 4,
         metadata_max: 1,
         exemplars_max: 1,
         exemplar_labels_max: 1,
-        ..Limits::default()
+        ..DecodeLimits::default()
     };
     let told = |text: &str| {
         decode(text.as_bytes(), Format::OpenMetrics, NOW, &few).map(|_| ()).map_err(|e| e.to_string())
@@ -514,7 +514,7 @@ proptest! {
 
         let body = snap::raw::Encoder::new().compress_vec(&request).expect("small");
         let mut scratch = Default::default();
-        let sent = remote_write::decode(&body, &Limits::default(), &mut scratch).expect("valid");
+        let sent = remote_write::decode(&body, &DecodeLimits::default(), &mut scratch).expect("valid");
         prop_assert_eq!(rows(&text.batch), rows_of(&sent));
     }
 
@@ -546,7 +546,7 @@ proptest! {
             1..60,
         ),
     ) {
-        let few = Limits { series_max: 5, samples_max: 9, metadata_max: 2, exemplars_max: 1, exemplar_labels_max: 2, ..Limits::default() };
+        let few = DecodeLimits { series_max: 5, samples_max: 9, metadata_max: 2, exemplars_max: 1, exemplar_labels_max: 2, ..DecodeLimits::default() };
         for format in [Format::Prometheus, Format::OpenMetrics] {
             for body in [&bytes[..], pieces.concat().as_bytes()] {
                 let Ok(read) = decode(body, format, NOW, &few) else { continue };
@@ -556,7 +556,7 @@ proptest! {
                 prop_assert!(batch.samples.len().saturating_add(read.refused) <= lines);
                 prop_assert!(batch.series.len() <= 5 && batch.samples.len() <= 9 && batch.metadata.len() <= 2);
                 prop_assert!(batch.exemplars.len() <= 1 && batch.exemplar_labels.len() <= 2);
-                prop_assert_eq!(read.refusals.len(), read.refused.min(Translated::NAMED_MAX).min(read.refusals.len()));
+                prop_assert_eq!(read.refusals.len(), read.refused.min(Translated::REFUSALS_LISTED_MAX).min(read.refusals.len()));
                 prop_assert!(read.refusals.iter().all(|refusal| refusal.reason.starts_with("line ") && refusal.series.len() <= 200));
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use promlet::ingest::text::{Format, decode};
-use promlet::ingest::{Limits, Translated};
+use promlet::ingest::{DecodeLimits, Translated};
 use promlet::model::{METRIC_NAME, Timestamp};
 use serde_json::{Value as Json, json};
 
@@ -256,7 +256,7 @@ fn bits(value: f64) -> String {
 }
 
 fn ours(body: &str, format: Format) -> (Translated, Vec<Row>) {
-    let read = decode(body.as_bytes(), format, Timestamp::from_ms(NOW), &Limits::default());
+    let read = decode(body.as_bytes(), format, Timestamp::from_ms(NOW), &DecodeLimits::default());
     let read = read.unwrap_or_else(|e| panic!("{body:?}: {e}"));
     let batch = read.batch.batch();
     let mut rows = Vec::new();

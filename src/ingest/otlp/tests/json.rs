@@ -4,12 +4,15 @@ use super::*;
 use crate::model::Refusal;
 
 fn taken(json: &str) -> (Vec<String>, Vec<Refusal>) {
-    let translated = decode(json.as_bytes(), Encoding::Json, &Limits::default()).expect("valid");
+    let translated = decode(json.as_bytes(), Encoding::Json, &DecodeLimits::default()).expect("valid");
     (lines(&translated), translated.refusals)
 }
 
 fn refused(json: &str) -> String {
-    decode(json.as_bytes(), Encoding::Json, &Limits::default()).map(|_| ()).expect_err("refused").to_string()
+    decode(json.as_bytes(), Encoding::Json, &DecodeLimits::default())
+        .map(|_| ())
+        .expect_err("refused")
+        .to_string()
 }
 
 /// A request of one sum; `more` of the metric's data, and the fields of its point.
@@ -139,7 +142,7 @@ fn short_json_does_not_become_much() {
     let zeros = "0,".repeat(10_000) + "0";
     let point = format!(r#""bucketCounts":[{zeros}]"#);
     let json = of_sum("", &point).replace("\"sum\"", "\"histogram\"");
-    let limits = Limits { decompressed_bytes_max: json.len(), ..Limits::default() };
+    let limits = DecodeLimits { decompressed_bytes_max: json.len(), ..DecodeLimits::default() };
     let error = decode(json.as_bytes(), Encoding::Json, &limits).map(|_| ()).expect_err("refused");
     assert!(matches!(error, DecodeError::TooLarge { what: "bytes as protobuf", .. }), "{error}");
 }

@@ -181,7 +181,7 @@ fn a_request() -> impl Strategy<Value = Message> {
 proptest! {
     #[test]
     fn json_and_protobuf_of_a_request_are_translated_alike(request in a_request()) {
-        let limits = Limits::default();
+        let limits = DecodeLimits::default();
         // No bytes at all are no request, though they are one without metrics.
         if !request.protobuf.is_empty() {
             let protobuf = decode(&request.protobuf, Encoding::Protobuf, &limits).expect("valid protobuf");
@@ -192,7 +192,7 @@ proptest! {
 
     #[test]
     fn every_label_of_a_series_is_there_once(request in a_request()) {
-        let translated = decode(&[&request.protobuf[..], &[0x78, 0]].concat(), Encoding::Protobuf, &Limits::default());
+        let translated = decode(&[&request.protobuf[..], &[0x78, 0]].concat(), Encoding::Protobuf, &DecodeLimits::default());
         let translated = translated.expect("valid");
         let batch = translated.batch.batch();
         for series in &batch.series {
@@ -210,8 +210,8 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = decode(&bytes, Encoding::Protobuf, &Limits::default());
-        let _ = decode(&bytes, Encoding::Json, &Limits::default());
+        let _ = decode(&bytes, Encoding::Protobuf, &DecodeLimits::default());
+        let _ = decode(&bytes, Encoding::Json, &DecodeLimits::default());
     }
 
     #[test]
@@ -219,7 +219,7 @@ proptest! {
         request in a_request(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
     ) {
-        let few = Limits {
+        let few = DecodeLimits {
             series_max: 20,
             samples_max: 30,
             metadata_max: 3,
@@ -228,7 +228,7 @@ proptest! {
             exemplars_max: 4,
             exemplar_labels_max: 8,
             label_bytes_max: 4_000,
-            ..Limits::default()
+            ..DecodeLimits::default()
         };
         for (mut bytes, encoding) in
             [(request.protobuf.clone(), Encoding::Protobuf), (request.json_bytes(), Encoding::Json)]
@@ -243,7 +243,7 @@ proptest! {
                 let batch = translated.batch.batch();
                 prop_assert!(batch.series.len() <= 20 && batch.samples.len() <= 30 && batch.metadata.len() <= 3);
                 prop_assert!(batch.histograms.len() <= 3 && batch.exemplars.len() <= 4);
-                prop_assert!(batch.exemplar_labels.len() <= 8 && translated.refusals.len() <= Translated::NAMED_MAX);
+                prop_assert!(batch.exemplar_labels.len() <= 8 && translated.refusals.len() <= Translated::REFUSALS_LISTED_MAX);
                 prop_assert!(batch.series.iter().map(|series| series.raw_labels.len()).sum::<usize>() <= 4_000);
             }
         }

@@ -132,7 +132,7 @@ fn metrics_without_a_name_or_data_are_named() {
 #[test]
 fn only_the_first_refusals_are_told_and_all_are_counted() {
     let (refusals, refused, _) = told(vec![gauge("g", "", vec![timed(); 25])]);
-    assert_eq!((refusals.len(), refused), (Translated::NAMED_MAX, 25));
+    assert_eq!((refusals.len(), refused), (Translated::REFUSALS_LISTED_MAX, 25));
 }
 
 #[test]
@@ -140,7 +140,8 @@ fn texts_that_are_not_utf8_refuse_what_they_are_part_of() {
     let bad = |mut bytes: Vec<u8>| {
         let place = bytes.windows(3).position(|window| window == b"BAD").expect("it is there");
         bytes[place] = 0xff;
-        let translated = decode(&bytes, Encoding::Protobuf, &Limits::default()).expect("valid protobuf");
+        let translated =
+            decode(&bytes, Encoding::Protobuf, &DecodeLimits::default()).expect("valid protobuf");
         let codes: Vec<&str> = refused(&translated).iter().map(|(code, ..)| *code).collect();
         assert_eq!(codes, ["invalid_utf8"]);
         (translated.refused, translated.batch.len())
@@ -157,7 +158,7 @@ fn texts_that_are_not_utf8_refuse_what_they_are_part_of() {
     let place = whole.windows(3).position(|window| window == b"BAD").expect("it is there");
     translated_whole[place] = 0xff;
     let translated =
-        decode(&translated_whole, Encoding::Protobuf, &Limits::default()).expect("valid protobuf");
+        decode(&translated_whole, Encoding::Protobuf, &DecodeLimits::default()).expect("valid protobuf");
     assert_eq!((translated.refused, translated.batch.len()), (3, 0));
     assert!(refused(&translated)[0].2.starts_with("its resource: "), "{:?}", refused(&translated));
 }
@@ -227,7 +228,7 @@ fn limits_are_kept() {
     ];
     let request = request(vec![resource_metrics(&[("service.name", "s"), ("os", "x")], metrics)]);
     assert_eq!(both(&request).refused, 0);
-    let refused = |limits: Limits| {
+    let refused = |limits: DecodeLimits| {
         let of = |encoding, body: &[u8]| match decode(body, encoding, &limits) {
             Err(error @ DecodeError::TooLarge { what, .. }) if error.is_size() => what,
             other => panic!("taken, or refused otherwise: {other:?}"),
@@ -236,17 +237,17 @@ fn limits_are_kept() {
         assert_eq!(of(Encoding::Json, &request.json_bytes()), what);
         what
     };
-    let all = Limits::default();
-    assert_eq!(refused(Limits { series_max: 9, ..all }), "series");
-    assert_eq!(refused(Limits { samples_max: 7, ..all }), "samples");
-    assert_eq!(refused(Limits { metadata_max: 2, ..all }), "metric descriptions");
-    assert_eq!(refused(Limits { histograms_max: 1, ..all }), "histograms");
-    assert_eq!(refused(Limits { buckets_max: 7, ..all }), "histogram buckets");
-    assert_eq!(refused(Limits { exemplars_max: 2, ..all }), "exemplars");
-    assert_eq!(refused(Limits { exemplar_labels_max: 8, ..all }), "exemplar labels");
-    assert_eq!(refused(Limits { label_bytes_max: 500, ..all }), "bytes of labels");
-    assert_eq!(refused(Limits { decompressed_bytes_max: 100, ..all }), "bytes after decompression");
-    let enough = Limits {
+    let all = DecodeLimits::default();
+    assert_eq!(refused(DecodeLimits { series_max: 9, ..all }), "series");
+    assert_eq!(refused(DecodeLimits { samples_max: 7, ..all }), "samples");
+    assert_eq!(refused(DecodeLimits { metadata_max: 2, ..all }), "metric descriptions");
+    assert_eq!(refused(DecodeLimits { histograms_max: 1, ..all }), "histograms");
+    assert_eq!(refused(DecodeLimits { buckets_max: 7, ..all }), "histogram buckets");
+    assert_eq!(refused(DecodeLimits { exemplars_max: 2, ..all }), "exemplars");
+    assert_eq!(refused(DecodeLimits { exemplar_labels_max: 8, ..all }), "exemplar labels");
+    assert_eq!(refused(DecodeLimits { label_bytes_max: 500, ..all }), "bytes of labels");
+    assert_eq!(refused(DecodeLimits { decompressed_bytes_max: 100, ..all }), "bytes after decompression");
+    let enough = DecodeLimits {
         series_max: 10,
         samples_max: 8,
         metadata_max: 3,
@@ -262,7 +263,7 @@ fn limits_are_kept() {
 #[test]
 fn what_is_no_request_is_refused_whole() {
     let of = |bytes: &[u8], encoding| {
-        decode(bytes, encoding, &Limits::default()).map(|_| ()).expect_err("refused")
+        decode(bytes, encoding, &DecodeLimits::default()).map(|_| ()).expect_err("refused")
     };
     assert_eq!(of(b"", Encoding::Protobuf), DecodeError::Empty);
     assert_eq!(of(b"", Encoding::Json), DecodeError::Empty);

@@ -364,7 +364,7 @@ fn the_bytes_are_those_of_the_protocol() {
         0x40, 0x01, // flags: no recorded value
         0x3a, 0x03, 0x0a, 0x01, b'k', // KeyValue
     ];
-    let translated = decode(&bytes, Encoding::Protobuf, &Limits::default()).expect("valid");
+    let translated = decode(&bytes, Encoding::Protobuf, &DecodeLimits::default()).expect("valid");
     assert_eq!(lines(&translated), ["__name__=g | stale @1000"]);
 }
 
