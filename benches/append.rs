@@ -180,7 +180,7 @@ fn bodies_2(batches: &mut [WriteBatch<'_>], round: i64) -> Vec<Vec<u8>> {
 /// Takes whole requests in, and tells the samples per second of CPU time.
 fn remote_write(what: &str, version: usize, store: &Tsdb, rounds: &[Vec<Vec<u8>>]) {
     let (protocol, now) = (&PROTOCOLS[version - 1], START.plus_ms(3 * ROUNDS * 15_000));
-    let (limits, mut scratch) = (ingest::Limits::default(), ingest::Scratch::default());
+    let (limits, mut scratch) = (ingest::DecodeLimits::default(), ingest::DecodeScratch::default());
     let mut take = |bodies: &[Vec<u8>]| {
         for body in bodies {
             let batch = (protocol.guess)(body, &limits, &mut scratch).expect("valid");

@@ -118,7 +118,7 @@ pub struct ApiOptions {
     /// What a question may cost.
     pub read: ReadOptions,
     /// How much one write may bring.
-    pub write: ingest::Limits,
+    pub write: ingest::DecodeLimits,
     /// Requests a second of new API keys that do not say.
     pub embed_rps_default: u32,
     /// Whether the API document is served.
@@ -142,7 +142,7 @@ impl ApiOptions {
             ingest_bytes_max: 256 << 20,
             link_ttl: Duration::from_secs(600),
             read: ReadOptions::default(),
-            write: ingest::Limits::default(),
+            write: ingest::DecodeLimits::default(),
             embed_rps_default: EmbedSettings::default().rate_limit_rps,
             docs: true,
             providers: auth::oauth::Providers::default(),

@@ -22,8 +22,8 @@
 mod columns;
 mod split;
 
-use super::pairs::{Pairs, Text, cut};
-use super::{DecodeError, Limits, Translated, lines, number};
+use super::pairs::{LabelPairs, TextSlice, truncated};
+use super::{DecodeError, DecodeLimits, Translated, lines, number};
 use crate::model::{METRIC_NAME, Refusal, Sample, Timestamp};
 pub use columns::{Columns, ColumnsError};
 use columns::{Layout, Name};
@@ -42,10 +42,10 @@ pub fn decode(
     body: &[u8],
     columns: &Columns,
     default_at: Timestamp,
-    limits: &Limits,
+    limits: &DecodeLimits,
 ) -> Result<Translated, DecodeError> {
     super::check_size(body, limits)?;
-    let mut records = Record::new(lines::without_mark(body));
+    let mut records = Record::new(lines::strip_bom(body));
     let from_header;
     let layout = match columns.layout() {
         Some(layout) => layout,
@@ -55,7 +55,7 @@ pub fn decode(
         }
     };
     let mut reader =
-        Reader { layout, default_at, limits, out: Translated::default(), pairs: Pairs::default() };
+        CsvDecoder { layout, default_at, limits, out: Translated::default(), pairs: LabelPairs::default() };
     loop {
         match records.advance() {
             Ok(true) => reader.record(&records)?,
@@ -78,15 +78,15 @@ fn header(records: &mut Record<'_>) -> Result<Layout, DecodeError> {
     }
 }
 
-struct Reader<'l> {
+struct CsvDecoder<'l> {
     layout: &'l Layout,
     default_at: Timestamp,
-    limits: &'l Limits,
+    limits: &'l DecodeLimits,
     out: Translated,
-    pairs: Pairs<'l>,
+    pairs: LabelPairs<'l>,
 }
 
-impl<'l> Reader<'l> {
+impl<'l> CsvDecoder<'l> {
     fn record<'r: 'l>(&mut self, record: &Record<'r>) -> Result<(), DecodeError> {
         let found = record.len();
         let wanted = self.layout.cells;
@@ -107,30 +107,30 @@ impl<'l> Reader<'l> {
             }
             self.pairs.clear();
             let name = match name {
-                Name::Given(name) => Text::Sent(name),
+                Name::Given(name) => TextSlice::Borrowed(name),
                 Name::Cell(place) => self.text(record, *place),
             };
-            self.pairs.push(Text::Sent(METRIC_NAME), name);
+            self.pairs.push(TextSlice::Borrowed(METRIC_NAME), name);
             for (place, label) in &self.layout.labels {
                 let value = self.text(record, *place);
-                self.pairs.push(Text::Sent(label), value);
+                self.pairs.push(TextSlice::Borrowed(label), value);
             }
-            if let Some(problem) = self.pairs.problem() {
-                let reason = self.pairs.told(problem);
+            if let Some(problem) = self.pairs.find_error() {
+                let reason = self.pairs.message(problem);
                 self.refuse(record, problem.code(), || reason);
                 continue;
             }
-            match (number::value(text), &at) {
+            match (number::parse_value(text), &at) {
                 (Some(value), Ok(at)) => self.add(Sample { at: *at, value })?,
                 (None, _) => self.refuse(record, "invalid_value", || {
                     format!(
                         "column {}: {:?} is no number",
                         place.saturating_add(1),
-                        cut(text, CELL_SHOWN_MAX)
+                        truncated(text, CELL_SHOWN_MAX)
                     )
                 }),
                 (Some(_), Err((place, time))) => self.refuse(record, "invalid_time", || {
-                    let cell = cut(record.cell(*place), CELL_SHOWN_MAX);
+                    let cell = truncated(record.cell(*place), CELL_SHOWN_MAX);
                     format!("column {}: {cell:?} is no time in {}", place.saturating_add(1), time.words())
                 }),
             }
@@ -138,10 +138,10 @@ impl<'l> Reader<'l> {
         Ok(())
     }
 
-    fn text<'r: 'l>(&mut self, record: &Record<'r>, place: usize) -> Text<'l> {
+    fn text<'r: 'l>(&mut self, record: &Record<'r>, place: usize) -> TextSlice<'l> {
         match record.sent(place) {
-            Some(cell) => Text::Sent(cell),
-            None => self.pairs.undo(|out| out.push_str(record.cell(place))),
+            Some(cell) => TextSlice::Borrowed(cell),
+            None => self.pairs.unescape(|out| out.push_str(record.cell(place))),
         }
     }
 
@@ -155,9 +155,9 @@ impl<'l> Reader<'l> {
     }
 
     fn refuse(&mut self, record: &Record<'_>, code: &'static str, reason: impl FnOnce() -> String) {
-        let Reader { out, pairs, .. } = self;
+        let CsvDecoder { out, pairs, .. } = self;
         out.refuse(1, || Refusal {
-            series: pairs.shown(),
+            series: pairs.display_series(),
             code,
             reason: format!("line {}: {}", record.line(), reason()),
         });

@@ -1,17 +1,18 @@
-//! A native histogram as both versions of remote write send it.
+//! Native histograms, as both versions of remote write encode them.
 //!
 //! | message | fields that are read |
 //! |---|---|
-//! | `Histogram` | 1 count (uint64) or 2 (double), 3 sum (double), 4 schema (sint32), 5 zero threshold (double), 6 zero count (uint64) or 7 (double), 8 negative `BucketSpan`, 9 negative deltas (sint64), 10 negative counts (double), 11 to 13 the same of the positive side, 14 reset hint (enum), 15 time (int64, milliseconds), 16 custom bounds (double), 17 start (int64, milliseconds; version 2.0 alone) |
+//! | `Histogram` | 1 count (uint64) or 2 (double), 3 sum (double), 4 schema (sint32), 5 zero threshold (double), 6 zero count (uint64) or 7 (double), 8 negative `BucketSpan`, 9 negative deltas (sint64), 10 negative counts (double), 11 to 13 the same for the positive side, 14 reset hint (enum), 15 time (int64, milliseconds), 16 custom bounds (double), 17 start (int64, milliseconds; version 2.0 only) |
 //! | `BucketSpan` | 1 offset (sint32), 2 length (uint32) |
 //!
-//! A histogram that was sent with field 2 is one of floats, and its buckets are fields 10 and 13; else they are the
-//! differences in 9 and 12. What is wrong with one histogram refuses that one; what is no protobuf refuses the request.
+//! A histogram with field 2 has float counts, and its buckets are fields 10 and 13. Otherwise its
+//! buckets are the differences in fields 9 and 12. An invalid histogram is refused alone; malformed
+//! protobuf refuses the request.
 
 use std::sync::Arc;
 
-use super::protobuf::{Field, Reader, WireError, unzigzag};
-use super::{DecodeError, Limits};
+use super::protobuf::{Field, WireError, WireReader, unzigzag};
+use super::{DecodeError, DecodeLimits};
 use crate::model::{
     BucketSpan, CounterReset, Histogram, HistogramCounts, HistogramError, HistogramSample, HistogramShape,
     Timestamp, WriteBatch, counts_from_deltas,
@@ -20,18 +21,22 @@ use crate::model::{
 const HISTOGRAM: &str = "Histogram";
 const SPAN: &str = "BucketSpan";
 
-/// Adds a histogram of the series that is being read, which is added once it has been. Answers its start as it was sent.
+/// Adds a histogram of the series that is being decoded. That series is not in the batch yet and
+/// will get the next index. `buckets` counts the bucket entries of the whole request. Returns the
+/// start timestamp in milliseconds as it was sent; 0 means that there is none.
 ///
 /// # Errors
-/// As of [`DecodeError`].
+/// [`DecodeError`], if the message is malformed or a limit is exceeded. An invalid histogram is no
+/// error here: its sample carries the [`HistogramError`].
 pub(super) fn add(
     batch: &mut WriteBatch<'_>,
     message: &[u8],
-    limits: &Limits,
+    limits: &DecodeLimits,
     buckets: &mut usize,
 ) -> Result<i64, DecodeError> {
-    bound("histograms", batch.histograms.len(), limits.histograms_max)?;
-    let mut parts = Parts { buckets: *buckets, buckets_max: limits.buckets_max, ..Parts::default() };
+    check_count("histograms", batch.histograms.len(), limits.histograms_max)?;
+    let mut parts =
+        HistogramFields { buckets: *buckets, buckets_max: limits.buckets_max, ..HistogramFields::default() };
     parts.read(message)?;
     *buckets = parts.buckets;
     let (at, start_ms) = (Timestamp::from_ms(parts.at_ms), parts.start_ms);
@@ -39,24 +44,24 @@ pub(super) fn add(
     Ok(start_ms)
 }
 
-/// Whether one more fits.
+/// Checks that one more entry fits `allowed`, where `count` exist already.
 ///
 /// # Errors
 /// [`DecodeError::TooLarge`].
-pub(super) fn bound(what: &'static str, have: usize, allowed: usize) -> Result<(), DecodeError> {
-    if have < allowed {
+pub(super) fn check_count(what: &'static str, count: usize, allowed: usize) -> Result<(), DecodeError> {
+    if count < allowed {
         return Ok(());
     }
-    Err(DecodeError::TooLarge { what, found: have.saturating_add(1), allowed })
+    Err(DecodeError::TooLarge { what, found: count.saturating_add(1), allowed })
 }
 
-/// A `Histogram` field by field.
+/// The fields of a `Histogram`.
 #[derive(Default)]
-struct Parts {
+struct HistogramFields {
     at_ms: i64,
     start_ms: i64,
     count: u64,
-    /// There is one: the histogram is one of floats.
+    /// `Some` means that the histogram has float counts.
     float_count: Option<f64>,
     zero: u64,
     float_zero: f64,
@@ -65,24 +70,24 @@ struct Parts {
     zero_threshold: f64,
     reset: u64,
     custom_values: Vec<f64>,
-    positive: Side,
-    negative: Side,
-    /// Entries of this request so far, and how many there may be.
+    positive: BucketFields,
+    negative: BucketFields,
+    /// Bucket entries of the request so far, and their limit.
     buckets: usize,
     buckets_max: usize,
 }
 
 /// Buckets of one sign.
 #[derive(Default)]
-struct Side {
+struct BucketFields {
     spans: Vec<BucketSpan>,
     deltas: Vec<i64>,
     counts: Vec<f64>,
 }
 
-impl Parts {
+impl HistogramFields {
     fn read(&mut self, message: &[u8]) -> Result<(), DecodeError> {
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             match field.number {
                 1 => (self.count, self.float_count) = (field.uint64(HISTOGRAM)?, None),
@@ -92,11 +97,11 @@ impl Parts {
                 5 => self.zero_threshold = field.double(HISTOGRAM)?,
                 6 => self.zero = field.uint64(HISTOGRAM)?,
                 7 => self.float_zero = field.double(HISTOGRAM)?,
-                8..=13 => self.side(&field)?,
+                8..=13 => self.bucket_fields(&field)?,
                 14 => self.reset = field.uint64(HISTOGRAM)?,
                 15 => self.at_ms = field.int64(HISTOGRAM)?,
                 16 => field.doubles(HISTOGRAM, |bound| {
-                    charge(&mut self.buckets, self.buckets_max)?;
+                    count_entry(&mut self.buckets, self.buckets_max)?;
                     self.custom_values.push(bound);
                     Ok::<_, DecodeError>(())
                 })?,
@@ -107,37 +112,46 @@ impl Parts {
         Ok(())
     }
 
-    fn side(&mut self, field: &Field<'_>) -> Result<(), DecodeError> {
-        let Parts { positive, negative, buckets, buckets_max, .. } = self;
-        let (side, number) = match field.number.checked_sub(11) {
+    /// Reads one of the fields 8 to 13: 8 to 10 are negative, 11 to 13 positive spans, deltas and
+    /// counts.
+    fn bucket_fields(&mut self, field: &Field<'_>) -> Result<(), DecodeError> {
+        let HistogramFields { positive, negative, buckets, buckets_max, .. } = self;
+        let (bucket_fields, number) = match field.number.checked_sub(11) {
             Some(number) => (positive, number),
             None => (negative, field.number.saturating_sub(8)),
         };
         match number {
             0 => {
-                charge(buckets, *buckets_max)?;
-                side.spans.push(span(field.bytes(HISTOGRAM)?)?);
+                count_entry(buckets, *buckets_max)?;
+                bucket_fields.spans.push(span(field.bytes(HISTOGRAM)?)?);
             }
             1 => field.varints(HISTOGRAM, |delta| {
-                charge(buckets, *buckets_max)?;
-                side.deltas.push(unzigzag(delta));
+                count_entry(buckets, *buckets_max)?;
+                bucket_fields.deltas.push(unzigzag(delta));
                 Ok::<_, DecodeError>(())
             })?,
             _ => field.doubles(HISTOGRAM, |count| {
-                charge(buckets, *buckets_max)?;
-                side.counts.push(count);
+                count_entry(buckets, *buckets_max)?;
+                bucket_fields.counts.push(count);
                 Ok::<_, DecodeError>(())
             })?,
         }
         Ok(())
     }
 
+    /// Builds the histogram.
+    ///
+    /// # Errors
+    /// [`HistogramError`], if the shape is invalid or the number of buckets does not fit the spans.
     fn build(self) -> Result<Histogram, HistogramError> {
         let schema = i32::try_from(self.schema).map_err(|_| HistogramError::Schema(i32::MAX))?;
-        let Side { spans: positive, deltas: positive_deltas, counts: positive_counts } = self.positive;
-        let Side { spans: negative, deltas: negative_deltas, counts: negative_counts } = self.negative;
+        let BucketFields { spans: positive, deltas: positive_deltas, counts: positive_counts } =
+            self.positive;
+        let BucketFields { spans: negative, deltas: negative_deltas, counts: negative_counts } =
+            self.negative;
         let shape = HistogramShape::new(schema, self.zero_threshold, self.custom_values, positive, negative)?;
-        // Each side by itself: too many buckets here must not make up for too few there.
+        // Each side is checked on its own, so that surplus buckets of one side cannot stand in for
+        // missing ones of the other.
         let sent = |deltas: usize, counts: usize| if self.float_count.is_some() { counts } else { deltas };
         for (expected, found) in [
             (shape.positive_buckets(), sent(positive_deltas.len(), positive_counts.len())),
@@ -157,37 +171,37 @@ impl Parts {
             counts_from_deltas(negative_deltas, &mut buckets)?;
             HistogramCounts::Integer { count: self.count, zero: self.zero, buckets }
         };
-        // A hint that does not exist yet says nothing.
+        // Unknown hints mean no hint.
         let reset = u8::try_from(self.reset).ok().and_then(CounterReset::from_number).unwrap_or_default();
         Histogram::new(Arc::new(shape), reset, self.sum, counts)
     }
 }
 
-fn charge(have: &mut usize, allowed: usize) -> Result<(), DecodeError> {
-    bound("histogram buckets", *have, allowed)?;
-    *have = have.saturating_add(1);
+fn count_entry(count: &mut usize, allowed: usize) -> Result<(), DecodeError> {
+    check_count("histogram buckets", *count, allowed)?;
+    *count = count.saturating_add(1);
     Ok(())
 }
 
 fn span(message: &[u8]) -> Result<BucketSpan, WireError> {
     let mut span = BucketSpan::default();
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         match field.number {
-            // The protocol's own readers keep the low 32 bits, too.
-            1 => span.offset = low_signed(unzigzag(field.uint64(SPAN)?)),
-            2 => span.length = low(field.uint64(SPAN)?),
+            // Standard protobuf decoders truncate to the low 32 bits as well.
+            1 => span.offset = low_i32(unzigzag(field.uint64(SPAN)?)),
+            2 => span.length = low_u32(field.uint64(SPAN)?),
             _ => {}
         }
     }
     Ok(span)
 }
 
-const fn low(value: u64) -> u32 {
+const fn low_u32(value: u64) -> u32 {
     let [a, b, c, d, ..] = value.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
 
-const fn low_signed(value: i64) -> i32 {
-    low(value.cast_unsigned()).cast_signed()
+const fn low_i32(value: i64) -> i32 {
+    low_u32(value.cast_unsigned()).cast_signed()
 }

@@ -15,8 +15,8 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::pairs::{LABELS_READ_MAX, Pairs, Problem, Text, cut};
-use super::{DecodeError, Limits, Translated, lines, number};
+use super::pairs::{LABELS_PARSED_MAX, LabelPairs, LabelSetError, TextSlice, truncated};
+use super::{DecodeError, DecodeLimits, Translated, lines, number};
 use crate::model::{Refusal, Sample, Timestamp};
 
 /// Reads a decompressed body. Cost: one pass; per line nothing is allocated but what the batch holds, and texts that were
@@ -25,11 +25,11 @@ use crate::model::{Refusal, Sample, Timestamp};
 /// # Errors
 /// [`DecodeError`], where nothing is to be stored: an empty body, one beyond the limits. Lines that are wrong are in
 /// [`Translated::refusals`].
-pub fn decode(body: &[u8], limits: &Limits) -> Result<Translated, DecodeError> {
+pub fn decode(body: &[u8], limits: &DecodeLimits) -> Result<Translated, DecodeError> {
     super::check_size(body, limits)?;
     let mut out = Translated::default();
     let mut line = Line::default();
-    for (number, bytes) in lines::of(body) {
+    for (number, bytes) in lines::numbered(body) {
         if bytes.trim_ascii().is_empty() {
             continue;
         }
@@ -42,7 +42,7 @@ pub fn decode(body: &[u8], limits: &Limits) -> Result<Translated, DecodeError> {
         if let Err(wrong) = read {
             let samples = line.values.len().max(line.times.len()).max(1);
             out.refuse(samples, || Refusal {
-                series: line.pairs.shown(),
+                series: line.pairs.display_series(),
                 code: wrong.code(),
                 reason: format!("line {number}: {}", wrong.reason(&line)),
             });
@@ -63,7 +63,7 @@ pub fn decode(body: &[u8], limits: &Limits) -> Result<Translated, DecodeError> {
 enum Wrong {
     Utf8(usize),
     Json(serde_json::Error),
-    Labels(Problem),
+    Labels(LabelSetError),
     Lengths,
 }
 
@@ -84,9 +84,9 @@ impl Wrong {
                 let said = e.to_string();
                 let place = format!(" at line {} column {}", e.line(), e.column());
                 let said = said.strip_suffix(&place).unwrap_or(&said);
-                format!("column {}: {}", e.column(), cut(said, REASON_MAX))
+                format!("column {}: {}", e.column(), truncated(said, REASON_MAX))
             }
-            Wrong::Labels(problem) => line.pairs.told(*problem),
+            Wrong::Labels(problem) => line.pairs.message(*problem),
             Wrong::Lengths => {
                 let (values, times) = (line.values.len(), line.times.len());
                 format!("{values} values and {times} timestamps; there must be as many of both")
@@ -101,7 +101,7 @@ const REASON_MAX: usize = 200;
 /// One line while it is read.
 #[derive(Default)]
 struct Line<'a> {
-    pairs: Pairs<'a>,
+    pairs: LabelPairs<'a>,
     values: Vec<Value>,
     times: Vec<Millis>,
     /// As many samples as the request may still bring,
@@ -123,7 +123,7 @@ impl<'a> Line<'a> {
         let mut json = serde_json::Deserializer::from_str(text);
         (&mut *self).deserialize(&mut json).map_err(Wrong::Json)?;
         json.end().map_err(Wrong::Json)?;
-        if let Some(problem) = self.pairs.problem() {
+        if let Some(problem) = self.pairs.find_error() {
             return Err(Wrong::Labels(problem));
         }
         if self.values.len() == self.times.len() { Ok(()) } else { Err(Wrong::Lengths) }
@@ -178,7 +178,7 @@ impl<'a> Visitor<'a> for &mut Line<'a> {
 
 /// Reads the labels, every one of them, so that two of one name are noticed.
 struct Metric<'l, 'a> {
-    pairs: &'l mut Pairs<'a>,
+    pairs: &'l mut LabelPairs<'a>,
 }
 
 impl<'a> DeserializeSeed<'a> for Metric<'_, 'a> {
@@ -198,12 +198,12 @@ impl<'a> Visitor<'a> for Metric<'_, 'a> {
 
     fn visit_map<A: MapAccess<'a>>(self, mut labels: A) -> Result<(), A::Error> {
         while let Some((Name(name), Name(value))) = labels.next_entry()? {
-            if self.pairs.len() >= LABELS_READ_MAX {
+            if self.pairs.len() >= LABELS_PARSED_MAX {
                 return Err(A::Error::custom("the series has more than 1024 labels"));
             }
             let [name, value] = [name, value].map(|text| match text {
-                Cow::Borrowed(text) => Text::Sent(text),
-                Cow::Owned(text) => self.pairs.undo(|out| out.push_str(&text)),
+                Cow::Borrowed(text) => TextSlice::Borrowed(text),
+                Cow::Owned(text) => self.pairs.unescape(|out| out.push_str(&text)),
             });
             self.pairs.push(name, value);
         }
@@ -282,8 +282,8 @@ impl<'a> Deserialize<'a> for Value {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
-                let unexpected = || E::invalid_value(serde::de::Unexpected::Str(cut(text, 40)), &self);
-                number::value(text).map(Value).ok_or_else(unexpected)
+                let unexpected = || E::invalid_value(serde::de::Unexpected::Str(truncated(text, 40)), &self);
+                number::parse_value(text).map(Value).ok_or_else(unexpected)
             }
         }
 
@@ -302,7 +302,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 
     fn decoded(text: &str) -> Translated {
-        decode(text.as_bytes(), &Limits::default()).expect("within the limits")
+        decode(text.as_bytes(), &DecodeLimits::default()).expect("within the limits")
     }
 
     /// Label bytes, times and bits of values.
@@ -334,7 +334,7 @@ mod tests {
             "{up} 0 1549891472010\n{up} 1.5 1549891487724\n{up} NaN 3\n{up} +Inf 4\n{up} -Inf 5\n{up} NaN 6\n\
              {up} -2e-3 7\n{{\"a\\\"b\\n\u{e4}\"}} 1 -1\n"
         );
-        let text = text::decode(text.as_bytes(), Format::Prometheus, NOW, &Limits::default());
+        let text = text::decode(text.as_bytes(), Format::Prometheus, NOW, &DecodeLimits::default());
         assert_eq!(rows(&read), rows(&text.expect("valid")));
     }
 
@@ -402,7 +402,7 @@ mod tests {
             assert_eq!(read.refusals[0].reason, format!("line 2: {reason}"), "{line}");
             assert_eq!((read.refused, read.batch.len()), (samples, 2), "{line}");
         }
-        let torn = decode(b"{\"metric\":{\"a\":\"\xff\"}}\n", &Limits::default()).expect("small");
+        let torn = decode(b"{\"metric\":{\"a\":\"\xff\"}}\n", &DecodeLimits::default()).expect("small");
         assert_eq!(torn.refusals[0].reason, "line 1: column 17: this byte is not UTF-8");
     }
 
@@ -414,7 +414,12 @@ mod tests {
 
     #[test]
     fn nothing_is_taken_beyond_the_limits() {
-        let few = Limits { series_max: 1, samples_max: 3, decompressed_bytes_max: 500, ..Limits::default() };
+        let few = DecodeLimits {
+            series_max: 1,
+            samples_max: 3,
+            decompressed_bytes_max: 500,
+            ..DecodeLimits::default()
+        };
         let told = |text: &str| decode(text.as_bytes(), &few).map(|_| ()).map_err(|e| e.to_string());
         let of = |n: usize| {
             let numbers = vec!["1"; n].join(",");
@@ -432,7 +437,11 @@ mod tests {
         assert_eq!(told(&" ".repeat(501)), too_many(501, "bytes after decompression", 500));
         assert_eq!(told(""), Err("the body is empty".to_owned()));
         let deep = format!("{{\"x\":{}\n", "[".repeat(100_000));
-        assert_eq!(decode(deep.as_bytes(), &Limits::default()).expect("small").refused, 1, "no recursion");
+        assert_eq!(
+            decode(deep.as_bytes(), &DecodeLimits::default()).expect("small").refused,
+            1,
+            "no recursion"
+        );
     }
 
     proptest! {
@@ -472,7 +481,7 @@ mod tests {
                 1..50,
             ),
         ) {
-            let few = Limits { series_max: 2, samples_max: 3, ..Limits::default() };
+            let few = DecodeLimits { series_max: 2, samples_max: 3, ..DecodeLimits::default() };
             for body in [&bytes[..], pieces.concat().as_bytes()] {
                 let Ok(read) = decode(body, &few) else { continue };
                 let batch = read.batch.batch();

@@ -1,12 +1,14 @@
-//! Bodies that are read line by line: lines end with `\n` or `\r\n`, and are counted from 1.
+//! Line splitting of text bodies. Lines end with `\n` or `\r\n` and are numbered from 1.
 
 use std::io::BufRead as _;
 
-/// Takes the next line, without its end, and whether it had one; none behind the last.
+/// Removes the next line from `rest`. Returns it without its line end, and whether it had one;
+/// `None` after the last line.
 #[inline]
 pub(super) fn next<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], bool)> {
     let body = *rest;
-    // A slice is read without failing; this is the fastest search for a byte that the standard library offers.
+    // Reading from a slice cannot fail. `skip_until` is the fastest search for a byte in the
+    // standard library.
     let length = rest.skip_until(b'\n').unwrap_or(0);
     let line = body.get(..length).filter(|line| !line.is_empty())?;
     let (line, ended) = match line.strip_suffix(b"\n") {
@@ -16,14 +18,14 @@ pub(super) fn next<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], bool)> {
     Some((line.strip_suffix(b"\r").unwrap_or(line), ended))
 }
 
-/// The body without the byte order mark that some Windows programs begin with.
-pub(super) fn without_mark(body: &[u8]) -> &[u8] {
+/// Returns the body without a leading byte order mark, which some Windows programs write.
+pub(super) fn strip_bom(body: &[u8]) -> &[u8] {
     body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body)
 }
 
-/// Every line with its number.
-pub(super) fn of(body: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    let mut rest = without_mark(body);
+/// Iterates over the lines with their numbers, from 1.
+pub(super) fn numbered(body: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut rest = strip_bom(body);
     let mut number: usize = 0;
     std::iter::from_fn(move || {
         number = number.saturating_add(1);
@@ -36,9 +38,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_end_as_they_do_everywhere() {
+    fn lines_end_with_a_line_feed_and_an_optional_carriage_return() {
         let lines = |body: &'static str| -> Vec<(usize, &str)> {
-            of(body.as_bytes()).map(|(n, line)| (n, std::str::from_utf8(line).expect("ASCII"))).collect()
+            numbered(body.as_bytes())
+                .map(|(n, line)| (n, std::str::from_utf8(line).expect("ASCII")))
+                .collect()
         };
         assert_eq!(lines(""), []);
         assert_eq!(lines("\u{feff}a\r\n\nb\rc"), [(1, "a"), (2, ""), (3, "b\rc")]);

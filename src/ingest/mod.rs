@@ -1,7 +1,8 @@
-//! Bytes to [`WriteBatch`]: pure functions over what strangers send.
+//! Decoders of request bodies: untrusted bytes in, a [`WriteBatch`] out.
 //!
-//! No storage, no clock, no panics; every length is checked against the bytes that are there and against [`Limits`]
-//! before anything is allocated by it. A protocol is a function and a row of [`PROTOCOLS`]; its route follows.
+//! All are pure functions, without storage, clock or panics. Every length is checked against the
+//! bytes that are present and against [`DecodeLimits`] before memory is allocated for it. A version
+//! of remote write is a module with a `decode` function and a row in [`PROTOCOLS`].
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -26,38 +27,43 @@ pub use snappy::SnappyError;
 
 use crate::model::{BatchBuilder, OutOfMemory, Refusal, WriteBatch, check_available};
 
-/// How much one request may bring (API.md C7).
+/// Limits of one request (docs/specification.md C7). All maxima are inclusive.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes as sent.
+pub struct DecodeLimits {
+    /// Bytes as sent, before decompression.
     pub compressed_bytes_max: usize,
     /// Bytes after decompression.
     pub decompressed_bytes_max: usize,
-    /// Series, with samples or without. One costs 40 bytes here and may be sent in two, so bytes alone bound nothing.
+    /// Series, including those without samples. A series may be sent in 2 bytes and takes 40 here,
+    /// so a limit on bytes alone would not bound memory.
     pub series_max: usize,
-    /// Samples. An honest encoding needs 12 bytes and more for each, so 64 MiB hold fewer than this.
+    /// Samples. Usual encodings need at least 12 bytes each, so 64 MiB hold fewer than this.
     pub samples_max: usize,
-    /// Metric descriptions.
+    /// Metric descriptions (type, help, unit).
     pub metadata_max: usize,
-    /// Native histograms. One may be sent in two bytes and costs 300 here.
+    /// Native histograms. One may be sent in 2 bytes and takes 300 here.
     pub histograms_max: usize,
-    /// Buckets, spans and custom bounds of all histograms; each may be sent in one byte or two and costs 8 here.
+    /// Buckets, spans and custom bounds of all histograms. Each may be sent in 1 or 2 bytes and
+    /// takes 8 here.
     pub buckets_max: usize,
     /// Exemplars.
     pub exemplars_max: usize,
-    /// Texts of a table that labels refer to. One may be sent in two bytes and costs 24 here.
+    /// Entries of the symbol table (remote write 2.0). One may be sent in 2 bytes and takes 24
+    /// here.
     pub symbols_max: usize,
-    /// Labels of all series, where one is two references into such a table: it may be sent in two bytes and costs 32.
+    /// Labels of all series in a format where a label is two references into a symbol table. One
+    /// may be sent in 2 bytes and takes 32 here.
     pub labels_max: usize,
-    /// Labels of all exemplars. One may be sent in two bytes and costs 32 here.
+    /// Labels of all exemplars. One may be sent in 2 bytes and takes 32 here.
     pub exemplar_labels_max: usize,
-    /// Bytes of labels that are made here, from what one request says once about many series.
+    /// Bytes of rendered labels (OTLP), where attributes that are sent once become labels of many
+    /// series.
     pub label_bytes_max: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for DecodeLimits {
+    fn default() -> DecodeLimits {
+        DecodeLimits {
             compressed_bytes_max: 8 << 20,
             decompressed_bytes_max: 64 << 20,
             series_max: 1_000_000,
@@ -74,58 +80,62 @@ impl Default for Limits {
     }
 }
 
-/// Why a body is no batch at all; nothing of it is stored.
+/// The reason why a whole body is refused. Nothing of it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// There are no bytes.
+    /// The body is empty: 400.
     #[error("the body is empty")]
     Empty,
-    /// More bytes, declared or sent, or more entries than [`Limits`] allow: 413.
-    #[error("the request has {found} {what}, more than the {allowed} that are allowed")]
+    /// More bytes (declared or sent) or more entries than [`DecodeLimits`] allow: 413.
+    #[error("the request has {found} {what}; at most {allowed} are allowed")]
     TooLarge {
-        /// Of what: `bytes`, `bytes after decompression`, `samples`, ...
+        /// What there are too many of: `bytes`, `bytes after decompression`, `samples`, ...
         what: &'static str,
-        /// How many; for entries, where counting stopped.
+        /// The number found; for entries, the count at which decoding stopped.
         found: usize,
         /// The limit.
         allowed: usize,
     },
-    /// The operating system has no memory for the decompressed body or for what is made of it: 503, to be sent again.
+    /// The system has no memory for the decompressed body or its decoded form: 503, so that the
+    /// sender retries.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
-    /// The compression is broken: 400.
+    /// The snappy block is invalid: 400.
     #[error("snappy: {0}")]
     Snappy(#[from] SnappyError),
-    /// As with snappy.
+    /// The gzip body is invalid: 400.
     #[error("gzip: {0}")]
     Gzip(#[from] gzip::GzipError),
-    /// It cannot be told what the columns mean: 400.
+    /// The description of the CSV columns is invalid: 400.
     #[error("csv: {0}")]
     Columns(#[from] csv::ColumnsError),
-    /// The message inside is broken: 400.
+    /// The protobuf message is invalid: 400.
     #[error("protobuf: {0}")]
     Wire(#[from] WireError),
-    /// The text inside is broken, or says something else than it should: 400.
+    /// The JSON is malformed, or a value has the wrong type: 400.
     #[error("json: {reason} at line {line} column {column}")]
     Json {
-        /// What is wrong.
+        /// The parser's message.
         reason: String,
-        /// Where, from 1; 0 where there is no place.
+        /// Line, from 1; 0 if unknown.
         line: usize,
-        /// Where in the line.
+        /// Column, from 1; 0 if unknown.
         column: usize,
     },
 }
 
 impl DecodeError {
-    /// Whether size is what is wrong: 413 rather than 400.
+    /// Returns whether the body exceeds a limit: 413 rather than 400.
     pub const fn is_size(&self) -> bool {
         matches!(self, DecodeError::TooLarge { .. })
     }
 }
 
-/// What a decoder of decompressed bodies asks first.
-fn check_size(body: &[u8], limits: &Limits) -> Result<(), DecodeError> {
+/// Checks the size of a decompressed body.
+///
+/// # Errors
+/// [`DecodeError::TooLarge`], or [`DecodeError::Empty`].
+fn check_size(body: &[u8], limits: &DecodeLimits) -> Result<(), DecodeError> {
     let (found, allowed) = (body.len(), limits.decompressed_bytes_max);
     if found > allowed {
         return Err(DecodeError::TooLarge { what: "bytes after decompression", found, allowed });
@@ -133,95 +143,106 @@ fn check_size(body: &[u8], limits: &Limits) -> Result<(), DecodeError> {
     if body.is_empty() { Err(DecodeError::Empty) } else { check_memory(body.len()) }
 }
 
-/// Whether there is memory for what is made of a decompressed body of so many bytes: series, labels and samples in lists
-/// that double as they grow. What an unusual body takes beyond that is bounded by [`Limits`].
+/// Checks that there is memory for the decoded form of a decompressed body of `bytes` bytes: series,
+/// labels and samples in lists that double as they grow. [`DecodeLimits`] bounds the memory that an
+/// unusual body needs beyond that.
+///
+/// # Errors
+/// [`DecodeError::OutOfMemory`].
 fn check_memory(bytes: usize) -> Result<(), DecodeError> {
     const EACH: u64 = 5;
     Ok(check_available((bytes as u64).saturating_mul(EACH))?)
 }
 
-/// What such a decoder asks after each series.
-fn check_series(batch: &BatchBuilder, limits: &Limits) -> Result<(), DecodeError> {
+/// Checks the number of series; called after each one is added.
+///
+/// # Errors
+/// [`DecodeError::TooLarge`].
+fn check_series(batch: &BatchBuilder, limits: &DecodeLimits) -> Result<(), DecodeError> {
     let (found, allowed) = (batch.series_len(), limits.series_max);
     if found > allowed { Err(DecodeError::TooLarge { what: "series", found, allowed }) } else { Ok(()) }
 }
 
-/// What a body came to whose wire format keeps no labels in a row: they were translated, and some of it may have been
-/// refused on the way.
+/// The result of a decoder that translates labels instead of borrowing them from the body. Some of
+/// the samples may have been refused.
 #[derive(Debug, Default)]
 pub struct Translated {
-    /// What is to be stored.
+    /// The samples to store.
     pub batch: BatchBuilder,
-    /// The first of what was refused, in the sender's order: [`Translated::NAMED_MAX`] at most.
+    /// The first refusals, in the sender's order; at most [`Translated::REFUSALS_LISTED_MAX`].
     pub refusals: Vec<Refusal>,
-    /// How many samples (data points, lines) were refused.
+    /// The number of refused samples (data points, lines).
     pub refused: usize,
 }
 
 impl Translated {
-    /// How many refusals are told one by one (API.md C7).
-    pub const NAMED_MAX: usize = 10;
+    /// Refusals that a response lists (docs/specification.md C7).
+    pub const REFUSALS_LISTED_MAX: usize = 10;
 
-    /// Counts `samples` that are refused, and keeps the reason while there is room for it.
+    /// Counts `samples` as refused, and keeps the reason while fewer than
+    /// [`Translated::REFUSALS_LISTED_MAX`] are listed.
     pub fn refuse(&mut self, samples: usize, refusal: impl FnOnce() -> Refusal) {
         self.refused = self.refused.saturating_add(samples);
-        if self.refusals.len() < Translated::NAMED_MAX {
+        if self.refusals.len() < Translated::REFUSALS_LISTED_MAX {
             self.refusals.push(refusal());
         }
     }
 }
 
-/// Memory that a thread keeps from one request to the next; a batch borrows from it.
+/// Buffers that a thread reuses from request to request. A batch borrows from them.
 #[derive(Debug, Default)]
-pub struct Scratch {
-    /// The decompressed body, at the beginning; what else is in there means nothing.
+pub struct DecodeScratch {
+    /// The decompressed body at the start; bytes after it are undefined.
     pub body: Vec<u8>,
-    /// Label bytes that a decoder put together.
+    /// Label bytes that a decoder assembled.
     pub labels: Vec<u8>,
 }
 
-impl Scratch {
-    /// One that grew large is not kept: 64 MiB a thread would stay with us for ever.
-    const KEPT_BYTES_MAX: usize = 5 << 20;
+impl DecodeScratch {
+    /// Buffers with more capacity than this are freed, since a thread would otherwise hold 64 MiB
+    /// forever.
+    const RETAINED_BYTES_MAX: usize = 5 << 20;
 
-    /// Gives back what a large request needed.
+    /// Frees buffers that grew beyond `RETAINED_BYTES_MAX`.
     pub fn shrink(&mut self) {
         for bytes in [&mut self.body, &mut self.labels] {
-            if bytes.capacity() > Scratch::KEPT_BYTES_MAX {
+            if bytes.capacity() > DecodeScratch::RETAINED_BYTES_MAX {
                 *bytes = Vec::new();
             }
         }
     }
 }
 
-/// Reads one body. The batch borrows from `scratch`.
-pub type Decode = for<'a> fn(&[u8], &Limits, scratch: &'a mut Scratch) -> Result<WriteBatch<'a>, DecodeError>;
+/// A decoder of one body. The batch borrows from `scratch`.
+pub type Decode =
+    for<'a> fn(&[u8], &DecodeLimits, scratch: &'a mut DecodeScratch) -> Result<WriteBatch<'a>, DecodeError>;
 
-/// A version of remote write: a wire format that keeps its labels in a row, so that a batch borrows them and what the store
-/// knows already is found without looking at them.
+/// A version of remote write. Its wire format keeps the labels of a series in consecutive bytes, so
+/// a batch borrows them and the store finds known series without parsing labels.
 #[derive(Clone, Copy, Debug)]
 pub struct Protocol {
-    /// A word for logs and metrics.
+    /// The name in logs and metrics.
     pub name: &'static str,
-    /// Whether a `Content-Type` (absent: empty) means this protocol.
+    /// Returns whether a `Content-Type` (empty if absent) selects this protocol.
     pub accepts_type: fn(&str) -> bool,
-    /// Whether a `Content-Encoding` (absent: empty) is one that `decode` undoes.
+    /// Returns whether `decode` can decode a `Content-Encoding` (empty if absent).
     pub accepts_encoding: fn(&str) -> bool,
-    /// Whether its senders are to be told how much of a request was written.
-    pub tells_written: bool,
-    /// Reads a body.
+    /// Whether a response reports how many samples, histograms and exemplars were written.
+    pub reports_written: bool,
+    /// Decodes a body.
     pub decode: Decode,
-    /// As `decode`, and may guess ([`WriteBatch::guessed`]): faster for what its store knows already.
+    /// Like `decode`, but may guess where labels end ([`WriteBatch::guessed`]), which is faster if
+    /// the store knows the series.
     pub guess: Decode,
 }
 
-/// Every version of remote write that is understood.
+/// All supported versions of remote write.
 pub const PROTOCOLS: &[Protocol] = &[
     Protocol {
         name: "remote_write",
         accepts_type: remote_write::accepts_type,
         accepts_encoding: remote_write::accepts_encoding,
-        tells_written: false,
+        reports_written: false,
         decode: remote_write::decode,
         guess: remote_write::guess,
     },
@@ -229,7 +250,7 @@ pub const PROTOCOLS: &[Protocol] = &[
         name: "remote_write_2",
         accepts_type: remote_write2::accepts_type,
         accepts_encoding: remote_write::accepts_encoding,
-        tells_written: true,
+        reports_written: true,
         decode: remote_write2::decode,
         guess: remote_write2::decode,
     },

@@ -1,30 +1,33 @@
-//! Numbers as people and exporters write them in text: values, whole milliseconds, seconds with fractions.
+//! Parsers of decimal numbers in text formats: sample values, whole milliseconds, seconds with
+//! fractions.
 
-/// What `NaN` in a text is stored as: the bits that Prometheus' own parser gives it.
+/// The bits that `NaN` in a text is stored as: those of Prometheus' own parser.
 pub(super) const NORMAL_NAN: f64 = f64::from_bits(0x7ff8_0000_0000_0001);
 
-/// Digits that fit a double's 53 bits whatever they are.
+/// Number of decimal digits whose every combination is below 2^53, and so exact in a double.
 const EXACT_DIGITS: usize = 15;
 
-/// Powers of ten that a double holds exactly, as far as [`EXACT_DIGITS`] digits need them.
+/// Powers of ten up to `EXACT_DIGITS` digits; a double holds each exactly.
 const POWERS: [f64; 16] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
-/// Reads a value: `12`, `-1.5e-3`, `.5`, `NaN`, `+Inf`, `infinity` in any letter case; not `0x10`, not `1_000`.
+/// Parses a sample value: `12`, `-1.5e-3`, `.5`, `NaN`, `+Inf`, `infinity` in any letter case.
+/// Rejects `0x10` and `1_000`. The result is the nearest double.
 #[inline]
-pub(super) fn value(text: &str) -> Option<f64> {
-    if let Some(value) = short(text.as_bytes()) {
+pub(super) fn parse_value(text: &str) -> Option<f64> {
+    if let Some(value) = parse_short(text.as_bytes()) {
         return Some(value);
     }
-    // The standard library's grammar is this one; it rounds to the nearest double.
+    // The standard library has the same grammar and rounds to the nearest double.
     let value: f64 = text.parse().ok()?;
     Some(if value.is_nan() { NORMAL_NAN } else { value })
 }
 
-/// Up to 15 digits with a point or without: a whole number below 2^53 over a power of ten, both exact, so that one
-/// division rounds correctly.
+/// Parses up to 15 digits with an optional point; returns `None` for anything else. The digits form
+/// an integer below 2^53, which is divided by a power of ten. Both are exact, so the quotient is
+/// correctly rounded.
 #[inline]
-fn short(text: &[u8]) -> Option<f64> {
+fn parse_short(text: &[u8]) -> Option<f64> {
     let (negative, digits) = match text.split_first()? {
         (b'-', rest) => (true, rest),
         _ => (false, text),
@@ -56,22 +59,23 @@ fn short(text: &[u8]) -> Option<f64> {
     Some(if negative { -value } else { value })
 }
 
-/// Reads whole milliseconds, with a sign or without.
+/// Parses whole milliseconds with an optional sign.
 #[inline]
-pub(super) fn whole(text: &str) -> Option<i64> {
+pub(super) fn parse_millis(text: &str) -> Option<i64> {
     text.parse().ok()
 }
 
-/// Reads decimal seconds, `1520879607.789` or `1.5208796e9`, as milliseconds. Exact but for what is below a millisecond,
-/// which is rounded down, as RFC 3339 is here and as Prometheus does it.
+/// Parses decimal seconds, such as `1520879607.789` or `1.5208796e9`, as milliseconds. Fractions of
+/// a millisecond are rounded down (towards negative infinity), as for RFC 3339 here and in
+/// Prometheus.
 #[inline]
-pub(super) fn seconds(text: &str) -> Option<i64> {
-    scaled(text, 3)
+pub(super) fn parse_seconds(text: &str) -> Option<i64> {
+    parse_scaled(text, 3)
 }
 
-/// Reads a decimal number times `10^scale`, rounded down to a whole one; none where it is no number, or has more than 63
-/// bits.
-pub(super) fn scaled(text: &str, scale: i32) -> Option<i64> {
+/// Parses a decimal number times `10^scale`, rounded down to an integer. Returns `None` if the text
+/// is no number or the result has more than 63 bits.
+pub(super) fn parse_scaled(text: &str, scale: i32) -> Option<i64> {
     let (text, exponent) = match text.split_once(['e', 'E']) {
         None => (text, 0),
         Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?),
@@ -97,7 +101,7 @@ pub(super) fn scaled(text: &str, scale: i32) -> Option<i64> {
                         number = longer;
                         places = places.saturating_add(i32::from(behind_point));
                     }
-                    // Eighteen digits are enough for every time; what stands further behind the point only rounds.
+                    // Eighteen digits hold every time; further decimals would only be rounded off.
                     None if behind_point => full = true,
                     None => return None,
                 }
@@ -118,7 +122,7 @@ pub(super) fn scaled(text: &str, scale: i32) -> Option<i64> {
     match (shift >= 0, power) {
         (true, power) => number.checked_mul(power?),
         (false, Some(power)) => number.checked_div_euclid(power),
-        // Smaller than any millisecond.
+        // The absolute value is below one unit of the result.
         (false, None) => Some(if negative { -1 } else { 0 }),
     }
 }
@@ -130,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_as_prometheus_reads_them() {
+    fn values_parse_as_in_prometheus() {
         let cases = [
             ("0", 0.0),
             ("-0", -0.0),
@@ -149,13 +153,13 @@ mod tests {
             ("9007199254740993", 9_007_199_254_740_992.0),
         ];
         for (text, expected) in cases {
-            assert_eq!(value(text).map(f64::to_bits), Some(f64::to_bits(expected)), "{text}");
+            assert_eq!(parse_value(text).map(f64::to_bits), Some(f64::to_bits(expected)), "{text}");
         }
         for text in ["NaN", "nan", "-NaN"] {
-            assert_eq!(value(text).map(f64::to_bits), Some(NORMAL_NAN.to_bits()), "{text}");
+            assert_eq!(parse_value(text).map(f64::to_bits), Some(NORMAL_NAN.to_bits()), "{text}");
         }
         for text in ["", "-", ".", "-.", "1.2.3", "0x10", "1_000", "1e", "e5", "--1", "1 ", "in", "١"] {
-            assert_eq!(value(text), None, "{text}");
+            assert_eq!(parse_value(text), None, "{text}");
         }
     }
 
@@ -186,31 +190,31 @@ mod tests {
             ("1.2.3", None),
         ];
         for (text, expected) in cases {
-            assert_eq!(seconds(text), expected, "{text}");
+            assert_eq!(parse_seconds(text), expected, "{text}");
         }
     }
 
     proptest! {
         #[test]
-        fn every_double_is_read_back_to_the_bit(bits: u64) {
+        fn every_double_round_trips_to_the_bit(bits: u64) {
             let double = f64::from_bits(bits);
             prop_assume!(!double.is_nan());
             for text in [format!("{double}"), format!("{double:e}")] {
-                prop_assert_eq!(value(&text).map(f64::to_bits), Some(bits), "{}", text);
+                prop_assert_eq!(parse_value(&text).map(f64::to_bits), Some(bits), "{}", text);
             }
         }
 
         #[test]
-        fn short_numbers_are_what_the_standard_library_reads(text in "-?[0-9]{0,8}\\.?[0-9]{0,8}") {
+        fn short_numbers_parse_as_in_the_standard_library(text in "-?[0-9]{0,8}\\.?[0-9]{0,8}") {
             let expected = text.parse::<f64>().ok();
-            prop_assert_eq!(value(&text).map(f64::to_bits), expected.map(f64::to_bits));
+            prop_assert_eq!(parse_value(&text).map(f64::to_bits), expected.map(f64::to_bits));
         }
 
         #[test]
-        fn milliseconds_written_as_seconds_are_read_back(ms in -4_102_444_800_000_i64..=4_102_444_800_000) {
+        fn milliseconds_written_as_seconds_round_trip(ms in -4_102_444_800_000_i64..=4_102_444_800_000) {
             let sign = if ms < 0 { "-" } else { "" };
             let (s, rest) = (ms.unsigned_abs() / 1_000, ms.unsigned_abs() % 1_000);
-            prop_assert_eq!(seconds(&format!("{sign}{s}.{rest:03}")), Some(ms));
+            prop_assert_eq!(parse_seconds(&format!("{sign}{s}.{rest:03}")), Some(ms));
         }
     }
 }

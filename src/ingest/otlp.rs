@@ -1,12 +1,12 @@
-//! OpenTelemetry metrics (OTLP 1.x): an `ExportMetricsServiceRequest`, in protobuf or JSON, to series as Prometheus 3 makes
-//! them by default.
+//! Decoder of OpenTelemetry metrics (OTLP 1.x): translates an `ExportMetricsServiceRequest`, in
+//! protobuf or JSON, to the series that Prometheus 3 makes of it by default.
 //!
 //! | message | fields that are read |
 //! |---|---|
 //! | `ExportMetricsServiceRequest` | 1 `ResourceMetrics` (repeated) |
 //! | `ResourceMetrics` | 1 `Resource`, 2 `ScopeMetrics` (repeated) |
 //! | `Resource` | 1 `KeyValue` (repeated) |
-//! | `ScopeMetrics` | 2 `Metric` (repeated); 1, the scope, makes no label, as `promote_scope_metadata: false` |
+//! | `ScopeMetrics` | 2 `Metric` (repeated); 1, the scope, makes no labels, as with `promote_scope_metadata: false` |
 //! | `Metric` | 1 name, 2 description, 3 unit, and one of 5 `Gauge`, 7 `Sum`, 9 `Histogram`, 10 `ExponentialHistogram`, 11 `Summary` |
 //! | `Gauge`, `Sum`, ... | 1 data points (repeated), 2 temporality (enum: 1 delta, 2 cumulative), of `Sum` 3 monotonic (bool) |
 //! | `NumberDataPoint` | 2 start, 3 time (fixed64, nanoseconds), 4 double or 6 sfixed64, 5 `Exemplar` (repeated), 7 `KeyValue` (repeated), 8 flags |
@@ -18,19 +18,24 @@
 //! | `KeyValue` | 1 key, 2 `AnyValue` |
 //! | `AnyValue` | 1 string, 2 bool, 3 int64, 4 double, 5 array (1 `AnyValue`), 6 map (1 `KeyValue`), 7 bytes |
 //!
-//! JSON is brought to the same bytes first (`json`), so that there is one translation. `names` spells names; `attributes`
-//! makes labels; `resource` is what all points of one sender share; `translate` walks to the points, which are `points`,
-//! `histograms` and `exponential`; `exemplars` are theirs.
+//! `json` converts JSON to the same protobuf bytes first, so that there is one translation. `names`
+//! makes metric and label names, `attributes` makes labels, and `resource` holds what all points of
+//! one sender share. `translate` goes down to the points, which `points`, `histograms` and
+//! `exponential` translate; `exemplars` reads their exemplars.
 //!
-//! What is wrong with one point, metric or resource refuses that one, with a reason; what is no protobuf, or no JSON of
-//! the right shape, refuses the request. Fields that are not known are passed over.
+//! An invalid point, metric or resource is refused alone, with a reason. Malformed protobuf, and
+//! JSON of the wrong shape, refuse the request. Unknown fields are skipped.
 //!
-//! Where Prometheus 3 answers otherwise:
-//! * `service.name`, `deployment.environment`, `deployment.environment.name` and `host.name` of a resource become labels of
-//!   its series, unless a point says them itself. Prometheus does so where it is configured.
-//! * Points without a time or a value, and histograms whose bounds and counts do not fit, are refused.
-//! * An attribute's double that is no number is `NaN`, `+Inf` or `-Inf`; JSON in a label has `<`, `>` and `&` as they are.
-//! * Exemplars of gauges are kept, and their attributes named as labels are. A zero threshold that is told is kept.
+//! Differences from Prometheus 3:
+//! * `service.name`, `deployment.environment`, `deployment.environment.name` and `host.name` of a
+//!   resource become labels of its series, unless a point has them itself. Prometheus does so only
+//!   if configured.
+//! * Points without a time or a value, and histograms whose bounds and counts do not match, are
+//!   refused.
+//! * A double in an attribute that is not finite is `NaN`, `+Inf` or `-Inf`. JSON in a label has
+//!   `<`, `>` and `&` unescaped.
+//! * Exemplars of gauges are stored, and their attributes are named like labels. A zero threshold
+//!   that is sent is stored.
 
 mod attributes;
 mod exemplars;
@@ -43,19 +48,19 @@ mod resource;
 mod translate;
 
 use super::protobuf::{WireError, put_bytes, put_varint};
-use super::{DecodeError, Limits, Translated};
+use super::{DecodeError, DecodeLimits, Translated};
 
-/// The two ways of writing a request down.
+/// An encoding of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// Binary.
+    /// Binary protobuf.
     Protobuf,
-    /// Text.
+    /// JSON of protobuf messages.
     Json,
 }
 
 impl Encoding {
-    /// By a request's `Content-Type`; none where it is neither.
+    /// Returns the encoding that a `Content-Type` names; `None` if it is neither.
     pub fn of(content_type: &str) -> Option<Encoding> {
         let media = content_type.split(';').next().unwrap_or_default().trim();
         [Encoding::Protobuf, Encoding::Json]
@@ -63,7 +68,7 @@ impl Encoding {
             .find(|e| media.eq_ignore_ascii_case(e.content_type()))
     }
 
-    /// The `Content-Type`, of the request and of its answer.
+    /// Returns the `Content-Type` of a request and of its response.
     pub const fn content_type(self) -> &'static str {
         match self {
             Encoding::Protobuf => "application/x-protobuf",
@@ -72,11 +77,11 @@ impl Encoding {
     }
 }
 
-/// Translates one request. `body`: decompressed.
+/// Translates one request; `body` is decompressed.
 ///
 /// # Errors
-/// [`DecodeError`], where nothing of the request can be taken.
-pub fn decode(body: &[u8], encoding: Encoding, limits: &Limits) -> Result<Translated, DecodeError> {
+/// [`DecodeError`], if the whole request is refused.
+pub fn decode(body: &[u8], encoding: Encoding, limits: &DecodeLimits) -> Result<Translated, DecodeError> {
     if body.is_empty() {
         return Err(DecodeError::Empty);
     }
@@ -90,12 +95,13 @@ pub fn decode(body: &[u8], encoding: Encoding, limits: &Limits) -> Result<Transl
     }
 }
 
-/// An `ExportMetricsServiceResponse`: all is well, or how many data points were refused and why. A message alone warns.
+/// Encodes an `ExportMetricsServiceResponse`. If data points were `refused` it states their number
+/// and `message`; a message without refused points is a warning.
 pub fn response(encoding: Encoding, refused: u64, message: &str) -> Vec<u8> {
     let partial = refused > 0 || !message.is_empty();
     match encoding {
         Encoding::Json if partial => {
-            // 64-bit numbers are texts in protobuf's JSON.
+            // 64-bit integers are strings in protobuf's JSON.
             let success =
                 serde_json::json!({ "rejectedDataPoints": refused.to_string(), "errorMessage": message });
             serde_json::json!({ "partialSuccess": success }).to_string().into_bytes()
@@ -119,7 +125,8 @@ pub fn response(encoding: Encoding, refused: u64, message: &str) -> Vec<u8> {
     }
 }
 
-/// A `google.rpc.Status` for the body of an error; its code is left to HTTP, as OTLP allows.
+/// Encodes a `google.rpc.Status` as the body of an error. Its code is omitted, as OTLP over HTTP
+/// allows.
 pub fn status(encoding: Encoding, message: &str) -> Vec<u8> {
     match encoding {
         Encoding::Json => serde_json::json!({ "message": message }).to_string().into_bytes(),
@@ -131,38 +138,41 @@ pub fn status(encoding: Encoding, message: &str) -> Vec<u8> {
     }
 }
 
-/// Why something is not translated.
+/// The reason why a request or a part of it is refused.
 #[derive(Debug)]
-enum Trouble {
-    /// Nothing of the request is.
+enum TranslateError {
+    /// The whole request is refused.
     Request(DecodeError),
-    /// This point (metric, resource, exemplar) is not: a stable word and a sentence.
+    /// This point (metric, resource, exemplar) is refused: a stable code and a sentence.
     Point(&'static str, String),
 }
 
-impl From<DecodeError> for Trouble {
-    fn from(error: DecodeError) -> Trouble {
-        Trouble::Request(error)
+impl From<DecodeError> for TranslateError {
+    fn from(error: DecodeError) -> TranslateError {
+        TranslateError::Request(error)
     }
 }
 
-impl From<WireError> for Trouble {
-    fn from(error: WireError) -> Trouble {
+impl From<WireError> for TranslateError {
+    fn from(error: WireError) -> TranslateError {
         match error {
-            // The bytes are in order, this text is not.
-            WireError::Utf8 { .. } => Trouble::Point("invalid_utf8", error.to_string()),
-            _ => Trouble::Request(error.into()),
+            // The message is well-formed, so only the part with this string is refused.
+            WireError::Utf8 { .. } => TranslateError::Point("invalid_utf8", error.to_string()),
+            _ => TranslateError::Request(error.into()),
         }
     }
 }
 
-/// Counts entries.
-fn charge(what: &'static str, have: &mut usize, more: usize, allowed: usize) -> Result<(), DecodeError> {
-    let found = have.saturating_add(more);
+/// Adds `more` to `count`.
+///
+/// # Errors
+/// [`DecodeError::TooLarge`], if the sum exceeds `allowed`. The count is then unchanged.
+fn add_count(what: &'static str, count: &mut usize, more: usize, allowed: usize) -> Result<(), DecodeError> {
+    let found = count.saturating_add(more);
     if found > allowed {
         return Err(DecodeError::TooLarge { what, found, allowed });
     }
-    *have = found;
+    *count = found;
     Ok(())
 }
 

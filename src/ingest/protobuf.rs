@@ -1,77 +1,81 @@
-//! The protobuf wire format, read in place: varints, lengths and tags, and nothing that a message type would know.
+//! A reader of the protobuf wire format that borrows from the message. It knows varints, lengths
+//! and tags, but no message types.
 //!
-//! A message is a run of fields, each `tag, payload`; `tag` is a varint of `field number << 3 | wire type`:
+//! A message is a sequence of fields, each a `tag` and a payload. The tag is the varint `field
+//! number << 3 | wire type`:
 //!
 //! | wire type | payload |
 //! |---|---|
-//! | 0 | varint: 7 bits a byte, low group first, at most 10 bytes |
+//! | 0 | varint: 7 bits per byte, low group first, at most 10 bytes |
 //! | 1 | 8 bytes, little-endian |
 //! | 2 | varint length, then that many bytes |
 //! | 5 | 4 bytes, little-endian |
 //!
-//! Groups (3 and 4) are refused: no message that is read here has ever had one.
+//! Groups (wire types 3 and 4) are refused: no message that is read here ever had one. Source:
+//! <https://protobuf.dev/programming-guides/encoding/>.
 
-/// What is wrong with the bytes, and where: `offset` counts from the start of the message that is being read.
+/// An error in the encoding. Each `offset` is in bytes from the start of the message in which the
+/// error was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The message ends inside a field.
-    #[error("the message is cut short at byte {offset}")]
+    #[error("the message is truncated at byte {offset}")]
     Truncated {
-        /// Where the field begins.
+        /// Position of the truncated number or fixed-size value.
         offset: usize,
     },
-    /// A length points behind the end of its message.
-    #[error("a field at byte {offset} declares {declared} bytes where {left} are left")]
+    /// A length exceeds the rest of its message.
+    #[error("a field at byte {offset} declares {declared} bytes, but only {left} are left")]
     Length {
-        /// Where the payload would begin.
+        /// Position after the length.
         offset: usize,
-        /// What was declared.
+        /// The declared length.
         declared: u64,
-        /// What is there.
+        /// Bytes left in the message.
         left: usize,
     },
     /// A varint of more than 64 bits.
     #[error("a number at byte {offset} has more than 64 bits")]
     Varint {
-        /// Where it begins.
+        /// Position of its first byte.
         offset: usize,
     },
     /// A field number of 0 or beyond 2^29 - 1, or a wire type that does not exist.
     #[error("no valid field begins at byte {offset}")]
     Tag {
-        /// Where it begins.
+        /// Position of the tag.
         offset: usize,
     },
-    /// A known field with another payload than its type has.
+    /// A known field whose payload has the wrong wire type.
     #[error("field {field} of {message} has wire type {found}, not {expected}")]
     Type {
-        /// Whose field.
+        /// Name of the message type.
         message: &'static str,
-        /// Which.
+        /// Field number.
         field: u32,
-        /// Its type.
+        /// Wire type of the field's type.
         expected: u8,
-        /// What was sent.
+        /// Wire type that was sent.
         found: u8,
     },
-    /// A text that is not UTF-8, which proto3 demands of strings.
+    /// A string that is not UTF-8, as proto3 requires.
     #[error("field {field} of {message} is not UTF-8")]
     Utf8 {
-        /// Whose field.
+        /// Name of the message type.
         message: &'static str,
-        /// Which.
+        /// Field number.
         field: u32,
     },
 }
 
-/// One field of a message: its number and its payload, still in place.
+/// One field of a message; the payload borrows from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Field<'a> {
     pub(super) number: u32,
     pub(super) payload: Payload<'a>,
 }
 
-/// A payload by wire type.
+/// A payload, by wire type. The value of wire type 5 is never used, so it is not kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Payload<'a> {
     Varint(u64),
@@ -80,31 +84,34 @@ pub(super) enum Payload<'a> {
     Fixed32,
 }
 
-/// Reads the fields of one message, front to back. Allocates nothing; after an error it must not be used on.
+/// A cursor over the fields of one message, front to back. It allocates nothing. After an error its
+/// position is undefined.
 #[derive(Clone, Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct WireReader<'a> {
     rest: &'a [u8],
     length: usize,
 }
 
 const FIELD_NUMBER_MAX: u64 = (1 << 29) - 1;
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(message: &'a [u8]) -> Reader<'a> {
-        Reader { rest: message, length: message.len() }
+impl<'a> WireReader<'a> {
+    pub(super) fn new(message: &'a [u8]) -> WireReader<'a> {
+        WireReader { rest: message, length: message.len() }
     }
 
-    /// How far it has read: where the next field begins.
+    /// Returns the position of the next field, in bytes from the start of the message.
     pub(super) fn offset(&self) -> usize {
         self.length.saturating_sub(self.rest.len())
     }
 
-    /// Whether nothing is left.
     pub(super) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// The next field, `None` at the end of the message.
+    /// Reads the next field; `None` at the end of the message.
+    ///
+    /// # Errors
+    /// [`WireError`], if the field is malformed or truncated.
     #[inline]
     pub(super) fn field(&mut self) -> Result<Option<Field<'a>>, WireError> {
         let offset = self.offset();
@@ -130,8 +137,9 @@ impl<'a> Reader<'a> {
         Ok(Some(Field { number, payload }))
     }
 
-    /// The payload of the next field where its tag is this byte and its length takes at most two, as nearly all of a
-    /// request's do; else nothing is read, and [`Reader::field`] says what there is.
+    /// Reads the payload of the next field if its tag is the single byte `tag` and its length takes
+    /// at most two bytes, as nearly all fields of a request do. Otherwise reads nothing and returns
+    /// `None`; [`WireReader::field`] then reads the field or reports the error.
     #[inline]
     pub(super) fn nested(&mut self, tag: u8) -> Option<&'a [u8]> {
         let (first, after) = self.rest.split_first()?;
@@ -147,7 +155,8 @@ impl<'a> Reader<'a> {
 
     #[inline]
     fn varint(&mut self) -> Result<u64, WireError> {
-        // Tags, lengths below 128 and small values are one byte: nearly all of what remote write sends.
+        // Tags, lengths below 128 and small values take one byte: nearly all varints of remote
+        // write.
         if let Some((&first, after)) = self.rest.split_first()
             && first < 0x80
         {
@@ -166,7 +175,7 @@ impl<'a> Reader<'a> {
             };
             self.rest = after;
             let group = u64::from(byte & 0x7f);
-            // The tenth byte has one bit left to give.
+            // The tenth byte holds only bit 63.
             if shift == 63 && byte > 1 {
                 return Err(WireError::Varint { offset });
             }
@@ -185,7 +194,7 @@ impl<'a> Reader<'a> {
         Ok(*chunk)
     }
 
-    /// A varint length, and that many bytes.
+    /// Reads a varint length and that many bytes.
     #[inline]
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], WireError> {
         let declared = self.varint()?;
@@ -198,63 +207,64 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The payload of a nested message, a string or bytes.
+    /// Returns the payload of a nested message, `string` or `bytes`.
     pub(super) fn bytes(&self, message: &'static str) -> Result<&'a [u8], WireError> {
         match self.payload {
             Payload::Bytes(bytes) => Ok(bytes),
-            _ => Err(self.mistyped(message, 2)),
+            _ => Err(self.wrong_type(message, 2)),
         }
     }
 
-    /// The payload of a string.
+    /// Returns the payload of a `string`.
     pub(super) fn text(&self, message: &'static str) -> Result<&'a str, WireError> {
         std::str::from_utf8(self.bytes(message)?).map_err(|_| WireError::Utf8 { message, field: self.number })
     }
 
-    /// The payload of a double.
+    /// Returns the payload of a `double`.
     pub(super) fn double(&self, message: &'static str) -> Result<f64, WireError> {
         match self.payload {
             Payload::Fixed64(bits) => Ok(f64::from_bits(bits)),
-            _ => Err(self.mistyped(message, 1)),
+            _ => Err(self.wrong_type(message, 1)),
         }
     }
 
-    /// The payload of a fixed64.
+    /// Returns the payload of a `fixed64`.
     pub(super) fn fixed64(&self, message: &'static str) -> Result<u64, WireError> {
         match self.payload {
             Payload::Fixed64(bits) => Ok(bits),
-            _ => Err(self.mistyped(message, 1)),
+            _ => Err(self.wrong_type(message, 1)),
         }
     }
 
-    /// The payload of an int64 or an enum: two's complement in 64 bits.
+    /// Returns the payload of an `int64`, `bool` or enum: two's complement in 64 bits.
     pub(super) fn int64(&self, message: &'static str) -> Result<i64, WireError> {
         match self.payload {
             Payload::Varint(bits) => Ok(bits.cast_signed()),
-            _ => Err(self.mistyped(message, 0)),
+            _ => Err(self.wrong_type(message, 0)),
         }
     }
 
-    /// The payload of an uint64.
+    /// Returns the payload of a `uint64`, or the bits of a `sint32` or `sint64` before
+    /// [`unzigzag`].
     pub(super) fn uint64(&self, message: &'static str) -> Result<u64, WireError> {
         self.int64(message).map(i64::cast_unsigned)
     }
 
-    /// Calls `each` with the varints of a repeated field, packed or one alone.
+    /// Calls `each` with every value of a repeated varint field, packed or not.
     pub(super) fn varints<E: From<WireError>>(
         &self,
         message: &'static str,
         mut each: impl FnMut(u64) -> Result<(), E>,
     ) -> Result<(), E> {
         let Payload::Bytes(bytes) = self.payload else { return each(self.uint64(message)?) };
-        let mut packed = Reader::new(bytes);
+        let mut packed = WireReader::new(bytes);
         while !packed.rest.is_empty() {
             each(packed.varint()?)?;
         }
         Ok(())
     }
 
-    /// Calls `each` with the doubles of a repeated field, packed or one alone.
+    /// Calls `each` with every value of a repeated `double` field, packed or not.
     pub(super) fn doubles<E: From<WireError>>(
         &self,
         message: &'static str,
@@ -263,21 +273,21 @@ impl<'a> Field<'a> {
         self.fixed64s(message, |bits| each(f64::from_bits(bits)))
     }
 
-    /// Calls `each` with the fixed64s of a repeated field, packed or one alone.
+    /// Calls `each` with every value of a repeated `fixed64` field, packed or not.
     pub(super) fn fixed64s<E: From<WireError>>(
         &self,
         message: &'static str,
         mut each: impl FnMut(u64) -> Result<(), E>,
     ) -> Result<(), E> {
         let Payload::Bytes(bytes) = self.payload else { return each(self.fixed64(message)?) };
-        let mut packed = Reader::new(bytes);
+        let mut packed = WireReader::new(bytes);
         while !packed.rest.is_empty() {
             each(u64::from_le_bytes(packed.chunk()?))?;
         }
         Ok(())
     }
 
-    fn mistyped(&self, message: &'static str, expected: u8) -> WireError {
+    fn wrong_type(&self, message: &'static str, expected: u8) -> WireError {
         let found = match self.payload {
             Payload::Varint(_) => 0,
             Payload::Fixed64(_) => 1,
@@ -288,12 +298,13 @@ impl<'a> Field<'a> {
     }
 }
 
-/// What a sint32 or sint64 means: small numbers of either sign are short.
+/// Decodes the zigzag encoding of `sint32` and `sint64`, in which small numbers of either sign are
+/// short.
 pub(super) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ (value & 1).cast_signed().wrapping_neg()
 }
 
-/// Writes `value` as a varint.
+/// Appends `value` as a varint.
 pub(crate) fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value.to_le_bytes()[0] | 0x80);
@@ -302,7 +313,7 @@ pub(crate) fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value.to_le_bytes()[0]);
 }
 
-/// Writes a field of wire type 2: a nested message, a text, or packed numbers.
+/// Appends a field of wire type 2: a nested message, a string, or packed numbers.
 pub(crate) fn put_bytes(field: u64, bytes: &[u8], out: &mut Vec<u8>) {
     put_varint(field << 3 | 2, out);
     put_varint(bytes.len() as u64, out);
@@ -315,7 +326,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn fields(bytes: &[u8]) -> Result<Vec<Field<'_>>, WireError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = WireReader::new(bytes);
         let mut found = Vec::new();
         while let Some(field) = reader.field()? {
             found.push(field);
@@ -337,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_bytes_are_named() {
+    fn malformed_bytes_are_reported_with_their_position() {
         let cases: [(&[u8], WireError); 9] = [
             (&[0x08], WireError::Truncated { offset: 1 }),
             (&[0x80], WireError::Truncated { offset: 0 }),
@@ -361,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_field_of_another_type_is_refused() {
+    fn a_known_field_of_the_wrong_type_is_refused() {
         let field = Field { number: 2, payload: Payload::Fixed32 };
         let wrong = |expected| WireError::Type { message: "X", field: 2, expected, found: 5 };
         assert_eq!(field.bytes("X"), Err(wrong(2)));
@@ -373,12 +384,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic_the_wire_reader(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = fields(&bytes);
         }
 
         #[test]
-        fn a_varint_is_read_back(value: u64) {
+        fn a_varint_round_trips(value: u64) {
             let mut bytes = vec![0x08];
             let mut rest = value;
             while rest >= 0x80 {

@@ -1,4 +1,4 @@
-//! Prometheus remote write 1.0: a `WriteRequest` in protobuf, as one snappy block.
+//! Decoder of Prometheus remote write 1.0: a `WriteRequest` in protobuf, as one snappy block.
 //!
 //! | message | fields that are read |
 //! |---|---|
@@ -8,20 +8,21 @@
 //! | `Sample` | 1 value (double), 2 time (int64, milliseconds) |
 //! | `MetricMetadata` | 1 kind (enum), 2 family name, 4 help, 5 unit |
 //!
-//! `Exemplar` and `Histogram` are drawn in `rare`, which most requests never enter.
+//! `side_data` reads `Exemplar` and `Histogram`, which most requests do not contain.
 //!
-//! Labels are not taken apart here: a series is known by the bytes from its first `Label` to its last. Senders write them
-//! in one run, so those bytes are the same in every request. Where something else stands between them, the stretch holds
-//! that too: it is then known by nothing the store has seen, and [`parse_labels`] reads it correctly all the same.
+//! Labels are not parsed here: a series is identified by the bytes from its first `Label` to its
+//! last. Senders write the labels in one run, so these bytes are the same in every request. If
+//! other fields lie between the labels, the bytes include them. The store then does not recognise
+//! the series by its bytes, and [`parse_labels`] still parses it correctly.
 
-pub(super) mod plain;
-mod rare;
+pub(super) mod fast_path;
+mod side_data;
 
-use super::protobuf::{Reader, WireError};
-use super::{DecodeError, Limits, Scratch, snappy};
+use super::protobuf::{WireError, WireReader};
+use super::{DecodeError, DecodeLimits, DecodeScratch, snappy};
 use crate::model::{MetricKind, MetricMetadata, Sample, Timestamp, WriteBatch, WriteSeries};
 
-/// [`WriteBatch::encoding`] of remote write 1.0's label bytes.
+/// [`WriteBatch::encoding`] of label bytes of remote write 1.0.
 pub const ENCODING: u8 = 1;
 
 const REQUEST: &str = "WriteRequest";
@@ -30,17 +31,19 @@ const LABEL: &str = "Label";
 const SAMPLE: &str = "Sample";
 const METADATA: &str = "MetricMetadata";
 
-/// Bytes of a series with one sample, more often than not,
-const LIKELY_SERIES_BYTES: usize = 128;
-/// and how many of them are made room for at once: 48 bytes each.
-const LIKELY_SERIES_MAX: usize = 4_096;
+/// Typical bytes of a series with one sample.
+const TYPICAL_SERIES_BYTES: usize = 128;
+/// Series for which memory is reserved in advance, at most; a series and its sample take 48 bytes.
+const PREALLOCATED_SERIES_MAX: usize = 4_096;
 
-/// Labels of one series that are taken apart. The store takes far fewer and says so; a label may be sent in two bytes
-/// and costs 32 here, so bytes alone bound nothing.
-const LABELS_READ_MAX: usize = 1_024;
+/// Labels of one series that are parsed, at most. The store allows far fewer and reports the
+/// excess. A label may be sent in 2 bytes and takes 32 here, so a limit on bytes alone would not
+/// bound memory.
+const LABELS_PARSED_MAX: usize = 1_024;
 
-/// `application/x-protobuf`, alone or with `proto=prometheus.WriteRequest`; no type at all is taken for it, as Prometheus
-/// does. Remote write 2.0 names another message, so it is not this.
+/// Returns whether a `Content-Type` selects this version: `application/x-protobuf`, alone or with
+/// `proto=prometheus.WriteRequest`, or no type at all, as in Prometheus. Remote write 2.0 names
+/// another message in `proto`.
 pub fn accepts_type(content_type: &str) -> bool {
     let mut parts = content_type.split(';').map(str::trim);
     let media = parts.next().unwrap_or_default();
@@ -52,52 +55,55 @@ pub fn accepts_type(content_type: &str) -> bool {
     (media.is_empty() || media.eq_ignore_ascii_case("application/x-protobuf")) && parts.all(proto)
 }
 
-/// `snappy`; no encoding at all is taken for it, as Prometheus does.
+/// Returns whether a `Content-Encoding` is supported: `snappy`, or none at all, as in Prometheus.
 pub fn accepts_encoding(content_encoding: &str) -> bool {
     content_encoding.is_empty() || content_encoding.eq_ignore_ascii_case("snappy")
 }
 
-/// Reads one request. Cost: one pass over the decompressed bytes, which end up in `scratch`.
+/// Decodes one request. Cost: one pass over the decompressed bytes, which are stored in `scratch`.
 ///
 /// # Errors
-/// [`DecodeError`]; nothing partial is ever returned. What is wrong inside a series' labels is not noticed here but by
-/// [`parse_labels`], when the store meets them first: that refuses the series, not the request.
+/// [`DecodeError`]; a partial batch is never returned. Errors inside the labels of a series are not
+/// detected here. [`parse_labels`] reports them when the store first meets the bytes, and refuses
+/// the series instead of the request.
 pub fn decode<'a>(
     body: &[u8],
-    limits: &Limits,
-    scratch: &'a mut Scratch,
+    limits: &DecodeLimits,
+    scratch: &'a mut DecodeScratch,
 ) -> Result<WriteBatch<'a>, DecodeError> {
-    read::<false>(body, limits, scratch)
+    decode_with::<false>(body, limits, scratch)
 }
 
-/// As [`decode`], but a series that ends as those with one sample do is split there, unread: [`WriteBatch::guessed`].
-/// Reading the labels of a scrape label by label takes longer than hashing them.
+/// Like [`decode`], but if the last bytes of a series look like its only sample, the series is
+/// split there and the bytes before are not read ([`WriteBatch::guessed`]). For a usual scrape,
+/// hashing the label bytes is faster than reading them label by label.
 ///
 /// # Errors
-/// As of [`decode`]; a body that is wrong inside such a series is refused by whoever asks `is_labels`.
+/// Those of [`decode`]. A body that is malformed inside such a series is refused when the store
+/// calls [`WriteBatch::is_labels`].
 pub fn guess<'a>(
     body: &[u8],
-    limits: &Limits,
-    scratch: &'a mut Scratch,
+    limits: &DecodeLimits,
+    scratch: &'a mut DecodeScratch,
 ) -> Result<WriteBatch<'a>, DecodeError> {
-    read::<true>(body, limits, scratch)
+    decode_with::<true>(body, limits, scratch)
 }
 
-fn read<'a, const GUESS: bool>(
+fn decode_with<'a, const GUESS: bool>(
     body: &[u8],
-    limits: &Limits,
-    scratch: &'a mut Scratch,
+    limits: &DecodeLimits,
+    scratch: &'a mut DecodeScratch,
 ) -> Result<WriteBatch<'a>, DecodeError> {
     let message = snappy::decompress(body, limits, &mut scratch.body)?;
-    // As many as a usual request of this size has; it grows where there are more.
-    let likely = (message.len() / LIKELY_SERIES_BYTES).min(LIKELY_SERIES_MAX);
-    let mut batch = WriteBatch::new(ENCODING, parse_labels, is_labels, likely);
+    // The vectors grow if a request has more series than usual.
+    let expected_series = (message.len() / TYPICAL_SERIES_BYTES).min(PREALLOCATED_SERIES_MAX);
+    let mut batch = WriteBatch::new(ENCODING, parse_labels, is_labels, expected_series);
     batch.guessed = GUESS;
     let mut buckets = 0;
-    let mut request = Reader::new(message);
-    let mut sent: usize = 0;
+    let mut request = WireReader::new(message);
+    let mut series_count: usize = 0;
     loop {
-        let message = match request.nested(plain::SERIES_TAG) {
+        let message = match request.nested(fast_path::SERIES_TAG) {
             Some(message) => message,
             None => match request.field()? {
                 None => break,
@@ -110,13 +116,13 @@ fn read<'a, const GUESS: bool>(
                 }
             },
         };
-        sent = sent.saturating_add(1);
-        if sent > limits.series_max {
+        series_count = series_count.saturating_add(1);
+        if series_count > limits.series_max {
             let allowed = limits.series_max;
-            return Err(DecodeError::TooLarge { what: "series", found: sent, allowed });
+            return Err(DecodeError::TooLarge { what: "series", found: series_count, allowed });
         }
-        let added = (GUESS && add_by_looks(&mut batch, message, limits))
-            || add_plain_series(&mut batch, message, limits);
+        let added = (GUESS && add_guessed_series(&mut batch, message, limits))
+            || add_simple_series(&mut batch, message, limits);
         if !added {
             add_series(&mut batch, message, limits, &mut buckets)?;
         }
@@ -124,11 +130,13 @@ fn read<'a, const GUESS: bool>(
     Ok(batch)
 }
 
-/// Adds a series that looks like labels and one sample; false, and nothing is added, where it does not.
+/// Adds a series that looks like labels and one sample. Otherwise adds nothing and returns false.
 #[inline]
-fn add_by_looks<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &Limits) -> bool {
+fn add_guessed_series<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &DecodeLimits) -> bool {
     let first = batch.samples.len();
-    let Some((raw_labels, sample)) = plain::looks(message).filter(|_| first < limits.samples_max) else {
+    let Some((raw_labels, sample)) =
+        fast_path::split_last_sample(message).filter(|_| first < limits.samples_max)
+    else {
         return false;
     };
     batch.samples.push(sample);
@@ -136,38 +144,41 @@ fn add_by_looks<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &Limi
     true
 }
 
-/// Whether these bytes are a run of `Label` fields.
+/// Returns whether `raw` is a sequence of `Label` fields and nothing else.
 fn is_labels(raw: &[u8]) -> bool {
-    plain::labels_end(raw) == raw.len()
+    fast_path::labels_end(raw) == raw.len()
 }
 
-/// Adds a series of labels and samples alone; false, and nothing is added, where there is more to it.
+/// Adds a series that has only labels and samples. Otherwise adds nothing and returns false.
 #[inline]
-fn add_plain_series<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &Limits) -> bool {
-    let Some((raw_labels, run)) = message.split_at_checked(plain::labels_end(message)) else { return false };
+fn add_simple_series<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &DecodeLimits) -> bool {
+    let Some((raw_labels, samples_run)) = message.split_at_checked(fast_path::labels_end(message)) else {
+        return false;
+    };
     let first = batch.samples.len();
-    if !plain::take_samples(run, &mut batch.samples, limits.samples_max) {
+    if !fast_path::parse_samples(samples_run, &mut batch.samples, limits.samples_max) {
         return false;
     }
     let samples = first..batch.samples.len();
-    // A series without a sample is nothing to store; Prometheus keeps nothing of it either.
+    // A series without samples is not stored, as in Prometheus.
     if !samples.is_empty() {
         batch.series.push(WriteSeries { raw_labels, samples });
     }
     true
 }
 
+/// Adds a series with any fields in any order.
 fn add_series<'a>(
     batch: &mut WriteBatch<'a>,
     message: &'a [u8],
-    limits: &Limits,
+    limits: &DecodeLimits,
     buckets: &mut usize,
 ) -> Result<(), DecodeError> {
     let first_sample = batch.samples.len();
     let mut labels: Option<(usize, usize)> = None;
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     let mut start = 0;
-    let mut has_rare = false;
+    let mut has_side_data = false;
     while let Some(field) = reader.field()? {
         let end = reader.offset();
         match field.number {
@@ -188,16 +199,16 @@ fn add_series<'a>(
                 batch.samples.push(sample(field.bytes(SERIES)?)?);
             }
             3 | 4 => {
-                has_rare = true;
-                rare::add(batch, &field, limits, buckets)?;
+                has_side_data = true;
+                side_data::add(batch, &field, limits, buckets)?;
             }
             _ => {}
         }
         start = end;
     }
     let samples = first_sample..batch.samples.len();
-    // A series with nothing to store is no series; Prometheus keeps nothing of it either.
-    if samples.is_empty() && !has_rare {
+    // A series without any data is not stored, as in Prometheus.
+    if samples.is_empty() && !has_side_data {
         return Ok(());
     }
     let raw_labels = labels.and_then(|(first, end)| message.get(first..end)).unwrap_or_default();
@@ -207,7 +218,7 @@ fn add_series<'a>(
 
 fn sample(message: &[u8]) -> Result<Sample, WireError> {
     let mut sample = Sample { at: Timestamp::from_ms(0), value: 0.0 };
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         match field.number {
             1 => sample.value = field.double(SAMPLE)?,
@@ -221,7 +232,7 @@ fn sample(message: &[u8]) -> Result<Sample, WireError> {
 fn add_metadata<'a>(
     batch: &mut WriteBatch<'a>,
     message: &'a [u8],
-    limits: &Limits,
+    limits: &DecodeLimits,
 ) -> Result<(), DecodeError> {
     let (found, allowed) = (batch.metadata.len(), limits.metadata_max);
     if found >= allowed {
@@ -232,10 +243,10 @@ fn add_metadata<'a>(
         });
     }
     let mut metadata = MetricMetadata { name: "", kind: MetricKind::Unknown, help: "", unit: "" };
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         match field.number {
-            1 => metadata.kind = kind(field.int64(METADATA)?),
+            1 => metadata.kind = metric_kind(field.int64(METADATA)?),
             2 => metadata.name = field.text(METADATA)?,
             4 => metadata.help = field.text(METADATA)?,
             5 => metadata.unit = field.text(METADATA)?,
@@ -246,21 +257,24 @@ fn add_metadata<'a>(
     Ok(())
 }
 
-/// The protocol's numbers are ours; one that it does not have yet says nothing about the metric.
-pub(super) fn kind(number: i64) -> MetricKind {
+/// Maps the protocol's number of a metric type, which is the number in [`MetricKind`] as well.
+/// Unknown numbers mean an unknown type.
+pub(super) fn metric_kind(number: i64) -> MetricKind {
     u8::try_from(number).ok().and_then(MetricKind::from_number).unwrap_or_default()
 }
 
-/// Takes a stretch of a `TimeSeries` apart: every `Label` in it, in order; other fields are passed over.
+/// Parses the label bytes of a `TimeSeries`: appends every `Label`, in order, and skips other
+/// fields.
 ///
 /// # Errors
-/// A sentence, where a label is no message of two strings, or where there are more than 1,024 of them.
+/// A sentence for the sender, if a label is not a message of two strings or there are more than
+/// 1,024.
 pub fn parse_labels<'a>(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str> {
     const BROKEN: &str = "a label is not valid protobuf";
-    let mut reader = Reader::new(raw);
+    let mut reader = WireReader::new(raw);
     while let Some(field) = reader.field().map_err(|_| BROKEN)? {
         if field.number == 1 {
-            if pairs.len() >= LABELS_READ_MAX {
+            if pairs.len() >= LABELS_PARSED_MAX {
                 return Err("it has more than 1024 labels");
             }
             pairs.push(label(field.bytes(SERIES).map_err(|_| BROKEN)?).map_err(|_| BROKEN)?);
@@ -271,7 +285,7 @@ pub fn parse_labels<'a>(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) ->
 
 fn label(message: &[u8]) -> Result<(&[u8], &[u8]), WireError> {
     let (mut name, mut value) = (&[][..], &[][..]);
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         match field.number {
             1 => name = field.bytes(LABEL)?,

@@ -1,34 +1,36 @@
-//! Prometheus remote write 2.0: an `io.prometheus.write.v2.Request` in protobuf, as one snappy block.
+//! Decoder of Prometheus remote write 2.0: an `io.prometheus.write.v2.Request` in protobuf, as one
+//! snappy block.
 //!
 //! | message | fields that are read |
 //! |---|---|
 //! | `Request` | 4 symbol (string, repeated), 5 `TimeSeries` (repeated) |
-//! | `TimeSeries` | 1 labels (uint32, repeated: symbols, name and value in turn), 2 `Sample` (repeated), 3 `Histogram` (repeated), 4 `Exemplar` (repeated), 5 `Metadata`, 6 start (int64, milliseconds; senders of before 2025) |
+//! | `TimeSeries` | 1 labels (uint32, repeated: symbols, name and value alternating), 2 `Sample` (repeated), 3 `Histogram` (repeated), 4 `Exemplar` (repeated), 5 `Metadata`, 6 start (int64, milliseconds; senders of before 2025) |
 //! | `Sample` | 1 value (double), 2 time (int64, milliseconds), 3 start (int64, milliseconds) |
 //! | `Exemplar` | 1 labels (uint32, repeated: symbols), 2 value (double), 3 time (int64, milliseconds) |
 //! | `Metadata` | 1 kind (enum), 3 help (uint32: a symbol), 4 unit (uint32: a symbol) |
 //!
-//! `Histogram` is drawn in `ingest::histogram`.
+//! `ingest::histogram` reads `Histogram`.
 //!
-//! The table of symbols is each request's own, so the references of a series say nothing in the next one. A series is known
-//! by what they stand for: its label bytes here are its symbols one after the other, each as the message has it, a varint
-//! length and the text. What cannot be resolved ends in a mark ([`Flaw`]), which [`parse_labels`] tells as the reason why
-//! this series, and no other, is refused.
+//! Every request has a symbol table of its own, so the references of a series cannot identify it in
+//! the next request. A series is identified by what they refer to: its label bytes are its symbols
+//! in sequence, each as it is in the message, a varint length and the text. If a series cannot be
+//! resolved, its label bytes end in a mark ([`SeriesError`]). [`parse_labels`] then returns the
+//! reason, which refuses this series and no other.
 
-mod plain;
+mod fast_path;
 mod symbols;
 
-use super::histogram::{self, bound};
-use super::protobuf::{Field, Reader, WireError};
-use super::remote_write::{kind, plain as samples};
-use super::{DecodeError, Limits, Scratch, snappy};
+use super::histogram::{self, check_count};
+use super::protobuf::{Field, WireError, WireReader};
+use super::remote_write::{fast_path as samples, metric_kind};
+use super::{DecodeError, DecodeLimits, DecodeScratch, snappy};
 use crate::model::{
     METRIC_NAME, MetricKind, MetricMetadata, Sample, Timestamp, WriteBatch, WriteExemplar, WriteSeries,
     WriteStart,
 };
-use symbols::{Place, Symbols, Text};
+use symbols::{LabelBuffer, SymbolRange, Symbols};
 
-/// [`WriteBatch::encoding`] of remote write 2.0's label bytes.
+/// [`WriteBatch::encoding`] of label bytes of remote write 2.0.
 pub const ENCODING: u8 = 2;
 
 const REQUEST: &str = "Request";
@@ -42,13 +44,15 @@ const SYMBOL_TAG: u8 = 4 << 3 | 2;
 /// Field 5 of `Request`, length-delimited.
 const SERIES_TAG: u8 = 5 << 3 | 2;
 
-/// References of one series that are resolved: as many labels as version 1.0 takes apart.
+/// References of one series that are resolved, at most: as many labels as version 1.0 parses.
 const REFERENCES_MAX: usize = 2 * 1_024;
-/// Label bytes of one series that are put together; the store takes fewer and says so. A symbol may be long and be
-/// referred to in a byte.
+/// Label bytes of one series that are assembled, at most. The store allows fewer and reports the
+/// excess. A long symbol can be referred to by a single byte, so a limit on the body would not
+/// bound memory.
 const SERIES_LABEL_BYTES_MAX: usize = 512 << 10;
 
-/// `application/x-protobuf` with `proto=io.prometheus.write.v2.Request`.
+/// Returns whether a `Content-Type` selects this version: `application/x-protobuf` with
+/// `proto=io.prometheus.write.v2.Request`.
 pub fn accepts_type(content_type: &str) -> bool {
     let mut parts = content_type.split(';').map(str::trim);
     let media = parts.next().unwrap_or_default();
@@ -61,29 +65,36 @@ pub fn accepts_type(content_type: &str) -> bool {
         && protos.next().is_none()
 }
 
-/// Why a series cannot be resolved.
+/// The reason why a series cannot be resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flaw {
-    Odd,
-    Beyond,
-    Utf8,
-    Many,
-    Long,
+enum SeriesError {
+    OddReferences,
+    UnknownSymbol,
+    InvalidUtf8,
+    TooManyLabels,
+    TooLong,
 }
 
-/// No text begins so: a length of more than 64 bits.
-const MARK: [u8; 9] = [0xff; 9];
+/// The bytes before the code of a [`SeriesError`]. No symbol begins like this: it would be a length
+/// of more than 64 bits.
+const ERROR_MARK: [u8; 9] = [0xff; 9];
 
-impl Flaw {
-    const ALL: [Flaw; 5] = [Flaw::Odd, Flaw::Beyond, Flaw::Utf8, Flaw::Many, Flaw::Long];
+impl SeriesError {
+    const ALL: [SeriesError; 5] = [
+        SeriesError::OddReferences,
+        SeriesError::UnknownSymbol,
+        SeriesError::InvalidUtf8,
+        SeriesError::TooManyLabels,
+        SeriesError::TooLong,
+    ];
 
-    const fn sentence(self) -> &'static str {
+    const fn message(self) -> &'static str {
         match self {
-            Flaw::Odd => "its label references are odd in number",
-            Flaw::Beyond => "it refers to a symbol that is not in the table",
-            Flaw::Utf8 => "a text of its exemplars or metadata is not UTF-8",
-            Flaw::Many => "it has more than 1024 labels",
-            Flaw::Long => "its labels have more than 512 KiB",
+            SeriesError::OddReferences => "it has an odd number of label references",
+            SeriesError::UnknownSymbol => "it refers to a symbol that is not in the symbol table",
+            SeriesError::InvalidUtf8 => "a string of its exemplars or metadata is not UTF-8",
+            SeriesError::TooManyLabels => "it has more than 1024 labels",
+            SeriesError::TooLong => "its labels have more than 512 KiB",
         }
     }
 
@@ -91,45 +102,46 @@ impl Flaw {
         0x80 | self as u8
     }
 
-    /// The flaw that `raw` begins with.
-    fn read(raw: &[u8]) -> Option<Flaw> {
-        let (byte, _) = raw.strip_prefix(&MARK)?.split_first()?;
-        Flaw::ALL.into_iter().find(|flaw| flaw.byte() == *byte)
+    /// Returns the error that `raw` begins with, if any.
+    fn read(raw: &[u8]) -> Option<SeriesError> {
+        let (byte, _) = raw.strip_prefix(&ERROR_MARK)?.split_first()?;
+        SeriesError::ALL.into_iter().find(|error| error.byte() == *byte)
     }
 }
 
-/// Reads one request. Cost: one pass over the decompressed bytes, and one copy of each label of each series.
+/// Decodes one request. Cost: one pass over the decompressed bytes, and one copy of each label of
+/// each series.
 ///
 /// # Errors
-/// [`DecodeError`]; nothing partial is ever returned. What is wrong with the references of a series is told by
-/// [`parse_labels`]: that refuses the series, not the request.
+/// [`DecodeError`]; a partial batch is never returned. Invalid references of a series are reported
+/// by [`parse_labels`], which refuses the series instead of the request.
 pub fn decode<'a>(
     body: &[u8],
-    limits: &Limits,
-    scratch: &'a mut Scratch,
+    limits: &DecodeLimits,
+    scratch: &'a mut DecodeScratch,
 ) -> Result<WriteBatch<'a>, DecodeError> {
-    let Scratch { body: bytes, labels } = scratch;
+    let DecodeScratch { body: bytes, labels } = scratch;
     let message = snappy::decompress(body, limits, bytes)?;
-    let (symbols, series) = outline(message, limits)?;
-    let likely = series.len();
-    let batch = WriteBatch::new(ENCODING, parse_labels, is_labels, likely);
-    let mut all = symbols.places.iter();
-    let name_symbol = all.position(|symbol| symbols.bytes(*symbol) == NAME_SYMBOL);
-    let mut reading = Reading {
+    let (symbols, series) = split_request(message, limits)?;
+    let series_count = series.len();
+    let batch = WriteBatch::new(ENCODING, parse_labels, is_labels, series_count);
+    let mut all = symbols.ranges.iter();
+    let name_symbol = all.position(|symbol| symbols.bytes(*symbol) == METRIC_NAME_SYMBOL);
+    let mut decoder = RequestDecoder {
         batch,
         symbols,
         name_symbol: name_symbol.map_or(u64::MAX, |place| place as u64),
-        labels: Text { bytes: labels, used: 0 },
-        ends: Vec::with_capacity(likely),
+        labels: LabelBuffer { bytes: labels, used: 0 },
+        ends: Vec::with_capacity(series_count),
         references: 0,
         buckets: 0,
         described: Vec::new(),
         limits,
     };
     for message in series {
-        reading.series(message)?;
+        decoder.series(message)?;
     }
-    let Reading { mut batch, labels, ends, .. } = reading;
+    let RequestDecoder { mut batch, labels, ends, .. } = decoder;
     let labels: &'a [u8] = labels.bytes;
     let mut start = 0;
     for (series, end) in batch.series.iter_mut().zip(ends) {
@@ -140,13 +152,20 @@ pub fn decode<'a>(
 }
 
 /// `__name__` as a symbol.
-const NAME_SYMBOL: &[u8] = b"\x08__name__";
-const _: () = assert!(METRIC_NAME.len() == 8 && NAME_SYMBOL.len() == 9);
+const METRIC_NAME_SYMBOL: &[u8] = b"\x08__name__";
+const _: () = assert!(METRIC_NAME.len() == 8 && METRIC_NAME_SYMBOL.len() == 9);
 
-/// The symbols and the series of a request; series need not come after what they refer to.
-fn outline<'a>(message: &'a [u8], limits: &Limits) -> Result<(Symbols<'a>, Vec<&'a [u8]>), DecodeError> {
-    let (mut places, mut all): (Vec<Place>, Vec<&[u8]>) = (Vec::new(), Vec::new());
-    let mut request = Reader::new(message);
+/// Returns the symbols and the series of a request. Series may come before the symbols that they
+/// refer to.
+///
+/// # Errors
+/// [`DecodeError`], if the message is malformed or has too many symbols or series.
+fn split_request<'a>(
+    message: &'a [u8],
+    limits: &DecodeLimits,
+) -> Result<(Symbols<'a>, Vec<&'a [u8]>), DecodeError> {
+    let (mut ranges, mut all): (Vec<SymbolRange>, Vec<&[u8]>) = (Vec::new(), Vec::new());
+    let mut request = WireReader::new(message);
     loop {
         let start = request.offset();
         let field = if request.nested(SYMBOL_TAG).is_some() {
@@ -165,87 +184,88 @@ fn outline<'a>(message: &'a [u8], limits: &Limits) -> Result<(Symbols<'a>, Vec<&
         };
         match field {
             4 => {
-                bound("symbols", places.len(), limits.symbols_max)?;
+                check_count("symbols", ranges.len(), limits.symbols_max)?;
                 let whole = message.get(start..request.offset()).unwrap_or_default();
                 let tag = whole.iter().position(|byte| *byte < 0x80).unwrap_or_default().saturating_add(1);
                 let (start, length) = (start.saturating_add(tag), whole.len().saturating_sub(tag));
-                // A snappy block declares its length in 32 bits.
+                // Cannot fail in practice: a snappy block declares its length in 32 bits.
                 let (Ok(start), Ok(length)) = (u32::try_from(start), u32::try_from(length)) else {
                     let (found, allowed) = (message.len(), u32::MAX as usize);
                     return Err(DecodeError::TooLarge { what: "bytes after decompression", found, allowed });
                 };
-                places.push(Place { start, length });
+                ranges.push(SymbolRange { start, length });
             }
-            5 => bound("series", all.len().saturating_sub(1), limits.series_max)?,
+            5 => check_count("series", all.len().saturating_sub(1), limits.series_max)?,
             _ => {}
         }
     }
-    Ok((Symbols::new(message, places), all))
+    Ok((Symbols::new(message, ranges), all))
 }
 
-/// A request on its way from messages to a batch.
-struct Reading<'a, 'l> {
+/// The state of decoding one request.
+struct RequestDecoder<'a, 'l> {
     batch: WriteBatch<'a>,
     symbols: Symbols<'a>,
-    /// The reference of `__name__`, the first if there are several.
+    /// The reference of `__name__`; the first if there are several, `u64::MAX` if there is none.
     name_symbol: u64,
-    /// The label bytes of all series,
-    labels: Text<'a>,
-    /// and where each one's end.
+    /// The label bytes of all series in sequence.
+    labels: LabelBuffer<'a>,
+    /// The end of the label bytes of each series in `batch`.
     ends: Vec<usize>,
-    /// References to labels, of all series.
+    /// Label references of all series so far.
     references: usize,
     buckets: usize,
-    /// By the symbol of the name: what the metadata before it said of it, so that a thousand series of one metric
-    /// describe it once. Empty until there is metadata.
+    /// By symbol of the metric name: the packed description that was seen last, so that the
+    /// thousand series of one metric describe it once. Empty until a series has metadata.
     described: Vec<u64>,
-    limits: &'l Limits,
+    limits: &'l DecodeLimits,
 }
 
-/// One series on its way.
+/// The state of decoding one series.
 #[derive(Default)]
-struct Series<'a> {
+struct SeriesState<'a> {
     references: usize,
-    /// The reference before, where it was a label's name.
+    /// The previous reference, if it was a label name.
     name: Option<u64>,
-    /// The symbol of the metric's name.
+    /// The symbol of the metric name.
     metric: Option<u64>,
     metadata: Option<&'a [u8]>,
-    created_ms: i64,
-    flaw: Option<Flaw>,
+    start_ms: i64,
+    error: Option<SeriesError>,
 }
 
-impl<'a> Reading<'a, '_> {
+impl<'a> RequestDecoder<'a, '_> {
     fn series(&mut self, message: &'a [u8]) -> Result<(), DecodeError> {
         let (first_label, first_sample) = (self.labels.used, self.batch.samples.len());
         let (first_histogram, first_exemplar) = (self.batch.histograms.len(), self.batch.exemplars.len());
         let first_start = self.batch.starts.len();
-        let mut series = match self.usual(message) {
+        let mut series = match self.decode_usual(message) {
             Some(series) => series,
-            None => self.any(message)?,
+            None => self.decode_any(message)?,
         };
         if !series.references.is_multiple_of(2) {
-            series.flaw = series.flaw.or(Some(Flaw::Odd));
+            series.error = series.error.or(Some(SeriesError::OddReferences));
         }
         if let Some(message) = series.metadata.filter(|message| !message.is_empty())
-            && let Err(flaw) = self.describe(message, series.metric)?
+            && let Err(error) = self.describe(message, series.metric)?
         {
-            series.flaw = series.flaw.or(Some(flaw));
+            series.error = series.error.or(Some(error));
         }
         let samples = first_sample..self.batch.samples.len();
-        let has_rare =
+        let has_side_data =
             self.batch.histograms.len() > first_histogram || self.batch.exemplars.len() > first_exemplar;
-        // A series with nothing to store is no series, as in version 1.0; one that cannot be read is told of.
-        if samples.is_empty() && !has_rare && series.flaw.is_none() {
+        // A series without any data is not stored, as in version 1.0. One with an error is kept, so
+        // that it is reported.
+        if samples.is_empty() && !has_side_data && series.error.is_none() {
             self.labels.used = first_label;
             return Ok(());
         }
-        if let Some(flaw) = series.flaw {
-            self.labels.put_slowly(&MARK);
-            self.labels.put_slowly(&[flaw.byte()]);
+        if let Some(error) = series.error {
+            self.labels.append_bytes(&ERROR_MARK);
+            self.labels.append_bytes(&[error.byte()]);
         }
-        if series.created_ms != 0 && self.batch.starts.len() == first_start {
-            self.start_all(first_sample, first_histogram, series.created_ms);
+        if series.start_ms != 0 && self.batch.starts.len() == first_start {
+            self.add_start_of_all(first_sample, first_histogram, series.start_ms);
         }
         let (found, allowed) = (self.labels.used, self.limits.decompressed_bytes_max);
         if found > allowed {
@@ -256,11 +276,11 @@ impl<'a> Reading<'a, '_> {
         Ok(())
     }
 
-    /// Takes in what a series has, whatever and in whatever order.
-    fn any(&mut self, message: &'a [u8]) -> Result<Series<'a>, DecodeError> {
+    /// Decodes a series with any fields in any order.
+    fn decode_any(&mut self, message: &'a [u8]) -> Result<SeriesState<'a>, DecodeError> {
         let first_label = self.labels.used;
-        let mut series = Series::default();
-        let mut reader = Reader::new(message);
+        let mut series = SeriesState::default();
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             match field.number {
                 1 => self.label_references(&field, first_label, &mut series)?,
@@ -268,7 +288,7 @@ impl<'a> Reading<'a, '_> {
                 3 => self.histogram(field.bytes(SERIES)?)?,
                 4 => self.exemplar(field.bytes(SERIES)?, &mut series)?,
                 5 => series.metadata = Some(field.bytes(SERIES)?),
-                6 => series.created_ms = field.int64(SERIES)?,
+                6 => series.start_ms = field.int64(SERIES)?,
                 _ => {}
             }
         }
@@ -279,7 +299,7 @@ impl<'a> Reading<'a, '_> {
         &mut self,
         field: &Field<'_>,
         first_label: usize,
-        series: &mut Series<'_>,
+        series: &mut SeriesState<'_>,
     ) -> Result<(), DecodeError> {
         let bytes_max = first_label.saturating_add(SERIES_LABEL_BYTES_MAX);
         let before = series.references;
@@ -290,14 +310,16 @@ impl<'a> Reading<'a, '_> {
                 Some(_) => {}
             }
             series.references = series.references.saturating_add(1);
-            if series.flaw.is_none() {
+            if series.error.is_none() {
                 match self.symbols.get(reference) {
-                    None => series.flaw = Some(Flaw::Beyond),
-                    Some(_) if series.references > REFERENCES_MAX => series.flaw = Some(Flaw::Many),
-                    Some(symbol) if self.labels.used.saturating_add(symbol.length as usize) > bytes_max => {
-                        series.flaw = Some(Flaw::Long);
+                    None => series.error = Some(SeriesError::UnknownSymbol),
+                    Some(_) if series.references > REFERENCES_MAX => {
+                        series.error = Some(SeriesError::TooManyLabels);
                     }
-                    Some(symbol) => self.labels.put(&self.symbols, symbol),
+                    Some(symbol) if self.labels.used.saturating_add(symbol.length as usize) > bytes_max => {
+                        series.error = Some(SeriesError::TooLong);
+                    }
+                    Some(symbol) => self.labels.append(&self.symbols, symbol),
                 }
             }
             Ok::<_, WireError>(())
@@ -311,13 +333,13 @@ impl<'a> Reading<'a, '_> {
     }
 
     fn sample(&mut self, message: &[u8]) -> Result<(), DecodeError> {
-        bound("samples", self.batch.samples.len(), self.limits.samples_max)?;
+        check_count("samples", self.batch.samples.len(), self.limits.samples_max)?;
         if let Some(sample) = samples::sample(message) {
             self.batch.samples.push(sample);
             return Ok(());
         }
         let (mut sample, mut start_ms) = (Sample { at: Timestamp::from_ms(0), value: 0.0 }, 0);
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             match field.number {
                 1 => sample.value = field.double(SAMPLE)?,
@@ -327,7 +349,7 @@ impl<'a> Reading<'a, '_> {
             }
         }
         self.batch.samples.push(sample);
-        self.start(sample.at, start_ms);
+        self.add_start(sample.at, start_ms);
         Ok(())
     }
 
@@ -335,42 +357,43 @@ impl<'a> Reading<'a, '_> {
     fn histogram(&mut self, message: &[u8]) -> Result<(), DecodeError> {
         let start_ms = histogram::add(&mut self.batch, message, self.limits, &mut self.buckets)?;
         let at = self.batch.histograms.last().map(|sample| sample.at);
-        at.into_iter().for_each(|at| self.start(at, start_ms));
+        at.into_iter().for_each(|at| self.add_start(at, start_ms));
         Ok(())
     }
 
-    /// Zero says that there is none.
-    fn start(&mut self, at: Timestamp, start_ms: i64) {
+    /// Adds a start timestamp to the sample at `at`; 0 means that there is none.
+    fn add_start(&mut self, at: Timestamp, start_ms: i64) {
         if start_ms != 0 {
             let (series, start) = (self.batch.series.len(), Timestamp::from_ms(start_ms));
             self.batch.starts.push(WriteStart { series, at, start });
         }
     }
 
+    /// Adds the start timestamp of the series to all its samples and histograms.
     #[cold]
-    fn start_all(&mut self, first_sample: usize, first_histogram: usize, start_ms: i64) {
+    fn add_start_of_all(&mut self, first_sample: usize, first_histogram: usize, start_ms: i64) {
         let samples = self.batch.samples.iter().skip(first_sample).map(|sample| sample.at);
         let histograms = self.batch.histograms.iter().skip(first_histogram).map(|sample| sample.at);
         let times: Vec<Timestamp> = samples.chain(histograms).collect();
-        times.into_iter().for_each(|at| self.start(at, start_ms));
+        times.into_iter().for_each(|at| self.add_start(at, start_ms));
     }
 
     #[cold]
-    fn exemplar(&mut self, message: &[u8], series: &mut Series<'_>) -> Result<(), DecodeError> {
-        bound("exemplars", self.batch.exemplars.len(), self.limits.exemplars_max)?;
+    fn exemplar(&mut self, message: &[u8], series: &mut SeriesState<'_>) -> Result<(), DecodeError> {
+        check_count("exemplars", self.batch.exemplars.len(), self.limits.exemplars_max)?;
         let first = self.batch.exemplar_labels.len();
-        let (mut value, mut at_ms, mut name, mut flaw) = (0.0, 0, None, None);
-        let mut reader = Reader::new(message);
+        let (mut value, mut at_ms, mut name, mut error) = (0.0, 0, None, None);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             match field.number {
                 1 => field.varints(EXEMPLAR, |reference| {
                     match (self.symbols.text(reference), name.take()) {
-                        (Err(found), _) => flaw = Some(found),
+                        (Err(found), _) => error = Some(found),
                         (Ok(text), None) => name = Some(text),
                         (Ok(text), Some(name)) => {
                             let (have, allowed) =
                                 (self.batch.exemplar_labels.len(), self.limits.exemplar_labels_max);
-                            bound("exemplar labels", have, allowed)?;
+                            check_count("exemplar labels", have, allowed)?;
                             self.batch.exemplar_labels.push((name, text));
                         }
                     }
@@ -381,49 +404,55 @@ impl<'a> Reading<'a, '_> {
                 _ => {}
             }
         }
-        series.flaw = series.flaw.or(flaw).or(name.map(|_| Flaw::Odd));
+        series.error = series.error.or(error).or(name.map(|_| SeriesError::OddReferences));
         let labels = first..self.batch.exemplar_labels.len();
         let (place, at) = (self.batch.series.len(), Timestamp::from_ms(at_ms));
         self.batch.exemplars.push(WriteExemplar { series: place, labels, value, at });
         Ok(())
     }
 
-    /// Takes over what a series says of its metric. `Ok(Err(_))`: what the series has to be refused for.
-    fn describe(&mut self, message: &[u8], metric: Option<u64>) -> Result<Result<(), Flaw>, DecodeError> {
-        let (number, help, unit) = match plain::metadata(message) {
+    /// Adds the metric description of a series to the batch, unless the same one was added last.
+    /// `Ok(Err(_))` is the reason to refuse the series.
+    fn describe(
+        &mut self,
+        message: &[u8],
+        metric: Option<u64>,
+    ) -> Result<Result<(), SeriesError>, DecodeError> {
+        let (number, help, unit) = match fast_path::metadata(message) {
             Some(read) => read,
             None => metadata(message)?,
         };
-        let kind = kind(number);
+        let kind = metric_kind(number);
         if self.symbols.get(help.max(unit)).is_none() {
-            // A table without its empty first symbol is no reason to refuse what refers to nothing.
-            return Ok(if help.max(unit) == 0 { Ok(()) } else { Err(Flaw::Beyond) });
+            // A request whose table lacks the empty first symbol is accepted while nothing refers
+            // to it.
+            return Ok(if help.max(unit) == 0 { Ok(()) } else { Err(SeriesError::UnknownSymbol) });
         }
         let Some(metric) = metric.filter(|metric| self.symbols.get(*metric).is_some()) else {
             return Ok(Ok(()));
         };
         if self.described.is_empty() {
-            self.described = vec![0; self.symbols.places.len()];
+            self.described = vec![0; self.symbols.ranges.len()];
         }
-        let said = 1 | (kind as u64) << 1 | help << 4 | unit << 34;
+        let description = 1 | (kind as u64) << 1 | help << 4 | unit << 34;
         let before = usize::try_from(metric).ok().and_then(|place| self.described.get_mut(place));
-        if before.is_none_or(|before| std::mem::replace(before, said) == said) {
+        if before.is_none_or(|before| std::mem::replace(before, description) == description) {
             return Ok(Ok(()));
         }
         let texts = (self.symbols.text(metric), self.symbols.text(help), self.symbols.text(unit));
-        let (Ok(name), Ok(help), Ok(unit)) = texts else { return Ok(Err(Flaw::Utf8)) };
+        let (Ok(name), Ok(help), Ok(unit)) = texts else { return Ok(Err(SeriesError::InvalidUtf8)) };
         if kind != MetricKind::Unknown || !help.is_empty() || !unit.is_empty() {
-            bound("metric descriptions", self.batch.metadata.len(), self.limits.metadata_max)?;
+            check_count("metric descriptions", self.batch.metadata.len(), self.limits.metadata_max)?;
             self.batch.metadata.push(MetricMetadata { name: family(name, kind), kind, help, unit });
         }
         Ok(Ok(()))
     }
 }
 
-/// Kind, help and unit of a `Metadata`.
+/// Parses a `Metadata`: kind, and the symbols of help and unit.
 fn metadata(message: &[u8]) -> Result<(i64, u64, u64), WireError> {
     let (mut number, mut help, mut unit) = (0, 0, 0);
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         match field.number {
             1 => number = field.int64(METADATA)?,
@@ -435,7 +464,8 @@ fn metadata(message: &[u8]) -> Result<(i64, u64, u64), WireError> {
     Ok((number, help, unit))
 }
 
-/// The name that a series' metric is described under: version 1.0 and every listing know `x`, of which `x_bucket` is a part.
+/// Returns the family name under which a metric is described: `x` for the series `x_bucket`, as in
+/// version 1.0 and in all listings.
 fn family(name: &str, kind: MetricKind) -> &str {
     let suffixes: &[&str] = match kind {
         MetricKind::Histogram => &["_bucket", "_sum", "_count"],
@@ -447,18 +477,18 @@ fn family(name: &str, kind: MetricKind) -> &str {
     base.filter(|base| !base.is_empty()).unwrap_or(name)
 }
 
-/// Takes the label bytes of a series apart.
+/// Parses the label bytes of a series.
 ///
 /// # Errors
-/// A sentence, where the series could not be resolved.
+/// A sentence for the sender, if the series could not be resolved.
 pub fn parse_labels<'a>(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str> {
-    const BROKEN: &str = "its labels are cut short";
-    let mut reader = Reader::new(raw);
+    const BROKEN: &str = "its labels are truncated";
+    let mut reader = WireReader::new(raw);
     let mut name = None;
     loop {
         let rest = raw.get(reader.offset()..).unwrap_or_default();
-        if let Some(flaw) = Flaw::read(rest) {
-            return Err(flaw.sentence());
+        if let Some(error) = SeriesError::read(rest) {
+            return Err(error.message());
         }
         if rest.is_empty() {
             return if name.is_none() { Ok(()) } else { Err(BROKEN) };

@@ -1,41 +1,43 @@
-//! The snappy block format, undone within bounds that are known before anything is allocated.
+//! A decoder of the snappy block format that checks all sizes before it allocates.
 //!
-//! A block is the decompressed length as a varint of at most 32 bits, then literals and copies. What it declares is
-//! believed only as far as its own bytes could fill it.
+//! A block is the decompressed length as a varint of at most 32 bits, followed by literals and
+//! copies. A declared length is accepted only if a block of that many bytes could produce it.
+//! Source: <https://github.com/google/snappy/blob/main/format_description.txt>.
 
-mod room;
+mod branchless;
 
-use super::{DecodeError, Limits};
+use super::{DecodeError, DecodeLimits};
 use crate::model::try_reserve_exact;
 
-/// Why bytes are no snappy block.
+/// The reason why bytes are not a snappy block.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnappyError {
-    /// The header declares more than its bytes can hold.
-    #[error("the block declares {declared} bytes, but {sent} bytes of snappy hold {possible} at most")]
+    /// The header declares more bytes than the block can produce.
+    #[error("the block declares {declared} bytes, but {sent} bytes of snappy can hold at most {possible}")]
     Declared {
-        /// What the header says.
+        /// The declared length.
         declared: usize,
-        /// The block's own length.
+        /// The length of the block.
         sent: usize,
-        /// What that many bytes can hold at most.
+        /// The most bytes that a block of this length can produce.
         possible: usize,
     },
-    /// Anything else; often the streaming format, another compression, or a body that was cut short.
-    #[error("the body is no valid block: {0}")]
+    /// Any other error; often the streaming format, another compression, or a truncated body.
+    #[error("the body is not a valid block: {0}")]
     Block(String),
 }
 
-/// The best that snappy can do: a copy of three bytes stands for 64. Rounded up.
+/// The largest compression ratio, rounded up: a copy of 3 bytes produces 64.
 const RATIO_MAX: usize = 22;
 
-/// The decompressed `block`, at the beginning of `out`; what else is in there means nothing.
+/// Decompresses `block` to the start of `out`; bytes after the result are undefined.
 ///
 /// # Errors
-/// [`DecodeError::Empty`], [`DecodeError::TooLarge`] before anything is allocated, and [`SnappyError`].
+/// [`DecodeError::Empty`]; [`DecodeError::TooLarge`] before anything is allocated;
+/// [`DecodeError::OutOfMemory`]; [`SnappyError`].
 pub(super) fn decompress<'a>(
     block: &[u8],
-    limits: &Limits,
+    limits: &DecodeLimits,
     out: &'a mut Vec<u8>,
 ) -> Result<&'a [u8], DecodeError> {
     let sent = block.len();
@@ -56,9 +58,10 @@ pub(super) fn decompress<'a>(
     if declared > possible {
         return Err(SnappyError::Declared { declared, sent, possible }.into());
     }
-    // What is too large for the room, or no block, is the package's: it knows what to say.
-    if undo_in_room(block, declared, out).is_none() {
-        // What an earlier block left need not be zeroed: it is written over, or never seen.
+    // Blocks that are too large for the work buffer, and invalid ones, are left to the `snap`
+    // crate, which also reports the error.
+    if decode_branchless(block, declared, out).is_none() {
+        // Bytes of an earlier block need no zeroing: they are overwritten or never read.
         if out.len() < declared {
             let more = declared.saturating_sub(out.len());
             try_reserve_exact(out, more)?;
@@ -71,9 +74,10 @@ pub(super) fn decompress<'a>(
     Ok(out.get(..declared).unwrap_or_default())
 }
 
-fn undo_in_room(block: &[u8], declared: usize, out: &mut Vec<u8>) -> Option<()> {
+/// Decodes the block in the work buffer of [`branchless`]; `None` if it is invalid or too large.
+fn decode_branchless(block: &[u8], declared: usize, out: &mut Vec<u8>) -> Option<()> {
     let length_ends = block.iter().position(|byte| *byte < 0x80)?;
-    room::undo(block, length_ends.checked_add(1)?, declared, out)
+    branchless::decode(block, length_ends.checked_add(1)?, declared, out)
 }
 
 #[cfg(test)]
@@ -81,9 +85,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn undo(block: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    fn decompressed(block: &[u8]) -> Result<Vec<u8>, DecodeError> {
         let mut out = Vec::new();
-        decompress(block, &Limits::default(), &mut out).map(<[u8]>::to_vec)
+        decompress(block, &DecodeLimits::default(), &mut out).map(<[u8]>::to_vec)
     }
 
     fn varint(mut value: u32) -> Vec<u8> {
@@ -100,55 +104,55 @@ mod tests {
     fn a_declared_length_is_checked_before_anything_is_allocated() {
         let mut out = Vec::new();
         for declared in [65 << 20, u32::MAX] {
-            let found = decompress(&varint(declared), &Limits::default(), &mut out);
+            let found = decompress(&varint(declared), &DecodeLimits::default(), &mut out);
             let (found, allowed) = (found, 64 << 20);
             let what = "bytes after decompression";
             assert_eq!(found, Err(DecodeError::TooLarge { what, found: declared as usize, allowed }));
         }
         let lie = [varint(60 << 20), vec![0; 4]].concat();
         let expected = SnappyError::Declared { declared: 60 << 20, sent: 8, possible: 176 };
-        assert_eq!(decompress(&lie, &Limits::default(), &mut out), Err(expected.into()));
+        assert_eq!(decompress(&lie, &DecodeLimits::default(), &mut out), Err(expected.into()));
         assert_eq!(out.capacity(), 0);
     }
 
     #[test]
-    fn more_bytes_than_allowed_are_not_looked_at() {
-        let limits = Limits { compressed_bytes_max: 3, ..Limits::default() };
+    fn a_body_over_the_compressed_limit_is_not_read() {
+        let limits = DecodeLimits { compressed_bytes_max: 3, ..DecodeLimits::default() };
         let mut out = Vec::new();
         let found = decompress(&[0; 4], &limits, &mut out);
         assert_eq!(found, Err(DecodeError::TooLarge { what: "bytes", found: 4, allowed: 3 }));
     }
 
     #[test]
-    fn what_is_cut_short_or_something_else_is_refused() {
+    fn truncated_and_foreign_blocks_are_refused() {
         let block = snap::raw::Encoder::new().compress_vec(&b"abc".repeat(100)).expect("compresses");
         for length in 1..block.len() {
-            assert!(undo(&block[..length]).is_err(), "{length}");
+            assert!(decompressed(&block[..length]).is_err(), "{length}");
         }
         for other in [&b"\xff\x06\x00\x00sNaPpY"[..], b"\x1f\x8b\x08\x00", b"\x28\xb5\x2f\xfd", b"{}", b"a=b"]
         {
-            assert!(undo(other).is_err(), "{other:02x?}");
+            assert!(decompressed(other).is_err(), "{other:02x?}");
         }
-        assert_eq!(undo(b""), Err(DecodeError::Empty));
+        assert_eq!(decompressed(b""), Err(DecodeError::Empty));
     }
 
     #[test]
-    fn the_ratio_bound_admits_the_best_that_an_encoder_does() {
+    fn the_ratio_bound_admits_the_best_ratio_of_an_encoder() {
         let zeros = vec![0; 8 << 20];
         let block = snap::raw::Encoder::new().compress_vec(&zeros).expect("compresses");
-        assert_eq!(undo(&block).expect("valid").len(), zeros.len());
+        assert_eq!(decompressed(&block).expect("valid").len(), zeros.len());
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = undo(&bytes);
+        fn arbitrary_bytes_never_panic_snappy(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = decompressed(&bytes);
         }
 
         #[test]
-        fn what_was_compressed_comes_back(bytes in proptest::collection::vec(any::<u8>(), 0..3_000)) {
+        fn compressed_blocks_round_trip(bytes in proptest::collection::vec(any::<u8>(), 0..3_000)) {
             let block = snap::raw::Encoder::new().compress_vec(&bytes).expect("compresses");
-            prop_assert_eq!(undo(&block), Ok(bytes));
+            prop_assert_eq!(decompressed(&block), Ok(bytes));
         }
     }
 }

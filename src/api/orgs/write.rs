@@ -23,7 +23,7 @@ use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::{Lanes, Reply};
 use crate::api::routes::Routes;
 use crate::clock::Clock;
-use crate::ingest::{self, DecodeError, Protocol, Scratch, Translated};
+use crate::ingest::{self, DecodeError, DecodeScratch, Protocol, Translated};
 use crate::model::{Refusal, WriteBatch};
 use crate::tsdb::{AppendError, AppendReport, Appended, Appending, Durability, Tsdb};
 
@@ -37,7 +37,7 @@ pub struct WriteDeps {
     /// What time it is.
     pub clock: Clock,
     /// How much one request may bring.
-    pub limits: ingest::Limits,
+    pub limits: ingest::DecodeLimits,
     /// What was refused.
     pub rejects: Arc<Rejects>,
 }
@@ -62,7 +62,7 @@ enum Format {
     Translated { gzip: bool, decode: Translate },
 }
 
-type Translate = Box<dyn Fn(&[u8], &ingest::Limits) -> Result<Translated, DecodeError> + Send + Sync>;
+type Translate = Box<dyn Fn(&[u8], &ingest::DecodeLimits) -> Result<Translated, DecodeError> + Send + Sync>;
 
 /// What became of a request whose body could be read.
 struct Stored {
@@ -109,11 +109,11 @@ fn unsupported(wanted: &'static str) -> ApiError {
 
 thread_local! {
     /// The lane's threads live long, and most bodies fit where the one before did.
-    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
+    static SCRATCH: RefCell<DecodeScratch> = RefCell::new(DecodeScratch::default());
 }
 
 /// Hands out this thread's memory.
-fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
+fn with_scratch<T>(work: impl FnOnce(&mut DecodeScratch) -> T) -> T {
     SCRATCH.with_borrow_mut(|scratch| {
         let done = work(scratch);
         scratch.shrink();
@@ -132,7 +132,7 @@ type Outcome = Result<Appended, ApiError>;
 
 impl Storing {
     /// Decodes and appends; answers once that is durable, which is after this returns if another thread sees to it.
-    fn begin(self: &Arc<Self>, body: &[u8], scratch: &mut Scratch, reply: Reply<Outcome>) {
+    fn begin(self: &Arc<Self>, body: &[u8], scratch: &mut DecodeScratch, reply: Reply<Outcome>) {
         let appending = match self.prepare(body, scratch) {
             Ok(appending) => appending,
             Err(error) => return self.answer(reply, Err(error)),
@@ -142,7 +142,7 @@ impl Storing {
         self.deps.tsdb.commit_then(appending, done);
     }
 
-    fn prepare(&self, body: &[u8], scratch: &mut Scratch) -> ApiResult<Appending> {
+    fn prepare(&self, body: &[u8], scratch: &mut DecodeScratch) -> ApiResult<Appending> {
         let Storing { deps, incoming, writing } = self;
         // Charged in one: what is refused was sent and read all the same, and more than a second's share counts as that.
         let ready = |mut batch: WriteBatch<'_>, charged: usize, refused: usize| {
@@ -218,9 +218,9 @@ fn of_all(code: &'static str, reason: String) -> Refusal {
 /// answers how many it was given.
 fn guess_or_decode<T>(
     protocol: &Protocol,
-    limits: &ingest::Limits,
+    limits: &ingest::DecodeLimits,
     body: &[u8],
-    scratch: &mut Scratch,
+    scratch: &mut DecodeScratch,
     prepare: impl Fn(WriteBatch<'_>, usize) -> ApiResult<(Result<T, AppendError>, usize)>,
 ) -> ApiResult<T> {
     let (prepared, samples) = prepare((protocol.guess)(body, limits, scratch)?, 0)?;

@@ -1,7 +1,7 @@
 //! What the columns mean.
 
 use super::number;
-use crate::ingest::pairs::LABELS_READ_MAX;
+use crate::ingest::pairs::LABELS_PARSED_MAX;
 use crate::model::{METRIC_NAME, Timestamp};
 
 /// The last column that can be named.
@@ -156,7 +156,7 @@ impl Layout {
     }
 
     fn check_labels(&self) -> Result<(), ColumnsError> {
-        if self.labels.len() >= LABELS_READ_MAX {
+        if self.labels.len() >= LABELS_PARSED_MAX {
             return Err(ColumnsError::Labels(self.labels.len()));
         }
         let mut names: Vec<&str> = self.labels.iter().map(|(_, name)| &**name).chain([METRIC_NAME]).collect();
@@ -190,12 +190,12 @@ impl Time {
     /// What is below a millisecond is rounded down.
     pub(super) fn read(self, text: &str) -> Option<Timestamp> {
         let ms = match self {
-            Time::Seconds => number::seconds(text)?,
-            Time::Millis => number::scaled(text, 0)?,
-            Time::Nanos => number::scaled(text, -6)?,
+            Time::Seconds => number::parse_seconds(text)?,
+            Time::Millis => number::parse_scaled(text, 0)?,
+            Time::Nanos => number::parse_scaled(text, -6)?,
             Time::Rfc3339 => return Timestamp::from_rfc3339(text),
             Time::Either if text.contains(':') => return Timestamp::from_rfc3339(text),
-            Time::Either => number::seconds(text)?,
+            Time::Either => number::parse_seconds(text)?,
         };
         Some(Timestamp::from_ms(ms))
     }
@@ -203,5 +203,5 @@ impl Time {
 
 /// The beginning of what was sent.
 fn told(text: &str) -> String {
-    crate::ingest::pairs::cut(text, 80).to_owned()
+    crate::ingest::pairs::truncated(text, 80).to_owned()
 }

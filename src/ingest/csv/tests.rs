@@ -12,7 +12,7 @@ const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 type Row = (String, i64, f64);
 
 fn decoded(body: &str, columns: &Columns) -> Translated {
-    decode(body.as_bytes(), columns, NOW, &Limits::default()).expect("within the limits")
+    decode(body.as_bytes(), columns, NOW, &DecodeLimits::default()).expect("within the limits")
 }
 
 fn rows(read: &Translated) -> Vec<Row> {
@@ -158,7 +158,7 @@ fn columns_that_make_no_sense_are_refused() {
         ),
     ];
     for (body, expected) in headers {
-        let read = decode(body.as_bytes(), &Columns::header(), NOW, &Limits::default());
+        let read = decode(body.as_bytes(), &Columns::header(), NOW, &DecodeLimits::default());
         assert_eq!(read.map(|_| ()).map_err(|e| e.to_string()), Err(format!("csv: {expected}")), "{body}");
     }
 }
@@ -184,7 +184,7 @@ fn a_line_that_is_wrong_is_refused_with_its_place_and_the_others_are_stored() {
         assert_eq!((read.refused, rows(&read).len()), (lines, 3 - lines), "{line}");
     }
     let columns = Columns::parse("1:metric:a,2:metric:b").expect("valid");
-    let read = decode(b"1,2\n\xff,3\nx,4\n5\n", &columns, NOW, &Limits::default()).expect("small");
+    let read = decode(b"1,2\n\xff,3\nx,4\n5\n", &columns, NOW, &DecodeLimits::default()).expect("small");
     let told: Vec<&str> = read.refusals.iter().map(|refusal| &*refusal.reason).collect();
     assert_eq!(
         told,
@@ -205,26 +205,26 @@ fn a_line_that_is_wrong_is_refused_with_its_place_and_the_others_are_stored() {
 #[test]
 fn nothing_is_taken_beyond_the_limits() {
     let columns = Columns::parse("1:metric:a,2:label:b").expect("valid");
-    let told = |limits: Limits, body: &str| {
+    let told = |limits: DecodeLimits, body: &str| {
         decode(body.as_bytes(), &columns, NOW, &limits).map(|_| ()).map_err(|e| e.to_string())
     };
-    let few = Limits { series_max: 2, ..Limits::default() };
+    let few = DecodeLimits { series_max: 2, ..DecodeLimits::default() };
     assert_eq!(told(few, "1,a\n2,b\n3,b\n"), Ok(()));
     assert_eq!(
         told(few, "1,a\n2,b\n3,c\n"),
         Err("the request has 3 series, more than the 2 that are allowed".into())
     );
-    let few = Limits { samples_max: 1, ..Limits::default() };
+    let few = DecodeLimits { samples_max: 1, ..DecodeLimits::default() };
     assert_eq!(
         told(few, "1,a\n2,a\n"),
         Err("the request has 2 samples, more than the 1 that are allowed".into())
     );
-    let few = Limits { decompressed_bytes_max: 3, ..Limits::default() };
+    let few = DecodeLimits { decompressed_bytes_max: 3, ..DecodeLimits::default() };
     assert_eq!(
         told(few, "1\n2\n"),
         Err("the request has 4 bytes after decompression, more than the 3 that are allowed".into())
     );
-    assert_eq!(told(Limits::default(), ""), Err("the body is empty".into()));
+    assert_eq!(told(DecodeLimits::default(), ""), Err("the body is empty".into()));
 }
 
 fn cell(text: &str) -> String {
@@ -254,7 +254,7 @@ proptest! {
         }
         let read = decoded(&csv, &Columns::header());
         prop_assert_eq!(&read.refusals, &[]);
-        let text = text::decode(lines.as_bytes(), text::Format::Prometheus, NOW, &Limits::default()).expect("valid");
+        let text = text::decode(lines.as_bytes(), text::Format::Prometheus, NOW, &DecodeLimits::default()).expect("valid");
         let bits = |read: &Translated| -> Vec<_> {
             rows(read).into_iter().map(|(labels, at, value)| (labels, at, value.to_bits())).collect()
         };
@@ -266,7 +266,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 1..300),
         pieces in prop::collection::vec(prop::sample::select(vec!["\"", ",", "\n", "\r\n", "1", "up", "é"]), 1..60),
     ) {
-        let few = Limits { series_max: 4, ..Limits::default() };
+        let few = DecodeLimits { series_max: 4, ..DecodeLimits::default() };
         for columns in [Columns::parse("1:metric:a,3:label:b,2:time:unix_s").expect("valid"), Columns::header()] {
             for body in [bytes.clone(), pieces.concat().into_bytes(), [b"metric,value,a\n", pieces.concat().as_bytes()].concat()] {
                 let Ok(read) = decode(&body, &columns, NOW, &few) else { continue };

@@ -1,37 +1,42 @@
-//! Attributes as labels.
+//! Translation of attributes to labels.
 //!
-//! Most points have a few attributes whose names are all different, and different from what the resource says: they are
-//! rendered one by one as they are read. Others go the careful way: two attributes that fold to one label are joined by
-//! `;` in the order of their keys, what a point says goes before what was promoted from its resource, and `job`,
-//! `instance` and the labels that the translation makes itself go before all.
+//! Most points have a few attributes whose names all differ from each other and from those of the
+//! resource. They are rendered one by one as they are read. All others take a slower path:
+//! attributes that fold to the same label name are joined by `;` in the order of their keys, a
+//! point's attributes replace those promoted from its resource, and `job`, `instance` and the
+//! labels that the translation makes itself replace all others.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::super::protobuf::{Reader, WireError};
+use super::super::protobuf::{WireError, WireReader};
 use super::resource::Resource;
-use super::{Trouble, names};
+use super::{TranslateError, names};
 use crate::model::{METRIC_NAME, RenderedLabels};
 
-/// Attributes of one point or resource. The store takes fewer labels, and says so.
+/// Attributes of one point or resource, at most. The store allows fewer labels and reports the
+/// excess.
 pub(super) const ATTRIBUTES_MAX: usize = 256;
-/// From so many on, names are not compared each to each.
-const FEW: usize = 16;
-/// Arrays and maps in arrays and maps.
+/// Number of attributes up to which names are compared pairwise; with more, the slower path is
+/// taken.
+const PAIRWISE_MAX: usize = 16;
+/// Depth of nested arrays and maps, at most.
 const DEPTH_MAX: usize = 16;
-/// Entries of one map.
+/// Entries of one map, at most.
 const ENTRIES_MAX: usize = 4_096;
-/// Text of an attribute that is an array, a map or bytes. The store takes less, and says so.
+/// Bytes of an array, a map or bytes as text, at most. The store allows less and reports the
+/// excess.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
 const KEY_VALUE: &str = "KeyValue";
 const ANY_VALUE: &str = "AnyValue";
 
-/// Key and `AnyValue`, which is empty where it is absent: that is no value either way.
+/// Reads the key and the encoded `AnyValue` of a `KeyValue`. An absent value is empty, which means
+/// no value as well.
 #[inline]
 pub(super) fn key_value(message: &[u8]) -> Result<(&str, &[u8]), WireError> {
-    let mut reader = Reader::new(message);
-    // As every encoder writes it.
+    let mut reader = WireReader::new(message);
+    // The usual form: key and value, in this order.
     if let (Some(key), Some(value)) = (reader.nested(1 << 3 | 2), reader.nested(2 << 3 | 2))
         && reader.offset() == message.len()
     {
@@ -43,7 +48,7 @@ pub(super) fn key_value(message: &[u8]) -> Result<(&str, &[u8]), WireError> {
 
 fn any_key_value(message: &[u8]) -> Result<(&str, &[u8]), WireError> {
     let (mut key, mut value) = ("", &[][..]);
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         match field.number {
             1 => key = field.text(KEY_VALUE)?,
@@ -54,7 +59,7 @@ fn any_key_value(message: &[u8]) -> Result<(&str, &[u8]), WireError> {
     Ok((key, value))
 }
 
-enum Value<'a> {
+enum AttributeValue<'a> {
     None,
     Text(&'a str),
     Bool(bool),
@@ -65,47 +70,47 @@ enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-fn value(any: &[u8]) -> Result<Value<'_>, WireError> {
-    let mut value = Value::None;
-    let mut reader = Reader::new(any);
+fn read_value(any: &[u8]) -> Result<AttributeValue<'_>, WireError> {
+    let mut value = AttributeValue::None;
+    let mut reader = WireReader::new(any);
     while let Some(field) = reader.field()? {
         value = match field.number {
-            1 => Value::Text(field.text(ANY_VALUE)?),
-            2 => Value::Bool(field.int64(ANY_VALUE)? != 0),
-            3 => Value::Int(field.int64(ANY_VALUE)?),
-            4 => Value::Double(field.double(ANY_VALUE)?),
-            5 => Value::Array(field.bytes(ANY_VALUE)?),
-            6 => Value::Map(field.bytes(ANY_VALUE)?),
-            7 => Value::Bytes(field.bytes(ANY_VALUE)?),
+            1 => AttributeValue::Text(field.text(ANY_VALUE)?),
+            2 => AttributeValue::Bool(field.int64(ANY_VALUE)? != 0),
+            3 => AttributeValue::Int(field.int64(ANY_VALUE)?),
+            4 => AttributeValue::Double(field.double(ANY_VALUE)?),
+            5 => AttributeValue::Array(field.bytes(ANY_VALUE)?),
+            6 => AttributeValue::Map(field.bytes(ANY_VALUE)?),
+            7 => AttributeValue::Bytes(field.bytes(ANY_VALUE)?),
             _ => continue,
         }
     }
     Ok(value)
 }
 
-/// What an `AnyValue` says as a label. `text` is written to where it is not a text already.
+/// Returns an `AnyValue` as label text. `text` is the buffer for values that are not strings.
 #[inline]
-pub(super) fn text<'a>(any: &'a [u8], text: &'a mut String) -> Result<&'a str, Trouble> {
-    let mut reader = Reader::new(any);
-    if let Some(said) = reader.nested(1 << 3 | 2)
+pub(super) fn text<'a>(any: &'a [u8], text: &'a mut String) -> Result<&'a str, TranslateError> {
+    let mut reader = WireReader::new(any);
+    if let Some(value) = reader.nested(1 << 3 | 2)
         && reader.offset() == any.len()
     {
         let wrong = |_| WireError::Utf8 { message: ANY_VALUE, field: 1 };
-        return Ok(std::str::from_utf8(said).map_err(wrong)?);
+        return Ok(std::str::from_utf8(value).map_err(wrong)?);
     }
     any_text(any, text)
 }
 
-fn any_text<'a>(any: &'a [u8], text: &'a mut String) -> Result<&'a str, Trouble> {
+fn any_text<'a>(any: &'a [u8], text: &'a mut String) -> Result<&'a str, TranslateError> {
     text.clear();
-    match value(any)? {
-        Value::Text(said) => return Ok(said),
-        Value::None => {}
-        Value::Bool(said) => text.push_str(if said { "true" } else { "false" }),
-        Value::Int(said) => push(text, said),
-        Value::Double(said) => push_double(said, text),
-        Value::Bytes(said) => push_base64(said, text)?,
-        said @ (Value::Array(_) | Value::Map(_)) => push_json(&said, 0, text)?,
+    match read_value(any)? {
+        AttributeValue::Text(value) => return Ok(value),
+        AttributeValue::None => {}
+        AttributeValue::Bool(value) => text.push_str(if value { "true" } else { "false" }),
+        AttributeValue::Int(value) => push(text, value),
+        AttributeValue::Double(value) => push_double(value, text),
+        AttributeValue::Bytes(value) => push_base64(value, text)?,
+        value @ (AttributeValue::Array(_) | AttributeValue::Map(_)) => push_json(&value, 0, text)?,
     }
     Ok(text)
 }
@@ -115,7 +120,8 @@ fn push(out: &mut String, value: impl std::fmt::Display) {
     let _ = write!(out, "{value}");
 }
 
-/// As JSON has numbers in Go: plain from 1e-6 up to 1e21, else with an exponent that has a sign.
+/// Appends a double as Go writes numbers in JSON: without an exponent from 1e-6 up to 1e21
+/// (exclusive), otherwise with one, which has a sign.
 fn push_double(value: f64, out: &mut String) {
     let size = value.abs();
     if value.is_nan() {
@@ -130,93 +136,94 @@ fn push_double(value: f64, out: &mut String) {
     }
 }
 
-fn push_base64(bytes: &[u8], out: &mut String) -> Result<(), Trouble> {
-    fits(out.len().saturating_add(bytes.len()))?;
+fn push_base64(bytes: &[u8], out: &mut String) -> Result<(), TranslateError> {
+    check_text_length(out.len().saturating_add(bytes.len()))?;
     data_encoding::BASE64.encode_append(bytes, out);
     Ok(())
 }
 
-fn fits(bytes: usize) -> Result<(), Trouble> {
+fn check_text_length(bytes: usize) -> Result<(), TranslateError> {
     if bytes <= TEXT_BYTES_MAX {
         return Ok(());
     }
-    let reason = format!("an attribute that is no plain text has more than {TEXT_BYTES_MAX} bytes as one");
-    Err(Trouble::Point("label_value_too_long", reason))
+    let reason = format!("an attribute that is not a string has more than {TEXT_BYTES_MAX} bytes as text");
+    Err(TranslateError::Point("label_value_too_long", reason))
 }
 
-fn push_json(said: &Value<'_>, depth: usize, out: &mut String) -> Result<(), Trouble> {
+fn push_json(value: &AttributeValue<'_>, depth: usize, out: &mut String) -> Result<(), TranslateError> {
     if depth >= DEPTH_MAX {
-        let reason = format!("an attribute has more than {DEPTH_MAX} values in each other");
-        return Err(Trouble::Point("attribute_too_deep", reason));
+        let reason = format!("an attribute has more than {DEPTH_MAX} levels of nesting");
+        return Err(TranslateError::Point("attribute_too_deep", reason));
     }
     let deeper = depth.saturating_add(1);
-    match *said {
-        Value::None => out.push_str("null"),
-        Value::Text(said) => push_quoted(said, out)?,
-        Value::Bool(said) => push(out, said),
-        Value::Int(said) => push(out, said),
-        // JSON has no such numbers.
-        Value::Double(said) if !said.is_finite() => {
+    match *value {
+        AttributeValue::None => out.push_str("null"),
+        AttributeValue::Text(value) => push_quoted(value, out)?,
+        AttributeValue::Bool(value) => push(out, value),
+        AttributeValue::Int(value) => push(out, value),
+        // JSON has no such numbers, so they are strings.
+        AttributeValue::Double(value) if !value.is_finite() => {
             out.push('"');
-            push_double(said, out);
-            out.push('"');
-        }
-        Value::Double(said) => push_double(said, out),
-        Value::Bytes(said) => {
-            out.push('"');
-            push_base64(said, out)?;
+            push_double(value, out);
             out.push('"');
         }
-        Value::Array(values) => {
+        AttributeValue::Double(value) => push_double(value, out),
+        AttributeValue::Bytes(value) => {
+            out.push('"');
+            push_base64(value, out)?;
+            out.push('"');
+        }
+        AttributeValue::Array(values) => {
             out.push('[');
             let mut comma = "";
-            let mut reader = Reader::new(values);
+            let mut reader = WireReader::new(values);
             while let Some(field) = reader.field()? {
                 if field.number == 1 {
                     out.push_str(comma);
                     comma = ",";
-                    push_json(&value(field.bytes("ArrayValue")?)?, deeper, out)?;
+                    push_json(&read_value(field.bytes("ArrayValue")?)?, deeper, out)?;
                 }
             }
             out.push(']');
         }
-        Value::Map(entries) => push_json_map(entries, deeper, out)?,
+        AttributeValue::Map(entries) => push_json_map(entries, deeper, out)?,
     }
-    fits(out.len())
+    check_text_length(out.len())
 }
 
-fn push_json_map(message: &[u8], depth: usize, out: &mut String) -> Result<(), Trouble> {
+fn push_json_map(message: &[u8], depth: usize, out: &mut String) -> Result<(), TranslateError> {
     let mut entries = Vec::new();
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         if field.number == 1 {
             if entries.len() >= ENTRIES_MAX {
-                let reason = format!("an attribute is a map of more than {ENTRIES_MAX} entries");
-                return Err(Trouble::Point("label_value_too_long", reason));
+                let reason = format!("an attribute is a map with more than {ENTRIES_MAX} entries");
+                return Err(TranslateError::Point("label_value_too_long", reason));
             }
             entries.push(key_value(field.bytes("KeyValueList")?)?);
         }
     }
-    // Of one key the later value.
+    // If a key occurs twice, the last value counts.
     let entries: BTreeMap<&str, &[u8]> = entries.into_iter().collect();
     out.push('{');
-    for (place, (key, any)) in entries.into_iter().enumerate() {
-        out.push_str(if place == 0 { "" } else { "," });
+    for (index, (key, any)) in entries.into_iter().enumerate() {
+        out.push_str(if index == 0 { "" } else { "," });
         push_quoted(key, out)?;
         out.push(':');
-        push_json(&value(any)?, depth, out)?;
+        push_json(&read_value(any)?, depth, out)?;
     }
     out.push('}');
     Ok(())
 }
 
-fn push_quoted(text: &str, out: &mut String) -> Result<(), Trouble> {
-    fits(out.len().saturating_add(text.len()))?;
+fn push_quoted(text: &str, out: &mut String) -> Result<(), TranslateError> {
+    check_text_length(out.len().saturating_add(text.len()))?;
     out.push_str(&serde_json::Value::from(text).to_string());
     Ok(())
 }
 
-/// Attributes by the labels they fold to; those that fold to one, joined in the order of their keys.
+/// Returns attributes by label name. Those that fold to the same name are joined by `;` in the
+/// order of their keys.
 pub(super) fn fold(mut attributes: Vec<(String, String)>) -> BTreeMap<String, String> {
     let mut folded: BTreeMap<String, String> = BTreeMap::new();
     attributes.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -234,21 +241,22 @@ pub(super) fn fold(mut attributes: Vec<(String, String)>) -> BTreeMap<String, St
     folded
 }
 
-/// A set of names that says quickly that one is not in it.
+/// A Bloom filter of names: a single bit per name, so that most pairs of sets are shown to be
+/// disjoint without a comparison.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sieve(u64);
+pub(super) struct NameFilter(u64);
 
-impl Sieve {
+impl NameFilter {
     pub(super) fn add(&mut self, name: &str) {
-        self.0 |= Sieve::bit(name);
+        self.0 |= NameFilter::bit(name);
     }
 
-    pub(super) fn merge(&mut self, other: Sieve) {
+    pub(super) fn merge(&mut self, other: NameFilter) {
         self.0 |= other.0;
     }
 
-    /// False: certainly no name is in both.
-    fn meets(self, other: Sieve) -> bool {
+    /// Returns false only if no name is in both sets.
+    fn may_intersect(self, other: NameFilter) -> bool {
         self.0 & other.0 != 0
     }
 
@@ -266,102 +274,111 @@ impl Sieve {
     }
 }
 
-/// The labels of one point, but for its name and what its resource says. Reused from point to point.
+/// The labels of one point except its metric name and those of its resource. Reused from point to
+/// point.
 #[derive(Debug, Default)]
 pub(super) struct PointLabels {
     rendered: RenderedLabels,
-    /// Keys and the names they fold to, by their places in a point: the next point of a metric mostly has the same.
-    names: Vec<Name>,
-    /// How many of them are this point's.
+    /// Attribute keys with the label names that they fold to, by position. The next point of a
+    /// metric usually has the same keys.
+    names: Vec<FoldedName>,
+    /// Number of names that belong to the current point.
     count: usize,
-    sieve: Sieve,
-    /// Names meet: the careful way.
-    entangled: bool,
-    /// The resource's labels are among the rendered ones.
-    whole: bool,
+    filter: NameFilter,
+    /// Label names may collide, so the slower path must be taken.
+    has_collisions: bool,
+    /// `rendered` includes the labels of the resource.
+    includes_resource: bool,
     text: String,
 }
 
+/// An attribute key and the label name that it folds to.
 #[derive(Debug, Default)]
-struct Name {
+struct FoldedName {
     key: String,
     label: String,
-    sieve: Sieve,
+    filter: NameFilter,
 }
 
-impl Name {
+impl FoldedName {
     fn set(&mut self, key: &str) {
         self.key.clear();
         self.key.push_str(key);
         names::label(key, &mut self.label);
-        self.sieve = Sieve::default();
-        self.sieve.add(&self.label);
+        self.filter = NameFilter::default();
+        self.filter.add(&self.label);
     }
 }
 
 impl PointLabels {
-    /// Begins a point.
+    /// Begins a new point.
     pub(super) fn clear(&mut self) {
         self.rendered.clear();
         self.count = 0;
-        self.sieve = Sieve::default();
-        self.entangled = false;
-        self.whole = false;
+        self.filter = NameFilter::default();
+        self.has_collisions = false;
+        self.includes_resource = false;
     }
 
     /// Adds a `KeyValue`.
+    ///
+    /// # Errors
+    /// [`TranslateError`], if it is malformed or there are more than `ATTRIBUTES_MAX`.
     #[inline]
-    pub(super) fn add(&mut self, message: &[u8]) -> Result<(), Trouble> {
-        let place = self.count;
-        if place >= FEW {
-            if place >= ATTRIBUTES_MAX {
+    pub(super) fn add(&mut self, message: &[u8]) -> Result<(), TranslateError> {
+        let index = self.count;
+        if index >= PAIRWISE_MAX {
+            if index >= ATTRIBUTES_MAX {
                 return Err(too_many());
             }
-            self.entangled = true;
+            self.has_collisions = true;
         }
         let (key, any) = key_value(message)?;
-        if place >= self.names.len() {
-            let mut name = Name::default();
+        if index >= self.names.len() {
+            let mut name = FoldedName::default();
             name.set(key);
             self.names.push(name);
         }
-        // There is one at this place now.
-        let (before, rest) = self.names.split_at_mut(place);
+        // `names` has an entry at this position now.
+        let (before, rest) = self.names.split_at_mut(index);
         let Some(name) = rest.first_mut() else { return Ok(()) };
         if name.key != key {
             name.set(key);
         }
-        if self.sieve.meets(name.sieve) && !self.entangled {
-            self.entangled = before.iter().any(|before| before.label == name.label);
+        if self.filter.may_intersect(name.filter) && !self.has_collisions {
+            self.has_collisions = before.iter().any(|before| before.label == name.label);
         }
-        self.sieve.merge(name.sieve);
-        self.count = place.saturating_add(1);
+        self.filter.merge(name.filter);
+        self.count = index.saturating_add(1);
         let value = text(any, &mut self.text)?;
-        // An empty value is no label; its name counts all the same.
-        if !value.is_empty() && !self.entangled {
+        // An empty value makes no label, but its name takes part in collisions.
+        if !value.is_empty() && !self.has_collisions {
             self.rendered.push(&name.label, value);
         }
         Ok(())
     }
 
-    /// Ends a point: `message` with its attributes in the field of this number. `made`: the label that the translation makes
-    /// itself, `le` or `quantile`.
+    /// Ends a point. `message` is the encoded point with its attributes in field `number`, which
+    /// the slower path reads again. `own_label` is the label that the translation adds itself, `le`
+    /// or `quantile`.
     pub(super) fn finish(
         &mut self,
-        (message, number): (&[u8], u32),
+        message: &[u8],
+        number: u32,
         resource: &Resource,
-        made: Option<&str>,
-    ) -> Result<(), Trouble> {
-        let is_made = |name: &str| name == METRIC_NAME || Some(name) == made;
+        own_label: Option<&str>,
+    ) -> Result<(), TranslateError> {
+        let is_own_label = |name: &str| name == METRIC_NAME || Some(name) == own_label;
         let of_resource = |name: &str| resource.labels().any(|(own, _)| own == name);
-        let meets = |name: &Name| {
-            is_made(&name.label) || (resource.sieve().meets(name.sieve) && of_resource(&name.label))
+        let may_intersect = |name: &FoldedName| {
+            is_own_label(&name.label)
+                || (resource.filter().may_intersect(name.filter) && of_resource(&name.label))
         };
-        if !self.entangled && !self.names.iter().take(self.count).any(meets) {
+        if !self.has_collisions && !self.names.iter().take(self.count).any(may_intersect) {
             return Ok(());
         }
         let mut attributes = Vec::new();
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if field.number == number {
                 let (key, any) = key_value(field.bytes("a data point")?)?;
@@ -369,23 +386,23 @@ impl PointLabels {
             }
         }
         let mut labels = fold(attributes);
-        labels.retain(|name, _| !is_made(name));
+        labels.retain(|name, _| !is_own_label(name));
         resource.complete(&mut labels);
         self.rendered.clear();
         for (name, value) in labels.iter().filter(|(_, value)| !value.is_empty()) {
             self.rendered.push(name, value);
         }
-        self.whole = true;
+        self.includes_resource = true;
         Ok(())
     }
 
-    /// What is rendered: the point's own labels, and its resource's.
+    /// Returns the rendered labels of the point and of its resource.
     pub(super) fn parts<'a>(&'a self, resource: &'a Resource) -> [&'a RenderedLabels; 2] {
-        [&self.rendered, if self.whole { resource.nothing() } else { resource.rendered() }]
+        [&self.rendered, if self.includes_resource { resource.no_labels() } else { resource.rendered() }]
     }
 }
 
-/// The refusal of a point or resource with too many attributes.
-pub(super) fn too_many() -> Trouble {
-    Trouble::Point("too_many_labels", format!("it has more than {ATTRIBUTES_MAX} attributes"))
+/// Returns the error for a point or resource with too many attributes.
+pub(super) fn too_many() -> TranslateError {
+    TranslateError::Point("too_many_labels", format!("it has more than {ATTRIBUTES_MAX} attributes"))
 }

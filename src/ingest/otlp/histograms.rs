@@ -1,56 +1,65 @@
-//! Histograms with bounds of their own: series of cumulative buckets, a sum and a count.
+//! Translation of histograms with explicit bounds to series of cumulative buckets, a sum and a
+//! count.
 
 use super::super::DecodeError;
-use super::super::protobuf::Reader;
-use super::points::{Common, double};
-use super::translate::{Metric, Translator};
-use super::{Trouble, charge, exemplars};
+use super::super::protobuf::WireReader;
+use super::points::{PointHeader, double};
+use super::translate::{MetricNames, Translator};
+use super::{TranslateError, add_count, exemplars};
 use crate::model::{Exemplar, RenderedLabels, Timestamp};
 
 const HISTOGRAM: &str = "HistogramDataPoint";
 
-/// The buckets of the point that is being read, and the labels of those of the point before, which mostly has the same.
+/// The buckets of the current point, and the rendered `le` labels of the previous one, which
+/// usually has the same bounds.
 #[derive(Debug, Default)]
-pub(super) struct Buckets {
+pub(super) struct BucketBuffers {
     bounds: Vec<f64>,
     counts: Vec<u64>,
-    /// The bounds that are rendered: with `le`, as Prometheus writes a float.
-    rendered_of: Vec<f64>,
+    /// The bounds of `rendered`.
+    rendered_bounds: Vec<f64>,
     rendered: Vec<RenderedLabels>,
     infinity: RenderedLabels,
 }
 
-impl Buckets {
+impl BucketBuffers {
+    /// Renders the `le` labels of the bounds, as Prometheus writes floats.
     fn render(&mut self) {
         if self.infinity.bytes() == 0 {
             self.infinity.push("le", "+Inf");
         }
         let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();
-        let (have, want) = (&self.rendered_of, &self.bounds);
-        if have.len() == want.len() && have.iter().zip(want).all(same) {
+        let (rendered, bounds) = (&self.rendered_bounds, &self.bounds);
+        if rendered.len() == bounds.len() && rendered.iter().zip(bounds).all(same) {
             return;
         }
         self.rendered.clear();
-        self.rendered.extend(want.iter().map(|bound| {
+        self.rendered.extend(bounds.iter().map(|bound| {
             let mut label = RenderedLabels::default();
             label.push("le", &bound.to_string());
             label
         }));
-        self.rendered_of.clone_from(want);
+        self.rendered_bounds.clone_from(bounds);
     }
 
-    fn check(&mut self, is_stale: bool) -> Result<(), Trouble> {
+    /// Checks the bounds and counts, and removes an infinite last bound.
+    ///
+    /// # Errors
+    /// `histogram_buckets`, if their numbers do not match or the bounds are not ascending.
+    fn check(&mut self, is_stale: bool) -> Result<(), TranslateError> {
         let (bounds, counts) = (self.bounds.len(), self.counts.len());
         let fits = counts == bounds.saturating_add(1) || (bounds, counts) == (0, 0);
-        let wrong = |reason: String| Err(Trouble::Point("histogram_buckets", reason));
-        // One that ends has its bounds, so that it is known what ends, and need not have counts.
+        let wrong = |reason: String| Err(TranslateError::Point("histogram_buckets", reason));
+        // A stale point needs bounds to identify its series, but no counts.
         if !fits && !is_stale {
-            return wrong(format!("it has {bounds} bounds and {counts} counts, not one more"));
+            return wrong(format!(
+                "it has {bounds} bounds and {counts} counts; there must be one count more than bounds"
+            ));
         }
         if self.bounds.iter().any(|bound| bound.is_nan()) || !self.bounds.is_sorted_by(|a, b| a < b) {
-            return wrong("its bounds do not ascend".to_owned());
+            return wrong("its bounds are not ascending".to_owned());
         }
-        // The last bucket has no bound, whether that is written down or not.
+        // The last bucket is unbounded, whether or not the infinite bound is stated.
         if self.bounds.last() == Some(&f64::INFINITY) {
             self.bounds.pop();
         }
@@ -59,76 +68,83 @@ impl Buckets {
 }
 
 impl Translator<'_> {
-    pub(super) fn histograms(&mut self, message: &[u8], metric: &Metric) -> Result<(), DecodeError> {
-        let endings = ["_sum", "_count", "_bucket"].map(|ending| metric.ending(ending));
-        self.each_point(message, metric, |this, point, _| this.histogram(point, &endings))
+    /// Translates all points of a histogram.
+    pub(super) fn histograms(&mut self, message: &[u8], metric: &MetricNames) -> Result<(), DecodeError> {
+        let names = ["_sum", "_count", "_bucket"].map(|suffix| metric.with_suffix(suffix));
+        self.each_point(message, metric, |this, point, _| this.histogram(point, &names))
     }
 
+    /// Translates a point of a histogram.
     fn histogram(
         &mut self,
         message: &[u8],
         [name_sum, name_count, name_bucket]: &[RenderedLabels; 3],
-    ) -> Result<Timestamp, Trouble> {
-        let (mut common, mut count, mut sum) = (Common::default(), 0, None);
-        let mut examples = Vec::new();
+    ) -> Result<Timestamp, TranslateError> {
+        let (mut header, mut count, mut sum) = (PointHeader::default(), 0, None);
+        let mut exemplars_by_bucket = Vec::new();
         self.buckets.bounds.clear();
         self.buckets.counts.clear();
         let (entries, allowed) = (&mut self.sink.buckets, self.sink.limits.buckets_max);
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
-            if common.read(&field, HISTOGRAM)? {
+            if header.read(&field, HISTOGRAM)? {
                 continue;
             }
             match field.number {
                 4 => count = field.fixed64(HISTOGRAM)?,
                 5 => sum = Some(field.double(HISTOGRAM)?),
                 6 => field.fixed64s(HISTOGRAM, |count| {
-                    charge("histogram buckets", entries, 1, allowed)?;
+                    add_count("histogram buckets", entries, 1, allowed)?;
                     self.buckets.counts.push(count);
                     Ok::<_, DecodeError>(())
                 })?,
                 7 => field.doubles(HISTOGRAM, |bound| {
-                    charge("histogram buckets", entries, 1, allowed)?;
+                    add_count("histogram buckets", entries, 1, allowed)?;
                     self.buckets.bounds.push(bound);
                     Ok::<_, DecodeError>(())
                 })?,
                 9 => self.labels.add(field.bytes(HISTOGRAM)?)?,
-                10 => common.read_flags(&field, HISTOGRAM)?,
+                10 => header.read_flags(&field, HISTOGRAM)?,
                 _ => {}
             }
         }
-        self.labels.finish((message, 9), &self.resource, Some("le"))?;
-        let (at, start) = (common.at()?, common.start(true));
-        self.buckets.check(common.is_stale)?;
+        self.labels.finish(message, 9, &self.resource, Some("le"))?;
+        let (at, start) = (header.at()?, header.start(true));
+        self.buckets.check(header.is_stale)?;
         self.buckets.render();
         let bounds = &self.buckets.bounds;
         exemplars::each(message, 8, at, &mut self.sink, |exemplar, sink| {
-            // They are counted again when they are added; until then they wait here.
-            charge("exemplars", &mut examples.len(), 1, sink.limits.exemplars_max)?;
-            examples.push((bounds.partition_point(|bound| *bound < exemplar.value), exemplar));
+            // They are added to the batch, and counted, after the buckets are sorted; this bounds
+            // them until then.
+            add_count("exemplars", &mut exemplars_by_bucket.len(), 1, sink.limits.exemplars_max)?;
+            exemplars_by_bucket.push((bounds.partition_point(|bound| *bound < exemplar.value), exemplar));
             Ok(())
         })?;
-        examples.sort_by_key(|(bucket, _)| *bucket);
+        exemplars_by_bucket.sort_by_key(|(bucket, _)| *bucket);
 
         let [own, shared] = self.labels.parts(&self.resource);
         if let Some(sum) = sum {
-            self.sink.add(&[name_sum, own, shared], common.sample(at, sum), start)?;
+            self.sink.add(&[name_sum, own, shared], header.sample(at, sum), start)?;
         }
-        let all = common.sample(at, double(count));
+        let all = header.sample(at, double(count));
         self.sink.add(&[name_count, own, shared], all, start)?;
-        let (mut below, mut examples) = (0_u64, examples.into_iter().peekable());
+        let (mut cumulative, mut exemplars_by_bucket) = (0_u64, exemplars_by_bucket.into_iter().peekable());
         let counts = self.buckets.counts.iter().copied().chain(std::iter::repeat(0));
         for (place, (label, count)) in self.buckets.rendered.iter().zip(counts).enumerate() {
-            below = below.saturating_add(count);
-            self.sink.add(&[name_bucket, own, shared, label], common.sample(at, double(below)), start)?;
+            cumulative = cumulative.saturating_add(count);
+            self.sink.add(
+                &[name_bucket, own, shared, label],
+                header.sample(at, double(cumulative)),
+                start,
+            )?;
             while let Some((_, exemplar)) =
-                examples.next_if(|(bucket, _): &(usize, Exemplar)| *bucket == place)
+                exemplars_by_bucket.next_if(|(bucket, _): &(usize, Exemplar)| *bucket == place)
             {
                 self.sink.add_exemplar(exemplar)?;
             }
         }
         self.sink.add(&[name_bucket, own, shared, &self.buckets.infinity], all, start)?;
-        for (_, exemplar) in examples {
+        for (_, exemplar) in exemplars_by_bucket {
             self.sink.add_exemplar(exemplar)?;
         }
         Ok(at)

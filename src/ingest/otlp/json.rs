@@ -1,27 +1,29 @@
-//! OTLP in JSON, brought to the bytes that the same request has in protobuf.
+//! Conversion of OTLP in JSON to the same request in protobuf.
 //!
-//! One pass, nothing kept but what is written: a message's fields are looked up in its table, each value is written as its
-//! field's kind says, and a message's length is put before it once it has ended. As protobuf's JSON has it: names in camel
-//! case or with underscores, 64-bit numbers as numbers or texts, doubles also as `"NaN"` or `"-Infinity"`, enums as numbers
-//! or names, `null` as absent, fields that are not known passed over. As OTLP's has it: ids in hexadecimal digits (base64
-//! where the length says so), other bytes in base64. All else is an error that says where, and never a value left out.
-//! How deep a text may be is bounded by its parser.
+//! One pass that keeps nothing but its output: the fields of a message are looked up in its table,
+//! each value is written as the kind of its field demands, and the length of a message is filled in
+//! once the message has ended. As in protobuf's JSON mapping, names are in camel case or with
+//! underscores, 64-bit numbers are numbers or strings, doubles may be `"NaN"` or `"-Infinity"`,
+//! enums are numbers or names, `null` means absent, and unknown fields are skipped. As in OTLP's,
+//! ids are in hexadecimal digits (base64 if the length says so) and other bytes in base64. Anything
+//! else is an error with its position; no value is dropped silently. The JSON parser limits the
+//! depth.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::super::protobuf::{put_bytes, put_varint};
-use super::super::{DecodeError, Limits};
+use super::super::{DecodeError, DecodeLimits};
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum FieldKind {
     Text,
     Bool,
     Double,
     Fixed64,
-    /// As bits of a fixed64.
+    /// Written as the bits of a fixed64.
     Sfixed64,
     Int64,
     Uint64,
@@ -29,197 +31,210 @@ enum Kind {
     Sint32,
     Enum(&'static [(&'static str, u64)]),
     Bytes,
-    /// Bytes; so many in hexadecimal digits.
+    /// Bytes in hexadecimal digits; the number is the length of the id in bytes.
     Id(usize),
-    Message(&'static Message),
+    MessageSpec(&'static MessageSpec),
 }
 
-/// One field.
+/// A field of a message.
 #[derive(Clone, Copy, Debug)]
-struct Field {
-    /// In camel case.
+struct FieldSpec {
+    /// The name in camel case.
     name: &'static str,
     number: u64,
-    kind: Kind,
-    /// An array.
-    many: bool,
+    kind: FieldKind,
+    /// The field is repeated: an array in JSON.
+    repeated: bool,
 }
 
-/// The fields of a message that are read.
+/// A message type with those of its fields that are read.
 #[derive(Debug)]
-struct Message {
+struct MessageSpec {
     name: &'static str,
-    fields: &'static [Field],
+    fields: &'static [FieldSpec],
 }
 
-const fn one(name: &'static str, number: u64, kind: Kind) -> Field {
-    Field { name, number, kind, many: false }
+const fn single(name: &'static str, number: u64, kind: FieldKind) -> FieldSpec {
+    FieldSpec { name, number, kind, repeated: false }
 }
 
-const fn many(name: &'static str, number: u64, kind: Kind) -> Field {
-    Field { name, number, kind, many: true }
+const fn repeated(name: &'static str, number: u64, kind: FieldKind) -> FieldSpec {
+    FieldSpec { name, number, kind, repeated: true }
 }
 
-static REQUEST: Message = Message {
+static REQUEST: MessageSpec = MessageSpec {
     name: "ExportMetricsServiceRequest",
-    fields: &[many("resourceMetrics", 1, Kind::Message(&RESOURCE_METRICS))],
+    fields: &[repeated("resourceMetrics", 1, FieldKind::MessageSpec(&RESOURCE_METRICS))],
 };
-static RESOURCE_METRICS: Message = Message {
+static RESOURCE_METRICS: MessageSpec = MessageSpec {
     name: "ResourceMetrics",
     fields: &[
-        one("resource", 1, Kind::Message(&RESOURCE)),
-        many("scopeMetrics", 2, Kind::Message(&SCOPE_METRICS)),
+        single("resource", 1, FieldKind::MessageSpec(&RESOURCE)),
+        repeated("scopeMetrics", 2, FieldKind::MessageSpec(&SCOPE_METRICS)),
     ],
 };
-static RESOURCE: Message =
-    Message { name: "Resource", fields: &[many("attributes", 1, Kind::Message(&KEY_VALUE))] };
-static SCOPE_METRICS: Message =
-    Message { name: "ScopeMetrics", fields: &[many("metrics", 2, Kind::Message(&METRIC))] };
-static METRIC: Message = Message {
+static RESOURCE: MessageSpec = MessageSpec {
+    name: "Resource",
+    fields: &[repeated("attributes", 1, FieldKind::MessageSpec(&KEY_VALUE))],
+};
+static SCOPE_METRICS: MessageSpec =
+    MessageSpec { name: "ScopeMetrics", fields: &[repeated("metrics", 2, FieldKind::MessageSpec(&METRIC))] };
+static METRIC: MessageSpec = MessageSpec {
     name: "Metric",
     fields: &[
-        one("name", 1, Kind::Text),
-        one("description", 2, Kind::Text),
-        one("unit", 3, Kind::Text),
-        one("gauge", 5, Kind::Message(&GAUGE)),
-        one("sum", 7, Kind::Message(&SUM)),
-        one("histogram", 9, Kind::Message(&HISTOGRAM)),
-        one("exponentialHistogram", 10, Kind::Message(&EXPONENTIAL)),
-        one("summary", 11, Kind::Message(&SUMMARY)),
+        single("name", 1, FieldKind::Text),
+        single("description", 2, FieldKind::Text),
+        single("unit", 3, FieldKind::Text),
+        single("gauge", 5, FieldKind::MessageSpec(&GAUGE)),
+        single("sum", 7, FieldKind::MessageSpec(&SUM)),
+        single("histogram", 9, FieldKind::MessageSpec(&HISTOGRAM)),
+        single("exponentialHistogram", 10, FieldKind::MessageSpec(&EXPONENTIAL)),
+        single("summary", 11, FieldKind::MessageSpec(&SUMMARY)),
     ],
 };
-const TEMPORALITY: Field = one(
+const TEMPORALITY: FieldSpec = single(
     "aggregationTemporality",
     2,
-    Kind::Enum(&[
+    FieldKind::Enum(&[
         ("AGGREGATION_TEMPORALITY_UNSPECIFIED", 0),
         ("AGGREGATION_TEMPORALITY_DELTA", 1),
         ("AGGREGATION_TEMPORALITY_CUMULATIVE", 2),
     ]),
 );
-static GAUGE: Message =
-    Message { name: "Gauge", fields: &[many("dataPoints", 1, Kind::Message(&NUMBER_POINT))] };
-static SUM: Message = Message {
+static GAUGE: MessageSpec = MessageSpec {
+    name: "Gauge",
+    fields: &[repeated("dataPoints", 1, FieldKind::MessageSpec(&NUMBER_POINT))],
+};
+static SUM: MessageSpec = MessageSpec {
     name: "Sum",
     fields: &[
-        many("dataPoints", 1, Kind::Message(&NUMBER_POINT)),
+        repeated("dataPoints", 1, FieldKind::MessageSpec(&NUMBER_POINT)),
         TEMPORALITY,
-        one("isMonotonic", 3, Kind::Bool),
+        single("isMonotonic", 3, FieldKind::Bool),
     ],
 };
-static HISTOGRAM: Message = Message {
+static HISTOGRAM: MessageSpec = MessageSpec {
     name: "Histogram",
-    fields: &[many("dataPoints", 1, Kind::Message(&HISTOGRAM_POINT)), TEMPORALITY],
+    fields: &[repeated("dataPoints", 1, FieldKind::MessageSpec(&HISTOGRAM_POINT)), TEMPORALITY],
 };
-static EXPONENTIAL: Message = Message {
+static EXPONENTIAL: MessageSpec = MessageSpec {
     name: "ExponentialHistogram",
-    fields: &[many("dataPoints", 1, Kind::Message(&EXPONENTIAL_POINT)), TEMPORALITY],
+    fields: &[repeated("dataPoints", 1, FieldKind::MessageSpec(&EXPONENTIAL_POINT)), TEMPORALITY],
 };
-static SUMMARY: Message =
-    Message { name: "Summary", fields: &[many("dataPoints", 1, Kind::Message(&SUMMARY_POINT))] };
-const START: Field = one("startTimeUnixNano", 2, Kind::Fixed64);
-const TIME: Field = one("timeUnixNano", 3, Kind::Fixed64);
-static NUMBER_POINT: Message = Message {
+static SUMMARY: MessageSpec = MessageSpec {
+    name: "Summary",
+    fields: &[repeated("dataPoints", 1, FieldKind::MessageSpec(&SUMMARY_POINT))],
+};
+const START: FieldSpec = single("startTimeUnixNano", 2, FieldKind::Fixed64);
+const TIME: FieldSpec = single("timeUnixNano", 3, FieldKind::Fixed64);
+static NUMBER_POINT: MessageSpec = MessageSpec {
     name: "NumberDataPoint",
     fields: &[
-        many("attributes", 7, Kind::Message(&KEY_VALUE)),
+        repeated("attributes", 7, FieldKind::MessageSpec(&KEY_VALUE)),
         START,
         TIME,
-        one("asDouble", 4, Kind::Double),
-        one("asInt", 6, Kind::Sfixed64),
-        many("exemplars", 5, Kind::Message(&EXEMPLAR)),
-        one("flags", 8, Kind::Uint32),
+        single("asDouble", 4, FieldKind::Double),
+        single("asInt", 6, FieldKind::Sfixed64),
+        repeated("exemplars", 5, FieldKind::MessageSpec(&EXEMPLAR)),
+        single("flags", 8, FieldKind::Uint32),
     ],
 };
-static HISTOGRAM_POINT: Message = Message {
+static HISTOGRAM_POINT: MessageSpec = MessageSpec {
     name: "HistogramDataPoint",
     fields: &[
-        many("attributes", 9, Kind::Message(&KEY_VALUE)),
+        repeated("attributes", 9, FieldKind::MessageSpec(&KEY_VALUE)),
         START,
         TIME,
-        one("count", 4, Kind::Fixed64),
-        one("sum", 5, Kind::Double),
-        many("bucketCounts", 6, Kind::Fixed64),
-        many("explicitBounds", 7, Kind::Double),
-        many("exemplars", 8, Kind::Message(&EXEMPLAR)),
-        one("flags", 10, Kind::Uint32),
+        single("count", 4, FieldKind::Fixed64),
+        single("sum", 5, FieldKind::Double),
+        repeated("bucketCounts", 6, FieldKind::Fixed64),
+        repeated("explicitBounds", 7, FieldKind::Double),
+        repeated("exemplars", 8, FieldKind::MessageSpec(&EXEMPLAR)),
+        single("flags", 10, FieldKind::Uint32),
     ],
 };
-static EXPONENTIAL_POINT: Message = Message {
+static EXPONENTIAL_POINT: MessageSpec = MessageSpec {
     name: "ExponentialHistogramDataPoint",
     fields: &[
-        many("attributes", 1, Kind::Message(&KEY_VALUE)),
+        repeated("attributes", 1, FieldKind::MessageSpec(&KEY_VALUE)),
         START,
         TIME,
-        one("count", 4, Kind::Fixed64),
-        one("sum", 5, Kind::Double),
-        one("scale", 6, Kind::Sint32),
-        one("zeroCount", 7, Kind::Fixed64),
-        one("positive", 8, Kind::Message(&BUCKETS)),
-        one("negative", 9, Kind::Message(&BUCKETS)),
-        one("flags", 10, Kind::Uint32),
-        many("exemplars", 11, Kind::Message(&EXEMPLAR)),
-        one("zeroThreshold", 14, Kind::Double),
+        single("count", 4, FieldKind::Fixed64),
+        single("sum", 5, FieldKind::Double),
+        single("scale", 6, FieldKind::Sint32),
+        single("zeroCount", 7, FieldKind::Fixed64),
+        single("positive", 8, FieldKind::MessageSpec(&BUCKETS)),
+        single("negative", 9, FieldKind::MessageSpec(&BUCKETS)),
+        single("flags", 10, FieldKind::Uint32),
+        repeated("exemplars", 11, FieldKind::MessageSpec(&EXEMPLAR)),
+        single("zeroThreshold", 14, FieldKind::Double),
     ],
 };
-static BUCKETS: Message = Message {
+static BUCKETS: MessageSpec = MessageSpec {
     name: "Buckets",
-    fields: &[one("offset", 1, Kind::Sint32), many("bucketCounts", 2, Kind::Uint64)],
+    fields: &[single("offset", 1, FieldKind::Sint32), repeated("bucketCounts", 2, FieldKind::Uint64)],
 };
-static SUMMARY_POINT: Message = Message {
+static SUMMARY_POINT: MessageSpec = MessageSpec {
     name: "SummaryDataPoint",
     fields: &[
-        many("attributes", 7, Kind::Message(&KEY_VALUE)),
+        repeated("attributes", 7, FieldKind::MessageSpec(&KEY_VALUE)),
         START,
         TIME,
-        one("count", 4, Kind::Fixed64),
-        one("sum", 5, Kind::Double),
-        many("quantileValues", 6, Kind::Message(&QUANTILE)),
-        one("flags", 8, Kind::Uint32),
+        single("count", 4, FieldKind::Fixed64),
+        single("sum", 5, FieldKind::Double),
+        repeated("quantileValues", 6, FieldKind::MessageSpec(&QUANTILE)),
+        single("flags", 8, FieldKind::Uint32),
     ],
 };
-static QUANTILE: Message = Message {
+static QUANTILE: MessageSpec = MessageSpec {
     name: "ValueAtQuantile",
-    fields: &[one("quantile", 1, Kind::Double), one("value", 2, Kind::Double)],
+    fields: &[single("quantile", 1, FieldKind::Double), single("value", 2, FieldKind::Double)],
 };
-static EXEMPLAR: Message = Message {
+static EXEMPLAR: MessageSpec = MessageSpec {
     name: "Exemplar",
     fields: &[
-        many("filteredAttributes", 7, Kind::Message(&KEY_VALUE)),
-        one("timeUnixNano", 2, Kind::Fixed64),
-        one("asDouble", 3, Kind::Double),
-        one("asInt", 6, Kind::Sfixed64),
-        one("spanId", 4, Kind::Id(8)),
-        one("traceId", 5, Kind::Id(16)),
+        repeated("filteredAttributes", 7, FieldKind::MessageSpec(&KEY_VALUE)),
+        single("timeUnixNano", 2, FieldKind::Fixed64),
+        single("asDouble", 3, FieldKind::Double),
+        single("asInt", 6, FieldKind::Sfixed64),
+        single("spanId", 4, FieldKind::Id(8)),
+        single("traceId", 5, FieldKind::Id(16)),
     ],
 };
-static KEY_VALUE: Message = Message {
+static KEY_VALUE: MessageSpec = MessageSpec {
     name: "KeyValue",
-    fields: &[one("key", 1, Kind::Text), one("value", 2, Kind::Message(&ANY_VALUE))],
+    fields: &[single("key", 1, FieldKind::Text), single("value", 2, FieldKind::MessageSpec(&ANY_VALUE))],
 };
-static ANY_VALUE: Message = Message {
+static ANY_VALUE: MessageSpec = MessageSpec {
     name: "AnyValue",
     fields: &[
-        one("stringValue", 1, Kind::Text),
-        one("boolValue", 2, Kind::Bool),
-        one("intValue", 3, Kind::Int64),
-        one("doubleValue", 4, Kind::Double),
-        one("arrayValue", 5, Kind::Message(&ARRAY_VALUE)),
-        one("kvlistValue", 6, Kind::Message(&KEY_VALUE_LIST)),
-        one("bytesValue", 7, Kind::Bytes),
+        single("stringValue", 1, FieldKind::Text),
+        single("boolValue", 2, FieldKind::Bool),
+        single("intValue", 3, FieldKind::Int64),
+        single("doubleValue", 4, FieldKind::Double),
+        single("arrayValue", 5, FieldKind::MessageSpec(&ARRAY_VALUE)),
+        single("kvlistValue", 6, FieldKind::MessageSpec(&KEY_VALUE_LIST)),
+        single("bytesValue", 7, FieldKind::Bytes),
     ],
 };
-static ARRAY_VALUE: Message =
-    Message { name: "ArrayValue", fields: &[many("values", 1, Kind::Message(&ANY_VALUE))] };
-static KEY_VALUE_LIST: Message =
-    Message { name: "KeyValueList", fields: &[many("values", 1, Kind::Message(&KEY_VALUE))] };
+static ARRAY_VALUE: MessageSpec =
+    MessageSpec { name: "ArrayValue", fields: &[repeated("values", 1, FieldKind::MessageSpec(&ANY_VALUE))] };
+static KEY_VALUE_LIST: MessageSpec = MessageSpec {
+    name: "KeyValueList",
+    fields: &[repeated("values", 1, FieldKind::MessageSpec(&KEY_VALUE))],
+};
 
-/// The protobuf of a request in JSON.
-pub(super) fn to_protobuf(body: &[u8], limits: &Limits) -> Result<Vec<u8>, DecodeError> {
+/// Converts a request from JSON to protobuf.
+///
+/// # Errors
+/// [`DecodeError::Json`] with the position; [`DecodeError::TooLarge`], if the protobuf exceeds the
+/// limit of a decompressed body.
+pub(super) fn to_protobuf(body: &[u8], limits: &DecodeLimits) -> Result<Vec<u8>, DecodeError> {
     let allowed = limits.decompressed_bytes_max;
-    let mut out = Out { bytes: Vec::new(), allowed };
+    let mut out = ProtobufWriter { bytes: Vec::new(), allowed };
     let mut json = serde_json::Deserializer::from_slice(body);
-    let read = Object { message: &REQUEST, out: &mut out }.deserialize(&mut json).and_then(|()| json.end());
+    let read =
+        MessageSeed { message: &REQUEST, out: &mut out }.deserialize(&mut json).and_then(|()| json.end());
     match read {
         Ok(()) => Ok(out.bytes),
         Err(_) if out.is_full() => {
@@ -228,76 +243,78 @@ pub(super) fn to_protobuf(body: &[u8], limits: &Limits) -> Result<Vec<u8>, Decod
         }
         Err(error) => {
             let (line, column) = (error.line(), error.column());
-            let told = error.to_string();
-            let place = format!(" at line {line} column {column}");
-            let reason = told.strip_suffix(&place).unwrap_or(&told).to_owned();
+            let message = error.to_string();
+            let position = format!(" at line {line} column {column}");
+            let reason = message.strip_suffix(&position).unwrap_or(&message).to_owned();
             Err(DecodeError::Json { reason, line, column })
         }
     }
 }
 
-/// A nested message's length is a varint of this many bytes, whatever it is, and written when it is known. With as few as
-/// it needs, all that is in the message would be moved, and once more for each message around it: seconds of work in 60 kB
-/// that gzip made of one long text in a hundred objects.
+/// Bytes of the length of a nested message, whatever its value, so that it can be filled in
+/// afterwards. A length of minimal size would move the whole message, once for each message around
+/// it: seconds of work for a body of 60 kB that gzip made of one long string in a hundred nested
+/// objects.
 const LENGTH_BYTES: usize = 5;
 
-/// What is written.
-struct Out {
+/// The protobuf output and its limit in bytes.
+struct ProtobufWriter {
     bytes: Vec<u8>,
     allowed: usize,
 }
 
-impl Out {
+impl ProtobufWriter {
     fn is_full(&self) -> bool {
         self.bytes.len() > self.allowed
     }
 
-    fn check<E: Error>(&self) -> Result<(), E> {
+    fn check_size<E: Error>(&self) -> Result<(), E> {
         if self.is_full() { Err(E::custom("the request is too large")) } else { Ok(()) }
     }
 
-    fn varint(&mut self, field: &Field, value: u64) {
+    fn varint(&mut self, field: &FieldSpec, value: u64) {
         put_varint(field.number << 3, &mut self.bytes);
         put_varint(value, &mut self.bytes);
     }
 
-    fn fixed64(&mut self, field: &Field, bits: u64) {
+    fn fixed64(&mut self, field: &FieldSpec, bits: u64) {
         put_varint(field.number << 3 | 1, &mut self.bytes);
         self.bytes.extend_from_slice(&bits.to_le_bytes());
     }
 
-    fn bytes(&mut self, field: &Field, bytes: &[u8]) {
+    fn bytes(&mut self, field: &FieldSpec, bytes: &[u8]) {
         put_bytes(field.number, bytes, &mut self.bytes);
     }
 
-    /// Begins a nested message; [`Out::end`] of what this returns ends it.
-    fn begin(&mut self, field: &Field) -> usize {
+    /// Begins a nested message. Returns the start of its contents, for
+    /// [`ProtobufWriter::end_message`].
+    fn begin_message(&mut self, field: &FieldSpec) -> usize {
         put_varint(field.number << 3 | 2, &mut self.bytes);
         self.bytes.extend_from_slice(&[0; LENGTH_BYTES]);
         self.bytes.len()
     }
 
-    /// Says before what has been written since `start` how much it is.
-    fn end(&mut self, start: usize) {
+    /// Fills in the length of the message that began at `start`.
+    fn end_message(&mut self, start: usize) {
         let mut length = self.bytes.len().saturating_sub(start) as u64;
-        let place = self.bytes.get_mut(start.saturating_sub(LENGTH_BYTES)..start).unwrap_or_default();
-        for byte in &mut *place {
+        let prefix = self.bytes.get_mut(start.saturating_sub(LENGTH_BYTES)..start).unwrap_or_default();
+        for byte in &mut *prefix {
             *byte = length.to_le_bytes()[0] | 0x80;
             length >>= 7;
         }
-        if let Some(last) = place.last_mut() {
+        if let Some(last) = prefix.last_mut() {
             *last &= 0x7f;
         }
     }
 }
 
-/// A message: a JSON object, or `null`.
-struct Object<'o> {
-    message: &'static Message,
-    out: &'o mut Out,
+/// Deserializes a message from a JSON object.
+struct MessageSeed<'o> {
+    message: &'static MessageSpec,
+    out: &'o mut ProtobufWriter,
 }
 
-impl<'de> DeserializeSeed<'de> for Object<'_> {
+impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -305,7 +322,7 @@ impl<'de> DeserializeSeed<'de> for Object<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Object<'_> {
+impl<'de> Visitor<'de> for MessageSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -313,42 +330,44 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(field) = map.next_key_seed(Key(self.message))? {
+        while let Some(field) = map.next_key_seed(FieldNameSeed(self.message))? {
             match field {
-                Some(field) => map.next_value_seed(Value { field, in_array: false, out: &mut *self.out })?,
+                Some(field) => {
+                    map.next_value_seed(FieldValueSeed { field, in_array: false, out: &mut *self.out })?
+                }
                 None => _ = map.next_value::<IgnoredAny>()?,
             }
-            self.out.check()?;
+            self.out.check_size()?;
         }
         Ok(())
     }
 }
 
-/// The field of a name; none where it is not known.
-struct Key(&'static Message);
+/// Deserializes the name of a field; `None` if it is unknown.
+struct FieldNameSeed(&'static MessageSpec);
 
-impl<'de> DeserializeSeed<'de> for Key {
-    type Value = Option<&'static Field>;
+impl<'de> DeserializeSeed<'de> for FieldNameSeed {
+    type Value = Option<&'static FieldSpec>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for Key {
-    type Value = Option<&'static Field>;
+impl Visitor<'_> for FieldNameSeed {
+    type Value = Option<&'static FieldSpec>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the name of a field of {}", self.0.name)
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.fields.iter().find(|field| is_name(field.name, name)))
+        Ok(self.0.fields.iter().find(|field| matches_name(field.name, name)))
     }
 }
 
-/// Whether a name is this one, in camel case or with underscores.
-fn is_name(camel: &str, name: &str) -> bool {
+/// Returns whether `name` is the name `camel`, in camel case or with underscores.
+fn matches_name(camel: &str, name: &str) -> bool {
     if camel == name {
         return true;
     }
@@ -363,14 +382,14 @@ fn is_name(camel: &str, name: &str) -> bool {
     }) && rest.next().is_none()
 }
 
-/// The value of a field, or one of its array.
-struct Value<'o> {
-    field: &'static Field,
+/// Deserializes the value of a field, or an element of its array.
+struct FieldValueSeed<'o> {
+    field: &'static FieldSpec,
     in_array: bool,
-    out: &'o mut Out,
+    out: &'o mut ProtobufWriter,
 }
 
-impl<'de> DeserializeSeed<'de> for Value<'_> {
+impl<'de> DeserializeSeed<'de> for FieldValueSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -378,192 +397,212 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
     }
 }
 
-impl Value<'_> {
-    /// Whether one value may stand here, not an array of them.
-    const fn is_one(&self) -> bool {
-        self.in_array || !self.field.many
+impl FieldValueSeed<'_> {
+    /// Returns whether a single value is expected here rather than an array.
+    const fn expects_single(&self) -> bool {
+        self.in_array || !self.field.repeated
     }
 
-    fn wrong<E: Error>(&self, found: impl fmt::Display) -> E {
-        struct Expected<'v, 'o>(&'v Value<'o>);
+    fn type_error<E: Error>(&self, found: impl fmt::Display) -> E {
+        struct Expected<'v, 'o>(&'v FieldValueSeed<'o>);
         impl fmt::Display for Expected<'_, '_> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.expected(f)
             }
         }
-        E::custom(format_args!("{found} where {} stands", Expected(self)))
+        E::custom(format_args!("{found} instead of {}", Expected(self)))
     }
 
     fn expected(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.field.kind {
-            _ if !self.is_one() => "an array",
-            Kind::Text => "a text",
-            Kind::Bool => "true or false",
-            Kind::Double => "a number",
-            Kind::Fixed64 | Kind::Uint64 => "a whole number of 64 bits, not negative",
-            Kind::Sfixed64 | Kind::Int64 => "a whole number of 64 bits",
-            Kind::Uint32 => "a whole number of 32 bits, not negative",
-            Kind::Sint32 => "a whole number of 32 bits",
-            Kind::Enum(_) => "one of the enum's numbers or names",
-            Kind::Bytes => "bytes in base64",
-            Kind::Id(_) => "an id in hexadecimal digits",
-            Kind::Message(_) => "an object",
+            _ if !self.expects_single() => "an array",
+            FieldKind::Text => "a string",
+            FieldKind::Bool => "true or false",
+            FieldKind::Double => "a number",
+            FieldKind::Fixed64 | FieldKind::Uint64 => "a non-negative 64-bit integer",
+            FieldKind::Sfixed64 | FieldKind::Int64 => "a 64-bit integer",
+            FieldKind::Uint32 => "a non-negative 32-bit integer",
+            FieldKind::Sint32 => "a 32-bit integer",
+            FieldKind::Enum(_) => "a number or name of the enum",
+            FieldKind::Bytes => "bytes in base64",
+            FieldKind::Id(_) => "an id in hexadecimal digits",
+            FieldKind::MessageSpec(_) => "an object",
         };
         write!(f, "{} ({kind})", self.field.name)
     }
 
-    /// Writes a whole number.
+    /// Writes an integer.
+    ///
+    /// # Errors
+    /// A type error, if the field has another type or the value is out of its range.
     fn whole<E: Error>(self, value: i128) -> Result<(), E> {
-        let wrong = || self.wrong(value);
-        let unsigned = || u64::try_from(value).map_err(|_| wrong());
-        let signed = || i64::try_from(value).map_err(|_| wrong());
-        if !self.is_one() {
-            return Err(wrong());
+        let type_error = || self.type_error(value);
+        let unsigned = || u64::try_from(value).map_err(|_| type_error());
+        let signed = || i64::try_from(value).map_err(|_| type_error());
+        if !self.expects_single() {
+            return Err(type_error());
         }
         match self.field.kind {
-            Kind::Fixed64 => {
+            FieldKind::Fixed64 => {
                 let bits = unsigned()?;
                 self.out.fixed64(self.field, bits);
             }
-            Kind::Sfixed64 => {
+            FieldKind::Sfixed64 => {
                 let bits = signed()?.cast_unsigned();
                 self.out.fixed64(self.field, bits);
             }
-            Kind::Uint64 => {
+            FieldKind::Uint64 => {
                 let value = unsigned()?;
                 self.out.varint(self.field, value);
             }
-            Kind::Int64 => {
+            FieldKind::Int64 => {
                 let value = signed()?.cast_unsigned();
                 self.out.varint(self.field, value);
             }
-            Kind::Enum(_) => {
-                let value = i32::try_from(value).map_err(|_| wrong())?;
+            FieldKind::Enum(_) => {
+                let value = i32::try_from(value).map_err(|_| type_error())?;
                 self.out.varint(self.field, i64::from(value).cast_unsigned());
             }
-            Kind::Uint32 => {
-                let value = u32::try_from(value).map_err(|_| wrong())?;
+            FieldKind::Uint32 => {
+                let value = u32::try_from(value).map_err(|_| type_error())?;
                 self.out.varint(self.field, u64::from(value));
             }
-            Kind::Sint32 => {
-                let value = i64::from(i32::try_from(value).map_err(|_| wrong())?);
+            FieldKind::Sint32 => {
+                let value = i64::from(i32::try_from(value).map_err(|_| type_error())?);
                 self.out.varint(self.field, (value << 1 ^ value >> 63).cast_unsigned());
             }
-            _ => return Err(wrong()),
+            _ => return Err(type_error()),
         }
         Ok(())
     }
 }
 
-impl<'de> Visitor<'de> for Value<'_> {
+impl<'de> Visitor<'de> for FieldValueSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.expected(f)
     }
 
-    /// `null`: the field is absent.
+    /// `null` means that the field is absent.
     fn visit_unit<E: Error>(self) -> Result<(), E> {
-        if self.in_array { Err(self.wrong("null")) } else { Ok(()) }
+        if self.in_array { Err(self.type_error("null")) } else { Ok(()) }
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
         match self.field.kind {
-            Kind::Bool if self.is_one() => self.out.varint(self.field, u64::from(value)),
-            _ => return Err(self.wrong(value)),
+            FieldKind::Bool if self.expects_single() => self.out.varint(self.field, u64::from(value)),
+            _ => return Err(self.type_error(value)),
         }
         Ok(())
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
         match self.field.kind {
-            Kind::Double => self.visit_f64(super::points::double(value)),
+            FieldKind::Double => self.visit_f64(super::points::double(value)),
             _ => self.whole(i128::from(value)),
         }
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
         match self.field.kind {
-            Kind::Double => self.visit_f64(super::points::signed_double(value.cast_unsigned())),
+            FieldKind::Double => self.visit_f64(super::points::signed_double(value.cast_unsigned())),
             _ => self.whole(i128::from(value)),
         }
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
         match self.field.kind {
-            Kind::Double if self.is_one() => self.out.fixed64(self.field, value.to_bits()),
-            // `1e3` is a whole number as well.
-            Kind::Fixed64 | Kind::Sfixed64 | Kind::Int64 | Kind::Uint64 | Kind::Uint32 | Kind::Sint32
+            FieldKind::Double if self.expects_single() => self.out.fixed64(self.field, value.to_bits()),
+            // `1e3` is an integer as well.
+            FieldKind::Fixed64
+            | FieldKind::Sfixed64
+            | FieldKind::Int64
+            | FieldKind::Uint64
+            | FieldKind::Uint32
+            | FieldKind::Sint32
                 if value.fract() == 0.0 && value.abs() < 1e30 =>
             {
-                let whole = format!("{value:.0}").parse().map_err(|_| self.wrong(value))?;
+                let whole = format!("{value:.0}").parse().map_err(|_| self.type_error(value))?;
                 return self.whole(whole);
             }
-            _ => return Err(self.wrong(value)),
+            _ => return Err(self.type_error(value)),
         }
         Ok(())
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        // Long ones are told by their beginning.
-        let wrong = || self.wrong(format_args!("{:?}", text.chars().take(64).collect::<String>()));
-        if !self.is_one() {
-            return Err(wrong());
+        // Long strings are quoted by their first 64 characters.
+        let type_error = || self.type_error(format_args!("{:?}", text.chars().take(64).collect::<String>()));
+        if !self.expects_single() {
+            return Err(type_error());
         }
         match self.field.kind {
-            Kind::Text => self.out.bytes(self.field, text.as_bytes()),
-            Kind::Double => {
-                let value: f64 = text.trim().parse().map_err(|_| wrong())?;
+            FieldKind::Text => self.out.bytes(self.field, text.as_bytes()),
+            FieldKind::Double => {
+                let value: f64 = text.trim().parse().map_err(|_| type_error())?;
                 self.out.fixed64(self.field, value.to_bits());
             }
-            Kind::Fixed64 | Kind::Sfixed64 | Kind::Int64 | Kind::Uint64 | Kind::Uint32 | Kind::Sint32 => {
-                let value = text.trim().parse::<i128>().map_err(|_| wrong())?;
+            FieldKind::Fixed64
+            | FieldKind::Sfixed64
+            | FieldKind::Int64
+            | FieldKind::Uint64
+            | FieldKind::Uint32
+            | FieldKind::Sint32 => {
+                let value = text.trim().parse::<i128>().map_err(|_| type_error())?;
                 return self.whole(value);
             }
-            Kind::Enum(names) => {
-                let (_, value) = names.iter().find(|(name, _)| *name == text).ok_or_else(wrong)?;
+            FieldKind::Enum(names) => {
+                let (_, value) = names.iter().find(|(name, _)| *name == text).ok_or_else(type_error)?;
                 self.out.varint(self.field, *value);
             }
-            Kind::Bytes => {
-                let bytes = base64(text).ok_or_else(wrong)?;
+            FieldKind::Bytes => {
+                let bytes = base64(text).ok_or_else(type_error)?;
                 self.out.bytes(self.field, &bytes);
             }
-            Kind::Id(length) => {
+            FieldKind::Id(length) => {
                 let hex = data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok();
-                // As many digits as are bytes in base64 are not as many as an id has.
+                // An id in base64 that happens to be valid hexadecimal has the wrong number of
+                // digits for it.
                 let id = hex.filter(|id| id.is_empty() || id.len() == length);
-                let id = id.or_else(|| base64(text).filter(|id| id.len() == length)).ok_or_else(wrong)?;
+                let id =
+                    id.or_else(|| base64(text).filter(|id| id.len() == length)).ok_or_else(type_error)?;
                 self.out.bytes(self.field, &id);
             }
-            Kind::Bool | Kind::Message(_) => return Err(wrong()),
+            FieldKind::Bool | FieldKind::MessageSpec(_) => return Err(type_error()),
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<(), A::Error> {
-        if self.is_one() {
-            return Err(self.wrong("an array"));
+        if self.expects_single() {
+            return Err(self.type_error("an array"));
         }
         let field = self.field;
-        while array.next_element_seed(Value { field, in_array: true, out: &mut *self.out })?.is_some() {
-            self.out.check()?;
+        while array
+            .next_element_seed(FieldValueSeed { field, in_array: true, out: &mut *self.out })?
+            .is_some()
+        {
+            self.out.check_size()?;
         }
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        let Kind::Message(message) = self.field.kind else { return Err(self.wrong("an object")) };
-        if !self.is_one() {
-            return Err(self.wrong("an object"));
+        let FieldKind::MessageSpec(message) = self.field.kind else {
+            return Err(self.type_error("an object"));
+        };
+        if !self.expects_single() {
+            return Err(self.type_error("an object"));
         }
-        let start = self.out.begin(self.field);
-        Object { message, out: &mut *self.out }.visit_map(map)?;
-        self.out.end(start);
+        let start = self.out.begin_message(self.field);
+        MessageSeed { message, out: &mut *self.out }.visit_map(map)?;
+        self.out.end_message(start);
         Ok(())
     }
 }
 
-/// Base64 in either alphabet, padded or not, as protobuf's JSON takes it.
+/// Decodes base64 of either alphabet, padded or not, as protobuf's JSON mapping does.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=').as_bytes();
     let plain = data_encoding::BASE64_NOPAD.decode(text);

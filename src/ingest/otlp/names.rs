@@ -1,30 +1,33 @@
-//! Names of metrics and labels as Prometheus spells them: letters, digits and underscores, with the unit and the kind told
-//! by the end of the name.
+//! Names of metrics and labels in Prometheus' spelling: letters, digits and underscores, with unit
+//! and kind as suffixes.
 //!
-//! The rules are those of Prometheus 3 by default (`UnderscoreEscapingWithSuffixes`), and of the OpenTelemetry
-//! specification's page on compatibility with Prometheus:
+//! The rules are those of Prometheus 3 by default (`UnderscoreEscapingWithSuffixes`), and of the
+//! OpenTelemetry specification, "Prometheus and OpenMetrics Compatibility":
 //!
-//! * A name is cut where anything but a letter, a digit or a colon stands, and the words are joined by one underscore.
-//! * The unit's word is added unless the name has it: `By` is `bytes`; of `By/s` it is `bytes` and then `per_second`. A part
-//!   in braces counts something and is no unit; `1` is none either.
-//! * A counter ends in `_total`, a gauge of the unit `1` in `_ratio`; the word moves there where the name has it.
-//! * A digit at the front gets an underscore before it.
+//! * A name is split at every character other than a letter, digit or colon, and the words are
+//!   joined by one underscore.
+//! * The word of the unit is appended unless the name contains it: `By` is `bytes`, `By/s` is
+//!   `bytes` and then `per_second`. A part in braces states what is counted and is no unit; neither
+//!   is `1`.
+//! * A counter ends in `_total`, a gauge with unit `1` in `_ratio`. If the name contains that word,
+//!   it moves to the end.
+//! * A leading digit gets an underscore before it.
 //!
-//! A label keeps its underscores: each other character that may not stand becomes one. `1st` becomes `key_1st` and `_own`
-//! becomes `key_own`; two underscores at the front stay.
+//! A label keeps its underscores; every other invalid character becomes one. `1st` becomes
+//! `key_1st` and `_own` becomes `key_own`; two leading underscores remain.
 
-/// What the end of a metric's name tells.
+/// The suffix that the kind of a metric adds to its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Suffix {
-    /// A counter: `_total`.
+    /// `_total`, for counters.
     Total,
-    /// A gauge: `_ratio` where its unit is 1.
+    /// `_ratio`, for gauges whose unit is `1`.
     Ratio,
-    /// Nothing but the unit.
+    /// No suffix except the unit.
     Unit,
 }
 
-/// Units as OpenTelemetry (UCUM) writes them, and Prometheus' words.
+/// Units of OpenTelemetry (UCUM), and Prometheus' words for them.
 const UNITS: &[(&str, &str)] = &[
     ("1", ""),
     ("%", "percent"),
@@ -54,7 +57,7 @@ const UNITS: &[(&str, &str)] = &[
     ("us", "microseconds"),
 ];
 
-/// The same of what stands behind a slash.
+/// The same for units after a slash.
 const PER_UNITS: &[(&str, &str)] = &[
     ("d", "day"),
     ("h", "hour"),
@@ -65,25 +68,26 @@ const PER_UNITS: &[(&str, &str)] = &[
     ("y", "year"),
 ];
 
-/// A metric's name and unit in Prometheus' words; none where nothing of the name may stand.
+/// Returns the name and the unit of a metric in Prometheus' spelling. Returns `None` if no
+/// character of the name is valid.
 pub(super) fn metric(name: &str, unit: &str, suffix: Suffix) -> Option<(String, String)> {
-    let mut words: Vec<&str> = name.split(|c| !may_stand(c)).filter(|word| !word.is_empty()).collect();
+    let mut words: Vec<&str> = name.split(|c| !is_name_char(c)).filter(|word| !word.is_empty()).collect();
     if words.is_empty() {
         return None;
     }
-    let (of, per) = unit.split_once('/').unwrap_or((unit, ""));
-    let mut of = cleaned(word_of(UNITS, of));
-    let per = word_of(PER_UNITS, per);
-    let mut per = if per.is_empty() { String::new() } else { cleaned(&format!("per_{per}")) };
+    let (main_unit, per) = unit.split_once('/').unwrap_or((unit, ""));
+    let mut main_unit = sanitized(unit_word(UNITS, main_unit));
+    let per = unit_word(PER_UNITS, per);
+    let mut per = if per.is_empty() { String::new() } else { sanitized(&format!("per_{per}")) };
     trim_underscore(&mut per);
     if per == "per" {
         per.clear();
     }
     if !per.is_empty() {
-        trim_underscore(&mut of);
+        trim_underscore(&mut main_unit);
     }
-    let parts = [of.as_str(), per.as_str()].into_iter().filter(|part| !part.is_empty());
-    let told = parts.clone().collect::<Vec<_>>().join("_");
+    let parts = [main_unit.as_str(), per.as_str()].into_iter().filter(|part| !part.is_empty());
+    let prometheus_unit = parts.clone().collect::<Vec<_>>().join("_");
     let missing: Vec<&str> = parts.filter(|part| !words.contains(part)).collect();
     words.extend(missing);
     let end = match suffix {
@@ -99,15 +103,16 @@ pub(super) fn metric(name: &str, unit: &str, suffix: Suffix) -> Option<(String, 
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         name.insert(0, '_');
     }
-    Some((name, told))
+    Some((name, prometheus_unit))
 }
 
-fn may_stand(c: char) -> bool {
+fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == ':'
 }
 
-/// The word of a unit; the unit itself where there is no word, nothing where it only counts.
-fn word_of<'t>(words: &[(&'static str, &'static str)], unit: &'t str) -> &'t str {
+/// Returns the word of a unit: the unit itself if it has none, and an empty string for a part in
+/// braces.
+fn unit_word<'t>(words: &[(&'static str, &'static str)], unit: &'t str) -> &'t str {
     let unit = unit.trim();
     if unit.contains(['{', '}']) {
         return "";
@@ -115,11 +120,11 @@ fn word_of<'t>(words: &[(&'static str, &'static str)], unit: &'t str) -> &'t str
     words.iter().find(|(short, _)| *short == unit).map_or(unit, |(_, word)| word)
 }
 
-/// Underscores for what may not stand, one for any number of them, none at the front.
-fn cleaned(unit: &str) -> String {
+/// Replaces each run of invalid characters by one underscore, and drops those at the start.
+fn sanitized(unit: &str) -> String {
     let mut out = String::with_capacity(unit.len());
     for c in unit.chars() {
-        if may_stand(c) {
+        if is_name_char(c) {
             out.push(c);
         } else if !out.is_empty() && !out.ends_with('_') {
             out.push('_');
@@ -134,14 +139,14 @@ fn trim_underscore(text: &mut String) {
     }
 }
 
-/// Writes a label's name.
+/// Writes the label name of an attribute key to `name`.
 pub(super) fn label(key: &str, name: &mut String) {
     name.clear();
     name.push_str(key);
     let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if !key.bytes().all(good) {
         name.clear();
-        // A character each, of however many bytes.
+        // One underscore per character, whatever its length in bytes.
         name.extend(key.chars().map(|c| if u8::try_from(c).is_ok_and(good) { c } else { '_' }));
     }
     match *name.as_bytes() {
@@ -210,9 +215,13 @@ mod tests {
             ("hit_ratio_now", "1", Ratio, "hit_now_ratio", ""),
             ("connections", "1", Unit, "connections", ""),
         ];
-        for (name, unit, suffix, expected, told) in cases {
+        for (name, unit, suffix, expected, prometheus_unit) in cases {
             let found = metric(name, unit, *suffix);
-            assert_eq!(found, Some(((*expected).to_owned(), (*told).to_owned())), "{name:?} in {unit:?}");
+            assert_eq!(
+                found,
+                Some(((*expected).to_owned(), (*prometheus_unit).to_owned())),
+                "{name:?} in {unit:?}"
+            );
         }
         for nothing in ["", "...", "@#$", "_", "äöü"] {
             assert_eq!(metric(nothing, "s", Total), None, "{nothing:?}");
@@ -220,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn label_names_keep_their_underscores() {
+    fn label_names_keep_underscores_and_escape_other_characters() {
         let cases = [
             ("method", "method"),
             ("http.request.method", "http_request_method"),

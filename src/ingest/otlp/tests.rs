@@ -1,4 +1,5 @@
-//! OTLP from requests that an encoder of our own writes in both encodings to what the store would see.
+//! Translates requests that an independent encoder writes in both encodings, and compares them with
+//! what the store would see.
 
 mod json;
 mod laws;
@@ -11,22 +12,23 @@ use super::*;
 use crate::model::{Histogram, HistogramCounts, is_stale};
 
 fn both(request: &Message) -> Translated {
-    let limits = Limits::default();
+    let limits = DecodeLimits::default();
     let protobuf = decode(&request.protobuf, Encoding::Protobuf, &limits).expect("valid protobuf");
     let json = decode(&request.json_bytes(), Encoding::Json, &limits).expect("valid JSON");
-    assert_eq!(format!("{protobuf:?}"), format!("{json:?}"), "both encodings say the same");
+    assert_eq!(format!("{protobuf:?}"), format!("{json:?}"), "both encodings give the same result");
     protobuf
 }
 
-/// Series by series as a text: labels, then value, time and start in milliseconds, then exemplars.
+/// Renders each series as a line: labels, then value, time and start in milliseconds, then
+/// exemplars.
 fn lines(translated: &Translated) -> Vec<String> {
     let batch = translated.batch.batch();
-    let start_of = |place: usize, at| {
-        let start = batch.starts.iter().find(|start| start.series == place && start.at == at);
+    let start_of = |index: usize, at| {
+        let start = batch.starts.iter().find(|start| start.series == index && start.at == at);
         start.map_or(String::new(), |start| format!(" since {}", start.start.as_ms()))
     };
     let mut lines = Vec::new();
-    for (place, series) in batch.series.iter().enumerate() {
+    for (index, series) in batch.series.iter().enumerate() {
         let mut pairs = Vec::new();
         (batch.parse_labels)(series.raw_labels, &mut pairs).expect("labels");
         pairs.sort();
@@ -36,13 +38,18 @@ fn lines(translated: &Translated) -> Vec<String> {
         let mut line = labels.join(" ");
         for sample in &batch.samples[series.samples.clone()] {
             let value = if is_stale(sample.value) { "stale".to_owned() } else { sample.value.to_string() };
-            line += &format!(" | {value} @{}{}", sample.at.as_ms(), start_of(place, sample.at));
+            line += &format!(" | {value} @{}{}", sample.at.as_ms(), start_of(index, sample.at));
         }
-        for sample in batch.histograms.iter().filter(|sample| sample.series == place) {
+        for sample in batch.histograms.iter().filter(|sample| sample.series == index) {
             let histogram = sample.value.as_ref().expect("a histogram");
-            line += &format!(" | {} @{}{}", told(histogram), sample.at.as_ms(), start_of(place, sample.at));
+            line += &format!(
+                " | {} @{}{}",
+                render_histogram(histogram),
+                sample.at.as_ms(),
+                start_of(index, sample.at)
+            );
         }
-        for exemplar in batch.exemplars.iter().filter(|exemplar| exemplar.series == place) {
+        for exemplar in batch.exemplars.iter().filter(|exemplar| exemplar.series == index) {
             let labels: Vec<String> = batch.exemplar_labels[exemplar.labels.clone()]
                 .iter()
                 .map(|(name, value)| format!("{name}={value}"))
@@ -54,7 +61,7 @@ fn lines(translated: &Translated) -> Vec<String> {
     lines
 }
 
-fn told(histogram: &Histogram) -> String {
+fn render_histogram(histogram: &Histogram) -> String {
     if histogram.is_stale() {
         return "stale".to_owned();
     }
@@ -75,7 +82,7 @@ fn told(histogram: &Histogram) -> String {
     )
 }
 
-/// Code, series and reason of what was refused.
+/// Returns code, series and reason of each refusal.
 fn refused(translated: &Translated) -> Vec<(&'static str, &str, &str)> {
     let refusals = translated.refusals.iter();
     refusals.map(|refusal| (refusal.code, refusal.series.as_str(), refusal.reason.as_str())).collect()

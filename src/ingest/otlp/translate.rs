@@ -1,30 +1,32 @@
-//! The walk from a request down to its points, and the bounded place where series are put.
+//! The traversal of a request down to its points, and the limited batch that receives the series.
 //!
-//! Fields come in any order, and what tells how to read points (temporality) follows them as a rule: a message is read for
-//! what it says about itself first, then for what is in it. To pass over a field costs next to nothing.
+//! Fields come in any order, and the temporality, which determines how points are read, usually
+//! follows them. So each message is read twice: for its own properties first, then for its
+//! contents. Skipping a field costs almost nothing.
 
 use std::collections::HashSet;
 
-use super::super::protobuf::{Reader, WireError};
-use super::super::{DecodeError, Limits, Translated};
+use super::super::protobuf::{WireError, WireReader};
+use super::super::{DecodeError, DecodeLimits, Translated};
 use super::attributes::PointLabels;
-use super::histograms::Buckets;
+use super::histograms::BucketBuffers;
 use super::names::{self, Suffix};
 use super::resource::Resource;
-use super::{Trouble, charge};
+use super::{TranslateError, add_count};
 use crate::model::{
     Exemplar, Histogram, METRIC_NAME, MetricKind, Refusal, RenderedLabels, Sample, Timestamp,
 };
 
-/// A `target_info` stands for so long: half of what a query looks back.
-const TARGET_INFO_EVERY_MS: i64 = 150_000;
-/// Samples of one `target_info` at most, the newest: a day. Nobody sends more at once but by mistake.
+/// Interval between two samples of `target_info`: half of the default lookback of a query.
+const TARGET_INFO_INTERVAL_MS: i64 = 150_000;
+/// Samples of one `target_info`, at most; the newest are kept. They cover a day, and only mistakes
+/// send more at once.
 const TARGET_INFO_MAX: i64 = 576;
 
-/// Translates a request's bytes.
-pub(super) fn translate(message: &[u8], limits: &Limits) -> Result<Translated, DecodeError> {
+/// Translates a request in protobuf.
+pub(super) fn translate(message: &[u8], limits: &DecodeLimits) -> Result<Translated, DecodeError> {
     let mut translator = Translator::new(limits);
-    let mut request = Reader::new(message);
+    let mut request = WireReader::new(message);
     while let Some(field) = request.field()? {
         if field.number == 1 {
             translator.resource_metrics(field.bytes("ExportMetricsServiceRequest")?)?;
@@ -33,9 +35,9 @@ pub(super) fn translate(message: &[u8], limits: &Limits) -> Result<Translated, D
     Ok(translator.sink.out)
 }
 
-/// Where series go, within the limits.
-pub(super) struct Sink<'l> {
-    pub(super) limits: &'l Limits,
+/// The batch of a request, with counters that enforce the limits.
+pub(super) struct BatchSink<'l> {
+    pub(super) limits: &'l DecodeLimits,
     pub(super) out: Translated,
     series: usize,
     samples: usize,
@@ -43,19 +45,20 @@ pub(super) struct Sink<'l> {
     exemplars: usize,
     exemplar_labels: usize,
     label_bytes: usize,
-    /// Entries of histograms that were read.
+    /// Bucket entries of all histograms that were read.
     pub(super) buckets: usize,
     described: HashSet<String>,
 }
 
-impl Sink<'_> {
-    fn begin(&mut self, parts: &[&RenderedLabels]) -> Result<(), DecodeError> {
+impl BatchSink<'_> {
+    /// Counts a series and the bytes of its labels.
+    fn begin_series(&mut self, parts: &[&RenderedLabels]) -> Result<(), DecodeError> {
         let bytes = parts.iter().fold(0_usize, |all, part| all.saturating_add(part.bytes()));
-        charge("bytes of labels", &mut self.label_bytes, bytes, self.limits.label_bytes_max)?;
-        charge("series", &mut self.series, 1, self.limits.series_max)
+        add_count("bytes of labels", &mut self.label_bytes, bytes, self.limits.label_bytes_max)?;
+        add_count("series", &mut self.series, 1, self.limits.series_max)
     }
 
-    /// Adds a series of one sample, and since when it counts where that is known.
+    /// Adds a series with one sample, and its start timestamp if known.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -75,14 +78,14 @@ impl Sink<'_> {
         parts: &[&RenderedLabels],
         samples: impl IntoIterator<Item = Sample>,
     ) -> Result<(), DecodeError> {
-        self.begin(parts)?;
+        self.begin_series(parts)?;
         let before = self.out.batch.len();
         self.out.batch.series_rendered(parts, samples);
         let more = self.out.batch.len().saturating_sub(before);
-        charge("samples", &mut self.samples, more, self.limits.samples_max)
+        add_count("samples", &mut self.samples, more, self.limits.samples_max)
     }
 
-    /// Adds a series of one native histogram.
+    /// Adds a series with one native histogram, and its start timestamp if known.
     pub(super) fn add_histogram(
         &mut self,
         parts: &[&RenderedLabels],
@@ -90,8 +93,8 @@ impl Sink<'_> {
         histogram: Histogram,
         start: Option<Timestamp>,
     ) -> Result<(), DecodeError> {
-        self.begin(parts)?;
-        charge("histograms", &mut self.histograms, 1, self.limits.histograms_max)?;
+        self.begin_series(parts)?;
+        add_count("histograms", &mut self.histograms, 1, self.limits.histograms_max)?;
         self.out.batch.series_rendered(parts, []).histograms([(at, histogram)]);
         if let Some(start) = start {
             self.out.batch.start(at, start);
@@ -99,27 +102,28 @@ impl Sink<'_> {
         Ok(())
     }
 
-    /// Adds an exemplar to the series added last.
+    /// Adds an exemplar to the series that was added last.
     pub(super) fn add_exemplar(&mut self, exemplar: Exemplar) -> Result<(), DecodeError> {
         let labels = exemplar.labels.iter().count();
-        charge("exemplars", &mut self.exemplars, 1, self.limits.exemplars_max)?;
-        charge("exemplar labels", &mut self.exemplar_labels, labels, self.limits.exemplar_labels_max)?;
+        add_count("exemplars", &mut self.exemplars, 1, self.limits.exemplars_max)?;
+        add_count("exemplar labels", &mut self.exemplar_labels, labels, self.limits.exemplar_labels_max)?;
         self.out.batch.exemplar(exemplar);
         Ok(())
     }
 
-    /// Describes a metric, once.
+    /// Adds the metadata of a metric unless it is already in the batch.
     fn describe(&mut self, name: &str, kind: MetricKind, help: &str, unit: &str) -> Result<(), DecodeError> {
         if self.described.contains(name) {
             return Ok(());
         }
         let (have, allowed) = (self.described.len(), self.limits.metadata_max);
-        charge("metric descriptions", &mut { have }, 1, allowed)?;
+        add_count("metric descriptions", &mut { have }, 1, allowed)?;
         self.described.insert(name.to_owned());
         self.out.batch.describe(name, kind, help, unit);
         Ok(())
     }
 
+    /// Counts `points` as refused; `why` is a code and a sentence.
     pub(super) fn refuse(&mut self, points: usize, series: &[&RenderedLabels], why: (&'static str, String)) {
         let (code, reason) = why;
         let pairs = series.iter().flat_map(|part| part.pairs());
@@ -127,19 +131,19 @@ impl Sink<'_> {
     }
 }
 
-/// One metric's names.
+/// The names of one metric.
 #[derive(Debug, Default)]
-pub(super) struct Metric {
+pub(super) struct MetricNames {
     pub(super) family: String,
-    /// `__name__` is the family's name.
+    /// The label `__name__` with the family name.
     pub(super) name: RenderedLabels,
-    /// A counter, that is: what it counts has a beginning, and no gauge's.
-    pub(super) counts: bool,
+    /// The metric is no gauge, so its start timestamp is meaningful.
+    pub(super) is_cumulative: bool,
 }
 
-impl Metric {
-    /// The name with this ending.
-    pub(super) fn ending(&self, with: &str) -> RenderedLabels {
+impl MetricNames {
+    /// Returns the label `__name__` with the family name and this suffix.
+    pub(super) fn with_suffix(&self, with: &str) -> RenderedLabels {
         rendered_name(&format!("{}{with}", self.family))
     }
 }
@@ -150,17 +154,17 @@ fn rendered_name(name: &str) -> RenderedLabels {
     rendered
 }
 
-/// What a metric says of itself.
+/// The name, description and unit of a metric.
 #[derive(Clone, Copy, Debug, Default)]
-struct Said<'a> {
+struct MetricHeader<'a> {
     name: &'a str,
     help: &'a str,
     unit: &'a str,
 }
 
-/// The data of a metric, by its field.
+/// The kind of a metric, by the field of `Metric` that holds its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Data {
+enum DataKind {
     Gauge,
     Sum { monotonic: bool },
     Histogram,
@@ -169,19 +173,19 @@ enum Data {
 }
 
 pub(super) struct Translator<'l> {
-    pub(super) sink: Sink<'l>,
+    pub(super) sink: BatchSink<'l>,
     pub(super) resource: Resource,
     pub(super) labels: PointLabels,
-    pub(super) buckets: Buckets,
-    /// The oldest and the newest time of the resource's points.
-    span: Option<(Timestamp, Timestamp)>,
-    /// Why nothing of the resource is taken.
+    pub(super) buckets: BucketBuffers,
+    /// The oldest and the newest time of the points of the current resource.
+    time_range: Option<(Timestamp, Timestamp)>,
+    /// The reason why all points of the current resource are refused.
     refused: Option<(&'static str, String)>,
 }
 
 impl<'l> Translator<'l> {
-    fn new(limits: &'l Limits) -> Translator<'l> {
-        let sink = Sink {
+    fn new(limits: &'l DecodeLimits) -> Translator<'l> {
+        let sink = BatchSink {
             limits,
             out: Translated::default(),
             series: 0,
@@ -197,23 +201,23 @@ impl<'l> Translator<'l> {
             sink,
             resource: Resource::default(),
             labels: PointLabels::default(),
-            buckets: Buckets::default(),
-            span: None,
+            buckets: BucketBuffers::default(),
+            time_range: None,
             refused: None,
         }
     }
 
     fn resource_metrics(&mut self, message: &[u8]) -> Result<(), DecodeError> {
-        (self.span, self.refused) = (None, None);
+        (self.time_range, self.refused) = (None, None);
         match Resource::read(message) {
             Ok(resource) => self.resource = resource,
-            Err(Trouble::Request(error)) => return Err(error),
-            Err(Trouble::Point(code, reason)) => {
+            Err(TranslateError::Request(error)) => return Err(error),
+            Err(TranslateError::Point(code, reason)) => {
                 self.resource = Resource::default();
                 self.refused = Some((code, format!("its resource: {reason}")));
             }
         }
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if field.number == 2 {
                 self.scope_metrics(field.bytes("ResourceMetrics")?)?;
@@ -223,7 +227,7 @@ impl<'l> Translator<'l> {
     }
 
     fn scope_metrics(&mut self, message: &[u8]) -> Result<(), DecodeError> {
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if field.number == 2 {
                 self.metric(field.bytes("ScopeMetrics")?)?;
@@ -233,47 +237,53 @@ impl<'l> Translator<'l> {
     }
 
     fn metric(&mut self, message: &[u8]) -> Result<(), DecodeError> {
-        let (mut said, mut wrong, mut has_data) = (Said::default(), self.refused.clone(), false);
-        let mut reader = Reader::new(message);
+        let (mut header, mut refusal, mut has_data) = (MetricHeader::default(), self.refused.clone(), false);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             let text = match field.number {
-                1 => &mut said.name,
-                2 => &mut said.help,
-                3 => &mut said.unit,
+                1 => &mut header.name,
+                2 => &mut header.help,
+                3 => &mut header.unit,
                 number => {
-                    has_data |= kind(number).is_some();
+                    has_data |= data_kind(number).is_some();
                     continue;
                 }
             };
             match field.text("Metric") {
                 Ok(read) => *text = read,
-                Err(error @ WireError::Utf8 { .. }) => wrong = Some(("invalid_utf8", error.to_string())),
+                Err(error @ WireError::Utf8 { .. }) => refusal = Some(("invalid_utf8", error.to_string())),
                 Err(error) => return Err(error.into()),
             }
         }
         if !has_data {
             let reason =
-                "it has no data of a kind that is known: gauge, sum, histogram or summary".to_owned();
-            self.sink.refuse(0, &[&rendered_name(said.name)], ("no_data", reason));
+                "it has no data of a known kind: gauge, sum, histogram, exponential histogram or summary"
+                    .to_owned();
+            self.sink.refuse(0, &[&rendered_name(header.name)], ("no_data", reason));
         }
-        // A message of one kind, but nothing is lost where it comes in two pieces.
-        let mut reader = Reader::new(message);
+        // A metric has data of one kind. Should it have several, all are translated.
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
-            if let Some(kind) = kind(field.number) {
+            if let Some(kind) = data_kind(field.number) {
                 let points = field.bytes("Metric")?;
-                match &wrong {
-                    None => self.data(&said, kind, points)?,
-                    Some(why) => self.refuse_points(points, said.name, why.clone())?,
+                match &refusal {
+                    None => self.data(&header, kind, points)?,
+                    Some(why) => self.refuse_points(points, header.name, why.clone())?,
                 }
             }
         }
         Ok(())
     }
 
-    fn data(&mut self, said: &Said<'_>, mut data: Data, message: &[u8]) -> Result<(), DecodeError> {
+    fn data(
+        &mut self,
+        header: &MetricHeader<'_>,
+        mut data: DataKind,
+        message: &[u8],
+    ) -> Result<(), DecodeError> {
         const DATA: &str = "the data of a metric";
         let (mut temporality, mut is_monotonic) = (0, false);
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             match field.number {
                 2 => temporality = field.int64(DATA)?,
@@ -281,44 +291,44 @@ impl<'l> Translator<'l> {
                 _ => {}
             }
         }
-        if let Data::Sum { monotonic } = &mut data {
+        if let DataKind::Sum { monotonic } = &mut data {
             *monotonic = is_monotonic;
         }
-        if let (Some(why), Data::Sum { .. } | Data::Histogram | Data::Exponential) =
+        if let (Some(why), DataKind::Sum { .. } | DataKind::Histogram | DataKind::Exponential) =
             (not_cumulative(temporality), data)
         {
-            return self.refuse_points(message, said.name, why);
+            return self.refuse_points(message, header.name, why);
         }
         let (suffix, kind) = match data {
-            Data::Gauge => (Suffix::Ratio, MetricKind::Gauge),
-            Data::Sum { monotonic: true } => (Suffix::Total, MetricKind::Counter),
-            Data::Sum { monotonic: false } => (Suffix::Unit, MetricKind::Gauge),
-            Data::Histogram | Data::Exponential => (Suffix::Unit, MetricKind::Histogram),
-            Data::Summary => (Suffix::Unit, MetricKind::Summary),
+            DataKind::Gauge => (Suffix::Ratio, MetricKind::Gauge),
+            DataKind::Sum { monotonic: true } => (Suffix::Total, MetricKind::Counter),
+            DataKind::Sum { monotonic: false } => (Suffix::Unit, MetricKind::Gauge),
+            DataKind::Histogram | DataKind::Exponential => (Suffix::Unit, MetricKind::Histogram),
+            DataKind::Summary => (Suffix::Unit, MetricKind::Summary),
         };
-        let Some((family, unit)) = names::metric(said.name, said.unit, suffix) else {
-            let reason = format!("the metric name {:?} has no letter and no digit", said.name);
-            return self.refuse_points(message, said.name, ("missing_metric_name", reason));
+        let Some((family, unit)) = names::metric(header.name, header.unit, suffix) else {
+            let reason = format!("the metric name {:?} has no letters or digits", header.name);
+            return self.refuse_points(message, header.name, ("missing_metric_name", reason));
         };
-        self.sink.describe(&family, kind, said.help, &unit)?;
+        self.sink.describe(&family, kind, header.help, &unit)?;
         let name = rendered_name(&family);
-        let metric = Metric { family, name, counts: kind != MetricKind::Gauge };
+        let metric = MetricNames { family, name, is_cumulative: kind != MetricKind::Gauge };
         match data {
-            Data::Gauge | Data::Sum { .. } => self.each_point(message, &metric, Translator::number),
-            Data::Histogram => self.histograms(message, &metric),
-            Data::Exponential => self.each_point(message, &metric, Translator::exponential),
-            Data::Summary => self.summaries(message, &metric),
+            DataKind::Gauge | DataKind::Sum { .. } => self.each_point(message, &metric, Translator::number),
+            DataKind::Histogram => self.histograms(message, &metric),
+            DataKind::Exponential => self.each_point(message, &metric, Translator::exponential),
+            DataKind::Summary => self.summaries(message, &metric),
         }
     }
 
-    /// Translates each point of a metric; a point that is none is refused alone.
+    /// Translates each point of a metric. An invalid point is refused alone.
     pub(super) fn each_point(
         &mut self,
         message: &[u8],
-        metric: &Metric,
-        mut translate: impl FnMut(&mut Self, &[u8], &Metric) -> Result<Timestamp, Trouble>,
+        metric: &MetricNames,
+        mut translate: impl FnMut(&mut Self, &[u8], &MetricNames) -> Result<Timestamp, TranslateError>,
     ) -> Result<(), DecodeError> {
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if field.number != 1 {
                 continue;
@@ -327,11 +337,11 @@ impl<'l> Translator<'l> {
             self.labels.clear();
             match translate(self, point, metric) {
                 Ok(at) => {
-                    let (oldest, newest) = self.span.unwrap_or((at, at));
-                    self.span = Some((oldest.min(at), newest.max(at)));
+                    let (oldest, newest) = self.time_range.unwrap_or((at, at));
+                    self.time_range = Some((oldest.min(at), newest.max(at)));
                 }
-                Err(Trouble::Request(error)) => return Err(error),
-                Err(Trouble::Point(code, reason)) => {
+                Err(TranslateError::Request(error)) => return Err(error),
+                Err(TranslateError::Point(code, reason)) => {
                     let [own, shared] = self.labels.parts(&self.resource);
                     self.sink.refuse(1, &[&metric.name, own, shared], (code, reason));
                 }
@@ -348,7 +358,7 @@ impl<'l> Translator<'l> {
         why: (&'static str, String),
     ) -> Result<(), DecodeError> {
         let mut points: usize = 0;
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             points = points.saturating_add(usize::from(field.number == 1));
         }
@@ -358,40 +368,41 @@ impl<'l> Translator<'l> {
         Ok(())
     }
 
-    /// The resource's `target_info`, all along its points.
+    /// Adds the `target_info` series of the resource, with samples over the whole time range of its
+    /// points.
     fn target_info(&mut self) -> Result<(), DecodeError> {
-        let (Some((oldest, newest)), Some(labels)) = (self.span, self.resource.target_info()) else {
+        let (Some((oldest, newest)), Some(labels)) = (self.time_range, self.resource.target_info()) else {
             return Ok(());
         };
-        let first = oldest.max(newest.plus_ms(TARGET_INFO_EVERY_MS.saturating_mul(-TARGET_INFO_MAX)));
-        let on_the_way = std::iter::successors(Some(first), |at| Some(at.plus_ms(TARGET_INFO_EVERY_MS)));
-        let times = on_the_way.take_while(|at| *at < newest).chain([newest]);
+        let first = oldest.max(newest.plus_ms(TARGET_INFO_INTERVAL_MS.saturating_mul(-TARGET_INFO_MAX)));
+        let times_before = std::iter::successors(Some(first), |at| Some(at.plus_ms(TARGET_INFO_INTERVAL_MS)));
+        let times = times_before.take_while(|at| *at < newest).chain([newest]);
         self.sink.add_samples(&[&labels], times.map(|at| Sample { at, value: 1.0 }))
     }
 }
 
-/// What the fields of `Metric` hold.
-const fn kind(field: u32) -> Option<Data> {
+/// Returns the kind of data in a field of `Metric`.
+const fn data_kind(field: u32) -> Option<DataKind> {
     Some(match field {
-        5 => Data::Gauge,
-        7 => Data::Sum { monotonic: false },
-        9 => Data::Histogram,
-        10 => Data::Exponential,
-        11 => Data::Summary,
+        5 => DataKind::Gauge,
+        7 => DataKind::Sum { monotonic: false },
+        9 => DataKind::Histogram,
+        10 => DataKind::Exponential,
+        11 => DataKind::Summary,
         _ => return None,
     })
 }
 
-/// Why points of this temporality are not taken, if they are not.
+/// Returns the reason to refuse points of this temporality; `None` if it is cumulative.
 fn not_cumulative(temporality: i64) -> Option<(&'static str, String)> {
     let (code, what) = match temporality {
         2 => return None,
-        1 => ("delta_temporality", "delta temporality (the change since the point before)"),
-        _ => ("unknown_temporality", "no aggregation temporality that is known"),
+        1 => ("delta_temporality", "delta temporality (changes since the previous point)"),
+        _ => ("unknown_temporality", "no known aggregation temporality"),
     };
     let reason = format!(
-        "it has {what}; only cumulative sums and histograms are taken: set \
-         OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative where it is sent"
+        "it has {what}; only cumulative sums and histograms are supported: set \
+         OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative at the sender"
     );
     Some((code, reason))
 }

@@ -1,134 +1,146 @@
-//! The table of symbols of a request, and the label bytes that are put together from it.
+//! The symbol table of a request, and the label bytes that are assembled from it.
 
-use super::{Flaw, REFERENCES_MAX, SERIES_LABEL_BYTES_MAX};
-use crate::ingest::protobuf::Reader;
+use super::{REFERENCES_MAX, SERIES_LABEL_BYTES_MAX, SeriesError};
+use crate::ingest::protobuf::WireReader;
 
-/// The symbols of a request, each with its length before it.
+/// The symbols of a request. A symbol includes its length prefix.
 pub(super) struct Symbols<'a> {
     message: &'a [u8],
-    pub(super) places: Vec<Place>,
-    /// Those again that a reference of two bytes can name.
-    slots: Vec<Slot>,
+    pub(super) ranges: Vec<SymbolRange>,
+    /// Copies of the symbols that a reference of at most two bytes can name.
+    inline: Vec<InlineSymbol>,
 }
 
-/// A symbol where it need not be looked for; of a long one the length alone.
+/// A copy of a symbol that needs no lookup in the message. Of a long symbol it holds only the
+/// length.
 #[derive(Clone, Copy)]
-struct Slot {
-    bytes: [u8; SHORT],
+struct InlineSymbol {
+    bytes: [u8; INLINE_BYTES],
     length: u32,
 }
 
-/// References of two bytes.
-const SLOTS_MAX: usize = 1 << 14;
+/// Number of references that take at most two bytes.
+const INLINE_MAX: usize = 1 << 14;
 
-/// Where a symbol stands in the message.
+/// The position and length of a symbol in the message, in bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct SymbolRange {
     pub(super) start: u32,
     pub(super) length: u32,
 }
 
 impl<'a> Symbols<'a> {
-    /// Those that stand at these places in the message.
-    pub(super) fn new(message: &'a [u8], places: Vec<Place>) -> Symbols<'a> {
-        let mut symbols = Symbols { message, places, slots: Vec::new() };
-        let slot = |place: &Place| {
-            let (mut bytes, text) = ([0; SHORT], symbols.bytes(*place));
+    /// Builds the table of the symbols at these ranges of the message.
+    pub(super) fn new(message: &'a [u8], ranges: Vec<SymbolRange>) -> Symbols<'a> {
+        let mut symbols = Symbols { message, ranges, inline: Vec::new() };
+        let inline_symbol = |range: &SymbolRange| {
+            let (mut bytes, text) = ([0; INLINE_BYTES], symbols.bytes(*range));
             if let Some(to) = bytes.get_mut(..text.len()) {
                 to.copy_from_slice(text);
             }
-            Slot { bytes, length: place.length }
+            InlineSymbol { bytes, length: range.length }
         };
-        symbols.slots = symbols.places.iter().take(SLOTS_MAX).map(slot).collect();
+        symbols.inline = symbols.ranges.iter().take(INLINE_MAX).map(inline_symbol).collect();
         symbols
     }
 
+    /// Returns the range of a symbol, if it is in the table.
     #[inline]
-    pub(super) fn get(&self, reference: u64) -> Option<Place> {
-        self.places.get(usize::try_from(reference).ok()?).copied()
+    pub(super) fn get(&self, reference: u64) -> Option<SymbolRange> {
+        self.ranges.get(usize::try_from(reference).ok()?).copied()
     }
 
-    pub(super) fn bytes(&self, Place { start, length }: Place) -> &'a [u8] {
+    /// Returns a symbol with its length prefix.
+    pub(super) fn bytes(&self, SymbolRange { start, length }: SymbolRange) -> &'a [u8] {
         let start = start as usize;
         self.message.get(start..start.saturating_add(length as usize)).unwrap_or_default()
     }
 
-    pub(super) fn text(&self, reference: u64) -> Result<&'a str, Flaw> {
-        let symbol = self.bytes(self.get(reference).ok_or(Flaw::Beyond)?);
-        let text = Reader::new(symbol).bytes().unwrap_or_default();
-        std::str::from_utf8(text).map_err(|_| Flaw::Utf8)
+    /// Returns the text of a symbol, without its length prefix.
+    ///
+    /// # Errors
+    /// `UnknownSymbol` or `InvalidUtf8`.
+    pub(super) fn text(&self, reference: u64) -> Result<&'a str, SeriesError> {
+        let symbol = self.bytes(self.get(reference).ok_or(SeriesError::UnknownSymbol)?);
+        let text = WireReader::new(symbol).bytes().unwrap_or_default();
+        std::str::from_utf8(text).map_err(|_| SeriesError::InvalidUtf8)
     }
 }
 
-/// Bytes that are put together; memory beyond `used` is there already and means nothing.
-pub(super) struct Text<'a> {
+/// A buffer of assembled label bytes. Bytes after `used` are initialised but undefined.
+pub(super) struct LabelBuffer<'a> {
     pub(super) bytes: &'a mut Vec<u8>,
     pub(super) used: usize,
 }
 
-/// Most symbols are shorter, and are copied as if they were as long: a copy of a length that is known is two moves.
-const SHORT: usize = 32;
+/// Bytes that are copied for a short symbol, whatever its length: a copy of constant length is two
+/// moves. Most symbols are shorter.
+const INLINE_BYTES: usize = 32;
 
-/// Longer symbols are nothing usual: so many of them would not be labels that anybody stores.
-const USUAL_MAX: usize = SERIES_LABEL_BYTES_MAX / REFERENCES_MAX;
+/// Longest symbol of the usual form. The maximum of references with longer symbols would exceed the
+/// bytes of a label set.
+const USUAL_SYMBOL_BYTES_MAX: usize = SERIES_LABEL_BYTES_MAX / REFERENCES_MAX;
 
-/// The labels that were put together.
+/// The labels that one packed field appended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Put {
+pub(super) struct AppendedLabels {
     pub(super) references: usize,
-    /// The symbol of the metric's name.
+    /// The symbol of the metric name.
     pub(super) metric: Option<u64>,
 }
 
-impl Text<'_> {
-    /// Appends the symbols of packed references as nearly all are: known, in pairs, not many, none long. None, and nothing
-    /// is appended, where they are otherwise.
+impl LabelBuffer<'_> {
+    /// Appends the symbols of packed references in the usual form: known symbols, in pairs, not too
+    /// many, none long. Otherwise appends nothing and returns `None`.
     #[inline]
-    pub(super) fn put_usual(
+    pub(super) fn append_usual(
         &mut self,
         symbols: &Symbols<'_>,
         packed: &[u8],
         name_symbol: u64,
-    ) -> Option<Put> {
-        // Symbols are shorter than their slots on the average, so that this is room for some long ones, too.
-        let likely = packed.len().saturating_add(1).saturating_mul(SHORT);
+    ) -> Option<AppendedLabels> {
+        // Most symbols are shorter than `INLINE_BYTES`, so this leaves space for some longer ones.
+        let needed = packed.len().saturating_add(1).saturating_mul(INLINE_BYTES);
         if packed.len() > REFERENCES_MAX {
             return None;
         }
-        if self.bytes.len().saturating_sub(self.used) < likely {
-            self.grow(likely);
+        if self.bytes.len().saturating_sub(self.used) < needed {
+            self.grow(needed);
         }
         let out = self.bytes.get_mut(self.used..)?;
-        let room = out.len();
-        let (put, left) = put_pairs(symbols, packed, name_symbol, out)?;
-        self.used = self.used.saturating_add(room.saturating_sub(left));
-        Some(put)
+        let capacity = out.len();
+        let (appended, left) = copy_pairs(symbols, packed, name_symbol, out)?;
+        self.used = self.used.saturating_add(capacity.saturating_sub(left));
+        Some(appended)
     }
 
     #[cold]
     fn grow(&mut self, needed: usize) {
-        // Twice as much each time, so that zeroing it costs little.
+        // The buffer doubles each time, so that zeroing it costs little.
         let more = needed.max(self.bytes.len()).max(1 << 10);
         self.bytes.resize(self.bytes.len().saturating_add(more), 0);
     }
 
+    /// Appends a symbol.
     #[inline]
-    pub(super) fn put(&mut self, symbols: &Symbols<'_>, place: Place) {
-        let from = symbols.message.get(place.start as usize..).and_then(|rest| rest.first_chunk::<SHORT>());
-        let to = self.bytes.get_mut(self.used..).and_then(|rest| rest.first_chunk_mut::<SHORT>());
+    pub(super) fn append(&mut self, symbols: &Symbols<'_>, range: SymbolRange) {
+        let from =
+            symbols.message.get(range.start as usize..).and_then(|rest| rest.first_chunk::<INLINE_BYTES>());
+        let to = self.bytes.get_mut(self.used..).and_then(|rest| rest.first_chunk_mut::<INLINE_BYTES>());
         match (from, to) {
-            (Some(from), Some(to)) if place.length as usize <= SHORT => {
+            (Some(from), Some(to)) if range.length as usize <= INLINE_BYTES => {
                 *to = *from;
-                self.used = self.used.saturating_add(place.length as usize);
+                self.used = self.used.saturating_add(range.length as usize);
             }
-            _ => self.put_slowly(symbols.bytes(place)),
+            _ => self.append_bytes(symbols.bytes(range)),
         }
     }
 
+    /// Appends any bytes.
     #[inline(never)]
-    pub(super) fn put_slowly(&mut self, bytes: &[u8]) {
+    pub(super) fn append_bytes(&mut self, bytes: &[u8]) {
         let end = self.used.saturating_add(bytes.len());
-        if let Some(needed) = end.saturating_add(SHORT).checked_sub(self.bytes.len()) {
+        if let Some(needed) = end.saturating_add(INLINE_BYTES).checked_sub(self.bytes.len()) {
             self.grow(needed);
         }
         if let Some(to) = self.bytes.get_mut(self.used..end) {
@@ -138,44 +150,46 @@ impl Text<'_> {
     }
 }
 
-/// Writes the symbols of packed references to the start of `out`; how much of it is left then.
+/// Copies the symbols of packed references to the start of `out`. Returns the labels and the number
+/// of bytes left in `out`.
 #[inline]
-fn put_pairs(
+fn copy_pairs(
     symbols: &Symbols<'_>,
     packed: &[u8],
     name_symbol: u64,
     mut out: &mut [u8],
-) -> Option<(Put, usize)> {
-    let mut put = Put { references: 0, metric: None };
+) -> Option<(AppendedLabels, usize)> {
+    let mut appended = AppendedLabels { references: 0, metric: None };
     let mut rest = packed;
     while !rest.is_empty() {
-        let (name, after) = reference(rest)?;
-        let (value, after) = reference(after)?;
+        let (name, after) = read_reference(rest)?;
+        let (value, after) = read_reference(after)?;
         for symbol in [name, value] {
-            let Slot { bytes, length } = symbols.slots.get(usize::try_from(symbol).ok()?)?;
+            let InlineSymbol { bytes, length } = symbols.inline.get(usize::try_from(symbol).ok()?)?;
             let length = *length as usize;
-            if length <= SHORT {
+            if length <= INLINE_BYTES {
                 *out.first_chunk_mut()? = *bytes;
                 out = out.get_mut(length..)?;
             } else {
                 let text = symbols.bytes(symbols.get(symbol)?);
-                let (to, after) = out.split_at_mut_checked(text.len()).filter(|_| length <= USUAL_MAX)?;
+                let (to, after) =
+                    out.split_at_mut_checked(text.len()).filter(|_| length <= USUAL_SYMBOL_BYTES_MAX)?;
                 to.copy_from_slice(text);
                 out = after;
             }
         }
         if name == name_symbol {
-            put.metric = Some(value);
+            appended.metric = Some(value);
         }
-        put.references = put.references.saturating_add(2);
+        appended.references = appended.references.saturating_add(2);
         rest = after;
     }
-    Some((put, out.len()))
+    Some((appended, out.len()))
 }
 
-/// A reference in one or two bytes, and what is after it.
+/// Reads a reference of one or two bytes. Returns it and the bytes after it.
 #[inline]
-pub(super) fn reference(bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub(super) fn read_reference(bytes: &[u8]) -> Option<(u64, &[u8])> {
     match *bytes {
         [one @ ..0x80, ref after @ ..] => Some((u64::from(one), after)),
         [low, high @ ..0x80, ref after @ ..] => Some((u64::from(low & 0x7f) | u64::from(high) << 7, after)),

@@ -1,84 +1,88 @@
-//! What a document says about its metrics, and since when their counts run.
+//! The metadata lines of a document, and the start timestamps of its series.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::Format;
-use super::line::{Bad, Cursor};
-use crate::ingest::pairs::{Pairs, Text};
-use crate::ingest::{DecodeError, Limits};
+use super::line::{LineError, LineCursor};
+use crate::ingest::pairs::{LabelPairs, TextSlice};
+use crate::ingest::{DecodeError, DecodeLimits};
 use crate::model::{BatchBuilder, METRIC_NAME, MetricKind};
 
-/// Ends of names that belong to a family rather than being a metric's own.
-const ENDS: [&str; 6] = ["_total", "_bucket", "_count", "_sum", "_gcount", "_gsum"];
+/// Suffixes of sample names that are not part of the family name.
+const SUFFIXES: [&str; 6] = ["_total", "_bucket", "_count", "_sum", "_gcount", "_gsum"];
 
-/// The end of an OpenMetrics sample that says since when its neighbours count.
-pub(super) const CREATED: &str = "_created";
+/// Suffix of an OpenMetrics sample whose value is the start timestamp of the other samples of its
+/// family.
+pub(super) const CREATED_SUFFIX: &str = "_created";
 
 /// A line that begins with `#`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Remark<'a> {
-    /// Nothing for us.
+pub(super) enum CommentLine<'a> {
+    /// A comment without meaning here.
     Comment,
     /// `# EOF`.
-    End,
+    Eof,
     Kind(Cow<'a, str>, MetricKind),
     Help(Cow<'a, str>, Cow<'a, str>),
     Unit(Cow<'a, str>, &'a str),
 }
 
-/// Reads a line that begins with `#`. `scratch` is for names in escapes.
-pub(super) fn remark<'a>(
+/// Parses a line that begins with `#`. `scratch` is a buffer for quoted names with escapes.
+///
+/// # Errors
+/// [`LineError`], if a `TYPE`, `HELP` or `UNIT` line is malformed.
+pub(super) fn comment_line<'a>(
     line: &'a str,
     format: Format,
-    scratch: &mut Pairs<'a>,
-) -> Result<Remark<'a>, Bad<'a>> {
-    let mut cursor = Cursor::new(line, 0);
+    scratch: &mut LabelPairs<'a>,
+) -> Result<CommentLine<'a>, LineError<'a>> {
+    let mut cursor = LineCursor::new(line, 0);
     cursor.skip_blanks();
-    cursor.takes(b'#');
+    cursor.consume(b'#');
     let after = cursor.at();
     cursor.skip_blanks();
-    // `#HELP` is a comment like any other.
+    // `#HELP`, without a blank, is a plain comment.
     if cursor.at() == after {
-        return Ok(Remark::Comment);
+        return Ok(CommentLine::Comment);
     }
     let start = cursor.at();
     let word = cursor.word();
     if word == "EOF" && cursor.rest().trim_ascii().is_empty() {
-        return Ok(Remark::End);
+        return Ok(CommentLine::Eof);
     }
     if !matches!(word, "TYPE" | "HELP" | "UNIT") {
-        return Ok(Remark::Comment);
+        return Ok(CommentLine::Comment);
     }
     cursor.skip_blanks();
     scratch.clear();
     let name = if cursor.rest().starts_with('"') {
         match cursor.quoted(scratch)? {
-            Text::Sent(name) => Cow::Borrowed(name),
-            undone @ Text::Undone { .. } => Cow::Owned(scratch.text(undone).to_owned()),
+            TextSlice::Borrowed(name) => Cow::Borrowed(name),
+            unescaped @ TextSlice::Unescaped { .. } => Cow::Owned(scratch.text(unescaped).to_owned()),
         }
     } else {
         Cow::Borrowed(cursor.word())
     };
     if name.is_empty() {
-        return Err(Bad::new(start, "invalid_line", "a metric name is missing behind this word"));
+        return Err(LineError::new(start, "invalid_line", "this word must be followed by a metric name"));
     }
-    let is_apart = cursor.takes(b' ') || cursor.takes(b'\t');
-    if !is_apart && !cursor.rest().is_empty() {
-        return Err(Bad::new(cursor.at(), "invalid_line", "a blank is missing behind the metric name"));
+    let is_separated = cursor.consume(b' ') || cursor.consume(b'\t');
+    if !is_separated && !cursor.rest().is_empty() {
+        return Err(LineError::new(cursor.at(), "invalid_line", "the metric name must be followed by a blank"));
     }
     cursor.skip_blanks();
     let rest = cursor.rest();
     Ok(match word {
-        "HELP" => Remark::Help(name, unescaped(rest, format)),
-        "UNIT" => Remark::Unit(name, rest.trim_ascii_end()),
+        "HELP" => CommentLine::Help(name, unescaped(rest, format)),
+        "UNIT" => CommentLine::Unit(name, rest.trim_ascii_end()),
         _ => {
-            let unknown = Bad::new(
+            let unknown = LineError::new(
                 cursor.at(),
                 "invalid_line",
-                "a type is counter, gauge, histogram, gaugehistogram, summary, info, stateset or unknown",
+                "the type must be counter, gauge, histogram, gaugehistogram, summary, info, stateset or unknown",
             );
-            Remark::Kind(name, kind(rest.trim_ascii_end()).ok_or(unknown)?)
+            CommentLine::Kind(name, kind(rest.trim_ascii_end()).ok_or(unknown)?)
         }
     })
 }
@@ -90,7 +94,8 @@ fn kind(word: &str) -> Option<MetricKind> {
     (0..=u8::MAX).map_while(MetricKind::from_number).find(|kind| kind.as_str() == word)
 }
 
-/// A help text: `\\` and `\n` are escapes, in OpenMetrics `\"` as well; other backslashes stand for themselves.
+/// Unescapes a help text: `\\` and `\n` are escapes, in OpenMetrics `\"` as well. Other backslashes
+/// stand for themselves.
 fn unescaped(text: &str, format: Format) -> Cow<'_, str> {
     if !text.contains('\\') {
         return Cow::Borrowed(text);
@@ -117,63 +122,69 @@ fn unescaped(text: &str, format: Format) -> Cow<'_, str> {
 }
 
 #[derive(Debug)]
-struct Family<'a> {
+struct FamilyMetadata<'a> {
     kind: MetricKind,
     help: Cow<'a, str>,
     unit: &'a str,
 }
 
-/// Every family that was described so far.
+/// The metadata of all families described so far, by name.
 #[derive(Debug, Default)]
-pub(super) struct Families<'a> {
-    by_name: BTreeMap<Cow<'a, str>, Family<'a>>,
+pub(super) struct MetadataTable<'a> {
+    families: BTreeMap<Cow<'a, str>, FamilyMetadata<'a>>,
 }
 
-impl<'a> Families<'a> {
-    /// Takes over what a line says; the last word counts.
-    pub(super) fn hear(&mut self, remark: Remark<'a>, limits: &Limits) -> Result<(), DecodeError> {
-        let (Remark::Kind(ref name, _) | Remark::Help(ref name, _) | Remark::Unit(ref name, _)) = remark
+impl<'a> MetadataTable<'a> {
+    /// Records the metadata of a line. If a family is described repeatedly, the last line counts.
+    ///
+    /// # Errors
+    /// [`DecodeError::TooLarge`], if there are too many families.
+    pub(super) fn record(&mut self, comment_line: CommentLine<'a>, limits: &DecodeLimits) -> Result<(), DecodeError> {
+        let (CommentLine::Kind(ref name, _) | CommentLine::Help(ref name, _) | CommentLine::Unit(ref name, _)) = comment_line
         else {
             return Ok(());
         };
         let allowed = limits.metadata_max;
-        if self.by_name.len() >= allowed && !self.by_name.contains_key(name) {
-            let found = self.by_name.len().saturating_add(1);
+        if self.families.len() >= allowed && !self.families.contains_key(name) {
+            let found = self.families.len().saturating_add(1);
             return Err(DecodeError::TooLarge { what: "metric descriptions", found, allowed });
         }
-        let unheard = || Family { kind: MetricKind::Unknown, help: Cow::Borrowed(""), unit: "" };
-        match remark {
-            Remark::Kind(name, kind) => self.by_name.entry(name).or_insert_with(unheard).kind = kind,
-            Remark::Help(name, help) => self.by_name.entry(name).or_insert_with(unheard).help = help,
-            Remark::Unit(name, unit) => self.by_name.entry(name).or_insert_with(unheard).unit = unit,
-            Remark::Comment | Remark::End => {}
+        let unknown_family = || FamilyMetadata { kind: MetricKind::Unknown, help: Cow::Borrowed(""), unit: "" };
+        match comment_line {
+            CommentLine::Kind(name, kind) => self.families.entry(name).or_insert_with(unknown_family).kind = kind,
+            CommentLine::Help(name, help) => self.families.entry(name).or_insert_with(unknown_family).help = help,
+            CommentLine::Unit(name, unit) => self.families.entry(name).or_insert_with(unknown_family).unit = unit,
+            CommentLine::Comment | CommentLine::Eof => {}
         }
         Ok(())
     }
 
-    /// The family of a `_created` sample, where its type is one that has them.
-    pub(super) fn of_created<'n>(&self, name: &'n str) -> Option<&'n str> {
-        let family = name.strip_suffix(CREATED)?;
-        let kind = self.by_name.get(family)?.kind;
+    /// Returns the family of a `_created` sample; `None` unless its type is counter, histogram or
+    /// summary.
+    pub(super) fn family_of_created<'n>(&self, name: &'n str) -> Option<&'n str> {
+        let family = name.strip_suffix(CREATED_SUFFIX)?;
+        let kind = self.families.get(family)?.kind;
         matches!(kind, MetricKind::Counter | MetricKind::Histogram | MetricKind::Summary).then_some(family)
     }
 
+    /// Adds the metadata of all families to the batch.
     pub(super) fn describe(&self, batch: &mut BatchBuilder) {
-        for (name, family) in &self.by_name {
+        for (name, family) in &self.families {
             batch.describe(name, family.kind, &family.help, family.unit);
         }
     }
 }
 
-/// Since when the series of a document count, by their family and those labels that are the metric's own.
+/// The start timestamps of the series of a document, by family and by the labels of the metric
+/// itself.
 #[derive(Debug, Default)]
-pub(super) struct Created {
-    /// By [`Key`]; milliseconds.
+pub(super) struct CreatedTimes {
+    /// By the bytes of a [`CreatedKey`]; milliseconds.
     starts: BTreeMap<Vec<u8>, i64>,
-    key: Key,
+    key: CreatedKey,
 }
 
-impl Created {
+impl CreatedTimes {
     pub(super) fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
@@ -181,53 +192,57 @@ impl Created {
     pub(super) fn put(
         &mut self,
         family: &str,
-        pairs: &Pairs<'_>,
+        pairs: &LabelPairs<'_>,
         start_ms: i64,
-        limits: &Limits,
+        limits: &DecodeLimits,
     ) -> Result<(), DecodeError> {
-        // There is one for each series at most, and one costs some 100 bytes here.
+        // There is at most one per series, and it takes about 100 bytes.
         let (found, allowed) = (self.starts.len().saturating_add(1), limits.series_max);
         if found > allowed {
             return Err(DecodeError::TooLarge { what: "start timestamps", found, allowed });
         }
-        self.starts.insert(self.key.of(family, pairs, "").to_vec(), start_ms);
+        self.starts.insert(self.key.encode(family, pairs, "").to_vec(), start_ms);
         Ok(())
     }
 
-    /// The start of a sample of this name.
-    pub(super) fn get(&mut self, pairs: &Pairs<'_>) -> Option<i64> {
+    /// Returns the start timestamp, in milliseconds, of a sample with these labels.
+    pub(super) fn get(&mut self, pairs: &LabelPairs<'_>) -> Option<i64> {
         let name = pairs.metric_name();
-        let end = ENDS.iter().find_map(|end| Some((name.strip_suffix(end)?, *end)));
-        if let Some((family, end)) = end {
-            let without = if end == "_bucket" { "le" } else { "" };
-            if let Some(start) = self.starts.get(self.key.of(family, pairs, without)) {
+        let suffix = SUFFIXES.iter().find_map(|suffix| Some((name.strip_suffix(suffix)?, *suffix)));
+        if let Some((family, suffix)) = suffix {
+            let without = if suffix == "_bucket" { "le" } else { "" };
+            if let Some(start) = self.starts.get(self.key.encode(family, pairs, without)) {
                 return Some(*start);
             }
         }
-        // A summary's quantiles have no end, nor has a counter whose name is not OpenMetrics'.
-        self.starts.get(self.key.of(name, pairs, "quantile")).copied()
+        // The quantiles of a summary have no suffix, nor has a counter without OpenMetrics'
+        // `_total`.
+        self.starts.get(self.key.encode(name, pairs, "quantile")).copied()
     }
 }
 
-/// The family's name, then its labels in order of name; each text before its length, so that no two sets have one key.
+/// A buffer for a key: the family name, then the labels sorted by name. Each text is followed by
+/// its length, so that no two label sets have the same key.
 #[derive(Debug, Default)]
-struct Key {
+struct CreatedKey {
     bytes: Vec<u8>,
     order: Vec<usize>,
 }
 
-impl Key {
-    fn of(&mut self, family: &str, pairs: &Pairs<'_>, without: &str) -> &[u8] {
-        let Key { bytes, order } = self;
+impl CreatedKey {
+    /// Returns the key of a family and labels, leaving out the metric name, the label `without` and
+    /// empty labels.
+    fn encode(&mut self, family: &str, pairs: &LabelPairs<'_>, without: &str) -> &[u8] {
+        let CreatedKey { bytes, order } = self;
         order.clear();
         let own = pairs
             .iter()
             .enumerate()
             .filter(|(_, (name, value))| *name != METRIC_NAME && *name != without && !value.is_empty());
-        order.extend(own.map(|(place, _)| place));
-        order.sort_unstable_by_key(|place| pairs.pair(*place).0);
+        order.extend(own.map(|(index, _)| index));
+        order.sort_unstable_by_key(|index| pairs.pair(*index).0);
         bytes.clear();
-        let labels = order.iter().map(|place| pairs.pair(*place));
+        let labels = order.iter().map(|index| pairs.pair(*index));
         for text in [family].into_iter().chain(labels.flat_map(|(name, value)| [name, value])) {
             bytes.extend_from_slice(text.as_bytes());
             bytes.extend_from_slice(&text.len().to_le_bytes());

@@ -1,4 +1,4 @@
-//! One line: a series, its value, its time, its exemplar. One pass, no recursion.
+//! Parser of one line: a series, a value, a time and an exemplar. One pass, no recursion.
 //!
 //! ```text
 //! line     = [name] ["{" [label {"," label}] [","] "}"] value [time] ["#" "{" labels "}" value [time]]
@@ -6,50 +6,52 @@
 //! quoted   = '"' { any but '"', '\' and newline | '\\' | '\"' | '\n' } '"'
 //! ```
 //!
-//! Blanks and tabs may stand between any two of these.
+//! Blanks and tabs may separate any two of these.
 
 use super::Format;
 use crate::ingest::number;
-use crate::ingest::pairs::{LABELS_READ_MAX, Pairs, Problem, Text, cut};
+use crate::ingest::pairs::{LABELS_PARSED_MAX, LabelPairs, LabelSetError, TextSlice, truncated};
 use crate::model::METRIC_NAME;
 
-/// Bytes of what was found in place of something else that are told.
-const FOUND_MAX: usize = 40;
+/// Bytes of unexpected text that an error message quotes.
+const QUOTED_MAX: usize = 40;
 
-/// Where a line is wrong, and how; words are made of it only for those that are told.
+/// The position and the kind of an error in a line. The message is formatted only for refusals that
+/// are listed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bad<'a> {
-    /// Byte of the line.
+pub(super) struct LineError<'a> {
+    /// Position in the line, in bytes from 0.
     pub(super) at: usize,
     pub(super) code: &'static str,
-    what: What<'a>,
+    detail: ErrorDetail<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What<'a> {
-    Says(&'static str),
-    /// What stands there, and what it is not.
-    Found(&'a str, &'static str),
-    /// About the labels as a whole.
-    Labels(Problem),
+enum ErrorDetail<'a> {
+    Message(&'static str),
+    /// The text found, and the end of the sentence about it.
+    Unexpected(&'a str, &'static str),
+    /// An error of the label set as a whole.
+    Labels(LabelSetError),
 }
 
-impl<'a> Bad<'a> {
-    pub(super) const fn new(at: usize, code: &'static str, says: &'static str) -> Bad<'a> {
-        Bad { at, code, what: What::Says(says) }
+impl<'a> LineError<'a> {
+    pub(super) const fn new(at: usize, code: &'static str, says: &'static str) -> LineError<'a> {
+        LineError { at, code, detail: ErrorDetail::Message(says) }
     }
 
-    /// `column 7: "1.x" is no number`.
-    pub(super) fn reason(&self, line: &str, pairs: &Pairs<'_>) -> String {
-        let column = cut(line, self.at).chars().count().saturating_add(1);
-        match self.what {
-            What::Says(says) => format!("column {column}: {says}"),
-            What::Found(found, is) => {
-                let shown = cut(found, FOUND_MAX);
+    /// Returns the message, such as `column 7: "1.x" is not a number`. Columns are in characters,
+    /// from 1.
+    pub(super) fn reason(&self, line: &str, pairs: &LabelPairs<'_>) -> String {
+        let column = truncated(line, self.at).chars().count().saturating_add(1);
+        match self.detail {
+            ErrorDetail::Message(says) => format!("column {column}: {says}"),
+            ErrorDetail::Unexpected(found, is) => {
+                let shown = truncated(found, QUOTED_MAX);
                 let more = if shown.len() < found.len() { "..." } else { "" };
                 format!("column {column}: {shown:?}{more} {is}")
             }
-            What::Labels(problem) => pairs.told(problem),
+            ErrorDetail::Labels(problem) => pairs.message(problem),
         }
     }
 }
@@ -58,41 +60,41 @@ const SYNTAX: &str = "invalid_line";
 const LABEL: &str = "invalid_label";
 
 const NOT_A_NAME: &str =
-    "a metric name begins with a letter, `_` or `:`; any other stands in quotes, {\"the name\"}";
+    "is no valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}";
 const NOT_IN_NAMES: &str =
-    "cannot stand in a metric name without quotes: write {\"the name\", label=\"value\"}";
-const VALUE_MISSING: &str = "a value is missing";
-const NOT_A_LABEL: &str = "a label name begins with a letter or `_`; any other stands in quotes";
+    "is no valid metric name without quotes: write {\"the name\", label=\"value\"}";
+const VALUE_MISSING: &str = "the value is missing";
+const NOT_A_LABEL: &str = "is no valid label name: it must begin with a letter or `_`, or be quoted";
 const EXEMPLARS_ARE_OPENMETRICS: &str =
-    "an exemplar belongs to OpenMetrics: send it as Content-Type application/openmetrics-text";
-const NOT_MS: &str = "is no time in whole milliseconds (seconds with fractions are OpenMetrics')";
+    "exemplars need OpenMetrics: send Content-Type application/openmetrics-text";
+const NOT_MILLIS: &str = "is not a time in whole milliseconds (OpenMetrics has seconds with fractions)";
 
-/// A place in a line.
+/// A line and a position in it, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cursor<'a> {
+pub(super) struct LineCursor<'a> {
     line: &'a str,
     at: usize,
 }
 
-/// What stands behind a series.
+/// The rest of a line after its series.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tail {
+pub(super) struct SampleTail {
     pub(super) value: f64,
-    /// Milliseconds.
+    /// The time in milliseconds, if the line has one.
     pub(super) at: Option<i64>,
     pub(super) exemplar: Option<ExemplarTail>,
 }
 
-/// An exemplar but for its labels.
+/// An exemplar without its labels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExemplarTail {
     pub(super) value: f64,
     pub(super) at: Option<i64>,
 }
 
-impl<'a> Cursor<'a> {
-    pub(super) const fn new(line: &'a str, at: usize) -> Cursor<'a> {
-        Cursor { line, at }
+impl<'a> LineCursor<'a> {
+    pub(super) const fn new(line: &'a str, at: usize) -> LineCursor<'a> {
+        LineCursor { line, at }
     }
 
     pub(super) const fn at(&self) -> usize {
@@ -105,20 +107,20 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline]
-    fn step(&mut self) {
+    fn advance(&mut self) {
         self.at = self.at.saturating_add(1);
     }
 
     #[inline]
     pub(super) fn skip_blanks(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t')) {
-            self.step();
+            self.advance();
         }
     }
 
-    /// Takes `byte` where it is next.
+    /// Skips `byte` if it is next. Returns whether it was.
     #[inline]
-    pub(super) fn takes(&mut self, byte: u8) -> bool {
+    pub(super) fn consume(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at = self.at.saturating_add(usize::from(is_next));
         is_next
@@ -133,7 +135,7 @@ impl<'a> Cursor<'a> {
         self.line.get(start..self.at).unwrap_or_default()
     }
 
-    /// Up to the next blank.
+    /// Reads up to the next blank.
     #[inline]
     pub(super) fn word(&mut self) -> &'a str {
         self.take_while(|byte| !matches!(byte, b' ' | b'\t'))
@@ -143,159 +145,165 @@ impl<'a> Cursor<'a> {
         self.line.get(self.at..).unwrap_or_default()
     }
 
-    fn bad(&self, code: &'static str, what: &'static str) -> Bad<'a> {
-        Bad::new(self.at, code, what)
+    fn error(&self, code: &'static str, detail: &'static str) -> LineError<'a> {
+        LineError::new(self.at, code, detail)
     }
 
-    /// What stands here is wrong: up to the next blank, it is told as well.
-    fn bad_word(&self, at: usize, code: &'static str, is: &'static str) -> Bad<'a> {
-        let found = Cursor::new(self.line, at).word();
-        Bad { at, code, what: What::Found(found, is) }
+    /// Returns an error about the word at `at`, which it quotes.
+    fn word_error(&self, at: usize, code: &'static str, is: &'static str) -> LineError<'a> {
+        let found = LineCursor::new(self.line, at).word();
+        LineError { at, code, detail: ErrorDetail::Unexpected(found, is) }
     }
 
-    /// A quoted text; the quote is next.
+    /// Reads a quoted text; the opening quote is next.
     #[inline]
-    pub(super) fn quoted(&mut self, pairs: &mut Pairs<'a>) -> Result<Text<'a>, Bad<'a>> {
+    pub(super) fn quoted(&mut self, pairs: &mut LabelPairs<'a>) -> Result<TextSlice<'a>, LineError<'a>> {
         let open = self.at;
-        self.step();
+        self.advance();
         let text = self.take_while(|byte| byte != b'"' && byte != b'\\');
-        if self.takes(b'"') {
-            return Ok(Text::Sent(text));
+        if self.consume(b'"') {
+            return Ok(TextSlice::Borrowed(text));
         }
         self.escaped(open, text, pairs)
     }
 
-    /// The rest of a quoted text that has escapes, or no end.
+    /// Reads the rest of a quoted text that has escapes or no end. `open` is the position of its
+    /// opening quote, `before` the text that was read already.
     #[cold]
-    fn escaped(&mut self, open: usize, before: &'a str, pairs: &mut Pairs<'a>) -> Result<Text<'a>, Bad<'a>> {
+    fn escaped(
+        &mut self,
+        open: usize,
+        before: &'a str,
+        pairs: &mut LabelPairs<'a>,
+    ) -> Result<TextSlice<'a>, LineError<'a>> {
         let mut closed = false;
-        let text = pairs.undo(|out| {
+        let text = pairs.unescape(|out| {
             out.push_str(before);
-            while self.takes(b'\\') {
+            while self.consume(b'\\') {
                 match self.peek() {
                     Some(b'n') => out.push('\n'),
                     Some(byte @ (b'"' | b'\\')) => out.push(char::from(byte)),
-                    // As Prometheus does it: what is no escape stands for itself.
+                    // As in Prometheus, a backslash that begins no escape stands for itself.
                     _ => {
                         out.push('\\');
                         out.push_str(self.take_while(|byte| byte != b'"' && byte != b'\\'));
                         continue;
                     }
                 }
-                self.step();
+                self.advance();
                 out.push_str(self.take_while(|byte| byte != b'"' && byte != b'\\'));
             }
-            closed = self.takes(b'"');
+            closed = self.consume(b'"');
         });
-        if closed { Ok(text) } else { Err(Bad::new(open, SYNTAX, "the quote that opens here is not closed")) }
+        if closed { Ok(text) } else { Err(LineError::new(open, SYNTAX, "this quote is not closed")) }
     }
 
-    /// A metric's name and labels into `pairs`, which is empty.
+    /// Reads the metric name and labels into `pairs`, which must be empty.
     #[inline]
-    pub(super) fn series(&mut self, pairs: &mut Pairs<'a>) -> Result<(), Bad<'a>> {
+    pub(super) fn series(&mut self, pairs: &mut LabelPairs<'a>) -> Result<(), LineError<'a>> {
         let start = self.at;
-        let mut named = false;
+        let mut has_name = false;
         if matches!(self.peek(), Some(b'a'..=b'z' | b'A'..=b'Z' | b'_' | b':')) {
             let name = self.take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':'));
-            pairs.push(Text::Sent(METRIC_NAME), Text::Sent(name));
-            named = true;
+            pairs.push(TextSlice::Borrowed(METRIC_NAME), TextSlice::Borrowed(name));
+            has_name = true;
             if !matches!(self.peek(), None | Some(b' ' | b'\t' | b'{')) {
-                return Err(self.bad_word(start, SYNTAX, NOT_IN_NAMES));
+                return Err(self.word_error(start, SYNTAX, NOT_IN_NAMES));
             }
             self.skip_blanks();
         } else if self.peek() != Some(b'{') {
-            return Err(self.bad_word(start, SYNTAX, NOT_A_NAME));
+            return Err(self.word_error(start, SYNTAX, NOT_A_NAME));
         }
         if self.peek() == Some(b'{') {
-            self.labels(pairs, if named { Name::Given } else { Name::Open })?;
+            self.labels(pairs, if has_name { MetricNamePlace::Present } else { MetricNamePlace::Allowed })?;
         }
-        match pairs.problem() {
+        match pairs.find_error() {
             None => Ok(()),
-            Some(problem) => Err(Bad { at: start, code: problem.code(), what: What::Labels(problem) }),
+            Some(problem) => Err(LineError { at: start, code: problem.code(), detail: ErrorDetail::Labels(problem) }),
         }
     }
 
-    /// Labels in braces; the opening one is next.
-    fn labels(&mut self, pairs: &mut Pairs<'a>, mut name: Name) -> Result<(), Bad<'a>> {
+    /// Reads labels in braces; the opening brace is next.
+    fn labels(&mut self, pairs: &mut LabelPairs<'a>, mut name: MetricNamePlace) -> Result<(), LineError<'a>> {
         let open = self.at;
-        self.step();
+        self.advance();
         let before = pairs.len();
         loop {
             self.skip_blanks();
-            if self.takes(b'}') {
+            if self.consume(b'}') {
                 return Ok(());
             }
-            if pairs.len().saturating_sub(before) >= LABELS_READ_MAX {
-                return Err(self.bad("too_many_labels", "the series has more than 1024 labels"));
+            if pairs.len().saturating_sub(before) >= LABELS_PARSED_MAX {
+                return Err(self.error("too_many_labels", "the series has more than 1024 labels"));
             }
             let start = self.at;
             let label = match self.peek() {
                 Some(b'"') => self.quoted(pairs)?,
                 Some(b'a'..=b'z' | b'A'..=b'Z' | b'_') => {
-                    Text::Sent(self.take_while(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
+                    TextSlice::Borrowed(self.take_while(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
                 }
-                None => return Err(Bad::new(open, SYNTAX, "the brace that opens here is not closed")),
-                Some(_) => return Err(self.bad_word(start, LABEL, NOT_A_LABEL)),
+                None => return Err(LineError::new(open, SYNTAX, "this brace is not closed")),
+                Some(_) => return Err(self.word_error(start, LABEL, NOT_A_LABEL)),
             };
             let quoted = self.line.as_bytes().get(start) == Some(&b'"');
             self.skip_blanks();
-            if self.takes(b'=') {
+            if self.consume(b'=') {
                 self.skip_blanks();
                 if self.peek() != Some(b'"') {
-                    return Err(self.bad(SYNTAX, "a label value stands in double quotes"));
+                    return Err(self.error(SYNTAX, "a label value must be in double quotes"));
                 }
                 let value = self.quoted(pairs)?;
                 pairs.push(label, value);
-            } else if !quoted || matches!(name, Name::None) {
-                return Err(self.bad(SYNTAX, "`=` and a value in quotes are missing behind the label name"));
-            } else if matches!(name, Name::Given) {
-                return Err(Bad::new(start, SYNTAX, "the metric has a name already"));
+            } else if !quoted || matches!(name, MetricNamePlace::Forbidden) {
+                return Err(self.error(SYNTAX, "the label name must be followed by `=` and a value in quotes"));
+            } else if matches!(name, MetricNamePlace::Present) {
+                return Err(LineError::new(start, SYNTAX, "the metric already has a name"));
             } else {
-                pairs.push(Text::Sent(METRIC_NAME), label);
-                name = Name::Given;
+                pairs.push(TextSlice::Borrowed(METRIC_NAME), label);
+                name = MetricNamePlace::Present;
             }
             self.skip_blanks();
             match self.peek() {
-                Some(b',') => self.step(),
+                Some(b',') => self.advance(),
                 Some(b'}') => {}
-                None => return Err(Bad::new(open, SYNTAX, "the brace that opens here is not closed")),
-                Some(_) => return Err(self.bad(SYNTAX, "`,` or `}` is missing here")),
+                None => return Err(LineError::new(open, SYNTAX, "this brace is not closed")),
+                Some(_) => return Err(self.error(SYNTAX, "`,` or `}` is missing here")),
             }
         }
     }
 
-    /// Value, time and exemplar, to the end of the line.
+    /// Reads value, time and exemplar up to the end of the line.
     #[inline]
-    pub(super) fn tail(&mut self, format: Format, exemplar: &mut Pairs<'a>) -> Result<Tail, Bad<'a>> {
+    pub(super) fn sample_tail(&mut self, format: Format, exemplar: &mut LabelPairs<'a>) -> Result<SampleTail, LineError<'a>> {
         self.skip_blanks();
         let value = self.value()?;
         self.skip_blanks();
-        let mut tail = Tail { value, at: None, exemplar: None };
+        let mut sample_tail = SampleTail { value, at: None, exemplar: None };
         if self.peek().is_none() {
-            return Ok(tail);
+            return Ok(sample_tail);
         }
         if self.peek() != Some(b'#') {
-            tail.at = Some(self.time(format)?);
+            sample_tail.at = Some(self.time(format)?);
             self.skip_blanks();
         }
         match self.peek() {
-            None => Ok(tail),
+            None => Ok(sample_tail),
             Some(b'#') if format == Format::OpenMetrics => {
-                tail.exemplar = Some(self.exemplar(exemplar)?);
-                Ok(tail)
+                sample_tail.exemplar = Some(self.exemplar(exemplar)?);
+                Ok(sample_tail)
             }
-            Some(b'#') => Err(self.bad(SYNTAX, EXEMPLARS_ARE_OPENMETRICS)),
+            Some(b'#') => Err(self.error(SYNTAX, EXEMPLARS_ARE_OPENMETRICS)),
             Some(_) => {
-                Err(self.bad_word(self.at, SYNTAX, "is too much: a line is a series, a value, a time"))
+                Err(self.word_error(self.at, SYNTAX, "is unexpected: a line is a series, a value and a time"))
             }
         }
     }
 
-    /// The value of a `_created` sample, in milliseconds; a time behind it is passed over.
-    pub(super) fn start(&mut self) -> Result<i64, Bad<'a>> {
+    /// Reads the value of a `_created` sample in milliseconds, and skips a time after it.
+    pub(super) fn start(&mut self) -> Result<i64, LineError<'a>> {
         self.skip_blanks();
         if self.peek().is_none() {
-            return Err(self.bad(SYNTAX, VALUE_MISSING));
+            return Err(self.error(SYNTAX, VALUE_MISSING));
         }
         let start = self.time(Format::OpenMetrics)?;
         self.skip_blanks();
@@ -305,13 +313,13 @@ impl<'a> Cursor<'a> {
         Ok(start)
     }
 
-    fn exemplar(&mut self, pairs: &mut Pairs<'a>) -> Result<ExemplarTail, Bad<'a>> {
-        self.step();
+    fn exemplar(&mut self, pairs: &mut LabelPairs<'a>) -> Result<ExemplarTail, LineError<'a>> {
+        self.advance();
         self.skip_blanks();
         if self.peek() != Some(b'{') {
-            return Err(self.bad(SYNTAX, "an exemplar begins with its labels in braces"));
+            return Err(self.error(SYNTAX, "an exemplar must begin with its labels in braces"));
         }
-        self.labels(pairs, Name::None)?;
+        self.labels(pairs, MetricNamePlace::Forbidden)?;
         self.skip_blanks();
         let value = self.value()?;
         self.skip_blanks();
@@ -320,43 +328,43 @@ impl<'a> Cursor<'a> {
         match self.peek() {
             None => Ok(ExemplarTail { value, at }),
             Some(_) => {
-                Err(self.bad_word(self.at, SYNTAX, "is too much: an exemplar has labels, a value, a time"))
+                Err(self.word_error(self.at, SYNTAX, "is unexpected: an exemplar is labels, a value and a time"))
             }
         }
     }
 
     #[inline]
-    fn value(&mut self) -> Result<f64, Bad<'a>> {
+    fn value(&mut self) -> Result<f64, LineError<'a>> {
         let start = self.at;
         match (self.word(), start) {
-            ("", start) => Err(Bad::new(start, SYNTAX, VALUE_MISSING)),
+            ("", start) => Err(LineError::new(start, SYNTAX, VALUE_MISSING)),
             (word, start) => {
-                let bad =
-                    || Bad { at: start, code: "invalid_value", what: What::Found(word, "is no number") };
-                number::value(word).ok_or_else(bad)
+                let error =
+                    || LineError { at: start, code: "invalid_value", detail: ErrorDetail::Unexpected(word, "is not a number") };
+                number::parse_value(word).ok_or_else(error)
             }
         }
     }
 
     #[inline]
-    fn time(&mut self, format: Format) -> Result<i64, Bad<'a>> {
+    fn time(&mut self, format: Format) -> Result<i64, LineError<'a>> {
         let start = self.at;
         let word = self.word();
-        let (time, what) = match format {
-            Format::Prometheus => (number::whole(word), NOT_MS),
-            Format::OpenMetrics => (number::seconds(word), "is no time in seconds"),
+        let (time, detail) = match format {
+            Format::Prometheus => (number::parse_millis(word), NOT_MILLIS),
+            Format::OpenMetrics => (number::parse_seconds(word), "is not a time in seconds"),
         };
-        time.ok_or(Bad { at: start, code: "invalid_time", what: What::Found(word, what) })
+        time.ok_or(LineError { at: start, code: "invalid_time", detail: ErrorDetail::Unexpected(word, detail) })
     }
 }
 
-/// Whether a quoted text alone in braces is the metric's name.
+/// Whether a quoted text alone in braces is a metric name.
 #[derive(Clone, Copy)]
-enum Name {
-    /// It may be.
-    Open,
-    /// There is one.
-    Given,
-    /// These are an exemplar's labels.
-    None,
+enum MetricNamePlace {
+    /// No name was found yet.
+    Allowed,
+    /// A name was found.
+    Present,
+    /// An exemplar has no metric name.
+    Forbidden,
 }

@@ -1,19 +1,20 @@
-//! The text formats: what is written is read, what is wrong is named with its line, and nothing that is sent panics.
+//! Decodes the text formats: samples round-trip, errors are reported with their line, and no input
+//! panics.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::ingest::protobuf::{put_bytes as nested, put_varint as varint};
+use crate::ingest::protobuf::{put_bytes, put_varint};
 use crate::ingest::remote_write;
 use crate::model::{BatchBuilder, MetricKind, WriteBatch};
 
 const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 
-/// A sample as a test writes it down: labels as they print, milliseconds, value as it prints.
-type Row = (String, i64, String);
+/// A sample: printed labels, milliseconds, printed value.
+type TextSample = (String, i64, String);
 
 fn decoded(text: &[u8], format: Format) -> Translated {
-    decode(text, format, NOW, &Limits::default()).expect("within the limits")
+    decode(text, format, NOW, &DecodeLimits::default()).expect("within the limits")
 }
 
 fn labels(batch: &WriteBatch<'_>, raw: &[u8]) -> Labels {
@@ -23,7 +24,7 @@ fn labels(batch: &WriteBatch<'_>, raw: &[u8]) -> Labels {
     Labels::from_pairs(pairs.into_iter().map(|(name, value)| (text(name), text(value))))
 }
 
-fn rows_of(batch: &WriteBatch<'_>) -> Vec<Row> {
+fn rows_of(batch: &WriteBatch<'_>) -> Vec<TextSample> {
     let of = |series: &crate::model::WriteSeries<'_>| {
         let labels = labels(batch, series.raw_labels).to_string();
         let samples = batch.samples[series.samples.clone()].to_vec();
@@ -32,7 +33,7 @@ fn rows_of(batch: &WriteBatch<'_>) -> Vec<Row> {
     batch.series.iter().flat_map(of).collect()
 }
 
-fn rows(builder: &BatchBuilder) -> Vec<Row> {
+fn rows(builder: &BatchBuilder) -> Vec<TextSample> {
     rows_of(&builder.batch())
 }
 
@@ -85,69 +86,69 @@ fn lines_of_the_text_format_are_read() {
 }
 
 #[test]
-fn a_line_that_is_wrong_is_refused_with_its_place_and_the_others_are_stored() {
+fn an_invalid_text_line_is_refused_with_its_position_and_the_others_are_stored() {
     let cases = [
-        ("up", "column 3: a value is missing"),
-        ("up ", "column 4: a value is missing"),
-        (r#"up{a="b"}"#, "column 10: a value is missing"),
-        ("up x", "column 4: \"x\" is no number"),
-        ("up 1 2 3", "column 8: \"3\" is too much: a line is a series, a value, a time"),
+        ("up", "column 3: the value is missing"),
+        ("up ", "column 4: the value is missing"),
+        (r#"up{a="b"}"#, "column 10: the value is missing"),
+        ("up x", "column 4: \"x\" is not a number"),
+        ("up 1 2 3", "column 8: \"3\" is unexpected: a line is a series, a value and a time"),
         (
             "up 1 1.5",
-            "column 6: \"1.5\" is no time in whole milliseconds (seconds with fractions are OpenMetrics')",
+            "column 6: \"1.5\" is not a time in whole milliseconds (OpenMetrics has seconds with fractions)",
         ),
         (
             r#"up 1 # {a="b"} 1"#,
-            "column 6: an exemplar belongs to OpenMetrics: send it as Content-Type application/openmetrics-text",
+            "column 6: exemplars need OpenMetrics: send Content-Type application/openmetrics-text",
         ),
         (
             "9up 1",
-            "column 1: \"9up\" a metric name begins with a letter, `_` or `:`; any other stands in quotes, {\"the name\"}",
+            "column 1: \"9up\" is no valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}",
         ),
         (
             "my.metric 1",
-            "column 1: \"my.metric\" cannot stand in a metric name without quotes: write {\"the name\", label=\"value\"}",
+            "column 1: \"my.metric\" is no valid metric name without quotes: write {\"the name\", label=\"value\"}",
         ),
         (
             "\"up\" 1",
-            "column 1: \"\\\"up\\\"\" a metric name begins with a letter, `_` or `:`; any other stands in quotes, {\"the name\"}",
+            "column 1: \"\\\"up\\\"\" is no valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}",
         ),
         ("{} 1", "the series has no metric name"),
         (r#"{a="b"} 1"#, "the series has no metric name"),
         (r#"{""} 1"#, "the series has no metric name"),
         (r#"up{a="b" 1"#, "column 10: `,` or `}` is missing here"),
-        (r#"up{a="b"#, "column 6: the quote that opens here is not closed"),
-        (r#"up{a="b\"} 1"#, "column 6: the quote that opens here is not closed"),
-        (r#"up{a="b""#, "column 3: the brace that opens here is not closed"),
-        (r#"up{a="b","#, "column 3: the brace that opens here is not closed"),
-        (r#"up{a=b} 1"#, "column 6: a label value stands in double quotes"),
-        (r#"up{a} 1"#, "column 5: `=` and a value in quotes are missing behind the label name"),
+        (r#"up{a="b"#, "column 6: this quote is not closed"),
+        (r#"up{a="b\"} 1"#, "column 6: this quote is not closed"),
+        (r#"up{a="b""#, "column 3: this brace is not closed"),
+        (r#"up{a="b","#, "column 3: this brace is not closed"),
+        (r#"up{a=b} 1"#, "column 6: a label value must be in double quotes"),
+        (r#"up{a} 1"#, "column 5: the label name must be followed by `=` and a value in quotes"),
         (
             r#"up{a="b",,} 1"#,
-            "column 10: \",}\" a label name begins with a letter or `_`; any other stands in quotes",
+            "column 10: \",}\" is no valid label name: it must begin with a letter or `_`, or be quoted",
         ),
         (
             r#"up{ä="b"} 1"#,
-            "column 4: \"ä=\\\"b\\\"}\" a label name begins with a letter or `_`; any other stands in quotes",
+            "column 4: \"ä=\\\"b\\\"}\" is no valid label name: it must begin with a letter or `_`, or be quoted",
         ),
         (
             r#"üp{a="b} 1"#,
-            "column 1: \"üp{a=\\\"b}\" a metric name begins with a letter, `_` or `:`; any other stands in quotes, {\"the name\"}",
+            "column 1: \"üp{a=\\\"b}\" is no valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}",
         ),
         (r#"up{""="b"} 1"#, "a label name is empty"),
-        (r#"up{a="b",a="c"} 1"#, "label name \"a\" is there twice"),
-        (r#"up{__name__="up"} 1"#, "label name \"__name__\" is there twice"),
-        (r#"up{"up"} 1"#, "column 4: the metric has a name already"),
-        (r#"{"up","up"} 1"#, "column 7: the metric has a name already"),
+        (r#"up{a="b",a="c"} 1"#, "label name \"a\" occurs twice"),
+        (r#"up{__name__="up"} 1"#, "label name \"__name__\" occurs twice"),
+        (r#"up{"up"} 1"#, "column 4: the metric already has a name"),
+        (r#"{"up","up"} 1"#, "column 7: the metric already has a name"),
         (
             "# TYPE up number",
-            "column 11: a type is counter, gauge, histogram, gaugehistogram, summary, info, stateset or unknown",
+            "column 11: the type must be counter, gauge, histogram, gaugehistogram, summary, info, stateset or unknown",
         ),
         (
             "# TYPE up",
-            "column 10: a type is counter, gauge, histogram, gaugehistogram, summary, info, stateset or unknown",
+            "column 10: the type must be counter, gauge, histogram, gaugehistogram, summary, info, stateset or unknown",
         ),
-        ("# HELP", "column 3: a metric name is missing behind this word"),
+        ("# HELP", "column 3: this word must be followed by a metric name"),
     ];
     for (line, reason) in cases {
         let body = format!("before 1\n{line}\nafter 2\n");
@@ -166,22 +167,22 @@ fn a_line_that_is_wrong_is_refused_with_its_place_and_the_others_are_stored() {
 }
 
 #[test]
-fn of_many_bad_lines_ten_are_told_and_all_are_counted() {
+fn ten_of_many_invalid_lines_are_listed_and_all_are_counted() {
     let read = decoded("up x\n".repeat(1_000).as_bytes(), Format::Prometheus);
-    assert_eq!((read.refused, read.refusals.len()), (1_000, Translated::NAMED_MAX));
-    assert_eq!(reasons(&read)[9], "line 10: column 4: \"x\" is no number");
+    assert_eq!((read.refused, read.refusals.len()), (1_000, Translated::REFUSALS_LISTED_MAX));
+    assert_eq!(reasons(&read)[9], "line 10: column 4: \"x\" is not a number");
 }
 
 #[test]
-fn what_is_said_about_metrics_comes_along() {
+fn type_help_and_unit_lines_become_metadata() {
     let text = "# HELP a_total Line\\none \\\\ \\x \"q\"\n# TYPE a_total counter\n# just a comment\n#TYPE b gauge\n\
                 # TYPE \"c.d\" untyped\n# UNIT e seconds\n# HELP e\n# TYPE e gauge\n# HELP a_total Last word\\n\n";
     let read = decoded(text.as_bytes(), Format::Prometheus);
     assert_eq!(read.refusals, []);
     let batch = read.batch.batch();
-    let said: Vec<_> = batch.metadata.iter().map(|m| (m.name, m.kind, m.help, m.unit)).collect();
+    let described: Vec<_> = batch.metadata.iter().map(|m| (m.name, m.kind, m.help, m.unit)).collect();
     assert_eq!(
-        said,
+        described,
         [
             ("a_total", MetricKind::Counter, "Last word\n", ""),
             ("c.d", MetricKind::Unknown, "", ""),
@@ -196,7 +197,7 @@ fn what_is_said_about_metrics_comes_along() {
     assert_eq!(quotes(Format::OpenMetrics), "\"q\"");
 }
 
-/// Every kind of metric of OpenMetrics 1.0, with all that a line may have.
+/// All types of metrics of OpenMetrics 1.0, with all optional parts of a line.
 const OPENMETRICS: &str = r#"# TYPE acme_http_router_request_seconds summary
 # UNIT acme_http_router_request_seconds seconds
 # HELP acme_http_router_request_seconds Latency though all of ACME's HTTP request router.
@@ -233,7 +234,7 @@ none_created 5
 "#;
 
 #[test]
-fn openmetrics_has_exemplars_starts_and_times_in_seconds() {
+fn openmetrics_has_exemplars_start_timestamps_and_times_in_seconds() {
     let read = decoded(OPENMETRICS.as_bytes(), Format::OpenMetrics);
     assert_eq!(read.refusals, []);
     let batch = read.batch.batch();
@@ -241,12 +242,12 @@ fn openmetrics_has_exemplars_starts_and_times_in_seconds() {
     let place = |labels: &str| {
         names.iter().position(|(name, _)| name == labels).unwrap_or_else(|| panic!("no {labels}"))
     };
-    // One sample each, so that a row's place is its series'.
+    // Every series has one sample, so the index of a row is that of its series.
     assert_eq!(names.len(), batch.series.len());
     assert_eq!(names[place(r#"{__name__="go_goroutines"}"#)].1, 1_520_879_607_789);
     let created: Vec<&String> =
         names.iter().map(|(name, _)| name).filter(|n| n.contains("_created")).collect();
-    assert_eq!(created, [r#"{__name__="gh_created"}"#, r#"{__name__="none_created"}"#], "no counts to start");
+    assert_eq!(created, [r#"{__name__="gh_created"}"#, r#"{__name__="none_created"}"#], "not of a counter, histogram or summary");
 
     let mut starts: Vec<(&str, i64, i64)> = batch
         .starts
@@ -307,16 +308,16 @@ fn openmetrics_has_exemplars_starts_and_times_in_seconds() {
 }
 
 #[test]
-fn a_bad_exemplar_or_start_refuses_its_line() {
+fn an_invalid_exemplar_or_start_refuses_its_line() {
     let cases = [
-        ("foo_total 1 # x", "column 15: an exemplar begins with its labels in braces"),
-        ("foo_total 1 # {a=\"b\"}", "column 22: a value is missing"),
-        ("foo_total 1 # {\"b\"} 1", "column 19: `=` and a value in quotes are missing behind the label name"),
-        ("foo_total 1 # {} 1 x", "column 20: \"x\" is no time in seconds"),
-        ("foo_total 1 # {} 1 2 3", "column 22: \"3\" is too much: an exemplar has labels, a value, a time"),
-        ("foo_total 1 NaN", "column 13: \"NaN\" is no time in seconds"),
-        ("foo_created NaN", "column 13: \"NaN\" is no time in seconds"),
-        ("foo_created", "column 12: a value is missing"),
+        ("foo_total 1 # x", "column 15: an exemplar must begin with its labels in braces"),
+        ("foo_total 1 # {a=\"b\"}", "column 22: the value is missing"),
+        ("foo_total 1 # {\"b\"} 1", "column 19: the label name must be followed by `=` and a value in quotes"),
+        ("foo_total 1 # {} 1 x", "column 20: \"x\" is not a time in seconds"),
+        ("foo_total 1 # {} 1 2 3", "column 22: \"3\" is unexpected: an exemplar is labels, a value and a time"),
+        ("foo_total 1 NaN", "column 13: \"NaN\" is not a time in seconds"),
+        ("foo_created NaN", "column 13: \"NaN\" is not a time in seconds"),
+        ("foo_created", "column 12: the value is missing"),
     ];
     for (line, reason) in cases {
         let read =
@@ -328,69 +329,69 @@ fn a_bad_exemplar_or_start_refuses_its_line() {
 }
 
 #[test]
-fn openmetrics_without_its_end_was_cut_short() {
-    const MISSING: &str = "column 1: the body ends without `# EOF`: it was cut short, or its sender does not speak \
-                           OpenMetrics; the lines that arrived whole are stored";
+fn openmetrics_without_eof_is_reported_as_truncated() {
+    const MISSING: &str = "column 1: the body ends without `# EOF`: it was truncated, or is not OpenMetrics; \
+                           its complete lines are stored";
     let whole = decoded(b"a 1\nb 123\n", Format::OpenMetrics);
     assert_eq!(reasons(&whole), [format!("line 3: {MISSING}")]);
     assert_eq!((rows(&whole.batch).len(), whole.refused), (2, 1));
     let torn = decoded(b"a 1\nb 12", Format::OpenMetrics);
-    let reason = "line 2: column 5: the body ends within this line";
+    let reason = "line 2: column 5: the body ends inside this line";
     assert_eq!(reasons(&torn), [reason.to_owned(), format!("line 3: {MISSING}")]);
     assert_eq!((rows(&torn.batch).len(), torn.refused), (1, 2));
     let more = decoded(b"a 1\n# EOF\n\nb 1\nc 1\n", Format::OpenMetrics);
-    assert_eq!(reasons(&more), ["line 3: what follows `# EOF` is not read (2 lines)"]);
+    assert_eq!(reasons(&more), ["line 3: the 2 lines after `# EOF` are not read"]);
     assert_eq!((rows(&more.batch).len(), more.refused), (1, 2));
     assert_eq!(decoded(b"a 1\n# EOF\nb 2\n", Format::Prometheus).refused, 0, "a comment there");
     assert_eq!(decoded(b"a 1\n# EOF \n\n", Format::OpenMetrics).refused, 0);
 }
 
 #[test]
-fn lines_of_one_series_that_follow_each_other_are_one_series() {
+fn consecutive_lines_of_a_series_form_one_series() {
     let text = "up{a=\"b\"} 1 1\nup{a=\"b\"}\t2 2\nup{a=\"b\"} x 3\nup{a=\"b\"} 4 4\nup{a=\"bc\"} 5 5\n\
                 up 6 6\nup 7 7\nupper 8 8\n# up\nup{a=\"b\"} 9 9\nup 10 10\nup {a=\"b\"} 11 11\n";
     let read = decoded(text.as_bytes(), Format::Prometheus);
     let batch = read.batch.batch();
     let lengths: Vec<usize> = batch.series.iter().map(|series| series.samples.len()).collect();
-    assert_eq!(lengths, [3, 1, 2, 1, 1, 1, 1], "a bad line between them parts them not");
+    assert_eq!(lengths, [3, 1, 2, 1, 1, 1, 1], "an invalid line does not split a series");
     let times: Vec<i64> = batch.samples.iter().map(|sample| sample.at.as_ms()).collect();
     assert_eq!(times, [1, 2, 4, 5, 6, 7, 8, 9, 10, 11]);
     for same in [4, 6] {
-        assert_eq!(batch.series[0].raw_labels, batch.series[same].raw_labels, "known by the same bytes");
+        assert_eq!(batch.series[0].raw_labels, batch.series[same].raw_labels, "equal label bytes");
     }
 }
 
 #[test]
-fn nothing_is_taken_beyond_the_limits() {
-    let few = Limits {
+fn limits_of_text_bodies_are_enforced() {
+    let few = DecodeLimits {
         decompressed_bytes_max: 200,
         series_max: 3,
         samples_max: 4,
         metadata_max: 1,
         exemplars_max: 1,
         exemplar_labels_max: 1,
-        ..Limits::default()
+        ..DecodeLimits::default()
     };
-    let told = |text: &str| {
+    let error_of = |text: &str| {
         decode(text.as_bytes(), Format::OpenMetrics, NOW, &few).map(|_| ()).map_err(|e| e.to_string())
     };
     let too_many = |n: usize, what: &str, most: usize| {
-        Err(format!("the request has {n} {what}, more than the {most} that are allowed"))
+        Err(format!("the request has {n} {what}; at most {most} are allowed"))
     };
-    assert_eq!(told("a 1\nb 1\nc 1\n# EOF"), Ok(()));
-    assert_eq!(told("a 1\nb 1\nc 1\nd 1\n# EOF"), too_many(4, "series", 3));
-    assert_eq!(told("a 1\na 1\na 1\na 1\na 1\n# EOF"), too_many(5, "samples", 4));
-    assert_eq!(told("# TYPE a gauge\n# HELP a x\n# TYPE b gauge\n"), too_many(2, "metric descriptions", 1));
-    assert_eq!(told("a 1 # {} 1\na 1 # {} 1\n"), too_many(2, "exemplars", 1));
-    assert_eq!(told("a 1 # {a=\"b\",c=\"d\"} 1\n"), too_many(2, "exemplar labels", 1));
+    assert_eq!(error_of("a 1\nb 1\nc 1\n# EOF"), Ok(()));
+    assert_eq!(error_of("a 1\nb 1\nc 1\nd 1\n# EOF"), too_many(4, "series", 3));
+    assert_eq!(error_of("a 1\na 1\na 1\na 1\na 1\n# EOF"), too_many(5, "samples", 4));
+    assert_eq!(error_of("# TYPE a gauge\n# HELP a x\n# TYPE b gauge\n"), too_many(2, "metric descriptions", 1));
+    assert_eq!(error_of("a 1 # {} 1\na 1 # {} 1\n"), too_many(2, "exemplars", 1));
+    assert_eq!(error_of("a 1 # {a=\"b\",c=\"d\"} 1\n"), too_many(2, "exemplar labels", 1));
     let starts: String = (0..4).map(|n| format!("a_created{{n=\"{n}\"}} 1\n")).collect();
-    assert_eq!(told(&format!("# TYPE a counter\n{starts}")), too_many(4, "start timestamps", 3));
-    assert_eq!(told(&"x".repeat(201)), too_many(201, "bytes after decompression", 200));
-    assert_eq!(told(""), Err("the body is empty".to_owned()));
+    assert_eq!(error_of(&format!("# TYPE a counter\n{starts}")), too_many(4, "start timestamps", 3));
+    assert_eq!(error_of(&"x".repeat(201)), too_many(201, "bytes after decompression", 200));
+    assert_eq!(error_of(""), Err("the body is empty".to_owned()));
 }
 
 #[test]
-fn a_line_of_a_hundred_thousand_labels_and_one_of_megabytes_do_no_harm() {
+fn lines_with_very_many_labels_or_very_long_texts_are_refused_cheaply() {
     let mut body = String::from("up{");
     for n in 0..100_000 {
         body.push_str(&format!("l{n}=\"\","));
@@ -401,16 +402,16 @@ fn a_line_of_a_hundred_thousand_labels_and_one_of_megabytes_do_no_harm() {
     body.push_str(&"\\\\".repeat(2 << 20));
     body.push_str("\"} 1\nlast 1");
     let read = decoded(body.as_bytes(), Format::Prometheus);
-    let told = reasons(&read);
-    assert!(told[0].ends_with("the series has more than 1024 labels"), "{told:?}");
-    assert_eq!(told[1], "line 3: column 4194305: a value is missing");
+    let error_of = reasons(&read);
+    assert!(error_of[0].ends_with("the series has more than 1024 labels"), "{error_of:?}");
+    assert_eq!(error_of[1], "line 3: column 4194305: the value is missing");
     assert!(read.refusals.iter().all(|refusal| refusal.series.len() <= 200 && refusal.reason.len() <= 400));
     assert_eq!(read.refused, 2);
-    assert_eq!(rows(&read.batch).len(), 3, "what is too long for the store is for the store to say");
+    assert_eq!(rows(&read.batch).len(), 3, "the store refuses what is too long for it");
 }
 
 #[test]
-fn the_format_is_told_by_the_type_or_by_the_end() {
+fn content_type_or_the_end_of_the_body_selects_the_format() {
     use Format::{OpenMetrics, Prometheus};
     let cases = [
         ("text/plain; version=0.0.4; charset=utf-8; escaping=underscores", "a 1\n# EOF\n", Some(Prometheus)),
@@ -437,7 +438,7 @@ fn is_plain(name: &str, colon: bool) -> bool {
     name.chars().all(of) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Writes a series as an exporter does: what may stand without quotes does.
+/// Formats a series as an exporter does: names are quoted only where necessary.
 fn written(name: &str, labels: &[(String, String)]) -> String {
     let label = |(name, value): &(String, String)| {
         let name = if is_plain(name, false) { name.clone() } else { quoted(name) };
@@ -464,22 +465,22 @@ prop_compose! {
     fn any_series()(
         name in any_text(),
         labels in prop::collection::btree_map(any_text(), any_text(), 0..6),
-    ) -> Named {
+    ) -> NamedSeries {
         (name, labels.into_iter().filter(|(name, _)| name != "__name__").collect())
     }
 }
 
-/// A metric's name and its labels.
-type Named = (String, Vec<(String, String)>);
+/// A metric name and labels.
+type NamedSeries = (String, Vec<(String, String)>);
 
-fn any_samples() -> impl Strategy<Value = Vec<(Named, f64, i64)>> {
+fn any_samples() -> impl Strategy<Value = Vec<(NamedSeries, f64, i64)>> {
     let times = -62_135_596_800_000_i64..=253_402_300_799_999;
     prop::collection::vec((any_series(), any::<f64>(), times), 1..12)
 }
 
 proptest! {
     #[test]
-    fn any_label_set_and_value_that_is_written_is_read_back_to_the_bit(samples in any_samples()) {
+    fn label_sets_and_values_round_trip_to_the_bit(samples in any_samples()) {
         let (mut text, mut openmetrics) = (String::new(), String::new());
         let mut request = Vec::new();
         for ((name, labels), value, at) in &samples {
@@ -490,16 +491,16 @@ proptest! {
             let mut message = Vec::new();
             for (name, value) in std::iter::once(&("__name__".to_owned(), name.clone())).chain(labels) {
                 let mut label = Vec::new();
-                nested(1, name.as_bytes(), &mut label);
-                nested(2, value.as_bytes(), &mut label);
-                nested(1, &label, &mut message);
+                put_bytes(1, name.as_bytes(), &mut label);
+                put_bytes(2, value.as_bytes(), &mut label);
+                put_bytes(1, &label, &mut message);
             }
             let mut sample = vec![1 << 3 | 1];
             sample.extend_from_slice(&value.to_le_bytes());
             sample.push(2 << 3);
-            varint(at.cast_unsigned(), &mut sample);
-            nested(2, &sample, &mut message);
-            nested(1, &message, &mut request);
+            put_varint(at.cast_unsigned(), &mut sample);
+            put_bytes(2, &sample, &mut message);
+            put_bytes(1, &message, &mut request);
         }
         openmetrics.push_str("# EOF\n");
         let text = decoded(text.as_bytes(), Format::Prometheus);
@@ -514,7 +515,7 @@ proptest! {
 
         let body = snap::raw::Encoder::new().compress_vec(&request).expect("small");
         let mut scratch = Default::default();
-        let sent = remote_write::decode(&body, &Limits::default(), &mut scratch).expect("valid");
+        let sent = remote_write::decode(&body, &DecodeLimits::default(), &mut scratch).expect("valid");
         prop_assert_eq!(rows(&text.batch), rows_of(&sent));
     }
 
@@ -539,24 +540,24 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(
+    fn arbitrary_text_bodies_are_decoded_or_refused(
         bytes in prop::collection::vec(any::<u8>(), 1..400),
         pieces in prop::collection::vec(
             prop::sample::select(vec!["up", "{", "}", "a=\"b\"", ",", " ", "1", "\n", "\"", "\\", "# ", "TYPE ", "EOF", "_created", "counter", "é", "\r"]),
             1..60,
         ),
     ) {
-        let few = Limits { series_max: 5, samples_max: 9, metadata_max: 2, exemplars_max: 1, exemplar_labels_max: 2, ..Limits::default() };
+        let few = DecodeLimits { series_max: 5, samples_max: 9, metadata_max: 2, exemplars_max: 1, exemplar_labels_max: 2, ..DecodeLimits::default() };
         for format in [Format::Prometheus, Format::OpenMetrics] {
             for body in [&bytes[..], pieces.concat().as_bytes()] {
                 let Ok(read) = decode(body, format, NOW, &few) else { continue };
-                // One more for what is missing at the end.
+                // One more for the missing end.
                 let lines = body.split(|byte| *byte == b'\n').count().saturating_add(1);
                 let batch = read.batch.batch();
                 prop_assert!(batch.samples.len().saturating_add(read.refused) <= lines);
                 prop_assert!(batch.series.len() <= 5 && batch.samples.len() <= 9 && batch.metadata.len() <= 2);
                 prop_assert!(batch.exemplars.len() <= 1 && batch.exemplar_labels.len() <= 2);
-                prop_assert_eq!(read.refusals.len(), read.refused.min(Translated::NAMED_MAX).min(read.refusals.len()));
+                prop_assert_eq!(read.refusals.len(), read.refused.min(Translated::REFUSALS_LISTED_MAX).min(read.refusals.len()));
                 prop_assert!(read.refusals.iter().all(|refusal| refusal.reason.starts_with("line ") && refusal.series.len() <= 200));
             }
         }

@@ -36,7 +36,7 @@ async fn write(
         Ok(Incoming { format: Format::Borrowed(protocol), labels: Vec::new() })
     })
     .await?;
-    let written = protocol.filter(|protocol| protocol.tells_written).map(|_| written(&stored.report));
+    let written = protocol.filter(|protocol| protocol.reports_written).map(|_| written(&stored.report));
     answer(&stored, written)
 }
 

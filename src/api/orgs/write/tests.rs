@@ -112,8 +112,13 @@ fn write(tsdb: &Tsdb, body: &[u8], guess: bool) -> (Result<(u64, u64), Code>, us
         let samples = batch.samples.len();
         Ok((tsdb.prepare(ORG, &batch, NOW), samples))
     };
-    let appending =
-        guess_or_decode(&protocol, &ingest::Limits::default(), body, &mut Scratch::default(), ready);
+    let appending = guess_or_decode(
+        &protocol,
+        &ingest::DecodeLimits::default(),
+        body,
+        &mut DecodeScratch::default(),
+        ready,
+    );
     let said = appending.map(|appending| {
         let (told, hears) = std::sync::mpsc::channel();
         tsdb.commit_then(appending, move |said| told.send(said).expect("heard"));
@@ -148,9 +153,10 @@ fn a_scrape_whose_series_are_known_is_not_read_label_by_label() {
     let tsdb = Tsdb::scaffold();
     let label = |value: &str| Part::Label("a".to_owned(), value.as_bytes().to_vec());
     let body = body(&[vec![label("x"), Part::Sample(1, 0)], vec![label("y"), Part::Sample(2, 0)]]);
-    let mut scratch = Scratch::default();
+    let mut scratch = DecodeScratch::default();
     for _ in 0..2 {
-        let batch = (PROTOCOLS[0].guess)(&body, &ingest::Limits::default(), &mut scratch).expect("valid");
+        let batch =
+            (PROTOCOLS[0].guess)(&body, &ingest::DecodeLimits::default(), &mut scratch).expect("valid");
         assert!(batch.guessed && batch.series.len() == 2);
         drop(tsdb.prepare(ORG, &batch, NOW).expect("as it looks"));
     }

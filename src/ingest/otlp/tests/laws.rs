@@ -1,4 +1,4 @@
-//! Laws: one translation of both encodings, and nothing that is sent makes it panic or grow beyond its limits.
+//! Properties: both encodings translate alike, and no input panics or exceeds the limits.
 
 #![expect(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]
 
@@ -31,29 +31,29 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof!["[a-c]{0,3}", any::<String>()]
 }
 
-fn any_value() -> impl Strategy<Value = Any> {
+fn any_value() -> impl Strategy<Value = AnyValue> {
     let leaf = prop_oneof![
-        4 => text().prop_map(Any::Text),
-        1 => Just(Any::None),
-        1 => any::<bool>().prop_map(Any::Bool),
-        1 => any::<i64>().prop_map(Any::Int),
-        1 => double().prop_map(Any::Double),
-        1 => prop::collection::vec(any::<u8>(), 0..5).prop_map(Any::Bytes),
+        4 => text().prop_map(AnyValue::Text),
+        1 => Just(AnyValue::None),
+        1 => any::<bool>().prop_map(AnyValue::Bool),
+        1 => any::<i64>().prop_map(AnyValue::Int),
+        1 => double().prop_map(AnyValue::Double),
+        1 => prop::collection::vec(any::<u8>(), 0..5).prop_map(AnyValue::Bytes),
     ];
     leaf.prop_recursive(3, 12, 4, |inner| {
         prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(Any::Array),
-            prop::collection::vec((text(), inner), 0..4).prop_map(Any::Map),
+            prop::collection::vec(inner.clone(), 0..4).prop_map(AnyValue::Array),
+            prop::collection::vec((text(), inner), 0..4).prop_map(AnyValue::Map),
         ]
     })
 }
 
 fn double() -> impl Strategy<Value = f64> {
-    // JSON knows one NaN.
+    // JSON has a single NaN.
     any::<f64>().prop_map(|value| if value.is_nan() { f64::NAN } else { value })
 }
 
-fn pairs() -> impl Strategy<Value = Vec<(&'static str, Any)>> {
+fn pairs() -> impl Strategy<Value = Vec<(&'static str, AnyValue)>> {
     prop_oneof![8 => prop::collection::vec((key(), any_value()), 0..5), 1 => prop::collection::vec((key(), any_value()), 15..20)]
 }
 
@@ -154,7 +154,8 @@ fn a_metric() -> impl Strategy<Value = Message> {
             |(name, unit, temporality, monotonic, points)| sum(
                 &name,
                 unit,
-                (temporality.min(2), monotonic),
+                temporality.min(2),
+                monotonic,
                 points
             )
         ),
@@ -180,9 +181,9 @@ fn a_request() -> impl Strategy<Value = Message> {
 
 proptest! {
     #[test]
-    fn json_and_protobuf_of_a_request_are_translated_alike(request in a_request()) {
-        let limits = Limits::default();
-        // No bytes at all are no request, though they are one without metrics.
+    fn json_and_protobuf_of_a_request_translate_alike(request in a_request()) {
+        let limits = DecodeLimits::default();
+        // An empty protobuf body is refused, although it is a valid empty message.
         if !request.protobuf.is_empty() {
             let protobuf = decode(&request.protobuf, Encoding::Protobuf, &limits).expect("valid protobuf");
             let json = decode(&request.json_bytes(), Encoding::Json, &limits).expect("valid JSON");
@@ -191,8 +192,8 @@ proptest! {
     }
 
     #[test]
-    fn every_label_of_a_series_is_there_once(request in a_request()) {
-        let translated = decode(&[&request.protobuf[..], &[0x78, 0]].concat(), Encoding::Protobuf, &Limits::default());
+    fn label_names_of_a_series_are_unique(request in a_request()) {
+        let translated = decode(&[&request.protobuf[..], &[0x78, 0]].concat(), Encoding::Protobuf, &DecodeLimits::default());
         let translated = translated.expect("valid");
         let batch = translated.batch.batch();
         for series in &batch.series {
@@ -209,17 +210,17 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = decode(&bytes, Encoding::Protobuf, &Limits::default());
-        let _ = decode(&bytes, Encoding::Json, &Limits::default());
+    fn arbitrary_bytes_never_panic_otlp(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = decode(&bytes, Encoding::Protobuf, &DecodeLimits::default());
+        let _ = decode(&bytes, Encoding::Json, &DecodeLimits::default());
     }
 
     #[test]
-    fn no_change_of_a_request_makes_it_panic_or_grow(
+    fn damaged_otlp_requests_never_panic_or_exceed_limits(
         request in a_request(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
     ) {
-        let few = Limits {
+        let few = DecodeLimits {
             series_max: 20,
             samples_max: 30,
             metadata_max: 3,
@@ -228,7 +229,7 @@ proptest! {
             exemplars_max: 4,
             exemplar_labels_max: 8,
             label_bytes_max: 4_000,
-            ..Limits::default()
+            ..DecodeLimits::default()
         };
         for (mut bytes, encoding) in
             [(request.protobuf.clone(), Encoding::Protobuf), (request.json_bytes(), Encoding::Json)]
@@ -243,7 +244,7 @@ proptest! {
                 let batch = translated.batch.batch();
                 prop_assert!(batch.series.len() <= 20 && batch.samples.len() <= 30 && batch.metadata.len() <= 3);
                 prop_assert!(batch.histograms.len() <= 3 && batch.exemplars.len() <= 4);
-                prop_assert!(batch.exemplar_labels.len() <= 8 && translated.refusals.len() <= Translated::NAMED_MAX);
+                prop_assert!(batch.exemplar_labels.len() <= 8 && translated.refusals.len() <= Translated::REFUSALS_LISTED_MAX);
                 prop_assert!(batch.series.iter().map(|series| series.raw_labels.len()).sum::<usize>() <= 4_000);
             }
         }

@@ -1,5 +1,5 @@
-//! Messages written down once and encoded twice, in protobuf and in JSON, by an encoder that shares nothing with what it
-//! tests.
+//! An encoder that writes a message in protobuf and in JSON. It shares no code with the decoder
+//! except the varint.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -26,7 +26,8 @@ fn json_double(value: f64) -> Json {
     }
 }
 
-/// Large numbers as texts, as protobuf's JSON wants them; small ones as numbers, as many write them.
+/// Large integers are strings, as protobuf's JSON mapping demands; small ones are numbers, as many
+/// senders write them.
 fn json_whole(value: i128) -> Json {
     match i64::try_from(value) {
         Ok(small) if small.unsigned_abs() < 1_000 => json!(small),
@@ -49,90 +50,90 @@ impl Message {
         self.protobuf.extend_from_slice(bytes);
     }
 
-    fn said(mut self, name: &str, value: Json) -> Message {
+    fn with_json(mut self, name: &str, value: Json) -> Message {
         self.json.insert(name.to_owned(), value);
         self
     }
 
     pub(super) fn text(mut self, number: u64, name: &str, value: &str) -> Message {
         self.raw(number, value.as_bytes());
-        self.said(name, json!(value))
+        self.with_json(name, json!(value))
     }
 
     pub(super) fn varint(mut self, number: u64, name: &str, value: i64) -> Message {
         self.tag(number, 0);
         varint(value.cast_unsigned(), &mut self.protobuf);
-        self.said(name, json_whole(value.into()))
+        self.with_json(name, json_whole(value.into()))
     }
 
     pub(super) fn bool(mut self, number: u64, name: &str, value: bool) -> Message {
         self.tag(number, 0);
         self.protobuf.push(u8::from(value));
-        self.said(name, json!(value))
+        self.with_json(name, json!(value))
     }
 
     pub(super) fn sint32(mut self, number: u64, name: &str, value: i32) -> Message {
         self.tag(number, 0);
         varint(zigzag(value), &mut self.protobuf);
-        self.said(name, json!(value))
+        self.with_json(name, json!(value))
     }
 
     pub(super) fn double(mut self, number: u64, name: &str, value: f64) -> Message {
         self.tag(number, 1);
         self.protobuf.extend_from_slice(&value.to_le_bytes());
-        self.said(name, json_double(value))
+        self.with_json(name, json_double(value))
     }
 
     pub(super) fn fixed64(mut self, number: u64, name: &str, value: u64) -> Message {
         self.tag(number, 1);
         self.protobuf.extend_from_slice(&value.to_le_bytes());
-        self.said(name, json_whole(value.into()))
+        self.with_json(name, json_whole(value.into()))
     }
 
     pub(super) fn sfixed64(mut self, number: u64, name: &str, value: i64) -> Message {
         self.tag(number, 1);
         self.protobuf.extend_from_slice(&value.to_le_bytes());
-        self.said(name, json_whole(value.into()))
+        self.with_json(name, json_whole(value.into()))
     }
 
     pub(super) fn base64(mut self, number: u64, name: &str, value: &[u8]) -> Message {
         self.raw(number, value);
-        self.said(name, json!(data_encoding::BASE64.encode(value)))
+        self.with_json(name, json!(data_encoding::BASE64.encode(value)))
     }
 
     pub(super) fn hex(mut self, number: u64, name: &str, value: &[u8]) -> Message {
         self.raw(number, value);
-        self.said(name, json!(data_encoding::HEXUPPER.encode(value)))
+        self.with_json(name, json!(data_encoding::HEXUPPER.encode(value)))
     }
 
     pub(super) fn one(mut self, number: u64, name: &str, value: Message) -> Message {
         self.raw(number, &value.protobuf);
-        self.said(name, Json::Object(value.json))
+        self.with_json(name, Json::Object(value.json))
     }
 
     pub(super) fn many(mut self, number: u64, name: &str, values: Vec<Message>) -> Message {
         values.iter().for_each(|value| self.raw(number, &value.protobuf));
-        self.said(name, values.into_iter().map(|value| Json::Object(value.json)).collect())
+        self.with_json(name, values.into_iter().map(|value| Json::Object(value.json)).collect())
     }
 
-    /// Packed.
+    /// Adds a packed field.
     pub(super) fn fixed64s(mut self, number: u64, name: &str, values: &[u64]) -> Message {
         self.raw(number, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>());
-        self.said(name, values.iter().map(|value| json_whole((*value).into())).collect())
+        self.with_json(name, values.iter().map(|value| json_whole((*value).into())).collect())
     }
 
-    /// Packed.
+    /// Adds a packed field.
     pub(super) fn doubles(mut self, number: u64, name: &str, values: &[f64]) -> Message {
         self.raw(number, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>());
-        self.said(name, values.iter().map(|value| json_double(*value)).collect())
+        self.with_json(name, values.iter().map(|value| json_double(*value)).collect())
     }
 
-    /// Packed.
+    /// Adds a packed field.
     pub(super) fn varints(mut self, number: u64, name: &str, values: &[u64]) -> Message {
         let mut packed = Vec::new();
         values.iter().for_each(|value| varint(*value, &mut packed));
         self.raw(number, &packed);
-        self.said(name, values.iter().map(|value| json_whole((*value).into())).collect())
+        self.with_json(name, values.iter().map(|value| json_whole((*value).into())).collect())
     }
 
     pub(super) fn json_bytes(&self) -> Vec<u8> {
@@ -140,61 +141,62 @@ impl Message {
     }
 }
 
-/// An attribute's value.
+/// An attribute value.
 #[derive(Clone, Debug)]
-pub(super) enum Any {
+pub(super) enum AnyValue {
     None,
     Text(String),
     Bool(bool),
     Int(i64),
     Double(f64),
     Bytes(Vec<u8>),
-    Array(Vec<Any>),
-    Map(Vec<(String, Any)>),
+    Array(Vec<AnyValue>),
+    Map(Vec<(String, AnyValue)>),
 }
 
-impl From<&str> for Any {
-    fn from(text: &str) -> Any {
-        Any::Text(text.to_owned())
+impl From<&str> for AnyValue {
+    fn from(text: &str) -> AnyValue {
+        AnyValue::Text(text.to_owned())
     }
 }
 
-pub(super) fn any(value: &Any) -> Message {
+pub(super) fn any_value(value: &AnyValue) -> Message {
     let message = Message::new();
     match value {
-        Any::None => message,
-        Any::Text(said) => message.text(1, "stringValue", said),
-        Any::Bool(said) => message.bool(2, "boolValue", *said),
-        Any::Int(said) => message.varint(3, "intValue", *said),
-        Any::Double(said) => message.double(4, "doubleValue", *said),
-        Any::Bytes(said) => message.base64(7, "bytesValue", said),
-        Any::Array(said) => {
-            let values = Message::new().many(1, "values", said.iter().map(any).collect());
+        AnyValue::None => message,
+        AnyValue::Text(value) => message.text(1, "stringValue", value),
+        AnyValue::Bool(value) => message.bool(2, "boolValue", *value),
+        AnyValue::Int(value) => message.varint(3, "intValue", *value),
+        AnyValue::Double(value) => message.double(4, "doubleValue", *value),
+        AnyValue::Bytes(value) => message.base64(7, "bytesValue", value),
+        AnyValue::Array(value) => {
+            let values = Message::new().many(1, "values", value.iter().map(any_value).collect());
             message.one(5, "arrayValue", values)
         }
-        Any::Map(said) => {
-            let values = said.iter().map(|(key, value)| key_value(key, value)).collect();
+        AnyValue::Map(value) => {
+            let values = value.iter().map(|(key, value)| key_value(key, value)).collect();
             message.one(6, "kvlistValue", Message::new().many(1, "values", values))
         }
     }
 }
 
-pub(super) fn key_value(key: &str, value: &Any) -> Message {
-    Message::new().text(1, "key", key).one(2, "value", any(value))
+pub(super) fn key_value(key: &str, value: &AnyValue) -> Message {
+    Message::new().text(1, "key", key).one(2, "value", any_value(value))
 }
 
-/// Attributes, in the field of this number.
-pub(super) fn attributes(message: Message, number: u64, pairs: &[(&str, Any)]) -> Message {
+/// Adds attributes in this field.
+pub(super) fn attributes(message: Message, number: u64, pairs: &[(&str, AnyValue)]) -> Message {
     message.many(number, "attributes", pairs.iter().map(|(key, value)| key_value(key, value)).collect())
 }
 
-/// The same of texts.
+/// Adds string attributes in this field.
 pub(super) fn texts(message: Message, number: u64, pairs: &[(&str, &str)]) -> Message {
-    let pairs: Vec<(&str, Any)> = pairs.iter().map(|(key, value)| (*key, Any::from(*value))).collect();
+    let pairs: Vec<(&str, AnyValue)> =
+        pairs.iter().map(|(key, value)| (*key, AnyValue::from(*value))).collect();
     attributes(message, number, &pairs)
 }
 
-/// One resource with one scope.
+/// Returns a `ResourceMetrics` with one scope.
 pub(super) fn resource_metrics(resource: &[(&str, &str)], metrics: Vec<Message>) -> Message {
     let scope = Message::new().text(1, "name", "tests").text(2, "version", "1.0");
     let scope_metrics = Message::new().one(1, "scope", scope).many(2, "metrics", metrics);
@@ -223,7 +225,8 @@ pub(super) fn gauge(name: &str, unit: &str, points: Vec<Message>) -> Message {
 pub(super) fn sum(
     name: &str,
     unit: &str,
-    (temporality, monotonic): (i64, bool),
+    temporality: i64,
+    monotonic: bool,
     points: Vec<Message>,
 ) -> Message {
     let data = Message::new()
@@ -247,24 +250,24 @@ pub(super) fn summary(name: &str, unit: &str, points: Vec<Message>) -> Message {
     metric(name, unit).one(11, "summary", Message::new().many(1, "dataPoints", points))
 }
 
-/// The time of most points.
+/// The time of most points, in nanoseconds.
 pub(super) const AT: u64 = 1_795_000_000_123_456_789;
-/// Since when most points count.
+/// The start of most points, in nanoseconds.
 pub(super) const SINCE: u64 = 1_794_999_000_000_000_000;
 
-/// A point with a time and a start.
+/// Returns a point with a time and a start.
 pub(super) fn timed() -> Message {
     Message::new().fixed64(2, "startTimeUnixNano", SINCE).fixed64(3, "timeUnixNano", AT)
 }
 
-/// A point of a gauge or a sum.
+/// Returns a point of a gauge or a sum.
 pub(super) fn double_point(pairs: &[(&str, &str)], value: f64) -> Message {
     texts(timed().double(4, "asDouble", value), 7, pairs)
 }
 
-/// An exemplar with a trace.
+/// Returns an exemplar with a trace and a span.
 pub(super) fn exemplar(value: f64, filtered: &[(&str, &str)]) -> Message {
-    let filtered = filtered.iter().map(|(key, value)| key_value(key, &Any::from(*value))).collect();
+    let filtered = filtered.iter().map(|(key, value)| key_value(key, &AnyValue::from(*value))).collect();
     Message::new()
         .many(7, "filteredAttributes", filtered)
         .fixed64(2, "timeUnixNano", AT - 5_000_000)

@@ -1,22 +1,22 @@
-//! What is refused, how it is named, and that the rest is taken.
+//! Refusals: their codes and series, and that everything else is translated.
 
 use super::message::*;
 use super::*;
 
-/// Refusals, how many points they are, and how many samples were taken all the same.
-fn told(metrics: Vec<Message>) -> (Vec<String>, usize, usize) {
+/// Returns the refusals, the number of refused points, and the number of accepted samples.
+fn outcome(metrics: Vec<Message>) -> (Vec<String>, usize, usize) {
     let translated = both(&request(vec![resource_metrics(&[("service.name", "s")], metrics)]));
     let refusals = refused(&translated).iter().map(|(code, series, _)| format!("{code} {series}")).collect();
     (refusals, translated.refused, translated.batch.len())
 }
 
 #[test]
-fn other_temporalities_are_refused_with_what_to_do() {
+fn other_temporalities_are_refused_with_a_remedy() {
     for (temporality, code) in
         [(DELTA, "delta_temporality"), (0, "unknown_temporality"), (7, "unknown_temporality")]
     {
         let points = || vec![double_point(&[], 1.0), double_point(&[("a", "b")], 2.0)];
-        let metrics = vec![sum("jobs.done", "", (temporality, true), points()), gauge("up", "", points())];
+        let metrics = vec![sum("jobs.done", "", temporality, true, points()), gauge("up", "", points())];
         let translated = both(&request(vec![resource_metrics(&[("service.name", "s")], metrics)]));
         assert_eq!((translated.refused, translated.batch.len()), (2, 2));
         let refusals = refused(&translated);
@@ -30,13 +30,13 @@ fn other_temporalities_are_refused_with_what_to_do() {
             Message::new().many(1, "dataPoints", vec![timed()]).varint(2, "aggregationTemporality", DELTA);
         metric("h", "").one(number, name, data)
     };
-    let (refusals, refused, taken) = told(vec![delta(9, "histogram"), delta(10, "exponentialHistogram")]);
+    let (refusals, refused, taken) = outcome(vec![delta(9, "histogram"), delta(10, "exponentialHistogram")]);
     assert_eq!((refusals.len(), refused, taken), (2, 2, 0));
 }
 
 #[test]
 fn points_without_time_or_value_are_refused_alone() {
-    let (refusals, refused, taken) = told(vec![gauge(
+    let (refusals, refused, taken) = outcome(vec![gauge(
         "g",
         "",
         vec![
@@ -56,7 +56,7 @@ fn points_without_time_or_value_are_refused_alone() {
 }
 
 #[test]
-fn histograms_that_are_none_are_refused_alone() {
+fn invalid_histograms_are_refused_alone() {
     let classic = |counts: &[u64], bounds: &[f64]| {
         timed().fixed64(4, "count", 1).fixed64s(6, "bucketCounts", counts).doubles(
             7,
@@ -64,7 +64,7 @@ fn histograms_that_are_none_are_refused_alone() {
             bounds,
         )
     };
-    let (refusals, ..) = told(vec![histogram(
+    let (refusals, ..) = outcome(vec![histogram(
         "h",
         "",
         vec![classic(&[1], &[1.0]), classic(&[1, 2, 3], &[2.0, 1.0]), classic(&[1, 2], &[f64::NAN])],
@@ -80,7 +80,7 @@ fn histograms_that_are_none_are_refused_alone() {
             threshold,
         )
     };
-    let (refusals, refused, taken) = told(vec![exponential(
+    let (refusals, refused, taken) = outcome(vec![exponential(
         "h",
         "",
         vec![
@@ -106,19 +106,19 @@ fn histograms_that_are_none_are_refused_alone() {
 }
 
 #[test]
-fn summaries_of_ranks_that_are_none_are_refused() {
+fn summaries_with_invalid_quantiles_are_refused() {
     let quantile = |rank| Message::new().double(1, "quantile", rank).double(2, "value", 1.0);
     let point = |rank| timed().many(6, "quantileValues", vec![quantile(rank)]);
-    let (refusals, refused, taken) = told(vec![summary("s", "", vec![point(1.5), point(f64::NAN)])]);
+    let (refusals, refused, taken) = outcome(vec![summary("s", "", vec![point(1.5), point(f64::NAN)])]);
     assert!(refusals.iter().all(|refusal| refusal.starts_with("summary_quantiles")), "{refusals:?}");
     assert_eq!((refused, taken), (2, 0));
 }
 
 #[test]
-fn metrics_without_a_name_or_data_are_named() {
+fn metrics_without_a_name_or_data_are_reported() {
     let points = || vec![double_point(&[], 1.0); 12];
     let (refusals, refused, taken) =
-        told(vec![gauge("...", "s", points()), metric("nothing", ""), gauge("empty", "", vec![])]);
+        outcome(vec![gauge("...", "s", points()), metric("nothing", ""), gauge("empty", "", vec![])]);
     assert_eq!(
         refusals,
         [
@@ -130,17 +130,18 @@ fn metrics_without_a_name_or_data_are_named() {
 }
 
 #[test]
-fn only_the_first_refusals_are_told_and_all_are_counted() {
-    let (refusals, refused, _) = told(vec![gauge("g", "", vec![timed(); 25])]);
-    assert_eq!((refusals.len(), refused), (Translated::NAMED_MAX, 25));
+fn only_the_first_refusals_are_listed_and_all_are_counted() {
+    let (refusals, refused, _) = outcome(vec![gauge("g", "", vec![timed(); 25])]);
+    assert_eq!((refusals.len(), refused), (Translated::REFUSALS_LISTED_MAX, 25));
 }
 
 #[test]
-fn texts_that_are_not_utf8_refuse_what_they_are_part_of() {
+fn strings_that_are_not_utf8_refuse_the_part_that_contains_them() {
     let bad = |mut bytes: Vec<u8>| {
         let place = bytes.windows(3).position(|window| window == b"BAD").expect("it is there");
         bytes[place] = 0xff;
-        let translated = decode(&bytes, Encoding::Protobuf, &Limits::default()).expect("valid protobuf");
+        let translated =
+            decode(&bytes, Encoding::Protobuf, &DecodeLimits::default()).expect("valid protobuf");
         let codes: Vec<&str> = refused(&translated).iter().map(|(code, ..)| *code).collect();
         assert_eq!(codes, ["invalid_utf8"]);
         (translated.refused, translated.batch.len())
@@ -157,36 +158,37 @@ fn texts_that_are_not_utf8_refuse_what_they_are_part_of() {
     let place = whole.windows(3).position(|window| window == b"BAD").expect("it is there");
     translated_whole[place] = 0xff;
     let translated =
-        decode(&translated_whole, Encoding::Protobuf, &Limits::default()).expect("valid protobuf");
+        decode(&translated_whole, Encoding::Protobuf, &DecodeLimits::default()).expect("valid protobuf");
     assert_eq!((translated.refused, translated.batch.len()), (3, 0));
     assert!(refused(&translated)[0].2.starts_with("its resource: "), "{:?}", refused(&translated));
 }
 
 #[test]
-fn attributes_that_are_too_many_too_deep_or_too_long_are_refused() {
-    let codes = |pairs: &[(&str, Any)]| {
+fn too_many_too_deep_and_too_long_attributes_are_refused() {
+    let codes = |pairs: &[(&str, AnyValue)]| {
         let point = attributes(timed().double(4, "asDouble", 1.0), 7, pairs);
         let metrics = vec![gauge("g", "", vec![point, double_point(&[], 1.0)])];
         let translated = both(&request(vec![resource_metrics(&[], metrics)]));
         assert_eq!(translated.refused + translated.batch.len(), 2);
         refused(&translated).iter().map(|(code, ..)| *code).collect::<Vec<_>>()
     };
-    let nested = |depth: usize| (0..depth).fold(Any::from("x"), |inner, _| Any::Array(vec![inner]));
+    let nested = |depth: usize| (0..depth).fold(AnyValue::from("x"), |inner, _| AnyValue::Array(vec![inner]));
     assert!(codes(&[("deep", nested(15))]).is_empty());
     assert_eq!(codes(&[("deep", nested(16))]), ["attribute_too_deep"]);
     let names: Vec<String> = (0..257).map(|n| format!("a{n}")).collect();
-    let pairs: Vec<(&str, Any)> = names.iter().map(|name| (name.as_str(), Any::from("v"))).collect();
+    let pairs: Vec<(&str, AnyValue)> =
+        names.iter().map(|name| (name.as_str(), AnyValue::from("v"))).collect();
     assert!(codes(&pairs[..256]).is_empty());
     assert_eq!(codes(&pairs), ["too_many_labels"]);
-    let long = Any::Array(vec![Any::Text("x".repeat(70_000))]);
+    let long = AnyValue::Array(vec![AnyValue::Text("x".repeat(70_000))]);
     assert_eq!(codes(&[("long", long)]), ["label_value_too_long"]);
-    assert_eq!(codes(&[("long", Any::Bytes(vec![0; 70_000]))]), ["label_value_too_long"]);
-    let map = Any::Map((0..5_000).map(|_| (String::new(), Any::None)).collect());
+    assert_eq!(codes(&[("long", AnyValue::Bytes(vec![0; 70_000]))]), ["label_value_too_long"]);
+    let map = AnyValue::Map((0..5_000).map(|_| (String::new(), AnyValue::None)).collect());
     assert_eq!(codes(&[("wide", map)]), ["label_value_too_long"]);
 }
 
 #[test]
-fn an_exemplar_that_is_none_is_named_and_its_point_stays() {
+fn an_invalid_exemplar_is_reported_and_its_point_is_stored() {
     let bad = Message::new().fixed64(2, "timeUnixNano", AT);
     let point = double_point(&[], 1.0).many(5, "exemplars", vec![bad, exemplar(1.0, &[])]);
     let translated = both(&request(vec![resource_metrics(&[], vec![gauge("g", "", vec![point])])]));
@@ -198,7 +200,7 @@ fn an_exemplar_that_is_none_is_named_and_its_point_stays() {
 }
 
 #[test]
-fn a_refused_series_is_told_in_200_bytes() {
+fn a_refused_series_is_displayed_in_200_bytes() {
     let long = "é".repeat(500);
     let point = texts(Message::new().double(4, "asDouble", 1.0), 7, &[("a", &long), ("b", &long)]);
     let translated = both(&request(vec![resource_metrics(&[], vec![gauge("g", "", vec![point])])]));
@@ -207,7 +209,7 @@ fn a_refused_series_is_told_in_200_bytes() {
 }
 
 #[test]
-fn limits_are_kept() {
+fn limits_of_otlp_requests_are_enforced() {
     let exemplars = vec![exemplar(1.0, &[("k", "v")]); 3];
     let point = || {
         timed().fixed64(4, "count", 1).fixed64s(6, "bucketCounts", &[1, 0]).doubles(
@@ -227,26 +229,26 @@ fn limits_are_kept() {
     ];
     let request = request(vec![resource_metrics(&[("service.name", "s"), ("os", "x")], metrics)]);
     assert_eq!(both(&request).refused, 0);
-    let refused = |limits: Limits| {
+    let refused = |limits: DecodeLimits| {
         let of = |encoding, body: &[u8]| match decode(body, encoding, &limits) {
             Err(error @ DecodeError::TooLarge { what, .. }) if error.is_size() => what,
-            other => panic!("taken, or refused otherwise: {other:?}"),
+            other => panic!("not refused for its size: {other:?}"),
         };
         let what = of(Encoding::Protobuf, &request.protobuf);
         assert_eq!(of(Encoding::Json, &request.json_bytes()), what);
         what
     };
-    let all = Limits::default();
-    assert_eq!(refused(Limits { series_max: 9, ..all }), "series");
-    assert_eq!(refused(Limits { samples_max: 7, ..all }), "samples");
-    assert_eq!(refused(Limits { metadata_max: 2, ..all }), "metric descriptions");
-    assert_eq!(refused(Limits { histograms_max: 1, ..all }), "histograms");
-    assert_eq!(refused(Limits { buckets_max: 7, ..all }), "histogram buckets");
-    assert_eq!(refused(Limits { exemplars_max: 2, ..all }), "exemplars");
-    assert_eq!(refused(Limits { exemplar_labels_max: 8, ..all }), "exemplar labels");
-    assert_eq!(refused(Limits { label_bytes_max: 500, ..all }), "bytes of labels");
-    assert_eq!(refused(Limits { decompressed_bytes_max: 100, ..all }), "bytes after decompression");
-    let enough = Limits {
+    let all = DecodeLimits::default();
+    assert_eq!(refused(DecodeLimits { series_max: 9, ..all }), "series");
+    assert_eq!(refused(DecodeLimits { samples_max: 7, ..all }), "samples");
+    assert_eq!(refused(DecodeLimits { metadata_max: 2, ..all }), "metric descriptions");
+    assert_eq!(refused(DecodeLimits { histograms_max: 1, ..all }), "histograms");
+    assert_eq!(refused(DecodeLimits { buckets_max: 7, ..all }), "histogram buckets");
+    assert_eq!(refused(DecodeLimits { exemplars_max: 2, ..all }), "exemplars");
+    assert_eq!(refused(DecodeLimits { exemplar_labels_max: 8, ..all }), "exemplar labels");
+    assert_eq!(refused(DecodeLimits { label_bytes_max: 500, ..all }), "bytes of labels");
+    assert_eq!(refused(DecodeLimits { decompressed_bytes_max: 100, ..all }), "bytes after decompression");
+    let enough = DecodeLimits {
         series_max: 10,
         samples_max: 8,
         metadata_max: 3,
@@ -260,14 +262,15 @@ fn limits_are_kept() {
 }
 
 #[test]
-fn what_is_no_request_is_refused_whole() {
+fn a_malformed_otlp_request_is_refused_as_a_whole() {
     let of = |bytes: &[u8], encoding| {
-        decode(bytes, encoding, &Limits::default()).map(|_| ()).expect_err("refused")
+        decode(bytes, encoding, &DecodeLimits::default()).map(|_| ()).expect_err("refused")
     };
     assert_eq!(of(b"", Encoding::Protobuf), DecodeError::Empty);
     assert_eq!(of(b"", Encoding::Json), DecodeError::Empty);
     assert!(matches!(of(&[0x0a, 5, 1], Encoding::Protobuf), DecodeError::Wire(_)));
-    // Wherever a message is cut short, even in its last attribute, which is passed over first and read later.
+    // Truncation is noticed at any byte, even inside the last attribute, which is skipped first and
+    // read later.
     let point = double_point(&[("k", "v")], 1.0);
     let whole = request(vec![resource_metrics(&[("r", "s")], vec![gauge("g", "", vec![point])])]).protobuf;
     for cut in 1..whole.len() {

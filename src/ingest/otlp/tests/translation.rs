@@ -1,10 +1,11 @@
-//! What becomes of each kind of point.
+//! The translation of each kind of point.
 
 use super::message::*;
 use super::*;
 use crate::model::MetricKind;
 
-/// `job` alone, so that lines are short: no other attribute, hence no `target_info`.
+/// A resource with `job` only. It has no other attribute and hence no `target_info`, so that lines
+/// are short.
 const JOB: &[(&str, &str)] = &[("service.name", "shop")];
 const TAIL: &str = "job=shop service_name=shop";
 
@@ -13,7 +14,7 @@ fn of(metrics: Vec<Message>) -> Translated {
 }
 
 #[test]
-fn a_resource_gives_its_labels_to_all_series_and_says_the_rest_once() {
+fn resource_attributes_become_labels_or_go_to_target_info() {
     let resource = [
         ("service.namespace", "eu"),
         ("service.name", "shop"),
@@ -55,7 +56,7 @@ fn a_resource_gives_its_labels_to_all_series_and_says_the_rest_once() {
 }
 
 #[test]
-fn target_info_needs_someone_to_tell_about_and_something_to_tell() {
+fn target_info_needs_an_identity_attributes_and_points() {
     let info = |resource: &[(&str, &str)], points: Vec<Message>| {
         let translated = both(&request(vec![resource_metrics(resource, vec![gauge("up", "", points)])]));
         lines(&translated).into_iter().filter(|line| line.contains("target_info")).collect::<Vec<_>>()
@@ -68,7 +69,8 @@ fn target_info_needs_someone_to_tell_about_and_something_to_tell() {
         info(&[("service.instance.id", "1"), ("os.type", "linux")], point()),
         ["__name__=target_info instance=1 os_type=linux | 1 @1795000000123"]
     );
-    // Points that lie far apart, as by a clock gone wrong, do not make a sample for each minute since 1970.
+    // Points that are far apart, as after a clock error, do not make a sample for every interval
+    // since 1970.
     let first = Message::new().fixed64(3, "timeUnixNano", 1_000_000).double(4, "asDouble", 1.0);
     let long = info(&[("service.name", "shop"), ("os.type", "linux")], vec![first, point().remove(0)]);
     assert_eq!(long[0].matches(" | ").count(), 577);
@@ -76,20 +78,21 @@ fn target_info_needs_someone_to_tell_about_and_something_to_tell() {
 }
 
 #[test]
-fn sums_are_counters_or_gauges() {
+fn sums_become_counters_or_gauges() {
     let metrics = vec![
         sum(
             "http.requests",
             "{request}",
-            (CUMULATIVE, true),
+            CUMULATIVE,
+            true,
             vec![double_point(&[("code", "200")], 7.0).many(
                 5,
                 "exemplars",
                 vec![exemplar(2.5, &[("user.id", "u1")])],
             )],
         ),
-        sum("pool.size", "1", (CUMULATIVE, false), vec![double_point(&[], 4.0)]),
-        sum("cpu.time", "s", (CUMULATIVE, true), vec![double_point(&[], 1.5).varint(8, "flags", 1)]),
+        sum("pool.size", "1", CUMULATIVE, false, vec![double_point(&[], 4.0)]),
+        sum("cpu.time", "s", CUMULATIVE, true, vec![double_point(&[], 1.5).varint(8, "flags", 1)]),
     ];
     let translated = of(metrics);
     let trace = "0c".repeat(16);
@@ -119,7 +122,7 @@ fn classic(counts: &[u64], bounds: &[f64], count: u64) -> Message {
 }
 
 #[test]
-fn histograms_are_cumulative_buckets_with_a_count_and_mostly_a_sum() {
+fn histograms_become_cumulative_buckets_a_count_and_an_optional_sum() {
     let exemplars = vec![exemplar(7.0, &[]), exemplar(0.5, &[("big", &"x".repeat(200))]), exemplar(1e9, &[])];
     let point = texts(
         classic(&[1, 2, 0, 4], &[0.5, 10.0, 1e10], 7).double(5, "sum", 31.5).many(8, "exemplars", exemplars),
@@ -151,7 +154,7 @@ fn histograms_are_cumulative_buckets_with_a_count_and_mostly_a_sum() {
 }
 
 #[test]
-fn histograms_may_have_no_sum_no_buckets_or_nothing_any_more() {
+fn histograms_without_sum_buckets_or_recorded_value_are_translated() {
     let points = vec![
         classic(&[], &[], 3),
         classic(&[5], &[], 5).double(5, "sum", 1.0),
@@ -197,19 +200,21 @@ fn exponential_point(scale: i32, count: u64, positive: Message) -> Message {
 }
 
 #[test]
-fn exponential_histograms_are_native_histograms() {
+fn exponential_histograms_become_native_histograms() {
     let points = vec![
         exponential_point(3, 12, buckets(-2, &[1, 0, 3]))
             .double(5, "sum", 8.25)
             .fixed64(7, "zeroCount", 2)
             .one(9, "negative", buckets(0, &[4, 0, 0, 0, 2])),
-        // 2^12 times as fine as is kept; buckets around 1 and from 16 on.
+        // 2^12 times as fine as schema 8; the buckets lie on both sides of 1.
         exponential_point(20, 6, buckets(-2, &[1, 2, 3])).double(14, "zeroThreshold", 0.5),
         exponential_point(-4, 0, buckets(0, &[])),
         exponential_point(2, 5, buckets(0, &[1])).varint(10, "flags", 1),
     ];
     let translated = of(vec![exponential("size", "By", points)]);
-    let line = |told: &str| format!("__name__=size_bytes {TAIL} | {told} @1795000000123 since 1794999000000");
+    let line = |rendered: &str| {
+        format!("__name__=size_bytes {TAIL} | {rendered} @1795000000123 since 1794999000000")
+    };
     assert_eq!(
         lines(&translated),
         [
@@ -231,7 +236,7 @@ fn exponential_histograms_keep_their_exemplars() {
 }
 
 #[test]
-fn summaries_are_quantiles() {
+fn summaries_become_a_sum_a_count_and_quantiles() {
     let quantile = |rank, value| Message::new().double(1, "quantile", rank).double(2, "value", value);
     let point = |flags| {
         let quantiles = vec![quantile(0.5, 1.25), quantile(0.99, f64::NAN), quantile(1.0, 9.0)];
@@ -241,13 +246,13 @@ fn summaries_are_quantiles() {
             .many(6, "quantileValues", quantiles)
             .varint(8, "flags", flags)
     };
-    let told = |flags| {
+    let rendered = |flags| {
         let translated = of(vec![summary("wait", "ms", vec![point(flags)])]);
         lines(&translated).iter().map(|line| line.replace("service_name=shop ", "")).collect::<Vec<_>>()
     };
     let at = "@1795000000123";
     assert_eq!(
-        told(0),
+        rendered(0),
         [
             format!("__name__=wait_milliseconds_sum job=shop | 14 {at} since 1794999000000"),
             format!("__name__=wait_milliseconds_count job=shop | 10 {at} since 1794999000000"),
@@ -256,32 +261,40 @@ fn summaries_are_quantiles() {
             format!("__name__=wait_milliseconds job=shop quantile=1 | 9 {at}"),
         ]
     );
-    assert!(told(1).iter().all(|line| line.contains("| stale @")), "{:?}", told(1));
+    assert!(rendered(1).iter().all(|line| line.contains("| stale @")), "{:?}", rendered(1));
 }
 
 #[test]
-fn attributes_of_every_kind_are_texts() {
-    let nested = Any::Map(vec![
-        ("z".to_owned(), Any::Array(vec![Any::Int(1), Any::Double(2.5), Any::None, Any::Bool(false)])),
-        ("a".to_owned(), Any::from("twice")),
-        ("a".to_owned(), Any::from("<\"&\u{7}>")),
-        ("n".to_owned(), Any::Double(f64::NAN)),
-        ("b".to_owned(), Any::Bytes(vec![0xff, 0])),
+fn attributes_of_every_type_become_label_text() {
+    let nested = AnyValue::Map(vec![
+        (
+            "z".to_owned(),
+            AnyValue::Array(vec![
+                AnyValue::Int(1),
+                AnyValue::Double(2.5),
+                AnyValue::None,
+                AnyValue::Bool(false),
+            ]),
+        ),
+        ("a".to_owned(), AnyValue::from("twice")),
+        ("a".to_owned(), AnyValue::from("<\"&\u{7}>")),
+        ("n".to_owned(), AnyValue::Double(f64::NAN)),
+        ("b".to_owned(), AnyValue::Bytes(vec![0xff, 0])),
     ]);
     let pairs = [
-        ("a.text", Any::from("t")),
-        ("bool", Any::Bool(true)),
-        ("int", Any::Int(i64::MIN)),
-        ("whole", Any::Double(3.0)),
-        ("large", Any::Double(1e21)),
-        ("small", Any::Double(-1.5e-7)),
-        ("nan", Any::Double(f64::NAN)),
-        ("inf", Any::Double(f64::NEG_INFINITY)),
-        ("bytes", Any::Bytes(b"hello".to_vec())),
-        ("array", Any::Array(vec![Any::from("x"), Any::Array(vec![])])),
+        ("a.text", AnyValue::from("t")),
+        ("bool", AnyValue::Bool(true)),
+        ("int", AnyValue::Int(i64::MIN)),
+        ("whole", AnyValue::Double(3.0)),
+        ("large", AnyValue::Double(1e21)),
+        ("small", AnyValue::Double(-1.5e-7)),
+        ("nan", AnyValue::Double(f64::NAN)),
+        ("inf", AnyValue::Double(f64::NEG_INFINITY)),
+        ("bytes", AnyValue::Bytes(b"hello".to_vec())),
+        ("array", AnyValue::Array(vec![AnyValue::from("x"), AnyValue::Array(vec![])])),
         ("map", nested),
-        ("none", Any::None),
-        ("empty", Any::from("")),
+        ("none", AnyValue::None),
+        ("empty", AnyValue::from("")),
     ];
     let point = attributes(timed().double(4, "asDouble", 1.0), 7, &pairs);
     let translated = both(&request(vec![resource_metrics(&[], vec![gauge("g", "", vec![point])])]));
@@ -294,19 +307,19 @@ fn attributes_of_every_kind_are_texts() {
 }
 
 #[test]
-fn names_that_meet_are_settled_as_prometheus_settles_them() {
+fn colliding_label_names_are_resolved_as_in_prometheus() {
     let labels = |resource: &[(&str, &str)], pairs: &[(&str, &str)]| {
         let metrics = vec![gauge("g", "", vec![double_point(pairs, 1.0)])];
         let line = lines(&both(&request(vec![resource_metrics(resource, metrics)]))).remove(0);
         line.replace("__name__=g ", "").replace(" | 1 @1795000000123", "")
     };
-    // By their keys' order, whatever the sender's: '.' comes before '_'.
+    // In the order of the keys, not of the sender: `.` comes before `_`.
     assert_eq!(labels(&[], &[("a_b", "2"), ("a.b", "1"), ("c", "3")]), "a_b=1;2 c=3");
     assert_eq!(labels(&[], &[("a.b", "1"), ("a.b", "0"), ("a/b", "")]), "a_b=1;0;");
     assert_eq!(labels(&[], &[("a.b", ""), ("a_b", "x")]), "a_b=;x");
-    // No name is a name like any other here; the store refuses it.
+    // An empty name is valid here; the store refuses it.
     assert_eq!(labels(&[], &[("", "1"), ("", "2")]), "=1;2");
-    // A point speaks for itself, but not about who sends it, nor what it is called.
+    // A point overrides promoted attributes, but not `job`, `instance` or the metric name.
     let resource = [("service.name", "shop"), ("host.name", "a1")];
     assert_eq!(labels(&resource, &[("host.name", "b2")]), "host_name=b2 job=shop service_name=shop");
     assert_eq!(labels(&resource, &[("host.name", "")]), "job=shop service_name=shop");
@@ -319,7 +332,7 @@ fn names_that_meet_are_settled_as_prometheus_settles_them() {
 }
 
 #[test]
-fn a_point_is_read_as_if_none_had_been_before_it() {
+fn translation_of_a_point_does_not_depend_on_earlier_points() {
     let points: &[&[(&str, &str)]] = &[
         &[("a.b", "1"), ("c", "2")],
         &[("c", "2"), ("a.b", "1")],
@@ -339,16 +352,16 @@ fn a_point_is_read_as_if_none_had_been_before_it() {
 }
 
 #[test]
-fn one_series_may_come_twice() {
+fn a_series_may_occur_twice() {
     let metric = || gauge("g", "", vec![double_point(&[("a", "b")], 1.0), double_point(&[("a", "b")], 2.0)]);
     let translated = of(vec![metric(), metric()]);
     assert_eq!(translated.batch.len(), 4);
     assert_eq!(translated.batch.batch().metadata.len(), 1, "described once");
 }
 
-/// Drawn by hand: a request of one gauge, byte by byte.
+/// A hand-written request with one gauge, byte by byte.
 #[test]
-fn the_bytes_are_those_of_the_protocol() {
+fn a_hand_written_request_is_translated() {
     let bytes = [
         0x0a, 0x2f, // ResourceMetrics
         0x0a, 0x12, // Resource
@@ -364,12 +377,12 @@ fn the_bytes_are_those_of_the_protocol() {
         0x40, 0x01, // flags: no recorded value
         0x3a, 0x03, 0x0a, 0x01, b'k', // KeyValue
     ];
-    let translated = decode(&bytes, Encoding::Protobuf, &Limits::default()).expect("valid");
+    let translated = decode(&bytes, Encoding::Protobuf, &DecodeLimits::default()).expect("valid");
     assert_eq!(lines(&translated), ["__name__=g | stale @1000"]);
 }
 
 #[test]
-fn answers_are_those_of_the_protocol() {
+fn responses_follow_the_protocol() {
     let json = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     assert_eq!(response(Encoding::Protobuf, 0, ""), b"");
     assert_eq!(json(response(Encoding::Json, 0, "")), "{}");
@@ -384,7 +397,7 @@ fn answers_are_those_of_the_protocol() {
 }
 
 #[test]
-fn the_encoding_is_told_by_the_content_type() {
+fn the_content_type_selects_the_encoding() {
     assert_eq!(Encoding::of("application/x-protobuf"), Some(Encoding::Protobuf));
     assert_eq!(Encoding::of("Application/JSON; charset=utf-8"), Some(Encoding::Json));
     assert_eq!(Encoding::of("text/plain"), None);

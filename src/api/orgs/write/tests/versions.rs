@@ -124,8 +124,9 @@ fn sent() -> impl Strategy<Value = Sent> {
 }
 
 fn append(tsdb: &Tsdb, version: usize, body: &[u8]) -> AppendReport {
-    let mut scratch = Scratch::default();
-    let batch = (PROTOCOLS[version].decode)(body, &ingest::Limits::default(), &mut scratch).expect("valid");
+    let mut scratch = DecodeScratch::default();
+    let batch =
+        (PROTOCOLS[version].decode)(body, &ingest::DecodeLimits::default(), &mut scratch).expect("valid");
     tsdb.append(ORG, &batch, NOW).expect("stored")
 }
 

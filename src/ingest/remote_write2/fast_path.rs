@@ -1,29 +1,30 @@
-//! A `TimeSeries` as nearly all of them are sent: its labels in one run, then its samples, each of them a value and a time,
-//! then what is said of its metric. Read without building fields; whatever is otherwise, or wrong, is left to the general
-//! reader, which says the same of these (a property test holds both together).
+//! Fast path for the usual form of a `TimeSeries`: its labels in one packed field, then samples,
+//! each a value followed by a time, then metadata. It reads the bytes without building fields.
+//! Anything else, including errors, is left to the general decoder, which gives the same result for
+//! the usual form; a property test compares both.
 
-use super::symbols::{Put, reference};
-use super::{Reading, Series};
-use crate::ingest::protobuf::Reader;
-use crate::ingest::remote_write::plain::sample;
+use super::symbols::{AppendedLabels, read_reference};
+use super::{RequestDecoder, SeriesState};
+use crate::ingest::protobuf::WireReader;
+use crate::ingest::remote_write::fast_path::sample;
 
 /// Field 1 of `TimeSeries`, length-delimited.
 const LABELS_TAG: u8 = 1 << 3 | 2;
-/// Field 2.
+/// Field 2 of `TimeSeries`, length-delimited.
 const SAMPLE_TAG: u8 = 2 << 3 | 2;
-/// Field 5.
+/// Field 5 of `TimeSeries`, length-delimited.
 const METADATA_TAG: u8 = 5 << 3 | 2;
 /// Fields 1, 3 and 4 of `Metadata`, varints.
 const KIND_TAG: u8 = 1 << 3;
 const HELP_TAG: u8 = 3 << 3;
 const UNIT_TAG: u8 = 4 << 3;
 
-impl<'a> Reading<'a, '_> {
-    /// Takes a series in; none, and nothing is taken in, where there is more to it.
+impl<'a> RequestDecoder<'a, '_> {
+    /// Decodes a series in the usual form. Otherwise decodes nothing and returns `None`.
     #[inline]
-    pub(super) fn usual(&mut self, message: &'a [u8]) -> Option<Series<'a>> {
+    pub(super) fn decode_usual(&mut self, message: &'a [u8]) -> Option<SeriesState<'a>> {
         let (first_label, first_sample) = (self.labels.used, self.batch.samples.len());
-        let series = self.usual_parts(message);
+        let series = self.try_decode_usual(message);
         if series.is_none() {
             self.labels.used = first_label;
             self.batch.samples.truncate(first_sample);
@@ -31,11 +32,14 @@ impl<'a> Reading<'a, '_> {
         series
     }
 
+    /// Like `decode_usual`, but may leave labels and samples of a series that is not in the usual
+    /// form.
     #[inline]
-    fn usual_parts(&mut self, message: &'a [u8]) -> Option<Series<'a>> {
-        let mut reader = Reader::new(message);
+    fn try_decode_usual(&mut self, message: &'a [u8]) -> Option<SeriesState<'a>> {
+        let mut reader = WireReader::new(message);
         let packed = reader.nested(LABELS_TAG)?;
-        let Put { references, metric } = self.labels.put_usual(&self.symbols, packed, self.name_symbol)?;
+        let AppendedLabels { references, metric } =
+            self.labels.append_usual(&self.symbols, packed, self.name_symbol)?;
         let all = self.references.saturating_add(references);
         if all.div_ceil(2) > self.limits.labels_max {
             return None;
@@ -49,11 +53,11 @@ impl<'a> Reading<'a, '_> {
             return None;
         }
         self.references = all;
-        Some(Series { references, metric, metadata, ..Series::default() })
+        Some(SeriesState { references, metric, metadata, ..SeriesState::default() })
     }
 }
 
-/// Kind, help and unit of a `Metadata` as nearly all are.
+/// Parses a `Metadata` in the usual form: kind, and the symbols of help and unit.
 #[inline]
 pub(super) fn metadata(message: &[u8]) -> Option<(i64, u64, u64)> {
     let (mut kind, mut help, mut unit) = (0, 0, 0);
@@ -62,10 +66,10 @@ pub(super) fn metadata(message: &[u8]) -> Option<(i64, u64, u64)> {
         (kind, rest) = (i64::from(*number), after);
     }
     if let [HELP_TAG, after @ ..] = rest {
-        (help, rest) = reference(after)?;
+        (help, rest) = read_reference(after)?;
     }
     if let [UNIT_TAG, after @ ..] = rest {
-        (unit, rest) = reference(after)?;
+        (unit, rest) = read_reference(after)?;
     }
     rest.is_empty().then_some((kind, help, unit))
 }

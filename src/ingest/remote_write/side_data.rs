@@ -1,36 +1,40 @@
-//! What few series have: native histograms and exemplars.
+//! Native histograms and exemplars, which few series have.
 //!
 //! | message | fields that are read |
 //! |---|---|
 //! | `Exemplar` | 1 `Label` (repeated), 2 value (double), 3 time (int64, milliseconds) |
-//! | `Histogram` | drawn in `ingest::histogram` |
+//! | `Histogram` | see `ingest::histogram` |
 
-use super::super::histogram::{self, bound};
-use super::super::protobuf::{Field, Reader, WireError};
-use super::super::{DecodeError, Limits};
+use super::super::histogram::{self, check_count};
+use super::super::protobuf::{Field, WireError, WireReader};
+use super::super::{DecodeError, DecodeLimits};
 use crate::model::{Timestamp, WriteBatch, WriteExemplar};
 
 const SERIES: &str = "TimeSeries";
 const EXEMPLAR: &str = "Exemplar";
 const LABEL: &str = "Label";
 
-/// Adds an exemplar (3) or a histogram (4) of the series that is being read. Out of the way of the loop over samples.
+/// Adds an exemplar (field 3) or a histogram (field 4) of the series that is being decoded. Kept
+/// out of line so that the loop over samples stays small.
+///
+/// # Errors
+/// [`DecodeError`], if the message is malformed or a limit is exceeded.
 #[cold]
 #[inline(never)]
 pub(super) fn add<'a>(
     batch: &mut WriteBatch<'a>,
     field: &Field<'a>,
-    limits: &Limits,
+    limits: &DecodeLimits,
     buckets: &mut usize,
 ) -> Result<(), DecodeError> {
     let message = field.bytes(SERIES)?;
-    // The series itself is added once it has been read.
+    // The series itself is added after its last field, at this index.
     let series = batch.series.len();
     if field.number == 3 {
-        bound("exemplars", batch.exemplars.len(), limits.exemplars_max)?;
+        check_count("exemplars", batch.exemplars.len(), limits.exemplars_max)?;
         return exemplar(batch, series, message, limits);
     }
-    // A start is something that version 2.0 has.
+    // Version 1.0 has no start timestamps.
     histogram::add(batch, message, limits, buckets).map(drop)
 }
 
@@ -38,15 +42,15 @@ fn exemplar<'a>(
     batch: &mut WriteBatch<'a>,
     series: usize,
     message: &'a [u8],
-    limits: &Limits,
+    limits: &DecodeLimits,
 ) -> Result<(), DecodeError> {
     let first = batch.exemplar_labels.len();
     let (mut value, mut at_ms) = (0.0, 0);
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         match field.number {
             1 => {
-                bound("exemplar labels", batch.exemplar_labels.len(), limits.exemplar_labels_max)?;
+                check_count("exemplar labels", batch.exemplar_labels.len(), limits.exemplar_labels_max)?;
                 batch.exemplar_labels.push(label(field.bytes(EXEMPLAR)?)?);
             }
             2 => value = field.double(EXEMPLAR)?,
@@ -61,7 +65,7 @@ fn exemplar<'a>(
 
 fn label(message: &[u8]) -> Result<(&str, &str), WireError> {
     let (mut name, mut value) = ("", "");
-    let mut reader = Reader::new(message);
+    let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
         match field.number {
             1 => name = field.text(LABEL)?,
