@@ -144,6 +144,8 @@ codes! {
         IngestThrottled "ingest_throttled" "Ingestion throttled",
         // Not in B2: an organisation has used up its memory or disk space; the server itself is well.
         AtCapacity "at_capacity" "The organisation is at capacity",
+        // Not in B2: a sample is ahead of a clock that may itself be behind. Senders keep it.
+        ClockUnconfirmed "clock_unconfirmed" "The server's clock is not confirmed",
     }
 }
 

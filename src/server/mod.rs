@@ -544,10 +544,16 @@ fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, S
     Ok(options)
 }
 
+/// When this program was built, to the day (`build.rs`).
+fn built() -> Option<Timestamp> {
+    env!("PROMLET_BUILT_S").parse().ok().map(Timestamp::from_s)
+}
+
 fn tsdb_options(settings: &Settings, onlooker: tsdb::Onlooker) -> tsdb::Options {
     let mut options = tsdb::Options { onlooker, ..tsdb::Options::default() };
     options.limits.retention = settings.retention;
     options.limits.series_max = settings.max_series_per_org.unwrap_or(u32::MAX);
+    options.built = built();
     options.expiry_grace = settings.expiry_grace;
     options.head_bytes_max = settings.head_memory_bytes;
     // What an organisation that is alone may use.

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use super::ServerError;
 use super::admin::{Answering, Sealed, Stage, Staged};
 use super::commands::{Command, Commands};
+use super::{ServerError, built};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::entropy::Entropy;
@@ -46,7 +46,8 @@ impl OpenStore {
         let now = clock.now();
         let (folder, control) = open_stopped(dir, now, &mut rng)?;
         let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
-        let (tsdb, _) = Tsdb::open(home, tsdb::Options::default(), &mut rng, now)?;
+        let options = tsdb::Options { built: built(), ..tsdb::Options::default() };
+        let (tsdb, _) = Tsdb::open(home, options, &mut rng, now)?;
         let (tsdb, backing_up) = (Arc::new(tsdb), Mutex::new(()));
         let (identity, listen, public_url, embed_rps_default) = (None, String::new(), String::new(), 0);
         let answering = Answering {

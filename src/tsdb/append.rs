@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::error::AppendError;
+use super::error::{AppendError, Unconfirmed};
 use super::options::OrgLimits;
 use super::quota::Gate;
 use super::report::AppendReport;
@@ -43,6 +43,8 @@ pub(super) struct Clocked {
     /// The latest time that may be the present, where there is a retention clock.
     pub(super) latest: Option<Timestamp>,
     pub(super) ahead_max: Option<Duration>,
+    /// Why the wall clock may be behind; none where samples ahead of it are refused for good.
+    pub(super) unconfirmed: Option<Unconfirmed>,
 }
 
 /// What a batch became.
@@ -54,8 +56,8 @@ pub(super) struct Prepared {
 /// Resolves and admits a batch; what is left to do is to log it.
 ///
 /// # Errors
-/// [`AppendError::Guessed`], and [`AppendError::OutOfMemory`]: what the head will take is asked for here, since a record that
-/// is in the log must be applied.
+/// [`AppendError::Guessed`]; [`AppendError::ClockUnconfirmed`]; [`AppendError::OutOfMemory`]: the memory
+/// that the head will need is asked for here, since a record in the log must be applied.
 pub(super) fn prepare(
     store: &OrgStore,
     batch: &WriteBatch<'_>,
@@ -65,6 +67,13 @@ pub(super) fn prepare(
     let limits = store.limits();
     let mut report = AppendReport::default();
     let window = Window::new(clocked, &limits, store.usage.newest(), batch);
+    if let (Some(at), Some(why)) = (window.ahead, clocked.unconfirmed) {
+        // A guess may have misread the time.
+        return Err(match batch.guessed {
+            true => AppendError::Guessed,
+            false => AppendError::ClockUnconfirmed { at, now: clocked.now, why },
+        });
+    }
     let ids = resolve(store, batch, &limits, &window, &mut report)?;
     let mut admitted = Vec::with_capacity(batch.samples.len());
     let logged = |series, sample: &Sample| LogSample {
@@ -384,6 +393,8 @@ pub(super) struct Window {
     late: Option<(Timestamp, Timestamp)>,
     /// Whether every sample of the request lies within.
     takes_all: bool,
+    /// The latest time of the request, where it is too far ahead of the clock.
+    ahead: Option<Timestamp>,
 }
 
 impl Window {
@@ -393,7 +404,7 @@ impl Window {
     /// The retention clock decides where it contradicts the wall clock: a sender whose time is right is not refused by a
     /// server whose clock is ahead or went back.
     fn new(
-        Clocked { now, reached, latest, ahead_max }: Clocked,
+        Clocked { now, reached, latest, ahead_max, .. }: Clocked,
         limits: &OrgLimits,
         newest: Option<Timestamp>,
         batch: &WriteBatch<'_>,
@@ -421,7 +432,8 @@ impl Window {
         let late = newest.zip(limits.ooo_window).map(|(newest, window)| (newest.minus(window), newest));
         let late = late.filter(|(first, _)| *first > oldest);
         let first = late.map_or(oldest, |(first, _)| first);
-        Window { first, late, last, now, takes_all: first <= least && greatest <= last }
+        let ahead = Some(greatest).filter(|greatest| *greatest > last);
+        Window { first, late, last, now, takes_all: first <= least && greatest <= last, ahead }
     }
 
     /// Whether a series of the batch has a sample that is taken.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::opening::Stopped;
 use super::report::Capacity;
 use crate::kv::{HeadError, ReadPartError};
-use crate::model::OutOfMemory;
+use crate::model::{OutOfMemory, Timestamp};
 
 /// Why nothing of a batch was acknowledged. None of these is the sender's fault: all are a 503.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,12 +42,46 @@ pub enum AppendError {
         /// Bytes allowed now.
         allowed: u64,
     },
+    /// A sample is too far ahead of a wall clock that may itself be behind. Nothing of the batch is stored.
+    #[error("a sample's time {} is {} ms ahead of the clock, {why}", .at.as_ms(), .at.ms_since(*.now))]
+    ClockUnconfirmed {
+        /// The time of the latest sample.
+        at: Timestamp,
+        /// The wall clock's time.
+        now: Timestamp,
+        /// Why the wall clock may be behind.
+        why: Unconfirmed,
+    },
     /// The store is closing.
     #[error("the store is closed")]
     Closed,
     /// Nothing was stored: the batch was split by its looks, and they deceive.
     #[error("the batch must be decoded without guessing")]
     Guessed,
+}
+
+/// Why the wall clock may be behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unconfirmed {
+    /// The process started a short time ago: a machine without a battery-backed clock starts with a time of the past.
+    #[error(
+        "which may still be wrong so soon after a start: nothing is stored, send it again; from {} on such samples are refused for good",
+        .until.to_rfc3339()
+    )]
+    JustStarted {
+        /// The wall clock's time at which it is believed.
+        until: Timestamp,
+    },
+    /// The wall clock is earlier than the program.
+    #[error(
+        "which is wrong, since it is earlier than this program was built ({}): nothing is stored, send it again until the clock of the server is set right",
+        .built.to_rfc3339()
+    )]
+    BeforeBuild {
+        /// When the program was built.
+        built: Timestamp,
+    },
 }
 
 /// What the file system answered, to what, where.

@@ -57,7 +57,7 @@ pub use compact::{UpkeepError, UpkeepReport};
 pub use decoded::{DecodedUse, rises};
 pub use delete::{DeleteError, DeleteReport};
 pub use disk::{Disk, Faults};
-pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
+pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError, Unconfirmed};
 pub use fit::{UnfitSegment, fits_list};
 pub use manifest::ManifestError;
 pub use opening::{Go, Onlooker, Phase, Step};
@@ -196,6 +196,8 @@ enum Sink {
     ReadOnly { why: String, last_seq: u64 },
 }
 
+/// The code that samples are counted under which are refused until the clock is confirmed.
+const CLOCK_UNCONFIRMED: &str = "clock_unconfirmed";
 /// Places of a damaged log that a query is told.
 const LOG_PLACES_TOLD_MAX: usize = 5;
 /// A checkpoint so soon after a seal would hold little.
@@ -263,8 +265,9 @@ impl Tsdb {
         };
         let notes = report.notes.clone();
         let log_warning = report.read_only.as_ref().map(|_| log_warning(&report.log_damage));
-        let newest = stores.all().iter().filter_map(|store| store.usage.newest()).max();
-        let retention = Retention::begin(manifest.retention_clock()?, now, newest, options.elapsed.read());
+        // One organisation with a sample ahead of the clock must not move the start for all.
+        let newest = stores.all().iter().filter_map(|store| store.usage.newest()).min();
+        let retention = Retention::begin(manifest.retention_clock()?, now, newest, &options);
         let manifest = Some(manifest);
         let warming = Warming::start(&stores, options.warm_bytes_max);
         let tsdb = Tsdb {
@@ -285,11 +288,13 @@ impl Tsdb {
             warming,
             log_mark: LogMark::default(),
         };
+        tsdb.warn_of_clocks();
         Ok((tsdb, report))
     }
 
     /// A store without a log or a folder: what it holds ends with the process. `secret` keys its identity hashes.
     pub fn in_memory(options: Options, secret: [u8; 32]) -> Tsdb {
+        let retention = Retention::in_memory(&options);
         Tsdb {
             stores: Arc::new(Stores::keeping(options.decoded_bytes_max, secret, options.limits.clone())),
             log: Sink::Memory(Mutex::new(0)),
@@ -303,7 +308,7 @@ impl Tsdb {
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
             compactor: Mutex::default(),
-            retention: Retention::default(),
+            retention,
             seals: seal::Counts::default(),
             warming: Warming::default(),
             log_mark: LogMark::default(),
@@ -391,8 +396,14 @@ impl Tsdb {
             reached: self.retention.reached(),
             latest: self.retention.latest(),
             ahead_max: self.options.ahead_max,
+            unconfirmed: self.retention.unconfirmed(now, &self.options),
         };
-        let append::Prepared { drafts, report } = append::prepare(&store, batch, clocked)?;
+        let append::Prepared { drafts, report } = append::prepare(&store, batch, clocked).inspect_err(|e| {
+            if let AppendError::ClockUnconfirmed { .. } = e {
+                let samples = batch.samples.len().saturating_add(batch.histograms.len());
+                store.usage.count(0, &vec![(CLOCK_UNCONFIRMED, samples as u64)], now);
+            }
+        })?;
         self.stores.settle_names(&store);
         let samples = drafts.iter().filter(|draft| matches!(draft.kind, Kind::Samples | Kind::Histograms));
         let newest_ms = samples.map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
@@ -604,7 +615,7 @@ impl Tsdb {
                 "{files} log files that are needed no more could not be removed; {bytes} bytes of the disk wait for it"
             ));
         }
-        notes.extend(self.retention.note());
+        notes.extend(self.retention.notes(&self.options).into_iter().flatten());
         if let Some(space) = self.space()
             && space.free < space.growth_floor()
         {

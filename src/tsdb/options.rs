@@ -6,6 +6,10 @@ use std::time::Duration;
 use super::disk::Disk;
 use super::opening::Onlooker;
 use crate::clock::Stopwatch;
+use crate::model::Timestamp;
+
+/// How much later than the clock, beyond [`Options::ahead_max`], a sample may be before a clock is considered wrong.
+const AHEAD_SLACK: Duration = Duration::from_secs(600);
 
 /// When an append is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,6 +109,9 @@ pub struct Options {
     pub rest: Rest,
     /// The monotonic clock that bounds retention.
     pub elapsed: Elapsed,
+    /// When the program was built: no present is earlier. The retention clock of a new store begins there, and a wall
+    /// clock that is earlier is wrong. None: unknown.
+    pub built: Option<Timestamp>,
     /// Running time for which a segment must have been too old before it is removed; at most 72 hours, and at most a
     /// quarter of the organisation's retention.
     pub expiry_grace: Duration,
@@ -133,11 +140,20 @@ impl Default for Options {
             seal_late_samples: 2 << 20,
             rest: Rest::default(),
             elapsed: Elapsed::default(),
+            built: None,
             expiry_grace: Duration::from_secs(72 * 3_600),
             replay_threads: replay_threads(),
             onlooker: Onlooker::default(),
             disk: Disk::default(),
         }
+    }
+}
+
+impl Options {
+    /// The latest time that a sample may have if `present` is the present and no clock is wrong. [`Timestamp::MAX`] where
+    /// samples of any time are stored.
+    pub(super) fn latest_plausible(&self, present: Timestamp) -> Timestamp {
+        self.ahead_max.map_or(Timestamp::MAX, |ahead| present.plus(ahead).plus(AHEAD_SLACK))
     }
 }
 

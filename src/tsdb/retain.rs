@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use super::Tsdb;
 use super::compact::{Place, UpkeepError, UpkeepReport, rank, retire};
+use super::error::Unconfirmed;
 use super::manifest::{Change, Manifest};
+use super::options::Options;
 use super::segment::SegmentMeta;
 use super::segments::{Obsolete, Part};
 use super::store::OrgStore;
@@ -24,8 +26,14 @@ use crate::model::Timestamp;
 use crate::sync::IgnorePoison as _;
 use clock::{RetentionClock, grace_of};
 
-/// How far the wall clock is ahead before the operator hears of it.
+/// How far the wall clock has moved ahead of the running time before the operator is warned.
 const AHEAD_NOTED: Duration = Duration::from_secs(3_600);
+/// How much earlier than the build of the program the wall clock is before the operator is warned.
+const BEFORE_BUILD_NOTED: Duration = Duration::from_secs(86_400);
+/// Running time of a process in which a sample that is too far ahead of the clock is refused so that it is sent again: a
+/// machine without a battery-backed clock starts with the time of its last stop, or of a past year, until it has asked a
+/// time server.
+const CLOCK_CONFIRMED_AFTER: Duration = Duration::from_secs(900);
 /// Running time between two warnings.
 const WARN_EVERY: Duration = Duration::from_secs(3_600);
 /// Segments of one commit at most: each takes two rows of 64.
@@ -125,12 +133,6 @@ impl Present {
         let confirmed = |clock: &RetentionClock| clock.confirmed(grace).unwrap_or(Timestamp::MIN);
         self.clock.as_ref().map_or(self.wall, |clock| confirmed(clock).min(self.wall))
     }
-
-    /// How far the wall clock is ahead of the retention clock.
-    fn ahead(&self) -> Duration {
-        let ahead_ms = self.clock.as_ref().map_or(0, |clock| self.wall.ms_since(clock.reached()));
-        Duration::from_millis(u64::try_from(ahead_ms).unwrap_or(0))
-    }
 }
 
 /// The retention clock of an open store.
@@ -143,6 +145,8 @@ pub(super) struct Retention {
     latest_ms: AtomicI64,
     /// Segments that would be removed by the wall clock and are not.
     waiting: AtomicU64,
+    /// [`Options::elapsed`] when the store was opened.
+    opened_at: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -150,36 +154,88 @@ struct State {
     clock: Option<RetentionClock>,
     /// The row in control.
     stored: Option<RetentionClock>,
-    /// [`Options::elapsed`](super::Options) when the clock was moved last.
+    /// [`Options::elapsed`] when the clock was moved last.
     read_at: Duration,
-    /// How far the wall clock was ahead then.
-    ahead: Duration,
-    warned_at: Option<Duration>,
+    /// The wall clock's time then; none in a store in memory.
+    wall: Option<Timestamp>,
+    /// When each warning was logged last.
+    warned_at: [Option<Duration>; 3],
 }
 
-impl Default for Retention {
-    fn default() -> Retention {
+impl State {
+    /// How far the wall clock is ahead of the retention clock.
+    fn ahead(&self) -> Duration {
+        let both = self.wall.zip(self.clock.as_ref());
+        ms(both.map_or(0, |(wall, clock)| wall.ms_since(clock.reached())))
+    }
+
+    fn before_build(&self, built: Option<Timestamp>) -> Option<String> {
+        let (wall, built) = self.wall.zip(built)?;
+        (ms(built.ms_since(wall)) > BEFORE_BUILD_NOTED).then(|| {
+            format!(
+                "this machine's clock ({}) is earlier than this program was built ({}): set it right. Samples that are ahead of it are not stored; their senders send them again",
+                wall.to_rfc3339(),
+                built.to_rfc3339()
+            )
+        })
+    }
+
+    fn ahead_of_running(&self, waiting: u64) -> Option<String> {
+        let ahead = self.ahead().saturating_add(self.clock.as_ref()?.gained());
+        (ahead > AHEAD_NOTED && waiting > 0).then(|| {
+            format!(
+                "the clock is {} hours ahead of the time that has passed for this store, as after a long stop or by a wrong clock: retention follows slowly, {waiting} segments wait to be removed. If the clock is wrong, put it right, or raise the retention, and nothing is removed",
+                ahead.as_secs() / 3_600
+            )
+        })
+    }
+
+    fn behind(&self, options: &Options) -> Option<String> {
+        let (wall, clock) = self.wall.zip(self.clock.as_ref())?;
+        let (latest, held) = (clock.latest(), clock.held()?);
+        (latest > options.latest_plausible(wall)).then(|| {
+            let minutes = latest.ms_since(wall) / 60_000;
+            let until = match held.is_zero() {
+                true => "fewer and fewer of them, since the clock has been behind for 72 hours of running".to_owned(),
+                false => format!("for another {} hours of running", held.as_secs().div_ceil(3_600)),
+            };
+            format!(
+                "the clock is {minutes} minutes behind times that this server has seen. Samples that agree with those times are stored: {until}. If the clock is wrong, set it right"
+            )
+        })
+    }
+}
+
+/// No time where the number is negative.
+fn ms(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+impl Retention {
+    /// Goes on from the stored clock, or begins one. `newest`: the earliest of the organisations' newest samples.
+    pub(super) fn begin(
+        stored: Option<RetentionClock>,
+        wall: Timestamp,
+        newest: Option<Timestamp>,
+        options: &Options,
+    ) -> Retention {
+        let opened_at = options.elapsed.read();
+        let clock = stored.clone().unwrap_or_else(|| RetentionClock::new(wall, options.built, newest));
+        let [reached_ms, latest_ms] = [clock.reached(), clock.latest()].map(|at| AtomicI64::new(at.as_ms()));
+        let state =
+            State { clock: Some(clock), stored, read_at: opened_at, wall: Some(wall), ..State::default() };
+        Retention { state: Mutex::new(state), reached_ms, latest_ms, waiting: AtomicU64::new(0), opened_at }
+    }
+
+    /// That of a store in memory, which removes nothing.
+    pub(super) fn in_memory(options: &Options) -> Retention {
         Retention {
             state: Mutex::default(),
             reached_ms: AtomicI64::new(i64::MIN),
             latest_ms: AtomicI64::new(i64::MIN),
             waiting: AtomicU64::new(0),
+            opened_at: options.elapsed.read(),
         }
-    }
-}
-
-impl Retention {
-    /// Goes on from the stored clock, or begins one. `newest`: the newest sample of any organisation.
-    pub(super) fn begin(
-        stored: Option<RetentionClock>,
-        wall: Timestamp,
-        newest: Option<Timestamp>,
-        elapsed: Duration,
-    ) -> Retention {
-        let clock = stored.clone().unwrap_or_else(|| RetentionClock::new(wall, newest));
-        let [reached_ms, latest_ms] = [clock.reached(), clock.latest()].map(|at| AtomicI64::new(at.as_ms()));
-        let state = State { clock: Some(clock), stored, read_at: elapsed, ..State::default() };
-        Retention { state: Mutex::new(state), reached_ms, latest_ms, waiting: AtomicU64::new(0) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -201,18 +257,24 @@ impl Retention {
 
     /// How far the wall clock was ahead when it was looked at last, and how many segments wait for that.
     pub(super) fn lag(&self) -> (Duration, u64) {
-        (self.state().ahead, self.waiting.load(Ordering::Relaxed))
+        (self.state().ahead(), self.waiting.load(Ordering::Relaxed))
     }
 
-    /// A sentence for the operator while the wall clock is ahead of what retention believes.
-    pub(super) fn note(&self) -> Option<String> {
-        let (ahead, waiting) = self.lag();
-        (ahead > AHEAD_NOTED && waiting > 0).then(|| {
-            format!(
-                "the clock is {} hours ahead of the time that has passed for this store, as after a long stop or by a wrong clock: retention follows slowly, {waiting} segments wait to be removed. If the clock is wrong, put it right, or raise the retention, and nothing is removed",
-                ahead.as_secs() / 3_600
-            )
-        })
+    /// Why the wall clock may be behind, so that no sample is refused for good because it is ahead of it.
+    pub(super) fn unconfirmed(&self, now: Timestamp, options: &Options) -> Option<Unconfirmed> {
+        if let Some(built) = options.built.filter(|built| now < *built) {
+            return Some(Unconfirmed::BeforeBuild { built });
+        }
+        let ran = options.elapsed.read().saturating_sub(self.opened_at);
+        let left = CLOCK_CONFIRMED_AFTER.checked_sub(ran).filter(|left| !left.is_zero())?;
+        Some(Unconfirmed::JustStarted { until: now.plus(left) })
+    }
+
+    /// What the operator should know of a clock that is wrong, or may be: earlier than the program, ahead of the time that
+    /// has passed, behind times that were seen.
+    pub(super) fn notes(&self, options: &Options) -> [Option<String>; 3] {
+        let (state, waiting) = (self.state(), self.waiting.load(Ordering::Relaxed));
+        [state.before_build(options.built), state.ahead_of_running(waiting), state.behind(options)]
     }
 }
 
@@ -223,7 +285,7 @@ impl Tsdb {
         let mut state = self.retention.state();
         let elapsed = self.options.elapsed.read();
         let ran = elapsed.saturating_sub(state.read_at);
-        state.read_at = elapsed;
+        (state.read_at, state.wall) = (elapsed, Some(wall));
         if let Some(clock) = &mut state.clock {
             clock.advance(wall, ran);
             self.retention.reached_ms.store(clock.reached().as_ms(), Ordering::Relaxed);
@@ -232,9 +294,7 @@ impl Tsdb {
         if let Some(clock) = state.clock.clone().filter(|clock| clock.is_due(state.stored.as_ref())) {
             self.store_retention_clock(place.manifest, &mut state, clock);
         }
-        let present = Present { wall, clock: state.clock.clone(), grace: self.options.expiry_grace };
-        state.ahead = present.ahead();
-        present
+        Present { wall, clock: state.clock.clone(), grace: self.options.expiry_grace }
     }
 
     fn store_retention_clock(&self, manifest: &Manifest, state: &mut State, clock: RetentionClock) {
@@ -255,15 +315,23 @@ impl Tsdb {
         }
     }
 
-    /// Records how many segments wait for the retention clock, and warns about them once an hour.
+    /// Records how many segments wait for the retention clock.
     pub(super) fn note_waiting(&self, segments: u64) {
         self.retention.waiting.store(segments, Ordering::Relaxed);
-        let Some(text) = self.retention.note() else { return };
+        self.warn_of_clocks();
+    }
+
+    /// Logs each of [`Retention::notes`] once an hour.
+    pub(super) fn warn_of_clocks(&self) {
+        let notes = self.retention.notes(&self.options);
         let mut state = self.retention.state();
         let now = state.read_at;
-        if state.warned_at.is_none_or(|at| now.saturating_sub(at) >= WARN_EVERY) {
-            state.warned_at = Some(now);
-            tracing::warn!("{text}");
+        for (text, warned_at) in notes.into_iter().zip(&mut state.warned_at) {
+            let Some(text) = text else { continue };
+            if warned_at.is_none_or(|at| now.saturating_sub(at) >= WARN_EVERY) {
+                *warned_at = Some(now);
+                tracing::warn!("{text}");
+            }
         }
     }
 

@@ -17,7 +17,6 @@ mod encode;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
 
 use super::checkpoint::{Folder, append_registry};
 use super::compact::UpkeepError;
@@ -103,9 +102,6 @@ pub(super) struct Counts {
     pub(super) unlinks_failed: AtomicU64,
 }
 
-/// How much later than the clock, beyond what senders may be ahead, a sample may be before a clock is taken for wrong.
-const AHEAD_SLACK: Duration = Duration::from_secs(600);
-
 /// An organisation that is to be sealed.
 #[derive(Debug)]
 struct Due {
@@ -132,8 +128,9 @@ struct Parts<'t> {
 }
 
 impl Tsdb {
-    /// Seals everything of every organisation now, trims the log and gives its spare file back. Samples ahead of the
-    /// clock stay in the head.
+    /// Seals everything of every organisation now, trims the log and gives its spare file back. Samples as far ahead of the
+    /// wall clock as senders may be stay in the head; later ones are sealed with the others, whether the clock was ahead
+    /// when they came or is behind now.
     ///
     /// # Errors
     /// [`SealError`] of the first organisation that could not be sealed; the others are.
@@ -143,12 +140,14 @@ impl Tsdb {
         let mut report = SealReport::default();
         let mut failed = None;
         let logged = self.logged(&parts)?;
-        let latest = self.latest_time(now);
+        let latest = self.options.latest_plausible(now);
         for store in self.stores.all() {
-            let due = match needs_seal_of_all(&store, parts.log, latest) {
+            let newest_logged = logged.get(&store.org).copied();
+            let has_logged_later = newest_logged.is_some_and(|newest| newest > latest.as_ms());
+            let due = match has_logged_later || needs_seal_of_all(&store, parts.log, latest) {
                 true => Due { until: window_end(now), all: true, store },
                 false => {
-                    let until = forced_until(&store, logged.get(&store.org).copied(), now);
+                    let until = forced_until(&store, newest_logged, now);
                     Due { until, all: false, store }
                 }
             };
@@ -191,8 +190,7 @@ impl Tsdb {
         self.remove_trimmed(&parts, &mut report);
         self.note_log_end(Noting::IfDue);
         let mut sealer = self.sealer();
-        let latest = self.latest_time(now);
-        let all_due = sealer.due(&self.stores, &self.options, parts.log, (now, latest));
+        let all_due = sealer.due(&self.stores, &self.options, parts.log, (now, self.latest_time(now)));
         let mut failed = None;
         for due in all_due {
             let pace = Pace::Half { rest: &self.options.rest, hurry: &self.seals_waiting };
@@ -208,10 +206,10 @@ impl Tsdb {
         failed.map_or(Ok(report), Err)
     }
 
-    /// The latest time that a sample may have without a clock having been wrong. A store that takes any time has none.
+    /// The latest time that a sample may have without a clock having been wrong, unless the wall clock is behind.
     fn latest_time(&self, now: Timestamp) -> Timestamp {
         let present = self.retention.latest().map_or(now, |latest| latest.max(now));
-        self.options.ahead_max.map_or(Timestamp::MAX, |ahead| present.plus(ahead).plus(AHEAD_SLACK))
+        self.options.latest_plausible(present)
     }
 
     fn parts(&self) -> Result<Parts<'_>, SealError> {
@@ -325,7 +323,7 @@ impl Tsdb {
         written.extend(self.try_seal(parts, store, end, now, pace)?);
         tracing::warn!(
             org = store.org.0,
-            "samples ahead of the clock were sealed with the others: a clock was wrong, here or where they come from"
+            "samples ahead of the clock were sealed with the others: a clock is or was wrong, here or where they come from"
         );
         Ok(written)
     }

@@ -2,6 +2,7 @@
 //! every answer that the OpenAPI document names of them. What such an answer says is in `tests/data_api`.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 
 use axum::body::Body;
 use axum::http::{Request, header};
@@ -9,6 +10,7 @@ use promlet::api::ApiOptions;
 use promlet::api::error::Code;
 use promlet::api::routes::{Auth, RouteDoc};
 use promlet::identity::Endpoint;
+use promlet::model::Timestamp;
 use serde_json::{Value, json};
 
 use crate::house::{House, Plan, Who, ask, signed};
@@ -44,24 +46,29 @@ fn is_of_data(row: &RouteDoc) -> bool {
 
 /// Media type, coding, parameters and body of one good sample.
 fn sample(row: &RouteDoc) -> (&'static str, &'static str, &'static str, Vec<u8>) {
+    sample_at(row, NOW)
+}
+
+/// The same of a time in seconds.
+fn sample_at(row: &RouteDoc, at: i64) -> (&'static str, &'static str, &'static str, Vec<u8>) {
     let text = |media, query, body: &str| (media, "identity", query, body.as_bytes().to_vec());
     match row.path.rsplit('/').next() {
         Some("write") => {
             let series = [("__name__", "up"), ("job", "sent")];
-            ("application/x-protobuf", "snappy", "", snappy(&encode(&[(&series, &[(NOW * 1_000, 1.0)])])))
+            ("application/x-protobuf", "snappy", "", snappy(&encode(&[(&series, &[(at * 1_000, 1.0)])])))
         }
         Some("metrics") => {
-            let point = json!({ "timeUnixNano": format!("{NOW}000000000"), "asDouble": 1.0 });
+            let point = json!({ "timeUnixNano": format!("{at}000000000"), "asDouble": 1.0 });
             let metric = json!({ "name": "up", "gauge": { "dataPoints": [point] } });
             let export = json!({ "resourceMetrics": [{ "scopeMetrics": [{ "metrics": [metric] }] }] });
             text("application/json", "", &export.to_string())
         }
-        Some("csv") => text("text/csv", "format=1:metric:up", "1\n"),
+        Some("csv") => text("text/csv", "format=1:metric:up,2:time:unix_s", &format!("1,{at}\n")),
         Some("jsonl") => {
-            let line = json!({ "metric": { "__name__": "up" }, "values": [1], "timestamps": [NOW * 1_000] });
+            let line = json!({ "metric": { "__name__": "up" }, "values": [1], "timestamps": [at * 1_000] });
             text("application/x-ndjson", "", &line.to_string())
         }
-        _ => text("text/plain", "", "up 1\n"),
+        _ => text("text/plain", "", &format!("up 1 {}\n", at * 1_000)),
     }
 }
 
@@ -247,6 +254,44 @@ async fn every_way_in_refuses_what_it_does_not_take_now_or_ever() {
     let sample = [(NOW * 1_000, 1.0)];
     stage.write(&labels.iter().map(|labels| (&labels[..], &sample[..])).collect::<Vec<_>>()).await;
     walk(&stage, &document, Code::AtCapacity, |row| by(row, &stage.agent)).await;
+}
+
+/// A machine without a battery-backed clock starts with the time of its last stop: samples that are ahead of it are neither
+/// stored nor refused for good. Fifteen minutes later a sender whose own clock is wrong is told so.
+#[tokio::test]
+async fn for_fifteen_minutes_after_a_start_samples_ahead_of_the_clock_are_refused_so_that_they_are_sent_again()
+ {
+    for stored in [false, true] {
+        let stage = stage(Plan { just_started: true, stored, ..Plan::default() }).await;
+        let document = document(&stage.house).await;
+        let ahead = |row: &RouteDoc| {
+            let (media, coding, query, body) = sample_at(row, NOW + 3_600);
+            let request =
+                ask(row.method, &format!("{}?{query}", row.path.replace("{slug}", "acme")), &stage.agent)
+                    .header(header::CONTENT_TYPE, media)
+                    .header(header::CONTENT_ENCODING, coding);
+            (row.auth == Auth::Machine).then(|| request.body(Body::from(body)).expect("a request"))
+        };
+        walk(&stage, &document, Code::ClockUnconfirmed, ahead).await;
+        stage.house.ran_s.store(899, Ordering::Relaxed);
+        let row = rows(&stage.house).into_iter().find(|row| row.path.ends_with("/write")).expect("a way in");
+        let retried = stage.house.send(ahead(&row).expect("a request")).await;
+        retried.is(503, "clock_unconfirmed");
+        assert!(!retried.header("retry-after").is_empty());
+        let until = Timestamp::from_s(NOW + 1).to_rfc3339();
+        assert!(retried.body.contains(&format!("3600000 ms ahead of the clock")), "{}", retried.body);
+        assert!(retried.body.contains(&format!("from {until} on")), "{}", retried.body);
+        let up = escaped("count(up)");
+        let found = stage.get(&format!("query/expr-instant?expr={up}&time={}", NOW + 3_600)).await;
+        assert_eq!(found.value()["data"]["result"], json!([]), "nothing is stored: {}", found.body);
+        let own = stage.house.get("/metrics", &Who::Nobody).await.body;
+        let counted = "promlet_org_refused_samples_total{org=\"acme\",reason=\"clock_unconfirmed\"}";
+        assert!(own.lines().any(|line| line.starts_with(counted)), "{own}");
+        stage.house.ran_s.store(900, Ordering::Relaxed);
+        let refused = stage.house.send(ahead(&row).expect("a request")).await;
+        refused.is(400, "bad_request");
+        assert!(refused.body.contains("too_far_in_future"), "{}", refused.body);
+    }
 }
 
 /// As many deletions as may wait; what a seal does with them; and what is refused once the store has ended.

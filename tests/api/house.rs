@@ -9,6 +9,7 @@ mod secrets;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -54,6 +55,8 @@ pub(crate) struct House {
     pub(crate) clock: Clock,
     pub(crate) outbox: Outbox,
     pub(crate) counters: Arc<Counters>,
+    /// For how many seconds the store has run.
+    pub(crate) ran_s: Arc<AtomicU64>,
     /// Last: the folder outlives everything that is open in it.
     _folder: tempfile::TempDir,
 }
@@ -72,6 +75,8 @@ pub(crate) struct Plan {
     pub(crate) stored: bool,
     /// Every route panics instead of what it does.
     pub(crate) panics: bool,
+    /// The store has not run for the 15 minutes after which it believes the clock.
+    pub(crate) just_started: bool,
 }
 
 impl Default for Plan {
@@ -86,6 +91,7 @@ impl Default for Plan {
             lanes: LanesOptions::for_cores(2),
             stored: false,
             panics: false,
+            just_started: false,
         }
     }
 }
@@ -183,15 +189,22 @@ impl House {
             Identity::open(foundation, options, now, &mut Entropy::seeded(2)).expect("accounts open");
         let outbox = Outbox::default();
         let mailer = if plan.console { Mailer::Console } else { Mailer::Memory(outbox.clone()) };
+        let ran_s = Arc::new(AtomicU64::new(0));
+        let elapsed = Arc::clone(&ran_s);
+        let elapsed = tsdb::Elapsed::by(move || Duration::from_secs(elapsed.load(Ordering::Relaxed)));
+        let options = tsdb::Options { elapsed, ..tsdb::Options::default() };
         let tsdb = match plan.stored {
             true => {
                 let home =
                     tsdb::Home { dir: folder.path(), store: data.store_id(), control: Arc::clone(&control) };
                 let mut rng = Entropy::seeded(3);
-                Tsdb::open(home, tsdb::Options::default(), &mut rng, now).expect("an empty store").0
+                Tsdb::open(home, options, &mut rng, now).expect("an empty store").0
             }
-            false => Tsdb::in_memory(tsdb::Options::default(), [0; 32]),
+            false => Tsdb::in_memory(options, [0; 32]),
         };
+        if !plan.just_started {
+            ran_s.store(3_600, Ordering::Relaxed);
+        }
         let rooms = Rooms {
             identity: Arc::new(identity),
             tsdb: Arc::new(tsdb),
@@ -217,6 +230,7 @@ impl House {
             clock,
             outbox,
             counters: rooms.counters,
+            ran_s,
             _folder: folder,
         };
         if plan.set_up {

@@ -65,8 +65,8 @@ pub(crate) fn add(request: &mut Vec<u8>, base: Timestamp, step: i64) {
     field(request, 3, &described);
 }
 
-/// Of a cycle in which retention drops a sample: it keeps long, takes a sample of three days ago, seals it, keeps a day, and
-/// seals and merges, which lets go of what is too old.
+/// Of a cycle in which retention drops a sample: it keeps long, takes a sample of 80 days ago, seals it, keeps a day, and
+/// seals and merges, which lets go of what is too old. The retention clock begins on the day of the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Keep(u32),
@@ -99,7 +99,7 @@ pub(crate) fn let_go(server: &Server, cookie: &str, secret: &str, base: Timestam
             request("PATCH", &url, &headers, Some(body.as_bytes())).status
         }
         Step::Write => {
-            let old = Sample { at: base.plus_ms(n - 3 * 86_400_000), value: n as f64 };
+            let old = Sample { at: base.plus_ms(n - 80 * 86_400_000), value: n as f64 };
             server.write(secret, &[(Labels::from_pairs([("__name__", "old")]), vec![old])]).status
         }
         Step::Seal => server.post_json("/api/v1/admin/seal", &[cookie], &json!({})).status,

@@ -67,6 +67,10 @@ impl From<AppendError> for ApiError {
             AppendError::OutOfMemory(_) => {
                 ApiError::new(Code::Busy, error.to_string()).with_retry_after(jittered_retry())
             }
+            AppendError::ClockUnconfirmed { .. } => {
+                tracing::debug!("samples wait with their sender: {error}");
+                ApiError::new(Code::ClockUnconfirmed, error.to_string()).with_retry_after(jittered_retry())
+            }
             AppendError::Closed => ApiError::shutting_down(),
             // Its caller decodes again.
             AppendError::Guessed => ApiError::internal("a batch was decoded by guessing alone"),
@@ -108,7 +112,13 @@ impl From<DecodeError> for ApiError {
 mod tests {
     use super::*;
     use crate::ingest::SnappyError;
-    use crate::model::OutOfMemory;
+    use crate::model::{OutOfMemory, Timestamp};
+    use crate::tsdb::Unconfirmed;
+
+    fn clock_unconfirmed() -> AppendError {
+        let (at, now) = (Timestamp::from_s(3_600), Timestamp::from_s(0));
+        AppendError::ClockUnconfirmed { at, now, why: Unconfirmed::BeforeBuild { built: at } }
+    }
 
     #[test]
     fn the_store_never_makes_a_sender_drop_samples() {
@@ -119,6 +129,7 @@ mod tests {
             (AppendError::OutOfResources("x".into()), Code::StorageDegraded),
             (AppendError::OutOfMemory(OutOfMemory { bytes: 1 }), Code::Busy),
             (AppendError::AtCapacity { what: Capacity::MemoryShare, used: 2, allowed: 1 }, Code::AtCapacity),
+            (clock_unconfirmed(), Code::ClockUnconfirmed),
             (AppendError::Closed, Code::ShuttingDown),
         ];
         for (error, code) in cases {

@@ -430,6 +430,7 @@ const fn imported(
         .refuses(&[
             Code::IngestThrottled,
             Code::AtCapacity,
+            Code::ClockUnconfirmed,
             Code::UnsupportedMediaType,
             Code::InvalidParameter,
             Code::DuplicateParameter,
@@ -447,7 +448,12 @@ const fn written(path: &'static str) -> Operation {
     }
     .answers(&[(204, "", "Every sample is stored; the header Durability says synced or buffered. To remote write 2.0 the headers \
           X-Prometheus-Remote-Write-{Samples,Histograms,Exemplars}-Written say how many, as they do on a 400")])
-    .refuses(&[Code::IngestThrottled, Code::AtCapacity, Code::UnsupportedMediaType])
+    .refuses(&[
+        Code::IngestThrottled,
+        Code::AtCapacity,
+        Code::ClockUnconfirmed,
+        Code::UnsupportedMediaType,
+    ])
 }
 
 const fn exported(path: &'static str) -> Operation {
@@ -464,7 +470,12 @@ const fn exported(path: &'static str) -> Operation {
         "An ExportMetricsServiceResponse in the request's encoding: what is not counted in its partial success is \
          stored; the header Durability says synced or buffered",
     )])
-    .refuses(&[Code::IngestThrottled, Code::AtCapacity, Code::UnsupportedMediaType])
+    .refuses(&[
+        Code::IngestThrottled,
+        Code::AtCapacity,
+        Code::ClockUnconfirmed,
+        Code::UnsupportedMediaType,
+    ])
 }
 
 const SERVER: &[Operation] = &[

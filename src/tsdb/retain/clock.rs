@@ -8,6 +8,11 @@
 //! Segments are removed only by times that the retention clock passed a grace period of running ago and did not fall
 //! behind since: [`RetentionClock::confirmed`]. Putting the clock right within the grace period undoes everything.
 //!
+//! In the other direction, too, a grace period undoes a clock that is behind: [`RetentionClock::latest`] continues for
+//! [`GRACE_MAX`] of running at the time from which the wall clock went back, so that senders whose time is right are
+//! stored, and only then falls [`LATEST_FALL`] times as fast as time passes. A wall clock that returns to where it would be
+//! without the jumps of the last [`GRACE_MAX`] has been put right and is followed at once.
+//!
 //! The state is one row of control, written at most every [`PERSIST_EVERY`] of running. What a kill loses of it makes
 //! retention later and never earlier.
 
@@ -15,7 +20,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::kv::Record;
+use crate::kv::{Record, decode_body};
 use crate::model::Timestamp;
 
 /// Multiples of the running time by which the retention clock gains on a wall clock that is ahead of it: a server that
@@ -24,9 +29,11 @@ const CATCH_UP: i64 = 8;
 /// Multiples of the running time by which it falls towards a wall clock that is behind: a machine that starts in 1970
 /// and is put right after a minute loses eight minutes of 90 days.
 const FALL: i64 = 8;
-/// How far [`RetentionClock::latest`] stays ahead of a retention clock that falls.
-const LATEST_AHEAD_MS: i64 = 30 * 24 * 3_600_000;
-/// Multiples of the running time by which it falls where the wall clock agrees with the retention clock.
+/// How far the wall clock may be behind [`RetentionClock::latest`] and still agree with it. Senders may be ahead by ten
+/// times as much.
+const LATEST_SLACK_MS: i64 = 60_000;
+/// Multiples of the running time by which [`RetentionClock::latest`] falls once the wall clock has been behind it for
+/// [`GRACE_MAX`] of running.
 const LATEST_FALL: i64 = 24;
 /// Running time between two marks.
 const MARK_EVERY_MS: u64 = 30 * 60_000;
@@ -34,6 +41,7 @@ const MARK_EVERY_MS: u64 = 30 * 60_000;
 const PERSIST_EVERY: Duration = Duration::from_secs(300);
 /// The longest grace period; older marks are dropped.
 const GRACE_MAX: Duration = Duration::from_secs(72 * 3_600);
+const GRACE_MAX_MS: u64 = 72 * 3_600_000;
 /// An organisation's grace period is at most this part of its retention.
 const GRACE_PART: u32 = 4;
 
@@ -53,40 +61,70 @@ pub(in crate::tsdb) struct RetentionClock {
     latest_ms: i64,
     /// Both numbers ascend. At most one mark for each [`MARK_EVERY_MS`] of [`GRACE_MAX`], and one older one.
     marks: Vec<Mark>,
+    /// The running time at which the wall clock went behind `latest_ms`; none while it agrees.
+    behind_since_ms: Option<u64>,
+    /// The last time at which the wall clock was where the running time since the time before led.
+    steady: Mark,
+}
+
+/// Version 1 of [`RetentionClock`].
+#[derive(Deserialize)]
+struct RetentionClockV1 {
+    running_ms: u64,
+    reached_ms: i64,
+    latest_ms: i64,
+    marks: Vec<Mark>,
 }
 
 impl Record for RetentionClock {
     const TABLE: u8 = 0x27;
     const KIND: u8 = 0x27;
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
     type Key = ();
+
+    fn from_older(version: u8, body: &[u8]) -> Result<RetentionClock, String> {
+        let RetentionClockV1 { running_ms, reached_ms, latest_ms, marks } = match version {
+            1 => decode_body(body)?,
+            _ => return Err(format!("version {version} of the retention clock")),
+        };
+        let steady = Mark { running_ms, at_ms: latest_ms };
+        Ok(RetentionClock { running_ms, reached_ms, latest_ms, marks, behind_since_ms: None, steady })
+    }
 }
 
 impl RetentionClock {
-    /// The clock of a store that has none yet. The newest stored sample bounds it: a clock that is ahead when an older
-    /// store is opened for the first time must not expire anything either.
-    pub(in crate::tsdb) fn new(wall: Timestamp, newest: Option<Timestamp>) -> RetentionClock {
-        let reached_ms = newest.map_or(wall, |newest| newest.min(wall)).as_ms();
-        RetentionClock { running_ms: 0, reached_ms, latest_ms: reached_ms, marks: Vec::new() }
+    /// The clock of a store that has none yet: the latest time that something other than the wall clock confirms, or the
+    /// wall clock's where that is earlier. A clock that is ahead at the first start of a store must not hide, refuse or
+    /// expire anything either. `built`: when this program was built. `newest`: the earliest of the organisations' newest
+    /// samples. Without both, the wall clock's time.
+    pub(in crate::tsdb) fn new(
+        wall: Timestamp,
+        built: Option<Timestamp>,
+        newest: Option<Timestamp>,
+    ) -> RetentionClock {
+        let reached_ms = built.max(newest).map_or(wall, |confirmed| confirmed.min(wall)).as_ms();
+        let steady = Mark { running_ms: 0, at_ms: reached_ms };
+        RetentionClock {
+            running_ms: 0,
+            reached_ms,
+            latest_ms: reached_ms,
+            marks: vec![steady],
+            behind_since_ms: None,
+            steady,
+        }
     }
 
     /// Moves the clock by `ran` of monotonic time towards the wall clock.
     pub(in crate::tsdb) fn advance(&mut self, wall: Timestamp, ran: Duration) {
         let ran_ms = i64::try_from(ran.as_millis()).unwrap_or(i64::MAX);
-        self.running_ms = self.running_ms.saturating_add(ran_ms.unsigned_abs());
-        let (wall_ms, before_ms) = (wall.as_ms(), self.reached_ms);
+        let wall_ms = wall.as_ms();
         self.reached_ms = if wall_ms >= self.reached_ms {
             wall_ms.min(self.reached_ms.saturating_add(ran_ms.saturating_mul(1 + CATCH_UP)))
         } else {
             wall_ms.max(self.reached_ms.saturating_sub(ran_ms.saturating_mul(FALL)))
         };
-        self.latest_ms = if wall_ms < before_ms {
-            let most_ms = self.reached_ms.saturating_add(LATEST_AHEAD_MS);
-            self.latest_ms.saturating_add(ran_ms).min(most_ms)
-        } else {
-            self.latest_ms.saturating_sub(ran_ms.saturating_mul(LATEST_FALL))
-        };
-        self.latest_ms = self.latest_ms.max(self.reached_ms);
+        self.move_latest(wall_ms, ran_ms);
+        self.running_ms = self.running_ms.saturating_add(ran_ms.unsigned_abs());
         // Times that the clock has not reached any more have to be passed again.
         while self.marks.last().is_some_and(|mark| mark.at_ms > self.reached_ms) {
             self.marks.pop();
@@ -97,6 +135,48 @@ impl RetentionClock {
         }
         let old = self.passed_marks(GRACE_MAX);
         self.marks.drain(..old.saturating_sub(1));
+    }
+
+    /// Moves the latest time that may be the present. It advances with the running time alone, whether the wall clock
+    /// jumped ahead or went back.
+    fn move_latest(&mut self, wall_ms: i64, ran_ms: i64) {
+        let agrees = wall_ms.saturating_add(LATEST_SLACK_MS) >= self.latest_ms;
+        let steady_for_ms =
+            self.running_ms.saturating_add(ran_ms.unsigned_abs()).saturating_sub(self.steady.running_ms);
+        let steady_ms = i64::try_from(steady_for_ms).unwrap_or(i64::MAX).saturating_add(self.steady.at_ms);
+        let is_steady = wall_ms.saturating_sub(steady_ms).saturating_abs() <= LATEST_SLACK_MS;
+        let latest_ms = if agrees || is_steady {
+            self.behind_since_ms = None;
+            self.latest_ms.saturating_add(ran_ms).min(wall_ms)
+        } else {
+            self.behind_since_ms.get_or_insert(self.running_ms);
+            let held_ms = self.held().map_or(0, |held| i64::try_from(held.as_millis()).unwrap_or(i64::MAX));
+            let held_ms = held_ms.min(ran_ms);
+            let falls_ms = ran_ms.saturating_sub(held_ms).saturating_mul(LATEST_FALL);
+            self.latest_ms.saturating_add(held_ms).saturating_sub(falls_ms).max(wall_ms)
+        };
+        self.latest_ms = latest_ms.max(self.reached_ms);
+        if is_steady || steady_for_ms > GRACE_MAX_MS {
+            let running_ms = self.running_ms.saturating_add(ran_ms.unsigned_abs());
+            // What has lasted for a grace period is no jump any more.
+            self.steady = Mark { running_ms, at_ms: if is_steady { wall_ms } else { self.latest_ms } };
+        }
+    }
+
+    /// Running time for which [`RetentionClock::latest`] still advances although the wall clock is behind it; none where the
+    /// wall clock is not behind, or was put right.
+    pub(in crate::tsdb) fn held(&self) -> Option<Duration> {
+        let behind_ms = self.running_ms.saturating_sub(self.behind_since_ms?);
+        Some(Duration::from_millis(GRACE_MAX_MS.saturating_sub(behind_ms)))
+    }
+
+    /// How much further than the running time the clock has moved within the longest grace period.
+    pub(in crate::tsdb) fn gained(&self) -> Duration {
+        let gained_ms = self.marks.first().map_or(0, |first| {
+            let ran_ms = i64::try_from(self.running_ms.saturating_sub(first.running_ms)).unwrap_or(i64::MAX);
+            self.reached_ms.saturating_sub(first.at_ms).saturating_sub(ran_ms)
+        });
+        Duration::from_millis(u64::try_from(gained_ms).unwrap_or(0))
     }
 
     /// The latest time that may be the present: where the wall clock went back, what it was before and the running time
@@ -151,13 +231,17 @@ mod tests {
         Timestamp::from_ms(ms)
     }
 
+    fn body_of(clock: &RetentionClock) -> Vec<u8> {
+        bincode::serde::encode_to_vec(clock, bincode::config::standard()).expect("encodes")
+    }
+
     fn hours(hours: u64) -> Duration {
         Duration::from_secs(hours * 3_600)
     }
 
     #[test]
     fn a_clock_set_a_year_ahead_moves_retention_by_what_has_passed_and_eight_times_that() {
-        let mut clock = RetentionClock::new(at(START_MS), None);
+        let mut clock = RetentionClock::new(at(START_MS), None, None);
         for tick in 1..=360 {
             clock.advance(at(START_MS + 365 * DAY_MS + tick * 10_000), Duration::from_secs(10));
         }
@@ -168,16 +252,103 @@ mod tests {
     }
 
     #[test]
-    fn a_store_without_a_clock_begins_at_its_newest_sample() {
+    fn a_store_without_a_clock_begins_at_the_latest_time_that_something_else_than_the_wall_clock_confirms() {
+        let (built, day_later) = (at(START_MS), at(START_MS + DAY_MS));
+        let begun = |wall, built, newest| RetentionClock::new(wall, built, newest).reached();
         let ahead = at(START_MS + 365 * DAY_MS);
-        assert_eq!(RetentionClock::new(ahead, Some(at(START_MS))).reached(), at(START_MS));
-        assert_eq!(RetentionClock::new(at(START_MS), Some(ahead)).reached(), at(START_MS));
-        assert_eq!(RetentionClock::new(ahead, None).reached(), ahead);
+        assert_eq!(begun(ahead, Some(built), None), built, "an empty store, the clock a year ahead");
+        assert_eq!(begun(ahead, Some(built), Some(day_later)), day_later);
+        assert_eq!(begun(ahead, Some(day_later), Some(built)), day_later, "samples from before the build");
+        assert_eq!(begun(built, Some(day_later), Some(ahead)), built, "the wall clock is earlier than both");
+        assert_eq!(begun(ahead, None, Some(built)), built);
+        assert_eq!(begun(ahead, None, None), ahead);
+    }
+
+    #[test]
+    fn an_empty_store_whose_clock_is_a_year_ahead_gains_eight_hours_an_hour() {
+        let mut clock = RetentionClock::new(at(START_MS + 365 * DAY_MS), Some(at(START_MS)), None);
+        for hour in 1..=10 {
+            clock.advance(at(START_MS + 365 * DAY_MS + hour * HOUR_MS), hours(1));
+            assert_eq!(clock.reached(), at(START_MS + hour * 9 * HOUR_MS));
+        }
+    }
+
+    #[test]
+    fn senders_are_stored_for_72_hours_of_running_after_the_wall_clock_went_back() {
+        let mut clock = RetentionClock::new(at(START_MS), None, None);
+        clock.advance(at(START_MS + HOUR_MS), hours(1));
+        for hour in 1..=72 {
+            clock.advance(at(START_MS + (hour - 365 * 24) * HOUR_MS), hours(1));
+            assert_eq!(clock.latest(), at(START_MS + (1 + hour) * HOUR_MS), "after {hour} hours");
+        }
+        assert_eq!(clock.held(), Some(Duration::ZERO));
+        let fell = clock.clone();
+        clock.advance(at(START_MS + (73 - 365 * 24) * HOUR_MS), hours(1));
+        assert_eq!(clock.latest(), at(START_MS + (73 - LATEST_FALL) * HOUR_MS));
+        let mut clock = fell;
+        clock.advance(at(START_MS + 74 * HOUR_MS), hours(1));
+        assert_eq!((clock.latest(), clock.held()), (at(START_MS + 74 * HOUR_MS), None), "put right");
+    }
+
+    #[test]
+    fn a_wall_clock_that_went_back_is_held_across_a_restart_and_across_a_moment_in_which_it_was_right() {
+        let mut clock = RetentionClock::new(at(START_MS), None, None);
+        for hour in 1..=50 {
+            clock.advance(at(START_MS + (hour - 30) * HOUR_MS), hours(1));
+            clock = decode_body(&body_of(&clock)).expect("decodes");
+        }
+        assert_eq!(clock.held(), Some(hours(22)));
+        clock.advance(at(START_MS + 50 * HOUR_MS), Duration::ZERO);
+        clock.advance(at(START_MS + 21 * HOUR_MS), hours(1));
+        assert_eq!((clock.latest(), clock.held()), (at(START_MS + 51 * HOUR_MS), Some(hours(71))));
+    }
+
+    #[test]
+    fn the_latest_time_follows_a_wall_clock_that_jumps_ahead_no_faster_than_the_clock_itself() {
+        let mut clock = RetentionClock::new(at(START_MS), None, None);
+        clock.advance(at(START_MS + 50 * 365 * DAY_MS), hours(1));
+        assert_eq!(
+            (clock.reached(), clock.latest()),
+            (at(START_MS + 9 * HOUR_MS), at(START_MS + 9 * HOUR_MS))
+        );
+    }
+
+    #[test]
+    fn a_jump_ahead_that_is_put_right_leaves_nothing_behind() {
+        let mut clock = RetentionClock::new(at(START_MS), None, None);
+        clock.advance(at(START_MS + HOUR_MS), hours(1));
+        for hour in 2..=4 {
+            clock.advance(at(START_MS + 365 * DAY_MS), hours(1));
+            assert_eq!(clock.latest(), at(START_MS + (9 * hour - 8) * HOUR_MS));
+        }
+        clock.advance(at(START_MS + 5 * HOUR_MS), hours(1));
+        assert_eq!((clock.latest(), clock.held()), (clock.reached(), None));
+        clock.advance(at(START_MS + 10 * HOUR_MS), hours(5));
+        assert_eq!(
+            (clock.reached(), clock.latest()),
+            (at(START_MS + 10 * HOUR_MS), at(START_MS + 10 * HOUR_MS))
+        );
+    }
+
+    #[test]
+    fn what_the_clock_gained_is_known_until_the_grace_period_is_over() {
+        let mut clock = RetentionClock::new(at(START_MS), None, None);
+        clock.advance(at(START_MS + HOUR_MS), hours(1));
+        assert_eq!(clock.gained(), Duration::ZERO);
+        let mut gained = Vec::new();
+        for hour in 2..=100 {
+            clock.advance(at(START_MS + (hour + 40) * HOUR_MS), hours(1));
+            gained.push(clock.gained());
+        }
+        // 40 hours are caught up with after 5 hours; the mark before that is the first one for 72 hours more.
+        assert_eq!(gained.iter().position(|gained| *gained == hours(40)), Some(4));
+        let over = gained.iter().rposition(|gained| !gained.is_zero());
+        assert!(over.is_some_and(|hour| (71..=77).contains(&hour)), "{over:?}");
     }
 
     #[test]
     fn a_server_that_was_stopped_for_a_month_catches_up_within_four_days_of_running() {
-        let mut clock = RetentionClock::new(at(START_MS), None);
+        let mut clock = RetentionClock::new(at(START_MS), None, None);
         clock.advance(at(START_MS), hours(100));
         let mut wall = START_MS + 30 * DAY_MS;
         for _ in 0..4 * 24 {
@@ -194,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_minute_in_1970_delays_retention_by_eight_minutes() {
-        let mut clock = RetentionClock::new(at(START_MS), None);
+        let mut clock = RetentionClock::new(at(START_MS), None, None);
         let mut wall = START_MS;
         for _ in 0..200 {
             wall += HOUR_MS;
@@ -213,10 +384,31 @@ mod tests {
     #[test]
     fn the_row_is_the_drawing() {
         let marks = vec![Mark { running_ms: 3, at_ms: -2 }];
-        let clock = RetentionClock { running_ms: 300, reached_ms: 2, latest_ms: 5, marks };
-        // bincode: 300 is 251 and a u16; signed numbers are zigzag; a list begins with its length.
+        let steady = Mark { running_ms: 8, at_ms: -9 };
+        let clock = RetentionClock {
+            running_ms: 300,
+            reached_ms: 2,
+            latest_ms: 5,
+            marks,
+            behind_since_ms: Some(7),
+            steady,
+        };
+        // bincode: 300 is 251 and a u16; signed numbers are zigzag; a list begins with its length, an option with 0 or 1.
+        let body = [251, 0x2c, 0x01, 4, 10, 1, 3, 3, 1, 7, 8, 17];
+        assert_eq!(body_of(&clock), body);
+        assert_eq!(decode_body::<RetentionClock>(&body), Ok(clock));
+    }
+
+    #[test]
+    fn version_1_of_the_row_opens() {
         let body = [251, 0x2c, 0x01, 4, 10, 1, 3, 3];
-        assert_eq!(crate::kv::decode_body::<RetentionClock>(&body), Ok(clock));
+        let marks = vec![Mark { running_ms: 3, at_ms: -2 }];
+        let steady = Mark { running_ms: 300, at_ms: 5 };
+        let (running_ms, reached_ms, latest_ms) = (300, 2, 5);
+        let clock =
+            RetentionClock { running_ms, reached_ms, latest_ms, marks, behind_since_ms: None, steady };
+        assert_eq!(RetentionClock::from_older(1, &body), Ok(clock));
+        assert!(RetentionClock::from_older(0, &body).is_err());
     }
 
     proptest! {
@@ -226,7 +418,7 @@ mod tests {
         fn no_sequence_of_clocks_confirms_what_did_not_last(
             steps in prop::collection::vec((-400i64..400, 0u64..12, any::<bool>()), 1..200),
         ) {
-            let mut clock = RetentionClock::new(at(START_MS), None);
+            let mut clock = RetentionClock::new(at(START_MS), None, None);
             let mut stored = clock.clone();
             // What was reached at each running time of this history; a restart forgets what was not stored.
             let mut history: Vec<(u64, i64)> = Vec::new();
@@ -237,10 +429,16 @@ mod tests {
                     running = clock.running_ms;
                     history.retain(|(then, _)| *then <= running);
                 }
-                let (before, ran) = (clock.reached().as_ms(), hours(ran));
+                let (before, ran) = (clock.clone(), hours(ran));
                 clock.advance(at(START_MS + days * DAY_MS), ran);
                 let ran_ms = i64::try_from(ran.as_millis()).expect("hours");
-                prop_assert!(clock.reached().as_ms() - before <= ran_ms * (1 + CATCH_UP));
+                prop_assert!(clock.reached_ms - before.reached_ms <= ran_ms * (1 + CATCH_UP));
+                // A sender that agrees with it is not refused, and it follows no clock but the retention clock faster
+                // than time passes.
+                prop_assert!(clock.latest_ms >= clock.reached_ms);
+                prop_assert!(clock.latest_ms <= clock.reached_ms.max(before.latest_ms + ran_ms));
+                let held = clock.behind_since_ms.is_some_and(|since| clock.running_ms - since <= GRACE_MAX_MS);
+                prop_assert!(!held || clock.latest_ms >= before.latest_ms + ran_ms);
                 running += ran_ms.unsigned_abs();
                 history.push((running, clock.reached().as_ms()));
                 let grace = u64::try_from(GRACE_MAX.as_millis()).expect("72 hours");

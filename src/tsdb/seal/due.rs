@@ -61,7 +61,9 @@ struct Watch {
 }
 
 impl Sealer {
-    /// What is to be sealed now, and up to when. A sample after `latest` is of a wrong clock.
+    /// What is to be sealed now, and up to when. A sample after `latest` is of a wrong clock. Where memory or the log ask for
+    /// a seal, the wall clock alone decides which samples are ahead: if it is behind, they are those of right senders, and
+    /// without them nothing would become free.
     pub(super) fn due(
         &mut self,
         stores: &Stores,
@@ -81,10 +83,12 @@ impl Sealer {
                 continue;
             }
             let again = watch.all_at.is_none_or(|at| passed(at, now, AGAIN_MS));
+            let asked = early || watch.is_pressed(&store, now);
+            let latest = if asked { options.latest_plausible(now) } else { latest };
             if again && needs_seal_of_all(&store, log, latest) {
                 watch.all_at = Some(now);
                 due.push(Due { until: window_end(now), all: true, store });
-            } else if early || watch.is_pressed(&store, now) {
+            } else if asked {
                 let until = forced_until(&store, None, now);
                 if has_work(&store, until, log) {
                     due.push(Due { store, until, all: false });

@@ -2,11 +2,17 @@
 //! damage and both ways out of it, at random, against a model that knows what may be gone.
 //!
 //! The value of a sample follows from its series and time, so that nothing depends on which of two writes wins. The model
-//! of the retention clock is naive: it keeps the whole history of what the clock reached.
-//! The walks have 100,000 steps in all; `PROMLET_TIME_WALK=<first seed>,<seeds>,<steps>` makes them longer or repeats one
-//! that failed.
+//! of the retention clock is naive: it keeps the whole history of what the clock reached. What is promised to a sender
+//! whose time is right does not follow from that model but from the true time.
+//!
+//! The walks have 100,000 steps in all, a quarter of them from seeds that differ from run to run and are printed;
+//! `PROMLET_TIME_WALK=<first seed>,<seeds>,<steps>` makes them longer or repeats one that failed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+#[path = "../../../tests/clock_walk/steps.rs"]
+mod steps;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::clock::Machine;
@@ -14,75 +20,97 @@ use super::*;
 use crate::kv::OfflineControl;
 use crate::model::{MatchOp, Matcher};
 use crate::tsdb::repair::{accept_loss, repair};
+use steps::{DAY, Damage, DamageKind, Deletion, HOUR, JUMPS, MINUTE, SERIES, Sending, Step, Steps};
 
-const MINUTE: i64 = 60_000;
-const HOUR: i64 = 60 * MINUTE;
-const DAY: i64 = 24 * HOUR;
-const SERIES: u64 = 4;
-/// What the clock of a machine or of a sender may be off by.
-const JUMPS: [i64; 14] = [
-    MINUTE,
-    5 * MINUTE,
-    -5 * MINUTE,
-    40 * MINUTE,
-    -40 * MINUTE,
-    3 * HOUR,
-    -3 * HOUR,
-    2 * DAY,
-    -2 * DAY,
-    40 * DAY,
-    91 * DAY,
-    365 * DAY,
-    -365 * DAY,
-    -20_000 * DAY,
-];
+const GRACE: i64 = 72 * HOUR;
+/// How far a sender may be ahead of the clock.
+const AHEAD: i64 = 10 * MINUTE;
+/// Running time of a process in which no sample is refused for good because it is ahead of the clock.
+const UNCONFIRMED: i64 = 15 * MINUTE;
+/// No record of one sample ends with as many zeros.
+const RECORD_BYTES_MAX: usize = 64;
 
 /// What is written of the rule that the retention clock follows.
-struct NaiveClock {
+#[derive(Clone)]
+struct Reached {
     running_ms: i64,
     reached_ms: i64,
     /// The latest time that may be the present.
     latest_ms: i64,
+    /// The running time at which the wall clock went behind it.
+    behind_since: Option<i64>,
+    /// The last running time and time at which the wall clock had only advanced by the running time.
+    steady: (i64, i64),
+    /// How much of the history there was.
+    length: usize,
+}
+
+struct NaiveClock {
+    at: Reached,
     /// Running time and what was reached then, for as long as it can matter.
     history: Vec<(i64, i64)>,
-    /// What a kill leaves: running time, what was reached, the latest time, the length of the history.
-    stored: (i64, i64, i64, usize),
+    /// What a kill leaves.
+    stored: Reached,
     read_at_ms: u64,
 }
 
 impl NaiveClock {
+    fn new(start_ms: i64) -> NaiveClock {
+        let (running_ms, reached_ms, latest_ms) = (0, start_ms, start_ms);
+        let steady = (0, start_ms);
+        let at = Reached { running_ms, reached_ms, latest_ms, behind_since: None, steady, length: 0 };
+        let stored = Reached { running_ms: -5 * MINUTE, ..at.clone() };
+        NaiveClock { at, history: Vec::new(), stored, read_at_ms: 0 }
+    }
+
     fn tick(&mut self, wall_ms: i64, ran_ms: u64) {
         let ran = (ran_ms - self.read_at_ms).cast_signed();
         self.read_at_ms = ran_ms;
-        self.running_ms += ran;
-        let is_behind = wall_ms < self.reached_ms;
-        self.reached_ms = match is_behind {
-            false => wall_ms.min(self.reached_ms + 9 * ran),
-            true => wall_ms.max(self.reached_ms - 8 * ran),
+        let Reached { running_ms, reached_ms, latest_ms, behind_since, steady, length } = &mut self.at;
+        *reached_ms = match wall_ms < *reached_ms {
+            false => wall_ms.min(*reached_ms + 9 * ran),
+            true => wall_ms.max(*reached_ms - 8 * ran),
         };
-        self.latest_ms = match is_behind {
-            false => self.reached_ms.max(self.latest_ms - 24 * ran),
-            true => self.reached_ms.max((self.latest_ms + ran).min(self.reached_ms + 30 * DAY)),
+        let steady_for = *running_ms + ran - steady.0;
+        let is_steady = (wall_ms - steady.1 - steady_for).abs() <= MINUTE;
+        *latest_ms = if wall_ms + MINUTE >= *latest_ms || is_steady {
+            *behind_since = None;
+            wall_ms.min(*latest_ms + ran)
+        } else {
+            let since = *behind_since.get_or_insert(*running_ms);
+            let held = (since + GRACE - *running_ms).clamp(0, ran);
+            wall_ms.max(*latest_ms + held - 24 * (ran - held))
         };
-        self.history.push((self.running_ms, self.reached_ms));
-        if self.running_ms - self.stored.0 >= 5 * MINUTE {
+        *latest_ms = (*latest_ms).max(*reached_ms);
+        *running_ms += ran;
+        if is_steady || steady_for > GRACE {
+            *steady = (*running_ms, if is_steady { wall_ms } else { *latest_ms });
+        }
+        self.history.push((*running_ms, *reached_ms));
+        *length = self.history.len();
+        if self.at.running_ms - self.stored.running_ms >= 5 * MINUTE {
             self.store();
         }
     }
 
     fn store(&mut self) {
-        self.stored = (self.running_ms, self.reached_ms, self.latest_ms, self.history.len());
+        self.stored = self.at.clone();
     }
 
     fn kill(&mut self) {
-        let length;
-        (self.running_ms, self.reached_ms, self.latest_ms, length) = self.stored;
-        self.history.truncate(length);
+        self.at = self.stored.clone();
+        self.history.truncate(self.at.length);
+    }
+
+    /// Whether the clock knows that this is the time.
+    fn knows(&self, time_ms: i64) -> bool {
+        let Reached { running_ms, latest_ms, steady, .. } = &self.at;
+        [*latest_ms, steady.1 + running_ms - steady.0].iter().all(|known| (known - time_ms).abs() <= MINUTE)
     }
 
     /// The latest time that was reached for the whole grace period.
     fn confirmed(&self, grace_ms: i64) -> Option<i64> {
-        let old = self.history.iter().rposition(|(running, _)| running + grace_ms <= self.running_ms)?;
+        let old = self.history.iter().rposition(|(running, _)| running + grace_ms <= self.at.running_ms)?;
         self.history.get(old..)?.iter().map(|(_, reached)| *reached).min()
     }
 }
@@ -95,8 +123,31 @@ enum Fate {
     MayBeGone,
 }
 
+/// Where a record ends: its log file, and no more bytes of that than it needs.
+type LogEnd = (PathBuf, usize);
+
+/// What a kill and damage may have undone.
+#[derive(Default)]
+struct Unsealed {
+    /// The ends of the records of samples.
+    samples: BTreeMap<(u64, i64), LogEnd>,
+    /// The ends of the records of deletions, and what they deleted.
+    deletions: Vec<(LogEnd, BTreeSet<(u64, i64)>)>,
+}
+
+/// What is promised to senders whose time is right, by the true time alone.
+#[derive(Default)]
+struct Promise {
+    /// No less than how far a wrong clock can have led the retention clock ahead of the true time.
+    led_ms: i64,
+    /// Whether the wall clock was ahead since the last tick.
+    was_ahead: bool,
+    /// Running time when the wall clock was last right and the store knew it.
+    agreed_at: Option<u64>,
+}
+
 struct Walk {
-    rng: Entropy,
+    steps: Steps,
     machine: Machine,
     /// The store, and the accounts beside it.
     store: StoreId,
@@ -108,8 +159,13 @@ struct Walk {
     /// No less than the newest sample that the store knows.
     newest: Option<i64>,
     samples: BTreeMap<(u64, i64), Fate>,
-    /// Running time since which the wall clock has been right.
-    right_since: Option<u64>,
+    /// Records since the last seal, where damage follows.
+    unsealed: Option<Unsealed>,
+    promise: Promise,
+    /// Running time when the store was opened.
+    opened_at: u64,
+    /// Running time since which the wall clock has not jumped.
+    steady_since: u64,
 }
 
 fn value(series: u64, at_ms: i64) -> f64 {
@@ -123,19 +179,16 @@ fn name(series: u64) -> Labels {
 
 impl Walk {
     fn new(seed: u64) -> Walk {
-        let machine = Machine::new();
+        let mut machine = Machine::new();
         let store = control(machine.dir.path()).1.store_id();
-        let start = machine.now().as_ms();
-        let clock = NaiveClock {
-            running_ms: 0,
-            reached_ms: start,
-            latest_ms: start,
-            history: Vec::new(),
-            stored: (-5 * MINUTE, start, start, 0),
-            read_at_ms: 0,
-        };
+        let mut steps = Steps::new(seed);
+        // The first start of half of the stores is by a clock that is wrong.
+        machine.ahead_ms = if steps.roll(2) == 0 { steps.pick(&JUMPS) } else { 0 };
+        let built_ms = machine.true_ms - steps.roll(60).cast_signed() * DAY;
+        machine.built = Some(Timestamp::from_ms(built_ms));
+        let clock = NaiveClock::new(machine.now().as_ms().min(built_ms));
         let mut walk = Walk {
-            rng: Entropy::seeded(seed),
+            steps,
             machine,
             store,
             tsdb: None,
@@ -144,21 +197,14 @@ impl Walk {
             hidden_ms: i64::MIN,
             newest: None,
             samples: BTreeMap::new(),
-            right_since: Some(0),
+            unsealed: None,
+            promise: Promise::default(),
+            opened_at: 0,
+            steady_since: 0,
         };
         walk.open();
         walk.tick();
         walk
-    }
-
-    fn roll(&mut self, sides: u64) -> u64 {
-        u64::from_le_bytes(self.rng.bytes()) % sides
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        let sides = from.len() as u64;
-        let place = usize::try_from(self.roll(sides)).expect("small");
-        from[place]
     }
 
     fn wall_ms(&self) -> i64 {
@@ -187,7 +233,8 @@ impl Walk {
         let (tsdb, report) = opened.expect("opens");
         assert_eq!((report.read_only, report.notes), (None, Vec::new()));
         self.tsdb = Some(tsdb);
-        self.clock.read_at_ms = self.ran_ms();
+        self.opened_at = self.ran_ms();
+        self.clock.read_at_ms = self.opened_at;
         self.hidden_ms = i64::MIN;
         self.limits();
     }
@@ -198,19 +245,39 @@ impl Walk {
             self.clock.store();
         } else {
             self.clock.kill();
+            // Up to five minutes of running are not stored, in which it may have fallen.
+            self.promise.led_ms += HOUR;
+            if self.clock.at.latest_ms < self.machine.true_ms - 4 * MINUTE {
+                self.promise.agreed_at = None;
+            }
         }
         self.tsdb = None;
+    }
+
+    /// How far a wrong clock can lead the retention clock: it gains eight times the running time while the wall clock is
+    /// ahead, and loses as much otherwise.
+    fn promise(&mut self, wall: i64, ran_ms: u64) {
+        let moved = 8 * (ran_ms - self.clock.read_at_ms).cast_signed();
+        let is_ahead = wall > self.machine.true_ms;
+        let promise = &mut self.promise;
+        promise.led_ms += if promise.was_ahead || is_ahead { moved } else { -moved };
+        promise.led_ms = promise.led_ms.max(0);
+        promise.was_ahead = is_ahead;
     }
 
     /// What retention may do at a tick.
     fn tick_model(&mut self) {
         let (wall, ran) = (self.wall_ms(), self.ran_ms());
+        self.promise(wall, ran);
         self.clock.tick(wall, ran);
+        if wall == self.machine.true_ms && self.clock.knows(wall) {
+            self.promise.agreed_at = Some(ran);
+        }
         let Some((newest, age)) = self.newest.zip(self.retention_ms) else {
             self.hidden_ms = i64::MIN;
             return;
         };
-        self.hidden_ms = newest.min(wall).min(self.clock.reached_ms) - age;
+        self.hidden_ms = newest.min(wall).min(self.clock.at.reached_ms) - age;
         let Some(confirmed) = self.clock.confirmed((72 * HOUR).min(age / 4)) else { return };
         let gone = newest.min(wall).min(confirmed) - age;
         for ((_, at), fate) in &mut self.samples {
@@ -230,10 +297,15 @@ impl Walk {
         let mut batch = BatchBuilder::default();
         let sample = Sample { at: Timestamp::from_ms(at), value: value(series, at) };
         batch.series(&name(series), [sample]);
-        let stored =
-            self.tsdb().append(ORG, &batch.batch(), self.machine.now()).expect("answered").stored == 1;
-        let (wall, reached) = (self.wall_ms(), self.clock.reached_ms);
-        let last = wall.max(self.clock.latest_ms) + 10 * MINUTE;
+        let sent = self.tsdb().append(ORG, &batch.batch(), self.machine.now());
+        let retried = matches!(sent, Err(AppendError::ClockUnconfirmed { .. }));
+        let stored = sent.as_ref().is_ok_and(|report| report.stored == 1);
+        assert!(retried || sent.is_ok(), "{sent:?}");
+        let (wall, reached) = (self.wall_ms(), self.clock.at.reached_ms);
+        let last = wall.max(self.clock.at.latest_ms) + AHEAD;
+        let ran = (self.ran_ms() - self.opened_at).cast_signed();
+        let unconfirmed = ran < UNCONFIRMED || self.machine.built.is_some_and(|built| wall < built.as_ms());
+        assert_eq!(retried, at > last && unconfirmed, "at {at}, wall {wall}, last {last}, ran {ran}");
         let alive = self.samples.keys().map(|(_, at)| *at).max();
         let by = |newest: Option<i64>| {
             let newest = newest.max((at <= last).then_some(at));
@@ -243,39 +315,69 @@ impl Walk {
         };
         let (least, most) = (by(self.newest), by(alive));
         assert!(stored == least || stored == most, "at {at}, wall {wall}, reached {reached}: {stored}");
+        if at == self.machine.true_ms && !stored && !retried {
+            self.check_refusal_of_right_sender();
+        }
         if stored {
             self.samples.insert((series, at), Fate::Kept);
             self.newest = self.newest.max(Some(at));
+            let end = self.log_end();
+            if let Some(unsealed) = &mut self.unsealed {
+                unsealed.samples.entry((series, at)).or_insert(end);
+            }
         }
     }
 
-    fn samples_step(&mut self) {
-        let ran = self.pick(&[0, 1_000, 15_000, MINUTE, 5 * MINUTE, 30 * MINUTE]);
-        self.machine.run(ran);
-        let off = if self.roll(12) == 0 { self.pick(&JUMPS) } else { 0 };
-        for series in 0..=self.roll(2) {
-            let series = (series + self.roll(SERIES)) % SERIES;
-            let late = if self.roll(8) == 0 { self.roll(600_000).cast_signed() } else { 0 };
+    /// A sender whose time is right is refused for good only by a clock that was ahead for an eighth of the retention, or
+    /// that has been behind for the grace period or since a start, and is still behind after 15 minutes of running.
+    fn check_refusal_of_right_sender(&self) {
+        let (wall, time, ran) = (self.wall_ms(), self.machine.true_ms, self.ran_ms());
+        let was_led = self.retention_ms.is_some_and(|age| self.promise.led_ms > age);
+        let agreed = self.promise.agreed_at.is_some_and(|at| (ran - at).cast_signed() < GRACE - HOUR);
+        let is_behind = wall + AHEAD < time && !agreed && (ran - self.opened_at).cast_signed() >= UNCONFIRMED;
+        assert!(
+            was_led || is_behind,
+            "a sender whose time {time} is right is refused for good; wall {wall}, reached {}, latest {}",
+            self.clock.at.reached_ms,
+            self.clock.at.latest_ms
+        );
+    }
+
+    fn sending(&mut self, sending: &Sending) {
+        self.machine.run(sending.ran_ms);
+        // The server's tick comes every ten seconds.
+        if self.ran_ms() - self.clock.read_at_ms >= 5 * MINUTE.unsigned_abs() {
+            self.tick();
+        }
+        for (series, off) in &sending.samples {
             // After 1 AD, whatever the jump.
-            self.send(series, self.machine.true_ms + off - late);
+            self.send(*series, self.machine.true_ms + off);
         }
     }
 
-    fn delete(&mut self) {
-        let series = self.roll(SERIES);
+    fn delete(&mut self, deletion: Deletion) {
+        let Deletion { series, pick, length_ms } = deletion;
         let times: Vec<i64> =
             self.samples.keys().filter(|(of, _)| *of == series).map(|(_, at)| *at).collect();
-        let Some(from) = (!times.is_empty()).then(|| self.pick(&times)) else { return };
-        let to = from + self.pick(&[0, HOUR, DAY, 30 * DAY]);
+        let Some(place) = pick.checked_rem(times.len() as u64) else { return };
+        let from = times[usize::try_from(place).expect("small")];
+        let to = from + length_ms;
         let range = TimeRange::new(Timestamp::from_ms(from), Timestamp::from_ms(to));
         let job = Matcher::new("job", MatchOp::Equal, &format!("job-{series}")).expect("a matcher");
         self.tsdb().delete(ORG, &[vec![job]], range, self.machine.now()).expect("deleted");
-        self.samples.retain(|(of, at), _| *of != series || *at < from || to < *at);
+        let deleted: BTreeSet<(u64, i64)> =
+            self.samples.range((series, from)..=(series, to)).map(|(key, _)| *key).collect();
+        self.samples.retain(|key, _| !deleted.contains(key));
+        let end = self.log_end();
+        if let Some(unsealed) = &mut self.unsealed {
+            unsealed.samples.retain(|key, _| !deleted.contains(key));
+            unsealed.deletions.push((end, deleted));
+        }
     }
 
-    fn retention_step(&mut self) {
+    fn retain(&mut self, age_ms: Option<i64>) {
         let before = self.retention_ms;
-        self.retention_ms = self.pick(&[None, Some(DAY), Some(4 * DAY), Some(4 * DAY), Some(90 * DAY)]);
+        self.retention_ms = age_ms;
         self.limits();
         match (before, self.retention_ms) {
             (_, None) => self.hidden_ms = i64::MIN,
@@ -286,9 +388,10 @@ impl Walk {
         }
     }
 
-    fn jump(&mut self) {
-        self.machine.ahead_ms = if self.roll(5) < 2 { 0 } else { self.pick(&JUMPS) };
-        self.right_since = (self.machine.ahead_ms == 0).then(|| self.ran_ms());
+    fn jump(&mut self, ahead_ms: i64) {
+        self.machine.ahead_ms = ahead_ms;
+        self.promise.was_ahead |= ahead_ms > 0;
+        self.steady_since = self.ran_ms();
     }
 
     /// What is there is what was stored, but for what was deleted and what retention may hide or remove.
@@ -312,18 +415,16 @@ impl Walk {
                 "{what}: sample {at} of {series} is gone; wall {}, true {}, reached {}, hidden before {}",
                 self.wall_ms(),
                 self.machine.true_ms,
-                self.clock.reached_ms,
+                self.clock.at.reached_ms,
                 self.hidden_ms
             );
         }
         self.check_log(what);
     }
 
-    /// Once clocks have been right for a while the log ends behind what segments hold.
+    /// Once the wall clock has not jumped for a while, right or wrong, a seal lets the log end behind what segments hold.
     fn check_log(&mut self, what: &str) {
-        let right_for = self.right_since.map_or(0, |since| self.ran_ms() - since);
-        let believed = self.clock.latest_ms <= self.wall_ms() + MINUTE;
-        if right_for < 2 * HOUR.unsigned_abs() || !believed {
+        if self.ran_ms() - self.steady_since < 2 * HOUR.unsigned_abs() {
             return;
         }
         self.tsdb().seal(self.machine.now()).expect("sealed");
@@ -334,47 +435,71 @@ impl Walk {
         assert!(sealed_until <= self.wall_ms() + HOUR, "{what}: sealed until {sealed_until}");
     }
 
-    /// Damages the end of the log of a killed store, and takes one of the two ways out. What segments have is not lost.
-    fn damage(&mut self) {
+    fn last_log_file(&self) -> (PathBuf, Vec<u8>) {
+        let wal = self.machine.dir.path().join("wal");
+        let files = std::fs::read_dir(&wal).expect("listed").map(|entry| entry.expect("one").path());
+        let path = files.filter(|path| path.extension().is_some_and(|end| end == "wal")).max();
+        let path = path.expect("a log file");
+        let bytes = std::fs::read(&path).expect("read");
+        (path, bytes)
+    }
+
+    /// Where the log ends; looked for only where damage follows.
+    fn log_end(&self) -> LogEnd {
+        if self.unsealed.is_none() {
+            return LogEnd::default();
+        }
+        let (path, bytes) = self.last_log_file();
+        (path.file_name().map(PathBuf::from).unwrap_or_default(), used(&bytes))
+    }
+
+    /// Damages the end of the log of a killed store, and takes one of the two ways out. What segments have is not lost, nor
+    /// what lies before the damage.
+    fn damage(&mut self, damage: &Damage) {
         self.tick_model();
         self.tsdb().seal_and_merge(self.machine.now()).expect("sealed");
         self.check("before the damage");
         let sealed: BTreeSet<(u64, i64)> = self.samples.keys().copied().collect();
-        for _ in 0..self.roll(30) {
-            self.samples_step();
+        self.unsealed = Some(Unsealed::default());
+        for step in &damage.before {
+            self.take(step);
         }
         self.stop(false);
-        let wal = self.machine.dir.path().join("wal");
-        let mut files: Vec<_> =
-            std::fs::read_dir(&wal).expect("listed").map(|e| e.expect("one").path()).collect();
-        files.sort();
-        let path = files.last().expect("a log file");
-        let mut bytes = std::fs::read(path).expect("read");
-        let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) as u64 + 1;
-        let place = usize::try_from(self.roll(used)).expect("small");
-        match self.roll(3) {
-            0 => bytes[place] ^= 1 << self.roll(8),
-            1 => bytes[place..].fill(0),
-            _ => bytes.truncate(place),
+        let (path, mut bytes) = self.last_log_file();
+        let place = usize::try_from(damage.pick % used(&bytes) as u64).expect("small");
+        match damage.kind {
+            DamageKind::Flipped(bit) => bytes[place] ^= 1 << bit,
+            DamageKind::Zeros => bytes[place..].fill(0),
+            DamageKind::Cut => bytes.truncate(place),
         }
-        std::fs::write(path, bytes).expect("written");
-        if self.roll(2) == 0 {
-            self.accept();
-        } else {
+        std::fs::write(&path, bytes).expect("written");
+        if damage.repaired {
             self.repair();
+        } else {
+            self.accept();
         }
         self.open();
         self.tick();
+        let file = path.file_name().map(PathBuf::from).unwrap_or_default();
+        let is_intact = |(of, end): &LogEnd| *of < file || (*of == file && end + RECORD_BYTES_MAX <= place);
+        let Unsealed { samples: ends, deletions } = self.unsealed.take().unwrap_or_default();
         let found = content(self.tsdb(), ORG);
         let shown = |(series, at): &(u64, i64)| {
             let samples = found.get(&name(*series).to_string());
             samples.is_some_and(|samples| samples.iter().any(|(have, _)| have == at))
         };
+        let held = |key: &(u64, i64)| sealed.contains(key) || ends.get(key).is_some_and(is_intact);
         let hidden_ms = self.hidden_ms;
-        self.samples.retain(|key, _| sealed.contains(key) || shown(key) || key.1 < hidden_ms);
+        self.samples.retain(|key, _| held(key) || shown(key) || key.1 < hidden_ms);
         for (key, fate) in &mut self.samples {
-            if !sealed.contains(key) && !shown(key) {
+            if !held(key) && !shown(key) {
                 *fate = Fate::MayBeGone;
+            }
+        }
+        // A deletion whose record is lost may be undone, for what was there before it.
+        for (_, deleted) in deletions.iter().filter(|(end, _)| !is_intact(end)) {
+            for key in deleted {
+                self.samples.entry(*key).or_insert(Fate::MayBeGone);
             }
         }
         self.check("after the damage");
@@ -400,63 +525,38 @@ impl Walk {
         self.machine.dir = to;
     }
 
-    fn step(&mut self) -> &'static str {
-        match self.roll(10_000) {
-            0..7_600 => {
-                self.samples_step();
-                "samples"
-            }
-            7_600..9_200 => {
-                self.tick();
-                "tick"
-            }
-            9_200..9_700 => {
-                self.jump();
-                "jump"
-            }
-            9_700..9_800 => {
-                self.tsdb().seal_if_due(self.machine.now()).expect("sealed");
-                "seal if due"
-            }
-            9_800..9_830 => {
-                self.tsdb().seal(self.machine.now()).expect("sealed");
-                "seal"
-            }
-            9_830..9_840 => {
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Send(sending) => self.sending(sending),
+            Step::Tick => self.tick(),
+            Step::Jump(ahead_ms) => self.jump(*ahead_ms),
+            Step::SealIfDue => drop(self.tsdb().seal_if_due(self.machine.now()).expect("sealed")),
+            Step::Seal => drop(self.tsdb().seal(self.machine.now()).expect("sealed")),
+            Step::SealAndMerge => {
                 self.tick_model();
                 self.tsdb().seal_and_merge(self.machine.now()).expect("sealed");
-                "merge"
             }
-            9_840..9_870 => {
-                self.delete();
-                "delete"
-            }
-            9_870..9_890 => {
-                self.tsdb().checkpoint(self.machine.now()).expect("made");
-                "checkpoint"
-            }
-            9_890..9_925 => {
-                let cleanly = self.roll(2) == 0;
-                self.stop(cleanly);
-                self.machine.true_ms += self.pick(&[0, 0, MINUTE, HOUR, 2 * DAY, 30 * DAY]);
+            Step::Delete(deletion) => self.delete(*deletion),
+            Step::Checkpoint => drop(self.tsdb().checkpoint(self.machine.now()).expect("made")),
+            Step::Restart { cleanly, off_ms } => {
+                self.stop(*cleanly);
+                self.machine.true_ms += off_ms;
+                if *off_ms > 0 {
+                    self.promise.agreed_at = None;
+                }
                 self.open();
                 self.check("after a start");
-                "start"
             }
-            9_925..9_975 => {
-                self.retention_step();
-                "retention"
-            }
-            9_975..9_980 => {
-                self.damage();
-                "damage"
-            }
-            _ => {
-                self.check("at any time");
-                "check"
-            }
+            Step::Retention(age_ms) => self.retain(*age_ms),
+            Step::Damage(damage) => self.damage(damage),
+            Step::Check => self.check("at any time"),
         }
     }
+}
+
+/// How many bytes of a log file are no zeros at its end.
+fn used(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1
 }
 
 fn walk(seed: u64, steps: u64) {
@@ -464,11 +564,10 @@ fn walk(seed: u64, steps: u64) {
         let mut walk = Walk::new(seed);
         let mut last = "start";
         for number in 0..steps {
-            let step = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| walk.step()));
-            match step {
-                Ok(what) => last = what,
-                Err(_) => panic!("seed {seed}, step {number}, after {last}"),
-            }
+            let step = walk.steps.draw();
+            let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| walk.take(&step)));
+            assert!(taken.is_ok(), "seed {seed}, step {number}, {step:?}, after {last}");
+            last = step.name();
         }
         walk.check("at the end");
     });
@@ -484,20 +583,21 @@ fn told(variable: &str) -> Option<String> {
 fn no_sequence_of_wrong_clocks_loses_a_sample_or_pins_the_log() {
     let told = told("PROMLET_TIME_WALK").unwrap_or_default();
     let numbers: Vec<u64> = told.split(',').filter_map(|n| n.parse().ok()).collect();
-    let (first, seeds, steps) = match *numbers.as_slice() {
-        [first, seeds, steps] => (first, seeds, steps),
-        _ => (1, 40, 2_500),
+    let (seeds, steps): (Vec<u64>, u64) = match *numbers.as_slice() {
+        [first, seeds, steps] => ((first..first + seeds).collect(), steps),
+        _ => {
+            let mut rng = Entropy::system();
+            let random = (0..10).map(|_| u64::from(u32::from_le_bytes(rng.bytes())));
+            ((1..=30).chain(random).collect(), 2_500)
+        }
     };
-    let next = AtomicU64::new(first);
+    println!("seeds {seeds:?}, {steps} steps each");
+    let next = AtomicUsize::new(0);
     std::thread::scope(|threads| {
         for _ in 0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
             threads.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + seeds {
-                        return;
-                    }
-                    walk(seed, steps);
+                while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    walk(*seed, steps);
                 }
             });
         }

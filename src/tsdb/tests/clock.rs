@@ -19,6 +19,8 @@ pub(super) struct Machine {
     /// How far the wall clock is ahead of the true time.
     pub(super) ahead_ms: i64,
     pub(super) true_ms: i64,
+    /// When the program was built.
+    pub(super) built: Option<Timestamp>,
 }
 
 impl Machine {
@@ -26,7 +28,7 @@ impl Machine {
         let faults = faults();
         faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
         let dir = tempfile::tempdir().expect("a folder");
-        Machine { dir, faults, ran_ms: Arc::default(), ahead_ms: 0, true_ms: NOW.as_ms() }
+        Machine { dir, faults, ran_ms: Arc::default(), ahead_ms: 0, true_ms: NOW.as_ms(), built: None }
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -40,6 +42,7 @@ impl Machine {
             expiry_grace: Options::default().expiry_grace,
             limits: OrgLimits { retention: Some(RETENTION), ..OrgLimits::default() },
             rest: Rest::by(|_| {}),
+            built: self.built,
             ..options(&self.faults)
         }
     }
@@ -82,9 +85,13 @@ impl Machine {
 
 /// Sends one sample of the time `at`.
 fn send(tsdb: &Tsdb, job: &str, at: Timestamp, now: Timestamp) -> u64 {
+    try_send(tsdb, job, at, now).expect("answered")
+}
+
+fn try_send(tsdb: &Tsdb, job: &str, at: Timestamp, now: Timestamp) -> Result<u64, AppendError> {
     let mut batch = BatchBuilder::default();
     batch.series(&up(job), [Sample { at, value: 1.0 }]);
-    tsdb.append(ORG, &batch.batch(), now).expect("answered").stored
+    tsdb.append(ORG, &batch.batch(), now).map(|report| report.stored)
 }
 
 fn days_shown(tsdb: &Tsdb) -> usize {
@@ -165,6 +172,220 @@ fn a_store_of_an_earlier_version_keeps_its_history_when_its_first_start_is_ahead
     assert_eq!(send(&tsdb, "b", machine.now(), machine.now()), 1);
     machine.tick_for(&tsdb, HOUR);
     assert_eq!(days_shown(&tsdb), 85);
+}
+
+#[test]
+fn a_store_whose_first_start_is_a_year_ahead_hides_refuses_and_removes_nothing() {
+    let mut machine = Machine::new();
+    // Built on the day before.
+    machine.built = Some(Timestamp::from_ms(machine.true_ms - DAY));
+    machine.ahead_ms = 365 * DAY;
+    let tsdb = machine.open();
+    machine.history(&tsdb, 80);
+    for _ in 0..12 {
+        assert_eq!(send(&tsdb, "wrong", machine.now(), machine.now()), 1);
+        let right = Timestamp::from_ms(machine.true_ms);
+        assert_eq!(send(&tsdb, "right", right, machine.now()), 1, "its time is right");
+        assert_eq!(machine.tick_for(&tsdb, HOUR), 0);
+        assert_eq!(days_shown(&tsdb), 80, "nothing is hidden");
+    }
+    assert_eq!(warnings(&tsdb, "hours ahead of the time that has passed").len(), 1, "the operator is warned");
+    assert_eq!(machine.tick_for(&tsdb, 2 * DAY), 0);
+    // Put right within the grace period.
+    machine.ahead_ms = 0;
+    assert_eq!(machine.tick_for(&tsdb, 4 * DAY), 0);
+    assert_eq!(days_shown(&tsdb), 80);
+}
+
+#[test]
+fn one_organisation_with_a_sample_ahead_does_not_move_the_first_retention_clock_of_a_store() {
+    let mut machine = Machine::new();
+    let tsdb = machine.open();
+    machine.history(&tsdb, 85);
+    machine.ahead_ms = 365 * DAY;
+    let mut batch = BatchBuilder::default();
+    batch.series(&up("ahead"), [Sample { at: machine.now(), value: 1.0 }]);
+    assert_eq!(tsdb.append(OrgId(4), &batch.batch(), machine.now()).expect("stored").stored, 1);
+    drop(tsdb);
+    let tsdb = machine.open();
+    let row = tsdb.manifest.as_ref().map(|manifest| manifest.retention_clock().expect("read"));
+    assert_eq!(row, Some(None), "no clock was stored");
+    assert_eq!(send(&tsdb, "b", machine.now(), machine.now()), 1);
+    machine.tick_for(&tsdb, HOUR);
+    assert_eq!(days_shown(&tsdb), 85);
+}
+
+/// What `/readyz` says of this.
+fn warnings(tsdb: &Tsdb, words: &str) -> Vec<String> {
+    tsdb.health().notes.into_iter().filter(|note| note.contains(words)).collect()
+}
+
+#[test]
+fn a_jump_is_warned_about_until_what_it_expires_is_removed() {
+    let mut machine = Machine::new();
+    let tsdb = machine.open();
+    machine.history(&tsdb, 89);
+    machine.tick_for(&tsdb, HOUR);
+    assert_eq!(warnings(&tsdb, "the clock is"), [""; 0]);
+    machine.ahead_ms = 5 * DAY;
+    let (mut warned, mut expired) = (0, 0);
+    for hour in 0..90 {
+        assert_eq!(send(&tsdb, "wrong", machine.now(), machine.now()), 1);
+        let is_warned = !warnings(&tsdb, "segments wait to be removed").is_empty();
+        expired += machine.tick_for(&tsdb, HOUR);
+        if expired == 0 && hour > 0 {
+            assert!(is_warned, "after {hour} hours, before anything is removed");
+            warned += 1;
+        }
+    }
+    assert!(warned >= 72 && expired > 0, "{warned} {expired}");
+}
+
+#[test]
+fn a_clock_that_is_earlier_than_the_program_is_warned_about_at_once() {
+    let mut machine = Machine::new();
+    machine.built = Some(Timestamp::from_ms(machine.true_ms - 2 * DAY));
+    let tsdb = machine.open();
+    assert_eq!(tsdb.health().notes, Vec::<String>::new());
+    drop(tsdb);
+    machine.ahead_ms = -365 * DAY;
+    let tsdb = machine.open();
+    assert_eq!(warnings(&tsdb, "is earlier than this program was built (20").len(), 1);
+    machine.ran_ms.fetch_add(HOUR.unsigned_abs(), Ordering::SeqCst);
+    let right = Timestamp::from_ms(machine.true_ms + 40 * DAY);
+    let refused = try_send(&tsdb, "a", right, machine.now());
+    assert!(matches!(refused, Err(AppendError::ClockUnconfirmed { .. })), "{refused:?}");
+    machine.ahead_ms = 0;
+    tsdb.maintain(machine.now()).expect("done");
+    assert_eq!(tsdb.health().notes, Vec::<String>::new());
+}
+
+#[test]
+fn a_sender_whose_time_is_right_is_stored_for_72_hours_of_running_after_the_clock_went_back() {
+    let mut machine = Machine::new();
+    let mut tsdb = machine.open();
+    machine.tick_for(&tsdb, HOUR);
+    machine.ahead_ms = -2 * HOUR;
+    for hour in 0..71 {
+        let right = Timestamp::from_ms(machine.true_ms);
+        assert_eq!(send(&tsdb, "a", right, machine.now()), 1, "after {hour} hours");
+        machine.tick_for(&tsdb, HOUR);
+        assert_eq!(warnings(&tsdb, "behind times that this server has seen").len(), 1);
+        if hour % 10 == 0 {
+            tsdb.close();
+            drop(tsdb);
+            tsdb = machine.open();
+        }
+    }
+    machine.tick_for(&tsdb, 2 * HOUR);
+    assert_eq!(
+        send(&tsdb, "a", Timestamp::from_ms(machine.true_ms), machine.now()),
+        0,
+        "then the clock is believed"
+    );
+    assert_eq!(tsdb.health().notes, Vec::<String>::new());
+}
+
+#[test]
+fn samples_that_are_ahead_of_a_clock_that_went_back_are_sealed_where_memory_or_the_log_ask_for_it() {
+    for by in ["command", "memory", "log"] {
+        let mut machine = Machine::new();
+        let mut options = machine.options();
+        if by == "log" {
+            options.seal_log_bytes = 200 << 10;
+        }
+        let opened = try_open_at(machine.dir.path(), STORE, options, machine.now());
+        let tsdb = opened.expect("opens").0;
+        if by == "memory" {
+            let limits = OrgLimits { memory_bytes_max: Some(400 << 10), ..OrgLimits::default() };
+            tsdb.set_limits(ORG, limits);
+        }
+        machine.tick_for(&tsdb, HOUR);
+        machine.ahead_ms = -DAY;
+        let mut refused = 0;
+        for minute in 0..600 {
+            machine.run(60_000);
+            let mut batch = BatchBuilder::default();
+            for job in 0..300 {
+                let at = Timestamp::from_ms(machine.true_ms);
+                batch.series(
+                    &up(&format!("{job}")),
+                    [Sample { at, value: f64::from(minute * 300 + job) * 1.1 }],
+                );
+            }
+            match tsdb.append(ORG, &batch.batch(), machine.now()) {
+                Ok(report) => assert_eq!(report.stored, 300, "{:?}", report.refusals),
+                Err(AppendError::AtCapacity { .. }) => refused += 1,
+                Err(other) => panic!("{by}: {other}"),
+            }
+            match by {
+                "command" if minute % 100 == 99 => drop(tsdb.seal(machine.now()).expect("sealed")),
+                "command" => {}
+                _ => drop(tsdb.seal_if_due(machine.now()).expect("sealed")),
+            }
+            tsdb.maintain(machine.now()).expect("done");
+        }
+        assert!(log_files(&tsdb) <= 8, "{by}: {} log files", log_files(&tsdb));
+        assert!(refused <= 200, "{by}: {refused} of 600 are sent again");
+        assert!(segments(&tsdb) < 60, "{by}: {} segments", segments(&tsdb));
+        let expected = content(&tsdb, ORG);
+        // Those who send the time of before are not late, nor are those who send the right time once the clock is right.
+        machine.ahead_ms = 0;
+        let late = |tsdb: &Tsdb| tsdb.stats().orgs.iter().map(|org| org.late_samples).sum::<u64>();
+        assert_eq!(late(&tsdb), 0, "{by}");
+        fill(&tsdb, &mut machine, 10);
+        assert_eq!(late(&tsdb), 0, "{by}");
+        drop(tsdb);
+        let after = content(&machine.open(), ORG);
+        assert!(expected.iter().all(|(series, samples)| after[series].starts_with(samples)), "{by}");
+    }
+}
+
+#[test]
+fn a_deleted_sample_ahead_of_the_clock_keeps_no_log_file_across_a_kill() {
+    let mut machine = Machine::new();
+    let tsdb = machine.open();
+    machine.run(10_000);
+    tsdb.maintain(machine.now()).expect("done");
+    machine.ahead_ms = 91 * DAY;
+    assert_eq!(send(&tsdb, "ahead", machine.now(), machine.now()), 1);
+    machine.ahead_ms = 0;
+    let job = crate::model::Matcher::new("job", crate::model::MatchOp::Equal, "ahead").expect("a matcher");
+    tsdb.delete(ORG, &[vec![job]], TimeRange::ALL, machine.now()).expect("deleted");
+    drop(tsdb);
+    let tsdb = machine.open();
+    for round in 0..3 {
+        fill(&tsdb, &mut machine, 200);
+        machine.run(61_000);
+        tsdb.seal(machine.now()).expect("sealed");
+        assert!(log_files(&tsdb) <= 3, "round {round}: {} log files", log_files(&tsdb));
+    }
+}
+
+#[test]
+fn a_server_that_starts_with_the_time_of_its_last_stop_refuses_no_sender_for_good_within_15_minutes() {
+    let mut machine = Machine::new();
+    let tsdb = machine.open();
+    assert_eq!(send(&tsdb, "a", machine.now(), machine.now()), 1);
+    tsdb.close();
+    drop(tsdb);
+    machine.true_ms += HOUR;
+    machine.ahead_ms = -HOUR;
+    let tsdb = machine.open();
+    for _ in 0..15 {
+        let right = Timestamp::from_ms(machine.true_ms);
+        let refused = try_send(&tsdb, "new", right, machine.now());
+        assert!(matches!(refused, Err(AppendError::ClockUnconfirmed { .. })), "{refused:?}");
+        machine.run(60_000);
+    }
+    assert_eq!(content(&tsdb, ORG).len(), 1, "no series was made");
+    assert_eq!(
+        send(&tsdb, "a", Timestamp::from_ms(machine.true_ms), machine.now()),
+        0,
+        "the clock is believed"
+    );
+    machine.ahead_ms = 0;
+    assert_eq!(send(&tsdb, "a", machine.now(), machine.now()), 1);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::model::{MetricKind, STALE_NAN_BITS};
 
 #[test]
 fn samples_outside_the_window_are_refused_one_by_one() {
-    let tsdb = Tsdb::in_memory(Options::default(), [0; 32]);
+    let tsdb = Tsdb::in_memory(options(&faults()), [0; 32]);
     let day = 86_400_000;
     let limits = OrgLimits { retention: Some(Duration::from_secs(86_400)), ..OrgLimits::default() };
     tsdb.set_limits(OrgId(2), limits);
@@ -39,7 +39,7 @@ fn samples_outside_the_window_are_refused_one_by_one() {
 
 #[test]
 fn a_series_of_which_nothing_is_stored_is_not_registered() {
-    let tsdb = Tsdb::in_memory(Options::default(), [0; 32]);
+    let tsdb = Tsdb::in_memory(options(&faults()), [0; 32]);
     let report = write(&tsdb, ORG, &up("a"), &[ago(-3_600_000, 1.0), ago(-3_600_001, 1.0)]);
     assert_eq!((report.refused, report.refused_by_code.as_slice()), (2, &[("too_far_in_future", 2)][..]));
     assert_eq!(report.refusals[0].series, r#"{__name__="up", job="a"}"#);

@@ -106,7 +106,7 @@ fn labels_of_refused_series_are_looked_at_once() {
         (BatchBuilder::default().batch().parse_labels)(raw, pairs)
     }
     let parsed = || PARSED.swap(0, Ordering::SeqCst);
-    let tsdb = Tsdb::in_memory(Options::default(), [0; 32]);
+    let tsdb = Tsdb::in_memory(options(&faults()), [0; 32]);
     tsdb.set_limits(ORG, OrgLimits { series_max: 1, ..OrgLimits::default() });
     write(&tsdb, ORG, &up("known"), &[ago(10, 1.0)]);
     for (case, code) in
