@@ -20,8 +20,8 @@ use crate::api::params::Params;
 use crate::api::prom_json;
 use crate::clock::{Clock, Stopwatch};
 use crate::model::{
-    Access, Conductor, Labels, MatchOp, Matcher, MayCompile, OrgId, Pace, PatternCache, Steps, Stopped,
-    TimeRange, Timestamp,
+    Access, Conductor, Labels, MatchOp, Matcher, MayCompile, OrgId, Pace, Pattern, PatternCache, Steps,
+    Stopped, TimeRange, Timestamp,
 };
 use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::tree::Expr;
@@ -331,9 +331,6 @@ impl ReadDeps {
     }
 }
 
-/// The units of compiling a regular expression, which is too long a piece for inline work.
-const COMPILE_UNITS: u64 = 10_000_000;
-
 /// The beginning of every success body.
 const SUCCESS: &[u8] = br#"{"status":"success","#;
 
@@ -358,8 +355,8 @@ impl QueryRun {
         }
         let (patterns, org) = (Arc::clone(&self.patterns), self.access.org);
         let watch = self.watch.clone();
-        // Compiling an expression that is not cached takes up to some tens of milliseconds.
-        let may_compile: MayCompile = Rc::new(move || watch.admit(COMPILE_UNITS).is_ok());
+        // Compiling an expression that is not cached is too long a piece for inline work.
+        let may_compile: MayCompile = Rc::new(move || watch.admit(Pattern::COMPILE_UNITS).is_ok());
         patterns.with_check(org, Some(may_compile), || work(self))
     }
 
