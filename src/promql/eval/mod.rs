@@ -343,11 +343,11 @@ impl Context<'_> {
             }
             VectorNode::Sort { arg, descending, span } => {
                 let rows = self.vector(arg, grid)?.without_histograms();
-                Ok(self.sort(rows, *descending, *span))
+                self.sort(rows, *descending, *span)
             }
             VectorNode::SortByLabel { arg, names, descending, span } => {
                 let rows = self.vector(arg, grid)?;
-                Ok(self.sort_by_label(rows, names, *descending, *span))
+                self.sort_by_label(rows, names, *descending, *span)
             }
             VectorNode::Histogram(node) => self.histogram(node, grid),
             VectorNode::Once(inner) => self.vector(inner, grid.once())?.repeated(&self.meter, grid.len),
