@@ -717,7 +717,7 @@ impl Callers {
                 Ok(Sent::Key { secret, id }) => self.key(&secret, id.as_deref(), now),
                 Ok(Sent::Jwt(token)) => {
                     sent_jwt = true;
-                    self.token(&token, parts, &mut token_charge, now)
+                    self.token(&token, parts, &mut token_charge, now).await
                 }
                 Err(refused) => Err(refused),
             }
@@ -754,8 +754,9 @@ impl Callers {
     }
 
     /// Verifies an embed token. Its key is charged as soon as signature and claims are good, before the token's matchers
-    /// are compiled: requests beyond the rate cost no more than their verification.
-    fn token(
+    /// are compiled: requests beyond the rate cost no more than their verification. Matchers that are not cached are
+    /// compiled on the query lane, in the share of the key's organisation.
+    async fn token(
         &self,
         token: &str,
         parts: &Parts,
@@ -774,7 +775,12 @@ impl Callers {
         let charge = self.limits.charge_key(verified.key(), verified.rate_limit_rps());
         *token_charge = Some(TokenCharge { charge: charge.clone(), origins: verified.origins() });
         charge?;
-        let grant = with_origin(&from, || self.identity.grant(verified, now))?;
+        let grant = if self.identity.grants_at_once(&verified) {
+            with_origin(&from, || self.identity.grant(verified, now))?
+        } else {
+            let identity = Arc::clone(&self.identity);
+            self.lanes.run(Lane::Query(verified.org()), move || identity.grant(verified, now)).await??
+        };
         Ok(Who::Token { grant: Box::new(grant), slug: slug.into_owned() })
     }
 

@@ -66,6 +66,7 @@ use routes::Routes;
 use crate::clock::{Clock, Stopwatch};
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
+use crate::model::PatternCache;
 use crate::outbound::MailQueue;
 use crate::promql::syntax::ExpressionCache;
 use crate::promql::{MemoryPool, RangeCache};
@@ -222,6 +223,7 @@ impl Deps {
         };
         let rejects = Arc::default();
         let active: Arc<orgs::query::active::Active> = Arc::default();
+        let patterns: Arc<PatternCache> = Arc::default();
         let orgs = OrgDeps {
             identity: Arc::clone(&rooms.identity),
             tsdb: Arc::clone(&rooms.tsdb),
@@ -234,6 +236,7 @@ impl Deps {
             mail: Arc::clone(&rooms.mail),
             public_url: options.public_url.as_str().into(),
             rejects: Arc::clone(&rejects),
+            patterns: Arc::clone(&patterns),
             embed_rps_default: options.embed_rps_default,
         };
         let read = ReadDeps {
@@ -244,7 +247,7 @@ impl Deps {
             active,
             memory: MemoryPool::new(options.read.memory_bytes_max),
             cache: Arc::new(RangeCache::new(options.read.cache_bytes_max)),
-            patterns: Arc::default(),
+            patterns,
             expressions: Arc::new(ExpressionCache::new(options.read.caps)),
             inline: Arc::default(),
         };

@@ -65,6 +65,9 @@ impl Params {
         Params::merged(query, b"")
     }
 
+    /// The most parameters of a request, inclusive. No endpoint knows more than 32 of one name.
+    pub const COUNT_MAX: usize = 1_000;
+
     /// From the URL's query and a form, whatever content type was claimed: clients claim odd ones.
     ///
     /// # Errors
@@ -80,6 +83,10 @@ impl Params {
                 found += replaced(&name) + replaced(&value);
                 if found > 0 && found > *legitimate {
                     return Err(ApiError::invalid_parameter(shortened(&name), "not valid UTF-8"));
+                }
+                if pairs.len() == Params::COUNT_MAX {
+                    let detail = format!("a request has at most {} parameters", Params::COUNT_MAX);
+                    return Err(ApiError::new(Code::InvalidParameter, detail));
                 }
                 pairs.push((name.into_owned(), value.into_owned()));
             }
@@ -344,6 +351,16 @@ mod tests {
             Code::InvalidParameter
         );
         assert_eq!(params("a=%EF%bf%BD").one(&["a"]).expect("once").as_deref(), Some("\u{fffd}"));
+    }
+
+    #[test]
+    fn more_than_a_thousand_parameters_are_refused() {
+        assert_eq!(params(&"a=1&".repeat(1_000)).many(&["a"]).len(), 1_000);
+        for (query, form) in [("a&".repeat(1_001), String::new()), ("a&".repeat(500), "a&".repeat(501))] {
+            let refused = Params::merged(Some(&query), form.as_bytes()).expect_err("too many");
+            assert_eq!(refused.code(), Code::InvalidParameter);
+            assert_eq!(refused.detail(), "a request has at most 1000 parameters");
+        }
     }
 
     #[test]

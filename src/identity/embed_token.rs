@@ -4,6 +4,7 @@
 //! here with the caller's `now`, since the crate would read the wall clock itself.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
@@ -192,7 +193,7 @@ pub(super) struct TokenKey {
     decoding: DecodingKey,
     /// Only for HS256: the server can mint.
     signing: Option<Secret>,
-    matchers: Vec<Matcher>,
+    matchers: Arc<[Matcher]>,
     names: Option<Vec<NameGlob>>,
 }
 
@@ -203,7 +204,11 @@ pub(super) struct TokenKeyError(String);
 
 impl TokenKey {
     /// `secret` is the key's own for HS256, `None` for the others.
-    pub(super) fn new(key: &ApiKey, secret: Option<Secret>) -> Result<TokenKey, TokenKeyError> {
+    pub(super) fn new(
+        key: &ApiKey,
+        secret: Option<Secret>,
+        policy: &CompiledKeyPolicy,
+    ) -> Result<TokenKey, TokenKeyError> {
         let decoding = match (key.embed.alg, &secret, &key.embed.public_key) {
             (TokenAlgorithm::Hs256, Some(secret), None) => {
                 DecodingKey::from_secret(secret.expose().as_bytes())
@@ -212,17 +217,23 @@ impl TokenKey {
             (alg, None, Some(pem)) => public_key::check(alg, pem).map_err(TokenKeyError)?,
             (..) => return Err(TokenKeyError("no public key".into())),
         };
-        let policy = &key.embed.policy;
-        let matchers = matcher_text::parse_all(&policy.matchers, PatternLimits::KEY)
-            .map_err(|error| TokenKeyError(error.to_string()))?;
         Ok(TokenKey {
             algorithm: algorithm(key.embed.alg),
             decoding,
             signing: secret,
-            matchers,
-            names: globs(policy),
+            matchers: policy.clone()?,
+            names: globs(&key.embed.policy),
         })
     }
+}
+
+/// The matchers of a key's policy.
+pub(super) type CompiledKeyPolicy = Result<Arc<[Matcher]>, TokenKeyError>;
+
+/// Compiles the matchers of a key's policy, in at most some 20 ms.
+pub(super) fn compile_key_policy(policy: &EmbedPolicy) -> CompiledKeyPolicy {
+    let matchers = matcher_text::parse_all(&policy.matchers, PatternLimits::KEY);
+    matchers.map(Arc::from).map_err(|error| TokenKeyError(error.to_string()))
 }
 
 pub(super) fn algorithm(alg: TokenAlgorithm) -> Algorithm {

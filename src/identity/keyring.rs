@@ -16,7 +16,7 @@ use crate::sync::IgnorePoison as _;
 
 use super::api_key::{self, KEYS_MAX, TokenAlgorithm, Usage};
 use super::audit::{self, Event};
-use super::embed_token::{self, CheckedClaims, TokenKey};
+use super::embed_token::{self, CheckedClaims, CompiledKeyPolicy, TokenKey};
 use super::master::SealedFor;
 use super::name;
 use super::org::OrgRow;
@@ -209,7 +209,14 @@ pub(super) fn sealed_for(id: &KeyId) -> SealedFor<'_> {
 }
 
 impl Identity {
-    fn entry(&self, org: OrgId, slug: &OrgSlug, id: KeyId, stored: Stored, usage: Arc<Usage>) -> Entry {
+    fn entry(
+        &self,
+        (org, id): (OrgId, KeyId),
+        slug: &OrgSlug,
+        stored: Stored,
+        policy: CompiledKeyPolicy,
+        usage: Arc<Usage>,
+    ) -> Entry {
         let Stored { row, rotated } = stored;
         let (secret, sealed) = (row.secret, row.sealed);
         let key = Arc::new(ApiKey {
@@ -233,15 +240,15 @@ impl Identity {
         let previous = rotated.map(|rotated| Previous {
             secret: rotated.secret,
             // An uploaded public key signs whatever the secret is: there is nothing to keep of it.
-            tokens: rotated.sealed.and_then(|sealed| self.token_key(&key, Some(&sealed))),
+            tokens: rotated.sealed.and_then(|sealed| self.token_key(&key, Some(&sealed), &policy)),
             until: rotated.until,
         });
-        let tokens = self.token_key(&key, sealed.as_deref());
+        let tokens = self.token_key(&key, sealed.as_deref(), &policy);
         Entry { key, secret, tokens, previous }
     }
 
     /// What verifies the tokens of `key`; nothing where it may not sign any, or its material is damaged.
-    fn token_key(&self, key: &ApiKey, sealed: Option<&[u8]>) -> Option<TokenKey> {
+    fn token_key(&self, key: &ApiKey, sealed: Option<&[u8]>, policy: &CompiledKeyPolicy) -> Option<TokenKey> {
         let lacks_secret = key.embed.alg == TokenAlgorithm::Hs256 && sealed.is_none();
         if !key.scopes.embed || lacks_secret {
             return None;
@@ -255,7 +262,7 @@ impl Identity {
                 None
             }
         };
-        let tokens = TokenKey::new(key, secret);
+        let tokens = TokenKey::new(key, secret, policy);
         if let Err(error) = &tokens {
             tracing::error!(key.id = %key.id, %error, "this API key cannot verify embed tokens");
         }
@@ -293,13 +300,17 @@ impl Identity {
             };
             let usage = Arc::new(Usage::stored(used.get(&(org, id)).map(|row| row.0)));
             let rotated = rotations.remove(&(org, id));
-            ring.insert(self.entry(org, slug, id, Stored { row, rotated }, usage));
+            let policy = embed_token::compile_key_policy(&row.embed.policy);
+            ring.insert(self.entry((org, id), slug, Stored { row, rotated }, policy, usage));
         }
         Ok(())
     }
 
     /// Brings the ring in line with what is stored of one key.
     pub(super) fn reload_key(&self, org: OrgId, id: KeyId) -> Result<Option<Arc<ApiKey>>, StoreError> {
+        // Compiled before the ring is locked, which every request with a key or a token reads.
+        let ahead = self.row::<KeyRow>(&(org, id))?.map(|row| row.embed.policy);
+        let ahead = ahead.map(|policy| (embed_token::compile_key_policy(&policy), policy));
         let mut ring = self.keyring.write();
         let Some(row) = self.row::<KeyRow>(&(org, id))? else {
             ring.remove(id);
@@ -319,7 +330,12 @@ impl Identity {
             .get(&id)
             .map_or_else(|| Arc::new(Usage::stored(None)), |entry| Arc::clone(&entry.key.usage));
         let rotated = self.row::<RotatedRow>(&(org, id))?;
-        let entry = self.entry(org, &slug, id, Stored { row, rotated }, usage);
+        let policy = match ahead {
+            Some((compiled, policy)) if policy == row.embed.policy => compiled,
+            // Another change came in between.
+            _ => embed_token::compile_key_policy(&row.embed.policy),
+        };
+        let entry = self.entry((org, id), &slug, Stored { row, rotated }, policy, usage);
         let key = Arc::clone(&entry.key);
         ring.insert(entry);
         Ok(Some(key))
@@ -534,9 +550,15 @@ impl Identity {
     fn granted(&self, token: VerifiedToken, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
         let VerifiedToken { entry, claims } = token;
         let tokens = entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?;
-        let matchers = self.token_policies.matchers(entry.key.org, &claims.policy);
+        let matchers = self.token_policies.matchers((entry.key.org, entry.key.id), &claims.policy);
         let matchers = matchers.ok_or(embed_token::BAD_PATTERNS)?;
         Ok(embed_token::effective(&entry.key, tokens, claims, &matchers, now))
+    }
+
+    /// Whether [`Identity::grant`] compiles nothing: the token has no patterns, or they are cached.
+    pub fn grants_at_once(&self, token: &VerifiedToken) -> bool {
+        let VerifiedToken { entry, claims } = token;
+        self.token_policies.cached((entry.key.org, entry.key.id), &claims.policy).is_some()
     }
 
     /// The number of token policies that were compiled so far, whoever asked.
@@ -619,6 +641,11 @@ impl VerifiedToken {
     /// The API key that signed it.
     pub fn key(&self) -> KeyId {
         self.entry.key.id
+    }
+
+    /// The organisation of that key.
+    pub fn org(&self) -> OrgId {
+        self.entry.key.org
     }
 
     /// The requests a second that all tokens of this key share.

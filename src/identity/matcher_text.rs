@@ -8,22 +8,24 @@
 //! The value stands in double or single quotes, with `\n`, `\t`, `\r`, `\\` and the quote itself escaped, or bare where it is
 //! made of letters, digits and `_ - . : / @ + * |` only.
 
-use crate::model::{MatchOp, Matcher, PatternError};
+use crate::model::{CompileLimits, MatchOp, Matcher, PatternError};
 
-/// The memory limits of the patterns in one policy.
+/// The limits of the patterns in one policy of at most 8 matchers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PatternLimits {
-    /// Bytes that one pattern may compile to.
-    one: usize,
+    /// What compiling one pattern may take.
+    one: CompileLimits,
     /// Bytes that all matchers of the policy may take together.
     all: usize,
 }
 
 impl PatternLimits {
     /// Of an API key's policy, which is compiled when the key is loaded or changed.
-    pub(super) const KEY: PatternLimits = PatternLimits { one: 128 << 10, all: usize::MAX };
+    pub(super) const KEY: PatternLimits =
+        PatternLimits { one: CompileLimits { bytes: 128 << 10, units: 2_000_000 }, all: usize::MAX };
     /// Of an embed token's policy, which a request compiles. Whoever holds the key's secret chooses it.
-    pub(super) const TOKEN: PatternLimits = PatternLimits { one: 32 << 10, all: 128 << 10 };
+    pub(super) const TOKEN: PatternLimits =
+        PatternLimits { one: CompileLimits { bytes: 32 << 10, units: 500_000 }, all: 128 << 10 };
 }
 
 /// Why a text is no label test.
@@ -41,8 +43,11 @@ pub(crate) enum MatcherTextError {
     /// The pattern is none.
     #[error(transparent)]
     Pattern(PatternError),
-    /// The pattern compiles to more than this number of bytes.
-    #[error("a regular expression that restricts may compile to {0} bytes at most")]
+    /// The pattern compiles to more than this number of bytes, or would take too long to compile.
+    #[error(
+        "a regular expression that restricts may compile to {0} bytes at most, and have few Unicode classes, \
+         case-insensitive ranges and repeated classes"
+    )]
     TooLarge(usize),
     /// The matchers of one policy take more than this number of bytes together.
     #[error("the regular expressions of a policy may compile to {0} bytes together at most")]
@@ -73,8 +78,8 @@ pub(crate) fn parse(text: &str) -> Result<Matcher, MatcherTextError> {
     parse_within(text, PatternLimits::KEY.one)
 }
 
-/// Reads one label test whose pattern compiles to at most `size_max` bytes.
-fn parse_within(text: &str, size_max: usize) -> Result<Matcher, MatcherTextError> {
+/// Reads one label test with a pattern within `limits`.
+fn parse_within(text: &str, limits: CompileLimits) -> Result<Matcher, MatcherTextError> {
     let trimmed = text.trim();
     let name_end = trimmed.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(trimmed.len());
     let (name, rest) = trimmed.split_at(name_end);
@@ -87,8 +92,8 @@ fn parse_within(text: &str, size_max: usize) -> Result<Matcher, MatcherTextError
     let found = ops.into_iter().find_map(|(sign, op)| rest.strip_prefix(sign).map(|value| (op, value)));
     let Some((op, value)) = found else { return Err(MatcherTextError::Operator(text.to_owned())) };
     let value = read_value(value.trim_start()).ok_or_else(|| MatcherTextError::Value(text.to_owned()))?;
-    Matcher::new_within(name, op, &value, size_max).map_err(|error| match error {
-        PatternError::TooLarge | PatternError::Refused => MatcherTextError::TooLarge(size_max),
+    Matcher::new_within(name, op, &value, limits).map_err(|error| match error {
+        PatternError::TooLarge | PatternError::Refused => MatcherTextError::TooLarge(limits.bytes),
         error => MatcherTextError::Pattern(error),
     })
 }

@@ -1,6 +1,6 @@
 //! One label test.
 
-use super::{Labels, Pace, Pattern, PatternError, Stopped};
+use super::{CompileLimits, Labels, Pace, Pattern, PatternError, Stopped};
 
 /// How a matcher compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +52,7 @@ impl Matcher {
         Matcher::of(name, op, value, Pattern::new)
     }
 
-    /// As [`Matcher::new`] for one that is built often: its pattern within `size_max` bytes.
+    /// As [`Matcher::new`], with a pattern within `limits`.
     ///
     /// # Errors
     /// As [`Matcher::new`].
@@ -60,9 +60,9 @@ impl Matcher {
         name: &str,
         op: MatchOp,
         value: &str,
-        size_max: usize,
+        limits: CompileLimits,
     ) -> Result<Matcher, PatternError> {
-        Matcher::of(name, op, value, |text| Pattern::new_within(text, size_max))
+        Matcher::of(name, op, value, |text| Pattern::new_within(text, limits))
     }
 
     fn of(

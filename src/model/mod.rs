@@ -32,7 +32,7 @@ pub use matcher::{MatchOp, Matcher};
 pub use org::{OrgId, OrgSlug, SlugError, StoreId};
 pub use org_lru::{LruBounds, OrgLru};
 pub use pace::{Conductor, Pace, Stopped};
-pub use pattern::{CaptureError, Captures, MayCompile, Pattern, PatternCache, PatternError};
+pub use pattern::{CaptureError, Captures, CompileLimits, MayCompile, Pattern, PatternCache, PatternError};
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
 pub use times::{Steady, Times, TimesBuilder};

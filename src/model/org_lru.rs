@@ -2,10 +2,11 @@
 //!
 //! An organisation finds only its own entries, so the time of a look-up tells nothing about the texts
 //! of others. The cache is bounded in bytes. An organisation beyond its bound loses its own least
-//! recently used entries. At the bound of all organisations the one with the most bytes loses entries:
+//! recently used entries, those of its part with the most bytes where entries belong to parts. At the bound of all organisations the one with the most bytes loses entries:
 //! a flood of texts, or of organisations, removes nothing of an organisation that holds less.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard};
 
 use super::OrgId;
@@ -22,16 +23,17 @@ pub struct LruBounds {
     pub one: usize,
 }
 
-/// The entries of all organisations. Look-ups return clones.
+/// The entries of all organisations. Look-ups return clones. `P` is a part of an organisation, such as
+/// an API key.
 #[derive(Debug)]
-pub struct OrgLru<V> {
+pub struct OrgLru<V, P = ()> {
     bounds: LruBounds,
-    inner: Mutex<Inner<V>>,
+    inner: Mutex<Inner<V, P>>,
 }
 
 #[derive(Debug)]
-struct Inner<V> {
-    orgs: HashMap<OrgId, OrgEntries<V>>,
+struct Inner<V, P> {
+    orgs: HashMap<OrgId, OrgEntries<V, P>>,
     bytes: usize,
     /// Look-ups and insertions so far: the clock of [`Entry::used`].
     uses: u64,
@@ -39,32 +41,40 @@ struct Inner<V> {
 
 /// The entries of one organisation.
 #[derive(Debug)]
-struct OrgEntries<V> {
-    entries: HashMap<Box<str>, Entry<V>>,
+struct OrgEntries<V, P> {
+    entries: HashMap<Box<str>, Entry<V, P>>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct Entry<V, P> {
     value: V,
+    part: P,
     bytes: usize,
     /// The value of [`Inner::uses`] at its last use.
     used: u64,
 }
 
-impl<V> Default for OrgEntries<V> {
-    fn default() -> OrgEntries<V> {
+impl<V, P> Default for OrgEntries<V, P> {
+    fn default() -> OrgEntries<V, P> {
         OrgEntries { entries: HashMap::new(), bytes: 0 }
     }
 }
 
 impl<V: Clone> OrgLru<V> {
+    /// Caches a value. `bytes` is the size of the whole entry, key included.
+    pub fn insert(&self, org: OrgId, text: &str, value: V, bytes: usize) {
+        self.insert_of((org, ()), text, value, bytes);
+    }
+}
+
+impl<V: Clone, P: Copy + Eq + Hash> OrgLru<V, P> {
     /// An empty cache.
-    pub fn new(bounds: LruBounds) -> OrgLru<V> {
+    pub fn new(bounds: LruBounds) -> OrgLru<V, P> {
         OrgLru { bounds, inner: Mutex::new(Inner { orgs: HashMap::new(), bytes: 0, uses: 0 }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<V>> {
+    fn lock(&self) -> MutexGuard<'_, Inner<V, P>> {
         // Entries and sums change together, so a panic of another thread leaves them consistent.
         self.inner.lock().ignore_poison()
     }
@@ -79,8 +89,8 @@ impl<V: Clone> OrgLru<V> {
         Some(entry.value.clone())
     }
 
-    /// Caches a value. `bytes` is the size of the whole entry, key included.
-    pub fn insert(&self, org: OrgId, text: &str, value: V, bytes: usize) {
+    /// Caches a value of a part of an organisation. Parts do not share entries if `text` names the part.
+    pub fn insert_of(&self, (org, part): (OrgId, P), text: &str, value: V, bytes: usize) {
         if bytes > self.bounds.one {
             return;
         }
@@ -89,7 +99,8 @@ impl<V: Clone> OrgLru<V> {
         let used = inner.uses;
         let own = inner.orgs.entry(org).or_default();
         // Two threads may have computed the value at the same time.
-        let before = own.entries.insert(text.into(), Entry { value, bytes, used }).map_or(0, |old| old.bytes);
+        let before =
+            own.entries.insert(text.into(), Entry { value, part, bytes, used }).map_or(0, |old| old.bytes);
         own.bytes = own.bytes + bytes - before;
         inner.bytes = inner.bytes + bytes - before;
         while inner.orgs.get(&org).is_some_and(|own| own.bytes > self.bounds.org) {
@@ -103,12 +114,18 @@ impl<V: Clone> OrgLru<V> {
     }
 }
 
-impl<V> Inner<V> {
-    /// Removes the least recently used entry of an organisation. Scans its entries, some hundreds at
-    /// most, once for each insertion.
+impl<V, P: Copy + Eq + Hash> Inner<V, P> {
+    /// Removes the least recently used entry of the part of an organisation with the most bytes. Scans
+    /// the entries, some hundreds at most, once for each insertion.
     fn remove_oldest_of(&mut self, org: OrgId) {
         let Some(own) = self.orgs.get_mut(&org) else { return };
-        let oldest = own.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(text, _)| text.clone());
+        let mut parts: HashMap<P, usize> = HashMap::new();
+        for entry in own.entries.values() {
+            *parts.entry(entry.part).or_default() += entry.bytes;
+        }
+        let most = parts.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(part, _)| part);
+        let of_most = own.entries.iter().filter(|(_, entry)| Some(entry.part) == most);
+        let oldest = of_most.min_by_key(|(_, entry)| entry.used).map(|(text, _)| text.clone());
         if let Some(entry) = oldest.and_then(|text| own.entries.remove(&text)) {
             own.bytes -= entry.bytes;
             self.bytes -= entry.bytes;
@@ -120,7 +137,7 @@ impl<V> Inner<V> {
 }
 
 #[cfg(test)]
-impl<V: Clone> OrgLru<V> {
+impl<V: Clone, P: Copy + Eq + Hash> OrgLru<V, P> {
     /// The number of entries of an organisation, and their bytes.
     pub(crate) fn held(&self, org: OrgId) -> (usize, usize) {
         self.lock().orgs.get(&org).map_or((0, 0), |own| (own.entries.len(), own.bytes))

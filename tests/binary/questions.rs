@@ -71,6 +71,21 @@ impl Asker {
         stream
     }
 
+    /// Sends JSON by hand, as the signed-in account.
+    fn send_json(&self, method: &str, path: &str, body: &Json) -> TcpStream {
+        let address = self.server.url.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let (cookie, body) = (&self.cookie, body.to_string());
+        let text = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(text.as_bytes()).expect("sent");
+        stream
+    }
+
     /// Waits until a number of `/metrics` is as it should be.
     fn until_metric(&self, line: &str) {
         let begun = Stopwatch::start();
@@ -298,4 +313,108 @@ fn patterns_of_label_replace_are_counted_with_those_of_selectors() {
     let long = format!("label_replace(up, \"d\", \"$1\", \"job\", \"{}.?\")", "a".repeat(1_023));
     let refused = ask(&long);
     assert_eq!((refused.status, refused.code().as_str()), (400, "bad_expr"), "{}", refused.body);
+}
+
+/// Expressions with patterns that are as slow to compile as patterns may be, each of its own.
+fn slow_to_compile(exprs: usize, salt: &str) -> Json {
+    let folded = "[\u{1}-\u{10ffff}]".repeat(3);
+    let matchers = |expr: usize| -> String {
+        let tests: Vec<String> =
+            (0..16).map(|n| format!("p!~\"(?i)(?:{folded}){{0}}{salt}{expr}x{n}\"")).collect();
+        tests.join(",")
+    };
+    (0..exprs).map(|expr| format!("up{{{}}}", matchers(expr))).collect()
+}
+
+/// Minting, new keys and changed keys compile what their policies list, and nothing else waits for that.
+#[test]
+fn policies_that_are_slow_to_compile_do_not_hold_health() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let asker = Asker::start(dir.path());
+    let (id, _) = asker.server.api_key(&asker.cookie);
+    let keys = format!("/api/v1/orgs/{ORG}/api-keys");
+    let policy = |salt: &str| json!({ "exprs": slow_to_compile(2, salt) });
+    let requests = [
+        ("POST", format!("/api/v1/orgs/{ORG}/embed/tokens"), json!({ "api_key_id": id, "ms": policy("a") })),
+        (
+            "POST",
+            keys.clone(),
+            json!({ "name": "k", "scopes": ["embed"], "embed": { "policy": policy("b") } }),
+        ),
+        ("PATCH", format!("{keys}/{id}"), json!({ "embed": { "policy": policy("c") } })),
+    ];
+    for (method, path, body) in requests {
+        let stream = asker.send_json(method, &path, &body);
+        asker.until_metric("promlet_lane_running{lane=\"query\"} 1");
+        for _ in 0..3 {
+            assert_eq!(asker.server.get("/healthz", &[]).status, 200);
+        }
+        stream.set_nonblocking(true).expect("a socket");
+        let not_yet = stream.peek(&mut [0u8; 1]).expect_err("compiling takes longer than three requests");
+        assert_eq!(not_yet.kind(), std::io::ErrorKind::WouldBlock, "{method} {path}");
+        // The client hangs up, and compiling ends.
+        drop(stream);
+        asker.until_metric("promlet_lane_running{lane=\"query\"} 0");
+    }
+}
+
+/// With all threads of an organisation taken, a token is good at once if it has nothing to compile, and waits otherwise.
+#[test]
+fn matchers_of_a_new_token_are_compiled_in_its_organisations_share_of_the_query_lane() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let asker = Asker::start(dir.path());
+    let (id, _) = asker.server.api_key(&asker.cookie);
+    let mint = |matcher: &str| {
+        let body = json!({ "api_key_id": id, "ms": { "match": [matcher] } });
+        let path = format!("/api/v1/orgs/{ORG}/embed/tokens");
+        let minted = asker.server.post_json(&path, &[("Cookie", &asker.cookie)], &body);
+        assert_eq!(minted.status, 201, "{}", minted.body);
+        minted.json()["token"].as_str().expect("a token").to_owned()
+    };
+    let version = |token: &str| {
+        let bearer = format!("Bearer {token}");
+        let path = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/status/buildinfo");
+        asker.server.get(&path, &[("Authorization", &bearer)])
+    };
+    let introspect = |token: &str| {
+        let path = format!("/api/v1/orgs/{ORG}/embed/introspect");
+        asker.server.post_json(&path, &[("Cookie", &asker.cookie)], &json!({ "token": token }))
+    };
+    let (plain, cached, new) = (mint("job=a"), mint("job=~\"a.*b?\""), mint("job=~\"a.*c?\""));
+    assert_eq!(version(&cached).status, 200);
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let streams: Vec<TcpStream> = (0..threads).map(|_| asker.ask_endlessly(ORG)).collect();
+    asker.until_metric(&format!("promlet_lane_running{{lane=\"query\"}} {threads}"));
+    assert_eq!((version(&plain).status, version(&cached).status), (200, 200));
+    for busy in [version(&new), introspect(&new)] {
+        assert_eq!(busy.status, 503, "{}", busy.body);
+        assert!(busy.body.contains("the server is busy"), "{}", busy.body);
+    }
+    drop(streams);
+    asker.until(ORG, <[Json]>::is_empty);
+    assert_eq!(version(&new).status, 200);
+    assert_eq!(introspect(&new).json()["valid"], true);
+}
+
+#[test]
+fn a_form_with_more_parameters_than_any_endpoint_knows_is_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let asker = Asker::start(dir.path());
+    let url = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1/query", asker.server.url);
+    let origin = asker.server.url.clone();
+    let headers = [
+        ("Cookie", &*asker.cookie),
+        ("Origin", &*origin),
+        ("Content-Type", "application/x-www-form-urlencoded"),
+    ];
+    let refused = request("POST", &url, &headers, Some("a&".repeat(130_000).as_bytes()));
+    assert_eq!(
+        (refused.status, refused.json()["errorType"].as_str()),
+        (400, Some("bad_data")),
+        "{}",
+        refused.body
+    );
+    assert!(refused.body.contains("at most 1000 parameters"), "{}", refused.body);
+    let form = format!("query=up{}", "&a".repeat(999));
+    assert_eq!(request("POST", &url, &headers, Some(form.as_bytes())).status, 200);
 }

@@ -1,9 +1,13 @@
 //! What a query may cost, how it is stopped, and what it refuses.
 
 use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps, Timestamp};
+use promlet::model::{
+    Access, BatchBuilder, Labels, MayCompile, OrgId, PatternCache, Sample, Steps, Timestamp,
+};
 use promlet::promql::syntax::tree::{AggregateOp, Expr};
 use promlet::promql::syntax::{Caps, Features, parse};
 use promlet::promql::{Answer, Budget, Limits, Options, Query, QueryError, Value, run};
@@ -266,4 +270,81 @@ fn annotations_tell_line_and_column_of_the_text() {
     let answer = limited("1 +\n  rate(n[5m])", Limits::default()).expect("has an answer");
     assert_eq!(answer.annotations.infos.len(), 1, "told once, not once per series");
     assert!(answer.annotations.infos[0].ends_with("\"n\" (2:8)"), "{:?}", answer.annotations.infos);
+}
+
+/// A deadline that passes when it is looked at for the `most`-th time, and how often it was looked at.
+fn run_until(query: &Query, snapshot: &Snapshot, most: u32) -> (Result<Answer, QueryError>, u32) {
+    let asked = Cell::new(0);
+    let expired = || {
+        asked.set(asked.get() + 1);
+        asked.get() > most
+    };
+    let budget = Budget { expired: Some(&expired), ..Budget::default() };
+    (run(query, snapshot, &Options::default(), &budget), asked.get())
+}
+
+fn instant(text: &str) -> Query {
+    let at = Steps::new(Timestamp::from_s(1), Timestamp::from_s(1), 1).expect("one step");
+    Query { steps: at, instant: true, ..range(text) }
+}
+
+#[test]
+fn a_deadline_ends_a_sort_in_its_midst() {
+    // Without order; the texts differ at the very end only.
+    let unordered = |count: u32, prefix: &str| {
+        let store = Tsdb::scaffold();
+        let mut batch = BatchBuilder::default();
+        for i in (0..count).map(|i| (i * 7_919) % count) {
+            let labels = Labels::from_pairs([("__name__", "n"), ("p", &*format!("{prefix}{i}"))]);
+            batch.series(&labels, [Sample { at: Timestamp::from_s(1), value: f64::from(i * 31 % 101) }]);
+        }
+        store.append(OrgId(7), &batch.batch(), Timestamp::from_s(600)).expect("stored");
+        store.snapshot(&Access::whole(OrgId(7)))
+    };
+    let (long, many) = (unordered(300, &"x7".repeat(200)), unordered(3_000, ""));
+    for (text, snapshot, series, least) in [
+        ("sort_by_label(n, \"p\")", &long, 300, 100),
+        ("sort_by_label_desc(n, \"absent\", \"p\")", &long, 300, 100),
+        ("sort(n)", &many, 3_000, 10),
+        ("sort_desc(n)", &many, 3_000, 10),
+    ] {
+        let (plain, unsorted) = run_until(&instant("n"), snapshot, u32::MAX);
+        plain.expect("no deadline");
+        let (sorted, asked) = run_until(&instant(text), snapshot, u32::MAX);
+        let Ok(Answer { value: Value::Vector(sorted), .. }) = sorted else { panic!("{text}: {sorted:?}") };
+        assert_eq!(sorted.len(), series);
+        assert!(asked >= unsorted + least, "{text}: {asked} checks, {unsorted} without the sort");
+        let most = unsorted + least / 2;
+        let (ended, asked) = run_until(&instant(text), snapshot, most);
+        assert_eq!((ended.expect_err("late"), asked), (QueryError::Timeout, most + 1), "{text}");
+    }
+}
+
+#[test]
+fn patterns_of_label_replace_count_as_memory_and_the_budget_is_asked_before_each() {
+    let text = "label_replace(n{i=\"1\"}, \"d\", \"$1\", \"i\", \"([ab]*a.{900})x\")";
+    let with = |memory_bytes_max| limited(text, Limits { memory_bytes_max, ..Limits::default() });
+    let refused = with(2 << 20).expect_err("the program and the states of its searches do not fit");
+    assert!(matches!(refused, QueryError::TooMuchMemory { needed, .. } if needed > 4 << 20), "{refused}");
+    assert!(with(16 << 20).expect("they fit").stats.peak_memory_bytes > 4 << 20);
+
+    let open = "label_replace(".repeat(16);
+    let close: String = (0..16).map(|i| format!(", \"d\", \"$1\", \"i\", \"(.*)a{i}\")")).collect();
+    let query = instant(&format!("{open}n{close}"));
+    let patterns = Arc::new(PatternCache::default());
+    let planned = |most| {
+        let compiled = Rc::new(Cell::new(0));
+        let count = Rc::clone(&compiled);
+        let may_compile: MayCompile = Rc::new(move || {
+            count.set(count.get() + 1);
+            true
+        });
+        let (answer, _) =
+            patterns.with_check(OrgId(most), Some(may_compile), || run_until(&query, &hundred(), most));
+        (answer.map(|_| ()), compiled.get())
+    };
+    assert_eq!(planned(u32::MAX), (Ok(()), 16));
+    let (late, compiled) = planned(5);
+    assert_eq!(late, Err(QueryError::Timeout));
+    assert!(compiled <= 5, "{compiled} were compiled");
 }

@@ -359,7 +359,8 @@ const ORGANISATIONS: &[Operation] = &[
         .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("POST /orgs/{slug}/api-keys")
         .takes(KEY)
-        .answers(&[(201, "ApiKey", "The key; its secret is shown this once")]),
+        .answers(&[(201, "ApiKey", "The key; its secret is shown this once")])
+        .refuses(&[Code::QueryTimeout]),
     at("GET /orgs/{slug}/api-keys/{id}").answers(&[(200, "ApiKey", "The key")]).refuses(&[Code::NotFound]),
     at("PATCH /orgs/{slug}/api-keys/{id}")
         .takes(
@@ -367,7 +368,7 @@ const ORGANISATIONS: &[Operation] = &[
              embed?: EmbedSettings | null, ingest?: IngestSettings | null, read?: ReadSettings | null |}",
         )
         .answers(&[(200, "ApiKey", "As it is now")])
-        .refuses(&[Code::NotFound, Code::ReauthRequired]),
+        .refuses(&[Code::NotFound, Code::ReauthRequired, Code::QueryTimeout]),
     at("DELETE /orgs/{slug}/api-keys/{id}").answers(DONE).refuses(&[Code::NotFound]),
     at("POST /orgs/{slug}/api-keys/{id}/revoke-tokens").answers(DONE).refuses(&[Code::NotFound]),
     at("POST /orgs/{slug}/api-keys/{id}/rotate")
@@ -377,10 +378,11 @@ const ORGANISATIONS: &[Operation] = &[
     at("POST /orgs/{slug}/embed/tokens")
         .takes("{| api_key_id?: string | null, ttl_s?: integer(0..) | null, sub?: string | null, ms?: Policy | null |}")
         .answers(&[(201, "{ token: string, expires_at: string(date-time), kid: string }", "The token")])
-        .refuses(&[Code::NotFound, Code::KeyIsAsymmetric, Code::Conflict, Code::Forbidden]),
+        .refuses(&[Code::NotFound, Code::KeyIsAsymmetric, Code::Conflict, Code::Forbidden, Code::QueryTimeout]),
     at("POST /orgs/{slug}/embed/introspect")
         .takes("{| token: string, origin?: string | null |}")
-        .answers(&[(200, "Introspection", "Why it fails, and what it may see")]),
+        .answers(&[(200, "Introspection", "Why it fails, and what it may see")])
+        .refuses(&[Code::QueryTimeout]),
     at("GET /orgs/{slug}/ingest/rejects").answers(&[(200, "Rejects", "What was refused")]),
     at("GET /orgs/{slug}/queries").answers(&[(200, "Queries", "Those that run")]),
     at("DELETE /orgs/{slug}/queries/{id}").answers(DONE).refuses(&[Code::NotFound]),

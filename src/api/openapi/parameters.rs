@@ -233,19 +233,31 @@ const NOTHING: &str = "";
 
 /// Of parameters that nobody takes: they are read all the same.
 const UNREAD: &[Code] = &[Code::InvalidParameter];
-const NUMBERS: &[Code] = &[Code::InvalidParameter, Code::DuplicateParameter, Code::QueryTooExpensive];
-const LISTING: &[Code] =
-    &[Code::InvalidParameter, Code::DuplicateParameter, Code::BadExpr, Code::QueryTooExpensive];
+const NUMBERS: &[Code] =
+    &[Code::InvalidParameter, Code::DuplicateParameter, Code::QueryTooExpensive, Code::QueryTimeout];
+const LISTING: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::QueryTooExpensive,
+    Code::QueryTimeout,
+];
 const METRIC_LABELS: &[Code] = &[
     Code::InvalidParameter,
     Code::DuplicateParameter,
     Code::BadExpr,
     Code::QueryTooExpensive,
+    Code::QueryTimeout,
     Code::MetricNotFound,
 ];
-/// The largest page fits into the largest answer.
-const LABEL_VALUES: &[Code] =
-    &[Code::InvalidParameter, Code::DuplicateParameter, Code::BadExpr, Code::LabelNotFound];
+const LABEL_VALUES: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::QueryTooExpensive,
+    Code::QueryTimeout,
+    Code::LabelNotFound,
+];
 const EXPRESSION: &[Code] = &[
     Code::InvalidParameter,
     Code::DuplicateParameter,
@@ -285,9 +297,17 @@ const EXEMPLARS: &[Code] = &[
     Code::BadExpr,
     Code::EmbedRestricted,
     Code::QueryTooExpensive,
+    Code::QueryTimeout,
 ];
-const DELETE: &[Code] =
-    &[Code::InvalidParameter, Code::DuplicateParameter, Code::BadExpr, Code::AtCapacity, Code::ShuttingDown];
+const DELETE: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::QueryTooExpensive,
+    Code::QueryTimeout,
+    Code::AtCapacity,
+    Code::ShuttingDown,
+];
 
 /// A path, the schema of its answer, its parameters, and what it refuses of its own.
 pub(super) type Endpoint = (&'static str, &'static str, &'static [&'static [Parameter]], &'static [Code]);

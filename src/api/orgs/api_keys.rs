@@ -22,7 +22,7 @@ use crate::identity::{
     ApiKey, ApiKeyChange, EmbedChange, EmbedPolicy, EmbedSettings, IngestChange, IngestSettings, KeyId,
     KeyScopes, NewApiKey, ReadSettings, Role, Rotation, TokenAlgorithm,
 };
-use crate::model::Timestamp;
+use crate::model::{OrgId, Timestamp};
 use crate::promql::syntax::{self, Caps};
 
 /// Relative to `/api/v1`.
@@ -131,8 +131,9 @@ async fn create(
         key.read = read;
     }
     if let Some(embed) = body.embed {
-        embed.is_of_use(key.scopes)?;
-        embed.change()?.apply(&mut key.embed);
+        let policy = deps.key_policy(member.org.id, &embed).await?;
+        embed_is_of_use(policy.as_ref(), key.scopes)?;
+        embed.change(policy)?.apply(&mut key.embed);
     }
     if let Some(ingest) = body.ingest {
         ingest.is_of_use(key.scopes)?;
@@ -200,8 +201,9 @@ async fn change(
         read_is_of_use(ReadSettings { rate_limit_rps }, key.read, scopes)?;
     }
     if let Some(sent) = body.embed {
-        sent.is_of_use(scopes)?;
-        change.embed = sent.change()?;
+        let policy = deps.key_policy(org, &sent).await?;
+        embed_is_of_use(policy.as_ref(), scopes)?;
+        change.embed = sent.change(policy)?;
         if change.embed.alg.is_some_and(|alg| alg != key.embed.alg) {
             return Err(ApiError::invalid_field(
                 "embed.alg",
@@ -333,21 +335,26 @@ struct EmbedBody {
     policy: Option<Value>,
 }
 
-impl EmbedBody {
-    /// Whoever restricts a key that signs no tokens would believe that what it reads is restricted.
-    fn is_of_use(&self, scopes: KeyScopes) -> ApiResult<()> {
-        let restricts = match self.policy.as_ref().map(|sent| policy("embed.policy", sent)).transpose()? {
-            Some(policy) => policy != EmbedPolicy::default(),
-            None => false,
-        };
-        if restricts && !scopes.embed {
-            let message = "restricts embed tokens only, and this key has not the scope embed: it reads without restriction";
-            return Err(ApiError::invalid_field("embed.policy", "contradiction", message));
-        }
-        Ok(())
+impl OrgDeps {
+    /// The policy in `embed`, if there is one.
+    async fn key_policy(&self, org: OrgId, embed: &EmbedBody) -> ApiResult<Option<EmbedPolicy>> {
+        let Some(sent) = embed.policy.clone() else { return Ok(None) };
+        self.compile(org, move |_| policy("embed.policy", &sent)).await.map(Some)
     }
+}
 
-    fn change(self) -> ApiResult<EmbedChange> {
+/// Whoever restricts a key that signs no tokens would believe that what it reads is restricted.
+fn embed_is_of_use(policy: Option<&EmbedPolicy>, scopes: KeyScopes) -> ApiResult<()> {
+    if !scopes.embed && policy.is_some_and(|policy| *policy != EmbedPolicy::default()) {
+        let message =
+            "restricts embed tokens only, and this key has not the scope embed: it reads without restriction";
+        return Err(ApiError::invalid_field("embed.policy", "contradiction", message));
+    }
+    Ok(())
+}
+
+impl EmbedBody {
+    fn change(self, policy: Option<EmbedPolicy>) -> ApiResult<EmbedChange> {
         let unknown = || {
             let message = "algorithms are HS256, EdDSA, ES256 and RS256";
             ApiError::invalid_field("embed.alg", "unknown", message)
@@ -360,7 +367,7 @@ impl EmbedBody {
             rate_limit_rps: self.rate_limit_rps,
             max_token_ttl_s: self.max_token_ttl_s,
             origins: self.origins,
-            policy: self.policy.as_ref().map(|sent| policy("embed.policy", sent)).transpose()?,
+            policy,
         })
     }
 }

@@ -61,14 +61,17 @@ async fn mint(
         minter.charge(key)?;
     }
     let longest = deps.identity.key(org, key).map_or(TTL_S, |key| key.embed.max_token_ttl_s);
-    let request = MintRequest {
-        key,
-        ttl_s: body.ttl_s.unwrap_or(TTL_S.min(longest)),
-        sub: body.sub,
-        ms: body.ms.as_ref().map(|sent| policy("ms", sent)).transpose()?,
+    let (now, compiles) = (deps.clock.now(), body.ms.is_some());
+    let mint = move |identity: &Identity| {
+        let request = MintRequest {
+            key,
+            ttl_s: body.ttl_s.unwrap_or(TTL_S.min(longest)),
+            sub: body.sub,
+            ms: body.ms.as_ref().map(|sent| policy("ms", sent)).transpose()?,
+        };
+        Ok(identity.mint(org, &request, now)?)
     };
-    let now = deps.clock.now();
-    let minted = deps.identity.mint(org, &request, now)?;
+    let minted = if compiles { deps.compile(org, mint).await? } else { mint(&deps.identity)? };
     let from = lanes::ORIGIN.try_with(Clone::clone).unwrap_or_default();
     with_origin(&from, || deps.identity.note_minted(org, key, minter.user(), now));
     let body = json!({
@@ -94,8 +97,12 @@ async fn introspect(
     Json(body): Json<IntrospectBody>,
 ) -> ApiResult<Json<Value>> {
     let org = cabinet.enter(&slug, Role::Editor)?.org.id;
-    let request = EmbedRequest { token: &body.token, slug: &slug, origin: body.origin.as_deref() };
-    Ok(Json(introspection(&deps.identity, org, &request, deps.clock.now())))
+    let now = deps.clock.now();
+    let inspect = move |identity: &Identity| {
+        let request = EmbedRequest { token: &body.token, slug: &slug, origin: body.origin.as_deref() };
+        Ok(introspection(identity, org, &request, now))
+    };
+    deps.compile(org, inspect).await.map(Json)
 }
 
 /// Why a token fails for an organisation, and what it may see.

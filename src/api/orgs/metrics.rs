@@ -132,22 +132,6 @@ async fn metrics(
     deps.answer(request, work).await
 }
 
-/// `[a,b]`, each written by `write`.
-pub(super) fn array<T>(
-    items: impl IntoIterator<Item = T>,
-    out: &mut Vec<u8>,
-    mut write: impl FnMut(T, &mut Vec<u8>),
-) {
-    out.push(b'[');
-    for (place, item) in items.into_iter().enumerate() {
-        if place > 0 {
-            out.push(b',');
-        }
-        write(item, out);
-    }
-    out.push(b']');
-}
-
 fn write_metric(metric: &Metric, out: &mut Vec<u8>) {
     let members = [
         (&br#"{"name":"#[..], &*metric.name),
@@ -195,18 +179,22 @@ async fn metric_labels(
             }
         }
         run.body(&[], BodyFormat::Native, |out| {
-            out.raw(br#""data":"#);
-            out.array(&labels, |label, out| {
-                out.extend_from_slice(br#"{"name":"#);
-                prom_json::text(&label.name, out);
-                out.extend_from_slice(br#","values_count":"#);
-                out.extend_from_slice(label.count.to_string().as_bytes());
+            out.raw(br#""data":["#);
+            for (place, label) in labels.iter().enumerate() {
+                out.write(|out| {
+                    out.extend_from_slice(if place == 0 { br#"{"name":"# } else { br#",{"name":"# });
+                    prom_json::text(&label.name, out);
+                    out.extend_from_slice(br#","values_count":"#);
+                    out.extend_from_slice(label.count.to_string().as_bytes());
+                })?;
                 if samples > 0 {
-                    out.extend_from_slice(br#","values":"#);
-                    prom_json::texts(label.values.iter().map(|value| &**value), out);
+                    out.raw(br#","values":"#);
+                    out.texts(label.values.iter().map(|value| &**value))?;
                 }
-                out.push(b'}');
-            })
+                out.raw(b"}");
+            }
+            out.raw(b"]");
+            Ok(())
         })
     };
     deps.answer(request, work).await

@@ -15,16 +15,21 @@ pub mod settings;
 pub mod write;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::error::{ApiError, ApiResult};
 use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
 use crate::clock::Clock;
 use crate::identity::{Identity, OrgSettings};
-use crate::model::OrgId;
+use crate::model::{OrgId, PatternCache};
 use crate::outbound::MailQueue;
 use crate::tsdb::Tsdb;
+use query::run::Watch;
 use rejects::Rejects;
+
+/// For compiling the regular expressions of a policy.
+const COMPILE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What organisations, keys and tokens need.
 #[derive(Clone, Debug)]
@@ -51,6 +56,8 @@ pub struct OrgDeps {
     pub public_url: Arc<str>,
     /// What was refused to senders.
     pub rejects: Arc<Rejects>,
+    /// Cached regular expressions.
+    pub patterns: Arc<PatternCache>,
     /// Requests a second of new keys that do not say (`PROMLET_RATE_EMBED_DEFAULT_RPS`).
     pub embed_rps_default: u32,
 }
@@ -64,6 +71,20 @@ impl OrgDeps {
     ) -> ApiResult<T> {
         let identity = Arc::clone(&self.identity);
         self.lanes.run(Lane::Query(org), move || read(&identity)).await?
+    }
+
+    /// Runs work that compiles regular expressions on the query lane. It ends after [`COMPILE_TIMEOUT`] and when the
+    /// client hangs up; both are noticed before each pattern that is not cached.
+    async fn compile<T: Send + 'static>(
+        &self,
+        org: OrgId,
+        work: impl FnOnce(&Identity) -> ApiResult<T> + Send + 'static,
+    ) -> ApiResult<T> {
+        let (watch, _guard) = Watch::start(COMPILE_TIMEOUT);
+        let (identity, patterns) = (Arc::clone(&self.identity), Arc::clone(&self.patterns));
+        let work =
+            move || watch.compiling((&patterns, org), || work(&identity)).map_err(|e| watch.refusal(e));
+        self.lanes.run(Lane::Query(org), work).await?
     }
 
     /// Runs a change of accounts where it may block.

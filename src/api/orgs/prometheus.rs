@@ -9,7 +9,7 @@ use axum::handler::Handler;
 use axum::response::Response;
 use serde_json::json;
 
-use super::metrics::{array, range};
+use super::metrics::range;
 use super::query::answer::Answer;
 use super::query::inline::QueryFingerprint;
 use super::query::run::{
@@ -420,28 +420,38 @@ async fn status_tsdb(
     let limit = params.count("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
     let work = move |run: &mut QueryRun| {
         let found = run.paced(|paced| paced.cardinality(limit))?;
-        let tallies = |all: &[Tally]| -> serde_json::Value {
-            all.iter().map(|one| json!({ "name": &*one.name, "value": one.count })).collect()
-        };
+        let lists = [
+            (",\"seriesCountByMetricName\":", &found.series_by_metric),
+            (",\"labelValueCountByLabelName\":", &found.values_by_label),
+            (",\"memoryInBytesByLabelName\":", &found.bytes_by_label),
+            (",\"seriesCountByLabelValuePair\":", &found.series_by_pair),
+        ];
+        let bytes =
+            |(_, all): &(&str, &Vec<Tally>)| -> usize { all.iter().map(|one| one.name.len() + 48).sum() };
+        run.keep(lists.iter().map(bytes).sum())?;
         // Upstream's words for a store without a sample are the ends of its time; a number is never missing.
         let time = |at: Option<Timestamp>, none: i64| at.map_or(none, Timestamp::as_ms);
-        let data = json!({
-            "headStats": {
-                "numSeries": found.series,
-                "numLabelPairs": found.label_pairs,
-                // A series that is written has one open chunk; older ones are in segments.
-                "chunkCount": found.series,
-                "minTime": time(found.oldest, i64::MAX),
-                "maxTime": time(found.newest, i64::MIN),
-            },
-            "seriesCountByMetricName": tallies(&found.series_by_metric),
-            "labelValueCountByLabelName": tallies(&found.values_by_label),
-            "memoryInBytesByLabelName": tallies(&found.bytes_by_label),
-            "seriesCountByLabelValuePair": tallies(&found.series_by_pair),
+        let head = json!({
+            "numSeries": found.series,
+            "numLabelPairs": found.label_pairs,
+            // A series that is written has one open chunk; older ones are in segments.
+            "chunkCount": found.series,
+            "minTime": time(found.oldest, i64::MAX),
+            "maxTime": time(found.newest, i64::MIN),
         });
         run.body(&[], BodyFormat::Prometheus, |out| {
-            out.raw(br#""data":"#);
-            out.write(|out| out.extend_from_slice(data.to_string().as_bytes()))
+            out.raw(br#""data":{"headStats":"#);
+            out.raw(head.to_string().as_bytes());
+            for (name, all) in lists {
+                out.raw(name.as_bytes());
+                out.array(all, |one, out| {
+                    out.extend_from_slice(br#"{"name":"#);
+                    prom_json::text(&one.name, out);
+                    out.extend_from_slice(format!(",\"value\":{}}}", one.count).as_bytes());
+                })?;
+            }
+            out.raw(b"}");
+            Ok(())
         })
     };
     deps.answer(entered, work).await
@@ -460,26 +470,34 @@ async fn exemplars(
     let work = move |run: &mut QueryRun| {
         run.admit_insight()?;
         let expr = run.expression("query", &text).map_err(in_parameter("query"))?;
+        run.keep_patterns(&expr.selectors())?;
         let found = run.paced(|paced| paced.exemplars(&expr.selectors(), range, limit))?;
-        list(run, &found, |all, out| out.array(all, write_exemplars))
+        list(run, &found, write_exemplars)
     };
     deps.answer(entered, work).await
 }
 
-fn write_exemplars(series: &SeriesExemplars, out: &mut Vec<u8>) {
-    out.extend_from_slice(br#"{"seriesLabels":"#);
-    prom_json::labels(&series.labels, out);
-    out.extend_from_slice(br#","exemplars":"#);
-    array(&series.exemplars, out, |exemplar, out| {
-        out.extend_from_slice(br#"{"labels":"#);
-        prom_json::labels(&exemplar.labels, out);
-        out.extend_from_slice(br#","value":""#);
-        prom_json::number(exemplar.value, out);
-        out.extend_from_slice(br#"","timestamp":"#);
-        prom_json::time(exemplar.at, out);
-        out.push(b'}');
-    });
-    out.push(b'}');
+fn write_exemplars(found: &[SeriesExemplars], out: &mut Text<'_>) -> ApiResult<()> {
+    for (place, series) in found.iter().enumerate() {
+        out.raw(if place == 0 { b"[" } else { b"," });
+        out.write(|out| {
+            out.extend_from_slice(br#"{"seriesLabels":"#);
+            prom_json::labels(&series.labels, out);
+            out.extend_from_slice(br#","exemplars":"#);
+        })?;
+        out.array(&series.exemplars, |exemplar, out| {
+            out.extend_from_slice(br#"{"labels":"#);
+            prom_json::labels(&exemplar.labels, out);
+            out.extend_from_slice(br#","value":""#);
+            prom_json::number(exemplar.value, out);
+            out.extend_from_slice(br#"","timestamp":"#);
+            prom_json::time(exemplar.at, out);
+            out.push(b'}');
+        })?;
+        out.raw(b"}");
+    }
+    out.raw(if found.is_empty() { b"[]" } else { b"]" });
+    Ok(())
 }
 
 async fn rules((_, reader, PathOf(slug), _): HandlerArgs) -> ApiResult<Response> {

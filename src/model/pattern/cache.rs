@@ -1,4 +1,4 @@
-//! A cache of compiled regular expressions per organisation. Compiling one takes 25 to 100 µs, a
+//! A cache of compiled regular expressions per organisation. Compiling an ordinary one takes 25 to 100 µs, a
 //! look-up less than 1 µs.
 //!
 //! Cached expressions are never searched with: a search needs buffers, which hostile values can grow to
@@ -62,7 +62,7 @@ impl PatternCache {
     }
 
     /// As [`PatternCache::with`]. Calls `may_compile` before each expression that is not cached:
-    /// compiling one takes up to some tens of milliseconds and cannot be interrupted. If it returns
+    /// compiling one takes up to [`Pattern::COMPILE_UNITS`] and cannot be interrupted. If it returns
     /// false, the expression is [`PatternError::Refused`].
     pub fn with_check<T>(
         self: &Arc<PatternCache>,
@@ -79,7 +79,7 @@ impl PatternCache {
 /// Compiles an expression, or returns it from the cache of the thread's current organisation.
 pub(super) fn compiled(text: &str) -> Result<Regex, PatternError> {
     let Some(Current { patterns, org, may_compile }) = CURRENT.with_borrow(Clone::clone) else {
-        return compile(text, Pattern::SIZE_MAX);
+        return compile(text, Pattern::LIMITS);
     };
     if let Some(regex) = patterns.0.get(org, text) {
         return Ok(regex);
@@ -87,7 +87,7 @@ pub(super) fn compiled(text: &str) -> Result<Regex, PatternError> {
     if may_compile.is_some_and(|may| !may()) {
         return Err(PatternError::Refused);
     }
-    let regex = compile(text, Pattern::SIZE_MAX)?;
+    let regex = compile(text, Pattern::LIMITS)?;
     let bytes = regex.memory_usage() + text.len() + ENTRY_BYTES;
     patterns.0.insert(org, text, regex.clone(), bytes);
     Ok(regex)
@@ -126,7 +126,7 @@ mod tests {
             for text in ["a|b", "a.*", ".+", ""] {
                 Pattern::new(text).expect("valid");
             }
-            Pattern::new_within("a.b", 1 << 16).expect("valid");
+            Pattern::new_within("a.b", Pattern::LIMITS).expect("valid");
             Pattern::new("a(").expect_err("open");
         });
         Pattern::new("a.b").expect("valid");

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::cell::Cell;
 
 use super::stepped::Stepped;
-use super::{CaptureError, Pattern, PatternError};
+use super::{CaptureError, CompileLimits, Pattern, PatternError};
 use crate::model::{Conductor, Pace, Stopped};
 
 fn pattern(text: &str) -> Pattern {
@@ -109,6 +109,15 @@ fn classes_escapes_and_repetitions_are_read_as_re2_reads_them() {
         (r"\p{Greek}+", "αβ", true),
         (r"\p{^Greek}", "α", false),
         (r"[\p{Lu}x]+", "ÄxZ", true),
+        (r"(?i)[\p{Lu}x1-3]+", "äX2", true),
+        (r"(?i)[^\PLa]+", "bÄ", true),
+        (r"(?i)[^\PLa]", "A", false),
+        (r"(?i)[^\PLa]", "1", false),
+        (r"(?i)[\Da]+", "xA", true),
+        (r"(?i)[[:^alpha:]k]+", "1\u{212a}K", true),
+        (r"[^\p{Lu}a-c[:digit:]\D]", "5", false),
+        (r"[^\p{Lu}a-c]", "d", true),
+        (r"[^\p{Lu}a-c]", "b", false),
         // Repetitions.
         ("a{2}", "aa", true),
         ("a{2,}", "aaa", true),
@@ -199,6 +208,55 @@ fn a_pattern_that_compiles_to_more_than_a_mebibyte_is_refused() {
         Pattern::new("((((a{10}){10}){10}b{1000})|c{1000}){1}(?:[^a]{500}[^b]{500}){1}").err(),
         Some(PatternError::TooLarge)
     );
+}
+
+/// The compiled size of these is small, or counted too late; nothing here is compiled.
+#[test]
+fn patterns_that_take_long_to_compile_are_refused_before_they_are_compiled() {
+    let long = [
+        format!("(?i)(?:{}){{0}}a", r"\pL".repeat(250)),
+        format!("(?i)(?:{}){{0}}a", r"[^\pL]".repeat(140)),
+        format!("(?i){}", r"[\pL\PL]".repeat(100)),
+        format!("(?i){}", "[\u{1}-\u{10ffff}]".repeat(100)),
+        format!("(?i){}", r"\p{Any}".repeat(100)),
+        format!("a(?-i:(?i:b))(?:{}|c)", r"\pL|\PL|".repeat(100)),
+        format!("({}{{10}}){{100}}", r"\PN".repeat(3)),
+        format!("[{}]{{1000}}", ('\u{4e00}'..).step_by(2).take(300).collect::<String>()),
+    ];
+    for text in long {
+        assert!(text.len() <= 1_024);
+        assert_eq!(Pattern::new(&text).err(), Some(PatternError::TooLarge), "{text}");
+        let limits = CompileLimits { units: 500_000, ..Pattern::LIMITS };
+        assert_eq!(Pattern::new_within(&text, limits).err(), Some(PatternError::TooLarge), "{text}");
+    }
+}
+
+#[test]
+fn patterns_of_dashboards_are_far_below_the_limits_of_compiling() {
+    let ordinary = [
+        r"(?i).*(error|warn(ing)?|fatal).*",
+        r"(?i)^prod[-_](eu|us)[-_]\w+$",
+        r"(?i)[a-zäöüß -]+",
+        r"[\p{L}\p{N}_.-]+",
+        r"\pL\pL?\d*",
+        r"[[:alpha:]][[:alnum:]_]*",
+        r"[^/]+/[^/]+(:[0-9]+)?",
+        r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*",
+        r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+        r"([0-9]{1,3}\.){3}[0-9]{1,3}:\d+",
+        r"(?i)(GET|POST|PUT|DELETE|PATCH) /api/v[0-9]+/.*",
+        r"^(?:(?:cali|flannel|docker|veth|tun|lo|br-)[\w.-]*|eth\d+)$",
+        r".+\.(?:svc|pod)\.cluster\.local.?",
+        r"\S+ \D{3,100}\W",
+    ];
+    for text in ordinary {
+        let units = super::re2::translate(text).expect("valid").units;
+        assert!(units * 10 < Pattern::LIMITS.units, "{text}: {units}");
+        pattern(text);
+    }
+    for text in [r"(?i)\pL+", r"(?i)[\p{L}\p{N} _.-]{1,3}", r"(?i)\w+ [^\pL]+", r"(?i)(?:.*\bé.*|[^a-z])"] {
+        pattern(text);
+    }
 }
 
 #[test]
@@ -323,7 +381,9 @@ fn groups_of_sets_and_prefixes_are_known_without_a_search() {
 /// What the translation says of a literal must be what the text form says.
 fn by_regex(text: &str, value: &str) -> bool {
     let translated = super::re2::translate(text).expect("valid");
-    regex_automata::meta::Regex::new(&format!(r"\A(?s:{translated})\z")).expect("valid").is_match(value)
+    regex_automata::meta::Regex::new(&format!(r"\A(?s:{})\z", translated.text))
+        .expect("valid")
+        .is_match(value)
 }
 
 proptest! {

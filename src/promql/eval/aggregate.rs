@@ -17,7 +17,7 @@ use super::accumulate::{accumulator, extra_bytes};
 use super::keyed::{NUMBERED_BYTES, numbered};
 use super::native::{clear, printed};
 use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
-use super::sort::by_value;
+use super::sort::{VALUE_UNITS, by_value};
 
 /// `quantile` takes so many steps of each row at once: one value of each row would be one of each line of memory.
 const STEPS_TOGETHER: usize = 8;
@@ -257,8 +257,12 @@ impl Context<'_> {
                 }
                 // A large `k` was collected unsorted.
                 if best.len() > INSERT_MAX {
-                    best.sort_by(|a, b| which.order(a.0, b.0));
-                    best.truncate(k);
+                    let mut places = self.sorted(best.len(), |pace, a, b| {
+                        pace.spend(VALUE_UNITS)?;
+                        Ok(which.order(best[a].0, best[b].0))
+                    })?;
+                    places.truncate(k);
+                    best = places.into_iter().map(|place| best[place]).collect();
                 }
                 for (value, i) in &best {
                     rows.row_mut(*i)[step] = *value;

@@ -1,20 +1,33 @@
 //! Sorting: kept only where there is one step, since a matrix is ordered by labels.
+//!
+//! The sorts of the standard library cannot be ended from within a comparison, and may panic where a comparison contradicts
+//! an earlier one. So rows are merged here, and the budget is asked before each comparison that has become due.
 
 use std::cmp::Ordering;
 
+use crate::model::{Labels, Pace, Stopped};
 use crate::promql::QueryError;
 use crate::promql::syntax::tree::Span;
 
 use super::rows::Rows;
 use super::{ABSENT, Context};
 
+/// Units of comparing two numbers, and of moving a place.
+pub(super) const VALUE_UNITS: u64 = 20;
+/// Units of finding a label in two label sets.
+const LABEL_UNITS: u64 = 100;
+/// Units of comparing a byte of a label's value.
+const BYTE_UNITS: u64 = 4;
+
 impl Context<'_> {
     pub(super) fn sort(&self, rows: Rows, descending: bool, span: Span) -> Result<Rows, QueryError> {
         if self.is_pointless(&rows, span) {
             return Ok(rows);
         }
-        let mut places: Vec<usize> = (0..rows.len()).collect();
-        places.sort_by(|a, b| by_value(first(&rows, *a), first(&rows, *b), descending));
+        let places = self.sorted(rows.len(), |pace, a, b| {
+            pace.spend(VALUE_UNITS)?;
+            Ok(by_value(first(&rows, a), first(&rows, b), descending))
+        })?;
         rows.reordered(&places)
     }
 
@@ -28,14 +41,25 @@ impl Context<'_> {
         if self.is_pointless(&rows, span) {
             return Ok(rows);
         }
-        let mut places: Vec<usize> = (0..rows.len()).collect();
-        places.sort_by(|a, b| {
-            let (a, b) = (&rows.heads[*a].labels, &rows.heads[*b].labels);
-            let by_names = names.iter().map(|name| natural(a.value(name), b.value(name)));
-            let order = by_names.fold(Ordering::Equal, Ordering::then).then_with(|| a.cmp(b));
-            if descending { order.reverse() } else { order }
-        });
+        let places = self.sorted(rows.len(), |pace, a, b| {
+            let order = by_names(names, &rows.heads[a].labels, &rows.heads[b].labels, pace)?;
+            Ok(if descending { order.reverse() } else { order })
+        })?;
         rows.reordered(&places)
+    }
+
+    /// The places of so many rows in their order, equal ones in the order they have.
+    ///
+    /// # Errors
+    /// Those of the budget, and that there is no memory for the places.
+    pub(super) fn sorted(
+        &self,
+        count: usize,
+        order: impl Fn(&Pace<'_>, usize, usize) -> Result<Ordering, Stopped>,
+    ) -> Result<Vec<usize>, QueryError> {
+        let mut charge = self.meter.charge();
+        charge.add_values(count.saturating_mul(2))?;
+        self.budget.pacing(None, |pace| merge_sorted(count, |a, b| order(pace, a, b)))
     }
 
     fn is_pointless(&self, rows: &Rows, span: Span) -> bool {
@@ -45,6 +69,65 @@ impl Context<'_> {
         }
         rows.steps() != 1
     }
+}
+
+/// A stable merge sort of `0..count`.
+fn merge_sorted(
+    count: usize,
+    mut order: impl FnMut(usize, usize) -> Result<Ordering, Stopped>,
+) -> Result<Vec<usize>, Stopped> {
+    let mut from: Vec<usize> = (0..count).collect();
+    let mut to: Vec<usize> = Vec::with_capacity(count);
+    let mut width = 1;
+    while width < count {
+        to.clear();
+        for pair in from.chunks(width.saturating_mul(2)) {
+            let (mut left, mut right) = pair.split_at(width.min(pair.len()));
+            // Rows that are in order already take one comparison for each chunk.
+            if let (Some(last), Some(first)) = (left.last(), right.first())
+                && order(*last, *first)? != Ordering::Greater
+            {
+                to.extend_from_slice(pair);
+                continue;
+            }
+            while let (Some((a, rest_left)), Some((b, rest_right))) =
+                (left.split_first(), right.split_first())
+            {
+                if order(*a, *b)? == Ordering::Greater {
+                    to.push(*b);
+                    right = rest_right;
+                } else {
+                    to.push(*a);
+                    left = rest_left;
+                }
+            }
+            to.extend_from_slice(left);
+            to.extend_from_slice(right);
+        }
+        std::mem::swap(&mut from, &mut to);
+        width = width.saturating_mul(2);
+    }
+    Ok(from)
+}
+
+/// By the values of the named labels, the first that differ, else by all labels.
+fn by_names(names: &[String], a: &Labels, b: &Labels, pace: &Pace<'_>) -> Result<Ordering, Stopped> {
+    let spend = |a: &str, b: &str| pace.spend(LABEL_UNITS + (a.len() + b.len()) as u64 * BYTE_UNITS);
+    for name in names {
+        let (a, b) = (a.value(name), b.value(name));
+        spend(a, b)?;
+        let order = natural(a, b);
+        if order != Ordering::Equal {
+            return Ok(order);
+        }
+    }
+    for (a, b) in a.iter().zip(b.iter()) {
+        spend(a.value, b.value)?;
+        if a != b {
+            break;
+        }
+    }
+    Ok(a.cmp(b))
 }
 
 fn first(rows: &Rows, i: usize) -> f64 {
@@ -64,6 +147,9 @@ pub(super) fn by_value(a: f64, b: f64, descending: bool) -> Ordering {
 
 /// Runs of digits compare as numbers, everything else as text.
 fn natural(mut a: &str, mut b: &str) -> Ordering {
+    if a == b {
+        return Ordering::Equal;
+    }
     loop {
         if a.is_empty() || b.is_empty() {
             return a.len().cmp(&b.len());
@@ -93,7 +179,30 @@ fn run(text: &str) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_merge_sort_is_the_stable_sort(values in prop::collection::vec(0u8..20, 0..80)) {
+            let mut expected: Vec<usize> = (0..values.len()).collect();
+            expected.sort_by_key(|place| values[*place]);
+            let sorted = merge_sorted(values.len(), |a, b| Ok(values[a].cmp(&values[b])));
+            prop_assert_eq!(sorted, Ok(expected));
+        }
+
+        #[test]
+        fn a_merge_sort_ends_at_the_first_refusal(values in prop::collection::vec(0u8..20, 0..80), most in 0u32..100) {
+            let mut asked = 0;
+            let sorted = merge_sorted(values.len(), |a, b| {
+                asked += 1;
+                if asked > most { Err(Stopped) } else { Ok(values[a].cmp(&values[b])) }
+            });
+            prop_assert_eq!(sorted.is_err(), asked > most);
+            prop_assert!(asked <= most + 1);
+        }
+    }
 
     #[test]
     fn digits_inside_names_compare_as_numbers() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::presence::look;
 use super::{Paced, Snapshot};
-use crate::model::{METRIC_NAME, Stopped, TimeRange, Timestamp};
+use crate::model::{METRIC_NAME, Pace, Stopped, TimeRange, Timestamp};
 use crate::tsdb::report::{Cardinality, Tally};
 
 /// What was counted of one label.
@@ -81,15 +81,15 @@ impl Paced<'_> {
                 let Some(value) = values.text(code) else { continue };
                 distinct += 1;
                 bytes += value.len() as u64;
-                pairs.offer(*series, || format!("{text}={value}"));
+                pairs.offer(*series, pace, || format!("{text}={value}"))?;
                 if Some(*name) == metric {
-                    metrics.offer(*series, || value.to_string());
+                    metrics.offer(*series, pace, || value.to_string())?;
                 }
             }
             answer.label_pairs += distinct;
             if distinct > 0 {
-                values_of.offer(distinct, || text.to_string());
-                bytes_of.offer(bytes, || text.to_string());
+                values_of.offer(distinct, pace, || text.to_string())?;
+                bytes_of.offer(bytes, pace, || text.to_string())?;
             }
         }
         answer.series_by_metric = metrics.finish();
@@ -118,34 +118,48 @@ impl Snapshot {
     }
 }
 
-/// The greatest so far; texts are made only of what stays.
+/// The greatest so far; texts are made only of what stays, and charged to the pace while they do.
 struct Top {
     limit: usize,
     /// In no order until it is twice as long as asked for.
     kept: Vec<(Reverse<u64>, Arc<str>)>,
     /// What it takes to get in.
     least: u64,
+    /// Bytes that were held for texts that did not stay.
+    dropped: u64,
+}
+
+/// Bytes of an entry with this text.
+const fn bytes_of(text: &str) -> u64 {
+    (text.len() + 48) as u64
 }
 
 impl Top {
     fn new(limit: usize) -> Top {
-        Top { limit, kept: Vec::new(), least: 0 }
+        Top { limit, kept: Vec::new(), least: 0, dropped: 0 }
     }
 
-    fn offer(&mut self, count: u64, text: impl FnOnce() -> String) {
+    fn offer(&mut self, count: u64, pace: &Pace<'_>, text: impl FnOnce() -> String) -> Result<(), Stopped> {
         if count < self.least {
-            return;
+            return Ok(());
         }
-        self.kept.push((Reverse(count), text().into()));
+        let text = text();
+        pace.hold(bytes_of(&text))?;
+        self.kept.push((Reverse(count), text.into()));
         if self.kept.len() > self.limit.saturating_mul(2) {
             self.cut();
-            self.least = self.kept.last().map_or(0, |(Reverse(count), _)| *count);
+            let least = self.kept.last().map_or(0, |(Reverse(count), _)| *count);
+            self.least = least;
+            pace.release(std::mem::take(&mut self.dropped));
         }
+        Ok(())
     }
 
     fn cut(&mut self) {
         // By count, and by text among equals: the same question has the same answer.
         self.kept.sort_unstable();
+        let beyond = self.kept.get(self.limit..).unwrap_or_default();
+        self.dropped += beyond.iter().map(|(_, text)| bytes_of(text)).sum::<u64>();
         self.kept.truncate(self.limit);
     }
 
@@ -166,7 +180,7 @@ mod tests {
             let offered: Vec<(u64, String)> =
                 (0..200u64).map(|n| (n * 7 % 40, format!("{:03}", n * 13 % 200))).collect();
             for (count, text) in &offered {
-                top.offer(*count, || text.clone());
+                top.offer(*count, &Pace::endless(), || text.clone()).expect("endless");
             }
             let mut expected: Vec<(Reverse<u64>, &str)> =
                 offered.iter().map(|(count, text)| (Reverse(*count), text.as_str())).collect();

@@ -43,10 +43,10 @@ pub(super) fn by_labels<'t>(
             if a == b { std::cmp::Ordering::Equal } else { values.text(a).cmp(&values.text(b)) }
         });
         for alike in parts.chunk_by(|a, b| value(a) == value(b)) {
-            sort_parts(table, hits, alike, &mut order);
+            sort_parts(table, hits, alike, &mut order, pace)?;
         }
     } else {
-        sort_parts(table, hits, &parts, &mut order);
+        sort_parts(table, hits, &parts, &mut order, pace)?;
     }
     Ok(order.iter().filter_map(|place| hits.get(*place as usize).copied()).collect())
 }
@@ -64,11 +64,15 @@ fn place(of: usize) -> u32 {
 }
 
 /// Appends the places of the hits of some families, in order.
-fn sort_parts(table: &Table, hits: &[Hit<'_>], parts: &[Part<'_>], order: &mut Vec<u32>) {
+fn sort_parts(
+    table: &Table,
+    hits: &[Hit<'_>],
+    parts: &[Part<'_>],
+    order: &mut Vec<u32>,
+    pace: &Pace<'_>,
+) -> Result<(), Stopped> {
     let done = matches!(parts, [part] if take_family(table, hits, part, order) || sort_family(table, hits, part, order));
-    if !done {
-        sort_families(table, hits, parts, order);
-    }
+    if done { Ok(()) } else { sort_families(table, hits, parts, order, pace) }
 }
 
 /// A part of a family's series that is not smaller than this one is taken from the order that is kept of all; smaller ones
@@ -112,15 +116,28 @@ fn sort_family(table: &Table, hits: &[Hit<'_>], part: &Part<'_>, order: &mut Vec
 }
 
 /// Any families: label sets are compared pair by pair, name before value, a proper prefix first.
-fn sort_families(table: &Table, hits: &[Hit<'_>], parts: &[Part<'_>], order: &mut Vec<u32>) {
+fn sort_families(
+    table: &Table,
+    hits: &[Hit<'_>],
+    parts: &[Part<'_>],
+    order: &mut Vec<u32>,
+    pace: &Pace<'_>,
+) -> Result<(), Stopped> {
+    /// Nanoseconds for one label of a hit: its code is read, ranked, and compared.
+    const LABEL_UNITS: u64 = 20;
     let mut names: Vec<u32> = parts.iter().flat_map(|part| part.family.names.iter().copied()).collect();
     names.sort_unstable();
     names.dedup();
     names.sort_by_key(|name| table.names.text(*name));
     let width: usize = parts.iter().map(|part| (part.to - part.from) * part.family.names.len()).sum();
+    let count: usize = parts.iter().map(|part| part.to - part.from).sum();
+    // A code and a slot of each hit are held beside its start, for one name at a time.
+    let of_hit = size_of::<(usize, usize, u32)>() + size_of::<u32>() + size_of::<usize>();
+    let held = (width as u64 * size_of::<u64>() as u64).saturating_add(count as u64 * of_hit as u64);
+    pace.hold(held)?;
     // The pairs of one hit after the other, each a number that compares as name and value do.
     let mut pairs: Vec<u64> = vec![0; width];
-    let mut starts: Vec<(usize, usize, u32)> = Vec::new();
+    let mut starts: Vec<(usize, usize, u32)> = Vec::with_capacity(count);
     let mut next = 0;
     for part in parts {
         for at in part.from..part.to {
@@ -128,7 +145,7 @@ fn sort_families(table: &Table, hits: &[Hit<'_>], parts: &[Part<'_>], order: &mu
             next += part.family.names.len();
         }
     }
-    let (mut codes, mut slots) = (Vec::new(), Vec::new());
+    let (mut codes, mut slots) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for (rank, name) in (0u64..).zip(&names) {
         let Some(values) = table.values(*name) else { continue };
         codes.clear();
@@ -146,6 +163,7 @@ fn sort_families(table: &Table, hits: &[Hit<'_>], parts: &[Part<'_>], order: &mu
             }
             first += (part.to - part.from) * labels;
         }
+        pace.spend_each(codes.len(), LABEL_UNITS)?;
         replace_by_rank(values, &mut codes);
         for (slot, code) in slots.iter().zip(&codes) {
             if let Some(pair) = pairs.get_mut(*slot) {
@@ -155,16 +173,20 @@ fn sort_families(table: &Table, hits: &[Hit<'_>], parts: &[Part<'_>], order: &mu
     }
     starts.sort_unstable_by_key(|(from, to, _)| pairs.get(*from..*to));
     order.extend(starts.iter().map(|(_, _, place)| *place));
+    pace.release(held);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
 
     use crate::model::{
-        Access, BatchBuilder, Labels, MatchOp, Matcher, OrgId, Sample, Scope, TimeRange, Timestamp,
+        Access, BatchBuilder, Conductor, Labels, MatchOp, Matcher, OrgId, Pace, Sample, Scope, TimeRange,
+        Timestamp,
     };
     use crate::tsdb::Tsdb;
 
@@ -198,6 +220,41 @@ mod tests {
             unnamed.into_iter().map(|series| series.labels).collect(),
             grouped.series.iter().map(group).collect(),
         ]
+    }
+
+    /// Grants everything, and records the most bytes that were held.
+    #[derive(Default)]
+    struct Recorder(Cell<u64>);
+
+    impl Conductor for Recorder {
+        fn admits(&self, _: u64) -> bool {
+            true
+        }
+
+        fn holds(&self, bytes: u64) -> bool {
+            self.0.set(self.0.get().max(bytes));
+            true
+        }
+    }
+
+    #[test]
+    fn ordering_families_that_are_not_told_apart_holds_the_memory_of_their_pairs() {
+        let store = Tsdb::scaffold();
+        let mut batch = BatchBuilder::default();
+        for series in 0..200 {
+            let names = (0..20).map(|name| (format!("l{:02}", name + series % 2), format!("v{series}")));
+            batch.series(&Labels::from_pairs(names), [Sample { at: Timestamp::from_s(1), value: 1.0 }]);
+        }
+        store.append(ORG, &batch.batch(), Timestamp::from_s(1)).expect("stored");
+        let snapshot = store.snapshot(&Access::whole(ORG));
+        let series = snapshot.store.as_ref().expect("an organisation with series");
+        let table = series.table();
+        let endless = Pace::endless();
+        let hits = snapshot.paced(&endless).find(series, &table, &[], TimeRange::ALL).expect("endless");
+        let recorder = Recorder::default();
+        let pace = Pace::of(&recorder);
+        assert_eq!(super::by_labels(&table, &hits, &pace).expect("granted").len(), 200);
+        assert!(recorder.0.get() >= 200 * 20 * 8, "{} bytes", recorder.0.get());
     }
 
     proptest! {

@@ -20,12 +20,12 @@ use crate::api::params::Params;
 use crate::api::prom_json;
 use crate::clock::{Clock, Stopwatch};
 use crate::model::{
-    Access, Conductor, Labels, MatchOp, Matcher, MayCompile, OrgId, Pace, PatternCache, Steps, Stopped,
-    TimeRange, Timestamp,
+    Access, Conductor, Labels, MatchOp, Matcher, MayCompile, OrgId, Pace, Pattern, PatternCache, Steps,
+    Stopped, TimeRange, Timestamp,
 };
 use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::tree::Expr;
-use crate::promql::syntax::{self, Caps, ExpressionCache};
+use crate::promql::syntax::{Caps, ExpressionCache};
 use crate::promql::{
     self, Annotations, Answer, Budget, Lease, MemoryPool, Query, QueryError, RangeCache, Value,
 };
@@ -118,6 +118,8 @@ pub(in crate::api::orgs) struct QueryRun {
     listed: Option<Listed>,
     /// The result is too large to be encoded inline.
     large: Cell<bool>,
+    /// Bytes that stay until the run ends, beside what listings and bodies hold: patterns, listed texts.
+    kept_bytes: Cell<u64>,
 }
 
 /// Deadline and cancellation of a query.
@@ -147,22 +149,29 @@ impl Watch {
     ///
     /// # Errors
     /// [`QueryError::Cancelled`]; [`QueryError::Timeout`] also if the piece is too long to run inline.
-    fn admit(&self, units: u64) -> Result<(), QueryError> {
+    pub(in crate::api::orgs) fn admit(&self, units: u64) -> Result<(), QueryError> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(QueryError::Cancelled);
         }
         let admitted = self.inline.as_ref().is_none_or(|deadline| deadline.admits(units));
         if !admitted || self.is_late() { Err(QueryError::Timeout) } else { Ok(()) }
     }
-}
 
-impl Conductor for Watch {
-    fn admits(&self, units: u64) -> bool {
-        self.admit(units).is_ok()
+    /// Runs `work` with the cache of compiled patterns. Each pattern that is not cached is checked before it is compiled,
+    /// which is too long a piece for inline work.
+    pub(in crate::api::orgs) fn compiling<T>(
+        &self,
+        (patterns, org): (&Arc<PatternCache>, OrgId),
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let watch = self.clone();
+        let may_compile: MayCompile = Rc::new(move || watch.admit(Pattern::COMPILE_UNITS).is_ok());
+        patterns.with_check(org, Some(may_compile), work)
     }
 
-    fn holds(&self, _: u64) -> bool {
-        true
+    /// The error of a text that was not parsed, or that of a request that has to end.
+    pub(in crate::api::orgs) fn refusal(&self, error: ApiError) -> ApiError {
+        self.admit(0).map_or_else(ApiError::from, |()| error)
     }
 }
 
@@ -327,12 +336,10 @@ impl ReadDeps {
             lanes,
             listed,
             large: Cell::new(false),
+            kept_bytes: Cell::new(0),
         }
     }
 }
-
-/// The units of compiling a regular expression, which is too long a piece for inline work.
-const COMPILE_UNITS: u64 = 10_000_000;
 
 /// The beginning of every success body.
 const SUCCESS: &[u8] = br#"{"status":"success","#;
@@ -346,6 +353,7 @@ impl QueryRun {
     /// Runs `work`, for the second time if it was too long to run inline.
     fn execute<T>(&mut self, work: impl FnOnce(&mut QueryRun) -> ApiResult<T>) -> ApiResult<T> {
         self.warnings.clear();
+        self.kept_bytes.set(0);
         if let Some(listed) = &self.listed {
             listed.entry.progress.begin();
         }
@@ -358,9 +366,7 @@ impl QueryRun {
         }
         let (patterns, org) = (Arc::clone(&self.patterns), self.access.org);
         let watch = self.watch.clone();
-        // Compiling an expression that is not cached takes up to some tens of milliseconds.
-        let may_compile: MayCompile = Rc::new(move || watch.admit(COMPILE_UNITS).is_ok());
-        patterns.with_check(org, Some(may_compile), || work(self))
+        watch.compiling((&patterns, org), || work(self))
     }
 
     /// Runs a selection or a listing within the deadline and the memory of this query.
@@ -387,8 +393,26 @@ impl QueryRun {
             .map_err(|Stopped| metering.refused.take().unwrap_or(QueryError::Cancelled).into())
     }
 
-    /// Charges a listing for `bytes` in total.
+    /// Charges `bytes` that stay until the run ends.
+    ///
+    /// # Errors
+    /// 422 and 503 where there is no memory.
+    pub(in crate::api::orgs) fn keep(&self, bytes: usize) -> ApiResult<()> {
+        self.kept_bytes.set(self.kept_bytes.get().saturating_add(bytes as u64));
+        Ok(self.hold(0)?)
+    }
+
+    /// Charges the compiled patterns of selectors, and what searching with them may take.
+    ///
+    /// # Errors
+    /// As [`QueryRun::keep`].
+    pub(in crate::api::orgs) fn keep_patterns(&self, selectors: &[impl AsRef<[Matcher]>]) -> ApiResult<()> {
+        self.keep(pattern_bytes(selectors))
+    }
+
+    /// Charges a listing or a body for `bytes` in total, beside what is kept.
     fn hold(&self, bytes: u64) -> Result<(), QueryError> {
+        let bytes = bytes.saturating_add(self.kept_bytes.get());
         let allowed = self.options.promql.limits.memory_bytes_max;
         if bytes > allowed {
             return Err(QueryError::TooMuchMemory { needed: bytes, allowed });
@@ -396,9 +420,15 @@ impl QueryRun {
         Ok(self.lease.grow_to(bytes, &|| false)?)
     }
 
+    /// As [`QueryRun::hold`] for a body, whose own limit is another one.
+    fn hold_body(&self, bytes: u64) -> Result<(), QueryError> {
+        let bytes = bytes.saturating_add(self.kept_bytes.get());
+        Ok(self.lease.grow_to(bytes, &|| false)?)
+    }
+
     /// The error of a text that was not parsed, or that of a query whose deadline passed meanwhile.
     pub(in crate::api::orgs) fn refusal(&self, error: ApiError) -> ApiError {
-        self.watch.admit(0).map_or_else(ApiError::from, |()| error)
+        self.watch.refusal(error)
     }
 
     /// Adds a warning to the response.
@@ -427,8 +457,8 @@ impl QueryRun {
     /// # Errors
     /// 400 `bad_expr`, 403 `embed_restricted`.
     pub(in crate::api::orgs) fn expression(&self, parameter: &'static str, text: &str) -> ApiResult<Expr> {
-        let caps = &self.options.caps;
-        let parsed = self.expressions.parse(self.access.org, text);
+        let org = self.access.org;
+        let parsed = self.expressions.parse(org, text);
         let expr = parsed.map_err(|error| self.refusal(bad_expression(parameter, &error)))?;
         if let Some(listed) = &self.listed {
             listed.entry.selectors.store(expr.selectors().len(), Ordering::Relaxed);
@@ -440,25 +470,29 @@ impl QueryRun {
         // Listed expressions are compared in canonical form. One that does not parse grants nothing.
         let same = |listed: &String| {
             *listed == asked
-                || syntax::parse(listed, caps).is_ok_and(|parsed| parsed.expr.to_string() == asked)
+                || self.expressions.parse(org, listed).is_ok_and(|expr| expr.to_string() == asked)
         };
         if self.grant.exprs.iter().all(|list| list.iter().any(same)) {
             return Ok(expr);
         }
-        Err(ApiError::new(Code::EmbedRestricted, "this token does not grant this expression"))
+        let refused = ApiError::new(Code::EmbedRestricted, "this token does not grant this expression");
+        // A listed expression may not have been parsed because the request has to end.
+        Err(self.refusal(refused))
     }
 
-    /// As [`selectors`], within the caps.
+    /// As [`selectors`], within the caps. Their patterns are charged until the run ends.
     ///
     /// # Errors
-    /// As [`selectors`].
+    /// As [`selectors`] and [`QueryRun::keep`].
     pub(in crate::api::orgs) fn selectors(
         &self,
         parameter: &'static str,
         texts: &[String],
     ) -> ApiResult<Vec<Vec<Matcher>>> {
-        selectors((&self.expressions, self.access.org), texts, parameter, &self.options.caps)
-            .map_err(|error| self.refusal(error))
+        let found = selectors((&self.expressions, self.access.org), texts, parameter, &self.options.caps)
+            .map_err(|error| self.refusal(error))?;
+        self.keep_patterns(&found)?;
+        Ok(found)
     }
 
     /// Checks that the caller may learn about the series behind a result. A token that lists expressions
@@ -654,7 +688,8 @@ impl Text<'_> {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Appends what `write` writes, which is at most some kilobytes.
+    /// Appends what `write` writes, which is at most one text or label set. Checks follow every
+    /// [`Text::CHECK_BYTES`].
     ///
     /// # Errors
     /// 503 after the deadline, 422 if the body is too large, either of them if there is no memory for it.
@@ -663,7 +698,7 @@ impl Text<'_> {
         if self.out.len() < self.check_at {
             return Ok(());
         }
-        let QueryRun { watch, options, lease, .. } = self.run;
+        let QueryRun { watch, options, .. } = self.run;
         if self.out.len() > options.body_bytes_max {
             return Err(prom_json::BodyTooLarge { bytes_max: options.body_bytes_max }.into());
         }
@@ -673,7 +708,7 @@ impl Text<'_> {
         watch.admit(0)?;
         // The buffer may double its capacity once before the next check.
         let bytes = (self.out.capacity() as u64).saturating_mul(2);
-        lease.grow_to(bytes, &|| false).map_err(QueryError::from)?;
+        self.run.hold_body(bytes)?;
         self.check_at = self.out.len() + Text::CHECK_BYTES;
         Ok(())
     }
@@ -867,6 +902,11 @@ pub(in crate::api::orgs) fn selectors(
     Ok(all)
 }
 
+/// Bytes of the compiled patterns of selectors, and of what searching with them may take.
+pub(in crate::api::orgs) fn pattern_bytes(selectors: &[impl AsRef<[Matcher]>]) -> usize {
+    selectors.iter().flat_map(|matchers| matchers.as_ref()).map(Matcher::pattern_bytes).sum()
+}
+
 /// The number of regular expressions among these matchers. As in an expression, an alternation of
 /// literals is a set and does not count.
 pub(in crate::api::orgs) fn patterns(matchers: &[Matcher]) -> usize {
@@ -978,6 +1018,26 @@ mod tests {
             assert!(since.elapsed() < PATIENCE, "no permit became free");
             tokio::task::yield_now().await;
         }
+    }
+
+    #[tokio::test]
+    async fn patterns_of_selectors_are_charged_until_the_run_ends() {
+        let texts =
+            ["{p=~\"(?:[ab]*a.{900})x\"}".to_owned(), "{q=\"1\",p!~\"(?:[ab]*b.{900})y\"}".to_owned()];
+        let select = |deps: ReadDeps, texts: Vec<String>| async move {
+            let work = move |run: &mut QueryRun| {
+                run.selectors("match", &texts)?;
+                // A listing holds its own bytes beside the patterns.
+                run.pacing(|pace| pace.hold(1 << 20))?;
+                Ok(run.lease.bytes())
+            };
+            deps.run(entered(), work).await
+        };
+        let held = select(deps(), texts.to_vec()).await.expect("there is memory");
+        assert!(held > 9 << 20, "two programs and the states of their searches: {held} bytes");
+        let little = ReadDeps { memory: MemoryPool::new(8 << 20), ..deps() };
+        let refused = select(little, texts.to_vec()).await.expect_err("one organisation has half of 8 MiB");
+        assert_eq!(refused.code(), Code::QueryTooExpensive);
     }
 
     #[tokio::test]
