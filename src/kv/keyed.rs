@@ -102,6 +102,12 @@ impl RecordKey {
         block_at(start, FIRST_BLOCK, file_number).or_else(|| block_at(start, SECOND_BLOCK, file_number))
     }
 
+    /// Whether a file has exactly one copy of its secret, or two that differ. `start`: its first bytes.
+    pub(crate) fn has_one_copy(start: &[u8], file_number: u64) -> bool {
+        let copies = [FIRST_BLOCK, SECOND_BLOCK].map(|place| block_at(start, place, file_number));
+        copies[0] != copies[1] && RecordKey::find_without_header(start, file_number).is_some()
+    }
+
     /// The secret of a file whose own header is damaged, if it has one. In a file of version 1 records stand in the place
     /// of the blocks, so the second block alone counts only where no record can be.
     pub(crate) fn find_without_header(start: &[u8], file_number: u64) -> Option<RecordKey> {

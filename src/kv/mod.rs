@@ -8,7 +8,7 @@
 //! * [`Control`]: accounts; one committer thread, journal first, then sled.
 //! * [`OfflineControl`]: accounts of a folder that nobody has open, read and not changed.
 //! * [`HeadWriter`], [`read_part`]: write-once databases for checkpoints of the head.
-//! * [`keyed`]: what verifies the records of log and journal.
+//! * [`keyed`]: what verifies the records of log and journal; [`plain`]: those of version 1.
 //!
 //! The only room that says sled or bincode.
 
@@ -24,6 +24,7 @@ mod journal;
 mod key;
 pub(crate) mod keyed;
 pub(crate) mod ops;
+pub(crate) mod plain;
 mod record;
 mod reserve;
 mod rows;

@@ -66,6 +66,9 @@ const DAY_PERIOD: Duration = Duration::from_secs(60);
 const EXPORT_PERIOD: Duration = Duration::from_secs(60);
 /// How often it is asked whether a checkpoint or a seal is due.
 const STORE_PERIOD: Duration = Duration::from_secs(10);
+/// The period in which the end of the log is noted outside of it: the most that may go unnoticed of a log that is rolled
+/// back after a kill.
+const MARK_PERIOD: Duration = Duration::from_secs(5);
 /// How often it is asked whether an organisation was deleted; a look at memory.
 const REMOVAL_PERIOD: Duration = Duration::from_secs(1);
 /// How often the limiters forget who has been quiet.
@@ -218,6 +221,9 @@ impl Server {
         for note in report.notes.iter().chain(&report.read_only) {
             tracing::error!("{note}");
         }
+        if let Some(torn) = &report.torn_tail {
+            tracing::warn!("{torn}");
+        }
         let tsdb = Arc::new(tsdb);
         apply_settings(&identity, &tsdb)?;
         if let Err(error) = day::resume(&identity, &tsdb, now) {
@@ -346,6 +352,8 @@ impl Server {
                 tracing::warn!(%error, "no export of the accounts was made; the journal keeps everything")
             }
         })?;
+        let tsdb = Arc::clone(&self.tsdb);
+        self.keep_going("log-mark", MARK_PERIOD, move |_| tsdb.note_log_mark())?;
         let tsdb = Arc::clone(&self.tsdb);
         self.keep_going("seal", STORE_PERIOD, move |now| {
             if let Err(error) = tsdb.seal_if_due(now) {

@@ -9,6 +9,7 @@ use super::error::{DiskError, OpenError};
 use super::manifest::{self, Known, Listed};
 use super::options::Options;
 use super::recovery;
+use super::repair;
 use super::report::{RecoveryReport, SampleColumns};
 use super::segment::{HISTOGRAMS, Segment, SegmentDamage, SegmentError, SegmentMeta};
 use super::series::registry::{self, ReadRegistry};
@@ -254,13 +255,14 @@ impl Walk<'_> {
     ) -> Result<(), OpenError> {
         let weight = if is_lost { Weight::Loss } else { Weight::Repairable };
         let elsewhere = if is_lost { "" } else { "; segments or the checkpoint have it" };
-        let wal = self.dir.join("wal");
+        let wal = repair::log_dir(self.dir);
         if !wal.is_dir() {
             if is_lost {
                 self.find(Finding::new(weight, "wal", "there is no log: what was only there is lost"));
             }
             return Ok(());
         }
+        let replay_seq = checkpoint::newest_replay_seq(&self.dir.join("head"), self.store);
         let (mut samples, mut scratch) = (0_u64, Vec::new());
         let mut undecodable = Vec::new();
         let end: LogEnd = replay::replay(&wal, self.store, begin, 0, &mut |header, body, _| {
@@ -271,9 +273,10 @@ impl Walk<'_> {
             }
             Ok(())
         })?;
+        let known = manifest::newest_record(listed, mark).max(replay_seq);
         if let Some(damage) = &end.damage {
-            let file = damage.files.first().map_or_else(|| PathBuf::from("wal"), |path| self.relative(path));
-            let finding = Finding::new(weight, file, format!("{}{elsewhere}", damage.text));
+            let path = damage.files.first().map_or_else(|| PathBuf::from("wal"), |path| self.relative(path));
+            let finding = Finding::new(weight, path, format!("{}{elsewhere}", damage.text));
             self.find(Finding { offset: damage.offset, ..finding });
         }
         for (seq, org, damage) in undecodable.into_iter().take(100) {
@@ -286,7 +289,7 @@ impl Walk<'_> {
             }
         }
         if let Some(tail) = end.tail.as_ref().filter(|tail| tail.torn_bytes > 0) {
-            let what = "a record that was being written when the machine stopped; it was never answered";
+            let what = recovery::torn_text(tail, end.last_seq, known);
             let finding = Finding::new(Weight::Repairable, self.relative(&tail.path), what);
             self.find(finding.at(tail.offset).counting(tail.torn_bytes));
         }
@@ -307,7 +310,13 @@ impl Walk<'_> {
         let (files, records, last) = (end.files, end.records, end.last_seq);
         self.checked
             .seen
-            .push(("log", format!("{files} files, {records} records to number {last}, {samples} samples")));
+            .push((
+                "log",
+                format!(
+                    "{files} files, {records} records to number {last} (known to have been durable up to {}), {samples} samples",
+                    known.min(last)
+                ),
+            ));
         Ok(())
     }
 
@@ -329,7 +338,11 @@ impl Walk<'_> {
                 ReadRegistry::Damaged(what) => Some(what.to_owned()),
             };
             if let Some(what) = found {
-                let what = format!("{what}; the names come from segments and the log");
+                let what = format!("{what}; the names come from its copy, or from segments and the log");
+                self.find(Finding { org: Some(org), ..Finding::new(Weight::Repairable, file, what) });
+            } else if registry::copy_of(&dir, org).exists() && registry::copy_differs(&dir, org)? {
+                let what = "the copy of the registry differs from it; the next start writes the copy again";
+                let file = self.relative(&registry::copy_of(&dir, org));
                 self.find(Finding { org: Some(org), ..Finding::new(Weight::Repairable, file, what) });
             }
         }

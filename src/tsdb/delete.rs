@@ -299,6 +299,7 @@ impl Tsdb {
             disk::remove_dir_if_there(&place.folder.segments_of(org))?;
             disk::sync_dir(&place.folder.segments)?;
             disk::remove_if_there(&registry::path_of(&place.folder.series, org))?;
+            disk::remove_if_there(&registry::copy_of(&place.folder.series, org))?;
             disk::sync_dir(&place.folder.series)?;
             self.stores.drop_is_finished(org);
             tracing::info!(org = org.0, "removed everything of an organisation that was dropped");

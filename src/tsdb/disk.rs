@@ -29,6 +29,8 @@ pub struct Faults {
     pub log_syncs_left: AtomicI64,
     /// What the file system says is free, in bytes; `u64::MAX` asks the real one.
     pub free_bytes: AtomicU64,
+    /// How many inodes the file system says are free; `u64::MAX` asks the real one. Without any no log file is made.
+    pub free_inodes: AtomicU64,
     /// Bytes of a log file while little comes; 0: as they are. Records must fit.
     pub log_file_bytes: AtomicU32,
     /// Log files are always allocated rather than filled with zeros, whatever the size of the groups.
@@ -45,6 +47,7 @@ impl Default for Faults {
             log_writes_left: AtomicI64::new(-1),
             log_syncs_left: AtomicI64::new(-1),
             free_bytes: AtomicU64::new(u64::MAX),
+            free_inodes: AtomicU64::new(u64::MAX),
             log_file_bytes: AtomicU32::new(0),
             allocate_log_files: AtomicBool::new(false),
             seal_steps_left: AtomicI64::new(-1),
@@ -58,9 +61,24 @@ impl Default for Faults {
 pub(super) struct Space {
     pub(super) free: u64,
     pub(super) total: u64,
+    /// Inodes that a process without privileges may use; `u64::MAX` where the file system has no such limit.
+    pub(super) free_inodes: u64,
 }
 
+/// Inodes that must be free before samples are taken again after there was no room.
+const INODES_MIN: u64 = 8;
+
 impl Disk {
+    /// A new log file.
+    pub(super) fn create_log(&self, path: &Path) -> Result<File, DiskError> {
+        if let Disk::Faulty(faults) = self
+            && faults.free_inodes.load(Ordering::SeqCst) == 0
+        {
+            return Err(DiskError::at("create", path)(io::ErrorKind::StorageFull.into()));
+        }
+        create_file(path)
+    }
+
     /// Writes to a log file.
     pub(super) fn write_log(&self, file: &File, path: &Path, bytes: &[u8], offset: u64) -> io::Result<()> {
         if let Disk::Faulty(faults) = self {
@@ -118,12 +136,18 @@ impl Disk {
             rustix::fs::statvfs(dir).map_err(|e| DiskError::at("look at the space of", dir)(e.into()))?;
         let free = found.f_bavail.saturating_mul(found.f_frsize);
         let total = found.f_blocks.saturating_mul(found.f_frsize);
-        match self {
-            Disk::Faulty(faults) if faults.free_bytes.load(Ordering::SeqCst) != u64::MAX => {
-                Ok(Space { free: faults.free_bytes.load(Ordering::SeqCst), total })
-            }
-            _ => Ok(Space { free, total }),
-        }
+        let free_inodes = if found.f_files == 0 { u64::MAX } else { found.f_favail };
+        let space = Space { free, total, free_inodes };
+        let Disk::Faulty(faults) = self else { return Ok(space) };
+        let or = |fault: &AtomicU64, real| match fault.load(Ordering::SeqCst) {
+            u64::MAX => real,
+            fault => fault,
+        };
+        Ok(Space {
+            free: or(&faults.free_bytes, free),
+            total,
+            free_inodes: or(&faults.free_inodes, free_inodes),
+        })
     }
 }
 
@@ -145,6 +169,12 @@ fn count_down(left: &AtomicI64) -> io::Result<()> {
 }
 
 impl Space {
+    /// Whether samples are taken again that stopped with less than `needed` bytes or without an inode for the next log
+    /// file. A tenth above the floor, so that writes do not flicker.
+    pub(super) fn allows_samples_again(self, needed: u64) -> bool {
+        self.free >= needed.saturating_add(needed / 10) && self.free_inodes >= INODES_MIN
+    }
+
     /// Samples stop below this: 2 %, at least 256 MiB and at most 1 GiB (STORAGE.md section 12).
     pub(super) fn samples_floor(self) -> u64 {
         (self.total / 50).clamp(256 << 20, 1 << 30)
@@ -236,6 +266,14 @@ pub(super) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>, DiskErro
         return Err(DiskError::at("read", path)(why));
     }
     fs::read(path).map_err(DiskError::at("read", path))
+}
+
+/// The first bytes of a file, `bytes_max` of them or fewer where it is shorter.
+pub(super) fn read_start(path: &Path, bytes_max: u64) -> Result<Vec<u8>, DiskError> {
+    let mut file = ops::open_to_read(path).map_err(DiskError::at("open", path))?;
+    let mut start = Vec::new();
+    read_on(&mut file, path, bytes_max, &mut start)?;
+    Ok(start)
 }
 
 /// Appends the next bytes of a file to `out`, at most so many; answers how many there were.

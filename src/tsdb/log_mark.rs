@@ -2,8 +2,9 @@
 //!
 //! A log file that was replaced by an older copy of itself, or that reads as zeros from a record boundary, is whole in
 //! itself. The mark shows that it once held more: such a log is damaged, and the store opens read-only. The mark is
-//! noted with each checkpoint, after each new log file, once a minute while records come, and at a clean stop. It costs
-//! no sync on the path of a write; a loss of records after the newest mark is not detected by it.
+//! noted with each checkpoint, after each new log file, every few seconds while records come, and at a clean stop. It is
+//! one small change of control with its sync, and no sync on the path of a write. A loss of records after the newest mark
+//! is not detected by it; of an incomplete record behind the last one it tells what is certain.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -14,15 +15,15 @@ use crate::clock::Stopwatch;
 use crate::kv::with_sources;
 use crate::sync::IgnorePoison as _;
 
-/// The period of marks while records come.
-const EVERY: Duration = Duration::from_secs(60);
+/// The least time between marks while records come.
+const EVERY: Duration = Duration::from_secs(4);
 
 /// When to note the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noting {
     /// At once, if the log has grown.
     Now,
-    /// Once a minute, or when the log has a new file.
+    /// If the newest mark is old enough, or the log has a new file.
     IfDue,
 }
 
@@ -41,6 +42,11 @@ struct Noted {
 }
 
 impl Tsdb {
+    /// Notes durably and outside of the log how far it is durable, if it has grown; to be called every few seconds.
+    pub fn note_log_mark(&self) {
+        self.note_log_end(Noting::IfDue);
+    }
+
     /// Notes in control how far the log is durable. A failure is logged: the next mark makes up for it.
     pub(super) fn note_log_end(&self, noting: Noting) {
         let (Sink::Log(log), Some(manifest)) = (&self.log, &self.manifest) else { return };

@@ -31,14 +31,17 @@ use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
 use super::wal::record::Kind;
-use super::wal::replay::{self, Begin, LogEnd, Place};
-use crate::kv::keyed::RecordKey;
+use super::wal::replay::{self, Begin, LogEnd, Place, Tail};
+use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, RecordKey};
 use crate::kv::{self, Finding, Weight, with_sources};
 use crate::model::{Exemplar, OrgId, StoreId, Timestamp};
 use crate::sync::IgnorePoison as _;
 
 /// Sentences about what was found; more of them would be the same trouble again.
 const NOTES_MAX: usize = 1_000;
+
+/// The directories that a start makes where they are missing, beside `wal`.
+const FOLDERS: [&str; 4] = ["series", "head", "segments", "quarantine"];
 
 /// A store that was read.
 pub(super) struct Recovered {
@@ -106,6 +109,7 @@ pub(super) fn recover(
         let log_from = end.full.first().map_or(end.first_seq, |file| file.first_seq);
         walk.unlisted(&folder, &stores, log_from..=end.last_seq)?;
         walk.renew_registries(&folder, &stores, manifest);
+        renew_copies(&folder, &stores);
         // From here on records may follow.
         checkpoint::Closed::remove(&folder)?;
         walk.resume(&at("wal"), end, key)?
@@ -123,6 +127,9 @@ pub(super) fn look(
     known: Known,
     options: &Options,
 ) -> Result<RecoveryReport, OpenError> {
+    for name in ["wal"].iter().chain(&FOLDERS) {
+        refuse_file(&dir.join(name))?;
+    }
     let is_new = !dir.join("series").exists() && !dir.join("head").exists();
     let begin = known.begin;
     let folder = Folder { head, series: dir.join("series"), segments: dir.join("segments"), store };
@@ -130,9 +137,10 @@ pub(super) fn look(
     walk.changes = false;
     let (stores, done, rows, _) = walk.checkpoint(&folder, [0; 32], options)?;
     let from_seq = done.as_ref().map_or(0, |done| done.replay_seq);
-    let wal = dir.join("wal");
+    let wal = repair::log_dir(dir);
     let has_log = names_in(&wal)?.iter().any(|name| file::number_of(name).is_some());
-    let end = if is_new && !has_log && begin == Begin::default() && walk.listed.is_empty() {
+    let is_empty = begin == Begin::default() && walk.listed.is_empty() && walk.mark == 0;
+    let end = if is_new && !has_log && is_empty {
         // The start of a new store makes the first file.
         LogEnd::default()
     } else {
@@ -149,6 +157,14 @@ pub(super) fn look(
         walk.unlisted(&folder, &stores, log_from..=end.last_seq)?;
     }
     Ok(walk.report)
+}
+
+/// Fails where [`disk::create_dir`] would, because something else has that name.
+fn refuse_file(path: &Path) -> Result<(), DiskError> {
+    if std::fs::symlink_metadata(path).is_err() || path.is_dir() {
+        return Ok(());
+    }
+    Err(DiskError::at("create directory", path)(std::io::ErrorKind::AlreadyExists.into()))
 }
 
 /// The names in a directory; none where it does not exist.
@@ -184,7 +200,7 @@ fn make_folder(
             MakeError::Disk(e) => e.into(),
         })?;
     }
-    for sub in ["series", "head", "segments", "quarantine"] {
+    for sub in FOLDERS {
         disk::create_dir(&dir.join(sub))?;
     }
     disk::sync_dir(dir)?;
@@ -540,22 +556,44 @@ impl Recovery {
         let stores = Stores::keeping(options.decoded_bytes_max, secret, options.limits.clone());
         stores.set_starting(true);
         stores.set_dropped(&self.dropped);
-        let org_of = |name: &String| registry::org_of(name).filter(|org| !self.dropped.contains(org));
-        let files = names_in(&folder.series)?;
+        let mut orgs = registry::orgs_in(&folder.series)?;
+        orgs.retain(|org| !self.dropped.contains(org));
+        let path_of = |org: &OrgId| registry::path_of(&folder.series, *org);
         let registries: Vec<names::Registry> =
-            files.iter().filter_map(|name| Some((org_of(name)?, folder.series.join(name)))).collect();
-        let mut cuts = Vec::new();
+            orgs.iter().map(|org| (*org, path_of(org))).filter(|(_, path)| path.exists()).collect();
         let read = names::load(folder, &stores, &registries, &self.onlooker)?;
-        for ((org, path), read) in registries.into_iter().zip(read) {
-            match read {
-                ReadRegistry::Valid(end) => {
+        let mut found: BTreeMap<OrgId, ReadRegistry> =
+            registries.into_iter().map(|(org, _)| org).zip(read).collect();
+        let mut cuts = Vec::new();
+        for org in orgs {
+            let path = path_of(&org);
+            let found = found.remove(&org);
+            let have = if let Some(ReadRegistry::Valid(end)) = &found { end.bytes } else { 0 };
+            let mut scratch = Vec::new();
+            let copy =
+                registry::read_longer_copy(&folder.series, folder.store, org, have, &mut |kind, body| {
+                    stores.apply(Record::read(0, org, kind, body), &mut scratch, None).is_ok()
+                })?;
+            if let Some(end) = copy {
+                let from = registry::copy_of(&folder.series, org);
+                let bytes = std::fs::metadata(&from).map_err(DiskError::at("look at", &from))?.len();
+                self.take_copy(folder, org, (found, end))?;
+                *stores.org_or_new(org).registry() = end;
+                if bytes > end.bytes {
+                    cuts.push((path, end));
+                }
+                continue;
+            }
+            match found {
+                None => {}
+                Some(ReadRegistry::Valid(end)) => {
                     *stores.org_or_new(org).registry() = end;
                     let bytes = std::fs::metadata(&path).map_err(DiskError::at("look at", &path))?.len();
                     if bytes > end.bytes {
                         cuts.push((path, end));
                     }
                 }
-                ReadRegistry::Damaged(what) => {
+                Some(ReadRegistry::Damaged(what)) => {
                     let text =
                         format!("{}: {what}; the names come from segments and the log", path.display());
                     self.note(Weight::Repairable, &path, text);
@@ -565,6 +603,32 @@ impl Recovery {
             }
         }
         Ok((stores, cuts))
+    }
+
+    /// Puts the copy of a registry, which is valid up to `end`, in the place of the registry that was `found`.
+    fn take_copy(
+        &mut self,
+        folder: &Folder,
+        org: OrgId,
+        (found, end): (Option<ReadRegistry>, registry::End),
+    ) -> Result<(), OpenError> {
+        let path = registry::path_of(&folder.series, org);
+        let what = match &found {
+            None => "the registry is missing".to_owned(),
+            Some(ReadRegistry::Valid(have)) => format!("{} valid bytes of {}", have.bytes, end.bytes),
+            Some(ReadRegistry::Damaged(what)) => (*what).to_owned(),
+        };
+        let text = format!("{}: {what}; its copy has the names", path.display());
+        self.note(Weight::Repairable, &path, text);
+        if found.is_some() {
+            self.keep(&path, true)?;
+        }
+        if self.changes {
+            // A rename needs no room; the copy is made again behind it.
+            disk::rename(&registry::copy_of(&folder.series, org), &path)?;
+            disk::sync_dir(&folder.series)?;
+        }
+        Ok(())
     }
 
     fn log(&mut self, log: &LogFrom, stores: &Stores, rows: &RowSeqs) -> Result<LogEnd, OpenError> {
@@ -598,6 +662,15 @@ impl Recovery {
             self.report.mode = RecoveryMode::Log;
         }
         let mut texts = unreadable;
+        self.secrets(wal)?;
+        if let Some(tail) = end.tail.as_ref().filter(|tail| tail.torn_bytes > 0 && end.damage.is_none()) {
+            let known = manifest::newest_record(&self.listed, self.mark).max(from_seq);
+            let text = format!("{}: {}", tail.path.display(), torn_text(tail, end.last_seq, known));
+            let file = tail.path.strip_prefix(&self.dir).unwrap_or(&tail.path);
+            let finding = Finding::new(Weight::Repairable, file, text.clone());
+            self.report.findings.push(finding.at(tail.offset).counting(tail.torn_bytes));
+            self.report.torn_tail = Some(text);
+        }
         if let Some(damage) = end.damage.take() {
             for (place, path) in damage.files.iter().enumerate() {
                 self.keep(path, false)?;
@@ -646,6 +719,22 @@ impl Recovery {
             self.report.read_only = Some(texts.join("; "));
         }
         Ok(end)
+    }
+
+    /// Reports each log file of which one of the two copies of its secret is damaged: its records are read with the other.
+    fn secrets(&mut self, wal: &Path) -> Result<(), DiskError> {
+        for name in names_in(wal)? {
+            let (path, Some(number)) = (wal.join(&name), file::number_of(&name)) else { continue };
+            let start = disk::read_start(&path, KEYED_FILE_HEADER_BYTES as u64)?;
+            if RecordKey::has_one_copy(&start, number) {
+                let text = format!(
+                    "{}: one of the two copies of the secret of its records is damaged; the file is read with the other",
+                    path.display()
+                );
+                self.note(Weight::Repairable, &path, text);
+            }
+        }
+        Ok(())
     }
 
     /// Records a place of the log that cannot be read.
@@ -745,6 +834,32 @@ impl Recovery {
             file_bytes,
         }))
     }
+}
+
+/// Makes the copies of registries that are missing or differ. What fails here is tried again by the next start.
+fn renew_copies(folder: &Folder, stores: &Stores) {
+    for store in stores.all().iter().filter(|store| store.registry().bytes > 0) {
+        let org = store.org;
+        let renewed = registry::copy_differs(&folder.series, org)
+            .and_then(|differs| if differs { registry::write_copy(&folder.series, org) } else { Ok(()) });
+        if let Err(e) = renewed {
+            tracing::warn!(
+                "the copy of the registry of organisation {org} could not be written: {}",
+                e.line()
+            );
+        }
+    }
+}
+
+/// What to report of bytes behind the last record that no later record vouches for. A crash leaves such bytes of a
+/// record that was never answered, and a disk that loses what it confirmed leaves them of one that was: only the records
+/// up to `known` are known to have been durable.
+pub(super) fn torn_text(tail: &Tail, last_seq: u64, known: u64) -> String {
+    format!(
+        "{} bytes from byte {} on are an incomplete record behind record {last_seq}, which may have been answered: the log \
+         is known to have been durable up to record {known}",
+        tail.torn_bytes, tail.offset
+    )
 }
 
 /// How far the log is read.

@@ -96,7 +96,7 @@ pub fn repair(
 ) -> Result<Repaired, RepairError> {
     let manifest::Known { listed, begin, mark, .. } = manifest::offline(control)?;
     let mut repaired = Repaired::default();
-    copy_registries(dir, to)?;
+    copy_registries(dir, to, control.store_id())?;
     for name in ["wal", "segments", "head", "quarantine"] {
         disk::create_dir(&to.join(name))?;
     }
@@ -160,6 +160,12 @@ pub fn accept_loss(home: &Home<'_>, rng: &mut Entropy, now: Timestamp) -> Result
     Ok(mended.lost)
 }
 
+/// Where the log of the folder `dir` is: a start gives a mended log its name where a crash came before that.
+pub(super) fn log_dir(dir: &Path) -> PathBuf {
+    let (wal, mended) = (dir.join("wal"), dir.join("wal.mended"));
+    if mended.exists() && !wal.exists() { mended } else { wal }
+}
+
 /// Gives a mended log its name, if a crash came before that.
 pub(super) fn finish_mending(dir: &Path) -> Result<(), DiskError> {
     let (wal, mended) = (dir.join("wal"), dir.join("wal.mended"));
@@ -175,16 +181,14 @@ pub(super) fn finish_mending(dir: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-fn copy_registries(dir: &Path, to: &Path) -> Result<(), DiskError> {
+fn copy_registries(dir: &Path, to: &Path, store: StoreId) -> Result<(), RepairError> {
     let (from, to) = (dir.join("series"), to.join("series"));
     disk::create_dir(&to)?;
-    if from.is_dir() {
-        for name in disk::names(&from)?.iter().filter(|name| registry::org_of(name).is_some()) {
-            // The next start cuts what is not valid and takes those names from segments and log.
-            copy(&from.join(name), &to.join(name))?;
-        }
+    for org in registry::orgs_in(&from)? {
+        // The next start cuts what is not valid and takes those names from segments and log.
+        copy(&registry::longest(&from, store, org)?, &registry::path_of(&to, org))?;
     }
-    disk::sync_dir(&to)
+    Ok(disk::sync_dir(&to)?)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), DiskError> {
@@ -232,7 +236,7 @@ impl<'l> Log<'l> {
             define_sealed(&stores, &dir.join("segments").join(org.0.to_string()), store, listed);
         }
         let upto = known.max(checkpoint::newest_replay_seq(&dir.join("head"), store));
-        Ok(Log { from: dir.join("wal"), store, begin, listed, stores, upto })
+        Ok(Log { from: log_dir(dir), store, begin, listed, stores, upto })
     }
 
     /// Writes it into the directory `to`. The secrets of its files are derived from `key`.
@@ -359,13 +363,10 @@ impl<'l> Log<'l> {
 
 fn define_registered(stores: &Stores, dir: &Path, store: StoreId) -> Result<(), RepairError> {
     let series = dir.join("series");
-    if !series.is_dir() {
-        return Ok(());
-    }
     let mut scratch = Vec::new();
-    for name in disk::names(&series)? {
-        let Some(org) = registry::org_of(&name) else { continue };
-        registry::read(&series.join(&name), store, org, &mut |kind, body| {
+    for org in registry::orgs_in(&series)? {
+        let path = registry::longest(&series, store, org)?;
+        registry::read(&path, store, org, &mut |kind, body| {
             stores.apply(Record::read(0, org, kind, body), &mut scratch, None).is_ok()
         })?;
     }

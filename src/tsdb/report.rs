@@ -229,8 +229,10 @@ pub struct RecoveryReport {
     pub samples: u64,
     /// The last record's number.
     pub last_seq: u64,
-    /// Bytes of a torn tail that were cleared: never acknowledged.
+    /// Bytes behind the last record that were cleared, see [`RecoveryReport::torn_tail`].
     pub trimmed_bytes: u64,
+    /// What is known of an incomplete record at the end of the log, if there was one.
+    pub torn_tail: Option<String>,
     /// Samples of series that nothing defines; their bytes stay in the log.
     pub orphans: u64,
     /// Files copied or moved to `quarantine/`.

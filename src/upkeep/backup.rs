@@ -18,6 +18,10 @@ pub struct BackupReport {
     pub bytes: u64,
 }
 
+/// A file that every backup has and no data folder: without a manifest beside it the backup was never finished, or has
+/// lost its manifest, however whole the rest of it looks.
+pub(super) const MARKER: &str = "BACKUP";
+
 /// Makes the backup `out`, which must not exist or be empty, from `staged`; durable when this answers.
 ///
 /// # Errors
@@ -30,13 +34,17 @@ pub fn finish_backup(
     watch: Watch<'_>,
 ) -> Result<BackupReport, TreeError> {
     tree::make_new(out)?;
+    let marker = out.join(MARKER);
+    let text = b"promlet backup: restore it with `promlet restore`\n";
+    tree::write_whole(&marker, text)?;
     let files = tree::files(staged)?;
     let mut progress = Progress {
         files_all: files.len() as u64,
         bytes_all: files.iter().map(|(_, bytes)| bytes).sum(),
         ..Progress::default()
     };
-    let mut entries = Vec::new();
+    let sha256 = tree::hash(&marker, |_| ())?;
+    let mut entries = vec![Entry { path: MARKER.into(), bytes: text.len() as u64, sha256 }];
     let (last, rest): (Vec<_>, Vec<_>) = files.into_iter().partition(|(path, _)| path == Path::new("STORE"));
     for (path, bytes) in rest.into_iter().chain(last) {
         if path == Path::new("STORE") {

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::manifest::{Manifest, ManifestError};
+use super::manifest::{self, Manifest, ManifestError};
 use super::tree::{self, TreeError};
-use super::{LookError, Progress, Watch, look, restore, start};
+use super::{LookError, Progress, Watch, backup, look, restore, start};
 use crate::kv::{Finding, MasterKey, MasterKeySource, OfflineControl, Weight};
 use crate::model::StoreId;
 use crate::tsdb;
@@ -128,7 +128,14 @@ pub fn check(dir: &Path, options: &CheckOptions, watch: Watch<'_>) -> Result<Che
 fn read_manifest(dir: &Path, findings: &mut Vec<Finding>) -> Result<Option<Manifest>, CheckError> {
     match Manifest::read(dir) {
         Ok(manifest) => Ok(Some(manifest)),
-        Err(ManifestError::Missing { .. }) => Ok(None),
+        Err(ManifestError::Missing { .. }) => {
+            if dir.join(backup::MARKER).exists() {
+                let what =
+                    "missing: the backup was never finished, or lost it; nothing of it can be relied on";
+                findings.push(Finding::new(Weight::Loss, manifest::NAME, what));
+            }
+            Ok(None)
+        }
         Err(ManifestError::Damaged { path, what }) => {
             let file = path.file_name().unwrap_or_default();
             findings.push(Finding::new(

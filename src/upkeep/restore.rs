@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::backup;
 use super::manifest::{Entry, Manifest, ManifestError};
 use super::tree::{self, TreeError};
 use super::{Progress, Watch};
@@ -59,7 +60,8 @@ pub fn restore(dir: &Path, from: &Path, watch: Watch<'_>) -> Result<RestoreRepor
     tree::make_new(dir)?;
     let (last, rest): (Vec<_>, Vec<_>) =
         manifest.files.iter().partition(|file| file.path == Path::new("STORE"));
-    for files in [rest, last] {
+    for mut files in [rest, last] {
+        files.retain(|file| file.path != Path::new(backup::MARKER));
         for file in &files {
             tree::make_way(dir, &file.path)?;
             let (source, target) = (from.join(&file.path), dir.join(&file.path));

@@ -7,8 +7,8 @@ use promlet::clock::Clock;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::json;
 
-use crate::harness::{Server, Start, bootstrap, remote_write, request};
-use crate::upkeep::{copy_tree, expected, samples, write};
+use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, remote_write, request};
+use crate::upkeep::{check, copy_tree, expected, promlet, samples, succeeded, write};
 
 /// Sequence numbers that the next record may have.
 const SEQUENCE_NUMBERS: std::ops::Range<u64> = 1..60;
@@ -95,5 +95,119 @@ fn a_record_forged_in_a_label_value_takes_nothing_from_another_organisation() {
         server.kill();
         let server = Server::serve(dir.path());
         assert_eq!(samples(&server, &server.sign_in(), base), expected(0..7), "{distance} bytes before");
+    }
+}
+
+/// A journal record of version 1 that removes the row by which an account is found by its address, as text: two rows
+/// that are removed, the second of which makes it text. None if there is none.
+fn removal(seq: u64, email: &str) -> Option<String> {
+    let address = [&[2][..], email.as_bytes(), &[0, 0]].concat();
+    (0..10_000_u32).find_map(|number| {
+        let mut body = vec![2, 0];
+        for key in [&address[..], format!("~{number}").as_bytes()] {
+            body.push(2);
+            body.extend(u16::try_from(key.len()).expect("short").to_le_bytes());
+            body.extend(key);
+            body.extend([0, 0]);
+        }
+        let mut record = u32::try_from(body.len()).expect("small").to_le_bytes().to_vec();
+        let mut head = seq.to_le_bytes().to_vec();
+        // Organisation 0, type 16, version 1; it says that the change before it was durable.
+        head.extend([0, 0, 0, 0, 16, 1, 1, 0]);
+        let checksum = crc32c::crc32c(&[&record[..], &head[..], &body[..]].concat());
+        record.extend(checksum.to_le_bytes());
+        record.extend([&head[..], &body[..]].concat());
+        record.resize(record.len().next_multiple_of(8), 0);
+        String::from_utf8(record).ok()
+    })
+}
+
+/// Where the records of a journal file of version 2 begin.
+const JOURNAL_RECORDS: usize = 4_128;
+
+/// The journal file that contains `text` at a place where a search would find it, its bytes, and where the record around
+/// the text begins.
+fn around(dir: &Path, text: &str) -> (std::path::PathBuf, Vec<u8>, usize) {
+    for entry in std::fs::read_dir(dir.join("journal")).expect("listed") {
+        let path = entry.expect("an entry").path();
+        let bytes = std::fs::read(&path).expect("read");
+        let mut found = bytes.windows(text.len()).enumerate().filter(|(at, _)| at % 8 == 0);
+        let Some((at, _)) = found.find(|(_, window)| *window == text.as_bytes()) else { continue };
+        let mut start = JOURNAL_RECORDS;
+        loop {
+            let length = u32::from_le_bytes(bytes[start..start + 4].try_into().expect("four"));
+            let next = start + (32 + length as usize).next_multiple_of(8);
+            if (start..next).contains(&at) {
+                return (path, bytes, start);
+            }
+            start = next;
+        }
+    }
+    panic!("one padding aligns the forgeries")
+}
+
+#[test]
+fn an_account_change_forged_in_the_policy_of_an_api_key_is_never_applied() {
+    let live = tempfile::tempdir().expect("made");
+    let server = Server::serve(live.path());
+    let cookie = server.sign_in();
+    server.kill();
+    let (report, _) = check(false, live.path());
+    let rows = report["seen"].to_string();
+    let number = |text: &str| text.split(|c: char| !c.is_ascii_digit()).find_map(|n| n.parse::<u64>().ok());
+    let change = rows.split("after change ").nth(1).and_then(number).expect("the last change");
+    let server = Server::serve(live.path());
+    // In four globs, which have 1,024 bytes at most: the length of each, of three bytes, and five more keep the alignment
+    // of the one before.
+    let globs = (0..4).map(|part| {
+        let numbers = change + 1 + part * 14..change + 15 + part * 14;
+        numbers.filter_map(|seq| removal(seq, EMAIL)).collect::<String>()
+    });
+    let globs: Vec<String> = globs.collect();
+    assert!(globs.iter().all(|glob| (500..1_012).contains(&glob.len())), "most numbers have a text");
+    for padding in 0..8 {
+        let padded = |(part, glob): (usize, &String)| match part {
+            0 => format!("{}{glob}", "p".repeat(padding)),
+            _ => format!("{}{glob}", "p".repeat(5)),
+        };
+        let metrics: Vec<String> = globs.iter().enumerate().map(padded).collect();
+        let key = json!({
+            "name": "forger", "scopes": ["embed"], "embed": { "policy": { "metrics": metrics } }
+        });
+        let made = server.post_json(&format!("/api/v1/orgs/{ORG}/api-keys"), &[("Cookie", &cookie)], &key);
+        assert_eq!(made.status, 201, "{}", made.body);
+    }
+    // Changes behind them.
+    server.api_key(&cookie);
+    server.kill();
+
+    let logs_in = |dir: &Path, what: &str| {
+        let server = Server::serve(dir);
+        let body = json!({ "email": EMAIL, "password": PASSWORD });
+        let answer = server.post_json("/api/v1/auth/login", &[], &body);
+        assert_eq!(answer.status, 200, "{what}: {}", answer.body);
+        server.kill();
+    };
+    for (at, without_database) in [0, 1, 4, 9, 20, 26, 40].iter().flat_map(|at| [(*at, false), (*at, true)]) {
+        let what = format!("byte {at} of the record, without the database: {without_database}");
+        let dir = tempfile::tempdir().expect("made");
+        copy_tree(live.path(), dir.path());
+        let (path, mut bytes, start) = around(dir.path(), &globs[0]);
+        bytes[start + at] ^= 0x10;
+        std::fs::write(&path, bytes).expect("written");
+        if without_database {
+            std::fs::remove_dir_all(dir.path().join("control")).expect("removed");
+        }
+        let (report, code) = check(true, dir.path());
+        assert_eq!(code, if without_database { 2 } else { 1 }, "{what}: {report:#}");
+        if without_database {
+            // A change is lost, so that a start refuses the folder; what a repair saves has the account.
+            let out = tempfile::tempdir().expect("made");
+            let saved = out.path().join("saved");
+            succeeded(&promlet(&["repair", "--to"], &[&saved, dir.path()]));
+            logs_in(&saved, &what);
+        } else {
+            logs_in(dir.path(), &what);
+        }
     }
 }

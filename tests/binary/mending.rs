@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use promlet::model::Timestamp;
+use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::json;
 
 use crate::harness::{Answer, EMAIL, ORG, PASSWORD, Server, Start, bootstrap, command};
@@ -360,4 +360,75 @@ fn queries_over_a_damaged_log_are_warned_and_a_log_that_is_gone_is_accepted_as_l
     server.kill();
     let server = start(dir.path(), &["serve"]);
     assert_eq!(samples(&server, &server.sign_in(), base), expected(5..6));
+}
+
+/// Adds one sample of the series `name`, `step` seconds after `base`.
+fn write_one(server: &Server, secret: &str, name: &str, (base, step): (Timestamp, i64)) {
+    let labels = Labels::from_pairs([("__name__", name), ("kind", "ephemeral")]);
+    let sample = Sample { at: base.plus_ms(step * 1_000), value: step as f64 };
+    let answer = server.write(secret, &[(labels, vec![sample])]);
+    assert!(matches!(answer.status, 200 | 204), "{}", answer.body);
+}
+
+/// Whether a file below `dir` contains the text.
+fn holds(dir: &Path, text: &str) -> bool {
+    let has = |path: &PathBuf| {
+        std::fs::read(path).expect("read").windows(text.len()).any(|window| window == text.as_bytes())
+    };
+    files_below(dir).iter().any(has)
+}
+
+/// A deletion removes the last row of a series from the segments, and its definition left the log long before.
+#[test]
+fn a_damaged_registry_costs_no_sample_of_a_series_that_was_deleted_and_is_written_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let base = Timestamp::from_s(promlet::clock::Clock::System.now().as_s() - 3_000);
+    let server = start(dir.path(), &["serve"]);
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    for step in 0..20 {
+        write_one(&server, &secret, "deleted_metric", (base, step));
+        write_one(&server, &secret, "other_metric", (base, step));
+    }
+    seal(dir.path());
+    let delete =
+        format!("/api/v1/orgs/{ORG}/prometheus/api/v1/admin/tsdb/delete_series?match[]=deleted_metric");
+    let deleted = server.post_json(&delete, &[("Cookie", &cookie)], &json!({}));
+    assert_eq!(deleted.status, 204, "{}", deleted.body);
+    (0..2).for_each(|_| drop(seal(dir.path())));
+    write_one(&server, &secret, "deleted_metric", (base, 2_000));
+    let found = server.ask(&cookie, "deleted_metric[1h]", &(base.as_s() + 2_900).to_string());
+    assert_eq!(found["result"][0]["values"].as_array().map(Vec::len), Some(1), "{found}");
+    server.kill();
+    for folder in ["wal", "segments", "head"] {
+        assert!(!holds(&dir.path().join(folder), "deleted_metric"), "{folder} has the name");
+    }
+    let registry = Path::new("series/1.reg");
+    let damages: [(&str, Damage<'_>); 4] = [
+        ("deleted", &|path| std::fs::remove_file(path).expect("removed")),
+        ("emptied", &|path| std::fs::write(path, b"").expect("written")),
+        ("flipped in its header", &|path| flip(path, 20)),
+        ("flipped in a record", &|path| flip(path, 110)),
+    ];
+    for (how, damage) in damages {
+        let copy = tempfile::tempdir().expect("a folder");
+        copy_tree(dir.path(), copy.path());
+        damage(&copy.path().join(registry));
+        let (code, text) = checked(copy.path());
+        assert!(code == Some(1) && text.contains("1.reg"), "{how}: {text}");
+        let out = tempfile::tempdir().expect("a folder");
+        let saved = out.path().join("saved");
+        let repaired = promlet(&["repair", "--to"], &[&saved, copy.path()]);
+        assert!(repaired.status.success(), "{how}: {}", said(&repaired));
+        for dir in [copy.path(), &saved] {
+            for _ in 0..2 {
+                let server = start(dir, &["serve"]);
+                let cookie = server.sign_in();
+                let again = server.ask(&cookie, "deleted_metric[1h]", &(base.as_s() + 2_900).to_string());
+                assert_eq!(again, found, "{how}: {}", server.log());
+                server.kill();
+            }
+            assert_eq!(checked(dir).0, Some(0), "{how}: {}", checked(dir).1);
+        }
+    }
 }

@@ -323,6 +323,9 @@ fn a_damaged_backup_is_never_restored_and_check_names_every_file() {
         std::fs::write(&victim, &whole).expect("written");
     }
     std::fs::remove_file(backup.join("MANIFEST.json")).expect("removed");
+    // With the key nothing else is missing in it.
+    let (report, code) = check(true, &backup);
+    assert!(code == 2 && report.to_string().contains("MANIFEST.json"), "{report:#}");
     let unfinished = promlet(&["restore"], &[&out.path().join("x"), &backup]);
     assert!(said(&unfinished).contains("never finished"), "{}", said(&unfinished));
 }

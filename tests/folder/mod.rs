@@ -123,6 +123,7 @@ pub(crate) fn try_open(dir: &Path, accept_loss: bool) -> Result<Opened, String> 
     }
     let (tsdb, report) = Tsdb::open(home, options(), &mut rng, NOW).map_err(|e| words(&e))?;
     said.extend(report.notes);
+    said.extend(report.torn_tail);
     said.extend(report.read_only.map(|why| format!("read-only: {why}")));
     Ok(Opened { tsdb, control, said, rebuilt, folder })
 }

@@ -288,7 +288,11 @@ impl Reading<'_> {
             self.findings.push(Finding::new(weight, self.relative(&damage.path), what).at(damage.offset));
         }
         if let Some(torn) = &self.survey.torn {
-            let what = format!("{} bytes of a change that was being written and never answered", torn.bytes);
+            let what = format!(
+                "{} bytes of an incomplete change behind change {}, which may have been answered",
+                torn.bytes,
+                self.survey.last_seq()
+            );
             self.findings
                 .push(Finding::new(Weight::Repairable, self.relative(&torn.path), what).at(torn.offset));
         }

@@ -11,6 +11,7 @@ use crate::kv::files::{self, FileError};
 use crate::kv::frame;
 use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, KEYED_HEADER_BYTES, RecordKey};
 use crate::kv::ops;
+use crate::kv::plain::verifying_lengths;
 use crate::kv::rows::Rows;
 use crate::model::{StoreId, Timestamp};
 
@@ -122,14 +123,40 @@ pub(super) struct FileScan {
     pub(super) is_unsearched: bool,
 }
 
+/// Changes of a file of version 1 behind a bad one whose end is not certain: they count once their numbers continue
+/// without a gap up to the end of the data.
+struct Doubt {
+    /// Where the bad record begins, and which change should be there.
+    offset: usize,
+    seq: Option<u64>,
+    /// How many stretches had been found before it.
+    runs: usize,
+    bad: usize,
+}
+
 /// Reads every whole record of a file, behind damage too; `next` is the change that its first record should be.
 pub(super) fn scan_file(bytes: &[u8], layout: Layout, file: usize, mut next: Option<u64>) -> FileScan {
     let mut found = FileScan::default();
     let mut offset = layout.file_header_bytes();
+    let mut doubt: Option<Doubt> = None;
+    let in_doubt = |mut found: FileScan, doubt: Doubt| {
+        found.runs.truncate(doubt.runs);
+        found.bad.truncate(doubt.bad + 1);
+        found.is_unsearched = looks_durable(bytes, doubt.offset, doubt.seq);
+        found
+    };
     loop {
         match at(bytes, layout, offset) {
-            At::End => return found,
+            At::End => {
+                return match doubt {
+                    Some(doubt) if found.runs.len() == doubt.runs => in_doubt(found, doubt),
+                    _ => found,
+                };
+            }
             At::Record(record) => {
+                if let Some(doubt) = doubt.take_if(|_| next != Some(record.seq)) {
+                    return in_doubt(found, doubt);
+                }
                 let durable = record.seq.saturating_sub(u64::from(record.lag));
                 match found.runs.last_mut().filter(|run| run.end == offset && run.last + 1 == record.seq) {
                     Some(run) => {
@@ -151,20 +178,26 @@ pub(super) fn scan_file(bytes: &[u8], layout: Layout, file: usize, mut next: Opt
                 next = next.map(|next| next + 1);
             }
             At::Bad(what) => {
+                let bad = found.bad.len();
                 found.bad.push((offset, what));
-                let place = match (layout, next) {
-                    (Layout::Plain, Some(seq)) => end_of_bad_record(bytes, offset, seq),
-                    (Layout::Plain, None) => None,
-                    _ => next_keyed(bytes, layout, offset, next),
+                let is_plain = layout == Layout::Plain;
+                let place = match next {
+                    _ if !is_plain => next_keyed(bytes, layout, offset, next).map(|place| (place, true)),
+                    Some(seq) => end_of_bad_record(bytes, offset, seq),
+                    None => None,
                 };
-                match place {
-                    Some(place) => offset = place,
-                    None => {
-                        found.is_unsearched = layout == Layout::Plain && looks_durable(bytes, offset, next);
-                        return found;
+                let Some((place, is_certain)) = place else {
+                    if let Some(doubt) = doubt {
+                        return in_doubt(found, doubt);
                     }
+                    found.is_unsearched = is_plain && looks_durable(bytes, offset, next);
+                    return found;
+                };
+                if !is_certain && doubt.is_none() {
+                    doubt = Some(Doubt { offset, seq: next, runs: found.runs.len(), bad });
                 }
-                if layout == Layout::Plain {
+                offset = place;
+                if is_plain {
                     next = next.map(|next| next + 1);
                 }
             }
@@ -189,26 +222,23 @@ fn next_keyed(bytes: &[u8], layout: Layout, bad: usize, seq: Option<u64>) -> Opt
     })
 }
 
-/// In a file of version 1: where the record at `bad` ends, which should be change `seq` and does not verify. Known where
-/// its header says that it is, or where one flipped bit of the header explains the wrong checksum.
-fn end_of_bad_record(bytes: &[u8], bad: usize, seq: u64) -> Option<usize> {
+/// In a file of version 1: where the record at `bad` ends, which should be change `seq` and does not verify, and whether
+/// that is certain: exactly one length explains the checksum. Otherwise it is what the header says, which may be damaged.
+fn end_of_bad_record(bytes: &[u8], bad: usize, seq: u64) -> Option<(usize, bool)> {
     let rest = bytes.get(bad..)?;
     let header = rest.first_chunk::<RECORD_HEADER_BYTES>()?;
-    let mended = (0..RECORD_HEADER_BYTES * 8).find_map(|bit| {
-        let mut mended = rest.to_vec();
-        *mended.get_mut(bit / 8)? ^= 1 << (bit % 8);
-        match plain_at(&mended, bad) {
-            At::Record(record) if record.seq == seq => Some(record.end),
-            _ => None,
-        }
-    });
     let [l0, l1, l2, l3, _, _, _, _, s @ .., z0, z1, z2, z3, kind, version, _, _] = *header;
+    let is_change = [z0, z1, z2, z3, kind, version] == [0, 0, 0, 0, RECORD_TYPE, BODY_VERSION];
+    let end = |length: usize| bad + Layout::Plain.record_bytes(length);
+    if is_change && u64::from_le_bytes(s) == seq {
+        match verifying_lengths(rest, FILE_BYTES).as_slice() {
+            [] => {}
+            [length] => return Some((end(*length), true)),
+            _ => return None,
+        }
+    }
     let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
-    let is_possible = length > 0
-        && u64::from_le_bytes(s) == seq
-        && [z0, z1, z2, z3, kind, version] == [0, 0, 0, 0, RECORD_TYPE, BODY_VERSION];
-    let end = bad + Layout::Plain.record_bytes(length);
-    mended.or((is_possible && end <= bytes.len()).then_some(end))
+    ((1..=FILE_BYTES).contains(&length) && end(length) <= bytes.len()).then(|| (end(length), false))
 }
 
 /// Whether anything from `bad` on in a file of version 1 looks like a change that knows change `seq` to be durable.

@@ -338,6 +338,30 @@ fn what_a_value_contains_is_never_taken_for_a_record_whatever_damage_or_tear_unc
             assert_eq!(found.missing(1, 4), Some((2, 2)), "{layout:?} byte {byte}");
             assert_eq!(got, [change(1, 5), change(3, 5), change(4, 5)], "{layout:?} byte {byte}");
         }
+        // Any other value of a byte of the header: in a file of version 1 a length that is too small leads into the value.
+        let is_plain = layout == Layout::Plain;
+        let values = |at: usize| (0..=u8::MAX).step_by(if at < 4 && is_plain { 1 } else { 23 });
+        for (at, byte) in (0..layout.record_header_bytes()).flat_map(|at| values(at).map(move |b| (at, b))) {
+            if whole[second + at] == byte {
+                continue;
+            }
+            let mut bytes = whole.clone();
+            bytes[second + at] = byte;
+            std::fs::write(&path, &bytes).expect("write");
+            let (found, got) = changes(temp.path()).expect("read");
+            assert_eq!(found.missing(1, 4), Some((2, 2)), "{layout:?} byte {at} is {byte}");
+            assert_eq!(got, [change(1, 5), change(3, 5), change(4, 5)], "{layout:?} byte {at} is {byte}");
+        }
+        // A length and a checksum that nothing explains: what is planted is not read, and no damage is taken for a tear.
+        for length in (0..third - second).step_by(8) {
+            let mut bytes = whole.clone();
+            bytes[second..second + 4].copy_from_slice(&u32::try_from(length).expect("small").to_le_bytes());
+            bytes[second + 4] ^= 0x55;
+            std::fs::write(&path, &bytes).expect("write");
+            let (found, got) = changes(temp.path()).expect("read");
+            assert!(!got.contains(&forged) && got.contains(&change(1, 5)), "{layout:?} length {length}");
+            assert!(found.torn.is_none() && !found.damage.is_empty(), "{layout:?} length {length}");
+        }
         // The header is gone, as a torn write leaves it, and so is all that came behind the record: in a file of version 1
         // nothing is applied and the journal counts as damaged, in one of version 2 it is a torn tail.
         for torn in [8, 24, 32] {
@@ -348,7 +372,6 @@ fn what_a_value_contains_is_never_taken_for_a_record_whatever_damage_or_tear_unc
             let (found, got) = changes(temp.path()).expect("read");
             assert!(!got.contains(&forged), "{layout:?}");
             assert_eq!(got, [change(1, 5)], "{layout:?}");
-            let is_plain = layout == Layout::Plain;
             assert_eq!((found.damage.len(), found.torn.is_none()), (usize::from(is_plain), is_plain));
         }
     }

@@ -3,9 +3,14 @@
 //!
 //! The 64 byte header of log files with the word "PROMREG1" and the organisation as number, then records with the
 //! log's header of version 1 (a registry is read up to its first bad record and never searched): type 32 with the body of [`super::definition`], type 33 with that of [`super::metadata`]; seq counts
-//! from 1. Appended and synced by checkpoints alone. A tail that is no record was never counted on and is cut; damage
-//! before the length that a checkpoint noted means the names are taken from the log instead.
+//! from 1. Appended and synced by seals and checkpoints alone. A tail that is no record was never counted on and is cut.
+//!
+//! `series/<org>.copy` holds the same bytes and is appended after the registry. Once a deletion or retention has removed a
+//! series' last row, and the log was trimmed, no other file has its labels, while samples that are written later still
+//! use its id. A start that finds the registry damaged, short or missing continues with the copy; without a longer copy
+//! it takes the names from segments and the log. A start also makes a copy that is missing or differs.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,6 +35,18 @@ pub(in crate::tsdb) fn path_of(dir: &Path, org: OrgId) -> PathBuf {
 /// The organisation in a file's name.
 pub(in crate::tsdb) fn org_of(name: &str) -> Option<OrgId> {
     name.strip_suffix(".reg").and_then(|n| n.parse().ok()).map(OrgId)
+}
+
+/// Where the copy of an organisation's registry is stored.
+pub(in crate::tsdb) fn copy_of(dir: &Path, org: OrgId) -> PathBuf {
+    dir.join(format!("{}.copy", org.0))
+}
+
+/// The organisations that have a registry or the copy of one in `dir`.
+pub(in crate::tsdb) fn orgs_in(dir: &Path) -> Result<BTreeSet<OrgId>, DiskError> {
+    let names = if dir.is_dir() { disk::names(dir)? } else { Vec::new() };
+    let of_copy = |name: &String| name.strip_suffix(".copy").and_then(|n| n.parse().ok()).map(OrgId);
+    Ok(names.iter().filter_map(|name| org_of(name).or_else(|| of_copy(name))).collect())
 }
 
 /// Where a registry ends.
@@ -129,6 +146,80 @@ impl Window<'_> {
     }
 }
 
+/// Reads the copy of a registry of which `have` bytes are valid: where it ends, if it has more. A copy that is damaged
+/// or another store's has none.
+///
+/// # Errors
+/// [`OpenError`] where the file cannot be read.
+pub(in crate::tsdb) fn read_longer_copy(
+    dir: &Path,
+    store: StoreId,
+    org: OrgId,
+    have: u64,
+    on_record: &mut dyn FnMut(Kind, &[u8]) -> bool,
+) -> Result<Option<End>, OpenError> {
+    let path = copy_of(dir, org);
+    if !std::fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > have) {
+        return Ok(None);
+    }
+    match read(&path, store, org, on_record) {
+        Ok(ReadRegistry::Valid(end)) if end.bytes > have => Ok(Some(end)),
+        Ok(_) | Err(OpenError::Foreign { .. }) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The registry of an organisation, or its copy where that has more valid bytes.
+///
+/// # Errors
+/// [`OpenError`] where a file cannot be read, or the registry is another store's or a newer version's.
+pub(in crate::tsdb) fn longest(dir: &Path, store: StoreId, org: OrgId) -> Result<PathBuf, OpenError> {
+    let path = path_of(dir, org);
+    let have = match path.exists() {
+        true => read(&path, store, org, &mut |_, _| true)?,
+        false => ReadRegistry::Damaged("missing"),
+    };
+    let have = if let ReadRegistry::Valid(end) = have { end.bytes } else { 0 };
+    let copy = read_longer_copy(dir, store, org, have, &mut |_, _| true)?;
+    Ok(if copy.is_some() { copy_of(dir, org) } else { path })
+}
+
+/// Whether the copy of a registry is missing or holds other bytes.
+pub(in crate::tsdb) fn copy_differs(dir: &Path, org: OrgId) -> Result<bool, DiskError> {
+    let (path, copy) = (path_of(dir, org), copy_of(dir, org));
+    let Some(mut ours) = disk::open_to_read(&path)? else { return Ok(false) };
+    let Some(mut theirs) = disk::open_to_read(&copy)? else { return Ok(true) };
+    if disk::length(&ours, &path)? != disk::length(&theirs, &copy)? {
+        return Ok(true);
+    }
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    loop {
+        (a.clear(), b.clear());
+        let read = disk::read_on(&mut ours, &path, WINDOW_BYTES as u64, &mut a)?;
+        disk::read_on(&mut theirs, &copy, WINDOW_BYTES as u64, &mut b)?;
+        if a != b || read == 0 {
+            return Ok(a != b);
+        }
+    }
+}
+
+/// Writes the copy of a registry again from its first byte.
+pub(in crate::tsdb) fn write_copy(dir: &Path, org: OrgId) -> Result<(), DiskError> {
+    let (path, copy) = (path_of(dir, org), copy_of(dir, org));
+    let new = copy.with_extension("copy.new");
+    let mut source = ops::open_to_read(&path).map_err(DiskError::at("open", &path))?;
+    let file = disk::create_file(&new)?;
+    let (mut piece, mut at) = (Vec::new(), 0);
+    while disk::read_on(&mut source, &path, WINDOW_BYTES as u64, &mut piece)? > 0 {
+        disk::write_at(&file, &new, &piece, at)?;
+        at += piece.len() as u64;
+        piece.clear();
+    }
+    disk::sync_file(&file, &new)?;
+    disk::rename(&new, &copy)?;
+    disk::sync_dir(dir)
+}
+
 /// Cuts what comes after the last valid record.
 pub(in crate::tsdb) fn cut(path: &Path, end: End) -> Result<(), DiskError> {
     let file = disk::open_file(path)?;
@@ -137,7 +228,7 @@ pub(in crate::tsdb) fn cut(path: &Path, end: End) -> Result<(), DiskError> {
         .map_err(DiskError::at("cut", path))
 }
 
-/// Appends records and makes them durable; makes the file if there is none.
+/// Appends records to the registry and to its copy and makes them durable; makes the files if there are none.
 pub(in crate::tsdb) fn append(
     dir: &Path,
     store: StoreId,
@@ -175,12 +266,23 @@ pub(in crate::tsdb) fn append(
         disk::sync_file(&file, &new)?;
         disk::rename(&new, &path)?;
         disk::sync_dir(dir)?;
+        write_copy(dir, org)?;
         return Ok(End { bytes: length, seq });
     }
-    let file = disk::open_file(&path)?;
-    disk::write_at(&file, &path, &bytes, end.bytes)?;
-    ops::set_len(&file, &path, length)
-        .and_then(|()| ops::sync_all(&file, &path))
-        .map_err(DiskError::at("sync", &path))?;
+    append_bytes(&path, &bytes, end.bytes)?;
+    let copy = copy_of(dir, org);
+    match std::fs::metadata(&copy) {
+        Ok(found) if found.len() >= end.bytes => append_bytes(&copy, &bytes, end.bytes)?,
+        _ => write_copy(dir, org)?,
+    }
     Ok(End { bytes: length, seq })
+}
+
+/// Writes `bytes` at `offset`, ends the file behind them, and makes both durable.
+fn append_bytes(path: &Path, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
+    let file = disk::open_file(path)?;
+    disk::write_at(&file, path, bytes, offset)?;
+    ops::set_len(&file, path, offset + bytes.len() as u64)
+        .and_then(|()| ops::sync_all(&file, path))
+        .map_err(DiskError::at("sync", path))
 }

@@ -320,6 +320,30 @@ fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room(
     assert!(!found.contains_key(r#"{__name__="up", job="7"}"#), "what was deleted stays so");
 }
 
+#[test]
+fn without_free_inodes_writes_that_need_a_log_file_are_refused_and_the_state_says_so_until_there_are_some() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = faults();
+    faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
+    let (tsdb, _) = open_with(dir.path(), options(&faults));
+    write(&tsdb, ORG, &up("a"), &[ago(20, 1.0)]);
+    faults.free_inodes.store(0, Ordering::SeqCst);
+    let full =
+        (0..10_000).find_map(|n| try_write(&tsdb, ORG, &up(&n.to_string()), &[ago(0, f64::from(n))]).err());
+    assert!(matches!(full, Some(AppendError::DiskFull { .. })), "{full:?}");
+    for _ in 0..3 {
+        let writes = tsdb.health().writes;
+        assert!(
+            matches!(writes, Writes::DiskFull { .. }),
+            "there is room in bytes, and no inode: {writes:?}"
+        );
+        assert!(try_write(&tsdb, ORG, &up("a"), &[ago(5, 3.0)]).is_err());
+    }
+    faults.free_inodes.store(100, Ordering::SeqCst);
+    assert_eq!(tsdb.health().writes, Writes::Open);
+    write(&tsdb, ORG, &up("a"), &[ago(5, 3.0)]);
+}
+
 /// Writes several log files of 64 KiB full.
 fn fill_files(tsdb: &Tsdb) {
     for step in 0..20_i32 {

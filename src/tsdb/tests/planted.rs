@@ -160,6 +160,92 @@ fn a_record_planted_in_a_label_value_is_never_applied() {
     }
 }
 
+/// Records that are forged one behind the other, so that the numbers go on without a gap.
+fn chain(seq: u64) -> String {
+    (seq..seq + 3).map(|seq| as_text(seq, OTHER, Kind::Dropped, |n| vec![0; 1 + n as usize])).collect()
+}
+
+#[test]
+fn no_value_of_a_byte_of_a_header_of_version_1_lets_a_search_end_in_the_body() {
+    // Long enough that two bytes of the length matter.
+    let repeated: fn(u64) -> String = |seq| forgeries(seq)[2].repeat(20);
+    for forge in [repeated, chain] {
+        let Planted { dir: origin, around, held } = planted(forge, true);
+        let whole = std::fs::read(log_file(origin.path())).expect("read");
+        let later = up("later").to_string();
+        let mut hits = 0;
+        let written = records(&whole).last().expect("some").end + 4_096;
+        // Every value of the bytes of the length, some of the others.
+        let values = |at: usize| (0..=u8::MAX).step_by(if at < 4 { 1 } else { 7 });
+        for (at, byte) in (0..24).flat_map(|at| values(at).map(move |byte| (at, byte))) {
+            let place = around.start + at;
+            if whole[place] == byte {
+                continue;
+            }
+            let mut bytes = whole[..written].to_vec();
+            bytes[place] = byte;
+            let length = u32::from_le_bytes(bytes[around.start..around.start + 4].try_into().expect("four"));
+            let end = around.start + (24 + length as usize).next_multiple_of(8);
+            hits += usize::from(
+                end < around.end && matches!(Layout::Plain.find(&bytes[end..]), Found::Record(..)),
+            );
+            let dir = tempfile::tempdir().expect("made");
+            let file = dir.path().join("0000000001.wal");
+            std::fs::write(&file, &bytes).expect("written");
+            let (mut found, mut forged) = (Vec::new(), false);
+            let end = replay::replay(dir.path(), STORE, Begin::default(), 0, &mut |header, body, _| {
+                forged |= header.kind == Some(Kind::Dropped);
+                found.push((header.seq, body.to_vec()));
+                Ok(())
+            });
+            let end = end.expect("read");
+            assert!(!forged, "byte {at} is {byte}");
+            assert!(end.damage.is_some(), "byte {at} is {byte}");
+            // One record is lost, and those behind it are not.
+            let lost =
+                u64::from_le_bytes(whole[around.start + 8..around.start + 16].try_into().expect("eight"));
+            let seqs: Vec<u64> = found.iter().map(|(seq, _)| *seq).collect();
+            let all = (1..=end.last_seq).filter(|seq| *seq != lost);
+            assert_eq!(seqs, all.collect::<Vec<_>>(), "byte {at} is {byte}");
+            assert!(end.last_seq > lost + 1, "byte {at} is {byte}");
+        }
+        assert!(hits > 0, "some value of the length leads to a forgery");
+        // The door that users take, for a few of them.
+        for (at, byte) in [(0, 8), (0, 64), (1, 0), (1, 1), (9, 3), (20, 200)] {
+            let mut bytes = whole.clone();
+            if std::mem::replace(&mut bytes[around.start + at], byte) == byte {
+                continue;
+            }
+            let dir = tempfile::tempdir().expect("made");
+            copy_tree(origin.path(), dir.path());
+            std::fs::write(log_file(dir.path()), bytes).expect("written");
+            let (tsdb, report) = open(dir.path());
+            assert!(report.read_only.is_some() && content(&tsdb, OTHER) == held, "byte {at} is {byte}");
+            assert!(content(&tsdb, ORG).contains_key(&later), "byte {at} is {byte}");
+        }
+    }
+}
+
+#[test]
+fn two_changed_bytes_of_a_length_of_version_1_apply_no_forgery() {
+    let Planted { dir: origin, around, .. } = planted(chain, true);
+    let whole = std::fs::read(log_file(origin.path())).expect("read");
+    for length in (0..around.end - around.start).step_by(8) {
+        let mut bytes = whole.clone();
+        let other = u32::try_from(length).expect("small").to_le_bytes();
+        // The checksum goes too, so that no length explains it.
+        bytes[around.start..around.start + 4].copy_from_slice(&other);
+        bytes[around.start + 4] ^= 0x55;
+        let dir = tempfile::tempdir().expect("made");
+        std::fs::write(dir.path().join("0000000001.wal"), &bytes).expect("written");
+        let end = replay::replay(dir.path(), STORE, Begin::default(), 0, &mut |header, _, _| {
+            assert_ne!(header.kind, Some(Kind::Dropped), "length {length}");
+            Ok(())
+        });
+        assert!(end.expect("read").damage.is_some(), "length {length}");
+    }
+}
+
 #[test]
 fn the_planted_sample_is_one() {
     let record = forgeries(5)[1].clone();

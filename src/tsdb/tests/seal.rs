@@ -561,7 +561,7 @@ fn names_come_back_from_segments_when_the_registry_is_lost() {
             std::fs::OpenOptions::new().write(true).open(registry).and_then(|f| f.set_len(90)).expect("cut");
         },
     ];
-    for harm in harms {
+    for (harm, with_copy) in harms.into_iter().flat_map(|harm| [(harm, false), (harm, true)]) {
         let dir = tempfile::tempdir().expect("made");
         let (tsdb, _) = open(dir.path());
         fill(&tsdb, ORG);
@@ -570,11 +570,12 @@ fn names_come_back_from_segments_when_the_registry_is_lost() {
         let before = content(&tsdb, ORG);
         drop(tsdb);
         harm(&dir.path().join("series/3.reg"));
+        if with_copy {
+            harm(&dir.path().join("series/3.copy"));
+        }
+        let words = if with_copy { "names come from" } else { "its copy has the names" };
         let (tsdb, report) = open(dir.path());
-        assert!(
-            report.read_only.is_none() && report.notes.iter().any(|n| n.contains("names come from")),
-            "{report:?}"
-        );
+        assert!(report.read_only.is_none() && report.notes.iter().any(|n| n.contains(words)), "{report:?}");
         assert_eq!(content(&tsdb, ORG), before);
         // The next seal heals it.
         tsdb.seal(NOW.plus_ms(1_000)).expect("sealed");

@@ -109,7 +109,7 @@ pub(in crate::tsdb) fn make(
     };
     let path = path_of(dir, new.number);
     let fresh = path.with_extension("wal.new");
-    let file = disk::create_file(&fresh).map_err(full)?;
+    let file = disk.create_log(&fresh).map_err(full)?;
     let NewFile { number, before, bytes, created_ms, key, group_bytes, .. } = new;
     let bytes = disk.log_file_bytes(bytes);
     let layout = Layout::Keyed(key);

@@ -510,9 +510,8 @@ impl Drop for Log {
 impl Shared {
     fn admit(&self, queue: &mut Queue, gives_space: bool) -> Result<(), AppendError> {
         if let Writes::DiskFull { needed, .. } = queue.writes {
-            // Resume only a tenth above the floor, so that writes do not flicker.
             match self.disk.space(&self.dir) {
-                Ok(space) if space.free >= needed + needed / 10 => queue.writes = Writes::Open,
+                Ok(space) if space.allows_samples_again(needed) => queue.writes = Writes::Open,
                 Ok(space) => queue.writes = Writes::DiskFull { free: space.free, needed },
                 Err(_) => {}
             }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::file;
 use super::record::{
-    BODY_BYTES_MAX, Found, HEADER_BYTES, Header, Layout, end_of_bad_plain_record, plain_header,
+    BODY_BYTES_MAX, BadEnd, Found, HEADER_BYTES, Header, Layout, end_of_bad_plain_record, plain_header,
 };
 use crate::kv::keyed::KEYED_FILE_HEADER_BYTES;
 use crate::kv::ops;
@@ -105,10 +105,13 @@ impl Pieces {
         Ok(layout.find(self.at(at, whole)?))
     }
 
-    /// In a file of version 1: where the record `seq` at `at` ends, which does not verify.
-    pub(in crate::tsdb) fn end_of_bad_record(&mut self, at: u64, seq: u64) -> Result<Option<u64>, DiskError> {
-        let rest = self.at(at, HEADER_BYTES + BODY_BYTES_MAX)?;
-        Ok(end_of_bad_plain_record(rest, seq).map(|bytes| at + bytes as u64))
+    /// In a file of version 1: how the record `seq` at `at` ends, which does not verify.
+    pub(in crate::tsdb) fn end_of_bad_record(
+        &mut self,
+        at: u64,
+        seq: u64,
+    ) -> Result<Option<BadEnd>, DiskError> {
+        Ok(end_of_bad_plain_record(self.at(at, HEADER_BYTES + BODY_BYTES_MAX)?, seq))
     }
 
     /// What the bytes at `at` say as the header of a record of version 1, whether it verifies or not.

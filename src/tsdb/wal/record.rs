@@ -51,6 +51,7 @@
 //! switch. Files without one are read as well: earlier versions wrote none.
 
 use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, KEYED_HEADER_BYTES, RecordKey};
+use crate::kv::plain::verifying_lengths;
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::bytes::{Reader, put_varint};
 use crate::tsdb::error::Damage;
@@ -328,56 +329,31 @@ pub(in crate::tsdb) fn plain_header(bytes: &[u8]) -> Option<Header> {
     parse_fields(rest)
 }
 
-/// Where the record of version 1 at the start of `bytes` ends, if that is certain enough although it does not verify: its
-/// header says that it is record `seq`, or one flipped bit of the header explains the wrong checksum.
+/// The end of a record of version 1 that does not verify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) struct BadEnd {
+    /// Bytes of the record.
+    pub(in crate::tsdb) bytes: usize,
+    /// Exactly one length explains the checksum. Otherwise it is what the header says, and the header may be damaged.
+    pub(in crate::tsdb) is_certain: bool,
+}
+
+/// Where the record of version 1 at the start of `bytes` ends, which should be record `seq` and does not verify; none
+/// where nothing tells.
 ///
-/// A search in a file of version 1 goes on there and nowhere else: the body of a record is never looked into, since a
-/// sender may have put whole records there.
-pub(in crate::tsdb) fn end_of_bad_plain_record(bytes: &[u8], seq: u64) -> Option<usize> {
-    let header = bytes.first_chunk::<HEADER_BYTES>()?;
-    let is_possible = |header: &[u8; HEADER_BYTES]| {
-        let [l0, l1, l2, l3, _, _, _, _, rest @ ..] = *header;
-        let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
-        let found = parse_fields(&rest)?;
-        let fits = (1..=BODY_BYTES_MAX).contains(&length) && record_bytes(length) <= bytes.len();
-        (fits && found.kind.is_some() && found.seq == seq).then(|| record_bytes(length))
-    };
-    if let Some(end) = is_possible(header) {
-        let verifies_otherwise =
-            || bits_of_length(header).find_map(|mended| is_whole(&mended, bytes, &is_possible));
-        // A flipped bit of the length leaves a header that is possible: the checksum tells which one was written.
-        return verifies_otherwise().or(Some(end));
-    }
-    bits_of(header).find_map(|mended| is_whole(&mended, bytes, &is_possible))
-}
-
-/// The end of a record that verifies with this header in the place of its own.
-fn is_whole(
-    header: &[u8; HEADER_BYTES],
-    bytes: &[u8],
-    is_possible: &impl Fn(&[u8; HEADER_BYTES]) -> Option<usize>,
-) -> Option<usize> {
-    let end = is_possible(header)?;
-    let [l0, l1, l2, l3, c0, c1, c2, c3, rest @ ..] = *header;
-    let length = [l0, l1, l2, l3];
-    let body = bytes.get(HEADER_BYTES..HEADER_BYTES + u32::from_le_bytes(length) as usize)?;
-    let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&length), &rest), body);
-    (crc == u32::from_le_bytes([c0, c1, c2, c3])).then_some(end)
-}
-
-fn bits_of(header: &[u8; HEADER_BYTES]) -> impl Iterator<Item = [u8; HEADER_BYTES]> {
-    let header = *header;
-    (0..HEADER_BYTES * 8).map(move |bit| {
-        let mut mended = header;
-        if let Some(byte) = mended.get_mut(bit / 8) {
-            *byte ^= 1 << (bit % 8);
+/// A search in a file of version 1 continues there and nowhere else: a sender may have put whole records into the body.
+pub(in crate::tsdb) fn end_of_bad_plain_record(bytes: &[u8], seq: u64) -> Option<BadEnd> {
+    let header = plain_header(bytes)?;
+    if header.seq == seq && header.kind.is_some() {
+        match verifying_lengths(bytes, BODY_BYTES_MAX).as_slice() {
+            [] => {}
+            [length] => return Some(BadEnd { bytes: record_bytes(*length), is_certain: true }),
+            _ => return None,
         }
-        mended
-    })
-}
-
-fn bits_of_length(header: &[u8; HEADER_BYTES]) -> impl Iterator<Item = [u8; HEADER_BYTES]> {
-    bits_of(header).take(32)
+    }
+    let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
+    let fits = (1..=BODY_BYTES_MAX).contains(&length) && record_bytes(length) <= bytes.len();
+    fits.then(|| BadEnd { bytes: record_bytes(length), is_certain: false })
 }
 
 /// Bytes of a whole record of version 1 with a body of so many.
@@ -742,10 +718,13 @@ mod tests {
         for bit in 0..(HEADER_BYTES + 700) * 8 {
             let mut bytes = whole.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(end_of_bad_plain_record(&bytes, 5), Some(end), "bit {bit}");
+            let found = end_of_bad_plain_record(&bytes, 5);
+            assert_eq!(found, Some(BadEnd { bytes: end, is_certain: bit < 32 }), "bit {bit}");
         }
         assert_eq!(end_of_bad_plain_record(&[0; 100], 5), None);
-        assert_eq!(end_of_bad_plain_record(&whole, 7), None);
+        // A header that says another number may be that of anything.
+        let of_another = BadEnd { bytes: end, is_certain: false };
+        assert_eq!(end_of_bad_plain_record(&whole, 7), Some(of_another));
     }
 
     #[test]

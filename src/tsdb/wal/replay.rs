@@ -8,10 +8,12 @@
 //!
 //! The search trusts nothing that a sender may have written. In files of version 2 a record counts only if it verifies
 //! with the file's secret, and a record whose header verifies is passed over as a whole. In files of version 1, whose
-//! checksums have no key, the search never looks into the body of a record: it goes on only where the end of the bad one
-//! is certain ([`super::record::end_of_bad_plain_record`]), else what follows in the file counts as lost if anything in it
-//! looks like a durable record. And no number may be greater than the bytes since the break allow, with
-//! [`RECORD_BYTES_MIN`] for each record.
+//! checksums have no key, the search never looks into the body of a record: it continues where the bad one ends
+//! ([`super::record::end_of_bad_plain_record`]). Where that end is only what a header says that may be damaged, the
+//! records behind it count only if their numbers continue without a gap up to the end of the data: a record planted in a
+//! body repeats the number of the one behind it. Otherwise the rest of the file counts as lost if anything in it looks
+//! like a durable record. And no number may be greater than the bytes since the break allow, with [`RECORD_BYTES_MIN`]
+//! for each record.
 //!
 //! A file that its predecessor's switch names, or that stands between two others, and is not there, is damage too.
 //! Files whose records all come before the checkpoint are looked at, not read: header, length, first record.
@@ -25,7 +27,7 @@ use super::file::{self, LogFile};
 use super::log::FullFile;
 use super::pieces::Pieces;
 use super::record::{
-    BadHeader, FileHeader, Found, Header, Kind, Layout, MAGIC_WAL, Mark, OrgSpan, RECORD_BYTES_MIN,
+    BadEnd, BadHeader, FileHeader, Found, Header, Kind, Layout, MAGIC_WAL, Mark, OrgSpan, RECORD_BYTES_MIN,
     parse_switch,
 };
 use super::samples;
@@ -195,10 +197,27 @@ struct Break {
     later: Vec<Later>,
 }
 
+/// Records of a file of version 1 behind a bad one whose end is not certain: they count once their numbers continue
+/// without a gap up to the end of the data.
+struct Doubt {
+    /// Where the bad record begins.
+    offset: u64,
+    /// How many records had been found before it, and whether one of them had vouched.
+    later: usize,
+    vouched: bool,
+    /// There is a record behind it.
+    has_record: bool,
+}
+
 impl Break {
     /// The greatest number that a record at this place may have, counted as [`Walk::passed`] is.
     const fn greatest_seq_at(&self, place: u64) -> u64 {
         self.seq.saturating_add(place.saturating_sub(self.data_end) / RECORD_BYTES_MIN)
+    }
+
+    /// Remembers the state before a bad record whose end is not certain.
+    fn doubt(&self, offset: u64) -> Doubt {
+        Doubt { offset, later: self.later.len(), vouched: self.vouched, has_record: false }
     }
 
     /// Takes what the header of a later record says of the missing one. `first`: both are in one file.
@@ -440,10 +459,16 @@ impl Walk<'_> {
         let seen_before = broken.later.len();
         // In a file of version 1: the number that the record at `offset` should have.
         let mut here = first.then_some(broken.seq);
+        let mut doubt: Option<Doubt> = None;
         while offset < pieces.length() {
             let may_have = broken.seq..=broken.greatest_seq_at(passed.saturating_add(offset));
             match pieces.record(offset)? {
-                Found::Record(found, _, bytes) if may_have.contains(&found.seq) => {
+                Found::Record(found, _, bytes)
+                    if may_have.contains(&found.seq) && (doubt.is_none() || here == Some(found.seq)) =>
+                {
+                    if let Some(doubt) = &mut doubt {
+                        doubt.has_record = true;
+                    }
                     broken.note(&found, first);
                     broken.later.push(Later { path: path.to_owned(), offset });
                     offset += bytes as u64;
@@ -457,19 +482,33 @@ impl Walk<'_> {
                     offset += bytes as u64;
                 }
                 found if is_plain => {
-                    let whole =
-                        if let Found::Record(_, _, bytes) = found { Some(bytes as u64) } else { None };
-                    let known = match (whole, here) {
-                        (Some(bytes), None) => Some(offset + bytes),
+                    let is_end = found == Found::End;
+                    let whole = if let Found::Record(_, _, bytes) = found { Some(bytes) } else { None };
+                    if is_end
+                        && doubt.as_ref().is_some_and(|doubt| doubt.has_record)
+                        && pieces.written_from(offset)? == offset
+                    {
+                        doubt = None;
+                        break;
+                    }
+                    let end = match (whole, here) {
+                        (Some(bytes), None) => Some(BadEnd { bytes, is_certain: true }),
+                        // A number out of its turn where the place is in doubt.
+                        (Some(_), Some(_)) if doubt.is_some() => None,
                         (_, Some(seq)) => pieces.end_of_bad_record(offset, seq)?,
-                        (_, None) => None,
+                        (None, None) => None,
                     };
-                    let Some(end) = known else {
-                        broken.note_unsearched(pieces, passed, offset, first)?;
+                    let Some(end) = end else {
+                        if doubt.is_none() {
+                            broken.note_unsearched(pieces, passed, offset, first)?;
+                        }
                         break;
                     };
+                    if !end.is_certain && doubt.is_none() {
+                        doubt = Some(broken.doubt(offset));
+                    }
                     here = here.map(|seq| seq.saturating_add(1));
-                    offset = end;
+                    offset += end.bytes as u64;
                 }
                 // Of another time, but certainly a record: nothing in it is looked at. One whose number is too great is not
                 // applied, and no crash leaves it.
@@ -481,6 +520,12 @@ impl Walk<'_> {
                 }
                 Found::Bad(_) | Found::End => offset += 8,
             }
+        }
+        // A file that records fill to its last byte has no other end.
+        if let Some(doubt) = doubt.filter(|doubt| !doubt.has_record || offset < pieces.length()) {
+            broken.later.truncate(doubt.later);
+            broken.vouched = doubt.vouched;
+            broken.note_unsearched(pieces, passed, doubt.offset, first)?;
         }
         if first {
             let torn_bytes = pieces.written_from(from)? - from;
