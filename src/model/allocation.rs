@@ -31,8 +31,15 @@ pub fn check_available(bytes: u64) -> Result<(), OutOfMemory> {
     if is_small || has(bytes.saturating_add(SPARE_BYTES)) { Ok(()) } else { Err(OutOfMemory { bytes }) }
 }
 
-/// Whether an allocation succeeds.
+/// Whether the process can allocate `bytes`.
 fn has(bytes: u64) -> bool {
+    // The allocator adapts to large allocations that are freed, by keeping more memory to itself, up to 32 MiB. Only a
+    // process that is about to have none is asked exactly.
+    const NEVER_ADAPTED_TO: u64 = 33 << 20;
+    allocates(bytes.max(NEVER_ADAPTED_TO)) || bytes < NEVER_ADAPTED_TO && allocates(bytes)
+}
+
+fn allocates(bytes: u64) -> bool {
     let mut probe: Vec<u8> = Vec::new();
     let reserved = probe.try_reserve_exact(usize::try_from(bytes).unwrap_or(usize::MAX));
     // An allocation that nothing looks at may be left out by the compiler.

@@ -111,9 +111,7 @@ pub(super) fn prepare(
     let beside = side.as_ref().map_or(&[][..], |side| &side.series).iter().copied();
     let mut drafts = definitions(store, admitted.iter().map(|sample| sample.series).chain(beside));
     drafts.extend(descriptions(store, &batch.metadata, &limits));
-    while !admitted.is_empty() {
-        let after = admitted.split_off(admitted.len().min(RECORD_SAMPLES_MAX));
-        let samples = std::mem::replace(&mut admitted, after);
+    for samples in records_of(admitted) {
         let mut body = Vec::with_capacity(samples.len() * 4 + 32);
         samples::encode(&mut body, &samples);
         let greatest_ms = samples.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN);
@@ -121,6 +119,15 @@ pub(super) fn prepare(
     }
     drafts.extend(side.into_iter().flat_map(|side| side.drafts));
     Ok(Prepared { drafts, report })
+}
+
+/// The samples of each record. Cut off one by one, each would keep the room that all behind it had.
+fn records_of(admitted: Vec<LogSample>) -> Vec<Vec<LogSample>> {
+    match admitted.len() {
+        0 => Vec::new(),
+        1..=RECORD_SAMPLES_MAX => vec![admitted],
+        _ => admitted.chunks(RECORD_SAMPLES_MAX).map(<[LogSample]>::to_vec).collect(),
+    }
 }
 
 /// What a batch takes at most while it is prepared, and what the head takes of it: lists of keys and ids, samples in the
@@ -589,4 +596,21 @@ fn descriptions(store: &OrgStore, said: &[MetricMetadata<'_>], limits: &OrgLimit
         drafts.push(draft(store, Kind::Metadata, metadata::encode(piece.iter().map(|said| (*said).clone()))));
     }
     drafts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_records_of_a_large_batch_take_what_its_samples_take() {
+        for len in [0, 1, RECORD_SAMPLES_MAX, RECORD_SAMPLES_MAX + 1, 300_000] {
+            let sample = |n: usize| LogSample { series: 7, at_ms: n as i64, bits: 0 };
+            let records = records_of((0..len).map(sample).collect());
+            let room: usize = records.iter().map(Vec::capacity).sum();
+            assert!(room <= len + RECORD_SAMPLES_MAX, "{len} samples have room for {room}");
+            let found = records.iter().flatten().map(|sample| sample.at_ms);
+            assert!(found.eq(0..len as i64) && records.iter().all(|record| !record.is_empty()), "{len}");
+        }
+    }
 }
