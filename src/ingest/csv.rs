@@ -1,23 +1,27 @@
-//! Comma separated values (RFC 4180): samples on lines, with the meaning of the columns given beside them or by a header.
+//! Decoder of comma-separated values (RFC 4180). The request or a header line states the meaning of
+//! the columns.
 //!
-//! Beside them, as VictoriaMetrics has it in `format=`, see [`Columns::parse`]; each metric's column is a sample:
+//! In the request, as `format=` of VictoriaMetrics, see [`CsvColumns::parse`]. Each metric column
+//! makes a sample:
 //! ```text
 //! 2:metric:ask,3:metric:bid,1:label:ticker,4:time:unix_s
 //!
 //! GOOG,1.23,4.56,1583865146
 //! ```
-//! By a header, [`Columns::header`], a sample on each line; `time` (or `timestamp`), `value` and `metric` (or `__name__`) are
-//! known by their names in any letter case, and every other column is a label:
+//! In a header line, [`CsvColumns::header`]. Each line makes one sample. The names `time` (or
+//! `timestamp`), `value` and `metric` (or `__name__`) are recognised in any letter case, and every
+//! other column is a label:
 //! ```text
 //! time:unix_ms,metric,value,host
 //! 1583865146000,cpu_load,0.7,web1
 //! ```
-//! A time is `unix_s` (with fractions, if it has any), `unix_ms`, `unix_ns` or `rfc3339`, named behind a colon; a header that
-//! names none means unix seconds or RFC 3339, whichever a cell is.
+//! A time is `unix_s` (with optional fractions), `unix_ms`, `unix_ns` or `rfc3339`, stated after a
+//! colon. If a header states none, each cell may be unix seconds or RFC 3339.
 //!
-//! Cells may stand in quotes, and hold line ends and `""` there. An empty label is no label, an empty value no sample, an
-//! empty time is refused. A line that is wrong is refused with its number, and the others are stored; behind a quote that
-//! is never closed nothing can be told apart any more, so that the rest is refused.
+//! Quoted cells may contain line ends, and `""` for a quote. An empty label is dropped, an empty
+//! value makes no sample, and an empty time is refused. An invalid line is refused with its number,
+//! and the others are stored. After a quote that is never closed, records cannot be told apart, so
+//! the rest is refused.
 
 mod columns;
 mod split;
@@ -25,27 +29,27 @@ mod split;
 use super::pairs::{LabelPairs, TextSlice, truncated};
 use super::{DecodeError, DecodeLimits, Translated, lines, number};
 use crate::model::{METRIC_NAME, Refusal, Sample, Timestamp};
-pub use columns::{Columns, ColumnsError};
-use columns::{Layout, Name};
-use split::{Broken, Record};
+use columns::{ColumnLayout, MetricSource};
+pub use columns::{ColumnsError, CsvColumns};
+use split::{CsvRecord, RecordError};
 
-/// Bytes of a cell that are told.
-const CELL_SHOWN_MAX: usize = 40;
+/// Bytes of a cell that an error message quotes.
+const CELL_QUOTED_MAX: usize = 40;
 
-/// Reads a decompressed body. Samples without a column for their time are of `default_at`. Cost: one pass; per line nothing
-/// is allocated but what the batch holds.
+/// Decodes a decompressed body. `default_at` is the time of samples without a time column. Cost:
+/// one pass; per line nothing is allocated except what the batch holds.
 ///
 /// # Errors
-/// [`DecodeError`], where nothing is to be stored: an empty body, one beyond the limits, a header that makes no sense.
-/// Lines that are wrong are in [`Translated::refusals`].
+/// [`DecodeError`], if the whole body is refused: it is empty or exceeds a limit, or its header is
+/// invalid. Invalid lines are in [`Translated::refusals`].
 pub fn decode(
     body: &[u8],
-    columns: &Columns,
+    columns: &CsvColumns,
     default_at: Timestamp,
     limits: &DecodeLimits,
 ) -> Result<Translated, DecodeError> {
     super::check_size(body, limits)?;
-    let mut records = Record::new(lines::strip_bom(body));
+    let mut records = CsvRecord::new(lines::strip_bom(body));
     let from_header;
     let layout = match columns.layout() {
         Some(layout) => layout,
@@ -57,29 +61,29 @@ pub fn decode(
     let mut reader =
         CsvDecoder { layout, default_at, limits, out: Translated::default(), pairs: LabelPairs::default() };
     loop {
-        match records.advance() {
+        match records.read_next() {
             Ok(true) => reader.record(&records)?,
             Ok(false) => break,
-            Err(broken) => reader.refuse_record(&records, &broken),
+            Err(error) => reader.refuse_record(&records, &error),
         }
     }
     Ok(reader.out)
 }
 
-/// Reads the first line that is not empty.
-fn header(records: &mut Record<'_>) -> Result<Layout, DecodeError> {
-    match records.advance() {
+/// Reads the header: the first line that is not empty.
+fn header(records: &mut CsvRecord<'_>) -> Result<ColumnLayout, DecodeError> {
+    match records.read_next() {
         Ok(true) => {
-            let names: Vec<&str> = (0..records.len()).map(|place| records.cell(place)).collect();
-            Ok(Layout::of_header(&names)?)
+            let names: Vec<&str> = (0..records.len()).map(|index| records.cell(index)).collect();
+            Ok(ColumnLayout::of_header(&names)?)
         }
-        Ok(false) => Err(ColumnsError::NoHeader("there is none").into()),
-        Err(broken) => Err(ColumnsError::NoHeader(broken.what).into()),
+        Ok(false) => Err(ColumnsError::NoHeader("the body has none").into()),
+        Err(error) => Err(ColumnsError::NoHeader(error.reason).into()),
     }
 }
 
 struct CsvDecoder<'l> {
-    layout: &'l Layout,
+    layout: &'l ColumnLayout,
     default_at: Timestamp,
     limits: &'l DecodeLimits,
     out: Translated,
@@ -87,32 +91,32 @@ struct CsvDecoder<'l> {
 }
 
 impl<'l> CsvDecoder<'l> {
-    fn record<'r: 'l>(&mut self, record: &Record<'r>) -> Result<(), DecodeError> {
+    fn record<'r: 'l>(&mut self, record: &CsvRecord<'r>) -> Result<(), DecodeError> {
         let found = record.len();
-        let wanted = self.layout.cells;
-        if found < wanted || (self.layout.is_exact && found > wanted) {
-            let told = if self.layout.is_exact { "the header has" } else { "the format asks for" };
-            let reason = || format!("line {}: {found} cells, {told} {wanted}", record.line());
+        let expected = self.layout.cells;
+        if found < expected || (self.layout.exact_count && found > expected) {
+            let source = if self.layout.exact_count { "the header has" } else { "the format needs" };
+            let reason = || format!("line {}: {found} cells, {source} {expected}", record.line());
             self.out.refuse(1, || Refusal { series: String::new(), code: "invalid_line", reason: reason() });
             return Ok(());
         }
         let at = match &self.layout.time {
             None => Ok(self.default_at),
-            Some((place, time)) => time.read(record.cell(*place).trim_ascii()).ok_or((*place, *time)),
+            Some((index, time)) => time.parse(record.cell(*index).trim_ascii()).ok_or((*index, *time)),
         };
-        for (place, name) in &self.layout.values {
-            let text = record.cell(*place).trim_ascii();
+        for (index, name) in &self.layout.values {
+            let text = record.cell(*index).trim_ascii();
             if text.is_empty() {
                 continue;
             }
             self.pairs.clear();
             let name = match name {
-                Name::Given(name) => TextSlice::Borrowed(name),
-                Name::Cell(place) => self.text(record, *place),
+                MetricSource::Fixed(name) => TextSlice::Borrowed(name),
+                MetricSource::Cell(index) => self.text(record, *index),
             };
             self.pairs.push(TextSlice::Borrowed(METRIC_NAME), name);
-            for (place, label) in &self.layout.labels {
-                let value = self.text(record, *place);
+            for (index, label) in &self.layout.labels {
+                let value = self.text(record, *index);
                 self.pairs.push(TextSlice::Borrowed(label), value);
             }
             if let Some(problem) = self.pairs.find_error() {
@@ -124,24 +128,28 @@ impl<'l> CsvDecoder<'l> {
                 (Some(value), Ok(at)) => self.add(Sample { at: *at, value })?,
                 (None, _) => self.refuse(record, "invalid_value", || {
                     format!(
-                        "column {}: {:?} is no number",
-                        place.saturating_add(1),
-                        truncated(text, CELL_SHOWN_MAX)
+                        "column {}: {:?} is not a number",
+                        index.saturating_add(1),
+                        truncated(text, CELL_QUOTED_MAX)
                     )
                 }),
-                (Some(_), Err((place, time))) => self.refuse(record, "invalid_time", || {
-                    let cell = truncated(record.cell(*place), CELL_SHOWN_MAX);
-                    format!("column {}: {cell:?} is no time in {}", place.saturating_add(1), time.words())
+                (Some(_), Err((index, time))) => self.refuse(record, "invalid_time", || {
+                    let cell = truncated(record.cell(*index), CELL_QUOTED_MAX);
+                    format!(
+                        "column {}: {cell:?} is not a time in {}",
+                        index.saturating_add(1),
+                        time.description()
+                    )
                 }),
             }
         }
         Ok(())
     }
 
-    fn text<'r: 'l>(&mut self, record: &Record<'r>, place: usize) -> TextSlice<'l> {
-        match record.sent(place) {
+    fn text<'r: 'l>(&mut self, record: &CsvRecord<'r>, index: usize) -> TextSlice<'l> {
+        match record.borrowed(index) {
             Some(cell) => TextSlice::Borrowed(cell),
-            None => self.pairs.unescape(|out| out.push_str(record.cell(place))),
+            None => self.pairs.unescape(|out| out.push_str(record.cell(index))),
         }
     }
 
@@ -154,7 +162,7 @@ impl<'l> CsvDecoder<'l> {
         super::check_series(&self.out.batch, self.limits)
     }
 
-    fn refuse(&mut self, record: &Record<'_>, code: &'static str, reason: impl FnOnce() -> String) {
+    fn refuse(&mut self, record: &CsvRecord<'_>, code: &'static str, reason: impl FnOnce() -> String) {
         let CsvDecoder { out, pairs, .. } = self;
         out.refuse(1, || Refusal {
             series: pairs.display_series(),
@@ -163,11 +171,11 @@ impl<'l> CsvDecoder<'l> {
         });
     }
 
-    fn refuse_record(&mut self, record: &Record<'_>, broken: &Broken) {
-        self.out.refuse(broken.lines, || Refusal {
+    fn refuse_record(&mut self, record: &CsvRecord<'_>, error: &RecordError) {
+        self.out.refuse(error.lines, || Refusal {
             series: String::new(),
-            code: broken.code,
-            reason: format!("line {}: {}", record.line(), broken.what),
+            code: error.code,
+            reason: format!("line {}: {}", record.line(), error.reason),
         });
     }
 }

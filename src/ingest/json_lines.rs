@@ -1,13 +1,14 @@
-//! JSON lines as VictoriaMetrics exports them: a series on each line, its samples in two arrays.
+//! Decoder of JSON lines as VictoriaMetrics exports them: each line is a series with its samples in
+//! two arrays.
 //!
 //! ```text
 //! {"metric":{"__name__":"up","job":"api"},"values":[1,null,"Infinity"],"timestamps":[1549891472010,1549891487724,1549891503438]}
 //! ```
 //!
-//! Times are milliseconds. A value is a number or, where JSON has none: `null` (VictoriaMetrics' NaN), `"NaN"`,
-//! `"Infinity"`, `"-Infinity"`, or any other text that is a value in the text format. A `null` is an ordinary NaN: what was
-//! a staleness marker before the export cannot be told any more. Other fields are passed over. A line that is wrong is
-//! refused with its number, and the others are stored.
+//! Times are in milliseconds. A value is a number or, for what JSON lacks: `null` (VictoriaMetrics'
+//! NaN), `"NaN"`, `"Infinity"`, `"-Infinity"`, or any other string that is a value in the text
+//! format. `null` becomes an ordinary NaN, since the export does not tell staleness markers apart.
+//! Other fields are skipped. An invalid line is refused with its number, and the others are stored.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,32 +20,32 @@ use super::pairs::{LABELS_PARSED_MAX, LabelPairs, LabelSetError, TextSlice, trun
 use super::{DecodeError, DecodeLimits, Translated, lines, number};
 use crate::model::{Refusal, Sample, Timestamp};
 
-/// Reads a decompressed body. Cost: one pass; per line nothing is allocated but what the batch holds, and texts that were
-/// written in escapes.
+/// Decodes a decompressed body. Cost: one pass; per line nothing is allocated except what the batch
+/// holds and strings with escapes.
 ///
 /// # Errors
-/// [`DecodeError`], where nothing is to be stored: an empty body, one beyond the limits. Lines that are wrong are in
-/// [`Translated::refusals`].
+/// [`DecodeError`], if the whole body is refused: it is empty or exceeds a limit. Invalid lines are
+/// in [`Translated::refusals`].
 pub fn decode(body: &[u8], limits: &DecodeLimits) -> Result<Translated, DecodeError> {
     super::check_size(body, limits)?;
     let mut out = Translated::default();
-    let mut line = Line::default();
+    let mut line = LineParser::default();
     for (number, bytes) in lines::numbered(body) {
         if bytes.trim_ascii().is_empty() {
             continue;
         }
         line.clear(limits.samples_max.saturating_sub(out.batch.len()));
         let read = line.read(bytes);
-        if line.is_over {
+        if line.over_limit {
             let (what, allowed) = ("samples", limits.samples_max);
             return Err(DecodeError::TooLarge { what, found: allowed.saturating_add(1), allowed });
         }
-        if let Err(wrong) = read {
+        if let Err(error) = read {
             let samples = line.values.len().max(line.times.len()).max(1);
             out.refuse(samples, || Refusal {
                 series: line.pairs.display_series(),
-                code: wrong.code(),
-                reason: format!("line {number}: {}", wrong.reason(&line)),
+                code: error.code(),
+                reason: format!("line {number}: {}", error.reason(&line)),
             });
             continue;
         }
@@ -59,82 +60,82 @@ pub fn decode(body: &[u8], limits: &DecodeLimits) -> Result<Translated, DecodeEr
     Ok(out)
 }
 
-/// Why a line is no series.
-enum Wrong {
+/// The reason why a line is refused.
+enum JsonLineError {
     Utf8(usize),
     Json(serde_json::Error),
     Labels(LabelSetError),
     Lengths,
 }
 
-impl Wrong {
+impl JsonLineError {
     fn code(&self) -> &'static str {
         match self {
-            Wrong::Utf8(_) => "invalid_utf8",
-            Wrong::Json(_) => "invalid_line",
-            Wrong::Labels(problem) => problem.code(),
-            Wrong::Lengths => "unequal_lengths",
+            JsonLineError::Utf8(_) => "invalid_utf8",
+            JsonLineError::Json(_) => "invalid_line",
+            JsonLineError::Labels(problem) => problem.code(),
+            JsonLineError::Lengths => "unequal_lengths",
         }
     }
 
-    fn reason(&self, line: &Line<'_>) -> String {
+    fn reason(&self, line: &LineParser<'_>) -> String {
         match self {
-            Wrong::Utf8(at) => format!("column {}: this byte is not UTF-8", at.saturating_add(1)),
-            Wrong::Json(e) => {
-                let said = e.to_string();
-                let place = format!(" at line {} column {}", e.line(), e.column());
-                let said = said.strip_suffix(&place).unwrap_or(&said);
-                format!("column {}: {}", e.column(), truncated(said, REASON_MAX))
+            JsonLineError::Utf8(at) => format!("column {}: this byte is not UTF-8", at.saturating_add(1)),
+            JsonLineError::Json(e) => {
+                let message = e.to_string();
+                let position = format!(" at line {} column {}", e.line(), e.column());
+                let message = message.strip_suffix(&position).unwrap_or(&message);
+                format!("column {}: {}", e.column(), truncated(message, REASON_MAX))
             }
-            Wrong::Labels(problem) => line.pairs.message(*problem),
-            Wrong::Lengths => {
+            JsonLineError::Labels(problem) => line.pairs.message(*problem),
+            JsonLineError::Lengths => {
                 let (values, times) = (line.values.len(), line.times.len());
-                format!("{values} values and {times} timestamps; there must be as many of both")
+                format!("{values} values and {times} timestamps; their numbers must be equal")
             }
         }
     }
 }
 
-/// Bytes of a reason that may quote what was sent.
+/// Bytes of a JSON error that a refusal quotes, since it may contain parts of the line.
 const REASON_MAX: usize = 200;
 
-/// One line while it is read.
+/// The state of parsing one line. Reused from line to line.
 #[derive(Default)]
-struct Line<'a> {
+struct LineParser<'a> {
     pairs: LabelPairs<'a>,
-    values: Vec<Value>,
-    times: Vec<Millis>,
-    /// As many samples as the request may still bring,
-    room: usize,
-    /// and whether the line has more.
-    is_over: bool,
+    values: Vec<SampleValue>,
+    times: Vec<TimestampMs>,
+    /// Samples that the request may still contain.
+    samples_left: usize,
+    /// The line has more samples than that.
+    over_limit: bool,
 }
 
-impl<'a> Line<'a> {
-    fn clear(&mut self, room: usize) {
+impl<'a> LineParser<'a> {
+    fn clear(&mut self, samples_left: usize) {
         self.pairs.clear();
         self.values.clear();
         self.times.clear();
-        (self.room, self.is_over) = (room, false);
+        (self.samples_left, self.over_limit) = (samples_left, false);
     }
 
-    fn read(&mut self, bytes: &'a [u8]) -> Result<(), Wrong> {
-        let text = std::str::from_utf8(bytes).map_err(|e| Wrong::Utf8(e.valid_up_to()))?;
+    fn read(&mut self, bytes: &'a [u8]) -> Result<(), JsonLineError> {
+        let text = std::str::from_utf8(bytes).map_err(|e| JsonLineError::Utf8(e.valid_up_to()))?;
         let mut json = serde_json::Deserializer::from_str(text);
-        (&mut *self).deserialize(&mut json).map_err(Wrong::Json)?;
-        json.end().map_err(Wrong::Json)?;
+        (&mut *self).deserialize(&mut json).map_err(JsonLineError::Json)?;
+        json.end().map_err(JsonLineError::Json)?;
         if let Some(problem) = self.pairs.find_error() {
-            return Err(Wrong::Labels(problem));
+            return Err(JsonLineError::Labels(problem));
         }
-        if self.values.len() == self.times.len() { Ok(()) } else { Err(Wrong::Lengths) }
+        if self.values.len() == self.times.len() { Ok(()) } else { Err(JsonLineError::Lengths) }
     }
 }
 
-/// A text, borrowed where it has no escapes.
+/// A string, borrowed if it has no escapes.
 #[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+struct JsonText<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'a> DeserializeSeed<'a> for &mut Line<'a> {
+impl<'a> DeserializeSeed<'a> for &mut LineParser<'a> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<(), D::Error> {
@@ -142,7 +143,7 @@ impl<'a> DeserializeSeed<'a> for &mut Line<'a> {
     }
 }
 
-impl<'a> Visitor<'a> for &mut Line<'a> {
+impl<'a> Visitor<'a> for &mut LineParser<'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -152,18 +153,26 @@ impl<'a> Visitor<'a> for &mut Line<'a> {
     fn visit_map<A: MapAccess<'a>>(self, mut fields: A) -> Result<(), A::Error> {
         const FIELDS: [&str; 3] = ["metric", "values", "timestamps"];
         let mut seen = [false; FIELDS.len()];
-        while let Some(Name(name)) = fields.next_key()? {
-            let place = FIELDS.iter().position(|field| *field == name);
-            if let Some((field, seen)) = place.and_then(|at| Some((FIELDS.get(at)?, seen.get_mut(at)?)))
+        while let Some(JsonText(name)) = fields.next_key()? {
+            let index = FIELDS.iter().position(|field| *field == name);
+            if let Some((field, seen)) = index.and_then(|at| Some((FIELDS.get(at)?, seen.get_mut(at)?)))
                 && std::mem::replace(seen, true)
             {
                 return Err(A::Error::duplicate_field(field));
             }
-            let Line { pairs, values, times, room, is_over } = &mut *self;
-            match place {
-                Some(0) => fields.next_value_seed(Metric { pairs })?,
-                Some(1) => fields.next_value_seed(Array { out: values, room: *room, is_over })?,
-                Some(2) => fields.next_value_seed(Array { out: times, room: *room, is_over })?,
+            let LineParser { pairs, values, times, samples_left, over_limit } = &mut *self;
+            match index {
+                Some(0) => fields.next_value_seed(LabelsSeed { pairs })?,
+                Some(1) => fields.next_value_seed(ArraySeed {
+                    out: values,
+                    samples_left: *samples_left,
+                    over_limit,
+                })?,
+                Some(2) => fields.next_value_seed(ArraySeed {
+                    out: times,
+                    samples_left: *samples_left,
+                    over_limit,
+                })?,
                 _ => {
                     fields.next_value::<IgnoredAny>()?;
                 }
@@ -176,12 +185,12 @@ impl<'a> Visitor<'a> for &mut Line<'a> {
     }
 }
 
-/// Reads the labels, every one of them, so that two of one name are noticed.
-struct Metric<'l, 'a> {
+/// Deserializes the labels into `pairs`, duplicates included, so that they are detected.
+struct LabelsSeed<'l, 'a> {
     pairs: &'l mut LabelPairs<'a>,
 }
 
-impl<'a> DeserializeSeed<'a> for Metric<'_, 'a> {
+impl<'a> DeserializeSeed<'a> for LabelsSeed<'_, 'a> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<(), D::Error> {
@@ -189,7 +198,7 @@ impl<'a> DeserializeSeed<'a> for Metric<'_, 'a> {
     }
 }
 
-impl<'a> Visitor<'a> for Metric<'_, 'a> {
+impl<'a> Visitor<'a> for LabelsSeed<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -197,7 +206,7 @@ impl<'a> Visitor<'a> for Metric<'_, 'a> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut labels: A) -> Result<(), A::Error> {
-        while let Some((Name(name), Name(value))) = labels.next_entry()? {
+        while let Some((JsonText(name), JsonText(value))) = labels.next_entry()? {
             if self.pairs.len() >= LABELS_PARSED_MAX {
                 return Err(A::Error::custom("the series has more than 1024 labels"));
             }
@@ -211,14 +220,14 @@ impl<'a> Visitor<'a> for Metric<'_, 'a> {
     }
 }
 
-/// Reads an array into a vector that is used again for the next line.
-struct Array<'l, T> {
+/// Deserializes an array into a vector that is reused from line to line.
+struct ArraySeed<'l, T> {
     out: &'l mut Vec<T>,
-    room: usize,
-    is_over: &'l mut bool,
+    samples_left: usize,
+    over_limit: &'l mut bool,
 }
 
-impl<'a, T: Deserialize<'a>> DeserializeSeed<'a> for Array<'_, T> {
+impl<'a, T: Deserialize<'a>> DeserializeSeed<'a> for ArraySeed<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<(), D::Error> {
@@ -226,7 +235,7 @@ impl<'a, T: Deserialize<'a>> DeserializeSeed<'a> for Array<'_, T> {
     }
 }
 
-impl<'a, T: Deserialize<'a>> Visitor<'a> for Array<'_, T> {
+impl<'a, T: Deserialize<'a>> Visitor<'a> for ArraySeed<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -235,8 +244,8 @@ impl<'a, T: Deserialize<'a>> Visitor<'a> for Array<'_, T> {
 
     fn visit_seq<A: SeqAccess<'a>>(self, mut items: A) -> Result<(), A::Error> {
         while let Some(item) = items.next_element()? {
-            if self.out.len() >= self.room {
-                *self.is_over = true;
+            if self.out.len() >= self.samples_left {
+                *self.over_limit = true;
                 return Err(A::Error::custom("too many samples"));
             }
             self.out.push(item);
@@ -245,49 +254,49 @@ impl<'a, T: Deserialize<'a>> Visitor<'a> for Array<'_, T> {
     }
 }
 
-/// A time.
+/// A time in milliseconds.
 #[derive(Deserialize)]
-struct Millis(i64);
+struct TimestampMs(i64);
 
-/// A value.
-struct Value(f64);
+/// A sample value.
+struct SampleValue(f64);
 
-impl<'a> Deserialize<'a> for Value {
-    fn deserialize<D: Deserializer<'a>>(json: D) -> Result<Value, D::Error> {
-        struct Any;
+impl<'a> Deserialize<'a> for SampleValue {
+    fn deserialize<D: Deserializer<'a>>(json: D) -> Result<SampleValue, D::Error> {
+        struct SampleValueVisitor;
 
-        impl Visitor<'_> for Any {
-            type Value = Value;
+        impl Visitor<'_> for SampleValueVisitor {
+            type Value = SampleValue;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number, null, \"NaN\", \"Infinity\" or \"-Infinity\"")
             }
 
-            fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-                Ok(Value(value))
+            fn visit_f64<E>(self, value: f64) -> Result<SampleValue, E> {
+                Ok(SampleValue(value))
             }
 
             #[expect(clippy::cast_precision_loss, reason = "a sample is a double: the nearest one")]
-            fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-                Ok(Value(value as f64))
+            fn visit_u64<E>(self, value: u64) -> Result<SampleValue, E> {
+                Ok(SampleValue(value as f64))
             }
 
             #[expect(clippy::cast_precision_loss, reason = "a sample is a double: the nearest one")]
-            fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-                Ok(Value(value as f64))
+            fn visit_i64<E>(self, value: i64) -> Result<SampleValue, E> {
+                Ok(SampleValue(value as f64))
             }
 
-            fn visit_unit<E>(self) -> Result<Value, E> {
-                Ok(Value(number::NORMAL_NAN))
+            fn visit_unit<E>(self) -> Result<SampleValue, E> {
+                Ok(SampleValue(number::NORMAL_NAN))
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
+            fn visit_str<E: Error>(self, text: &str) -> Result<SampleValue, E> {
                 let unexpected = || E::invalid_value(serde::de::Unexpected::Str(truncated(text, 40)), &self);
-                number::parse_value(text).map(Value).ok_or_else(unexpected)
+                number::parse_value(text).map(SampleValue).ok_or_else(unexpected)
             }
         }
 
-        json.deserialize_any(Any)
+        json.deserialize_any(SampleValueVisitor)
     }
 }
 
@@ -305,10 +314,10 @@ mod tests {
         decode(text.as_bytes(), &DecodeLimits::default()).expect("within the limits")
     }
 
-    /// Label bytes, times and bits of values.
-    type Rows = Vec<(Vec<u8>, Vec<(i64, u64)>)>;
+    /// Label bytes, and times and value bits of each sample.
+    type SeriesRows = Vec<(Vec<u8>, Vec<(i64, u64)>)>;
 
-    fn rows(read: &Translated) -> Rows {
+    fn rows(read: &Translated) -> SeriesRows {
         let batch = read.batch.batch();
         let of = |series: &crate::model::WriteSeries<'_>| {
             let samples = &batch.samples[series.samples.clone()];
@@ -319,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_victoriametrics_is_what_the_same_text_would_be() {
+    fn a_json_line_equals_the_same_samples_in_the_text_format() {
         let json = concat!(
             r#"{"metric":{"__name__":"up","job":"node_exporter","instance":"localhost:9100"},"#,
             r#""values":[0,1.5,null,"Infinity","-Infinity","NaN",-2e-3],"#,
@@ -339,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_wrong_is_refused_with_its_place_and_the_others_are_stored() {
+    fn an_invalid_json_line_is_refused_with_its_position_and_the_others_are_stored() {
         let good = r#"{"metric":{"__name__":"up"},"values":[1],"timestamps":[1]}"#;
         let cases = [
             ("nonsense", "column 2: expected ident", 1),
@@ -351,7 +360,7 @@ mod tests {
             (r#"{"metric":{"__name__":"up"},"values":[1]}"#, "column 41: missing field `timestamps`", 1),
             (
                 r#"{"metric":{"__name__":"up"},"values":[1,2],"timestamps":[1]}"#,
-                "2 values and 1 timestamps; there must be as many of both",
+                "2 values and 1 timestamps; their numbers must be equal",
                 2,
             ),
             (
@@ -371,7 +380,7 @@ mod tests {
             ),
             (
                 r#"{"metric":{"__name__":"up","a":"b","a":"c"},"values":[1,2],"timestamps":[1,2]}"#,
-                "label name \"a\" is there twice",
+                "label name \"a\" occurs twice",
                 2,
             ),
             (
@@ -407,20 +416,20 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_samples_is_nothing_to_store() {
+    fn a_line_without_samples_is_not_stored() {
         let read = decoded(r#"{"metric":{"__name__":"up"},"values":[],"timestamps":[]}"#);
         assert_eq!((read.refused, read.batch.batch().series.len()), (0, 0));
     }
 
     #[test]
-    fn nothing_is_taken_beyond_the_limits() {
+    fn limits_of_json_lines_are_enforced() {
         let few = DecodeLimits {
             series_max: 1,
             samples_max: 3,
             decompressed_bytes_max: 500,
             ..DecodeLimits::default()
         };
-        let told = |text: &str| decode(text.as_bytes(), &few).map(|_| ()).map_err(|e| e.to_string());
+        let error_of = |text: &str| decode(text.as_bytes(), &few).map(|_| ()).map_err(|e| e.to_string());
         let of = |n: usize| {
             let numbers = vec!["1"; n].join(",");
             format!(
@@ -428,14 +437,14 @@ mod tests {
             )
         };
         let too_many = |n: usize, what: &str, most: usize| {
-            Err(format!("the request has {n} {what}, more than the {most} that are allowed"))
+            Err(format!("the request has {n} {what}; at most {most} are allowed"))
         };
-        assert_eq!(told(&of(3)), Ok(()));
-        assert_eq!(told(&of(4)), too_many(4, "samples", 3));
-        assert_eq!(told(&(of(1) + &of(1))), Ok(()), "one series still");
-        assert_eq!(told(&(of(1) + &of(1).replace("up", "down"))), too_many(2, "series", 1));
-        assert_eq!(told(&" ".repeat(501)), too_many(501, "bytes after decompression", 500));
-        assert_eq!(told(""), Err("the body is empty".to_owned()));
+        assert_eq!(error_of(&of(3)), Ok(()));
+        assert_eq!(error_of(&of(4)), too_many(4, "samples", 3));
+        assert_eq!(error_of(&(of(1) + &of(1))), Ok(()), "one series still");
+        assert_eq!(error_of(&(of(1) + &of(1).replace("up", "down"))), too_many(2, "series", 1));
+        assert_eq!(error_of(&" ".repeat(501)), too_many(501, "bytes after decompression", 500));
+        assert_eq!(error_of(""), Err("the body is empty".to_owned()));
         let deep = format!("{{\"x\":{}\n", "[".repeat(100_000));
         assert_eq!(
             decode(deep.as_bytes(), &DecodeLimits::default()).expect("small").refused,
@@ -446,7 +455,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back_to_the_bit(
+        fn json_line_samples_round_trip_to_the_bit(
             labels in prop::collection::btree_map(any::<String>(), any::<String>(), 0..5),
             samples in prop::collection::vec((any::<i64>(), any::<f64>()), 1..8),
         ) {
@@ -474,7 +483,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(
+        fn arbitrary_json_lines_are_decoded_or_refused(
             bytes in prop::collection::vec(any::<u8>(), 1..300),
             pieces in prop::collection::vec(
                 prop::sample::select(vec!["{", "}", "[", "]", "\"metric\":", "\"values\":", "\"timestamps\":", "1", ",", "null", "\"__name__\":", "\"up\"", "\n"]),

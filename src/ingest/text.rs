@@ -33,8 +33,8 @@ mod line;
 use super::pairs::LabelPairs;
 use super::{DecodeError, DecodeLimits, Translated, lines};
 use crate::model::{Exemplar, Labels, Refusal, Sample, Timestamp};
-use families::{CreatedTimes, MetadataTable, CommentLine};
-use line::{LineError, LineCursor, SampleTail};
+use families::{CommentLine, CreatedTimes, MetadataTable};
+use line::{LineCursor, LineError, SampleTail};
 
 /// The format of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +117,8 @@ fn read_created(body: &[u8], limits: &DecodeLimits) -> Result<CreatedTimes, Deco
     while let Some((line, _)) = lines::next(&mut rest) {
         let head = line.trim_ascii_start();
         if head.starts_with(b"#") {
-            if let Ok(Ok(comment_line)) =
-                std::str::from_utf8(line).map(|line| families::comment_line(line, Format::OpenMetrics, &mut pairs))
+            if let Ok(Ok(comment_line)) = std::str::from_utf8(line)
+                .map(|line| families::comment_line(line, Format::OpenMetrics, &mut pairs))
             {
                 if comment_line == CommentLine::Eof {
                     break;
@@ -190,7 +190,10 @@ impl<'a> TextDecoder<'a, '_> {
                 }
                 Some(_) if !is_terminated && self.format == Format::OpenMetrics => {
                     self.pairs.clear();
-                    self.refuse(line, LineError::new(line.len(), "cut_short", "the body ends inside this line"));
+                    self.refuse(
+                        line,
+                        LineError::new(line.len(), "cut_short", "the body ends inside this line"),
+                    );
                 }
                 Some(_) => self.sample(line)?,
             }
@@ -198,8 +201,8 @@ impl<'a> TextDecoder<'a, '_> {
         if self.format == Format::OpenMetrics {
             self.line_number = self.line_number.saturating_add(1);
             self.pairs.clear();
-            let what = "the body ends without `# EOF`: it was truncated short, or its sender does not speak OpenMetrics; \
-                        the lines that arrived whole are stored";
+            let what = "the body ends without `# EOF`: it was truncated, or is not OpenMetrics; \
+                        its complete lines are stored";
             self.refuse("", LineError::new(0, "missing_eof", what));
         }
         Ok(())
@@ -269,7 +272,8 @@ impl<'a> TextDecoder<'a, '_> {
             return Ok(());
         }
         let series = line.get(..cursor.at()).unwrap_or_default().trim_ascii_end();
-        if self.format == Format::OpenMetrics && self.families.family_of_created(self.pairs.metric_name()).is_some()
+        if self.format == Format::OpenMetrics
+            && self.families.family_of_created(self.pairs.metric_name()).is_some()
         {
             if let Err(error) = cursor.start() {
                 self.refuse(line, error);

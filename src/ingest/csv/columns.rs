@@ -1,105 +1,106 @@
-//! What the columns mean.
+//! The meaning of the columns of a CSV body.
 
 use super::number;
 use crate::ingest::pairs::LABELS_PARSED_MAX;
 use crate::model::{METRIC_NAME, Timestamp};
 
-/// The last column that can be named.
-const PLACE_MAX: usize = 2_048;
+/// The highest column number.
+const COLUMN_MAX: usize = 2_048;
 
-/// What the columns of a body mean.
+/// The meaning of the columns of a body: given by the request, or by its first line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Columns(Option<Layout>);
+pub struct CsvColumns(Option<ColumnLayout>);
 
-/// Why it cannot be told what the columns mean.
+/// An error in the description of the columns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnsError {
-    /// A part that is not `2:metric:ask`.
+    /// A part that is not of the form `2:metric:ask`.
     #[error(
-        "{0:?} is no column: write its number, what it is and how, as in 2:metric:ask, 3:label:market or 1:time:unix_s"
+        "{0:?} is not a column: write number, kind and name or format, as in 2:metric:ask, 3:label:market or 1:time:unix_s"
     )]
     Column(String),
-    /// A number that is none, or too great.
-    #[error("{0:?} is no number of a column: they count from 1 to 2048")]
-    Place(String),
-    /// A way of writing times that is not known.
-    #[error("{0:?} is no format of times: unix_s, unix_ms, unix_ns and rfc3339 are")]
-    Time(String),
-    /// A column or a label that is named twice.
-    #[error("{0} is there twice")]
-    Twice(String),
-    /// No column has what is needed.
+    /// A column number that is not a number from 1 to `COLUMN_MAX`.
+    #[error("{0:?} is not a column number: they go from 1 to 2048")]
+    Number(String),
+    /// An unknown time format.
+    #[error("{0:?} is not a time format: use unix_s, unix_ms, unix_ns or rfc3339")]
+    TimeFormat(String),
+    /// A duplicate column or label.
+    #[error("{0} occurs twice")]
+    Duplicate(String),
+    /// A required column is missing.
     #[error("no column is {0}")]
     Missing(&'static str),
-    /// More than a series may have.
-    #[error("{0} labels, at most 1024 are read")]
+    /// More labels than are parsed.
+    #[error("{0} labels; at most 1024 are allowed")]
     Labels(usize),
-    /// No header.
+    /// The header line is missing or invalid.
     #[error("the first line must name the columns: {0}")]
     NoHeader(&'static str),
 }
 
-/// What a cell of times holds.
+/// The format of a time column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Time {
+pub(super) enum TimeFormat {
     Seconds,
     Millis,
     Nanos,
     Rfc3339,
-    /// Seconds or RFC 3339.
-    Either,
+    /// Each cell may be seconds or RFC 3339.
+    SecondsOrRfc3339,
 }
 
-/// Where a text comes from.
+/// The source of the metric name: fixed text, or the cell at an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Name {
-    Given(String),
+pub(super) enum MetricSource {
+    Fixed(String),
     Cell(usize),
 }
 
-/// Which cells are read. Places count from 0.
+/// The cells that are read, by index from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Layout {
-    /// Cells that a record must have;
+pub(super) struct ColumnLayout {
+    /// Number of cells that a record must have.
     pub(super) cells: usize,
-    /// and whether it must not have more.
-    pub(super) is_exact: bool,
-    pub(super) time: Option<(usize, Time)>,
-    /// Cells of values, and their metrics' names.
-    pub(super) values: Vec<(usize, Name)>,
+    /// A record must not have more cells than that.
+    pub(super) exact_count: bool,
+    pub(super) time: Option<(usize, TimeFormat)>,
+    /// Indices of the value cells, and their metric names.
+    pub(super) values: Vec<(usize, MetricSource)>,
     pub(super) labels: Vec<(usize, String)>,
 }
 
-impl Columns {
-    /// The first line names them.
-    pub const fn header() -> Columns {
-        Columns(None)
+impl CsvColumns {
+    /// Returns columns that the first line of the body names.
+    pub const fn header() -> CsvColumns {
+        CsvColumns(None)
     }
 
-    /// Reads `2:metric:ask,3:label:market,1:time:unix_s`: number, what it is, and its name or format.
+    /// Parses `2:metric:ask,3:label:market,1:time:unix_s`: number, kind, and name or format of each
+    /// column.
     ///
     /// # Errors
-    /// [`ColumnsError`], with the part that is wrong.
-    pub fn parse(text: &str) -> Result<Columns, ColumnsError> {
-        let mut layout = Layout::default();
+    /// [`ColumnsError`], which quotes the invalid part.
+    pub fn parse(text: &str) -> Result<CsvColumns, ColumnsError> {
+        let mut layout = ColumnLayout::default();
         let mut places = Vec::new();
         for part in text.split(',').map(str::trim) {
-            let column = || ColumnsError::Column(told(part));
-            let (place, rest) = part.split_once(':').ok_or_else(column)?;
+            let column = || ColumnsError::Column(quoted(part));
+            let (index, rest) = part.split_once(':').ok_or_else(column)?;
             let (kind, name) = rest.split_once(':').ok_or_else(column)?;
-            let number = place.parse().ok().filter(|number| (1..=PLACE_MAX).contains(number));
-            let number: usize = number.ok_or_else(|| ColumnsError::Place(told(place)))?;
+            let number = index.parse().ok().filter(|number| (1..=COLUMN_MAX).contains(number));
+            let number: usize = number.ok_or_else(|| ColumnsError::Number(quoted(index)))?;
             if places.contains(&number) {
-                return Err(ColumnsError::Twice(format!("column {number}")));
+                return Err(ColumnsError::Duplicate(format!("column {number}")));
             }
             places.push(number);
             layout.cells = layout.cells.max(number);
-            let place = number.saturating_sub(1);
+            let index = number.saturating_sub(1);
             match (kind, name) {
                 ("metric" | "label", "") => return Err(column()),
-                ("metric", name) => layout.values.push((place, Name::Given(name.to_owned()))),
-                ("label", name) => layout.labels.push((place, name.to_owned())),
-                ("time", format) => layout.set_time(place, Time::named(format)?)?,
+                ("metric", name) => layout.values.push((index, MetricSource::Fixed(name.to_owned()))),
+                ("label", name) => layout.labels.push((index, name.to_owned())),
+                ("time", format) => layout.set_time(index, TimeFormat::from_name(format)?)?,
                 _ => return Err(column()),
             }
         }
@@ -107,51 +108,58 @@ impl Columns {
             return Err(ColumnsError::Missing("a metric: 2:metric:NAME"));
         }
         layout.check_labels()?;
-        Ok(Columns(Some(layout)))
+        Ok(CsvColumns(Some(layout)))
     }
 
-    pub(super) const fn layout(&self) -> Option<&Layout> {
+    pub(super) const fn layout(&self) -> Option<&ColumnLayout> {
         self.0.as_ref()
     }
 }
 
-impl Layout {
-    /// What a header says.
-    pub(super) fn of_header(names: &[&str]) -> Result<Layout, ColumnsError> {
-        let mut layout = Layout { cells: names.len(), is_exact: true, ..Layout::default() };
+impl ColumnLayout {
+    /// Parses the names in a header line.
+    ///
+    /// # Errors
+    /// [`ColumnsError`].
+    pub(super) fn of_header(names: &[&str]) -> Result<ColumnLayout, ColumnsError> {
+        let mut layout = ColumnLayout { cells: names.len(), exact_count: true, ..ColumnLayout::default() };
         let (mut value, mut metric) = (None, None);
-        for (place, name) in names.iter().map(|name| name.trim()).enumerate() {
+        for (index, name) in names.iter().map(|name| name.trim()).enumerate() {
             let (word, format) = name.split_once(':').unwrap_or((name, ""));
             let is = |known: &str| word.eq_ignore_ascii_case(known);
             let before = if is("time") || is("timestamp") {
-                let time = if format.is_empty() { Time::Either } else { Time::named(format)? };
-                layout.set_time(place, time)?;
+                let time = if format.is_empty() {
+                    TimeFormat::SecondsOrRfc3339
+                } else {
+                    TimeFormat::from_name(format)?
+                };
+                layout.set_time(index, time)?;
                 None
             } else if name.eq_ignore_ascii_case("value") {
-                value.replace(place)
+                value.replace(index)
             } else if name.eq_ignore_ascii_case("metric") || name == METRIC_NAME {
-                metric.replace(place)
+                metric.replace(index)
             } else if name.is_empty() {
                 return Err(ColumnsError::NoHeader("a name is empty"));
             } else {
-                layout.labels.push((place, name.to_owned()));
+                layout.labels.push((index, name.to_owned()));
                 None
             };
             if before.is_some() {
-                return Err(ColumnsError::Twice(told(name)));
+                return Err(ColumnsError::Duplicate(quoted(name)));
             }
         }
         let value = value.ok_or(ColumnsError::Missing("named value"))?;
         let metric = metric.ok_or(ColumnsError::Missing("named metric"))?;
-        layout.values.push((value, Name::Cell(metric)));
+        layout.values.push((value, MetricSource::Cell(metric)));
         layout.check_labels()?;
         Ok(layout)
     }
 
-    fn set_time(&mut self, place: usize, time: Time) -> Result<(), ColumnsError> {
-        match self.time.replace((place, time)) {
+    fn set_time(&mut self, index: usize, time: TimeFormat) -> Result<(), ColumnsError> {
+        match self.time.replace((index, time)) {
             None => Ok(()),
-            Some(_) => Err(ColumnsError::Twice("the time".to_owned())),
+            Some(_) => Err(ColumnsError::Duplicate("the time".to_owned())),
         }
     }
 
@@ -162,46 +170,47 @@ impl Layout {
         let mut names: Vec<&str> = self.labels.iter().map(|(_, name)| &**name).chain([METRIC_NAME]).collect();
         names.sort_unstable();
         let twice = names.iter().zip(names.iter().skip(1)).find(|(name, next)| name == next);
-        twice.map_or(Ok(()), |(name, _)| Err(ColumnsError::Twice(format!("the label {:?}", told(name)))))
+        twice
+            .map_or(Ok(()), |(name, _)| Err(ColumnsError::Duplicate(format!("the label {:?}", quoted(name)))))
     }
 }
 
-impl Time {
-    fn named(word: &str) -> Result<Time, ColumnsError> {
+impl TimeFormat {
+    fn from_name(word: &str) -> Result<TimeFormat, ColumnsError> {
         Ok(match word {
-            "unix_s" => Time::Seconds,
-            "unix_ms" => Time::Millis,
-            "unix_ns" => Time::Nanos,
-            "rfc3339" => Time::Rfc3339,
-            _ => return Err(ColumnsError::Time(told(word))),
+            "unix_s" => TimeFormat::Seconds,
+            "unix_ms" => TimeFormat::Millis,
+            "unix_ns" => TimeFormat::Nanos,
+            "rfc3339" => TimeFormat::Rfc3339,
+            _ => return Err(ColumnsError::TimeFormat(quoted(word))),
         })
     }
 
-    pub(super) const fn words(self) -> &'static str {
+    pub(super) const fn description(self) -> &'static str {
         match self {
-            Time::Seconds => "unix seconds",
-            Time::Millis => "unix milliseconds",
-            Time::Nanos => "unix nanoseconds",
-            Time::Rfc3339 => "RFC 3339",
-            Time::Either => "unix seconds or RFC 3339",
+            TimeFormat::Seconds => "unix seconds",
+            TimeFormat::Millis => "unix milliseconds",
+            TimeFormat::Nanos => "unix nanoseconds",
+            TimeFormat::Rfc3339 => "RFC 3339",
+            TimeFormat::SecondsOrRfc3339 => "unix seconds or RFC 3339",
         }
     }
 
-    /// What is below a millisecond is rounded down.
-    pub(super) fn read(self, text: &str) -> Option<Timestamp> {
+    /// Parses a time; fractions of a millisecond are rounded down.
+    pub(super) fn parse(self, text: &str) -> Option<Timestamp> {
         let ms = match self {
-            Time::Seconds => number::parse_seconds(text)?,
-            Time::Millis => number::parse_scaled(text, 0)?,
-            Time::Nanos => number::parse_scaled(text, -6)?,
-            Time::Rfc3339 => return Timestamp::from_rfc3339(text),
-            Time::Either if text.contains(':') => return Timestamp::from_rfc3339(text),
-            Time::Either => number::parse_seconds(text)?,
+            TimeFormat::Seconds => number::parse_seconds(text)?,
+            TimeFormat::Millis => number::parse_scaled(text, 0)?,
+            TimeFormat::Nanos => number::parse_scaled(text, -6)?,
+            TimeFormat::Rfc3339 => return Timestamp::from_rfc3339(text),
+            TimeFormat::SecondsOrRfc3339 if text.contains(':') => return Timestamp::from_rfc3339(text),
+            TimeFormat::SecondsOrRfc3339 => number::parse_seconds(text)?,
         };
         Some(Timestamp::from_ms(ms))
     }
 }
 
-/// The beginning of what was sent.
-fn told(text: &str) -> String {
+/// Returns the first 80 bytes of a text, for an error message.
+fn quoted(text: &str) -> String {
     crate::ingest::pairs::truncated(text, 80).to_owned()
 }

@@ -1,51 +1,52 @@
-//! Records and cells by RFC 4180: commas between cells, quotes around those that hold commas, quotes or line ends.
+//! Splits a body into records and cells by RFC 4180: commas separate cells, and quotes enclose
+//! those that contain commas, quotes or line ends.
 
-/// Cells of one record that are taken apart.
+/// Cells of one record, at most.
 const CELLS_MAX: usize = 2_048;
 
-/// One record, and the place behind it.
+/// The current record, and the position after it.
 #[derive(Debug)]
-pub(super) struct Record<'a> {
+pub(super) struct CsvRecord<'a> {
     body: &'a [u8],
-    /// Where the next record begins.
+    /// Position of the next record.
     at: usize,
-    /// Lines before that.
+    /// Number of lines before that position.
     lines: usize,
-    /// The line of this record, from 1.
+    /// Line number of the current record, from 1.
     line: usize,
     text: &'a str,
-    cells: Vec<Cell>,
-    /// Cells that have `""` in them, with `"` in its place.
-    undone: String,
+    cells: Vec<CellRange>,
+    /// The text of cells that contain `""`, with `"` in its place.
+    unescaped: String,
 }
 
-/// A piece of [`Record::text`], or of [`Record::undone`].
+/// A range of `text`, or of `unescaped` if the cell contains `""`.
 #[derive(Clone, Copy, Debug)]
-struct Cell {
+struct CellRange {
     start: usize,
     end: usize,
-    is_undone: bool,
+    is_unescaped: bool,
 }
 
-/// Why something is no record.
+/// The reason why a record is refused.
 #[derive(Debug)]
-pub(super) struct Broken {
+pub(super) struct RecordError {
     pub(super) code: &'static str,
-    pub(super) what: &'static str,
-    /// How many lines it is about.
+    pub(super) reason: &'static str,
+    /// Number of lines that are refused.
     pub(super) lines: usize,
 }
 
-impl Broken {
-    const fn new(code: &'static str, what: &'static str) -> Broken {
-        Broken { code, what, lines: 1 }
+impl RecordError {
+    const fn new(code: &'static str, reason: &'static str) -> RecordError {
+        RecordError { code, reason, lines: 1 }
     }
 }
 
-impl<'a> Record<'a> {
-    pub(super) fn new(body: &'a [u8]) -> Record<'a> {
-        let (cells, undone) = (Vec::new(), String::new());
-        Record { body, at: 0, lines: 0, line: 0, text: "", cells, undone }
+impl<'a> CsvRecord<'a> {
+    pub(super) fn new(body: &'a [u8]) -> CsvRecord<'a> {
+        let (cells, unescaped) = (Vec::new(), String::new());
+        CsvRecord { body, at: 0, lines: 0, line: 0, text: "", cells, unescaped }
     }
 
     pub(super) fn line(&self) -> usize {
@@ -56,24 +57,27 @@ impl<'a> Record<'a> {
         self.cells.len()
     }
 
-    /// A cell's text; empty where there is no such cell.
-    pub(super) fn cell(&self, place: usize) -> &str {
-        let Some(Cell { start, end, is_undone }) = self.cells.get(place).copied() else { return "" };
-        let text = if is_undone { &self.undone } else { self.text };
+    /// Returns the text of a cell; empty if there is no such cell.
+    pub(super) fn cell(&self, index: usize) -> &str {
+        let Some(CellRange { start, end, is_unescaped }) = self.cells.get(index).copied() else { return "" };
+        let text = if is_unescaped { &self.unescaped } else { self.text };
         text.get(start..end).unwrap_or_default()
     }
 
-    /// As [`Record::cell`]; none where the body has it in another form.
-    pub(super) fn sent(&self, place: usize) -> Option<&'a str> {
-        let cell = self.cells.get(place)?;
-        if cell.is_undone { None } else { self.text.get(cell.start..cell.end) }
+    /// Returns the text of a cell if it is a slice of the body; `None` if it was unescaped.
+    pub(super) fn borrowed(&self, index: usize) -> Option<&'a str> {
+        let cell = self.cells.get(index)?;
+        if cell.is_unescaped { None } else { self.text.get(cell.start..cell.end) }
     }
 
-    /// Reads the next record that is not an empty line; false behind the last. Goes on behind one that is broken.
-    pub(super) fn advance(&mut self) -> Result<bool, Broken> {
+    /// Reads the next record that is not an empty line. Returns false after the last one.
+    ///
+    /// # Errors
+    /// [`RecordError`]; the next call continues after the invalid line.
+    pub(super) fn read_next(&mut self) -> Result<bool, RecordError> {
         loop {
             self.cells.clear();
-            self.undone.clear();
+            self.unescaped.clear();
             self.line = self.lines.saturating_add(1);
             let Some(rest) = self.body.get(self.at..).filter(|rest| !rest.is_empty()) else {
                 return Ok(false);
@@ -81,47 +85,50 @@ impl<'a> Record<'a> {
             let split = self.split(rest);
             let length = match split {
                 Ok(length) => length,
-                Err((at, broken)) => return Err(self.skip(rest, at, broken)),
+                Err((at, error)) => return Err(self.skip_line(rest, at, error)),
             };
             let record = rest.get(..length).unwrap_or_default();
-            self.go_on(record);
+            self.move_past(record);
             let text = std::str::from_utf8(record);
-            self.text = text.map_err(|_| Broken::new("invalid_utf8", "it is not UTF-8"))?;
+            self.text = text.map_err(|_| RecordError::new("invalid_utf8", "it is not UTF-8"))?;
             let is_empty = record.iter().all(|byte| matches!(byte, b'\n' | b'\r' | b' ' | b'\t'));
             if !is_empty {
-                self.undo();
+                self.unescape_cells();
                 return Ok(true);
             }
         }
     }
 
-    fn go_on(&mut self, record: &[u8]) {
+    fn move_past(&mut self, record: &[u8]) {
         let ends = record.iter().filter(|byte| **byte == b'\n').count();
         self.at = self.at.saturating_add(record.len());
         self.lines = self.lines.saturating_add(ends.max(1));
     }
 
-    /// Goes behind the line in which something is wrong: behind everything, where nothing can be told apart any more.
-    fn skip(&mut self, rest: &[u8], at: Option<usize>, broken: Broken) -> Broken {
+    /// Moves past the line of the error at `at`. If `at` is `None`, records can no longer be told
+    /// apart, and the rest of the body is skipped.
+    fn skip_line(&mut self, rest: &[u8], at: Option<usize>, error: RecordError) -> RecordError {
         let Some(at) = at else {
             let lines =
                 rest.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).count();
-            self.go_on(rest);
-            return Broken { lines, ..broken };
+            self.move_past(rest);
+            return RecordError { lines, ..error };
         };
         let line_end = rest.get(at..).and_then(|after| after.iter().position(|byte| *byte == b'\n'));
         let length = line_end.map_or(rest.len(), |end| at.saturating_add(end).saturating_add(1));
-        self.go_on(rest.get(..length).unwrap_or(rest));
-        broken
+        self.move_past(rest.get(..length).unwrap_or(rest));
+        error
     }
 
-    /// Finds the cells of the record at the start of `rest`, and its length with its line end. What is wrong comes with
-    /// the place to look for the next line from, if there is one.
-    fn split(&mut self, rest: &[u8]) -> Result<usize, (Option<usize>, Broken)> {
+    /// Finds the cells of the record at the start of `rest`. Returns its length with its line end.
+    ///
+    /// # Errors
+    /// The error, and the position from which to search for the next line, if there is one.
+    fn split(&mut self, rest: &[u8]) -> Result<usize, (Option<usize>, RecordError)> {
         let mut at: usize = 0;
         loop {
             if self.cells.len() >= CELLS_MAX {
-                return Err((Some(at), Broken::new("invalid_line", "it has more than 2048 cells")));
+                return Err((Some(at), RecordError::new("invalid_line", "it has more than 2048 cells")));
             }
             let (cell, after) = match rest.get(at) {
                 Some(b'"') => quoted(rest, at)?,
@@ -137,58 +144,59 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Writes down the cells with doubled quotes.
-    fn undo(&mut self) {
-        let Record { text, cells, undone, .. } = self;
-        for cell in cells.iter_mut().filter(|cell| cell.is_undone) {
-            let start = undone.len();
+    /// Unescapes the cells that contain doubled quotes.
+    fn unescape_cells(&mut self) {
+        let CsvRecord { text, cells, unescaped, .. } = self;
+        for cell in cells.iter_mut().filter(|cell| cell.is_unescaped) {
+            let start = unescaped.len();
             let mut rest = text.get(cell.start..cell.end).unwrap_or_default();
             while let Some((before, after)) = rest.split_once("\"\"") {
-                undone.push_str(before);
-                undone.push('"');
+                unescaped.push_str(before);
+                unescaped.push('"');
                 rest = after;
             }
-            undone.push_str(rest);
-            (cell.start, cell.end) = (start, undone.len());
+            unescaped.push_str(rest);
+            (cell.start, cell.end) = (start, unescaped.len());
         }
     }
 }
 
-/// A cell without quotes, and the place of the comma or line end behind it.
-fn plain(rest: &[u8], start: usize) -> (Cell, usize) {
+/// Reads an unquoted cell. Returns it and the position of the comma or line end after it.
+fn plain(rest: &[u8], start: usize) -> (CellRange, usize) {
     let bytes = rest.get(start..).unwrap_or_default();
     let length = bytes.iter().position(|byte| matches!(byte, b',' | b'\n')).unwrap_or(bytes.len());
     let after = start.saturating_add(length);
     let has_cr =
         rest.get(after) != Some(&b',') && bytes.get(..length).is_some_and(|cell| cell.ends_with(b"\r"));
     let end = after.saturating_sub(usize::from(has_cr));
-    (Cell { start, end, is_undone: false }, after)
+    (CellRange { start, end, is_unescaped: false }, after)
 }
 
-/// A cell in quotes, the first of them at `open`, and the place of the comma or line end behind it.
-fn quoted(rest: &[u8], open: usize) -> Result<(Cell, usize), (Option<usize>, Broken)> {
+/// Reads a quoted cell whose opening quote is at `open`. Returns it and the position of the comma
+/// or line end after it.
+fn quoted(rest: &[u8], open: usize) -> Result<(CellRange, usize), (Option<usize>, RecordError)> {
     let start = open.saturating_add(1);
     let mut at = start;
-    let mut is_undone = false;
+    let mut is_unescaped = false;
     loop {
         let quote = rest.get(at..).and_then(|after| after.iter().position(|byte| *byte == b'"'));
         let Some(before) = quote else {
-            let what = "a quote opens here and is not closed: it and what follows is not read";
-            return Err((None, Broken::new("invalid_line", what)));
+            let reason = "a quote is not closed; the rest of the body is not read";
+            return Err((None, RecordError::new("invalid_line", reason)));
         };
         let end = at.saturating_add(before);
         let after = end.saturating_add(1);
         if rest.get(after) == Some(&b'"') {
-            is_undone = true;
+            is_unescaped = true;
             at = after.saturating_add(1);
             continue;
         }
-        let behind = rest.get(after..).unwrap_or_default();
-        let after = if behind.starts_with(b"\r\n") { after.saturating_add(1) } else { after };
+        let rest_after = rest.get(after..).unwrap_or_default();
+        let after = if rest_after.starts_with(b"\r\n") { after.saturating_add(1) } else { after };
         if !matches!(rest.get(after), None | Some(b',' | b'\n')) {
-            let what = "a quote is closed, and neither a comma nor the line's end follows";
-            return Err((Some(after), Broken::new("invalid_line", what)));
+            let reason = "a closing quote must be followed by a comma or a line end";
+            return Err((Some(after), RecordError::new("invalid_line", reason)));
         }
-        return Ok((Cell { start, end, is_undone }, after));
+        return Ok((CellRange { start, end, is_unescaped }, after));
     }
 }

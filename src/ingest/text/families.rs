@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::Format;
-use super::line::{LineError, LineCursor};
+use super::line::{LineCursor, LineError};
 use crate::ingest::pairs::{LabelPairs, TextSlice};
 use crate::ingest::{DecodeError, DecodeLimits};
 use crate::model::{BatchBuilder, METRIC_NAME, MetricKind};
@@ -69,7 +69,11 @@ pub(super) fn comment_line<'a>(
     }
     let is_separated = cursor.consume(b' ') || cursor.consume(b'\t');
     if !is_separated && !cursor.rest().is_empty() {
-        return Err(LineError::new(cursor.at(), "invalid_line", "the metric name must be followed by a blank"));
+        return Err(LineError::new(
+            cursor.at(),
+            "invalid_line",
+            "the metric name must be followed by a blank",
+        ));
     }
     cursor.skip_blanks();
     let rest = cursor.rest();
@@ -139,8 +143,14 @@ impl<'a> MetadataTable<'a> {
     ///
     /// # Errors
     /// [`DecodeError::TooLarge`], if there are too many families.
-    pub(super) fn record(&mut self, comment_line: CommentLine<'a>, limits: &DecodeLimits) -> Result<(), DecodeError> {
-        let (CommentLine::Kind(ref name, _) | CommentLine::Help(ref name, _) | CommentLine::Unit(ref name, _)) = comment_line
+    pub(super) fn record(
+        &mut self,
+        comment_line: CommentLine<'a>,
+        limits: &DecodeLimits,
+    ) -> Result<(), DecodeError> {
+        let (CommentLine::Kind(ref name, _)
+        | CommentLine::Help(ref name, _)
+        | CommentLine::Unit(ref name, _)) = comment_line
         else {
             return Ok(());
         };
@@ -149,11 +159,18 @@ impl<'a> MetadataTable<'a> {
             let found = self.families.len().saturating_add(1);
             return Err(DecodeError::TooLarge { what: "metric descriptions", found, allowed });
         }
-        let unknown_family = || FamilyMetadata { kind: MetricKind::Unknown, help: Cow::Borrowed(""), unit: "" };
+        let unknown_family =
+            || FamilyMetadata { kind: MetricKind::Unknown, help: Cow::Borrowed(""), unit: "" };
         match comment_line {
-            CommentLine::Kind(name, kind) => self.families.entry(name).or_insert_with(unknown_family).kind = kind,
-            CommentLine::Help(name, help) => self.families.entry(name).or_insert_with(unknown_family).help = help,
-            CommentLine::Unit(name, unit) => self.families.entry(name).or_insert_with(unknown_family).unit = unit,
+            CommentLine::Kind(name, kind) => {
+                self.families.entry(name).or_insert_with(unknown_family).kind = kind
+            }
+            CommentLine::Help(name, help) => {
+                self.families.entry(name).or_insert_with(unknown_family).help = help
+            }
+            CommentLine::Unit(name, unit) => {
+                self.families.entry(name).or_insert_with(unknown_family).unit = unit
+            }
             CommentLine::Comment | CommentLine::Eof => {}
         }
         Ok(())

@@ -61,8 +61,7 @@ const LABEL: &str = "invalid_label";
 
 const NOT_A_NAME: &str =
     "is no valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}";
-const NOT_IN_NAMES: &str =
-    "is no valid metric name without quotes: write {\"the name\", label=\"value\"}";
+const NOT_IN_NAMES: &str = "is no valid metric name without quotes: write {\"the name\", label=\"value\"}";
 const VALUE_MISSING: &str = "the value is missing";
 const NOT_A_LABEL: &str = "is no valid label name: it must begin with a letter or `_`, or be quoted";
 const EXEMPLARS_ARE_OPENMETRICS: &str =
@@ -219,7 +218,9 @@ impl<'a> LineCursor<'a> {
         }
         match pairs.find_error() {
             None => Ok(()),
-            Some(problem) => Err(LineError { at: start, code: problem.code(), detail: ErrorDetail::Labels(problem) }),
+            Some(problem) => {
+                Err(LineError { at: start, code: problem.code(), detail: ErrorDetail::Labels(problem) })
+            }
         }
     }
 
@@ -255,7 +256,9 @@ impl<'a> LineCursor<'a> {
                 let value = self.quoted(pairs)?;
                 pairs.push(label, value);
             } else if !quoted || matches!(name, MetricNamePlace::Forbidden) {
-                return Err(self.error(SYNTAX, "the label name must be followed by `=` and a value in quotes"));
+                return Err(
+                    self.error(SYNTAX, "the label name must be followed by `=` and a value in quotes")
+                );
             } else if matches!(name, MetricNamePlace::Present) {
                 return Err(LineError::new(start, SYNTAX, "the metric already has a name"));
             } else {
@@ -274,7 +277,11 @@ impl<'a> LineCursor<'a> {
 
     /// Reads value, time and exemplar up to the end of the line.
     #[inline]
-    pub(super) fn sample_tail(&mut self, format: Format, exemplar: &mut LabelPairs<'a>) -> Result<SampleTail, LineError<'a>> {
+    pub(super) fn sample_tail(
+        &mut self,
+        format: Format,
+        exemplar: &mut LabelPairs<'a>,
+    ) -> Result<SampleTail, LineError<'a>> {
         self.skip_blanks();
         let value = self.value()?;
         self.skip_blanks();
@@ -327,9 +334,11 @@ impl<'a> LineCursor<'a> {
         self.skip_blanks();
         match self.peek() {
             None => Ok(ExemplarTail { value, at }),
-            Some(_) => {
-                Err(self.word_error(self.at, SYNTAX, "is unexpected: an exemplar is labels, a value and a time"))
-            }
+            Some(_) => Err(self.word_error(
+                self.at,
+                SYNTAX,
+                "is unexpected: an exemplar is labels, a value and a time",
+            )),
         }
     }
 
@@ -339,8 +348,11 @@ impl<'a> LineCursor<'a> {
         match (self.word(), start) {
             ("", start) => Err(LineError::new(start, SYNTAX, VALUE_MISSING)),
             (word, start) => {
-                let error =
-                    || LineError { at: start, code: "invalid_value", detail: ErrorDetail::Unexpected(word, "is not a number") };
+                let error = || LineError {
+                    at: start,
+                    code: "invalid_value",
+                    detail: ErrorDetail::Unexpected(word, "is not a number"),
+                };
                 number::parse_value(word).ok_or_else(error)
             }
         }
@@ -354,7 +366,11 @@ impl<'a> LineCursor<'a> {
             Format::Prometheus => (number::parse_millis(word), NOT_MILLIS),
             Format::OpenMetrics => (number::parse_seconds(word), "is not a time in seconds"),
         };
-        time.ok_or(LineError { at: start, code: "invalid_time", detail: ErrorDetail::Unexpected(word, detail) })
+        time.ok_or(LineError {
+            at: start,
+            code: "invalid_time",
+            detail: ErrorDetail::Unexpected(word, detail),
+        })
     }
 }
 

@@ -247,7 +247,11 @@ fn openmetrics_has_exemplars_start_timestamps_and_times_in_seconds() {
     assert_eq!(names[place(r#"{__name__="go_goroutines"}"#)].1, 1_520_879_607_789);
     let created: Vec<&String> =
         names.iter().map(|(name, _)| name).filter(|n| n.contains("_created")).collect();
-    assert_eq!(created, [r#"{__name__="gh_created"}"#, r#"{__name__="none_created"}"#], "not of a counter, histogram or summary");
+    assert_eq!(
+        created,
+        [r#"{__name__="gh_created"}"#, r#"{__name__="none_created"}"#],
+        "not of a counter, histogram or summary"
+    );
 
     let mut starts: Vec<(&str, i64, i64)> = batch
         .starts
@@ -312,9 +316,15 @@ fn an_invalid_exemplar_or_start_refuses_its_line() {
     let cases = [
         ("foo_total 1 # x", "column 15: an exemplar must begin with its labels in braces"),
         ("foo_total 1 # {a=\"b\"}", "column 22: the value is missing"),
-        ("foo_total 1 # {\"b\"} 1", "column 19: the label name must be followed by `=` and a value in quotes"),
+        (
+            "foo_total 1 # {\"b\"} 1",
+            "column 19: the label name must be followed by `=` and a value in quotes",
+        ),
         ("foo_total 1 # {} 1 x", "column 20: \"x\" is not a time in seconds"),
-        ("foo_total 1 # {} 1 2 3", "column 22: \"3\" is unexpected: an exemplar is labels, a value and a time"),
+        (
+            "foo_total 1 # {} 1 2 3",
+            "column 22: \"3\" is unexpected: an exemplar is labels, a value and a time",
+        ),
         ("foo_total 1 NaN", "column 13: \"NaN\" is not a time in seconds"),
         ("foo_created NaN", "column 13: \"NaN\" is not a time in seconds"),
         ("foo_created", "column 12: the value is missing"),
@@ -381,7 +391,10 @@ fn limits_of_text_bodies_are_enforced() {
     assert_eq!(error_of("a 1\nb 1\nc 1\n# EOF"), Ok(()));
     assert_eq!(error_of("a 1\nb 1\nc 1\nd 1\n# EOF"), too_many(4, "series", 3));
     assert_eq!(error_of("a 1\na 1\na 1\na 1\na 1\n# EOF"), too_many(5, "samples", 4));
-    assert_eq!(error_of("# TYPE a gauge\n# HELP a x\n# TYPE b gauge\n"), too_many(2, "metric descriptions", 1));
+    assert_eq!(
+        error_of("# TYPE a gauge\n# HELP a x\n# TYPE b gauge\n"),
+        too_many(2, "metric descriptions", 1)
+    );
     assert_eq!(error_of("a 1 # {} 1\na 1 # {} 1\n"), too_many(2, "exemplars", 1));
     assert_eq!(error_of("a 1 # {a=\"b\",c=\"d\"} 1\n"), too_many(2, "exemplar labels", 1));
     let starts: String = (0..4).map(|n| format!("a_created{{n=\"{n}\"}} 1\n")).collect();

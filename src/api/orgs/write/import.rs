@@ -87,8 +87,8 @@ fn incoming(kind: Kind, parts: &Parts, now: Timestamp) -> ApiResult<Incoming> {
         Kind::Csv if is_one_of(&["text/csv", "text/plain"]) => {
             let wrong = |error: csv::ColumnsError| ApiError::invalid_parameter("format", error.to_string());
             // What is not told is in the body's first line.
-            let columns = params.one(&["format"])?.map(|format| csv::Columns::parse(&format));
-            let columns = columns.transpose().map_err(wrong)?.unwrap_or_else(csv::Columns::header);
+            let columns = params.one(&["format"])?.map(|format| csv::CsvColumns::parse(&format));
+            let columns = columns.transpose().map_err(wrong)?.unwrap_or_else(csv::CsvColumns::header);
             Box::new(move |body, limits| csv::decode(body, &columns, at, limits))
         }
         Kind::Csv => return Err(unsupported("Content-Type: text/csv")),
