@@ -1,4 +1,4 @@
-//! Behind a real nginx and a real Caddy that end TLS and put everything below a path, with the README's own lines: once as a
+//! Behind a real nginx and a real Caddy that end TLS and put everything below a path, with the guide's own lines: once as a
 //! proxy that hands the path on, once as one that cuts it off. Looked at with sockets and with Chromium.
 //!
 //! Both come from Debian's archive, unpacked below `target/`; where they cannot be had the test fails and says so.
@@ -40,20 +40,20 @@ impl Drop for Proxy {
     }
 }
 
-/// The README's block of this kind, with this server's address in place of the one that it shows.
-fn readme(kind: &str, upstream: &str) -> String {
+/// The guide's block of this kind, with this server's address in place of the one that it shows.
+fn guide_block(kind: &str, upstream: &str) -> String {
     const SHOWN: &str = "127.0.0.1:8095";
-    let text = include_str!("../README.md");
-    let (_, after) = text.split_once(&format!("```{kind}\n")).expect("the README shows it");
+    let text = include_str!("../docs/guide/reverse-proxy.md");
+    let (_, after) = text.split_once(&format!("```{kind}\n")).expect("the guide shows it");
     let (block, _) = after.split_once("```").expect("it ends");
     assert!(block.contains(SHOWN), "{block}");
     block.replace(SHOWN, upstream)
 }
 
-/// One server that hands the path on as the README has it, one that cuts it off.
+/// One server that hands the path on as the guide has it, one that cuts it off.
 fn nginx(dir: &Path, ports: [u16; 2], upstream: &str) -> String {
     let (cert, key) = (fixture("one.crt"), fixture("one.key"));
-    let handing = readme("nginx", upstream);
+    let handing = guide_block("nginx", upstream);
     let cutting = handing.replace(&format!("{upstream};"), &format!("{upstream}/;"));
     assert_ne!(handing, cutting);
     let servers = ports.iter().zip([handing, cutting]).map(|(port, location)| {
@@ -87,7 +87,7 @@ fn nginx(dir: &Path, ports: [u16; 2], upstream: &str) -> String {
 /// The same of Caddy. Its certificate is ours, since no authority gives one for this machine.
 fn caddy(ports: [u16; 2], upstream: &str) -> String {
     let tls = format!("tls {} {}", fixture("one.crt").display(), fixture("one.key").display());
-    let handing = readme("caddy", upstream);
+    let handing = guide_block("caddy", upstream);
     let cutting = handing.replace("handle /tools", "handle_path /tools");
     assert_ne!(handing, cutting);
     let sites = ports.iter().zip([handing, cutting]).map(|(port, site)| {

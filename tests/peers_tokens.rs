@@ -1,7 +1,7 @@
 //! Embed tokens made by others: PyJWT and npm jose, in the four algorithms; the good ones are accepted, what people get
 //! wrong is refused with the code that is promised for it, and `introspect` tells why (API.md C4, D7; F 27 to 29).
 //!
-//! The lines that README.md shows for minting a token offline are run here as they stand there.
+//! The lines that the guide shows for minting a token offline are run here as they stand there.
 //!
 //! Both packages are installed below `target/`; where they cannot be had the test fails and says so.
 
@@ -199,12 +199,12 @@ fn tokens_of_pyjwt_are_taken_and_its_users_mistakes_are_told() {
     judge("PyJWT");
 }
 
-/// The block of README.md whose first line holds `words`.
+/// The block of docs/guide/embed.md whose first line holds `words`.
 fn shown(words: &str) -> String {
-    let readme = std::fs::read_to_string(root().join("README.md")).expect("README.md");
+    let readme = std::fs::read_to_string(root().join("docs/guide/embed.md")).expect("the guide");
     let mut blocks = readme.split("```").skip(1).step_by(2);
     let block = blocks.find(|block| block.lines().nth(1).is_some_and(|line| line.contains(words)));
-    let block = block.unwrap_or_else(|| panic!("README.md has no block that begins with {words:?}"));
+    let block = block.unwrap_or_else(|| panic!("docs/guide/embed.md has no block that begins with {words:?}"));
     block.split_once('\n').map(|(_, code)| code.to_owned()).unwrap_or_default()
 }
 
@@ -223,7 +223,7 @@ fn what_the_readme_shows_mints_tokens() {
         let script = home(name).join(file);
         std::fs::write(&script, format!("{code}\n{ending}\n")).expect("written");
         let mut command = peer(name);
-        let token = run(command.arg(&script).env("PROMLET_API_SECRET", secret), "README.md shows it");
+        let token = run(command.arg(&script).env("PROMLET_API_SECRET", secret), "the guide shows it");
         let seen = desk.introspect(token.trim());
         assert_eq!((&seen["valid"], &seen["reason"]), (&json!(true), &Json::Null), "{name}: {seen}");
         assert_eq!(seen["effective"]["match"], json!(["customer=\"c42\""]), "{name}");
