@@ -27,6 +27,8 @@ mod hostile;
 mod kill_loop;
 #[path = "binary/logins.rs"]
 mod logins;
+#[path = "binary/lost_deletion.rs"]
+mod lost_deletion;
 #[path = "binary/mending.rs"]
 mod mending;
 #[path = "binary/out_of_memory.rs"]
