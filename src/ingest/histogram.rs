@@ -1,9 +1,12 @@
 //! Native histograms, as both versions of remote write encode them.
 //!
-//! | message | fields that are read |
-//! |---|---|
-//! | `Histogram` | 1 count (uint64) or 2 (double), 3 sum (double), 4 schema (sint32), 5 zero threshold (double), 6 zero count (uint64) or 7 (double), 8 negative `BucketSpan`, 9 negative deltas (sint64), 10 negative counts (double), 11 to 13 the same for the positive side, 14 reset hint (enum), 15 time (int64, milliseconds), 16 custom bounds (double), 17 start (int64, milliseconds; version 2.0 only) |
-//! | `BucketSpan` | 1 offset (sint32), 2 length (uint32) |
+//! Fields that are read, by message:
+//! * `Histogram`: 1 count (uint64) or 2 (double), 3 sum (double), 4 schema (sint32), 5 zero
+//!   threshold (double), 6 zero count (uint64) or 7 (double), 8 negative `BucketSpan`, 9 negative
+//!   deltas (sint64), 10 negative counts (double), 11 to 13 the same for the positive side, 14
+//!   reset hint (enum), 15 time (int64, milliseconds), 16 custom bounds (double), 17 start (int64,
+//!   milliseconds; version 2.0 only)
+//! * `BucketSpan`: 1 offset (sint32), 2 length (uint32)
 //!
 //! A histogram with field 2 has float counts, and its buckets are fields 10 and 13. Otherwise its
 //! buckets are the differences in fields 9 and 12. An invalid histogram is refused alone; malformed

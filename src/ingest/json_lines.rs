@@ -2,7 +2,7 @@
 //! two arrays.
 //!
 //! ```text
-//! {"metric":{"__name__":"up","job":"api"},"values":[1,null,"Infinity"],"timestamps":[1549891472010,1549891487724,1549891503438]}
+//! {"metric":{"__name__":"up"},"values":[1,null],"timestamps":[1549891472010,1549891487724]}
 //! ```
 //!
 //! Times are in milliseconds. A value is a number or, for what JSON lacks: `null` (VictoriaMetrics'

@@ -1,22 +1,30 @@
 //! Decoder of OpenTelemetry metrics (OTLP 1.x): translates an `ExportMetricsServiceRequest`, in
 //! protobuf or JSON, to the series that Prometheus 3 makes of it by default.
 //!
-//! | message | fields that are read |
-//! |---|---|
-//! | `ExportMetricsServiceRequest` | 1 `ResourceMetrics` (repeated) |
-//! | `ResourceMetrics` | 1 `Resource`, 2 `ScopeMetrics` (repeated) |
-//! | `Resource` | 1 `KeyValue` (repeated) |
-//! | `ScopeMetrics` | 2 `Metric` (repeated); 1, the scope, makes no labels, as with `promote_scope_metadata: false` |
-//! | `Metric` | 1 name, 2 description, 3 unit, and one of 5 `Gauge`, 7 `Sum`, 9 `Histogram`, 10 `ExponentialHistogram`, 11 `Summary` |
-//! | `Gauge`, `Sum`, ... | 1 data points (repeated), 2 temporality (enum: 1 delta, 2 cumulative), of `Sum` 3 monotonic (bool) |
-//! | `NumberDataPoint` | 2 start, 3 time (fixed64, nanoseconds), 4 double or 6 sfixed64, 5 `Exemplar` (repeated), 7 `KeyValue` (repeated), 8 flags |
-//! | `HistogramDataPoint` | 2, 3, 4 count (fixed64), 5 sum (double, may be absent), 6 counts (fixed64), 7 bounds (double), 8 `Exemplar`, 9 `KeyValue`, 10 flags |
-//! | `ExponentialHistogramDataPoint` | 1 `KeyValue`, 2, 3, 4 count, 5 sum, 6 scale (sint32), 7 zero count (fixed64), 8 positive and 9 negative `Buckets`, 10 flags, 11 `Exemplar`, 14 zero threshold (double) |
-//! | `Buckets` | 1 offset (sint32), 2 counts (uint64) |
-//! | `SummaryDataPoint` | 2, 3, 4 count, 5 sum, 6 `ValueAtQuantile` (1 quantile, 2 value), 7 `KeyValue`, 8 flags |
-//! | `Exemplar` | 2 time, 3 double or 6 sfixed64, 4 span id, 5 trace id, 7 `KeyValue` (repeated) |
-//! | `KeyValue` | 1 key, 2 `AnyValue` |
-//! | `AnyValue` | 1 string, 2 bool, 3 int64, 4 double, 5 array (1 `AnyValue`), 6 map (1 `KeyValue`), 7 bytes |
+//! Fields that are read, by message:
+//! * `ExportMetricsServiceRequest`: 1 `ResourceMetrics` (repeated)
+//! * `ResourceMetrics`: 1 `Resource`, 2 `ScopeMetrics` (repeated)
+//! * `Resource`: 1 `KeyValue` (repeated)
+//! * `ScopeMetrics`: 2 `Metric` (repeated); 1, the scope, makes no labels, as with
+//!   `promote_scope_metadata: false`
+//! * `Metric`: 1 name, 2 description, 3 unit, and one of 5 `Gauge`, 7 `Sum`, 9 `Histogram`, 10
+//!   `ExponentialHistogram`, 11 `Summary`
+//! * `Gauge`, `Sum`, ...: 1 data points (repeated), 2 temporality (enum: 1 delta, 2 cumulative), of
+//!   `Sum` 3 monotonic (bool)
+//! * `NumberDataPoint`: 2 start, 3 time (fixed64, nanoseconds), 4 double or 6 sfixed64, 5
+//!   `Exemplar` (repeated), 7 `KeyValue` (repeated), 8 flags
+//! * `HistogramDataPoint`: 2, 3, 4 count (fixed64), 5 sum (double, may be absent), 6 counts
+//!   (fixed64), 7 bounds (double), 8 `Exemplar`, 9 `KeyValue`, 10 flags
+//! * `ExponentialHistogramDataPoint`: 1 `KeyValue`, 2, 3, 4 count, 5 sum, 6 scale (sint32), 7 zero
+//!   count (fixed64), 8 positive and 9 negative `Buckets`, 10 flags, 11 `Exemplar`, 14 zero
+//!   threshold (double)
+//! * `Buckets`: 1 offset (sint32), 2 counts (uint64)
+//! * `SummaryDataPoint`: 2, 3, 4 count, 5 sum, 6 `ValueAtQuantile` (1 quantile, 2 value), 7
+//!   `KeyValue`, 8 flags
+//! * `Exemplar`: 2 time, 3 double or 6 sfixed64, 4 span id, 5 trace id, 7 `KeyValue` (repeated)
+//! * `KeyValue`: 1 key, 2 `AnyValue`
+//! * `AnyValue`: 1 string, 2 bool, 3 int64, 4 double, 5 array (1 `AnyValue`), 6 map (1 `KeyValue`),
+//!   7 bytes
 //!
 //! `json` converts JSON to the same protobuf bytes first, so that there is one translation. `names`
 //! makes metric and label names, `attributes` makes labels, and `resource` holds what all points of

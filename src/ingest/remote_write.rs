@@ -1,12 +1,12 @@
 //! Decoder of Prometheus remote write 1.0: a `WriteRequest` in protobuf, as one snappy block.
 //!
-//! | message | fields that are read |
-//! |---|---|
-//! | `WriteRequest` | 1 `TimeSeries` (repeated), 3 `MetricMetadata` (repeated) |
-//! | `TimeSeries` | 1 `Label` (repeated), 2 `Sample` (repeated), 3 `Exemplar` (repeated), 4 `Histogram` (repeated) |
-//! | `Label` | 1 name, 2 value |
-//! | `Sample` | 1 value (double), 2 time (int64, milliseconds) |
-//! | `MetricMetadata` | 1 kind (enum), 2 family name, 4 help, 5 unit |
+//! Fields that are read, by message:
+//! * `WriteRequest`: 1 `TimeSeries` (repeated), 3 `MetricMetadata` (repeated)
+//! * `TimeSeries`: 1 `Label` (repeated), 2 `Sample` (repeated), 3 `Exemplar` (repeated), 4
+//!   `Histogram` (repeated)
+//! * `Label`: 1 name, 2 value
+//! * `Sample`: 1 value (double), 2 time (int64, milliseconds)
+//! * `MetricMetadata`: 1 kind (enum), 2 family name, 4 help, 5 unit
 //!
 //! `side_data` reads `Exemplar` and `Histogram`, which most requests do not contain.
 //!

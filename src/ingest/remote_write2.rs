@@ -1,13 +1,15 @@
 //! Decoder of Prometheus remote write 2.0: an `io.prometheus.write.v2.Request` in protobuf, as one
 //! snappy block.
 //!
-//! | message | fields that are read |
-//! |---|---|
-//! | `Request` | 4 symbol (string, repeated), 5 `TimeSeries` (repeated) |
-//! | `TimeSeries` | 1 labels (uint32, repeated: symbols, name and value alternating), 2 `Sample` (repeated), 3 `Histogram` (repeated), 4 `Exemplar` (repeated), 5 `Metadata`, 6 start (int64, milliseconds; senders of before 2025) |
-//! | `Sample` | 1 value (double), 2 time (int64, milliseconds), 3 start (int64, milliseconds) |
-//! | `Exemplar` | 1 labels (uint32, repeated: symbols), 2 value (double), 3 time (int64, milliseconds) |
-//! | `Metadata` | 1 kind (enum), 3 help (uint32: a symbol), 4 unit (uint32: a symbol) |
+//! Fields that are read, by message:
+//! * `Request`: 4 symbol (string, repeated), 5 `TimeSeries` (repeated)
+//! * `TimeSeries`: 1 labels (uint32, repeated: symbols, name and value alternating), 2 `Sample`
+//!   (repeated), 3 `Histogram` (repeated), 4 `Exemplar` (repeated), 5 `Metadata`, 6 start (int64,
+//!   milliseconds; senders of before 2025)
+//! * `Sample`: 1 value (double), 2 time (int64, milliseconds), 3 start (int64, milliseconds)
+//! * `Exemplar`: 1 labels (uint32, repeated: symbols), 2 value (double), 3 time (int64,
+//!   milliseconds)
+//! * `Metadata`: 1 kind (enum), 3 help (uint32: a symbol), 4 unit (uint32: a symbol)
 //!
 //! `ingest::histogram` reads `Histogram`.
 //!

@@ -10,12 +10,13 @@
 //! An invalid line is refused with its number, and the others are stored. Both formats share one
 //! grammar, in [`mod@line`], which is generous with blanks, as 0.0.4 is. They differ as follows:
 //!
-//! | | Prometheus | OpenMetrics |
-//! |---|---|---|
-//! | times | whole milliseconds | seconds, with fractions |
-//! | `# {...} 1 2` after a sample | refused | its exemplar, whatever the type of the sample |
-//! | `name_created` where `name` is a counter, histogram or summary | a series | the start timestamp of the series of `name` with these labels, and no series of its own, as in Prometheus. If no type was given, it stays a series |
-//! | `# EOF` | a comment | required at the end |
+//! * Times are whole milliseconds in Prometheus, and seconds with fractions in OpenMetrics.
+//! * `# {...} 1 2` after a sample is refused in Prometheus. In OpenMetrics it is the exemplar of
+//!   the sample, whatever its type.
+//! * `name_created`, where `name` is a counter, histogram or summary, is a series in Prometheus. In
+//!   OpenMetrics it is the start timestamp of the series of `name` with these labels, and no series
+//!   of its own, as in Prometheus' parser. If no type was given, it stays a series.
+//! * `# EOF` is a comment in Prometheus, and required at the end in OpenMetrics.
 //!
 //! OpenMetrics without `# EOF` was truncated in transit. Its complete lines are stored, since the
 //! sender would import them again anyway. A last line without a line end is refused, because `12`

@@ -146,7 +146,8 @@ fn up(job: &str) -> SentSeries {
 
 #[test]
 fn a_request_is_decoded_from_the_bytes_of_the_specification() {
-    // Symbols "", "__name__", "up"; one series with references 1 and 2, the sample 1.0 at 5 since 3, and a gauge's metadata.
+    // Symbols "", "__name__" and "up"; one series with references 1 and 2, the sample 1.0 at 5 ms
+    // with start 3 ms, and the metadata of a gauge.
     let request = b"\x22\x00\x22\x08__name__\x22\x02up\
         \x2a\x19\x0a\x02\x01\x02\x12\x0d\x09\0\0\0\0\0\0\xf0\x3f\x10\x05\x18\x03\x2a\x04\x08\x02\x18\x02";
     with(request, |batch| {

@@ -1,8 +1,9 @@
 //! Parser of one line: a series, a value, a time and an exemplar. One pass, no recursion.
 //!
 //! ```text
-//! line     = [name] ["{" [label {"," label}] [","] "}"] value [time] ["#" "{" labels "}" value [time]]
-//! label    = name "=" quoted | quoted "=" quoted | quoted        (a quoted text alone is the metric name)
+//! line     = [name] ["{" [labels] "}"] value [time] ["#" "{" [labels] "}" value [time]]
+//! labels   = label {"," label} [","]
+//! label    = name "=" quoted | quoted "=" quoted | quoted     (quoted alone: the metric name)
 //! quoted   = '"' { any but '"', '\' and newline | '\\' | '\"' | '\n' } '"'
 //! ```
 //!
@@ -36,8 +37,8 @@ enum ErrorDetail<'a> {
 }
 
 impl<'a> LineError<'a> {
-    pub(super) const fn new(at: usize, code: &'static str, says: &'static str) -> LineError<'a> {
-        LineError { at, code, detail: ErrorDetail::Message(says) }
+    pub(super) const fn new(at: usize, code: &'static str, message: &'static str) -> LineError<'a> {
+        LineError { at, code, detail: ErrorDetail::Message(message) }
     }
 
     /// Returns the message, such as `column 7: "1.x" is not a number`. Columns are in characters,
@@ -45,7 +46,7 @@ impl<'a> LineError<'a> {
     pub(super) fn reason(&self, line: &str, pairs: &LabelPairs<'_>) -> String {
         let column = truncated(line, self.at).chars().count().saturating_add(1);
         match self.detail {
-            ErrorDetail::Message(says) => format!("column {column}: {says}"),
+            ErrorDetail::Message(message) => format!("column {column}: {message}"),
             ErrorDetail::Unexpected(found, is) => {
                 let shown = truncated(found, QUOTED_MAX);
                 let more = if shown.len() < found.len() { "..." } else { "" };
@@ -60,10 +61,10 @@ const SYNTAX: &str = "invalid_line";
 const LABEL: &str = "invalid_label";
 
 const NOT_A_NAME: &str =
-    "is no valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}";
-const NOT_IN_NAMES: &str = "is no valid metric name without quotes: write {\"the name\", label=\"value\"}";
+    "is not a valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}";
+const NOT_IN_NAMES: &str = "is not a valid metric name without quotes: write {\"the name\", label=\"value\"}";
 const VALUE_MISSING: &str = "the value is missing";
-const NOT_A_LABEL: &str = "is no valid label name: it must begin with a letter or `_`, or be quoted";
+const NOT_A_LABEL: &str = "is not a valid label name: it must begin with a letter or `_`, or be quoted";
 const EXEMPLARS_ARE_OPENMETRICS: &str =
     "exemplars need OpenMetrics: send Content-Type application/openmetrics-text";
 const NOT_MILLIS: &str = "is not a time in whole milliseconds (OpenMetrics has seconds with fractions)";

@@ -103,15 +103,15 @@ fn an_invalid_text_line_is_refused_with_its_position_and_the_others_are_stored()
         ),
         (
             "9up 1",
-            "column 1: \"9up\" is no valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}",
+            "column 1: \"9up\" is not a valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}",
         ),
         (
             "my.metric 1",
-            "column 1: \"my.metric\" is no valid metric name without quotes: write {\"the name\", label=\"value\"}",
+            "column 1: \"my.metric\" is not a valid metric name without quotes: write {\"the name\", label=\"value\"}",
         ),
         (
             "\"up\" 1",
-            "column 1: \"\\\"up\\\"\" is no valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}",
+            "column 1: \"\\\"up\\\"\" is not a valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}",
         ),
         ("{} 1", "the series has no metric name"),
         (r#"{a="b"} 1"#, "the series has no metric name"),
@@ -125,15 +125,15 @@ fn an_invalid_text_line_is_refused_with_its_position_and_the_others_are_stored()
         (r#"up{a} 1"#, "column 5: the label name must be followed by `=` and a value in quotes"),
         (
             r#"up{a="b",,} 1"#,
-            "column 10: \",}\" is no valid label name: it must begin with a letter or `_`, or be quoted",
+            "column 10: \",}\" is not a valid label name: it must begin with a letter or `_`, or be quoted",
         ),
         (
             r#"up{ä="b"} 1"#,
-            "column 4: \"ä=\\\"b\\\"}\" is no valid label name: it must begin with a letter or `_`, or be quoted",
+            "column 4: \"ä=\\\"b\\\"}\" is not a valid label name: it must begin with a letter or `_`, or be quoted",
         ),
         (
             r#"üp{a="b} 1"#,
-            "column 1: \"üp{a=\\\"b}\" is no valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}",
+            "column 1: \"üp{a=\\\"b}\" is not a valid metric name: it must begin with a letter, `_` or `:`, or be quoted as in {\"the name\"}",
         ),
         (r#"up{""="b"} 1"#, "a label name is empty"),
         (r#"up{a="b",a="c"} 1"#, "label name \"a\" occurs twice"),
