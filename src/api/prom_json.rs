@@ -224,7 +224,7 @@ fn histogram_point(at: Timestamp, histogram: &FloatHistogram, out: &mut Vec<u8>)
     for bucket in histogram.buckets().filter(|bucket| bucket.count != 0.0) {
         out.extend_from_slice(if any { b",[" } else { br#","buckets":[["# });
         any = true;
-        out.push(match (bucket.holds_lower, bucket.holds_upper) {
+        out.push(match (bucket.lower_inclusive, bucket.upper_inclusive) {
             (false, true) => b'0',
             (true, false) => b'1',
             (false, false) => b'2',

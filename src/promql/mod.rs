@@ -24,7 +24,7 @@ pub use budget::{Budget, Limits, Progress, QueryStats};
 pub use cache::{CacheUse, Finds, RangeCache};
 pub use error::QueryError;
 pub use functions::{FUNCTIONS, Function, function};
-pub use histogram::{FloatHistogram, ShownBucket};
+pub use histogram::{FloatHistogram, HistogramBucket};
 pub use memory::{Lease, MemoryPool, MemoryUse, NoRoom};
 pub use value::{HistogramPoint, MatrixSeries, Value, VectorSample};
 pub use windows::{Window, windows};

@@ -10,8 +10,8 @@
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 use crate::promql::Options;
 use crate::promql::plan::{
-    AggregateNode, HistogramWhat, Look, MatrixNode, MatrixSource, Node, Param, Plan, ScalarNode, Selector,
-    VectorNode, When, WindowNode, is_set,
+    AggregateNode, HistogramFunction, MatrixNode, MatrixSource, Node, Param, Plan, ScalarNode, Selector,
+    SelectorOutput, TimeShift, VectorNode, WindowNode, is_set,
 };
 use crate::promql::syntax::tree::{AggregateOp, Extension, Grouping};
 
@@ -85,7 +85,7 @@ enum At {
 impl At {
     const STEP: At = At::Step(0, 0);
 
-    fn looked(self, When { offset_ms, at_ms }: When) -> At {
+    fn looked(self, TimeShift { offset_ms, at_ms }: TimeShift) -> At {
         let moved = |at: i64| at.saturating_sub(offset_ms);
         match (at_ms, self) {
             (Some(at), _) => At::Pinned(moved(at), moved(at)),
@@ -120,8 +120,8 @@ impl Walk {
         match node {
             Node::Matrix(node) => return self.matrix(node, at, reach),
             Node::Vector(VectorNode::Select(selector)) => {
-                let Selector { matchers: _, when, look, counts_alone: _, span: _ } = selector;
-                let ahead_ms = if *look == Look::Smoothed { self.lookback_ms } else { 0 };
+                let Selector { matchers: _, when, look, counts_only: _, span: _ } = selector;
+                let ahead_ms = if *look == SelectorOutput::Smoothed { self.lookback_ms } else { 0 };
                 reach.sees(at.looked(*when).back(self.lookback_ms).ahead(ahead_ms));
             }
             Node::Vector(VectorNode::Info(node)) => reach.sees(at.looked(node.when).back(self.lookback_ms)),
@@ -133,7 +133,7 @@ impl Walk {
     }
 
     fn matrix(&self, node: &MatrixNode, at: At, reach: &mut Reach) {
-        let MatrixNode { source, range_ms, when, extension, counts_alone: _ } = node;
+        let MatrixNode { source, range_ms, when, extension, counts_only: _ } = node;
         let (before_ms, after_ms) = match extension {
             None => (0, 0),
             Some(Extension::Anchored) => (self.lookback_ms, 0),
@@ -188,11 +188,11 @@ impl Shape {
 fn scalar_has_parts(node: &ScalarNode) -> bool {
     match node {
         // What is pinned is the same for every range.
-        ScalarNode::Number(_) | ScalarNode::Time | ScalarNode::Once(_) => true,
+        ScalarNode::Number(_) | ScalarNode::Time | ScalarNode::StepInvariant(_) => true,
         ScalarNode::Of(vector) => rows_of(vector).is_some(),
         ScalarNode::Negate(inner) => scalar_has_parts(inner),
         ScalarNode::Binary(binary) => scalar_has_parts(&binary.lhs) && scalar_has_parts(&binary.rhs),
-        ScalarNode::Extreme(extreme) => scalar_has_parts(&extreme.a) && scalar_has_parts(&extreme.b),
+        ScalarNode::MinMax(extreme) => scalar_has_parts(&extreme.a) && scalar_has_parts(&extreme.b),
     }
 }
 
@@ -202,14 +202,14 @@ fn rows_of(node: &VectorNode) -> Option<Shape> {
         VectorNode::Select(selector) => {
             let shape = Shape { ordered: true, one_name: name_of(&selector.matchers).is_some() };
             match selector.look {
-                Look::Value | Look::Smoothed => Some(shape),
-                Look::Time | Look::Start => Some(shape.unnamed()),
+                SelectorOutput::Value | SelectorOutput::Smoothed => Some(shape),
+                SelectorOutput::Time | SelectorOutput::Start => Some(shape.unnamed()),
             }
         }
         VectorNode::From(scalar) => scalar_has_parts(scalar).then_some(SINGLE),
         VectorNode::StepTimes(arg)
         | VectorNode::Map { arg, .. }
-        | VectorNode::OfHistograms { arg, .. }
+        | VectorNode::MapHistograms { arg, .. }
         | VectorNode::Negate(arg) => rows_of(arg).map(Shape::unnamed),
         VectorNode::MapWith { arg, params, .. } => {
             let shape = rows_of(arg)?.unnamed();
@@ -235,15 +235,15 @@ fn rows_of(node: &VectorNode) -> Option<Shape> {
         }
         VectorNode::Histogram(node) => {
             let shape = rows_of(&node.arg)?;
-            let qs: Vec<&ScalarNode> = match &node.what {
-                HistogramWhat::Quantile(q) => vec![q],
-                HistogramWhat::Quantiles { label: _, qs } => qs.iter().collect(),
-                HistogramWhat::Fraction { lower, upper } => vec![lower, upper],
+            let qs: Vec<&ScalarNode> = match &node.function {
+                HistogramFunction::Quantile(q) => vec![q],
+                HistogramFunction::Quantiles { label: _, qs } => qs.iter().collect(),
+                HistogramFunction::Fraction { lower, upper } => vec![lower, upper],
             };
             (shape.one_name && qs.into_iter().all(scalar_has_parts)).then_some(shape.disordered())
         }
         // Evaluated at times that no range moves.
-        VectorNode::Once(_) => Some(Shape { ordered: true, one_name: false }),
+        VectorNode::StepInvariant(_) => Some(Shape { ordered: true, one_name: false }),
     }
 }
 

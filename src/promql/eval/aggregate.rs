@@ -6,8 +6,8 @@ use std::rc::Rc;
 use crate::model::{Labels, METRIC_NAME};
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Meter};
-use crate::promql::functions::Vet;
-use crate::promql::functions::over_time::{go_float, vet_quantile};
+use crate::promql::functions::ParamCheck;
+use crate::promql::functions::over_time::{check_quantile, go_float};
 use crate::promql::functions::sums::quantile;
 use crate::promql::plan::{AggregateNode, Param};
 use crate::promql::syntax::tree::{AggregateOp, Grouping};
@@ -91,7 +91,7 @@ impl Context<'_> {
             Param::Text(_) | Param::None => None,
         };
         if let Some(param) = &param {
-            self.vet_param(node, param)?;
+            self.check_param(node, param)?;
             let counts = matches!(node.op, AggregateOp::Topk | AggregateOp::Bottomk | AggregateOp::Limitk);
             if counts && param.values.iter().all(|k| *k < 1.0) {
                 // Nothing is asked for at any step: nothing is looked at, nothing is said.
@@ -141,7 +141,7 @@ impl Context<'_> {
     }
 
     /// What no group may be computed with, or what is to be said about the parameter.
-    fn vet_param(&self, node: &AggregateNode, param: &Scalars) -> Result<(), QueryError> {
+    fn check_param(&self, node: &AggregateNode, param: &Scalars) -> Result<(), QueryError> {
         let values = &param.values;
         match node.op {
             AggregateOp::Topk | AggregateOp::Bottomk | AggregateOp::Limitk => {
@@ -178,7 +178,7 @@ impl Context<'_> {
             }
             AggregateOp::Quantile => {
                 for q in values {
-                    if let Vet::Warn(text) = vet_quantile(&[*q]) {
+                    if let ParamCheck::Warn(text) = check_quantile(&[*q]) {
                         self.notes.borrow_mut().warn(node.param_span, text);
                     }
                 }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use crate::model::Labels;
 use crate::promql::QueryError;
 use crate::promql::annotations::Fixes;
-use crate::promql::functions::Vet;
-use crate::promql::functions::histogram::{Bucket, Lifted, fraction, quantile, quantiles};
-use crate::promql::functions::over_time::{go_float, vet_quantile};
-use crate::promql::plan::{HistogramNode, HistogramWhat};
+use crate::promql::functions::ParamCheck;
+use crate::promql::functions::histogram::{ClassicBucket, MonotonicFix, fraction, quantile, quantiles};
+use crate::promql::functions::over_time::{check_quantile, go_float};
+use crate::promql::plan::{HistogramFunction, HistogramNode};
 
 use super::Context;
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent};
@@ -29,7 +29,7 @@ impl Context<'_> {
         let delayed = self.options.delayed_name_removal;
         let quantiles = |q: &Scalars| {
             self.warn_of_quantile(q, node);
-            let of = |step: usize, buckets: &mut Vec<Bucket>| quantile(q.values[step], buckets);
+            let of = |step: usize, buckets: &mut Vec<ClassicBucket>| quantile(q.values[step], buckets);
             let many = |buckets: &[(f64, &[f64])], row: &mut [f64], told: &mut [bool]| {
                 quantiles(&q.values, buckets, row, told);
             };
@@ -38,14 +38,14 @@ impl Context<'_> {
                 self.native_quantile(node, q.values[step], histogram, head)
             })
         };
-        match &node.what {
-            HistogramWhat::Quantile(q) => {
+        match &node.function {
+            HistogramFunction::Quantile(q) => {
                 let q = self.scalar(q, grid)?;
                 quantiles(&q)?.without_names(delayed, Duplicates::Merge)
             }
-            HistogramWhat::Fraction { lower, upper } => {
+            HistogramFunction::Fraction { lower, upper } => {
                 let (lower, upper) = (self.scalar(lower, grid)?, self.scalar(upper, grid)?);
-                let of = |step: usize, buckets: &mut Vec<Bucket>| {
+                let of = |step: usize, buckets: &mut Vec<ClassicBucket>| {
                     (fraction(lower.values[step], upper.values[step], buckets), None)
                 };
                 let none = |_: &[(f64, &[f64])], _: &mut [f64], _: &mut [bool]| {};
@@ -55,7 +55,7 @@ impl Context<'_> {
                 })?;
                 out.without_names(delayed, Duplicates::Merge)
             }
-            HistogramWhat::Quantiles { label, qs } => {
+            HistogramFunction::Quantiles { label, qs } => {
                 let mut all = Rows::new(&self.meter, grid.len);
                 for q in qs {
                     let q = self.scalar(q, grid)?;
@@ -71,7 +71,7 @@ impl Context<'_> {
 
     fn warn_of_quantile(&self, q: &Scalars, node: &HistogramNode) {
         for q in &q.values {
-            if let Vet::Warn(text) = vet_quantile(&[*q]) {
+            if let ParamCheck::Warn(text) = check_quantile(&[*q]) {
                 self.notes.borrow_mut().warn(node.param_span, text);
             }
         }
@@ -119,7 +119,7 @@ impl Context<'_> {
         grid: Grid,
         (many, mut of): (
             impl Fn(&[(f64, &[f64])], &mut [f64], &mut [bool]),
-            impl FnMut(usize, &mut Vec<Bucket>) -> (f64, Option<Lifted>),
+            impl FnMut(usize, &mut Vec<ClassicBucket>) -> (f64, Option<MonotonicFix>),
         ),
         node: &HistogramNode,
     ) -> Result<Rows, QueryError> {
@@ -134,7 +134,8 @@ impl Context<'_> {
             told.resize(row.len(), false);
             many(&bounded, row, &mut told);
             for (step, result) in row.iter_mut().enumerate().filter(|(step, _)| !told[*step]) {
-                let at_step = bounded.iter().map(|(le, counts)| Bucket { le: *le, count: counts[step] });
+                let at_step =
+                    bounded.iter().map(|(le, counts)| ClassicBucket { le: *le, count: counts[step] });
                 buckets.clear();
                 buckets.extend(at_step.filter(|bucket| !is_absent(bucket.count)));
                 if buckets.is_empty() {
@@ -142,7 +143,7 @@ impl Context<'_> {
                 }
                 let (value, lifted) = of(step, &mut buckets);
                 *result = value;
-                if let Some(Lifted { lowest, highest, max_difference }) = lifted {
+                if let Some(MonotonicFix { lowest, highest, max_difference }) = lifted {
                     let at = grid.at(step);
                     let fixes =
                         Fixes { lowest, highest, max_difference, first_ms: at, last_ms: at, count: 1 };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::model::{Labels, METRIC_NAME};
 use crate::promql::QueryError;
-use crate::promql::plan::{InfoNode, Look, Selector};
+use crate::promql::plan::{InfoNode, Selector, SelectorOutput};
 use crate::promql::syntax::tree::Span;
 
 use super::Context;
@@ -84,8 +84,8 @@ impl Context<'_> {
         let selector = Selector {
             matchers,
             when: node.when,
-            look: Look::Time,
-            counts_alone: true,
+            look: SelectorOutput::Time,
+            counts_only: true,
             span: Span::default(),
         };
         let admit = |labels: &Labels| {
@@ -93,12 +93,12 @@ impl Context<'_> {
             tests.all(|(name, known)| known.is_empty() || known.contains(labels.value(name)))
         };
         if self.snapshot.has_histograms() {
-            let values = Selector { look: Look::Value, ..selector };
+            let values = Selector { look: SelectorOutput::Value, ..selector };
             let rows = self.select_where(&values, grid, &admit)?;
             if rows.has_histograms() {
                 return Err(QueryError::execution("info sample should be float"));
             }
-            return self.select_where(&Selector { look: Look::Time, ..values }, grid, &admit);
+            return self.select_where(&Selector { look: SelectorOutput::Time, ..values }, grid, &admit);
         }
         self.select_where(&selector, grid, &admit)
     }

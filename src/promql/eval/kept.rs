@@ -11,7 +11,7 @@ use rapidhash::RapidHashMap;
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 use crate::promql::budget::{Aside, rows_bytes};
-use crate::promql::plan::{Look, MatrixSource, Node, Plan, ScalarNode, VectorNode, WindowNode};
+use crate::promql::plan::{MatrixSource, Node, Plan, ScalarNode, SelectorOutput, VectorNode, WindowNode};
 use crate::tsdb::SeriesId;
 
 use super::Context;
@@ -37,7 +37,7 @@ impl Way {
     /// How what is read at the core of an aggregation becomes rows, where it can be told from others' ways.
     pub(super) fn of(core: &VectorNode) -> Option<Way> {
         match core {
-            VectorNode::Select(selector) if selector.look == Look::Value => {
+            VectorNode::Select(selector) if selector.look == SelectorOutput::Value => {
                 let metric = metric(&selector.matchers)?;
                 Some(Way {
                     metric,

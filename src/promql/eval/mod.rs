@@ -243,7 +243,7 @@ impl Context<'_> {
                 }
                 Ok(lhs)
             }
-            ScalarNode::Extreme(extreme) => {
+            ScalarNode::MinMax(extreme) => {
                 let mut a = self.scalar(&extreme.a, grid)?;
                 let b = self.scalar(&extreme.b, grid)?;
                 let pick =
@@ -253,7 +253,7 @@ impl Context<'_> {
                 }
                 Ok(a)
             }
-            ScalarNode::Once(inner) => {
+            ScalarNode::StepInvariant(inner) => {
                 let once = self.scalar(inner, grid.once())?;
                 filled(once.values.first().copied().unwrap_or(f64::NAN))
             }
@@ -336,7 +336,7 @@ impl Context<'_> {
                 }
                 self.unnamed(rows)
             }
-            VectorNode::OfHistograms { run, arg, .. } => self.of_histograms(*run, self.vector(arg, grid)?),
+            VectorNode::MapHistograms { run, arg, .. } => self.of_histograms(*run, self.vector(arg, grid)?),
             VectorNode::WithScalar(node) => self.with_scalar(node, grid),
             VectorNode::Join(node) => self.join(node, grid),
             VectorNode::Aggregate(node) => self.aggregate(node, grid),
@@ -353,7 +353,9 @@ impl Context<'_> {
                 self.sort_by_label(rows, names, *descending, *span)
             }
             VectorNode::Histogram(node) => self.histogram(node, grid),
-            VectorNode::Once(inner) => self.vector(inner, grid.once())?.repeated(&self.meter, grid.len),
+            VectorNode::StepInvariant(inner) => {
+                self.vector(inner, grid.once())?.repeated(&self.meter, grid.len)
+            }
         }
     }
 

@@ -2,9 +2,9 @@
 
 use crate::model::{Labels, TimeRange, Timestamp, is_stale};
 use crate::promql::QueryError;
-use crate::promql::functions::extended::on_the_line;
+use crate::promql::functions::extended::interpolate;
 use crate::promql::functions::seconds;
-use crate::promql::plan::{Look, Selector};
+use crate::promql::plan::{Selector, SelectorOutput};
 
 use super::Context;
 use super::native::{Readings, Samples};
@@ -17,8 +17,8 @@ impl Context<'_> {
     pub(super) fn select(&self, selector: &Selector, grid: Grid) -> Result<Rows, QueryError> {
         let rows = self.select_where(selector, grid, &|_| true)?;
         match selector.look {
-            Look::Value | Look::Smoothed => Ok(rows),
-            Look::Time | Look::Start => self.unnamed(rows),
+            SelectorOutput::Value | SelectorOutput::Smoothed => Ok(rows),
+            SelectorOutput::Time | SelectorOutput::Start => self.unnamed(rows),
         }
     }
 
@@ -29,7 +29,8 @@ impl Context<'_> {
         let last = selector.when.look(grid.last());
         // Left-open: the sample that is exactly one lookback old is too old.
         let oldest = first.saturating_sub(lookback).saturating_add(1);
-        let newest = if selector.look == Look::Smoothed { last.saturating_add(lookback) } else { last };
+        let newest =
+            if selector.look == SelectorOutput::Smoothed { last.saturating_add(lookback) } else { last };
         TimeRange::new(Timestamp::from_ms(oldest), Timestamp::from_ms(newest))
     }
 
@@ -44,10 +45,10 @@ impl Context<'_> {
         let range = self.selected_range(selector, grid);
         let mut found = self.selected(&selector.matchers, range)?;
         found.retain(|series| admit(&series.labels));
-        if matches!(selector.look, Look::Value | Look::Time) {
+        if matches!(selector.look, SelectorOutput::Value | SelectorOutput::Time) {
             let when = selector.when;
             let edges = move |at_ms: i64| (when.look(at_ms).saturating_sub(lookback), when.look(at_ms));
-            let fill = if selector.look == Look::Time {
+            let fill = if selector.look == SelectorOutput::Time {
                 // A marker hides everything before it, and is no value.
                 let told = |at: i64, value: f64| if is_stale(value) { value } else { seconds(at) };
                 fill_row(move |scratch, floats, row, _| {
@@ -73,13 +74,13 @@ impl Context<'_> {
         let mut readings = Readings::default();
         for series in found {
             self.budget.check()?;
-            self.read(series.id, range, selector.counts_alone, &mut readings);
+            self.read(series.id, range, selector.counts_only, &mut readings);
             let head = Head { labels: series.labels, drops_name: false };
             let row = rows.push_absent(head);
             let samples = readings.samples(Some(series.id));
             if readings.has_histograms() {
                 self.select_native(selector, grid, series.id, &readings, &mut rows)?;
-            } else if selector.look == Look::Smoothed {
+            } else if selector.look == SelectorOutput::Smoothed {
                 self.smooth(selector, grid, &samples, row);
             } else {
                 self.newest(selector, grid, &samples, row);
@@ -91,10 +92,10 @@ impl Context<'_> {
 
     fn newest(&self, selector: &Selector, grid: Grid, series: &Samples<'_>, row: &mut [f64]) {
         // Where start timestamps are not looked at, nothing has one.
-        if selector.look == Look::Start && !self.options.use_start_timestamps {
+        if selector.look == SelectorOutput::Start && !self.options.use_start_timestamps {
             return;
         }
-        let starts = if selector.look == Look::Start {
+        let starts = if selector.look == SelectorOutput::Start {
             self.starts_of(series.id, series.times)
         } else {
             Starts::default()
@@ -109,9 +110,9 @@ impl Context<'_> {
             // A marker hides everything before it.
             if at > look.saturating_sub(lookback) && !is_stale(value) {
                 *out = match selector.look {
-                    Look::Time => seconds(at),
-                    Look::Start => seconds(starts.of.get(newest).copied().unwrap_or(0)),
-                    Look::Value | Look::Smoothed => value,
+                    SelectorOutput::Time => seconds(at),
+                    SelectorOutput::Start => seconds(starts.of.get(newest).copied().unwrap_or(0)),
+                    SelectorOutput::Value | SelectorOutput::Smoothed => value,
                 };
             }
         }
@@ -131,7 +132,7 @@ impl Context<'_> {
             let after = samples.get(next).filter(|(at, _)| *at <= look.saturating_add(lookback));
             match (before, after) {
                 (_, Some((at, value))) if *at == look => *out = *value,
-                (Some(before), Some(after)) => *out = on_the_line(before, *after, look, false),
+                (Some(before), Some(after)) => *out = interpolate(before, *after, look, false),
                 (Some((_, value)), None) => *out = value,
                 (None, _) => {}
             }

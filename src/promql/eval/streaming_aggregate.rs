@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use crate::model::{HistogramColumns, Matcher, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Progress, rows_bytes};
-use crate::promql::plan::{AggregateNode, Look, MatrixSource, ScalarNode, VectorNode, WindowNode};
+use crate::promql::plan::{AggregateNode, MatrixSource, ScalarNode, SelectorOutput, VectorNode, WindowNode};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{Grouped, GroupedSeries, ReadColumns, Reader, Snapshot};
@@ -315,7 +315,7 @@ impl Context<'_> {
         let Some(extra_bytes) = extra_bytes(node.op) else { return Ok(None) };
         let peeled = &Peeled::of(&node.arg);
         match peeled.core {
-            VectorNode::Select(selector) if selector.look == Look::Value => {
+            VectorNode::Select(selector) if selector.look == SelectorOutput::Value => {
                 let range = self.selected_range(selector, grid);
                 let source = Source {
                     peeled,

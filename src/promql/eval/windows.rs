@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::model::{Sample, TimeRange, Timestamp, is_stale};
 use crate::promql::QueryError;
 use crate::promql::budget::Charge;
-use crate::promql::functions::{Vet, Window, WindowKernel, extended};
+use crate::promql::functions::{ParamCheck, SampleWindow, WindowKernel, extended};
 use crate::promql::plan::{MatrixNode, MatrixSource, WindowNode};
 use crate::promql::syntax::tree::Extension;
 use crate::tsdb::{SampleColumns, SelectedSeries};
@@ -69,7 +69,7 @@ impl Context<'_> {
         let mut readings = Readings::default();
         for series in found {
             self.budget.check()?;
-            self.read(series.id, range, node.counts_alone, &mut readings);
+            self.read(series.id, range, node.counts_only, &mut readings);
             drop_stale(&mut readings.floats);
             let mut held = self.meter.charge();
             held.add_samples(readings.floats.times.len() + readings.native.samples())?;
@@ -195,10 +195,10 @@ impl Context<'_> {
         let looks_at_starts = node.kernel.uses_starts && self.options.use_start_timestamps;
         let is_fine = |step: usize| {
             let at_step: Vec<f64> = columns.iter().map(|values| values[step]).collect();
-            node.kernel.vet.is_none_or(|vet| vet(&at_step) == Vet::Fine)
+            node.kernel.check_params.is_none_or(|check| check(&at_step) == ParamCheck::Valid)
         };
-        let vetted = node.kernel.vet.is_none() || (0..grid.len).all(is_fine);
-        node.arg.extension.is_none() && !looks_at_starts && vetted
+        let params_valid = node.kernel.check_params.is_none() || (0..grid.len).all(is_fine);
+        node.arg.extension.is_none() && !looks_at_starts && params_valid
     }
 
     /// What computes whole rows, and what it holds beside the plan's.
@@ -306,7 +306,7 @@ impl Context<'_> {
         params: &[Scalars],
         row: &mut [f64],
     ) -> Result<(), QueryError> {
-        let WindowKernel { run, vet, needs_resets, uses_starts, .. } = node.kernel;
+        let WindowKernel { run, check_params, needs_resets, uses_starts, .. } = node.kernel;
         let (times, values) = (series.times, series.values);
         let starts = if uses_starts { self.starts_of(series.id, times) } else { Starts::default() };
         let resets = if needs_resets { drops(times, values, &starts) } else { Vec::new() };
@@ -328,16 +328,16 @@ impl Context<'_> {
             for (value, scalars) in at_step.iter_mut().zip(params) {
                 *value = scalars.values[step];
             }
-            if let Some(vet) = vet {
-                match vet(&at_step) {
-                    Vet::Fine => {}
-                    Vet::Warn(text) => self.notes.borrow_mut().warn(node.param_span, text),
-                    Vet::Refuse(text) => return Err(QueryError::execution(text)),
+            if let Some(check) = check_params {
+                match check(&at_step) {
+                    ParamCheck::Valid => {}
+                    ParamCheck::Warn(text) => self.notes.borrow_mut().warn(node.param_span, text),
+                    ParamCheck::Reject(text) => return Err(QueryError::execution(text)),
                 }
             }
             // A drop belongs to the window when the sample before it does too.
             let resets_inside = reset_places.between(&resets, inside.start + 1, inside.end);
-            let window = Window {
+            let window = SampleWindow {
                 times: &times[inside.clone()],
                 values: &values[inside.clone()],
                 start_ms,
@@ -388,7 +388,7 @@ pub(super) fn samples(node: &MatrixNode, step_ms: i64, series: &Samples<'_>) -> 
         return inside.map(|(at, value)| sample(*at, *value)).collect();
     }
     let (resets, starts, extension) = (&[], &[], node.extension);
-    let window = Window {
+    let window = SampleWindow {
         times,
         values,
         start_ms,

@@ -1,10 +1,11 @@
-//! What a query will cost, and what each part of it did cost.
+//! Cost estimates and explanations of queries.
 //!
-//! An estimate selects the series that the query's selectors name, reads a few of them, and reckons the rest from those:
-//! nothing is evaluated. An explanation evaluates, and sets beside each node's estimate what it found, read and took.
+//! An estimate selects the series of the query's selectors, reads a few of them, and extrapolates;
+//! it evaluates nothing. An explanation evaluates the query, and reports for each node the
+//! estimate, the series and samples that it read, and the time that it took.
 
+mod describe;
 mod estimate;
-mod walk;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,49 +19,50 @@ use crate::tsdb::Snapshot;
 
 use estimate::Estimator;
 
-/// What a query is expected to cost.
+/// The expected cost of a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
-    /// Series of its result, at most.
+    /// The number of series in the result, at most.
     pub series: u64,
-    /// Samples that it reads from the store.
+    /// The number of samples read from the store.
     pub samples: u64,
-    /// Bytes of values that it holds at once.
+    /// The memory in bytes of the values held at once.
     pub memory_bytes: u64,
 }
 
-/// What a node did.
+/// The actual cost of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Actual {
-    /// Series that it yielded; of a range selector those that it found.
+    /// The number of series in its result; for a range selector, of series selected.
     pub series: u64,
-    /// Samples that it and its inputs read from the store.
+    /// The number of samples that the node and its inputs read from the store.
     pub samples: u64,
-    /// Milliseconds that it and its inputs took.
+    /// The duration in milliseconds, inputs included.
     pub ms: f64,
 }
 
-/// One node of a plan, and what it takes in.
+/// A node of an explained plan, with its inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanNode {
-    /// What it does, in PromQL's words.
+    /// The operation, in terms of PromQL.
     pub node: String,
-    /// Series that it yields, at most.
+    /// The estimated number of series in its result, at most.
     pub series: u64,
-    /// Samples that it and its inputs read.
+    /// The estimated number of samples that the node and its inputs read.
     pub samples: u64,
-    /// Bytes of values held at once while it and its inputs are evaluated.
+    /// The estimated memory in bytes of the values held at once, inputs included.
     pub memory_bytes: u64,
-    /// What came of it; none where it was not evaluated by itself, as constants are.
+    /// The actual cost; `None` for nodes that are not evaluated separately, such as constants.
     pub actual: Option<Actual>,
-    /// What it takes in, in the order it is written.
+    /// The inputs in the order of the query text.
     pub inputs: Vec<PlanNode>,
 }
 
-/// Reckons what a query would cost.
+/// Estimates the cost of a query without evaluating it.
 ///
 /// # Errors
-/// [`QueryError`]: what cannot be evaluated at all, a selector of too many series, a deadline, a cancellation.
+/// [`QueryError`] for an expression that cannot be evaluated, a selector of too many series, a
+/// deadline or a cancellation.
 pub fn estimate(
     query: &Query,
     snapshot: &Snapshot,
@@ -72,10 +74,10 @@ pub fn estimate(
     Ok(Estimate { series: root.series, samples: root.samples, memory_bytes: root.memory_bytes })
 }
 
-/// Evaluates, and tells what each part was expected to cost and did cost.
+/// Evaluates a query, and returns the result with the estimated and actual cost of each node.
 ///
 /// # Errors
-/// As [`run`](super::run).
+/// The errors of [`run`](super::run).
 pub fn explain(
     query: &Query,
     snapshot: &Snapshot,
@@ -91,54 +93,59 @@ pub fn explain(
     Ok((answer, root))
 }
 
-/// What the nodes of one evaluation did, by where they lie in memory: the plan does not move while it runs.
+/// The actual costs of the nodes in one evaluation, by memory address: a plan does not move while
+/// it runs.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
-    seen: RefCell<HashMap<usize, Seen>>,
+    costs: RefCell<HashMap<usize, NodeCost>>,
 }
 
-/// What a node did, its inputs included.
+/// The actual cost of one node over all its evaluations, inputs included.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct NodeCost {
+    /// The most series in a result.
     rows: u64,
-    found: u64,
+    /// The number of series selected from the store.
+    selected: u64,
     samples: u64,
     ms: f64,
 }
 
-/// How things stood before a node was evaluated.
+/// The counters and the time before the evaluation of a node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Before {
+pub(super) struct CostSnapshot {
     stats: QueryStats,
     watch: Stopwatch,
 }
 
 impl Trace {
-    pub(super) fn enter(&self, meter: &Rc<Meter>) -> Before {
-        Before { stats: meter.stats(), watch: Stopwatch::start() }
+    /// Begins the evaluation of a node.
+    pub(super) fn enter(&self, meter: &Rc<Meter>) -> CostSnapshot {
+        CostSnapshot { stats: meter.stats(), watch: Stopwatch::start() }
     }
 
-    /// The node at `place` yielded `rows` rows.
-    pub(super) fn leave(&self, place: usize, before: Before, rows: usize, meter: &Rc<Meter>) {
-        let Before { stats, watch } = before;
+    /// Ends the evaluation of the node at `address`, which yielded `rows` rows.
+    pub(super) fn leave(&self, address: usize, before: CostSnapshot, rows: usize, meter: &Rc<Meter>) {
+        let CostSnapshot { stats, watch } = before;
         let now = meter.stats();
-        let mut all = self.seen.borrow_mut();
-        let seen = all.entry(place).or_default();
-        seen.rows = seen.rows.max(rows as u64);
-        seen.found += now.series - stats.series;
-        seen.samples += now.samples - stats.samples;
-        seen.ms += watch.elapsed_ms();
+        let mut costs = self.costs.borrow_mut();
+        let cost = costs.entry(address).or_default();
+        cost.rows = cost.rows.max(rows as u64);
+        cost.selected += now.series - stats.series;
+        cost.samples += now.samples - stats.samples;
+        cost.ms += watch.elapsed_ms();
     }
 
-    /// Sets what was seen into the tree that was estimated from the same plan.
+    /// Sets the actual costs in the tree that was estimated from the same plan.
     fn fill(&self, node: Node<'_>, into: &mut PlanNode) {
         let inputs = node.inputs();
         for (input, into) in inputs.iter().zip(&mut into.inputs) {
             self.fill(*input, into);
         }
-        if let Some(seen) = self.seen.borrow().get(&node.place()) {
-            into.actual = Some(Actual { series: seen.rows, samples: seen.samples, ms: seen.ms });
-            // A range selector is read by the function around it: what is not another input's is its own.
+        if let Some(cost) = self.costs.borrow().get(&node.address()) {
+            into.actual = Some(Actual { series: cost.rows, samples: cost.samples, ms: cost.ms });
+            // The enclosing function reads a range selector, so the selector's own cost is the cost
+            // of the function less that of its other inputs.
             let others: (u64, f64) = into
                 .inputs
                 .iter()
@@ -149,9 +156,9 @@ impl Trace {
                     && matches!(matrix.source, plan::MatrixSource::Select(_))
                 {
                     into.actual = Some(Actual {
-                        series: seen.found,
-                        samples: seen.samples.saturating_sub(others.0),
-                        ms: seen.ms - others.1,
+                        series: cost.selected,
+                        samples: cost.samples.saturating_sub(others.0),
+                        ms: cost.ms - others.1,
                     });
                 }
             }
@@ -164,6 +171,7 @@ impl Trace {
 }
 
 impl Node<'_> {
+    /// Returns the root of a plan.
     fn of_plan(plan: &Plan) -> Node<'_> {
         match plan {
             Plan::Scalar(node) => Node::Scalar(node),

@@ -1,4 +1,4 @@
-//! Plans as their readers see them: words, expectations, what came of them.
+//! Explained plans as clients see them: texts, estimates and actual costs.
 
 use super::*;
 use crate::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps, Timestamp};
@@ -6,7 +6,8 @@ use crate::promql::syntax::{Caps, parse};
 use crate::promql::{Value, run};
 use crate::tsdb::Tsdb;
 
-/// Twelve series `n{job,i}` of two jobs with a sample each minute for an hour, and one `m`.
+/// Returns a store with twelve series `n{job,i}` of two jobs, with a sample each minute for an
+/// hour, and one series `m`.
 fn store() -> Snapshot {
     let store = Tsdb::scaffold();
     let mut batch = BatchBuilder::default();
@@ -31,7 +32,7 @@ fn explained(text: &str) -> (Answer, PlanNode) {
     explain(&query(text), &store(), &Options::default(), &Budget::default()).expect("answers")
 }
 
-/// A node as a line: words, estimated and actual series and samples.
+/// Appends a line for each node: its text, and its estimated and actual series and samples.
 fn lines(node: &PlanNode, depth: usize, out: &mut Vec<String>) {
     let actual = node.actual.map_or("-".into(), |a| format!("{}, {}", a.series, a.samples));
     out.push(format!("{}{} ({}, {}) ({actual})", "  ".repeat(depth), node.node, node.series, node.samples));
@@ -46,12 +47,16 @@ fn check(text: &str, expected: &[&str]) {
     lines(&root, 0, &mut found);
     assert_eq!(found, expected, "{text}");
     let plain = run(&query(text), &store(), &Options::default(), &Budget::default()).expect("answers");
-    assert_eq!(format!("{:?}", answer.value), format!("{:?}", plain.value), "explaining changes nothing");
+    assert_eq!(
+        format!("{:?}", answer.value),
+        format!("{:?}", plain.value),
+        "an explanation does not change the result"
+    );
     assert_eq!(answer.stats, plain.stats);
 }
 
 #[test]
-fn a_plan_tells_what_it_expected_and_what_it_found() {
+fn an_explanation_has_estimated_and_actual_costs_of_each_node() {
     check(
         "sum by (job) (rate(n[5m] offset 1m))",
         &[
@@ -79,7 +84,7 @@ fn a_plan_tells_what_it_expected_and_what_it_found() {
 }
 
 #[test]
-fn subqueries_constants_and_what_is_hoisted_have_their_place() {
+fn an_explanation_shows_subqueries_constants_and_step_invariant_parts() {
     check(
         "max_over_time(count(n)[10m:5m]) > scalar(n{i=\"1\"} @ 900)",
         &[
@@ -101,33 +106,33 @@ fn subqueries_constants_and_what_is_hoisted_have_their_place() {
 }
 
 #[test]
-fn an_estimate_is_what_an_explanation_begins_with() {
+fn an_estimate_equals_the_root_of_an_explanation() {
     for text in ["n", "sum(rate(n[5m]))", "n / on () group_left () m"] {
-        let reckoned =
-            estimate(&query(text), &store(), &Options::default(), &Budget::default()).expect("reckons");
+        let estimated =
+            estimate(&query(text), &store(), &Options::default(), &Budget::default()).expect("estimates");
         let (answer, root) = explained(text);
         assert_eq!(
-            (reckoned.series, reckoned.samples, reckoned.memory_bytes),
+            (estimated.series, estimated.samples, estimated.memory_bytes),
             (root.series, root.samples, root.memory_bytes)
         );
-        let Value::Matrix(series) = answer.value else { panic!("a range answers a matrix") };
-        assert_eq!(reckoned.series, series.len() as u64, "{text}");
-        assert_eq!(reckoned.samples, answer.stats.samples, "{text}: every series has as many samples");
-        assert!(reckoned.memory_bytes >= answer.stats.peak_memory_bytes, "{text}: {reckoned:?}");
+        let Value::Matrix(series) = answer.value else { panic!("a range query returns a matrix") };
+        assert_eq!(estimated.series, series.len() as u64, "{text}");
+        assert_eq!(estimated.samples, answer.stats.samples, "{text}: all series have equally many samples");
+        assert!(estimated.memory_bytes >= answer.stats.peak_memory_bytes, "{text}: {estimated:?}");
     }
 }
 
 #[test]
-fn an_estimate_reads_a_few_series_only() {
-    let asked = std::cell::Cell::new(0);
+fn an_estimate_reads_only_a_few_series() {
+    let checks = std::cell::Cell::new(0);
     let expired = || {
-        asked.set(asked.get() + 1);
+        checks.set(checks.get() + 1);
         false
     };
     let budget = Budget { expired: Some(&expired), ..Budget::default() };
     let all = query("{__name__=~\"n|m\"}");
-    estimate(&all, &store(), &Options::default(), &budget).expect("reckons");
-    assert!(asked.get() <= 16 + 2, "{}", asked.get());
+    estimate(&all, &store(), &Options::default(), &budget).expect("estimates");
+    assert!(checks.get() <= 16 + 2, "{}", checks.get());
     let options = Options {
         limits: super::super::Limits { series_max: 12, ..Default::default() },
         ..Options::default()

@@ -1,30 +1,32 @@
-//! Counters and gauges over a window: how fast, how much, how often (prometheus promql/functions.go, extrapolatedRate).
+//! Rates, increases, resets and changes in a window (Prometheus, `promql/functions.go`,
+//! `extrapolatedRate`).
 
-use super::{Window, count, extended, seconds};
+use super::{SampleWindow, count, extended, seconds};
 
-pub(super) fn rate(window: &Window<'_>) -> Option<f64> {
+pub(super) fn rate(window: &SampleWindow<'_>) -> Option<f64> {
     if window.extension.is_some() {
         return extended::change(window, true).map(|change| change / seconds(window.range_ms()));
     }
     extrapolated(window, true).map(|(change, factor)| change * (factor / seconds(window.range_ms())))
 }
 
-pub(super) fn increase(window: &Window<'_>) -> Option<f64> {
+pub(super) fn increase(window: &SampleWindow<'_>) -> Option<f64> {
     if window.extension.is_some() {
         return extended::change(window, true);
     }
     extrapolated(window, true).map(|(change, factor)| change * factor)
 }
 
-pub(super) fn delta(window: &Window<'_>) -> Option<f64> {
+pub(super) fn delta(window: &SampleWindow<'_>) -> Option<f64> {
     if window.extension.is_some() {
         return extended::change(window, false);
     }
     extrapolated(window, false).map(|(change, factor)| change * factor)
 }
 
-/// The change between the first and the last sample, and by what to multiply it to cover the whole window.
-fn extrapolated(window: &Window<'_>, counter: bool) -> Option<(f64, f64)> {
+/// Returns the change between the first and the last sample, and the factor that extrapolates it to
+/// the whole window.
+fn extrapolated(window: &SampleWindow<'_>, counter: bool) -> Option<(f64, f64)> {
     let (times, values) = (window.times, window.values);
     let last = times.len() - 1;
     if counter && let Some(start_ms) = start_inside(window) {
@@ -45,7 +47,8 @@ fn extrapolated(window: &Window<'_>, counter: bool) -> Option<(f64, f64)> {
         to_start = between / 2.0;
     }
     if counter && change > 0.0 && values[0] >= 0.0 {
-        // A counter cannot have been below zero: it did not start earlier than where its line meets zero.
+        // A counter is never below zero, so do not extrapolate beyond the time at which its line
+        // reaches zero.
         let to_zero = sampled * (values[0] / change);
         if to_zero < to_start {
             to_start = to_zero;
@@ -58,20 +61,23 @@ fn extrapolated(window: &Window<'_>, counter: bool) -> Option<(f64, f64)> {
     Some((change, (sampled + to_start + to_end) / sampled))
 }
 
-/// Adds what was reached before each drop, in order: the additions of the simple definition, no others.
-fn corrected(window: &Window<'_>, change: f64) -> f64 {
+/// Adds the value before each reset, in order. The additions are exactly those of the definition,
+/// so the result is the same to the bit.
+fn corrected(window: &SampleWindow<'_>, change: f64) -> f64 {
     window.resets.iter().fold(change, |change, reset| change + window.values[reset - 1 - window.first])
 }
 
-/// The start of the first sample's counts, where it lies in the window and before the sample.
-fn start_inside(window: &Window<'_>) -> Option<i64> {
+/// Returns the start timestamp of the first sample if it is after the start of the window and
+/// before the sample.
+fn start_inside(window: &SampleWindow<'_>) -> Option<i64> {
     let start = *window.starts.first()?;
     let (first, opens) = (*window.times.first()?, window.start_ms);
     (start != 0 && start > opens && start < first).then_some(start)
 }
 
-/// The change since the first sample's counts began at zero, within the window: nothing is to be guessed on the left.
-fn since_start(window: &Window<'_>, start_ms: i64) -> (f64, f64) {
+/// Like [`extrapolated`] for a counter that began at zero inside the window, at `start_ms`:
+/// extrapolates only towards the end of the window.
+fn since_start(window: &SampleWindow<'_>, start_ms: i64) -> (f64, f64) {
     let (times, values) = (window.times, window.values);
     let last = times.len() - 1;
     let change = corrected(window, values[last] - values[0]) + values[0];
@@ -84,32 +90,34 @@ fn since_start(window: &Window<'_>, start_ms: i64) -> (f64, f64) {
     (change, (sampled + to_end) / sampled)
 }
 
-pub(super) fn irate(window: &Window<'_>) -> Option<f64> {
+pub(super) fn irate(window: &SampleWindow<'_>) -> Option<f64> {
     let (before, last, apart_ms) = last_two(window)?;
     let reset = window.resets.last() == Some(&(window.first + window.values.len() - 1));
     let change = if reset { last } else { last - before };
     Some(change / seconds(apart_ms))
 }
 
-pub(super) fn idelta(window: &Window<'_>) -> Option<f64> {
+pub(super) fn idelta(window: &SampleWindow<'_>) -> Option<f64> {
     let (before, last, _) = last_two(window)?;
     Some(last - before)
 }
 
-fn last_two(window: &Window<'_>) -> Option<(f64, f64, i64)> {
+/// Returns the last two values and their distance in milliseconds; `None` if there are fewer than
+/// two samples or both have the same time.
+fn last_two(window: &SampleWindow<'_>) -> Option<(f64, f64, i64)> {
     let last = window.times.len().checked_sub(2)?;
     let apart = window.times[last + 1] - window.times[last];
     (apart != 0).then_some((window.values[last], window.values[last + 1], apart))
 }
 
-pub(super) fn resets(window: &Window<'_>) -> Option<f64> {
+pub(super) fn resets(window: &SampleWindow<'_>) -> Option<f64> {
     let first = window.first + extended::anchor(window)?;
-    // A reset is told by the later sample, so the first one tells of none.
-    let before = window.resets.partition_point(|place| *place <= first);
+    // A reset has the index of its second sample, so one at the first sample is outside the window.
+    let before = window.resets.partition_point(|index| *index <= first);
     Some(count(window.resets.len() - before))
 }
 
-pub(super) fn changes(window: &Window<'_>) -> Option<f64> {
+pub(super) fn changes(window: &SampleWindow<'_>) -> Option<f64> {
     let differ = |pair: &&[f64]| pair[0] != pair[1] && !(pair[0].is_nan() && pair[1].is_nan());
     let from = extended::anchor(window)?;
     Some(count(window.values[from..].windows(2).filter(differ).count()))

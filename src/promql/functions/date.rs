@@ -1,7 +1,8 @@
-//! Calendar fields in UTC of a time in seconds, fractions cut off. What is no number of seconds has no date: NaN.
+//! Calendar fields in UTC of a time in seconds, truncated to whole seconds. The result is NaN for
+//! NaN, infinities and times outside of 64-bit seconds.
 
-/// A day of the proleptic Gregorian calendar, and the seconds of it that have passed.
-struct Moment {
+/// A time as a day of the proleptic Gregorian calendar and the seconds since its start.
+struct CivilTime {
     year: i64,
     /// From 1.
     month: i64,
@@ -9,25 +10,27 @@ struct Moment {
     day: i64,
     /// Days since 1970-01-01.
     days: i64,
+    /// Seconds since the start of the day.
     second: i64,
 }
 
 const DAY_S: i64 = 86_400;
 
-impl Moment {
+impl CivilTime {
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "the language cuts fractions off; the range was checked"
+        reason = "PromQL truncates fractions of a second; the range was checked"
     )]
-    fn of(seconds: f64) -> Option<Moment> {
-        // 2^63: what 64 bits hold.
+    fn of(seconds: f64) -> Option<CivilTime> {
+        // 2^63, the exclusive bound of 64-bit integers.
         const BOUND: f64 = 9_223_372_036_854_775_808.0;
         if !(-BOUND..BOUND).contains(&seconds) {
             return None;
         }
         let seconds = seconds as i64;
         let days = seconds.div_euclid(DAY_S);
-        // Years begin in March here, so that the day of a leap year is the last; 400 of them have a fixed number of days.
+        // Years begin in March here, so that the leap day is the last day of its year. An era of
+        // 400 years has a fixed number of days.
         const ERA_DAYS: i64 = 146_097;
         const DAYS_BEFORE_1970: i64 = 719_468;
         let since_march = days + DAYS_BEFORE_1970;
@@ -35,12 +38,12 @@ impl Moment {
         let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / (ERA_DAYS - 1);
         let year_of_era = (day_of_era - leap_days) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        // Months from March on have 153 days in every five.
+        // Counted from March, every five months have 153 days.
         let month = (5 * day_of_year + 2) / 153;
         let day = day_of_year - (153 * month + 2) / 5 + 1;
         let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
         let year = era * 400 + year_of_era + next_year;
-        Some(Moment { year, month, day, days, second: seconds.rem_euclid(DAY_S) })
+        Some(CivilTime { year, month, day, days, second: seconds.rem_euclid(DAY_S) })
     }
 
     fn is_in_leap_year(&self) -> bool {
@@ -63,43 +66,43 @@ impl Moment {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "years have at most twelve digits")]
-fn field(seconds: f64, of: impl Fn(&Moment) -> i64) -> f64 {
-    Moment::of(seconds).map_or(f64::NAN, |moment| of(&moment) as f64)
+fn field(seconds: f64, of: impl Fn(&CivilTime) -> i64) -> f64 {
+    CivilTime::of(seconds).map_or(f64::NAN, |time| of(&time) as f64)
 }
 
 pub(super) fn minute(seconds: f64) -> f64 {
-    field(seconds, |moment| moment.second / 60 % 60)
+    field(seconds, |time| time.second / 60 % 60)
 }
 
 pub(super) fn hour(seconds: f64) -> f64 {
-    field(seconds, |moment| moment.second / 3_600)
+    field(seconds, |time| time.second / 3_600)
 }
 
 pub(super) fn day_of_month(seconds: f64) -> f64 {
-    field(seconds, |moment| moment.day)
+    field(seconds, |time| time.day)
 }
 
-/// Sunday is 0.
+/// Returns the day of the week; Sunday is 0.
 pub(super) fn day_of_week(seconds: f64) -> f64 {
     // The first day of 1970 was a Thursday.
-    field(seconds, |moment| (moment.days + 4).rem_euclid(7))
+    field(seconds, |time| (time.days + 4).rem_euclid(7))
 }
 
-/// January 1st is 1.
+/// Returns the day of the year; January 1st is 1.
 pub(super) fn day_of_year(seconds: f64) -> f64 {
-    field(seconds, Moment::day_of_year)
+    field(seconds, CivilTime::day_of_year)
 }
 
 pub(super) fn days_in_month(seconds: f64) -> f64 {
-    field(seconds, Moment::days_in_month)
+    field(seconds, CivilTime::days_in_month)
 }
 
 pub(super) fn month(seconds: f64) -> f64 {
-    field(seconds, |moment| moment.month)
+    field(seconds, |time| time.month)
 }
 
 pub(super) fn year(seconds: f64) -> f64 {
-    field(seconds, |moment| moment.year)
+    field(seconds, |time| time.year)
 }
 
 #[cfg(test)]
@@ -107,9 +110,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_those_of_the_calendar_package() {
+    fn dates_equal_those_of_chrono() {
         use chrono::{DateTime, Datelike, Timelike};
-        // Every 3rd day or so over 1,600 years, at changing times of day.
+        // About every third day of 1,600 years, at changing times of day.
         for i in -100_000..100_000i64 {
             let seconds = i * 263_003;
             let date = DateTime::from_timestamp(seconds, 0).expect("within chrono's range");
@@ -138,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn a_calendar_has_no_end_before_seconds_have() {
-        // As a real Prometheus has them.
+    fn every_64_bit_second_has_a_date() {
+        // Years from responses of Prometheus.
         let years = [(1e15, 31_690_708.0), (-9e18, -285_198_644_592.0), (9e18, 285_198_648_531.0)];
         for (seconds, expected) in years {
             assert_eq!(year(seconds), expected, "{seconds}");

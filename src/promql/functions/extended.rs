@@ -1,13 +1,15 @@
-//! Windows that look at samples around them, `anchored` and `smoothed` (prometheus promql/functions.go, extendedRate).
+//! Windows with the modifiers `anchored` and `smoothed`, which use samples around the window
+//! (Prometheus, `promql/functions.go`, `extendedRate`).
 //!
-//! Anchored, the value in force at the window's start is the last one at or before it; smoothed, values at both edges
-//! lie on the line between the samples around them. Neither extrapolates.
+//! An anchored window begins with the last value at or before its start. A smoothed window has
+//! linearly interpolated values at both edges. Neither extrapolates.
 
-use super::Window;
+use super::SampleWindow;
 use crate::promql::syntax::tree::Extension;
 
-/// The value at `at` on the line between two samples. A counter that fell between them began again at zero.
-pub(in crate::promql) fn on_the_line(before: (i64, f64), after: (i64, f64), at: i64, counter: bool) -> f64 {
+/// Returns the linearly interpolated value at `at` between two samples, which are pairs of a time
+/// in milliseconds and a value. A counter that decreased between them restarts at zero.
+pub(in crate::promql) fn interpolate(before: (i64, f64), after: (i64, f64), at: i64, counter: bool) -> f64 {
     let from = if counter && after.1 < before.1 { 0.0 } else { before.1 };
     from + (after.1 - from) * milliseconds(at - before.0) / milliseconds(after.0 - before.0)
 }
@@ -19,14 +21,18 @@ fn milliseconds(ms: i64) -> f64 {
 
 /// The samples that bound a window, and the values at its edges.
 struct Edges {
+    /// The index of the first sample that is used.
     first: usize,
+    /// The index of the last sample that is used, inclusive.
     last: usize,
+    /// The value at the start of the window.
     left: f64,
+    /// The value at the end of the window.
     right: f64,
 }
 
 impl Edges {
-    fn of(window: &Window<'_>, counter: bool) -> Option<Edges> {
+    fn of(window: &SampleWindow<'_>, counter: bool) -> Option<Edges> {
         let (times, values) = (window.times, window.values);
         let smoothed = window.extension == Some(Extension::Smoothed);
         let newest = times.len().checked_sub(1)?;
@@ -38,28 +44,29 @@ impl Edges {
         }
         let sample = |i: usize| (times[i], values[i]);
         let left = if smoothed && times[first] < window.start_ms {
-            on_the_line(sample(first), sample(first + 1), window.start_ms, counter)
+            interpolate(sample(first), sample(first + 1), window.start_ms, counter)
         } else {
             values[first]
         };
         let right = if smoothed && last > 0 && times[last] > window.end_ms {
-            on_the_line(sample(last - 1), sample(last), window.end_ms, counter)
+            interpolate(sample(last - 1), sample(last), window.end_ms, counter)
         } else {
             values[last]
         };
         Some(Edges { first, last, left, right })
     }
 
-    /// The samples strictly inside of the window.
-    fn inside(&self, window: &Window<'_>) -> std::ops::Range<usize> {
+    /// Returns the indices of the samples strictly inside the window.
+    fn inside(&self, window: &SampleWindow<'_>) -> std::ops::Range<usize> {
         let from = self.first + usize::from(window.times[self.first] <= window.start_ms);
         let to = self.last + usize::from(window.times[self.last] < window.end_ms);
         from..to.max(from)
     }
 }
 
-/// How much the series changed from edge to edge; of a counter with what its resets hide.
-pub(super) fn change(window: &Window<'_>, counter: bool) -> Option<f64> {
+/// Returns the change of the series from edge to edge. For a counter, the values before each reset
+/// are added. Returns `None` if the window has no change to report.
+pub(super) fn change(window: &SampleWindow<'_>, counter: bool) -> Option<f64> {
     let edges = Edges::of(window, counter)?;
     if window.extension == Some(Extension::Smoothed) && window.times[edges.first] > window.end_ms {
         return None;
@@ -68,7 +75,8 @@ pub(super) fn change(window: &Window<'_>, counter: bool) -> Option<f64> {
     if !counter {
         return Some(change);
     }
-    // A line that crosses a reset has accounted for it already: only values inside are compared.
+    // Interpolation across a reset has already accounted for it, so only compare the edge values
+    // with the values inside the window.
     let mut hidden = 0.0;
     let mut before = edges.left;
     for value in &window.values[edges.inside(window)] {
@@ -83,9 +91,10 @@ pub(super) fn change(window: &Window<'_>, counter: bool) -> Option<f64> {
     Some(change + hidden)
 }
 
-/// The first sample that an anchored window looks at: the last one at or before its start, where there is one. Nothing
-/// where no sample is inside. All of any other window.
-pub(super) fn anchor(window: &Window<'_>) -> Option<usize> {
+/// Returns the index of the first sample that an anchored window uses: the last one at or before
+/// its start, if there is one. Returns `None` if no sample is inside an anchored window, and 0 for
+/// other windows.
+pub(super) fn anchor(window: &SampleWindow<'_>) -> Option<usize> {
     if window.extension != Some(Extension::Anchored) {
         return Some(0);
     }
@@ -93,8 +102,9 @@ pub(super) fn anchor(window: &Window<'_>) -> Option<usize> {
     (before < window.times.len()).then_some(before.saturating_sub(1))
 }
 
-/// The samples of a window as an answer of their own: values at both edges, and what is between them.
-pub(in crate::promql) fn samples(window: &Window<'_>) -> Vec<(i64, f64)> {
+/// Returns the samples of an extended window selected by itself: the values at both edges, and the
+/// samples between them.
+pub(in crate::promql) fn samples(window: &SampleWindow<'_>) -> Vec<(i64, f64)> {
     let Some(edges) = Edges::of(window, false) else { return Vec::new() };
     let inside = edges.inside(window).map(|i| (window.times[i], window.values[i]));
     let mut samples = vec![(window.start_ms, edges.left)];

@@ -1,29 +1,34 @@
-//! Classic histograms: cumulative counts below upper bounds (prometheus promql/quantile.go).
+//! Quantiles and fractions of classic histograms, whose counts are cumulative (Prometheus,
+//! `promql/quantile.go`).
 
 use std::ops::Range;
 
 use crate::simd::simd_dispatch;
 
-/// One bucket: how many observations were at most `le`.
+/// A bucket: the number of observations of at most `le`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::promql) struct Bucket {
+pub(in crate::promql) struct ClassicBucket {
     pub(in crate::promql) le: f64,
     pub(in crate::promql) count: f64,
 }
 
-/// Counts that went down from one bucket to the next and were lifted.
+/// The correction of counts that decreased from one bucket to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::promql) struct Lifted {
+pub(in crate::promql) struct MonotonicFix {
+    /// The lowest bound of a corrected bucket.
     pub(in crate::promql) lowest: f64,
+    /// The highest bound of a corrected bucket.
     pub(in crate::promql) highest: f64,
+    /// The greatest increase of a count.
     pub(in crate::promql) max_difference: f64,
 }
 
-/// The relative difference below which two counts are the same but for rounding.
-const SAME: f64 = 1e-12;
+/// The relative difference below which two counts differ only by rounding, as in Prometheus.
+const ROUNDING_TOLERANCE: f64 = 1e-12;
 
-/// The `q`-quantile of buckets sorted by bound; equal bounds are merged and counts made monotonic in place.
-pub(in crate::promql) fn quantile(q: f64, buckets: &mut Vec<Bucket>) -> (f64, Option<Lifted>) {
+/// Returns the `q`-quantile of buckets sorted by bound. Merges equal bounds and makes counts
+/// monotonic in place; reports corrections beyond rounding.
+pub(in crate::promql) fn quantile(q: f64, buckets: &mut Vec<ClassicBucket>) -> (f64, Option<MonotonicFix>) {
     if q.is_nan() {
         return (f64::NAN, None);
     }
@@ -33,120 +38,128 @@ pub(in crate::promql) fn quantile(q: f64, buckets: &mut Vec<Bucket>) -> (f64, Op
     if q > 1.0 {
         return (f64::INFINITY, None);
     }
-    let (total, lifted) = match prepare(buckets) {
+    let (total, fix) = match prepare(buckets) {
         Some(prepared) => prepared,
         None => return (f64::NAN, None),
     };
     let last = buckets.len() - 1;
     if last == 0 || total == 0.0 || total.is_nan() {
-        return (f64::NAN, lifted);
+        return (f64::NAN, fix);
     }
     let rank = q * total;
-    let place = buckets[..last].iter().position(|bucket| bucket.count >= rank).unwrap_or(last);
-    (inside(rank, place, last, |number| buckets[number]), lifted)
+    let index = buckets[..last].iter().position(|bucket| bucket.count >= rank).unwrap_or(last);
+    (interpolate(rank, index, last, |i| buckets[i]), fix)
 }
 
-/// Where an observation of that rank is in the bucket that it falls into, of `last` buckets and one without an upper bound.
+/// Returns the interpolated value of the observation of `rank`, which is in the bucket `index`. The
+/// bucket `last` has the bound `+Inf`.
 #[inline]
-fn inside(rank: f64, place: usize, last: usize, bucket: impl Fn(usize) -> Bucket) -> f64 {
-    if place == last {
+fn interpolate(rank: f64, index: usize, last: usize, bucket: impl Fn(usize) -> ClassicBucket) -> f64 {
+    if index == last {
         return bucket(last - 1).le;
     }
-    let Bucket { le: end, count } = bucket(place);
-    if place == 0 {
+    let ClassicBucket { le: end, count } = bucket(index);
+    if index == 0 {
         return if end <= 0.0 { end } else { end * (rank / count) };
     }
-    let before = bucket(place - 1);
+    let before = bucket(index - 1);
     before.le + (end - before.le) * ((rank - before.count) / (count - before.count))
 }
 
-/// The quantiles of many steps, where the buckets are as they mostly are: of different bounds, all there, and none with
-/// counts that fall or nearly do. `told` says of which steps that holds; the others' are [`quantile`]'s to tell.
+/// Computes the quantiles of many steps at once. `done[step]` is set for each step whose buckets
+/// are regular: all present, with different bounds, and each count equal to its predecessor or
+/// above it by more than the rounding tolerance. The caller computes the other steps with
+/// [`quantile`].
+///
+/// `buckets` has the bound and the counts of all steps for each bucket, ascending by bound.
 pub(in crate::promql) fn quantiles(
     qs: &[f64],
     buckets: &[(f64, &[f64])],
     out: &mut [f64],
-    told: &mut [bool],
+    done: &mut [bool],
 ) {
     let Some(((f64::INFINITY, _), below)) = buckets.split_last() else { return };
     let ascend = buckets.windows(2).all(|pair| pair[0].0 < pair[1].0);
     if below.is_empty() || !ascend || buckets.iter().any(|(_, counts)| counts.len() != out.len()) {
         return;
     }
-    let mut together = Together::default();
-    let pieces = out.chunks_mut(TOGETHER).zip(told.chunks_mut(TOGETHER)).zip(qs.chunks(TOGETHER));
-    for (number, ((out, told), qs)) in pieces.enumerate() {
-        let from = number * TOGETHER;
+    let mut block = StepBlock::default();
+    let blocks = out.chunks_mut(BLOCK_STEPS).zip(done.chunks_mut(BLOCK_STEPS)).zip(qs.chunks(BLOCK_STEPS));
+    for (number, ((out, done), qs)) in blocks.enumerate() {
+        let from = number * BLOCK_STEPS;
         let steps = from..from + out.len();
-        simd_dispatch!(together.find(qs, buckets, steps.clone()));
-        let found = together.rank.iter().zip(&together.lesser).zip(&together.ordinary);
-        for (step, ((rank, lesser), ordinary)) in steps.zip(found) {
-            if *ordinary == 0 {
+        simd_dispatch!(block.rank_steps(qs, buckets, steps.clone()));
+        let results = block.rank.iter().zip(&block.below_rank).zip(&block.regular);
+        for (step, ((rank, below_rank), regular)) in steps.zip(results) {
+            if *regular == 0 {
                 continue;
             }
-            let bucket = |number: usize| {
-                let (le, counts) = buckets[number];
-                Bucket { le, count: counts[step] }
+            let bucket = |i: usize| {
+                let (le, counts) = buckets[i];
+                ClassicBucket { le, count: counts[step] }
             };
-            // No more than there are buckets.
-            let place = usize::try_from(*lesser).unwrap_or(below.len());
-            out[step - from] = inside(*rank, place, below.len(), bucket);
-            told[step - from] = true;
+            // `below_rank` never exceeds the number of buckets, so the conversion succeeds.
+            let index = usize::try_from(*below_rank).unwrap_or(below.len());
+            out[step - from] = interpolate(*rank, index, below.len(), bucket);
+            done[step - from] = true;
         }
     }
 }
 
-/// Steps that are looked at together.
-const TOGETHER: usize = 32;
+/// The number of steps that are computed at once.
+const BLOCK_STEPS: usize = 32;
 
-/// What is found of so many steps.
+/// The intermediate results of [`BLOCK_STEPS`] steps.
 #[derive(Default)]
-struct Together {
-    rank: [f64; TOGETHER],
-    /// How many buckets have counts below the rank.
-    lesser: [u64; TOGETHER],
-    /// All bits where nothing is out of the ordinary, none otherwise.
-    ordinary: [u64; TOGETHER],
+struct StepBlock {
+    rank: [f64; BLOCK_STEPS],
+    /// The number of buckets whose counts are below the rank.
+    below_rank: [u64; BLOCK_STEPS],
+    /// All bits set if the buckets of the step are regular, 0 otherwise.
+    regular: [u64; BLOCK_STEPS],
 }
 
-impl Together {
+impl StepBlock {
+    /// Computes the rank of each step, the number of buckets below it, and whether the buckets are
+    /// regular.
     #[inline(always)]
-    fn find(&mut self, qs: &[f64], buckets: &[(f64, &[f64])], steps: Range<usize>) {
+    fn rank_steps(&mut self, qs: &[f64], buckets: &[(f64, &[f64])], steps: Range<usize>) {
         let counts_of = |bucket: Option<&(f64, &[f64])>| {
-            let mut wanted = [0.0; TOGETHER];
+            let mut block = [0.0; BLOCK_STEPS];
             if let Some(counts) = bucket.and_then(|(_, counts)| counts.get(steps.clone())) {
-                wanted[..counts.len()].copy_from_slice(counts);
+                block[..counts.len()].copy_from_slice(counts);
             }
-            wanted
+            block
         };
         let mask = |is: bool| if is { u64::MAX } else { 0 };
         let (mut before, totals) = (counts_of(buckets.first()), counts_of(buckets.last()));
-        let places = self.rank.iter_mut().zip(&mut self.ordinary).zip(&mut self.lesser);
-        for (((rank, ordinary), lesser), ((q, total), first)) in
-            places.zip(qs.iter().zip(&totals).zip(&before))
+        let steps_out = self.rank.iter_mut().zip(&mut self.regular).zip(&mut self.below_rank);
+        for (((rank, regular), below_rank), ((q, total), first)) in
+            steps_out.zip(qs.iter().zip(&totals).zip(&before))
         {
             *rank = q * total;
-            let is_some = (*total > 0.0) & (*total < f64::INFINITY) & !first.is_nan();
-            *ordinary = mask(is_some & (*q >= 0.0) & (*q <= 1.0));
-            *lesser = 0;
+            let has_observations = (*total > 0.0) & (*total < f64::INFINITY) & !first.is_nan();
+            *regular = mask(has_observations & (*q >= 0.0) & (*q <= 1.0));
+            *below_rank = 0;
         }
-        // All observations together are no fewer than the rank.
+        // The count of the last bucket is the total, which is never below the rank.
         for bucket in buckets {
             let counts = counts_of(Some(bucket));
-            let places = self.rank.iter().zip(&mut self.ordinary).zip(&mut self.lesser);
-            for (((rank, ordinary), lesser), (count, before)) in places.zip(counts.iter().zip(&before)) {
-                *lesser += u64::from(count < rank);
-                *ordinary &= mask(exceeds(*count, *before) | (count.to_bits() == before.to_bits()));
+            let steps_out = self.rank.iter().zip(&mut self.regular).zip(&mut self.below_rank);
+            for (((rank, regular), below_rank), (count, before)) in steps_out.zip(counts.iter().zip(&before))
+            {
+                *below_rank += u64::from(count < rank);
+                *regular &= mask(exceeds(*count, *before) | (count.to_bits() == before.to_bits()));
             }
             before = counts;
         }
     }
 }
 
-/// The share of observations between two bounds. Unlike a quantile's, counts that fall stay as they are, as upstream has
-/// it.
-pub(in crate::promql) fn fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64 {
-    let Some(total) = merged(buckets) else { return f64::NAN };
+/// Returns the fraction of observations between `lower` and `upper`. Decreasing counts are not
+/// corrected, unlike in [`quantile`]; Prometheus does the same.
+pub(in crate::promql) fn fraction(lower: f64, upper: f64, buckets: &mut Vec<ClassicBucket>) -> f64 {
+    let Some(total) = merge_equal_bounds(buckets) else { return f64::NAN };
     if total == 0.0 || total.is_nan() || lower.is_nan() || upper.is_nan() {
         return f64::NAN;
     }
@@ -157,14 +170,15 @@ pub(in crate::promql) fn fraction(lower: f64, upper: f64, buckets: &mut Vec<Buck
     between / total
 }
 
+/// The end of the interval whose rank is computed.
 #[derive(Clone, Copy, PartialEq)]
 enum Edge {
     Lower,
     Upper,
 }
 
-/// About how many observations were at most `value`.
-fn rank_at(value: f64, buckets: &[Bucket], total: f64, edge: Edge) -> f64 {
+/// Returns the estimated number of observations of at most `value`.
+fn rank_at(value: f64, buckets: &[ClassicBucket], total: f64, edge: Edge) -> f64 {
     let mut rank = 0.0_f64;
     let mut from = match buckets.first() {
         Some(first) if first.le > 0.0 => 0.0,
@@ -176,7 +190,8 @@ fn rank_at(value: f64, buckets: &[Bucket], total: f64, edge: Edge) -> f64 {
         }
         if value < bucket.le {
             if from.is_infinite() {
-                // A bucket that reaches down for ever has no places inside it: what it has in part, it has not.
+                // No interpolation is possible in a bucket without a lower bound: the interval
+                // excludes a bucket that it covers only in part.
                 return if edge == Edge::Lower { bucket.count } else { rank };
             }
             let part = (value - from) / (bucket.le - from);
@@ -188,15 +203,17 @@ fn rank_at(value: f64, buckets: &[Bucket], total: f64, edge: Edge) -> f64 {
     total
 }
 
-/// Merges, lifts, and answers the count of all observations; `None` without a last bucket of `+Inf`.
-fn prepare(buckets: &mut Vec<Bucket>) -> Option<(f64, Option<Lifted>)> {
-    merged(buckets)?;
-    let lifted = lift(buckets);
-    buckets.last().map(|last| (last.count, lifted))
+/// Merges equal bounds, makes counts monotonic, and returns the total count. Returns `None` if the
+/// last bound is not `+Inf`.
+fn prepare(buckets: &mut Vec<ClassicBucket>) -> Option<(f64, Option<MonotonicFix>)> {
+    merge_equal_bounds(buckets)?;
+    let fix = make_monotonic(buckets);
+    buckets.last().map(|last| (last.count, fix))
 }
 
-/// Merges those of one bound, and answers the count of the last one, which is `+Inf`'s.
-fn merged(buckets: &mut Vec<Bucket>) -> Option<f64> {
+/// Merges buckets of equal bounds and returns the count of the last one. Returns `None` if its
+/// bound is not `+Inf`.
+fn merge_equal_bounds(buckets: &mut Vec<ClassicBucket>) -> Option<f64> {
     if buckets.last()?.le != f64::INFINITY {
         return None;
     }
@@ -210,8 +227,10 @@ fn merged(buckets: &mut Vec<Bucket>) -> Option<f64> {
     buckets.last().map(|last| last.count)
 }
 
-fn lift(buckets: &mut [Bucket]) -> Option<Lifted> {
-    let mut lifted: Option<Lifted> = None;
+/// Raises counts that are below their predecessor, and reports those that differ by more than
+/// rounding.
+fn make_monotonic(buckets: &mut [ClassicBucket]) -> Option<MonotonicFix> {
+    let mut total_fix: Option<MonotonicFix> = None;
     let mut before = buckets.first()?.count;
     for bucket in &mut buckets[1..] {
         if exceeds(bucket.count, before) {
@@ -220,36 +239,40 @@ fn lift(buckets: &mut [Bucket]) -> Option<Lifted> {
             bucket.count = before;
         } else if bucket.count < before {
             let difference = before - bucket.count;
-            let sofar =
-                lifted.get_or_insert(Lifted { lowest: bucket.le, highest: bucket.le, max_difference: 0.0 });
-            sofar.lowest = sofar.lowest.min(bucket.le);
-            sofar.highest = sofar.highest.max(bucket.le);
-            sofar.max_difference = sofar.max_difference.max(difference);
+            let fix = total_fix.get_or_insert(MonotonicFix {
+                lowest: bucket.le,
+                highest: bucket.le,
+                max_difference: 0.0,
+            });
+            fix.lowest = fix.lowest.min(bucket.le);
+            fix.highest = fix.highest.max(bucket.le);
+            fix.max_difference = fix.max_difference.max(difference);
             bucket.count = before;
         } else {
             before = bucket.count;
         }
     }
-    lifted
+    total_fix
 }
 
-/// Whether a count is above another one by so much that no rounding makes them almost equal: most are, and no division is
-/// needed to see it.
+/// Returns whether `count` is certainly above `before` and not almost equal to it. Most counts are,
+/// and this test needs no division.
 #[inline]
 fn exceeds(count: f64, before: f64) -> bool {
     let sum = before.abs() + count.abs();
-    (count - before > sum * (SAME * 2.0)) & (sum >= f64::MIN_POSITIVE)
+    (count - before > sum * (ROUNDING_TOLERANCE * 2.0)) & (sum >= f64::MIN_POSITIVE)
 }
 
+/// Returns whether two counts differ only by rounding, as `almost.Equal` of Prometheus does.
 fn almost_equal(a: f64, b: f64) -> bool {
     if a == b {
         return true;
     }
     let (sum, difference) = (a.abs() + b.abs(), (a - b).abs());
     if a == 0.0 || b == 0.0 || sum < f64::MIN_POSITIVE {
-        return difference < SAME * f64::MIN_POSITIVE;
+        return difference < ROUNDING_TOLERANCE * f64::MIN_POSITIVE;
     }
-    difference / sum.min(f64::MAX) < SAME
+    difference / sum.min(f64::MAX) < ROUNDING_TOLERANCE
 }
 
 #[cfg(test)]
@@ -266,16 +289,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_exceeds_is_not_almost_equal(before in count(), other in count(), near in -3e-12..3e-12f64) {
+        fn a_count_that_exceeds_is_greater_and_not_almost_equal(before in count(), other in count(), near in -3e-12..3e-12f64) {
             for count in [other, before + before * near] {
                 let more = count > before && !almost_equal(before, count);
                 prop_assert!(more || !exceeds(count, before), "{before} {count}");
             }
         }
 
-        /// What is told of many steps at once is what each alone comes to, to the bit, and nothing had to be lifted.
+        /// Covers the steps that are computed at once, none of which needs a correction of counts.
         #[test]
-        fn quantiles_of_many_steps_are_what_each_comes_to(
+        fn quantiles_of_many_steps_equal_those_of_single_steps_to_the_bit(
             (bounds, steps) in (prop::collection::vec(-3i32..20, 1..6), 1usize..70),
             seed in prop::collection::vec((count(), 0u8..8), 1..40),
             qs in prop::collection::vec(prop_oneof![3 => 0.0..1.0f64, 1 => prop::sample::select(vec![0.0, 1.0, -1.0, 2.0, f64::NAN])], 1..9),
@@ -286,47 +309,47 @@ mod tests {
             if is_open {
                 bounds.push(INF);
             }
-            // Mostly counts that rise, some that stay, fall or nearly do, some that are anything.
+            // Most counts increase; some stay, decrease slightly, or are arbitrary.
             let mut rows = vec![Vec::new(); bounds.len()];
             for step in 0..steps {
-                let mut sofar = 0.0_f64;
+                let mut count = 0.0_f64;
                 for (number, row) in rows.iter_mut().enumerate() {
                     let (any, kind) = seed[(step * 7 + number * 3) % seed.len()];
-                    sofar = match kind {
+                    count = match kind {
                         0 if step % 3 == 0 => any,
-                        1 => sofar,
-                        2 if step % 2 == 0 => sofar * (1.0 - 1e-13),
-                        _ => sofar + f64::from(kind),
+                        1 => count,
+                        2 if step % 2 == 0 => count * (1.0 - 1e-13),
+                        _ => count + f64::from(kind),
                     };
-                    row.push(sofar);
+                    row.push(count);
                 }
             }
             let qs: Vec<f64> = (0..steps).map(|step| qs[step % qs.len()]).collect();
             let buckets: Vec<(f64, &[f64])> = bounds.iter().copied().zip(rows.iter().map(Vec::as_slice)).collect();
-            let (mut out, mut told) = (vec![0.0; steps], vec![false; steps]);
-            quantiles(&qs, &buckets, &mut out, &mut told);
-            for step in (0..steps).filter(|step| told[*step]) {
-                let mut alone: Vec<Bucket> = buckets.iter().map(|(le, counts)| Bucket { le: *le, count: counts[step] }).collect();
-                let (value, lifted) = quantile(qs[step], &mut alone);
-                prop_assert_eq!((out[step].to_bits(), lifted), (value.to_bits(), None), "step {} of {:?}", step, &buckets);
+            let (mut out, mut done) = (vec![0.0; steps], vec![false; steps]);
+            quantiles(&qs, &buckets, &mut out, &mut done);
+            for step in (0..steps).filter(|step| done[*step]) {
+                let mut single: Vec<ClassicBucket> = buckets.iter().map(|(le, counts)| ClassicBucket { le: *le, count: counts[step] }).collect();
+                let (value, fix) = quantile(qs[step], &mut single);
+                prop_assert_eq!((out[step].to_bits(), fix), (value.to_bits(), None), "step {} of {:?}", step, &buckets);
             }
         }
     }
 
     #[test]
-    fn ordinary_buckets_are_told_together_and_no_others() {
+    fn only_steps_with_regular_buckets_are_computed_at_once() {
         let rows = [[1.0, 1.0, 5.0, 0.0, f64::NAN], [4.0, 1.0, 3.0, 0.0, 2.0], [4.0, 9.0, 6.0, 0.0, 2.0]];
         let buckets = |bounds: [f64; 3]| -> Vec<(f64, &[f64])> {
             bounds.into_iter().zip(rows.iter().map(<[f64; 5]>::as_slice)).collect()
         };
-        let told_of = |bounds, q| {
-            let mut told = [false; 5];
-            quantiles(&[q; 5], &buckets(bounds), &mut [0.0; 5], &mut told);
-            told
+        let done_of = |bounds, q| {
+            let mut done = [false; 5];
+            quantiles(&[q; 5], &buckets(bounds), &mut [0.0; 5], &mut done);
+            done
         };
-        assert_eq!(told_of([1.0, 2.0, INF], 0.5), [true, true, false, false, false]);
+        assert_eq!(done_of([1.0, 2.0, INF], 0.5), [true, true, false, false, false]);
         for (bounds, q) in [([1.0, 1.0, INF], 0.5), ([1.0, 2.0, 3.0], 0.5), ([1.0, 2.0, INF], 1.5)] {
-            assert_eq!(told_of(bounds, q), [false; 5], "{bounds:?} {q}");
+            assert_eq!(done_of(bounds, q), [false; 5], "{bounds:?} {q}");
         }
     }
 
@@ -334,8 +357,8 @@ mod tests {
 
     type Case = (f64, &'static [(f64, f64)], f64);
 
-    fn buckets(pairs: &[(f64, f64)]) -> Vec<Bucket> {
-        pairs.iter().map(|(le, count)| Bucket { le: *le, count: *count }).collect()
+    fn buckets(pairs: &[(f64, f64)]) -> Vec<ClassicBucket> {
+        pairs.iter().map(|(le, count)| ClassicBucket { le: *le, count: *count }).collect()
     }
 
     #[test]
@@ -357,16 +380,15 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_fall_are_lifted_and_told() {
-        let (_, lifted) = quantile(0.5, &mut buckets(&[(1.0, 5.0), (2.0, 3.0), (f64::INFINITY, 6.0)]));
-        assert_eq!(lifted, Some(Lifted { lowest: 2.0, highest: 2.0, max_difference: 2.0 }));
-        let (_, lifted) =
-            quantile(0.5, &mut buckets(&[(1.0, 5.0), (2.0, 5.0 - 1e-13), (f64::INFINITY, 6.0)]));
-        assert_eq!(lifted, None, "rounding is not told");
+    fn decreasing_counts_are_corrected_and_reported() {
+        let (_, fix) = quantile(0.5, &mut buckets(&[(1.0, 5.0), (2.0, 3.0), (f64::INFINITY, 6.0)]));
+        assert_eq!(fix, Some(MonotonicFix { lowest: 2.0, highest: 2.0, max_difference: 2.0 }));
+        let (_, fix) = quantile(0.5, &mut buckets(&[(1.0, 5.0), (2.0, 5.0 - 1e-13), (f64::INFINITY, 6.0)]));
+        assert_eq!(fix, None, "rounding is not reported");
     }
 
     #[test]
-    fn a_fraction_counts_what_lies_between() {
+    fn a_fraction_counts_the_observations_between_its_bounds() {
         let all = [(1.0, 2.0), (2.0, 4.0), (f64::INFINITY, 4.0)];
         let cases = [
             ((0.0, 1.0), 0.5),

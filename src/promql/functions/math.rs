@@ -1,4 +1,4 @@
-//! Value by value.
+//! Functions of single values.
 
 use super::sums::{max, min};
 
@@ -20,14 +20,14 @@ pub(super) fn rad(value: f64) -> f64 {
     value * std::f64::consts::PI / 180.0
 }
 
-/// To the nearest multiple, ties up.
-#[expect(clippy::unnecessary_wraps, reason = "the shape of a kernel")]
+/// Rounds to the nearest multiple of the first parameter, 1 by default; ties round up.
+#[expect(clippy::unnecessary_wraps, reason = "the signature of `Kernel::MapWith`")]
 pub(super) fn round(value: f64, params: &[f64]) -> Option<f64> {
     let inverse = 1.0 / params.first().copied().unwrap_or(1.0);
     Some((value * inverse + 0.5).floor() / inverse)
 }
 
-/// Between the bounds; nothing where they exclude each other.
+/// Limits a value to the given minimum and maximum; `None` if the maximum is below the minimum.
 pub(super) fn clamp(value: f64, params: &[f64]) -> Option<f64> {
     let [low, high] = *params else { return None };
     if high < low {

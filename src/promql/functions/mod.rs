@@ -1,6 +1,8 @@
-//! Every function is a row of [`FUNCTIONS`] and, where it computes, a pure function in one of the families below.
+//! The functions of the language: the table [`FUNCTIONS`], and pure functions that compute the
+//! results, grouped into modules by family.
 //!
-//! Planner, documentation and completion read the rows; a test refuses a row without a script in `tests/promql`.
+//! The planner, the documentation and the completion read the table. A test fails for a row without
+//! a script in `tests/promql`.
 
 pub(super) mod counter;
 pub(super) mod date;
@@ -20,38 +22,38 @@ use super::syntax::tree::{Extension, ValueType};
 /// One function of the language.
 #[derive(Debug)]
 pub struct Function {
-    /// As written in a query; case matters.
+    /// The name in queries, case-sensitive.
     pub name: &'static str,
-    /// The types of its arguments; extra arguments take the last one's.
+    /// The types of the arguments; further arguments have the last type.
     pub args: &'static [ValueType],
-    /// How many arguments it may have beside `args`.
+    /// Which numbers of arguments are valid, relative to the length of `args`.
     pub arity: Arity,
-    /// What it answers.
+    /// The type of the result.
     pub returns: ValueType,
-    /// Whether upstream still hides it behind a flag.
+    /// Whether Prometheus requires the feature flag `promql-experimental-functions`.
     pub experimental: bool,
-    /// How it is computed.
+    /// The code that computes the result.
     pub(super) kernel: Kernel,
 }
 
-/// How many arguments a function takes.
+/// The numbers of arguments that a function accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
-    /// All of them.
+    /// Exactly the arguments in `args`.
     Exact,
-    /// The last may be left out, and up to this many stand in its place.
+    /// The last argument may be omitted, or replaced by up to this many arguments of its type.
     Optional(u8),
-    /// The last may be left out or repeated at will.
+    /// The last argument may be omitted, or repeated any number of times.
     Any,
 }
 
 impl Function {
-    /// The fewest arguments it takes.
+    /// Returns the lowest accepted number of arguments.
     pub fn args_min(&self) -> usize {
         if self.arity == Arity::Exact { self.args.len() } else { self.args.len() - 1 }
     }
 
-    /// The most arguments it takes; `None` is any number.
+    /// Returns the highest accepted number of arguments; `None` means unlimited.
     pub fn args_max(&self) -> Option<usize> {
         match self.arity {
             Arity::Exact => Some(self.args.len()),
@@ -60,54 +62,56 @@ impl Function {
         }
     }
 
-    /// The type of the `i`-th argument.
+    /// Returns the type of argument `i`, counted from 0; `None` if the function has no arguments.
     pub fn arg(&self, i: usize) -> Option<ValueType> {
         self.args.get(i).or(self.args.last()).copied()
     }
 }
 
-/// How a function is computed.
+/// The code that computes a function.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kernel {
-    /// Value by value.
+    /// Maps each value by itself.
     Map(fn(f64) -> f64),
-    /// Value by value, with the scalar arguments of the step; `None` drops the value.
+    /// Maps each value with the scalar arguments of its step; `None` drops the value.
     MapWith(fn(f64, &[f64]) -> Option<f64>),
-    /// A calendar field of a time in seconds; of the evaluation time without an argument.
+    /// Returns a calendar field of a time in seconds; without an argument, of the evaluation time.
     Date(fn(f64) -> f64),
-    /// Window by window.
+    /// Computes one value per window of samples.
     Window(WindowKernel),
-    /// Of native histograms, one by one; floats have no result.
+    /// Maps each native histogram to a value; floats are dropped.
     Native(fn(&FloatHistogram) -> f64),
-    /// The planner and the evaluator know it by itself.
+    /// Implemented by the planner and the evaluator themselves.
     Special(Special),
 }
 
-/// A function of one series' window.
+/// A function of the samples of one series in one window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowKernel {
-    /// Called for windows with at least one sample; `None` is no result.
-    pub(super) run: fn(&Window<'_>) -> Option<f64>,
-    /// Looks at the scalar arguments of a step before `run`.
-    pub(super) vet: Option<fn(&[f64]) -> Vet>,
-    /// The result is one of the series' own samples.
+    /// Computes the result of a window with at least one sample; `None` means no result.
+    pub(super) run: fn(&SampleWindow<'_>) -> Option<f64>,
+    /// Checks the scalar arguments of a step before `run` is called.
+    pub(super) check_params: Option<fn(&[f64]) -> ParamCheck>,
+    /// The result keeps the metric name, because it is one of the samples of the series.
     pub(super) keeps_name: bool,
-    /// Meant for counters: a series not named like one gets an info.
+    /// The function expects counters: series whose names do not end like those of counters cause an
+    /// info annotation.
     pub(super) counts: bool,
-    /// [`Window::resets`] must be filled in.
+    /// [`SampleWindow::resets`] must be set.
     pub(super) needs_resets: bool,
-    /// Start timestamps tell of resets, and where counts began.
+    /// The function uses start timestamps to find resets and the time at which a counter began.
     pub(super) uses_starts: bool,
-    /// What is done in a window that has native histograms.
-    pub(super) native: NativeWork,
-    /// How a whole row of windows is computed, where that is not one window after the other.
-    pub(super) columnar: Columnar,
+    /// The computation in windows that contain native histograms.
+    pub(super) native: NativeKernel,
+    /// The code that computes all windows of a series at once.
+    pub(super) row_kernel: RowKernel,
 }
 
-/// How all windows of a series are computed at once; to the bit what `run` answers for each.
+/// The code that computes all windows of a series at once. Its results equal those of
+/// [`WindowKernel::run`] to the bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Columnar {
-    /// Each by itself.
+pub(super) enum RowKernel {
+    /// Calls [`WindowKernel::run`] for each window.
     Each,
     Changes,
     Count,
@@ -136,11 +140,11 @@ pub(super) enum Columnar {
     Variance,
 }
 
-/// What a function of windows does with native histograms.
+/// The computation of a window function on native histograms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NativeWork {
-    /// Floats alone count; it is said where there are both.
-    PassOver,
+pub(super) enum NativeKernel {
+    /// Uses floats only. A window with both floats and histograms causes an info annotation.
+    FloatsOnly,
     Changes,
     Count,
     Delta,
@@ -160,18 +164,18 @@ pub(super) enum NativeWork {
     Sum,
 }
 
-/// What is to be said about scalar arguments.
+/// The result of checking scalar arguments.
 #[derive(Debug, PartialEq)]
-pub(super) enum Vet {
-    /// Nothing.
-    Fine,
-    /// A warning.
+pub(super) enum ParamCheck {
+    /// The arguments are valid.
+    Valid,
+    /// The query continues with this warning.
     Warn(String),
-    /// The query fails.
-    Refuse(String),
+    /// The query fails with this message.
+    Reject(String),
 }
 
-/// Functions that are no kernel.
+/// Functions without a kernel of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Special {
     Absent,
@@ -200,47 +204,49 @@ pub(super) enum Special {
     Vector,
 }
 
-/// One series' samples in `(start_ms, end_ms]`, staleness markers left out; of an extended window also those up to one
-/// lookback outside.
+/// The samples of one series in `(start_ms, end_ms]`, without staleness markers. An extended window
+/// also contains the samples up to one lookback outside.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window<'a> {
-    /// Ascending; never empty.
+pub(super) struct SampleWindow<'a> {
+    /// Sample times in milliseconds, ascending; never empty.
     pub(super) times: &'a [i64],
-    /// As many.
+    /// Sample values, one per time.
     pub(super) values: &'a [f64],
-    /// The open end, offset included.
+    /// The exclusive start of the window in milliseconds, offset applied.
     pub(super) start_ms: i64,
-    /// The closed end, offset included.
+    /// The inclusive end of the window in milliseconds, offset applied.
     pub(super) end_ms: i64,
-    /// The evaluation time, no offset.
+    /// The evaluation time in milliseconds, offset not applied.
     pub(super) at_ms: i64,
-    /// The scalar arguments.
+    /// The scalar arguments at this step.
     pub(super) params: &'a [f64],
-    /// Places of values lower than the one before, counted as `first` counts; only where the kernel asked.
+    /// Indices of values that are lower than their predecessor, counted from the first sample of
+    /// the series like `first`; set only if [`WindowKernel::needs_resets`].
     pub(super) resets: &'a [usize],
-    /// The place of `values[0]` among all of the series' samples.
+    /// The index of `values[0]` among all samples of the series.
     pub(super) first: usize,
-    /// The samples' start timestamps, zero where unknown; none at all where they are not looked at.
+    /// The start timestamps of the samples in milliseconds, 0 if unknown; empty if they are not
+    /// used.
     pub(super) starts: &'a [i64],
-    /// Whether samples outside of the window are there, and what for.
+    /// The modifier `anchored` or `smoothed`, for which the samples around the window are included.
     pub(super) extension: Option<Extension>,
 }
 
-impl Window<'_> {
-    /// The window as it was written, milliseconds.
+impl SampleWindow<'_> {
+    /// Returns the length of the window in milliseconds, without the extension.
     pub(super) fn range_ms(&self) -> i64 {
         self.end_ms.saturating_sub(self.start_ms)
     }
 }
 
-/// Milliseconds as seconds.
+/// Converts milliseconds to seconds.
 #[inline]
 #[expect(clippy::cast_precision_loss, reason = "PromQL's own arithmetic: seconds are a double")]
 pub(super) fn seconds(ms: i64) -> f64 {
     ms as f64 / 1_000.0
 }
 
-/// A count as a value.
+/// Converts a count to a value.
 #[inline]
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
 pub(super) fn count(n: usize) -> f64 {

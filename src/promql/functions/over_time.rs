@@ -1,9 +1,9 @@
-//! One number out of a window's values.
+//! The `*_over_time` functions, which compute one number from the values of a window.
 
 use super::sums::{Mean, Sum, compensated_variance, quantile};
-use super::{Vet, Window, count, seconds};
+use super::{ParamCheck, SampleWindow, count, seconds};
 
-pub(super) fn avg(window: &Window<'_>) -> Option<f64> {
+pub(super) fn avg(window: &SampleWindow<'_>) -> Option<f64> {
     let (first, rest) = window.values.split_first()?;
     let mut mean = Mean::of(*first);
     for value in rest {
@@ -12,7 +12,7 @@ pub(super) fn avg(window: &Window<'_>) -> Option<f64> {
     Some(mean.value())
 }
 
-pub(super) fn sum(window: &Window<'_>) -> Option<f64> {
+pub(super) fn sum(window: &SampleWindow<'_>) -> Option<f64> {
     let mut sum = Sum::default();
     for value in window.values {
         sum.add(*value);
@@ -20,7 +20,7 @@ pub(super) fn sum(window: &Window<'_>) -> Option<f64> {
     Some(sum.value())
 }
 
-pub(super) fn min(window: &Window<'_>) -> Option<f64> {
+pub(super) fn min(window: &SampleWindow<'_>) -> Option<f64> {
     window
         .values
         .iter()
@@ -28,7 +28,7 @@ pub(super) fn min(window: &Window<'_>) -> Option<f64> {
         .reduce(|best, value| if value < best || best.is_nan() { value } else { best })
 }
 
-pub(super) fn max(window: &Window<'_>) -> Option<f64> {
+pub(super) fn max(window: &SampleWindow<'_>) -> Option<f64> {
     window
         .values
         .iter()
@@ -36,46 +36,46 @@ pub(super) fn max(window: &Window<'_>) -> Option<f64> {
         .reduce(|best, value| if value > best || best.is_nan() { value } else { best })
 }
 
-pub(super) fn count_samples(window: &Window<'_>) -> Option<f64> {
+pub(super) fn count_samples(window: &SampleWindow<'_>) -> Option<f64> {
     Some(count(window.values.len()))
 }
 
-pub(super) fn present(_: &Window<'_>) -> Option<f64> {
+pub(super) fn present(_: &SampleWindow<'_>) -> Option<f64> {
     Some(1.0)
 }
 
-pub(super) fn last(window: &Window<'_>) -> Option<f64> {
+pub(super) fn last(window: &SampleWindow<'_>) -> Option<f64> {
     window.values.last().copied()
 }
 
-pub(super) fn first(window: &Window<'_>) -> Option<f64> {
+pub(super) fn first(window: &SampleWindow<'_>) -> Option<f64> {
     window.values.first().copied()
 }
 
-pub(super) fn stdvar(window: &Window<'_>) -> Option<f64> {
+pub(super) fn stdvar(window: &SampleWindow<'_>) -> Option<f64> {
     Some(compensated_variance(window.values))
 }
 
-pub(super) fn stddev(window: &Window<'_>) -> Option<f64> {
+pub(super) fn stddev(window: &SampleWindow<'_>) -> Option<f64> {
     Some(compensated_variance(window.values).sqrt())
 }
 
-pub(super) fn quantile_of(window: &Window<'_>) -> Option<f64> {
+pub(super) fn quantile_of(window: &SampleWindow<'_>) -> Option<f64> {
     let q = *window.params.first()?;
     Some(quantile(q, &mut window.values.to_vec()))
 }
 
-pub(in crate::promql) fn vet_quantile(params: &[f64]) -> Vet {
+pub(in crate::promql) fn check_quantile(params: &[f64]) -> ParamCheck {
     match params.first() {
         Some(q) if !(0.0..=1.0).contains(q) => {
-            Vet::Warn(format!("quantile value should be between 0 and 1, got {}", go_float(*q)))
+            ParamCheck::Warn(format!("quantile value should be between 0 and 1, got {}", go_float(*q)))
         }
-        _ => Vet::Fine,
+        _ => ParamCheck::Valid,
     }
 }
 
-/// The median distance from the median.
-pub(super) fn mad(window: &Window<'_>) -> Option<f64> {
+/// Returns the median absolute deviation: the median distance from the median.
+pub(super) fn mad(window: &SampleWindow<'_>) -> Option<f64> {
     if window.values.iter().any(|value| value.is_nan()) {
         return Some(f64::NAN);
     }
@@ -87,31 +87,31 @@ pub(super) fn mad(window: &Window<'_>) -> Option<f64> {
     Some(quantile(0.5, &mut values))
 }
 
-pub(super) fn ts_of_first(window: &Window<'_>) -> Option<f64> {
+pub(super) fn ts_of_first(window: &SampleWindow<'_>) -> Option<f64> {
     window.times.first().map(|ms| seconds(*ms))
 }
 
-pub(super) fn ts_of_last(window: &Window<'_>) -> Option<f64> {
+pub(super) fn ts_of_last(window: &SampleWindow<'_>) -> Option<f64> {
     window.times.last().map(|ms| seconds(*ms))
 }
 
-pub(super) fn ts_of_min(window: &Window<'_>) -> Option<f64> {
+pub(super) fn ts_of_min(window: &SampleWindow<'_>) -> Option<f64> {
     ts_of(window, |value, best| value <= best)
 }
 
-pub(super) fn ts_of_max(window: &Window<'_>) -> Option<f64> {
+pub(super) fn ts_of_max(window: &SampleWindow<'_>) -> Option<f64> {
     ts_of(window, |value, best| value >= best)
 }
 
-/// The time of the last sample that is as extreme as any.
-fn ts_of(window: &Window<'_>, better: fn(f64, f64) -> bool) -> Option<f64> {
+/// Returns the time in seconds of the last sample with the extreme value.
+fn ts_of(window: &SampleWindow<'_>, better: fn(f64, f64) -> bool) -> Option<f64> {
     let pairs = window.times.iter().zip(window.values);
     let best =
         pairs.reduce(|best, next| if better(*next.1, *best.1) || best.1.is_nan() { next } else { best });
     best.map(|(ms, _)| seconds(*ms))
 }
 
-/// A number the way upstream's texts write one (`%g`).
+/// Formats a number like Go's `%g`, which the messages of Prometheus use.
 pub(in crate::promql) fn go_float(value: f64) -> String {
     if value.is_nan() {
         return "NaN".into();
@@ -121,7 +121,7 @@ pub(in crate::promql) fn go_float(value: f64) -> String {
     }
     let size = value.abs();
     if size != 0.0 && !(1e-4..1e6).contains(&size) {
-        // Rust writes `1e-5`, Go at least two digits of exponent.
+        // Rust writes `1e-5`; Go pads the exponent to two digits.
         let text = format!("{value:e}");
         return match text.split_once('e') {
             Some((digits, exponent)) => {

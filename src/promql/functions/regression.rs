@@ -1,73 +1,76 @@
-//! Lines and trends through a window.
+//! Linear regression and double exponential smoothing of the values in a window.
 
 use super::over_time::go_float;
 use super::sums::Sum;
-use super::{Vet, Window, seconds};
+use super::{ParamCheck, SampleWindow, seconds};
 
-pub(super) fn deriv(window: &Window<'_>) -> Option<f64> {
+pub(super) fn deriv(window: &SampleWindow<'_>) -> Option<f64> {
     let from = *window.times.first()?;
-    least_squares((window.times, window.values), from).map(Line::slope)
+    least_squares(window.times, window.values, from).map(FittedLine::slope)
 }
 
-pub(super) fn predict_linear(window: &Window<'_>) -> Option<f64> {
+pub(super) fn predict_linear(window: &SampleWindow<'_>) -> Option<f64> {
     let ahead = *window.params.first()?;
-    least_squares((window.times, window.values), window.at_ms).map(|line| line.at(ahead))
+    least_squares(window.times, window.values, window.at_ms).map(|line| line.at(ahead))
 }
 
-/// A line through samples.
+/// A line fitted to samples.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::promql) struct Line {
+pub(in crate::promql) struct FittedLine {
+    /// Per second.
     slope: f64,
+    /// The value at the origin.
     intercept: f64,
 }
 
-impl Line {
-    /// Through values that are all this one.
-    pub(in crate::promql) fn level(value: f64) -> Line {
+impl FittedLine {
+    /// Returns the line of a constant `value`; both coefficients are NaN for an infinite value.
+    pub(in crate::promql) fn level(value: f64) -> FittedLine {
         if value.is_infinite() {
-            Line { slope: f64::NAN, intercept: f64::NAN }
+            FittedLine { slope: f64::NAN, intercept: f64::NAN }
         } else {
-            Line { slope: 0.0, intercept: value }
+            FittedLine { slope: 0.0, intercept: value }
         }
     }
 
-    /// Through so many samples of these totals.
+    /// Fits a line by least squares to `n` samples, given the sums over x, y and x * y.
     #[inline]
-    pub(in crate::promql) fn through(n: f64, x: Squared, (y_sum, xy_sum): (f64, f64)) -> Line {
+    pub(in crate::promql) fn through(n: f64, x: SquareSums, y_sum: f64, xy_sum: f64) -> FittedLine {
         let covariance = xy_sum - x.sum * y_sum / n;
         let variance = x.squares - x.sum * x.sum / n;
         let slope = covariance / variance;
-        Line { slope, intercept: y_sum / n - slope * x.sum / n }
+        FittedLine { slope, intercept: y_sum / n - slope * x.sum / n }
     }
 
-    /// Per second.
+    /// Returns the slope per second.
     #[inline]
     pub(in crate::promql) fn slope(self) -> f64 {
         self.slope
     }
 
-    /// So many seconds after zero.
+    /// Returns the value `ahead` seconds after the origin.
     #[inline]
     pub(in crate::promql) fn at(self, ahead: f64) -> f64 {
         self.slope * ahead + self.intercept
     }
 }
 
-/// The sum of some numbers, and that of their squares.
+/// The sum of numbers, and the sum of their squares.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::promql) struct Squared {
+pub(in crate::promql) struct SquareSums {
     pub(in crate::promql) sum: f64,
     pub(in crate::promql) squares: f64,
 }
 
-/// The line through at least two samples, its zero at `origin_ms`, its slope per second.
-pub(in crate::promql) fn least_squares((times, values): (&[i64], &[f64]), origin_ms: i64) -> Option<Line> {
+/// Fits a line by least squares, with its origin at `origin_ms`. Returns `None` for fewer than two
+/// samples.
+pub(in crate::promql) fn least_squares(times: &[i64], values: &[f64], origin_ms: i64) -> Option<FittedLine> {
     let (first, rest) = values.split_first()?;
     if rest.is_empty() {
         return None;
     }
     if rest.iter().all(|value| value == first) {
-        return Some(Line::level(*first));
+        return Some(FittedLine::level(*first));
     }
     let (mut n, mut x_sum, mut y_sum, mut xy_sum, mut xx_sum) =
         (0.0, Sum::default(), Sum::default(), Sum::default(), Sum::default());
@@ -79,24 +82,26 @@ pub(in crate::promql) fn least_squares((times, values): (&[i64], &[f64]), origin
         xy_sum.add(x * y);
         xx_sum.add(x * x);
     }
-    let x = Squared { sum: x_sum.total(), squares: xx_sum.total() };
-    Some(Line::through(n, x, (y_sum.total(), xy_sum.total())))
+    let x = SquareSums { sum: x_sum.total(), squares: xx_sum.total() };
+    Some(FittedLine::through(n, x, y_sum.total(), xy_sum.total()))
 }
 
-pub(super) fn vet_smoothing(params: &[f64]) -> Vet {
+pub(super) fn check_smoothing(params: &[f64]) -> ParamCheck {
     let names = ["smoothing", "trend"];
     for ((name, symbol), factor) in names.iter().zip(["sf", "tf"]).zip(params) {
-        // NaN is let through, and what comes out is NaN.
+        // NaN passes this check, as in Prometheus, and makes the result NaN.
         if *factor <= 0.0 || *factor >= 1.0 {
             let got = if factor.is_infinite() { go_float(*factor) } else { format!("{factor:.6}") };
-            return Vet::Refuse(format!("invalid {name} factor. Expected: 0 < {symbol} < 1, got: {got}"));
+            return ParamCheck::Reject(format!(
+                "invalid {name} factor. Expected: 0 < {symbol} < 1, got: {got}"
+            ));
         }
     }
-    Vet::Fine
+    ParamCheck::Valid
 }
 
-/// Holt's linear method: a smoothed level and a smoothed trend.
-pub(super) fn double_exponential_smoothing(window: &Window<'_>) -> Option<f64> {
+/// Computes Holt's linear method: a smoothed level and a smoothed trend.
+pub(super) fn double_exponential_smoothing(window: &SampleWindow<'_>) -> Option<f64> {
     let [smoothing, trending] = *window.params else { return None };
     let [first, second, ..] = *window.values else { return None };
     let (mut before, mut level, mut trend) = (0.0, first, second - first);

@@ -1,12 +1,12 @@
-//! Sums, means, variances and quantiles that several families share.
+//! Sums, means, variances and quantiles that several families of functions share.
 
 use super::count;
 
-/// A running sum with Neumaier's compensation; the order of additions is the caller's.
+/// A running sum with Neumaier's compensation, added in the caller's order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::promql) struct Sum {
     pub(in crate::promql) sum: f64,
-    /// What the additions rounded away.
+    /// The compensation: the accumulated rounding error of the additions.
     pub(in crate::promql) rest: f64,
 }
 
@@ -15,11 +15,11 @@ impl Sum {
         Sum { sum: first, rest: 0.0 }
     }
 
-    /// Adds; what the addition rounds away is kept apart, until the sum leaves the finite numbers.
+    /// Adds `value` and accumulates the rounding error; an infinite sum clears the compensation.
     #[inline]
     pub(in crate::promql) fn add(&mut self, value: f64) {
         let sum = self.sum + value;
-        // Choices, not branches: which one is the greater is not to be foreseen.
+        // Written as selects rather than branches, because the greater operand is unpredictable.
         let (greater, less) =
             if self.sum.abs() >= value.abs() { (self.sum, value) } else { (value, self.sum) };
         let rest = self.rest + ((greater - sum) + less);
@@ -27,52 +27,53 @@ impl Sum {
         self.sum = sum;
     }
 
-    /// Adds another sum, with what its additions rounded away.
+    /// Adds another sum together with its compensation.
     #[inline]
     pub(in crate::promql) fn merge(&mut self, other: Sum) {
         self.add(other.sum);
         self.rest += other.rest;
     }
 
-    /// Sum and compensation times `factor`.
+    /// Multiplies sum and compensation by `factor`.
     #[inline]
     pub(in crate::promql) fn scaled(self, factor: f64) -> Sum {
         Sum { sum: self.sum * factor, rest: self.rest * factor }
     }
 
-    /// Sum and compensation, each by `divisor`.
+    /// Divides sum and compensation by `divisor`.
     #[inline]
     pub(in crate::promql) fn divided(self, divisor: f64) -> Sum {
         Sum { sum: self.sum / divisor, rest: self.rest / divisor }
     }
 
-    /// Whether sum and compensation are nothing.
+    /// Returns whether sum and compensation are both 0.
     #[inline]
     pub(in crate::promql) fn is_zero(self) -> bool {
         self.sum == 0.0 && self.rest == 0.0
     }
 
-    /// Whether it left the finite numbers.
+    /// Returns whether the sum is infinite.
     #[inline]
     pub(in crate::promql) fn is_infinite(self) -> bool {
         self.sum.is_infinite()
     }
 
-    /// The sum; an infinite one as it stands.
+    /// Returns the compensated sum; an infinite sum is returned unchanged.
     pub(in crate::promql) fn value(&self) -> f64 {
         if self.sum.is_infinite() { self.sum } else { self.sum + self.rest }
     }
 
-    /// Sum and compensation, added whatever they are.
+    /// Returns sum plus compensation, even if the sum is infinite.
     pub(in crate::promql) fn total(&self) -> f64 {
         self.sum + self.rest
     }
 }
 
-/// A running mean: a compensated sum while that stays finite, an incremental mean from there on.
+/// A running mean: computed from a compensated sum while the sum is finite, afterwards updated
+/// incrementally.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::promql) struct Mean {
-    /// The sum, or the mean once `incremental`.
+    /// The sum, or the mean if `incremental`.
     state: Sum,
     count: f64,
     incremental: bool,
@@ -138,13 +139,13 @@ impl Variance {
 
 /// Welford's population variance with compensation, as `stdvar_over_time` computes it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::promql) struct Spread {
+pub(in crate::promql) struct CompensatedVariance {
     pub(in crate::promql) count: f64,
     pub(in crate::promql) mean: Sum,
     pub(in crate::promql) squares: Sum,
 }
 
-impl Spread {
+impl CompensatedVariance {
     #[inline]
     pub(in crate::promql) fn add(&mut self, value: f64) {
         self.count += 1.0;
@@ -158,16 +159,16 @@ impl Spread {
     }
 }
 
-/// The variance of these values.
+/// Returns the population variance of `values`.
 pub(in crate::promql) fn compensated_variance(values: &[f64]) -> f64 {
-    let mut spread = Spread::default();
+    let mut spread = CompensatedVariance::default();
     for value in values {
         spread.add(*value);
     }
     spread.variance()
 }
 
-/// The order in which quantiles look at values: ascending, NaN first.
+/// Compares values in the order that quantiles use: ascending, NaN first.
 pub(in crate::promql) fn nan_first(a: &f64, b: &f64) -> std::cmp::Ordering {
     match (a.is_nan(), b.is_nan()) {
         (true, true) => std::cmp::Ordering::Equal,
@@ -177,7 +178,8 @@ pub(in crate::promql) fn nan_first(a: &f64, b: &f64) -> std::cmp::Ordering {
     }
 }
 
-/// The `q`-quantile with linear interpolation; puts `values` in another order. NaN for no values or a NaN `q`.
+/// Returns the `q`-quantile with linear interpolation, and reorders `values`. Returns NaN for an
+/// empty slice or a NaN `q`, `-Inf` for `q < 0` and `+Inf` for `q > 1`.
 pub(in crate::promql) fn quantile(q: f64, values: &mut [f64]) -> f64 {
     if values.is_empty() || q.is_nan() {
         return f64::NAN;
@@ -190,24 +192,25 @@ pub(in crate::promql) fn quantile(q: f64, values: &mut [f64]) -> f64 {
     }
     let last = values.len() - 1;
     let rank = q * count(last);
-    let place = place(rank).min(last);
-    let (_, lower, above) = values.select_nth_unstable_by(place, nan_first);
+    let index = floor_index(rank).min(last);
+    let (_, lower, above) = values.select_nth_unstable_by(index, nan_first);
     let upper = above.iter().copied().min_by(nan_first).unwrap_or(*lower);
     let weight = rank - rank.floor();
     *lower * (1.0 - weight) + upper * weight
 }
 
-/// A rank between 0 and a slice's length, rounded down.
+/// Rounds down a rank between 0 and the length of a slice.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "0 <= rank <= a length; the cast rounds down"
 )]
-fn place(rank: f64) -> usize {
+fn floor_index(rank: f64) -> usize {
     rank as usize
 }
 
-/// Go's `math.Max`: +Inf wins over NaN, NaN over all else, and +0 is more than -0.
+/// Returns the maximum as Go's `math.Max` does: +Inf before NaN, NaN before other values, +0 before
+/// -0.
 pub(in crate::promql) fn max(a: f64, b: f64) -> f64 {
     if a == f64::INFINITY || b == f64::INFINITY {
         f64::INFINITY
@@ -222,7 +225,8 @@ pub(in crate::promql) fn max(a: f64, b: f64) -> f64 {
     }
 }
 
-/// Go's `math.Min`: -Inf wins over NaN, NaN over all else, and -0 is less than +0.
+/// Returns the minimum as Go's `math.Min` does: -Inf before NaN, NaN before other values, -0 before
+/// +0.
 pub(in crate::promql) fn min(a: f64, b: f64) -> f64 {
     -max(-a, -b)
 }
@@ -232,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_compensated_sum_keeps_what_a_plain_one_loses() {
+    fn a_compensated_sum_keeps_terms_that_a_plain_sum_rounds_away() {
         let mut sum = Sum::default();
         for value in [5.0, 1e100, 3.0, -1e100] {
             sum.add(value);
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_survives_a_sum_that_overflows() {
+    fn a_mean_is_finite_although_the_sum_overflows() {
         let mut mean = Mean::of(f64::MAX);
         mean.add(f64::MAX);
         mean.add(f64::MAX);

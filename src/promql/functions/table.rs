@@ -1,17 +1,17 @@
-//! The rows, in order of name.
+//! The table of functions.
 
 use super::{
-    Arity, Columnar, Function, Kernel, NativeWork, Special, WindowKernel, counter, date, math, over_time,
+    Arity, Function, Kernel, NativeKernel, RowKernel, Special, WindowKernel, counter, date, math, over_time,
     regression,
 };
 use crate::promql::FloatHistogram;
 use crate::promql::syntax::tree::ValueType;
 use crate::promql::syntax::tree::ValueType::{Matrix, Scalar, Text, Vector};
 
-/// The function of that name.
+/// Returns the function named `name`, by binary search.
 pub fn function(name: &str) -> Option<&'static Function> {
-    let place = FUNCTIONS.binary_search_by(|row| row.name.cmp(name)).ok()?;
-    FUNCTIONS.get(place)
+    let index = FUNCTIONS.binary_search_by(|row| row.name.cmp(name)).ok()?;
+    FUNCTIONS.get(index)
 }
 
 const fn row(name: &'static str, args: &'static [ValueType], returns: ValueType, kernel: Kernel) -> Function {
@@ -35,27 +35,27 @@ const fn special(
     row(name, args, returns, Kernel::Special(which))
 }
 
-const fn window(name: &'static str, run: fn(&super::Window<'_>) -> Option<f64>) -> Function {
+const fn window(name: &'static str, run: fn(&super::SampleWindow<'_>) -> Option<f64>) -> Function {
     row(name, &[Matrix], Vector, Kernel::Window(kernel(run)))
 }
 
-const fn kernel(run: fn(&super::Window<'_>) -> Option<f64>) -> WindowKernel {
-    let (native, columnar) = (NativeWork::PassOver, Columnar::Each);
+const fn kernel(run: fn(&super::SampleWindow<'_>) -> Option<f64>) -> WindowKernel {
+    let (native, row_kernel) = (NativeKernel::FloatsOnly, RowKernel::Each);
     let (needs_resets, uses_starts) = (false, false);
     WindowKernel {
         run,
-        vet: None,
+        check_params: None,
         keeps_name: false,
         counts: false,
         needs_resets,
         uses_starts,
         native,
-        columnar,
+        row_kernel,
     }
 }
 
-/// One that looks at resets.
-const fn counted(run: fn(&super::Window<'_>) -> Option<f64>) -> WindowKernel {
+/// Returns a kernel that uses counter resets and start timestamps.
+const fn counted(run: fn(&super::SampleWindow<'_>) -> Option<f64>) -> WindowKernel {
     WindowKernel { needs_resets: true, uses_starts: true, ..kernel(run) }
 }
 
@@ -64,8 +64,8 @@ impl Function {
         Function { arity: Arity::Optional(extra), ..self }
     }
 
-    /// A function of windows that knows native histograms.
-    const fn with_native(self, native: NativeWork) -> Function {
+    /// Sets the computation of a window function on native histograms.
+    const fn with_native(self, native: NativeKernel) -> Function {
         match self.kernel {
             Kernel::Window(kernel) => {
                 Function { kernel: Kernel::Window(WindowKernel { native, ..kernel }), ..self }
@@ -74,11 +74,11 @@ impl Function {
         }
     }
 
-    /// A function of windows that is computed for all of them at once.
-    const fn columnar(self, columnar: Columnar) -> Function {
+    /// Sets the row kernel of a window function.
+    const fn row_kernel(self, row_kernel: RowKernel) -> Function {
         match self.kernel {
             Kernel::Window(kernel) => {
-                Function { kernel: Kernel::Window(WindowKernel { columnar, ..kernel }), ..self }
+                Function { kernel: Kernel::Window(WindowKernel { row_kernel, ..kernel }), ..self }
             }
             _ => self,
         }
@@ -93,7 +93,7 @@ impl Function {
     }
 }
 
-/// All functions of the language, in order of name.
+/// All functions of the language, sorted by name.
 pub static FUNCTIONS: &[Function] = &[
     map("abs", f64::abs),
     special("absent", &[Vector], Vector, Special::Absent),
@@ -104,30 +104,30 @@ pub static FUNCTIONS: &[Function] = &[
     map("asinh", f64::asinh),
     map("atan", f64::atan),
     map("atanh", f64::atanh),
-    window("avg_over_time", over_time::avg).with_native(NativeWork::Mean).columnar(Columnar::Mean),
+    window("avg_over_time", over_time::avg).with_native(NativeKernel::Mean).row_kernel(RowKernel::Mean),
     map("ceil", f64::ceil),
-    window("changes", counter::changes).with_native(NativeWork::Changes).columnar(Columnar::Changes),
+    window("changes", counter::changes).with_native(NativeKernel::Changes).row_kernel(RowKernel::Changes),
     row("clamp", &[Vector, Scalar, Scalar], Vector, Kernel::MapWith(math::clamp)),
     row("clamp_max", &[Vector, Scalar], Vector, Kernel::MapWith(math::clamp_max)),
     row("clamp_min", &[Vector, Scalar], Vector, Kernel::MapWith(math::clamp_min)),
     map("cos", f64::cos),
     map("cosh", f64::cosh),
     window("count_over_time", over_time::count_samples)
-        .with_native(NativeWork::Count)
-        .columnar(Columnar::Count),
+        .with_native(NativeKernel::Count)
+        .row_kernel(RowKernel::Count),
     date_part("day_of_month", date::day_of_month),
     date_part("day_of_week", date::day_of_week),
     date_part("day_of_year", date::day_of_year),
     date_part("days_in_month", date::days_in_month),
     map("deg", math::deg),
-    window("delta", counter::delta).with_native(NativeWork::Delta).columnar(Columnar::Delta),
-    window("deriv", regression::deriv).columnar(Columnar::Slope),
+    window("delta", counter::delta).with_native(NativeKernel::Delta).row_kernel(RowKernel::Delta),
+    window("deriv", regression::deriv).row_kernel(RowKernel::Slope),
     row(
         "double_exponential_smoothing",
         &[Matrix, Scalar, Scalar],
         Vector,
         Kernel::Window(WindowKernel {
-            vet: Some(regression::vet_smoothing),
+            check_params: Some(regression::check_smoothing),
             ..kernel(regression::double_exponential_smoothing)
         }),
     )
@@ -140,8 +140,8 @@ pub static FUNCTIONS: &[Function] = &[
         Vector,
         Kernel::Window(WindowKernel { keeps_name: true, ..kernel(over_time::first) }),
     )
-    .with_native(NativeWork::First)
-    .columnar(Columnar::First),
+    .with_native(NativeKernel::First)
+    .row_kernel(RowKernel::First),
     map("floor", f64::floor),
     row("histogram_avg", &[Vector], Vector, Kernel::Native(|h| h.sum() / h.count())),
     row("histogram_count", &[Vector], Vector, Kernel::Native(FloatHistogram::count)),
@@ -154,19 +154,19 @@ pub static FUNCTIONS: &[Function] = &[
     row("histogram_stdvar", &[Vector], Vector, Kernel::Native(FloatHistogram::variance)),
     row("histogram_sum", &[Vector], Vector, Kernel::Native(FloatHistogram::sum)),
     date_part("hour", date::hour),
-    window("idelta", counter::idelta).with_native(NativeWork::LastDelta).columnar(Columnar::LastDelta),
+    window("idelta", counter::idelta).with_native(NativeKernel::LastDelta).row_kernel(RowKernel::LastDelta),
     row(
         "increase",
         &[Matrix],
         Vector,
         Kernel::Window(WindowKernel { counts: true, ..counted(counter::increase) }),
     )
-    .with_native(NativeWork::Increase)
-    .columnar(Columnar::Increase),
+    .with_native(NativeKernel::Increase)
+    .row_kernel(RowKernel::Increase),
     special("info", &[Vector, Vector], Vector, Special::Info).optional(1).experimental(),
     row("irate", &[Matrix], Vector, Kernel::Window(counted(counter::irate)))
-        .with_native(NativeWork::LastRate)
-        .columnar(Columnar::LastRate),
+        .with_native(NativeKernel::LastRate)
+        .row_kernel(RowKernel::LastRate),
     special("label_join", &[Vector, Text, Text, Text], Vector, Special::LabelJoin).any(),
     special("label_replace", &[Vector, Text, Text, Text, Text], Vector, Special::LabelReplace),
     row(
@@ -175,38 +175,41 @@ pub static FUNCTIONS: &[Function] = &[
         Vector,
         Kernel::Window(WindowKernel { keeps_name: true, ..kernel(over_time::last) }),
     )
-    .with_native(NativeWork::Last)
-    .columnar(Columnar::Last),
+    .with_native(NativeKernel::Last)
+    .row_kernel(RowKernel::Last),
     map("ln", f64::ln),
     map("log10", f64::log10),
     map("log2", f64::log2),
     window("mad_over_time", over_time::mad).experimental(),
     special("max_of", &[Scalar, Scalar], Scalar, Special::MaxOf).experimental(),
-    window("max_over_time", over_time::max).columnar(Columnar::Greatest),
+    window("max_over_time", over_time::max).row_kernel(RowKernel::Greatest),
     special("min_of", &[Scalar, Scalar], Scalar, Special::MinOf).experimental(),
-    window("min_over_time", over_time::min).columnar(Columnar::Least),
+    window("min_over_time", over_time::min).row_kernel(RowKernel::Least),
     date_part("minute", date::minute),
     date_part("month", date::month),
     special("pi", &[], Scalar, Special::Pi),
     row("predict_linear", &[Matrix, Scalar], Vector, Kernel::Window(kernel(regression::predict_linear)))
-        .columnar(Columnar::Forecast),
+        .row_kernel(RowKernel::Forecast),
     window("present_over_time", over_time::present)
-        .with_native(NativeWork::Present)
-        .columnar(Columnar::Present),
+        .with_native(NativeKernel::Present)
+        .row_kernel(RowKernel::Present),
     row(
         "quantile_over_time",
         &[Scalar, Matrix],
         Vector,
-        Kernel::Window(WindowKernel { vet: Some(over_time::vet_quantile), ..kernel(over_time::quantile_of) }),
+        Kernel::Window(WindowKernel {
+            check_params: Some(over_time::check_quantile),
+            ..kernel(over_time::quantile_of)
+        }),
     ),
     map("rad", math::rad),
     special("range", &[], Scalar, Special::Range).experimental(),
     row("rate", &[Matrix], Vector, Kernel::Window(WindowKernel { counts: true, ..counted(counter::rate) }))
-        .with_native(NativeWork::Rate)
-        .columnar(Columnar::Rate),
+        .with_native(NativeKernel::Rate)
+        .row_kernel(RowKernel::Rate),
     row("resets", &[Matrix], Vector, Kernel::Window(counted(counter::resets)))
-        .with_native(NativeWork::Resets)
-        .columnar(Columnar::Resets),
+        .with_native(NativeKernel::Resets)
+        .row_kernel(RowKernel::Resets),
     row("round", &[Vector, Scalar], Vector, Kernel::MapWith(math::round)).optional(1),
     special("scalar", &[Vector], Scalar, Special::Scalar),
     map("sgn", math::sgn),
@@ -219,24 +222,24 @@ pub static FUNCTIONS: &[Function] = &[
     map("sqrt", f64::sqrt),
     special("start", &[], Scalar, Special::Start).experimental(),
     special("start_timestamp", &[Vector], Vector, Special::StartTimestamp).experimental(),
-    window("stddev_over_time", over_time::stddev).columnar(Columnar::Deviation),
-    window("stdvar_over_time", over_time::stdvar).columnar(Columnar::Variance),
+    window("stddev_over_time", over_time::stddev).row_kernel(RowKernel::Deviation),
+    window("stdvar_over_time", over_time::stdvar).row_kernel(RowKernel::Variance),
     special("step", &[], Scalar, Special::Step).experimental(),
-    window("sum_over_time", over_time::sum).with_native(NativeWork::Sum).columnar(Columnar::Sum),
+    window("sum_over_time", over_time::sum).with_native(NativeKernel::Sum).row_kernel(RowKernel::Sum),
     map("tan", f64::tan),
     map("tanh", f64::tanh),
     special("time", &[], Scalar, Special::Time),
     special("timestamp", &[Vector], Vector, Special::Timestamp),
     window("ts_of_first_over_time", over_time::ts_of_first)
-        .with_native(NativeWork::FirstTime)
+        .with_native(NativeKernel::FirstTime)
         .experimental()
-        .columnar(Columnar::FirstTime),
+        .row_kernel(RowKernel::FirstTime),
     window("ts_of_last_over_time", over_time::ts_of_last)
-        .with_native(NativeWork::LastTime)
+        .with_native(NativeKernel::LastTime)
         .experimental()
-        .columnar(Columnar::LastTime),
-    window("ts_of_max_over_time", over_time::ts_of_max).experimental().columnar(Columnar::GreatestTime),
-    window("ts_of_min_over_time", over_time::ts_of_min).experimental().columnar(Columnar::LeastTime),
+        .row_kernel(RowKernel::LastTime),
+    window("ts_of_max_over_time", over_time::ts_of_max).experimental().row_kernel(RowKernel::GreatestTime),
+    window("ts_of_min_over_time", over_time::ts_of_min).experimental().row_kernel(RowKernel::LeastTime),
     special("vector", &[Scalar], Vector, Special::Vector),
     date_part("year", date::year),
 ];
@@ -246,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_sorted_so_that_a_name_is_found() {
+    fn rows_are_sorted_and_every_name_is_found() {
         assert!(FUNCTIONS.is_sorted_by_key(|row| row.name));
         assert!(FUNCTIONS.iter().all(|row| std::ptr::eq(function(row.name).expect("found"), row)));
         assert!(function("Rate").is_none(), "case matters");

@@ -1,4 +1,4 @@
-//! Adding, subtracting and scaling histograms, whether they are equal, and whether counts began anew between two.
+//! Addition, subtraction, scaling and equality of histograms, and the detection of counter resets.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use crate::model::CounterReset;
 
 use super::FloatHistogram;
 pub(in crate::promql) use super::cells::Incompatible;
-use super::cells::{Cells, Slot};
+use super::cells::{BucketSlot, Cells};
 use super::layout::shared_bounds;
 
-/// Two histograms made one.
+/// The sum or difference of two histograms.
 #[derive(Clone, Debug)]
-pub(in crate::promql) struct Added {
+pub(in crate::promql) struct CombinedHistogram {
     pub(in crate::promql) histogram: FloatHistogram,
-    /// One says that counts began anew, the other that they did not.
+    /// One operand has the hint `Reset`, the other `NotReset`.
     pub(in crate::promql) resets_conflict: bool,
-    /// Their custom bounds differ: only those that both have are left.
+    /// The custom bounds differed; the result has only the common ones.
     pub(in crate::promql) reconciled: bool,
 }
 
-/// What is known of resets in a sum of two, and whether they contradict each other.
-fn joined(a: CounterReset, b: CounterReset) -> (CounterReset, bool) {
+/// Returns the reset hint of a sum, and whether the hints of its operands conflict.
+fn combined_hint(a: CounterReset, b: CounterReset) -> (CounterReset, bool) {
     use CounterReset::{Gauge, Unknown};
     match (a, b) {
         (a, b) if a == b => (a, false),
@@ -31,33 +31,38 @@ fn joined(a: CounterReset, b: CounterReset) -> (CounterReset, bool) {
 }
 
 impl FloatHistogram {
+    /// Adds `other`.
+    ///
     /// # Errors
-    /// [`Incompatible`] where one has bounds of its own and the other has not.
-    pub(in crate::promql) fn plus(&self, other: &FloatHistogram) -> Result<Added, Incompatible> {
-        let (reset, resets_conflict) = joined(self.reset, other.reset);
+    /// [`Incompatible`] if exactly one of the two has custom buckets.
+    pub(in crate::promql) fn plus(&self, other: &FloatHistogram) -> Result<CombinedHistogram, Incompatible> {
+        let (reset, resets_conflict) = combined_hint(self.reset, other.reset);
         let mut cells = self.cells.clone();
         let reconciled = cells.add(other.cells.clone())?;
-        Ok(Added { histogram: FloatHistogram { reset, cells }, resets_conflict, reconciled })
+        Ok(CombinedHistogram { histogram: FloatHistogram { reset, cells }, resets_conflict, reconciled })
     }
 
+    /// Subtracts `other`; the result is a gauge histogram.
+    ///
     /// # Errors
-    /// [`Incompatible`] where one has bounds of its own and the other has not.
-    pub(in crate::promql) fn minus(&self, other: &FloatHistogram) -> Result<Added, Incompatible> {
-        let (_, resets_conflict) = joined(self.reset, other.reset);
+    /// [`Incompatible`] if exactly one of the two has custom buckets.
+    pub(in crate::promql) fn minus(&self, other: &FloatHistogram) -> Result<CombinedHistogram, Incompatible> {
+        let (_, resets_conflict) = combined_hint(self.reset, other.reset);
         let mut cells = self.cells.clone();
-        // A difference is a sum with what is taken away negated, to the last bit.
+        // Adding the negated operand gives the same bits as subtracting it.
         let reconciled = cells.add(other.cells.map(|cell| -cell))?;
         let histogram = FloatHistogram { reset: CounterReset::Gauge, cells };
-        Ok(Added { histogram, resets_conflict, reconciled })
+        Ok(CombinedHistogram { histogram, resets_conflict, reconciled })
     }
 
-    /// Every number times `factor`; what was multiplied by a negative number counts nothing any more.
+    /// Multiplies every number by `factor`; a negative factor makes the result a gauge histogram.
     pub(in crate::promql) fn times(&self, factor: f64) -> FloatHistogram {
         let reset = if factor < 0.0 { CounterReset::Gauge } else { self.reset };
         FloatHistogram { reset, cells: self.cells.map(|cell| cell * factor) }
     }
 
-    /// Every number by `divisor`; by zero there are no buckets left.
+    /// Divides every number by `divisor`; a negative divisor makes the result a gauge histogram. A
+    /// division by zero removes all positive and negative buckets.
     pub(in crate::promql) fn divided(&self, divisor: f64) -> FloatHistogram {
         let reset = if divisor < 0.0 { CounterReset::Gauge } else { self.reset };
         let mut cells = self.cells.map(|cell| cell / divisor);
@@ -68,11 +73,11 @@ impl FloatHistogram {
         FloatHistogram { reset, cells }
     }
 
-    /// Bit for bit, so that a NaN equals itself; what is known of resets is no part of the value.
+    /// Compares bit for bit, so NaN equals itself. Reset hints are not compared.
     pub(in crate::promql) fn equals(&self, other: &FloatHistogram) -> bool {
         let (a, b) = (&self.cells, &other.cells);
         let same = |a: f64, b: f64| a.to_bits() == b.to_bits();
-        let slots = |a: &[Slot<f64>], b: &[Slot<f64>]| {
+        let slots = |a: &[BucketSlot<f64>], b: &[BucketSlot<f64>]| {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.index == b.index && same(a.cell, b.cell))
         };
         a.schema == b.schema
@@ -85,8 +90,8 @@ impl FloatHistogram {
             && slots(&a.negative, &b.negative)
     }
 
-    /// Whether counts began anew between `before` and this: what is known decides, else something must have become
-    /// less.
+    /// Returns whether the counter was reset between `before` and `self`. The reset hint decides if
+    /// it is `Reset` or `NotReset`; otherwise any decreased count is a reset.
     pub(in crate::promql) fn is_reset_since(&self, before: &FloatHistogram) -> bool {
         match self.reset {
             CounterReset::Reset => true,
@@ -95,7 +100,8 @@ impl FloatHistogram {
         }
     }
 
-    /// Whether anything was counted in `before` that is not counted here.
+    /// Returns whether any count of `before` is missing or lower in `self`, in which case `self`
+    /// cannot continue the counter `before`.
     pub(in crate::promql) fn is_less_than(&self, before: &FloatHistogram) -> bool {
         let (now, then) = (&self.cells, &before.cells);
         if now.count < then.count || now.is_custom() != then.is_custom() {
@@ -113,7 +119,7 @@ impl FloatHistogram {
             };
             return lost(&over_shared(now), &over_shared(then));
         }
-        // A finer schema or a narrower zero bucket cannot be had from counts that were there before.
+        // Existing counts cannot move to a finer schema or a narrower zero bucket.
         if now.schema > then.schema || now.threshold < then.threshold {
             return true;
         }
@@ -128,7 +134,8 @@ impl FloatHistogram {
         now.zero < then.zero || lost(&now.positive, &then.positive) || lost(&now.negative, &then.negative)
     }
 
-    /// The same layout with nothing in it.
+    /// Returns a histogram without observations in the same schema and custom bounds, with a zero
+    /// threshold of 0.
     pub(in crate::promql) fn emptied(&self) -> FloatHistogram {
         let cells = Cells {
             schema: self.cells.schema,
@@ -143,15 +150,15 @@ impl FloatHistogram {
         FloatHistogram { reset: CounterReset::Unknown, cells }
     }
 
-    /// The same observations in a coarser schema.
+    /// Converts to a coarser schema.
     pub(in crate::promql) fn reduced(mut self, schema: i32) -> FloatHistogram {
         self.cells.reduce(schema);
         self
     }
 }
 
-/// Whether a bucket counts less than it did, or is no longer there.
-fn lost(now: &[Slot<f64>], then: &[Slot<f64>]) -> bool {
+/// Returns whether any non-empty bucket of `then` is missing or has a lower count in `now`.
+fn lost(now: &[BucketSlot<f64>], then: &[BucketSlot<f64>]) -> bool {
     let mut now = now.iter().peekable();
     then.iter().filter(|slot| slot.cell != 0.0).any(|then| {
         while now.peek().is_some_and(|slot| slot.index < then.index) {
@@ -159,13 +166,13 @@ fn lost(now: &[Slot<f64>], then: &[Slot<f64>]) -> bool {
         }
         match now.peek() {
             Some(slot) if slot.index == then.index => slot.cell < then.cell,
-            // A bucket that is not there counts nothing.
+            // A missing bucket has a count of 0.
             _ => 0.0 < then.cell,
         }
     })
 }
 
-/// As [`FloatHistogram::equals`].
+/// Equality by [`FloatHistogram::equals`].
 impl PartialEq for FloatHistogram {
     fn eq(&self, other: &FloatHistogram) -> bool {
         self.equals(other)

@@ -1,8 +1,9 @@
-//! Where buckets end.
+//! The bounds of buckets, equal to those of Prometheus to the last bit.
 
 use crate::model::CUSTOM_BUCKETS_SCHEMA;
 
-/// The upper bound of the bucket `index`; of custom buckets the one before the first is minus infinity.
+/// Returns the inclusive upper bound of the bucket `index`. For custom buckets, a negative index
+/// returns `-Inf`, and an index past the last bound `+Inf`.
 pub(super) fn upper_bound(schema: i32, custom: &[f64], index: i32) -> f64 {
     if schema != CUSTOM_BUCKETS_SCHEMA {
         return exponential(schema, index);
@@ -13,12 +14,12 @@ pub(super) fn upper_bound(schema: i32, custom: &[f64], index: i32) -> f64 {
     }
 }
 
-/// `2^(index * 2^-schema)`.
+/// Returns `2^(index * 2^-schema)`, in which `f64::MAX` replaces 2^1024.
 fn exponential(schema: i32, index: i32) -> f64 {
     let Ok(bits) = u32::try_from(schema) else {
-        // Coarse schemas have powers of two alone.
+        // The bounds of the schemas below 0 are powers of two.
         let wide = i64::from(index) << schema.unsigned_abs().min(31);
-        // What would be infinite is the greatest double there is: a bucket ends where numbers do.
+        // The bucket of the greatest doubles ends at `f64::MAX`, as in Prometheus, not at infinity.
         return if wide == 1_024 { f64::MAX } else { scaled(1.0, wide) };
     };
     let within = index & ((1 << bits) - 1);
@@ -30,12 +31,13 @@ fn exponential(schema: i32, index: i32) -> f64 {
     scaled(fraction, exponent)
 }
 
-/// `2^(part / 2^bits - 1)`, in `[0.5, 1)`.
+/// Returns `2^(part / 2^bits - 1)`, in `[0.5, 1)`.
 ///
-/// Prometheus has these in a table. Its doubles come out of multiplying roots of two, the coarsest first, where the root
-/// of a half is the one next to the nearest double; computed that way they are the same to the last bit.
+/// Prometheus keeps these values in a table. Multiplying roots of two, the coarsest first, yields
+/// the same doubles to the last bit, provided that the root of one half is computed as
+/// `1 / sqrt(2)`, which is one unit in the last place away from the nearest double.
 fn fraction(bits: u32, part: i32) -> f64 {
-    /// `1 / sqrt(2)` as a division of doubles gives it.
+    /// `1 / sqrt(2)` as the rounded quotient of two doubles.
     const ROOT_OF_HALF: f64 = 1.0 / std::f64::consts::SQRT_2;
     let mut root = std::f64::consts::SQRT_2;
     let mut value = 0.5;
@@ -49,7 +51,7 @@ fn fraction(bits: u32, part: i32) -> f64 {
     value
 }
 
-/// `fraction * 2^exponent`, rounded once: the smallest doubles have fewer digits.
+/// Returns `fraction * 2^exponent`, rounded once even where the result is subnormal.
 fn scaled(fraction: f64, exponent: i64) -> f64 {
     let exponent = exponent.clamp(-2_200, 2_200);
     let power = |exponent: i64| {
@@ -62,7 +64,7 @@ fn scaled(fraction: f64, exponent: i64) -> f64 {
         value *= power(1_000);
         left -= 1_000;
     }
-    // Down to the normal numbers first, so that only the last step rounds.
+    // Stay among the normal numbers first, so that only the last multiplication rounds.
     while left < -1_000 {
         let step = if left < -1_900 { 900 } else { left.abs() - 900 };
         if value * power(-step) == 0.0 {
@@ -79,8 +81,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_those_that_prometheus_shows() {
-        // As Prometheus writes them in answers.
+    fn bounds_equal_those_of_prometheus() {
+        // Bounds from responses of Prometheus.
         let cases = [
             (0, 0, 1.0),
             (0, 1, 2.0),

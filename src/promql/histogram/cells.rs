@@ -1,14 +1,15 @@
-//! A histogram's numbers, whatever they are: counts, or sums of counts with what rounding took from them.
+//! The layout of a histogram with a generic number per bucket: a plain count, or a compensated sum
+//! of counts that carries its rounding error.
 
 use std::sync::Arc;
 
 use crate::model::CUSTOM_BUCKETS_SCHEMA;
 use crate::promql::functions::sums::Sum;
 
-/// One number of a histogram.
+/// One number of a histogram: a count or a compensated sum.
 pub(super) trait Cell: Copy {
     fn of(value: f64) -> Self;
-    /// Adds another.
+    /// Adds `other`.
     fn merge(&mut self, other: Self);
     fn is_zero(self) -> bool;
 }
@@ -41,38 +42,39 @@ impl Cell for Sum {
     }
 }
 
-/// One bucket.
+/// A bucket by its index in the schema.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Slot<C> {
+pub(super) struct BucketSlot<C> {
     pub(super) index: i32,
     pub(super) cell: C,
 }
 
-/// A histogram's layout with a number in each place.
+/// A histogram: its layout, and a number for the count, the sum and each bucket.
 #[derive(Clone, Debug)]
 pub(super) struct Cells<C> {
     pub(super) schema: i32,
+    /// The upper bound of the absolute values in the zero bucket, inclusive.
     pub(super) threshold: f64,
-    /// Of custom buckets; else empty.
+    /// The upper bounds of custom buckets, without `+Inf`; empty for exponential buckets.
     pub(super) bounds: Arc<[f64]>,
     pub(super) count: C,
     pub(super) sum: C,
     pub(super) zero: C,
-    /// Ascending by index, each once.
-    pub(super) positive: Vec<Slot<C>>,
-    /// Likewise.
-    pub(super) negative: Vec<Slot<C>>,
+    /// Ascending by index, each index once.
+    pub(super) positive: Vec<BucketSlot<C>>,
+    /// Ascending by index, each index once; indices count away from zero.
+    pub(super) negative: Vec<BucketSlot<C>>,
 }
 
-/// Two histograms of which one has bounds of its own cannot be added.
+/// The error of combining a histogram with custom buckets and one with exponential buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::promql) struct Incompatible;
 
 impl<C: Cell> Cells<C> {
-    /// The same layout with other numbers.
+    /// Applies `of` to each number and keeps the layout.
     pub(super) fn map<D>(&self, of: impl Fn(C) -> D) -> Cells<D> {
-        let slots = |slots: &[Slot<C>]| {
-            slots.iter().map(|slot| Slot { index: slot.index, cell: of(slot.cell) }).collect()
+        let slots = |slots: &[BucketSlot<C>]| {
+            slots.iter().map(|slot| BucketSlot { index: slot.index, cell: of(slot.cell) }).collect()
         };
         Cells {
             schema: self.schema,
@@ -90,19 +92,23 @@ impl<C: Cell> Cells<C> {
         self.schema == CUSTOM_BUCKETS_SCHEMA
     }
 
-    /// All numbers.
+    /// Returns the count, the sum, the zero bucket, and the positive and negative buckets.
     pub(super) fn all(&self) -> impl Iterator<Item = C> {
         let buckets = self.positive.iter().chain(&self.negative).map(|slot| slot.cell);
         [self.count, self.sum, self.zero].into_iter().chain(buckets)
     }
 
-    /// Takes out buckets of nothing.
+    /// Removes empty buckets.
     pub(super) fn compact(&mut self) {
         self.positive.retain(|slot| !slot.cell.is_zero());
         self.negative.retain(|slot| !slot.cell.is_zero());
     }
 
-    /// Adds number by number, in whatever layout both fit; says whether custom bounds had to be reconciled.
+    /// Adds `other` number by number, in the finest layout that both convert to. Returns whether
+    /// custom bounds differed and were reconciled.
+    ///
+    /// # Errors
+    /// [`Incompatible`] if exactly one of the two has custom buckets.
     pub(super) fn add(&mut self, mut other: Cells<C>) -> Result<bool, Incompatible> {
         if self.is_custom() != other.is_custom() {
             return Err(Incompatible);
@@ -127,8 +133,8 @@ impl<C: Cell> Cells<C> {
     }
 }
 
-/// Adds buckets of the same layout.
-fn merge<C: Cell>(into: &mut Vec<Slot<C>>, other: &[Slot<C>]) {
+/// Adds buckets of the same layout, in linear time.
+fn merge<C: Cell>(into: &mut Vec<BucketSlot<C>>, other: &[BucketSlot<C>]) {
     let same = into.len() == other.len() && into.iter().zip(other).all(|(a, b)| a.index == b.index);
     if same {
         for (slot, other) in into.iter_mut().zip(other) {
@@ -136,7 +142,7 @@ fn merge<C: Cell>(into: &mut Vec<Slot<C>>, other: &[Slot<C>]) {
         }
         return;
     }
-    let mut merged: Vec<Slot<C>> = Vec::with_capacity(into.len() + other.len());
+    let mut merged: Vec<BucketSlot<C>> = Vec::with_capacity(into.len() + other.len());
     let (mut left, mut right) = (into.iter().peekable(), other.iter().peekable());
     loop {
         let take_left = match (left.peek(), right.peek()) {
@@ -158,11 +164,11 @@ fn merge<C: Cell>(into: &mut Vec<Slot<C>>, other: &[Slot<C>]) {
     *into = merged;
 }
 
-/// What a bucket becomes that only the other side has: added to nothing.
-fn added<C: Cell>(slot: Option<&Slot<C>>) -> Option<Slot<C>> {
+/// Adds a bucket that only the other histogram has to zero, so that -0 becomes 0.
+fn added<C: Cell>(slot: Option<&BucketSlot<C>>) -> Option<BucketSlot<C>> {
     slot.map(|slot| {
         let mut cell = C::of(0.0);
         cell.merge(slot.cell);
-        Slot { index: slot.index, cell }
+        BucketSlot { index: slot.index, cell }
     })
 }

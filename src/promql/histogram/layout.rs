@@ -1,12 +1,13 @@
-//! Other layouts for the same observations: coarser schemas, wider zero buckets, fewer bounds.
+//! Conversions of the bucket layout: coarser schemas, wider zero buckets, fewer custom bounds.
 
 use std::sync::Arc;
 
 use super::bounds::upper_bound;
-use super::cells::{Cell, Cells, Slot};
+use super::cells::{BucketSlot, Cell, Cells};
 
 impl<C: Cell> Cells<C> {
-    /// To a coarser exponential schema: each step down makes two buckets one.
+    /// Converts to a coarser exponential schema: each step merges two adjacent buckets into one.
+    /// A finer `schema` and custom buckets are left unchanged.
     pub(super) fn reduce(&mut self, schema: i32) {
         let Ok(steps) = u32::try_from(self.schema.saturating_sub(schema)) else { return };
         if steps == 0 || self.is_custom() {
@@ -18,7 +19,7 @@ impl<C: Cell> Cells<C> {
         self.schema = schema;
     }
 
-    /// Custom buckets over some of their bounds.
+    /// Merges custom buckets so that only the bounds in `shared` remain; these must be a subset.
     pub(super) fn rebound(&mut self, shared: &Arc<[f64]>) {
         if self.bounds == *shared {
             return;
@@ -27,28 +28,29 @@ impl<C: Cell> Cells<C> {
         let last = i32::try_from(shared.len()).unwrap_or(i32::MAX);
         renumber(&mut self.positive, |index| {
             let bound = usize::try_from(index).ok().and_then(|index| bounds.get(index));
-            let place = bound.map(|bound| shared.partition_point(|shared| shared < bound));
-            place.and_then(|place| i32::try_from(place).ok()).unwrap_or(last)
+            let position = bound.map(|bound| shared.partition_point(|shared| shared < bound));
+            position.and_then(|position| i32::try_from(position).ok()).unwrap_or(last)
         });
         self.bounds = Arc::clone(shared);
     }
 
-    /// Gives both the same zero bucket, the wider one; wider still where it would cut a bucket in two that is not empty.
+    /// Widens the narrower zero bucket to the threshold of the other one. If a threshold would
+    /// divide a non-empty bucket, both zero buckets grow to the end of that bucket.
     pub(super) fn share_zero_bucket(&mut self, other: &mut Cells<C>) {
-        // Each turn takes in at least one more bucket of either, so that this ends.
+        // Each iteration absorbs at least one more bucket of either histogram, so the loop ends.
         while self.threshold != other.threshold {
             if self.threshold < other.threshold {
                 self.widen(other.threshold);
             } else if other.threshold < self.threshold {
                 other.widen(self.threshold);
             } else {
-                // One is no number: there is nothing to agree on.
+                // A threshold of NaN compares unequal to everything, so no common threshold exists.
                 return;
             }
         }
     }
 
-    /// How far the zero bucket must reach where it should at least reach `threshold`.
+    /// Returns the lowest threshold from `threshold` up that divides no non-empty bucket.
     pub(super) fn uncut_threshold(&self, threshold: f64) -> f64 {
         let mut threshold = threshold;
         loop {
@@ -63,12 +65,13 @@ impl<C: Cell> Cells<C> {
         }
     }
 
-    /// Makes the zero bucket reach `threshold`, or what it has to reach so that it cuts no bucket.
+    /// Widens the zero bucket to [`Self::uncut_threshold`] of `threshold` and merges the buckets
+    /// that it covers.
     pub(super) fn widen(&mut self, threshold: f64) {
         let threshold = self.uncut_threshold(threshold);
         let mut zero = self.zero;
-        for side in [&self.positive, &self.negative] {
-            for slot in side.iter().filter(|slot| self.near(slot) < threshold) {
+        for slots in [&self.positive, &self.negative] {
+            for slot in slots.iter().filter(|slot| self.near(slot) < threshold) {
                 zero.merge(slot.cell);
             }
         }
@@ -76,24 +79,25 @@ impl<C: Cell> Cells<C> {
         self.threshold = threshold;
         let (schema, bounds) = (self.schema, Arc::clone(&self.bounds));
         let outside =
-            |slot: &Slot<C>| upper_bound(schema, &bounds, slot.index.saturating_sub(1)) >= threshold;
+            |slot: &BucketSlot<C>| upper_bound(schema, &bounds, slot.index.saturating_sub(1)) >= threshold;
         self.positive.retain(outside);
         self.negative.retain(outside);
     }
 
-    /// The bound towards zero, without its sign.
-    fn near(&self, slot: &Slot<C>) -> f64 {
+    /// Returns the absolute value of the bound nearer to zero.
+    fn near(&self, slot: &BucketSlot<C>) -> f64 {
         upper_bound(self.schema, &self.bounds, slot.index.saturating_sub(1))
     }
 
-    /// The bound away from zero, without its sign.
-    fn far(&self, slot: &Slot<C>) -> f64 {
+    /// Returns the absolute value of the bound farther from zero.
+    fn far(&self, slot: &BucketSlot<C>) -> f64 {
         upper_bound(self.schema, &self.bounds, slot.index)
     }
 }
 
-/// Gives buckets other numbers, in the same order; those that get the same one are added.
-fn renumber<C: Cell>(slots: &mut Vec<Slot<C>>, number: impl Fn(i32) -> i32) {
+/// Renumbers buckets by `number`, which must not change their order. Buckets that get the same
+/// index are added.
+fn renumber<C: Cell>(slots: &mut Vec<BucketSlot<C>>, number: impl Fn(i32) -> i32) {
     slots.iter_mut().for_each(|slot| slot.index = number(slot.index));
     slots.dedup_by(|next, kept| {
         let same = next.index == kept.index;
@@ -104,7 +108,7 @@ fn renumber<C: Cell>(slots: &mut Vec<Slot<C>>, number: impl Fn(i32) -> i32) {
     });
 }
 
-/// The bounds that two ascending lists share.
+/// Returns the bounds that two ascending lists have in common, ascending.
 pub(super) fn shared_bounds(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().copied().filter(|bound| b.binary_search_by(|other| other.total_cmp(bound)).is_ok()).collect()
 }

@@ -1,4 +1,4 @@
-//! Sums and means of many histograms, without what rounding would take from them.
+//! Sums and means of many histograms with compensated (Kahan-Neumaier) summation.
 
 use crate::model::CounterReset;
 use crate::promql::functions::sums::Sum;
@@ -6,37 +6,37 @@ use crate::promql::functions::sums::Sum;
 use super::FloatHistogram;
 use super::cells::{Cell, Cells, Incompatible};
 
-/// A running sum; the order of additions is the caller's.
+/// A running sum of histograms, added in the caller's order.
 #[derive(Clone, Debug)]
 pub(in crate::promql) struct HistogramSum {
     cells: Cells<Sum>,
-    told: Told,
-    /// Custom bounds had to be reconciled.
+    hints: ResetHints,
+    /// Whether any two members had different custom bounds.
     pub(in crate::promql) reconciled: bool,
 }
 
-/// What the members of a sum know of resets.
+/// The combined counter reset hints of the members of a sum.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct ResetHints {
     reset: CounterReset,
     any_reset: bool,
     any_not_reset: bool,
 }
 
-impl Told {
-    fn of(first: CounterReset) -> Told {
-        let mut told = Told { reset: first, any_reset: false, any_not_reset: false };
-        told.note(first);
-        told
+impl ResetHints {
+    fn of(first: CounterReset) -> ResetHints {
+        let mut hints = ResetHints { reset: first, any_reset: false, any_not_reset: false };
+        hints.record(first);
+        hints
     }
 
-    fn note(&mut self, reset: CounterReset) {
+    fn record(&mut self, reset: CounterReset) {
         self.any_reset |= reset == CounterReset::Reset;
         self.any_not_reset |= reset == CounterReset::NotReset;
     }
 
     fn add(&mut self, reset: CounterReset) {
-        self.note(reset);
+        self.record(reset);
         self.reset = match (self.reset, reset) {
             (a, b) if a == b => a,
             (CounterReset::Gauge, _) | (_, CounterReset::Gauge) => CounterReset::Gauge,
@@ -51,64 +51,74 @@ impl Told {
 
 impl HistogramSum {
     pub(in crate::promql) fn of(first: &FloatHistogram) -> HistogramSum {
-        HistogramSum { cells: first.cells.map(Sum::of), told: Told::of(first.reset), reconciled: false }
+        HistogramSum {
+            cells: first.cells.map(Sum::of),
+            hints: ResetHints::of(first.reset),
+            reconciled: false,
+        }
     }
 
+    /// Adds a member.
+    ///
     /// # Errors
-    /// [`Incompatible`] where one has bounds of its own and the other has not.
+    /// [`Incompatible`] if exactly one of the two has custom buckets.
     pub(in crate::promql) fn add(&mut self, other: &FloatHistogram) -> Result<(), Incompatible> {
-        self.told.add(other.reset);
+        self.hints.add(other.reset);
         self.reconciled |= self.cells.add(other.cells.map(Sum::of))?;
         Ok(())
     }
 
-    /// Whether one member says that counts began anew and another that they did not.
+    /// Returns whether one member has the hint `Reset` and another `NotReset`.
     pub(in crate::promql) fn resets_conflict(&self) -> bool {
-        self.told.conflict()
+        self.hints.conflict()
     }
 
+    /// Returns the sum without empty buckets.
     pub(in crate::promql) fn value(&self) -> FloatHistogram {
         let cells = self.cells.map(|cell| cell.total());
-        FloatHistogram { reset: self.told.reset, cells }.compacted()
+        FloatHistogram { reset: self.hints.reset, cells }.compacted()
     }
 
-    /// Estimated memory.
+    /// Returns the estimated memory in bytes.
     pub(in crate::promql) fn bytes(&self) -> usize {
         let buckets = self.cells.positive.len() + self.cells.negative.len();
         size_of::<HistogramSum>() + buckets * 24 + 8 * self.cells.bounds.len()
     }
 }
 
-/// A running mean: of the sum while that stays finite, from there on a mean that moves with each member.
+/// A running mean: computed from the sum while the sum is finite, afterwards updated incrementally
+/// with each member. `avg` of Prometheus switches at the same point.
 #[derive(Clone, Debug)]
 pub(in crate::promql) struct HistogramMean {
-    /// The sum, or the mean once `moves`.
+    /// The sum, or the mean if `incremental`.
     state: HistogramSum,
     count: f64,
-    moves: bool,
+    incremental: bool,
 }
 
 impl HistogramMean {
     pub(in crate::promql) fn of(first: &FloatHistogram) -> HistogramMean {
-        HistogramMean { state: HistogramSum::of(first), count: 1.0, moves: false }
+        HistogramMean { state: HistogramSum::of(first), count: 1.0, incremental: false }
     }
 
+    /// Adds a member.
+    ///
     /// # Errors
-    /// [`Incompatible`] where one has bounds of its own and the other has not.
+    /// [`Incompatible`] if exactly one of the two has custom buckets.
     pub(in crate::promql) fn add(&mut self, other: &FloatHistogram) -> Result<(), Incompatible> {
         let before = self.count;
         self.count += 1.0;
-        if !self.moves {
+        if !self.incremental {
             let mut next = self.state.clone();
             next.add(other)?;
             if !next.cells.all().any(Sum::is_infinite) {
                 self.state = next;
                 return Ok(());
             }
-            self.moves = true;
+            self.incremental = true;
             self.state.cells = self.state.cells.map(|cell| cell.divided(before));
         }
-        self.state.told.add(other.reset);
+        self.state.hints.add(other.reset);
         let share = before / self.count;
         self.state.cells = self.state.cells.map(|cell| cell.scaled(share));
         let part = other.cells.map(|cell| <Sum as Cell>::of(cell / self.count));
@@ -116,16 +126,17 @@ impl HistogramMean {
         Ok(())
     }
 
-    /// The sum that it is computed from.
+    /// Returns the underlying sum, whose hints and `reconciled` cover all members.
     pub(in crate::promql) const fn sum(&self) -> &HistogramSum {
         &self.state
     }
 
+    /// Returns the mean without empty buckets.
     pub(in crate::promql) fn value(&self) -> FloatHistogram {
-        if self.moves {
+        if self.incremental {
             return self.state.value();
         }
         let cells = self.state.cells.map(|cell| cell.divided(self.count).total());
-        FloatHistogram { reset: self.state.told.reset, cells }.compacted()
+        FloatHistogram { reset: self.state.hints.reset, cells }.compacted()
     }
 }

@@ -1,39 +1,41 @@
-//! What a histogram says of its observations: quantiles, fractions, mean and spread.
+//! Quantiles, fractions and the variance of the observations of a histogram.
 
-use super::{FloatHistogram, ShownBucket};
+use super::{FloatHistogram, HistogramBucket};
 use crate::promql::functions::sums::Sum;
 
-/// A quantile, and what NaN observations did to it.
+/// A quantile, and the effect of NaN observations on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::promql) struct Quantile {
     pub(in crate::promql) value: f64,
-    pub(in crate::promql) nan: SeenNan,
+    pub(in crate::promql) nan: NanEffect,
 }
 
-/// What observations of NaN, which are in no bucket, mean for a quantile.
+/// The effect of NaN observations, which are in no bucket, on a quantile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::promql) enum SeenNan {
-    /// There are none.
+pub(in crate::promql) enum NanEffect {
+    /// There are no NaN observations.
     None,
-    /// They count as the greatest: the quantile is higher than that of the numbers.
+    /// NaN observations rank highest, so the quantile is higher than without them.
     Skews,
-    /// The quantile is one of them.
+    /// The quantile itself is NaN.
     IsResult,
 }
 
-/// Whether observations are in no bucket because they are NaN.
-pub(in crate::promql) fn sees_nan(histogram: &FloatHistogram) -> bool {
+/// Returns whether the histogram has NaN observations, which are counted but in no bucket.
+pub(in crate::promql) fn has_nan_observations(histogram: &FloatHistogram) -> bool {
     histogram.sum().is_nan() && in_buckets(histogram) < histogram.count()
 }
 
+/// Returns the number of observations in all buckets.
 fn in_buckets(histogram: &FloatHistogram) -> f64 {
     histogram.buckets().fold(0.0, |all, bucket| all + bucket.count)
 }
 
 impl FloatHistogram {
-    /// The `q`-quantile, interpolated within its bucket.
+    /// Returns the `q`-quantile, interpolated within its bucket as in Prometheus: `-Inf` for `q <
+    /// 0`, `+Inf` for `q > 1`, NaN without observations.
     pub(in crate::promql) fn quantile(&self, q: f64) -> Quantile {
-        let plain = |value| Quantile { value, nan: SeenNan::None };
+        let plain = |value| Quantile { value, nan: NanEffect::None };
         if q < 0.0 {
             return plain(f64::NEG_INFINITY);
         }
@@ -43,26 +45,28 @@ impl FloatHistogram {
         if q.is_nan() || self.count() == 0.0 {
             return plain(f64::NAN);
         }
-        // From the nearer end, since that is where sums of counts are exact. NaN observations count as the greatest, so
-        // that the upper end is unknown where there may be any.
+        // Count from the nearer end, where the cumulative counts have the least rounding. NaN
+        // observations rank highest, so with a sum of NaN the count must start at the lower end.
         let upwards = self.sum().is_nan() || q < 0.5;
         let rank = if upwards { q * self.count() } else { (1.0 - q) * self.count() };
-        let found = if upwards { reach(self.buckets(), rank) } else { reach(self.buckets().rev(), rank) };
-        let Some((bucket, passed)) = found else {
-            // No bucket has observations: with a sum of NaN all of them are NaN. Prometheus reports the
-            // quantile 0, whose rank is reached before the first bucket, as skewed.
+        let reached = if upwards { reach(self.buckets(), rank) } else { reach(self.buckets().rev(), rank) };
+        let Some((bucket, passed)) = reached else {
+            // No bucket has observations, so with a sum of NaN all of them are NaN. Prometheus
+            // reports the quantile 0 as skewed, since its rank is reached before the first bucket.
             let nan = match self.sum().is_nan() {
-                true if rank > 0.0 => SeenNan::IsResult,
-                true => SeenNan::Skews,
-                false => SeenNan::None,
+                true if rank > 0.0 => NanEffect::IsResult,
+                true => NanEffect::Skews,
+                false => NanEffect::None,
             };
             return Quantile { value: f64::NAN, nan };
         };
         let bucket = self.towards_zero(bucket);
-        let skews =
-            |value| Quantile { value, nan: if sees_nan(self) { SeenNan::Skews } else { SeenNan::None } };
+        let skews = |value| Quantile {
+            value,
+            nan: if has_nan_observations(self) { NanEffect::Skews } else { NanEffect::None },
+        };
         if self.sum().is_nan() && passed < rank {
-            return Quantile { value: f64::NAN, nan: SeenNan::IsResult };
+            return Quantile { value: f64::NAN, nan: NanEffect::IsResult };
         }
         if self.is_custom() {
             if bucket.lower == f64::NEG_INFINITY {
@@ -77,22 +81,25 @@ impl FloatHistogram {
         if bucket.upper == f64::INFINITY {
             return skews(lower);
         }
-        // Rounding may have counted more than there are; and where buckets hold less than all, their end is the end.
+        // Rounding may make the cumulative count exceed the total. If the buckets have fewer
+        // observations than the total, the quantile is the end of the last bucket.
         let passed = passed.min(self.count());
         if passed < rank {
             return plain(if upwards { bucket.upper } else { lower });
         }
         let beyond = if upwards { rank - (passed - bucket.count) } else { passed - rank };
-        skews(within(&ShownBucket { lower, ..bucket }, beyond / bucket.count, self.is_linear(&bucket)))
+        skews(within(&HistogramBucket { lower, ..bucket }, beyond / bucket.count, self.is_linear(&bucket)))
     }
 
-    /// Whether observations are taken to be spread evenly over the bucket: over custom ones and the zero bucket.
-    fn is_linear(&self, bucket: &ShownBucket) -> bool {
+    /// Returns whether interpolation in the bucket is linear: in custom buckets and the zero
+    /// bucket.
+    fn is_linear(&self, bucket: &HistogramBucket) -> bool {
         self.is_custom() || (bucket.lower <= 0.0 && bucket.upper >= 0.0)
     }
 
-    /// The zero bucket ends at zero on the side where there is no other bucket.
-    fn towards_zero(&self, mut bucket: ShownBucket) -> ShownBucket {
+    /// Limits the zero bucket to the positive or negative half if all other buckets are in that
+    /// half.
+    fn towards_zero(&self, mut bucket: HistogramBucket) -> HistogramBucket {
         let (positive, negative) = (!self.cells.positive.is_empty(), !self.cells.negative.is_empty());
         if !self.is_custom() && bucket.lower < 0.0 && bucket.upper > 0.0 {
             if positive && !negative {
@@ -104,7 +111,8 @@ impl FloatHistogram {
         bucket
     }
 
-    /// The share of observations between two values.
+    /// Returns the fraction of observations between two values: 0 if `lower >= upper`, NaN without
+    /// observations or if a bound is NaN.
     pub(in crate::promql) fn fraction(&self, lower: f64, upper: f64) -> f64 {
         if self.count() == 0.0 || lower.is_nan() || upper.is_nan() {
             return f64::NAN;
@@ -118,12 +126,13 @@ impl FloatHistogram {
         (rank(upper) - rank(lower)) / self.count()
     }
 
-    /// About how many observations are at most `value`; none where every bucket ends below it.
+    /// Returns the estimated number of observations up to `value`; `None` if every bucket ends at
+    /// or below `value`.
     fn rank(&self, value: f64) -> Option<f64> {
         let (positive, negative) = (!self.cells.positive.is_empty(), !self.cells.negative.is_empty());
         let mut rank = 0.0;
         for mut bucket in self.buckets() {
-            // As upstream has it, for custom buckets too.
+            // Prometheus does this for custom buckets too.
             let around_zero = bucket.lower <= 0.0 && bucket.upper >= 0.0;
             if around_zero && positive && !negative {
                 bucket.lower = 0.0;
@@ -146,7 +155,9 @@ impl FloatHistogram {
         None
     }
 
-    /// The variance of observations, each taken for the middle of its bucket.
+    /// Returns the population variance, with the middle of its bucket for each observation: the
+    /// arithmetic mean of the bounds of custom buckets, the geometric mean of exponential ones, and
+    /// 0 for the zero bucket.
     pub(in crate::promql) fn variance(&self) -> f64 {
         let mean = self.sum() / self.count();
         let mut squares = Sum::default();
@@ -165,9 +176,10 @@ impl FloatHistogram {
     }
 }
 
-/// The bucket with the observation of that rank, and how many there are up to its end; the last one where the rank is
-/// beyond all.
-fn reach(buckets: impl Iterator<Item = ShownBucket>, rank: f64) -> Option<(ShownBucket, f64)> {
+/// Returns the bucket with the observation of `rank`, and the cumulative count up to its end.
+/// Returns the last non-empty bucket if the rank exceeds all counts, and `None` if all buckets are
+/// empty.
+fn reach(buckets: impl Iterator<Item = HistogramBucket>, rank: f64) -> Option<(HistogramBucket, f64)> {
     let mut passed = 0.0;
     let mut last = None;
     for bucket in buckets.filter(|bucket| bucket.count != 0.0) {
@@ -180,9 +192,9 @@ fn reach(buckets: impl Iterator<Item = ShownBucket>, rank: f64) -> Option<(Shown
     last
 }
 
-/// The value below which that share of the bucket lies.
-fn within(bucket: &ShownBucket, share: f64, linear: bool) -> f64 {
-    let ShownBucket { lower, upper, .. } = *bucket;
+/// Returns the value below which `share` of the bucket lies.
+fn within(bucket: &HistogramBucket, share: f64, linear: bool) -> f64 {
+    let HistogramBucket { lower, upper, .. } = *bucket;
     if linear {
         return lower + (upper - lower) * share;
     }
@@ -190,9 +202,9 @@ fn within(bucket: &ShownBucket, share: f64, linear: bool) -> f64 {
     if lower > 0.0 { (from + (to - from) * share).exp2() } else { -(to + (from - to) * (1.0 - share)).exp2() }
 }
 
-/// The share of the bucket that lies below the value, which is inside it.
-pub(super) fn share_below(bucket: &ShownBucket, value: f64, linear: bool) -> f64 {
-    let ShownBucket { lower, upper, .. } = *bucket;
+/// Returns the share of the bucket below `value`, which must be inside the bucket.
+pub(super) fn share_below(bucket: &HistogramBucket, value: f64, linear: bool) -> f64 {
+    let HistogramBucket { lower, upper, .. } = *bucket;
     if linear {
         return (value - lower) / (upper - lower);
     }

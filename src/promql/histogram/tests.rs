@@ -1,19 +1,19 @@
-//! Laws of the arithmetic, on histograms of whole counts: those add up exactly.
+//! Properties of the arithmetic, on histograms with integer counts, whose sums are exact.
 
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::cells::{Cells, Slot};
+use super::cells::{BucketSlot, Cells};
 use super::*;
 
 const INF: f64 = f64::INFINITY;
 
-fn slots_of(buckets: &[(i32, f64)]) -> Vec<Slot<f64>> {
-    buckets.iter().map(|(index, cell)| Slot { index: *index, cell: *cell }).collect()
+fn slots_of(buckets: &[(i32, f64)]) -> Vec<BucketSlot<f64>> {
+    buckets.iter().map(|(index, cell)| BucketSlot { index: *index, cell: *cell }).collect()
 }
 
-/// An exponential histogram whose count is that of its buckets.
+/// Returns an exponential histogram whose count is the sum of its buckets.
 fn exponential(
     schema: i32,
     (threshold, zero): (f64, f64),
@@ -41,13 +41,13 @@ fn custom(bounds: &[f64], counts: &[f64]) -> FloatHistogram {
     histogram
 }
 
-/// Everything in buckets and the zero bucket.
+/// Returns the number of observations in all buckets, the zero bucket included.
 fn total(histogram: &FloatHistogram) -> f64 {
     histogram.buckets().map(|bucket| bucket.count).sum()
 }
 
 fn plus(a: &FloatHistogram, b: &FloatHistogram) -> FloatHistogram {
-    a.plus(b).expect("both of a kind").histogram.compacted()
+    a.plus(b).expect("compatible").histogram.compacted()
 }
 
 #[test]
@@ -73,8 +73,10 @@ fn a_stored_histogram_keeps_its_buckets() {
 #[test]
 fn buckets_are_shown_in_order_with_the_bounds_they_hold() {
     let histogram = exponential(0, (0.5, 3.0), &[(1, 1.0), (2, 0.0)], &[(0, 4.0), (1, 2.0)]);
-    let shown: Vec<_> =
-        histogram.buckets().map(|b| (b.lower, b.upper, b.holds_lower, b.holds_upper, b.count)).collect();
+    let shown: Vec<_> = histogram
+        .buckets()
+        .map(|b| (b.lower, b.upper, b.lower_inclusive, b.upper_inclusive, b.count))
+        .collect();
     let expected = [
         (-2.0, -1.0, true, false, 2.0),
         (-1.0, -0.5, true, false, 4.0),
@@ -90,29 +92,30 @@ fn buckets_are_shown_in_order_with_the_bounds_they_hold() {
 }
 
 #[test]
-fn a_zero_bucket_is_shown_where_it_counts_more_than_nothing() {
-    // As upstream's iterator over buckets has it: those of a histogram that was negated show all but this one.
+fn a_zero_bucket_is_shown_only_if_its_count_is_positive() {
+    // The iterator of Prometheus skips only the zero bucket if its count is negative, which a
+    // negated histogram has.
     for (zero, shown) in [(2.0, 2), (0.0, 1), (-2.0, 1)] {
         assert_eq!(exponential(0, (0.5, zero), &[(1, 1.0)], &[]).buckets().count(), shown, "{zero}");
     }
 }
 
 #[test]
-fn a_zero_bucket_grows_until_it_cuts_no_bucket() {
-    // (1,2] and (2,4]: a threshold of 3 would cut the second, so that it becomes 4.
+fn a_zero_bucket_grows_until_it_divides_no_bucket() {
+    // A threshold of 3 would divide the bucket (2,4], so it becomes 4.
     let narrow = exponential(0, (0.5, 1.0), &[(1, 10.0), (2, 20.0), (3, 40.0)], &[(1, 5.0)]);
     let wide = exponential(0, (3.0, 100.0), &[(3, 7.0)], &[]);
     let sum = plus(&narrow, &wide);
     assert_eq!(sum.zero_threshold(), 4.0);
     assert_eq!(sum.zero_count(), 136.0);
     assert_eq!(sum.positive().collect::<Vec<_>>(), [(3, 47.0)]);
-    // An empty bucket may be cut.
+    // An empty bucket may be divided.
     let hollow = exponential(0, (0.5, 1.0), &[(2, 0.0), (3, 1.0)], &[]);
     assert_eq!(plus(&hollow, &wide).zero_threshold(), 3.0);
 }
 
 #[test]
-fn what_is_known_of_resets_is_joined() {
+fn reset_hints_are_combined() {
     use CounterReset::{Gauge, NotReset, Reset, Unknown};
     let one = exponential(0, (0.0, 1.0), &[], &[]);
     let cases = [
@@ -125,9 +128,9 @@ fn what_is_known_of_resets_is_joined() {
     ];
     for (a, b, joined, conflict) in cases {
         for (a, b) in [(a, b), (b, a)] {
-            let added = one.clone().with_reset(a).plus(&one.clone().with_reset(b)).expect("of a kind");
+            let added = one.clone().with_reset(a).plus(&one.clone().with_reset(b)).expect("compatible");
             assert_eq!((added.histogram.reset(), added.resets_conflict), (joined, conflict), "{a:?} {b:?}");
-            let taken = one.clone().with_reset(a).minus(&one.clone().with_reset(b)).expect("of a kind");
+            let taken = one.clone().with_reset(a).minus(&one.clone().with_reset(b)).expect("compatible");
             assert_eq!(taken.histogram.reset(), Gauge);
         }
     }
@@ -137,7 +140,7 @@ fn what_is_known_of_resets_is_joined() {
 }
 
 #[test]
-fn exponential_and_custom_buckets_do_not_add() {
+fn exponential_and_custom_buckets_cannot_be_added() {
     let (a, b) = (exponential(0, (0.0, 1.0), &[], &[]), custom(&[1.0], &[1.0]));
     assert!(a.plus(&b).is_err() && b.minus(&a).is_err());
     assert!(HistogramSum::of(&a).add(&b).is_err());
@@ -145,29 +148,29 @@ fn exponential_and_custom_buckets_do_not_add() {
 }
 
 #[test]
-fn custom_bounds_that_differ_leave_those_in_common() {
+fn adding_different_custom_bounds_keeps_the_common_ones() {
     let (a, b) = (custom(&[1.0, 2.0, 4.0], &[1.0, 2.0, 3.0, 4.0]), custom(&[2.0, 3.0], &[10.0, 20.0, 30.0]));
     for (a, b) in [(&a, &b), (&b, &a)] {
-        let added = a.plus(b).expect("of a kind");
+        let added = a.plus(b).expect("compatible");
         assert!(added.reconciled);
         assert_eq!(added.histogram.custom_values(), [2.0]);
         assert_eq!(added.histogram.positive().collect::<Vec<_>>(), [(0, 13.0), (1, 57.0)]);
     }
-    assert!(!a.plus(&a).expect("of a kind").reconciled);
+    assert!(!a.plus(&a).expect("compatible").reconciled);
 }
 
 #[test]
-fn counts_began_anew_where_anything_was_lost() {
+fn any_lost_count_is_a_reset() {
     let before = exponential(1, (0.5, 2.0), &[(3, 5.0), (4, 1.0)], &[(2, 1.0)]);
     let more = exponential(1, (0.5, 3.0), &[(3, 5.0), (4, 2.0), (9, 1.0)], &[(2, 1.0)]);
     assert!(!more.is_reset_since(&before));
     let worse = [
-        ("fewer in all", exponential(1, (0.5, 1.0), &[(3, 5.0)], &[])),
+        ("fewer in total", exponential(1, (0.5, 1.0), &[(3, 5.0)], &[])),
         ("fewer in the zero bucket", exponential(1, (0.5, 1.0), &[(3, 5.0), (4, 9.0)], &[(2, 1.0)])),
-        ("a bucket is gone", exponential(1, (0.5, 9.0), &[(3, 5.0)], &[(2, 1.0)])),
+        ("a missing bucket", exponential(1, (0.5, 9.0), &[(3, 5.0)], &[(2, 1.0)])),
         ("a finer schema", exponential(2, (0.5, 99.0), &[], &[])),
         ("a narrower zero bucket", exponential(1, (0.25, 9.0), &[(3, 5.0), (4, 1.0)], &[(2, 1.0)])),
-        ("a zero bucket that cuts one", exponential(1, (2.5, 99.0), &[(9, 5.0)], &[])),
+        ("a zero bucket that divides a bucket", exponential(1, (2.5, 99.0), &[(9, 5.0)], &[])),
     ];
     for (what, worse) in worse {
         assert!(worse.is_reset_since(&before), "{what}");
@@ -180,14 +183,20 @@ fn counts_began_anew_where_anything_was_lost() {
 }
 
 #[test]
-fn quantiles_are_interpolated_as_their_buckets_grow() {
+fn quantiles_are_interpolated_by_the_growth_of_their_buckets() {
     let root = std::f64::consts::SQRT_2;
     let close = |a: f64, b: f64| (a - b).abs() < 1e-12;
     let one = exponential(0, (0.0, 0.0), &[(0, 1.0), (1, 2.0), (2, 1.0)], &[]);
     assert!(close(one.quantile(0.5).value, root));
     let zero = exponential(0, (0.5, 4.0), &[(5, 0.0)], &[]);
-    assert!(close(zero.quantile(0.5).value, 0.25), "positive buckets alone: from zero upwards");
-    assert!(close(exponential(0, (0.5, 4.0), &[], &[]).quantile(0.5).value, 0.0), "both ways");
+    assert!(
+        close(zero.quantile(0.5).value, 0.25),
+        "with positive buckets only, the zero bucket begins at zero"
+    );
+    assert!(
+        close(exponential(0, (0.5, 4.0), &[], &[]).quantile(0.5).value, 0.0),
+        "without other buckets, the zero bucket covers both sides"
+    );
     let classic = custom(&[5.0, 10.0], &[1.0, 2.0, 1.0]);
     assert!(close(classic.quantile(0.5).value, 7.5));
     assert!(close(classic.quantile(0.125).value, 2.5));
@@ -201,15 +210,15 @@ fn quantiles_are_interpolated_as_their_buckets_grow() {
 }
 
 #[test]
-fn observations_of_nan_are_told() {
+fn nan_observations_are_reported() {
     let mut histogram = exponential(0, (0.0, 0.0), &[(1, 4.0)], &[]);
     histogram.cells.count = 8.0;
     histogram.cells.sum = f64::NAN;
-    assert!(sees_nan(&histogram));
+    assert!(has_nan_observations(&histogram));
     let low = histogram.quantile(0.25);
-    assert!(low.value.is_finite() && low.nan == SeenNan::Skews);
+    assert!(low.value.is_finite() && low.nan == NanEffect::Skews);
     let high = histogram.quantile(0.75);
-    assert!(high.value.is_nan() && high.nan == SeenNan::IsResult);
+    assert!(high.value.is_nan() && high.nan == NanEffect::IsResult);
     assert_eq!(histogram.fraction(-INF, INF), 0.5);
 }
 
@@ -220,33 +229,37 @@ fn a_division_by_zero_leaves_no_buckets() {
 }
 
 #[test]
-fn a_mean_survives_sums_that_do_not() {
+fn a_mean_is_finite_although_the_sum_overflows() {
     let mut huge = exponential(0, (0.0, 0.0), &[], &[]);
     huge.cells.count = f64::MAX;
     let mut mean = HistogramMean::of(&huge);
     for _ in 0..3 {
-        mean.add(&huge).expect("of a kind");
+        mean.add(&huge).expect("compatible");
     }
     assert!((mean.value().count() / f64::MAX - 1.0).abs() < 1e-12);
 }
 
 #[test]
-fn trimming_estimates_the_sum_anew_where_it_cuts() {
+fn trimming_recomputes_the_sum_if_it_removes_observations() {
     let classic = custom(&[5.0, 10.0, 15.0, 20.0], &[1.0, 6.0, 4.0, 3.0, 1.0]);
-    let whole = classic.trimmed(0.0, Keep::Above);
-    assert!(whole.equals(&classic), "nothing is below");
-    let below = classic.trimmed(13.0, Keep::Below);
+    let whole = classic.trimmed(0.0, TrimSide::Above);
+    assert!(whole.equals(&classic), "no observation is below zero");
+    let below = classic.trimmed(13.0, TrimSide::Below);
     assert!((below.count() - 9.4).abs() < 1e-12 && (below.sum() - 75.1).abs() < 1e-12);
-    let above = classic.trimmed(13.0, Keep::Above);
+    let above = classic.trimmed(13.0, TrimSide::Above);
     assert!((above.count() - 5.6).abs() < 1e-12 && (above.sum() - 94.9).abs() < 1e-12);
-    assert_eq!(classic.trimmed(50.0, Keep::Below).count(), 14.0, "what may be beyond is taken to be");
-    assert_eq!(classic.trimmed(-INF, Keep::Below).count(), 0.0);
+    assert_eq!(
+        classic.trimmed(50.0, TrimSide::Below).count(),
+        14.0,
+        "observations of the unbounded bucket count as beyond the value"
+    );
+    assert_eq!(classic.trimmed(-INF, TrimSide::Below).count(), 0.0);
     let around = exponential(0, (0.5, 4.0), &[], &[]);
-    assert_eq!(around.trimmed(0.25, Keep::Below).zero_count(), 3.0);
-    assert_eq!(around.trimmed(0.25, Keep::Above).sum(), 0.375);
+    assert_eq!(around.trimmed(0.25, TrimSide::Below).zero_count(), 3.0);
+    assert_eq!(around.trimmed(0.25, TrimSide::Above).sum(), 0.375);
 }
 
-/// Indices and counts, ascending, each index once.
+/// Generates indices and counts, ascending, each index once.
 fn buckets() -> impl Strategy<Value = Vec<(i32, f64)>> {
     proptest::collection::btree_map(-12i32..24, 0u32..50, 0..8)
         .prop_map(|map| map.into_iter().map(|(index, count)| (index, f64::from(count))).collect())
@@ -260,7 +273,7 @@ fn exponentials_over(thresholds: &[f64]) -> impl Strategy<Value = FloatHistogram
     let threshold = proptest::sample::select(thresholds.to_vec());
     (-2i32..=4, threshold, 0u32..20, buckets(), buckets()).prop_map(
         |(schema, threshold, zero, mut positive, mut negative)| {
-            // As senders do, nothing is counted in a bucket that the zero bucket covers.
+            // Senders leave buckets that the zero bucket covers empty.
             let outside = |(index, _): &(i32, f64)| bounds::upper_bound(schema, &[], index - 1) >= threshold;
             positive.retain(outside);
             negative.retain(outside);
@@ -277,11 +290,12 @@ fn customs() -> impl Strategy<Value = FloatHistogram> {
     })
 }
 
-/// Two or three of a kind.
+/// Generates two compatible histograms.
 fn pairs() -> impl Strategy<Value = (FloatHistogram, FloatHistogram)> {
     prop_oneof![(exponentials(), exponentials()), (customs(), customs())]
 }
 
+/// Generates three compatible histograms with one zero threshold.
 fn threes() -> impl Strategy<Value = (FloatHistogram, FloatHistogram, FloatHistogram)> {
     let of = || exponentials_over(&[0.001]);
     prop_oneof![(of(), of(), of()), (customs(), customs(), customs())]
@@ -293,16 +307,17 @@ fn any() -> impl Strategy<Value = FloatHistogram> {
 
 proptest! {
     #[test]
-    fn adding_commutes_and_loses_nothing((a, b) in pairs()) {
+    fn addition_commutes_and_keeps_every_observation((a, b) in pairs()) {
         let (sum, other) = (plus(&a, &b), plus(&b, &a));
         prop_assert!(sum.equals(&other), "{} and {}", sum, other);
         prop_assert_eq!(sum.count(), a.count() + b.count());
         prop_assert_eq!(total(&sum), total(&a) + total(&b));
     }
 
-    /// With zero buckets of their own that does not hold: how far one grows depends on the buckets it meets.
+    /// Zero thresholds are equal here: otherwise the final threshold depends on the order of the
+    /// additions.
     #[test]
-    fn a_sum_of_three_is_the_same_in_any_order((a, b, c) in threes()) {
+    fn addition_is_associative((a, b, c) in threes()) {
         let one = plus(&plus(&a, &b), &c);
         let other = plus(&a, &plus(&b, &c));
         prop_assert!(one.equals(&other), "{} and {}", one, other);
@@ -312,17 +327,17 @@ proptest! {
     }
 
     #[test]
-    fn what_was_added_can_be_taken_away((a, b) in pairs()) {
-        let sum = a.plus(&b).expect("of a kind").histogram;
-        let back = sum.minus(&b).expect("of a kind").histogram.compacted();
+    fn subtraction_reverses_addition((a, b) in pairs()) {
+        let sum = a.plus(&b).expect("compatible").histogram;
+        let back = sum.minus(&b).expect("compatible").histogram.compacted();
         prop_assert_eq!(back.count(), a.count());
         prop_assert_eq!(total(&back), total(&a));
-        let none = sum.minus(&sum).expect("of a kind").histogram.compacted();
+        let none = sum.minus(&sum).expect("compatible").histogram.compacted();
         prop_assert_eq!((none.count(), none.sum(), none.buckets().count()), (0.0, 0.0, 0));
     }
 
     #[test]
-    fn what_only_grew_did_not_begin_anew((a, b) in pairs()) {
+    fn growth_is_not_a_reset((a, b) in pairs()) {
         prop_assert!(!a.is_reset_since(&a));
         let sum = plus(&a, &b);
         prop_assert!(!sum.is_reset_since(&a), "{} after {}", sum, a);
@@ -331,9 +346,8 @@ proptest! {
             || a.is_less_than(&sum));
     }
 
-    /// A coarser schema counts the same below each of its own bounds.
     #[test]
-    fn reducing_keeps_what_is_below_a_bound(histogram in exponentials(), steps in 0i32..4) {
+    fn a_coarser_schema_keeps_the_count_below_each_of_its_bounds(histogram in exponentials(), steps in 0i32..4) {
         let coarse = histogram.clone().reduced(histogram.schema() - steps);
         prop_assert_eq!(total(&coarse), total(&histogram));
         for bucket in coarse.buckets() {
@@ -345,7 +359,7 @@ proptest! {
     }
 
     #[test]
-    fn quantiles_grow_with_their_rank(histogram in any(), qs in proptest::collection::vec(0.0f64..=1.0, 2..6)) {
+    fn quantiles_never_decrease_with_their_rank(histogram in any(), qs in proptest::collection::vec(0.0f64..=1.0, 2..6)) {
         prop_assume!(histogram.count() > 0.0);
         let mut qs = qs;
         qs.sort_by(f64::total_cmp);
@@ -356,24 +370,25 @@ proptest! {
         }
     }
 
-    /// What lies below a quantile is its share.
+    /// The fraction of observations below the q-quantile is q.
     #[test]
     fn a_fraction_is_the_inverse_of_a_quantile(histogram in exponentials(), q in 0.01f64..0.99) {
         prop_assume!(histogram.count() > 0.0);
         let value = histogram.quantile(q).value;
         let back = histogram.fraction(-INF, value);
-        // At the edge of a bucket, and where there is one value alone, a share lies on either side.
+        // At the edge of a bucket, and in a bucket with one value, the fraction jumps at the
+        // quantile.
         let after = histogram.fraction(-INF, value + value.abs() * 1e-9 + 1e-12);
         prop_assert!(back <= q + 1e-6 && q <= after + 1e-6, "{back} <= {q} <= {after} at {value} in {histogram}");
     }
 
-    /// Without empty buckets: to a fraction those are a side that the zero bucket reaches, to a trim they are not.
+    /// Empty buckets are removed first: a fraction limits the zero bucket by them, a trim does not.
     #[test]
-    fn trimming_splits_what_is_there(histogram in exponentials(), at in -20.0f64..20.0) {
+    fn trimming_on_both_sides_keeps_every_observation(histogram in exponentials(), at in -20.0f64..20.0) {
         let histogram = histogram.compacted();
-        let (below, above) = (histogram.trimmed(at, Keep::Below), histogram.trimmed(at, Keep::Above));
+        let (below, above) = (histogram.trimmed(at, TrimSide::Below), histogram.trimmed(at, TrimSide::Above));
         prop_assert!((below.count() + above.count() - histogram.count()).abs() < 1e-9);
-        prop_assert!(below.trimmed(at, Keep::Below).count() <= below.count() + 1e-9);
+        prop_assert!(below.trimmed(at, TrimSide::Below).count() <= below.count() + 1e-9);
         if histogram.count() > 0.0 {
             let share = histogram.fraction(-INF, at) * histogram.count();
             prop_assert!((share - below.count()).abs() < 1e-6, "{share} and {}", below.count());
@@ -381,7 +396,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mean_is_the_sum_shared_out(all in proptest::collection::vec(exponentials(), 1..5)) {
+    fn a_mean_is_the_sum_divided_by_the_number_of_histograms(all in proptest::collection::vec(exponentials(), 1..5)) {
         let (mut sum, mut mean) = (HistogramSum::of(&all[0]), HistogramMean::of(&all[0]));
         for histogram in &all[1..] {
             prop_assert!(sum.add(histogram).is_ok() && mean.add(histogram).is_ok());

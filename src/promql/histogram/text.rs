@@ -1,8 +1,9 @@
-//! A histogram as text, the way Prometheus writes one in a label: `{count:3, sum:4.5, (1,2]:3}`.
+//! The text form of a histogram, as Prometheus writes it in label values:
+//! `{count:3, sum:4.5, (1,2]:3}`.
 
 use std::fmt;
 
-use super::{FloatHistogram, ShownBucket};
+use super::{FloatHistogram, HistogramBucket};
 use crate::promql::functions::over_time::go_float;
 
 impl fmt::Display for FloatHistogram {
@@ -15,10 +16,10 @@ impl fmt::Display for FloatHistogram {
     }
 }
 
-impl fmt::Display for ShownBucket {
+impl fmt::Display for HistogramBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let open = if self.holds_lower { '[' } else { '(' };
-        let close = if self.holds_upper { ']' } else { ')' };
+        let open = if self.lower_inclusive { '[' } else { '(' };
+        let close = if self.upper_inclusive { ']' } else { ')' };
         let [lower, upper, count] = [self.lower, self.upper, self.count].map(go_float);
         write!(f, "{open}{lower},{upper}{close}:{count}")
     }

@@ -1,4 +1,4 @@
-//! Tree to plan.
+//! Builds the plan from the expression tree.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,19 +13,21 @@ use crate::promql::syntax::tree::{
 use crate::promql::{Options, Query, QueryError};
 
 use super::{
-    AggregateNode, Extreme, HistogramNode, HistogramWhat, Join, Look, MatrixNode, MatrixSource, Param, Plan,
-    Relabel, ScalarBinary, ScalarNode, Selector, VectorNode, When, WindowNode, WithScalar, is_comparison,
-    is_set,
+    AggregateNode, HistogramFunction, HistogramNode, Join, MatrixNode, MatrixSource, MinMax, Param, Plan,
+    Relabel, ScalarBinary, ScalarNode, Selector, SelectorOutput, TimeShift, VectorNode, WindowNode,
+    WithScalar, is_comparison, is_set,
 };
 
-/// How deep a tree may nest. The parser's own cap is lower; this one keeps the stack where another caller builds trees.
-/// A chain of operators nests to the left, so it must exceed the cap on operators.
+/// The maximum depth of a tree. The caps of the parser are lower; this limit protects the stack
+/// from trees that other callers build. A chain of operators nests to the left, so the limit must
+/// exceed the cap on operators.
 const DEPTH_MAX: usize = 400;
 
-/// Resolves a query.
+/// Builds the plan of a query.
 ///
 /// # Errors
-/// [`QueryError::BadQuery`] for what cannot be evaluated at all, [`QueryError::Execution`] for a bad constant.
+/// [`QueryError::BadQuery`] if the expression cannot be evaluated, [`QueryError::Execution`] for an
+/// invalid constant.
 pub(in crate::promql) fn build(
     query: &Query,
     options: &Options,
@@ -36,12 +38,12 @@ pub(in crate::promql) fn build(
         steps: query.steps,
         instant: query.instant,
         subquery_step_ms: options.subquery_step_ms,
-        asked: Cell::new(Asked::default()),
+        demand: Cell::new(HistogramDemand::default()),
     };
-    let (any, once) = builder.any(&query.expr, 0)?;
+    let (any, invariant) = builder.any(&query.expr, 0)?;
     Ok(match any {
-        Any::Scalar(node) => Plan::Scalar(once_scalar(node, once)),
-        Any::Vector(node) => Plan::Vector(once_vector(node, once)),
+        Any::Scalar(node) => Plan::Scalar(hoist_scalar(node, invariant)),
+        Any::Vector(node) => Plan::Vector(hoist_vector(node, invariant)),
         Any::Text(_) | Any::Matrix(_) if !query.instant => {
             let kind = if matches!(any, Any::Text(_)) { "string" } else { "range vector" };
             return Err(QueryError::BadQuery(format!(
@@ -53,39 +55,42 @@ pub(in crate::promql) fn build(
     })
 }
 
+/// The state of building one plan.
 pub(super) struct Builder<'b> {
-    /// Asked before each regular expression is compiled.
+    /// Checked before each regular expression is compiled.
     budget: &'b Budget<'b>,
     steps: Steps,
     instant: bool,
     subquery_step_ms: i64,
-    /// What the functions around the place that is built ask of native histograms.
-    asked: Cell<Asked>,
+    /// The demand of the functions around the current expression on native histograms.
+    demand: Cell<HistogramDemand>,
 }
 
-/// What is asked of native histograms: counts and sums alone can be had without their buckets.
+/// The parts of native histograms that enclosing functions need. Counts and sums can be read
+/// without the buckets.
 #[derive(Clone, Copy, Default)]
-struct Asked {
+struct HistogramDemand {
     counts: bool,
     buckets: bool,
 }
 
-impl Asked {
-    /// By a function or operator, of its arguments.
-    fn by_function(self, name: &str) -> Asked {
+impl HistogramDemand {
+    /// Returns the demand on the arguments of a function.
+    fn with_function(self, name: &str) -> HistogramDemand {
         match name {
-            "histogram_count" | "histogram_sum" | "histogram_avg" => Asked { counts: true, ..self },
-            "histogram_quantile" | "histogram_quantiles" | "histogram_fraction" => self.by_buckets(),
+            "histogram_count" | "histogram_sum" | "histogram_avg" => HistogramDemand { counts: true, ..self },
+            "histogram_quantile" | "histogram_quantiles" | "histogram_fraction" => self.with_buckets(),
             _ => self,
         }
     }
 
-    /// By something that needs buckets: a subquery to find resets, trimming.
-    fn by_buckets(self) -> Asked {
-        Asked { buckets: true, ..self }
+    /// Adds the demand for buckets: of a subquery, which finds resets, or of a trim operator.
+    fn with_buckets(self) -> HistogramDemand {
+        HistogramDemand { buckets: true, ..self }
     }
 }
 
+/// A node of any type.
 enum Any {
     Scalar(ScalarNode),
     Text(String),
@@ -93,34 +98,36 @@ enum Any {
     Matrix(MatrixNode),
 }
 
-/// A node, and whether it yields the same at every step.
+/// A node, and whether it is step-invariant: yields the same at every step.
 pub(super) type Built<T> = Result<(T, bool), QueryError>;
 
-fn once_scalar(node: ScalarNode, once: bool) -> ScalarNode {
+fn hoist_scalar(node: ScalarNode, invariant: bool) -> ScalarNode {
     match node {
-        ScalarNode::Number(_) | ScalarNode::Once(_) => node,
-        node if once => ScalarNode::Once(Box::new(node)),
+        ScalarNode::Number(_) | ScalarNode::StepInvariant(_) => node,
+        node if invariant => ScalarNode::StepInvariant(Box::new(node)),
         node => node,
     }
 }
 
-pub(super) fn once_vector(node: VectorNode, once: bool) -> VectorNode {
+pub(super) fn hoist_vector(node: VectorNode, invariant: bool) -> VectorNode {
     match node {
-        VectorNode::Once(_) => node,
-        node if once => VectorNode::Once(Box::new(node)),
+        VectorNode::StepInvariant(_) => node,
+        node if invariant => VectorNode::StepInvariant(Box::new(node)),
         node => node,
     }
 }
 
-/// Wraps the arguments that stay the same where the whole does not.
-fn settle(
+/// Wraps the step-invariant arguments of a call unless the whole call is step-invariant. `safe` is
+/// false for functions that are never step-invariant.
+fn hoist_arguments(
     vector: (VectorNode, bool),
     scalars: Vec<(ScalarNode, bool)>,
     safe: bool,
 ) -> (VectorNode, Vec<ScalarNode>, bool) {
-    let all = safe && vector.1 && scalars.iter().all(|(_, once)| *once);
-    let scalars = scalars.into_iter().map(|(node, once)| once_scalar(node, once && !all)).collect();
-    (once_vector(vector.0, vector.1 && !all), scalars, all)
+    let all = safe && vector.1 && scalars.iter().all(|(_, invariant)| *invariant);
+    let scalars =
+        scalars.into_iter().map(|(node, invariant)| hoist_scalar(node, invariant && !all)).collect();
+    (hoist_vector(vector.0, vector.1 && !all), scalars, all)
 }
 
 fn mismatch(expected: &str, found: &Any) -> QueryError {
@@ -133,22 +140,23 @@ fn mismatch(expected: &str, found: &Any) -> QueryError {
     QueryError::BadQuery(format!("expected type {expected}, got {found}"))
 }
 
-/// The place that a remark points at.
-fn starts_at(start: u32) -> Span {
+/// Returns an empty span at `start`, to which annotations refer.
+fn span_at(start: u32) -> Span {
     Span { start, end: start }
 }
 
-/// Where an argument starts. Remarks about the samples of a subquery point at the start of the text: upstream evaluates
-/// it to samples without a place.
-fn place_of(call: &Call, i: usize) -> Span {
+/// Returns the start of argument `i`. Annotations about the samples of a subquery refer to the
+/// start of the text, because Prometheus evaluates a subquery to samples without a position.
+fn argument_span(call: &Call, i: usize) -> Span {
     match (call.args.get(i), call.arg_starts.get(i)) {
         (Some(Expr::Subquery(_)), _) | (_, None) => Span::default(),
-        (_, Some(start)) => starts_at(*start),
+        (_, Some(start)) => span_at(*start),
     }
 }
 
-/// Bytes as an answer tells them: JSON is UTF-8, so each byte that is not becomes U+FFFD, as in Prometheus'.
-fn shown(bytes: &[u8]) -> String {
+/// Converts bytes to the text of a JSON response: each byte that is not valid UTF-8 becomes U+FFFD,
+/// as in Prometheus.
+fn lossy_text(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
@@ -157,13 +165,13 @@ fn shown(bytes: &[u8]) -> String {
     text
 }
 
-/// The text of an expression that means the same in every query. Times and lengths that are taken from the query make
-/// another expression of the same text.
-fn text_of_its_own(expr: &Expr) -> Option<Box<str>> {
+/// Returns the text of an expression if it has the same meaning in every query. Returns `None` if
+/// it uses the start, end, range or step of the query.
+fn context_free_text(expr: &Expr) -> Option<Box<str>> {
     let text = expr.to_string();
-    // Within a label's value it costs what might have been kept, no more.
-    let asks = ["start()", "end()", "range()", "step()"].iter().any(|word| text.contains(word));
-    (!asks).then(|| text.into_boxed_str())
+    // A match inside a label value only costs a possible cache entry.
+    let uses_query_times = ["start()", "end()", "range()", "step()"].iter().any(|word| text.contains(word));
+    (!uses_query_times).then(|| text.into_boxed_str())
 }
 
 impl Builder<'_> {
@@ -175,10 +183,10 @@ impl Builder<'_> {
         Ok(match expr {
             Expr::Number(value) => (Any::Scalar(ScalarNode::Number(*value)), true),
             Expr::Text(text) => (Any::Text(text.clone()), true),
-            Expr::Bytes(bytes) => (Any::Text(shown(bytes)), true),
+            Expr::Bytes(bytes) => (Any::Text(lossy_text(bytes)), true),
             Expr::Vector(selector) => {
                 let smoothed = selector.extension == Some(Extension::Smoothed);
-                let look = if smoothed { Look::Smoothed } else { Look::Value };
+                let look = if smoothed { SelectorOutput::Smoothed } else { SelectorOutput::Value };
                 (Any::Vector(self.select(selector, look)?), selector.at.is_some())
             }
             Expr::Matrix(matrix) => {
@@ -186,55 +194,59 @@ impl Builder<'_> {
             }
             Expr::Subquery(subquery) => (Any::Matrix(self.subquery(subquery, depth)?), subquery.at.is_some()),
             Expr::Negate(inner) => match self.any(inner, depth)? {
-                (Any::Scalar(node), once) => (Any::Scalar(ScalarNode::Negate(Box::new(node))), once),
-                (Any::Vector(node), once) => (Any::Vector(VectorNode::Negate(Box::new(node))), once),
+                (Any::Scalar(node), invariant) => {
+                    (Any::Scalar(ScalarNode::Negate(Box::new(node))), invariant)
+                }
+                (Any::Vector(node), invariant) => {
+                    (Any::Vector(VectorNode::Negate(Box::new(node))), invariant)
+                }
                 (other, _) => return Err(mismatch("scalar or instant vector", &other)),
             },
             Expr::Binary(binary) => self.binary(binary, depth)?,
             Expr::Call(call) => self.call(call, depth)?,
             Expr::Aggregate(aggregate) => {
-                let (node, once) = self.aggregate(aggregate, depth)?;
-                (Any::Vector(node), once)
+                let (node, invariant) = self.aggregate(aggregate, depth)?;
+                (Any::Vector(node), invariant)
             }
         })
     }
 
-    /// Whether only counts and sums of native histograms are asked for here.
-    fn counts_alone(&self) -> bool {
-        let asked = self.asked.get();
-        asked.counts && !asked.buckets
+    /// Returns whether only counts and sums of native histograms are needed, not their buckets.
+    fn counts_only(&self) -> bool {
+        let demand = self.demand.get();
+        demand.counts && !demand.buckets
     }
 
-    /// Builds something of which other things are asked.
-    fn asking<T>(&self, asked: Asked, build: impl FnOnce() -> T) -> T {
-        let outside = self.asked.replace(asked);
+    /// Runs `build` with another demand and restores the current one afterwards.
+    fn with_demand<T>(&self, demand: HistogramDemand, build: impl FnOnce() -> T) -> T {
+        let outside = self.demand.replace(demand);
         let built = build();
-        self.asked.set(outside);
+        self.demand.set(outside);
         built
     }
 
     pub(super) fn vector(&self, expr: &Expr, depth: usize) -> Built<VectorNode> {
         match self.any(expr, depth)? {
-            (Any::Vector(node), once) => Ok((node, once)),
+            (Any::Vector(node), invariant) => Ok((node, invariant)),
             (other, _) => Err(mismatch("instant vector", &other)),
         }
     }
 
     fn scalar(&self, expr: &Expr, depth: usize) -> Built<ScalarNode> {
         match self.any(expr, depth)? {
-            (Any::Scalar(node), once) => Ok((node, once)),
+            (Any::Scalar(node), invariant) => Ok((node, invariant)),
             (other, _) => Err(mismatch("scalar", &other)),
         }
     }
 
     fn matrix(&self, expr: &Expr, depth: usize) -> Built<MatrixNode> {
         match self.any(expr, depth)? {
-            (Any::Matrix(node), once) => Ok((node, once)),
+            (Any::Matrix(node), invariant) => Ok((node, invariant)),
             (other, _) => Err(mismatch("range vector", &other)),
         }
     }
 
-    /// What formulas of lengths may ask for.
+    /// Returns the times of the query that duration formulas may use.
     fn times(&self) -> QueryTimes {
         let step_ms = if self.instant { 0 } else { self.steps.step_ms() };
         QueryTimes { step_ms, range_ms: self.steps.end().ms_since(self.steps.start()) }
@@ -244,20 +256,20 @@ impl Builder<'_> {
         length.positive_ms(self.times()).map_err(|e| QueryError::BadQuery(e.to_string()))
     }
 
-    pub(super) fn when(&self, offset: &Length, at: Option<AtModifier>) -> Result<When, QueryError> {
+    pub(super) fn when(&self, offset: &Length, at: Option<AtModifier>) -> Result<TimeShift, QueryError> {
         let offset_ms = offset.offset_ms(self.times()).map_err(|e| QueryError::BadQuery(e.to_string()))?;
         let at_ms = at.map(|at| match at {
             AtModifier::Time(time) => time.as_ms(),
             AtModifier::Start => self.steps.start().as_ms(),
             AtModifier::End => self.steps.end().as_ms(),
         });
-        Ok(When { offset_ms, at_ms })
+        Ok(TimeShift { offset_ms, at_ms })
     }
 
-    fn select(&self, selector: &VectorSelector, look: Look) -> Result<VectorNode, QueryError> {
-        let (when, counts_alone) = (self.when(&selector.offset, selector.at)?, self.counts_alone());
+    fn select(&self, selector: &VectorSelector, look: SelectorOutput) -> Result<VectorNode, QueryError> {
+        let (when, counts_only) = (self.when(&selector.offset, selector.at)?, self.counts_only());
         let (matchers, span) = (selector.matchers.clone(), selector.span);
-        Ok(VectorNode::Select(Selector { matchers, when, look, counts_alone, span }))
+        Ok(VectorNode::Select(Selector { matchers, when, look, counts_only, span }))
     }
 
     fn matrix_selector(&self, matrix: &MatrixSelector) -> Result<MatrixNode, QueryError> {
@@ -266,43 +278,43 @@ impl Builder<'_> {
             range_ms: self.positive_ms(&matrix.range)?,
             when: self.when(&matrix.selector.offset, matrix.selector.at)?,
             extension: matrix.selector.extension,
-            counts_alone: self.counts_alone(),
+            counts_only: self.counts_only(),
         })
     }
 
     fn subquery(&self, subquery: &Subquery, depth: usize) -> Result<MatrixNode, QueryError> {
-        let asked = self.asked.get().by_buckets();
-        let (expr, once) = self.asking(asked, || self.vector(&subquery.expr, depth))?;
+        let demand = self.demand.get().with_buckets();
+        let (expr, invariant) = self.with_demand(demand, || self.vector(&subquery.expr, depth))?;
         let step_ms = match &subquery.step {
             Some(step) => self.positive_ms(step)?,
             None => 0,
         };
-        // A formula that yields less than a millisecond says nothing, as upstream has it.
+        // As in Prometheus, a step of less than a millisecond selects the default.
         let step_ms = if step_ms > 0 { step_ms } else { self.subquery_step_ms.max(1) };
         Ok(MatrixNode {
             source: MatrixSource::Subquery {
-                expr: Box::new(once_vector(expr, once)),
+                expr: Box::new(hoist_vector(expr, invariant)),
                 step_ms,
-                text: text_of_its_own(&subquery.expr),
+                text: context_free_text(&subquery.expr),
                 selectors: subquery.expr.selectors().len(),
             },
             range_ms: self.positive_ms(&subquery.range)?,
             when: self.when(&subquery.offset, subquery.at)?,
             extension: None,
-            counts_alone: false,
+            counts_only: false,
         })
     }
 
     fn binary(&self, binary: &Binary, depth: usize) -> Built<Any> {
         let op = binary.op;
         let returns_bool = binary.returns_bool;
-        let asked = self.asked.get();
-        let asked = if op.is_trim() { asked.by_buckets() } else { asked };
-        let (lhs, lhs_once) = self.asking(asked, || self.any(&binary.lhs, depth))?;
-        let (rhs, rhs_once) = self.asking(asked, || self.any(&binary.rhs, depth))?;
-        let span = starts_at(binary.start);
-        let all = lhs_once && rhs_once;
-        let (lhs_once, rhs_once) = (lhs_once && !all, rhs_once && !all);
+        let demand = self.demand.get();
+        let demand = if op.is_trim() { demand.with_buckets() } else { demand };
+        let (lhs, lhs_invariant) = self.with_demand(demand, || self.any(&binary.lhs, depth))?;
+        let (rhs, rhs_invariant) = self.with_demand(demand, || self.any(&binary.rhs, depth))?;
+        let span = span_at(binary.start);
+        let all = lhs_invariant && rhs_invariant;
+        let (lhs_invariant, rhs_invariant) = (lhs_invariant && !all, rhs_invariant && !all);
         let node = match (lhs, rhs) {
             (Any::Scalar(_), _) | (_, Any::Scalar(_)) if is_set(op) => {
                 return Err(QueryError::BadQuery("set operators are not allowed between scalars".into()));
@@ -317,14 +329,14 @@ impl Builder<'_> {
                     let text = format!("operator {:?} not allowed for Scalar operations", op.as_str());
                     return Err(QueryError::execution(text));
                 }
-                let (lhs, rhs) = (once_scalar(lhs, lhs_once), once_scalar(rhs, rhs_once));
+                let (lhs, rhs) = (hoist_scalar(lhs, lhs_invariant), hoist_scalar(rhs, rhs_invariant));
                 Any::Scalar(ScalarNode::Binary(Box::new(ScalarBinary { op, lhs, rhs })))
             }
             (Any::Vector(vector), Any::Scalar(scalar)) => {
                 Any::Vector(VectorNode::WithScalar(Box::new(WithScalar {
                     op,
-                    vector: once_vector(vector, lhs_once),
-                    scalar: once_scalar(scalar, rhs_once),
+                    vector: hoist_vector(vector, lhs_invariant),
+                    scalar: hoist_scalar(scalar, rhs_invariant),
                     scalar_is_left: false,
                     returns_bool,
                     span,
@@ -333,8 +345,8 @@ impl Builder<'_> {
             (Any::Scalar(scalar), Any::Vector(vector)) => {
                 Any::Vector(VectorNode::WithScalar(Box::new(WithScalar {
                     op,
-                    vector: once_vector(vector, rhs_once),
-                    scalar: once_scalar(scalar, lhs_once),
+                    vector: hoist_vector(vector, rhs_invariant),
+                    scalar: hoist_scalar(scalar, lhs_invariant),
                     scalar_is_left: true,
                     returns_bool,
                     span,
@@ -345,7 +357,7 @@ impl Builder<'_> {
                 if is_set(op) {
                     matching.cardinality = Cardinality::ManyToMany;
                 }
-                let (lhs, rhs) = (once_vector(lhs, lhs_once), once_vector(rhs, rhs_once));
+                let (lhs, rhs) = (hoist_vector(lhs, lhs_invariant), hoist_vector(rhs, rhs_invariant));
                 Any::Vector(VectorNode::Join(Box::new(Join { op, lhs, rhs, returns_bool, matching, span })))
             }
             (other @ (Any::Text(_) | Any::Matrix(_)), _) | (_, other) => {
@@ -355,9 +367,10 @@ impl Builder<'_> {
         Ok((node, all))
     }
 
-    /// Whether an aggregation stays the same is asked of its vector only, as upstream does.
+    /// Plans an aggregation. As in Prometheus, only its vector decides whether it is
+    /// step-invariant.
     fn aggregate(&self, aggregate: &Aggregate, depth: usize) -> Built<VectorNode> {
-        let (arg, once) = self.vector(&aggregate.expr, depth)?;
+        let (arg, invariant) = self.vector(&aggregate.expr, depth)?;
         let param = match (&aggregate.param, aggregate.op) {
             (Some(name @ Expr::Bytes(_)), AggregateOp::CountValues) => {
                 return Err(QueryError::execution(format!("invalid label name {name}")));
@@ -371,17 +384,17 @@ impl Builder<'_> {
             },
             (Some(param), _) => {
                 let (node, same) = self.scalar(param, depth)?;
-                Param::Scalar(once_scalar(node, same && !once))
+                Param::Scalar(hoist_scalar(node, same && !invariant))
             }
             (None, op) if needs_param(op) => {
                 return Err(QueryError::BadQuery("the aggregation lacks its parameter".into()));
             }
             (None, _) => Param::None,
         };
-        let (arg_span, param_span) = (starts_at(aggregate.expr_start), starts_at(aggregate.param_start));
+        let (arg_span, param_span) = (span_at(aggregate.expr_start), span_at(aggregate.param_start));
         let (op, grouping, span) = (aggregate.op, aggregate.grouping.clone(), aggregate.span);
         let node = AggregateNode { op, arg, param, grouping, param_span, arg_span, span };
-        Ok((VectorNode::Aggregate(Box::new(node)), once))
+        Ok((VectorNode::Aggregate(Box::new(node)), invariant))
     }
 
     fn call(&self, call: &Call, depth: usize) -> Built<Any> {
@@ -392,22 +405,22 @@ impl Builder<'_> {
             let (min, name) = (row.args_min(), row.name);
             return Err(QueryError::BadQuery(format!("{name} takes {min} argument(s) or more, got {given}")));
         }
-        let asked = self.asked.get().by_function(row.name);
-        self.asking(asked, || self.call_of(row, call, depth))
+        let demand = self.demand.get().with_function(row.name);
+        self.with_demand(demand, || self.planned_call(row, call, depth))
     }
 
-    fn call_of(&self, row: &'static Function, call: &Call, depth: usize) -> Built<Any> {
+    fn planned_call(&self, row: &'static Function, call: &Call, depth: usize) -> Built<Any> {
         let name = row.name;
         let built = match row.kernel {
             Kernel::Map(run) => {
-                let (arg, once) = self.vector(self.arg(call, 0)?, depth)?;
-                (VectorNode::Map { name, run, arg: Box::new(arg) }, once)
+                let (arg, invariant) = self.vector(self.arg(call, 0)?, depth)?;
+                (VectorNode::Map { name, run, arg: Box::new(arg) }, invariant)
             }
             Kernel::Date(run) => match call.args.first() {
                 Some(arg) => {
-                    // Not even a pinned argument makes a date safe to hoist; the argument is hoisted by itself.
-                    let (arg, once) = self.vector(arg, depth)?;
-                    (VectorNode::Map { name, run, arg: Box::new(once_vector(arg, once)) }, false)
+                    // As in Prometheus, a date is never step-invariant, but its argument may be.
+                    let (arg, invariant) = self.vector(arg, depth)?;
+                    (VectorNode::Map { name, run, arg: Box::new(hoist_vector(arg, invariant)) }, false)
                 }
                 None => {
                     let now = VectorNode::From(Box::new(ScalarNode::Time));
@@ -422,13 +435,13 @@ impl Builder<'_> {
                     .skip(1)
                     .map(|param| self.scalar(param, depth))
                     .collect::<Result<_, _>>()?;
-                let (arg, params, once) = settle(arg, params, true);
-                (VectorNode::MapWith { name, run, arg: Box::new(arg), params }, once)
+                let (arg, params, invariant) = hoist_arguments(arg, params, true);
+                (VectorNode::MapWith { name, run, arg: Box::new(arg), params }, invariant)
             }
             Kernel::Window(_) => self.window(row, call, depth)?,
             Kernel::Native(run) => {
-                let (arg, once) = self.vector(self.arg(call, 0)?, depth)?;
-                (VectorNode::OfHistograms { name, run, arg: Box::new(arg) }, once)
+                let (arg, invariant) = self.vector(self.arg(call, 0)?, depth)?;
+                (VectorNode::MapHistograms { name, run, arg: Box::new(arg) }, invariant)
             }
             Kernel::Special(special) => return self.special(special, call, depth),
         };
@@ -441,31 +454,32 @@ impl Builder<'_> {
 
     fn window(&self, row: &'static Function, call: &Call, depth: usize) -> Built<VectorNode> {
         let Kernel::Window(kernel) = row.kernel else {
-            return Err(QueryError::BadQuery(format!("{} is no function of a window", row.name)));
+            return Err(QueryError::BadQuery(format!("{} is not a window function", row.name)));
         };
         let mut matrix = None;
         let mut params = Vec::new();
         for (i, arg) in call.args.iter().enumerate() {
             match self.any(arg, depth)? {
-                (Any::Matrix(node), once) if matrix.is_none() => {
-                    matrix = Some((node, once, place_of(call, i)))
+                (Any::Matrix(node), invariant) if matrix.is_none() => {
+                    matrix = Some((node, invariant, argument_span(call, i)))
                 }
-                (Any::Scalar(node), once) => params.push((node, once)),
+                (Any::Scalar(node), invariant) => params.push((node, invariant)),
                 (other, _) => return Err(mismatch("range vector or scalar", &other)),
             }
         }
         if params.len() + 1 != row.args.len() {
             return Err(QueryError::BadQuery(format!("{} takes {} argument(s)", row.name, row.args.len())));
         }
-        let Some((arg, arg_once, arg_span)) = matrix else {
+        let Some((arg, arg_invariant, arg_span)) = matrix else {
             return Err(QueryError::BadQuery(format!("{} lacks a range vector", row.name)));
         };
         check_extension(row.name, arg.extension)?;
-        // The only windowed function that looks at the evaluation time itself.
+        // `predict_linear` is the only window function that uses the evaluation time.
         let safe = row.name != "predict_linear";
-        let all = safe && arg_once && params.iter().all(|(_, once)| *once);
-        let params = params.into_iter().map(|(node, once)| once_scalar(node, once && !all)).collect();
-        let param_span = place_of(call, 0);
+        let all = safe && arg_invariant && params.iter().all(|(_, invariant)| *invariant);
+        let params =
+            params.into_iter().map(|(node, invariant)| hoist_scalar(node, invariant && !all)).collect();
+        let param_span = argument_span(call, 0);
         let name = row.name;
         Ok((
             VectorNode::Window(Arc::new(WindowNode { name, kernel, arg, params, arg_span, param_span })),
@@ -474,9 +488,9 @@ impl Builder<'_> {
     }
 
     fn special(&self, special: Special, call: &Call, depth: usize) -> Built<Any> {
-        let scalar = |node, once| Ok((Any::Scalar(node), once));
+        let scalar = |node, invariant| Ok((Any::Scalar(node), invariant));
         let constant = |value| Ok((Any::Scalar(ScalarNode::Number(value)), true));
-        let vector = |(node, once)| Ok((Any::Vector(node), once));
+        let vector = |(node, invariant)| Ok((Any::Vector(node), invariant));
         match special {
             Special::Pi => constant(std::f64::consts::PI),
             Special::Time => scalar(ScalarNode::Time, false),
@@ -490,40 +504,43 @@ impl Builder<'_> {
                 constant(crate::promql::functions::seconds(step_ms))
             }
             Special::MaxOf | Special::MinOf => {
-                let (a, a_once) = self.scalar(self.arg(call, 0)?, depth)?;
-                let (b, b_once) = self.scalar(self.arg(call, 1)?, depth)?;
-                let extreme = Extreme { greatest: special == Special::MaxOf, a, b };
-                scalar(ScalarNode::Extreme(Box::new(extreme)), a_once && b_once)
+                let (a, a_invariant) = self.scalar(self.arg(call, 0)?, depth)?;
+                let (b, b_invariant) = self.scalar(self.arg(call, 1)?, depth)?;
+                let extreme = MinMax { greatest: special == Special::MaxOf, a, b };
+                scalar(ScalarNode::MinMax(Box::new(extreme)), a_invariant && b_invariant)
             }
             Special::Scalar => {
-                let (arg, once) = self.vector(self.arg(call, 0)?, depth)?;
-                scalar(ScalarNode::Of(Box::new(arg)), once)
+                let (arg, invariant) = self.vector(self.arg(call, 0)?, depth)?;
+                scalar(ScalarNode::Of(Box::new(arg)), invariant)
             }
             Special::Vector => {
-                let (arg, once) = self.scalar(self.arg(call, 0)?, depth)?;
-                vector((VectorNode::From(Box::new(arg)), once))
+                let (arg, invariant) = self.scalar(self.arg(call, 0)?, depth)?;
+                vector((VectorNode::From(Box::new(arg)), invariant))
             }
             Special::Timestamp => vector(self.timestamp(self.arg(call, 0)?, depth)?),
             Special::StartTimestamp => vector(self.start_timestamp(self.arg(call, 0)?, depth)?),
             Special::Info => vector(self.info(call, depth)?),
             Special::Absent => {
                 let arg = self.arg(call, 0)?;
-                let (node, once) = self.vector(arg, depth)?;
-                vector((VectorNode::Absent { arg: Box::new(node), labels: absent_labels(arg) }, once))
+                let (node, invariant) = self.vector(arg, depth)?;
+                vector((VectorNode::Absent { arg: Box::new(node), labels: absent_labels(arg) }, invariant))
             }
             Special::AbsentOverTime => {
                 let arg = self.arg(call, 0)?;
-                let (node, once) = self.matrix(arg, depth)?;
+                let (node, invariant) = self.matrix(arg, depth)?;
                 check_extension("absent_over_time", node.extension)?;
-                vector((VectorNode::AbsentOverTime { arg: Box::new(node), labels: absent_labels(arg) }, once))
+                vector((
+                    VectorNode::AbsentOverTime { arg: Box::new(node), labels: absent_labels(arg) },
+                    invariant,
+                ))
             }
             Special::Sort | Special::SortDesc | Special::SortByLabel | Special::SortByLabelDesc => {
                 vector(self.sort(special, call, depth)?)
             }
             Special::LabelReplace | Special::LabelJoin => {
-                let (arg, once) = self.vector(self.arg(call, 0)?, depth)?;
+                let (arg, invariant) = self.vector(self.arg(call, 0)?, depth)?;
                 let relabel = self.relabel(special, call)?;
-                vector((VectorNode::Relabel { arg: Box::new(arg), relabel }, once))
+                vector((VectorNode::Relabel { arg: Box::new(arg), relabel }, invariant))
             }
             Special::HistogramQuantile | Special::HistogramQuantiles | Special::HistogramFraction => {
                 vector(self.histogram(special, call, depth)?)
@@ -531,28 +548,30 @@ impl Builder<'_> {
         }
     }
 
-    /// Of a selector the samples' own times, of anything else the evaluation time.
+    /// Plans `timestamp`: the sample times of a selector, the evaluation times of other
+    /// expressions.
     fn timestamp(&self, arg: &Expr, depth: usize) -> Built<VectorNode> {
         if let Expr::Vector(selector) = arg {
-            return Ok((self.select(selector, Look::Time)?, selector.at.is_some()));
+            return Ok((self.select(selector, SelectorOutput::Time)?, selector.at.is_some()));
         }
-        let (arg, once) = self.vector(arg, depth)?;
-        Ok((VectorNode::StepTimes(Box::new(once_vector(arg, once))), false))
+        let (arg, invariant) = self.vector(arg, depth)?;
+        Ok((VectorNode::StepTimes(Box::new(hoist_vector(arg, invariant))), false))
     }
 
-    /// Of a selector the samples' start timestamps, of anything else nothing.
+    /// Plans `start_timestamp`: the start timestamps of a selector, no values for other
+    /// expressions.
     fn start_timestamp(&self, arg: &Expr, depth: usize) -> Built<VectorNode> {
         if let Expr::Vector(selector) = arg {
-            return Ok((self.select(selector, Look::Start)?, selector.at.is_some()));
+            return Ok((self.select(selector, SelectorOutput::Start)?, selector.at.is_some()));
         }
-        let (arg, once) = self.vector(arg, depth)?;
+        let (arg, invariant) = self.vector(arg, depth)?;
         let nothing: fn(f64, &[f64]) -> Option<f64> = |_, _| None;
         let (name, arg) = ("start_timestamp", Box::new(arg));
-        Ok((VectorNode::MapWith { name, run: nothing, arg, params: Vec::new() }, once))
+        Ok((VectorNode::MapWith { name, run: nothing, arg, params: Vec::new() }, invariant))
     }
 
     fn sort(&self, special: Special, call: &Call, depth: usize) -> Built<VectorNode> {
-        let (arg, once) = self.vector(self.arg(call, 0)?, depth)?;
+        let (arg, invariant) = self.vector(self.arg(call, 0)?, depth)?;
         let (arg, span) = (Box::new(arg), call.span);
         let node = match special {
             Special::Sort | Special::SortDesc => {
@@ -563,13 +582,13 @@ impl Builder<'_> {
                 VectorNode::SortByLabel { arg, names, descending: special == Special::SortByLabelDesc, span }
             }
         };
-        Ok((node, once))
+        Ok((node, invariant))
     }
 
     fn text(&self, call: &Call, i: usize) -> Result<String, QueryError> {
         match self.arg(call, i)? {
             Expr::Text(text) => Ok(text.clone()),
-            // Labels here are UTF-8: nothing of them could be told by such a text.
+            // Label names and values are UTF-8, so other bytes cannot refer to any.
             bytes @ Expr::Bytes(_) => {
                 Err(QueryError::execution(format!("{}(): {bytes} is not valid UTF-8", call.name)))
             }
@@ -582,7 +601,7 @@ impl Builder<'_> {
     fn relabel(&self, special: Special, call: &Call) -> Result<Relabel, QueryError> {
         let name = if special == Special::LabelReplace { "label_replace" } else { "label_join" };
         if let Expr::Bytes(target) = self.arg(call, 1)? {
-            let target = shown(target);
+            let target = lossy_text(target);
             return Err(QueryError::execution(format!(
                 "invalid destination label name in {name}(): {target}"
             )));
@@ -613,12 +632,12 @@ impl Builder<'_> {
     }
 
     fn histogram(&self, special: Special, call: &Call, depth: usize) -> Built<VectorNode> {
-        let place = match special {
+        let index = match special {
             Special::HistogramQuantile => 1,
             Special::HistogramFraction => 2,
             _ => 0,
         };
-        let arg_expr = self.arg(call, place)?;
+        let arg_expr = self.arg(call, index)?;
         let arg = self.vector(arg_expr, depth)?;
         let scalars: Vec<usize> = match special {
             Special::HistogramQuantile => vec![0],
@@ -629,16 +648,19 @@ impl Builder<'_> {
             .into_iter()
             .map(|i| self.scalar(self.arg(call, i)?, depth))
             .collect::<Result<Vec<_>, _>>()?;
-        let (arg, params, once) = settle(arg, params, true);
+        let (arg, params, invariant) = hoist_arguments(arg, params, true);
         let mut params = params.into_iter();
         let mut next = || params.next().ok_or_else(|| QueryError::BadQuery("an argument is missing".into()));
-        let what = match special {
-            Special::HistogramQuantile => HistogramWhat::Quantile(next()?),
-            Special::HistogramFraction => HistogramWhat::Fraction { lower: next()?, upper: next()? },
-            _ => HistogramWhat::Quantiles { label: self.text(call, 1)?, qs: params.collect() },
+        let function = match special {
+            Special::HistogramQuantile => HistogramFunction::Quantile(next()?),
+            Special::HistogramFraction => HistogramFunction::Fraction { lower: next()?, upper: next()? },
+            _ => HistogramFunction::Quantiles { label: self.text(call, 1)?, qs: params.collect() },
         };
-        let (arg_span, param_span) = (place_of(call, place), place_of(call, 0));
-        Ok((VectorNode::Histogram(Box::new(HistogramNode { what, arg, arg_span, param_span })), once))
+        let (arg_span, param_span) = (argument_span(call, index), argument_span(call, 0));
+        Ok((
+            VectorNode::Histogram(Box::new(HistogramNode { function, arg, arg_span, param_span })),
+            invariant,
+        ))
     }
 }
 
@@ -647,7 +669,8 @@ fn needs_param(op: AggregateOp) -> bool {
     matches!(op, Topk | Bottomk | Quantile | CountValues | Limitk | LimitRatio)
 }
 
-/// Refuses `anchored` and `smoothed` where samples beyond the window would be taken for some of it.
+/// Refuses `anchored` and `smoothed` for functions that would treat samples outside of the window
+/// as part of it.
 fn check_extension(function: &str, extension: Option<Extension>) -> Result<(), QueryError> {
     let Some(extension) = extension else { return Ok(()) };
     let safe: &[&str] = match extension {
@@ -664,7 +687,8 @@ fn check_extension(function: &str, extension: Option<Extension>) -> Result<(), Q
     )))
 }
 
-/// What an absent selector would have been called: its `=` matchers; a later matcher of the same label takes it back.
+/// Returns the labels of the result of `absent`: those of the `=` matchers. A later matcher of the
+/// same label removes it again.
 fn absent_labels(arg: &Expr) -> Labels {
     let matchers: &[Matcher] = match arg {
         Expr::Vector(selector) => &selector.matchers,
@@ -672,11 +696,11 @@ fn absent_labels(arg: &Expr) -> Labels {
         _ => &[],
     };
     let mut builder = LabelsBuilder::default();
-    let mut told: Vec<&str> = Vec::new();
+    let mut seen: Vec<&str> = Vec::new();
     for matcher in matchers.iter().filter(|matcher| matcher.name() != METRIC_NAME) {
-        if matcher.op() == MatchOp::Equal && !told.contains(&matcher.name()) {
+        if matcher.op() == MatchOp::Equal && !seen.contains(&matcher.name()) {
             builder.set(matcher.name(), matcher.value());
-            told.push(matcher.name());
+            seen.push(matcher.name());
         } else {
             builder.remove(matcher.name());
         }

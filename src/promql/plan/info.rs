@@ -1,20 +1,21 @@
-//! `info`: which info series, and when they are looked at (prometheus promql/info.go).
+//! The plan of `info`: the selection of info series and its time (Prometheus, `promql/info.go`).
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 use crate::promql::QueryError;
 use crate::promql::syntax::tree::{Call, Expr, Length, Subquery, VectorSelector};
 
-use super::build::{Builder, Built, once_vector};
+use super::build::{Builder, Built, hoist_vector};
 use super::{InfoNode, VectorNode};
 
 impl Builder<'_> {
-    /// Tells the rows of the first argument more, in labels of the info series that the second one selects.
+    /// Plans `info(v, selector)`, which adds labels of the selected info series to the series of
+    /// `v`.
     pub(super) fn info(&self, call: &Call, depth: usize) -> Built<VectorNode> {
         let arg_expr = self.arg(call, 0)?;
-        let (arg, once) = self.vector(arg_expr, depth)?;
-        // Info series that a second argument selects are looked at each step anew.
-        let all = once && call.args.len() == 1;
-        let arg = once_vector(arg, once && !all);
+        let (arg, invariant) = self.vector(arg_expr, depth)?;
+        // With a second argument, info series are selected again at each step.
+        let all = invariant && call.args.len() == 1;
+        let arg = hoist_vector(arg, invariant && !all);
         let when = match first_selector(arg_expr, &mut Vec::new()) {
             None => self.when(&Length::Fixed(0), None)?,
             Some((selector, around)) => {
@@ -41,8 +42,8 @@ impl Builder<'_> {
     }
 }
 
-/// The tests on names that select info series: `target_info` where none is given; what a name must not be is no
-/// selection by itself.
+/// Returns the matchers of the names of info series. Without a matcher the name is `target_info`;
+/// with negative matchers only, `.+_info` is added, because they select nothing by themselves.
 fn effective_names(mut names: Vec<Matcher>) -> Result<Vec<Matcher>, QueryError> {
     if names.is_empty() {
         return Ok(vec![Matcher::equal(METRIC_NAME, "target_info")]);
@@ -54,7 +55,8 @@ fn effective_names(mut names: Vec<Matcher>) -> Result<Vec<Matcher>, QueryError> 
     Ok(names)
 }
 
-/// The first selector in the order of the text, and the subqueries around it, outermost first.
+/// Returns the first selector in the order of the text, and the subqueries around it, outermost
+/// first.
 fn first_selector<'e>(
     expr: &'e Expr,
     around: &mut Vec<&'e Subquery>,
@@ -74,7 +76,7 @@ fn first_selector<'e>(
             first_selector(&binary.lhs, around).or_else(|| first_selector(&binary.rhs, around))
         }
         Expr::Call(call) => call.args.iter().find_map(|arg| first_selector(arg, around)),
-        // The vector comes before the parameter, as upstream walks its trees.
+        // The vector comes before the parameter, as in the traversal of Prometheus.
         Expr::Aggregate(aggregate) => first_selector(&aggregate.expr, around)
             .or_else(|| aggregate.param.as_ref().and_then(|param| first_selector(param, around))),
     }

@@ -1,5 +1,6 @@
-//! The resolved query: every function a row of the table, every time in milliseconds, every regular expression
-//! compiled, every node typed, and what does not change from step to step wrapped so that it is evaluated once.
+//! The plan: a resolved query. Functions are rows of the table, times are in milliseconds, regular
+//! expressions are compiled, nodes are typed, and step-invariant subexpressions are wrapped so that
+//! they are evaluated once.
 
 mod build;
 mod info;
@@ -16,7 +17,7 @@ use super::FloatHistogram;
 use super::functions::WindowKernel;
 use super::syntax::tree::{AggregateOp, BinaryOp, Extension, Grouping, Matching, Span};
 
-/// A whole query.
+/// The plan of a query, by the type of its result.
 #[derive(Debug)]
 pub(super) enum Plan {
     Scalar(ScalarNode),
@@ -25,7 +26,7 @@ pub(super) enum Plan {
     Matrix(MatrixNode),
 }
 
-/// Yields one number for each step.
+/// A node that yields one number for each step.
 #[derive(Debug)]
 pub(super) enum ScalarNode {
     Number(f64),
@@ -36,11 +37,12 @@ pub(super) enum ScalarNode {
     Negate(Box<ScalarNode>),
     Binary(Box<ScalarBinary>),
     /// `max_of` and `min_of`.
-    Extreme(Box<Extreme>),
-    /// Evaluated at the first step, the same for all.
-    Once(Box<ScalarNode>),
+    MinMax(Box<MinMax>),
+    /// A step-invariant expression: evaluated at the first step only.
+    StepInvariant(Box<ScalarNode>),
 }
 
+/// A binary operation on two scalars.
 #[derive(Debug)]
 pub(super) struct ScalarBinary {
     pub(super) op: BinaryOp,
@@ -48,22 +50,24 @@ pub(super) struct ScalarBinary {
     pub(super) rhs: ScalarNode,
 }
 
+/// `max_of(a, b)` or `min_of(a, b)`.
 #[derive(Debug)]
-pub(super) struct Extreme {
+pub(super) struct MinMax {
+    /// Whether this is `max_of`.
     pub(super) greatest: bool,
     pub(super) a: ScalarNode,
     pub(super) b: ScalarNode,
 }
 
-/// Yields series with at most one value for each step.
+/// A node that yields series with at most one value for each step.
 #[derive(Debug)]
 pub(super) enum VectorNode {
     Select(Selector),
-    /// `info`: labels of info series are added.
+    /// `info(v)`, which adds labels of info series.
     Info(Box<InfoNode>),
     /// `vector(s)`.
     From(Box<ScalarNode>),
-    /// The evaluation time of each value: `timestamp` of anything but a selector.
+    /// `timestamp(v)` of an expression other than a selector: the evaluation time of each value.
     StepTimes(Box<VectorNode>),
     Map {
         name: &'static str,
@@ -76,10 +80,10 @@ pub(super) enum VectorNode {
         arg: Box<VectorNode>,
         params: Vec<ScalarNode>,
     },
-    /// Shared with the hands that compute it.
+    /// A function of windows; shared with the worker threads that compute it.
     Window(Arc<WindowNode>),
-    /// One number out of each native histogram.
-    OfHistograms {
+    /// A function that maps each native histogram to a number.
+    MapHistograms {
         name: &'static str,
         run: fn(&FloatHistogram) -> f64,
         arg: Box<VectorNode>,
@@ -112,24 +116,25 @@ pub(super) enum VectorNode {
         span: Span,
     },
     Histogram(Box<HistogramNode>),
-    /// Evaluated at the first step, the same for all.
-    Once(Box<VectorNode>),
+    /// A step-invariant expression: evaluated at the first step only.
+    StepInvariant(Box<VectorNode>),
 }
 
-/// Yields series with a window of samples for each step.
+/// A node that yields series with a window of samples for each step.
 #[derive(Debug)]
 pub(super) struct MatrixNode {
     pub(super) source: MatrixSource,
+    /// The length of the window in milliseconds.
     pub(super) range_ms: i64,
-    pub(super) when: When,
-    /// Never of a subquery.
+    pub(super) when: TimeShift,
+    /// `anchored` or `smoothed`; always `None` for a subquery.
     pub(super) extension: Option<Extension>,
-    /// Only counts and sums of native histograms are asked for.
-    pub(super) counts_alone: bool,
+    /// Whether only counts and sums of native histograms are needed, not their buckets.
+    pub(super) counts_only: bool,
 }
 
 impl MatrixNode {
-    /// The open and the closed end of the window at a step.
+    /// Returns the exclusive start and the inclusive end of the window at a step, in milliseconds.
     #[inline]
     pub(super) fn edges(&self, step_ms: i64) -> (i64, i64) {
         let end_ms = self.when.look(step_ms);
@@ -137,86 +142,91 @@ impl MatrixNode {
     }
 }
 
+/// The source of the samples in a window.
 #[derive(Debug)]
 pub(super) enum MatrixSource {
     Select(Vec<Matcher>),
     Subquery {
         expr: Box<VectorNode>,
         step_ms: i64,
-        /// The text of what is evaluated, where that alone tells what it yields at a time; none where it asks for the
-        /// query's own range or step.
+        /// The text of `expr`, if it determines the result at a time. `None` if the expression uses
+        /// the start, end, range or step of the query.
         text: Option<Box<str>>,
-        /// How many selectors are in it.
+        /// The number of selectors in `expr`.
         selectors: usize,
     },
 }
 
-/// Which series, when relative to the step, and what of them.
+/// An instant selector: the series, the time relative to the step, and the output.
 #[derive(Debug)]
 pub(super) struct Selector {
     pub(super) matchers: Vec<Matcher>,
-    pub(super) when: When,
-    pub(super) look: Look,
-    /// Only counts and sums of native histograms are asked for.
-    pub(super) counts_alone: bool,
+    pub(super) when: TimeShift,
+    pub(super) look: SelectorOutput,
+    /// Whether only counts and sums of native histograms are needed, not their buckets.
+    pub(super) counts_only: bool,
     pub(super) span: Span,
 }
 
-/// What is looked at for each step.
+/// The output of an instant selector at each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
-    /// The newest sample within the lookback: its value.
+pub(super) enum SelectorOutput {
+    /// The value of the newest sample within the lookback.
     Value,
-    /// Its time in seconds.
+    /// The time of that sample in seconds.
     Time,
-    /// Its start timestamp in seconds, zero where it is not known.
+    /// The start timestamp of that sample in seconds, 0 if unknown.
     Start,
-    /// The value on the line between the samples around the step.
+    /// The value interpolated linearly between the samples around the step.
     Smoothed,
 }
 
-/// A vector whose series are told more about by info series.
+/// `info(v)`: a vector whose series get labels of info series.
 #[derive(Debug)]
 pub(super) struct InfoNode {
     pub(super) arg: VectorNode,
-    /// Tests on the names of info series; all must pass.
+    /// Matchers of the names of info series; all must match.
     pub(super) names: Vec<Matcher>,
-    /// Tests on their other labels; where there are any, labels without one are not added.
+    /// Matchers of the other labels of info series. If there are any, only labels with a matcher
+    /// are added.
     pub(super) data: Vec<Matcher>,
-    /// When info series are looked at.
-    pub(super) when: When,
+    /// The time at which info series are selected.
+    pub(super) when: TimeShift,
 }
 
-/// From the evaluation time to the time looked at.
+/// `offset` and `@`: the map from the evaluation time to the time at which samples are read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct When {
+pub(super) struct TimeShift {
+    /// Milliseconds into the past; negative values are in the future.
     pub(super) offset_ms: i64,
-    /// The pinned evaluation time, milliseconds.
+    /// The fixed evaluation time of `@` in milliseconds.
     pub(super) at_ms: Option<i64>,
 }
 
-impl When {
-    /// The time looked at when evaluating at `step_ms`; saturates.
+impl TimeShift {
+    /// Returns the time at which samples are read for the step at `step_ms`, in milliseconds;
+    /// saturates.
     #[inline]
     pub(super) fn look(&self, step_ms: i64) -> i64 {
         self.at_ms.unwrap_or(step_ms).saturating_sub(self.offset_ms)
     }
 }
 
+/// A function of windows.
 #[derive(Debug)]
 pub(super) struct WindowNode {
-    /// The function's.
+    /// The name of the function.
     pub(super) name: &'static str,
     pub(super) kernel: WindowKernel,
     pub(super) arg: MatrixNode,
     pub(super) params: Vec<ScalarNode>,
-    /// Of the windowed argument.
+    /// The position of the range vector argument.
     pub(super) arg_span: Span,
-    /// Of the first argument, which a remark about parameters points at.
+    /// The position of the first argument, to which annotations about parameters refer.
     pub(super) param_span: Span,
 }
 
-/// A vector with a scalar on one side.
+/// A binary operation on a vector and a scalar.
 #[derive(Debug)]
 pub(super) struct WithScalar {
     pub(super) op: BinaryOp,
@@ -224,11 +234,11 @@ pub(super) struct WithScalar {
     pub(super) scalar: ScalarNode,
     pub(super) scalar_is_left: bool,
     pub(super) returns_bool: bool,
-    /// Of the whole operation.
+    /// The start of the operation in the text.
     pub(super) span: Span,
 }
 
-/// Two vectors: arithmetic, comparison or set operator.
+/// A binary operation on two vectors: arithmetic, comparison or set operation.
 #[derive(Debug)]
 pub(super) struct Join {
     pub(super) op: BinaryOp,
@@ -236,10 +246,11 @@ pub(super) struct Join {
     pub(super) rhs: VectorNode,
     pub(super) returns_bool: bool,
     pub(super) matching: Matching,
-    /// Of the whole operation.
+    /// The start of the operation in the text.
     pub(super) span: Span,
 }
 
+/// An aggregation.
 #[derive(Debug)]
 pub(super) struct AggregateNode {
     pub(super) op: AggregateOp,
@@ -247,12 +258,13 @@ pub(super) struct AggregateNode {
     pub(super) param: Param,
     pub(super) grouping: Grouping,
     pub(super) param_span: Span,
-    /// Of what is aggregated.
+    /// The position of the aggregated expression.
     pub(super) arg_span: Span,
-    /// Of the whole.
+    /// The position of the whole aggregation.
     pub(super) span: Span,
 }
 
+/// The parameter of an aggregation.
 #[derive(Debug)]
 pub(super) enum Param {
     None,
@@ -260,25 +272,27 @@ pub(super) enum Param {
     Text(String),
 }
 
-/// What `label_replace` and `label_join` do to a label set.
+/// The change of a label set by `label_replace` or `label_join`.
 #[derive(Debug)]
 pub(super) enum Relabel {
     Replace { target: String, replacement: String, source: String, pattern: Pattern },
     Join { target: String, separator: String, sources: Vec<String> },
 }
 
+/// A function of classic and native histograms.
 #[derive(Debug)]
 pub(super) struct HistogramNode {
-    pub(super) what: HistogramWhat,
+    pub(super) function: HistogramFunction,
     pub(super) arg: VectorNode,
     pub(super) arg_span: Span,
     pub(super) param_span: Span,
 }
 
+/// The histogram functions with their parameters.
 #[derive(Debug)]
-pub(super) enum HistogramWhat {
+pub(super) enum HistogramFunction {
     Quantile(ScalarNode),
-    /// Several quantiles, each told in a label.
+    /// Several quantiles, each of them named by the value of `label`.
     Quantiles {
         label: String,
         qs: Vec<ScalarNode>,
@@ -289,13 +303,13 @@ pub(super) enum HistogramWhat {
     },
 }
 
-/// Whether operators of this kind compare.
+/// Returns whether `op` is a comparison.
 pub(super) const fn is_comparison(op: BinaryOp) -> bool {
     use BinaryOp::{Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual};
     matches!(op, Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual)
 }
 
-/// Whether operators of this kind look at presence only.
+/// Returns whether `op` is a set operator, which uses only the presence of values.
 pub(super) const fn is_set(op: BinaryOp) -> bool {
     matches!(op, BinaryOp::And | BinaryOp::Or | BinaryOp::Unless)
 }

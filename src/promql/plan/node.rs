@@ -1,6 +1,6 @@
-//! A plan as a tree of nodes that have inputs: for whoever goes over all of them.
+//! A uniform view of all nodes of a plan, for code that traverses the whole tree.
 
-use super::{HistogramWhat, MatrixNode, MatrixSource, Param, Plan, Relabel, ScalarNode, VectorNode};
+use super::{HistogramFunction, MatrixNode, MatrixSource, Param, Plan, Relabel, ScalarNode, VectorNode};
 use crate::model::Matcher;
 
 /// Any node of a plan.
@@ -13,8 +13,8 @@ pub(in crate::promql) enum Node<'p> {
 }
 
 impl<'p> Node<'p> {
-    /// Where it lies, which tells it from all others of its plan.
-    pub(in crate::promql) fn place(self) -> usize {
+    /// Returns the memory address, which identifies the node within its plan.
+    pub(in crate::promql) fn address(self) -> usize {
         match self {
             Node::Scalar(node) => std::ptr::from_ref(node).addr(),
             Node::Vector(node) => std::ptr::from_ref(node).addr(),
@@ -23,12 +23,12 @@ impl<'p> Node<'p> {
         }
     }
 
-    /// What it takes in, in the order it is written.
+    /// Returns the inputs of the node in the order of the query text.
     pub(in crate::promql) fn inputs(self) -> Vec<Node<'p>> {
         match self {
             Node::Text(_) => Vec::new(),
-            Node::Scalar(node) => of_scalar(node),
-            Node::Vector(node) => of_vector(node),
+            Node::Scalar(node) => scalar_inputs(node),
+            Node::Vector(node) => vector_inputs(node),
             Node::Matrix(node) => match &node.source {
                 MatrixSource::Select(_) => Vec::new(),
                 MatrixSource::Subquery { expr, .. } => vec![Node::Vector(expr)],
@@ -38,16 +38,17 @@ impl<'p> Node<'p> {
 }
 
 impl Plan {
-    /// Memory of the compiled expressions, and of what searching with them may take.
+    /// Returns the memory in bytes of the compiled regular expressions, including the most that
+    /// searches with them may allocate.
     pub(in crate::promql) fn pattern_bytes(&self) -> u64 {
-        let mut left = match self {
+        let mut pending = match self {
             Plan::Scalar(node) => vec![Node::Scalar(node)],
             Plan::Vector(node) => vec![Node::Vector(node)],
             Plan::Matrix(node) => vec![Node::Matrix(node)],
             Plan::Text(_) => Vec::new(),
         };
         let mut bytes = 0;
-        while let Some(node) = left.pop() {
+        while let Some(node) = pending.pop() {
             bytes += match node {
                 Node::Vector(VectorNode::Select(selector)) => bytes_of(&selector.matchers),
                 Node::Vector(VectorNode::Info(info)) => bytes_of(&info.names) + bytes_of(&info.data),
@@ -57,7 +58,7 @@ impl Plan {
                 Node::Matrix(MatrixNode { source: MatrixSource::Select(matchers), .. }) => bytes_of(matchers),
                 _ => 0,
             } as u64;
-            left.extend(node.inputs());
+            pending.extend(node.inputs());
         }
         bytes
     }
@@ -67,30 +68,30 @@ fn bytes_of(matchers: &[Matcher]) -> usize {
     matchers.iter().map(Matcher::pattern_bytes).sum()
 }
 
-fn of_scalar(node: &ScalarNode) -> Vec<Node<'_>> {
+fn scalar_inputs(node: &ScalarNode) -> Vec<Node<'_>> {
     match node {
         ScalarNode::Number(_) | ScalarNode::Time => Vec::new(),
         ScalarNode::Of(vector) => vec![Node::Vector(vector)],
-        ScalarNode::Negate(inner) | ScalarNode::Once(inner) => vec![Node::Scalar(inner)],
+        ScalarNode::Negate(inner) | ScalarNode::StepInvariant(inner) => vec![Node::Scalar(inner)],
         ScalarNode::Binary(binary) => vec![Node::Scalar(&binary.lhs), Node::Scalar(&binary.rhs)],
-        ScalarNode::Extreme(extreme) => vec![Node::Scalar(&extreme.a), Node::Scalar(&extreme.b)],
+        ScalarNode::MinMax(extreme) => vec![Node::Scalar(&extreme.a), Node::Scalar(&extreme.b)],
     }
 }
 
-fn of_vector(node: &VectorNode) -> Vec<Node<'_>> {
+fn vector_inputs(node: &VectorNode) -> Vec<Node<'_>> {
     match node {
         VectorNode::Select(_) => Vec::new(),
         VectorNode::Info(info) => vec![Node::Vector(&info.arg)],
         VectorNode::From(scalar) => vec![Node::Scalar(scalar)],
         VectorNode::StepTimes(arg)
         | VectorNode::Map { arg, .. }
-        | VectorNode::OfHistograms { arg, .. }
+        | VectorNode::MapHistograms { arg, .. }
         | VectorNode::Absent { arg, .. }
         | VectorNode::Negate(arg)
         | VectorNode::Relabel { arg, .. }
         | VectorNode::Sort { arg, .. }
         | VectorNode::SortByLabel { arg, .. }
-        | VectorNode::Once(arg) => vec![Node::Vector(arg)],
+        | VectorNode::StepInvariant(arg) => vec![Node::Vector(arg)],
         VectorNode::MapWith { arg, params, .. } => {
             std::iter::once(Node::Vector(arg)).chain(params.iter().map(Node::Scalar)).collect()
         }
@@ -112,10 +113,12 @@ fn of_vector(node: &VectorNode) -> Vec<Node<'_>> {
             param.into_iter().chain([Node::Vector(&node.arg)]).collect()
         }
         VectorNode::Histogram(node) => {
-            let qs: Vec<Node<'_>> = match &node.what {
-                HistogramWhat::Quantile(q) => vec![Node::Scalar(q)],
-                HistogramWhat::Quantiles { label: _, qs } => qs.iter().map(Node::Scalar).collect(),
-                HistogramWhat::Fraction { lower, upper } => vec![Node::Scalar(lower), Node::Scalar(upper)],
+            let qs: Vec<Node<'_>> = match &node.function {
+                HistogramFunction::Quantile(q) => vec![Node::Scalar(q)],
+                HistogramFunction::Quantiles { label: _, qs } => qs.iter().map(Node::Scalar).collect(),
+                HistogramFunction::Fraction { lower, upper } => {
+                    vec![Node::Scalar(lower), Node::Scalar(upper)]
+                }
             };
             qs.into_iter().chain([Node::Vector(&node.arg)]).collect()
         }

@@ -6,7 +6,7 @@
 //! whole seconds, and no product of either is rounded, the sums are rounded but at their end (`sums` has the argument):
 //! then they are differences of sums of integers from the start of the series.
 
-use crate::promql::functions::regression::{Line, Squared, least_squares};
+use crate::promql::functions::regression::{FittedLine, SquareSums, least_squares};
 use crate::promql::functions::sums::Sum;
 use crate::promql::functions::{count, seconds};
 use crate::simd::simd_dispatch;
@@ -84,7 +84,7 @@ pub(super) fn fill(
     room: &mut Room,
     frames: &Frames,
     (times, values): (&[i64], &[f64]),
-    (origin_ms, told): (impl Fn(usize, i64) -> i64, impl Fn(usize, Line) -> f64),
+    (origin_ms, told): (impl Fn(usize, i64) -> i64, impl Fn(usize, FittedLine) -> f64),
     row: &mut [f64],
     goes_on: GoesOn<'_>,
 ) -> Result<bool, Stopped> {
@@ -113,7 +113,7 @@ pub(super) fn fill(
     let mut flush = |held: &mut Held, shape: &mut Shape, ends: &mut Ends, row: &mut [f64]| {
         let by_ends = held.by_ends;
         let places = held.take();
-        let tell = |step: usize, line: Line| row[step] = told(step, line);
+        let tell = |step: usize, line: FittedLine| row[step] = told(step, line);
         if places.len() < ALIKE_MIN {
             alone(places, (times, values), tell);
         } else if by_ends {
@@ -128,7 +128,7 @@ pub(super) fn fill(
         let Some(place) = place_of(step) else { continue };
         let Frame { from, to } = place.frame;
         if changes[to - 1] == changes[from] {
-            row[step] = told(step, Line::level(values[from]));
+            row[step] = told(step, FittedLine::level(values[from]));
             continue;
         }
         if is_whole && let Some(line) = whole.line(&place) {
@@ -153,10 +153,10 @@ pub(super) fn fill(
 }
 
 /// Tells the line of each of these windows, one after the other.
-fn alone(places: &[Place], (times, values): (&[i64], &[f64]), mut tell: impl FnMut(usize, Line)) {
+fn alone(places: &[Place], (times, values): (&[i64], &[f64]), mut tell: impl FnMut(usize, FittedLine)) {
     for Place { step, frame: Frame { from, to }, origin_ms } in places {
         let samples = (&times[*from..*to], &values[*from..*to]);
-        least_squares(samples, *origin_ms).into_iter().for_each(|line| tell(*step, line));
+        least_squares(samples.0, samples.1, *origin_ms).into_iter().for_each(|line| tell(*step, line));
     }
 }
 
@@ -184,7 +184,7 @@ struct Shape {
     of: Place,
     /// The distances in seconds, and what those up to each place add up to; as far as they were asked for.
     distances: Vec<f64>,
-    totals: Vec<Squared>,
+    totals: Vec<SquareSums>,
     sums: (Sum, Sum),
 }
 
@@ -223,7 +223,7 @@ impl Shape {
             self.distances.push(x);
             self.sums.0.add(x);
             self.sums.1.add(x * x);
-            self.totals.push(Squared { sum: self.sums.0.total(), squares: self.sums.1.total() });
+            self.totals.push(SquareSums { sum: self.sums.0.total(), squares: self.sums.1.total() });
         }
     }
 
@@ -234,7 +234,7 @@ impl Shape {
         places: &[Place],
         (times, values): (&[i64], &[f64]),
         known: Option<&Whole>,
-        mut tell: impl FnMut(usize, Line),
+        mut tell: impl FnMut(usize, FittedLine),
     ) {
         self.reach(times);
         let len = places.iter().map(Place::len).min().unwrap_or(0);
@@ -248,7 +248,7 @@ impl Shape {
             }
             let sum = known.map_or(sum.total(), |known| known.sum(place.frame));
             let x = self.totals[place.len() - 1];
-            tell(place.step, Line::through(count(place.len()), x, (sum, product.total())));
+            tell(place.step, FittedLine::through(count(place.len()), x, sum, product.total()));
         }
     }
 }
@@ -287,7 +287,7 @@ struct Ends {
     last_ms: i64,
     apart_ms: i64,
     /// What so many distances, in seconds, add up to, as far as that was asked for: for all series that are alike in this.
-    totals: Vec<Option<Squared>>,
+    totals: Vec<Option<SquareSums>>,
 }
 
 impl Ends {
@@ -309,7 +309,7 @@ impl Ends {
         places: &[Place],
         (times, values): (&[i64], &[f64]),
         known: Option<&Whole>,
-        mut tell: impl FnMut(usize, Line),
+        mut tell: impl FnMut(usize, FittedLine),
     ) {
         let Some(longest) = places.iter().max_by_key(|place| place.len()) else { return };
         let len = longest.len();
@@ -320,12 +320,12 @@ impl Ends {
         let (sums, products) = added(columns, values, &windows, &distances, known.is_none());
         for (i, place) in places.iter().enumerate() {
             let sum = known.map_or_else(|| sums.total(i), |known| known.sum(place.frame));
-            tell(place.step, Line::through(count(place.len()), x[i], (sum, products.total(i))));
+            tell(place.step, FittedLine::through(count(place.len()), x[i], sum, products.total(i)));
         }
     }
 
     /// What the distances of each window add up to.
-    fn totals(&mut self, places: &[Place], distances: &[f64]) -> [Squared; ABREAST] {
+    fn totals(&mut self, places: &[Place], distances: &[f64]) -> [SquareSums; ABREAST] {
         let len = distances.len();
         if self.totals.len() <= len {
             self.totals.resize(len + 1, None);
@@ -335,7 +335,7 @@ impl Ends {
             let firsts = lens.map(|of| count(len - of));
             let (sums, squares) = of_ends(distances, firsts);
             for (i, of) in lens.into_iter().enumerate() {
-                self.totals[of] = Some(Squared { sum: sums.total(i), squares: squares.total(i) });
+                self.totals[of] = Some(SquareSums { sum: sums.total(i), squares: squares.total(i) });
             }
         }
         lens.map(|of| self.totals[of].unwrap_or_default())
@@ -467,7 +467,7 @@ impl Whole {
 
     /// The line of a window; none where times are no whole seconds from its zero, or a product would be rounded.
     #[expect(clippy::cast_precision_loss, reason = "rounded once, as upstream's sums are in the end")]
-    fn line(&self, place: &Place) -> Option<Line> {
+    fn line(&self, place: &Place) -> Option<FittedLine> {
         let Frame { from, to } = place.frame;
         // A time is this much further from the line's zero than from the first one.
         let further_ms = self.times[0].checked_sub(place.origin_ms).filter(|further| further % 1000 == 0)?;
@@ -483,12 +483,12 @@ impl Whole {
         let (x, xx) = (end.0 - start.0, end.1 - start.1);
         let (start, end) = (self.of_values[from], self.of_values[to]);
         let (y, xy) = (end.0 - start.0, end.1 - start.1);
-        let of_x = Squared {
+        let of_x = SquareSums {
             sum: (x + n * further) as f64,
             squares: (xx + 2 * further * x + n * further * further) as f64,
         };
         let of_y = (self.sum(place.frame), (xy + i128::from(further) * y) as f64 * self.unit);
-        Some(Line::through(count(to - from), of_x, of_y))
+        Some(FittedLine::through(count(to - from), of_x, of_y.0, of_y.1))
     }
 }
 
@@ -556,7 +556,7 @@ mod tests {
                 let origin = |step: usize, first: i64| {
                     if from_first { first } else { zero + step_ms * i64::try_from(step).unwrap_or(0) }
                 };
-                let of = |_: usize, line: Line| line.slope() + line.at(3.0);
+                let of = |_: usize, line: FittedLine| line.slope() + line.at(3.0);
                 let mut row = vec![0.5; frames.all().len()];
                 let done = fill(&mut room, &frames, (&times, &values), (origin, of), &mut row, &mut || Ok(()));
                 prop_assert!(done.is_ok());
@@ -565,7 +565,7 @@ mod tests {
                 }
                 for ((step, frame), found) in frames.all().iter().enumerate().zip(row) {
                     let samples = (&times[frame.from..frame.to], &values[frame.from..frame.to]);
-                    let alone = samples.0.first().and_then(|first| least_squares(samples, origin(step, *first)));
+                    let alone = samples.0.first().and_then(|first| least_squares(samples.0, samples.1, origin(step, *first)));
                     let alone = alone.map_or(0.5, |line| of(step, line));
                     prop_assert_eq!(found.to_bits(), alone.to_bits(), "step {}: {} for {}", step, found, alone);
                 }

@@ -20,8 +20,8 @@ use frames::{Frames, Known};
 use newest::Newest;
 
 use crate::model::{Steady, Times, is_stale};
-use crate::promql::functions::regression::Line;
-use crate::promql::functions::{Columnar, Window, count, seconds};
+use crate::promql::functions::regression::FittedLine;
+use crate::promql::functions::{RowKernel, SampleWindow, count, seconds};
 use crate::promql::plan::WindowNode;
 use crate::simd::simd_dispatch;
 
@@ -179,13 +179,13 @@ pub(super) struct Kernel {
 impl Kernel {
     /// About how long each step takes, beside reading.
     pub(super) fn step_ns(&self) -> u64 {
-        match self.node.kernel.columnar {
-            Columnar::Mean | Columnar::Sum => 10,
-            Columnar::Each
-            | Columnar::Deviation
-            | Columnar::Forecast
-            | Columnar::Slope
-            | Columnar::Variance => 50,
+        match self.node.kernel.row_kernel {
+            RowKernel::Mean | RowKernel::Sum => 10,
+            RowKernel::Each
+            | RowKernel::Deviation
+            | RowKernel::Forecast
+            | RowKernel::Slope
+            | RowKernel::Variance => 50,
             _ => LOOK_NS,
         }
     }
@@ -209,78 +209,78 @@ impl Kernel {
         }
         let Scratch { known, resets, marks, queue, sums, lines, columns, pieces } = scratch;
         let extrapolates =
-            matches!(self.node.kernel.columnar, Columnar::Rate | Columnar::Increase | Columnar::Delta);
+            matches!(self.node.kernel.row_kernel, RowKernel::Rate | RowKernel::Increase | RowKernel::Delta);
         let edges = |at_ms| self.node.arg.edges(at_ms);
         let frames = known.fit(self.grid, times, edges, extrapolates);
         if !extrapolates {
             row.fill(ABSENT);
         }
-        match self.node.kernel.columnar {
-            Columnar::Each => return self.each(frames, resets, (times.list(), values), row, goes_on),
-            Columnar::Rate | Columnar::Increase => {
+        match self.node.kernel.row_kernel {
+            RowKernel::Each => return self.each(frames, resets, (times.list(), values), row, goes_on),
+            RowKernel::Rate | RowKernel::Increase => {
                 resets.clear();
                 if !rises {
                     drops(values, resets);
                 }
-                let per_second = self.node.kernel.columnar == Columnar::Rate;
+                let per_second = self.node.kernel.row_kernel == RowKernel::Rate;
                 rates::fill(frames, values, Some(resets), per_second, row);
             }
-            Columnar::Delta => rates::fill(frames, values, None, false, row),
-            Columnar::LastRate => {
+            RowKernel::Delta => rates::fill(frames, values, None, false, row),
+            RowKernel::LastRate => {
                 counts::last_two(frames, (times.list(), values), row, |(before, last), apart| {
                     (if last < before { last } else { last - before }) / seconds(apart)
                 })
             }
-            Columnar::LastDelta => {
+            RowKernel::LastDelta => {
                 counts::last_two(frames, (times.list(), values), row, |(before, last), _| last - before);
             }
-            Columnar::Count => counts::each(frames, row, |from, to| count(to - from)),
-            Columnar::Present => counts::each(frames, row, |_, _| 1.0),
-            Columnar::First => counts::each(frames, row, |from, _| values[from]),
-            Columnar::Last => counts::each(frames, row, |_, to| values[to - 1]),
-            Columnar::Resets => counts::pairs(frames, values, marks, row, |before, value| value < before),
-            Columnar::Changes => counts::pairs(frames, values, marks, row, |before, value| {
+            RowKernel::Count => counts::each(frames, row, |from, to| count(to - from)),
+            RowKernel::Present => counts::each(frames, row, |_, _| 1.0),
+            RowKernel::First => counts::each(frames, row, |from, _| values[from]),
+            RowKernel::Last => counts::each(frames, row, |_, to| values[to - 1]),
+            RowKernel::Resets => counts::pairs(frames, values, marks, row, |before, value| value < before),
+            RowKernel::Changes => counts::pairs(frames, values, marks, row, |before, value| {
                 before != value && !(before.is_nan() && value.is_nan())
             }),
-            Columnar::Least => {
+            RowKernel::Least => {
                 if !extremes::values(pieces, frames, values, row, |a, b| a < b) {
                     extremes::fill(frames, values, queue, row, |a, b| a < b, |i| values[i]);
                 }
             }
-            Columnar::Greatest => {
+            RowKernel::Greatest => {
                 if !extremes::values(pieces, frames, values, row, |a, b| a > b) {
                     extremes::fill(frames, values, queue, row, |a, b| a > b, |i| values[i]);
                 }
             }
-            Columnar::FirstTime | Columnar::LastTime | Columnar::LeastTime | Columnar::GreatestTime => {
+            RowKernel::FirstTime | RowKernel::LastTime | RowKernel::LeastTime | RowKernel::GreatestTime => {
                 self.moments(frames, queue, (times.list(), values), row);
             }
-            Columnar::Sum | Columnar::Mean => {
-                let is_mean = self.node.kernel.columnar == Columnar::Mean;
+            RowKernel::Sum | RowKernel::Mean => {
+                let is_mean = self.node.kernel.row_kernel == RowKernel::Mean;
                 if !sums::fill(sums, frames, values, is_mean, row) {
                     return self.each(frames, resets, (times.list(), values), row, goes_on);
                 }
             }
-            Columnar::Variance | Columnar::Deviation => {
-                let is_root = self.node.kernel.columnar == Columnar::Deviation;
+            RowKernel::Variance | RowKernel::Deviation => {
+                let is_root = self.node.kernel.row_kernel == RowKernel::Deviation;
                 let told = |variance: f64| if is_root { variance.sqrt() } else { variance };
                 if !spreads::fill(columns, (frames, values), told, row, goes_on)? {
                     return self.each(frames, resets, (times.list(), values), row, goes_on);
                 }
             }
-            Columnar::Slope => {
-                let line = (|_: usize, first: i64| first, |_: usize, line: Line| line.slope());
+            RowKernel::Slope => {
+                let line = (|_: usize, first: i64| first, |_: usize, line: FittedLine| line.slope());
                 if !lines::fill(lines, frames, (times.list(), values), line, row, goes_on)? {
                     return self.each(frames, resets, (times.list(), values), row, goes_on);
                 }
             }
-            Columnar::Forecast => {
+            RowKernel::Forecast => {
                 let [ahead] = self.params.as_slice() else {
                     return self.each(frames, resets, (times.list(), values), row, goes_on);
                 };
                 let line = (
                     |step: usize, _: i64| self.grid.at(step),
-                    |step: usize, line: Line| line.at(ahead[step]),
+                    |step: usize, line: FittedLine| line.at(ahead[step]),
                 );
                 if !lines::fill(lines, frames, (times.list(), values), line, row, goes_on)? {
                     return self.each(frames, resets, (times.list(), values), row, goes_on);
@@ -299,10 +299,10 @@ impl Kernel {
         row: &mut [f64],
     ) {
         let at = |place: usize| seconds(times[place]);
-        match self.node.kernel.columnar {
-            Columnar::FirstTime => counts::each(frames, row, |from, _| at(from)),
-            Columnar::LastTime => counts::each(frames, row, |_, to| at(to - 1)),
-            Columnar::LeastTime => extremes::fill(frames, values, queue, row, |a, b| a <= b, at),
+        match self.node.kernel.row_kernel {
+            RowKernel::FirstTime => counts::each(frames, row, |from, _| at(from)),
+            RowKernel::LastTime => counts::each(frames, row, |_, to| at(to - 1)),
+            RowKernel::LeastTime => extremes::fill(frames, values, queue, row, |a, b| a <= b, at),
             _ => extremes::fill(frames, values, queue, row, |a, b| a >= b, at),
         }
     }
@@ -336,7 +336,7 @@ impl Kernel {
             let at_ms = self.grid.at(step);
             let (start_ms, end_ms) = self.node.arg.edges(at_ms);
             reset_places = rates::within(resets, reset_places, from, to);
-            let window = Window {
+            let window = SampleWindow {
                 times: &times[from..to],
                 values: &values[from..to],
                 start_ms,

@@ -1,7 +1,7 @@
 //! How far the values of each window are from their mean: Welford's recurrence, both of its sums compensated. Each value
 //! waits for a division and some ten additions after the one before it, so that windows are computed side by side.
 
-use crate::promql::functions::sums::Spread;
+use crate::promql::functions::sums::CompensatedVariance;
 use crate::simd::simd_dispatch;
 
 use super::abreast::{ABREAST, Columns, Numbers, Sums, Windows, is_moderate};
@@ -34,7 +34,7 @@ pub(super) fn fill(
 }
 
 /// What has been seen of each window in the end.
-fn spreads(columns: &mut Columns, frames: &[Frame], values: &[f64]) -> [Spread; ABREAST] {
+fn spreads(columns: &mut Columns, frames: &[Frame], values: &[f64]) -> [CompensatedVariance; ABREAST] {
     // Where they are fewer than there is room for, the others are as the first one, and nobody asks for theirs.
     let frame = |i: usize| frames.get(i).or(frames.first()).copied().unwrap_or_default();
     let len = frames.iter().map(|frame| frame.to - frame.from).min().unwrap_or(0);
@@ -45,7 +45,7 @@ fn spreads(columns: &mut Columns, frames: &[Frame], values: &[f64]) -> [Spread; 
     }
     let Both { means, squares } = both;
     std::array::from_fn(|i| {
-        let mut spread = Spread { count, mean: means.of(i), squares: squares.of(i) };
+        let mut spread = CompensatedVariance { count, mean: means.of(i), squares: squares.of(i) };
         if let Some(Frame { from, to }) = frames.get(i) {
             values[from + len..*to].iter().for_each(|value| spread.add(*value));
         }

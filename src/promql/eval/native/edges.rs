@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::model::is_stale;
-use crate::promql::functions::extended::on_the_line as float_on_the_line;
+use crate::promql::functions::extended::interpolate as interpolate_float;
 use crate::promql::functions::seconds;
 use crate::promql::plan::Selector;
 use crate::promql::syntax::tree::Extension;
@@ -123,7 +123,7 @@ impl Context<'_> {
             let place = floats.partition_point(|(at, _)| *at < look);
             let value = match (place.checked_sub(1).map(|i| floats[i]), floats.get(place)) {
                 (_, Some((at, value))) if *at == look => *value,
-                (Some(before), Some(after)) => float_on_the_line(before, *after, look, false),
+                (Some(before), Some(after)) => interpolate_float(before, *after, look, false),
                 (Some((_, value)), None) => value,
                 (None, _) => return Ok(()),
             };

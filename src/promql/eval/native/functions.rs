@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::model::Labels;
 use crate::promql::eval::rows::{ABSENT, Head, is_absent};
-use crate::promql::histogram::{SeenNan, sees_nan};
+use crate::promql::histogram::{NanEffect, has_nan_observations};
 use crate::promql::plan::HistogramNode;
 use crate::promql::{FloatHistogram, QueryError};
 
@@ -88,9 +88,9 @@ impl Context<'_> {
     ) -> f64 {
         let found = histogram.quantile(q);
         let what = match found.nan {
-            SeenNan::None => return found.value,
-            SeenNan::Skews => "result is skewed higher",
-            SeenNan::IsResult => "result is NaN",
+            NanEffect::None => return found.value,
+            NanEffect::Skews => "result is skewed higher",
+            NanEffect::IsResult => "result is NaN",
         };
         let of = self.of_metric(head);
         let text = format!("input to histogram_quantile has NaN observations, {what}{of}");
@@ -106,7 +106,7 @@ impl Context<'_> {
         head: &Head,
     ) -> f64 {
         let asked = histogram.count() != 0.0 && lower < upper;
-        if asked && sees_nan(histogram) {
+        if asked && has_nan_observations(histogram) {
             let of = self.of_metric(head);
             let text =
                 "input to histogram_fraction has NaN observations, which are excluded from all fractions";

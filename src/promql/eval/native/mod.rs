@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::model::{CounterReset, Histogram, HistogramColumns, TimeRange, is_stale};
 use crate::promql::functions::seconds;
-use crate::promql::plan::{Look, Selector};
+use crate::promql::plan::{Selector, SelectorOutput};
 use crate::promql::{FloatHistogram, QueryError};
 use crate::tsdb::{SampleColumns, SeriesId};
 
@@ -77,7 +77,7 @@ impl Native {
         columns: &HistogramColumns,
         floats: &SampleColumns,
         from: i64,
-        counts_alone: bool,
+        counts_only: bool,
     ) -> (Native, Vec<i64>) {
         let mut native = Native::default();
         let mut markers = Vec::new();
@@ -96,7 +96,7 @@ impl Native {
                 let next = floats.times.partition_point(|time| time <= then);
                 floats.times.get(next).is_none_or(|time| time > at)
             });
-            let reset = told(stored, &histogram, since.as_ref().map(|(_, before)| before), counts_alone);
+            let reset = told(stored, &histogram, since.as_ref().map(|(_, before)| before), counts_only);
             let histogram = histogram.with_reset(reset);
             if *at >= from {
                 native.push(*at, Arc::new(histogram.clone()));
@@ -112,7 +112,7 @@ fn told(
     stored: &Histogram,
     histogram: &FloatHistogram,
     before: Option<&FloatHistogram>,
-    counts_alone: bool,
+    counts_only: bool,
 ) -> CounterReset {
     if stored.reset() == CounterReset::Gauge {
         return CounterReset::Gauge;
@@ -125,7 +125,7 @@ fn told(
     if same_layout && !began && stored.reset() != CounterReset::Reset {
         return CounterReset::NotReset;
     }
-    match (counts_alone, began) {
+    match (counts_only, began) {
         (false, _) => CounterReset::Unknown,
         (true, true) => CounterReset::Reset,
         (true, false) => CounterReset::NotReset,
@@ -155,7 +155,7 @@ impl Readings {
 
 impl Context<'_> {
     /// Reads one series whole, and counts what was read.
-    pub(super) fn read(&self, id: SeriesId, range: TimeRange, counts_alone: bool, into: &mut Readings) {
+    pub(super) fn read(&self, id: SeriesId, range: TimeRange, counts_only: bool, into: &mut Readings) {
         // Where no sample is before the range, what went on is unknown: a lookback's worth is enough to find one.
         let from = range.start.plus_ms(self.options.lookback_ms.saturating_neg());
         self.snapshot.read_both(id, range, from, &mut into.floats, &mut into.stored);
@@ -164,7 +164,7 @@ impl Context<'_> {
         into.markers.clear();
         if !into.stored.is_empty() {
             let start = range.start.as_ms();
-            (into.native, into.markers) = Native::of(&into.stored, &into.floats, start, counts_alone);
+            (into.native, into.markers) = Native::of(&into.stored, &into.floats, start, counts_only);
             self.meter.read_samples(into.native.samples());
         }
     }
@@ -181,18 +181,18 @@ impl Context<'_> {
         let Readings { floats, native, markers, .. } = readings;
         let row = rows.len() - 1;
         rows.pay_for(native.bytes())?;
-        if selector.look == Look::Start && !self.options.use_start_timestamps {
+        if selector.look == SelectorOutput::Start && !self.options.use_start_timestamps {
             return Ok(());
         }
         let (mut float_starts, mut native_starts) = (Starts::default(), Starts::default());
-        if selector.look == Look::Start {
+        if selector.look == SelectorOutput::Start {
             float_starts = self.starts_of(Some(id), &floats.times);
             native_starts = self.starts_of(Some(id), &native.times);
         }
         let start = |starts: &Starts, i: usize| seconds(starts.of.get(i).copied().unwrap_or(0));
         for step in 0..grid.len {
             let look = selector.when.look(grid.at(step));
-            if selector.look == Look::Smoothed {
+            if selector.look == SelectorOutput::Smoothed {
                 self.smooth_native(selector, look, (&readings.samples(Some(id)), step), rows)?;
                 continue;
             }
@@ -208,9 +208,9 @@ impl Context<'_> {
                 continue;
             }
             let value = match (selector.look, float, histogram) {
-                (Look::Time, ..) => seconds(at),
-                (Look::Start, Some(i), _) => start(&float_starts, i),
-                (Look::Start, None, Some((_, i))) => start(&native_starts, i),
+                (SelectorOutput::Time, ..) => seconds(at),
+                (SelectorOutput::Start, Some(i), _) => start(&float_starts, i),
+                (SelectorOutput::Start, None, Some((_, i))) => start(&native_starts, i),
                 (_, Some(i), _) => floats.values[i],
                 (_, None, Some((_, i))) => {
                     rows.put_histogram(row, step, Arc::clone(&native.histograms[i]))?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::promql::eval::operators;
-use crate::promql::histogram::{Added, Keep};
+use crate::promql::histogram::{CombinedHistogram, TrimSide};
 use crate::promql::plan::{WithScalar, is_comparison};
 use crate::promql::syntax::tree::{BinaryOp, Span};
 use crate::promql::{FloatHistogram, QueryError};
@@ -68,9 +68,9 @@ impl Context<'_> {
         }
     }
 
-    fn added(&self, added: Option<Added>, op: BinaryOp, what: &str, span: Span) -> Outcome {
+    fn added(&self, added: Option<CombinedHistogram>, op: BinaryOp, what: &str, span: Span) -> Outcome {
         let mut notes = self.notes.borrow_mut();
-        let Some(Added { histogram, resets_conflict, reconciled: bounds }) = added else {
+        let Some(CombinedHistogram { histogram, resets_conflict, reconciled: bounds }) = added else {
             let op = op.as_str();
             notes.warn(span, format!("incompatible bucket layout encountered for binary operator {op}"));
             return Outcome::Refused;
@@ -155,10 +155,10 @@ impl Context<'_> {
 }
 
 /// Which side of a value an operator keeps, where it trims.
-pub(in crate::promql::eval) fn trims(op: BinaryOp) -> Option<Keep> {
+pub(in crate::promql::eval) fn trims(op: BinaryOp) -> Option<TrimSide> {
     match op {
-        BinaryOp::TrimUpper => Some(Keep::Below),
-        BinaryOp::TrimLower => Some(Keep::Above),
+        BinaryOp::TrimUpper => Some(TrimSide::Below),
+        BinaryOp::TrimLower => Some(TrimSide::Above),
         _ => None,
     }
 }

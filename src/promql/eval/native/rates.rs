@@ -6,7 +6,7 @@ use crate::model::CounterReset;
 use crate::promql::FloatHistogram;
 use crate::promql::eval::starts::began_between;
 use crate::promql::functions::{count, seconds};
-use crate::promql::histogram::Added;
+use crate::promql::histogram::CombinedHistogram;
 use crate::promql::syntax::tree::Extension;
 
 use super::edges;
@@ -58,7 +58,11 @@ pub(super) fn taken(a: &FloatHistogram, b: &FloatHistogram, remarks: &mut Remark
 }
 
 /// What two came to. That they contradict each other about resets is no matter where resets are looked for.
-fn reconciled(added: Option<Added>, remark: Remark, remarks: &mut Remarks) -> Option<FloatHistogram> {
+fn reconciled(
+    added: Option<CombinedHistogram>,
+    remark: Remark,
+    remarks: &mut Remarks,
+) -> Option<FloatHistogram> {
     let Some(added) = added else {
         remarks.push(Remark::MixedBuckets);
         return None;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::promql::functions::{NativeWork, count, seconds};
+use crate::promql::functions::{NativeKernel, count, seconds};
 use crate::promql::histogram::{HistogramMean, HistogramSum};
 use crate::promql::plan::WindowNode;
 use crate::promql::{FloatHistogram, QueryError};
@@ -232,7 +232,7 @@ impl Context<'_> {
         histograms: &[Arc<FloatHistogram>],
     ) -> Result<Vec<bool>, QueryError> {
         let mut resets = Vec::new();
-        if matches!(node.kernel.native, NativeWork::Rate | NativeWork::Increase) {
+        if matches!(node.kernel.native, NativeKernel::Rate | NativeKernel::Increase) {
             resets.push(false);
             for pair in histograms.windows(2) {
                 if resets.len() % 256 == 0 {
@@ -255,7 +255,11 @@ impl Context<'_> {
         let work = node.kernel.native;
         let needs_one_kind = matches!(
             work,
-            NativeWork::Sum | NativeWork::Mean | NativeWork::Rate | NativeWork::Increase | NativeWork::Delta
+            NativeKernel::Sum
+                | NativeKernel::Mean
+                | NativeKernel::Rate
+                | NativeKernel::Increase
+                | NativeKernel::Delta
         );
         if needs_one_kind && window.is_mixed() {
             remarks.push(Remark::Mixed);
@@ -270,7 +274,7 @@ impl Context<'_> {
             sample.map_or(Found::Nothing, |(at, _)| Found::Float(seconds(at)))
         };
         Some(match work {
-            NativeWork::PassOver => {
+            NativeKernel::FloatsOnly => {
                 if window.is_mixed() {
                     let text = format!(
                         "ignored histograms in a range containing both floats and histograms for metric name \
@@ -281,23 +285,23 @@ impl Context<'_> {
                 }
                 return None;
             }
-            NativeWork::Count => Found::Float(count(window.times.len() + window.native.times.len())),
-            NativeWork::Present => Found::Float(1.0),
-            NativeWork::First => sample(window.all().next()),
-            NativeWork::Last => sample(window.all().last()),
-            NativeWork::FirstTime => time(window.all().next()),
-            NativeWork::LastTime => time(window.all().last()),
-            NativeWork::Sum => window.sum(remarks).into(),
-            NativeWork::Mean => window.mean(remarks).into(),
-            NativeWork::Rate => rate(&window.native, true, true, remarks).into(),
-            NativeWork::Increase => rate(&window.native, true, false, remarks).into(),
-            NativeWork::Delta => rate(&window.native, false, false, remarks).into(),
-            NativeWork::LastRate => return window.last_two(true, remarks),
-            NativeWork::LastDelta => return window.last_two(false, remarks),
-            NativeWork::Resets => {
+            NativeKernel::Count => Found::Float(count(window.times.len() + window.native.times.len())),
+            NativeKernel::Present => Found::Float(1.0),
+            NativeKernel::First => sample(window.all().next()),
+            NativeKernel::Last => sample(window.all().last()),
+            NativeKernel::FirstTime => time(window.all().next()),
+            NativeKernel::LastTime => time(window.all().last()),
+            NativeKernel::Sum => window.sum(remarks).into(),
+            NativeKernel::Mean => window.mean(remarks).into(),
+            NativeKernel::Rate => rate(&window.native, true, true, remarks).into(),
+            NativeKernel::Increase => rate(&window.native, true, false, remarks).into(),
+            NativeKernel::Delta => rate(&window.native, false, false, remarks).into(),
+            NativeKernel::LastRate => return window.last_two(true, remarks),
+            NativeKernel::LastDelta => return window.last_two(false, remarks),
+            NativeKernel::Resets => {
                 window.count_pairs(true, |a, b| b < a, |before, now| now.is_reset_since(before))
             }
-            NativeWork::Changes => {
+            NativeKernel::Changes => {
                 let differ = |a: f64, b: f64| a != b && !(a.is_nan() && b.is_nan());
                 window.count_pairs(false, differ, |before, now| !now.equals(before))
             }
