@@ -218,12 +218,7 @@ impl Server {
             trimmed_bytes = report.trimmed_bytes, quarantined = report.quarantined,
             "samples are open after {:.0} ms", watch.elapsed_ms()
         );
-        for note in report.notes.iter().chain(&report.read_only) {
-            tracing::error!("{note}");
-        }
-        if let Some(torn) = &report.torn_tail {
-            tracing::warn!("{torn}");
-        }
+        report_samples(&report);
         let tsdb = Arc::new(tsdb);
         apply_settings(&identity, &tsdb)?;
         if let Err(error) = day::resume(&identity, &tsdb, now) {
@@ -555,6 +550,16 @@ fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, S
 /// When this program was built, to the day (`build.rs`).
 fn built() -> Option<Timestamp> {
     env!("PROMLET_BUILT_S").parse().ok().map(Timestamp::from_s)
+}
+
+/// Logs what was found wrong at the start.
+fn report_samples(report: &tsdb::RecoveryReport) {
+    for note in report.notes.iter().chain(&report.read_only) {
+        tracing::error!("{note}");
+    }
+    if let Some(torn) = &report.torn_tail {
+        tracing::warn!("{torn}");
+    }
 }
 
 fn tsdb_options(settings: &Settings, onlooker: tsdb::Onlooker) -> tsdb::Options {

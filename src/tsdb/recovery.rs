@@ -624,9 +624,7 @@ impl Recovery {
             self.keep(&path, true)?;
         }
         if self.changes {
-            // A rename needs no room; the copy is made again behind it.
-            disk::rename(&registry::copy_of(&folder.series, org), &path)?;
-            disk::sync_dir(&folder.series)?;
+            registry::take_copy(&folder.series, org)?;
         }
         Ok(())
     }

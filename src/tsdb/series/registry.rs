@@ -194,7 +194,8 @@ pub(in crate::tsdb) fn copy_differs(dir: &Path, org: OrgId) -> Result<bool, Disk
     }
     let (mut a, mut b) = (Vec::new(), Vec::new());
     loop {
-        (a.clear(), b.clear());
+        a.clear();
+        b.clear();
         let read = disk::read_on(&mut ours, &path, WINDOW_BYTES as u64, &mut a)?;
         disk::read_on(&mut theirs, &copy, WINDOW_BYTES as u64, &mut b)?;
         if a != b || read == 0 {
@@ -203,7 +204,8 @@ pub(in crate::tsdb) fn copy_differs(dir: &Path, org: OrgId) -> Result<bool, Disk
     }
 }
 
-/// Writes the copy of a registry again from its first byte.
+/// Writes the copy of a registry again from its first byte. Nothing is synced: a start makes a copy that a power cut took
+/// again.
 pub(in crate::tsdb) fn write_copy(dir: &Path, org: OrgId) -> Result<(), DiskError> {
     let (path, copy) = (path_of(dir, org), copy_of(dir, org));
     let new = copy.with_extension("copy.new");
@@ -215,8 +217,14 @@ pub(in crate::tsdb) fn write_copy(dir: &Path, org: OrgId) -> Result<(), DiskErro
         at += piece.len() as u64;
         piece.clear();
     }
-    disk::sync_file(&file, &new)?;
-    disk::rename(&new, &copy)?;
+    disk::rename(&new, &copy)
+}
+
+/// Puts the copy of a registry into its place, durably. A rename needs no room.
+pub(in crate::tsdb) fn take_copy(dir: &Path, org: OrgId) -> Result<(), DiskError> {
+    let copy = copy_of(dir, org);
+    disk::sync_file(&disk::open_file(&copy)?, &copy)?;
+    disk::rename(&copy, &path_of(dir, org))?;
     disk::sync_dir(dir)
 }
 
@@ -228,7 +236,7 @@ pub(in crate::tsdb) fn cut(path: &Path, end: End) -> Result<(), DiskError> {
         .map_err(DiskError::at("cut", path))
 }
 
-/// Appends records to the registry and to its copy and makes them durable; makes the files if there are none.
+/// Appends records to the registry, makes them durable, and appends them to its copy; makes the files if there are none.
 pub(in crate::tsdb) fn append(
     dir: &Path,
     store: StoreId,
@@ -269,20 +277,20 @@ pub(in crate::tsdb) fn append(
         write_copy(dir, org)?;
         return Ok(End { bytes: length, seq });
     }
-    append_bytes(&path, &bytes, end.bytes)?;
+    let file = append_bytes(&path, &bytes, end.bytes)?;
+    disk::sync_file(&file, &path)?;
     let copy = copy_of(dir, org);
     match std::fs::metadata(&copy) {
-        Ok(found) if found.len() >= end.bytes => append_bytes(&copy, &bytes, end.bytes)?,
+        Ok(found) if found.len() >= end.bytes => drop(append_bytes(&copy, &bytes, end.bytes)?),
         _ => write_copy(dir, org)?,
     }
     Ok(End { bytes: length, seq })
 }
 
-/// Writes `bytes` at `offset`, ends the file behind them, and makes both durable.
-fn append_bytes(path: &Path, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
+/// Writes `bytes` at `offset` and ends the file behind them.
+fn append_bytes(path: &Path, bytes: &[u8], offset: u64) -> Result<File, DiskError> {
     let file = disk::open_file(path)?;
     disk::write_at(&file, path, bytes, offset)?;
-    ops::set_len(&file, path, offset + bytes.len() as u64)
-        .and_then(|()| ops::sync_all(&file, path))
-        .map_err(DiskError::at("sync", path))
+    ops::set_len(&file, path, offset + bytes.len() as u64).map_err(DiskError::at("write", path))?;
+    Ok(file)
 }

@@ -162,7 +162,8 @@ fn a_record_planted_in_a_label_value_is_never_applied() {
 
 /// Records that are forged one behind the other, so that the numbers go on without a gap.
 fn chain(seq: u64) -> String {
-    (seq..seq + 3).map(|seq| as_text(seq, OTHER, Kind::Dropped, |n| vec![0; 1 + n as usize])).collect()
+    let body = |n| vec![0; 1 + usize::try_from(n).unwrap_or(0)];
+    (seq..seq + 3).map(|seq| as_text(seq, OTHER, Kind::Dropped, body)).collect()
 }
 
 #[test]
