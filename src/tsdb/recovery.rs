@@ -427,6 +427,7 @@ impl Recovery {
                 }
             }
         }
+        store.usage.record_table(&table);
     }
 
     /// Files of segments that are not listed: what a seal or a compaction left half done is removed, what was to go

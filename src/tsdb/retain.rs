@@ -141,6 +141,8 @@ pub(super) struct Retention {
     reached_ms: AtomicI64,
     /// [`RetentionClock::latest`] likewise.
     latest_ms: AtomicI64,
+    /// How far the wall clock was ahead when the retention clock was moved last, in ms.
+    ahead_ms: AtomicU64,
     /// Segments that would be removed by the wall clock and are not.
     waiting: AtomicU64,
 }
@@ -152,8 +154,6 @@ struct State {
     stored: Option<RetentionClock>,
     /// [`Options::elapsed`](super::Options) when the clock was moved last.
     read_at: Duration,
-    /// How far the wall clock was ahead then.
-    ahead: Duration,
     warned_at: Option<Duration>,
 }
 
@@ -163,6 +163,7 @@ impl Default for Retention {
             state: Mutex::default(),
             reached_ms: AtomicI64::new(i64::MIN),
             latest_ms: AtomicI64::new(i64::MIN),
+            ahead_ms: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
         }
     }
@@ -179,7 +180,7 @@ impl Retention {
         let clock = stored.clone().unwrap_or_else(|| RetentionClock::new(wall, newest));
         let [reached_ms, latest_ms] = [clock.reached(), clock.latest()].map(|at| AtomicI64::new(at.as_ms()));
         let state = State { clock: Some(clock), stored, read_at: elapsed, ..State::default() };
-        Retention { state: Mutex::new(state), reached_ms, latest_ms, waiting: AtomicU64::new(0) }
+        Retention { state: Mutex::new(state), reached_ms, latest_ms, ..Retention::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -199,9 +200,11 @@ impl Retention {
         (ms > i64::MIN).then_some(Timestamp::from_ms(ms))
     }
 
-    /// How far the wall clock was ahead when it was looked at last, and how many segments wait for that.
+    /// How far the wall clock was ahead when it was looked at last, and how many segments wait for that. Takes no lock:
+    /// the state is locked while a row of control is synced.
     pub(super) fn lag(&self) -> (Duration, u64) {
-        (self.state().ahead, self.waiting.load(Ordering::Relaxed))
+        let ahead = Duration::from_millis(self.ahead_ms.load(Ordering::Relaxed));
+        (ahead, self.waiting.load(Ordering::Relaxed))
     }
 
     /// A sentence for the operator while the wall clock is ahead of what retention believes.
@@ -233,7 +236,8 @@ impl Tsdb {
             self.store_retention_clock(place.manifest, &mut state, clock);
         }
         let present = Present { wall, clock: state.clock.clone(), grace: self.options.expiry_grace };
-        state.ahead = present.ahead();
+        let ahead_ms = u64::try_from(present.ahead().as_millis()).unwrap_or(u64::MAX);
+        self.retention.ahead_ms.store(ahead_ms, Ordering::Relaxed);
         present
     }
 
