@@ -111,6 +111,12 @@ impl Site {
         send(agent, "POST", &self.org(slug, "write"), &headers, body)
     }
 
+    fn import(&self, agent: &ureq::Agent, content_type: &str, text: &str) -> u16 {
+        let bearer = format!("Bearer {}", self.noisy.1);
+        let headers = [("Authorization", &*bearer), ("Content-Type", content_type)];
+        send(agent, "POST", &self.org(NOISY, "import"), &headers, text.as_bytes())
+    }
+
     fn post(&self, agent: &ureq::Agent, path: &str, who: (&str, &str), body: &Value) -> u16 {
         let headers = [("Content-Type", "application/json"), who];
         let url = format!("{}{path}", self.server.url);
@@ -217,8 +223,14 @@ fn prepare(server: Server, series: usize) -> Site {
         (Labels::from_pairs([("__name__", "long".to_owned()), ("p", format!("{n}{text}"))]), one(now))
     };
     for first in (0..1_000).step_by(250) {
-        let body = remote_write(&(first..first + 250).map(long).collect::<Vec<_>>());
-        assert_eq!(site.write(&agent, NOISY, &site.noisy.1, &body), 204, "long values");
+        let series: Vec<_> = (first..first + 250).map(long).collect();
+        assert_eq!(site.write(&agent, NOISY, &site.noisy.1, &remote_write(&series)), 204, "long values");
+        let line = |(labels, _): &(Labels, Vec<Sample>)| {
+            format!("long{{p=\"{}\"}} 1 # {{trace_id=\"a\"}} 1\n", labels.value("p"))
+        };
+        let text = format!("# TYPE long gauge\n{}# EOF\n", series.iter().map(line).collect::<String>());
+        let imported = site.import(&agent, "application/openmetrics-text; version=1.0.0", &text);
+        assert_eq!(imported, 200, "exemplars of long values");
     }
     let history = |n: usize| {
         let labels =
@@ -243,6 +255,26 @@ const ABUSES: &[Abuse] = &[
     ("listing, slow pattern", &[200], |site, agent, _| {
         let matcher = percent(&format!("long{{p!~\"{SLOW}\"}}"));
         site.ask(agent, &format!("prometheus/api/v1/series?match[]={matcher}"))
+    }),
+    ("slow listing beside new series and metadata", &[200, 204], |site, agent, turn| match turn % 4 {
+        0 => {
+            let matcher = percent(&format!("long{{p!~\"{SLOW}\"}}"));
+            site.ask(agent, &format!("prometheus/api/v1/series?match[]={matcher}"))
+        }
+        1 => site.import(
+            agent,
+            "text/plain",
+            &format!("# HELP told Turn {turn}.\n# TYPE told gauge\ntold 1\n"),
+        ),
+        _ => {
+            let labels = Labels::from_pairs([("__name__", "beside".to_owned()), ("n", turn.to_string())]);
+            let body = remote_write(&[(labels, one(Clock::System.now()))]);
+            site.write(agent, NOISY, &site.noisy.1, &body)
+        }
+    }),
+    ("exemplars, slow pattern", &[200, 503], |site, agent, _| {
+        let matcher = percent(&format!("long{{p!~\"{SLOW}\"}}"));
+        site.ask(agent, &format!("prometheus/api/v1/query_exemplars?query={matcher}"))
     }),
     ("query beyond its deadline", &[503], |site, agent, _| {
         site.query(agent, &format!("count(long{{p!~\"{SLOW}\"}})"), "&timeout=1s")

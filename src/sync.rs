@@ -4,7 +4,7 @@
 //! the locked data consistent at every point where it can. So the other threads go on with the data,
 //! and one panic does not stop the server.
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 
 /// Extends the results of [`std::sync::Mutex`], [`std::sync::RwLock`] and [`std::sync::Condvar`].
 pub(crate) trait IgnorePoison {
@@ -20,6 +20,19 @@ impl<G> IgnorePoison for Result<G, PoisonError<G>> {
 
     fn ignore_poison(self) -> G {
         self.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<G> IgnorePoison for Result<G, TryLockError<G>> {
+    /// None where the lock is not free.
+    type Guard = Option<G>;
+
+    fn ignore_poison(self) -> Option<G> {
+        match self {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 
@@ -41,5 +54,7 @@ mod tests {
         });
         assert!(panicked.is_err() && number.is_poisoned());
         assert_eq!(*number.lock().ignore_poison(), 1);
+        let guard = number.try_lock().ignore_poison();
+        assert!(guard.is_some() && number.try_lock().ignore_poison().is_none());
     }
 }

@@ -25,6 +25,8 @@ mod forged;
 mod hostile;
 #[path = "binary/kill_loop.rs"]
 mod kill_loop;
+#[path = "binary/locks.rs"]
+mod locks;
 #[path = "binary/logins.rs"]
 mod logins;
 #[path = "binary/lost_deletion.rs"]

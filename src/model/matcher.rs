@@ -147,6 +147,14 @@ impl Matcher {
         }
     }
 
+    /// The work that [`Matcher::matches_within`] asks for at most, in units of about a nanosecond.
+    pub fn match_units(&self, value: &str) -> u64 {
+        match &self.test {
+            Test::Equal | Test::NotEqual => value.len() as u64,
+            Test::Regex(pattern) | Test::NotRegex(pattern) => pattern.match_units(value),
+        }
+    }
+
     /// As [`Matcher::admits`], within `pace`.
     ///
     /// # Errors

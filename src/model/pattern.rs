@@ -227,6 +227,11 @@ impl Pattern {
         }
     }
 
+    /// The work that [`Pattern::matches_within`] asks for at most, in units of about a nanosecond.
+    pub fn match_units(&self, value: &str) -> u64 {
+        if matches!(self.0.form, Form::Regex) { self.units(value) } else { value.len() as u64 + 8 }
+    }
+
     /// As [`Pattern::captures`], within `pace`.
     ///
     /// # Errors

@@ -288,7 +288,7 @@ fn resolve(
                 table.remember_unknown(*key, pairs, limits, entries_max);
             }
         }
-        store.usage.set_names(&table);
+        store.usage.record_table(&table);
     }
     Ok(ids)
 }
@@ -537,6 +537,7 @@ fn duplicate(store: &OrgStore, refused: &RefusedSample) -> Refusal {
 
 /// Records that define those of the batch's series that are not known to be durable.
 fn definitions(store: &OrgStore, admitted: impl Iterator<Item = u32>) -> Vec<Draft> {
+    store.take_durable();
     let table = store.table();
     let mut drafts = Vec::new();
     if table.pending.is_empty() {
@@ -572,9 +573,9 @@ fn descriptions(store: &OrgStore, said: &[MetricMetadata<'_>], limits: &OrgLimit
     let mut news = Vec::new();
     let mut dropped = 0;
     {
-        let table = store.table();
+        let metadata = store.metadata();
         for said in said {
-            match table.metadata.is_news(said, limits) {
+            match metadata.is_news(said, limits) {
                 Ok(true) => news.push(said),
                 Ok(false) => {}
                 Err(()) => dropped += 1,

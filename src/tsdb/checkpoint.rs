@@ -214,23 +214,29 @@ pub(super) fn append_registry(folder: &Folder, store: &OrgStore) -> Result<regis
     // Held from the look at what is missing to the note that it is not: a checkpoint and a seal may meet here.
     let mut end = store.registry();
     let mut records = Vec::new();
-    let (series, metrics) = {
+    store.take_durable();
+    let series = store.table().unregistered.len();
+    let mut definitions = Definitions::default();
+    for from in (0..series).step_by(DEFINED_AT_ONCE) {
+        // Series are only added behind these.
         let table = store.table();
-        let mut definitions = Definitions::default();
-        for id in &table.unregistered {
+        let ids = table.unregistered.get(from..series.min(from + DEFINED_AT_ONCE));
+        for id in ids.unwrap_or_default() {
             definitions.add_known(*id, &table);
             if definitions.bytes() >= REGISTRY_BODY_SOFT {
                 records.push((Kind::RegistrySeries, std::mem::take(&mut definitions).finish()));
             }
         }
-        if !definitions.is_empty() {
-            records.push((Kind::RegistrySeries, definitions.finish()));
-        }
-        let described = &table.metadata.unregistered;
-        for names in described.chunks(16) {
+    }
+    if !definitions.is_empty() {
+        records.push((Kind::RegistrySeries, definitions.finish()));
+    }
+    let metrics = {
+        let metadata = store.metadata();
+        for names in metadata.unregistered.chunks(16) {
             let said: Vec<MetricMetadata<'_>> = names
                 .iter()
-                .filter_map(|name| table.metadata.get(name))
+                .filter_map(|name| metadata.get(name))
                 .map(|(name, known)| MetricMetadata {
                     name,
                     kind: known.kind,
@@ -240,15 +246,17 @@ pub(super) fn append_registry(folder: &Folder, store: &OrgStore) -> Result<regis
                 .collect();
             records.push((Kind::RegistryMetadata, metadata::encode(said.into_iter())));
         }
-        (table.unregistered.len(), described.len())
+        metadata.unregistered.len()
     };
     *end = registry::append(&folder.series, folder.store, store.org, *end, &records)?;
     // What came meanwhile stands behind.
-    let mut table = store.table_mut();
-    table.unregistered.drain(..series);
-    table.metadata.unregistered.drain(..metrics);
+    store.table_mut().unregistered.drain(..series);
+    store.metadata_mut().unregistered.drain(..metrics);
     Ok(*end)
 }
+
+/// Series that are encoded under one lock of the table.
+const DEFINED_AT_ONCE: usize = 4_096;
 
 /// The databases of a generation while they are written, one at a time.
 struct Parts {

@@ -134,7 +134,8 @@ impl Deletion {
         beside: impl Fn(u32) -> bool,
         exemplars: bool,
     ) {
-        let end = store.table().ids_end();
+        // The thread that writes the log does not wait for the table.
+        let end = store.usage.ids_end();
         for (first, last) in &self.series {
             for id in *first..(*last).saturating_add(1).min(end) {
                 if !floats(id) {

@@ -47,7 +47,7 @@ mod wal;
 mod warm;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -114,7 +114,10 @@ pub struct Tsdb {
     notes: Vec<String>,
     /// What queries are told about a damaged log.
     log_warning: Option<Arc<str>>,
+    /// Held while a checkpoint is written, and while a backup or the removal of an organisation keeps one from being
+    /// written. Its counts are in `checkpoint_counts`.
     checkpoints: Mutex<Checkpoints>,
+    checkpoint_counts: CheckpointCounts,
     sealer: Mutex<Sealer>,
     /// Seals that wait for the one under way: it need not rest.
     seals_waiting: AtomicU32,
@@ -207,11 +210,16 @@ const RECENT_SEAL: Duration = Duration::from_secs(180);
 #[derive(Debug, Default)]
 struct Removal;
 
+/// Held by the only writer of checkpoints.
+#[derive(Debug, Default)]
+struct Checkpoints;
+
+/// What became of checkpoints. Locked for a few instructions at a time, never while one is written.
 #[derive(Debug)]
-struct Checkpoints {
-    made: u64,
-    failed: u64,
-    since: Stopwatch,
+struct CheckpointCounts {
+    made: AtomicU64,
+    failed: AtomicU64,
+    since: Mutex<Stopwatch>,
 }
 
 impl Tsdb {
@@ -279,6 +287,7 @@ impl Tsdb {
             notes,
             log_warning,
             checkpoints: Mutex::default(),
+            checkpoint_counts: CheckpointCounts::default(),
             sealer: Mutex::default(),
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
@@ -304,6 +313,7 @@ impl Tsdb {
             notes: Vec::new(),
             log_warning: None,
             checkpoints: Mutex::default(),
+            checkpoint_counts: CheckpointCounts::default(),
             sealer: Mutex::default(),
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
@@ -478,7 +488,7 @@ impl Tsdb {
         let (Some(folder), Sink::Log(log)) = (&self.folder, &self.log) else {
             return Err(CheckpointError::Closed("it has no log that goes on".to_owned()));
         };
-        let mut checkpoints = self.checkpoints.lock().ignore_poison();
+        let _alone = self.checkpoints.lock().ignore_poison();
         let covered = self.stores.uncovered.load(Ordering::Relaxed);
         let space = self.options.disk.space(&folder.head)?;
         let held =
@@ -494,10 +504,10 @@ impl Tsdb {
         self.note_log_end(Noting::Now);
         if result.is_ok() {
             self.stores.uncovered.fetch_sub(covered, Ordering::Relaxed);
-            checkpoints.made += 1;
-            checkpoints.since = Stopwatch::start();
+            self.checkpoint_counts.made.fetch_add(1, Ordering::Relaxed);
+            *self.checkpoint_counts.since.lock().ignore_poison() = Stopwatch::start();
         } else {
-            checkpoints.failed += 1;
+            self.checkpoint_counts.failed.fetch_add(1, Ordering::Relaxed);
         }
         result
     }
@@ -520,7 +530,7 @@ impl Tsdb {
     /// Whether a checkpoint is due: the last one is old and something came since, or many samples came.
     pub fn checkpoint_due(&self) -> bool {
         let uncovered = self.stores.uncovered.load(Ordering::Relaxed);
-        let age = self.checkpoints.lock().ignore_poison().since.elapsed();
+        let age = self.checkpoint_counts.age();
         // A seal makes most of a checkpoint needless, and the disk has just been busy with it.
         let rest = RECENT_SEAL.min(self.options.checkpoint_every);
         let sealed_lately = self.sealer.try_lock().is_ok_and(|sealer| sealer.made_within(rest));
@@ -530,21 +540,22 @@ impl Tsdb {
             && (age >= self.options.checkpoint_every || uncovered >= self.options.checkpoint_samples)
     }
 
-    /// Plain counters, of the store and of each organisation.
+    /// Plain counters, of the store and of each organisation. Waits for no query, seal, merge, checkpoint or backup: it
+    /// reads atomics, and locks that are held for a few instructions.
     pub fn stats(&self) -> Stats {
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut stats = Stats::default();
         for store in self.stores.all() {
             let counters = &store.head.counters;
             let set = store.segments();
             let org = OrgStats {
                 org: store.org,
-                series: u64::from(store.table().live()),
+                series: store.usage.series(),
                 samples: load(&counters.samples) + load(&store.side.counters.histograms),
                 late_samples: load(&counters.late) + load(&store.side.counters.late),
                 head_bytes: load(&counters.bytes) + load(&store.side.counters.bytes),
                 histograms: load(&store.side.counters.histograms),
-                exemplars: store.side.exemplars().count() as u64,
+                exemplars: load(&store.side.counters.exemplars),
                 exemplars_dropped_total: load(&store.side.counters.exemplars_dropped),
                 memory_bytes: store.memory_bytes(),
                 disk_bytes: store.disk_bytes(),
@@ -585,10 +596,9 @@ impl Tsdb {
         if let Some(space) = self.space() {
             (stats.disk_free_bytes, stats.disk_bytes) = (space.free, space.total);
         }
-        let checkpoints = self.checkpoints.lock().ignore_poison();
-        stats.checkpoint_age = checkpoints.since.elapsed();
-        stats.checkpoints = checkpoints.made;
-        stats.checkpoints_failed = checkpoints.failed;
+        stats.checkpoint_age = self.checkpoint_counts.age();
+        stats.checkpoints = load(&self.checkpoint_counts.made);
+        stats.checkpoints_failed = load(&self.checkpoint_counts.failed);
         stats.seals = self.seals.made.load(Ordering::Relaxed);
         stats.wal_unlinks_failed = self.seals.unlinks_failed.load(Ordering::Relaxed);
         stats.seals_failed = self.seals.failed.load(Ordering::Relaxed);
@@ -685,9 +695,17 @@ fn log_warning(places: &[LogPlace]) -> Arc<str> {
     format!("some samples may be missing: the log is damaged in {}", places.join(", ")).into()
 }
 
-impl Default for Checkpoints {
-    fn default() -> Checkpoints {
-        Checkpoints { made: 0, failed: 0, since: Stopwatch::start() }
+impl Default for CheckpointCounts {
+    fn default() -> CheckpointCounts {
+        let (made, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+        CheckpointCounts { made, failed, since: Mutex::new(Stopwatch::start()) }
+    }
+}
+
+impl CheckpointCounts {
+    /// The time since the last checkpoint, or since the store was opened.
+    fn age(&self) -> Duration {
+        self.since.lock().ignore_poison().elapsed()
     }
 }
 

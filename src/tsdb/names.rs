@@ -132,14 +132,15 @@ impl Taker<'_> {
             }
         };
         match (held.and_then(|()| loading.finish()), read) {
-            (Ok(table), ReadRegistry::Valid(end)) => {
+            (Ok((table, metadata)), ReadRegistry::Valid(end)) => {
                 let store = self.stores.org_or_new(org);
                 let records = end.bytes.saturating_sub(FILE_HEADER_BYTES as u64);
                 store.usage.log_bytes.fetch_add(records, Ordering::Relaxed);
                 let mut held = store.table_mut();
                 *held = table;
-                store.usage.set_names(&held);
+                store.usage.record_table(&held);
                 drop(held);
+                *store.metadata_mut() = metadata;
                 self.stores.settle_names(&store);
                 Ok(ReadRegistry::Valid(end))
             }

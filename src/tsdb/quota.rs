@@ -11,7 +11,7 @@
 //! **New series** come out of a bucket that holds ten seconds' worth: a sender's first scrape fits, a flood does not.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use super::error::AppendError;
@@ -36,6 +36,9 @@ const BUCKET_S: u64 = 10;
 pub(super) struct Usage {
     /// Estimated memory of names and series; written under the table's lock.
     names: AtomicU64,
+    /// Series registered, and one more than the greatest id; written under the table's lock.
+    series: AtomicU64,
+    ids_end: AtomicU32,
     /// How much of that is in [`Stores::name_bytes`] already.
     names_counted: AtomicU64,
     /// What [`admit`] last found that names may take.
@@ -55,6 +58,8 @@ impl Default for Usage {
     fn default() -> Usage {
         Usage {
             names: AtomicU64::new(0),
+            series: AtomicU64::new(0),
+            ids_end: AtomicU32::new(0),
             names_counted: AtomicU64::new(0),
             names_allowed: AtomicU64::new(u64::MAX),
             log_bytes: AtomicU64::new(0),
@@ -96,9 +101,22 @@ impl Usage {
         (ms > i64::MIN).then_some(Timestamp::from_ms(ms))
     }
 
-    /// Notes what the names take. To be called with the table locked, or the larger number may be overwritten.
-    pub(super) fn set_names(&self, table: &Table) {
+    /// Records the memory and the number of the series. The caller has the table locked, so that no newer figures are
+    /// overwritten.
+    pub(super) fn record_table(&self, table: &Table) {
         self.names.store(table.bytes() + table.refused.bytes() as u64, Ordering::Relaxed);
+        self.series.store(u64::from(table.live()), Ordering::Relaxed);
+        self.ids_end.store(table.ids_end(), Ordering::Release);
+    }
+
+    /// One more than the greatest id of a series.
+    pub(super) fn ids_end(&self) -> u32 {
+        self.ids_end.load(Ordering::Acquire)
+    }
+
+    /// The number of series registered.
+    pub(super) fn series(&self) -> u64 {
+        self.series.load(Ordering::Relaxed)
     }
 
     /// Counts what became of a batch.

@@ -443,6 +443,7 @@ impl Recovery {
                 }
             }
         }
+        store.usage.record_table(&table);
     }
 
     /// Files of segments that are not listed: what a seal or a compaction left half done is removed, what was to go

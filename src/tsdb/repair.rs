@@ -391,6 +391,7 @@ fn define_sealed(stores: &Stores, dir: &Path, store: StoreId, listed: &Listed) {
                 let _ = table.define(id, &pairs, false);
             }
         }
+        org.usage.record_table(&table);
     }
 }
 

@@ -143,6 +143,8 @@ pub(super) struct Retention {
     reached_ms: AtomicI64,
     /// [`RetentionClock::latest`] likewise.
     latest_ms: AtomicI64,
+    /// How far the wall clock was ahead when the retention clock was moved last, in ms.
+    ahead_ms: AtomicU64,
     /// Segments that would be removed by the wall clock and are not.
     waiting: AtomicU64,
     /// [`Options::elapsed`] when the store was opened.
@@ -224,7 +226,8 @@ impl Retention {
         let [reached_ms, latest_ms] = [clock.reached(), clock.latest()].map(|at| AtomicI64::new(at.as_ms()));
         let state =
             State { clock: Some(clock), stored, read_at: opened_at, wall: Some(wall), ..State::default() };
-        Retention { state: Mutex::new(state), reached_ms, latest_ms, waiting: AtomicU64::new(0), opened_at }
+        let (ahead_ms, waiting) = (AtomicU64::new(0), AtomicU64::new(0));
+        Retention { state: Mutex::new(state), reached_ms, latest_ms, ahead_ms, waiting, opened_at }
     }
 
     /// That of a store in memory, which removes nothing.
@@ -233,6 +236,7 @@ impl Retention {
             state: Mutex::default(),
             reached_ms: AtomicI64::new(i64::MIN),
             latest_ms: AtomicI64::new(i64::MIN),
+            ahead_ms: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
             opened_at: options.elapsed.read(),
         }
@@ -255,9 +259,11 @@ impl Retention {
         (ms > i64::MIN).then_some(Timestamp::from_ms(ms))
     }
 
-    /// How far the wall clock was ahead when it was looked at last, and how many segments wait for that.
+    /// How far the wall clock was ahead when it was looked at last, and how many segments wait for that. Takes no lock:
+    /// the state is locked while a row of control is synced.
     pub(super) fn lag(&self) -> (Duration, u64) {
-        (self.state().ahead(), self.waiting.load(Ordering::Relaxed))
+        let ahead = Duration::from_millis(self.ahead_ms.load(Ordering::Relaxed));
+        (ahead, self.waiting.load(Ordering::Relaxed))
     }
 
     /// Why the wall clock may be behind, so that no sample is refused for good because it is ahead of it.
@@ -294,6 +300,8 @@ impl Tsdb {
         if let Some(clock) = state.clock.clone().filter(|clock| clock.is_due(state.stored.as_ref())) {
             self.store_retention_clock(place.manifest, &mut state, clock);
         }
+        let ahead_ms = u64::try_from(state.ahead().as_millis()).unwrap_or(u64::MAX);
+        self.retention.ahead_ms.store(ahead_ms, Ordering::Relaxed);
         Present { wall, clock: state.clock.clone(), grace: self.options.expiry_grace }
     }
 

@@ -7,6 +7,11 @@
 //!
 //! **Seals.** A sample is in the head until after the segment that has it is published: whoever reads the head first and
 //! asks for the segments then, or finds afterwards that they are still the ones that count, has seen every sample.
+//!
+//! **Locks.** The table, the metadata and the exemplars of an organisation are locked for short stretches: writers wait
+//! behind them, and readers behind those. No pattern is matched, no segment is looked at and no
+//! memory is waited for under one. A snapshot that does not wait ([`Snapshot::without_waiting`]) gives a read up where
+//! such a lock is not free.
 
 mod cardinality;
 mod find;
@@ -23,12 +28,15 @@ mod sources;
 mod warnings;
 mod window;
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard, RwLockReadGuard};
 
 use super::report::{SampleColumns, SeriesId};
+use super::series::metadata::Metadata;
+use super::series::table::Table;
+use super::side::exemplars::Exemplars;
 use super::store::OrgStore;
-use crate::model::{HistogramColumns, Labels, Matcher, Pace, Scope, TimeRange, Timestamp};
+use crate::model::{HistogramColumns, Labels, Matcher, Pace, Scope, Stopped, TimeRange, Timestamp};
 pub use grouped::{Grouped, GroupedSeries};
 pub use paced::Paced;
 pub use reader::{ReadColumns, Reader};
@@ -44,6 +52,8 @@ pub struct Snapshot {
     warnings: Warnings,
     /// Its number, for what is kept decoded.
     query: u32,
+    /// Set where a lock was not free. None: locks are waited for.
+    busy: Option<Arc<AtomicBool>>,
 }
 
 /// A series that a selection found.
@@ -58,7 +68,67 @@ pub struct SelectedSeries {
 impl Snapshot {
     pub(super) fn new(store: Option<Arc<OrgStore>>, scope: Scope) -> Snapshot {
         let query = store.as_ref().map_or(0, |store| store.decoded.query());
-        Snapshot { store, scope, too_old_too: false, warnings: Warnings::default(), query }
+        Snapshot { store, scope, too_old_too: false, warnings: Warnings::default(), query, busy: None }
+    }
+
+    /// A snapshot for a thread that must not wait. Where a lock that another query may hold is not free, a read is given
+    /// up and finds nothing, and `busy` is set: what was read is then of no use.
+    #[must_use]
+    pub fn without_waiting(self, busy: Arc<AtomicBool>) -> Snapshot {
+        Snapshot { busy: Some(busy), ..self }
+    }
+
+    /// Waits for locks from now on.
+    pub fn wait_for_locks(&mut self) {
+        self.busy = None;
+    }
+
+    /// Whether a read was given up because a lock was not free.
+    pub fn is_given_up(&self) -> bool {
+        self.busy.as_ref().is_some_and(|busy| busy.load(Ordering::Relaxed))
+    }
+
+    /// The table, locked: for a short stretch of work without matching.
+    fn table<'s>(&self, store: &'s OrgStore) -> Result<RwLockReadGuard<'s, Table>, Stopped> {
+        match &self.busy {
+            None => Ok(store.table()),
+            Some(busy) => store.try_table().ok_or_else(|| Snapshot::give_up(busy)),
+        }
+    }
+
+    /// What senders said about metrics, locked: for a short stretch of work without matching.
+    fn locked_metadata<'s>(&self, store: &'s OrgStore) -> Result<RwLockReadGuard<'s, Metadata>, Stopped> {
+        match &self.busy {
+            None => Ok(store.metadata()),
+            Some(busy) => store.try_metadata().ok_or_else(|| Snapshot::give_up(busy)),
+        }
+    }
+
+    /// The exemplars, locked: for a short stretch of work without matching.
+    fn locked_exemplars<'s>(&self, store: &'s OrgStore) -> Result<MutexGuard<'s, Exemplars>, Stopped> {
+        match &self.busy {
+            None => Ok(store.side.exemplars()),
+            Some(busy) => store.side.try_exemplars().ok_or_else(|| Snapshot::give_up(busy)),
+        }
+    }
+
+    fn give_up(busy: &AtomicBool) -> Stopped {
+        busy.store(true, Ordering::Relaxed);
+        Stopped
+    }
+
+    /// The number of a series' family; none also where the read is given up.
+    fn family_of(&self, store: &OrgStore, series: u32) -> Option<u32> {
+        self.table(store).ok()?.family_of(series)
+    }
+
+    /// Whether the scope admits a series. Its labels are compared after the table is released.
+    fn may_read(&self, store: &OrgStore, id: SeriesId) -> bool {
+        if self.scope.matchers.is_empty() && self.scope.names.is_empty() {
+            return true;
+        }
+        let labels = self.table(store).ok().and_then(|table| table.labels(id.0));
+        labels.is_some_and(|labels| self.admits(&labels))
     }
 
     /// One that sees what retention hides, too.
@@ -94,11 +164,11 @@ impl Snapshot {
         out.times.clear();
         out.values.clear();
         let Some(store) = &self.store else { return };
-        let by_labels = !self.scope.matchers.is_empty() || !self.scope.names.is_empty();
-        if by_labels && !store.table().labels(id.0).is_some_and(|labels| self.admits(&labels)) {
+        if !self.may_read(store, id) {
             return;
         }
-        merge::read(store, id.0, self.within(range), &self.warnings, &mut merge::Known::default(), out);
+        let series = (self.family_of(store, id.0), id.0);
+        merge::read_of(store, series, self.within(range), &self.warnings, &mut merge::Known::default(), out);
         if store.side.has_histograms() {
             let mut histograms = HistogramColumns::default();
             self.read_histograms(id, range, &mut histograms);
@@ -156,6 +226,16 @@ impl Snapshot {
     fn admits(&self, labels: &Labels) -> bool {
         self.scope.matchers.iter().all(|matcher| matcher.admits(labels))
             && self.scope.admits_name(labels.metric_name())
+    }
+
+    /// As [`Snapshot::admits`], within a pace.
+    fn admits_within(&self, labels: &Labels, pace: &Pace<'_>) -> Result<bool, Stopped> {
+        for matcher in &self.scope.matchers {
+            if !matcher.admits_within(labels, pace)? {
+                return Ok(false);
+            }
+        }
+        Ok(self.scope.admits_name(labels.metric_name()))
     }
 
     /// The range without what the scope's time hides, and what is older than the organisation keeps.

@@ -15,8 +15,9 @@ use super::options::OrgLimits;
 use super::quota::Usage;
 use super::segments::{Obsolete, SegmentSet};
 use super::series::identity::Secret;
+use super::series::metadata::{self, Metadata};
 use super::series::table::Table;
-use super::series::{metadata, registry};
+use super::series::{definition, registry};
 use super::side::Side;
 use super::side::record::decode_starts;
 use super::wal::log::{Draft, Outcome};
@@ -30,6 +31,12 @@ use crate::sync::IgnorePoison as _;
 pub(super) struct OrgStore {
     pub(super) org: OrgId,
     table: RwLock<Table>,
+    /// What senders said about metrics. Apart from the table, which readers lock: the thread that writes the log changes
+    /// this.
+    metadata: RwLock<Metadata>,
+    /// Series whose definitions became durable since the table was told last: the thread that writes the log does not
+    /// wait for the table.
+    durable: Mutex<Vec<u32>>,
     pub(super) head: Head,
     segments: RwLock<Arc<SegmentSet>>,
     /// Files that are to go when their last reader is gone.
@@ -115,8 +122,42 @@ impl OrgStore {
         self.table.read().ignore_poison()
     }
 
+    /// The table if it is free at once.
+    pub(super) fn try_table(&self) -> Option<RwLockReadGuard<'_, Table>> {
+        self.table.try_read().ignore_poison()
+    }
+
     pub(super) fn table_mut(&self) -> RwLockWriteGuard<'_, Table> {
         self.table.write().ignore_poison()
+    }
+
+    /// What senders said about metrics. Held for a short stretch of work without matching.
+    pub(super) fn metadata(&self) -> RwLockReadGuard<'_, Metadata> {
+        self.metadata.read().ignore_poison()
+    }
+
+    /// The metadata if they are free at once.
+    pub(super) fn try_metadata(&self) -> Option<RwLockReadGuard<'_, Metadata>> {
+        self.metadata.try_read().ignore_poison()
+    }
+
+    pub(super) fn metadata_mut(&self) -> RwLockWriteGuard<'_, Metadata> {
+        self.metadata.write().ignore_poison()
+    }
+
+    /// Tells the table of definitions that became durable since this was called last.
+    pub(super) fn take_durable(&self) {
+        if self.durable().is_empty() {
+            return;
+        }
+        let mut table = self.table_mut();
+        // Taken with the table locked: whoever comes next finds the table told.
+        let ids = std::mem::take(&mut *self.durable());
+        table.are_durable(ids.into_iter());
+    }
+
+    fn durable(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.durable.lock().ignore_poison()
     }
 
     pub(super) fn limits(&self) -> Arc<OrgLimits> {
@@ -352,7 +393,7 @@ pub(super) struct Record<'b> {
     pub(super) org: OrgId,
     pub(super) kind: Kind,
     pub(super) body: &'b [u8],
-    /// What a body of [`Kind::Samples`] says, where that is known.
+    /// What a body of [`Kind::Samples`] says, of a record that has just been logged; none of one that was read.
     pub(super) samples: Option<&'b [LogSample]>,
 }
 
@@ -442,6 +483,8 @@ impl Stores {
             Arc::new(OrgStore {
                 org,
                 table: RwLock::new(Table::new(self.secret_of(org))),
+                metadata: RwLock::default(),
+                durable: Mutex::default(),
                 head: Head::new(Arc::clone(&self.head_bytes), self.starting.load(Ordering::Relaxed)),
                 segments: RwLock::default(),
                 obsolete: Mutex::default(),
@@ -625,6 +668,14 @@ impl Stores {
                 Ok(outcome)
             }
             Kind::Histograms | Kind::Exemplars | Kind::Starts => self.apply_side(record, rows),
+            Kind::Series if samples.is_some() => {
+                // It has just been logged, by a caller who has put its series into the table before.
+                let ids = definition::ids(body)?;
+                let store = self.org_or_new(org);
+                store.last_seq.store(seq, Ordering::Release);
+                store.durable().extend(ids);
+                Ok(Outcome::default())
+            }
             Kind::Series | Kind::RegistrySeries => {
                 let store = self.org_or_new(org);
                 if kind == Kind::Series {
@@ -632,7 +683,7 @@ impl Stores {
                 }
                 let mut table = store.table_mut();
                 let defined = table.define_all(body, kind == Kind::RegistrySeries);
-                store.usage.set_names(&table);
+                store.usage.record_table(&table);
                 drop(table);
                 self.settle_names(&store);
                 defined.map(|()| Outcome::default())
@@ -642,8 +693,8 @@ impl Stores {
                 if kind == Kind::Metadata {
                     store.last_seq.store(seq, Ordering::Release);
                 }
-                let mut table = store.table_mut();
-                metadata::decode(body, &mut |said| table.metadata.set(said, kind == Kind::RegistryMetadata))?;
+                let mut known = store.metadata_mut();
+                metadata::decode(body, &mut |said| known.set(said, kind == Kind::RegistryMetadata))?;
                 Ok(Outcome::default())
             }
             Kind::Seal | Kind::SealAll => {

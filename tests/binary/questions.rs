@@ -47,28 +47,12 @@ impl Asker {
 
     /// Asks an endless question by hand; hanging up is up to the caller.
     fn ask_endlessly(&self, org: &str) -> TcpStream {
-        let address = self.server.url.trim_start_matches("http://");
-        let mut stream = TcpStream::connect(address).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let (path, cookie) = (Asker::endless(org), &self.cookie);
-        let text = format!(
-            "GET {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
-        );
-        stream.write_all(text.as_bytes()).expect("sent");
-        stream
+        self.send(&Asker::endless(org))
     }
 
     /// Sends a request by hand; hanging up is up to the caller.
     fn send(&self, path: &str) -> TcpStream {
-        let address = self.server.url.trim_start_matches("http://");
-        let mut stream = TcpStream::connect(address).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let cookie = &self.cookie;
-        let text = format!(
-            "GET {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
-        );
-        stream.write_all(text.as_bytes()).expect("sent");
-        stream
+        send(&self.server, &self.cookie, path)
     }
 
     /// Sends JSON by hand, as the signed-in account.
@@ -111,6 +95,17 @@ impl Asker {
             assert!(begun.elapsed() < PATIENCE, "still {rows:?}");
         }
     }
+}
+
+/// Sends a GET request over a connection of its own; the caller reads the answer or closes it.
+pub(crate) fn send(server: &Server, cookie: &str, path: &str) -> TcpStream {
+    let address = server.url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let text =
+        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n");
+    stream.write_all(text.as_bytes()).expect("sent");
+    stream
 }
 
 /// The status of an answer that is read by hand, and its body.
@@ -222,13 +217,13 @@ fn one_organisations_endless_questions_keep_no_other_waiting() {
 }
 
 /// Tests that cost a thousand states a byte on a text of a and b without order; none of them is kept as a set.
-fn hostile_matchers(count: usize) -> String {
+pub(crate) fn hostile_matchers(count: usize) -> String {
     let tests: Vec<String> = (0..count).map(|n| format!("p!~\"[ab]*a.{{900}}x{n}\"")).collect();
     format!("{{{}}}", [String::from("p!=\"\"")].into_iter().chain(tests).collect::<Vec<_>>().join(","))
 }
 
-/// A thousand series with values of 4 kB that such tests are slow on.
-fn hostile_values() -> Vec<(Labels, Vec<Sample>)> {
+/// A thousand series with values of 4 kB that such tests are slow on: fourteen tests of all of them take more than 20 s.
+pub(crate) fn hostile_values() -> Vec<(Labels, Vec<Sample>)> {
     let mut state = 7u64;
     let mut letter = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -244,6 +239,9 @@ fn hostile_values() -> Vec<(Labels, Vec<Sample>)> {
     };
     (0..1_000).map(|_| series()).collect()
 }
+
+/// What ends work that takes more than 20 s ends it within this.
+const SOON: Duration = Duration::from_secs(10);
 
 /// Three answers in a thousandth of a second teach the server that such a listing is brief; then it takes minutes.
 #[test]
@@ -264,22 +262,26 @@ fn a_matcher_that_became_slow_holds_neither_health_nor_the_stop_nor_its_thread()
     std::thread::sleep(Duration::from_millis(50));
     let stream = asker.send(&listing);
     asker.until_metric("promlet_lane_running{lane=\"query\"} 1");
+    let begun = Stopwatch::start();
     for _ in 0..20 {
         assert_eq!(asker.server.get("/healthz", &[]).status, 200);
     }
+    assert!(begun.elapsed() < SOON, "health was answered twenty times in {:?}", begun.elapsed());
     stream.set_nonblocking(true).expect("a socket");
     let mut one = [0u8; 1];
     let not_yet = stream.peek(&mut one).expect_err("the listing takes longer than twenty requests");
     assert_eq!(not_yet.kind(), std::io::ErrorKind::WouldBlock);
     drop(stream);
+    let begun = Stopwatch::start();
     asker.until_metric("promlet_lane_running{lane=\"query\"} 0");
+    assert!(begun.elapsed() < SOON, "it went on for {:?} after its client had gone", begun.elapsed());
 
     // The same in a query, which ends with its timeout.
     let query = percent(&format!("count({})", hostile_matchers(14)));
     let begun = Stopwatch::start();
     let late = asker.get(&format!("{ORG}/query/expr-instant?expr={query}&timeout=1s"));
     assert_eq!((late.status, late.code().as_str()), (503, "query_timeout"), "{}", late.body);
-    println!("a timeout of 1 s was answered after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < SOON, "a timeout of 1 s was answered after {:?}", begun.elapsed());
 
     // A stop is heard while it runs.
     let stream = asker.send(&listing);

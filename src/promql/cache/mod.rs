@@ -265,6 +265,10 @@ impl RangeCache {
     }
 
     fn keep(&self, key: Key, asked: &Asked, snapshot: &Snapshot, series: &[MatrixSeries]) {
+        if snapshot.is_given_up() {
+            // Some of it was not read.
+            return;
+        }
         let bytes = bytes_of(&key, series);
         let org_max = self.bytes_max / 2;
         // What was hidden while it was computed must be what was hidden before.

@@ -108,6 +108,16 @@ fn an_evaluation_that_is_ended_counts_as_no_request() {
 }
 
 #[test]
+fn an_answer_of_reads_that_were_given_up_is_not_kept() {
+    let (cache, store, options) = (RangeCache::new(ROOM), filled(), Options::default());
+    let (access, query) = (whole(), ask("n_total", (300, 1_500, 60)));
+    let busy = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let snapshot = store.snapshot(&access).without_waiting(busy);
+    cache.run(&query, (&access, &snapshot), &options, &Budget::default()).expect("an answer");
+    assert_eq!(cache.usage().entries, 0);
+}
+
+#[test]
 fn what_changes_an_answer_makes_it_anew() {
     let text = "n_total";
     let range = (300, 1_500, 60);

@@ -175,6 +175,20 @@ impl<'a> Body<'a> {
     }
 }
 
+/// The ids of a body's series.
+///
+/// # Errors
+/// [`Damage`] where it is none.
+pub(in crate::tsdb) fn ids(body: &[u8]) -> Result<Vec<u32>, Damage> {
+    let mut body = Body::open(body)?;
+    let (mut ids, mut values) = (Vec::with_capacity(body.rows), Vec::new());
+    while let Some((id, _)) = body.next(&mut values)? {
+        ids.push(id);
+        values.clear();
+    }
+    Ok(ids)
+}
+
 #[inline]
 fn text_number(reader: &mut Reader<'_>, texts: usize) -> Result<u32, Damage> {
     let number = reader.varint()?;

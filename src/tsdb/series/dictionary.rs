@@ -68,25 +68,35 @@ impl Dictionary {
     /// All codes in order of their texts. Made when it is asked for and kept until it is unused for a while; texts that
     /// came since are merged in.
     pub(in crate::tsdb) fn order(&self) -> Arc<[u32]> {
-        let known = self.order.get();
+        let known = self.known_order();
         if known.len() == self.texts.len() {
             return known;
         }
-        let text = |code: &u32| self.texts.get(*code as usize);
-        let mut more: Vec<u32> = (0u32..).zip(&self.texts).skip(known.len()).map(|(code, _)| code).collect();
-        more.sort_unstable_by_key(text);
-        let mut order = Vec::with_capacity(self.texts.len());
-        let mut known = known.iter().copied().peekable();
-        for code in more {
-            while let Some(before) = known.next_if(|before| text(before) < text(&code)) {
-                order.push(before);
-            }
-            order.push(code);
-        }
-        order.extend(known);
-        let order: Arc<[u32]> = order.into();
-        self.order.set(Arc::clone(&order));
+        let order = ordered(&self.texts, &known);
+        self.keep_order(&order);
         order
+    }
+
+    /// As [`Dictionary::order`], if it is known or there are no more than `texts_max` texts.
+    pub(in crate::tsdb) fn order_at_once(&self, texts_max: usize) -> Option<Arc<[u32]>> {
+        (self.unordered() == 0 || self.texts.len() <= texts_max).then(|| self.order())
+    }
+
+    /// The order of the first texts, as far as it was asked for.
+    pub(in crate::tsdb) fn known_order(&self) -> Arc<[u32]> {
+        self.order.get()
+    }
+
+    /// Keeps an order of the first texts, which [`ordered`] has made of them, unless more are in order already.
+    pub(in crate::tsdb) fn keep_order(&self, order: &Arc<[u32]>) {
+        if self.order.len() < order.len() {
+            self.order.set(Arc::clone(order));
+        }
+    }
+
+    /// All texts, by code. Texts are only ever added.
+    pub(in crate::tsdb) fn texts(&self) -> &[Arc<str>] {
+        &self.texts
     }
 
     pub(super) fn intern(&mut self, text: &str) -> u32 {
@@ -123,6 +133,23 @@ impl Dictionary {
     fn after(&self, place: usize) -> usize {
         if place + 1 < self.slots.len() { place + 1 } else { 0 }
     }
+}
+
+/// The codes of texts in order of those; `known` is that of the first texts.
+pub(in crate::tsdb) fn ordered(texts: &[Arc<str>], known: &[u32]) -> Arc<[u32]> {
+    let text = |code: &u32| texts.get(*code as usize);
+    let mut more: Vec<u32> = (0u32..).zip(texts).skip(known.len()).map(|(code, _)| code).collect();
+    more.sort_unstable_by_key(text);
+    let mut order = Vec::with_capacity(texts.len());
+    let mut known = known.iter().copied().peekable();
+    for code in more {
+        while let Some(before) = known.next_if(|before| text(before) < text(&code)) {
+            order.push(before);
+        }
+        order.push(code);
+    }
+    order.extend(known);
+    order.into()
 }
 
 #[cfg(test)]

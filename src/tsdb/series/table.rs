@@ -16,7 +16,6 @@ use super::definition::Body;
 pub(in crate::tsdb) use super::dictionary::Dictionary;
 use super::identity::{Key, Rows, Secret, TextHash};
 use super::ids::Ids;
-use super::metadata::Metadata;
 use super::order::Order;
 use super::refused::{Fingerprint, RefusedSeries};
 use crate::model::{Label, Labels, METRIC_NAME};
@@ -39,6 +38,9 @@ pub(in crate::tsdb) struct Family {
     pub(in crate::tsdb) columns: Vec<Column>,
     /// The series of each row, ascending.
     pub(in crate::tsdb) ids: Vec<u32>,
+    /// How often rows were inserted before others, which moves those. Only a start does that: a running store gives
+    /// ids in ascending order.
+    pub(in crate::tsdb) moved: u32,
     pub(super) order: Order,
 }
 
@@ -63,6 +65,7 @@ impl Family {
             grown += column.bytes() - before;
         }
         if !is_last {
+            self.moved = self.moved.wrapping_add(1);
             self.order.forget();
         }
         let before = self.ids.capacity();
@@ -193,7 +196,6 @@ pub(in crate::tsdb) struct Table {
     pub(in crate::tsdb) pending: HashSet<u32>,
     /// Series that are durable in the log and not in the registry file.
     pub(in crate::tsdb) unregistered: Vec<u32>,
-    pub(in crate::tsdb) metadata: Metadata,
     pub(in crate::tsdb) refused: RefusedSeries,
 }
 
@@ -218,7 +220,6 @@ impl Table {
             raw: Ids::default(),
             pending: HashSet::new(),
             unregistered: Vec::new(),
-            metadata: Metadata::default(),
             refused: RefusedSeries::default(),
         }
     }
@@ -353,6 +354,15 @@ impl Table {
         }
     }
 
+    /// Takes note that the definitions of these series are durable. Those that were defined otherwise are left alone.
+    pub(in crate::tsdb) fn are_durable(&mut self, ids: impl Iterator<Item = u32>) {
+        for id in ids {
+            if self.pending.remove(&id) {
+                self.unregistered.push(id);
+            }
+        }
+    }
+
     /// Takes over the definitions of a whole body, the texts of which are looked up once each; as [`Table::define`].
     ///
     /// # Errors
@@ -471,21 +481,17 @@ impl Table {
         let columns: Vec<Column> = shape.codes.iter().map(|code| Column::Same(*code)).collect();
         self.column_bytes += FAMILY_BYTES + columns.len() * (size_of::<Column>() + 8);
         let (names, ids, order) = (shape.names.as_slice().into(), Vec::new(), Order::default());
-        self.families.push(Family { names, columns, ids, order });
+        self.families.push(Family { names, columns, ids, moved: 0, order });
         // A series without a metric name is refused before this; in a strange definition it is a family of its own.
         self.by_metric.entry(metric.unwrap_or(UNKNOWN)).or_default().push(number);
         self.by_shape.insert(key.into(), number);
         number
     }
 
-    /// The families of one metric name, with their numbers.
-    pub(in crate::tsdb) fn families_of(&self, metric: &str) -> impl Iterator<Item = (u32, &Family)> {
+    /// The numbers of the families of one metric name.
+    pub(in crate::tsdb) fn families_of(&self, metric: &str) -> &[u32] {
         let code = self.names.code(METRIC_NAME).and_then(|name| self.values.get(name as usize)?.code(metric));
-        let numbers = code.and_then(|code| self.by_metric.get(&code));
-        numbers
-            .into_iter()
-            .flatten()
-            .filter_map(|number| Some((*number, self.families.get(*number as usize)?)))
+        code.and_then(|code| self.by_metric.get(&code)).map_or(&[], Vec::as_slice)
     }
 
     /// The values of a label name, by its code.
@@ -565,8 +571,8 @@ mod tests {
         assert_eq!(table.labels(3), None);
         assert_eq!(table.families.len(), 2);
         assert_eq!(
-            table.families_of("up").map(|(n, f)| (n, f.ids.clone())).collect::<Vec<_>>(),
-            [(0, vec![0, 1])]
+            (table.families_of("up"), table.families.first().map(|family| &*family.ids)),
+            (&[0][..], Some(&[0, 1][..]))
         );
     }
 

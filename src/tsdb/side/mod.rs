@@ -68,6 +68,8 @@ pub(super) struct SideCounters {
     pub(super) late: AtomicU64,
     /// Estimated memory.
     pub(super) bytes: AtomicU64,
+    /// Exemplars held.
+    pub(super) exemplars: AtomicU64,
     /// Exemplars that came too late, or too long, or twice.
     pub(super) exemplars_dropped: AtomicU64,
 }
@@ -137,6 +139,11 @@ impl Side {
         self.exemplars.lock().ignore_poison()
     }
 
+    /// The exemplars if they are free at once.
+    pub(super) fn try_exemplars(&self) -> Option<MutexGuard<'_, Exemplars>> {
+        self.exemplars.try_lock().ignore_poison()
+    }
+
     fn stripe(&self, series: u32) -> Option<Arc<RwLock<Stripe>>> {
         read(&self.stripes).get(&(series / STRIPE_SERIES)).map(Arc::clone)
     }
@@ -182,6 +189,7 @@ impl Side {
         let before = exemplars.bytes();
         let out = change(&mut exemplars);
         self.count_bytes(before, exemplars.bytes());
+        self.counters.exemplars.store(exemplars.count() as u64, Ordering::Relaxed);
         out
     }
 

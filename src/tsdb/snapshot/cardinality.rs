@@ -6,10 +6,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::find::Chunk;
 use super::presence::look;
 use super::{Paced, Snapshot};
 use crate::model::{METRIC_NAME, Pace, Stopped, TimeRange, Timestamp};
 use crate::tsdb::report::{Cardinality, Tally};
+
+/// Values whose texts are looked at under one lock.
+const VALUES_AT_ONCE: usize = 1 << 14;
 
 /// What was counted of one label.
 #[derive(Default)]
@@ -26,28 +30,36 @@ impl Paced<'_> {
     pub fn cardinality(&self, limit: usize) -> Result<Cardinality, Stopped> {
         let Paced { snapshot, pace } = self;
         let Some(store) = &snapshot.store else { return Ok(Cardinality::default()) };
-        let table = store.table();
-        let found = self.families(&table, &[])?;
+        let found = self.families(store, &[])?;
         // Series are counted whether they have samples left or not: they take memory either way. Where time is hidden
         // nothing may tell of what only the hidden time has.
         let timed = snapshot.scope.min_time.is_some();
         let (series, labels) = look(snapshot, store, TimeRange::ALL, |presence| {
             let mut labels: BTreeMap<u32, Label> = BTreeMap::new();
             let mut series = 0u64;
+            let (mut chunk, mut there) = (Chunk::default(), Vec::new());
             for one in &found {
                 let units = if timed { presence.row_units() } else { 4 };
-                pace.hold_each(one.len(), size_of::<usize>())?;
-                let mut rows = Vec::new();
-                one.while_true((pace, units), |row, id| {
-                    if !timed || presence.has(one.number, id) {
-                        rows.push(row);
+                pace.hold_each(one.len(), size_of::<u32>())?;
+                let mut rows: Vec<u32> = Vec::new();
+                one.chunks((self, store), (&mut chunk, None), units, |chunk| {
+                    if timed {
+                        presence.mark(one.number, chunk.ids(), &mut there);
+                        let shown = chunk.rows().iter().zip(&there).filter(|(_, there)| **there);
+                        rows.extend(shown.map(|(row, _)| row));
+                    } else {
+                        rows.extend(chunk.rows());
                     }
-                    true
+                    Ok(true)
                 })?;
                 series += rows.len() as u64;
-                for (name, column) in one.family.names.iter().zip(&one.family.columns) {
-                    let Some(values) = table.values(*name) else { continue };
-                    let label = labels.entry(*name).or_default();
+                let names = one.family(&*self.table(store)?)?.names.clone();
+                for name in names {
+                    // One column at a time: the table is locked for some milliseconds at most.
+                    let table = self.table(store)?;
+                    let column = one.family(&table)?.column(name);
+                    let (Some(column), Some(values)) = (column, table.values(name)) else { continue };
+                    let label = labels.entry(name).or_default();
                     let more = values.len().saturating_sub(label.series.len());
                     pace.hold_each(more, size_of::<u64>())?;
                     pace.spend_each(more, 1)?;
@@ -62,28 +74,36 @@ impl Paced<'_> {
                     };
                     match column.same() {
                         Some(code) => add(code, rows.len() as u64),
-                        None => rows.iter().filter_map(|row| column.code(*row)).for_each(|code| add(code, 1)),
+                        None => {
+                            let codes = rows.iter().filter_map(|row| column.code(*row as usize));
+                            codes.for_each(|code| add(code, 1));
+                        }
                     }
                 }
-                pace.release((one.len() * size_of::<usize>()) as u64);
+                pace.release((one.len() * size_of::<u32>()) as u64);
             }
             Ok((series, labels))
         })?;
-        let metric = table.names.code(METRIC_NAME);
+        let metric = self.table(store)?.names.code(METRIC_NAME);
         let mut answer = Cardinality { series, ..Cardinality::default() };
         let (mut metrics, mut pairs) = (Top::new(limit), Top::new(limit));
         let (mut values_of, mut bytes_of) = (Top::new(limit), Top::new(limit));
         for (name, label) in &labels {
-            let (Some(text), Some(values)) = (table.names.text(*name), table.values(*name)) else { continue };
+            let Some(text) = self.table(store)?.names.text(*name).map(Arc::clone) else { continue };
             let (mut distinct, mut bytes) = (0, 0);
-            pace.spend_each(label.series.len(), 20)?;
-            for (code, series) in (0u32..).zip(&label.series).filter(|(_, series)| **series > 0) {
-                let Some(value) = values.text(code) else { continue };
-                distinct += 1;
-                bytes += value.len() as u64;
-                pairs.offer(*series, pace, || format!("{text}={value}"))?;
-                if Some(*name) == metric {
-                    metrics.offer(*series, pace, || value.to_string())?;
+            let counts = label.series.chunks(VALUES_AT_ONCE);
+            for (first, counts) in (0u32..).step_by(VALUES_AT_ONCE).zip(counts) {
+                pace.spend_each(counts.len(), 20)?;
+                let table = self.table(store)?;
+                let Some(values) = table.values(*name) else { continue };
+                for (code, series) in (first..).zip(counts).filter(|(_, series)| **series > 0) {
+                    let Some(value) = values.text(code) else { continue };
+                    distinct += 1;
+                    bytes += value.len() as u64;
+                    pairs.offer(*series, pace, || format!("{text}={value}"))?;
+                    if Some(*name) == metric {
+                        metrics.offer(*series, pace, || value.to_string())?;
+                    }
                 }
             }
             answer.label_pairs += distinct;
@@ -96,7 +116,6 @@ impl Paced<'_> {
         answer.series_by_pair = pairs.finish();
         answer.values_by_label = values_of.finish();
         answer.bytes_by_label = bytes_of.finish();
-        drop(table);
         (answer.oldest, answer.newest) = snapshot.reach();
         Ok(answer)
     }

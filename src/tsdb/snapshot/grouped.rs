@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rapidhash::RapidHashMap;
 
-use super::find::Hit;
-use super::labelled::{by_family, labelled};
-use super::{Paced, SelectedSeries, order};
+use super::find::{Hit, located};
+use super::labelled::by_family;
+use super::{Paced, SelectedSeries};
 use crate::model::{Label, Labels, Matcher, Pace, Stopped, TimeRange};
 use crate::tsdb::report::SeriesId;
 use crate::tsdb::series::columns::{Codes, Column};
@@ -61,9 +61,10 @@ impl Paced<'_> {
             let (series, groups, name) = (Vec::new(), Vec::new(), "".into());
             return Ok(Grouped { series, groups, name, differ: false });
         };
-        let table = store.table();
-        let hits = self.find(store, &table, &[matchers], range)?;
-        let hits = order::by_labels(&table, &hits, self.pace)?;
+        let found = self.find(store, &[matchers], range)?;
+        let found = self.in_order(store, &found)?;
+        let table = self.table(store)?;
+        let hits = located(&table, &found, self.pace)?;
         group(&table, &hits, (tells_apart, goes), self.pace)
     }
 
@@ -80,15 +81,19 @@ impl Paced<'_> {
     ) -> Result<Option<NamedSeries>, Stopped> {
         self.snapshot.warnings.looked();
         let Some(store) = &self.snapshot.store else { return Ok(Some(("".into(), Vec::new()))) };
-        let table = store.table();
-        let hits = self.find(store, &table, &[matchers], range)?;
-        let hits = order::by_labels(&table, &hits, self.pace)?;
-        self.pace.spend_each(hits.len(), 2)?;
-        if differ(&table, &hits, goes) {
-            return Ok(None);
-        }
-        let found = labelled(&table, &hits, &|name| !goes(name), self.pace)?;
-        Ok(Some((first_name(&table, &hits), found)))
+        let found = self.find(store, &[matchers], range)?;
+        let found = self.in_order(store, &found)?;
+        let name = {
+            let table = self.table(store)?;
+            let hits = located(&table, &found, self.pace)?;
+            self.pace.spend_each(hits.len(), 2)?;
+            if differ(&table, &hits, goes) {
+                return Ok(None);
+            }
+            self.pace.release((hits.len() * size_of::<Hit<'_>>()) as u64);
+            first_name(&table, &hits)
+        };
+        Ok(Some((name, self.labelled(store, &found, &|name| !goes(name))?)))
     }
 }
 

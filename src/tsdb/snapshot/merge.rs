@@ -1,6 +1,6 @@
 //! One series out of segments and head, ascending, each time once.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLockReadGuard};
 
 use rapidhash::RapidHashMap;
 
@@ -15,6 +15,7 @@ use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{KnownTimes, rises_at};
 use crate::tsdb::segments::{Part, SegmentSet};
+use crate::tsdb::series::table::Table;
 use crate::tsdb::store::OrgStore;
 
 /// Times of series in several segments kept at most before all are forgotten, 2 MiB; and of how many kinds of series.
@@ -55,20 +56,8 @@ struct Ahead {
     is_sealed: bool,
 }
 
-/// Appends the samples of `series` inside `range` to `out`, which is empty.
-pub(super) fn read(
-    store: &OrgStore,
-    series: u32,
-    range: TimeRange,
-    warnings: &Warnings,
-    known: &mut Known,
-    out: &mut SampleColumns,
-) {
-    let family = store.table().family_of(series);
-    read_of(store, (family, series), range, warnings, known, out);
-}
-
-/// As [`read`] for who knows the family: the table is not asked, and may be held by who asks.
+/// Appends the samples of a series inside `range` to `out`, which is empty. `family`: the number of its family in the
+/// table.
 pub(super) fn read_of(
     store: &OrgStore,
     (family, series): (Option<u32>, u32),
@@ -82,10 +71,11 @@ pub(super) fn read_of(
     *out = columns.into_columns();
 }
 
-/// Looks up what series will be read, in that order: locks are taken once for all of them, which threads that read side by
+/// Looks up what series will be read, in that order; `table` is the locked table. Locks are taken once for all of them, which threads that read side by
 /// side would wait for at each series.
 pub(super) fn look_ahead(
     store: &OrgStore,
+    table: RwLockReadGuard<'_, Table>,
     series: impl Iterator<Item = u32>,
     range: TimeRange,
     known: &mut Known,
@@ -94,7 +84,6 @@ pub(super) fn look_ahead(
     ahead.clear();
     *next = 0;
     window.clear();
-    let table = store.table();
     ahead.extend(series.map(|series| Ahead { series, family: table.family_of(series), is_sealed: false }));
     drop(table);
     let set = known.set.take().unwrap_or_else(|| store.segments());
@@ -121,7 +110,7 @@ pub(super) fn look_ahead(
 /// Replaces `out` with the samples of the series that was said to be next, or of any other.
 pub(super) fn read_ahead(
     store: &OrgStore,
-    series: u32,
+    (series, family_of): (u32, impl FnOnce(u32) -> Option<u32>),
     range: TimeRange,
     warnings: &Warnings,
     known: &mut Known,
@@ -129,8 +118,7 @@ pub(super) fn read_ahead(
 ) {
     let ahead = known.ahead.get(known.next).copied().filter(|ahead| ahead.series == series);
     let Some(Ahead { family, is_sealed, .. }) = ahead else {
-        let family = store.table().family_of(series);
-        return read_next(store, (family, series), range, warnings, known, out);
+        return read_next(store, (family_of(series), series), range, warnings, known, out);
     };
     let number = known.next;
     known.next += 1;

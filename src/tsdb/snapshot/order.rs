@@ -6,22 +6,18 @@ use crate::model::{Pace, Stopped};
 use crate::tsdb::series::order::replace_by_rank;
 use crate::tsdb::series::table::{Family, Table};
 
-/// Puts hits in the order of their labels. Those of one family are neighbours, as [`super::Paced::find`] has them.
-/// Sorting is one piece of work for the pace.
+/// The places of hits in the order of their labels. Those of one family are neighbours, as [`super::Paced::find`] has
+/// them. Sorting is one piece of work for the pace.
 ///
 /// # Errors
 /// [`Stopped`].
-pub(super) fn by_labels<'t>(
-    table: &Table,
-    hits: &[Hit<'t>],
-    pace: &Pace<'_>,
-) -> Result<Vec<Hit<'t>>, Stopped> {
+pub(super) fn by_labels(table: &Table, hits: &[Hit<'_>], pace: &Pace<'_>) -> Result<Vec<u32>, Stopped> {
     /// Where the order of a family is kept, a hit costs a few nanoseconds; where it has to be made, a comparison for each
     /// doubling.
     const HIT_UNITS: u64 = 100;
     pace.spend_each(hits.len(), HIT_UNITS)?;
-    pace.hold_each(hits.len(), size_of::<Hit<'t>>() + size_of::<u32>())?;
-    let mut parts: Vec<Part<'t>> = Vec::new();
+    pace.hold_each(hits.len(), size_of::<u32>())?;
+    let mut parts: Vec<Part<'_>> = Vec::new();
     for (place, hit) in hits.iter().enumerate() {
         match parts.last_mut().filter(|part| std::ptr::eq(part.family, hit.family)) {
             Some(part) => part.to = place + 1,
@@ -48,7 +44,7 @@ pub(super) fn by_labels<'t>(
     } else {
         sort_parts(table, hits, &parts, &mut order, pace)?;
     }
-    Ok(order.iter().filter_map(|place| hits.get(*place as usize).copied()).collect())
+    Ok(order)
 }
 
 /// The hits of one family: `from..to`.
@@ -189,6 +185,7 @@ mod tests {
         Timestamp,
     };
     use crate::tsdb::Tsdb;
+    use crate::tsdb::snapshot::find::located;
 
     const ORG: OrgId = OrgId(1);
 
@@ -248,9 +245,10 @@ mod tests {
         store.append(ORG, &batch.batch(), Timestamp::from_s(1)).expect("stored");
         let snapshot = store.snapshot(&Access::whole(ORG));
         let series = snapshot.store.as_ref().expect("an organisation with series");
-        let table = series.table();
         let endless = Pace::endless();
-        let hits = snapshot.paced(&endless).find(series, &table, &[], TimeRange::ALL).expect("endless");
+        let found = snapshot.paced(&endless).find(series, &[], TimeRange::ALL).expect("endless");
+        let table = series.table();
+        let hits = located(&table, &found, &endless).expect("endless");
         let recorder = Recorder::default();
         let pace = Pace::of(&recorder);
         assert_eq!(super::by_labels(&table, &hits, &pace).expect("granted").len(), 200);

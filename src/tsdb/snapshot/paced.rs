@@ -1,7 +1,13 @@
 //! A snapshot whose selections and listings ask a pace.
 
-use super::{SelectedSeries, Snapshot, labelled, order};
+use std::sync::RwLockReadGuard;
+
+use super::find::{FoundSeries, Hit, located};
+use super::labelled::labelled;
+use super::{SelectedSeries, Snapshot, order};
 use crate::model::{Matcher, Pace, Stopped, TimeRange};
+use crate::tsdb::series::table::Table;
+use crate::tsdb::store::OrgStore;
 
 /// A snapshot, and the pace of one request.
 #[derive(Clone, Copy, Debug)]
@@ -22,10 +28,9 @@ impl Paced<'_> {
     pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Result<Vec<SelectedSeries>, Stopped> {
         self.snapshot.warnings.looked();
         let Some(store) = &self.snapshot.store else { return Ok(Vec::new()) };
-        let table = store.table();
-        let hits = self.find(store, &table, &[matchers], range)?;
-        let hits = order::by_labels(&table, &hits, self.pace)?;
-        labelled::labelled(&table, &hits, &|_| true, self.pace)
+        let found = self.find(store, &[matchers], range)?;
+        let found = self.in_order(store, &found)?;
+        self.labelled(store, &found, &|_| true)
     }
 
     /// The numbers of those series, in no order.
@@ -34,12 +39,51 @@ impl Paced<'_> {
     /// [`Stopped`].
     pub(in crate::tsdb) fn ids(&self, matchers: &[Matcher], range: TimeRange) -> Result<Vec<u32>, Stopped> {
         let Some(store) = &self.snapshot.store else { return Ok(Vec::new()) };
-        let table = store.table();
-        let hits = self.find(store, &table, &[matchers], range)?;
-        self.pace.hold_each(hits.len(), size_of::<u32>())?;
-        Ok(hits.iter().map(|hit| hit.id).collect())
+        let found = self.find(store, &[matchers], range)?;
+        self.pace.hold_each(found.len(), size_of::<u32>())?;
+        Ok(found.iter().map(|one| one.id).collect())
+    }
+
+    /// The locked table; see [`Snapshot::table`].
+    pub(super) fn table<'s>(&self, store: &'s OrgStore) -> Result<RwLockReadGuard<'s, Table>, Stopped> {
+        self.snapshot.table(store)
+    }
+
+    /// Series in the order of their labels. The table is locked while they are sorted.
+    pub(super) fn in_order(
+        &self,
+        store: &OrgStore,
+        found: &[FoundSeries],
+    ) -> Result<Vec<FoundSeries>, Stopped> {
+        self.pace.hold_each(found.len(), size_of::<FoundSeries>())?;
+        let table = self.table(store)?;
+        let hits = located(&table, found, self.pace)?;
+        let order = order::by_labels(&table, &hits, self.pace)?;
+        self.pace.release((hits.len() * (size_of::<Hit<'_>>() + size_of::<u32>())) as u64);
+        Ok(order.iter().filter_map(|place| found.get(*place as usize).copied()).collect())
+    }
+
+    /// Series, which are in the order of their labels, with those labels that are to be kept. The table is locked for
+    /// some of them after others.
+    pub(super) fn labelled(
+        &self,
+        store: &OrgStore,
+        found: &[FoundSeries],
+        keep: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<SelectedSeries>, Stopped> {
+        let mut all = Vec::with_capacity(found.len());
+        for some in found.chunks(LABELLED_AT_ONCE) {
+            let table = self.table(store)?;
+            let hits = located(&table, some, self.pace)?;
+            all.extend(labelled(&table, &hits, keep, self.pace)?);
+            self.pace.release((hits.len() * size_of::<Hit<'_>>()) as u64);
+        }
+        Ok(all)
     }
 }
+
+/// Series whose labels are put together under one lock: some milliseconds of work.
+const LABELLED_AT_ONCE: usize = if cfg!(test) { 19 } else { 1 << 16 };
 
 /// Listings for tests, which no request waits for.
 #[cfg(test)]

@@ -6,9 +6,9 @@
 use std::cmp::Reverse;
 use std::sync::{Arc, RwLockReadGuard};
 
-use super::find::{Found, Rows};
+use super::find::{Chunk, Found, Rows};
 use super::warnings::Warnings;
-use super::{Snapshot, merge};
+use super::{Paced, Snapshot, merge};
 use crate::model::{HistogramColumns, Pace, Stopped, TimeRange, Timestamp};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::head::stripe::{Span, Stripe};
@@ -53,7 +53,9 @@ pub(super) fn look_from<T>(
         let head = Cursor { spans: &spans, held: None, side };
         let warnings = &snapshot.warnings;
         let window = Window::of(snapshot, store);
-        let mut presence = Presence { head, set: &set, parts, family: None, range, sealed, warnings, window };
+        let (family, chunk) = (None, Chunk::default());
+        let mut presence =
+            Presence { head, set: &set, parts, family, range, sealed, warnings, window, chunk };
         let answer = question(&mut presence)?;
         presence.warn();
         drop(presence);
@@ -81,6 +83,8 @@ pub(super) struct Presence<'s> {
     warnings: &'s Warnings,
     /// None: the scope hides no time.
     window: Option<Window<'s>>,
+    /// For [`Presence::has_any`].
+    chunk: Chunk,
 }
 
 /// What a scope shows that hides time: a series that has samples before it and after the range, and none in between, is
@@ -179,7 +183,11 @@ impl<'s> Presence<'s> {
     ///
     /// # Errors
     /// [`Stopped`].
-    pub(super) fn has_any(&mut self, found: &Found<'_>, pace: &Pace<'_>) -> Result<bool, Stopped> {
+    pub(super) fn has_any(
+        &mut self,
+        found: &Found,
+        (paced, store): (&Paced<'_>, &OrgStore),
+    ) -> Result<bool, Stopped> {
         // No row is looked at where all of a segment reach into the range.
         let is_whole = matches!(found.rows, Rows::All(_)) && self.window.is_none();
         if is_whole && self.set.tombstones.is_empty() {
@@ -188,16 +196,38 @@ impl<'s> Presence<'s> {
                 return Ok(true);
             }
         }
-        let units = self.row_units();
-        found.any((pace, units), |id| self.has(found.number, id))
+        let (units, mut any) = (self.row_units(), false);
+        let mut chunk = std::mem::take(&mut self.chunk);
+        let looked = found.chunks((paced, store), (&mut chunk, None), units, |chunk| {
+            any = chunk.ids().iter().any(|id| self.is_in_head(found.number, *id));
+            self.release();
+            any = any || chunk.ids().iter().any(|id| self.is_sealed(found.number, *id));
+            Ok(!any)
+        });
+        self.chunk = chunk;
+        looked.map(|()| any)
     }
 
-    /// Whether a series of this family (a number of the table's) has samples in the range.
-    pub(super) fn has(&mut self, family: u32, id: u32) -> bool {
-        self.is_in_head(family, id) || self.is_sealed(family, id)
+    /// Replaces `there` with whether each series of one family (a number of the table's) has samples in the range.
+    ///
+    /// The head is asked first, for all: no stripe of it is locked while a segment is looked at, which may have to be
+    /// read from the disk.
+    pub(super) fn mark(&mut self, family: u32, ids: &[u32], there: &mut Vec<bool>) {
+        there.clear();
+        there.extend(ids.iter().map(|id| self.is_in_head(family, *id)));
+        self.release();
+        for (there, id) in there.iter_mut().zip(ids).filter(|(there, _)| !**there) {
+            *there = self.is_sealed(family, *id);
+        }
     }
 
-    fn is_in_head(&mut self, family: u32, id: u32) -> bool {
+    /// Releases the stripe that was looked at last.
+    pub(super) fn release(&mut self) {
+        self.head.held = None;
+    }
+
+    /// Whether the head has samples of a series in the range. Locks its stripe until [`Presence::release`].
+    pub(super) fn is_in_head(&mut self, family: u32, id: u32) -> bool {
         let span = self.head.span(id).filter(|span| span.overlaps(self.range));
         span.is_some_and(|span| self.is_shown(family, id, span, true))
     }
@@ -217,10 +247,13 @@ impl<'s> Presence<'s> {
 
     /// The time of its newest sample at all, if it has any in the range.
     pub(super) fn newest(&mut self, family: u32, id: u32) -> Option<i64> {
-        if !self.has(family, id) {
+        let is_in_head = self.is_in_head(family, id);
+        self.release();
+        if !is_in_head && !self.is_sealed(family, id) {
             return None;
         }
         let head = self.head.span(id);
+        self.release();
         let mut newest = head.map_or(i64::MIN, |span| span.last);
         for rows in self.rows_of(family) {
             if rows.part.meta().max_ms <= newest {
@@ -232,32 +265,37 @@ impl<'s> Presence<'s> {
     }
 
     /// Calls `each` with the series whose head reaches into the range and has their newest samples, and the time of the
-    /// newest; in order of ids. One lock for every 1,024 series, where [`Presence::newest`] may take one for each. Not
-    /// to be asked where the scope hides time.
+    /// newest; in order of ids, those of one stripe at once, whose lock is released before. One lock for every 1,024
+    /// series, where [`Presence::newest`] may take one for each. Not to be asked where the scope hides time.
     ///
     /// # Errors
     /// [`Stopped`].
     pub(super) fn each_in_head(
         &self,
         pace: &Pace<'_>,
-        mut each: impl FnMut(u32, i64),
+        mut each: impl FnMut(&[(u32, i64)]) -> Result<(), Stopped>,
     ) -> Result<(), Stopped> {
+        let mut found = Vec::with_capacity(STRIPE_SERIES as usize);
         let sealed = self.parts.first().map_or(i64::MIN, |part| part.meta().max_ms);
         for (number, stripe) in (0u32..).zip(self.head.spans.stripes()) {
             pace.spend(u64::from(STRIPE_SERIES) * 2)?;
-            let stripe = stripe.read().ignore_poison();
-            for place in 0..STRIPE_SERIES {
-                let id = number * STRIPE_SERIES + place;
-                let span = stripe.span(slot(id));
-                if let Some(span) = span.filter(|span| span.overlaps(self.range) && span.last >= sealed) {
-                    each(id, span.last);
-                }
+            found.clear();
+            {
+                let stripe = stripe.read().ignore_poison();
+                let newest = |id: u32| {
+                    let span = stripe.span(slot(id))?;
+                    (span.overlaps(self.range) && span.last >= sealed).then_some((id, span.last))
+                };
+                let first = number * STRIPE_SERIES;
+                found.extend((first..first + STRIPE_SERIES).filter_map(newest));
             }
+            each(&found)?;
         }
         Ok(())
     }
 
-    fn is_sealed(&mut self, family: u32, id: u32) -> bool {
+    /// Whether segments have samples of a series in the range. To be asked after [`Presence::release`].
+    pub(super) fn is_sealed(&mut self, family: u32, id: u32) -> bool {
         let (set, range) = (self.set, self.sealed);
         if self.window.is_none() {
             // Where nothing is deleted and everything reaches into the range, times need not be looked at.

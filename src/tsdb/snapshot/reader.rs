@@ -117,7 +117,8 @@ impl<'s> Reader<'s> {
     pub fn look_ahead(&mut self, ids: impl Iterator<Item = SeriesId>) {
         if let Some(store) = &self.snapshot.store {
             let range = self.snapshot.within(self.range);
-            merge::look_ahead(store, ids.map(|id| id.0), range, &mut self.known);
+            let Ok(table) = self.snapshot.table(store) else { return };
+            merge::look_ahead(store, table, ids.map(|id| id.0), range, &mut self.known);
         }
     }
 
@@ -129,7 +130,8 @@ impl<'s> Reader<'s> {
             return;
         };
         let range = self.snapshot.within(self.range);
-        merge::read_ahead(store, id.0, range, &self.snapshot.warnings, &mut self.known, out);
+        let family_of = |series| self.snapshot.family_of(store, series);
+        merge::read_ahead(store, (id.0, family_of), range, &self.snapshot.warnings, &mut self.known, out);
         if store.side.has_histograms() {
             let from = self.range.start.min(self.histograms_from);
             self.snapshot.read_histograms(id, TimeRange::new(from, self.range.end), histograms);

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use super::{Paced, Snapshot};
-use crate::model::{Exemplar, HistogramColumns, Matcher, StartChange, Stopped, TimeRange, Timestamp};
+use crate::model::{Exemplar, HistogramColumns, Labels, Matcher, StartChange, Stopped, TimeRange, Timestamp};
 use crate::tsdb::report::{Listing, SampleColumns, SeriesExemplars, SeriesId};
 use crate::tsdb::segments::SegmentSet;
 use crate::tsdb::side::points::Points;
 use crate::tsdb::side::{sealed, starts};
 use crate::tsdb::store::OrgStore;
+
+/// Series whose exemplars are looked at under one lock; each has 100 at most.
+const SERIES_AT_ONCE: usize = 128;
 
 impl Snapshot {
     /// Replaces `out` with the native histograms of `id` inside `range` and the scope's time; ascending, each time once.
@@ -98,10 +101,7 @@ impl Snapshot {
 
     /// The store, if this series may be read.
     pub(super) fn readable(&self, id: SeriesId) -> Option<&OrgStore> {
-        let store = self.store.as_deref()?;
-        let by_labels = !self.scope.matchers.is_empty() || !self.scope.names.is_empty();
-        let hidden = by_labels && !store.table().labels(id.0).is_some_and(|labels| self.admits(&labels));
-        (!hidden).then_some(store)
+        self.store.as_deref().filter(|store| self.may_read(store, id))
     }
 }
 
@@ -121,35 +121,44 @@ impl Paced<'_> {
         let Paced { snapshot, pace } = self;
         let Some(store) = &snapshot.store else { return Ok(listing) };
         let range = snapshot.within(range);
-        let table = store.table();
-        let exemplars = store.side.exemplars();
+        let (start, end) = (range.start.as_ms(), range.end.as_ms());
+        let series: Vec<u32> = snapshot.locked_exemplars(store)?.series().collect();
+        pace.hold_each(series.len(), size_of::<u32>())?;
+        pace.spend_each(series.len(), 20)?;
         let mut found: Vec<SeriesExemplars> = Vec::new();
-        for id in exemplars.series() {
-            let mut within = exemplars.within(id, range.start.as_ms(), range.end.as_ms()).peekable();
-            if within.peek().is_none() {
-                continue;
-            }
-            let Some(labels) = table.labels(id) else { continue };
-            pace.spend(200)?;
-            let mut asked = false;
-            for matchers in selectors {
-                asked = true;
-                for matcher in *matchers {
-                    asked = asked && matcher.admits_within(&labels, pace)?;
+        // Looked at, labelled, matched and copied one after the other: nothing is matched under a lock.
+        for ids in series.chunks(SERIES_AT_ONCE) {
+            pace.spend_each(ids.len(), 500)?;
+            let within = {
+                let exemplars = snapshot.locked_exemplars(store)?;
+                let has_any = |id: &u32| exemplars.within(*id, start, end).next().is_some();
+                ids.iter().copied().filter(has_any).collect::<Vec<u32>>()
+            };
+            let labelled: Vec<(u32, Labels)> = {
+                let table = snapshot.table(store)?;
+                within.iter().filter_map(|id| Some((*id, table.labels(*id)?))).collect()
+            };
+            let mut admitted = Vec::with_capacity(labelled.len());
+            for (id, labels) in labelled {
+                if self.passes(selectors, &labels)? {
+                    admitted.push((id, labels));
                 }
-                if asked {
-                    break;
+            }
+            let before = found.len();
+            if !admitted.is_empty() {
+                let exemplars = snapshot.locked_exemplars(store)?;
+                for (id, labels) in admitted {
+                    let exemplars: Vec<Exemplar> = exemplars.within(id, start, end).cloned().collect();
+                    // Those that were there may have gone since.
+                    if !exemplars.is_empty() {
+                        found.push(SeriesExemplars { labels, exemplars });
+                    }
                 }
             }
-            if asked && snapshot.admits(&labels) {
-                let exemplars: Vec<Exemplar> = within.cloned().collect();
-                pace.spend_each(exemplars.len(), 50)?;
-                pace.hold_each(exemplars.len(), size_of::<Exemplar>())?;
-                found.push(SeriesExemplars { labels, exemplars });
-            }
+            let copied = found.iter().skip(before).map(|series| series.exemplars.len()).sum();
+            pace.spend_each(copied, 50)?;
+            pace.hold_each(copied, size_of::<Exemplar>())?;
         }
-        drop(exemplars);
-        drop(table);
         pace.spend_each(found.len(), 300)?;
         found.sort_unstable_by(|a, b| a.labels.cmp(&b.labels));
         let mut room = limit;
@@ -162,6 +171,23 @@ impl Paced<'_> {
             }
         }
         Ok(listing)
+    }
+}
+
+impl Paced<'_> {
+    /// Whether labels pass all matchers of any selector, and the scope.
+    fn passes(&self, selectors: &[&[Matcher]], labels: &Labels) -> Result<bool, Stopped> {
+        let Paced { snapshot, pace } = self;
+        for matchers in selectors {
+            let mut passes = true;
+            for matcher in *matchers {
+                passes = passes && matcher.admits_within(labels, pace)?;
+            }
+            if passes {
+                return snapshot.admits_within(labels, pace);
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -9,6 +9,7 @@ mod everything;
 mod faults;
 mod limits;
 mod listings;
+mod locks;
 mod log_tail;
 mod model;
 mod names;

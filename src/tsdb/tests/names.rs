@@ -49,9 +49,10 @@ fn known(stores: &Stores) -> Option<Known> {
     let table = store.table();
     // As long as ids are small.
     let labels = (0..table.ids_end().min(2_000)).map(|id| Some(table.labels(id)?.to_string())).collect();
-    let described = table.metadata.iter().map(|(name, known)| format!("{name} {known:?}")).collect();
+    let metadata = store.metadata();
+    let described = metadata.iter().map(|(name, known)| format!("{name} {known:?}")).collect();
     let log_bytes = store.usage.log_bytes.load(Ordering::Relaxed);
-    let unregistered = table.unregistered.len() + table.pending.len() + table.metadata.unregistered.len();
+    let unregistered = table.unregistered.len() + table.pending.len() + metadata.unregistered.len();
     Some(Known { labels, live: table.live(), described, unregistered, log_bytes })
 }
 
@@ -148,7 +149,7 @@ proptest! {
             sheet.read(&body(series)).expect("a body");
             prop_assert_eq!(loading.add(&mut sheet), Ok(()));
         }
-        let table = loading.finish().expect("nothing is odd");
+        let (table, _) = loading.finish().expect("nothing is odd");
         for (id, pairs) in registry.iter().flatten() {
             let labels = Labels::from_pairs(pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())));
             prop_assert_eq!(table.labels(*id), Some(labels));

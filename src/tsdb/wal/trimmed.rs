@@ -2,6 +2,7 @@
 //! once, or tried again where the file system refuses, at the latest by the next start.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use super::log::FullFile;
@@ -12,7 +13,11 @@ use crate::tsdb::error::DiskError;
 /// Those that could not be unlinked yet.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Trimmed {
+    /// Locked while files are unlinked.
     left: Mutex<Vec<FullFile>>,
+    /// How many those are, and their bytes: readable while files are unlinked.
+    files: AtomicU64,
+    bytes: AtomicU64,
 }
 
 /// What an attempt did.
@@ -40,6 +45,8 @@ impl Trimmed {
                 }
             }
         }
+        self.files.store(left.len() as u64, Ordering::Relaxed);
+        self.bytes.store(left.iter().map(|file| file.bytes).sum(), Ordering::Relaxed);
         // A name that comes back after a power cut is removed by the next start.
         if !removed.gone.is_empty()
             && let Err(e) = disk::sync_dir(dir)
@@ -49,10 +56,9 @@ impl Trimmed {
         removed
     }
 
-    /// How many files are left, and their bytes.
+    /// How many files were left by the last attempt, and their bytes. Waits for no attempt under way.
     pub(in crate::tsdb) fn size(&self) -> (u64, u64) {
-        let left = self.left();
-        (left.len() as u64, left.iter().map(|file| file.bytes).sum())
+        (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
     fn left(&self) -> MutexGuard<'_, Vec<FullFile>> {

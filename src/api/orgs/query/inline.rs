@@ -15,7 +15,9 @@
 //! * for 2 ms at most, and no piece of work longer than half a millisecond. A query beyond that starts
 //!   again on the lane and does not count as fast any more. This bound does not depend on earlier
 //!   queries. All work of a query checks before each piece, and does not start a longer one: matching,
-//!   listings, reading, encoding the result.
+//!   listings, reading, encoding the result;
+//! * as long as it finds the table of series, metadata and exemplars unlocked. Otherwise it starts again
+//!   on the lane: a connection's thread does not wait for a query, or for a writer that waits for one.
 
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
@@ -178,7 +180,12 @@ impl InlineDeadline {
         self.exceeded.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the time was up at a check, or a piece of work was refused.
+    /// The flag that makes the work start again on the lane once it is set.
+    pub(super) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.exceeded)
+    }
+
+    /// Whether the time was up at a check, a piece of work was refused, or a lock was not free.
     pub(super) fn exceeded(&self) -> bool {
         self.exceeded.load(Ordering::Relaxed)
     }

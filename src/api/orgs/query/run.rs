@@ -271,11 +271,13 @@ impl ReadDeps {
             let since = Stopwatch::start();
             let (again, mut run) = (work.clone(), start(Some(InlineDeadline::start())));
             let done = permit.run(|| run.execute(work))?;
+            // Also set where a lock was not free: such work has read a part of the data at most.
             if !run.watch.inline.take().is_some_and(|deadline| deadline.exceeded()) {
                 self.inline.record(org, fingerprint, since.elapsed());
                 return done;
             }
             self.inline.record(org, fingerprint, Duration::MAX);
+            run.snapshot.wait_for_locks();
             return self.lanes.run(Lane::Query(org), move || run.execute(again)).await?;
         }
         let inline = fingerprint.map(|fingerprint| (Arc::clone(&self.inline), fingerprint));
@@ -320,8 +322,15 @@ impl ReadDeps {
         let lease = Arc::new(self.memory.lease(access.org));
         let (cache, lanes) = (Arc::clone(&self.cache), self.lanes.clone());
         let (patterns, expressions) = (Arc::clone(&self.patterns), Arc::clone(&self.expressions));
+        let snapshot_of = move |access: &Access, inline: Option<&InlineDeadline>| {
+            let snapshot = tsdb.snapshot(access);
+            match inline {
+                Some(deadline) => snapshot.without_waiting(deadline.flag()),
+                None => snapshot,
+            }
+        };
         move |inline| QueryRun {
-            snapshot: tsdb.snapshot(&access),
+            snapshot: snapshot_of(&access, inline.as_ref()),
             grant,
             options,
             warnings: Vec::new(),

@@ -8,7 +8,7 @@
 use super::{Column, Family, GAP_MAX, Rows, Secret, Shape, Table, TextHash, UNKNOWN};
 use crate::tsdb::error::Damage;
 use crate::tsdb::series::columns::{make_room_for, trim};
-use crate::tsdb::series::metadata;
+use crate::tsdb::series::metadata::{self, Metadata};
 use crate::tsdb::series::sheet::{Columns, Sheet, Texts};
 
 /// The registry is not for this way of reading.
@@ -30,11 +30,12 @@ const ALONE_MAX: usize = 1 << 15;
 #[derive(Debug)]
 pub(in crate::tsdb) struct Loading {
     table: Table,
+    metadata: Metadata,
 }
 
 impl Loading {
     pub(in crate::tsdb) fn new(secret: Secret) -> Loading {
-        Loading { table: Table::new(secret) }
+        Loading { table: Table::new(secret), metadata: Metadata::default() }
     }
 
     /// Puts the series of one body behind those of the bodies before it. The sheet's cells are of no use after it.
@@ -73,12 +74,12 @@ impl Loading {
 
     /// Takes over what a record says about metrics.
     pub(in crate::tsdb) fn describe(&mut self, body: &[u8]) -> Result<(), GivesUp> {
-        Ok(metadata::decode(body, &mut |said| self.table.metadata.set(said, true))?)
+        Ok(metadata::decode(body, &mut |said| self.metadata.set(said, true))?)
     }
 
-    /// The table, with its series to be found by their labels.
-    pub(in crate::tsdb) fn finish(self) -> Result<Table, GivesUp> {
-        let mut table = self.table;
+    /// The table, with its series to be found by their labels, and what is known of metrics.
+    pub(in crate::tsdb) fn finish(self) -> Result<(Table, Metadata), GivesUp> {
+        let Loading { mut table, metadata } = self;
         let mut rows = Rows::for_rows(table.live as usize);
         for (hash, id) in hashes(&table).into_iter().flatten() {
             if !rows.insert_new(hash, id, |other| table.is_same(id, other)) {
@@ -87,7 +88,7 @@ impl Loading {
         }
         table.rows = rows;
         table.trim();
-        Ok(table)
+        Ok((table, metadata))
     }
 }
 
@@ -145,6 +146,7 @@ impl Family {
     /// As [`Family::extend`], where requests came together: some of the rows belong before the last ones, which are
     /// taken out and added again with them.
     fn extend_within<'c>(&mut self, ids: &[u32], columns: impl Iterator<Item = &'c [u32]>) -> usize {
+        self.moved = self.moved.wrapping_add(1);
         self.order.forget();
         let (rows, first) = (self.ids.len(), ids.first());
         let from = self.ids.partition_point(|have| Some(have) < first);

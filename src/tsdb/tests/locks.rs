@@ -1,0 +1,130 @@
+//! Who waits for whom: the log and counts for no reader, readers that must not wait for nobody, and what a selection finds
+//! while series are added beside it.
+
+use std::sync::atomic::AtomicBool;
+
+use super::*;
+use crate::model::{MatchOp, Matcher, MetricKind, Pace, Scope};
+
+fn batch(job: &str) -> BatchBuilder {
+    let mut batch = BatchBuilder::default();
+    batch.series(&labels(&[("__name__", "up"), ("job", job)]), [ago(1_000, 1.0)]);
+    batch.describe("up", MetricKind::Gauge, job, "");
+    batch
+}
+
+#[test]
+fn neither_the_log_nor_counts_wait_for_the_table_of_series() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (tsdb, _) = open(dir.path());
+    tsdb.append(ORG, &batch("a").batch(), NOW).expect("stored");
+    let more = batch("b");
+    let appending = tsdb.prepare(ORG, &more.batch(), NOW).expect("admitted");
+    let store = tsdb.stores.org(ORG).expect("it has written");
+    {
+        // As a reader that takes long would hold it, and a writer behind that.
+        let _table = store.table_mut();
+        let (done, heard) = std::sync::mpsc::channel();
+        tsdb.commit_then(appending, move |appended| done.send(appended.is_ok()).expect("heard"));
+        assert_eq!(heard.recv(), Ok(true), "definitions, metadata and samples are applied");
+        let _checkpoints = tsdb.checkpoints.lock().ignore_poison();
+        let _exemplars = store.side.exemplars();
+        let stats = tsdb.stats();
+        assert_eq!((stats.series, stats.orgs[0].exemplars, stats.checkpoints), (2, 0, 0));
+        assert!(!tsdb.checkpoint_due());
+    }
+    let snapshot = tsdb.snapshot(&Access::whole(ORG));
+    assert_eq!(&*snapshot.metadata(None, 9).items[0].help, "b");
+    // What became durable meanwhile is in the registry before the log that defines it goes.
+    tsdb.seal(NOW).expect("sealed");
+    drop((snapshot, store, tsdb));
+    let (tsdb, _) = open(dir.path());
+    assert_eq!(tsdb.snapshot(&Access::whole(ORG)).select(&[], TimeRange::ALL).len(), 2);
+}
+
+#[test]
+fn a_read_that_does_not_wait_is_given_up_where_a_lock_is_taken() {
+    let tsdb = Tsdb::scaffold();
+    tsdb.append(ORG, &batch("a").batch(), NOW).expect("stored");
+    let store = tsdb.stores.org(ORG).expect("it has written");
+    let busy = Arc::new(AtomicBool::new(false));
+    let mut snapshot = tsdb.snapshot(&Access::whole(ORG)).without_waiting(Arc::clone(&busy));
+    let pace = Pace::endless();
+    let id = snapshot.select(&[], TimeRange::ALL)[0].id;
+    let selector = [Matcher::equal("job", "a")];
+    assert!(!snapshot.is_given_up());
+    let given_up = |what: &str, read: &dyn Fn(&Snapshot) -> bool| {
+        assert!(read(&snapshot), "{what} finds something");
+        assert!(busy.swap(false, Ordering::Relaxed), "{what} is given up");
+    };
+    {
+        let _table = store.table_mut();
+        given_up("a selection", &|snapshot| snapshot.paced(&pace).select(&[], TimeRange::ALL).is_err());
+        given_up("a listing", &|snapshot| snapshot.paced(&pace).label_names(&[], TimeRange::ALL, 9).is_err());
+        given_up("exemplars", &|snapshot| {
+            let _exemplars = store.side.exemplars();
+            snapshot.paced(&pace).exemplars(&[&selector], TimeRange::ALL, 9).is_err()
+        });
+        let mut out = SampleColumns::default();
+        snapshot.read(id, TimeRange::ALL, &mut out);
+        assert!(busy.swap(false, Ordering::Relaxed), "a read needs the number of the family");
+        let _metadata = store.metadata_mut();
+        given_up("metadata", &|snapshot| snapshot.paced(&pace).metadata(None, 9).is_err());
+    }
+    snapshot.wait_for_locks();
+    assert_eq!(snapshot.select(&selector, TimeRange::ALL).len(), 1);
+    assert!(!snapshot.is_given_up());
+}
+
+/// Series come with labels and values that nobody had before, while another thread selects within a scope.
+#[test]
+fn series_that_are_added_beside_a_selection_never_escape_its_matchers() {
+    let tsdb = Tsdb::scaffold();
+    let write = |n: usize| {
+        let mut batch = BatchBuilder::default();
+        let (value, hidden) = (format!("v{n}"), format!("h{}", n % 7));
+        let mut pairs = vec![("__name__", "m"), ("value", value.as_str())];
+        // A label that is new to the store now and then.
+        let name = format!("label_{}", n / 50);
+        if !n.is_multiple_of(3) {
+            pairs.push((&name, "secret"));
+            pairs.push(("zone", &hidden));
+        }
+        batch.series(&labels(&pairs), [ago(1_000, 1.0)]);
+        tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
+    };
+    (0..100).for_each(write);
+    let rounds = 40;
+    std::thread::scope(|scope| {
+        scope.spawn(|| (100..1_000).for_each(write));
+        for round in 0..rounds {
+            let hidden = format!("label_{}", round % 20);
+            let scope = Scope {
+                matchers: vec![
+                    Matcher::new(&hidden, MatchOp::NotEqual, "secret").expect("valid"),
+                    Matcher::new("zone", MatchOp::NotRegex, "h[0-3]+").expect("valid"),
+                ],
+                ..Scope::default()
+            };
+            let snapshot = tsdb.snapshot(&Access { org: ORG, scope: scope.clone() });
+            let matcher = Matcher::new("value", MatchOp::Regex, "v.*[02468]").expect("valid");
+            let found = snapshot.select(std::slice::from_ref(&matcher), TimeRange::ALL);
+            let passes = |labels: &Labels| {
+                scope.matchers.iter().all(|one| one.admits(labels)) && matcher.admits(labels)
+            };
+            assert!(found.iter().all(|series| passes(&series.labels)), "{found:?}");
+            assert!(found.is_sorted_by(|a, b| a.labels < b.labels));
+            // Those that were there before are all found.
+            let old = (0..100).step_by(6).count();
+            let first = |series: &&crate::tsdb::SelectedSeries| {
+                series.labels.value("value")[1..].parse::<usize>().expect("a number") < 100
+                    && series.labels.value("zone").is_empty()
+            };
+            assert_eq!(found.iter().filter(first).count(), old);
+            let listed = snapshot.label_values("zone", &[], TimeRange::ALL, 99);
+            assert!(listed.items.iter().all(|zone| &**zone > "h3"), "{listed:?}");
+            let listed = snapshot.label_values("value", &[vec![matcher.clone()]], TimeRange::ALL, 9_999);
+            assert!(listed.items.is_sorted() && listed.items.len() >= old);
+        }
+    });
+}
