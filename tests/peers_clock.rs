@@ -1,10 +1,13 @@
 //! Sessions over months, and clocks that jump, in the built binary, with the clock that Debian's libfaketime lends it (API.md D1).
+//! The steps of the walk are those of the store's own (`src/tsdb/tests/adversary.rs`).
 //!
 //! libfaketime is unpacked below `target/`; where it cannot be had the test fails and says so. Only the wall clock is moved:
 //! timeouts go by the monotonic one.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
+#[path = "clock_walk/binary.rs"]
+mod clock_walk;
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
@@ -15,9 +18,6 @@ mod packages;
 use std::path::PathBuf;
 
 use harness::{Server, Start, bootstrap};
-use promlet::clock::Clock;
-use promlet::entropy::Entropy;
-use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::json;
 
 /// The library that lies about the time.
@@ -54,7 +54,15 @@ impl Lent {
         std::fs::rename(&new, self.file()).expect("renamed");
     }
 
+    fn store(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
     fn serve(&self) -> Server {
+        self.serve_with(&["serve"])
+    }
+
+    fn serve_with(&self, args: &[&str]) -> Server {
         let (library, file) = (self.library.to_string_lossy(), self.file());
         let file = file.to_string_lossy();
         let clock = [
@@ -64,8 +72,7 @@ impl Lent {
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
         ];
         let env: Vec<_> = bootstrap().into_iter().chain(clock).collect();
-        let store = self.dir.path().join("store");
-        Server::start(&Start { args: &["serve"], dir: &store, env: &env })
+        Server::start(&Start { args, dir: &self.store(), env: &env })
     }
 }
 
@@ -105,98 +112,4 @@ fn a_crash_right_after_the_answer_of_day_29_does_not_shorten_a_session() {
     assert_eq!(me(&server, &cookie), 200, "30 days from the last answer are not over");
     lent.stand_at("+90.5d");
     assert_eq!(me(&server, &cookie), 401);
-}
-
-/// What the server's clock is off by, and whether samples of that time may be stored.
-const JUMPS: [(&str, i64); 7] = [
-    ("+0", 0),
-    ("+0", 0),
-    ("+40m", 40 * 60_000),
-    ("-40m", -40 * 60_000),
-    ("+91d", 91 * DAY_MS),
-    ("+365d", 365 * DAY_MS),
-    ("-365d", -365 * DAY_MS),
-];
-const DAY_MS: i64 = 24 * 3_600_000;
-
-fn query(server: &Server, secret: &str, expr: &str, at: Timestamp) -> f64 {
-    let path = format!(
-        "/api/v1/orgs/{}/prometheus/api/v1/query?query={}&time={}",
-        harness::ORG,
-        harness::percent(expr),
-        at.as_ms() / 1_000
-    );
-    let answer = server.get(&path, &[("Authorization", &format!("Bearer {secret}"))]);
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    let value = answer.json()["data"]["result"][0]["value"][1].as_str().map(str::to_owned);
-    value.and_then(|text| text.parse().ok()).unwrap_or(0.0)
-}
-
-fn write(server: &Server, secret: &str, name: &str, times: &[Timestamp]) -> u16 {
-    let samples = times.iter().map(|at| Sample { at: *at, value: 1.0 }).collect();
-    let labels = Labels::from_pairs([("__name__", name)]);
-    server.write(secret, &[(labels, samples)]).status
-}
-
-#[test]
-fn a_server_whose_clock_jumps_keeps_its_history_and_ends_its_log() {
-    let mut rng = Entropy::system();
-    let seed = u64::from_le_bytes(rng.bytes());
-    println!("seed {seed}");
-    let mut rng = Entropy::seeded(seed);
-    let lent = Lent::new();
-    let store = lent.dir.path().join("store");
-    let seal = || {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_promlet"));
-        command.env_clear().args(["seal", "--data-dir"]).arg(&store);
-        assert!(command.output().expect("the binary starts").status.success());
-    };
-    let mut server = lent.serve();
-    let (_, secret) = server.api_key(&server.sign_in());
-    let base = Clock::System.now();
-    let history: Vec<Timestamp> = (1..=85).rev().map(|day| base.plus_ms(-day * DAY_MS)).collect();
-    assert!((200..300).contains(&write(&server, &secret, "history", &history)));
-    seal();
-    let mut right = 0;
-    for step in 0..16 {
-        let (ahead, off) = JUMPS[usize::from(rng.bytes::<1>()[0]) % JUMPS.len()];
-        lent.stand_at(ahead);
-        let now = Clock::System.now();
-        if off >= 0 {
-            let status = write(&server, &secret, "wrong", &[now.plus_ms(off)]);
-            assert!((200..300).contains(&status), "seed {seed}, step {step}, {ahead}: {status}");
-        }
-        let status = write(&server, &secret, "right", &[now]);
-        assert!((200..300).contains(&status), "seed {seed}, step {step}, {ahead}: {status}");
-        right += 1;
-        match rng.bytes::<1>()[0] % 4 {
-            0 => seal(),
-            1 => {
-                server.kill();
-                server = lent.serve();
-            }
-            2 => {
-                assert!(server.terminate().success(), "seed {seed}, step {step}");
-                server = lent.serve();
-            }
-            // A tick of upkeep comes every ten seconds.
-            _ => std::thread::sleep(std::time::Duration::from_secs(11)),
-        }
-        let (kept, at) =
-            (query(&server, &secret, "count_over_time(history[86d])", base), Clock::System.now());
-        assert!((kept - 85.0).abs() < 0.5, "seed {seed}, step {step}, {ahead}: {kept} of the history");
-        let kept = query(&server, &secret, "count_over_time(right[1h])", at.plus_ms(1_000));
-        assert!(
-            (kept - f64::from(right)).abs() < 0.5,
-            "seed {seed}, step {step}, {ahead}: {kept} of {right}"
-        );
-    }
-    lent.stand_at("+0");
-    server.kill();
-    let server = lent.serve();
-    seal();
-    let metrics = server.get("/metrics", &[]).body;
-    let files = metrics.lines().find_map(|line| line.strip_prefix("promlet_wal_files "));
-    let files: f64 = files.and_then(|text| text.parse().ok()).expect("told");
-    assert!(files <= 3.0, "seed {seed}: {files} log files");
 }

@@ -279,7 +279,7 @@ async fn for_fifteen_minutes_after_a_start_samples_ahead_of_the_clock_are_refuse
         retried.is(503, "clock_unconfirmed");
         assert!(!retried.header("retry-after").is_empty());
         let until = Timestamp::from_s(NOW + 1).to_rfc3339();
-        assert!(retried.body.contains(&format!("3600000 ms ahead of the clock")), "{}", retried.body);
+        assert!(retried.body.contains("3600000 ms ahead of the clock"), "{}", retried.body);
         assert!(retried.body.contains(&format!("from {until} on")), "{}", retried.body);
         let up = escaped("count(up)");
         let found = stage.get(&format!("query/expr-instant?expr={up}&time={}", NOW + 3_600)).await;
