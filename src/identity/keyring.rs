@@ -214,7 +214,7 @@ impl Identity {
         (org, id): (OrgId, KeyId),
         slug: &OrgSlug,
         stored: Stored,
-        policy: CompiledKeyPolicy,
+        policy: &CompiledKeyPolicy,
         usage: Arc<Usage>,
     ) -> Entry {
         let Stored { row, rotated } = stored;
@@ -240,10 +240,10 @@ impl Identity {
         let previous = rotated.map(|rotated| Previous {
             secret: rotated.secret,
             // An uploaded public key signs whatever the secret is: there is nothing to keep of it.
-            tokens: rotated.sealed.and_then(|sealed| self.token_key(&key, Some(&sealed), &policy)),
+            tokens: rotated.sealed.and_then(|sealed| self.token_key(&key, Some(&sealed), policy)),
             until: rotated.until,
         });
-        let tokens = self.token_key(&key, sealed.as_deref(), &policy);
+        let tokens = self.token_key(&key, sealed.as_deref(), policy);
         Entry { key, secret, tokens, previous }
     }
 
@@ -301,7 +301,7 @@ impl Identity {
             let usage = Arc::new(Usage::stored(used.get(&(org, id)).map(|row| row.0)));
             let rotated = rotations.remove(&(org, id));
             let policy = embed_token::compile_key_policy(&row.embed.policy);
-            ring.insert(self.entry((org, id), slug, Stored { row, rotated }, policy, usage));
+            ring.insert(self.entry((org, id), slug, Stored { row, rotated }, &policy, usage));
         }
         Ok(())
     }
@@ -335,7 +335,7 @@ impl Identity {
             // Another change came in between.
             _ => embed_token::compile_key_policy(&row.embed.policy),
         };
-        let entry = self.entry((org, id), &slug, Stored { row, rotated }, policy, usage);
+        let entry = self.entry((org, id), &slug, Stored { row, rotated }, &policy, usage);
         let key = Arc::clone(&entry.key);
         ring.insert(entry);
         Ok(Some(key))
