@@ -40,7 +40,7 @@ pub(super) struct Usage {
     series: AtomicU64,
     ids_end: AtomicU32,
     /// How much of that is in [`Stores::name_bytes`] already.
-    names_counted: AtomicU64,
+    names_counted: Mutex<u64>,
     /// What [`admit`] last found that names may take.
     names_allowed: AtomicU64,
     /// Bytes of records in the log since the last seal.
@@ -60,7 +60,7 @@ impl Default for Usage {
             names: AtomicU64::new(0),
             series: AtomicU64::new(0),
             ids_end: AtomicU32::new(0),
-            names_counted: AtomicU64::new(0),
+            names_counted: Mutex::default(),
             names_allowed: AtomicU64::new(u64::MAX),
             log_bytes: AtomicU64::new(0),
             newest_ms: AtomicI64::new(i64::MIN),
@@ -171,18 +171,21 @@ impl OrgStore {
 impl Stores {
     /// Takes what an organisation's names have grown or shrunk by into the sum.
     pub(super) fn settle_names(&self, store: &OrgStore) {
+        // Held to the end: what is subtracted here has been added before.
+        let mut counted = lock(&store.usage.names_counted);
         let now = store.usage.names.load(Ordering::Relaxed);
-        let before = store.usage.names_counted.swap(now, Ordering::Relaxed);
-        if now >= before {
-            self.name_bytes.fetch_add(now - before, Ordering::Relaxed);
+        if now >= *counted {
+            self.name_bytes.fetch_add(now - *counted, Ordering::Relaxed);
         } else {
-            self.name_bytes.fetch_sub(before - now, Ordering::Relaxed);
+            self.name_bytes.fetch_sub(*counted - now, Ordering::Relaxed);
         }
+        *counted = now;
     }
 
     /// Takes an organisation that is gone out of the sum.
     pub(super) fn forget_names(&self, store: &OrgStore) {
-        self.name_bytes.fetch_sub(store.usage.names_counted.load(Ordering::Relaxed), Ordering::Relaxed);
+        let counted = *lock(&store.usage.names_counted);
+        self.name_bytes.fetch_sub(counted, Ordering::Relaxed);
     }
 }
 
