@@ -2,7 +2,7 @@
 //!
 //! From the tree, before anything is planned: who may ask only so much is told before it costs anything.
 
-use super::syntax::length::{Length, QueryTimes};
+use super::syntax::duration_expr::{DurationExpr, QueryTimes};
 use super::syntax::tree::Expr;
 use super::{Options, Query};
 
@@ -21,7 +21,7 @@ pub fn windows(query: &Query, options: &Options) -> Vec<Window> {
         step_ms: if query.instant { 0 } else { query.steps.step_ms() },
         range_ms: query.steps.end().ms_since(query.steps.start()),
     };
-    let length = |length: &Length| length.positive_ms(times).ok();
+    let length = |length: &DurationExpr| length.positive_ms(times).ok();
     let of_node = |expr: &Expr| match expr {
         Expr::Matrix(matrix) => length(&matrix.range).map(|range_ms| Window { range_ms, step_ms: None }),
         Expr::Subquery(subquery) => {

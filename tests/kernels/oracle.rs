@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use promlet::model::{Labels, METRIC_NAME, MatchOp};
 use promlet::promql::syntax::tree::{
-    AggregateOp, AtModifier, Binary, BinaryOp, Cardinality, Expr, Extension, Grouping, Length, Matching,
+    AggregateOp, AtModifier, Binary, BinaryOp, Cardinality, Expr, Extension, Grouping, DurationExpr, Matching,
     ValueType, VectorSelector,
 };
 
@@ -34,10 +34,10 @@ pub(crate) struct Oracle<'w> {
     pub(crate) end_ms: i64,
 }
 
-fn fixed(length: &Length) -> i64 {
+fn fixed(length: &DurationExpr) -> i64 {
     match length {
-        Length::Fixed(ms) => *ms,
-        Length::Computed(_) => unreachable!("lengths are literals here"),
+        DurationExpr::Fixed(ms) => *ms,
+        DurationExpr::Computed(_) => unreachable!("lengths are literals here"),
     }
 }
 
@@ -177,7 +177,7 @@ impl Oracle<'_> {
         }
     }
 
-    fn look(&self, at: Option<AtModifier>, offset: &Length, now: i64) -> i64 {
+    fn look(&self, at: Option<AtModifier>, offset: &DurationExpr, now: i64) -> i64 {
         let pinned = match at {
             Some(AtModifier::Time(at)) => at.as_ms(),
             Some(AtModifier::Start) => self.start_ms,

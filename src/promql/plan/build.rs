@@ -7,8 +7,8 @@ use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher, Pattern
 use crate::promql::Budget;
 use crate::promql::functions::{Function, Kernel, Special, function};
 use crate::promql::syntax::tree::{
-    Aggregate, AggregateOp, AtModifier, Binary, Call, Cardinality, Expr, Extension, Length, MatrixSelector,
-    QueryTimes, Span, Subquery, VectorSelector,
+    Aggregate, AggregateOp, AtModifier, Binary, Call, Cardinality, DurationExpr, Expr, Extension,
+    MatrixSelector, QueryTimes, Span, Subquery, VectorSelector,
 };
 use crate::promql::{Options, Query, QueryError};
 
@@ -252,11 +252,15 @@ impl Builder<'_> {
         QueryTimes { step_ms, range_ms: self.steps.end().ms_since(self.steps.start()) }
     }
 
-    fn positive_ms(&self, length: &Length) -> Result<i64, QueryError> {
+    fn positive_ms(&self, length: &DurationExpr) -> Result<i64, QueryError> {
         length.positive_ms(self.times()).map_err(|e| QueryError::BadQuery(e.to_string()))
     }
 
-    pub(super) fn when(&self, offset: &Length, at: Option<AtModifier>) -> Result<TimeShift, QueryError> {
+    pub(super) fn when(
+        &self,
+        offset: &DurationExpr,
+        at: Option<AtModifier>,
+    ) -> Result<TimeShift, QueryError> {
         let offset_ms = offset.offset_ms(self.times()).map_err(|e| QueryError::BadQuery(e.to_string()))?;
         let at_ms = at.map(|at| match at {
             AtModifier::Time(time) => time.as_ms(),

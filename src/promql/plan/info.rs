@@ -2,7 +2,7 @@
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 use crate::promql::QueryError;
-use crate::promql::syntax::tree::{Call, Expr, Length, Subquery, VectorSelector};
+use crate::promql::syntax::tree::{Call, DurationExpr, Expr, Subquery, VectorSelector};
 
 use super::build::{Builder, Built, hoist_vector};
 use super::{InfoNode, VectorNode};
@@ -17,7 +17,7 @@ impl Builder<'_> {
         let all = invariant && call.args.len() == 1;
         let arg = hoist_vector(arg, invariant && !all);
         let when = match first_selector(arg_expr, &mut Vec::new()) {
-            None => self.when(&Length::Fixed(0), None)?,
+            None => self.when(&DurationExpr::Fixed(0), None)?,
             Some((selector, around)) => {
                 let mut when = self.when(&selector.offset, selector.at)?;
                 for subquery in around.iter().rev() {

@@ -1,5 +1,5 @@
-//! A cache of parsed expressions and selectors per organisation. A dashboard sends the same ones every
-//! few seconds. Parsing one takes 5 to 20 µs, cloning its tree about 1 µs.
+//! A cache of parsed expressions and selectors per organisation. A dashboard sends the same ones
+//! every few seconds. Parsing one takes 5 to 20 µs, cloning its tree about 1 µs.
 
 use std::sync::Arc;
 
@@ -7,12 +7,13 @@ use super::tree::Expr;
 use super::{Caps, SyntaxError, parse, parse_selector};
 use crate::model::{LruBounds, Matcher, OrgId, OrgLru};
 
-/// Some tens of panels of one organisation at least: most trees take a tenth of the bytes counted.
+/// Bounds in bytes: room for some tens of panels of one organisation at least, as most trees take a
+/// tenth of the bytes counted.
 const BOUNDS: LruBounds = LruBounds { all: 16 << 20, org: 2 << 20, one: 256 << 10 };
-/// Some hundreds of selectors of one organisation.
+/// Bounds in bytes: room for some hundreds of selectors of one organisation.
 const SELECTOR_BOUNDS: LruBounds = LruBounds { all: 4 << 20, org: 512 << 10, one: 64 << 10 };
-/// The most bytes of a tree for each byte of its text: `+1` makes two nodes. The matchers of a selector
-/// take fewer.
+/// The most bytes of a tree for each byte of its text: `+1` makes two nodes. The matchers of a
+/// selector take fewer.
 const BYTES_A_BYTE: usize = 256;
 /// The bytes of a tree that do not depend on its text.
 const TREE_BYTES: usize = 1 << 10;
@@ -26,15 +27,15 @@ pub struct ExpressionCache {
 }
 
 impl ExpressionCache {
-    /// An empty cache of texts that are parsed within `caps`.
+    /// Returns an empty cache whose texts are parsed within `caps`.
     pub fn new(caps: Caps) -> ExpressionCache {
         ExpressionCache { caps, expressions: OrgLru::new(BOUNDS), selectors: OrgLru::new(SELECTOR_BOUNDS) }
     }
 
-    /// As [`parse`], within the caps.
+    /// Like [`parse`], within the caps and cached.
     ///
     /// # Errors
-    /// As [`parse`]. Errors are not cached.
+    /// The errors of [`parse`]. Errors are not cached.
     pub fn parse(&self, org: OrgId, text: &str) -> Result<Expr, SyntaxError> {
         if let Some(cached) = self.expressions.get(org, text) {
             return Ok(Expr::clone(&cached));
@@ -46,10 +47,11 @@ impl ExpressionCache {
         Ok(expr)
     }
 
-    /// As [`parse_selector`], within the caps, with at most `patterns` regular expressions.
+    /// Like [`parse_selector`], within the caps and cached, with at most `patterns` regular
+    /// expressions.
     ///
     /// # Errors
-    /// As [`parse_selector`]. Errors are not cached.
+    /// The errors of [`parse_selector`]. Errors are not cached.
     pub fn selector(&self, org: OrgId, text: &str, patterns: usize) -> Result<Vec<Matcher>, SyntaxError> {
         if let Some(cached) = self.selectors.get(org, text) {
             return Ok(cached.to_vec());
@@ -62,8 +64,8 @@ impl ExpressionCache {
     }
 }
 
-/// The bytes counted for a parsed text. `None` if it has regular expressions, which are not cached
-/// here: their memory is bounded in the cache of patterns.
+/// Returns the bytes counted for a parsed text. `None` if it has regular expressions, which are not
+/// cached here: their memory is bounded in the cache of patterns.
 fn entry_bytes(text: &str) -> Option<usize> {
     let has_patterns = text.contains("=~") || text.contains("!~");
     (!has_patterns).then(|| text.len().saturating_mul(BYTES_A_BYTE).saturating_add(TREE_BYTES))

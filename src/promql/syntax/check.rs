@@ -1,12 +1,13 @@
-//! The type rules of PromQL that the parser does not know (SEMANTICS: promql/parser/parse.go, checkAST).
+//! The type rules of PromQL that promql-parser does not check (Prometheus,
+//! `promql/parser/parse.go`, `checkAST`).
 
-use super::front::selector::{check_regex_length, too_many_regexes};
+use super::encoder::selector::{check_regex_length, too_many_regexes};
 use super::tree::{Aggregate, Binary, Call, Cardinality, Expr, ValueType};
 use super::{Caps, Fault, types};
 use crate::model::Pattern;
 
 impl Expr {
-    /// What it yields.
+    /// Returns the type of the result.
     pub fn value_type(&self) -> ValueType {
         match self {
             Expr::Number(_) => ValueType::Scalar,
@@ -28,7 +29,8 @@ impl Expr {
     }
 }
 
-/// Refuses what the parser wrongly lets through. As deep as the tree, which the caps bound.
+/// Refuses invalid expressions that the parser accepts. The recursion follows the tree, whose depth
+/// the caps bound.
 pub(super) fn check(expr: &Expr) -> Result<(), Fault> {
     match expr {
         Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) | Expr::Vector(_) | Expr::Matrix(_) => Ok(()),
@@ -51,7 +53,8 @@ pub(super) fn check(expr: &Expr) -> Result<(), Fault> {
     }
 }
 
-/// Counts the patterns of `label_replace` with those of the selectors, of which there are `counted`.
+/// Checks the number and the length of the patterns of `label_replace`; `counted` is the number of
+/// those in selectors.
 pub(super) fn check_patterns(expr: &Expr, mut counted: usize, caps: &Caps) -> Result<(), Fault> {
     for node in expr.nodes() {
         let Expr::Call(call) = node else { continue };

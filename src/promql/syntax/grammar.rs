@@ -1,7 +1,8 @@
-//! promql-parser behind its wall: the coded text in, our tree out. Nothing else names the parser.
+//! Parses the coded text with promql-parser and converts the result to our tree. No other module
+//! uses the parser.
 //!
-//! The coded text keeps the caps, so recursion here is bounded by them: at most one level for each open parenthesis,
-//! sign, subquery and binary operator, some four hundred.
+//! The coded text is within the caps, which bound the recursion here: at most one level for each
+//! open parenthesis, sign, subquery and binary operator, about 400 in total.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
@@ -9,35 +10,36 @@ use std::time::SystemTime;
 use promql_parser::label::Labels;
 use promql_parser::parser::{self, Expr as Parsed, LabelModifier, VectorMatchCardinality};
 
-use super::front::{Coded, Selected, Window, coded_operator};
+use super::encoder::{CodedText, EncodedSelector, EncodedWindow, coded_operator};
 use super::tree::{
-    Aggregate, AggregateOp, Binary, BinaryOp, Call, Cardinality, Expr, Grouping, Length, Matching,
+    Aggregate, AggregateOp, Binary, BinaryOp, Call, Cardinality, DurationExpr, Expr, Grouping, Matching,
     MatrixSelector, Span, Subquery, VectorSelector,
 };
 use super::{Fault, types};
 
 /// Parses the coded text and decodes its tree.
-pub(super) fn parse(coded: &Coded) -> Result<Expr, Fault> {
-    // The parser tells no place; where types are wrong, our own reading does.
+pub(super) fn parse(coded: &CodedText) -> Result<Expr, Fault> {
+    // The errors of the parser have no position, so `types` finds the position of type errors.
     let parsed = guarded(&coded.text)
         .map_err(|message| types::find(coded).unwrap_or_else(|| Fault::new(0, message)))?;
-    let mut decoder = Decoder {
+    let mut decoder = TreeDecoder {
         coded,
         calls: coded.calls.iter(),
         operators: coded.operators.iter(),
         signs: coded.signs.iter(),
         parens: coded.parens.iter(),
     };
-    decoder.expr(&parsed).map(|placed| placed.expr)
+    decoder.expr(&parsed).map(|positioned| positioned.expr)
 }
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread has called the parser: what the caps refuse must never reach it.
+    /// The number of calls of the parser on this thread. A text that the caps refuse must not reach
+    /// it.
     pub(super) static PARSER_CALLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
-/// A panic within the parser costs this query, not the process.
+/// Calls the parser, and converts a panic to an error of this query.
 fn guarded(text: &str) -> Result<Parsed, String> {
     #[cfg(test)]
     PARSER_CALLS.set(PARSER_CALLS.get() + 1);
@@ -45,7 +47,8 @@ fn guarded(text: &str) -> Result<Parsed, String> {
     parsed.unwrap_or_else(|_| Err("internal error: the parser failed on this expression".to_owned()))
 }
 
-/// The parser's tree is not what the coded text said: a bug of ours or of the parser's, never the user's fault.
+/// The tree of the parser does not match the coded text: a bug here or in the parser, never an
+/// error of the user.
 struct Mismatch;
 
 impl From<Mismatch> for Fault {
@@ -54,34 +57,34 @@ impl From<Mismatch> for Fault {
     }
 }
 
-/// An expression and where it starts as it stands there: parentheses and signs before it are part of it.
-struct Placed {
+/// An expression and its start in the text, including parentheses and signs before it.
+struct PositionedExpr {
     expr: Expr,
     start: u32,
-    /// The same without parentheses, which is how upstream counts for arguments and parameters.
+    /// The start without parentheses, which Prometheus uses for arguments and parameters.
     bare: u32,
 }
 
-impl Placed {
-    fn at(start: u32, expr: Expr) -> Placed {
-        Placed { expr, start, bare: start }
+impl PositionedExpr {
+    fn at(start: u32, expr: Expr) -> PositionedExpr {
+        PositionedExpr { expr, start, bare: start }
     }
 }
 
-struct Decoder<'c> {
-    coded: &'c Coded,
+struct TreeDecoder<'c> {
+    coded: &'c CodedText,
     calls: std::slice::Iter<'c, Span>,
     operators: std::slice::Iter<'c, (BinaryOp, Span)>,
     signs: std::slice::Iter<'c, (bool, u32)>,
     parens: std::slice::Iter<'c, u32>,
 }
 
-impl Decoder<'_> {
-    fn expr(&mut self, parsed: &Parsed) -> Result<Placed, Fault> {
+impl TreeDecoder<'_> {
+    fn expr(&mut self, parsed: &Parsed) -> Result<PositionedExpr, Fault> {
         match parsed {
             Parsed::Paren(paren) => {
                 let start = *self.parens.next().ok_or(Mismatch)?;
-                Ok(Placed { start, ..self.expr(&paren.expr)? })
+                Ok(PositionedExpr { start, ..self.expr(&paren.expr)? })
             }
             Parsed::Unary(unary) => self.unary(&unary.expr),
             Parsed::Binary(binary) => self.binary(binary),
@@ -92,44 +95,45 @@ impl Decoder<'_> {
         }
     }
 
-    /// What holds no other expression: apart, so that each level of a deep one takes no stack for it.
+    /// Converts an expression without subexpressions. A separate function keeps its variables off
+    /// the stack of the recursion.
     #[inline(never)]
-    fn leaf(&mut self, parsed: &Parsed) -> Result<Placed, Fault> {
+    fn leaf(&mut self, parsed: &Parsed) -> Result<PositionedExpr, Fault> {
         match parsed {
             Parsed::StringLiteral(text) => {
-                let place: usize = text.val.parse().map_err(|_| Mismatch)?;
-                let (text, start) = self.coded.texts.get(place).cloned().ok_or(Mismatch)?;
+                let index: usize = text.val.parse().map_err(|_| Mismatch)?;
+                let (text, start) = self.coded.texts.get(index).cloned().ok_or(Mismatch)?;
                 let expr = String::from_utf8(text).map_or_else(|e| Expr::Bytes(e.into_bytes()), Expr::Text);
-                Ok(Placed::at(start, expr))
+                Ok(PositionedExpr::at(start, expr))
             }
             Parsed::VectorSelector(selector) => {
                 let selector = self.selector(selector)?;
-                Ok(Placed::at(selector.span.start, Expr::Vector(selector)))
+                Ok(PositionedExpr::at(selector.span.start, Expr::Vector(selector)))
             }
             Parsed::MatrixSelector(matrix) => {
                 let selector = self.selector(&matrix.vs)?;
                 let range = self.window(matrix.range)?.range;
                 let start = selector.span.start;
-                Ok(Placed::at(start, Expr::Matrix(Box::new(MatrixSelector { selector, range }))))
+                Ok(PositionedExpr::at(start, Expr::Matrix(Box::new(MatrixSelector { selector, range }))))
             }
-            // The coded text has no bare numbers, and nobody registers extensions.
+            // The coded text has no bare numbers, and no extensions are registered.
             _ => Err(Mismatch.into()),
         }
     }
 
-    /// A sign before a literal belongs to it, a plus leaves nothing behind.
-    fn unary(&mut self, operand: &Parsed) -> Result<Placed, Fault> {
+    /// Converts a sign: a sign before a literal becomes part of it, and a plus is dropped.
+    fn unary(&mut self, operand: &Parsed) -> Result<PositionedExpr, Fault> {
         let (is_plus, start) = *self.signs.next().ok_or(Mismatch)?;
         let expr = match self.expr(operand)?.expr {
             expr if is_plus => expr,
             Expr::Number(value) => Expr::Number(-value),
             expr => Expr::Negate(Box::new(expr)),
         };
-        Ok(Placed::at(start, expr))
+        Ok(PositionedExpr::at(start, expr))
     }
 
-    fn binary(&mut self, binary: &parser::BinaryExpr) -> Result<Placed, Fault> {
-        let Placed { expr: lhs, start, .. } = self.expr(&binary.lhs)?;
+    fn binary(&mut self, binary: &parser::BinaryExpr) -> Result<PositionedExpr, Fault> {
+        let PositionedExpr { expr: lhs, start, .. } = self.expr(&binary.lhs)?;
         let (op, span) = *self.operators.next().ok_or(Mismatch)?;
         if binary.op.to_string() != coded_operator(op).trim_end_matches(" bool") {
             return Err(Mismatch.into());
@@ -148,7 +152,7 @@ impl Decoder<'_> {
         let matching = matching.filter(|_| between_vectors);
         let returns_bool = binary.return_bool() && !op.is_trim();
         let expr = Expr::Binary(Box::new(Binary { op, lhs, rhs, returns_bool, matching, span, start }));
-        Ok(Placed::at(start, expr))
+        Ok(PositionedExpr::at(start, expr))
     }
 
     fn matching(&self, binary: &parser::BinaryExpr) -> Result<Option<Matching>, Mismatch> {
@@ -173,90 +177,90 @@ impl Decoder<'_> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a place in a table, written by us; looked up, not trusted"
+        reason = "an index that the encoder wrote; a wrong one finds no entry"
     )]
-    fn fill(&self, place: Option<f64>) -> Result<Option<f64>, Mismatch> {
-        let Some(place) = place else { return Ok(None) };
-        let value = (place as usize).checked_sub(1).and_then(|at| self.coded.numbers.get(at));
+    fn fill(&self, index: Option<f64>) -> Result<Option<f64>, Mismatch> {
+        let Some(index) = index else { return Ok(None) };
+        let value = (index as usize).checked_sub(1).and_then(|at| self.coded.numbers.get(at));
         value.map(|(value, _)| Some(*value)).ok_or(Mismatch)
     }
 
-    fn call(&mut self, call: &parser::Call) -> Result<Placed, Fault> {
+    fn call(&mut self, call: &parser::Call) -> Result<PositionedExpr, Fault> {
         if let (parser::value::ValueType::Scalar, Some((value, start))) =
             (call.func.return_type, self.literal(call))
         {
-            return Ok(Placed::at(start, Expr::Number(value)));
+            return Ok(PositionedExpr::at(start, Expr::Number(value)));
         }
         let span = *self.calls.next().ok_or(Mismatch)?;
         let (mut args, mut arg_starts) = (Vec::new(), Vec::new());
         for arg in &call.args.args {
-            let Placed { expr, bare, .. } = self.expr(arg)?;
+            let PositionedExpr { expr, bare, .. } = self.expr(arg)?;
             args.push(expr);
             arg_starts.push(bare);
         }
         let expr = Expr::Call(Call { name: call.func.name.to_owned(), args, span, arg_starts });
-        Ok(Placed::at(span.start, expr))
+        Ok(PositionedExpr::at(span.start, expr))
     }
 
-    /// The number of `scalar(n0)`, and where it starts.
+    /// Returns the number for which `scalar(n0)` stands, and its start in the text.
     fn literal(&self, call: &parser::Call) -> Option<(f64, u32)> {
         let [arg] = call.args.args.as_slice() else { return None };
         let Parsed::VectorSelector(selector) = &**arg else { return None };
-        let place = selector.name.as_deref()?.strip_prefix('n')?;
-        self.coded.numbers.get(place.parse::<usize>().ok()?).copied()
+        let index = selector.name.as_deref()?.strip_prefix('n')?;
+        self.coded.numbers.get(index.parse::<usize>().ok()?).copied()
     }
 
-    fn aggregate(&mut self, aggregate: &parser::AggregateExpr) -> Result<Placed, Fault> {
+    fn aggregate(&mut self, aggregate: &parser::AggregateExpr) -> Result<PositionedExpr, Fault> {
         let span = *self.calls.next().ok_or(Mismatch)?;
         let name = aggregate.op.to_string();
         let op = *AggregateOp::ALL.iter().find(|op| op.as_str() == name).ok_or(Mismatch)?;
         let (param, param_start) = match &aggregate.param {
             Some(param) => {
-                let Placed { expr, bare, .. } = self.expr(param)?;
+                let PositionedExpr { expr, bare, .. } = self.expr(param)?;
                 (Some(expr), bare)
             }
             None => (None, span.start),
         };
-        let Placed { expr, start: expr_start, .. } = self.expr(&aggregate.expr)?;
+        let PositionedExpr { expr, start: expr_start, .. } = self.expr(&aggregate.expr)?;
         let grouping = match &aggregate.modifier {
             None => Grouping::By(Vec::new()),
             Some(LabelModifier::Include(labels)) => Grouping::By(self.labels(labels)?),
             Some(LabelModifier::Exclude(labels)) => Grouping::Without(self.labels(labels)?),
         };
         let aggregate = Aggregate { op, expr, param, grouping, span, expr_start, param_start };
-        Ok(Placed::at(span.start, Expr::Aggregate(Box::new(aggregate))))
+        Ok(PositionedExpr::at(span.start, Expr::Aggregate(Box::new(aggregate))))
     }
 
-    fn subquery(&mut self, subquery: &parser::SubqueryExpr) -> Result<Placed, Fault> {
-        let Placed { expr, start, .. } = self.expr(&subquery.expr)?;
-        let Window { range, step, span } = self.window(subquery.range)?;
+    fn subquery(&mut self, subquery: &parser::SubqueryExpr) -> Result<PositionedExpr, Fault> {
+        let PositionedExpr { expr, start, .. } = self.expr(&subquery.expr)?;
+        let EncodedWindow { range, step, span } = self.window(subquery.range)?;
         let offset = self.offset(subquery.offset.as_ref())?;
         let at = self.at(subquery.at.as_ref())?;
         let subquery = Subquery { expr, range, step, offset, at, span };
-        Ok(Placed::at(start, Expr::Subquery(Box::new(subquery))))
+        Ok(PositionedExpr::at(start, Expr::Subquery(Box::new(subquery))))
     }
 
     fn selector(&self, selector: &parser::VectorSelector) -> Result<VectorSelector, Mismatch> {
-        let place = selector
+        let index = selector
             .name
             .as_deref()
             .and_then(|name| name.strip_prefix('s'))
-            .and_then(|place| place.parse::<usize>().ok());
-        let selected = place.and_then(|place| self.coded.selectors.get(place)).cloned().ok_or(Mismatch)?;
-        let Selected { matchers, extension, span } = selected;
+            .and_then(|index| index.parse::<usize>().ok());
+        let selected = index.and_then(|index| self.coded.selectors.get(index)).cloned().ok_or(Mismatch)?;
+        let EncodedSelector { matchers, extension, span } = selected;
         let offset = self.offset(selector.offset.as_ref())?;
         let at = self.at(selector.at.as_ref())?;
         Ok(VectorSelector { matchers, offset, at, extension, span })
     }
 
-    fn window(&self, place: std::time::Duration) -> Result<Window, Mismatch> {
-        lookup(&self.coded.windows, place)
+    fn window(&self, index: std::time::Duration) -> Result<EncodedWindow, Mismatch> {
+        lookup(&self.coded.windows, index)
     }
 
-    fn offset(&self, offset: Option<&parser::Offset>) -> Result<Length, Mismatch> {
+    fn offset(&self, offset: Option<&parser::Offset>) -> Result<DurationExpr, Mismatch> {
         match offset {
-            None => Ok(Length::Fixed(0)),
-            Some(parser::Offset::Pos(place)) => lookup(&self.coded.offsets, *place),
+            None => Ok(DurationExpr::Fixed(0)),
+            Some(parser::Offset::Pos(index)) => lookup(&self.coded.offsets, *index),
             Some(parser::Offset::Neg(_)) => Err(Mismatch),
         }
     }
@@ -265,8 +269,8 @@ impl Decoder<'_> {
         match at {
             None => Ok(None),
             Some(parser::AtModifier::At(time)) => {
-                let place = time.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| Mismatch)?;
-                lookup(&self.coded.times, place).map(Some)
+                let index = time.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| Mismatch)?;
+                lookup(&self.coded.times, index).map(Some)
             }
             Some(parser::AtModifier::Start | parser::AtModifier::End) => Err(Mismatch),
         }
@@ -274,15 +278,15 @@ impl Decoder<'_> {
 
     fn labels(&self, labels: &Labels) -> Result<Vec<String>, Mismatch> {
         let decode = |label: &String| {
-            let place = label.strip_prefix('l').and_then(|place| place.parse::<usize>().ok());
-            place.and_then(|place| self.coded.labels.get(place)).cloned().ok_or(Mismatch)
+            let index = label.strip_prefix('l').and_then(|index| index.parse::<usize>().ok());
+            index.and_then(|index| self.coded.labels.get(index)).cloned().ok_or(Mismatch)
         };
         labels.labels.iter().map(decode).collect()
     }
 }
 
-/// Seconds are places, counted from 1.
-fn lookup<T: Clone>(table: &[T], place: std::time::Duration) -> Result<T, Mismatch> {
-    let place = usize::try_from(place.as_secs()).ok().and_then(|place| place.checked_sub(1));
-    place.and_then(|place| table.get(place)).cloned().ok_or(Mismatch)
+/// Returns the entry at `index`, whose seconds count from 1.
+fn lookup<T: Clone>(table: &[T], index: std::time::Duration) -> Result<T, Mismatch> {
+    let index = usize::try_from(index.as_secs()).ok().and_then(|index| index.checked_sub(1));
+    index.and_then(|index| table.get(index)).cloned().ok_or(Mismatch)
 }

@@ -1,20 +1,20 @@
-//! PromQL's tokens with their positions. One pass, no recursion; every byte of the text is looked at a bounded number
-//! of times. What a token means in its place (keyword, metric name, label name) is the reader's business.
+//! Splits PromQL text into tokens with positions, in one pass without recursion and in linear time.
+//! The parser decides whether a word is a keyword, a metric name or a label name.
 
 use super::tree::Span;
 use super::{Fault, SyntaxError};
 
-/// One piece of the text. Blanks and comments are left out.
+/// A token of the text. Blanks and comments are not tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// The kind of the token.
     pub kind: TokenKind,
-    /// Where it stands.
+    /// The position in the text.
     pub span: Span,
 }
 
 impl Token {
-    /// What was written; `text` is what was lexed.
+    /// Returns the token's part of `text`, which must be the lexed text.
     pub fn text<'t>(&self, text: &'t str) -> &'t str {
         text.get(self.span.start as usize..self.span.end as usize).unwrap_or_default()
     }
@@ -25,9 +25,9 @@ impl Token {
 pub enum TokenKind {
     /// A name or keyword; with colons only outside of braces and brackets.
     Word,
-    /// Digits and what may follow them: a number or a duration, not yet checked.
+    /// A number or duration, not validated yet.
     Number,
-    /// A quoted text with its quotes; escapes are not yet checked.
+    /// A string with its quotes; escapes are not validated yet.
     Text,
     /// `+`
     Add,
@@ -86,11 +86,12 @@ pub enum TokenKind {
 /// Splits `text` into tokens.
 ///
 /// # Errors
-/// [`SyntaxError`] at the first character that begins no token, or at a text that does not end.
+/// [`SyntaxError`] at the first character that cannot begin a token, or at an unterminated string.
 pub fn lex(text: &str) -> Result<Vec<Token>, SyntaxError> {
     lex_within(text, u32::MAX as usize).map_err(|fault| SyntaxError::locate(text, fault))
 }
 
+/// Splits `text` into tokens if it has at most `text_bytes_max` bytes.
 pub(super) fn lex_within(text: &str, text_bytes_max: usize) -> Result<Vec<Token>, Fault> {
     let text_bytes_max = text_bytes_max.min(u32::MAX as usize);
     if text.len() > text_bytes_max {
@@ -98,7 +99,7 @@ pub(super) fn lex_within(text: &str, text_bytes_max: usize) -> Result<Vec<Token>
             format!("expression too long: {} bytes, at most {text_bytes_max} are allowed", text.len());
         return Err(Fault::new(0, message));
     }
-    let mut lexer = Lexer { bytes: text.as_bytes(), text, at: 0, inside: Inside::Nothing };
+    let mut lexer = Lexer { bytes: text.as_bytes(), text, at: 0, inside: Enclosure::Nothing };
     let mut tokens = Vec::new();
     while let Some(token) = lexer.token()? {
         tokens.push(token);
@@ -106,9 +107,9 @@ pub(super) fn lex_within(text: &str, text_bytes_max: usize) -> Result<Vec<Token>
     Ok(tokens)
 }
 
-/// What encloses the next token directly, as far as the lexer cares.
+/// The innermost enclosing braces or brackets, which change the tokens that are valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Inside {
+enum Enclosure {
     Nothing,
     Braces,
     Brackets,
@@ -118,7 +119,7 @@ struct Lexer<'t> {
     text: &'t str,
     bytes: &'t [u8],
     at: usize,
-    inside: Inside,
+    inside: Enclosure,
 }
 
 impl Lexer<'_> {
@@ -151,7 +152,7 @@ impl Lexer<'_> {
             b'0'..=b'9' => self.number(),
             b'.' if self.peek(1).is_some_and(|byte| byte.is_ascii_digit()) => self.number(),
             b'_' | b'a'..=b'z' | b'A'..=b'Z' => self.word(),
-            b':' if self.inside == Inside::Nothing => self.word(),
+            b':' if self.inside == Enclosure::Nothing => self.word(),
             _ => self.symbol(first)?,
         };
         let offset = |at| u32::try_from(at).expect("texts beyond u32 were refused");
@@ -159,12 +160,13 @@ impl Lexer<'_> {
     }
 
     fn word(&mut self) -> TokenKind {
-        let colons = self.inside == Inside::Nothing;
+        let colons = self.inside == Enclosure::Nothing;
         self.skip_while(|byte| byte == b'_' || byte.is_ascii_alphanumeric() || (colons && byte == b':'));
         TokenKind::Word
     }
 
-    /// Takes everything that could belong to a number or duration, so that `1x` is one wrong token, not two right ones.
+    /// Reads all characters that could belong to a number or duration, so that `1x` is one invalid
+    /// token instead of two valid ones.
     fn number(&mut self) -> TokenKind {
         let hex = self.peek(0) == Some(b'0') && matches!(self.peek(1), Some(b'x' | b'X'));
         let mut before = 0;
@@ -219,7 +221,7 @@ impl Lexer<'_> {
             b'=' => single(TokenKind::Equal),
             b'@' => single(TokenKind::At),
             b',' => single(TokenKind::Comma),
-            b':' if self.inside == Inside::Brackets => single(TokenKind::Colon),
+            b':' if self.inside == Enclosure::Brackets => single(TokenKind::Colon),
             b'(' => single(TokenKind::LeftParen),
             b')' => single(TokenKind::RightParen),
             b'{' => single(TokenKind::LeftBrace),
@@ -228,28 +230,28 @@ impl Lexer<'_> {
             b']' => single(TokenKind::RightBracket),
             _ => None,
         });
-        let Some((kind, bytes)) = known else { return Err(self.stranger()) };
+        let Some((kind, bytes)) = known else { return Err(self.unexpected_character()) };
         match kind {
-            TokenKind::LeftBrace => self.inside = Inside::Braces,
-            TokenKind::LeftBracket => self.inside = Inside::Brackets,
-            TokenKind::RightBrace | TokenKind::RightBracket => self.inside = Inside::Nothing,
+            TokenKind::LeftBrace => self.inside = Enclosure::Braces,
+            TokenKind::LeftBracket => self.inside = Enclosure::Brackets,
+            TokenKind::RightBrace | TokenKind::RightBracket => self.inside = Enclosure::Nothing,
             _ => {}
         }
         self.at += bytes;
         Ok(kind)
     }
 
-    fn stranger(&self) -> Fault {
+    fn unexpected_character(&self) -> Fault {
         let mut characters = self.text.get(self.at..).unwrap_or_default().chars();
         let character = characters.next().unwrap_or_default();
-        if let (Inside::Braces, '!', Some(next)) = (self.inside, character, characters.next()) {
+        if let (Enclosure::Braces, '!', Some(next)) = (self.inside, character, characters.next()) {
             return Fault::new(self.at, format!("unexpected character after '!' inside braces: {next:?}"));
         }
-        let place = match self.inside {
-            Inside::Nothing => "",
-            Inside::Braces => " inside braces",
-            Inside::Brackets => " inside brackets",
+        let context = match self.inside {
+            Enclosure::Nothing => "",
+            Enclosure::Braces => " inside braces",
+            Enclosure::Brackets => " inside brackets",
         };
-        Fault::new(self.at, format!("unexpected character{place}: {character:?}"))
+        Fault::new(self.at, format!("unexpected character{context}: {character:?}"))
     }
 }

@@ -1,10 +1,11 @@
-//! What number, duration and string tokens stand for.
+//! Decodes number, duration and string tokens.
 
 use std::borrow::Cow;
 
+use super::Fault;
 use crate::model::{DurationError, parse_duration};
 
-/// Reads a number or duration; a duration is its seconds.
+/// Parses a number or a duration; a duration becomes its seconds.
 pub(super) fn number(text: &str) -> Result<f64, String> {
     match plain_number(text) {
         Some(value) if value.is_infinite() => Err(format!("error parsing number: {text:?} is out of range")),
@@ -25,7 +26,8 @@ fn duration_ms(text: &str) -> Result<i64, String> {
     })
 }
 
-/// Decimal, hexadecimal `0x1F`, octal by a leading zero (`017`; `08` is decimal), `_` between digits, as Go reads them.
+/// Parses a decimal, a hexadecimal (`0x1F`) or an octal number (`017`; `08` is decimal), with `_`
+/// allowed between digits, as Go does.
 fn plain_number(text: &str) -> Option<f64> {
     let digits = without_underscores(text)?;
     if let Some(hex) = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
@@ -33,23 +35,24 @@ fn plain_number(text: &str) -> Option<f64> {
         return i64::from_str_radix(hex, 16).ok().map(integer);
     }
     if digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| matches!(byte, b'0'..=b'7')) {
-        // Too large for an octal number: Go falls back to decimal, and so do we.
+        // A number too large for octal is decimal, as in Go.
         if let Ok(octal) = i64::from_str_radix(&digits, 8) {
             return Some(integer(octal));
         }
     }
-    // Rust also reads "inf", "nan" and signs, which no number token is.
+    // Rust also parses "inf", "nan" and signs, which are not number tokens.
     let decimal =
         digits.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'));
     if decimal { digits.parse().ok() } else { None }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "an integer literal beyond 2^53 is rounded, as upstream")]
+#[expect(clippy::cast_precision_loss, reason = "an integer literal beyond 2^53 is rounded, as in Prometheus")]
 fn integer(value: i64) -> f64 {
     value as f64
 }
 
-/// Removes `_`, each of which stands between two digits, or between a base prefix and a digit.
+/// Removes `_`; returns `None` unless each is between two digits, or between a base prefix and a
+/// digit.
 fn without_underscores(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('_') {
         return Some(Cow::Borrowed(text));
@@ -57,46 +60,49 @@ fn without_underscores(text: &str) -> Option<Cow<'_, str>> {
     let bytes = text.as_bytes();
     let hex = text.starts_with("0x") || text.starts_with("0X");
     let is_digit = |byte: &u8| if hex { byte.is_ascii_hexdigit() } else { byte.is_ascii_digit() };
-    for (place, byte) in bytes.iter().enumerate() {
+    for (index, byte) in bytes.iter().enumerate() {
         if *byte != b'_' {
             continue;
         }
-        let before = place.checked_sub(1).and_then(|at| bytes.get(at));
-        let after_prefix = hex && place == 2;
-        if !(after_prefix || before.is_some_and(is_digit)) || !bytes.get(place + 1).is_some_and(is_digit) {
+        let before = index.checked_sub(1).and_then(|at| bytes.get(at));
+        let after_prefix = hex && index == 2;
+        if !(after_prefix || before.is_some_and(is_digit)) || !bytes.get(index + 1).is_some_and(is_digit) {
             return None;
         }
     }
     Some(Cow::Owned(text.replace('_', "")))
 }
 
-/// Milliseconds of a number of seconds, rounded; `None` where they do not fit int64 nanoseconds (about 292 years).
+/// Converts seconds to rounded milliseconds; `None` if they exceed int64 nanoseconds (about 292
+/// years).
 #[expect(clippy::cast_possible_truncation, reason = "checked against the bound just before")]
 pub(super) fn duration_from_seconds(value: f64) -> Option<i64> {
     const SECONDS_MAX: f64 = 9_223_372_036.0;
     if value.abs() <= SECONDS_MAX { Some((value * 1000.0).round() as i64) } else { None }
 }
 
-/// Milliseconds of `@`'s timestamp in seconds, rounded; `None` for NaN, infinities and what int64 does not hold.
+/// Converts the timestamp of `@` from seconds to rounded milliseconds; `None` for NaN, infinities
+/// and numbers outside of int64.
 #[expect(clippy::cast_possible_truncation, reason = "checked against the bound just before")]
 pub(super) fn timestamp_from_seconds(value: f64) -> Option<i64> {
-    // 2^63; every double below it fits int64.
+    // 2^63: every double below it fits in int64.
     const MS_MAX: f64 = 9_223_372_036_854_775_808.0;
     let ms = (value * 1000.0).round();
     if ms > -MS_MAX && ms < MS_MAX { Some(ms as i64) } else { None }
 }
 
-/// Decodes a string token that names or equals a label, as [`bytes`] does. Labels here are UTF-8: nothing could equal a
-/// text that is not.
-pub(super) fn string(token: &str) -> Result<String, (usize, String)> {
-    String::from_utf8(bytes(token)?).map_err(|_| (0, "string is not valid UTF-8".to_owned()))
+/// Decodes a string token of a label name or value like [`bytes`]. Labels are UTF-8, so another
+/// string is an error.
+pub(super) fn string(token: &str) -> Result<String, Fault> {
+    String::from_utf8(bytes(token)?).map_err(|_| Fault::new(0, "string is not valid UTF-8"))
 }
 
-/// Decodes a string token, quotes included: Go's escapes within `"` and `'`, none within backquotes. `\xff` makes a byte,
-/// so what comes out need not be UTF-8.
+/// Decodes a string token with its quotes: escapes of Go within `"` and `'`, none within
+/// backquotes. `\xff` is one byte, so the result need not be UTF-8.
 ///
-/// The error is the offset into the token and a sentence.
-pub(super) fn bytes(token: &str) -> Result<Vec<u8>, (usize, String)> {
+/// # Errors
+/// [`Fault`] with the byte offset within the token.
+pub(super) fn bytes(token: &str) -> Result<Vec<u8>, Fault> {
     let quote = token.chars().next().unwrap_or_default();
     let inner = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
     if quote == '`' {
@@ -104,12 +110,12 @@ pub(super) fn bytes(token: &str) -> Result<Vec<u8>, (usize, String)> {
     }
     let mut out = Vec::with_capacity(inner.len());
     let mut rest = inner;
-    while let Some(place) = rest.find('\\') {
-        out.extend_from_slice(rest.get(..place).unwrap_or_default().as_bytes());
-        let escape = rest.get(place + 1..).unwrap_or_default();
+    while let Some(index) = rest.find('\\') {
+        out.extend_from_slice(rest.get(..index).unwrap_or_default().as_bytes());
+        let escape = rest.get(index + 1..).unwrap_or_default();
         let used = unescape(escape, quote, &mut out).map_err(|message| {
             let read = inner.len() - escape.len();
-            (read, message)
+            Fault::new(read, message)
         })?;
         rest = escape.get(used..).unwrap_or_default();
     }
@@ -117,7 +123,7 @@ pub(super) fn bytes(token: &str) -> Result<Vec<u8>, (usize, String)> {
     Ok(out)
 }
 
-/// Reads one escape after its backslash; answers how many bytes it took.
+/// Decodes one escape sequence after its backslash, and returns the number of bytes read.
 fn unescape(escape: &str, quote: char, out: &mut Vec<u8>) -> Result<usize, String> {
     let unterminated = || "escape sequence not terminated".to_owned();
     let first = escape.chars().next().ok_or_else(unterminated)?;

@@ -1,23 +1,26 @@
-//! The canonical text of a tree: parsing it gives the same tree (spans aside), so two expressions that print alike mean
-//! the same. Parentheses stand only where precedence needs them.
+//! Prints a tree as canonical text. Parsing that text gives the same tree apart from spans, so two
+//! expressions with the same text are equivalent. Parentheses are printed only where precedence
+//! requires them.
 //!
-//! Recursion follows the tree, whose depth the parser's caps bound.
+//! The recursion follows the tree, whose depth the caps of the parser bound.
 
 use std::fmt::{Display, Formatter, Result, Write};
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 
-use super::front::{is_number_word, is_reserved};
+use super::encoder::{is_number_word, is_reserved};
 use super::tree::{
-    Aggregate, AtModifier, Binary, BinaryOp, Cardinality, Expr, Extension, Grouping, Length, Matching,
+    Aggregate, AtModifier, Binary, BinaryOp, Cardinality, DurationExpr, Expr, Extension, Grouping, Matching,
     Subquery, VectorSelector,
 };
 
-/// Binding strength, low to high, as Prometheus' grammar lists it; the signs bind like `*`.
+/// The precedence of a sign, which is that of `*`. Higher numbers bind tighter, in the order of the
+/// grammar of Prometheus.
 const SIGN: u8 = 5;
 const POW: u8 = 6;
 const PRIMARY: u8 = 7;
 
+/// Returns the precedence of an operator.
 fn strength(op: BinaryOp) -> u8 {
     match op {
         BinaryOp::Or => 1,
@@ -75,8 +78,8 @@ impl Display for Expr {
             Expr::Binary(binary) => print_binary(f, binary),
             Expr::Call(call) => {
                 write!(f, "{}(", call.name)?;
-                for (place, arg) in call.args.iter().enumerate() {
-                    write!(f, "{}{arg}", if place == 0 { "" } else { ", " })?;
+                for (index, arg) in call.args.iter().enumerate() {
+                    write!(f, "{}{arg}", if index == 0 { "" } else { ", " })?;
                 }
                 f.write_char(')')
             }
@@ -107,7 +110,8 @@ fn print_binary(f: &mut Formatter<'_>, binary: &Binary) -> Result {
     if let Some(matching) = &binary.matching {
         print_matching(f, matching)?;
     }
-    // A sign on the right needs no parentheses: nothing to its left could take its operand away.
+    // A sign on the right needs no parentheses, because no operator to its left can bind its
+    // operand.
     let loose = right < own || (right == own && !right_associative);
     within(f, &binary.rhs, loose && !has_sign(&binary.rhs))
 }
@@ -165,7 +169,7 @@ fn extension(f: &mut Formatter<'_>, extension: Option<Extension>) -> Result {
     extension.map_or(Ok(()), |extension| write!(f, " {}", extension.as_str()))
 }
 
-fn modifiers(f: &mut Formatter<'_>, at: Option<AtModifier>, offset: &Length) -> Result {
+fn modifiers(f: &mut Formatter<'_>, at: Option<AtModifier>, offset: &DurationExpr) -> Result {
     match at {
         None => {}
         Some(AtModifier::Start) => f.write_str(" @ start()")?,
@@ -180,9 +184,9 @@ fn modifiers(f: &mut Formatter<'_>, at: Option<AtModifier>, offset: &Length) -> 
         }
     }
     match offset {
-        Length::Fixed(0) => Ok(()),
-        Length::Fixed(_) => write!(f, " offset {offset}"),
-        Length::Computed(formula) => write!(f, " offset ({formula})"),
+        DurationExpr::Fixed(0) => Ok(()),
+        DurationExpr::Fixed(_) => write!(f, " offset {offset}"),
+        DurationExpr::Computed(formula) => write!(f, " offset ({formula})"),
     }
 }
 
@@ -219,30 +223,30 @@ fn matchers(f: &mut Formatter<'_>, matchers: &[Matcher]) -> Result {
 }
 
 fn is_metric_name(name: &str) -> bool {
-    let plain = |(place, byte): (usize, u8)| {
-        byte == b'_' || byte == b':' || byte.is_ascii_alphabetic() || (place > 0 && byte.is_ascii_digit())
+    let plain = |(index, byte): (usize, u8)| {
+        byte == b'_' || byte == b':' || byte.is_ascii_alphabetic() || (index > 0 && byte.is_ascii_digit())
     };
     !name.is_empty() && name.bytes().enumerate().all(plain) && !is_reserved(name)
 }
 
 fn labels(f: &mut Formatter<'_>, names: &[String]) -> Result {
     f.write_char('(')?;
-    for (place, name) in names.iter().enumerate() {
-        f.write_str(if place == 0 { "" } else { ", " })?;
+    for (index, name) in names.iter().enumerate() {
+        f.write_str(if index == 0 { "" } else { ", " })?;
         label(f, name)?;
     }
     f.write_char(')')
 }
 
 fn label(f: &mut Formatter<'_>, name: &str) -> Result {
-    let plain = |(place, byte): (usize, u8)| {
-        byte == b'_' || byte.is_ascii_alphabetic() || (place > 0 && byte.is_ascii_digit())
+    let plain = |(index, byte): (usize, u8)| {
+        byte == b'_' || byte.is_ascii_alphabetic() || (index > 0 && byte.is_ascii_digit())
     };
     let bare = !name.is_empty() && name.bytes().enumerate().all(plain) && !is_number_word(name);
     if bare { f.write_str(name) } else { quoted(f, name) }
 }
 
-/// The shortest decimal that reads back as the same double.
+/// Writes the shortest decimal that parses as the same double.
 pub(super) fn number(f: &mut Formatter<'_>, value: f64) -> Result {
     let size = value.abs();
     if value.is_nan() {
@@ -256,14 +260,14 @@ pub(super) fn number(f: &mut Formatter<'_>, value: f64) -> Result {
     }
 }
 
-/// In double quotes with Go's escapes.
+/// Writes a string in double quotes with the escapes of Go.
 fn quoted(f: &mut Formatter<'_>, text: &str) -> Result {
     f.write_char('"')?;
     escaped(f, text)?;
     f.write_char('"')
 }
 
-/// Bytes that are no UTF-8 as `\xff`, all others as [`quoted`] writes them.
+/// Writes bytes that are not UTF-8 as `\xff`, and all others like [`quoted`].
 fn quoted_bytes(f: &mut Formatter<'_>, bytes: &[u8]) -> Result {
     f.write_char('"')?;
     for chunk in bytes.utf8_chunks() {

@@ -1,35 +1,38 @@
-//! The structured query of the API (API.md C5): a known shape, turned into a tree without writing any text.
+//! The structured query of the API (docs/specification.md C5): parameters that become a tree
+//! without an intermediate text.
 
 use crate::model::{METRIC_NAME, Matcher};
 
 use super::tree::{
-    Aggregate, AggregateOp, Call, Expr, Grouping, Length, MatrixSelector, Span, VectorSelector,
+    Aggregate, AggregateOp, Call, DurationExpr, Expr, Grouping, MatrixSelector, Span, VectorSelector,
 };
 
-/// `metric`, `match`, `fn`, `window`, `agg`, `by` or `without`, `q`, `k`, `offset`.
+/// The parameters `metric`, `match`, `fn`, `window`, `agg`, `by` or `without`, `q`, `k` and
+/// `offset`.
 #[derive(Clone, Debug, Default)]
 pub struct StructuredQuery {
     /// The metric name.
     pub metric: String,
-    /// The items of `match`, see [`super::parse_matcher`]. ANDed.
+    /// The items of `match`, parsed by [`super::parse_matcher`]; all must match.
     pub matchers: Vec<Matcher>,
-    /// `fn`; `None` is the instant value.
+    /// `fn`; `None` selects the instant value.
     pub function: Option<Function>,
-    /// `window`, milliseconds; needed by every `fn`, an error without one. The caller knows the default.
+    /// `window` in milliseconds: required with `fn`, an error without it. The caller applies the
+    /// default.
     pub window_ms: Option<i64>,
     /// `agg`; `None` keeps every series.
     pub aggregate: Option<Aggregation>,
-    /// `by` or `without`; `None` is one group (for `histogram_quantile`: one for each `le`).
+    /// `by` or `without`; `None` makes one group, or for `histogram_quantile` one for each `le`.
     pub grouping: Option<Grouping>,
-    /// `q`, 0 to 1, of `quantile_over_time`, `quantile` and `histogram_quantile`.
+    /// `q`, from 0 to 1, of `quantile_over_time`, `quantile` and `histogram_quantile`.
     pub q: Option<f64>,
-    /// `k`, 1 to 100, of `topk` and `bottomk`.
+    /// `k`, from 1 to 100, of `topk` and `bottomk`.
     pub k: Option<u32>,
-    /// `offset`, milliseconds back in time.
+    /// `offset` in milliseconds into the past.
     pub offset_ms: i64,
 }
 
-/// `fn`: a function over a window.
+/// The values of `fn`: functions over a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are PromQL's")]
 pub enum Function {
@@ -48,7 +51,7 @@ pub enum Function {
     QuantileOverTime,
 }
 
-/// `agg`: how series become groups.
+/// The values of `agg`: aggregations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are PromQL's")]
 pub enum Aggregation {
@@ -61,26 +64,26 @@ pub enum Aggregation {
     Quantile,
     Topk,
     Bottomk,
-    /// The buckets are summed by the grouping and `le`, then read as one histogram for each group.
+    /// Sums the buckets by the grouping and `le`, and computes the quantile of each group.
     HistogramQuantile,
 }
 
-/// Why the parts make no query. The API names the parameter in its answer: see [`StructuredError::parameter`].
+/// An invalid structured query. The API reports the parameter, see [`StructuredError::parameter`].
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StructuredError {
     /// `metric` is empty.
     #[error("a metric name is required")]
     NoMetric,
-    /// `fn` is none of the known.
+    /// `fn` is unknown.
     #[error("unknown fn {0:?}")]
     UnknownFunction(String),
-    /// `agg` is none of the known.
+    /// `agg` is unknown.
     #[error("unknown agg {0:?}")]
     UnknownAggregation(String),
     /// `window` without `fn`.
     #[error("window needs fn")]
     WindowWithoutFunction,
-    /// `fn` without `window`: the caller's default is missing.
+    /// `fn` without `window`: the caller did not apply a default.
     #[error("fn needs window")]
     FunctionWithoutWindow,
     /// `window` is shorter than a second.
@@ -89,25 +92,25 @@ pub enum StructuredError {
     /// `by` or `without` without `agg`.
     #[error("by and without need agg")]
     GroupingWithoutAggregation,
-    /// `without` names `le`, which `histogram_quantile` reads.
+    /// `without` contains `le`, which `histogram_quantile` needs.
     #[error("histogram_quantile needs the label le: it cannot be in without")]
     WithoutLe,
-    /// `q` is missing or beyond 0 to 1.
+    /// `q` is missing or not between 0 and 1.
     #[error("q must be a number from 0 to 1 with quantile_over_time, quantile and histogram_quantile")]
     Q,
-    /// `q` where nothing reads it.
+    /// `q` without a function or aggregation that uses it.
     #[error("q needs quantile_over_time, quantile or histogram_quantile")]
-    NeedlessQ,
-    /// `k` is missing or beyond 1 to 100.
+    UnusedQ,
+    /// `k` is missing or not between 1 and 100.
     #[error("k must be a whole number from 1 to 100 with topk and bottomk")]
     K,
-    /// `k` where nothing reads it.
+    /// `k` without an aggregation that uses it.
     #[error("k needs topk or bottomk")]
-    NeedlessK,
+    UnusedK,
 }
 
 impl StructuredError {
-    /// The query parameter that is wrong.
+    /// Returns the invalid query parameter.
     pub const fn parameter(&self) -> &'static str {
         match self {
             StructuredError::NoMetric => "metric",
@@ -118,8 +121,8 @@ impl StructuredError {
             | StructuredError::WindowTooShort(_) => "window",
             StructuredError::GroupingWithoutAggregation => "by",
             StructuredError::WithoutLe => "without",
-            StructuredError::Q | StructuredError::NeedlessQ => "q",
-            StructuredError::K | StructuredError::NeedlessK => "k",
+            StructuredError::Q | StructuredError::UnusedQ => "q",
+            StructuredError::K | StructuredError::UnusedK => "k",
         }
     }
 }
@@ -141,7 +144,7 @@ impl Function {
         ("quantile_over_time", Function::QuantileOverTime),
     ];
 
-    /// Reads `fn`; `none` and the empty text are `None`.
+    /// Parses `fn`; `none` and the empty text return `None`.
     ///
     /// # Errors
     /// [`StructuredError::UnknownFunction`].
@@ -155,7 +158,7 @@ impl Function {
             .ok_or_else(|| StructuredError::UnknownFunction(text.to_owned()))
     }
 
-    /// As PromQL calls it.
+    /// Returns the name in PromQL.
     pub fn as_str(self) -> &'static str {
         Function::ALL.iter().find(|(_, function)| *function == self).map_or("", |(name, _)| name)
     }
@@ -175,7 +178,7 @@ impl Aggregation {
         ("histogram_quantile", Aggregation::HistogramQuantile),
     ];
 
-    /// Reads `agg`; `none` and the empty text are `None`.
+    /// Parses `agg`; `none` and the empty text return `None`.
     ///
     /// # Errors
     /// [`StructuredError::UnknownAggregation`].
@@ -187,22 +190,22 @@ impl Aggregation {
         known.map(|(_, agg)| Some(*agg)).ok_or_else(|| StructuredError::UnknownAggregation(text.to_owned()))
     }
 
-    /// As PromQL calls it.
+    /// Returns the name in PromQL.
     pub fn as_str(self) -> &'static str {
         Aggregation::ALL.iter().find(|(_, agg)| *agg == self).map_or("", |(name, _)| name)
     }
 }
 
 impl StructuredQuery {
-    /// The tree of this query; its printed form is the PromQL it stands for.
+    /// Builds the tree of this query, whose printed form is the equivalent PromQL.
     ///
     /// # Errors
-    /// [`StructuredError`] where the parts do not fit together.
+    /// [`StructuredError`] if a parameter is missing, invalid or unused.
     pub fn build(&self) -> Result<Expr, StructuredError> {
         self.check_parameters()?;
         let mut matchers = vec![Matcher::equal(METRIC_NAME, &self.metric)];
         matchers.extend(self.matchers.iter().cloned());
-        let offset = Length::Fixed(self.offset_ms);
+        let offset = DurationExpr::Fixed(self.offset_ms);
         let selector = VectorSelector { matchers, offset, at: None, extension: None, span: Span::default() };
         let inner = self.windowed(selector)?;
         let Some(aggregate) = self.aggregate else { return Ok(inner) };
@@ -217,7 +220,7 @@ impl StructuredQuery {
             Aggregation::Quantile => (AggregateOp::Quantile, self.q, grouping),
             Aggregation::Topk => (AggregateOp::Topk, self.k.map(f64::from), grouping),
             Aggregation::Bottomk => (AggregateOp::Bottomk, self.k.map(f64::from), grouping),
-            Aggregation::HistogramQuantile => (AggregateOp::Sum, None, keeping_le(grouping)?),
+            Aggregation::HistogramQuantile => (AggregateOp::Sum, None, with_le(grouping)?),
         };
         let param = param.map(Expr::Number);
         let grouped = Expr::Aggregate(Box::new(Aggregate {
@@ -245,7 +248,8 @@ impl StructuredQuery {
             (Some(_), Some(ms)) if ms < 1000 => return Err(StructuredError::WindowTooShort(ms)),
             (Some(function), Some(ms)) => (function, ms),
         };
-        let window = Expr::Matrix(Box::new(MatrixSelector { selector, range: Length::Fixed(range_ms) }));
+        let window =
+            Expr::Matrix(Box::new(MatrixSelector { selector, range: DurationExpr::Fixed(range_ms) }));
         let args = match (function, self.q) {
             (Function::QuantileOverTime, Some(q)) => vec![Expr::Number(q), window],
             _ => vec![window],
@@ -263,20 +267,21 @@ impl StructuredQuery {
         let reads_q = self.function == Some(Function::QuantileOverTime)
             || matches!(self.aggregate, Some(Aggregation::Quantile | Aggregation::HistogramQuantile));
         match self.q {
-            Some(_) if !reads_q => return Err(StructuredError::NeedlessQ),
+            Some(_) if !reads_q => return Err(StructuredError::UnusedQ),
             Some(q) if !(0.0..=1.0).contains(&q) => return Err(StructuredError::Q),
             None if reads_q => return Err(StructuredError::Q),
             _ => {}
         }
         match (self.k, matches!(self.aggregate, Some(Aggregation::Topk | Aggregation::Bottomk))) {
-            (Some(_), false) => Err(StructuredError::NeedlessK),
+            (Some(_), false) => Err(StructuredError::UnusedK),
             (Some(1..=100), true) | (None, false) => Ok(()),
             (_, true) => Err(StructuredError::K),
         }
     }
 }
 
-fn keeping_le(grouping: Grouping) -> Result<Grouping, StructuredError> {
+/// Adds `le` to the labels that the grouping keeps.
+fn with_le(grouping: Grouping) -> Result<Grouping, StructuredError> {
     const LE: &str = "le";
     match grouping {
         Grouping::By(mut labels) => {

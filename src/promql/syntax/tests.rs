@@ -1,4 +1,4 @@
-//! Through the door users take: text in, tree, printed form or error out.
+//! Tests of the public functions: texts become trees, printed forms or errors.
 
 mod caps;
 mod laws;
@@ -6,28 +6,28 @@ mod refusals;
 mod structured;
 
 use super::tree::{
-    AtModifier, BinaryOp, Cardinality, Expr, Formula, Grouping, Length, Span, Term, ValueType,
+    AtModifier, BinaryOp, Cardinality, DurationExpr, Expr, Formula, Grouping, Span, Term, ValueType,
 };
 use super::{Caps, Features, Parsed, parse};
 use crate::model::Timestamp;
 
-/// With every switch on.
-fn everything() -> Caps {
+/// Returns caps with all feature switches on.
+fn all_features() -> Caps {
     Caps { features: Features::ALL, ..Caps::default() }
 }
 
 fn parsed(text: &str) -> Parsed {
-    parse(text, &everything()).unwrap_or_else(|error| panic!("{text:?}: {error}"))
+    parse(text, &all_features()).unwrap_or_else(|error| panic!("{text:?}: {error}"))
 }
 
-/// Parses, prints, and checks that the printed form parses and prints the same.
+/// Checks the printed form of `text`, and that it parses and prints as itself.
 fn check_prints(text: &str, expected: &str) {
     let printed = parsed(text).expr.to_string();
     assert_eq!(printed, expected, "of {text:?}");
     assert_eq!(parsed(&printed).expr.to_string(), expected, "printed form of {text:?}");
 }
 
-fn length(length: &Length) -> String {
+fn length(length: &DurationExpr) -> String {
     fn formula(term: &Term) -> String {
         match &term.formula {
             Formula::Number(value) => format!("{value:?}"),
@@ -38,12 +38,12 @@ fn length(length: &Length) -> String {
         }
     }
     match length {
-        Length::Fixed(ms) => ms.to_string(),
-        Length::Computed(term) => format!("<{}>", formula(term)),
+        DurationExpr::Fixed(ms) => ms.to_string(),
+        DurationExpr::Computed(term) => format!("<{}>", formula(term)),
     }
 }
 
-/// The tree in full parentheses, written independently of the printer.
+/// Returns the tree with all parentheses, independently of the printer.
 fn shape(expr: &Expr) -> String {
     match expr {
         Expr::Number(value) => format!("{value:?}"),
@@ -128,7 +128,7 @@ fn numbers_are_read_as_prometheus_reads_them() {
 }
 
 #[test]
-fn texts_are_read_with_go_escapes() {
+fn strings_are_decoded_with_go_escapes() {
     let cases = [
         (r#""plain""#, "plain"),
         (r#""\a\b\f\n\r\t\v\\\"""#, "\x07\x08\x0c\n\r\t\x0b\\\""),
@@ -149,20 +149,20 @@ fn texts_are_read_with_go_escapes() {
 }
 
 #[test]
-fn texts_of_bytes_that_are_no_utf8_are_values_and_no_labels() {
+fn strings_that_are_not_utf8_are_values_but_not_labels() {
     let Parsed { expr, value_type } = parsed(r#""a\xc5z\303\251\n""#);
     assert!(matches!(&expr, Expr::Bytes(bytes) if bytes == b"a\xc5z\xc3\xa9\n"), "{expr:?}");
     assert_eq!(value_type, ValueType::Text);
     assert_eq!(expr.to_string(), r#""a\xc5z\u{e9}\n""#.replace(r"\u{e9}", "\u{e9}"));
     assert_eq!(parsed(&expr.to_string()).expr.to_string(), expr.to_string());
     for text in [r#"{a="\xff"}"#, r#"{"\xff"}"#, r#"sum by ("\xff") (a)"#] {
-        let refused = parse(text, &Caps::default()).expect_err("no label");
+        let refused = parse(text, &Caps::default()).expect_err("not a label");
         assert!(refused.to_string().contains("string is not valid UTF-8"), "{text}: {refused}");
     }
 }
 
 #[test]
-fn precedence_is_prometheus() {
+fn precedence_is_that_of_prometheus() {
     let cases = [
         ("1 + 2 * 3", "(1.0 + false None (2.0 * false None 3.0))"),
         ("1 - 2 - 3", "((1.0 - false None 2.0) - false None 3.0)"),
@@ -187,7 +187,7 @@ fn precedence_is_prometheus() {
 }
 
 #[test]
-fn expressions_print_in_one_form() {
+fn expressions_print_in_canonical_form() {
     let cases = [
         // Selectors.
         ("up", "up"),
@@ -203,7 +203,7 @@ fn expressions_print_in_one_form() {
         ("a:b:c", "a:b:c"),
         (r#"x{a!~`\d+`}"#, r#"x{a!~"\\d+"}"#),
         (r#"x{a="\u0001\n\"é"}"#, r#"x{a="\u0001\n\"é"}"#),
-        // Keywords are names where an operand stands.
+        // Keywords are metric names where an operand is expected.
         ("sum + by", "sum + by"),
         ("offset offset 5m", "offset offset 5m"),
         ("and and or", "and and or"),
@@ -254,7 +254,7 @@ fn expressions_print_in_one_form() {
 }
 
 #[test]
-fn calls_and_operators_print_in_one_form() {
+fn calls_and_operators_print_in_canonical_form() {
     let cases = [
         ("sum(up)", "sum(up)"),
         ("sum by () (up)", "sum(up)"),
@@ -309,7 +309,7 @@ fn calls_and_operators_print_in_one_form() {
 }
 
 #[test]
-fn value_types_are_told() {
+fn expressions_have_the_value_types_of_prometheus() {
     let cases = [
         ("1 + 2", ValueType::Scalar),
         ("time() * 2", ValueType::Scalar),
@@ -328,9 +328,9 @@ fn value_types_are_told() {
 }
 
 #[test]
-fn the_tree_carries_what_was_written() {
+fn modifiers_are_in_the_tree() {
     let Expr::Vector(selector) = parsed("up offset -5m @ 12.3456").expr else { panic!("a selector") };
-    assert!(matches!(selector.offset, Length::Fixed(-300_000)));
+    assert!(matches!(selector.offset, DurationExpr::Fixed(-300_000)));
     assert_eq!(selector.at, Some(AtModifier::Time(Timestamp::from_ms(12_346))));
 
     let Expr::Aggregate(aggregate) = parsed("quantile without (a) (0.5, up)").expr else {

@@ -1,27 +1,27 @@
-//! Our own expression tree: what the parser's becomes, what is planned, printed and checked. Built without parentheses;
-//! the printer puts them where precedence needs them.
+//! The expression tree, which is checked, printed and planned. It has no parentheses; the printer
+//! adds them where precedence requires them.
 
 use crate::model::{Matcher, Timestamp};
 
-pub use super::length::{Formula, Length, LengthError, LengthOp, QueryTimes, Term};
+pub use super::duration_expr::{DurationExpr, DurationExprError, DurationOp, Formula, QueryTimes, Term};
 
-/// Where a piece of the query text stands: byte offsets, end exclusive.
+/// A range of the query text as byte offsets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// First byte.
+    /// The first byte, inclusive.
     pub start: u32,
-    /// One past the last byte.
+    /// The end, exclusive.
     pub end: u32,
 }
 
-/// One expression.
+/// An expression.
 #[derive(Clone, Debug)]
 pub enum Expr {
     /// `1.5`, `5m` (a duration is its seconds), `Inf`.
     Number(f64),
     /// `"text"`.
     Text(String),
-    /// `"a\xc5"`, a text whose bytes are no UTF-8: no label's name or value, but one that can be answered.
+    /// `"a\xc5"`: a string that is not UTF-8. It can be a result, but not a label name or value.
     Bytes(Vec<u8>),
     /// `up{job="api"} offset 5m @ end()`.
     Vector(VectorSelector),
@@ -29,7 +29,7 @@ pub enum Expr {
     Matrix(Box<MatrixSelector>),
     /// `rate(x[1m])[1h:5m]`.
     Subquery(Box<Subquery>),
-    /// `-x`; a unary plus leaves nothing behind.
+    /// `-x`; a unary plus is dropped.
     Negate(Box<Expr>),
     /// `a + on(x) group_left b`.
     Binary(Box<Binary>),
@@ -40,27 +40,27 @@ pub enum Expr {
 }
 
 impl Expr {
-    /// Itself and every expression in it, in no order.
+    /// Returns the expression itself and all its subexpressions, in no particular order.
     pub fn nodes(&self) -> impl Iterator<Item = &Expr> {
-        let mut left = vec![self];
+        let mut pending = vec![self];
         std::iter::from_fn(move || {
-            let expr = left.pop()?;
+            let expr = pending.pop()?;
             match expr {
                 Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) | Expr::Vector(_) | Expr::Matrix(_) => {}
-                Expr::Subquery(subquery) => left.push(&subquery.expr),
-                Expr::Negate(inner) => left.push(inner),
-                Expr::Binary(binary) => left.extend([&binary.lhs, &binary.rhs]),
-                Expr::Call(call) => left.extend(&call.args),
+                Expr::Subquery(subquery) => pending.push(&subquery.expr),
+                Expr::Negate(inner) => pending.push(inner),
+                Expr::Binary(binary) => pending.extend([&binary.lhs, &binary.rhs]),
+                Expr::Call(call) => pending.extend(&call.args),
                 Expr::Aggregate(aggregate) => {
-                    left.push(&aggregate.expr);
-                    left.extend(&aggregate.param);
+                    pending.push(&aggregate.expr);
+                    pending.extend(&aggregate.param);
                 }
             }
             Some(expr)
         })
     }
 
-    /// The matchers of every selector in it, in no order.
+    /// Returns the matchers of every selector in the expression, in no particular order.
     pub fn selectors(&self) -> Vec<&[Matcher]> {
         let found = self.nodes().filter_map(|expr| match expr {
             Expr::Vector(selector) => Some(&selector.matchers[..]),
@@ -71,12 +71,12 @@ impl Expr {
     }
 }
 
-/// What an expression yields.
+/// The type of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueType {
     /// One number for each step.
     Scalar,
-    /// One text.
+    /// A string.
     Text,
     /// Series with one value for each step.
     Vector,
@@ -85,7 +85,7 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    /// As Prometheus names it in its errors.
+    /// Returns the name in the error messages of Prometheus.
     pub const fn as_str(self) -> &'static str {
         match self {
             ValueType::Scalar => "scalar",
@@ -96,32 +96,32 @@ impl ValueType {
     }
 }
 
-/// Which series, and when relative to the evaluation time.
+/// An instant vector selector.
 #[derive(Clone, Debug)]
 pub struct VectorSelector {
-    /// All tests, the one on `__name__` included.
+    /// All matchers, including that of `__name__`.
     pub matchers: Vec<Matcher>,
-    /// Back in time; negative looks forward.
-    pub offset: Length,
-    /// `@`.
+    /// The offset into the past; a negative one is into the future.
+    pub offset: DurationExpr,
+    /// The modifier `@`.
     pub at: Option<AtModifier>,
     /// `anchored` or `smoothed`.
     pub extension: Option<Extension>,
-    /// Position, where known.
+    /// Position, if known.
     pub span: Span,
 }
 
-/// What is done with samples around a window or an instant.
+/// A modifier that uses samples around a window or an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// The window begins with the sample that was in force at its start; nothing is extrapolated.
+    /// The window begins with the last sample at or before its start, without extrapolation.
     Anchored,
-    /// Values at the edges lie on the line between the samples around them.
+    /// Values at the edges are interpolated linearly between the samples around them.
     Smoothed,
 }
 
 impl Extension {
-    /// As PromQL writes it.
+    /// Returns the PromQL text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Extension::Anchored => "anchored",
@@ -129,7 +129,7 @@ impl Extension {
         }
     }
 
-    /// The one that `word` names, in any case.
+    /// Returns the modifier named `word`, ignoring case.
     pub fn from_word(word: &str) -> Option<Extension> {
         [Extension::Anchored, Extension::Smoothed]
             .into_iter()
@@ -137,63 +137,63 @@ impl Extension {
     }
 }
 
-/// `@`: the evaluation time is pinned.
+/// The modifier `@`, which fixes the evaluation time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtModifier {
     /// `@ 1609746000`.
     Time(Timestamp),
-    /// `@ start()`: of the whole query.
+    /// `@ start()`: the start of the query.
     Start,
-    /// `@ end()`: of the whole query.
+    /// `@ end()`: the end of the query.
     End,
 }
 
-/// A selector with a window.
+/// A range vector selector.
 #[derive(Clone, Debug)]
 pub struct MatrixSelector {
-    /// Which series; offset and `@` stand there.
+    /// The series, with offset and `@`.
     pub selector: VectorSelector,
-    /// The window, left-open.
-    pub range: Length,
+    /// The window, with an exclusive start.
+    pub range: DurationExpr,
 }
 
 /// An instant expression evaluated over a window.
 #[derive(Clone, Debug)]
 pub struct Subquery {
-    /// What is evaluated.
+    /// The evaluated expression.
     pub expr: Expr,
-    /// The window, left-open.
-    pub range: Length,
-    /// Distance of the inner steps; `None` is the server's default.
-    pub step: Option<Length>,
-    /// Back in time.
-    pub offset: Length,
-    /// `@`.
+    /// The window, with an exclusive start.
+    pub range: DurationExpr,
+    /// The distance between two inner steps; `None` means the default of the server.
+    pub step: Option<DurationExpr>,
+    /// The offset into the past.
+    pub offset: DurationExpr,
+    /// The modifier `@`.
     pub at: Option<AtModifier>,
-    /// Position, where known.
+    /// Position, if known.
     pub span: Span,
 }
 
-/// An operator between two expressions.
+/// A binary operation.
 #[derive(Clone, Debug)]
 pub struct Binary {
-    /// Which.
+    /// The operator.
     pub op: BinaryOp,
-    /// Left side.
+    /// The left operand.
     pub lhs: Expr,
-    /// Right side.
+    /// The right operand.
     pub rhs: Expr,
-    /// `bool` was written: a comparison answers 0 or 1.
+    /// Whether the modifier `bool` is present: the comparison returns 0 or 1.
     pub returns_bool: bool,
-    /// How series pair up; `None` means all labels, one to one.
+    /// The vector matching; `None` means one-to-one on all labels.
     pub matching: Option<Matching>,
-    /// Of the operator, where known.
+    /// Position of the operator, if known.
     pub span: Span,
-    /// Where the left side starts, which is where the operation does.
+    /// The start of the left operand, which is the start of the operation.
     pub start: u32,
 }
 
-/// The operators.
+/// A binary operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the operators'")]
 pub enum BinaryOp {
@@ -218,7 +218,7 @@ pub enum BinaryOp {
 }
 
 impl BinaryOp {
-    /// As PromQL writes it.
+    /// Returns the PromQL text.
     pub const fn as_str(self) -> &'static str {
         match self {
             BinaryOp::Add => "+",
@@ -242,7 +242,8 @@ impl BinaryOp {
         }
     }
 
-    /// `==`, `<` and their like: they filter, or answer 0 and 1 with `bool`.
+    /// Returns whether this is `==`, `!=`, `<`, `<=`, `>` or `>=`. Comparisons filter series, or
+    /// return 0 and 1 with `bool`.
     pub const fn is_comparison(self) -> bool {
         matches!(
             self,
@@ -255,12 +256,13 @@ impl BinaryOp {
         )
     }
 
-    /// `</`, `>/`: they keep the observations of a histogram below or above a bound.
+    /// Returns whether this is `</` or `>/`, which keep the observations of a histogram below or
+    /// above a bound.
     pub const fn is_trim(self) -> bool {
         matches!(self, BinaryOp::TrimUpper | BinaryOp::TrimLower)
     }
 
-    /// `and`, `or`, `unless`: operators on sets of series.
+    /// Returns whether this is `and`, `or` or `unless`, which are operators on sets of series.
     pub const fn is_set(self) -> bool {
         matches!(self, BinaryOp::And | BinaryOp::Or | BinaryOp::Unless)
     }
@@ -269,67 +271,67 @@ impl BinaryOp {
 /// Vector matching.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matching {
-    /// `on(...)` rather than `ignoring(...)`.
+    /// Whether the labels are those of `on`, not of `ignoring`.
     pub on: bool,
     /// The labels of `on` or `ignoring`.
     pub labels: Vec<String>,
-    /// Which side may have many.
+    /// The cardinality of the match.
     pub cardinality: Cardinality,
     /// The labels of `group_left(...)` or `group_right(...)`.
     pub include: Vec<String>,
-    /// `fill` and `fill_left`: the value of a missing left partner.
+    /// The value of `fill` or `fill_left`, which replaces a missing series on the left.
     pub fill_left: Option<f64>,
-    /// `fill` and `fill_right`: the value of a missing right partner.
+    /// The value of `fill` or `fill_right`, which replaces a missing series on the right.
     pub fill_right: Option<f64>,
 }
 
-/// How many series of each side may share a signature.
+/// The number of series of each side that may share the matching labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cardinality {
-    /// One each.
+    /// One series on each side.
     #[default]
     OneToOne,
-    /// `group_left`: many on the left.
+    /// `group_left`: many series on the left.
     ManyToOne,
-    /// `group_right`: many on the right.
+    /// `group_right`: many series on the right.
     OneToMany,
     /// Set operators.
     ManyToMany,
 }
 
-/// A function and its arguments, arity and types checked.
+/// A function call with valid argument count and types.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The function's name.
+    /// The name of the function.
     pub name: String,
-    /// Its arguments as written; defaults are filled in by the plan.
+    /// The arguments in the text; the plan adds defaults.
     pub args: Vec<Expr>,
-    /// Position, where known.
+    /// Position, if known.
     pub span: Span,
-    /// Where each argument starts, signs included, parentheses around it not; nothing where that is unknown.
+    /// The start of each argument, with its signs but without its parentheses; empty if unknown.
     pub arg_starts: Vec<u32>,
 }
 
-/// An aggregation over series.
+/// An aggregation.
 #[derive(Clone, Debug)]
 pub struct Aggregate {
-    /// Which.
+    /// The operator.
     pub op: AggregateOp,
-    /// What is aggregated.
+    /// The aggregated expression.
     pub expr: Expr,
     /// `k`, `q` or the label of `count_values`.
     pub param: Option<Expr>,
-    /// Which labels make a group.
+    /// The grouping labels.
     pub grouping: Grouping,
-    /// Position, where known.
+    /// Position, if known.
     pub span: Span,
-    /// Where `expr` starts, parentheses and signs included.
+    /// The start of `expr`, with its parentheses and signs.
     pub expr_start: u32,
-    /// Where `param` starts, parentheses around it not included.
+    /// The start of `param`, without its parentheses.
     pub param_start: u32,
 }
 
-/// The aggregations.
+/// An aggregation operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the aggregations'")]
 pub enum AggregateOp {
@@ -350,7 +352,7 @@ pub enum AggregateOp {
 }
 
 impl AggregateOp {
-    /// All of them.
+    /// All aggregation operators.
     pub const ALL: [AggregateOp; 14] = [
         AggregateOp::Sum,
         AggregateOp::Avg,
@@ -368,7 +370,7 @@ impl AggregateOp {
         AggregateOp::LimitRatio,
     ];
 
-    /// As PromQL writes it.
+    /// Returns the PromQL text.
     pub const fn as_str(self) -> &'static str {
         match self {
             AggregateOp::Sum => "sum",
@@ -389,10 +391,10 @@ impl AggregateOp {
     }
 }
 
-/// Which labels make a group.
+/// The grouping of an aggregation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grouping {
-    /// `by (...)`; no clause is `by ()`.
+    /// `by (...)`; without a clause, `by ()`.
     By(Vec<String>),
     /// `without (...)`.
     Without(Vec<String>),

@@ -1,19 +1,20 @@
-//! What is wrong with the types of an expression that the parser refused: in Prometheus' words, at Prometheus' place, the
-//! one that Prometheus would find first. The parser tells the words of its own and no place.
+//! Finds the type error in an expression that the parser refused: the error that Prometheus reports
+//! first, with its message and position. The errors of promql-parser have other messages and no
+//! position.
 //!
-//! The coded text is read once more, by precedence climbing, into a tree that knows types and places alone. Its depth is
-//! bounded by the caps that `front` kept.
+//! The coded text is parsed again, by precedence climbing, into a tree of types and positions. The
+//! caps that `encoder` enforced bound its depth.
 
 use crate::promql::functions::{Function, function};
 
 use super::Fault;
-use super::front::Coded;
+use super::encoder::CodedText;
 use super::tree::{AggregateOp, BinaryOp, Span, ValueType};
 
-/// The first error, where there is one.
-pub(super) fn find(coded: &Coded) -> Option<Fault> {
+/// Returns the first type error, if there is one.
+pub(super) fn find(coded: &CodedText) -> Option<Fault> {
     let pieces: Vec<&str> = coded.text.split_ascii_whitespace().collect();
-    let mut reader = Reader {
+    let mut reader = TypeReader {
         coded,
         pieces: &pieces,
         next: 0,
@@ -24,55 +25,60 @@ pub(super) fn find(coded: &Coded) -> Option<Fault> {
     };
     match reader.expr(0) {
         Ok(node) => check(&node).err(),
-        Err(Lost::Fault(fault)) => Some(fault),
-        Err(Lost::Unreadable) => None,
+        Err(ReadFailure::Fault(fault)) => Some(fault),
+        Err(ReadFailure::Unreadable) => None,
     }
 }
 
-/// A piece of the expression and where it starts.
-struct Node {
+/// An expression and its start in the text.
+struct TypedNode {
     start: u32,
-    kind: Kind,
+    kind: TypedKind,
 }
 
-enum Kind {
+/// The kinds of expression that the type rules distinguish.
+enum TypedKind {
     /// A literal or a selector.
     Leaf(ValueType),
-    Paren(Box<Node>),
-    Sign(Box<Node>),
-    Subquery(Box<Node>),
+    Paren(Box<TypedNode>),
+    Sign(Box<TypedNode>),
+    Subquery(Box<TypedNode>),
     Call {
         row: &'static Function,
-        args: Vec<Node>,
+        args: Vec<TypedNode>,
     },
     Aggregate {
         op: AggregateOp,
-        args: Vec<Node>,
+        args: Vec<TypedNode>,
     },
-    Binary(Box<Operation>),
+    Binary(Box<TypedOperation>),
 }
 
-struct Operation {
+/// A binary operation.
+struct TypedOperation {
     op: BinaryOp,
     span: Span,
     returns_bool: bool,
     /// `on` or `ignoring` with at least one label.
     matches_labels: bool,
+    /// `group_left` or `group_right`.
     groups: bool,
-    lhs: Node,
-    rhs: Node,
+    lhs: TypedNode,
+    rhs: TypedNode,
 }
 
-/// Why there is no tree.
-enum Lost {
-    /// An aggregation that has too few or too many arguments, which is found before all types.
+/// The reason why no tree was built.
+enum ReadFailure {
+    /// An aggregation has too few or too many arguments, which Prometheus reports before type
+    /// errors.
     Fault(Fault),
-    /// The text is not what `front` writes.
+    /// The text is not a text that `encoder` writes.
     Unreadable,
 }
 
-struct Reader<'c> {
-    coded: &'c Coded,
+/// A parser of the coded text.
+struct TypeReader<'c> {
+    coded: &'c CodedText,
     pieces: &'c [&'c str],
     next: usize,
     calls: std::slice::Iter<'c, Span>,
@@ -81,7 +87,8 @@ struct Reader<'c> {
     parens: std::slice::Iter<'c, u32>,
 }
 
-/// How strongly an operator binds, and whether it does so to the right.
+/// Returns the precedence of an operator, higher binding tighter, and whether it is
+/// right-associative.
 const fn binding(op: BinaryOp) -> (u8, bool) {
     match op {
         BinaryOp::Or => (1, false),
@@ -93,10 +100,10 @@ const fn binding(op: BinaryOp) -> (u8, bool) {
     }
 }
 
-/// A sign binds as `*` does.
+/// The precedence of a sign, which is that of `*`.
 const SIGN: u8 = 5;
 
-impl<'c> Reader<'c> {
+impl<'c> TypeReader<'c> {
     fn peek(&self) -> Option<&'c str> {
         self.pieces.get(self.next).copied()
     }
@@ -107,12 +114,12 @@ impl<'c> Reader<'c> {
         is_next
     }
 
-    fn expr(&mut self, least: u8) -> Result<Node, Lost> {
+    fn expr(&mut self, least: u8) -> Result<TypedNode, ReadFailure> {
         let mut lhs = self.operand()?;
         loop {
             let Some((op, span)) = self.operators.as_slice().first().copied() else { return Ok(lhs) };
-            let (strength, to_the_right) = binding(op);
-            let written = super::front::coded_operator(op).split(' ').next();
+            let (strength, right_associative) = binding(op);
+            let written = super::encoder::coded_operator(op).split(' ').next();
             if self.peek() != written || strength < least {
                 return Ok(lhs);
             }
@@ -130,14 +137,14 @@ impl<'c> Reader<'c> {
             while self.peek().is_some_and(|piece| piece.starts_with("fill")) {
                 self.next += 2;
             }
-            let rhs = self.expr(if to_the_right { strength } else { strength + 1 })?;
+            let rhs = self.expr(if right_associative { strength } else { strength + 1 })?;
             let start = lhs.start;
-            let operation = Operation { op, span, returns_bool, matches_labels, groups, lhs, rhs };
-            lhs = Node { start, kind: Kind::Binary(Box::new(operation)) };
+            let operation = TypedOperation { op, span, returns_bool, matches_labels, groups, lhs, rhs };
+            lhs = TypedNode { start, kind: TypedKind::Binary(Box::new(operation)) };
         }
     }
 
-    /// Passes over `( l1 , l2 )`; how many labels there were.
+    /// Skips `( l1 , l2 )` and returns the number of labels.
     fn labels(&mut self) -> usize {
         let mut count = 0;
         if self.take("(") {
@@ -152,34 +159,34 @@ impl<'c> Reader<'c> {
         count
     }
 
-    fn operand(&mut self) -> Result<Node, Lost> {
+    fn operand(&mut self) -> Result<TypedNode, ReadFailure> {
         let coded = self.coded;
-        let piece = self.pieces.get(self.next).copied().ok_or(Lost::Unreadable)?;
+        let piece = self.pieces.get(self.next).copied().ok_or(ReadFailure::Unreadable)?;
         self.next += 1;
         if piece == "-" {
-            let start = self.signs.next().ok_or(Lost::Unreadable)?.1;
+            let start = self.signs.next().ok_or(ReadFailure::Unreadable)?.1;
             let inner = self.expr(SIGN + 1)?;
-            return Ok(Node { start, kind: Kind::Sign(Box::new(inner)) });
+            return Ok(TypedNode { start, kind: TypedKind::Sign(Box::new(inner)) });
         }
         let mut node = if piece == "(" {
-            let start = *self.parens.next().ok_or(Lost::Unreadable)?;
+            let start = *self.parens.next().ok_or(ReadFailure::Unreadable)?;
             let inner = self.expr(0)?;
             if !self.take(")") {
-                return Err(Lost::Unreadable);
+                return Err(ReadFailure::Unreadable);
             }
-            Node { start, kind: Kind::Paren(Box::new(inner)) }
-        } else if let Some(place) = place(piece, "\"", "\"") {
-            let start = coded.texts.get(place).ok_or(Lost::Unreadable)?.1;
-            Node { start, kind: Kind::Leaf(ValueType::Text) }
-        } else if let Some(place) = place(piece, "scalar(n", ")") {
-            let start = coded.numbers.get(place).ok_or(Lost::Unreadable)?.1;
-            Node { start, kind: Kind::Leaf(ValueType::Scalar) }
+            TypedNode { start, kind: TypedKind::Paren(Box::new(inner)) }
+        } else if let Some(index) = index_between(piece, "\"", "\"") {
+            let start = coded.texts.get(index).ok_or(ReadFailure::Unreadable)?.1;
+            TypedNode { start, kind: TypedKind::Leaf(ValueType::Text) }
+        } else if let Some(index) = index_between(piece, "scalar(n", ")") {
+            let start = coded.numbers.get(index).ok_or(ReadFailure::Unreadable)?.1;
+            TypedNode { start, kind: TypedKind::Leaf(ValueType::Scalar) }
         } else if matches!(self.peek(), Some("(" | "by" | "without")) {
             self.called(piece)?
         } else {
-            let place = place(piece, "s", "").ok_or(Lost::Unreadable)?;
-            let start = coded.selectors.get(place).ok_or(Lost::Unreadable)?.span.start;
-            Node { start, kind: Kind::Leaf(ValueType::Vector) }
+            let index = index_between(piece, "s", "").ok_or(ReadFailure::Unreadable)?;
+            let start = coded.selectors.get(index).ok_or(ReadFailure::Unreadable)?.span.start;
+            TypedNode { start, kind: TypedKind::Leaf(ValueType::Vector) }
         };
         while let Some(piece) = self.peek() {
             let start = node.start;
@@ -188,9 +195,12 @@ impl<'c> Reader<'c> {
             } else if piece.starts_with('[') {
                 self.next += 1;
                 let is_subquery = piece.ends_with(":]");
-                let kind =
-                    if is_subquery { Kind::Subquery(Box::new(node)) } else { Kind::Leaf(ValueType::Matrix) };
-                node = Node { start, kind };
+                let kind = if is_subquery {
+                    TypedKind::Subquery(Box::new(node))
+                } else {
+                    TypedKind::Leaf(ValueType::Matrix)
+                };
+                node = TypedNode { start, kind };
             } else {
                 break;
             }
@@ -198,25 +208,25 @@ impl<'c> Reader<'c> {
         Ok(node)
     }
 
-    fn called(&mut self, name: &str) -> Result<Node, Lost> {
-        let span = *self.calls.next().ok_or(Lost::Unreadable)?;
+    fn called(&mut self, name: &str) -> Result<TypedNode, ReadFailure> {
+        let span = *self.calls.next().ok_or(ReadFailure::Unreadable)?;
         let op = AggregateOp::ALL.into_iter().find(|op| op.as_str() == name);
         if op.is_some() && (self.take("by") || self.take("without")) {
             self.labels();
         }
         let mut args = Vec::new();
         if !self.take("(") {
-            return Err(Lost::Unreadable);
+            return Err(ReadFailure::Unreadable);
         }
         while !self.take(")") {
             args.push(self.expr(0)?);
             if !self.take(",") && self.peek() != Some(")") {
-                return Err(Lost::Unreadable);
+                return Err(ReadFailure::Unreadable);
             }
         }
         let Some(op) = op else {
-            let row = function(name).ok_or(Lost::Unreadable)?;
-            return Ok(Node { start: span.start, kind: Kind::Call { row, args } });
+            let row = function(name).ok_or(ReadFailure::Unreadable)?;
+            return Ok(TypedNode { start: span.start, kind: TypedKind::Call { row, args } });
         };
         if self.take("by") || self.take("without") {
             self.labels();
@@ -227,22 +237,22 @@ impl<'c> Reader<'c> {
             got if got != expected => format!(
                 "wrong number of arguments for aggregate expression provided, expected {expected}, got {got}"
             ),
-            _ => return Ok(Node { start: span.start, kind: Kind::Aggregate { op, args } }),
+            _ => return Ok(TypedNode { start: span.start, kind: TypedKind::Aggregate { op, args } }),
         };
-        Err(Lost::Fault(Fault::at(span, message)))
+        Err(ReadFailure::Fault(Fault::at(span, message)))
     }
 }
 
 fn is_label(piece: &str) -> bool {
-    place(piece, "l", "").is_some()
+    index_between(piece, "l", "").is_some()
 }
 
-/// The number between `before` and `after`.
-fn place(piece: &str, before: &str, after: &str) -> Option<usize> {
+/// Parses the number between the prefix `before` and the suffix `after`.
+fn index_between(piece: &str, before: &str, after: &str) -> Option<usize> {
     piece.strip_prefix(before)?.strip_suffix(after)?.parse().ok()
 }
 
-/// The type of an aggregation's parameter.
+/// Returns the type of the parameter of an aggregation, if it has one.
 pub(super) const fn param(op: AggregateOp) -> Option<ValueType> {
     use AggregateOp::{Bottomk, CountValues, LimitRatio, Limitk, Quantile, Topk};
     match op {
@@ -252,28 +262,28 @@ pub(super) const fn param(op: AggregateOp) -> Option<ValueType> {
     }
 }
 
-/// The type of an expression all of whose parts have types that fit.
-fn check(node: &Node) -> Result<ValueType, Fault> {
+/// Checks the types of an expression from the leaves up, and returns its type.
+fn check(node: &TypedNode) -> Result<ValueType, Fault> {
     match &node.kind {
-        Kind::Leaf(kind) => Ok(*kind),
-        Kind::Paren(inner) => check(inner),
-        Kind::Sign(inner) => match check(inner)? {
+        TypedKind::Leaf(kind) => Ok(*kind),
+        TypedKind::Paren(inner) => check(inner),
+        TypedKind::Sign(inner) => match check(inner)? {
             kind @ (ValueType::Scalar | ValueType::Vector) => Ok(kind),
             other => {
-                let words = "unary expression only allowed on expressions of type scalar or instant vector";
-                Err(Fault::new(node.start as usize, format!("{words}, got {:?}", other.as_str())))
+                let message = "unary expression only allowed on expressions of type scalar or instant vector";
+                Err(Fault::new(node.start as usize, format!("{message}, got {:?}", other.as_str())))
             }
         },
-        Kind::Subquery(inner) => match check(inner)? {
+        TypedKind::Subquery(inner) => match check(inner)? {
             ValueType::Vector => Ok(ValueType::Matrix),
             other => {
-                // Here upstream tells the short name.
+                // Prometheus uses the short name of the type here.
                 let got = if other == ValueType::Matrix { "matrix" } else { other.as_str() };
                 let message = format!("subquery is only allowed on instant vector, got {got} instead");
                 Err(Fault::new(node.start as usize, message))
             }
         },
-        Kind::Call { row, args } => {
+        TypedKind::Call { row, args } => {
             check_count(row, args.len()).map_err(|message| Fault::new(node.start as usize, message))?;
             for (i, arg) in args.iter().enumerate() {
                 let expected = row.arg(i).unwrap_or(ValueType::Scalar);
@@ -281,7 +291,7 @@ fn check(node: &Node) -> Result<ValueType, Fault> {
             }
             Ok(row.returns)
         }
-        Kind::Aggregate { op, args } => {
+        TypedKind::Aggregate { op, args } => {
             let (last, before) =
                 args.split_last().ok_or_else(|| Fault::new(node.start as usize, "internal error"))?;
             expect(last, ValueType::Vector, || "aggregation expression".to_owned())?;
@@ -290,16 +300,16 @@ fn check(node: &Node) -> Result<ValueType, Fault> {
             }
             Ok(ValueType::Vector)
         }
-        Kind::Binary(operation) => operation.check(node.start),
+        TypedKind::Binary(operation) => operation.check(node.start),
     }
 }
 
-fn expect(node: &Node, expected: ValueType, place: impl FnOnce() -> String) -> Result<(), Fault> {
+fn expect(node: &TypedNode, expected: ValueType, context: impl FnOnce() -> String) -> Result<(), Fault> {
     let got = check(node)?;
     if got == expected {
         return Ok(());
     }
-    let message = format!("expected type {} in {}, got {}", expected.as_str(), place(), got.as_str());
+    let message = format!("expected type {} in {}, got {}", expected.as_str(), context(), got.as_str());
     Err(Fault::new(node.start as usize, message))
 }
 
@@ -314,7 +324,7 @@ fn check_count(row: &Function, got: usize) -> Result<(), String> {
     Err(format!("expected {expected} argument(s) in call to {:?}, got {got}", row.name))
 }
 
-impl Operation {
+impl TypedOperation {
     fn check(&self, start: u32) -> Result<ValueType, Fault> {
         let (left, right) = (check(&self.lhs)?, check(&self.rhs)?);
         let op = self.op;

@@ -1,13 +1,13 @@
-//! Every cap at its limit and one beyond; hostile texts end before the parser is called.
+//! Tests of every cap at its limit and one beyond it. Hostile texts never reach the parser.
 
 use super::super::grammar::PARSER_CALLS;
 use super::super::{Caps, SyntaxError, parse, parse_matcher, parse_selector};
 
-/// Parses, and says whether the parser was asked at all.
+/// Parses `text`, and returns whether the parser was called.
 fn attempt(text: &str) -> (Result<(), SyntaxError>, bool) {
     PARSER_CALLS.set(0);
     let outcome = parse(text, &Caps::default()).map(|parsed| {
-        // Whatever is accepted can also be printed, copied and dropped.
+        // An accepted tree can also be printed, cloned and dropped.
         let printed = parsed.expr.to_string();
         drop((parsed.clone(), printed));
     });
@@ -19,10 +19,10 @@ fn check_cap(at_limit: &str, beyond: &str, reason: &str) {
     if let (Err(error), _) = attempt(at_limit) {
         panic!("at the limit: {} ...: {error}", cut(at_limit));
     }
-    let (outcome, asked) = attempt(beyond);
+    let (outcome, parser_called) = attempt(beyond);
     let error = outcome.expect_err("beyond the limit");
     assert!(error.message.contains(reason), "{} ...: {error}", cut(beyond));
-    assert!(!asked, "the parser saw {} ...", cut(beyond));
+    assert!(!parser_called, "the parser was called with {} ...", cut(beyond));
 }
 
 fn around(before: &str, times: usize, inner: &str, after: &str) -> String {
@@ -59,7 +59,7 @@ fn nesting_is_at_most_64() {
             "nested too deeply",
         );
     }
-    // Braces and brackets are a level, too; and so is what stands within a duration.
+    // Braces, brackets and parentheses within a duration count as levels, too.
     check_cap(&around("(", 63, "a{b=\"c\"}", ")"), &around("(", 64, "a{b=\"c\"}", ")"), "nested too deeply");
     let windows = |times| format!("rate({})", around("(", times, "a[5m]", ")"));
     check_cap(&windows(62), &windows(63), "nested too deeply");
@@ -72,10 +72,10 @@ fn nesting_is_at_most_64() {
 }
 
 #[test]
-fn signs_reach_over_powers() {
-    // Each sign encloses everything to its right, as a parenthesis would.
+fn signs_around_powers_count_as_nesting() {
+    // Each sign encloses all powers to its right, like a parenthesis.
     check_cap(&joined("-a", 64, " ^ "), &joined("-a", 65, " ^ ").replace('a', "1"), "nested too deeply");
-    // Elsewhere they end at the next operator.
+    // Signs do not enclose other operators.
     attempt(&joined("-1", 200, " * ")).0.expect("not nested");
 }
 
@@ -98,7 +98,7 @@ fn selectors_are_at_most_64() {
 }
 
 #[test]
-fn regular_expressions_are_at_most_16_of_1_kib_but_sets_are_free() {
+fn regular_expressions_are_at_most_16_of_1_kib_but_sets_are_not_counted() {
     let of =
         |count: usize, pattern: &str| format!("a{{{}}}", joined(&format!("b=~\"{pattern}\""), count, ","));
     check_cap(&of(16, "x.+y"), &of(17, "x.+y"), "too many regular expressions");
@@ -127,7 +127,7 @@ fn subqueries_nest_at_most_4_deep() {
         text
     };
     check_cap(&of(4), &of(5), "subqueries nested too deeply");
-    // Side by side they do not nest.
+    // Adjacent subqueries do not nest.
     attempt(&joined("max_over_time(a[1h:])", 20, " + ")).0.expect("not nested");
 }
 
@@ -160,12 +160,12 @@ fn hostile_texts_never_reach_the_parser() {
         format!("a{{b=~\"{}\"}}", "(a|b)".repeat(10_000)),
     ];
     for text in texts {
-        let (outcome, asked) = attempt(&text);
+        let (outcome, parser_called) = attempt(&text);
         let cut: String = text.chars().take(40).collect();
         assert!(outcome.is_err(), "{cut} ...");
-        assert!(!asked, "{cut} ...");
+        assert!(!parser_called, "{cut} ...");
     }
-    // Within the cap on the text, long lists are allowed and cost what they are long.
+    // Within the cap on the text, long lists are allowed; their cost is linear in their length.
     attempt(&format!("label_join(a, \"b\", {})", joined("\"\"", 16_000, ",")))
         .0
         .expect("a long list of arguments");
@@ -175,8 +175,8 @@ fn hostile_texts_never_reach_the_parser() {
 }
 
 #[test]
-fn errors_in_large_texts_do_not_repeat_the_parsers_work() {
-    // 64 groups fail with the same words; the text is too large to look for the first of them.
+fn errors_in_large_texts_do_not_repeat_the_work_of_the_parser() {
+    // All groups fail with the same message, and the parser is not called once for each of them.
     PARSER_CALLS.set(0);
     let text = format!("label_join(a, \"b\", {})", joined("(1)", 10_000, ","));
     assert!(parse(&text, &Caps::default()).is_err());

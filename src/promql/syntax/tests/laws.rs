@@ -1,13 +1,13 @@
-//! Any text is an expression or an error; any tree prints as itself.
+//! Properties: any text is an expression or an error, and any printed tree parses to itself.
 
 use proptest::prelude::*;
 
 use super::super::tree::{
-    Aggregate, AggregateOp, AtModifier, Binary, BinaryOp, Call, Cardinality, Expr, Extension, Formula,
-    Grouping, Length, LengthOp, Matching, MatrixSelector, Span, Subquery, Term, VectorSelector,
+    Aggregate, AggregateOp, AtModifier, Binary, BinaryOp, Call, Cardinality, DurationExpr, DurationOp, Expr,
+    Extension, Formula, Grouping, Matching, MatrixSelector, Span, Subquery, Term, VectorSelector,
 };
 use super::super::{lex, parse, parse_matcher, parse_selector};
-use super::{everything, shape};
+use super::{all_features, shape};
 use crate::model::{METRIC_NAME, MatchOp, Matcher, Timestamp};
 
 fn label() -> impl Strategy<Value = String> {
@@ -40,12 +40,12 @@ fn matcher() -> impl Strategy<Value = Matcher> {
     ]
 }
 
-fn offset() -> BoxedStrategy<Length> {
+fn offset() -> BoxedStrategy<DurationExpr> {
     let literal = prop_oneof![Just(0), -100_000_000_000..100_000_000_000_i64, Just(86_400_000), Just(1)];
-    prop_oneof![4 => literal.prop_map(Length::Fixed), 1 => computed()].boxed()
+    prop_oneof![4 => literal.prop_map(DurationExpr::Fixed), 1 => computed()].boxed()
 }
 
-fn computed() -> BoxedStrategy<Length> {
+fn computed() -> BoxedStrategy<DurationExpr> {
     let leaf = prop_oneof![
         prop::sample::select(vec![1.0, 0.5, 300.0, -7.0, 1e9]).prop_map(Formula::Number),
         Just(Formula::Step),
@@ -54,14 +54,14 @@ fn computed() -> BoxedStrategy<Length> {
     let term = |formula| Term { formula, span: Span::default() };
     let formula = leaf.prop_recursive(3, 8, 2, move |inner| {
         let op = prop::sample::select(vec![
-            LengthOp::Add,
-            LengthOp::Sub,
-            LengthOp::Mul,
-            LengthOp::Div,
-            LengthOp::Mod,
-            LengthOp::Pow,
-            LengthOp::MinOf,
-            LengthOp::MaxOf,
+            DurationOp::Add,
+            DurationOp::Sub,
+            DurationOp::Mul,
+            DurationOp::Div,
+            DurationOp::Mod,
+            DurationOp::Pow,
+            DurationOp::MinOf,
+            DurationOp::MaxOf,
         ]);
         prop_oneof![
             inner.clone().prop_map(move |operand| match operand {
@@ -72,7 +72,7 @@ fn computed() -> BoxedStrategy<Length> {
                 .prop_map(move |(op, a, b)| Formula::Of(op, Box::new((term(a), term(b))))),
         ]
     });
-    formula.prop_map(move |formula| Length::Computed(Box::new(term(formula)))).boxed()
+    formula.prop_map(move |formula| DurationExpr::Computed(Box::new(term(formula)))).boxed()
 }
 
 fn at() -> impl Strategy<Value = Option<AtModifier>> {
@@ -126,9 +126,9 @@ fn number() -> impl Strategy<Value = f64> {
     prop_oneof![prop::sample::select(odd), prop::num::f64::NORMAL]
 }
 
-fn window() -> BoxedStrategy<Length> {
+fn window() -> BoxedStrategy<DurationExpr> {
     let literal = prop_oneof![1..100_000_000_000_i64, Just(300_000), Just(31_536_000_000)];
-    prop_oneof![4 => literal.prop_map(Length::Fixed), 1 => computed()].boxed()
+    prop_oneof![4 => literal.prop_map(DurationExpr::Fixed), 1 => computed()].boxed()
 }
 
 fn scalar() -> impl Strategy<Value = Expr> {
@@ -155,7 +155,7 @@ fn scalar() -> impl Strategy<Value = Expr> {
     })
 }
 
-/// A sign before a literal belongs to the literal.
+/// Negates an operand; a sign before a literal becomes part of the literal.
 fn negate(operand: Expr) -> Expr {
     match operand {
         Expr::Number(value) => Expr::Number(-value),
@@ -272,7 +272,7 @@ fn vector() -> impl Strategy<Value = Expr> {
 }
 
 fn check_never_panics(text: &str) {
-    let caps = everything();
+    let caps = all_features();
     if let Ok(parsed) = parse(text, &caps) {
         let printed = parsed.expr.to_string();
         let again =
@@ -301,7 +301,7 @@ proptest! {
     }
 
     #[test]
-    fn any_row_of_tokens_is_an_expression_or_an_error(
+    fn any_sequence_of_tokens_is_an_expression_or_an_error(
         pieces in prop::collection::vec(prop::sample::select(vec![
             "up", "a", "sum", "rate", "by", "on", "or", "and", "offset", "bool", "inf", "nan", "start", "end", "step", "ignoring",
             "group_left", "fill", "min_of", "info", "anchored", "smoothed", "range", "max_of", "</", ">/", "1", "5m", "0x1F", "1e300", "1e1000", ".5", "'x'", "\"\\xff\"", "`\\`", "(", ")",
@@ -317,17 +317,18 @@ proptest! {
 
 #[test]
 fn a_printed_tree_parses_to_itself() {
-    // The generator nests deeper than what it makes: its frames, not optimised, outgrow a test's thread now and then.
-    let law = || {
+    // The unoptimised frames of the generator nest deeper than its trees and sometimes overflow the
+    // stack of a test thread.
+    let property = || {
         proptest!(|(tree in prop_oneof![3 => vector(), 1 => scalar()])| {
             let printed = tree.to_string();
-            match parse(&printed, &everything()) {
+            match parse(&printed, &all_features()) {
                 Ok(parsed) => {
                     prop_assert_eq!(shape(&parsed.expr), shape(&tree), "{}", &printed);
                     prop_assert_eq!(parsed.expr.to_string(), printed);
                     prop_assert_eq!(parsed.value_type, tree.value_type());
                 }
-                // Only what exceeds the caps may be refused.
+                // Only texts beyond the caps may be refused.
                 Err(error) => {
                     let capped = ["too many", "nested too deeply"].iter().any(|cap| error.message.contains(cap));
                     prop_assert!(capped, "{}: {}", printed, error);
@@ -335,6 +336,6 @@ fn a_printed_tree_parses_to_itself() {
             }
         });
     };
-    let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(law).expect("a thread");
-    thread.join().expect("the law holds");
+    let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(property).expect("a thread");
+    thread.join().expect("the property holds");
 }

@@ -1,18 +1,18 @@
-//! What is no PromQL, in which words and where.
+//! Tests of error messages and their positions for texts that are not PromQL.
 
 use super::super::{Caps, parse, parse_matcher, parse_selector};
-use super::everything;
+use super::all_features;
 use crate::model::MatchOp;
 
 fn refusal(text: &str) -> String {
-    match parse(text, &everything()) {
+    match parse(text, &all_features()) {
         Ok(parsed) => panic!("{text:?} was accepted as {}", parsed.expr),
         Err(error) => error.to_string(),
     }
 }
 
 #[test]
-fn errors_say_where_and_why() {
+fn errors_have_a_position_and_a_reason() {
     let cases = [
         ("", "1:1: parse error: no expression found in input"),
         (" # only a comment", "1:1: parse error: no expression found in input"),
@@ -75,9 +75,9 @@ fn errors_say_where_and_why() {
     }
 }
 
-/// What a real Prometheus 3.5.3 says.
+/// The expected messages are those of Prometheus 3.5.3.
 #[test]
-fn wrong_types_are_told_in_prometheus_words_and_where_it_tells_them() {
+fn type_errors_have_the_messages_and_positions_of_prometheus() {
     let cases = [
         ("abs((-2))", "1:5", "expected type instant vector in call to function \"abs\", got scalar"),
         (
@@ -115,7 +115,7 @@ fn wrong_types_are_told_in_prometheus_words_and_where_it_tells_them() {
         ),
         ("topk(t)", "1:1", "wrong number of arguments for aggregate expression provided, expected 2, got 1"),
         ("1 + sum()", "1:5", "no arguments for aggregate expression provided"),
-        // The first one in order of evaluation, arguments before what they are arguments of.
+        // The first error in the order of evaluation, arguments before their call.
         (
             "rate(t) + sum(1)",
             "1:6",
@@ -123,14 +123,14 @@ fn wrong_types_are_told_in_prometheus_words_and_where_it_tells_them() {
         ),
         ("-2 ^ \"a\" * abs(1)", "1:6", "binary expression must contain only scalar and instant vector types"),
     ];
-    for (text, place, words) in cases {
-        assert_eq!(refusal(text), format!("{place}: parse error: {words}"), "{text:?}");
+    for (text, position, message) in cases {
+        assert_eq!(refusal(text), format!("{position}: parse error: {message}"), "{text:?}");
     }
 }
 
-/// Each of these either crashes promql-parser 0.11.1, or is taken by it although it is no PromQL.
+/// Each text either crashes promql-parser 0.11.1, or is accepted by it although it is not PromQL.
 #[test]
-fn what_the_parser_alone_gets_wrong_is_refused() {
+fn texts_that_promql_parser_gets_wrong_are_refused() {
     let texts = [
         "foo[1e300]",
         "foo[1e30]",
@@ -193,7 +193,7 @@ fn what_the_parser_alone_gets_wrong_is_refused() {
 }
 
 #[test]
-fn what_is_no_promql_is_refused() {
+fn texts_that_are_not_promql_are_refused() {
     let texts = [
         "1 = 1",
         "1 =~ 1",
@@ -316,7 +316,7 @@ fn wrong_selectors_literals_and_modifiers_are_refused() {
 }
 
 #[test]
-fn a_selector_alone_gives_its_matchers() {
+fn a_single_selector_parses_to_its_matchers() {
     let texts = |text: &str| -> Vec<String> {
         let matchers =
             parse_selector(text, &Caps::default()).unwrap_or_else(|error| panic!("{text:?}: {error}"));
@@ -345,7 +345,7 @@ fn a_selector_alone_gives_its_matchers() {
 }
 
 #[test]
-fn one_matcher_is_read_with_and_without_quotes() {
+fn a_single_matcher_parses_with_and_without_quotes() {
     let cases = [
         ("job=api", "job", MatchOp::Equal, "api"),
         (" job != api server ", "job", MatchOp::NotEqual, "api server"),
@@ -388,25 +388,25 @@ fn one_matcher_is_read_with_and_without_quotes() {
     for text in refused {
         assert!(parse_matcher(text, &Caps::default()).is_err(), "{text:?}");
     }
-    let error = parse_matcher("job=~(", &Caps::default()).expect_err("no pattern");
+    let error = parse_matcher("job=~(", &Caps::default()).expect_err("not a pattern");
     assert_eq!((error.offset, error.column), (5, 6));
 }
 
 #[test]
-fn messages_are_short_however_long_the_token() {
+fn messages_about_long_tokens_are_truncated() {
     let long = "é".repeat(20_000);
     for text in [
         format!("up \"{long}\""),
         format!("1 + {}", "1x".repeat(20_000)),
         format!("{}(1)", "f".repeat(40_000)),
     ] {
-        let error = parse(&text, &Caps::default()).expect_err("no expression");
+        let error = parse(&text, &Caps::default()).expect_err("not an expression");
         assert!(error.message.len() <= 404, "{} bytes", error.message.len());
     }
 }
 
 #[test]
-fn what_is_switched_off_is_refused_and_names_its_switch() {
+fn disabled_features_are_refused_with_the_name_of_their_switch() {
     let cases = [
         (
             "info(up)",
@@ -436,9 +436,9 @@ fn what_is_switched_off_is_refused_and_names_its_switch() {
     for (text, expected) in cases {
         let error = parse(text, &Caps::default()).expect_err(text);
         assert_eq!(error.to_string(), expected, "{text:?}");
-        assert!(parse(text, &everything()).is_ok(), "{text:?}");
+        assert!(parse(text, &all_features()).is_ok(), "{text:?}");
     }
-    // Names and arithmetic on durations have no switch.
+    // Metric names and duration arithmetic need no switch.
     for text in
         ["info", "anchored + smoothed", "fill + limitk", "up[step() * 2]", "up offset -min_of(1m, range())"]
     {
@@ -447,10 +447,10 @@ fn what_is_switched_off_is_refused_and_names_its_switch() {
 }
 
 #[test]
-fn operators_of_durations_count_and_their_nesting_is_bounded() {
+fn duration_operators_are_counted_and_their_nesting_is_bounded() {
     let chain = |n: usize| format!("up[{}]", vec!["step()"; n].join(" + "));
-    assert!(parse(&chain(257), &everything()).is_ok());
-    let error = parse(&chain(258), &everything()).expect_err("one too many");
+    assert!(parse(&chain(257), &all_features()).is_ok());
+    let error = parse(&chain(258), &all_features()).expect_err("one too many");
     assert!(error.message.contains("too many binary operators"), "{error}");
     for text in [
         format!("up[{}1{}]", "(".repeat(100), ")".repeat(100)),
@@ -458,7 +458,7 @@ fn operators_of_durations_count_and_their_nesting_is_bounded() {
         format!("up[{}1]", "1^".repeat(30_000)),
         format!("up offset {}step(){}", "min_of(1, ".repeat(3_000), ")".repeat(3_000)),
     ] {
-        let error = parse(&text, &everything()).expect_err("too deep or too many");
+        let error = parse(&text, &all_features()).expect_err("too deep or too many");
         let capped = ["too many", "too deeply"].iter().any(|cap| error.message.contains(cap));
         assert!(capped, "{error}");
     }

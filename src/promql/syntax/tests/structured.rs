@@ -1,11 +1,11 @@
-//! The parameters of the structured query (API.md C5) become the PromQL that they stand for.
+//! Tests of structured queries (docs/specification.md C5), whose parameters become PromQL.
 
 use super::super::structured::{Aggregation, Function, StructuredError, StructuredQuery};
 use super::super::tree::Grouping;
 use super::super::{Caps, parse, parse_matcher};
 use super::shape;
 
-/// `key=value` pairs as they come in a URL.
+/// Builds a query from `key=value` pairs, as in a URL.
 fn query(parameters: &[(&str, &str)]) -> Result<StructuredQuery, StructuredError> {
     let mut query = StructuredQuery::default();
     let labels =
@@ -90,7 +90,7 @@ fn parameters_become_promql() {
             .and_then(|query| query.build())
             .unwrap_or_else(|error| panic!("{parameters:?}: {error}"));
         assert_eq!(expr.to_string(), *expected);
-        // The answer's `query.expr` can be sent as `expr` and means the same.
+        // `query.expr` of the response can be sent as `expr` and gives the same tree.
         let parsed = parse(expected, &Caps::default()).expect("PromQL");
         assert_eq!(shape(&parsed.expr), shape(&expr), "{expected}");
         assert_eq!(parsed.value_type, expr.value_type());
@@ -125,7 +125,7 @@ fn every_function_and_aggregation_of_the_api_is_known() {
 }
 
 #[test]
-fn parameters_that_do_not_fit_are_named() {
+fn errors_name_the_invalid_parameter() {
     let cases: &[(&[(&str, &str)], &str)] = &[
         (&[], "metric"),
         (&[("metric", "up"), ("fn", "Rate")], "fn"),
@@ -145,7 +145,7 @@ fn parameters_that_do_not_fit_are_named() {
         (&[("metric", "up"), ("k", "1")], "k"),
     ];
     for (parameters, expected) in cases {
-        let error = query(parameters).and_then(|query| query.build()).expect_err("does not fit");
+        let error = query(parameters).and_then(|query| query.build()).expect_err("invalid");
         assert_eq!(error.parameter(), *expected, "{parameters:?}: {error}");
     }
 }

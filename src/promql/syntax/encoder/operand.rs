@@ -1,24 +1,22 @@
-//! Where an expression begins, what is open, and the operators between expressions.
+//! Encodes operands, calls, parentheses, and the operators between expressions.
 
 use super::super::Fault;
 use super::super::lex::{Token, TokenKind};
 use super::super::literal;
 use super::super::tree::{BinaryOp, Extension, Span};
-use super::{Front, Last, Open, OpenKind, State, is_aggregation, is_number_word, is_reserved, number_word};
+use super::{
+    ExpectedToken, LastOperand, OpenParen, ParenKind, TokenEncoder, is_aggregation, is_number_word,
+    is_reserved, number_word,
+};
 use crate::promql::functions::function;
 
-/// The switch of functions and aggregations that upstream calls experimental.
+/// The feature switch of functions and aggregations that are experimental in Prometheus.
 const EXPERIMENTAL_FUNCTIONS: &str = "promql-experimental-functions";
 
-/// What is wrong so many bytes into a token.
-fn within(token: Token, (place, message): (usize, String)) -> Fault {
-    Fault::new(token.span.start as usize + place, message)
-}
-
-impl Front<'_> {
-    /// Reads one token of the beginning of an expression: a sign, something that opens, or a whole operand.
+impl TokenEncoder<'_> {
+    /// Reads a sign, an opening parenthesis, or a whole operand.
     pub(super) fn operand(&mut self) -> Result<(), Fault> {
-        let Some(token) = self.peek() else { return Err(self.unexpected(&self.place(), "")) };
+        let Some(token) = self.peek() else { return Err(self.unexpected(&self.context(), "")) };
         match token.kind {
             TokenKind::Add | TokenKind::Sub => {
                 self.check_depth(1, token.span)?;
@@ -30,7 +28,7 @@ impl Front<'_> {
             }
             TokenKind::LeftParen => {
                 self.coded.parens.push(token.span.start);
-                self.open(OpenKind::Paren, token.span.start)
+                self.open(ParenKind::Paren, token.span.start)
             }
             TokenKind::RightParen => self.close_empty(token),
             TokenKind::Number => {
@@ -42,27 +40,28 @@ impl Front<'_> {
             }
             TokenKind::Text => {
                 self.next += 1;
-                let text = literal::bytes(self.word(token)).map_err(|wrong| within(token, wrong))?;
+                let text = literal::bytes(self.word(token))
+                    .map_err(|fault| fault.shifted(token.span.start as usize))?;
                 self.write(format_args!("\"{}\"", self.coded.texts.len()));
                 self.coded.texts.push((text, token.span.start));
-                self.operand_done(Last::Other, token.span.start, 0);
+                self.operand_done(LastOperand::Other, token.span.start, 0);
                 Ok(())
             }
             TokenKind::LeftBrace => self.selector(None),
             TokenKind::Word => self.name(token),
-            _ => Err(self.unexpected(&self.place(), "")),
+            _ => Err(self.unexpected(&self.context(), "")),
         }
     }
 
-    /// What a string token stands for that names or equals a label.
+    /// Decodes a string token that is a label name or value.
     pub(super) fn decode(&self, token: Token) -> Result<String, Fault> {
-        literal::string(self.word(token)).map_err(|wrong| within(token, wrong))
+        literal::string(self.word(token)).map_err(|fault| fault.shifted(token.span.start as usize))
     }
 
     fn number(&mut self, value: f64, span: Span) {
         self.write(format_args!("scalar(n{})", self.coded.numbers.len()));
         self.coded.numbers.push((value, span.start));
-        self.operand_done(Last::Other, span.start, 0);
+        self.operand_done(LastOperand::Other, span.start, 0);
     }
 
     fn name(&mut self, token: Token) -> Result<(), Fault> {
@@ -77,7 +76,7 @@ impl Front<'_> {
             return self.aggregation(token);
         }
         if is_reserved(word) {
-            return Err(self.unexpected(&self.place(), ""));
+            return Err(self.unexpected(&self.context(), ""));
         }
         if before_paren {
             return self.call(token);
@@ -86,7 +85,7 @@ impl Front<'_> {
         self.selector(Some(token))
     }
 
-    /// Whether `by` or `without` stands `ahead` tokens from here.
+    /// Returns whether the token `ahead` of the next one is `by` or `without`.
     fn is_clause(&self, ahead: usize) -> bool {
         let word = self.tokens.get(self.next + ahead).filter(|token| token.kind == TokenKind::Word);
         word.map(|token| self.word(*token))
@@ -108,8 +107,8 @@ impl Front<'_> {
         if has_grouping {
             self.grouping()?;
         }
-        let place = self.begin_call(token.span);
-        self.open(OpenKind::Aggregate { place, has_grouping }, token.span.start)
+        let index = self.begin_call(token.span);
+        self.open(ParenKind::Aggregate { index, has_grouping }, token.span.start)
     }
 
     fn grouping(&mut self) -> Result<(), Fault> {
@@ -121,7 +120,8 @@ impl Front<'_> {
 
     fn call(&mut self, token: Token) -> Result<(), Fault> {
         let word = self.word(token);
-        // Before the parser, which knows one function that Prometheus does not and would give no position.
+        // Checked here, because the parser accepts a function that Prometheus does not have, and
+        // its errors have no position.
         let Some(row) = function(word) else {
             return Err(Fault::at(token.span, format!("unknown function with name {word:?}")));
         };
@@ -132,8 +132,8 @@ impl Front<'_> {
         }
         self.next += 1;
         self.write(format_args!("{word}"));
-        let place = self.begin_call(token.span);
-        self.open(OpenKind::Call { place, is_info: word == "info" }, token.span.start)
+        let index = self.begin_call(token.span);
+        self.open(ParenKind::Call { index, is_info: word == "info" }, token.span.start)
     }
 
     fn begin_call(&mut self, span: Span) -> usize {
@@ -141,11 +141,11 @@ impl Front<'_> {
         self.coded.calls.len() - 1
     }
 
-    fn open(&mut self, kind: OpenKind, offset: u32) -> Result<(), Fault> {
+    fn open(&mut self, kind: ParenKind, offset: u32) -> Result<(), Fault> {
         let paren = self.expect(TokenKind::LeftParen, " in aggregation", "\"(\"")?;
         self.check_depth(1, paren.span)?;
         self.write(format_args!("("));
-        self.stack.push(Open {
+        self.stack.push(OpenParen {
             kind,
             args: 0,
             depth_outside: self.depth,
@@ -156,11 +156,11 @@ impl Front<'_> {
         self.depth += 1;
         self.depth_base = self.depth;
         self.subqueries_before = 0;
-        self.state = State::Operand;
+        self.state = ExpectedToken::Operand;
         Ok(())
     }
 
-    /// A `)` where an operand was expected: fine only for `f()`.
+    /// Handles a `)` in index of an operand, which is valid only in `f()`.
     fn close_empty(&mut self, token: Token) -> Result<(), Fault> {
         let after_paren = self
             .next
@@ -169,11 +169,11 @@ impl Front<'_> {
             .is_some_and(|t| t.kind == TokenKind::LeftParen);
         match self.stack.last() {
             None => Err(unopened(token)),
-            Some(open) if open.kind != OpenKind::Paren && open.args == 0 && after_paren => self.close(token),
-            Some(open) if open.kind != OpenKind::Paren && self.depth == self.depth_base && open.args > 0 => {
+            Some(open) if open.kind != ParenKind::Paren && open.args == 0 && after_paren => self.close(token),
+            Some(open) if open.kind != ParenKind::Paren && self.depth == self.depth_base && open.args > 0 => {
                 Err(Fault::at(token.span, "trailing commas not allowed in function call args"))
             }
-            Some(_) => Err(self.unexpected(&self.place(), "")),
+            Some(_) => Err(self.unexpected(&self.context(), "")),
         }
     }
 
@@ -189,21 +189,21 @@ impl Front<'_> {
         self.depth_base = open.depth_base_outside;
         self.subqueries_before = open.subqueries_outside;
         let mut end = token.span.end;
-        if matches!(open.kind, OpenKind::Aggregate { has_grouping: false, .. }) && self.is_clause(0) {
+        if matches!(open.kind, ParenKind::Aggregate { has_grouping: false, .. }) && self.is_clause(0) {
             self.grouping()?;
             let last = self.next.checked_sub(1).and_then(|at| self.tokens.get(at));
             end = last.map_or(end, |token| token.span.end);
         }
-        if let OpenKind::Call { place, .. } | OpenKind::Aggregate { place, .. } = open.kind
-            && let Some(span) = self.coded.calls.get_mut(place)
+        if let ParenKind::Call { index, .. } | ParenKind::Aggregate { index, .. } = open.kind
+            && let Some(span) = self.coded.calls.get_mut(index)
         {
             span.end = end;
         }
-        self.operand_done(Last::Other, open.offset, subqueries);
+        self.operand_done(LastOperand::Other, open.offset, subqueries);
         Ok(())
     }
 
-    /// Reads what follows a complete operand: a modifier, an operator, a comma or a `)`.
+    /// Reads the token after a complete operand: a modifier, an operator, a comma or a `)`.
     pub(super) fn operator(&mut self) -> Result<(), Fault> {
         let Some(token) = self.peek() else { return Ok(()) };
         match token.kind {
@@ -220,7 +220,7 @@ impl Front<'_> {
             }
             _ => {}
         }
-        let Some(op) = self.binary_op(token) else { return Err(self.unexpected(&self.place(), "")) };
+        let Some(op) = self.binary_op(token) else { return Err(self.unexpected(&self.context(), "")) };
         self.next += 1;
         self.coded.operators.push((op, token.span));
         self.check_operators(token.span)?;
@@ -230,24 +230,24 @@ impl Front<'_> {
         }
         self.matching()?;
         self.fold_subqueries();
-        // A sign reaches over `^` but over no other operator: -a^-b^c nests, -a * -b does not.
+        // A sign binds less tightly than `^` only: -a^-b^c nests, -a * -b does not.
         if op != BinaryOp::Pow {
             self.depth = self.depth_base;
         }
-        self.state = State::Operand;
+        self.state = ExpectedToken::Operand;
         Ok(())
     }
 
     fn comma(&mut self) -> Result<(), Fault> {
         match self.stack.last_mut() {
-            Some(open) if open.kind != OpenKind::Paren => open.args += 1,
-            _ => return Err(self.unexpected(&self.place(), "")),
+            Some(open) if open.kind != ParenKind::Paren => open.args += 1,
+            _ => return Err(self.unexpected(&self.context(), "")),
         }
         self.next += 1;
         self.write(format_args!(","));
         self.fold_subqueries();
         self.depth = self.depth_base;
-        self.state = State::Operand;
+        self.state = ExpectedToken::Operand;
         Ok(())
     }
 
@@ -279,13 +279,13 @@ impl Front<'_> {
     }
 }
 
-/// A `)` that closes nothing, which upstream finds once it has passed it.
+/// Returns the error for an unmatched `)`. As in Prometheus, its position is after the parenthesis.
 fn unopened(token: Token) -> Fault {
     Fault::new(token.span.end as usize, "unexpected right parenthesis ')'")
 }
 
-/// How the parser is told of an operator: of one it does not know, by one that binds as strongly and takes the same
-/// types; `bool` lets both sides be scalars.
+/// Returns the coded form of an operator. The trim operators, which the parser does not know,
+/// become operators of the same precedence and types; `bool` allows scalars on both sides.
 pub(in super::super) const fn coded_operator(op: BinaryOp) -> &'static str {
     match op {
         BinaryOp::TrimUpper => "< bool",

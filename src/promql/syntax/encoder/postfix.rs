@@ -1,4 +1,5 @@
-//! What follows an operand (`[5m]`, `offset`, `@`) and what follows an operator (`bool`, `on`, `group_left`, `fill`).
+//! Encodes the modifiers of operands (`[5m]`, `offset`, `@`) and of operators (`bool`, `on`,
+//! `group_left`, `fill`).
 
 use crate::model::Timestamp;
 use crate::promql::functions::over_time::go_float;
@@ -8,10 +9,11 @@ use super::super::lex::{Token, TokenKind};
 use super::super::literal;
 use super::super::tree::{AtModifier, Extension, Span};
 use super::duration::EXPECTED;
-use super::{Front, Last, Window, is_number_word, number_word};
+use super::{EncodedWindow, LastOperand, TokenEncoder, is_number_word, number_word};
 
-impl Front<'_> {
-    /// `[5m]` makes a selector a window; `[1h:5m]` and `[1h:]` make any expression a subquery.
+impl TokenEncoder<'_> {
+    /// Reads `[5m]`, which makes a selector a range vector, or `[1h:5m]` and `[1h:]`, which make an
+    /// expression a subquery.
     pub(super) fn window(&mut self, open: Token) -> Result<(), Fault> {
         self.check_depth(1, open.span)?;
         self.next += 1;
@@ -26,14 +28,14 @@ impl Front<'_> {
                 )?),
                 _ => None,
             };
-        let (place, expected) = match is_subquery {
+        let (context, expected) = match is_subquery {
             true => (" in subquery selector", "\"]\""),
             false => (" in subquery or range", "\":\" or \"]\""),
         };
-        let close = self.expect(TokenKind::RightBracket, place, expected)?;
+        let close = self.expect(TokenKind::RightBracket, context, expected)?;
         let span = Span { start: open.span.start, end: close.span.end };
-        self.coded.windows.push(Window { range, step, span });
-        let place = self.coded.windows.len();
+        self.coded.windows.push(EncodedWindow { range, step, span });
+        let index = self.coded.windows.len();
         if is_subquery {
             let subqueries = self.subqueries + 1;
             if subqueries > self.caps.subquery_nesting {
@@ -43,20 +45,20 @@ impl Front<'_> {
                 );
                 return Err(Fault::at(open.span, message));
             }
-            self.write(format_args!("[{place}s:]"));
-            self.operand_done(Last::Subquery, self.last_start, subqueries);
+            self.write(format_args!("[{index}s:]"));
+            self.operand_done(LastOperand::Subquery, self.last_start, subqueries);
             return Ok(());
         }
         match self.last {
-            Last::Selector if self.last_has_offset => {
+            LastOperand::Selector if self.last_has_offset => {
                 Err(Fault::at(open.span, "no offset modifiers allowed before range"))
             }
-            Last::Selector if self.last_has_at => {
+            LastOperand::Selector if self.last_has_at => {
                 Err(Fault::at(open.span, "no @ modifiers allowed before range"))
             }
-            Last::Selector => {
-                self.write(format_args!("[{place}s]"));
-                self.operand_done(Last::Window, self.last_start, 0);
+            LastOperand::Selector => {
+                self.write(format_args!("[{index}s]"));
+                self.operand_done(LastOperand::Window, self.last_start, 0);
                 Ok(())
             }
             _ => Err(Fault::at(open.span, "ranges only allowed for vector selectors")),
@@ -64,13 +66,14 @@ impl Front<'_> {
     }
 
     pub(super) fn offset(&mut self) -> Result<(), Fault> {
-        if self.last == Last::Other {
+        if self.last == LastOperand::Other {
             let message = "offset modifier must be preceded by an instant vector selector or range vector selector or a subquery";
             return Err(Fault::new(self.last_start as usize, message));
         }
         self.next += 1;
         let length = self.offset_duration()?;
-        // Zero counts as unset, and may be said twice (promql/parser/parse.go, addOffset).
+        // Zero counts as unset and may occur twice (Prometheus, `promql/parser/parse.go`,
+        // `addOffset`).
         if length.is_zero() {
             return Ok(());
         }
@@ -83,7 +86,7 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// `anchored` or `smoothed` after a selector or its window.
+    /// Reads `anchored` or `smoothed` after a selector or its window.
     pub(super) fn extension(&mut self, word: Token, extension: Extension) -> Result<(), Fault> {
         let name = extension.as_str();
         if !self.caps.features.extended_range_selectors {
@@ -93,21 +96,21 @@ impl Front<'_> {
             return Err(Fault::at(word.span, message));
         }
         let message = match (self.last, self.selectors.last_mut()) {
-            (Last::Selector | Last::Window, Some(selector)) => {
+            (LastOperand::Selector | LastOperand::Window, Some(selector)) => {
                 if selector.extension.replace(extension).is_none_or(|other| other == extension) {
                     self.next += 1;
                     return Ok(());
                 }
                 "anchored and smoothed modifiers cannot be used together".to_owned()
             }
-            (Last::Subquery, _) => format!("{name} modifier is not supported for subqueries"),
+            (LastOperand::Subquery, _) => format!("{name} modifier is not supported for subqueries"),
             _ => format!("{name} modifier not implemented"),
         };
         Err(Fault::at(word.span, message))
     }
 
     pub(super) fn at(&mut self) -> Result<(), Fault> {
-        if self.last == Last::Other {
+        if self.last == LastOperand::Other {
             let message = "@ modifier must be preceded by an instant vector selector or range vector selector or a subquery";
             return Err(Fault::new(self.last_start as usize, message));
         }
@@ -124,7 +127,7 @@ impl Front<'_> {
     }
 
     fn at_time(&mut self) -> Result<AtModifier, Fault> {
-        const PLACE: &str = " in @";
+        const CONTEXT: &str = " in @";
         const EXPECTED: &str = "timestamp";
         let function = self
             .peek()
@@ -137,39 +140,39 @@ impl Front<'_> {
         };
         if let Some(edge) = edge {
             self.next += 1;
-            self.expect(TokenKind::LeftParen, PLACE, "\"(\"")?;
-            self.expect(TokenKind::RightParen, PLACE, "\")\"")?;
+            self.expect(TokenKind::LeftParen, CONTEXT, "\"(\"")?;
+            self.expect(TokenKind::RightParen, CONTEXT, "\")\"")?;
             return Ok(edge);
         }
-        let value = self.signed_number(PLACE, EXPECTED)?;
+        let value = self.signed_number(CONTEXT, EXPECTED)?;
         match literal::timestamp_from_seconds(value) {
             Some(ms) => Ok(AtModifier::Time(Timestamp::from_ms(ms))),
             None => {
-                let told = if value.is_finite() { format!("{value:.6}") } else { go_float(value) };
-                let message = format!("timestamp out of bounds for @ modifier: {told}");
+                let text = if value.is_finite() { format!("{value:.6}") } else { go_float(value) };
+                let message = format!("timestamp out of bounds for @ modifier: {text}");
                 Err(Fault::new(self.last_start as usize, message))
             }
         }
     }
 
-    /// A number with at most one sign.
-    fn signed_number(&mut self, place: &str, expected: &str) -> Result<f64, Fault> {
+    /// Reads a number with at most one sign.
+    fn signed_number(&mut self, context: &str, expected: &str) -> Result<f64, Fault> {
         let negative = self.take(TokenKind::Sub).is_some();
         if !negative {
             self.take(TokenKind::Add);
         }
-        let token = self.peek().ok_or_else(|| self.unexpected(place, expected))?;
+        let token = self.peek().ok_or_else(|| self.unexpected(context, expected))?;
         let word = self.word(token);
         let value = match token.kind {
             TokenKind::Number => literal::number(word).map_err(|message| Fault::at(token.span, message))?,
             TokenKind::Word if is_number_word(word) => number_word(word),
-            _ => return Err(self.unexpected(place, expected)),
+            _ => return Err(self.unexpected(context, expected)),
         };
         self.next += 1;
         Ok(if negative { -value } else { value })
     }
 
-    /// What may stand between a binary operator and its right side.
+    /// Reads the modifiers between a binary operator and its right operand.
     pub(super) fn matching(&mut self) -> Result<(), Fault> {
         if self.take_word("bool") {
             self.write(format_args!("bool"));
@@ -195,7 +198,7 @@ impl Front<'_> {
         self.fills()
     }
 
-    /// `fill(0)`, or `fill_left(0)` and `fill_right(0)` in either order.
+    /// Reads `fill(0)`, or `fill_left(0)` and `fill_right(0)` in either order.
     fn fills(&mut self) -> Result<(), Fault> {
         let mut seen: Vec<&str> = Vec::new();
         while self.peek_kind(1) == Some(TokenKind::LeftParen) {
@@ -232,22 +235,22 @@ impl Front<'_> {
         is_next
     }
 
-    /// `(a, "b.c",)`: the labels of `by`, `on` and their like.
-    pub(super) fn labels(&mut self, place: &str) -> Result<(), Fault> {
-        self.expect(TokenKind::LeftParen, place, "\"(\"")?;
+    /// Reads the label list of `by`, `on` and similar clauses, such as `(a, "b.c",)`.
+    pub(super) fn labels(&mut self, context: &str) -> Result<(), Fault> {
+        self.expect(TokenKind::LeftParen, context, "\"(\"")?;
         self.write(format_args!("("));
         let mut first = true;
         while self.take(TokenKind::RightParen).is_none() {
-            let token = self.peek().ok_or_else(|| self.unexpected(place, "label or \")\""))?;
+            let token = self.peek().ok_or_else(|| self.unexpected(context, "label or \")\""))?;
             let label = match token.kind {
                 TokenKind::Word if !self.word(token).contains(':') && !is_number_word(self.word(token)) => {
                     self.word(token).to_owned()
                 }
                 TokenKind::Text => self.decode(token)?,
-                _ => return Err(self.unexpected(place, "label")),
+                _ => return Err(self.unexpected(context, "label")),
             };
             if label.is_empty() {
-                return Err(Fault::at(token.span, format!("invalid label name \"\"{place}")));
+                return Err(Fault::at(token.span, format!("invalid label name \"\"{context}")));
             }
             self.next += 1;
             if !first {
@@ -257,7 +260,7 @@ impl Front<'_> {
             self.write(format_args!("l{}", self.coded.labels.len()));
             self.coded.labels.push(label);
             if self.take(TokenKind::Comma).is_none() && self.peek_kind(0) != Some(TokenKind::RightParen) {
-                return Err(self.unexpected(place, "\",\" or \")\""));
+                return Err(self.unexpected(context, "\",\" or \")\""));
             }
         }
         self.write(format_args!(")"));

@@ -1,13 +1,14 @@
-//! Durations in brackets and after `offset`: literals, and formulas over them, `step()` and `range()`.
+//! Parses durations in brackets and after `offset`: literals, and formulas over literals, `step()`
+//! and `range()`.
 
 use super::super::Fault;
-use super::super::length::{Formula, Length, LengthOp, Term};
+use super::super::duration_expr::{DurationExpr, DurationOp, Formula, Term};
 use super::super::lex::{Token, TokenKind};
 use super::super::literal;
 use super::super::tree::Span;
-use super::{Front, is_number_word, number_word};
+use super::{TokenEncoder, is_number_word, number_word};
 
-/// How strongly an operator binds within a formula.
+/// The precedence of an operator in a formula, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Binding {
     Sum,
@@ -15,25 +16,27 @@ enum Binding {
     Power,
 }
 
-const PLACE: &str = " in duration expression";
+const CONTEXT: &str = " in duration expression";
 pub(super) const EXPECTED: &str = "number, duration, step(), or range()";
 
-impl Front<'_> {
-    /// A range or step, more than zero; where none stands, the error says so of `place`.
-    pub(super) fn positive_duration(&mut self, place: &str, expected: &str) -> Result<Length, Fault> {
-        self.expect_formula(place, expected)?;
+impl TokenEncoder<'_> {
+    /// Parses a range or step of more than zero. `context` and `expected` are parts of the message
+    /// if there is none.
+    pub(super) fn positive_duration(&mut self, context: &str, expected: &str) -> Result<DurationExpr, Fault> {
+        self.expect_formula(context, expected)?;
         let start = self.next;
         let term = self.formula(0, Binding::Sum)?;
         let span = term.span;
         let length = self.length(term, start)?;
-        if matches!(length, Length::Fixed(ms) if ms <= 0) {
+        if matches!(length, DurationExpr::Fixed(ms) if ms <= 0) {
             return Err(Fault::at(span, "duration must be greater than 0"));
         }
         Ok(length)
     }
 
-    /// What follows `offset`: one literal or call with its sign, or anything in parentheses.
-    pub(super) fn offset_duration(&mut self) -> Result<Length, Fault> {
+    /// Parses the duration after `offset`: a literal or call with an optional sign, or a formula in
+    /// parentheses.
+    pub(super) fn offset_duration(&mut self) -> Result<DurationExpr, Fault> {
         let start = self.next;
         let sign = self.take(TokenKind::Sub);
         if sign.is_none() {
@@ -51,26 +54,27 @@ impl Front<'_> {
         self.length(term, start)
     }
 
-    /// Refuses what begins no formula.
-    fn expect_formula(&self, place: &str, expected: &str) -> Result<(), Fault> {
+    /// Refuses a token that cannot begin a formula.
+    fn expect_formula(&self, context: &str, expected: &str) -> Result<(), Fault> {
         match self.peek_kind(0) {
             Some(
                 TokenKind::Number | TokenKind::Word | TokenKind::LeftParen | TokenKind::Add | TokenKind::Sub,
             ) => Ok(()),
-            _ => Err(self.unexpected(place, expected)),
+            _ => Err(self.unexpected(context, expected)),
         }
     }
 
-    /// A lone literal is rounded to the millisecond here; the plan computes everything else.
-    fn length(&self, term: Term, start: usize) -> Result<Length, Fault> {
+    /// Converts a formula to a duration: a single literal is rounded to milliseconds here, the plan
+    /// computes other formulas.
+    fn length(&self, term: Term, start: usize) -> Result<DurationExpr, Fault> {
         let tokens = self.tokens.get(start..self.next).unwrap_or_default();
         let signs =
             tokens.iter().filter(|token| matches!(token.kind, TokenKind::Add | TokenKind::Sub)).count();
         match term.formula {
             Formula::Number(seconds) if signs + 1 == tokens.len() => literal::duration_from_seconds(seconds)
-                .map(Length::Fixed)
+                .map(DurationExpr::Fixed)
                 .ok_or_else(|| Fault::at(term.span, "duration out of range")),
-            _ => Ok(Length::Computed(Box::new(term))),
+            _ => Ok(DurationExpr::Computed(Box::new(term))),
         }
     }
 
@@ -78,24 +82,24 @@ impl Front<'_> {
         let mut left = self.formula_operand(depth)?;
         while let Some(token) = self.peek() {
             let (op, right_binding) = match token.kind {
-                TokenKind::Add if binding <= Binding::Sum => (LengthOp::Add, Binding::Product),
-                TokenKind::Sub if binding <= Binding::Sum => (LengthOp::Sub, Binding::Product),
-                TokenKind::Mul if binding <= Binding::Product => (LengthOp::Mul, Binding::Power),
-                TokenKind::Div if binding <= Binding::Product => (LengthOp::Div, Binding::Power),
-                TokenKind::Mod if binding <= Binding::Product => (LengthOp::Mod, Binding::Power),
-                TokenKind::Pow => (LengthOp::Pow, Binding::Power),
+                TokenKind::Add if binding <= Binding::Sum => (DurationOp::Add, Binding::Product),
+                TokenKind::Sub if binding <= Binding::Sum => (DurationOp::Sub, Binding::Product),
+                TokenKind::Mul if binding <= Binding::Product => (DurationOp::Mul, Binding::Power),
+                TokenKind::Div if binding <= Binding::Product => (DurationOp::Div, Binding::Power),
+                TokenKind::Mod if binding <= Binding::Product => (DurationOp::Mod, Binding::Power),
+                TokenKind::Pow => (DurationOp::Pow, Binding::Power),
                 _ => break,
             };
             self.next += 1;
             self.count_operator(token.span)?;
-            // Right-associative powers recurse; everything else returns to this loop.
+            // Only right-associative powers recurse; other operators continue in this loop.
             self.check_depth(depth + 1, token.span)?;
             let right = self.formula(depth + 1, right_binding)?;
             match (op, &right.formula) {
-                (LengthOp::Div, Formula::Number(0.0)) => {
+                (DurationOp::Div, Formula::Number(0.0)) => {
                     return Err(Fault::at(token.span, "division by zero"));
                 }
-                (LengthOp::Mod, Formula::Number(0.0)) => {
+                (DurationOp::Mod, Formula::Number(0.0)) => {
                     return Err(Fault::at(token.span, "modulo by zero"));
                 }
                 _ => {}
@@ -107,7 +111,7 @@ impl Front<'_> {
     }
 
     fn formula_operand(&mut self, depth: usize) -> Result<Term, Fault> {
-        let token = self.peek().ok_or_else(|| self.unexpected(PLACE, EXPECTED))?;
+        let token = self.peek().ok_or_else(|| self.unexpected(CONTEXT, EXPECTED))?;
         self.check_depth(depth, token.span)?;
         match token.kind {
             TokenKind::Number => {
@@ -123,14 +127,14 @@ impl Front<'_> {
             TokenKind::LeftParen => {
                 self.next += 1;
                 let inner = self.formula(depth + 1, Binding::Sum)?;
-                self.expect(TokenKind::RightParen, PLACE, "\")\"")?;
+                self.expect(TokenKind::RightParen, CONTEXT, "\")\"")?;
                 Ok(inner)
             }
             TokenKind::Word if is_number_word(self.word(token)) => {
                 self.formula_literal(token, number_word(self.word(token)))
             }
             TokenKind::Word => self.formula_call(depth, token),
-            _ => Err(self.unexpected(PLACE, EXPECTED)),
+            _ => Err(self.unexpected(CONTEXT, EXPECTED)),
         }
     }
 
@@ -144,36 +148,36 @@ impl Front<'_> {
 
     fn formula_call(&mut self, depth: usize, name: Token) -> Result<Term, Fault> {
         let (op, leaf) = match self.word(name).to_ascii_lowercase().as_str() {
-            "min_of" => (LengthOp::MinOf, None),
-            "max_of" => (LengthOp::MaxOf, None),
-            "step" => (LengthOp::MaxOf, Some(Formula::Step)),
-            "range" => (LengthOp::MaxOf, Some(Formula::Range)),
-            _ => return Err(self.unexpected(PLACE, EXPECTED)),
+            "min_of" => (DurationOp::MinOf, None),
+            "max_of" => (DurationOp::MaxOf, None),
+            "step" => (DurationOp::MaxOf, Some(Formula::Step)),
+            "range" => (DurationOp::MaxOf, Some(Formula::Range)),
+            _ => return Err(self.unexpected(CONTEXT, EXPECTED)),
         };
         self.next += 1;
-        self.expect(TokenKind::LeftParen, PLACE, "\"(\"")?;
+        self.expect(TokenKind::LeftParen, CONTEXT, "\"(\"")?;
         let formula = match leaf {
             Some(leaf) => leaf,
             None => {
                 self.count_operator(name.span)?;
                 let first = self.formula(depth + 1, Binding::Sum)?;
-                self.expect(TokenKind::Comma, PLACE, "\",\"")?;
+                self.expect(TokenKind::Comma, CONTEXT, "\",\"")?;
                 let second = self.formula(depth + 1, Binding::Sum)?;
                 Formula::Of(op, Box::new((first, second)))
             }
         };
-        let close = self.expect(TokenKind::RightParen, PLACE, "\")\"")?;
+        let close = self.expect(TokenKind::RightParen, CONTEXT, "\")\"")?;
         Ok(Term { formula, span: Span { start: name.span.start, end: close.span.end } })
     }
 
-    /// Operators of formulas count as those of expressions do.
+    /// Counts an operator of a formula towards the cap on binary operators.
     fn count_operator(&mut self, span: Span) -> Result<(), Fault> {
-        self.length_operators += 1;
+        self.duration_operators += 1;
         self.check_operators(span)
     }
 }
 
-/// A sign before a literal belongs to it.
+/// Negates an operand; a sign before a literal becomes part of the literal.
 fn negated(sign: Token, operand: Term) -> Term {
     let span = Span { start: sign.span.start, end: operand.span.end };
     let formula = match operand.formula {

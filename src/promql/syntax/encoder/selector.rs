@@ -1,4 +1,5 @@
-//! `name{label="value", ...}`: read here entirely, and compiled only when the caps have been kept.
+//! Reads selectors such as `name{label="value"}`. Their regular expressions are compiled only after
+//! all caps have been checked.
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher, Pattern, PatternError};
 
@@ -6,50 +7,51 @@ use super::super::lex::{Token, TokenKind, lex_within};
 use super::super::literal;
 use super::super::tree::{Extension, Span};
 use super::super::{Caps, Fault};
-use super::{Front, Last, OpenKind, Selected, is_reserved};
+use super::{EncodedSelector, LastOperand, ParenKind, TokenEncoder, is_reserved};
 
-/// A selector before its expressions are compiled.
-pub(super) struct Raw {
+/// A selector before its regular expressions are compiled.
+pub(super) struct RawSelector {
     matchers: Vec<RawMatcher>,
     span: Span,
     pub(super) extension: Option<Extension>,
-    /// `info`'s second argument may match everything.
+    /// Whether the selector may match everything, as the second argument of `info` may.
     may_be_empty: bool,
 }
 
+/// A matcher before its regular expression is compiled.
 struct RawMatcher {
     name: String,
     op: MatchOp,
     value: String,
-    /// From the label's name on.
+    /// The position, from the label name on.
     span: Span,
 }
 
-/// Reads a selector and nothing else.
-pub(in super::super) fn selector_alone(
+/// Parses a text that is one selector.
+pub(in super::super) fn single_selector(
     text: &str,
     tokens: &[Token],
     caps: &Caps,
 ) -> Result<Vec<Matcher>, Fault> {
-    let mut front = Front::new(text, tokens, caps);
-    match front.peek() {
+    let mut encoder = TokenEncoder::new(text, tokens, caps);
+    match encoder.peek() {
         None => return Err(Fault::new(0, "no selector found in input")),
-        Some(token) if token.kind == TokenKind::LeftBrace => front.selector(None)?,
-        Some(token) if token.kind == TokenKind::Word && !is_reserved(front.word(token)) => {
-            front.next += 1;
-            front.selector(Some(token))?;
+        Some(token) if token.kind == TokenKind::LeftBrace => encoder.selector(None)?,
+        Some(token) if token.kind == TokenKind::Word && !is_reserved(encoder.word(token)) => {
+            encoder.next += 1;
+            encoder.selector(Some(token))?;
         }
-        Some(_) => return Err(front.unexpected(" in series selector", "metric name or \"{\"")),
+        Some(_) => return Err(encoder.unexpected(" in series selector", "metric name or \"{\"")),
     }
-    if !front.at_end() {
-        return Err(front.unexpected(" after series selector", "end of input"));
+    if !encoder.at_end() {
+        return Err(encoder.unexpected(" after series selector", "end of input"));
     }
-    front.compile_selectors()?;
-    Ok(front.coded.selectors.pop().map(|selected| selected.matchers).unwrap_or_default())
+    encoder.compile_selectors()?;
+    Ok(encoder.coded.selectors.pop().map(|selected| selected.matchers).unwrap_or_default())
 }
 
-/// Reads `label op value`, the quotes around the value being optional.
-pub(in super::super) fn matcher_alone(text: &str, caps: &Caps) -> Result<Matcher, Fault> {
+/// Parses `label op value`; the quotes around the value are optional.
+pub(in super::super) fn single_matcher(text: &str, caps: &Caps) -> Result<Matcher, Fault> {
     if text.len() > caps.text_bytes {
         return Err(Fault::new(
             0,
@@ -60,9 +62,7 @@ pub(in super::super) fn matcher_alone(text: &str, caps: &Caps) -> Result<Matcher
     let operator = end_of_name(text, start)?;
     let name_text = text.get(start..operator).unwrap_or_default().trim_end();
     let name = match name_text.starts_with(['"', '\'', '`']) {
-        true => {
-            literal::string(name_text).map_err(|(within, message)| Fault::new(start + within, message))?
-        }
+        true => literal::string(name_text).map_err(|fault| fault.shifted(start))?,
         false => name_text.to_owned(),
     };
     if name.is_empty() {
@@ -79,11 +79,10 @@ pub(in super::super) fn matcher_alone(text: &str, caps: &Caps) -> Result<Matcher
     let value_start = text.len() - after.trim_start().len();
     let value = match value_text.starts_with(['"', '\'', '`']) {
         true => {
-            let tokens = lex_within(value_text, caps.text_bytes)
-                .map_err(|f| Fault::new(value_start + f.offset, f.message))?;
+            let tokens =
+                lex_within(value_text, caps.text_bytes).map_err(|fault| fault.shifted(value_start))?;
             match tokens.as_slice() {
-                [one] => literal::string(one.text(value_text))
-                    .map_err(|(within, message)| Fault::new(value_start + within, message))?,
+                [one] => literal::string(one.text(value_text)).map_err(|fault| fault.shifted(value_start))?,
                 _ => return Err(Fault::new(value_start, "unexpected text after the quoted value")),
             }
         }
@@ -95,7 +94,7 @@ pub(in super::super) fn matcher_alone(text: &str, caps: &Caps) -> Result<Matcher
     raw.compile()
 }
 
-/// Where the label name at `start`, bare or quoted, and the blanks behind it end.
+/// Returns the offset after the label name at `start`, bare or quoted, and the blanks behind it.
 fn end_of_name(text: &str, start: usize) -> Result<usize, Fault> {
     let rest = text.get(start..).unwrap_or_default();
     let length = match rest.chars().next() {
@@ -121,8 +120,9 @@ fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-impl Front<'_> {
-    /// Reads a selector whose metric name, if it has one in front, was just taken.
+impl TokenEncoder<'_> {
+    /// Reads a selector; `name` is the metric name before its braces, which has already been
+    /// consumed.
     pub(super) fn selector(&mut self, name: Option<Token>) -> Result<(), Fault> {
         let first = name.or_else(|| self.peek()).map(|token| token.span).unwrap_or_default();
         if self.selectors.len() >= self.caps.selectors {
@@ -130,7 +130,7 @@ impl Front<'_> {
             return Err(Fault::at(first, message));
         }
         let may_be_empty = self.is_info_selector();
-        let mut raw = Raw { matchers: Vec::new(), span: first, extension: None, may_be_empty };
+        let mut raw = RawSelector { matchers: Vec::new(), span: first, extension: None, may_be_empty };
         let mut metric = name.map(|token| self.word(token).to_owned());
         if self.peek_kind(0) == Some(TokenKind::LeftBrace) {
             self.braces(&mut raw, &mut metric)?;
@@ -143,22 +143,23 @@ impl Front<'_> {
         }
         self.write(format_args!("s{}", self.selectors.len()));
         self.selectors.push(raw);
-        self.operand_done(Last::Selector, first.start, 0);
+        self.operand_done(LastOperand::Selector, first.start, 0);
         Ok(())
     }
 
-    /// Whether the next operand is the second argument of `info`, which may match everything.
+    /// Returns whether the next operand is the second argument of `info`, which may match
+    /// everything.
     fn is_info_selector(&self) -> bool {
         let info = self
             .stack
             .last()
-            .is_some_and(|open| matches!(open.kind, OpenKind::Call { is_info: true, .. }) && open.args == 1);
+            .is_some_and(|open| matches!(open.kind, ParenKind::Call { is_info: true, .. }) && open.args == 1);
         info && self.depth == self.depth_base
     }
 
-    fn braces(&mut self, raw: &mut Raw, metric: &mut Option<String>) -> Result<(), Fault> {
-        const PLACE: &str = " in label matching";
-        let open = self.expect(TokenKind::LeftBrace, PLACE, "\"{\"")?;
+    fn braces(&mut self, raw: &mut RawSelector, metric: &mut Option<String>) -> Result<(), Fault> {
+        const CONTEXT: &str = " in label matching";
+        let open = self.expect(TokenKind::LeftBrace, CONTEXT, "\"{\"")?;
         self.check_depth(1, open.span)?;
         let mut names_metric = None;
         loop {
@@ -172,7 +173,7 @@ impl Front<'_> {
             let name = match token.kind {
                 TokenKind::Word => self.word(token).to_owned(),
                 TokenKind::Text => self.decode(token)?,
-                _ => return Err(self.unexpected(PLACE, "identifier or \"}\"")),
+                _ => return Err(self.unexpected(CONTEXT, "identifier or \"}\"")),
             };
             self.next += 1;
             if name.is_empty() {
@@ -182,7 +183,7 @@ impl Front<'_> {
                 && matches!(self.peek_kind(0), Some(TokenKind::Comma | TokenKind::RightBrace));
             if bare_text {
                 if let Some(earlier) = metric.replace(name.clone()) {
-                    return Err(twice(raw.span, &earlier, &name));
+                    return Err(duplicate_name(raw.span, &earlier, &name));
                 }
             } else {
                 let matcher = self.matcher(name, token.span.start)?;
@@ -194,26 +195,26 @@ impl Front<'_> {
             if self.take(TokenKind::Comma).is_none()
                 && !matches!(self.peek_kind(0), None | Some(TokenKind::RightBrace))
             {
-                return Err(self.unexpected(PLACE, "\",\" or \"}\""));
+                return Err(self.unexpected(CONTEXT, "\",\" or \"}\""));
             }
         }
         match (metric.as_deref(), names_metric) {
-            (Some(metric), Some(value)) => Err(twice(raw.span, metric, &value)),
+            (Some(metric), Some(value)) => Err(duplicate_name(raw.span, metric, &value)),
             _ => Ok(()),
         }
     }
 
     fn matcher(&mut self, name: String, start: u32) -> Result<RawMatcher, Fault> {
-        const PLACE: &str = " in label matching";
+        const CONTEXT: &str = " in label matching";
         let op = match self.peek_kind(0) {
             Some(TokenKind::Equal) => MatchOp::Equal,
             Some(TokenKind::NotEqual) => MatchOp::NotEqual,
             Some(TokenKind::Regex) => MatchOp::Regex,
             Some(TokenKind::NotRegex) => MatchOp::NotRegex,
-            _ => return Err(self.unexpected(PLACE, "label matching operator")),
+            _ => return Err(self.unexpected(CONTEXT, "label matching operator")),
         };
         self.next += 1;
-        let token = self.expect(TokenKind::Text, PLACE, "string")?;
+        let token = self.expect(TokenKind::Text, CONTEXT, "string")?;
         let matcher = RawMatcher { name, op, value: self.decode(token)?, span: Span { start, ..token.span } };
         if check_regex(&matcher, self.caps)? {
             self.regex_matchers += 1;
@@ -224,7 +225,7 @@ impl Front<'_> {
         Ok(matcher)
     }
 
-    /// Compiles what the caps have let through.
+    /// Compiles the matchers of all selectors, which are within the caps.
     pub(super) fn compile_selectors(&mut self) -> Result<(), Fault> {
         for raw in std::mem::take(&mut self.selectors) {
             let mut matchers = Vec::with_capacity(raw.matchers.len());
@@ -239,29 +240,30 @@ impl Front<'_> {
             }
             name_first(&mut matchers);
             let (extension, span) = (raw.extension, raw.span);
-            self.coded.selectors.push(Selected { matchers, extension, span });
+            self.coded.selectors.push(EncodedSelector { matchers, extension, span });
         }
         Ok(())
     }
 }
 
-/// `{job="a", __name__="up"}` is `up{job="a"}`: the tree knows one form.
+/// Moves the matcher of the metric name to the front, so that `{job="a", __name__="up"}` and
+/// `up{job="a"}` give the same tree.
 fn name_first(matchers: &mut [Matcher]) {
     let is_name = |matcher: &Matcher| matcher.name() == METRIC_NAME;
     let mut names = matchers.iter().enumerate().filter(|(_, matcher)| is_name(matcher));
-    if let (Some((place, matcher)), None) = (names.next(), names.next())
+    if let (Some((index, matcher)), None) = (names.next(), names.next())
         && matcher.op() == MatchOp::Equal
-        && let Some(up_to_name) = matchers.get_mut(..=place)
+        && let Some(up_to_name) = matchers.get_mut(..=index)
     {
         up_to_name.rotate_right(1);
     }
 }
 
-fn twice(span: Span, first: &str, second: &str) -> Fault {
+fn duplicate_name(span: Span, first: &str, second: &str) -> Fault {
     Fault::at(span, format!("metric name must not be set twice: {first:?} or {second:?}"))
 }
 
-/// Whether the matcher counts as a regular expression, and whether it is short enough if it does.
+/// Returns whether the matcher counts as a regular expression; refuses one that is too long.
 fn check_regex(matcher: &RawMatcher, caps: &Caps) -> Result<bool, Fault> {
     let is_regex = matches!(matcher.op, MatchOp::Regex | MatchOp::NotRegex);
     if !is_regex || Pattern::is_set(&matcher.value) {
@@ -271,7 +273,7 @@ fn check_regex(matcher: &RawMatcher, caps: &Caps) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// Refuses a regular expression that is longer than the caps allow.
+/// Refuses a regular expression that is longer than the cap.
 pub(in crate::promql::syntax) fn check_regex_length(
     text: &str,
     span: Span,
@@ -285,7 +287,7 @@ pub(in crate::promql::syntax) fn check_regex_length(
     Err(Fault::at(span, message))
 }
 
-/// The refusal of one regular expression more than the caps allow.
+/// Returns the error for exceeding the cap on regular expressions.
 pub(in crate::promql::syntax) fn too_many_regexes(span: Span, caps: &Caps) -> Fault {
     Fault::at(span, format!("too many regular expressions: at most {} are allowed", caps.regex_matchers))
 }
