@@ -1,4 +1,4 @@
-//! Does a login tell by its time whether anybody has the address (API.md F, row 2)? `cargo bench --bench login`.
+//! Does a login tell by its time whether anybody has the address (docs/specification.md F, row 2)? `cargo bench --bench login`.
 //!
 //! 200 pairs of failed logins at the default cost of a hash, taking turns: one for an address that has an account, one for
 //! an address that nobody has. Told: the medians, how far they are apart, and with what probability two samples of one and

@@ -1,6 +1,6 @@
 //! Flags and environment to settings; the sole reader of the environment, and the only place that knows clap.
 //!
-//! Every variable is `PROMLET_` and the flag's name in capitals (API.md E). A flag wins over its variable, an empty
+//! Every variable is `PROMLET_` and the flag's name in capitals (docs/specification.md E). A flag wins over its variable, an empty
 //! variable is refused. Secrets come by environment or by a file named in `…_FILE`, never by flag, so that they
 //! do not show in a process list.
 
@@ -853,7 +853,7 @@ fn metrics_token(warnings: &mut Vec<String>) -> Result<Option<Secret>, ConfigErr
     Ok(token)
 }
 
-/// Console mail prints sign-in links; behind a public https name that would be a log full of keys (API.md K4).
+/// Console mail prints sign-in links; behind a public https name that would be a log full of keys (docs/specification.md K4).
 fn check_public_url(url: &str, mail: &Mail) -> Result<(), ConfigError> {
     let host = url.strip_prefix("https://").map(|rest| {
         let authority = rest.split('/').next().unwrap_or_default();

@@ -187,7 +187,7 @@ fn the_page_of_a_mailed_sign_in_link_works_without_scripts() {
     drive("mailed_link", &server, &json!({ "link": "/api/v1/auth/magic-link/verify?token=mgl_none" }));
 }
 
-/// API.md F11, F12.
+/// docs/specification.md F11, F12.
 #[test]
 fn f11_a_page_on_another_port_of_localhost_changes_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -198,7 +198,7 @@ fn f11_a_page_on_another_port_of_localhost_changes_nothing() {
     assert!(!orgs.body.contains("evil"), "{}", orgs.body);
 }
 
-/// API.md F12: why the name of a sign-in's cookie is no matter on plain `localhost`, and what is one.
+/// docs/specification.md F12: why the name of a sign-in's cookie is no matter on plain `localhost`, and what is one.
 #[test]
 fn f12_another_port_plants_cookies_on_localhost_and_none_on_a_name_of_ours() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -208,7 +208,7 @@ fn f12_another_port_plants_cookies_on_localhost_and_none_on_a_name_of_ours() {
     drive("planted", &server, &account);
 }
 
-/// API.md F13.
+/// docs/specification.md F13.
 #[test]
 fn f13_a_name_that_was_rebound_to_this_machine_reads_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -218,7 +218,7 @@ fn f13_a_name_that_was_rebound_to_this_machine_reads_nothing() {
     drive("rebinding", &server, &account);
 }
 
-/// API.md F14.
+/// docs/specification.md F14.
 #[test]
 fn f14_no_page_of_ours_is_shown_in_a_frame_of_another_origin() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -226,7 +226,7 @@ fn f14_no_page_of_ours_is_shown_in_a_frame_of_another_origin() {
     drive("framing", &server, &account);
 }
 
-/// API.md F48: names are foreign bytes.
+/// docs/specification.md F48: names are foreign bytes.
 #[test]
 fn f48_names_that_are_markup_stay_text() {
     const MARKUP: &str = "<img src=x onerror=alert(document.domain)>";

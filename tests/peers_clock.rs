@@ -1,4 +1,4 @@
-//! Sessions over months, and clocks that jump, in the built binary, with the clock that Debian's libfaketime lends it (API.md D1).
+//! Sessions over months, and clocks that jump, in the built binary, with the clock that Debian's libfaketime lends it (docs/specification.md D1).
 //! The steps of the walk are those of the store's own (`src/tsdb/tests/adversary.rs`).
 //!
 //! libfaketime is unpacked below `target/`; where it cannot be had the test fails and says so. Only the wall clock is moved:

@@ -195,7 +195,7 @@ fn people_sign_in_by_a_real_provider_and_a_code_works_once() {
     assert_eq!(pair.server.get("/api/v1/auth/me", &[("Cookie", &page.session_cookie())]).status, 200);
 }
 
-/// API.md F21: the address of an account, claimed elsewhere.
+/// docs/specification.md F21: the address of an account, claimed elsewhere.
 #[test]
 fn an_address_alone_opens_nobodys_account() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -327,7 +327,7 @@ fn remote_write_2_of_a_real_prometheus_is_taken_whole() {
     println!("{compared} series and {} exemplars compared", ours.len());
 }
 
-/// HS256 with the key's secret, as API.md C4 says a customer's backend may do it.
+/// HS256 with the key's secret, as docs/specification.md C4 says a customer's backend may do it.
 fn offline_token(key: &str, secret: &str) -> String {
     let now = Clock::System.now().as_s();
     let mut header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256);

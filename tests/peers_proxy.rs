@@ -216,7 +216,7 @@ fn everything_works(behind: &Behind) {
     }
 }
 
-/// API.md F45: who calls is what the named proxy says, whatever the client says of itself; nobody else's word counts.
+/// docs/specification.md F45: who calls is what the named proxy says, whatever the client says of itself; nobody else's word counts.
 fn only_the_proxy_is_believed(behind: &Behind) {
     let port = behind.ports[0];
     let forged = "X-Forwarded-For: 9.9.9.9\r\nForwarded: for=9.9.9.9\r\nX-Real-IP: 9.9.9.9\r\n";

@@ -1,4 +1,4 @@
-//! Slow clients as an attacker makes them (API.md F42): slowhttptest opens more connections than there are places, each with
+//! Slow clients as an attacker makes them (docs/specification.md F42): slowhttptest opens more connections than there are places, each with
 //! a header, a body or a reader that is slow. Connections stay bounded, health answers meanwhile, and afterwards everything
 //! is as before.
 //!

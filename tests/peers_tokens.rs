@@ -1,5 +1,5 @@
 //! Embed tokens made by others: PyJWT and npm jose, in the four algorithms; the good ones are accepted, what people get
-//! wrong is refused with the code that is promised for it, and `introspect` tells why (API.md C4, D7; F 27 to 29).
+//! wrong is refused with the code that is promised for it, and `introspect` tells why (docs/specification.md C4, D7; F 27 to 29).
 //!
 //! The lines that the guide shows for minting a token offline are run here as they stand there.
 //!
@@ -204,7 +204,8 @@ fn shown(words: &str) -> String {
     let readme = std::fs::read_to_string(root().join("docs/guide/embed.md")).expect("the guide");
     let mut blocks = readme.split("```").skip(1).step_by(2);
     let block = blocks.find(|block| block.lines().nth(1).is_some_and(|line| line.contains(words)));
-    let block = block.unwrap_or_else(|| panic!("docs/guide/embed.md has no block that begins with {words:?}"));
+    let block =
+        block.unwrap_or_else(|| panic!("docs/guide/embed.md has no block that begins with {words:?}"));
     block.split_once('\n').map(|(_, code)| code.to_owned()).unwrap_or_default()
 }
 

@@ -367,7 +367,8 @@ fn documents_that_sources_name_exist() {
             let text = fs::read_to_string(&path).expect("UTF-8");
             for word in text.split(|c| !is_path(c)) {
                 let named = word.trim_end_matches('.').strip_suffix(".md").map(|stem| format!("{stem}.md"));
-                let relative = |named: &str| named.trim_start_matches("../").trim_start_matches('/').to_owned();
+                let relative =
+                    |named: &str| named.trim_start_matches("../").trim_start_matches('/').to_owned();
                 if let Some(named) = named.map(|named| relative(&named)).filter(|named| named != ".md") {
                     assert!(root().join(&named).is_file(), "{}: there is no {named}", path.display());
                 }

@@ -1,4 +1,4 @@
-//! What instance administrators do to the whole server (API.md C8).
+//! What instance administrators do to the whole server (docs/specification.md C8).
 
 pub mod orgs;
 pub mod users;

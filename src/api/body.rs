@@ -193,7 +193,7 @@ impl Class {
         }
     }
 
-    /// Bytes (API.md B and C7).
+    /// Bytes (docs/specification.md B and C7).
     const fn bytes_max(self) -> u64 {
         match self {
             Class::Auth => 16 * 1024,
@@ -521,7 +521,7 @@ mod tests {
         }
     }
 
-    /// API.md B2: `errors[]` says which field.
+    /// docs/specification.md B2: `errors[]` says which field.
     #[test]
     fn a_field_that_is_missing_or_unknown_is_named() {
         #[derive(Debug, serde::Deserialize)]

@@ -1,4 +1,4 @@
-//! Who is calling, and what that lets them do (API.md B1).
+//! Who is calling, and what that lets them do (docs/specification.md B1).
 //!
 //! The credential layer looks at a request once, charges it, and leaves what it found with the request. The extractors
 //! here only say which kinds of caller a handler accepts: [`Cabinet`] a session, [`Reader`] a session or an embed token,
@@ -91,19 +91,19 @@ enum Who {
 
 // -- extractors -----------------------------------------------------------------------------------------------------
 
-/// A session or an embed token: discover and query (API.md C5).
+/// A session or an embed token: discover and query (docs/specification.md C5).
 #[derive(Clone, Debug)]
 pub struct Reader(Arc<Identified>);
 
-/// As [`Reader`], or an API key with the scope `read`: the Prometheus mount (API.md C6).
+/// As [`Reader`], or an API key with the scope `read`: the Prometheus mount (docs/specification.md C6).
 #[derive(Clone, Debug)]
 pub struct MountReader(Reader);
 
-/// An API key with the scope `ingest`, or a session of an editor: ingestion (API.md C7).
+/// An API key with the scope `ingest`, or a session of an editor: ingestion (docs/specification.md C7).
 #[derive(Clone, Debug)]
 pub struct Machine(Arc<Identified>);
 
-/// An API key with the scope `embed`, or a session of an editor: minting tokens (API.md C4).
+/// An API key with the scope `embed`, or a session of an editor: minting tokens (docs/specification.md C4).
 #[derive(Clone, Debug)]
 pub struct Minter(Arc<Identified>);
 
@@ -139,7 +139,7 @@ pub struct Entered {
     pub alone: bool,
 }
 
-/// An organisation's own limits of one question (API.md C3). The default leaves both to the server.
+/// An organisation's own limits of one question (docs/specification.md C3). The default leaves both to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Quota {
     /// Samples.
@@ -218,7 +218,7 @@ impl Writing {
     /// Charges `samples` to the key's samples per second; a session is not limited here.
     ///
     /// # Errors
-    /// 503 `ingest_throttled` with a jittered `Retry-After`: Prometheus keeps and resends on 503 (API.md B3).
+    /// 503 `ingest_throttled` with a jittered `Retry-After`: Prometheus keeps and resends on 503 (docs/specification.md B3).
     pub fn charge_samples(&self, samples: usize) -> ApiResult<()> {
         match &self.key {
             Some(key) => self.limits.charge_samples(key.id, &key.ingest, samples),

@@ -1,4 +1,4 @@
-//! Cookies in and out (API.md D1, D4): `ms_session` slides, `ms_ml` binds a link to the browser that asked for it,
+//! Cookies in and out (docs/specification.md D1, D4): `ms_session` slides, `ms_ml` binds a link to the browser that asked for it,
 //! `ms_device` tells a browser of an earlier login from strangers, `ms_oauth` carries a sign-in to a provider and back.
 //!
 //! Cookies ignore ports, and a name below ours may set some for ours. Who plants a sign-in that they began themselves signs

@@ -1,4 +1,4 @@
-//! Who may read our answers from a page of another origin (API.md B4).
+//! Who may read our answers from a page of another origin (docs/specification.md B4).
 //!
 //! Discover and query endpoints only, and only with a token: never with credentials of the browser. The exception is
 //! front-end development, whose origins the operator names.

@@ -1,4 +1,4 @@
-//! Cross-site requests that would act with somebody else's cookie are refused (API.md B4).
+//! Cross-site requests that would act with somebody else's cookie are refused (docs/specification.md B4).
 //!
 //! `SameSite` is not enough on a laptop, where every port of `localhost` is one site. The rules are tower-http's: refuse
 //! what `Sec-Fetch-Site` or `Origin` says comes from elsewhere; no such header means no browser. They apply to every

@@ -1,4 +1,4 @@
-//! The accept loop: connections, their limits and their clocks (API.md D9, RELIABILITY.md finding 6).
+//! The accept loop: connections, their limits and their clocks (docs/specification.md D9, docs/storage.md section 18, finding 6).
 //!
 //! `axum::serve` gives hyper no timer, so a connection that sends half a header stays for ever. Here every connection
 //! has one clock at a time: the first byte and a whole header within 10 s, the next request within 75 s, and a reader
@@ -533,7 +533,7 @@ mod tests {
         Arc::new(Door { open, per_ip, silent, options, counters: Arc::default() })
     }
 
-    /// API.md B3: 128 connections of one address, an IPv6 network being one; loopback and trusted proxies are exempt.
+    /// docs/specification.md B3: 128 connections of one address, an IPv6 network being one; loopback and trusted proxies are exempt.
     #[test]
     fn an_address_has_its_number_of_connections_and_gets_places_back() {
         let proxy = Network::parse("10.0.0.0/8").expect("a network");

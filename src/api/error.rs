@@ -1,4 +1,4 @@
-//! The one table from refusal to status: stable codes, titles and bodies (API.md B2).
+//! The one table from refusal to status: stable codes, titles and bodies (docs/specification.md B2).
 //!
 //! A handler answers `Err(ApiError)`; its response carries the error along as an extension, and the outermost layer
 //! writes the body, because only there are the request id and the form of the path known: RFC 9457 problem details,
@@ -20,7 +20,7 @@ use crate::ingest::otlp;
 
 macro_rules! codes {
     ($($status:literal { $($name:ident $code:literal $title:literal,)+ })+) => {
-        /// Every stable refusal of API.md B2. A code is never renamed; the status belongs to the code.
+        /// Every stable refusal of docs/specification.md B2. A code is never renamed; the status belongs to the code.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Code {
             $($(#[doc = concat!("`", $code, "`, ", stringify!($status), ".")] $name,)+)+
@@ -150,7 +150,7 @@ codes! {
 }
 
 impl Code {
-    /// Prometheus' `errorType` (API.md B2).
+    /// Prometheus' `errorType` (docs/specification.md B2).
     pub const fn error_type(self) -> &'static str {
         if matches!(self, Code::QueryTimeout) {
             return "timeout";
@@ -394,11 +394,11 @@ impl IntoResponse for ApiError {
 pub enum Form {
     /// RFC 9457.
     Problem,
-    /// RFC 9457 with Prometheus' `errorType` and `error`: discover and query (API.md C5).
+    /// RFC 9457 with Prometheus' `errorType` and `error`: discover and query (docs/specification.md C5).
     Data,
-    /// Prometheus' own error body: its mount (API.md C6).
+    /// Prometheus' own error body: its mount (docs/specification.md C6).
     Prometheus,
-    /// A `google.rpc.Status` in the encoding of the request: OTLP/HTTP (API.md C7).
+    /// A `google.rpc.Status` in the encoding of the request: OTLP/HTTP (docs/specification.md C7).
     Otlp(otlp::Encoding),
 }
 

@@ -1,4 +1,4 @@
-//! Is it alive, is it ready, and what has it done: `/healthz`, `/readyz`, `/api/v1/health`, `/metrics` (API.md C8). The
+//! Is it alive, is it ready, and what has it done: `/healthz`, `/readyz`, `/api/v1/health`, `/metrics` (docs/specification.md C8). The
 //! figures themselves are `own_metrics`.
 
 use std::net::SocketAddr;

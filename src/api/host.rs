@@ -1,7 +1,7 @@
 //! Which names this server answers to, and who is really at the other end.
 //!
 //! A web page of any site can make its own name resolve to 127.0.0.1 and then speak to this server as its own origin
-//! (DNS rebinding); the `Host` header gives it away (API.md B4).
+//! (DNS rebinding); the `Host` header gives it away (docs/specification.md B4).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

@@ -6,7 +6,7 @@
 //! Organisations take turns: a free thread runs work of the organisation with the fewest running
 //! threads, and among those of the one whose last turn is longest ago. So an organisation that sends
 //! one request waits for at most one job of each other organisation. On the query lane one organisation
-//! never uses more than half of the threads (API.md C5). While other organisations are active, it leaves
+//! never uses more than half of the threads (docs/specification.md C5). While other organisations are active, it leaves
 //! one core free on the query lane and one thread free on the ingest lane, so that their requests wait
 //! for no thread to be preempted. In a full queue the newest job of the organisation with the most
 //! waiting jobs makes room for an organisation with fewer.
@@ -83,7 +83,7 @@ pub struct LanesOptions {
 }
 
 impl LanesOptions {
-    /// The sizes of API.md C5 and D2 for a machine with `cores` cores.
+    /// The sizes of docs/specification.md C5 and D2 for a machine with `cores` cores.
     pub fn for_cores(cores: usize) -> LanesOptions {
         let lane = |threads: usize, queue, wait_ms| LaneOptions {
             threads,
@@ -903,7 +903,7 @@ mod tests {
         assert!(ran.recv().is_err(), "it never ran");
     }
 
-    /// API.md C5: at most half of the running queries for one organisation.
+    /// docs/specification.md C5: at most half of the running queries for one organisation.
     #[tokio::test]
     async fn one_organisation_never_holds_more_than_its_share() {
         let lanes = lanes(LaneOptions { threads: 4, queue: 32, wait: PATIENT, threads_per_org: 2 });
@@ -952,7 +952,7 @@ mod tests {
         assert_eq!(lanes.gauges()[1].3, 3);
     }
 
-    /// API.md B3: senders that were refused together do not come back together.
+    /// docs/specification.md B3: senders that were refused together do not come back together.
     #[tokio::test]
     async fn senders_that_find_no_room_come_back_at_different_times() {
         let none = LaneOptions { threads: 1, queue: 0, wait: PATIENT, threads_per_org: 1 };

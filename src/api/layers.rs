@@ -1,4 +1,4 @@
-//! What every request passes, in this order (API.md D9): request id, trace, catch-panic, host allow-list, CORS, body
+//! What every request passes, in this order (docs/specification.md D9): request id, trace, catch-panic, host allow-list, CORS, body
 //! deadline and limit, CSRF, credential, rate limit.
 
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! How often somebody may ask (API.md B3).
+//! How often somebody may ask (docs/specification.md B3).
 //!
 //! The two limits that the specification names, per session and per API key, are exact sliding windows: never more than
 //! N accepted in any trailing 1,000 ms. Everything else is governor's leaky bucket (GCRA), which lets a burst of up to
@@ -473,7 +473,7 @@ fn rate_limited(policy: &'static str, scope: &'static str, limit: u32, wait: Dur
         .fold(error, |error, (name, value)| error.with_header(name.clone(), value.clone()))
 }
 
-/// Jitter spreads the senders that were refused together: 2 to 10 seconds (RELIABILITY.md section 6).
+/// Jitter spreads the senders that were refused together: 2 to 10 seconds (docs/storage.md section 18).
 fn ingest_throttled(detail: String) -> ApiError {
     ApiError::new(Code::IngestThrottled, detail).with_retry_after(jittered_retry())
 }

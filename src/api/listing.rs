@@ -1,4 +1,4 @@
-//! Pages of a listing: `limit` and `cursor` in, `next_cursor` out (API.md C3, C4, C8).
+//! Pages of a listing: `limit` and `cursor` in, `next_cursor` out (docs/specification.md C3, C4, C8).
 //!
 //! A cursor says after which row the next page begins, by what the listing is ordered by: the row itself may be gone by
 //! then, and no row that stays is left out or told twice. To clients it is opaque.

@@ -93,7 +93,7 @@ pub struct Rooms {
     pub pages: Option<Router>,
 }
 
-/// How the edge behaves (API.md section E).
+/// How the edge behaves (docs/specification.md E).
 #[derive(Clone, Debug)]
 pub struct ApiOptions {
     /// What links begin with: `http://127.0.0.1:8095`, without a slash at the end.
@@ -237,6 +237,7 @@ impl Deps {
             public_url: options.public_url.as_str().into(),
             rejects: Arc::clone(&rejects),
             patterns: Arc::clone(&patterns),
+            query_timeout: options.read.timeout,
             embed_rps_default: options.embed_rps_default,
         };
         let read = ReadDeps {

@@ -1,4 +1,4 @@
-//! Query parameters, strictly: nothing is guessed, nothing given twice is chosen between (API.md B, C5).
+//! Query parameters, strictly: nothing is guessed, nothing given twice is chosen between (docs/specification.md B, C5).
 //!
 //! A handler takes the parameters it knows; what is left over at the end is named in the answer's warnings. URL and form
 //! are one list, so that no check can look at one and the evaluation at the other.

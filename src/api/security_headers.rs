@@ -1,4 +1,4 @@
-//! Headers on every response (API.md B).
+//! Headers on every response (docs/specification.md B).
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 

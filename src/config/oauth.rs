@@ -1,4 +1,4 @@
-//! Sign-in providers: `PROMLET_OAUTH_*` (API.md E).
+//! Sign-in providers: `PROMLET_OAUTH_*` (docs/specification.md E).
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What an account's owner changes about it: name, address, and its end (API.md C2).
+//! What an account's owner changes about it: name, address, and its end (docs/specification.md C2).
 
 use std::net::IpAddr;
 

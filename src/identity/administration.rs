@@ -1,4 +1,4 @@
-//! What the administrator of the server does to accounts, over the API and at the command line (API.md C8).
+//! What the administrator of the server does to accounts, over the API and at the command line (docs/specification.md C8).
 //!
 //! At the command line `actor` is `None`: whoever owns the data folder may everything.
 

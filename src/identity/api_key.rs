@@ -1,4 +1,4 @@
-//! API keys: how machines write and read, and what embed tokens are signed with (API.md C4).
+//! API keys: how machines write and read, and what embed tokens are signed with (docs/specification.md C4).
 //!
 //! A secret is `msk_<16 of the key's id>_<40 random base62><6 base62 of the CRC-32 of what stands before>`: 238 random
 //! bits; the id lets a person see which key leaked, the checksum lets scanners tell a secret from a look-alike.

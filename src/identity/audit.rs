@@ -1,4 +1,4 @@
-//! The audit log: who did what, append-only, bounded in age and number (API.md C3).
+//! The audit log: who did what, append-only, bounded in age and number (docs/specification.md C3).
 //!
 //! What changes something is noted in the very change. What only failed (a wrong password, a refused token) is noted in
 //! memory ([`super::audit_queue`]) and written by the next tick, so that a guesser cannot make the disk work. Rows of
@@ -155,7 +155,7 @@ pub struct AuditEntry {
     pub actor: Option<UserId>,
     /// Which API key, where one did it.
     pub key: Option<KeyId>,
-    /// What: `login.ok`, `key.created`, ... (API.md C3).
+    /// What: `login.ok`, `key.created`, ... (docs/specification.md C3).
     pub action: String,
     /// To what: an id, a slug, an address.
     pub target: String,

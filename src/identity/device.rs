@@ -1,4 +1,4 @@
-//! The browser of an earlier login, known again by its cookie `ms_device` (API.md D4).
+//! The browser of an earlier login, known again by its cookie `ms_device` (docs/specification.md D4).
 //!
 //! It opens nothing. It only keeps strangers' failures from slowing its owner down: a known browser has a gate of its
 //! own. The value is `dvc_` and base64url of `16 byte random id, u64 BE expiry in ms, 16 byte tag`, the tag an HMAC of

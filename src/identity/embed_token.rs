@@ -1,4 +1,4 @@
-//! Embed tokens: minted here or offline with a key's secret, verified in the order of API.md D7.
+//! Embed tokens: minted here or offline with a key's secret, verified in the order of docs/specification.md D7.
 //!
 //! The crate checks the signature, the pinned algorithm and the audience. Everything that needs a clock is compared
 //! here with the caller's `now`, since the crate would read the wall clock itself.
@@ -405,7 +405,7 @@ const fn invalid(reason: &'static str) -> TokenRefusal {
     TokenRefusal::Invalid { reason }
 }
 
-/// Steps 1 and 2 of API.md D7: which key a token names, if nothing else about its header is wrong.
+/// Steps 1 and 2 of docs/specification.md D7: which key a token names, if nothing else about its header is wrong.
 pub(super) fn key_id(token: &str) -> Result<KeyId, TokenRefusal> {
     let header = header(token)?;
     // Present is enough, whatever the value: each asks us to believe a key from the token, or to understand an extension.

@@ -1,4 +1,4 @@
-//! Names of account things, and the secrets people carry (API.md section B, ids).
+//! Names of account things, and the secrets people carry (docs/specification.md B, ids).
 //!
 //! An id is a prefix and 16 lower-case base32 characters: 80 random bits, public. A secret is a prefix and
 //! 43 base64url characters: 256 random bits, shown once, kept as its SHA-256 and found by that hash, so that

@@ -1,4 +1,4 @@
-//! Invitations into an organisation: a link for one address, seven days, once (API.md C2 and C3).
+//! Invitations into an organisation: a link for one address, seven days, once (docs/specification.md C2 and C3).
 //!
 //! The account that an invitation makes has the invited address, whatever else is said (CVE-2022-39306). Where the
 //! address has an account already, its owner must be logged in: the link alone opens nobody's account.

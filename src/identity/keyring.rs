@@ -504,7 +504,7 @@ impl Identity {
         Some(found)
     }
 
-    /// Verifies an embed token in the order of API.md D7, steps 1 to 8; 9 and 10 are the caller's. Notes the use, or the
+    /// Verifies an embed token in the order of docs/specification.md D7, steps 1 to 8; 9 and 10 are the caller's. Notes the use, or the
     /// refusal. Touches memory only.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Links that prove who can read an address: one row each, found by the hash of their secret, used once (API.md D5).
+//! Links that prove who can read an address: one row each, found by the hash of their secret, used once (docs/specification.md D5).
 //!
 //! Several mailed links of an address and a kind may be outstanding, so that a stranger's request does not void a link
 //! that the owner asked for; using one ends the others. Of printed links and of those that prove a new address the newest

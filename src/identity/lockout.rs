@@ -1,4 +1,4 @@
-//! Login throttling that locks out guessers and not owners (API.md D4).
+//! Login throttling that locks out guessers and not owners (docs/specification.md D4).
 //!
 //! Only failures count, and an unknown address counts like a known one: the map's keys are HMACs of the address, not
 //! accounts. Three gates stand before a stranger: the pair of address and network (from the fifth failure 1, 2, 4 ...

@@ -1,4 +1,4 @@
-//! Links that sign in: asked for by mail, printed by the demo and the command line (API.md D5).
+//! Links that sign in: asked for by mail, printed by the demo and the command line (docs/specification.md D5).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The one key that is not in the database (API.md D8).
+//! The one key that is not in the database (docs/specification.md D8).
 //!
 //! A copied database without it opens no sealed secret. A sealed value is
 //! `u8 version = 1, 12 byte random nonce, AES-256-GCM ciphertext, 16 byte tag`; the associated data is

@@ -1,4 +1,4 @@
-//! Who belongs to an organisation, and what changes that (API.md C3).
+//! Who belongs to an organisation, and what changes that (docs/specification.md C3).
 //!
 //! Who may change whom is decided in the change itself: two owners that demote each other at once leave one owner.
 

@@ -114,7 +114,7 @@ pub use store::StoreError;
 pub use totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
 pub use user::{Email, EmailError, User};
 
-/// What the operator decides about accounts (API.md E).
+/// What the operator decides about accounts (docs/specification.md E).
 #[derive(Clone, Debug)]
 pub struct IdentityOptions {
     /// `PROMLET_ARGON2`.

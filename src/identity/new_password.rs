@@ -1,4 +1,4 @@
-//! A new password: by who knows the old one, or by who reads the account's mail (API.md C2).
+//! A new password: by who knows the old one, or by who reads the account's mail (docs/specification.md C2).
 //!
 //! Either way everything that the old one opened ends: sessions, pending logins, mailed links. The second factor stays.
 

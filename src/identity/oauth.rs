@@ -1,4 +1,4 @@
-//! Signing in by an account elsewhere: Google, GitHub, or any OpenID Connect issuer (API.md D6).
+//! Signing in by an account elsewhere: Google, GitHub, or any OpenID Connect issuer (docs/specification.md D6).
 //!
 //! An identity is (provider, issuer, subject), never a mail address (CVE-2023-3128). What a provider says about an
 //! address decides only whether an account may be made for it, or an existing one linked.

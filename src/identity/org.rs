@@ -1,4 +1,4 @@
-//! Organisations, who belongs to them, and what they may do there (API.md C3).
+//! Organisations, who belongs to them, and what they may do there (docs/specification.md C3).
 
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +76,7 @@ pub enum Limit {
     At(u64),
 }
 
-/// An organisation's own limits (API.md C3); the default leaves all to the server.
+/// An organisation's own limits (docs/specification.md C3); the default leaves all to the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OrgSettings {
     /// Days that samples are kept.

@@ -1,4 +1,4 @@
-//! Deleting an organisation (API.md C3): at once for everybody who asks, in the background on the disk.
+//! Deleting an organisation (docs/specification.md C3): at once for everybody who asks, in the background on the disk.
 //!
 //! One change takes the organisation's own row away and notes that the rest is to go. From then on no membership, key,
 //! token or invitation of it opens anything. What is left (memberships, keys, invitations, its log of events, and in the

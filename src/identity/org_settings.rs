@@ -1,4 +1,4 @@
-//! An organisation's own limits: which there are, who may change them, and all of them in memory (API.md C3).
+//! An organisation's own limits: which there are, who may change them, and all of them in memory (docs/specification.md C3).
 //!
 //! No request reads the store to know what its organisation may ask: after every change an organisation's settings are
 //! loaded again from what is stored, under the lock, so that two changes at once leave what the later one stored.
@@ -25,7 +25,7 @@ macro_rules! settings {
         }
 
         impl Setting {
-            /// All, in the order of API.md C3.
+            /// All, in the order of docs/specification.md C3.
             pub const ALL: &[Setting] = &[$(Setting::$name,)+];
 
             /// As the API writes it.

@@ -1,4 +1,4 @@
-//! Password hashing and policy (API.md D2).
+//! Password hashing and policy (docs/specification.md D2).
 //!
 //! A hash is stored as its PHC string, `$argon2id$v=19$m=19456,t=2,p=1$<salt>$<output>`. Hashing takes tens of
 //! milliseconds and as much memory as it is told to: the caller runs it on a lane of few threads.
@@ -46,7 +46,7 @@ pub const PASSWORD_CHARS_MIN: usize = 8;
 pub const PASSWORD_BYTES_MAX: usize = 1_024;
 
 /// Passwords that are tried first, one a line, sorted, lower case: words and tails put together by us. The policy of
-/// API.md D2 asks for some 3,000.
+/// docs/specification.md D2 asks for some 3,000.
 const COMMON: &str = include_str!("common_passwords.txt");
 
 /// Why a new password is refused: `weak_password`.

@@ -1,4 +1,4 @@
-//! Proving once more who one is, for what a stolen session must not do (API.md C2, `POST /auth/reauth`).
+//! Proving once more who one is, for what a stolen session must not do (docs/specification.md C2, `POST /auth/reauth`).
 
 use std::time::Duration;
 

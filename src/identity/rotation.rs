@@ -1,4 +1,4 @@
-//! A new secret for an API key, while the one before goes on for a while (API.md C4).
+//! A new secret for an API key, while the one before goes on for a while (docs/specification.md C4).
 //!
 //! A key has at most two secrets: rotating it again ends the older one at once. The older one opens and verifies as
 //! before; new tokens are signed with the newer one.

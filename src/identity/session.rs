@@ -1,4 +1,4 @@
-//! Sessions that slide without a write per request (API.md D1).
+//! Sessions that slide without a write per request (docs/specification.md D1).
 //!
 //! A session is a row under (user, SHA-256 of its token), and all of them are in memory. When one was last seen is
 //! class C: a row of its own, written by the flusher at most once a minute, and by the request itself, before its
@@ -120,7 +120,7 @@ impl Session {
         Timestamp::from_ms(self.auth_ms.load(Ordering::Acquire))
     }
 
-    /// Whether its owner proved who they are in the last 15 minutes (API.md C2, "fresh").
+    /// Whether its owner proved who they are in the last 15 minutes (docs/specification.md C2, "fresh").
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         now.ms_since(self.auth_time()) <= 15 * 60 * 1_000
     }

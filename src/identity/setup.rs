@@ -1,4 +1,4 @@
-//! The first account (API.md C2 signup first run, and E bootstrap).
+//! The first account (docs/specification.md C2 signup first run, and E bootstrap).
 //!
 //! The set-up token lives in memory: it is printed at every start without an account, and a restart makes a new one.
 
@@ -48,7 +48,7 @@ pub enum SetUpPeer {
     Remote,
 }
 
-/// The account that environment variables ask for (API.md E).
+/// The account that environment variables ask for (docs/specification.md E).
 #[derive(Clone, Debug)]
 pub struct Bootstrap<'a> {
     /// `PROMLET_BOOTSTRAP_EMAIL`.

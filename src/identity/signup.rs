@@ -1,4 +1,4 @@
-//! Accounts that people make themselves (`PROMLET_SIGNUP=open`, API.md C2).
+//! Accounts that people make themselves (`PROMLET_SIGNUP=open`, docs/specification.md C2).
 //!
 //! An account exists from the moment its mailed link is opened, and not before: nobody can plant one on an address
 //! that they cannot read.

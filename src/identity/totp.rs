@@ -1,4 +1,4 @@
-//! Second factor: time-based codes (RFC 6238) and recovery codes (API.md D3).
+//! Second factor: time-based codes (RFC 6238) and recovery codes (docs/specification.md D3).
 //!
 //! SHA-1, six digits, 30 seconds, one step of skew either way, a secret of 160 bits. The crate says which step a code
 //! belongs to; that no step is accepted twice is our rule, kept in the change that the code opens.

@@ -7,7 +7,7 @@
 //! 12 body
 //! ```
 //! Little-endian. Key and value share one sled row; the whole value is at most 4,000 bytes, because sled loses larger
-//! ones at a power cut (STORAGE.md section 0, point 2). Flags: bit 0 first of several rows, bit 1 a further row;
+//! ones at a power cut (docs/storage.md section 0, point 2). Flags: bit 0 first of several rows, bit 1 a further row;
 //! bits 8..16 the number of rows (bit 0) or this row's number (bit 1). Joining them: [`super::rows`].
 
 /// Bytes before the body.

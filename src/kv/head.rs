@@ -1,7 +1,7 @@
-//! Write-once databases of open chunks: one part of one checkpoint generation (STORAGE.md section 7).
+//! Write-once databases of open chunks: one part of one checkpoint generation (docs/storage.md section 7).
 //!
 //! A part is filled in ascending key order, made durable, closed, and never written again, because sled does not
-//! survive being overwritten in bulk (STORAGE.md section 0, point 1). Generations, `DONE` and renames belong to
+//! survive being overwritten in bulk (docs/storage.md section 0, point 1). Generations, `DONE` and renames belong to
 //! `tsdb`; here is only the database: key `u32 org, u32 row number` (big-endian), value a frame of kind
 //! 0x40 (see [`super::frame`]) around a body that `tsdb` draws.
 

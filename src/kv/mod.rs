@@ -2,7 +2,7 @@
 //!
 //! sled is an index here, never the truth: account changes are in a journal first, samples in the log. Its `flush`
 //! alone does not survive a power cut, large rows do not either, and a damaged file makes it panic, so every opening
-//! is guarded, every value is framed with a checksum, and counts are kept beside it (STORAGE.md section 0).
+//! is guarded, every value is framed with a checksum, and counts are kept beside it (docs/storage.md section 0).
 //!
 //! * [`DataFolder`]: the folder, its lock, its identity, its markers.
 //! * [`Control`]: accounts; one committer thread, journal first, then sled.
@@ -43,7 +43,7 @@ pub use frame::{BODY_BYTES_MAX, DamagedRow, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use head::{HeadError, HeadKey, HeadWriter, PartSummary, ReadPartError, read_part};
 pub use journal::JournalError;
 pub use key::TableKey;
-pub use record::{Record, SideRecord, decode_body};
+pub use record::{Record, SideRecord, decode_body, encode_body};
 pub use rows::{RowError, VALUE_BODY_BYTES_MAX};
 
 /// An error and what caused it, in one line.

@@ -46,7 +46,11 @@ const BINCODE: bincode::config::Configuration<
     bincode::config::Limit<VALUE_BODY_BYTES_MAX>,
 > = bincode::config::standard().with_limit::<VALUE_BODY_BYTES_MAX>();
 
-pub(super) fn encode_body<T: Serialize>(value: &T) -> Result<Vec<u8>, String> {
+/// Writes a value as the body that [`decode_body`] reads.
+///
+/// # Errors
+/// In words, if the body has more bytes than a stored value may have.
+pub fn encode_body<T: Serialize>(value: &T) -> Result<Vec<u8>, String> {
     bincode::serde::encode_to_vec(value, BINCODE).map_err(|e| e.to_string())
 }
 

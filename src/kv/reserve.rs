@@ -1,4 +1,4 @@
-//! Space set aside for account changes on a full disk (STORAGE.md section 12), and the refusal when that is used up.
+//! Space set aside for account changes on a full disk (docs/storage.md section 12), and the refusal when that is used up.
 //!
 //! `reserve` in the data folder: 16 MiB of allocated blocks without content. It is unlinked when less than 8 MiB are
 //! free, so that people can still log out and keys can still be revoked, and made again once there is plenty. A change

@@ -18,7 +18,7 @@ impl Access {
     }
 }
 
-/// Restrictions ANDed onto every selection of series, below PromQL (API.md D7). The default restricts nothing.
+/// Restrictions ANDed onto every selection of series, below PromQL (docs/specification.md D7). The default restricts nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     /// Each must match.

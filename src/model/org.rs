@@ -20,7 +20,7 @@ impl std::fmt::Display for StoreId {
     }
 }
 
-/// An organisation's name in URLs: `^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$`, not reserved, immutable (API.md B).
+/// An organisation's name in URLs: `^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$`, not reserved, immutable (docs/specification.md B).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrgSlug(Box<str>);
 

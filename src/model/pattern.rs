@@ -105,7 +105,7 @@ pub enum PatternError {
 }
 
 impl Pattern {
-    /// What one compiled expression may take in memory (API.md C5).
+    /// What one compiled expression may take in memory (docs/specification.md C5).
     pub const SIZE_MAX: usize = 1 << 20;
 
     /// Longer texts are not looked at as sets or prefixes, so that what they compile to stays bounded.

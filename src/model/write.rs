@@ -28,7 +28,7 @@ pub struct WriteBatch<'a> {
     pub samples: Vec<Sample>,
     /// Metric descriptions that came along.
     pub metadata: Vec<MetricMetadata<'a>>,
-    /// Labels that the API key forces onto every series, replacing the sender's (API.md C4, `ingest.labels`).
+    /// Labels that the API key forces onto every series, replacing the sender's (docs/specification.md C4, `ingest.labels`).
     pub forced_labels: Vec<(Box<str>, Box<str>)>,
     /// Native histograms, in the sender's order: series by series, ascending.
     pub histograms: Vec<HistogramSample>,

@@ -1,4 +1,4 @@
-//! Questions over HTTPS, one connection each: no redirects, bounded in time, size and number (API.md D6, threat 23).
+//! Questions over HTTPS, one connection each: no redirects, bounded in time, size and number (docs/specification.md D6, threat 23).
 //!
 //! Where they go is the operator's word alone, or that of the issuer that the operator named. `http` is for loopback
 //! only, and only where the operator's own URL says so.

@@ -145,7 +145,7 @@ impl Mail {
         Mail { to: to.into(), kind, url: String::new(), expires_in: Duration::ZERO, at }
     }
 
-    /// The line of the console mailer: `MAIL to=<email> kind=magic_link url=<url> expires_in=600` (API.md A6); a notice
+    /// The line of the console mailer: `MAIL to=<email> kind=magic_link url=<url> expires_in=600` (docs/specification.md A6); a notice
     /// ends behind its kind.
     pub fn console_line(&self) -> String {
         // Programs read this line field by field, so no field may bring a space or a line of its own.

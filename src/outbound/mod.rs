@@ -2,7 +2,7 @@
 //! over `https`), which know nothing of accounts: they fetch, `identity` judges.
 //!
 //! Nobody waits for a mail: it goes into a bounded queue that one thread of this room empties, so that an answer takes
-//! the same time whether there is anybody to mail or not (API.md D5). What does not leave is tried again (`waiting`).
+//! the same time whether there is anybody to mail or not (docs/specification.md D5). What does not leave is tried again (`waiting`).
 
 mod github;
 mod https;

@@ -428,7 +428,7 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Sets the state of this moment aside (STORAGE.md section 13).
+    /// Sets the state of this moment aside (docs/storage.md section 13).
     pub(super) fn make(answering: &'a Answering, with_key: bool) -> Result<(Stage<'a>, Value), String> {
         let one = match answering.backing_up.try_lock() {
             Ok(one) => one,

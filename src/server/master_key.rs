@@ -1,5 +1,5 @@
 //! The key that opens sealed secrets: the one that this store is bound to, or, where that is lost and the operator says so,
-//! a new one (STORAGE.md section 17).
+//! a new one (docs/storage.md section 17).
 
 use crate::config::{MasterKeySource as KeySetting, Settings};
 use crate::entropy::Entropy;

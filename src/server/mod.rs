@@ -58,7 +58,7 @@ use unwell::Unwell;
 const WARM_BYTES: u64 = 64 << 20;
 /// And so long a start waits for that: a disk reads some tens of megabytes meanwhile.
 const WARMING_MAX: Duration = Duration::from_millis(100);
-/// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
+/// How often sessions and keys are looked at for what is not yet on disk (docs/specification.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
 /// How often what was stored today is noted, if it grew.
 const DAY_PERIOD: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
 //! What panics of work that repeats come to: a task goes on after a rest, but the third panic within an hour, whichever
-//! tasks they are of, says that the process itself is not well (STORAGE.md section 17).
+//! tasks they are of, says that the process itself is not well (docs/storage.md section 17).
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

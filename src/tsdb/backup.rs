@@ -2,7 +2,7 @@
 //! files), copies of what still grows (the log's last file, registries).
 //!
 //! Nothing is sealed, compacted, trimmed or unlinked meanwhile, so that the list of segments that the caller copies from
-//! control in between is that of the files (STORAGE.md section 13). Writes go on: a record that was durable before this
+//! control in between is that of the files (docs/storage.md section 13). Writes go on: a record that was durable before this
 //! began is in the copy, later ones may be. Checkpoints are left out, the log has what they have.
 
 use std::fs::{self, DirBuilder};

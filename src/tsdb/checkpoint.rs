@@ -1,4 +1,4 @@
-//! Checkpoints of the head, so that a start replays minutes of log and not all of it (STORAGE.md section 7).
+//! Checkpoints of the head, so that a start replays minutes of log and not all of it (docs/storage.md section 7).
 //!
 //! `head/<generation>/`: databases `00`, `01`, .. of at most 65,536 series (`kv`), and `DONE`. A generation is written
 //! once under the name `<generation>.new`, made durable, renamed; it counts from then on. The log stays the truth: any
@@ -42,7 +42,7 @@ use crate::kv::{BODY_BYTES_MAX, HeadKey, HeadWriter, PartSummary, read_part};
 use crate::model::{MetricMetadata, OrgId, StoreId};
 use crate::sync::IgnorePoison as _;
 
-/// Series of a part at most: 20-24 MiB of sled while it is open (STORAGE.md section 0, point 7).
+/// Series of a part at most: 20-24 MiB of sled while it is open (docs/storage.md section 0, point 7).
 const PART_SERIES: u32 = 65_536;
 /// Series of a row at most, copied under one lock.
 const ROW_SERIES: u32 = 32;

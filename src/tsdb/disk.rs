@@ -175,7 +175,7 @@ impl Space {
         self.free >= needed.saturating_add(needed / 10) && self.free_inodes >= INODES_MIN
     }
 
-    /// Samples stop below this: 2 %, at least 256 MiB and at most 1 GiB (STORAGE.md section 12).
+    /// Samples stop below this: 2 %, at least 256 MiB and at most 1 GiB (docs/storage.md section 12).
     pub(super) fn samples_floor(self) -> u64 {
         (self.total / 50).clamp(256 << 20, 1 << 30)
     }

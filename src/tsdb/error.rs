@@ -148,7 +148,7 @@ pub enum CheckpointError {
     /// The store has no folder, or must not write to it.
     #[error("this store takes no checkpoints: {0}")]
     Closed(String),
-    /// Too little free space (STORAGE.md section 12).
+    /// Too little free space (docs/storage.md section 12).
     #[error("too little free space for a checkpoint: {free} bytes free, {needed} needed")]
     DiskFull {
         /// Bytes free.

@@ -408,12 +408,13 @@ impl Tsdb {
             ahead_max: self.options.ahead_max,
             unconfirmed: self.retention.unconfirmed(now, &self.options),
         };
-        let append::Prepared { drafts, report } = append::prepare(&store, batch, clocked).inspect_err(|e| {
-            if let AppendError::ClockUnconfirmed { .. } = e {
-                let samples = batch.samples.len().saturating_add(batch.histograms.len());
-                store.usage.count(0, &vec![(CLOCK_UNCONFIRMED, samples as u64)], now);
-            }
-        })?;
+        let append::Prepared { drafts, report } =
+            append::prepare(&store, batch, clocked).inspect_err(|e| {
+                if let AppendError::ClockUnconfirmed { .. } = e {
+                    let samples = batch.samples.len().saturating_add(batch.histograms.len());
+                    store.usage.count(0, &vec![(CLOCK_UNCONFIRMED, samples as u64)], now);
+                }
+            })?;
         self.stores.settle_names(&store);
         let samples = drafts.iter().filter(|draft| matches!(draft.kind, Kind::Samples | Kind::Histograms));
         let newest_ms = samples.map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);

@@ -85,7 +85,7 @@ pub struct Options {
     pub durability: Durability,
     /// What an organisation may store, unless [`super::Tsdb::set_limits`] says otherwise.
     pub limits: OrgLimits,
-    /// How far a sample may be ahead of the clock (API.md C7); none: any time is taken.
+    /// How far a sample may be ahead of the clock (docs/specification.md C7); none: any time is taken.
     pub ahead_max: Option<Duration>,
     /// Memory for samples and names of all organisations, in bytes; shared as [`super::quota`] says. Beyond an
     /// organisation's share appends answer [`super::AppendError::AtCapacity`].
@@ -97,11 +97,11 @@ pub struct Options {
     pub warm_bytes_max: u64,
     /// A checkpoint is due when the last one is this old,
     pub checkpoint_every: Duration,
-    /// or when so many samples came since: 40 M are 1.8 s of replay (STORAGE.md section 7).
+    /// or when so many samples came since: 40 M are 1.8 s of replay (docs/storage.md section 7).
     pub checkpoint_samples: u64,
     /// Everything is sealed early when the heads take so much memory,
     pub seal_head_bytes: u64,
-    /// or the log so much space (STORAGE.md section 15),
+    /// or the log so much space (docs/storage.md section 15),
     pub seal_log_bytes: u64,
     /// or there are so many late samples.
     pub seal_late_samples: u64,
@@ -166,7 +166,7 @@ fn replay_threads() -> usize {
     }
 }
 
-/// What one organisation may store (API.md C7).
+/// What one organisation may store (docs/specification.md C7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrgLimits {
     /// Series; samples of known ones are stored beyond it, new ones refused. `u32::MAX`: memory is the only bound.

@@ -1,4 +1,4 @@
-//! Opening a store: what is on disk becomes what is in memory (STORAGE.md section 10, steps 5 to 8).
+//! Opening a store: what is on disk becomes what is in memory (docs/storage.md section 10, steps 5 to 8).
 //!
 //! Control lists the segments, registry files give the names, the newest generation that holds gives the samples up to
 //! its `replay_seq` that no segment has, the log the rest. A generation that does not hold costs time and nothing else;

@@ -115,7 +115,7 @@ impl<T> Default for Listing<T> {
     }
 }
 
-/// A metric as a listing shows it (API.md C5, `/metrics`).
+/// A metric as a listing shows it (docs/specification.md C5, `/metrics`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
     /// The metric name.

@@ -1,4 +1,4 @@
-//! Sealing: samples of a closed window move from the head to segments (STORAGE.md section 8).
+//! Sealing: samples of a closed window move from the head to segments (docs/storage.md section 8).
 //!
 //! For one organisation, in this order; whatever stops it in between loses nothing:
 //! ```text
@@ -483,7 +483,7 @@ impl Tsdb {
         }
     }
 
-    /// Removes the log files at the front of which everything is in segments and registries (STORAGE.md section 9).
+    /// Removes the log files at the front of which everything is in segments and registries (docs/storage.md section 9).
     fn trim(&self, parts: &Parts<'_>, report: &mut SealReport) -> Result<(), SealError> {
         let _removal = self.removal.lock().ignore_poison();
         let full = parts.log.full_files();

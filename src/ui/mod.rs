@@ -2,7 +2,7 @@
 //!
 //! There is no build step and nothing of a third party: what stands in `assets/` is what the browser
 //! gets. [`FILES`] lists every file once, with the paths it is served under. The pages are written for
-//! the policy of API.md section B (`default-src 'self'; frame-ancestors 'none'; base-uri 'none';
+//! the policy of docs/specification.md B (`default-src 'self'; frame-ancestors 'none'; base-uri 'none';
 //! form-action 'self'`): no inline script, no inline style, no event-handler attributes, no address of
 //! another host. The tests at the foot hold that.
 //!

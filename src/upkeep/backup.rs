@@ -1,7 +1,7 @@
 //! The second half of a backup: what a server set aside becomes a folder with a manifest.
 //!
 //! The server makes the first half in a moment: links to sealed segments and full log files, copies of what still grows
-//! (STORAGE.md section 13). Everything in it stays as it is from then on, so this half takes its time.
+//! (docs/storage.md section 13). Everything in it stays as it is from then on, so this half takes its time.
 
 use std::path::Path;
 

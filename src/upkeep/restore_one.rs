@@ -1,4 +1,4 @@
-//! One segment from a backup back into a stopped data folder, where it is damaged or gone (STORAGE.md section 17).
+//! One segment from a backup back into a stopped data folder, where it is damaged or gone (docs/storage.md section 17).
 //!
 //! Segments alone: they never change, so what was backed up is what the folder lacks. Every other file went on since.
 

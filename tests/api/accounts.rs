@@ -1,4 +1,4 @@
-//! Signing in, staying in, getting out (API.md C1, C2, D1, D3, D5).
+//! Signing in, staying in, getting out (docs/specification.md C1, C2, D1, D3, D5).
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ async fn one_browser_may_wait_for_two_links() {
     assert_eq!(post("/auth/password/reset/confirm", body).await.status, 200);
 }
 
-/// API.md F1: whatever is wrong, the answer is the same.
+/// docs/specification.md F1: whatever is wrong, the answer is the same.
 #[tokio::test]
 async fn wrong_password_and_unknown_address_are_one_answer() {
     let house = House::new();
@@ -182,7 +182,7 @@ async fn a_logout_ends_the_session_and_clears_the_cookie() {
     );
 }
 
-/// API.md F7.
+/// docs/specification.md F7.
 #[tokio::test]
 async fn unknown_session_ids_are_never_adopted() {
     let house = House::new();
@@ -238,7 +238,7 @@ async fn sessions_are_listed_and_ended_by_their_owner() {
     house.get("/auth/me", &one).await.is(401, "session_invalid");
 }
 
-/// API.md C2 and F45, F46.
+/// docs/specification.md C2 and F45, F46.
 #[tokio::test]
 async fn the_first_account_needs_the_token_unless_set_up_from_this_machine() {
     let house = bare();
@@ -345,7 +345,7 @@ fn cookie_of(reply: &crate::house::Reply) -> String {
     reply.header("set-cookie").split(';').next().expect("a cookie").to_owned()
 }
 
-/// API.md F17, F18.
+/// docs/specification.md F17, F18.
 #[tokio::test]
 async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
     let house = House::new();
@@ -449,7 +449,7 @@ fn code(secret: &str, at_s: u64) -> String {
     totp.generate(at_s).to_string()
 }
 
-/// `[spec]`: 200 without a cookie, and the code in a second step (API.md C1, F25, F26).
+/// `[spec]`: 200 without a cookie, and the code in a second step (docs/specification.md C1, F25, F26).
 #[tokio::test]
 async fn a_second_factor_is_asked_for_and_each_code_works_once() {
     let house = House::new();

@@ -1,4 +1,4 @@
-//! API keys and embed tokens, field by field (API.md C4).
+//! API keys and embed tokens, field by field (docs/specification.md C4).
 
 use std::time::Duration;
 
@@ -303,7 +303,7 @@ async fn changes_at_the_same_time_both_hold() {
     }
 }
 
-/// API.md C4: why a token fails, and what it may see.
+/// docs/specification.md C4: why a token fails, and what it may see.
 #[tokio::test]
 async fn introspection_says_why_in_a_word_and_a_sentence() {
     let house = House::new();
@@ -418,7 +418,7 @@ async fn every_revocation_ends_the_tokens_minted_since_the_last_one() {
     mint(600).await;
 }
 
-/// API.md F31: of another organisation's keys introspection tells nothing.
+/// docs/specification.md F31: of another organisation's keys introspection tells nothing.
 #[tokio::test]
 async fn introspection_tells_nothing_of_another_organisations_token() {
     let house = House::new();
@@ -439,7 +439,7 @@ async fn introspection_tells_nothing_of_another_organisations_token() {
     }
 }
 
-/// API.md C4 and F40's neighbour: whoever knows a key's id cannot push the organisation's audit log out with bad tokens.
+/// docs/specification.md C4 and F40's neighbour: whoever knows a key's id cannot push the organisation's audit log out with bad tokens.
 #[tokio::test]
 async fn a_flood_of_bad_tokens_is_one_line_of_the_audit_log_and_minting_is_noted() {
     let house = House::new();

@@ -1,4 +1,4 @@
-//! Who may call what (API.md B1 and the threat model's rows 27 to 31, 36, 47).
+//! Who may call what (docs/specification.md B1 and the threat model's rows 27 to 31, 36, 47).
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn each_credential_opens_what_it_is_for() {
     }
 }
 
-/// API.md F47.
+/// docs/specification.md F47.
 #[tokio::test]
 async fn a_raw_api_key_is_refused_on_the_data_paths_with_a_hint() {
     let house = House::new();
@@ -63,7 +63,7 @@ async fn a_raw_api_key_is_refused_on_the_data_paths_with_a_hint() {
     house.get("/api/v1/orgs/acme", &bearer(&secret)).await.is(401, "session_required");
 }
 
-/// API.md B3: a key that says nothing here is no way around the limit for requests without a valid credential.
+/// docs/specification.md B3: a key that says nothing here is no way around the limit for requests without a valid credential.
 #[tokio::test]
 async fn a_key_where_keys_are_not_taken_is_charged_to_its_address() {
     let house = House::new();
@@ -80,7 +80,7 @@ async fn a_key_where_keys_are_not_taken_is_charged_to_its_address() {
     }
 }
 
-/// API.md B1.1 and F36: a bad Authorization header never falls through to a good cookie.
+/// docs/specification.md B1.1 and F36: a bad Authorization header never falls through to a good cookie.
 #[tokio::test]
 async fn the_authorization_header_is_the_only_credential_considered() {
     let house = House::new();
@@ -103,7 +103,7 @@ async fn the_authorization_header_is_the_only_credential_considered() {
     }
 }
 
-/// API.md B1.4: not a session, so not authenticated.
+/// docs/specification.md B1.4: not a session, so not authenticated.
 #[tokio::test]
 async fn a_token_on_a_cabinet_endpoint_needs_a_session() {
     let house = House::new();
@@ -127,7 +127,7 @@ async fn a_token_on_a_cabinet_endpoint_needs_a_session() {
     }
 }
 
-/// API.md A15: a stranger cannot tell a foreign organisation from none.
+/// docs/specification.md A15: a stranger cannot tell a foreign organisation from none.
 #[tokio::test]
 async fn foreign_and_unknown_organisations_are_one_answer() {
     let house = House::new();
@@ -150,7 +150,7 @@ async fn foreign_and_unknown_organisations_are_one_answer() {
     house.get("/api/v1/orgs/other/query/probe-range", &cabinet).await.is(404, "org_not_found");
 }
 
-/// API.md F30: decided from the credential alone, the same for organisations that exist and that do not.
+/// docs/specification.md F30: decided from the credential alone, the same for organisations that exist and that do not.
 #[tokio::test]
 async fn credentials_of_one_organisation_do_not_work_in_another() {
     let house = House::new();
@@ -255,7 +255,7 @@ async fn a_token_that_lists_expressions_asks_those_and_nothing_beside_them() {
     );
 }
 
-/// API.md F31: names of one organisation mean nothing in another.
+/// docs/specification.md F31: names of one organisation mean nothing in another.
 #[tokio::test]
 async fn keys_of_another_organisation_are_not_found() {
     let house = House::new();
@@ -275,7 +275,7 @@ async fn keys_of_another_organisation_are_not_found() {
     assert_eq!(unchanged.text("name"), "test");
 }
 
-/// API.md F27 to F29.
+/// docs/specification.md F27 to F29.
 #[tokio::test]
 async fn forged_tokens_are_refused() {
     let house = House::new();

@@ -1,4 +1,4 @@
-//! Which pages of other origins may read which answers (API.md B4).
+//! Which pages of other origins may read which answers (docs/specification.md B4).
 
 use axum::body::Body;
 use axum::http::request::Builder;

@@ -1,4 +1,4 @@
-//! The accept loop over a real loopback socket (API.md D9, F42, F43; RELIABILITY.md finding 6).
+//! The accept loop over a real loopback socket (docs/specification.md D9, F42, F43; docs/storage.md section 18, finding 6).
 //!
 //! Timeouts are short and nothing is asserted about how long things took: a connection that should be closed is read to
 //! its end, and a loop that did not close it would hang here.
@@ -230,7 +230,7 @@ async fn a_refused_body_that_does_not_come_is_not_waited_for() {
     server.is_alive();
 }
 
-/// API.md B: every answer has an id, a code and the headers, also one to what is no request.
+/// docs/specification.md B: every answer has an id, a code and the headers, also one to what is no request.
 #[track_caller]
 fn in_our_words(answer: &str, status: u16, code: &str) {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a body");

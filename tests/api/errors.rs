@@ -1,4 +1,4 @@
-//! One body per refusal (API.md B, B2), and health (C8).
+//! One body per refusal (docs/specification.md B, B2), and health (C8).
 
 use std::sync::atomic::Ordering;
 
@@ -116,7 +116,7 @@ async fn where_the_public_url_is_https_browsers_come_by_https_alone() {
     }
 }
 
-/// API.md F49.
+/// docs/specification.md F49.
 #[tokio::test]
 async fn a_sane_request_id_is_echoed_and_any_other_replaced() {
     let house = House::new();

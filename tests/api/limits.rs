@@ -1,4 +1,4 @@
-//! How often (API.md B3, F40).
+//! How often (docs/specification.md B3, F40).
 
 use std::convert::Infallible;
 use std::future::Future as _;
@@ -58,7 +58,7 @@ async fn a_logout_is_counted_and_never_refused() {
     house.get("/auth/me", &cabinet).await.is(401, "session_invalid");
 }
 
-/// API.md B3: what is counted is the API and its alias, whatever cookie comes with a page.
+/// docs/specification.md B3: what is counted is the API and its alias, whatever cookie comes with a page.
 #[tokio::test]
 async fn pages_are_not_counted() {
     let house = House::new();
@@ -124,7 +124,7 @@ async fn an_address_without_a_credential_has_two_hundred_requests_a_second() {
     assert_eq!(ask("[2001:db8::1]:1").await.status, 401);
 }
 
-/// API.md B3, the last row: what the server is started with.
+/// docs/specification.md B3, the last row: what the server is started with.
 #[test]
 fn the_clocks_of_a_connection_are_the_documented_ones() {
     use promlet::api::body::BodyDeadlines;
@@ -258,7 +258,7 @@ async fn an_ingest_key_over_its_rate_is_told_to_come_back() {
     }
 }
 
-/// API.md F40: many tokens of one key, 300 requests a second for three seconds. The clock is the test's, so what is
+/// docs/specification.md F40: many tokens of one key, 300 requests a second for three seconds. The clock is the test's, so what is
 /// counted is what was accepted in each trailing second.
 #[tokio::test]
 async fn fifty_tokens_of_a_key_get_no_more_than_one() {
@@ -369,7 +369,7 @@ async fn a_compiled_token_ends_with_its_key_its_policy_and_its_time() {
     assert_eq!(house.identity.token_policies_compiled(), 1);
 }
 
-/// API.md B3: every answer under a limit says where it stands.
+/// docs/specification.md B3: every answer under a limit says where it stands.
 #[tokio::test]
 async fn answers_under_a_limit_say_how_much_is_left() {
     let house = House::new();

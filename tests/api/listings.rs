@@ -1,4 +1,4 @@
-//! Listings of accounts and organisations come in pages, all in the same way (API.md C2 to C4, C8).
+//! Listings of accounts and organisations come in pages, all in the same way (docs/specification.md C2 to C4, C8).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Links by mail: one answer for all, one use, limits (API.md B3, D5; threat model rows 1, 15 to 19).
+//! Links by mail: one answer for all, one use, limits (docs/specification.md B3, D5; threat model rows 1, 15 to 19).
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn owner_asks(house: &House, device: &str, path: &str) -> Option<String> {
     Some(mail.url.split_once("token=").expect("a link").1.to_owned())
 }
 
-/// API.md F1: byte for byte, but for the request's id and the random cookie.
+/// docs/specification.md F1: byte for byte, but for the request's id and the random cookie.
 #[tokio::test]
 async fn f01_every_answer_to_an_address_is_the_same_whether_anybody_has_it() {
     let house = open_house();
@@ -242,7 +242,7 @@ async fn a_hundred_sign_up_mails_an_hour_leave_the_server_and_unknown_addresses_
     assert_eq!(house.outbox.mails().len(), 1 + 100);
 }
 
-/// API.md F15.
+/// docs/specification.md F15.
 #[tokio::test]
 async fn f15_a_link_leads_nowhere_but_to_this_server() {
     let house = House::new();
@@ -314,7 +314,7 @@ async fn a_public_url_with_a_path_is_where_links_and_pages_are() {
     assert_eq!((done.status.as_u16(), done.header("location")), (303, "/metrics/"));
 }
 
-/// API.md F16: of every kind of mail, and of every header that somebody behind a careless proxy could set.
+/// docs/specification.md F16: of every kind of mail, and of every header that somebody behind a careless proxy could set.
 #[tokio::test]
 async fn f16_no_header_chooses_where_a_mailed_link_leads() {
     let house = open_house();
@@ -349,7 +349,7 @@ async fn f16_no_header_chooses_where_a_mailed_link_leads() {
     }
 }
 
-/// API.md F18: scanners that press buttons, and links that sign somebody in to another's account.
+/// docs/specification.md F18: scanners that press buttons, and links that sign somebody in to another's account.
 #[tokio::test]
 async fn f18_five_wrong_addresses_burn_a_link() {
     let house = House::new();
@@ -366,7 +366,7 @@ async fn f18_five_wrong_addresses_burn_a_link() {
     verify(json!({ "token": token, "email": EMAIL })).await.is(401, "link_invalid");
 }
 
-/// API.md F19, over HTTP: one link, fifty at once, of each kind.
+/// docs/specification.md F19, over HTTP: one link, fifty at once, of each kind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn f19_of_fifty_uses_at_once_one_is_answered_with_200() {
     let house = open_house();

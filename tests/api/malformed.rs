@@ -1,4 +1,4 @@
-//! Requests that are none, or two in one (API.md F43, F49; RFC 9112): each is refused or read as the one request that the
+//! Requests that are none, or two in one (docs/specification.md F43, F49; RFC 9112): each is refused or read as the one request that the
 //! specification says, nothing that hides in it is answered, and the server lives.
 
 use std::io::{Read as _, Write as _};
@@ -210,7 +210,7 @@ async fn no_request_hides_in_the_body_of_another() {
     assert_eq!(statuses(&server.ask(&honest)), ["204", "404"]);
 }
 
-/// API.md F49.
+/// docs/specification.md F49.
 #[tokio::test(flavor = "multi_thread")]
 async fn f49_a_request_id_from_outside_is_plain_or_replaced() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! The authorisation matrix (API.md B1, C, F 30, 31, 36, 47): every row of the route table, called by every kind of caller,
+//! The authorisation matrix (docs/specification.md B1, C, F 30, 31, 36, 47): every row of the route table, called by every kind of caller,
 //! answers what `api::access` says. A row without a place in that table does not compile, and a row that is not asked
 //! here does not exist: the rows are the router.
 

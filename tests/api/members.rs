@@ -1,4 +1,4 @@
-//! Members, invitations and the log of events (API.md C2 and C3; threat model rows 20, 26, 50).
+//! Members, invitations and the log of events (docs/specification.md C2 and C3; threat model rows 20, 26, 50).
 
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ async fn a_member_may_leave_and_sees_less_than_an_administrator() {
     house.delete("/api/v1/orgs/acme/members/usr_", &owner).await.is(404, "not_found");
 }
 
-/// API.md F50: of two owners that demote each other at once, one stays.
+/// docs/specification.md F50: of two owners that demote each other at once, one stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn f50_of_two_owners_demoted_at_once_one_stays() {
     for round in 0..10 {
@@ -203,7 +203,7 @@ async fn an_invitation_makes_an_account_of_the_invited_address_once() {
     assert_eq!(list["data"], json!([]));
 }
 
-/// API.md F20, CVE-2022-39306: whatever address the one who accepts names, the account is the invited one.
+/// docs/specification.md F20, CVE-2022-39306: whatever address the one who accepts names, the account is the invited one.
 #[tokio::test]
 async fn f20_an_invitation_is_good_for_its_own_address_alone() {
     let house = House::new();
@@ -221,7 +221,7 @@ async fn f20_an_invitation_is_good_for_its_own_address_alone() {
     assert!(roles(&house, &owner).await.contains(&("bo@example.com".to_owned(), "admin".to_owned())));
 }
 
-/// API.md C2 and F26: the link alone opens nobody's account, and goes past nobody's second factor.
+/// docs/specification.md C2 and F26: the link alone opens nobody's account, and goes past nobody's second factor.
 #[tokio::test]
 async fn f26_who_has_an_account_accepts_logged_in_and_is_not_logged_in_by_the_link() {
     let house = House::new();
@@ -355,7 +355,7 @@ async fn futures_of(all: impl Iterator<Item = impl Future<Output = Reply>>) -> V
     .await
 }
 
-/// API.md C3: who, what, to what, from where, in which request; newest first, in pages, and nothing secret.
+/// docs/specification.md C3: who, what, to what, from where, in which request; newest first, in pages, and nothing secret.
 #[tokio::test]
 async fn what_is_done_stands_in_the_log_of_events() {
     let house = House::new();

@@ -1,4 +1,4 @@
-//! What others were caught at (API.md J, RELIABILITY.md 3), where no test of another file is about it already: each names who.
+//! What others were caught at (docs/specification.md J), where no test of another file is about it already: each names who.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,7 +177,7 @@ async fn no_other_spelling_of_a_path_leads_past_the_door() {
     assert!(asked > 500, "{asked}");
 }
 
-/// bcrypt's 72 bytes, and systems that trim, fold or cut: a password is its bytes (API.md C1; ASVS 6.2.8, 6.2.9).
+/// bcrypt's 72 bytes, and systems that trim, fold or cut: a password is its bytes (docs/specification.md C1; ASVS 6.2.8, 6.2.9).
 #[tokio::test]
 async fn a_password_is_its_bytes() {
     let house = House::new();
@@ -204,7 +204,7 @@ async fn a_password_is_its_bytes() {
     }
 }
 
-/// API.md K2, and prom-label-proxy's lesson: what is needed depends on what is asked, not on how the parameter is called.
+/// docs/specification.md K2, and prom-label-proxy's lesson: what is needed depends on what is asked, not on how the parameter is called.
 #[tokio::test]
 async fn an_expression_needs_its_permission_under_every_name_and_path() {
     let house = House::new();

@@ -1,4 +1,4 @@
-//! What people, organisations and keys may be called, at every way in (API.md C2 to C4): what is not seen is refused, and
+//! What people, organisations and keys may be called, at every way in (docs/specification.md C2 to C4): what is not seen is refused, and
 //! cleaned where a provider says it (`oauth.rs`).
 
 use promlet::identity::{OrgCreate, SignupMode};

@@ -1,4 +1,4 @@
-//! Signing in by an account elsewhere (API.md C1, C2, D6; threats 12, 15, 21, 22, 23, 26), against a provider in this
+//! Signing in by an account elsewhere (docs/specification.md C1, C2, D6; threats 12, 15, 21, 22, 23, 26), against a provider in this
 //! process. `tests/peers_oidc.rs` does it with a real one.
 
 mod idp;
@@ -307,7 +307,7 @@ async fn no_account_is_made_where_none_may_be() {
     assert!(bare.identity.needs_setup());
 }
 
-/// API.md F21.
+/// docs/specification.md F21.
 #[tokio::test]
 async fn an_address_opens_its_account_only_on_the_word_of_a_trusted_provider() {
     let (house, idp) = with_oidc(Admission::default()).await;
@@ -716,7 +716,7 @@ async fn fifty_uses_of_one_state_and_code_make_one_session() {
     callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
 }
 
-/// API.md F26: the second factor is asked for whatever the first was.
+/// docs/specification.md F26: the second factor is asked for whatever the first was.
 #[tokio::test]
 async fn an_account_with_a_second_factor_gets_no_cookie_here_either() {
     let (house, idp) = with_oidc(rules(&[], true)).await;
@@ -877,7 +877,7 @@ async fn a_disabled_account_is_told_so_and_stays_out() {
     assert_eq!(refused.session_cookie(), None);
 }
 
-/// API.md F15.
+/// docs/specification.md F15.
 #[tokio::test]
 async fn a_sign_in_never_ends_elsewhere() {
     let (house, idp) = with_oidc(rules(&["example.com"], false)).await;

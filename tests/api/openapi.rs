@@ -1,4 +1,4 @@
-//! The OpenAPI document (API.md C8): every route is in it, and what it says can happen.
+//! The OpenAPI document (docs/specification.md C8): every route is in it, and what it says can happen.
 //!
 //! That answers are what the document says is held for every answer of every test here (`contract.rs`).
 

@@ -1,4 +1,4 @@
-//! Organisations, API keys, embed tokens (API.md C3, C4).
+//! Organisations, API keys, embed tokens (docs/specification.md C3, C4).
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ async fn a_key_shows_its_secret_once() {
         .is(422, "validation_failed");
 }
 
-/// API.md F35: a typo in what restricts is an error, not a silent grant.
+/// docs/specification.md F35: a typo in what restricts is an error, not a silent grant.
 #[tokio::test]
 async fn unknown_fields_in_restrictions_are_refused() {
     let house = House::new();
@@ -184,7 +184,7 @@ async fn a_key_mints_for_itself_only() {
     house.post("/api/v1/orgs/acme/embed/tokens", &Who::Bearer(reader), json!({})).await.is(403, "forbidden");
 }
 
-/// API.md C3.
+/// docs/specification.md C3.
 #[tokio::test]
 async fn an_organisation_is_renamed_and_its_limits_are_changed() {
     let house = House::new();
@@ -244,7 +244,7 @@ async fn members_are_listed() {
     house.get("/api/v1/orgs/other/members", &cabinet).await.is(404, "org_not_found");
 }
 
-/// API.md C4.
+/// docs/specification.md C4.
 #[tokio::test]
 async fn a_rotated_key_goes_on_with_both_secrets_until_the_overlap_ends() {
     let house = House::new();

@@ -1,4 +1,4 @@
-//! What owners change about their accounts: name, address, the end (API.md C2).
+//! What owners change about their accounts: name, address, the end (docs/specification.md C2).
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ async fn an_address_change_dies_with_the_session_that_asked_for_it() {
     assert_eq!(house.post("/auth/email/confirm", &Who::Nobody, token).await.status, 200);
 }
 
-/// API.md F1: nobody learns here whether an address has an account.
+/// docs/specification.md F1: nobody learns here whether an address has an account.
 #[tokio::test]
 async fn a_taken_address_is_answered_like_a_free_one_and_refused_only_to_its_reader() {
     let house = House::build(Plan { signup: SignupMode::Open, ..Plan::default() });

@@ -1,4 +1,4 @@
-//! Changing the password, and setting a new one by mail (API.md C2, D1, D3).
+//! Changing the password, and setting a new one by mail (docs/specification.md C2, D1, D3).
 
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ async fn a_reset_lives_ten_minutes_and_clears_what_failed_before() {
     assert_eq!(log_in(&house, NEW).await.status, 200, "Grafana #30161");
 }
 
-/// API.md F26: a reset is no way around the second factor.
+/// docs/specification.md F26: a reset is no way around the second factor.
 #[tokio::test]
 async fn after_a_reset_the_second_factor_is_asked_for_as_before() {
     let house = House::new();

@@ -1,4 +1,4 @@
-//! Cookies that somebody else planted (API.md F12): under TLS what binds a sign-in to its browser has a name that browsers take
+//! Cookies that somebody else planted (docs/specification.md F12): under TLS what binds a sign-in to its browser has a name that browsers take
 //! from this very host alone, and no other name is looked at. On plain `http://localhost` another port can plant what it likes;
 //! `tests/peers_browser.rs` shows what that is, and that a host name of its own ends it.
 

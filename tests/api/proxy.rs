@@ -1,4 +1,4 @@
-//! Behind a proxy (API.md E): a public URL with a path, who a trusted proxy says is calling, and nobody else's word.
+//! Behind a proxy (docs/specification.md E): a public URL with a path, who a trusted proxy says is calling, and nobody else's word.
 
 use axum::body::Body;
 use axum::http::{Version, header};
@@ -70,7 +70,7 @@ async fn redirects_lead_below_the_path() {
     );
 }
 
-/// API.md F45: who is charged, and who is at this machine, is never up to a header that anybody can send.
+/// docs/specification.md F45: who is charged, and who is at this machine, is never up to a header that anybody can send.
 #[tokio::test]
 async fn f45_only_a_trusted_proxy_says_who_calls() {
     let house = behind();

@@ -181,7 +181,7 @@ async fn ten_mails_in_a_quarter_of_an_hour_are_a_networks_share_of_new_addresses
     post(&house, "/email/change", &cabinet, body).await.is(429, "mail_throttled");
 }
 
-/// API.md B3: whoever wants out gets out. A key is nobody who could.
+/// docs/specification.md B3: whoever wants out gets out. A key is nobody who could.
 #[tokio::test]
 async fn a_key_that_logs_out_is_charged_to_its_address() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
@@ -197,7 +197,7 @@ async fn a_key_that_logs_out_is_charged_to_its_address() {
     assert_eq!(post(&house, "/logout", &cabinet, json!({})).await.status, 204);
 }
 
-/// API.md C4: any setting but `alg` changes; what was not kept of the secret is told.
+/// docs/specification.md C4: any setting but `alg` changes; what was not kept of the secret is told.
 #[tokio::test]
 async fn a_key_that_is_given_embed_later_says_that_it_has_to_be_rotated() {
     let house = House::new();

@@ -1,4 +1,4 @@
-//! Deleting an organisation (API.md C3), and what the administrator of the server may (API.md C8).
+//! Deleting an organisation (docs/specification.md C3), and what the administrator of the server may (docs/specification.md C8).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! API.md F10 over everything that these suites ask: what was issued as a secret stands in no line of the log, whatever its
+//! docs/specification.md F10 over everything that these suites ask: what was issued as a secret stands in no line of the log, whatever its
 //! level, in no refusal, and in no address that a browser is sent to.
 //!
 //! The log is read word by word as it is written, by one subscriber for the whole process; secrets are taken from answers.

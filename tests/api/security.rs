@@ -1,4 +1,4 @@
-//! Host, CSRF and CORS (API.md B4; threat model rows 11 to 13).
+//! Host, CSRF and CORS (docs/specification.md B4; threat model rows 11 to 13).
 
 use axum::body::Body;
 use axum::http::request::Builder;
@@ -78,7 +78,7 @@ async fn post(house: &House, request: Builder, body: serde_json::Value) -> Reply
     house.send(request.body(Body::from(body.to_string())).expect("a request")).await
 }
 
-/// API.md F11, F12.
+/// docs/specification.md F11, F12.
 #[tokio::test]
 async fn cross_site_requests_with_a_cookie_are_refused() {
     let house = House::new();

@@ -1,4 +1,4 @@
-//! Accounts that people make themselves: `PROMLET_SIGNUP` (API.md C2, E).
+//! Accounts that people make themselves: `PROMLET_SIGNUP` (docs/specification.md C2, E).
 
 use axum::body::Body;
 use promlet::identity::{OrgCreate, SignupMode};
@@ -77,7 +77,7 @@ async fn what_a_new_account_may_not_be_is_said_and_the_link_goes_on_working() {
     assert_eq!((made.status.as_u16(), &made.value()["user"]["has_password"]), (201, &json!(false)));
 }
 
-/// API.md F1: who has an account is for who reads the mail.
+/// docs/specification.md F1: who has an account is for who reads the mail.
 #[tokio::test]
 async fn an_address_with_an_account_gets_word_and_the_answer_is_the_same() {
     let house = open_house();

@@ -1,4 +1,4 @@
-//! Guessing, and who suffers from it (API.md D4; threat model rows 3 to 5, 45).
+//! Guessing, and who suffers from it (docs/specification.md D4; threat model rows 3 to 5, 45).
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn log_in_from(house: &House, peer: &str, email: &str, password: &str, coo
     house.send(request.body(Body::from(body)).expect("a request")).await
 }
 
-/// API.md F3, F4: the same waits for an address that nobody has, rising and true.
+/// docs/specification.md F3, F4: the same waits for an address that nobody has, rising and true.
 #[tokio::test]
 async fn f04_waits_rise_are_true_and_say_nothing_about_accounts() {
     let house = House::new();
@@ -43,7 +43,7 @@ async fn f04_waits_rise_are_true_and_say_nothing_about_accounts() {
     assert_eq!(log_in_from(&house, "192.0.2.1", EMAIL, PASSWORD, None).await.status, 200, "started over");
 }
 
-/// API.md F5: from elsewhere, from everywhere, and from the owner's own network.
+/// docs/specification.md F5: from elsewhere, from everywhere, and from the owner's own network.
 #[tokio::test]
 async fn f05_nobody_locks_an_owner_out() {
     let house = House::new();
@@ -94,7 +94,7 @@ async fn who_guesses_from_a_known_browser_waits_like_anybody() {
     assert_eq!(log_in_from(&house, "198.51.100.9", EMAIL, PASSWORD, None).await.status, 200);
 }
 
-/// API.md F45: what a client says about its address counts for nothing.
+/// docs/specification.md F45: what a client says about its address counts for nothing.
 #[tokio::test]
 async fn f45_a_made_up_address_resets_no_count() {
     let house = House::new();

@@ -1,4 +1,4 @@
-//! Our own TLS over a real loopback socket (API.md E): handshakes, a certificate that is changed while it serves, and
+//! Our own TLS over a real loopback socket (docs/specification.md E): handshakes, a certificate that is changed while it serves, and
 //! peers that speak something else.
 
 #[path = "../peers/https.rs"]

@@ -1,4 +1,4 @@
-//! The second factor over the wire (API.md C1, C2, D3; threats 24, 25, 26). Its rules have their tests in
+//! The second factor over the wire (docs/specification.md C1, C2, D3; threats 24, 25, 26). Its rules have their tests in
 //! `identity::tests::two_factor`; `tests/peers_totp.rs` reads the picture and makes codes with other people's programs.
 
 use std::time::Duration;
@@ -99,7 +99,7 @@ async fn a_code_has_six_digits_whatever_stands_between_them() {
     assert_eq!(verify(&house, &tfp, "code", &spaced).await.status, 200);
 }
 
-/// API.md F24.
+/// docs/specification.md F24.
 #[tokio::test]
 async fn five_wrong_codes_end_the_login_throttle_the_next_and_tell_the_owner() {
     let (house, secret, _, codes) = enrolled().await;
@@ -166,7 +166,7 @@ async fn a_login_that_asks_for_a_second_factor_moves_the_end_of_the_older_sessio
     assert_eq!(house.get("/api/v1/auth/me", &session).await.status, 200);
 }
 
-/// API.md F25.
+/// docs/specification.md F25.
 #[tokio::test]
 async fn of_twenty_uses_of_one_code_one_signs_in() {
     let (house, secret, _, codes) = enrolled().await;

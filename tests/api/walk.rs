@@ -184,7 +184,7 @@ fn full(lanes: LanesOptions) -> LanesOptions {
 
 const OUT: &str = "/api/v1/auth/logout";
 
-/// API.md D1: after ten minutes the use of a session is stored before the answer, whatever the question is.
+/// docs/specification.md D1: after ten minutes the use of a session is stored before the answer, whatever the question is.
 const LATER: Duration = Duration::from_secs(11 * 60);
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn who_logs_out_of_a_server_that_stores_nothing_is_told_so_and_is_out() {
     assert_eq!(house.post(OUT, &never, Value::Null).await.status, 204, "nothing stands of that one");
 }
 
-/// API.md D1: an expiry is answered once its row is gone, and a logout says no more than that either.
+/// docs/specification.md D1: an expiry is answered once its row is gone, and a logout says no more than that either.
 #[tokio::test]
 async fn a_session_that_ran_out_is_not_said_to_be_gone_while_it_stands_on_the_disk() {
     let house = roomy();
@@ -305,7 +305,7 @@ async fn every_route_survives_a_panic_of_its_handler() {
     assert_eq!(walk(&house, Code::Internal, every).await, [] as [&str; 0]);
 }
 
-/// API.md B3: who has no credential shares a bucket with the whole address.
+/// docs/specification.md B3: who has no credential shares a bucket with the whole address.
 #[tokio::test]
 async fn every_route_of_the_api_refuses_who_asks_too_often() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");

@@ -1,4 +1,4 @@
-//! Logging in and out under fire: floods, strangers, `kill -9`, and what the log says of it (API.md F, rows 5, 6, 9, 10, 19).
+//! Logging in and out under fire: floods, strangers, `kill -9`, and what the log says of it (docs/specification.md F, rows 5, 6, 9, 10, 19).
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};

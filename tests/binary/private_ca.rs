@@ -1,4 +1,4 @@
-//! An issuer whose certificate comes from an authority of one's own (API.md E, `PROMLET_OAUTH_OIDC_CA_FILE`): asked where the
+//! An issuer whose certificate comes from an authority of one's own (docs/specification.md E, `PROMLET_OAUTH_OIDC_CA_FILE`): asked where the
 //! file names the authority, and not otherwise.
 
 use std::io::{Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! API.md F10: whatever is logged, and be it everything, no secret is.
+//! docs/specification.md F10: whatever is logged, and be it everything, no secret is.
 
 use serde_json::{Value as Json, json};
 

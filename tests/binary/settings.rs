@@ -1,4 +1,4 @@
-//! What the variables of API.md E do that no other test sets.
+//! What the variables of docs/specification.md E do that no other test sets.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -168,7 +168,7 @@ fn an_address_in_use_ends_the_start_before_anything_is_read() {
     assert!(!dir.path().join("wal").exists(), "nothing was made but the folder itself");
 }
 
-/// STORAGE.md 17: what had to be recovered is counted, over all starts of the folder.
+/// docs/storage.md 17: what had to be recovered is counted, over all starts of the folder.
 #[test]
 fn stops_that_were_none_in_order_are_counted() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
 //! What works once works once, whatever happens: everything that is used up by its use is used, the process is killed in
-//! the moment of its answer, and the next one refuses it (API.md D1, D3, D5, D6; threats 19, 22, 25).
+//! the moment of its answer, and the next one refuses it (docs/specification.md D1, D3, D5, D6; threats 19, 22, 25).
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

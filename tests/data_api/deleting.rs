@@ -1,4 +1,4 @@
-//! API.md C6: `admin/tsdb/delete_series`, and who may.
+//! docs/specification.md C6: `admin/tsdb/delete_series`, and who may.
 
 use axum::body::Body;
 use serde_json::{Value, json};

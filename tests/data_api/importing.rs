@@ -1,4 +1,4 @@
-//! Samples by hand and by script (API.md C7): text, OpenMetrics, JSON lines, CSV; and OpenTelemetry's.
+//! Samples by hand and by script (docs/specification.md C7): text, OpenMetrics, JSON lines, CSV; and OpenTelemetry's.
 
 use std::io::Write as _;
 
@@ -222,7 +222,7 @@ async fn good_lines_of_a_partly_bad_body_are_stored_and_the_bad_are_named_and_re
     assert_eq!(reply.value()["errors"].as_array().map(Vec::len), Some(10));
 }
 
-/// API.md C7, "name 128 B": of a metric as of a label, by every way in.
+/// docs/specification.md C7, "name 128 B": of a metric as of a label, by every way in.
 #[tokio::test]
 async fn a_name_has_128_bytes_at_most_by_every_way_in() {
     let stage = Stage::new().await;

@@ -1,4 +1,4 @@
-//! API.md C5: what there is to ask about.
+//! docs/specification.md C5: what there is to ask about.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! API.md C6: Prometheus' own API, in its own words.
+//! docs/specification.md C6: Prometheus' own API, in its own words.
 
 use axum::body::Body;
 use serde_json::{Value, json};

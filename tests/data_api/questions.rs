@@ -1,4 +1,4 @@
-//! API.md C5: the specification's questions.
+//! docs/specification.md C5: the specification's questions.
 
 use serde_json::{Value, json};
 

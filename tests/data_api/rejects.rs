@@ -1,4 +1,4 @@
-//! API.md C3, C7, C8: what an organisation may take, what happens beyond it, and how its senders learn why.
+//! docs/specification.md C3, C7, C8: what an organisation may take, what happens beyond it, and how its senders learn why.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Remote write 2.0 through the door (API.md C7): chosen by content type, answered with what was written.
+//! Remote write 2.0 through the door (docs/specification.md C7): chosen by content type, answered with what was written.
 
 use serde_json::{Value, json};
 

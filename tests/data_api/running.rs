@@ -1,4 +1,4 @@
-//! API.md C5: what a question will cost, what it did cost, and the list of those under way.
+//! docs/specification.md C5: what a question will cost, what it did cost, and the list of those under way.
 
 use std::time::Duration;
 

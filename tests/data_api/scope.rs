@@ -1,4 +1,4 @@
-//! API.md D7 and F 32 to 35: what an embed token cannot see, whatever it asks.
+//! docs/specification.md D7 and F 32 to 35: what an embed token cannot see, whatever it asks.
 
 use serde_json::{Value, json};
 

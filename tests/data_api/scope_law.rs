@@ -1,4 +1,4 @@
-//! The law of embed tokens (API.md D7, F 32 to 35): within a scope every answer is that of a store that holds nothing
+//! The law of embed tokens (docs/specification.md D7, F 32 to 35): within a scope every answer is that of a store that holds nothing
 //! else.
 //!
 //! Random restrictions of a key and of a token, random questions, and every listing. For each restriction an organisation

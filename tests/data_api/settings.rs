@@ -1,4 +1,4 @@
-//! API.md C3: an organisation's limits hold at once, and after a start.
+//! docs/specification.md C3: an organisation's limits hold at once, and after a start.
 
 use promlet::api::orgs::settings::apply_settings;
 use promlet::model::{BatchBuilder, Labels, OrgId, Sample};

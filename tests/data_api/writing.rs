@@ -1,4 +1,4 @@
-//! API.md C7.
+//! docs/specification.md C7.
 
 use axum::body::Body;
 use serde_json::json;

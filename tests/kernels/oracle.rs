@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use promlet::model::{Labels, METRIC_NAME, MatchOp};
 use promlet::promql::syntax::tree::{
-    AggregateOp, AtModifier, Binary, BinaryOp, Cardinality, Expr, Extension, Grouping, DurationExpr, Matching,
-    ValueType, VectorSelector,
+    AggregateOp, AtModifier, Binary, BinaryOp, Cardinality, DurationExpr, Expr, Extension, Grouping,
+    Matching, ValueType, VectorSelector,
 };
 
 use super::data::{Point, World};

@@ -1,4 +1,4 @@
-//! Organisations, sums and the server's own log of events, for the administrator of the server (API.md C8).
+//! Organisations, sums and the server's own log of events, for the administrator of the server (docs/specification.md C8).
 //!
 //! None of it opens an organisation's data: what is told is its name, its people and what it uses. Its limits the
 //! administrator sets, since nobody else may raise them above the server's own.

@@ -1,4 +1,4 @@
-//! Accounts, as the administrator of the server sees and changes them (API.md C8).
+//! Accounts, as the administrator of the server sees and changes them (docs/specification.md C8).
 
 use axum::extract::State;
 use axum::http::Uri;

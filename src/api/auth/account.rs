@@ -1,4 +1,4 @@
-//! The account itself: name, address, end (API.md C2).
+//! The account itself: name, address, end (docs/specification.md C2).
 
 use std::sync::Arc;
 

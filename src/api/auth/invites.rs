@@ -1,4 +1,4 @@
-//! Invitations, from the side of the invited (API.md C2).
+//! Invitations, from the side of the invited (docs/specification.md C2).
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -42,7 +42,7 @@ pub(super) struct AcceptBody {
 }
 
 /// POST /auth/invites/accept: 201 and a session for a new account, 200 for one that was logged in. Whatever address the
-/// body names is not looked at: the account is the invited one (API.md F20).
+/// body names is not looked at: the account is the invited one (docs/specification.md F20).
 pub(super) async fn accept(
     State(deps): State<AuthDeps>,
     visitor: Visitor,

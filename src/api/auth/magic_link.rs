@@ -1,4 +1,4 @@
-//! Sign-in links (API.md C1, C2, D5).
+//! Sign-in links (docs/specification.md C1, C2, D5).
 //!
 //! With real mail, `GET` only shows a button, because mail scanners open links; `POST` signs in, from the browser that
 //! asked (cookie `ms_ml`) or with the address typed. On the console nobody scans, and `GET` signs in.

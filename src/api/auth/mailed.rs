@@ -1,4 +1,4 @@
-//! Requests that are answered by a mail (API.md C1, D5): one answer for addresses with and without an account, sent before
+//! Requests that are answered by a mail (docs/specification.md C1, D5): one answer for addresses with and without an account, sent before
 //! the mail is, and limits that tell nobody anything.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Signing in and out (API.md C1 and C2): the same routes below `/api/v1/auth` and `/auth`.
+//! Signing in and out (docs/specification.md C1 and C2): the same routes below `/api/v1/auth` and `/auth`.
 
 mod account;
 mod invites;
@@ -292,7 +292,7 @@ fn see_other(to: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }
 
-/// A path of this server, or `/`: nothing that a browser could read as another site (API.md F15).
+/// A path of this server, or `/`: nothing that a browser could read as another site (docs/specification.md F15).
 fn own_path(text: &str) -> &str {
     let lower = text.to_ascii_lowercase();
     let own = text.starts_with('/')

@@ -1,4 +1,4 @@
-//! Signing in by an account elsewhere (API.md C1, C2, D6).
+//! Signing in by an account elsewhere (docs/specification.md C1, C2, D6).
 //!
 //! `start` seals a ticket into the cookie `ms_oauth` and sends the browser to the provider; `callback` opens it again,
 //! redeems the code, and has identity judge who came.

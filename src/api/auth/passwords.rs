@@ -1,4 +1,4 @@
-//! A new password (API.md C2).
+//! A new password (docs/specification.md C2).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The session itself: who am I, where am I logged in, out (API.md C2).
+//! The session itself: who am I, where am I logged in, out (docs/specification.md C2).
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! New accounts (API.md C2, signup): the first of a server, and later ones where `PROMLET_SIGNUP` is `open`.
+//! New accounts (docs/specification.md C2, signup): the first of a server, and later ones where `PROMLET_SIGNUP` is `open`.
 
 use axum::extract::State;
 use axum::http::StatusCode;

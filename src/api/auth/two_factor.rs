@@ -1,4 +1,4 @@
-//! The second factor (API.md C1, C2, D3).
+//! The second factor (docs/specification.md C1, C2, D3).
 
 mod qr;
 

@@ -1,7 +1,7 @@
 //! What hyper answers by itself, in our words.
 //!
 //! Bytes that are no request (400, 414, 431) never become one: hyper writes a head without a body for them and closes. Every
-//! answer has the headers and the form of API.md B all the same, so that head is exchanged on its way out. It is told by its
+//! answer has the headers and the form of docs/specification.md B all the same, so that head is exchanged on its way out. It is told by its
 //! first bytes, and by lacking the request id that all answers of ours have; one that follows the rest of another answer in
 //! the same write goes out as it is. A head that `line_ends` refuses never gets to hyper, which would accept it.
 

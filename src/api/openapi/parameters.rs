@@ -1,4 +1,4 @@
-//! What the data endpoints take and refuse (API.md C5, C6), as a table.
+//! What the data endpoints take and refuse (docs/specification.md C5, C6), as a table.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! API keys (API.md C4). The secret appears in the answer that makes or rotates the key, and never again.
+//! API keys (docs/specification.md C4). The secret appears in the answer that makes or rotates the key, and never again.
 //!
 //! Every object here restricts what a key may do, so an unknown field is a 422: a typo would silently grant more.
 

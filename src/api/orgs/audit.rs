@@ -1,4 +1,4 @@
-//! The log of events of an organisation, and of the server itself (API.md C3).
+//! The log of events of an organisation, and of the server itself (docs/specification.md C3).
 
 use std::collections::HashMap;
 

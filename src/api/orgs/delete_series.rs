@@ -1,4 +1,4 @@
-//! Deleting samples, on Prometheus' own path (API.md C6; prometheus/web/api/v1, `admin/tsdb/delete_series`).
+//! Deleting samples, on Prometheus' own path (docs/specification.md C6; prometheus/web/api/v1, `admin/tsdb/delete_series`).
 //!
 //! For an administrator's session only: no key and no token deletes. What was deleted is noted in the audit log before
 //! it is gone.

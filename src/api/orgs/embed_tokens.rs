@@ -1,4 +1,4 @@
-//! Embed tokens: minted here, and explained (API.md C4).
+//! Embed tokens: minted here, and explained (docs/specification.md C4).
 
 use axum::extract::State;
 use axum::http::StatusCode;

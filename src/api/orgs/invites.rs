@@ -1,4 +1,4 @@
-//! Invitations, from the side of the organisation (API.md C3). Accepting them is `auth::invites`.
+//! Invitations, from the side of the organisation (docs/specification.md C3). Accepting them is `auth::invites`.
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;

@@ -1,4 +1,4 @@
-//! Who belongs to an organisation (API.md C3).
+//! Who belongs to an organisation (docs/specification.md C3).
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;

@@ -1,4 +1,4 @@
-//! What there is to ask about: metrics, their labels, the labels' values (API.md C5).
+//! What there is to ask about: metrics, their labels, the labels' values (docs/specification.md C5).
 //!
 //! Every listing reads the same scoped snapshot as a query does, so nothing can be found here that cannot be read there.
 

@@ -1,4 +1,4 @@
-//! Organisations (API.md C3).
+//! Organisations (docs/specification.md C3).
 
 use std::sync::Arc;
 

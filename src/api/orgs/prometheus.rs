@@ -1,4 +1,4 @@
-//! Prometheus' own API, one mount for each organisation, in its exact bodies (API.md C6; prometheus/web/api/v1).
+//! Prometheus' own API, one mount for each organisation, in its exact bodies (docs/specification.md C6; prometheus/web/api/v1).
 //!
 //! URL and form are one list of parameters whatever content type was claimed; unknown ones are ignored.
 
@@ -139,7 +139,7 @@ impl<S: Send + Sync> FromRequest<S> for Given {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> ApiResult<Given> {
-        /// API.md B: query forms.
+        /// docs/specification.md B: query forms.
         const FORM_BYTES_MAX: usize = 256 * 1_024;
         let (parts, body) = request.into_parts();
         let form = body::read(body, FORM_BYTES_MAX).await?;

@@ -1,5 +1,5 @@
 //! The specification's query endpoints: `query/range`, `query/instant`, `query/expr-instant`,
-//! `query/expr-range` (API.md C5), and `query/estimate`, which estimates the cost of a query.
+//! `query/expr-range` (docs/specification.md C5), and `query/estimate`, which estimates the cost of a query.
 //!
 //! The grant that a caller needs depends on whether the request has an expression, not on the path.
 
@@ -62,7 +62,7 @@ pub fn routes() -> Routes<ReadDeps> {
         )
 }
 
-/// The most series of one result (API.md C5).
+/// The most series of one result (docs/specification.md C5).
 const SERIES_MAX: usize = 10_000;
 const SERIES_DEFAULT: usize = 1_000;
 
@@ -331,7 +331,7 @@ fn warn_of_unknown(run: &mut QueryRun, metric: &str, value: &Value) -> ApiResult
     Ok(())
 }
 
-/// `start`, `end` and `step` with the defaults of API.md C5.
+/// `start`, `end` and `step` with the defaults of docs/specification.md C5.
 fn range_steps(params: &mut Params, now: Timestamp, range_ms_max: i64, grant: &Grant) -> ApiResult<Steps> {
     const HOUR_MS: i64 = 3_600_000;
     let end = params.time("end", now)?.unwrap_or(now);

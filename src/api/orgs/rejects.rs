@@ -1,4 +1,4 @@
-//! Why samples were not stored, for those who send them (API.md C8): the last refusals of each organisation.
+//! Why samples were not stored, for those who send them (docs/specification.md C8): the last refusals of each organisation.
 //!
 //! A sender that repeats itself fills one entry and not the list: the same series refused for the same reason to the same
 //! sender is counted, and moves to the front. Memory alone; a restart forgets.

@@ -1,4 +1,4 @@
-//! An organisation's own limits (API.md C3): their JSON, what the server says where they say nothing, and their way to the
+//! An organisation's own limits (docs/specification.md C3): their JSON, what the server says where they say nothing, and their way to the
 //! store of samples. What one question may cost is looked up when it is asked ([`Quota`](crate::api::callers::Quota)).
 
 use std::time::Duration;

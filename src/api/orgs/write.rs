@@ -1,4 +1,4 @@
-//! Samples in (API.md C7): what all ways in share. [`remote`], [`otlp`] and [`import`] have what each takes and answers.
+//! Samples in (docs/specification.md C7): what all ways in share. [`remote`], [`otlp`] and [`import`] have what each takes and answers.
 //!
 //! What a 2xx says: every sample is stored, or was there already bit for bit, and is on the disk. What a 400 says: what
 //! could be stored is stored and on the disk, the rest never will be, and the first line names it. A 503 says: nothing is

@@ -1,4 +1,4 @@
-//! Which account an identity opens (API.md D6): the one it is linked to, the one of its address where the provider is
+//! Which account an identity opens (docs/specification.md D6): the one it is linked to, the one of its address where the provider is
 //! trusted so far, a new one where that is allowed, or none.
 
 use crate::entropy::Entropy;

@@ -1,4 +1,4 @@
-//! What an owner changes about their account: name, address, its end (API.md C2).
+//! What an owner changes about their account: name, address, its end (docs/specification.md C2).
 
 use super::*;
 use crate::identity::NameError;

@@ -1,4 +1,4 @@
-//! Embed tokens, verified as API.md D7 says; most of the tokens here are made by hand, as an attacker would.
+//! Embed tokens, verified as docs/specification.md D7 says; most of the tokens here are made by hand, as an attacker would.
 
 use data_encoding::{BASE64, BASE64URL_NOPAD};
 use hmac::{Hmac, KeyInit, Mac};

@@ -1,4 +1,4 @@
-//! The log of events when it is full (API.md C3): 90 days or 100,000 rows of an organisation.
+//! The log of events when it is full (docs/specification.md C3): 90 days or 100,000 rows of an organisation.
 
 use super::*;
 use crate::identity::audit::{AuditRow, Event, FAILURE_ROWS_MAX, ROWS_MAX, SWEEP_ROWS};

@@ -1,4 +1,4 @@
-//! API keys (API.md C4).
+//! API keys (docs/specification.md C4).
 
 use super::*;
 use crate::model::OrgId;
@@ -167,7 +167,7 @@ fn some_things_about_a_key_do_not_change() {
     assert_eq!(house.identity().key(org, id).expect("there").name, "renamed");
 }
 
-/// API.md C4: any setting but `alg` changes. What was never kept of a secret is not there, though, before it is rotated.
+/// docs/specification.md C4: any setting but `alg` changes. What was never kept of a secret is not there, though, before it is rotated.
 #[test]
 fn a_key_that_is_given_embed_later_signs_once_it_was_rotated() {
     let mut house = House::furnished();
@@ -249,7 +249,7 @@ fn mint(house: &House, key: KeyId) -> Secret {
     house.identity().mint(house.acme().id, &request, house.now).expect("minted").token
 }
 
-/// API.md C4: the old secret, and tokens signed with it, work until the overlap ends.
+/// docs/specification.md C4: the old secret, and tokens signed with it, work until the overlap ends.
 #[test]
 fn a_rotated_keys_old_secret_works_until_the_overlap_ends() {
     let mut house = House::furnished();

@@ -1,4 +1,4 @@
-//! Links that sign in (API.md D5).
+//! Links that sign in (docs/specification.md D5).
 
 use super::*;
 

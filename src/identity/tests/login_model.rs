@@ -1,5 +1,5 @@
 //! Login in all four ways, second factor, recovery codes, links, proving again, logout, revocation, crashes and the clock,
-//! in any order, against a model that fits on a few pages (RELIABILITY.md: no step can be skipped).
+//! in any order, against a model that fits on a few pages (docs/specification.md D3: no step can be skipped).
 
 use std::collections::BTreeSet;
 

@@ -142,7 +142,7 @@ fn a_guesser_elsewhere_does_not_lock_the_owner_out() {
     house.session();
 }
 
-/// API.md D4, key 3: many networks, one address. Who logged in before is not a stranger.
+/// docs/specification.md D4, key 3: many networks, one address. Who logged in before is not a stranger.
 #[test]
 fn a_guesser_everywhere_slows_strangers_down_and_not_the_owners_browser() {
     let mut house = House::furnished();
@@ -366,7 +366,7 @@ fn a_first_account_that_does_not_fit_is_not_made() {
     assert_eq!(house.identity().users().expect("read"), []);
 }
 
-/// API.md E.
+/// docs/specification.md E.
 #[test]
 fn bootstrap_is_ignored_once_an_account_exists() {
     let mut house = House::furnished();

@@ -1,4 +1,4 @@
-//! Changing the password, and setting a new one by mail (API.md C2).
+//! Changing the password, and setting a new one by mail (docs/specification.md C2).
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Signing in by an account elsewhere (API.md D6): whose account it opens, and that each state opens one session.
+//! Signing in by an account elsewhere (docs/specification.md D6): whose account it opens, and that each state opens one session.
 
 use super::*;
 use crate::identity::oauth::{OwnIdentityRow, UsedStateRow};
@@ -80,7 +80,7 @@ fn the_mode_of_sign_up_decides_who_gets_an_account() {
     }
 }
 
-/// API.md F9 and F19, for states.
+/// docs/specification.md F9 and F19, for states.
 #[test]
 fn a_used_state_stays_used_after_a_crash_and_is_forgotten_when_its_cookie_is_over() {
     let mut house = House::furnished();

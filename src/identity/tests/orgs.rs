@@ -1,4 +1,4 @@
-//! Organisations and who belongs to them (API.md C3).
+//! Organisations and who belongs to them (docs/specification.md C3).
 
 use super::*;
 use crate::identity::NameError;
@@ -7,7 +7,7 @@ fn new_org(text: &str) -> NewOrg {
     NewOrg { slug: slug(text), name: String::new() }
 }
 
-/// API.md A15: not a member and not there are one answer.
+/// docs/specification.md A15: not a member and not there are one answer.
 #[test]
 fn an_organisation_is_there_only_for_its_members() {
     let mut house = House::furnished();
@@ -130,7 +130,7 @@ fn join(house: &House, user: UserId, role: Role) {
         .expect("stored");
 }
 
-/// API.md C3: admins may lower, only the instance administrator raises above the server's default.
+/// docs/specification.md C3: admins may lower, only the instance administrator raises above the server's default.
 #[test]
 fn only_the_instance_administrator_raises_above_the_default() {
     let mut house = House::furnished();

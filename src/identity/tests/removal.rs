@@ -1,4 +1,4 @@
-//! An organisation that is deleted, and invitations through time (API.md C3).
+//! An organisation that is deleted, and invitations through time (docs/specification.md C3).
 
 use super::*;
 use crate::identity::org::{MemberRow, MembershipRow, OrgRow};
@@ -124,7 +124,7 @@ fn only_its_owner_deletes_an_organisation_and_no_key_is_made_meanwhile() {
     assert!(house.identity().rows::<OrgRow>(&org).expect("read").is_empty());
 }
 
-/// API.md C3 and D5: seven days, and not a millisecond more, also over a restart; then it is swept.
+/// docs/specification.md C3 and D5: seven days, and not a millisecond more, also over a restart; then it is swept.
 #[test]
 fn an_invitation_lives_for_seven_days_through_restarts_and_is_swept() {
     let mut house = House::furnished();
@@ -171,7 +171,7 @@ fn of_fifty_that_accept_one_invitation_one_comes_in_and_no_crash_brings_it_back(
     assert!(matches!(again, Err(AcceptError::Invalid)), "{again:?}");
 }
 
-/// API.md F8: what is on the disk opens nothing.
+/// docs/specification.md F8: what is on the disk opens nothing.
 #[test]
 fn f08_an_invitations_link_is_not_on_the_disk() {
     let mut house = House::furnished();
@@ -257,7 +257,7 @@ fn an_entry_carries_the_origin_of_its_request() {
     assert_eq!((said[1].ip, said[1].request_id.as_deref()), (origin.ip, Some("req-1")));
 }
 
-/// API.md C8: the command line takes away and gives back.
+/// docs/specification.md C8: the command line takes away and gives back.
 #[test]
 fn a_new_password_and_a_lost_second_factor_end_sessions_and_open_links() {
     let mut house = House::furnished();
@@ -298,7 +298,7 @@ fn the_first_account_that_the_command_line_makes_administers_the_server() {
     assert!(!house.identity().create_user(&other, house.now, &mut house.rng).expect("made").is_admin);
 }
 
-/// API.md C3: ninety days, also while nobody asks.
+/// docs/specification.md C3: ninety days, also while nobody asks.
 #[test]
 fn events_are_kept_for_ninety_days() {
     let mut house = House::furnished();
@@ -329,7 +329,7 @@ fn events_are_kept_for_ninety_days() {
     assert_eq!(house.identity().audit(Some(org), 10).expect("read").len(), 1);
 }
 
-/// API.md F31: an id of another organisation is none of this one's.
+/// docs/specification.md F31: an id of another organisation is none of this one's.
 #[test]
 fn f31_an_invitation_is_taken_back_by_its_own_organisation_alone() {
     let mut house = House::furnished();

@@ -1,4 +1,4 @@
-//! Sessions slide, survive, and end (API.md D1).
+//! Sessions slide, survive, and end (docs/specification.md D1).
 
 use super::*;
 
@@ -57,7 +57,7 @@ fn only_a_lag_is_written_and_only_a_long_one_is_waited_for() {
     assert_eq!(house.check(&session.token), "live once persisted");
 }
 
-/// API.md D1: 600 requests within their minute of grace, a tick every five seconds.
+/// docs/specification.md D1: 600 requests within their minute of grace, a tick every five seconds.
 #[test]
 fn six_hundred_requests_at_the_limit_are_two_writes_at_most() {
     let mut house = House::furnished();

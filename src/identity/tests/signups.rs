@@ -1,4 +1,4 @@
-//! Accounts that people make themselves (API.md C2, `PROMLET_SIGNUP=open`).
+//! Accounts that people make themselves (docs/specification.md C2, `PROMLET_SIGNUP=open`).
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The second factor (API.md D3), through every way in.
+//! The second factor (docs/specification.md D3), through every way in.
 
 use totp_rs::{Algorithm, Builder};
 

@@ -12,7 +12,7 @@
 //! ```
 //! Written as `.new`, synced, renamed, `exports/` synced. One is made when 2 MiB of journal have gathered, every 15
 //! minutes if anything changed, and at a clean stop. A journal file goes when the *older* of the two covers it, so that
-//! one bad export is survivable (STORAGE.md section 6).
+//! one bad export is survivable (docs/storage.md section 6).
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};

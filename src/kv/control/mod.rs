@@ -2,7 +2,7 @@
 //!
 //! One sled tree; the first byte of a key is its table, and one change is one batch across all tables. A change is a
 //! closure that runs on the committer's thread, so what it checks (a code used once, the last owner) is checked where
-//! the change happens. Order of durability: journal, sync, sled, sync, reply (STORAGE.md section 6).
+//! the change happens. Order of durability: journal, sync, sled, sync, reply (docs/storage.md section 6).
 
 mod committer;
 mod export;
@@ -84,7 +84,7 @@ impl Record for KeyMark {
 }
 
 impl Control {
-    /// Opens or creates control in `folder`, recovering what a crash or damage left (STORAGE.md section 10, step 3).
+    /// Opens or creates control in `folder`, recovering what a crash or damage left (docs/storage.md section 10, step 3).
     ///
     /// # Errors
     /// [`OpenError`], which names what is damaged or missing.

@@ -16,7 +16,7 @@
 //! 24 body: u16 rows, rows {u8 1 put | 2 remove, u16 key bytes, key, u16 value bytes, framed value}
 //! ```
 //! Little-endian. One record is one change. `lag` tells a torn tail from damage: a valid later record that says
-//! "s was durable" proves that bad bytes at s were once good (STORAGE.md section 10, step 7). Files go when both kept
+//! "s was durable" proves that bad bytes at s were once good (docs/storage.md section 10, step 7). Files go when both kept
 //! exports cover them, oldest first, so the first one there is may have any number and begin with any change.
 //!
 //! Keys and values hold what users chose. A search for records behind damage must not take such bytes for a record: in

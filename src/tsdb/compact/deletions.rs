@@ -2,7 +2,7 @@
 //!
 //! Every merge leaves out what is deleted. Where none comes along, a deletion waits an hour for others, so that many of them
 //! write a segment once and not once each; then segments are merged for its sake when nothing else is to be done, and
-//! after twelve hours before anything else: within a day (API.md C6) even where a job takes ten seconds for each of 4,096
+//! after twelve hours before anything else: within a day (docs/specification.md C6) even where a job takes ten seconds for each of 4,096
 //! segments. A log file that has its records is ended and removed as soon as its samples are in segments.
 
 use std::collections::BTreeMap;

@@ -30,7 +30,7 @@ use crate::tsdb::side::{sealed, starts};
 /// Blocks of fewer samples are joined with their neighbours: a quarter of the 1,024 that a block may have.
 const BLOCK_SMALL: usize = 256;
 const BLOCK_SAMPLES: usize = 1_024;
-/// Bytes written a second in the background (STORAGE.md section 11).
+/// Bytes written a second in the background (docs/storage.md section 11).
 const BYTES_PER_S: f64 = 32.0 * 1_048_576.0;
 /// Bytes between two looks at the clock.
 const STEP_BYTES: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Compaction: small segments into larger ones, late samples into their place, deleted samples out (STORAGE.md section 11).
+//! Compaction: small segments into larger ones, late samples into their place, deleted samples out (docs/storage.md section 11).
 //!
 //! For one organisation, in this order; whatever stops it in between loses nothing:
 //! ```text

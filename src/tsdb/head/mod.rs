@@ -7,7 +7,7 @@
 //! One thread writes (the applier, in log order; at start the replay), so what becomes of a sample is a function of the
 //! log. The rule, in this order: before the barrier, it is late; later than the series' last one, it is appended; at the
 //! same time, it is a duplicate (same bits) or refused; earlier, it is late. Late samples are kept beside the chunks and
-//! merged when read; the last one written wins (STORAGE.md section 11).
+//! merged when read; the last one written wins (docs/storage.md section 11).
 //!
 //! A seal takes the head's samples in four steps: [`Head::close_window`] raises the barrier and sets the late samples
 //! aside, so that what lies before the barrier no longer changes; [`Head::copy_closed`] gives it; once it is in a

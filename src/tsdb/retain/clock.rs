@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn body_of(clock: &RetentionClock) -> Vec<u8> {
-        bincode::serde::encode_to_vec(clock, bincode::config::standard()).expect("encodes")
+        crate::kv::encode_body(clock).expect("encodes")
     }
 
     fn hours(hours: u64) -> Duration {

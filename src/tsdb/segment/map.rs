@@ -2,7 +2,7 @@
 //!
 //! The kernel answers a read of a page that is not there any more (the file was truncated, the disk fails) with SIGBUS,
 //! which ends a process. Here a handler puts a page of zeros over the hole and notes where it was: the checksum of the
-//! block then fails, which is an error that names file and offset (RELIABILITY.md, finding 7). A fault anywhere else is
+//! block then fails, which is an error that names file and offset (docs/storage.md section 18, finding 7). A fault anywhere else is
 //! handed on to the handler that was there before.
 //!
 //! The only file of the store with `unsafe` in it.

@@ -1,4 +1,4 @@
-//! The slow path of a series: its bytes taken apart, checked (API.md C7), sorted.
+//! The slow path of a series: its bytes taken apart, checked (docs/specification.md C7), sorted.
 
 use std::ops::Range;
 
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// API.md C7.
+    /// docs/specification.md C7.
     #[test]
     fn label_sets_are_what_the_contract_says() {
         let up = (&b"__name__"[..], &b"up"[..]);

@@ -1,7 +1,7 @@
 //! Which series an organisation has: dictionaries, families, identities, what senders said about metrics.
 //!
 //! * [`identity`]: what raw label bytes are known by; [`ids`]: which series that is.
-//! * [`labels`]: the slow path; what a label set must be (API.md C7).
+//! * [`labels`]: the slow path; what a label set must be (docs/specification.md C7).
 //! * [`definition`]: the body that carries series in the log and in the registry.
 //! * [`dictionary`], [`columns`]: texts as codes, codes in as few bytes as they need.
 //! * [`table`]: dictionaries and families, the columnar tables that selections scan.

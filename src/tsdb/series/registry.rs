@@ -24,7 +24,7 @@ use crate::tsdb::wal::record::{
     promised_bytes, put_record,
 };
 
-/// 2 M series take some 110 MB (STORAGE.md section 0, point 5); more than this is not a registry.
+/// 2 M series take some 110 MB (docs/storage.md section 0, point 5); more than this is not a registry.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
 /// Where the registry of an organisation lies.

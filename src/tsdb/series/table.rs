@@ -1,7 +1,7 @@
 //! The series of one organisation: dictionaries, families, places.
 //!
 //! A family is the series with one metric name and one set of label names: a table with a column of dictionary codes
-//! for each label and a row for each series. Selections scan columns; nothing is indexed (ENGINE.md sections 3 and 8).
+//! for each label and a row for each series. Selections scan columns; nothing is indexed (docs/storage.md section 16).
 //! Every text is kept once per label name, as an `Arc<str>` that rendered label sets share. A start fills a table by
 //! columns ([`load`]), everything else row by row.
 

@@ -266,7 +266,7 @@ fn a_sync_of_the_log_that_a_signal_interrupts_is_done_again() {
     assert!(matches!(refused, Err(AppendError::Fenced(_))), "{refused:?}");
 }
 
-/// STORAGE.md section 12, row by row.
+/// docs/storage.md section 12, row by row.
 #[test]
 fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room() {
     let dir = tempfile::tempdir().expect("made");

@@ -1,4 +1,4 @@
-//! What is refused, and that the rest of a request is stored (API.md C7).
+//! What is refused, and that the rest of a request is stored (docs/specification.md C7).
 
 use std::time::Duration;
 

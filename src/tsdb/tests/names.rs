@@ -83,7 +83,10 @@ fn assert_found(stores: &Stores) {
         assert_eq!(table.find_or_add(&pairs, 0, &mut Lookup::default()), Ok(id), "{labels}");
     }
     let next = table.ids_end();
-    assert_eq!(table.find_or_add(&[("__name__", "new"), ("x", "y")], u32::MAX, &mut Lookup::default()), Ok(next));
+    assert_eq!(
+        table.find_or_add(&[("__name__", "new"), ("x", "y")], u32::MAX, &mut Lookup::default()),
+        Ok(next)
+    );
 }
 
 fn pairs() -> impl Strategy<Value = Pairs> {

@@ -119,7 +119,7 @@ fn listings_are_sorted_limited_and_say_so() {
     assert_eq!(snapshot.metadata(Some("queue_length"), 5).items.len(), 1);
 }
 
-/// API.md D7: what a scope hides is in no answer.
+/// docs/specification.md D7: what a scope hides is in no answer.
 #[test]
 fn a_scope_holds_in_every_question() {
     let tsdb = shop();

@@ -53,7 +53,7 @@ const URGENT_FLOOR: u64 = 32 << 20;
 /// Why there is no new file.
 #[derive(Debug)]
 pub(in crate::tsdb) enum MakeError {
-    /// Less than the floor of STORAGE.md section 12 is free.
+    /// Less than the floor of docs/storage.md section 12 is free.
     Full { free: u64, needed: u64 },
     /// The file system refused.
     Disk(DiskError),

@@ -9,7 +9,7 @@
 //!
 //! What is applied is what was logged, through the function that replay uses: what a record does to the head is a function
 //! of the log alone. Samples are not read back from the bytes just made of them (a dev build checks that they could be). A failed write or sync closes the log until a restart: what a failed
-//! `fdatasync` left behind is unknown, and asking again would say yes (RELIABILITY.md, fsyncgate).
+//! `fdatasync` left behind is unknown, and asking again would say yes (docs/storage.md section 18).
 //!
 //! With [`Durability::Interval`] a group is applied and answered once it is written, which a killed process survives, and
 //! synced at the latest within the interval, which bounds what a power cut takes. A record still says only what was

@@ -1,4 +1,4 @@
-//! Accepted batches in plain files, durable before the 2xx (STORAGE.md sections 4, 5 and 10).
+//! Accepted batches in plain files, durable before the 2xx (docs/storage.md sections 4, 5 and 10).
 //!
 //! * [`record`]: the drawings of files and records. [`samples`]: the body that most records have.
 //! * [`mod@file`]: making a log file, zeroed and synced before its first record.

@@ -1,4 +1,4 @@
-//! Reading the log back (STORAGE.md section 10, step 7).
+//! Reading the log back (docs/storage.md section 10, step 7).
 //!
 //! Records are handed out in order of seq. At the first place that holds no valid record although bytes stand there, or
 //! where a seq is skipped, the rest of the log is searched. If a later record says that the missing one was durable,

@@ -1,4 +1,4 @@
-//! The questions under way (API.md C5): who asked what, how far it is, and a way to end it.
+//! The questions under way (docs/specification.md C5): who asked what, how far it is, and a way to end it.
 //!
 //! A question is listed from its arrival until the lane lets go of it, also while it waits. Numbers count within an
 //! organisation, so that they say nothing of others.

@@ -61,7 +61,7 @@ pub struct ReadDeps {
     pub inline: Arc<InlinePolicy>,
 }
 
-/// The limits of one query (API.md C5, E).
+/// The limits of one query (docs/specification.md C5, E).
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
     /// Evaluation: lookback, memory, and samples, which an organisation's settings may override.
@@ -594,6 +594,8 @@ impl QueryRun {
         style: BodyFormat,
         write: impl FnOnce(&mut Text<'_>) -> ApiResult<()>,
     ) -> ApiResult<Vec<u8>> {
+        // Also where nothing is listed.
+        self.watch.admit(0)?;
         let mut text = Text { run: self, out: Vec::from(SUCCESS), check_at: 0 };
         write(&mut text)?;
         let mut out = text.out;
@@ -799,9 +801,9 @@ pub(in crate::api::orgs) struct EvalOptions {
 /// The format of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::api::orgs) enum BodyFormat {
-    /// That of the specification (API.md C5).
+    /// That of the specification (docs/specification.md C5).
     Native,
-    /// That of Prometheus (API.md C6).
+    /// That of Prometheus (docs/specification.md C6).
     Prometheus,
 }
 

@@ -1,4 +1,4 @@
-//! `metric`, `match`, `fn`, `window`, `agg`, `by`, `without`, `q`, `k`, `offset`: from parameters to a tree (API.md C5).
+//! `metric`, `match`, `fn`, `window`, `agg`, `by`, `without`, `q`, `k`, `offset`: from parameters to a tree (docs/specification.md C5).
 
 use crate::api::error::data::bad_expression;
 use crate::api::error::{ApiError, ApiResult};
