@@ -237,6 +237,7 @@ impl Deps {
             public_url: options.public_url.as_str().into(),
             rejects: Arc::clone(&rejects),
             patterns: Arc::clone(&patterns),
+            query_timeout: options.read.timeout,
             embed_rps_default: options.embed_rps_default,
         };
         let read = ReadDeps {

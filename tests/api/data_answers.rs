@@ -180,11 +180,29 @@ async fn every_question_may_cost_too_much_or_take_too_long() {
     }))
     .await;
     let document = document(&dear.house).await;
-    let up = |row: &RouteDoc| Some(request(row, &about(row, "up"), &dear.cabinet));
+    // A deletion has neither a limit of series nor an answer; what it costs is memory.
+    let deletes = |row: &RouteDoc| row.path.ends_with("/delete_series");
+    let up = |row: &RouteDoc| (!deletes(row)).then(|| request(row, &about(row, "up"), &dear.cabinet));
     walk(&dear, &document, Code::QueryTooExpensive, up).await;
+    let scarce = stage(read(|options| options.read.promql.limits.memory_bytes_max = 1)).await;
+    let up = |row: &RouteDoc| deletes(row).then(|| request(row, &about(row, "up"), &scarce.cabinet));
+    walk(&scarce, &document, Code::QueryTooExpensive, up).await;
     let late = stage(read(|options| options.read.timeout = std::time::Duration::ZERO)).await;
     let up = |row: &RouteDoc| Some(request(row, &about(row, "up"), &late.cabinet));
     walk(&late, &document, Code::QueryTimeout, up).await;
+    // So does a policy whose expressions have patterns to compile.
+    let (id, _) = late.house.key(&late.cabinet, json!({ "scopes": ["embed"] })).await;
+    let policy = json!({ "exprs": ["up{job=~\"a.*b?\"}"] });
+    let keys = "/api/v1/orgs/acme/api-keys".to_owned();
+    let embed = json!({ "policy": &policy });
+    for (method, path, body) in [
+        ("POST", "/api/v1/orgs/acme/embed/tokens".to_owned(), json!({ "api_key_id": &id, "ms": &policy })),
+        ("PATCH", format!("{keys}/{id}"), json!({ "embed": &embed })),
+        ("POST", keys, json!({ "name": "late", "scopes": ["embed"], "embed": &embed })),
+    ] {
+        let reply = late.house.json(method, &path, &late.cabinet, body).await;
+        assert!(reply.refuses(Code::QueryTimeout), "{method} {path}: {} {}", reply.status, reply.body);
+    }
 }
 
 /// Sorts a day of seconds at each of ten thousand seconds.

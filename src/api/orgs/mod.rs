@@ -28,8 +28,8 @@ use crate::tsdb::Tsdb;
 use query::run::Watch;
 use rejects::Rejects;
 
-/// For compiling the regular expressions of a policy.
-const COMPILE_TIMEOUT: Duration = Duration::from_secs(10);
+/// For compiling the regular expressions of a policy, unless queries have less time.
+const COMPILE_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
 /// What organisations, keys and tokens need.
 #[derive(Clone, Debug)]
@@ -58,6 +58,8 @@ pub struct OrgDeps {
     pub rejects: Arc<Rejects>,
     /// Cached regular expressions.
     pub patterns: Arc<PatternCache>,
+    /// The timeout of queries.
+    pub query_timeout: Duration,
     /// Requests a second of new keys that do not say (`PROMLET_RATE_EMBED_DEFAULT_RPS`).
     pub embed_rps_default: u32,
 }
@@ -73,14 +75,14 @@ impl OrgDeps {
         self.lanes.run(Lane::Query(org), move || read(&identity)).await?
     }
 
-    /// Runs work that compiles regular expressions on the query lane. It ends after [`COMPILE_TIMEOUT`] and when the
+    /// Runs work that compiles regular expressions on the query lane. It ends after [`COMPILE_TIMEOUT_MAX`] and when the
     /// client hangs up; both are noticed before each pattern that is not cached.
     async fn compile<T: Send + 'static>(
         &self,
         org: OrgId,
         work: impl FnOnce(&Identity) -> ApiResult<T> + Send + 'static,
     ) -> ApiResult<T> {
-        let (watch, _guard) = Watch::start(COMPILE_TIMEOUT);
+        let (watch, _guard) = Watch::start(self.query_timeout.min(COMPILE_TIMEOUT_MAX));
         let (identity, patterns) = (Arc::clone(&self.identity), Arc::clone(&self.patterns));
         let work =
             move || watch.compiling((&patterns, org), || work(&identity)).map_err(|e| watch.refusal(e));
