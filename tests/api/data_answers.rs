@@ -197,6 +197,19 @@ async fn every_question_may_cost_too_much_or_take_too_long() {
     let late = stage(read(|options| options.read.timeout = std::time::Duration::ZERO)).await;
     let up = |row: &RouteDoc| Some(request(row, &about(row, "up"), &late.cabinet));
     walk(&late, &document, Code::QueryTimeout, up).await;
+    // So does a policy whose expressions have patterns to compile.
+    let (id, _) = late.house.key(&late.cabinet, json!({ "scopes": ["embed"] })).await;
+    let policy = json!({ "exprs": ["up{job=~\"a.*b?\"}"] });
+    let keys = "/api/v1/orgs/acme/api-keys".to_owned();
+    let embed = json!({ "policy": &policy });
+    for (method, path, body) in [
+        ("POST", "/api/v1/orgs/acme/embed/tokens".to_owned(), json!({ "api_key_id": &id, "ms": &policy })),
+        ("PATCH", format!("{keys}/{id}"), json!({ "embed": &embed })),
+        ("POST", keys, json!({ "name": "late", "scopes": ["embed"], "embed": &embed })),
+    ] {
+        let reply = late.house.json(method, &path, &late.cabinet, body).await;
+        assert!(reply.refuses(Code::QueryTimeout), "{method} {path}: {} {}", reply.status, reply.body);
+    }
 }
 
 /// Sorts a day of seconds at each of ten thousand seconds.
