@@ -233,7 +233,7 @@ fn at_one_time_a_series_has_one_value_and_the_histogram_is_it() {
 
 #[test]
 fn refusals_name_the_histogram_and_the_others_are_stored() {
-    let tsdb = Tsdb::in_memory(Options::default(), [0; 32]);
+    let tsdb = Tsdb::in_memory(options(&faults()), [0; 32]);
     let mut builder = BatchBuilder::default();
     builder.series(&native("a"), []).histograms([(at(9), histogram(1)), (at(-86_400_000), histogram(2))]);
     let mut batch = builder.batch();
@@ -248,7 +248,7 @@ fn refusals_name_the_histogram_and_the_others_are_stored() {
 
 #[test]
 fn what_is_refused_leaves_no_series_behind() {
-    let tsdb = Tsdb::in_memory(Options::default(), [0; 32]);
+    let tsdb = Tsdb::in_memory(options(&faults()), [0; 32]);
     let exemplar = |id: &str| Exemplar { labels: labels(&[("trace_id", id)]), value: 0.25, at: at(5) };
     let mut builder = BatchBuilder::default();
     builder.series(&native("future"), []).histograms([(at(-86_400_000), histogram(2))]);
