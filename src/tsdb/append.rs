@@ -199,12 +199,8 @@ fn resolve(
 ) -> Result<Vec<Option<u32>>, AppendError> {
     let domain = store.table().secret.domain(batch.encoding, &batch.forced_labels);
     let keys: Vec<_> = batch.series.iter().map(|series| domain.key(series.raw_labels)).collect();
-    let mut ids: Vec<Option<u32>> = {
-        let table = store.table();
-        let mut ids = Vec::new();
-        table.by_raw_many(&keys, &mut ids);
-        ids
-    };
+    let mut ids: Vec<Option<u32>> = Vec::new();
+    store.table().by_raw_many(&keys, &mut ids);
     let resolving = Resolving { store, batch, limits, window, keys: &keys };
     let (missing, live) = resolving.missing(&ids);
     if missing.is_empty() {
