@@ -104,7 +104,8 @@ fn credentials_that_open_nothing(victim: &Victim) {
 
 /// Each may stand for a byte that is no UTF-8, and has to be told from it: in one pass over the form, however many there are.
 fn parameters_of_replacement_characters(victim: &Victim) {
-    let form = format!("query=1{}", "&a=%ef%bf%bd".repeat(20_000));
+    let parameter = format!("&a={}", "%ef%bf%bd".repeat(22));
+    let form = format!("query=1{}", parameter.repeat(950));
     let headers = [("Cookie", &*victim.cookie), ("Content-Type", "application/x-www-form-urlencoded")];
     let url = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1/query", victim.server.url);
     let answer = request("POST", &url, &headers, Some(form.as_bytes()));

@@ -11,7 +11,8 @@ use crate::model::{Labels, METRIC_NAME, Matcher, TimeRange, Timestamp};
 use crate::promql::budget::{Charge, Meter, rows_bytes};
 use crate::promql::eval::scratch_bytes;
 use crate::promql::plan::{
-    AggregateNode, HistogramFunction, MatrixNode, MatrixSource, Node, Param, Plan, ScalarNode, VectorNode,
+    AggregateNode, HistogramFunction, Join, MatrixNode, MatrixSource, Node, Param, Plan, ScalarNode,
+    VectorNode,
 };
 use crate::promql::syntax::tree::{AggregateOp, BinaryOp, Cardinality, Grouping};
 use crate::promql::{Budget, Options, Query, QueryError};
@@ -248,14 +249,7 @@ impl<'a> Estimator<'a> {
             VectorNode::Join(join) => {
                 let (left, left_tree) = self.vector(&join.lhs, span)?;
                 let (right, right_tree) = self.vector(&join.rhs, span)?;
-                let filled = join.matching.fill_left.is_some() || join.matching.fill_right.is_some();
-                let count = match (join.op, join.matching.cardinality) {
-                    (BinaryOp::Or, _) => left.count.saturating_add(right.count),
-                    (BinaryOp::And | BinaryOp::Unless, _) | (_, Cardinality::ManyToOne) => left.count,
-                    (_, Cardinality::OneToMany) => right.count,
-                    _ if filled => left.count.saturating_add(right.count),
-                    _ => left.count.min(right.count),
-                };
+                let count = joined_count(join, left.count, right.count);
                 (RowEstimate::unknown(count), vec![left_tree, right_tree])
             }
             VectorNode::Aggregate(aggregate) => self.aggregate(aggregate, span)?,
@@ -305,6 +299,18 @@ impl<'a> Estimator<'a> {
             _ => groups,
         };
         Ok((out, inputs))
+    }
+}
+
+/// The most series of a join whose sides have `left` and `right` series.
+fn joined_count(join: &Join, left: usize, right: usize) -> usize {
+    let filled = join.matching.fill_left.is_some() || join.matching.fill_right.is_some();
+    match (join.op, join.matching.cardinality) {
+        (BinaryOp::Or, _) => left.saturating_add(right),
+        (BinaryOp::And | BinaryOp::Unless, _) | (_, Cardinality::ManyToOne) => left,
+        (_, Cardinality::OneToMany) => right,
+        _ if filled => left.saturating_add(right),
+        _ => left.min(right),
     }
 }
 

@@ -231,7 +231,9 @@ impl Walk {
     fn open(&mut self) {
         let opened = try_open_at(self.machine.dir.path(), self.store, self.options(), self.machine.now());
         let (tsdb, report) = opened.expect("opens");
-        assert_eq!((report.read_only, report.notes), (None, Vec::new()));
+        // A bit of one copy of a file's secret may have been flipped, which costs nothing.
+        let notes = report.notes.iter().filter(|note| !note.contains("one of the two copies of the secret"));
+        assert_eq!((report.read_only, notes.collect()), (None, Vec::<&String>::new()));
         self.tsdb = Some(tsdb);
         self.opened_at = self.ran_ms();
         self.clock.read_at_ms = self.opened_at;

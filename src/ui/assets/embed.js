@@ -6,7 +6,7 @@
 //
 // Attributes
 //   org                      the organisation
-//   expr                     PromQL; or metric, match, fn, window, agg, by, without, q, k (docs/specification.md C5)
+//   expr                     PromQL; or metric, match, fn, window, agg, by, without, q, k
 //   range                    how far back, "15m" to "30d", default 1h; or start and end in unix seconds
 //   step                     seconds or a duration; default: what the width can show
 //   refresh                  seconds between updates; none without it

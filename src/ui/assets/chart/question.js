@@ -1,4 +1,4 @@
-// What a chart asks for: its attributes as a request (docs/specification.md C5). Pure, apart from the clock.
+// A chart's attributes as a request (docs/specification.md C5). Pure, apart from the clock.
 
 import { niceStep, parseDuration } from './scale.js';
 

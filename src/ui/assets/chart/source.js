@@ -4,7 +4,7 @@
 const WAIT_MAX = 60;
 const TRIES_MAX = 4;
 
-/** The server's refusal, or its absence, in its own words (docs/specification.md B2). */
+/** The text of the server's refusal, if any (docs/specification.md B2). */
 export class Refusal extends Error {
   constructor({ status = 0, code = '', detail = '', requestId = '', fields = [], retryAfter = 0, body = {} }) {
     super(detail || code || `HTTP ${status}`);
