@@ -64,11 +64,11 @@ impl Door {
                 "{connections_max} connections at once: the process may open {files_max} files only"
             );
         }
-        // The edge is thin: all work of length is the lanes'. Two threads at least: while one evaluates a fast query, the
-        // other one accepts connections, answers health and hears signals.
+        // The edge is thin: all work of length is the lanes'. With a thread of it on each of two cores, requests wake one
+        // after the other for nothing: 7 % of ingestion's CPU time.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(cores.div_ceil(4).clamp(2, 8))
+            .worker_threads(cores.div_ceil(4).clamp(1, 8))
             .enable_all()
             .thread_name("edge")
             // Brief questions are evaluated here.

@@ -5,8 +5,7 @@
 //! recorded, and the edge thread evaluates the next fast one itself. It holds a permit of the lane
 //! meanwhile, as other work on it does.
 //!
-//! Another edge thread waits for sockets and signals meanwhile ([`wake_another_worker`]); all other
-//! connections may have to wait for inline work all the same. So a query runs inline only
+//! All other connections wait for inline work. So a query runs inline only
 //!
 //! * if a query with the same fingerprint, of the same organisation and about the same time range,
 //!   took at most a millisecond within the last minute or two: it read the same data, so this one does
@@ -31,19 +30,6 @@ use crate::api::params::Params;
 use crate::clock::Stopwatch;
 use crate::model::{OrgId, TimeRange, Timestamp};
 use crate::sync::IgnorePoison as _;
-
-/// Wakes another worker of this runtime. It waits for sockets and signals while this one computes.
-///
-/// A worker that takes up a task wakes no other one unless a second task is ready. Then nothing waits for
-/// sockets until the task returns. Of two tasks that are started here and return at once, one is left to
-/// another worker, which goes on to wait for sockets. A runtime of one thread just runs them later.
-pub(super) fn wake_another_worker() {
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        for _ in 0..2 {
-            runtime.spawn(std::future::ready(()));
-        }
-    }
-}
 
 /// The most time of a fast query, inclusive.
 const FAST_MAX: Duration = Duration::from_millis(1);
@@ -272,36 +258,6 @@ mod tests {
         }
         assert!(!policy.is_fast(ORG, first));
         assert!(policy.is_fast(ORG, like(&policy, &format!("query={}", 2 * FINGERPRINTS_MAX - 1))));
-    }
-
-    #[test]
-    fn a_connection_is_accepted_while_a_worker_computes() {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
-        let bind = || {
-            let bound = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
-            let listener = bound.expect("an address");
-            let address = listener.local_addr().expect("bound");
-            (listener, address)
-        };
-        for _ in 0..20 {
-            let ((queries, query), (connections, connection)) = (bind(), bind());
-            let (accepted, heard) = std::sync::mpsc::channel();
-            runtime.spawn(async move { accepted.send(connections.accept().await.is_ok()) });
-            let (begun, begins) = std::sync::mpsc::channel();
-            // A socket wakes this one, as it wakes a task that evaluates a query.
-            let computed = runtime.spawn(async move {
-                queries.accept().await.expect("a query");
-                wake_another_worker();
-                begun.send(()).expect("heard");
-                // It computes until the other connection is accepted.
-                heard.recv_timeout(Duration::from_secs(30))
-            });
-            let _query = std::net::TcpStream::connect(query).expect("it listens");
-            begins.recv().expect("it computes");
-            let _connection = std::net::TcpStream::connect(connection).expect("it listens");
-            assert_eq!(runtime.block_on(computed).expect("no panic"), Ok(true));
-        }
     }
 
     #[test]

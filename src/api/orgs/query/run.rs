@@ -10,9 +10,7 @@ use axum::response::Response;
 
 use super::active::{Active, Entry, Listed};
 use super::answer::{Answer as Body, Document};
-use super::inline::{
-    BODY_BYTES_MAX, CODED_BYTES_MAX, InlineDeadline, InlinePolicy, QueryFingerprint, wake_another_worker,
-};
+use super::inline::{BODY_BYTES_MAX, CODED_BYTES_MAX, InlineDeadline, InlinePolicy, QueryFingerprint};
 use crate::api::callers::{Entered, Grant};
 use crate::api::encoding::Coding;
 use crate::api::error::data::bad_expression;
@@ -271,7 +269,6 @@ impl ReadDeps {
         let permit = fast.and_then(|fingerprint| Some((fingerprint, self.lanes.try_inline(org)?)));
         if let Some((fingerprint, permit)) = permit {
             let since = Stopwatch::start();
-            wake_another_worker();
             let (again, mut run) = (work.clone(), start(Some(InlineDeadline::start())));
             let done = permit.run(|| run.execute(work))?;
             // Also set where a lock was not free: such work has read a part of the data at most.
