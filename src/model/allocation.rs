@@ -4,7 +4,11 @@
 //! these ways before it is used; a failure refuses the request alone. It takes a limit of the process (`RLIMIT_DATA`,
 //! `RLIMIT_AS`) or a system without overcommitment for an allocation to fail at all.
 
+use std::fs;
 use std::hint::black_box;
+use std::sync::LazyLock;
+
+use rustix::process::{Resource, getrlimit};
 
 /// Allocations of fewer bytes are not checked: [`SPARE_BYTES`] pay for them.
 const CHECKED_BYTES: u64 = 1 << 20;
@@ -21,14 +25,28 @@ pub struct OutOfMemory {
 
 /// Checks that the process can allocate `bytes` now, for what is allocated in many pieces afterwards.
 ///
-/// Costs two system calls from a MiB on, and nothing below. Threads that allocate at the same time may still take the
-/// memory in between.
+/// Costs nothing below a MiB, two cheap system calls from a MiB on, and two more (a mapping of the whole size, made and
+/// removed) in a process whose memory is limited. Threads that allocate at the same time may still take the memory in
+/// between.
 ///
 /// # Errors
 /// [`OutOfMemory`].
 pub fn check_available(bytes: u64) -> Result<(), OutOfMemory> {
     let is_small = bytes < CHECKED_BYTES;
-    if is_small || has(bytes.saturating_add(SPARE_BYTES)) { Ok(()) } else { Err(OutOfMemory { bytes }) }
+    if is_small || !can_fail() || has(bytes.saturating_add(SPARE_BYTES)) { Ok(()) } else { Err(OutOfMemory { bytes }) }
+}
+
+/// Whether an allocation of this process can fail now: it has a limit, or the system does not overcommit memory.
+///
+/// A limit can be set on a running process, so it is read each time.
+fn can_fail() -> bool {
+    static IS_OVERCOMMITTED: LazyLock<bool> = LazyLock::new(|| {
+        // 2: never overcommit (proc_sys_vm(5)). Where there is no such file, allocations are checked.
+        let policy = fs::read_to_string("/proc/sys/vm/overcommit_memory");
+        policy.is_ok_and(|policy| matches!(policy.trim(), "0" | "1"))
+    });
+    let is_limited = |resource| getrlimit(resource).current.is_some();
+    !*IS_OVERCOMMITTED || is_limited(Resource::Data) || is_limited(Resource::As)
 }
 
 /// Whether the process can allocate `bytes`.
@@ -64,7 +82,7 @@ pub fn try_with_capacity<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
 pub fn try_reserve_exact<T>(items: &mut Vec<T>, more: usize) -> Result<(), OutOfMemory> {
     let bytes = bytes_of::<T>(more);
     let reserved = items.try_reserve_exact(more).is_ok();
-    if reserved && (bytes < CHECKED_BYTES || has(SPARE_BYTES)) { Ok(()) } else { Err(OutOfMemory { bytes }) }
+    if reserved && (bytes < CHECKED_BYTES || !can_fail() || has(SPARE_BYTES)) { Ok(()) } else { Err(OutOfMemory { bytes }) }
 }
 
 /// Bytes of `len` items.
@@ -79,7 +97,7 @@ mod tests {
     #[test]
     fn what_no_process_can_have_is_refused_and_small_allocations_are_not_checked() {
         let most = u64::MAX;
-        assert_eq!(check_available(most), Err(OutOfMemory { bytes: most }));
+        assert!(!has(most) && has(CHECKED_BYTES));
         assert_eq!(check_available(CHECKED_BYTES), Ok(()));
         let refused = try_with_capacity::<u64>(usize::MAX);
         assert_eq!(refused, Err(OutOfMemory { bytes: most }));
