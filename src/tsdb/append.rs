@@ -9,7 +9,7 @@ use super::quota::Gate;
 use super::report::AppendReport;
 use super::retain;
 use super::series::definition::Definitions;
-use super::series::identity::Key;
+use super::series::identity::LabelsKey;
 use super::series::labels;
 use super::series::metadata;
 use super::series::refused::{self, Cause};
@@ -264,7 +264,7 @@ fn resolve(
                     }
                     // Fields that stand between labels change from request to request; nor must a guess ever find them.
                     if is_labels(place) {
-                        table.remember_raw(*key, id);
+                        table.cache_raw(*key, id);
                     }
                     *slot = Some(id);
                     continue;
@@ -281,7 +281,7 @@ fn resolve(
                 }
             }
             if cause.is_none() && is_labels(place) {
-                table.remember_unknown(*key, pairs, limits, entries_max);
+                table.record_unknown(*key, pairs, limits, entries_max);
             }
         }
         store.usage.record_table(&table);
@@ -310,7 +310,7 @@ struct Resolving<'r> {
     limits: &'r OrgLimits,
     window: &'r Window,
     /// The keys of all series of the batch.
-    keys: &'r [Key],
+    keys: &'r [LabelsKey],
 }
 
 impl Resolving<'_> {
@@ -333,7 +333,8 @@ impl Resolving<'_> {
 
     /// Looks up why series were refused before.
     fn look_up(&self, table: &Table, missing: &mut [Unresolved]) {
-        let keys: Vec<Key> = missing.iter().filter_map(|one| self.keys.get(one.place).copied()).collect();
+        let keys: Vec<LabelsKey> =
+            missing.iter().filter_map(|one| self.keys.get(one.place).copied()).collect();
         let mut causes = Vec::with_capacity(keys.len());
         table.refused.causes(&keys, self.limits, &mut causes);
         missing.iter_mut().zip(causes).for_each(|(one, cause)| one.cause = cause);
@@ -571,7 +572,7 @@ fn descriptions(store: &OrgStore, said: &[MetricMetadata<'_>], limits: &OrgLimit
     {
         let metadata = store.metadata();
         for said in said {
-            match metadata.is_news(said, limits) {
+            match metadata.has_changed(said, limits) {
                 Ok(true) => news.push(said),
                 Ok(false) => {}
                 Err(()) => dropped += 1,

@@ -69,7 +69,7 @@ pub use report::{
     SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use seal::{SealError, SealReport};
-pub use snapshot::{Grouped, GroupedSeries, Paced, ReadColumns, Reader, SelectedSeries, Snapshot};
+pub use snapshot::{Grouped, GroupedSeries, Paced, ReadColumns, SelectedSeries, SeriesReader, Snapshot};
 pub use warm::{Warming, warm_program};
 
 use append::Clocked;

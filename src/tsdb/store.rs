@@ -14,7 +14,7 @@ use super::manifest::{Change, Manifest, ManifestError};
 use super::options::OrgLimits;
 use super::quota::Usage;
 use super::segments::{Obsolete, SegmentSet};
-use super::series::identity::Secret;
+use super::series::identity::HashSecret;
 use super::series::metadata::{self, Metadata};
 use super::series::table::Table;
 use super::series::{definition, registry};
@@ -153,7 +153,7 @@ impl OrgStore {
         let mut table = self.table_mut();
         // Taken with the table locked: whoever comes next finds the table told.
         let ids = std::mem::take(&mut *self.durable());
-        table.are_durable(ids.into_iter());
+        table.mark_durable(ids.into_iter());
     }
 
     fn durable(&self) -> MutexGuard<'_, Vec<u32>> {
@@ -466,8 +466,8 @@ impl Stores {
     }
 
     /// What keys the hashes of an organisation's labels.
-    pub(super) fn secret_of(&self, org: OrgId) -> Secret {
-        Secret::of(&self.secret, org.0)
+    pub(super) fn secret_of(&self, org: OrgId) -> HashSecret {
+        HashSecret::of(&self.secret, org.0)
     }
 
     pub(super) fn org(&self, org: OrgId) -> Option<Arc<OrgStore>> {
