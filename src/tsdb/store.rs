@@ -462,7 +462,7 @@ impl Stores {
     /// the process takes that goes on.
     pub(super) fn set_starting(&self, starting: bool) {
         self.starting.store(starting, Ordering::Relaxed);
-        self.all().iter().for_each(|store| store.head.set_sparing(starting));
+        self.all().iter().for_each(|store| store.head.set_short_tails(starting));
     }
 
     /// What keys the hashes of an organisation's labels.
