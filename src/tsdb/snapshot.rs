@@ -154,8 +154,8 @@ impl Snapshot {
         !self.scope.is_whole()
     }
 
-    /// Returns the selections and listings, which cost more than one series and so can be stopped
-    /// by `pace`.
+    /// Returns the view for selections and listings. Their cost grows with the number of series, so
+    /// `pace` can stop them.
     pub fn paced<'s>(&'s self, pace: &'s Pace<'s>) -> Paced<'s> {
         Paced { snapshot: self, pace }
     }

@@ -219,7 +219,7 @@ impl TailBlock {
 
     /// Begins a tail with one sample, after the previous tail was encoded as `after`, or as the
     /// first tail.
-    pub(super) fn restart(&mut self, place: usize, at: i64, bits: u64, after: Option<Written>) {
+    pub(super) fn restart(&mut self, place: usize, at: i64, bits: u64, after: Option<EncodedTail>) {
         let place = place % BLOCK_SERIES;
         self.free[place] = after.is_none_or(|written| written.has_gap);
         let gap = at.wrapping_sub(self.last_at[place]).cast_unsigned();
@@ -335,7 +335,7 @@ impl TailBlock {
 
 /// A tail that was encoded as a record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Written {
+pub(super) struct EncodedTail {
     pub(super) record: Link,
     /// Whether the record contains the gap after it.
     pub(super) has_gap: bool,

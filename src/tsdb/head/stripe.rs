@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use super::arena::{Arena, Link, NONE, RecordLifetime};
 use super::backwards::Backwards;
 use super::record::{self, RecordValues, Successor, TailRecord};
-use super::slots::{AppendResult, BLOCK_SERIES, NEVER, TailBlock, Written};
+use super::slots::{AppendResult, BLOCK_SERIES, EncodedTail, NEVER, TailBlock};
 use crate::model::TimeRange;
 use crate::tsdb::block::MINI;
 use crate::tsdb::report::SampleColumns;
@@ -279,7 +279,7 @@ impl Stripe {
             if self.short_tails && gaps.len < MINI { RecordLifetime::Short } else { RecordLifetime::Long };
         let record = self.arena.put(&bytes, last, lifetime);
         self.scratch = bytes;
-        let written = Written { record: record?, has_gap: gap_after.is_some() };
+        let written = EncodedTail { record: record?, has_gap: gap_after.is_some() };
         if let Some(bytes) = joined {
             self.arena.replace(newest, bytes);
         }

@@ -155,9 +155,9 @@ const SHORT_BYTES_MAX: usize = 1_024;
 /// A key of NH, the hash of UMAC.
 struct NhKey {
     pairs: [[u64; 2]; SHORT_BYTES_MAX / 16],
-    /// For the last 16 bytes, which may also be part of the last pair.
+    /// The key of the last 16 bytes, which may overlap the last pair.
     last: [u64; 2],
-    /// For the length, because texts may differ only in trailing zeros.
+    /// The key of the length, because texts may differ only in trailing zeros.
     length: [u64; 2],
 }
 
@@ -252,8 +252,8 @@ impl Domain {
         let [a, b] = &self.lanes;
         let (a, b) = if bytes.len() <= SHORT_BYTES_MAX {
             // Sums are not evenly spread, and are the same in all domains. Folding them with the
-            // seeds and secrets of this domain fixes both. Two different sums stay as different as
-            // 128 bits allow.
+            // seeds and secrets of this domain corrects both. The results of two different sums
+            // collide no more often than random numbers of 128 bits.
             let sum = self.nh_key.sum(bytes);
             let (low, high) = (sum as u64, (sum >> 64) as u64);
             (fold(low ^ a.seed, high ^ a.secrets[0]), fold(low ^ b.seed, high.rotate_left(32) ^ b.secrets[0]))
