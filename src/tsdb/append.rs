@@ -1,4 +1,4 @@
-//! A batch on its way in: series resolved, samples admitted, records encoded, logged, applied.
+//! Preparation of a batch: series are resolved, samples are admitted, and records are encoded.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::quota::Gate;
 use super::report::AppendReport;
 use super::retain;
 use super::series::definition::Definitions;
-use super::series::identity::Key;
+use super::series::identity::LabelsKey;
 use super::series::labels;
 use super::series::metadata;
 use super::series::refused::{self, Cause};
@@ -24,92 +24,97 @@ use crate::model::{
     check_available,
 };
 
-/// Samples of a record: at 39 bytes each at worst they are 640 kB, what a record may have.
+/// The most samples of a record: at 39 bytes each in the worst case they are 640 kB, the limit of a
+/// record.
 const RECORD_SAMPLES_MAX: usize = 16_384;
 const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX + 20 <= super::wal::log::BODY_BYTES_WRITTEN_MAX);
-/// A record of definitions or descriptions is closed once it has so many bytes; one more item fits in any case.
+/// The bytes after which a record of definitions or descriptions is closed. One more item always
+/// fits.
 const BODY_BYTES_SOFT: usize = 256 << 10;
-/// The code of a sample whose series has another value at its time.
+/// The code of a sample whose series has another value at the same time.
 const DUPLICATE: &str = "duplicate_sample";
 /// 0001-01-01T00:00:00Z.
 const YEAR_1_MS: i64 = -62_135_596_800_000;
 
-/// The time of a request, and how far its samples may be ahead of it.
+/// The clocks of a request, and how far its samples may be ahead.
 #[derive(Clone, Copy)]
-pub(super) struct Clocked {
+pub(super) struct RequestClock {
     pub(super) now: Timestamp,
-    /// The retention clock's time, where there is one.
+    /// The retention clock's time, if there is a retention clock.
     pub(super) reached: Option<Timestamp>,
-    /// The latest time that may be the present, where there is a retention clock.
+    /// The latest time that may be the present, if there is a retention clock.
     pub(super) latest: Option<Timestamp>,
     pub(super) ahead_max: Option<Duration>,
-    /// Why the wall clock may be behind; none where samples ahead of it are refused for good.
+    /// The reason why the wall clock may be behind. None if samples ahead of it are refused
+    /// permanently.
     pub(super) unconfirmed: Option<Unconfirmed>,
 }
 
-/// What a batch became.
+/// The records of a batch, and the report so far.
 pub(super) struct Prepared {
     pub(super) drafts: Vec<Draft>,
     pub(super) report: AppendReport,
 }
 
-/// Resolves and admits a batch; what is left to do is to log it.
+/// Resolves and admits a batch, which then only has to be logged.
 ///
 /// # Errors
-/// [`AppendError::Guessed`]; [`AppendError::ClockUnconfirmed`]; [`AppendError::OutOfMemory`]: the memory
-/// that the head will need is asked for here, since a record in the log must be applied.
+/// [`AppendError::Guessed`] and [`AppendError::ClockUnconfirmed`]. [`AppendError::OutOfMemory`] is
+/// returned here, because a logged record must be applied, so the head's memory is requested
+/// before.
 pub(super) fn prepare(
     store: &OrgStore,
     batch: &WriteBatch<'_>,
-    clocked: Clocked,
+    clocked: RequestClock,
 ) -> Result<Prepared, AppendError> {
     check_available(batch_bytes(batch))?;
     let limits = store.limits();
     let mut report = AppendReport::default();
-    let window = Window::new(clocked, &limits, store.usage.newest(), batch);
-    if let (Some(at), Some(why)) = (window.ahead, clocked.unconfirmed) {
+    let accepted = AcceptedTimes::new(clocked, &limits, store.usage.newest(), batch);
+    if let (Some(at), Some(why)) = (accepted.ahead, clocked.unconfirmed) {
         // A guess may have misread the time.
         return Err(match batch.guessed {
             true => AppendError::Guessed,
             false => AppendError::ClockUnconfirmed { at, now: clocked.now, why },
         });
     }
-    let ids = resolve(store, batch, &limits, &window, &mut report)?;
+    let ids = resolve(store, batch, &limits, &accepted, &mut report)?;
     let mut admitted = Vec::with_capacity(batch.samples.len());
     let logged = |series, sample: &Sample| LogSample {
         series,
         at_ms: sample.at.as_ms(),
         bits: sample.value.to_bits(),
     };
-    if window.takes_all && has_one_sample_each(batch) {
+    if accepted.takes_all && has_one_sample_each(batch) {
         let known = ids.iter().zip(&batch.samples);
         admitted.extend(known.filter_map(|(id, sample)| Some(logged((*id)?, sample))));
     } else {
         for (series, id) in batch.series.iter().zip(&ids) {
             let Some(id) = *id else { continue };
             for sample in batch.samples.get(series.samples.clone()).unwrap_or_default() {
-                match window.code(sample.at) {
+                match accepted.code(sample.at) {
                     None => admitted.push(logged(id, sample)),
                     Some(code) => {
-                        report.refuse(1, code, || refusal(store, id, code, window.reason(sample.at)));
+                        report.refuse(1, code, || refusal(store, id, code, accepted.reason(sample.at)));
                     }
                 }
             }
         }
     }
-    // A sender's order is usually that in which its series got their numbers, but where one scrape ends and the next
-    // begins. Otherwise neighbours in the head are brought together. Stable: samples of one series keep their order.
+    // A sender's order is usually that of the series' numbers, except between two scrapes.
+    // Otherwise samples are sorted, so that neighbours in the head are applied together. The sort
+    // is stable: samples of one series keep their order.
     let breaks = admitted.windows(2).filter(|pair| pair[0].series > pair[1].series).count();
     if breaks > admitted.len() / 64 {
         admitted.sort_by_key(|sample| sample.series);
     }
     let side = side::admit::concerns(batch).then(|| {
-        side::admit::admit(store, batch, &ids, &window, &mut report, |id, code, reason| {
+        side::admit::admit(store, batch, &ids, &accepted, &mut report, |id, code, reason| {
             refusal(store, id, code, reason)
         })
     });
-    let beside = side.as_ref().map_or(&[][..], |side| &side.series).iter().copied();
-    let mut drafts = definitions(store, admitted.iter().map(|sample| sample.series).chain(beside));
+    let side_series = side.as_ref().map_or(&[][..], |side| &side.series).iter().copied();
+    let mut drafts = definitions(store, admitted.iter().map(|sample| sample.series).chain(side_series));
     drafts.extend(descriptions(store, &batch.metadata, &limits));
     for samples in records_of(admitted) {
         let mut body = Vec::with_capacity(samples.len() * 4 + 32);
@@ -121,7 +126,8 @@ pub(super) fn prepare(
     Ok(Prepared { drafts, report })
 }
 
-/// The samples of each record. Cut off one by one, each would keep the room that all behind it had.
+/// Splits samples into those of each record. They are copied, because splitting off vectors one by
+/// one would keep the capacity of all later samples.
 fn records_of(admitted: Vec<LogSample>) -> Vec<Vec<LogSample>> {
     match admitted.len() {
         0 => Vec::new(),
@@ -130,18 +136,19 @@ fn records_of(admitted: Vec<LogSample>) -> Vec<Vec<LogSample>> {
     }
 }
 
-/// What a batch takes at most while it is prepared, and what the head takes of it: lists of keys and ids, samples in the
-/// batch's order and in the log's, records, chunks.
+/// Returns the maximum memory for the preparation of a batch and for its samples in the head, in
+/// bytes: lists of keys and ids, samples in the batch's order and in the log's, records, chunks.
 fn batch_bytes(batch: &WriteBatch<'_>) -> u64 {
     const SERIES: u64 = 64;
     const SAMPLE: u64 = 96;
-    let beside = batch.histograms.len() + batch.exemplars.len();
-    let samples = (batch.samples.len() as u64).saturating_add((beside as u64).saturating_mul(4));
+    let others = batch.histograms.len() + batch.exemplars.len();
+    let samples = (batch.samples.len() as u64).saturating_add((others as u64).saturating_mul(4));
     (batch.series.len() as u64).saturating_mul(SERIES).saturating_add(samples.saturating_mul(SAMPLE))
 }
 
-/// What new series take: their names, rows and places in the tables, their definitions in the log and their first chunks.
-/// Some 300 bytes each where many have one name; a name of its own costs a kilobyte more.
+/// Returns the memory of new series in bytes: names, rows and entries in the tables, definitions in
+/// the log, and first chunks. A series takes about 300 bytes if many share a name; a name of its
+/// own costs another kilobyte.
 fn new_series_bytes(batch: &WriteBatch<'_>, missing: &[Unresolved]) -> u64 {
     const SERIES: u64 = 1_536;
     const LABEL_BYTE: u64 = 4;
@@ -151,14 +158,14 @@ fn new_series_bytes(batch: &WriteBatch<'_>, missing: &[Unresolved]) -> u64 {
     series.saturating_add(label_bytes.saturating_mul(LABEL_BYTE))
 }
 
-/// Whether the series are those of a scrape: each has one sample, and they stand in the same order.
+/// Returns whether each series has one sample, in the same order, as in a scrape.
 fn has_one_sample_each(batch: &WriteBatch<'_>) -> bool {
     let mut places = batch.series.iter().map(|series| &series.samples).zip(0..);
     batch.series.len() == batch.samples.len()
         && places.all(|(samples, place)| samples.start == place && samples.end == place + 1)
 }
 
-/// Counts what the head said.
+/// Counts the outcomes of the head.
 pub(super) fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[Outcome]) {
     for outcome in outcomes {
         report.stored += outcome.stored;
@@ -172,7 +179,7 @@ pub(super) fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[Out
     store.refused_total.fetch_add(report.refused, Ordering::Relaxed);
 }
 
-/// Names what the head refused.
+/// Adds the refusals of the head with the series' labels.
 pub(super) fn name(store: &OrgStore, report: &mut AppendReport, outcomes: &[Outcome]) {
     for outcome in outcomes {
         for refused in &outcome.first {
@@ -189,20 +196,20 @@ pub(super) fn name(store: &OrgStore, report: &mut AppendReport, outcomes: &[Outc
     }
 }
 
-/// The id of each series of the batch; none where it is refused.
+/// Returns the id of each series of the batch; None if it is refused.
 fn resolve(
     store: &OrgStore,
     batch: &WriteBatch<'_>,
     limits: &OrgLimits,
-    window: &Window,
+    accepted: &AcceptedTimes,
     report: &mut AppendReport,
 ) -> Result<Vec<Option<u32>>, AppendError> {
     let domain = store.table().secret.domain(batch.encoding, &batch.forced_labels);
     let keys: Vec<_> = batch.series.iter().map(|series| domain.key(series.raw_labels)).collect();
     let mut ids: Vec<Option<u32>> = Vec::new();
     store.table().by_raw_many(&keys, &mut ids);
-    let resolving = Resolving { store, batch, limits, window, keys: &keys };
-    let (missing, live) = resolving.missing(&ids);
+    let resolver = Resolver { store, batch, limits, accepted, keys: &keys };
+    let (missing, live) = resolver.missing(&ids);
     if missing.is_empty() {
         return Ok(ids);
     }
@@ -214,18 +221,18 @@ fn resolve(
     if batch.guessed && !missing.iter().all(|one| one.cause.is_some() || is_labels(one.place)) {
         return Err(AppendError::Guessed);
     }
-    // The first few series are named in the report, and their labels are looked at for that.
+    // The report names the first few series, so these are parsed even if their refusal is cached.
     let (named, others) = missing.split_at(missing.len().min(AppendReport::REFUSALS_MAX));
     let (mut parser, mut lookup) = (labels::Parser::default(), Lookup::default());
     let mut parsed = Vec::new();
-    for missing in [named].into_iter().chain(others.chunks(TOGETHER)) {
-        let mut unsettled = missing.to_vec();
-        resolving.settle(&mut unsettled, live, report);
-        // Parsed before the lock is taken: hostile labels cost their sender's time alone.
+    for missing in [named].into_iter().chain(others.chunks(BATCH_SERIES)) {
+        let mut remaining = missing.to_vec();
+        resolver.refuse_repeated(&mut remaining, live, report);
+        // Parsing is done without the lock, so hostile labels cost only their sender's time.
         parser.clear();
         parsed.clear();
         let mut invalid = Vec::new();
-        for one in unsettled {
+        for one in remaining {
             let Some(series) = batch.series.get(one.place) else { continue };
             match parser.parse(batch, series.raw_labels, limits) {
                 Ok(label_set) => parsed.push((one, label_set)),
@@ -242,7 +249,7 @@ fn resolve(
             continue;
         }
         let mut table = store.table_mut();
-        let mut gate = Gate::open(&store.usage, limits, window.now);
+        let mut gate = Gate::open(&store.usage, limits, accepted.now);
         let entries_max = refused::entries_max(table.live(), gate.spare_bytes(&table));
         for (place, code) in invalid {
             if let Some(key) = keys.get(place) {
@@ -250,9 +257,9 @@ fn resolve(
             }
         }
         for (one, label_set) in &parsed {
-            let (Unresolved { place, makes, cause }, pairs) = (*one, parser.pairs(label_set));
+            let (Unresolved { place, registers, cause }, pairs) = (*one, parser.pairs(label_set));
             let known = table.live();
-            let series_max = if makes { gate.series_max(&table) } else { 0 };
+            let series_max = if registers { gate.series_max(&table) } else { 0 };
             let found = table.find_or_add(pairs, series_max, &mut lookup);
             let (Some(slot), Some(key)) = (ids.get_mut(place), keys.get(place)) else {
                 continue;
@@ -260,17 +267,19 @@ fn resolve(
             match found {
                 Ok(id) => {
                     if table.live() > known {
-                        gate.pass();
+                        gate.take_one();
                     }
-                    // Fields that stand between labels change from request to request; nor must a guess ever find them.
+                    // The raw bytes of other encodings have fields between labels that change with
+                    // each request. A guess must never find such bytes either.
                     if is_labels(place) {
-                        table.remember_raw(*key, id);
+                        table.cache_raw(*key, id);
                     }
                     *slot = Some(id);
                     continue;
                 }
-                Err(SeriesLimit { .. }) if !makes => {
-                    window.refuse_each(batch, place, report, || Refusal::series_text(pairs.iter().copied()));
+                Err(SeriesLimit { .. }) if !registers => {
+                    accepted
+                        .refuse_each(batch, place, report, || Refusal::series_text(pairs.iter().copied()));
                 }
                 Err(SeriesLimit { .. }) => {
                     let code = gate.code(&table);
@@ -281,7 +290,7 @@ fn resolve(
                 }
             }
             if cause.is_none() && is_labels(place) {
-                table.remember_unknown(*key, pairs, limits, entries_max);
+                table.record_unknown(*key, pairs, limits, entries_max);
             }
         }
         store.usage.record_table(&table);
@@ -290,42 +299,44 @@ fn resolve(
 }
 
 /// Series that are resolved under one lock.
-const TOGETHER: usize = 512;
+const BATCH_SERIES: usize = 512;
 
 /// A series of a batch that has no id yet.
 #[derive(Clone, Copy)]
 struct Unresolved {
-    /// Its place in the batch.
+    /// Its index in the batch.
     place: usize,
-    /// It has a sample that is taken: such a series is registered, and no other leaves its name behind.
-    makes: bool,
-    /// Why it was refused before, where that still holds.
+    /// Whether it has a sample that is accepted. Only such a series is registered, so that refused
+    /// samples do not add names.
+    registers: bool,
+    /// The reason of an earlier refusal, if it still holds.
     cause: Option<Cause>,
 }
 
-/// A batch while its series are resolved.
-struct Resolving<'r> {
+/// The context in which the series of a batch are resolved.
+struct Resolver<'r> {
     store: &'r OrgStore,
     batch: &'r WriteBatch<'r>,
     limits: &'r OrgLimits,
-    window: &'r Window,
+    accepted: &'r AcceptedTimes,
     /// The keys of all series of the batch.
-    keys: &'r [Key],
+    keys: &'r [LabelsKey],
 }
 
-impl Resolving<'_> {
-    /// The series without an id, those first that have a sample that is taken: an entry with exemplars alone finds the
-    /// series that an entry with samples has registered. Returns also how many series there were when the causes were
-    /// looked up.
+impl Resolver<'_> {
+    /// Returns the series without an id, and the number of registered series when the causes were
+    /// looked up. Series with accepted samples come first, so that an entry with only exemplars
+    /// finds a series that another entry registers.
     fn missing(&self, ids: &[Option<u32>]) -> (Vec<Unresolved>, u32) {
         let without = ids.iter().enumerate().filter(|(_, id)| id.is_none());
-        let makes = |place: usize| self.window.takes_any(self.batch, place);
-        let mut missing: Vec<Unresolved> =
-            without.map(|(place, _)| Unresolved { place, makes: makes(place), cause: None }).collect();
+        let registers = |place: usize| self.accepted.takes_any(self.batch, place);
+        let mut missing: Vec<Unresolved> = without
+            .map(|(place, _)| Unresolved { place, registers: registers(place), cause: None })
+            .collect();
         if missing.is_empty() {
             return (missing, 0);
         }
-        missing.sort_by_key(|one| !one.makes);
+        missing.sort_by_key(|one| !one.registers);
         let table = self.store.table();
         self.look_up(&table, &mut missing);
         (missing, table.live())
@@ -333,16 +344,17 @@ impl Resolving<'_> {
 
     /// Looks up why series were refused before.
     fn look_up(&self, table: &Table, missing: &mut [Unresolved]) {
-        let keys: Vec<Key> = missing.iter().filter_map(|one| self.keys.get(one.place).copied()).collect();
+        let keys: Vec<LabelsKey> =
+            missing.iter().filter_map(|one| self.keys.get(one.place).copied()).collect();
         let mut causes = Vec::with_capacity(keys.len());
         table.refused.causes(&keys, self.limits, &mut causes);
         missing.iter_mut().zip(causes).for_each(|(one, cause)| one.cause = cause);
     }
 
-    /// Refuses again what was refused before and would be refused again, at the cost of a look-up, and leaves the others.
-    /// While the report still names refusals, all are left. `live`: how many series there were when the causes were looked
-    /// up.
-    fn settle(&self, missing: &mut Vec<Unresolved>, live: u32, report: &mut AppendReport) {
+    /// Refuses series again whose earlier refusal still holds, at the cost of a lookup, and keeps
+    /// the others. All are kept while the report still names refusals. `live` is the number of
+    /// registered series when the causes were looked up.
+    fn refuse_repeated(&self, missing: &mut Vec<Unresolved>, live: u32, report: &mut AppendReport) {
         let names = report.refusals.len() < AppendReport::REFUSALS_MAX;
         if names || missing.iter().all(|one| one.cause.is_none()) {
             return;
@@ -350,17 +362,17 @@ impl Resolving<'_> {
         let closed = {
             let table = self.store.table();
             if table.live() != live {
-                // One of these may have been registered meanwhile.
+                // One of these series may have been registered meanwhile.
                 self.look_up(&table, missing);
             }
-            Gate::open(&self.store.usage, self.limits, self.window.now).closed_code(&table)
+            Gate::open(&self.store.usage, self.limits, self.accepted.now).closed_code(&table)
         };
-        let Resolving { batch, window, .. } = self;
+        let Resolver { batch, accepted, .. } = self;
         missing.retain(|one| {
             match (one.cause, closed) {
                 (Some(Cause::Invalid(code)), _) => report.count(samples_of(batch, one.place), code),
-                (Some(Cause::Unknown), _) if !one.makes => {
-                    window.refuse_each(batch, one.place, report, String::new);
+                (Some(Cause::Unknown), _) if !one.registers => {
+                    accepted.refuse_each(batch, one.place, report, String::new);
                 }
                 (Some(Cause::Unknown), Some(code)) => report.count(samples_of(batch, one.place), code),
                 (Some(Cause::Unknown), None) | (None, _) => return true,
@@ -370,7 +382,7 @@ impl Resolving<'_> {
     }
 }
 
-/// How many samples a series of the batch has, histograms among them.
+/// Returns the number of samples of a series of the batch, including histograms.
 fn samples_of(batch: &WriteBatch<'_>, place: usize) -> u64 {
     let floats = batch.series.get(place).map_or(0, |series| series.samples.len());
     (floats + histograms_of(batch, place).len()) as u64
@@ -387,31 +399,33 @@ fn histograms_of<'b>(batch: &'b WriteBatch<'_>, place: usize) -> &'b [HistogramS
     batch.histograms.get(first..after).unwrap_or_default()
 }
 
-/// Which times are taken.
-pub(super) struct Window {
+/// The times of samples that are accepted.
+pub(super) struct AcceptedTimes {
     first: Timestamp,
     last: Timestamp,
     now: Timestamp,
-    /// Where the window for late samples begins, and before which sample, if it begins after retention.
+    /// The start of the window for late samples, and the sample that it precedes, if the window
+    /// starts after the retention does.
     late: Option<(Timestamp, Timestamp)>,
-    /// Whether every sample of the request lies within.
+    /// Whether every sample of the request is within.
     takes_all: bool,
-    /// The latest time of the request, where it is too far ahead of the clock.
+    /// The latest time of the request, if it is too far ahead of the clock.
     ahead: Option<Timestamp>,
 }
 
-impl Window {
-    /// `newest` is the organisation's newest sample before this request; one that is ahead of the clock counts as now.
-    /// Retention counts the request's own newest, too, so that nothing is taken that would be hidden at once.
+impl AcceptedTimes {
+    /// Derives the accepted times. `newest` is the organisation's newest sample before this
+    /// request; if it is ahead of the clock, it counts as now. Retention also considers the newest
+    /// sample of the request, so that no sample is accepted that would be hidden at once.
     ///
-    /// The retention clock decides where it contradicts the wall clock: a sender whose time is right is not refused by a
-    /// server whose clock is ahead or went back.
+    /// The retention clock decides if it contradicts the wall clock, so a server whose clock is
+    /// ahead or was set back does not refuse senders whose time is right.
     fn new(
-        Clocked { now, reached, latest, ahead_max, .. }: Clocked,
+        RequestClock { now, reached, latest, ahead_max, .. }: RequestClock,
         limits: &OrgLimits,
         newest: Option<Timestamp>,
         batch: &WriteBatch<'_>,
-    ) -> Window {
+    ) -> AcceptedTimes {
         let last = ahead_max
             .map_or(Timestamp::MAX, |ahead| latest.map_or(now, |latest| latest.max(now)).plus(ahead));
         let present = reached.map_or(now, |reached| reached.min(now));
@@ -419,7 +433,8 @@ impl Window {
             let floats = batch.samples.iter().map(|sample| sample.at);
             floats.chain(batch.histograms.iter().map(|sample| sample.at))
         };
-        // One look at all of them: nearly always they lie within, and no sample is asked again.
+        // One pass over all times: nearly always all are within, and no sample is checked
+        // separately.
         let (least, greatest) = times().fold((Timestamp::MAX, Timestamp::MIN), |(least, greatest), at| {
             (least.min(at), greatest.max(at))
         });
@@ -436,17 +451,17 @@ impl Window {
         let late = late.filter(|(first, _)| *first > oldest);
         let first = late.map_or(oldest, |(first, _)| first);
         let ahead = Some(greatest).filter(|greatest| *greatest > last);
-        Window { first, late, last, now, takes_all: first <= least && greatest <= last, ahead }
+        AcceptedTimes { first, late, last, now, takes_all: first <= least && greatest <= last, ahead }
     }
 
-    /// Whether a series of the batch has a sample that is taken.
+    /// Returns whether a series of the batch has a sample that is accepted.
     fn takes_any(&self, batch: &WriteBatch<'_>, place: usize) -> bool {
         let takes = |at: Timestamp| (self.first..=self.last).contains(&at);
         floats_of(batch, place).iter().any(|sample| takes(sample.at))
             || histograms_of(batch, place).iter().any(|sample| takes(sample.at) && sample.value.is_ok())
     }
 
-    /// Says of each sample of a series of the batch why it is not taken.
+    /// Reports the refusal of each sample of a series of the batch.
     fn refuse_each(
         &self,
         batch: &WriteBatch<'_>,
@@ -465,7 +480,7 @@ impl Window {
         }
     }
 
-    /// The histogram, or the code of its refusal.
+    /// Returns the histogram, or the code of its refusal.
     pub(super) fn code_of_histogram<'b>(
         &self,
         sample: &'b HistogramSample,
@@ -474,12 +489,12 @@ impl Window {
         self.code(sample.at).map_or(Ok(histogram), Err)
     }
 
-    /// Why a histogram is refused.
+    /// Returns the reason why a histogram is refused.
     pub(super) fn reason_of_histogram(&self, sample: &HistogramSample) -> String {
         sample.value.as_ref().map_or_else(ToString::to_string, |_| self.reason(sample.at))
     }
 
-    /// The code that a sample of this time is refused with; none where it is taken.
+    /// Returns the code with which a sample of this time is refused, or None if it is accepted.
     pub(super) fn code(&self, at: Timestamp) -> Option<&'static str> {
         if (self.first..=self.last).contains(&at) {
             return None;
@@ -495,13 +510,13 @@ impl Window {
         })
     }
 
-    /// Why a sample of this time is refused.
+    /// Returns the reason why a sample of this time is refused.
     fn reason(&self, at: Timestamp) -> String {
         let ms = at.as_ms();
         if at > self.last {
             let (ahead, allowed) = (at.ms_since(self.now), self.last.ms_since(self.now));
             return format!(
-                "the sample's time {ms} is {ahead} ms ahead of the clock, at most {allowed} are taken"
+                "the sample's time {ms} is {ahead} ms ahead of the clock, at most {allowed} ms are allowed"
             );
         }
         if ms < YEAR_1_MS {
@@ -510,7 +525,7 @@ impl Window {
         if let Some((first, newest)) = self.late {
             let (before, allowed) = (newest.ms_since(at), newest.ms_since(first));
             return format!(
-                "the sample's time {ms} is {before} ms before the newest sample's, at most {allowed} are taken"
+                "the sample's time {ms} is {before} ms before the newest sample's, at most {allowed} ms are allowed"
             );
         }
         format!("the sample's time {ms} is before {}, where retention begins", self.first.as_ms())
@@ -531,7 +546,7 @@ fn duplicate(store: &OrgStore, refused: &RefusedSample) -> Refusal {
     refusal(store, refused.series, DUPLICATE, reason)
 }
 
-/// Records that define those of the batch's series that are not known to be durable.
+/// Returns records that define those series of the batch whose definitions may not be durable.
 fn definitions(store: &OrgStore, admitted: impl Iterator<Item = u32>) -> Vec<Draft> {
     store.take_durable();
     let table = store.table();
@@ -561,18 +576,18 @@ fn draft(store: &OrgStore, kind: Kind, body: Vec<u8>) -> Draft {
     Draft::new(store.org, kind, body)
 }
 
-/// Records of what is new about metrics.
-fn descriptions(store: &OrgStore, said: &[MetricMetadata<'_>], limits: &OrgLimits) -> Vec<Draft> {
-    if said.is_empty() {
+/// Returns records of new or changed metadata.
+fn descriptions(store: &OrgStore, metric: &[MetricMetadata<'_>], limits: &OrgLimits) -> Vec<Draft> {
+    if metric.is_empty() {
         return Vec::new();
     }
-    let mut news = Vec::new();
+    let mut changed = Vec::new();
     let mut dropped = 0;
     {
         let metadata = store.metadata();
-        for said in said {
-            match metadata.is_news(said, limits) {
-                Ok(true) => news.push(said),
+        for metric in metric {
+            match metadata.has_changed(metric, limits) {
+                Ok(true) => changed.push(metric),
                 Ok(false) => {}
                 Err(()) => dropped += 1,
             }
@@ -580,17 +595,21 @@ fn descriptions(store: &OrgStore, said: &[MetricMetadata<'_>], limits: &OrgLimit
     }
     store.metadata_dropped_total.fetch_add(dropped, Ordering::Relaxed);
     let mut drafts = Vec::new();
-    let mut rest = news.as_slice();
+    let mut rest = changed.as_slice();
     while !rest.is_empty() {
         let mut bytes = 0;
-        let fits = rest.iter().take_while(|said| {
+        let fits = rest.iter().take_while(|metric| {
             let fits = bytes < BODY_BYTES_SOFT;
-            bytes += said.name.len() + said.help.len() + said.unit.len() + 16;
+            bytes += metric.name.len() + metric.help.len() + metric.unit.len() + 16;
             fits
         });
-        let (piece, after) = rest.split_at(fits.count());
+        let (batch, after) = rest.split_at(fits.count());
         rest = after;
-        drafts.push(draft(store, Kind::Metadata, metadata::encode(piece.iter().map(|said| (*said).clone()))));
+        drafts.push(draft(
+            store,
+            Kind::Metadata,
+            metadata::encode(batch.iter().map(|metric| (*metric).clone())),
+        ));
     }
     drafts
 }
@@ -600,7 +619,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_records_of_a_large_batch_take_what_its_samples_take() {
+    fn the_records_of_a_large_batch_have_no_spare_capacity() {
         for len in [0, 1, RECORD_SAMPLES_MAX, RECORD_SAMPLES_MAX + 1, 300_000] {
             let sample = |n: usize| LogSample { series: 7, at_ms: n as i64, bits: 0 };
             let records = records_of((0..len).map(sample).collect());

@@ -110,8 +110,8 @@ impl<'scope> Appliers<'scope> {
         if let Err(damage) = samples::decode(kind, body, &mut samples) {
             return Ok(Err(damage));
         }
-        self.orphans += store.keep_replayed(seq, &mut samples);
-        store.note_samples(seq, &samples);
+        self.orphans += store.retain_replayed(seq, &mut samples);
+        store.record_samples(seq, &samples);
         self.is_behind = true;
         while samples.len() > PIECE_SAMPLES {
             let rest = samples.split_off(PIECE_SAMPLES);

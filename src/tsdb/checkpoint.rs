@@ -531,7 +531,7 @@ fn load_row(
         })?;
         rows.set(org, id, row_seq);
     }
-    store.head.load(first, |stripe| stripe.spare(slot(first)));
+    store.head.load(first, |stripe| stripe.shorten_tails(slot(first)));
     reader.end()
 }
 

@@ -204,7 +204,7 @@ impl Tsdb {
         let mut report = DeleteReport::default();
         let Some(store) = self.stores.org(org) else { return Ok(report) };
         // What retention hides goes as well: it would be seen again if more were kept.
-        let snapshot = Snapshot::with_what_is_too_old(Arc::clone(&store), Scope::default());
+        let snapshot = Snapshot::ignoring_retention(Arc::clone(&store), Scope::default());
         let mut ids = Vec::new();
         for matchers in selectors {
             ids.extend(snapshot.paced(pace).ids(matchers, range)?);

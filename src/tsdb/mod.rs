@@ -1,15 +1,16 @@
-//! Samples in, snapshots out.
+//! The time series database: batches are appended, snapshots are read.
 //!
-//! A batch comes in through [`Tsdb::append`]: its series are resolved to ids ([`append`], [`series`]), it becomes
-//! records of the log ([`wal`]), durable before it is answered and applied to the [`head`] in the log's order; native
-//! histograms, start timestamps and exemplars lie beside it ([`side`]). Reading
-//! is [`Tsdb::snapshot`] and nothing else: one organisation within one scope ([`snapshot`]). [`checkpoint`]s keep
-//! starts short; [`recovery`] brings everything back. Formats are drawn in [`wal`]'s records and samples,
-//! [`series`]' definitions and registry, [`block`], [`checkpoint`].
+//! [`Tsdb::append`] resolves the series of a batch to ids ([`append`], [`series`]) and turns it
+//! into records of the log ([`wal`]). They are durable before the response and applied to the
+//! [`head`] in log order. Native histograms, start timestamps and exemplars are stored separately
+//! ([`side_data`]). [`Tsdb::snapshot`] is the only way to read: one organisation within one scope
+//! ([`snapshot`]). [`checkpoint`]s keep starts short; [`recovery`] restores the state at a start.
+//! Formats are documented in [`wal`]'s records and samples, [`series`]' definitions and registry,
+//! [`chunk`], and [`checkpoint`].
 //!
-//! A closed window of time moves from the head to [`segment`]s ([`seal`]): files that never change and that control
-//! lists ([`manifest`]). The set of them that counts is beside the head ([`segments`]); log files whose samples are all
-//! in it are removed.
+//! A seal moves a closed window of time from the head to [`segment`]s ([`seal`]): files that never
+//! change and that control lists ([`manifest`]). The current set of segments is published next to
+//! the head ([`segments`]). Log files whose samples are all in segments are removed.
 
 mod append;
 mod appliers;
@@ -69,10 +70,10 @@ pub use report::{
     SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use seal::{SealError, SealReport};
-pub use snapshot::{Grouped, GroupedSeries, Paced, ReadColumns, Reader, SelectedSeries, Snapshot};
+pub use snapshot::{Grouped, GroupedSeries, Paced, ReadColumns, SelectedSeries, SeriesReader, Snapshot};
 pub use warm::{Warming, warm_program};
 
-use append::Clocked;
+use append::RequestClock;
 use checkpoint::Folder;
 use compact::Compactor;
 use log_mark::{LogMark, Noting};
@@ -91,19 +92,19 @@ use crate::kv::{Control, with_sources};
 use crate::model::{Access, OrgId, Refusal, StoreId, Timestamp, WriteBatch};
 use crate::sync::IgnorePoison as _;
 
-/// Where a store lives.
+/// The location and the owner of a store.
 #[derive(Clone)]
 pub struct Home<'a> {
-    /// Holds `wal/`, `series/`, `head/`, `segments/` and `quarantine/`. Locked by the caller (`kv::DataFolder`): two
-    /// processes on one log would destroy it.
+    /// The folder with `wal/`, `series/`, `head/`, `segments/` and `quarantine/`. The caller holds
+    /// its lock (`kv::DataFolder`), because two processes on one log would destroy it.
     pub dir: &'a Path,
-    /// Whose it is: in every file.
+    /// The id of the store, which is in every file.
     pub store: StoreId,
-    /// Lists the segments. [`Tsdb::close`] lets go of it.
+    /// The database that lists the segments. [`Tsdb::close`] releases it.
     pub control: Arc<Control>,
 }
 
-/// All organisations' samples.
+/// The samples of all organisations.
 #[derive(Debug)]
 pub struct Tsdb {
     stores: Arc<Stores>,
@@ -112,14 +113,14 @@ pub struct Tsdb {
     manifest: Option<Manifest>,
     options: Options,
     notes: Vec<String>,
-    /// What queries are told about a damaged log.
+    /// The warning of queries about a damaged log.
     log_warning: Option<Arc<str>>,
-    /// Held while a checkpoint is written, and while a backup or the removal of an organisation keeps one from being
-    /// written. Its counts are in `checkpoint_counts`.
+    /// Held by the writer of a checkpoint, and by a backup or the removal of an organisation to
+    /// prevent checkpoints. The counts are in `checkpoint_counts`.
     checkpoints: Mutex<Checkpoints>,
     checkpoint_counts: CheckpointCounts,
     sealer: Mutex<Sealer>,
-    /// Seals that wait for the one under way: it need not rest.
+    /// The seals that wait for the current one, which then skips its pauses.
     seals_waiting: AtomicU32,
     removal: Mutex<Removal>,
     compactor: Mutex<Compactor>,
@@ -129,19 +130,19 @@ pub struct Tsdb {
     log_mark: LogMark,
 }
 
-/// A batch that is ready to be stored.
+/// A batch that is ready to be logged.
 #[derive(Debug)]
 pub struct Appending {
     drafts: Vec<Draft>,
-    concerns: Concerns,
+    context: BatchContext,
 }
 
 impl Appending {
-    /// Counts, under the code `unreadable`, samples that whoever read the request refused before there was a batch, and
-    /// tells of the first of them before those that are refused here.
+    /// Adds samples that the decoder refused before there was a batch. They are counted with the
+    /// code `unreadable`, and their refusals are reported before those of this batch.
     #[must_use]
-    pub fn besides(mut self, refused: u64, mut refusals: Vec<Refusal>) -> Appending {
-        let report = &mut self.concerns.report;
+    pub fn with_unreadable(mut self, refused: u64, mut refusals: Vec<Refusal>) -> Appending {
+        let report = &mut self.context.report;
         if refused > 0 {
             report.count(refused, "unreadable");
         }
@@ -152,69 +153,71 @@ impl Appending {
     }
 }
 
-/// Whom the outcome of a batch concerns.
+/// The context in which the outcome of a batch is reported.
 #[derive(Debug)]
-struct Concerns {
+struct BatchContext {
     store: Arc<OrgStore>,
     report: AppendReport,
     newest_ms: i64,
     now: Timestamp,
 }
 
-impl Concerns {
-    /// Counts what came of it.
+impl BatchContext {
+    /// Counts the outcomes of the batch.
     fn applied(mut self, outcomes: Vec<Outcome>) -> Appended {
-        let Concerns { store, report, newest_ms, now } = &mut self;
+        let BatchContext { store, report, newest_ms, now } = &mut self;
         append::count(store, report, &outcomes);
-        store.usage.saw(*newest_ms);
+        store.usage.record_time(*newest_ms);
         store.usage.count(report.stored, &report.refused_by_code, *now);
-        Appended { concerns: self, outcomes }
+        Appended { context: self, outcomes }
     }
 }
 
-/// A batch whose records are applied, and durable as [`Durability`] says.
+/// A batch whose records are applied, and durable according to [`Durability`].
 #[derive(Debug)]
 pub struct Appended {
-    concerns: Concerns,
+    context: BatchContext,
     outcomes: Vec<Outcome>,
 }
 
 impl Appended {
-    /// What was stored and what was refused. Reads the names of refused series; otherwise next to nothing.
+    /// Returns what was stored and what was refused. Reads the labels of refused series, if there
+    /// are any.
     pub fn report(self) -> AppendReport {
-        let Concerns { store, mut report, .. } = self.concerns;
+        let BatchContext { store, mut report, .. } = self.context;
         append::name(&store, &mut report, &self.outcomes);
         report
     }
 }
 
-/// Where records go before they are applied.
+/// The destination of records before they are applied.
 #[derive(Debug)]
 enum Sink {
-    /// To the disk.
+    /// The log on disk.
     Log(Log),
-    /// Nowhere: the store lives as long as the process. Holds the last seq.
+    /// None: the store lives as long as the process. Holds the last sequence number.
     Memory(Mutex<u64>),
-    /// Nothing is written: the log is damaged.
+    /// None: the log is damaged, and writes are refused.
     ReadOnly { why: String, last_seq: u64 },
 }
 
-/// The code that samples are counted under which are refused until the clock is confirmed.
+/// The code of samples that are refused until the clock is confirmed.
 const CLOCK_UNCONFIRMED: &str = "clock_unconfirmed";
-/// Places of a damaged log that a query is told.
-const LOG_PLACES_TOLD_MAX: usize = 5;
-/// A checkpoint so soon after a seal would hold little.
+/// The damaged places that the warning of a query names.
+const LOG_WARNING_PLACES_MAX: usize = 5;
+/// The time after a seal in which a checkpoint would contain little.
 const RECENT_SEAL: Duration = Duration::from_secs(180);
 
-/// Held by who removes files, and by a backup while it takes them along.
+/// Locked while files are removed, and by a backup while it links them.
 #[derive(Debug, Default)]
 struct Removal;
 
-/// Held by the only writer of checkpoints.
+/// Locked by the only writer of checkpoints.
 #[derive(Debug, Default)]
 struct Checkpoints;
 
-/// What became of checkpoints. Locked for a few instructions at a time, never while one is written.
+/// Counts of checkpoints. It is locked for a few instructions at a time, never while one is
+/// written.
 #[derive(Debug)]
 struct CheckpointCounts {
     made: AtomicU64,
@@ -223,12 +226,14 @@ struct CheckpointCounts {
 }
 
 impl Tsdb {
-    /// Opens the store, recovering what is there.
+    /// Opens the store and recovers its content.
     ///
-    /// A damaged log is no error: the store opens read-only, and the report and [`Tsdb::health`] say why.
+    /// A damaged log is not an error: the store opens read-only, and the report and
+    /// [`Tsdb::health`] give the reason.
     ///
     /// # Errors
-    /// [`OpenError`] where the file system refuses, or a file is another store's or a newer version's.
+    /// [`OpenError`] if the file system fails, or if a file belongs to another store or a newer
+    /// version.
     pub fn open(
         home: Home<'_>,
         options: Options,
@@ -240,12 +245,12 @@ impl Tsdb {
         let secrets = Secrets { labels: rng.bytes(), records: RecordKey::random(rng) };
         let mut recovered = recovery::recover(dir, store, &manifest, &options, secrets, now)?;
         if let Some(why) = recovered.report.read_only.clone().filter(|_| recovered.log_is_covered) {
-            // Nothing is lost with this log: a new one takes its place, as after `--accept-loss`.
+            // No sample is lost with this log: a new one replaces it, as with `--accept-loss`.
             match repair::accept_loss(&Home { dir, store, control }, rng, now) {
                 Ok(_) => {
                     recovered = recovery::recover(dir, store, &manifest, &options, secrets, now)?;
                     recovered.report.notes.push(format!(
-                        "{why}; nothing is lost: the log had ended in order and segments and the checkpoint have all of \
+                        "{why}; nothing is lost: the log was closed in order, and segments and the checkpoint have all of \
                          it; the damaged log is in quarantine"
                     ));
                 }
@@ -256,7 +261,7 @@ impl Tsdb {
         stores.uncovered.store(report.samples, Ordering::Relaxed);
         for store in stores.all() {
             let sealed_ms = store.segments().metas().iter().map(|meta| meta.max_ms).max();
-            store.usage.saw(store.greatest_ms().max(sealed_ms).unwrap_or(i64::MIN));
+            store.usage.record_time(store.greatest_ms().max(sealed_ms).unwrap_or(i64::MIN));
         }
         let log = match resume {
             Some(resume) => {
@@ -273,7 +278,7 @@ impl Tsdb {
         };
         let notes = report.notes.clone();
         let log_warning = report.read_only.as_ref().map(|_| log_warning(&report.log_damage));
-        // One organisation with a sample ahead of the clock must not move the start for all.
+        // One organisation with a sample ahead of the clock must not set the start for all.
         let newest = stores.all().iter().filter_map(|store| store.usage.newest()).min();
         let retention = Retention::begin(manifest.retention_clock()?, now, newest, &options);
         let manifest = Some(manifest);
@@ -301,11 +306,16 @@ impl Tsdb {
         Ok((tsdb, report))
     }
 
-    /// A store without a log or a folder: what it holds ends with the process. `secret` keys its identity hashes.
+    /// Creates a store without a log or a folder, whose content ends with the process. `secret`
+    /// keys its identity hashes.
     pub fn in_memory(options: Options, secret: [u8; 32]) -> Tsdb {
         let retention = Retention::in_memory(&options);
         Tsdb {
-            stores: Arc::new(Stores::keeping(options.decoded_bytes_max, secret, options.limits.clone())),
+            stores: Arc::new(Stores::with_block_cache(
+                options.decoded_bytes_max,
+                secret,
+                options.limits.clone(),
+            )),
             log: Sink::Memory(Mutex::new(0)),
             folder: None,
             manifest: None,
@@ -325,64 +335,66 @@ impl Tsdb {
         }
     }
 
-    /// An empty store in memory, for tests of the rooms above: samples may be of any time, whatever the clock says.
+    /// Creates an empty store in memory for tests of other rooms. It accepts samples of any time.
     pub fn scaffold() -> Tsdb {
         Tsdb::in_memory(Options { ahead_max: None, ..Options::default() }, [0; 32])
     }
 
-    /// Sets what one organisation may store. What it has already stays.
+    /// Sets the limits of one organisation. Existing data stays.
     pub fn set_limits(&self, org: OrgId, limits: OrgLimits) {
         self.stores.set_limits(org, limits);
     }
 
-    /// Stores a batch: when this answers, what the report counts as stored is visible, and durable as [`Durability`]
-    /// says.
+    /// Stores a batch. When this returns, the samples that the report counts as stored are visible,
+    /// and durable according to [`Durability`].
     ///
-    /// Series and samples that may not be stored are refused one by one and named in the report; the others are stored.
-    /// The organisation is made on its first write. Blocks for one sync of the disk.
+    /// Series and samples that may not be stored are refused one by one and named in the report;
+    /// the others are stored. The organisation is created on its first write. The call blocks for
+    /// one sync of the disk.
     ///
     /// # Errors
-    /// [`AppendError`] where nothing is acknowledged, for reasons that are not the sender's; [`AppendError::Guessed`] for
-    /// batches that were.
+    /// [`AppendError`] if nothing is acknowledged, for reasons that are not the sender's fault.
+    /// [`AppendError::Guessed`] if the batch was guessed and must be decoded in full.
     pub fn append(
         &self,
         org: OrgId,
         batch: &WriteBatch<'_>,
         now: Timestamp,
     ) -> Result<AppendReport, AppendError> {
-        let Appending { drafts, concerns } = self.prepare(org, batch, now)?;
+        let Appending { drafts, context } = self.prepare(org, batch, now)?;
         let outcomes = if drafts.is_empty() { Vec::new() } else { self.commit(drafts, now)? };
-        Ok(concerns.applied(outcomes).report())
+        Ok(context.applied(outcomes).report())
     }
 
-    /// The second half of [`Tsdb::append`], without waiting for the disk: `done` hears what came of it, on whatever thread
-    /// writes the log then, perhaps before this returns. It must be short: [`Appended::report`] is the rest of the work.
+    /// Does the second half of [`Tsdb::append`] without waiting for the disk. `done` is called with
+    /// the result on the thread that writes the log, perhaps before this returns. It must be short:
+    /// [`Appended::report`] does the rest of the work.
     ///
-    /// This thread may write the log for others meanwhile, as long as something waits.
+    /// The calling thread may write the log for other callers, as long as drafts are waiting.
     pub fn commit_then(
         &self,
         appending: Appending,
         done: impl FnOnce(Result<Appended, AppendError>) + Send + 'static,
     ) {
-        let Appending { drafts, concerns } = appending;
+        let Appending { drafts, context } = appending;
         if drafts.is_empty() {
-            return done(Ok(concerns.applied(Vec::new())));
+            return done(Ok(context.applied(Vec::new())));
         }
-        let now = concerns.now;
-        let said = move |said: Result<Vec<Outcome>, AppendError>| {
-            done(said.map(|outcomes| concerns.applied(outcomes)));
+        let now = context.now;
+        let finish = move |result: Result<Vec<Outcome>, AppendError>| {
+            done(result.map(|outcomes| context.applied(outcomes)));
         };
         match &self.log {
-            Sink::Log(log) => log.commit_then(drafts, now, Box::new(said)),
-            Sink::Memory(_) | Sink::ReadOnly { .. } => said(self.commit(drafts, now)),
+            Sink::Log(log) => log.commit_then(drafts, now, Box::new(finish)),
+            Sink::Memory(_) | Sink::ReadOnly { .. } => finish(self.commit(drafts, now)),
         }
     }
 
-    /// The first half of [`Tsdb::append`]: finds or makes the series, refuses what may not be stored. Nothing is stored
-    /// yet.
+    /// Does the first half of [`Tsdb::append`]: resolves or registers the series, and refuses what
+    /// may not be stored. Nothing is stored yet.
     ///
     /// # Errors
-    /// As of [`Tsdb::append`].
+    /// Those of [`Tsdb::append`].
     pub fn prepare(
         &self,
         org: OrgId,
@@ -401,7 +413,7 @@ impl Tsdb {
             }
             return Err(refused);
         }
-        let clocked = Clocked {
+        let clocked = RequestClock {
             now,
             reached: self.retention.reached(),
             latest: self.retention.latest(),
@@ -418,28 +430,29 @@ impl Tsdb {
         self.stores.settle_names(&store);
         let samples = drafts.iter().filter(|draft| matches!(draft.kind, Kind::Samples | Kind::Histograms));
         let newest_ms = samples.map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
-        Ok(Appending { drafts, concerns: Concerns { store, report, newest_ms, now } })
+        Ok(Appending { drafts, context: BatchContext { store, report, newest_ms, now } })
     }
 
-    /// What an organisation may store that has no limits of its own.
+    /// Returns the limits of organisations without limits of their own.
     pub fn default_limits(&self) -> &OrgLimits {
         &self.options.limits
     }
 
-    /// What organisations stored since midnight (UTC).
+    /// Returns how many samples each organisation stored since midnight (UTC).
     pub fn stored_today_by_org(&self, now: Timestamp) -> Vec<(OrgId, u64)> {
         self.stores.all().into_iter().map(|store| (store.org, store.usage.stored_today(now))).collect()
     }
 
-    /// Takes up what an organisation stored today before this process began; before anything is written.
+    /// Adds the samples that an organisation stored today before this process started. Call it
+    /// before anything is written.
     pub fn resume_today(&self, org: OrgId, samples: u64, now: Timestamp) {
         if let Some(store) = self.stores.org(org) {
             store.usage.resume_today(samples, now);
         }
     }
 
-    /// Samples that an organisation stored since midnight (UTC): in this process, and before it as far as
-    /// [`Tsdb::resume_today`] was told.
+    /// Returns how many samples an organisation stored since midnight (UTC) in this process, plus
+    /// the samples passed to [`Tsdb::resume_today`].
     pub fn stored_today(&self, org: OrgId, now: Timestamp) -> u64 {
         self.stores.org(org).map_or(0, |store| store.usage.stored_today(now))
     }
@@ -460,7 +473,7 @@ impl Tsdb {
         }
     }
 
-    /// Makes everything durable that is applied.
+    /// Makes all applied records durable.
     fn flush(&self) -> Result<(), AppendError> {
         match &self.log {
             Sink::Log(log) => log.flush().map(drop),
@@ -468,26 +481,28 @@ impl Tsdb {
         }
     }
 
-    /// When an append is answered.
+    /// Returns when an append is acknowledged.
     pub fn durability(&self) -> Durability {
         self.options.durability
     }
 
-    /// What a reader may see: one organisation within one scope. An organisation that never wrote is empty.
+    /// Returns the view of one organisation within one scope. An organisation that never wrote is
+    /// empty.
     pub fn snapshot(&self, access: &Access) -> Snapshot {
         let snapshot = Snapshot::new(self.stores.org(access.org), access.scope.clone());
         snapshot.with_log_warning(self.log_warning.clone())
     }
 
-    /// Writes a checkpoint, so that the next start replays only what comes after. One at a time; appends go on.
+    /// Writes a checkpoint, so that the next start replays only the log after it. Only one is
+    /// written at a time; appends continue.
     ///
     /// # Errors
-    /// [`CheckpointError`]: the one before still holds; try again later with a new one.
+    /// [`CheckpointError`]: the previous checkpoint is still valid. Retry later with a new one.
     pub fn checkpoint(&self, now: Timestamp) -> Result<CheckpointReport, CheckpointError> {
-        // Asked for by every tick; nothing in a generation depends on the clock yet.
+        // Every tick calls this; a generation does not depend on the clock yet.
         let _ = now;
         let (Some(folder), Sink::Log(log)) = (&self.folder, &self.log) else {
-            return Err(CheckpointError::Closed("it has no log that goes on".to_owned()));
+            return Err(CheckpointError::Closed("the store has no writable log".to_owned()));
         };
         let _alone = self.checkpoints.lock().ignore_poison();
         let covered = self.stores.uncovered.load(Ordering::Relaxed);
@@ -513,7 +528,7 @@ impl Tsdb {
         result
     }
 
-    /// A record that everything up to is applied, and the barriers as they were after it.
+    /// Returns a record up to which all records are applied, and the barriers after that record.
     fn covered(
         &self,
         flush: impl Fn() -> Result<u64, CheckpointError>,
@@ -521,18 +536,20 @@ impl Tsdb {
         loop {
             let before = checkpoint::barriers(&self.stores);
             let replay_seq = flush()?;
-            // No seal record came in between, so that none is missed or counted twice. They are minutes apart.
+            // If no seal record came in between, none is missed or counted twice. Seals are minutes
+            // apart.
             if checkpoint::barriers(&self.stores) == before {
                 return Ok((replay_seq, before));
             }
         }
     }
 
-    /// Whether a checkpoint is due: the last one is old and something came since, or many samples came.
+    /// Returns whether a checkpoint is due: the last one is old and samples came since, or many
+    /// samples came.
     pub fn checkpoint_due(&self) -> bool {
         let uncovered = self.stores.uncovered.load(Ordering::Relaxed);
         let age = self.checkpoint_counts.age();
-        // A seal makes most of a checkpoint needless, and the disk has just been busy with it.
+        // A seal makes most of a checkpoint needless, and has just kept the disk busy.
         let rest = RECENT_SEAL.min(self.options.checkpoint_every);
         let sealed_lately = self.sealer.try_lock().is_ok_and(|sealer| sealer.made_within(rest));
         matches!(self.log, Sink::Log(_))
@@ -541,8 +558,9 @@ impl Tsdb {
             && (age >= self.options.checkpoint_every || uncovered >= self.options.checkpoint_samples)
     }
 
-    /// Plain counters, of the store and of each organisation. Waits for no query, seal, merge, checkpoint or backup: it
-    /// reads atomics, and locks that are held for a few instructions.
+    /// Returns counters of the store and of each organisation. It reads atomics, and takes locks
+    /// that are held for a few instructions, so it never waits for a query, seal, merge, checkpoint
+    /// or backup.
     pub fn stats(&self) -> Stats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut stats = Stats::default();
@@ -607,7 +625,7 @@ impl Tsdb {
         stats
     }
 
-    /// Whether it takes samples, and what an operator should know.
+    /// Returns whether the store accepts samples, and notes for the operator.
     pub fn health(&self) -> Health {
         let writes = match &self.log {
             Sink::Log(log) => log.writes(),
@@ -615,23 +633,21 @@ impl Tsdb {
             Sink::ReadOnly { why, .. } => Writes::ReadOnly(why.clone()),
         };
         let mut notes = self.notes.clone();
-        // A seal under way is not waited for.
+        // Do not wait for a running seal.
         if let Ok(sealer) = self.sealer.try_lock() {
             notes.extend(sealer.failures());
         }
         if let Sink::Log(log) = &self.log
             && let (files @ 1.., bytes) = log.trimmed().size()
         {
-            notes.push(format!(
-                "{files} log files that are needed no more could not be removed; {bytes} bytes of the disk wait for it"
-            ));
+            notes.push(format!("{files} unneeded log files could not be removed; they occupy {bytes} bytes"));
         }
         notes.extend(self.retention.notes(&self.options).into_iter().flatten());
         if let Some(space) = self.space()
             && space.free < space.growth_floor()
         {
             notes.push(format!(
-                "{} bytes are free on the disk: checkpoints and compactions that take much wait until {} are; samples stop below {}",
+                                "{} bytes are free on the disk: large checkpoints and compactions wait until {} are free; writes stop below {}",
                 space.free,
                 space.growth_floor(),
                 space.samples_floor()
@@ -640,14 +656,16 @@ impl Tsdb {
         Health { writes, notes }
     }
 
-    /// Takes no more samples until a restart, because of something that is wrong elsewhere in the process. Reads go on.
+    /// Refuses samples until a restart, because of a fault elsewhere in the process. Reads
+    /// continue.
     pub fn stop_writes(&self, why: &str) {
         if let Sink::Log(log) = &self.log {
             log.stop(why);
         }
     }
 
-    /// Leaves a marker where the log ended in order and a checkpoint has all of it: damage of such a log loses nothing.
+    /// Writes a marker if the log was closed in order and a checkpoint has all of it. Later damage
+    /// of such a log loses nothing.
     fn note_end(&self, log: &Log) {
         let Some(folder) = self.folder.as_ref().filter(|_| matches!(log.writes(), Writes::Closed)) else {
             return;
@@ -656,24 +674,26 @@ impl Tsdb {
         if checkpoint::newest_replay_seq(&folder.head, folder.store) == last_seq
             && let Err(e) = (checkpoint::Closed { last_seq }).write(folder)
         {
-            tracing::warn!("the end of the log was not noted: {}", e.line());
+            tracing::warn!("cannot record that the log was closed: {}", e.line());
         }
     }
 
-    /// What is left on the disk; none where the store has none, or it does not say.
+    /// Returns the free space of the disk, or None if the store has no folder or the space is
+    /// unknown.
     fn space(&self) -> Option<disk::Space> {
         self.options.disk.space(&self.folder.as_ref()?.head).ok()
     }
 
-    /// Waits until what the first questions will look at is in memory, as far as a start reads that ahead, but no longer than
-    /// this.
+    /// Waits until the data of the first queries is in memory, as far as the start reads it ahead,
+    /// but for at most `longest`.
     pub fn wait_until_warm(&self, longest: Duration) {
         self.warming.wait_for(longest);
     }
 
-    /// Ends writing: what waits is made durable and applied, the threads end. Reads go on. A second call does nothing.
+    /// Stops writing: waiting records are made durable and applied, and the threads end. Reads
+    /// continue. A second call has no effect.
     ///
-    /// For a short next start call [`Tsdb::seal`] first, or [`Tsdb::checkpoint`] where that fails.
+    /// For a short next start, call [`Tsdb::seal`] first, or [`Tsdb::checkpoint`] if that fails.
     pub fn close(&self) {
         if let Sink::Log(log) = &self.log {
             log.close();
@@ -690,9 +710,10 @@ impl Tsdb {
     }
 }
 
-/// What queries are told about a damaged log: files and offsets, never the folder, since a reader may be a stranger.
+/// Returns the warning of queries about a damaged log. It contains files and offsets but never the
+/// folder, because any client may read it.
 fn log_warning(places: &[LogPlace]) -> Arc<str> {
-    let places: Vec<String> = places.iter().take(LOG_PLACES_TOLD_MAX).map(LogPlace::to_string).collect();
+    let places: Vec<String> = places.iter().take(LOG_WARNING_PLACES_MAX).map(LogPlace::to_string).collect();
     format!("some samples may be missing: the log is damaged in {}", places.join(", ")).into()
 }
 
@@ -704,13 +725,13 @@ impl Default for CheckpointCounts {
 }
 
 impl CheckpointCounts {
-    /// The time since the last checkpoint, or since the store was opened.
+    /// Returns the time since the last checkpoint, or since the store was opened.
     fn age(&self) -> Duration {
         self.since.lock().ignore_poison().elapsed()
     }
 }
 
-/// What the applying thread does with a durable record.
+/// Returns the function that applies a durable record.
 fn applier(stores: &Arc<Stores>) -> Apply {
     let stores = Arc::clone(stores);
     Box::new(move |seq, draft| stores.apply(Record::of(seq, draft), &mut Vec::new(), None))

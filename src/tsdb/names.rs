@@ -10,9 +10,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use super::checkpoint::Folder;
 use super::error::{DiskError, OpenError};
 use super::opening::{Onlooker, Phase, Step};
+use super::series::definition_columns::DefinitionColumns;
 use super::series::registry::{self, ReadRegistry};
-use super::series::sheet::Sheet;
-use super::series::table::load::{GivesUp, Loading};
+use super::series::table::load::{BulkLoader, NotBulkLoadable};
 use super::store::{Record, Stores};
 use super::wal::record::{FILE_HEADER_BYTES, Kind, record_bytes};
 use crate::model::{OrgId, StoreId};
@@ -26,7 +26,7 @@ pub(super) type Registry = (OrgId, PathBuf);
 /// What the reading thread found.
 enum Piece {
     /// And how many bytes it was.
-    Series(Box<Sheet>, usize),
+    Series(Box<DefinitionColumns>, usize),
     Metadata(Vec<u8>),
     /// The file is read; none: it is not as the store writes it.
     End(Option<Result<ReadRegistry, OpenError>>),
@@ -71,7 +71,7 @@ struct Reader {
     store: StoreId,
     pieces: SyncSender<Piece>,
     /// Sheets to be used again.
-    used: Receiver<Box<Sheet>>,
+    used: Receiver<Box<DefinitionColumns>>,
 }
 
 impl Reader {
@@ -103,7 +103,7 @@ struct Taker<'s> {
     store: StoreId,
     stores: &'s Stores,
     read: Receiver<Piece>,
-    back: SyncSender<Box<Sheet>>,
+    back: SyncSender<Box<DefinitionColumns>>,
     onlooker: &'s Onlooker,
     step: Step,
 }
@@ -112,7 +112,7 @@ impl Taker<'_> {
     /// Takes one registry.
     fn take(&mut self, org: OrgId, path: &Path) -> Result<ReadRegistry, OpenError> {
         self.step.file += 1;
-        let mut loading = Loading::new(self.stores.secret_of(org));
+        let mut loading = BulkLoader::new(self.stores.secret_of(org));
         let mut held = Ok(());
         let read = loop {
             match self.read.recv() {
@@ -145,7 +145,7 @@ impl Taker<'_> {
                 Ok(ReadRegistry::Valid(end))
             }
             (_, damaged @ ReadRegistry::Damaged(_)) => Ok(damaged),
-            (Err(GivesUp), _) => self.one_by_one(org, path),
+            (Err(NotBulkLoadable), _) => self.one_by_one(org, path),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the store may use, with its defaults.
+//! The settings of the store and of an organisation, with their defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,27 +8,30 @@ use super::opening::Onlooker;
 use crate::clock::Stopwatch;
 use crate::model::Timestamp;
 
-/// How much later than the clock, beyond [`Options::ahead_max`], a sample may be before a clock is considered wrong.
+/// The tolerance beyond [`Options::ahead_max`] within which a sample ahead of the clock does not
+/// show that a clock is wrong.
 const AHEAD_SLACK: Duration = Duration::from_secs(600);
 
-/// When an append is answered.
+/// The time at which an append is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
     /// After its bytes are synced to the disk (`Durability: synced`).
     #[default]
     Synced,
-    /// After its bytes are written; they are synced within this time (`Durability: buffered`). A killed process loses
-    /// nothing, a power cut at most what was answered within it.
+    /// After its bytes are written. They are synced within this time (`Durability: buffered`). A
+    /// killed process loses nothing, and a power cut loses at most what was acknowledged within
+    /// this time.
     Interval(Duration),
 }
 
-/// What work in the background does to leave room for others: it sleeps as long as it has worked.
+/// The pause of work in the background, which sleeps as long as it has worked, so that it leaves
+/// capacity for requests.
 #[derive(Clone)]
 pub struct Rest(Arc<dyn Fn(Duration) + Send + Sync>);
 
 impl Rest {
-    /// Rests by calling this; a test that does not wait hands in a function that returns at once.
+    /// Creates a pause that calls `sleep`. Tests pass a function that returns at once.
     pub fn by(sleep: impl Fn(Duration) + Send + Sync + 'static) -> Rest {
         Rest(Arc::new(sleep))
     }
@@ -50,12 +53,12 @@ impl std::fmt::Debug for Rest {
     }
 }
 
-/// A monotonic clock: the time since some moment before the store was opened. It never goes back.
+/// A monotonic clock: the time since some moment before the store was opened.
 #[derive(Clone)]
 pub struct Elapsed(Arc<dyn Fn() -> Duration + Send + Sync>);
 
 impl Elapsed {
-    /// Reads this function; for tests, which let time pass themselves.
+    /// Creates a clock that calls `read`, for tests that control the time.
     pub fn by(read: impl Fn() -> Duration + Send + Sync + 'static) -> Elapsed {
         Elapsed(Arc::new(read))
     }
@@ -78,48 +81,54 @@ impl std::fmt::Debug for Elapsed {
     }
 }
 
-/// Settings of the whole store.
+/// The settings of the whole store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// When an append is answered.
+    /// The time at which an append is acknowledged.
     pub durability: Durability,
-    /// What an organisation may store, unless [`super::Tsdb::set_limits`] says otherwise.
+    /// The limits of an organisation, unless [`super::Tsdb::set_limits`] sets others.
     pub limits: OrgLimits,
-    /// How far a sample may be ahead of the clock (docs/specification.md C7); none: any time is taken.
+    /// How far a sample may be ahead of the clock (docs/specification.md C7). None: any time is
+    /// accepted.
     pub ahead_max: Option<Duration>,
-    /// Memory for samples and names of all organisations, in bytes; shared as [`super::quota`] says. Beyond an
-    /// organisation's share appends answer [`super::AppendError::AtCapacity`].
+    /// Memory for samples and names of all organisations, in bytes, shared as described in
+    /// [`super::quota`]. Beyond an organisation's share, appends return
+    /// [`super::AppendError::AtCapacity`].
     pub head_bytes_max: u64,
-    /// Memory for values of segments that are kept decoded for the next query, in bytes; 0 keeps none.
+    /// Memory for decoded values of segments that are cached for later queries, in bytes; 0
+    /// disables the cache.
     pub decoded_bytes_max: u64,
-    /// After a start so much of the newest segments is read from the disk in the background, in bytes, or a sixteenth of the
-    /// machine's memory if that is less; 0 reads nothing before it is asked for.
+    /// Bytes of the newest segments that are read from the disk in the background after a start, at
+    /// most a sixteenth of the machine's memory; 0 disables this.
     pub warm_bytes_max: u64,
-    /// A checkpoint is due when the last one is this old,
+    /// The age of the last checkpoint at which another one is due.
     pub checkpoint_every: Duration,
-    /// or when so many samples came since: 40 M are 1.8 s of replay (docs/storage.md section 7).
+    /// The samples since the last checkpoint after which another one is due. 40 M are 1.8 s of
+    /// replay (docs/storage.md section 7).
     pub checkpoint_samples: u64,
-    /// Everything is sealed early when the heads take so much memory,
+    /// The memory of the heads in bytes at which all organisations are sealed early.
     pub seal_head_bytes: u64,
-    /// or the log so much space (docs/storage.md section 15),
+    /// The size of the log in bytes at which all organisations are sealed early (docs/storage.md
+    /// section 15).
     pub seal_log_bytes: u64,
-    /// or there are so many late samples.
+    /// The number of late samples at which all organisations are sealed early.
     pub seal_late_samples: u64,
-    /// How a seal in the background rests.
+    /// The pause of a seal in the background.
     pub rest: Rest,
     /// The monotonic clock that bounds retention.
     pub elapsed: Elapsed,
-    /// When the program was built: no present is earlier. The retention clock of a new store begins there, and a wall
-    /// clock that is earlier is wrong. None: unknown.
+    /// The time when the program was built. The retention clock of a new store begins there, and a
+    /// wall clock that is earlier is wrong. None: unknown.
     pub built: Option<Timestamp>,
-    /// Running time for which a segment must have been too old before it is removed; at most 72 hours, and at most a
-    /// quarter of the organisation's retention.
+    /// The running time for which a segment must have been too old before it is removed: at most 72
+    /// hours, and at most a quarter of the organisation's retention.
     pub expiry_grace: Duration,
-    /// Threads beside the one that reads the log at a start: they put its samples into the heads; 0: it does so itself.
+    /// The additional threads of a start that apply the log's samples to the heads. With 0, the
+    /// thread that reads the log applies them.
     pub replay_threads: usize,
-    /// Who is told how far the start is.
+    /// The observer of the progress of a start.
     pub onlooker: Onlooker,
-    /// How the file system answers; tests put faults in.
+    /// The file system; tests inject faults here.
     pub disk: Disk,
 }
 
@@ -136,7 +145,7 @@ impl Default for Options {
             checkpoint_samples: 40_000_000,
             seal_head_bytes: 3 << 30,
             seal_log_bytes: 1 << 30,
-            // 64 MiB of 32 bytes each.
+            // 64 MiB at 32 bytes each.
             seal_late_samples: 2 << 20,
             rest: Rest::default(),
             elapsed: Elapsed::default(),
@@ -150,15 +159,15 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The latest time that a sample may have if `present` is the present and no clock is wrong. [`Timestamp::MAX`] where
-    /// samples of any time are stored.
+    /// Returns the latest time of a sample if `present` is the present and no clock is wrong.
+    /// [`Timestamp::MAX`] if samples of any time are accepted.
     pub(super) fn latest_plausible(&self, present: Timestamp) -> Timestamp {
         self.ahead_max.map_or(Timestamp::MAX, |ahead| present.plus(ahead).plus(AHEAD_SLACK))
     }
 }
 
-/// As many as there are cores, where there is more than one: reading takes a third of the work. Beyond four they would
-/// wait for what is read.
+/// Returns the number of cores, at most four, or 0 on a single core. Reading the log takes a third
+/// of the work, so more threads would wait for it.
 fn replay_threads() -> usize {
     match std::thread::available_parallelism().map_or(1, usize::from) {
         1 => 0,
@@ -166,32 +175,36 @@ fn replay_threads() -> usize {
     }
 }
 
-/// What one organisation may store (docs/specification.md C7).
+/// The limits of one organisation (docs/specification.md C7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrgLimits {
-    /// Series; samples of known ones are stored beyond it, new ones refused. `u32::MAX`: memory is the only bound.
+    /// Series. Beyond the limit, new ones are refused and samples of known ones are stored.
+    /// `u32::MAX`: memory is the only bound.
     pub series_max: u32,
-    /// Labels of one series, the metric name included.
+    /// Labels of one series, including the metric name.
     pub labels_max: usize,
-    /// Bytes of a label's name.
+    /// Bytes of a label name.
     pub name_bytes_max: usize,
-    /// Bytes of a label's value.
+    /// Bytes of a label value.
     pub value_bytes_max: usize,
-    /// Metrics with a type, help or unit kept; further ones are counted and not kept.
+    /// Metrics with a stored type, help or unit. Further ones are counted and dropped.
     pub metadata_max: usize,
-    /// Bytes of one help text or unit; a longer one is counted and not kept.
+    /// Bytes of one help text or unit. Longer ones are counted and dropped.
     pub help_bytes_max: usize,
-    /// Samples older than this are refused, and go; none: any age is taken and kept.
+    /// The age beyond which samples are refused and removed. None: any age is accepted.
     pub retention: Option<Duration>,
-    /// Bytes on the disk beyond which the oldest samples go; none: all are kept.
+    /// The bytes on disk beyond which the oldest samples are removed. None: no bound.
     pub retention_bytes: Option<u64>,
-    /// How far before the organisation's newest sample one may be; none: as far as retention allows.
+    /// How far a sample may be before the organisation's newest sample. None: as far as retention
+    /// allows.
     pub ooo_window: Option<Duration>,
-    /// Series a second that nobody sent before; none: as fast as they come.
+    /// New series per second. None: no bound.
     pub new_series_per_s: Option<u32>,
-    /// Bytes of memory beyond which appends wait for the next seal; none: the share of the process' budget.
+    /// The bytes of memory beyond which appends are refused until the next seal. None: the share of
+    /// the process's budget.
     pub memory_bytes_max: Option<u64>,
-    /// Bytes on the disk beyond which appends are refused until some are gone; none: what the disk has.
+    /// The bytes on disk beyond which appends are refused until samples are removed. None: no
+    /// bound.
     pub disk_bytes_max: Option<u64>,
 }
 

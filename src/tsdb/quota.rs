@@ -1,14 +1,18 @@
-//! What one organisation takes of the process, and what it may take: memory, bytes on the disk, new series a second.
+//! The resources that an organisation uses and may use: memory, bytes on disk, new series per
+//! second.
 //!
-//! **Memory.** All organisations share one budget. An organisation may grow while it has less than three times of what
-//! is left of the budget, and in any case up to a 256th of it. So one alone gets three quarters, N that want all of it
-//! get `3 / (1 + 3 N)` each once their samples were sealed, and nobody's appetite takes the last room of another. Names
-//! (dictionaries and series) are never given back while the process lives, so they may take half of the budget by the same
-//! rule: beyond it new series are refused, for good, while samples of known ones wait for the next seal.
+//! **Memory.** All organisations share one budget. An organisation may grow while it uses less than
+//! three times the remaining budget, and always up to a 256th of the budget. So a single
+//! organisation gets three quarters. N organisations that all want everything get `3 / (1 + 3 N)`
+//! each once their samples are sealed, and none can take the last memory of another. The memory of
+//! names (dictionaries and series) is not released while the process lives, so names may take half
+//! of the budget by the same rule. Beyond that, new series are refused permanently, while samples
+//! of known ones wait for the next seal.
 //!
-//! **Disk.** Segments, the registry, and the records logged since the last seal.
+//! **Disk.** Counts segments, the registry, and the records logged since the last seal.
 //!
-//! **New series** come out of a bucket that holds ten seconds' worth: a sender's first scrape fits, a flood does not.
+//! **New series** are limited by a token bucket for ten seconds: it admits a sender's first scrape,
+//! but not a flood.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -22,36 +26,37 @@ use super::store::{OrgStore, Stores};
 use crate::model::{Refusal, Timestamp};
 use crate::sync::IgnorePoison as _;
 
-/// An organisation may have so many times what is left.
+/// An organisation may use at most this many times the remaining budget.
 const SHARE_OF_FREE: u64 = 3;
-/// What an organisation may have in any case, as a part of the budget: the room of the last one to come.
+/// The divisor of the budget that gives what an organisation may always use, however late it
+/// starts.
 const FLOOR_PART: u64 = 256;
-/// Names get this part of the memory.
+/// The divisor of the memory that gives the part for names.
 const NAMES_PART: u64 = 2;
-/// Seconds of new series that a full bucket holds.
+/// The size of the token bucket, in seconds of new series.
 const BUCKET_S: u64 = 10;
 
-/// What an organisation uses, as far as its head and its table do not say it themselves.
+/// The resources that an organisation uses, apart from those that its head and its table count.
 #[derive(Debug)]
 pub(super) struct Usage {
-    /// Estimated memory of names and series; written under the table's lock.
+    /// Estimated memory of names and series in bytes, written under the table's lock.
     names: AtomicU64,
-    /// Series registered, and one more than the greatest id; written under the table's lock.
+    /// Registered series, and one more than the greatest id, written under the table's lock.
     series: AtomicU64,
     ids_end: AtomicU32,
-    /// How much of that is in [`Stores::name_bytes`] already.
+    /// The part of `names` that is already in [`Stores::name_bytes`].
     names_counted: Mutex<u64>,
-    /// What [`admit`] last found that names may take.
+    /// The memory for names that [`admit`] computed last.
     names_allowed: AtomicU64,
     /// Bytes of records in the log since the last seal.
     pub(super) log_bytes: AtomicU64,
-    /// The greatest time of any sample; the least possible while there is none.
+    /// The greatest time of any sample; `i64::MIN` while there is none.
     newest_ms: AtomicI64,
-    /// Samples were refused for want of memory: a seal would help.
-    pressed: AtomicBool,
-    bucket: Mutex<Bucket>,
+    /// Whether samples were refused for lack of memory, which a seal would release.
+    memory_refused: AtomicBool,
+    bucket: Mutex<TokenBucket>,
     refused: Mutex<BTreeMap<&'static str, u64>>,
-    today: Mutex<Today>,
+    today: Mutex<DailyCount>,
 }
 
 impl Default for Usage {
@@ -64,7 +69,7 @@ impl Default for Usage {
             names_allowed: AtomicU64::new(u64::MAX),
             log_bytes: AtomicU64::new(0),
             newest_ms: AtomicI64::new(i64::MIN),
-            pressed: AtomicBool::new(false),
+            memory_refused: AtomicBool::new(false),
             bucket: Mutex::default(),
             refused: Mutex::default(),
             today: Mutex::default(),
@@ -74,58 +79,58 @@ impl Default for Usage {
 
 /// Samples stored since midnight (UTC).
 #[derive(Clone, Copy, Debug, Default)]
-struct Today {
+struct DailyCount {
     day: i64,
     stored: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Numbers only: whole after every statement.
+    // The values are numbers, which are valid after every statement.
     mutex.lock().ignore_poison()
 }
 
 impl Usage {
-    /// Whether samples were refused for want of memory since this was asked last.
+    /// Returns whether samples were refused for lack of memory since the last call.
     pub(super) fn take_pressed(&self) -> bool {
-        self.pressed.swap(false, Ordering::Relaxed)
+        self.memory_refused.swap(false, Ordering::Relaxed)
     }
 
-    /// Notes that a sample of this time is there.
-    pub(super) fn saw(&self, at_ms: i64) {
+    /// Records the time of a stored sample.
+    pub(super) fn record_time(&self, at_ms: i64) {
         self.newest_ms.fetch_max(at_ms, Ordering::Relaxed);
     }
 
-    /// The greatest time of any sample.
+    /// Returns the greatest time of any sample.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         let ms = self.newest_ms.load(Ordering::Relaxed);
         (ms > i64::MIN).then_some(Timestamp::from_ms(ms))
     }
 
-    /// Records the memory and the number of the series. The caller has the table locked, so that no newer figures are
-    /// overwritten.
+    /// Records the memory and the number of the series. The caller has locked the table, so newer
+    /// figures are not overwritten.
     pub(super) fn record_table(&self, table: &Table) {
         self.names.store(table.bytes() + table.refused.bytes() as u64, Ordering::Relaxed);
         self.series.store(u64::from(table.live()), Ordering::Relaxed);
         self.ids_end.store(table.ids_end(), Ordering::Release);
     }
 
-    /// One more than the greatest id of a series.
+    /// Returns one more than the greatest id of a series.
     pub(super) fn ids_end(&self) -> u32 {
         self.ids_end.load(Ordering::Acquire)
     }
 
-    /// The number of series registered.
+    /// Returns the number of registered series.
     pub(super) fn series(&self) -> u64 {
         self.series.load(Ordering::Relaxed)
     }
 
-    /// Counts what became of a batch.
+    /// Counts the outcome of a batch.
     pub(super) fn count(&self, stored: u64, refused: &SampleCounts, now: Timestamp) {
         let day = now.as_days();
         {
             let mut today = lock(&self.today);
             if today.day != day {
-                *today = Today { day, stored: 0 };
+                *today = DailyCount { day, stored: 0 };
             }
             today.stored += stored;
         }
@@ -137,41 +142,41 @@ impl Usage {
         }
     }
 
-    /// Takes up what was stored today before the process began. To be called before anything is stored.
+    /// Sets the samples stored today before the process started. Call it before anything is stored.
     pub(super) fn resume_today(&self, stored: u64, now: Timestamp) {
-        *lock(&self.today) = Today { day: now.as_days(), stored };
+        *lock(&self.today) = DailyCount { day: now.as_days(), stored };
     }
 
-    /// Samples stored since midnight.
+    /// Returns the samples stored since midnight (UTC).
     pub(super) fn stored_today(&self, now: Timestamp) -> u64 {
-        let Today { day, stored } = *lock(&self.today);
+        let DailyCount { day, stored } = *lock(&self.today);
         if day == now.as_days() { stored } else { 0 }
     }
 
-    /// Samples refused since the start of the process, by code.
+    /// Returns the samples refused since the start of the process, by code.
     pub(super) fn refused(&self) -> BTreeMap<&'static str, u64> {
         lock(&self.refused).clone()
     }
 }
 
 impl OrgStore {
-    /// Estimated memory: samples, names.
+    /// Returns the estimated memory of samples and names, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.head.counters.bytes.load(Ordering::Relaxed)
             + self.side.counters.bytes.load(Ordering::Relaxed)
             + self.usage.names.load(Ordering::Relaxed)
     }
 
-    /// Bytes on the disk as far as they are this organisation's own.
+    /// Returns the bytes on disk in the organisation's own files.
     pub(super) fn disk_bytes(&self) -> u64 {
         self.usage.log_bytes.load(Ordering::Relaxed) + self.segments().file_bytes()
     }
 }
 
 impl Stores {
-    /// Takes what an organisation's names have grown or shrunk by into the sum.
+    /// Updates the sum of all names by the change of an organisation's names.
     pub(super) fn settle_names(&self, store: &OrgStore) {
-        // Held to the end: what is subtracted here has been added before.
+        // Locked until the end, so that only bytes are subtracted that were added before.
         let mut counted = lock(&store.usage.names_counted);
         let now = store.usage.names.load(Ordering::Relaxed);
         if now >= *counted {
@@ -182,22 +187,22 @@ impl Stores {
         *counted = now;
     }
 
-    /// Takes an organisation that is gone out of the sum.
+    /// Subtracts the names of a removed organisation from the sum.
     pub(super) fn forget_names(&self, store: &OrgStore) {
         let counted = *lock(&store.usage.names_counted);
         self.name_bytes.fetch_sub(counted, Ordering::Relaxed);
     }
 }
 
-/// What somebody may have who has a part of `used` out of `budget`.
+/// Returns how much an organisation may use if all organisations use `used` out of `budget`.
 fn share(budget: u64, used: u64) -> u64 {
     budget.saturating_sub(used).saturating_mul(SHARE_OF_FREE).max(budget / FLOOR_PART)
 }
 
-/// Whether an organisation has room for more samples.
+/// Returns whether an organisation may store more samples.
 ///
 /// # Errors
-/// [`AppendError::AtCapacity`]: nothing is refused for good, the sender keeps it and sends it again.
+/// [`AppendError::AtCapacity`]. The refusal is temporary: the sender keeps the samples and retries.
 pub(super) fn admit(stores: &Stores, store: &OrgStore, budget: u64) -> Result<(), AppendError> {
     let limits = store.limits();
     let own = limits.memory_bytes_max.unwrap_or(u64::MAX);
@@ -206,7 +211,7 @@ pub(super) fn admit(stores: &Stores, store: &OrgStore, budget: u64) -> Result<()
     store.usage.names_allowed.store(names_share, Ordering::Relaxed);
 
     let refuse = |what, used, allowed| {
-        store.usage.pressed.fetch_or(what != Capacity::Disk, Ordering::Relaxed);
+        store.usage.memory_refused.fetch_or(what != Capacity::Disk, Ordering::Relaxed);
         Err(AppendError::AtCapacity { what, used, allowed })
     };
     let used = store.memory_bytes();
@@ -226,16 +231,17 @@ pub(super) fn admit(stores: &Stores, store: &OrgStore, budget: u64) -> Result<()
     Ok(())
 }
 
-/// New series that may come at once. Empty until it is first asked, and full then.
+/// The token bucket of new series. It is full at its first use.
 #[derive(Clone, Copy, Debug, Default)]
-struct Bucket {
-    /// In thousandths of a series, so that whole numbers do.
+struct TokenBucket {
+    /// The tokens, in thousandths of a series, so that integers suffice.
     level: u64,
     filled: Option<Timestamp>,
 }
 
-impl Bucket {
-    /// Fills up at `rate` a second. A clock that went back fills nothing and is believed from then on.
+impl TokenBucket {
+    /// Adds `rate` tokens per second, up to the bucket's size. If the clock went back, it adds
+    /// nothing and continues from the new time.
     fn fill(&mut self, rate: u32, now: Timestamp) {
         let full = u64::from(rate).saturating_mul(BUCKET_S * 1_000);
         let gained = self.filled.map_or(full, |filled| {
@@ -247,17 +253,18 @@ impl Bucket {
     }
 }
 
-/// Whether one more series may be registered, and why not. Holds the organisation's bucket while a batch is resolved.
+/// The check of whether another series may be registered, and why not. Holds the organisation's
+/// token bucket while a batch is resolved.
 pub(super) struct Gate<'s> {
-    bucket: MutexGuard<'s, Bucket>,
+    bucket: MutexGuard<'s, TokenBucket>,
     rate: Option<u32>,
     names_allowed: u64,
     series_max: u32,
 }
 
-/// The first limit that stands in the way.
+/// The first limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Closed {
+enum ReachedLimit {
     Series,
     Memory,
     Rate,
@@ -277,61 +284,62 @@ impl<'s> Gate<'s> {
         }
     }
 
-    fn closed(&self, table: &Table) -> Option<Closed> {
+    fn reached_limit(&self, table: &Table) -> Option<ReachedLimit> {
         if table.live() >= self.series_max {
-            Some(Closed::Series)
+            Some(ReachedLimit::Series)
         } else if table.bytes() >= self.names_allowed {
-            Some(Closed::Memory)
+            Some(ReachedLimit::Memory)
         } else if self.rate.is_some() && self.bucket.level < 1_000 {
-            Some(Closed::Rate)
+            Some(ReachedLimit::Rate)
         } else {
             None
         }
     }
 
-    /// How many series the table may have after one more look at it: no more than it has while the gate is closed.
+    /// Returns how many series the table may have after one more registration. If a limit is
+    /// reached, this is the current number.
     pub(super) fn series_max(&self, table: &Table) -> u32 {
-        if self.closed(table).is_some() { table.live() } else { self.series_max }
+        if self.reached_limit(table).is_some() { table.live() } else { self.series_max }
     }
 
-    /// Memory that is left for names.
+    /// Returns the remaining memory for names, in bytes.
     pub(super) fn spare_bytes(&self, table: &Table) -> u64 {
         self.names_allowed.saturating_sub(table.bytes())
     }
 
-    /// One was registered.
-    pub(super) fn pass(&mut self) {
+    /// Takes a token for a registered series.
+    pub(super) fn take_one(&mut self) {
         if self.rate.is_some() {
             self.bucket.level = self.bucket.level.saturating_sub(1_000);
         }
     }
 
-    /// The code of [`Gate::refusal`].
+    /// Returns the code of [`Gate::refusal`].
     pub(super) fn code(&self, table: &Table) -> &'static str {
         self.closed_code(table).unwrap_or("series_limit")
     }
 
-    /// The code that new series are refused with now; none while they are registered.
+    /// Returns the code with which new series are refused now, or None while they are registered.
     pub(super) fn closed_code(&self, table: &Table) -> Option<&'static str> {
-        self.closed(table).map(|closed| match closed {
-            Closed::Memory => "memory_limit",
-            Closed::Rate => "new_series_rate",
-            Closed::Series => "series_limit",
+        self.reached_limit(table).map(|reached_limit| match reached_limit {
+            ReachedLimit::Memory => "memory_limit",
+            ReachedLimit::Rate => "new_series_rate",
+            ReachedLimit::Series => "series_limit",
         })
     }
 
-    /// Why a series was not registered.
+    /// Returns the refusal of a series that was not registered.
     pub(super) fn refusal(&self, table: &Table, series: String) -> Refusal {
-        let reason = match self.closed(table) {
-            Some(Closed::Memory) => {
+        let reason = match self.reached_limit(table) {
+            Some(ReachedLimit::Memory) => {
                 let (bytes, allowed) = (table.bytes(), self.names_allowed);
                 format!("the organisation's series take {bytes} of {allowed} bytes of memory")
             }
-            Some(Closed::Rate) => {
+            Some(ReachedLimit::Rate) => {
                 let rate = self.rate.unwrap_or_default();
-                format!("more than {rate} new series a second came (max_new_series_per_s)")
+                format!("more than {rate} new series per second came (max_new_series_per_s)")
             }
-            Some(Closed::Series) | None => {
+            Some(ReachedLimit::Series) | None => {
                 let (live, allowed) = (table.live(), self.series_max);
                 format!("the organisation has {live} of {allowed} series (max_series)")
             }
@@ -345,10 +353,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_holds_ten_seconds_and_survives_a_clock_that_goes_back() {
-        let mut bucket = Bucket::default();
+    fn a_token_bucket_holds_ten_seconds_and_survives_a_clock_that_goes_back() {
+        let mut bucket = TokenBucket::default();
         let at = Timestamp::from_ms;
-        // Milliseconds, series taken before, whole series in it after filling at 3 a second.
+        // Time in milliseconds, series taken before, whole series in the bucket after filling at 3
+        // per second.
         let steps = [(1_000, 0, 30), (1_000, 30, 0), (1_333, 0, 0), (1_334, 0, 1), (500, 1, 0), (832, 0, 0)];
         for (ms, taken, expected) in steps {
             bucket.level -= taken * 1_000;
@@ -360,18 +369,19 @@ mod tests {
         bucket.fill(3, at(i64::MIN));
         bucket.fill(3, at(i64::MAX));
         assert_eq!(bucket.level, 30_000);
-        let mut slow = Bucket::default();
+        let mut slow = TokenBucket::default();
         slow.fill(1, at(0));
         slow.level = 0;
         for ms in 1..=1_000 {
             slow.fill(1, at(ms));
         }
-        assert_eq!(slow.level, 1_000, "nothing is lost between looks");
+        assert_eq!(slow.level, 1_000, "no token is lost between fills");
     }
 
-    /// Everybody takes what they may, in turns of different sizes; then what is theirs is sealed away and they go on.
+    /// Organisations grow as far as they may, in turns of different sizes. Then most of their
+    /// samples are sealed, and they continue.
     #[test]
-    fn shares_never_starve_anybody() {
+    fn shares_never_starve_an_organisation() {
         const BUDGET: u64 = 1 << 32;
         let alone = (0u64..1_000)
             .fold(0, |used, _| if used < share(BUDGET, used) { used + BUDGET / 1_000 } else { used });
@@ -380,16 +390,16 @@ mod tests {
         let mut used = [alone, 0, 0, 0, 0];
         let grow = |used: &mut [u64; 5]| {
             for turn in 0..20_000 {
-                let who = turn % used.len();
-                if used[who] < share(BUDGET, used.iter().sum()) {
-                    used[who] += step;
+                let org = turn % used.len();
+                if used[org] < share(BUDGET, used.iter().sum()) {
+                    used[org] += step;
                 }
             }
         };
         grow(&mut used);
         assert!(used.iter().all(|have| *have >= BUDGET / FLOOR_PART), "{used:?}");
         for _ in 0..20 {
-            // A seal takes most of everybody's.
+            // A seal releases most of each organisation's memory.
             used = used.map(|have| have / 4);
             grow(&mut used);
         }

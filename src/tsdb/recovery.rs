@@ -554,7 +554,7 @@ impl Recovery {
         secret: [u8; 32],
         options: &Options,
     ) -> Result<(Stores, Cuts), OpenError> {
-        let stores = Stores::keeping(options.decoded_bytes_max, secret, options.limits.clone());
+        let stores = Stores::with_block_cache(options.decoded_bytes_max, secret, options.limits.clone());
         stores.set_starting(true);
         stores.set_dropped(&self.dropped);
         let mut orgs = registry::orgs_in(&folder.series)?;

@@ -1,4 +1,4 @@
-//! Plain answers of the store: what happened, what there is.
+//! Results of the store: reports, listings and counters.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,40 +11,40 @@ use crate::model::{Exemplar, Labels, MetricKind, OrgId, Refusal, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeriesId(pub u32);
 
-/// Samples of one series as columns, ascending in time. Reused between reads.
+/// Samples of one series as columns, ascending in time. The buffers are reused between reads.
 #[derive(Clone, Debug, Default)]
 pub struct SampleColumns {
     /// Milliseconds since the epoch.
     pub times: Vec<i64>,
-    /// The values, staleness markers included.
+    /// The values, including staleness markers.
     pub values: Vec<f64>,
 }
 
 /// A series and some of its exemplars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeriesExemplars {
-    /// Its whole label set.
+    /// The whole label set.
     pub labels: Labels,
-    /// In order of time.
+    /// The exemplars in order of time.
     pub exemplars: Vec<Exemplar>,
 }
 
-/// Samples by code of refusal; each code once.
+/// Numbers of samples by refusal code; each code occurs once.
 pub type SampleCounts = Vec<(&'static str, u64)>;
 
-/// Something that an organisation may run out of for a while.
+/// A resource that an organisation may temporarily exhaust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capacity {
-    /// Its own limit of memory.
+    /// The organisation's own memory limit.
     Memory,
-    /// Its share of the process' memory.
+    /// The organisation's share of the process's memory.
     MemoryShare,
-    /// Its own limit of bytes on the disk.
+    /// The organisation's own limit of bytes on disk.
     Disk,
 }
 
 impl Capacity {
-    /// In words.
+    /// Returns the resource as text for messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Capacity::Memory => "its memory",
@@ -53,7 +53,7 @@ impl Capacity {
         }
     }
 
-    /// The stable word that refusals are counted under.
+    /// Returns the stable code that refusals are counted under.
     pub const fn code(self) -> &'static str {
         match self {
             Capacity::Memory => "memory_limit",
@@ -63,25 +63,25 @@ impl Capacity {
     }
 }
 
-/// What happened to a batch.
+/// The outcome of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppendReport {
-    /// Samples stored, or already there bit for bit.
+    /// Samples stored, including those that were already stored with the same bits.
     pub stored: u64,
     /// Samples refused.
     pub refused: u64,
-    /// The same by code.
+    /// Samples refused, by code.
     pub refused_by_code: SampleCounts,
     /// The first ten refusals.
     pub refusals: Vec<Refusal>,
-    /// Native histograms among the stored.
+    /// Native histograms in `stored`.
     pub histograms: u64,
-    /// Exemplars that were kept or were there already; the others were too old or too long.
+    /// Exemplars that were stored, now or before. The others were too old or too long.
     pub exemplars: u64,
 }
 
 impl AppendReport {
-    /// Refusals named at most.
+    /// The most refusals in a report.
     pub const REFUSALS_MAX: usize = 10;
 
     pub(super) fn refuse(&mut self, samples: u64, code: &'static str, refusal: impl FnOnce() -> Refusal) {
@@ -100,12 +100,12 @@ impl AppendReport {
     }
 }
 
-/// Items of a listing in order, and whether the limit cut it off.
+/// The items of a listing in order, and whether the limit cut it off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing<T> {
-    /// At most as many as were asked for.
+    /// At most as many as requested.
     pub items: Vec<T>,
-    /// Whether there are more.
+    /// Whether there are more items.
     pub truncated: bool,
 }
 
@@ -120,48 +120,48 @@ impl<T> Default for Listing<T> {
 pub struct Metric {
     /// The metric name.
     pub name: std::sync::Arc<str>,
-    /// Its type, `Unknown` where nobody told.
+    /// The type; `Unknown` if no sender gave it.
     pub kind: MetricKind,
-    /// The help text, may be empty.
+    /// The help text; may be empty.
     pub help: std::sync::Arc<str>,
-    /// The unit, may be empty.
+    /// The unit; may be empty.
     pub unit: std::sync::Arc<str>,
-    /// Its series within the question's range and the reader's scope.
+    /// The number of series within the query's range and the reader's scope.
     pub series: u64,
-    /// The time of its newest sample, over all of those series.
+    /// The time of the newest sample of all of those series.
     pub last_seen: Timestamp,
 }
 
 /// A label of some series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelSummary {
-    /// Its name.
+    /// The label name.
     pub name: std::sync::Arc<str>,
-    /// Distinct values.
+    /// The number of distinct values.
     pub count: usize,
-    /// The first of them in order, at most as many as were asked for.
+    /// The first values in order, at most as many as requested.
     pub values: Vec<std::sync::Arc<str>>,
 }
 
-/// How many of something.
+/// A name with a count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
-    /// Of what.
+    /// The name of what is counted.
     pub name: std::sync::Arc<str>,
-    /// How many.
+    /// The count.
     pub count: u64,
 }
 
-/// What makes the series of an organisation; the lists begin with the greatest.
+/// The cardinality of an organisation. Lists are in descending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cardinality {
-    /// Series registered.
+    /// The number of registered series.
     pub series: u64,
-    /// Distinct pairs of label name and value.
+    /// The number of distinct pairs of label name and value.
     pub label_pairs: u64,
-    /// The time of the oldest sample; none where there is none, or where the scope hides it.
+    /// The time of the oldest sample. None if there is none, or if the scope hides anything.
     pub oldest: Option<Timestamp>,
-    /// The time of the newest sample.
+    /// The time of the newest sample, under the same conditions.
     pub newest: Option<Timestamp>,
     /// Series of each metric.
     pub series_by_metric: Vec<Tally>,
@@ -173,28 +173,28 @@ pub struct Cardinality {
     pub series_by_pair: Vec<Tally>,
 }
 
-/// Which metrics to list.
+/// A filter of metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MetricFilter<'a> {
     /// The name contains this.
     pub search: &'a str,
     /// The name begins with this.
     pub prefix: &'a str,
-    /// Selectors; a metric counts if one of its series passes any of them. Empty: all.
+    /// Selectors: a metric passes if one of its series passes any of them. Empty: all pass.
     pub selectors: &'a [Vec<crate::model::Matcher>],
-    /// Only names after this one: where the page before ended.
+    /// Only names after this one, which is the last one of the previous page.
     pub after: Option<&'a str>,
     /// Sealed samples count only from this time on; samples in the head count throughout the range.
     /// None: sealed samples count throughout the range as well.
     pub sealed_from: Option<Timestamp>,
 }
 
-/// What senders said about a metric (family) name.
+/// The metadata of a metric (family) name from its senders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// The name as the sender described it: `http_request_duration_seconds`, without `_bucket`.
     pub name: std::sync::Arc<str>,
-    /// What kind of numbers.
+    /// The type of the metric.
     pub kind: MetricKind,
     /// The help text.
     pub help: std::sync::Arc<str>,
@@ -202,55 +202,55 @@ pub struct Description {
     pub unit: std::sync::Arc<str>,
 }
 
-/// How a start found the folder.
+/// The source from which a start recovered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecoveryMode {
-    /// Nothing was there.
+    /// An empty folder.
     #[default]
     Fresh,
-    /// From the whole log.
+    /// The whole log.
     Log,
-    /// From the newest valid checkpoint and the log after it.
+    /// The newest valid checkpoint and the log after it.
     Checkpoint,
 }
 
-/// What a start did. The caller measures the time.
+/// The report of a start. The caller measures the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// From what.
+    /// The source of the recovered state.
     pub mode: RecoveryMode,
-    /// Series known.
+    /// Registered series.
     pub series: u64,
-    /// Samples taken from the checkpoint.
+    /// Samples loaded from the checkpoint.
     pub checkpoint_samples: u64,
     /// Log records read.
     pub records: u64,
     /// Samples applied from the log.
     pub samples: u64,
-    /// The last record's number.
+    /// The sequence number of the last record.
     pub last_seq: u64,
-    /// Bytes behind the last record that were cleared, see [`RecoveryReport::torn_tail`].
+    /// Bytes after the last record that were cleared; see [`RecoveryReport::torn_tail`].
     pub trimmed_bytes: u64,
-    /// What is known of an incomplete record at the end of the log, if there was one.
+    /// A description of an incomplete record at the end of the log, if there was one.
     pub torn_tail: Option<String>,
-    /// Samples of series that nothing defines; their bytes stay in the log.
+    /// Samples of series without a definition. Their bytes stay in the log.
     pub orphans: u64,
     /// Files copied or moved to `quarantine/`.
     pub quarantined: u64,
-    /// Why the store is read-only, if it is.
+    /// The reason why the store is read-only, if it is.
     pub read_only: Option<String>,
-    /// What was found wrong and repaired by other means, one sentence each.
+    /// Damage that was repaired, one sentence each.
     pub notes: Vec<String>,
-    /// Everything that was found wrong, weighed: the same function decides for a start and for a check.
+    /// All damage with its severity. A start and a check use the same function for this.
     pub findings: Vec<Finding>,
-    /// The places of the log that cannot be read, where the store is read-only for them.
+    /// The places of the log that cannot be read, if the store is read-only because of them.
     pub log_damage: Vec<LogPlace>,
 }
 
 /// A place of the log that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPlace {
-    /// The file, relative to the data folder; `wal` where a file or its records are missing.
+    /// The file, relative to the data folder; `wal` if a file or its records are missing.
     pub file: PathBuf,
     /// The byte from which on records cannot be read, if known.
     pub offset: Option<u64>,
@@ -263,132 +263,134 @@ impl std::fmt::Display for LogPlace {
     }
 }
 
-/// What a checkpoint wrote.
+/// The report of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointReport {
-    /// Its number.
+    /// The generation number.
     pub generation: u64,
-    /// Replay starts after this record.
+    /// The sequence number of the record after which a replay starts.
     pub replay_seq: u64,
-    /// Series in it.
+    /// Series in the checkpoint.
     pub series: u64,
-    /// Samples in it.
+    /// Samples in the checkpoint.
     pub samples: u64,
-    /// Databases in it.
+    /// Databases in the checkpoint.
     pub parts: u64,
-    /// Rows in it.
+    /// Rows in the checkpoint.
     pub rows: u64,
-    /// Bytes of its rows.
+    /// Bytes of the rows.
     pub bytes: u64,
 }
 
-/// Whether the store takes samples.
+/// Whether the store accepts samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Writes {
-    /// It does.
+    /// It accepts samples.
     #[default]
     Open,
-    /// Not until there is space again.
+    /// Refused until enough space is free.
     DiskFull {
-        /// Bytes free when last asked.
+        /// The free bytes at the last check.
         free: u64,
-        /// Bytes that must be free.
+        /// The bytes that must be free.
         needed: u64,
     },
-    /// Not until a restart: a write or sync failed.
+    /// Refused until a restart, because a write or sync failed.
     Fenced(String),
-    /// Not until a restart: the process itself is not well.
+    /// Refused until a restart, because of a fault in the process.
     Stopped(String),
-    /// Not until a repair: the log is damaged.
+    /// Refused until a repair, because the log is damaged.
     ReadOnly(String),
-    /// It was closed.
+    /// The store was closed.
     Closed,
 }
 
-/// The store's condition, for `/readyz`.
+/// The condition of the store, for `/readyz`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Whether it takes samples.
+    /// Whether the store accepts samples.
     pub writes: Writes,
-    /// What an operator should know besides, one sentence each; `degraded` when there is any.
+    /// Further notes for the operator, one sentence each. The state is `degraded` if there are any.
     pub notes: Vec<String>,
 }
 
 /// Counters of one organisation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrgStats {
-    /// Whose.
+    /// The organisation.
     pub org: OrgId,
-    /// Series registered.
+    /// Registered series.
     pub series: u64,
-    /// Samples in the head, late ones included.
+    /// Samples in the head, including late ones.
     pub samples: u64,
-    /// Segments listed.
+    /// Listed segments.
     pub segments: u64,
-    /// Samples in them.
+    /// Samples in the segments.
     pub sealed_samples: u64,
-    /// Bytes of their files.
+    /// Bytes of the segment files.
     pub segment_bytes: u64,
-    /// Late samples among them.
+    /// Late samples in the head.
     pub late_samples: u64,
-    /// Bytes of the head.
+    /// Memory of the head, in bytes.
     pub head_bytes: u64,
-    /// Native histograms among the samples.
+    /// Native histograms in `samples`.
     pub histograms: u64,
-    /// Exemplars kept now.
+    /// Exemplars in memory.
     pub exemplars: u64,
-    /// Exemplars dropped since the start of the process: there already, too old or too long.
+    /// Exemplars dropped since the start of the process, because they were duplicates, too old or
+    /// too long.
     pub exemplars_dropped_total: u64,
-    /// Estimated memory: the head, the names.
+    /// Estimated memory of head and names, in bytes.
     pub memory_bytes: u64,
-    /// Bytes on the disk as far as they are its own.
+    /// Bytes on disk in the organisation's own files.
     pub disk_bytes: u64,
     /// Samples stored since the start of the process.
     pub stored_total: u64,
     /// Samples refused since the start of the process.
     pub refused_total: u64,
-    /// The same by code, in the codes' order.
+    /// Samples refused by code, in the order of the codes.
     pub refused_by_code: SampleCounts,
-    /// Descriptions of metrics dropped since the start of the process: too long or too many.
+    /// Descriptions of metrics dropped since the start of the process, because they were too long
+    /// or too many.
     pub metadata_dropped_total: u64,
 }
 
 /// Counters of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// By organisation, in order of id.
+    /// Counters of each organisation, in order of id.
     pub orgs: Vec<OrgStats>,
     /// Series of all organisations.
     pub series: u64,
     /// Samples in the head.
     pub samples: u64,
-    /// Segments listed.
+    /// Listed segments.
     pub segments: u64,
-    /// Samples in them.
+    /// Samples in the segments.
     pub sealed_samples: u64,
-    /// Bytes of their files.
+    /// Bytes of the segment files.
     pub segment_bytes: u64,
-    /// Organisations sealed since the start of the process, each time counted.
+    /// Seals of one organisation since the start of the process.
     pub seals: u64,
     /// Seals that failed since the start of the process.
     pub seals_failed: u64,
-    /// Bytes of the head.
+    /// Memory of all heads, in bytes.
     pub head_bytes: u64,
     /// Samples stored since the start of the process.
     pub stored_total: u64,
     /// Samples refused since the start of the process.
     pub refused_total: u64,
-    /// Values of segments that are kept decoded.
+    /// The use of the block cache.
     pub decoded: DecodedUse,
     /// Log files.
     pub wal_files: u64,
-    /// Bytes of the log's files, zeroed room included.
+    /// Bytes of the log files, including preallocated zeros.
     pub wal_file_bytes: u64,
-    /// Files from before the log's beginning that could not be unlinked yet.
+    /// Trimmed log files that could not be unlinked yet.
     pub wal_trimmed_files: u64,
-    /// Bytes of theirs.
+    /// Bytes of these files.
     pub wal_trimmed_bytes: u64,
-    /// Attempts to unlink them that failed since the start of the process.
+    /// Failed attempts to unlink them since the start of the process.
     pub wal_unlinks_failed: u64,
     /// Bytes of records written since the start of the process.
     pub wal_written_bytes: u64,
@@ -396,22 +398,22 @@ pub struct Stats {
     pub wal_records: u64,
     /// Syncs of the log since the start of the process.
     pub wal_syncs: u64,
-    /// The last record's number.
+    /// The sequence number of the last record.
     pub last_seq: u64,
-    /// Bytes free on the disk; 0 where the store has none.
+    /// Free bytes on the disk; 0 if the store has no folder.
     pub disk_free_bytes: u64,
-    /// Bytes of the disk.
+    /// Size of the disk, in bytes.
     pub disk_bytes: u64,
-    /// Samples that no checkpoint covers.
+    /// Samples since the last checkpoint.
     pub samples_since_checkpoint: u64,
     /// Time since the last checkpoint of this process or, without one, since its start.
     pub checkpoint_age: Duration,
-    /// Checkpoints made since the start of the process.
+    /// Checkpoints written since the start of the process.
     pub checkpoints: u64,
     /// Checkpoints that failed since the start of the process.
     pub checkpoints_failed: u64,
-    /// How far the wall clock is ahead of the clock that retention goes by.
+    /// How far the wall clock is ahead of the retention clock.
     pub retention_lag: Duration,
-    /// Segments that are too old by the wall clock and wait until the retention clock has confirmed it.
+    /// Segments that are too old by the wall clock and wait until the retention clock confirms it.
     pub segments_waiting: u64,
 }

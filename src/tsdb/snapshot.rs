@@ -1,32 +1,35 @@
-//! Reading: one organisation within one scope.
+//! Read access to one organisation within one scope.
 //!
-//! **Isolation.** A snapshot fixes who reads (organisation and scope), not a moment: a series or a sample that is
-//! applied while a query runs may be seen by its later reads. Each `read` sees a series at one moment, and whole
-//! samples; samples of one request become visible stripe by stripe. Only what is durable is ever visible, since
-//! samples are applied after they are logged. Ranges that end in the past are stable but for late samples.
+//! **Isolation.** A snapshot fixes the organisation and the scope, not a moment. A series or a
+//! sample that is applied while a query runs may be seen by its later reads. Each `read` sees a
+//! series at one moment and sees whole samples. Samples of one request become visible stripe by
+//! stripe. Samples are applied after they are logged, so only durable samples are visible. Ranges
+//! that end in the past are stable, apart from late samples.
 //!
-//! **Seals.** A sample is in the head until after the segment that has it is published: whoever reads the head first and
-//! asks for the segments then, or finds afterwards that they are still the ones that count, has seen every sample.
+//! **Seals.** The head keeps a sample until the segment that contains it is published. So a reader
+//! sees every sample if it reads the head before it fetches the segment set, or if it finds
+//! afterwards that the set it used is still the current one.
 //!
-//! **Locks.** The table, the metadata and the exemplars of an organisation are locked for short stretches: writers wait
-//! behind them, and readers behind those. No pattern is matched, no segment is looked at and no
-//! memory is waited for under one. A snapshot that does not wait ([`Snapshot::without_waiting`]) gives a read up where
-//! such a lock is not free.
+//! **Locks.** The table, the metadata and the exemplars of an organisation are locked for short
+//! periods, because a reader that holds such a lock blocks writers, and they block other readers.
+//! While one is held, no pattern is matched, no segment is read and no memory is waited for. A
+//! snapshot that does not wait ([`Snapshot::without_waiting`]) abandons a read if such a lock is
+//! taken.
 
 mod cardinality;
-mod find;
 mod grouped;
-mod labelled;
+mod labels;
 mod listings;
+mod liveness;
+mod locate;
+mod matching;
 mod merge;
-mod order;
 mod paced;
-mod presence;
+mod prefetch;
 mod reader;
-mod side;
-mod sources;
+mod side_data;
+mod sort;
 mod warnings;
-mod window;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, RwLockReadGuard};
@@ -39,56 +42,57 @@ use super::store::OrgStore;
 use crate::model::{HistogramColumns, Labels, Matcher, Pace, Scope, Stopped, TimeRange, Timestamp};
 pub use grouped::{Grouped, GroupedSeries};
 pub use paced::Paced;
-pub use reader::{ReadColumns, Reader};
+pub use reader::{ReadColumns, SeriesReader};
 use warnings::Warnings;
 
-/// One organisation within one scope. The only way to read.
+/// The view of one organisation within one scope: the only way to read.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     store: Option<Arc<OrgStore>>,
     scope: Scope,
-    /// Whether what retention hides is seen.
-    too_old_too: bool,
+    /// Whether samples that retention hides are visible.
+    ignore_retention: bool,
     warnings: Warnings,
-    /// Its number, for what is kept decoded.
+    /// The number of this query in the block cache.
     query: u32,
-    /// Set where a lock was not free. None: locks are waited for.
+    /// The flag that is set if a lock is taken. None: reads wait for locks.
     busy: Option<Arc<AtomicBool>>,
 }
 
-/// A series that a selection found.
+/// A series that a selection matched.
 #[derive(Clone, Debug)]
 pub struct SelectedSeries {
-    /// Hand this to [`Snapshot::read`].
+    /// The argument of [`Snapshot::read`].
     pub id: SeriesId,
-    /// Its whole label set, metric name included.
+    /// The whole label set, metric name included.
     pub labels: Labels,
 }
 
 impl Snapshot {
     pub(super) fn new(store: Option<Arc<OrgStore>>, scope: Scope) -> Snapshot {
         let query = store.as_ref().map_or(0, |store| store.decoded.query());
-        Snapshot { store, scope, too_old_too: false, warnings: Warnings::default(), query, busy: None }
+        Snapshot { store, scope, ignore_retention: false, warnings: Warnings::default(), query, busy: None }
     }
 
-    /// A snapshot for a thread that must not wait. Where a lock that another query may hold is not free, a read is given
-    /// up and finds nothing, and `busy` is set: what was read is then of no use.
+    /// Returns a snapshot for a thread that must not wait. If a lock that another query may hold is
+    /// taken, a read is abandoned, returns nothing and sets `busy`. All results of the snapshot are
+    /// invalid then.
     #[must_use]
     pub fn without_waiting(self, busy: Arc<AtomicBool>) -> Snapshot {
         Snapshot { busy: Some(busy), ..self }
     }
 
-    /// Waits for locks from now on.
+    /// Lets reads wait for locks from now on.
     pub fn wait_for_locks(&mut self) {
         self.busy = None;
     }
 
-    /// Whether a read was given up because a lock was not free.
+    /// Returns whether a read was abandoned because a lock was taken.
     pub fn is_given_up(&self) -> bool {
         self.busy.as_ref().is_some_and(|busy| busy.load(Ordering::Relaxed))
     }
 
-    /// The table, locked: for a short stretch of work without matching.
+    /// Locks the table, for a short operation without pattern matching.
     fn table<'s>(&self, store: &'s OrgStore) -> Result<RwLockReadGuard<'s, Table>, Stopped> {
         match &self.busy {
             None => Ok(store.table()),
@@ -96,7 +100,7 @@ impl Snapshot {
         }
     }
 
-    /// What senders said about metrics, locked: for a short stretch of work without matching.
+    /// Locks the metadata of metrics, for a short operation without pattern matching.
     fn locked_metadata<'s>(&self, store: &'s OrgStore) -> Result<RwLockReadGuard<'s, Metadata>, Stopped> {
         match &self.busy {
             None => Ok(store.metadata()),
@@ -104,7 +108,7 @@ impl Snapshot {
         }
     }
 
-    /// The exemplars, locked: for a short stretch of work without matching.
+    /// Locks the exemplars, for a short operation without pattern matching.
     fn locked_exemplars<'s>(&self, store: &'s OrgStore) -> Result<MutexGuard<'s, Exemplars>, Stopped> {
         match &self.busy {
             None => Ok(store.side.exemplars()),
@@ -117,12 +121,15 @@ impl Snapshot {
         Stopped
     }
 
-    /// The number of a series' family; none also where the read is given up.
-    fn family_of(&self, store: &OrgStore, series: u32) -> Option<u32> {
-        self.table(store).ok()?.family_of(series)
+    /// Returns a series with the number of its family. The family is None if the series is unknown
+    /// or the read is abandoned.
+    fn table_series(&self, store: &OrgStore, series: u32) -> merge::TableSeries {
+        let family = self.table(store).ok().and_then(|table| table.family_of(series));
+        merge::TableSeries { series, family }
     }
 
-    /// Whether the scope admits a series. Its labels are compared after the table is released.
+    /// Returns whether the scope admits a series. The labels are compared after the table is
+    /// released.
     fn may_read(&self, store: &OrgStore, id: SeriesId) -> bool {
         if self.scope.matchers.is_empty() && self.scope.names.is_empty() {
             return true;
@@ -131,35 +138,37 @@ impl Snapshot {
         labels.is_some_and(|labels| self.admits(&labels))
     }
 
-    /// One that sees what retention hides, too.
-    pub(super) fn with_what_is_too_old(store: Arc<OrgStore>, scope: Scope) -> Snapshot {
-        Snapshot { too_old_too: true, ..Snapshot::new(Some(store), scope) }
+    /// Returns a snapshot that also sees samples that retention hides.
+    pub(super) fn ignoring_retention(store: Arc<OrgStore>, scope: Scope) -> Snapshot {
+        Snapshot { ignore_retention: true, ..Snapshot::new(Some(store), scope) }
     }
 
-    /// Every read of this snapshot warns of a damaged log.
+    /// Makes every read of this snapshot warn of a damaged log.
     pub(super) fn with_log_warning(mut self, text: Option<Arc<str>>) -> Snapshot {
-        self.warnings.of_the_log(text);
+        self.warnings.set_log_warning(text);
         self
     }
 
-    /// Whether a scope may have hidden something: answers carry a warning then.
+    /// Returns whether the scope may hide anything. Responses carry a warning then.
     pub fn is_scoped(&self) -> bool {
         !self.scope.is_whole()
     }
 
-    /// Selections and listings that may have to be given up: everything whose cost depends on more than one series.
+    /// Returns the view for selections and listings. Their cost grows with the number of series, so
+    /// `pace` can stop them.
     pub fn paced<'s>(&'s self, pace: &'s Pace<'s>) -> Paced<'s> {
         Paced { snapshot: self, pace }
     }
 
-    /// As [`Paced::select`], for work that no request waits for.
+    /// Like [`Paced::select`], for work outside requests, which is never stopped.
     pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Vec<SelectedSeries> {
         self.paced(&Pace::endless()).select(matchers, range).unwrap_or_default()
     }
 
-    /// Replaces `out` with the samples of `id` inside `range` and the scope's time; ascending, each time once.
+    /// Replaces `out` with the samples of `id` that are in `range` and in the scope's time, in
+    /// ascending order, one per time.
     ///
-    /// A series outside the scope has none, whatever id is asked for.
+    /// A series outside the scope has no samples here.
     pub fn read(&self, id: SeriesId, range: TimeRange, out: &mut SampleColumns) {
         out.times.clear();
         out.values.clear();
@@ -167,17 +176,25 @@ impl Snapshot {
         if !self.may_read(store, id) {
             return;
         }
-        let series = (self.family_of(store, id.0), id.0);
-        merge::read_of(store, series, self.within(range), &self.warnings, &mut merge::Known::default(), out);
+        let series = self.table_series(store, id.0);
+        merge::read_series(
+            store,
+            series,
+            self.within(range),
+            &self.warnings,
+            &mut merge::ReadState::default(),
+            out,
+        );
         if store.side.has_histograms() {
             let mut histograms = HistogramColumns::default();
             self.read_histograms(id, range, &mut histograms);
-            side::yield_to_histograms(&histograms, out);
+            side_data::drop_shadowed_floats(&histograms, out);
         }
     }
 
-    /// As [`Snapshot::read`], with the native histograms too: at a time that has one, the series has no float. Those are
-    /// read from `histograms_from` on, which may be before the range: what a histogram means depends on the one before.
+    /// Like [`Snapshot::read`], and reads native histograms too. At a time with a histogram, the
+    /// series has no float. Histograms are read from `histograms_from` on, which may be before
+    /// `range`, because the meaning of a histogram depends on its predecessor.
     pub fn read_both(
         &self,
         id: SeriesId,
@@ -191,34 +208,37 @@ impl Snapshot {
         *out = columns.into_columns();
     }
 
-    /// Reads one series after the other as [`Snapshot::read_both`] does, for less where they come in the order of their
-    /// numbers: those that are written together share their times.
-    pub fn reader(&self, range: TimeRange, histograms_from: Timestamp) -> Reader<'_> {
-        Reader::new(self, range, histograms_from)
+    /// Returns a reader of many series that reads as [`Snapshot::read_both`] does. It is cheaper if
+    /// series are read in the order of their numbers, because series that are written together
+    /// share their times.
+    pub fn reader(&self, range: TimeRange, histograms_from: Timestamp) -> SeriesReader<'_> {
+        SeriesReader::new(self, range, histograms_from)
     }
 
-    /// Whether any series of the organisation has native histograms.
+    /// Returns whether any series of the organisation has native histograms.
     pub fn has_histograms(&self) -> bool {
         self.store.as_ref().is_some_and(|store| store.side.has_histograms())
     }
 
-    /// What could not be read so far, through this snapshot and its clones, one sentence each.
+    /// Returns a sentence for each file that could not be read so far through this snapshot or its
+    /// clones.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.all()
     }
 
-    /// What to remember beside an answer that is kept; see [`Snapshot::unchanged_before`]. None where there is nothing to
-    /// remember, or just now something is changing.
+    /// Returns the version to store with a cached result; see [`Snapshot::unchanged_before`]. None
+    /// if the organisation has no samples, or while a change is in progress.
     pub fn version(&self) -> Option<u64> {
         self.store.as_ref().and_then(|store| store.changes.version())
     }
 
-    /// Everything before this time is as it was at `version`, but for what [`Snapshot::floor`] hides.
+    /// Returns the time before which nothing has changed since `version`, apart from what
+    /// [`Snapshot::floor`] hides.
     pub fn unchanged_before(&self, version: u64) -> Timestamp {
         Timestamp::from_ms(self.store.as_ref().map_or(i64::MIN, |store| store.changes.least_since(version)))
     }
 
-    /// No sample before this time is shown: of what the organisation keeps, and what the scope admits.
+    /// Returns the earliest visible time, by the organisation's retention and the scope.
     pub fn floor(&self) -> Timestamp {
         self.within(TimeRange::ALL).start
     }
@@ -228,7 +248,7 @@ impl Snapshot {
             && self.scope.admits_name(labels.metric_name())
     }
 
-    /// As [`Snapshot::admits`], within a pace.
+    /// Like [`Snapshot::admits`], with the cost charged to a pace.
     fn admits_within(&self, labels: &Labels, pace: &Pace<'_>) -> Result<bool, Stopped> {
         for matcher in &self.scope.matchers {
             if !matcher.admits_within(labels, pace)? {
@@ -238,9 +258,9 @@ impl Snapshot {
         Ok(self.scope.admits_name(labels.metric_name()))
     }
 
-    /// The range without what the scope's time hides, and what is older than the organisation keeps.
+    /// Clips the range to the scope's time and to the organisation's retention.
     fn within(&self, range: TimeRange) -> TimeRange {
-        let kept = self.store.as_ref().filter(|_| !self.too_old_too);
+        let kept = self.store.as_ref().filter(|_| !self.ignore_retention);
         let kept = kept.map_or(i64::MIN, |store| store.kept_from_ms.load(Ordering::Relaxed));
         let start = range.start.max(Timestamp::from_ms(kept));
         TimeRange::new(self.scope.min_time.map_or(start, |min| start.max(min)), range.end)

@@ -1,4 +1,5 @@
-//! What the store holds in memory: one [`OrgStore`] for each organisation, and the one function that changes it.
+//! The state of the store in memory: one [`OrgStore`] for each organisation, and the function that
+//! applies records to it.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use super::manifest::{Change, Manifest, ManifestError};
 use super::options::OrgLimits;
 use super::quota::Usage;
 use super::segments::{Obsolete, SegmentSet};
-use super::series::identity::Secret;
+use super::series::identity::HashSecret;
 use super::series::metadata::{self, Metadata};
 use super::series::table::Table;
 use super::series::{definition, registry};
@@ -26,49 +27,51 @@ use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
 use crate::sync::IgnorePoison as _;
 
-/// One organisation. Shares nothing with another but the log and the budget.
+/// The state of one organisation. Organisations share only the log and the memory budget.
 #[derive(Debug)]
 pub(super) struct OrgStore {
     pub(super) org: OrgId,
     table: RwLock<Table>,
-    /// What senders said about metrics. Apart from the table, which readers lock: the thread that writes the log changes
-    /// this.
+    /// Metadata of metrics. It has its own lock because readers lock the table, and the thread that
+    /// writes the log changes the metadata.
     metadata: RwLock<Metadata>,
-    /// Series whose definitions became durable since the table was told last: the thread that writes the log does not
-    /// wait for the table.
+    /// Series whose definitions became durable and are still pending in the table. With this list,
+    /// the thread that writes the log does not wait for the table.
     durable: Mutex<Vec<u32>>,
     pub(super) head: Head,
     segments: RwLock<Arc<SegmentSet>>,
-    /// Files that are to go when their last reader is gone.
+    /// Files to be removed when their last reader is done.
     pub(super) obsolete: Mutex<Vec<Obsolete>>,
-    /// Histograms, start timestamps, exemplars.
+    /// Native histograms, start timestamps and exemplars.
     pub(super) side: Side,
     limits: RwLock<Arc<OrgLimits>>,
     pub(super) usage: Usage,
     pub(super) stored_total: AtomicU64,
     pub(super) refused_total: AtomicU64,
-    /// Descriptions of metrics that were too long or too many.
+    /// Descriptions of metrics that were dropped because they were too long or too many.
     pub(super) metadata_dropped_total: AtomicU64,
-    /// How far the registry file reaches; checkpoints alone change it.
+    /// The end of the registry file. Only checkpoints and seals change it.
     registry: Mutex<registry::End>,
     /// Held while control and the published set are changed together.
     changing: Mutex<()>,
-    /// Held by a seal of this organisation, and by whom its segments must not come in between. Taken before `changing`.
+    /// Held by a seal of this organisation, and by operations that must not overlap one. It is
+    /// locked before `changing`.
     sealing: Mutex<()>,
-    /// The number that the next segment gets.
+    /// The number of the next segment.
     pub(super) next_segment: AtomicU64,
-    /// Samples before this are older than retention keeps: they are not shown, though their segment may be there still.
+    /// Samples before this time are older than the retention, and are hidden even if their segment
+    /// still exists.
     pub(super) kept_from_ms: AtomicI64,
-    /// The last applied record of any kind.
+    /// The sequence number of the last applied record of any kind.
     pub(super) last_seq: AtomicU64,
     pub(super) arrivals: Arrivals,
-    /// For those who keep answers.
+    /// The version for result caches.
     pub(super) changes: Changes,
-    /// Values of segments for the next query.
+    /// Decoded values of segments, cached for later queries.
     pub(super) decoded: Arc<Kept>,
 }
 
-/// Which times came, for what is due to be sealed.
+/// The times of arriving samples, which decide when a seal is due.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     least_ms: AtomicI64,
@@ -82,8 +85,9 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Answers the least time; `i64::MAX`: there are none.
-    fn note(&self, samples: &[LogSample]) -> i64 {
+    /// Records the times of samples, and returns the least time, or `i64::MAX` if there are no
+    /// samples.
+    fn record(&self, samples: &[LogSample]) -> i64 {
         let (mut least, mut greatest) = (i64::MAX, i64::MIN);
         for sample in samples {
             least = least.min(sample.at_ms);
@@ -94,35 +98,36 @@ impl Arrivals {
         least
     }
 
-    fn note_time(&self, at_ms: i64) {
+    fn record_time(&self, at_ms: i64) {
         self.least_ms.fetch_min(at_ms, Ordering::Relaxed);
         self.greatest_ms.fetch_max(at_ms, Ordering::Relaxed);
     }
 
-    /// Forgets the greatest time: it was of a clock that was wrong.
-    fn forget(&self) {
+    /// Resets the greatest time, which came from a wrong clock.
+    fn reset_greatest(&self) {
         self.greatest_ms.store(i64::MIN, Ordering::Relaxed);
     }
 
-    /// The least time that came since this was asked last; `i64::MAX`: nothing did.
+    /// Returns the least time since the last call, or `i64::MAX` if no sample came.
     pub(super) fn take_least(&self) -> i64 {
         self.least_ms.swap(i64::MAX, Ordering::Relaxed)
     }
 
-    /// The greatest time that ever came.
+    /// Returns the greatest time of any sample.
     pub(super) fn greatest(&self) -> i64 {
         self.greatest_ms.load(Ordering::Relaxed)
     }
 }
 
 impl OrgStore {
-    // Poisoned locks are taken over: a panic of one request must not end the others, and every change of a table or a
-    // stripe is either a single push or done by the applying thread, whose end closes the log.
+    // Poisoned locks are ignored: a panic of one request must not fail the others. A change of a
+    // table or a stripe is either a single push, or made by the applying thread, whose end closes
+    // the log.
     pub(super) fn table(&self) -> RwLockReadGuard<'_, Table> {
         self.table.read().ignore_poison()
     }
 
-    /// The table if it is free at once.
+    /// Returns the locked table, unless the lock is taken.
     pub(super) fn try_table(&self) -> Option<RwLockReadGuard<'_, Table>> {
         self.table.try_read().ignore_poison()
     }
@@ -131,12 +136,12 @@ impl OrgStore {
         self.table.write().ignore_poison()
     }
 
-    /// What senders said about metrics. Held for a short stretch of work without matching.
+    /// Locks the metadata of metrics, for a short operation without pattern matching.
     pub(super) fn metadata(&self) -> RwLockReadGuard<'_, Metadata> {
         self.metadata.read().ignore_poison()
     }
 
-    /// The metadata if they are free at once.
+    /// Returns the locked metadata, unless the lock is taken.
     pub(super) fn try_metadata(&self) -> Option<RwLockReadGuard<'_, Metadata>> {
         self.metadata.try_read().ignore_poison()
     }
@@ -145,15 +150,15 @@ impl OrgStore {
         self.metadata.write().ignore_poison()
     }
 
-    /// Tells the table of definitions that became durable since this was called last.
+    /// Marks the definitions in `durable` as durable in the table.
     pub(super) fn take_durable(&self) {
         if self.durable().is_empty() {
             return;
         }
         let mut table = self.table_mut();
-        // Taken with the table locked: whoever comes next finds the table told.
+        // Taken while the table is locked, so that the next caller finds the table up to date.
         let ids = std::mem::take(&mut *self.durable());
-        table.are_durable(ids.into_iter());
+        table.mark_durable(ids.into_iter());
     }
 
     fn durable(&self) -> MutexGuard<'_, Vec<u32>> {
@@ -164,7 +169,8 @@ impl OrgStore {
         Arc::clone(&self.limits.read().ignore_poison())
     }
 
-    /// What a longer retention keeps is read from now on, not after the next upkeep only: it may have been written already.
+    /// Sets the limits. Samples that a longer retention keeps are visible at once and not only
+    /// after the next upkeep, because samples of that time may already have been written.
     fn set_limits(&self, limits: OrgLimits) {
         let mut held = self.limits.write().ignore_poison();
         let hidden = self.kept_from_ms.load(Ordering::Relaxed);
@@ -174,7 +180,7 @@ impl OrgStore {
                 let longer = i64::try_from((after - before).as_millis()).unwrap_or(i64::MAX);
                 hidden.saturating_sub(longer)
             }
-            // What a shorter one lets go of is hidden when it goes.
+            // A shorter retention hides samples when it removes them.
             _ => hidden,
         };
         self.kept_from_ms.store(kept, Ordering::Relaxed);
@@ -185,31 +191,33 @@ impl OrgStore {
         }
     }
 
-    /// Hides what is older than these limits say, which nobody changes meanwhile.
+    /// Hides samples before the time that `oldest_ms` derives from the limits, which do not change
+    /// meanwhile.
     pub(super) fn hide_before(&self, oldest_ms: impl FnOnce(&OrgLimits) -> i64) -> Arc<OrgLimits> {
         let held = self.limits.read().ignore_poison();
         self.kept_from_ms.store(oldest_ms(&held), Ordering::Relaxed);
         Arc::clone(&held)
     }
 
-    /// The segments that count now.
+    /// Returns the current set of segments.
     pub(super) fn segments(&self) -> Arc<SegmentSet> {
         Arc::clone(&self.segments.read().ignore_poison())
     }
 
-    /// The segments that count now, if they are not these.
+    /// Returns the current set of segments, unless it is `known`.
     pub(super) fn segments_if_not(&self, known: &Arc<SegmentSet>) -> Option<Arc<SegmentSet>> {
         let now = self.segments.read().ignore_poison();
         (!Arc::ptr_eq(&now, known)).then(|| Arc::clone(&now))
     }
 
-    /// Makes the set that the start found the one that counts.
+    /// Sets the set of segments that the start found.
     pub(super) fn begin_with(&self, set: SegmentSet) {
         *self.segments.write().ignore_poison() = Arc::new(set);
     }
 
-    /// Commits a change of the list of segments and then publishes the same: readers see what is durable, and nobody
-    /// changes the list in between. `next` makes the new set of the one that counts now.
+    /// Commits a change of the list of segments to control and then publishes the new set, so
+    /// readers see only durable changes. The lock prevents other changes in between. `next` derives
+    /// the new set from the current one.
     pub(super) fn change_segments(
         &self,
         manifest: &Manifest,
@@ -219,7 +227,8 @@ impl OrgStore {
         self.change_segments_if(manifest, |_| true, change, next).map(drop)
     }
 
-    /// As [`OrgStore::change_segments`], if the set that counts now is as the change needs it; answers whether it was.
+    /// Like [`OrgStore::change_segments`], if `fits` returns true for the current set. Returns
+    /// whether it did.
     pub(super) fn change_segments_if(
         &self,
         manifest: &Manifest,
@@ -227,27 +236,27 @@ impl OrgStore {
         change: Change,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<bool, ManifestError> {
-        let alone = self.changing();
+        let guard = self.changing();
         if !fits(&self.segments()) {
             return Ok(false);
         }
-        self.change_held(&alone, manifest, change, next).map(|()| true)
+        self.change_held(&guard, manifest, change, next).map(|()| true)
     }
 
-    /// Keeps everybody else from changing the list of segments.
+    /// Locks the list of segments against other changes.
     pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().ignore_poison()
     }
 
-    /// Keeps this organisation from being sealed; waits for a seal of it that is under way.
+    /// Locks this organisation against seals; waits for a running one.
     pub(super) fn sealing(&self) -> MutexGuard<'_, ()> {
         self.sealing.lock().ignore_poison()
     }
 
-    /// As [`OrgStore::change_segments`], by whom nobody can come in between.
+    /// Like [`OrgStore::change_segments`]; the caller holds the `changing` lock.
     pub(super) fn change_held(
         &self,
-        _alone: &MutexGuard<'_, ()>,
+        _guard: &MutexGuard<'_, ()>,
         manifest: &Manifest,
         change: Change,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
@@ -256,12 +265,13 @@ impl OrgStore {
         let before = self.segments();
         let next = Arc::new(next(&before));
         *self.segments.write().ignore_poison() = Arc::clone(&next);
-        self.forget_decoded(&before, &next);
+        self.forget_unlisted(&before, &next);
         Ok(())
     }
 
-    /// What was kept of segments that are not listed any more goes, whoever reads them still.
-    fn forget_decoded(&self, before: &SegmentSet, next: &SegmentSet) {
+    /// Removes the cached values of segments that are no longer listed, even if queries still read
+    /// them.
+    fn forget_unlisted(&self, before: &SegmentSet, next: &SegmentSet) {
         let mut listed: Vec<u64> = next.parts.iter().map(|part| part.meta().seq).collect();
         listed.sort_unstable();
         let gone: Vec<u64> = before
@@ -276,21 +286,22 @@ impl OrgStore {
         self.decoded.forget(&gone);
     }
 
-    // What a seal asks of a window: of floats, and of what is beside them.
+    // The steps of a seal, for floats and for side data.
 
     pub(super) fn close_window(&self, until_ms: i64) {
         self.head.close_window(until_ms);
         self.side.close_window(until_ms);
     }
 
-    /// As [`OrgStore::close_window`], for samples of any time: the window may end earlier than before.
+    /// Like [`OrgStore::close_window`], for samples of any time. The window may end earlier than
+    /// before.
     pub(super) fn close_all(&self, until_ms: i64) {
         self.head.close_all(until_ms);
         self.side.close_all(until_ms);
-        self.arrivals.forget();
+        self.arrivals.reset_greatest();
     }
 
-    /// Sets the end of the window to that of a checkpoint, without closing anything.
+    /// Sets the end of the window to that of a checkpoint, without closing a window.
     pub(super) fn set_barrier(&self, until_ms: i64) {
         self.head.set_barrier(until_ms);
         self.side.set_barrier(until_ms);
@@ -307,23 +318,23 @@ impl OrgStore {
     }
 
     pub(super) fn least_ms(&self) -> Option<i64> {
-        let beside = self.side.extent().map(|(least, _)| least);
-        self.head.least_ms().into_iter().chain(beside).min()
+        let side = self.side.extent().map(|(least, _)| least);
+        self.head.least_ms().into_iter().chain(side).min()
     }
 
     pub(super) fn greatest_ms(&self) -> Option<i64> {
         self.head.greatest_ms().max(self.side.extent().map(|(_, greatest)| greatest))
     }
 
-    /// Counts a record of the log to the organisation's part of it.
+    /// Adds a record to the organisation's bytes in the log.
     pub(super) fn count_record(&self, body: &[u8]) {
         self.usage.log_bytes.fetch_add(record_bytes(body.len()) as u64, Ordering::Relaxed);
     }
 
-    /// Of the samples of a record that is read back those that the head is to take; answers how many others are of
-    /// series that nothing defines.
-    pub(super) fn keep_replayed(&self, seq: u64, samples: &mut Vec<LogSample>) -> u64 {
-        // What segments have is not loaded again.
+    /// Removes the samples of a replayed record that the head must not take. Returns the number of
+    /// samples whose series have no definition.
+    pub(super) fn retain_replayed(&self, seq: u64, samples: &mut Vec<LogSample>) -> u64 {
+        // Samples that are in segments are not loaded again.
         let sealed = self.segments();
         samples.retain(|sample| !sealed.has_record(seq, sample.at_ms));
         let table = self.table();
@@ -332,9 +343,10 @@ impl OrgStore {
         (all - samples.len()) as u64
     }
 
-    /// Takes note of a record of samples that the head takes. Answers the least time; `i64::MAX`: there are none.
-    pub(super) fn note_samples(&self, seq: u64, samples: &[LogSample]) -> i64 {
-        let least_ms = self.arrivals.note(samples);
+    /// Records that the head is about to apply a record of samples. Returns the least time, or
+    /// `i64::MAX` if there are no samples.
+    pub(super) fn record_samples(&self, seq: u64, samples: &[LogSample]) -> i64 {
+        let least_ms = self.arrivals.record(samples);
         self.last_seq.store(seq, Ordering::Release);
         least_ms
     }
@@ -344,11 +356,11 @@ impl OrgStore {
     }
 }
 
-/// For replay: up to which record each series is in the checkpoint.
+/// The sequence number up to which the checkpoint contains each series, for the replay.
 #[derive(Debug, Default)]
 pub(super) struct RowSeqs {
     by_org: BTreeMap<OrgId, Vec<u64>>,
-    /// The same of the side table.
+    /// The same for the side table.
     side_by_org: BTreeMap<OrgId, Vec<u64>>,
 }
 
@@ -370,7 +382,8 @@ impl RowSeqs {
     }
 }
 
-/// Whether the checkpoint has what a record says of a series.
+/// Returns a function that tests whether the checkpoint already contains a record's samples of a
+/// series.
 pub(super) fn skipped(rows: Option<&RowSeqs>, org: OrgId, seq: u64) -> impl Fn(u32) -> bool + '_ {
     let rows = rows.map_or(&[][..], |rows| rows.of(org));
     move |series| rows.get(series as usize).is_some_and(|have| seq <= *have)
@@ -381,70 +394,71 @@ fn set(seqs: &mut Vec<u64>, series: u32, seq: u64) {
         seqs.resize(series as usize + 1, 0);
     }
     if let Some(place) = seqs.get_mut(series as usize) {
-        // Rows of one series say the same; the row of exemplars says 0 of series 0.
+        // Rows of one series have the same number. The row of exemplars has 0 for series 0.
         *place = (*place).max(seq);
     }
 }
 
-/// A durable record.
+/// A durable record of the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record<'b> {
     pub(super) seq: u64,
     pub(super) org: OrgId,
     pub(super) kind: Kind,
     pub(super) body: &'b [u8],
-    /// What a body of [`Kind::Samples`] says, of a record that has just been logged; none of one that was read.
+    /// The decoded body of [`Kind::Samples`], if the record has just been logged. None if it was
+    /// read from a file.
     pub(super) samples: Option<&'b [LogSample]>,
 }
 
 impl<'b> Record<'b> {
-    /// What was read.
+    /// Creates a record that was read from a file.
     pub(super) const fn read(seq: u64, org: OrgId, kind: Kind, body: &'b [u8]) -> Record<'b> {
         Record { seq, org, kind, body, samples: None }
     }
 
-    /// What has just been logged.
+    /// Creates a record that has just been logged.
     pub(super) fn of(seq: u64, draft: &'b Draft) -> Record<'b> {
         let Draft { org, kind, body, samples, .. } = draft;
         Record { seq, org: *org, kind: *kind, body, samples: Some(samples) }
     }
 }
 
-/// All organisations.
+/// The state of all organisations.
 #[derive(Debug)]
 pub(super) struct Stores {
     secret: [u8; 32],
     limits: OrgLimits,
     pub(super) decoded: Arc<Decoded>,
     orgs: RwLock<BTreeMap<OrgId, Arc<OrgStore>>>,
-    /// Estimated memory of all heads.
+    /// Estimated memory of all heads, in bytes.
     pub(super) head_bytes: Arc<AtomicU64>,
-    /// Estimated memory of all names and series.
+    /// Estimated memory of all names and series, in bytes.
     pub(super) name_bytes: AtomicU64,
     /// Samples stored since the last checkpoint.
     pub(super) uncovered: AtomicU64,
-    /// A start is reading what heads are to hold.
+    /// Whether a start is filling the heads.
     starting: AtomicBool,
-    dropped: Mutex<BTreeMap<OrgId, Dropped>>,
+    dropped: Mutex<BTreeMap<OrgId, DroppedOrg>>,
 }
 
-/// What is left of an organisation that was dropped.
+/// The remains of a removed organisation.
 #[derive(Clone, Debug, Default)]
-struct Dropped {
-    /// Its rows and files are gone.
+struct DroppedOrg {
+    /// Whether its rows and files are removed.
     finished: bool,
-    /// What it was while the process ran: a seal may be at work on it still.
+    /// Its former state, which a running seal may still use.
     store: Option<Arc<OrgStore>>,
 }
 
 impl Stores {
-    /// Keeps nothing decoded.
+    /// Creates stores without a block cache.
     pub(super) fn new(secret: [u8; 32], limits: OrgLimits) -> Stores {
-        Stores::keeping(0, secret, limits)
+        Stores::with_block_cache(0, secret, limits)
     }
 
-    /// Keeps so many bytes of decoded values at most.
-    pub(super) fn keeping(decoded_bytes_max: u64, secret: [u8; 32], limits: OrgLimits) -> Stores {
+    /// Creates stores with a block cache of at most `decoded_bytes_max` bytes.
+    pub(super) fn with_block_cache(decoded_bytes_max: u64, secret: [u8; 32], limits: OrgLimits) -> Stores {
         Stores {
             secret,
             limits,
@@ -458,16 +472,16 @@ impl Stores {
         }
     }
 
-    /// Whether a start fills the heads: they keep their tails short while it does, and what a start takes is less than what
-    /// the process takes that goes on.
+    /// Sets whether a start is filling the heads. Tails stay short meanwhile, so that a start needs
+    /// less memory than the running process did.
     pub(super) fn set_starting(&self, starting: bool) {
         self.starting.store(starting, Ordering::Relaxed);
-        self.all().iter().for_each(|store| store.head.set_sparing(starting));
+        self.all().iter().for_each(|store| store.head.set_short_tails(starting));
     }
 
-    /// What keys the hashes of an organisation's labels.
-    pub(super) fn secret_of(&self, org: OrgId) -> Secret {
-        Secret::of(&self.secret, org.0)
+    /// Returns the secret that keys the hashes of an organisation's labels.
+    pub(super) fn secret_of(&self, org: OrgId) -> HashSecret {
+        HashSecret::of(&self.secret, org.0)
     }
 
     pub(super) fn org(&self, org: OrgId) -> Option<Arc<OrgStore>> {
@@ -506,16 +520,17 @@ impl Stores {
             })
         };
         if self.is_dropped(org) {
-            // What still comes for it is thrown away: among the others it would keep the log from being trimmed.
+            // Late records of a removed organisation go to a store that is dropped. In `orgs` it
+            // would prevent trimming the log.
             return fresh();
         }
         Arc::clone(orgs.entry(org).or_insert_with(fresh))
     }
 
-    /// Lets go of an organisation; those who read it go on with what they have.
+    /// Removes an organisation. Its current readers continue with the state that they have.
     fn drop_org(&self, org: OrgId) {
-        // First, so that nobody makes it anew.
-        self.dropped().insert(org, Dropped::default());
+        // Marked first, so that no caller creates it again.
+        self.dropped().insert(org, DroppedOrg::default());
         let gone = self.orgs.write().ignore_poison().remove(&org);
         if let Some(store) = gone {
             let bytes = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -523,24 +538,25 @@ impl Stores {
             self.head_bytes.fetch_sub(freed, Ordering::Relaxed);
             self.forget_names(&store);
             store.decoded.close();
-            self.dropped().insert(org, Dropped { finished: false, store: Some(store) });
+            self.dropped().insert(org, DroppedOrg { finished: false, store: Some(store) });
         }
     }
 
-    fn dropped(&self) -> MutexGuard<'_, BTreeMap<OrgId, Dropped>> {
+    fn dropped(&self) -> MutexGuard<'_, BTreeMap<OrgId, DroppedOrg>> {
         self.dropped.lock().ignore_poison()
     }
 
-    /// What the start found dropped.
+    /// Marks the organisations that the start found removed.
     pub(super) fn set_dropped(&self, orgs: &BTreeSet<OrgId>) {
-        self.dropped().extend(orgs.iter().map(|org| (*org, Dropped::default())));
+        self.dropped().extend(orgs.iter().map(|org| (*org, DroppedOrg::default())));
     }
 
     pub(super) fn is_dropped(&self, org: OrgId) -> bool {
         self.dropped().contains_key(&org)
     }
 
-    /// Organisations of which rows and files may be left, and what they were.
+    /// Returns the removed organisations that may still have rows and files, and their former
+    /// state.
     pub(super) fn dropped_unfinished(&self) -> Vec<(OrgId, Option<Arc<OrgStore>>)> {
         let dropped = self.dropped();
         let left = dropped.iter().filter(|(_, dropped)| !dropped.finished);
@@ -548,20 +564,20 @@ impl Stores {
     }
 
     pub(super) fn drop_is_finished(&self, org: OrgId) {
-        self.dropped().insert(org, Dropped { finished: true, store: None });
+        self.dropped().insert(org, DroppedOrg { finished: true, store: None });
     }
 
-    /// Whether an organisation was dropped and nothing is left of it: the log need not keep its records.
+    /// Returns whether an organisation was removed completely. The log need not keep its records.
     pub(super) fn is_gone(&self, org: OrgId) -> bool {
         self.dropped().get(&org).is_some_and(|dropped| dropped.finished)
     }
 
-    /// In order of id.
+    /// Returns all organisations in order of id.
     pub(super) fn all(&self) -> Vec<Arc<OrgStore>> {
         self.orgs.read().ignore_poison().values().map(Arc::clone).collect()
     }
 
-    /// As [`Stores::apply`], for what few series have.
+    /// Like [`Stores::apply`], for side data.
     fn apply_side(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
         let Record { seq, org, kind, body, .. } = record;
         let store = self.org_or_new(org);
@@ -569,17 +585,17 @@ impl Stores {
         let knows = |series| table.as_ref().is_none_or(|table| table.knows(series));
         let have = rows.map_or(&[][..], |rows| rows.side_of(org));
         let sealed = rows.map(|_| store.segments());
-        // What segments have is not loaded again; nor is what a checkpoint has.
+        // Skip what segments or a checkpoint already contain.
         let skip = |series: u32, at_ms| {
             have.get(series as usize).is_some_and(|have| seq <= *have)
                 || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, at_ms))
         };
         store.last_seq.store(seq, Ordering::Release);
         if kind == Kind::Exemplars && sealed.as_ref().is_some_and(|sealed| seq <= sealed.seal_seq) {
-            // A seal takes every exemplar that came before it, whatever its time.
+            // A seal takes every exemplar before it, of any time.
             return Ok(Outcome::default());
         }
-        // Its times are known only when it is applied.
+        // The times of the record are known only after it is applied.
         let _open = (kind != Kind::Exemplars).then(|| store.changes.open());
         let least_ms = Cell::new(i64::MAX);
         if kind == Kind::Starts {
@@ -587,10 +603,10 @@ impl Stores {
         }
         let applied = store.side.apply((seq, kind, body), knows, skip, |at_ms| {
             least_ms.set(least_ms.get().min(at_ms));
-            store.arrivals.note_time(at_ms);
+            store.arrivals.record_time(at_ms);
         });
         if kind != Kind::Exemplars {
-            // Of what is damaged in the middle a part may have been applied.
+            // Part of a damaged body may have been applied.
             store.changes.note(if applied.is_ok() { least_ms.get() } else { i64::MIN });
         }
         let outcome = applied?;
@@ -598,22 +614,23 @@ impl Stores {
         Ok(outcome)
     }
 
-    /// As [`Stores::apply`], for a deletion.
+    /// Like [`Stores::apply`], for a deletion.
     fn apply_deletion(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
         let Record { seq, org, body, .. } = record;
         let deletion = Deletion::decode(body)?;
         let store = self.org_or_new(org);
         store.last_seq.store(seq, Ordering::Release);
-        // A row of a checkpoint from after it tells of it, and may have newer samples in its place.
+        // A later row of the checkpoint already reflects the deletion, and may have newer samples.
         let knows = |have: &[u64], series: u32| have.get(series as usize).is_some_and(|have| seq <= *have);
         let floats = rows.map_or(&[][..], |rows| rows.of(org));
-        let beside = rows.map_or(&[][..], |rows| rows.side_of(org));
-        // What the rings have of segments is what earlier deletions have left of it, and may be newer than this one.
+        let side = rows.map_or(&[][..], |rows| rows.side_of(org));
+        // The rings of exemplars from segments reflect earlier deletions, and may have newer
+        // exemplars.
         let exemplars = rows.is_none() || seq > store.segments().seal_seq;
         store.changes.note(deletion.from_ms);
-        deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series), exemplars);
+        deletion.apply(&store, |series| knows(floats, series), |series| knows(side, series), exemplars);
         store.changes.note(deletion.from_ms);
-        // The rows of the last checkpoint have what was deleted: another one is due.
+        // The last checkpoint still has the deleted samples, so another one is due.
         self.uncovered.fetch_add(1, Ordering::Relaxed);
         Ok(Outcome { record_seq: seq, ..Outcome::default() })
     }
@@ -622,13 +639,14 @@ impl Stores {
         self.org_or_new(org).set_limits(limits);
     }
 
-    /// Does what a durable record says: the same while running and in replay.
+    /// Applies a durable record, in the same way while running and in a replay.
     ///
-    /// `rows`, in replay, says what the checkpoint has already; samples of series that nothing defines are then counted
-    /// as orphans. While running every series is known, since its definition comes before its samples.
+    /// In a replay, `rows` has what the checkpoint already contains, and samples of series without
+    /// a definition are counted as orphans. While running every series is defined, because its
+    /// definition precedes its samples.
     ///
     /// # Errors
-    /// [`Damage`] where the body is not what its type says, though its checksum holds.
+    /// [`Damage`] if the body does not match its type although its checksum is correct.
     pub(super) fn apply(
         &self,
         record: Record<'_>,
@@ -656,20 +674,20 @@ impl Stores {
                     "another record was logged"
                 );
                 let store = self.org_or_new(org);
-                let orphans = if rows.is_some() { store.keep_replayed(seq, scratch) } else { 0 };
+                let orphans = if rows.is_some() { store.retain_replayed(seq, scratch) } else { 0 };
                 let samples = samples.unwrap_or(scratch);
-                let least_ms = store.note_samples(seq, samples);
-                let note_change = || (!samples.is_empty()).then(|| store.changes.note(least_ms));
-                note_change();
+                let least_ms = store.record_samples(seq, samples);
+                let record_change = || (!samples.is_empty()).then(|| store.changes.note(least_ms));
+                record_change();
                 let mut outcome = store.head.apply(seq, samples, skipped(rows, org, seq));
                 outcome.orphans = orphans;
-                note_change();
+                record_change();
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }
             Kind::Histograms | Kind::Exemplars | Kind::Starts => self.apply_side(record, rows),
             Kind::Series if samples.is_some() => {
-                // It has just been logged, by a caller who has put its series into the table before.
+                // The caller registered its series in the table before logging it.
                 let ids = definition::ids(body)?;
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
@@ -694,7 +712,7 @@ impl Stores {
                     store.last_seq.store(seq, Ordering::Release);
                 }
                 let mut known = store.metadata_mut();
-                metadata::decode(body, &mut |said| known.set(said, kind == Kind::RegistryMetadata))?;
+                metadata::decode(body, &mut |metric| known.set(metric, kind == Kind::RegistryMetadata))?;
                 Ok(Outcome::default())
             }
             Kind::Seal | Kind::SealAll => {
@@ -705,7 +723,7 @@ impl Stores {
                     Kind::SealAll => store.close_all(until_ms),
                     _ => store.close_window(until_ms),
                 }
-                // What was logged before is in segments soon, and the log is trimmed after them.
+                // Earlier records will soon be in segments, and the log is trimmed after that.
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
                 Ok(Outcome { record_seq: seq, ..Outcome::default() })
             }

@@ -164,7 +164,7 @@ impl Storing {
                 };
                 let Translated { batch, refusals, refused } = decode(plain, limits)?;
                 let (appending, _) = ready(batch.batch(), 0, refused)?;
-                Ok(appending?.besides(refused as u64, refusals))
+                Ok(appending?.with_unreadable(refused as u64, refusals))
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::promql::QueryError;
 use crate::promql::budget::{Aside, Progress, rows_bytes};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask, WorkerSlot};
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::{ReadColumns, Reader, SelectedSeries, SeriesId, Snapshot, rises};
+use crate::tsdb::{ReadColumns, SeriesReader, SelectedSeries, SeriesId, Snapshot, rises};
 
 use super::Context;
 use super::kernels::{Floats, GoesOn, SCRATCH_BYTES_MAX, STEP_BYTES, Scratch, Stopped, TimesOf, any_stale};
@@ -65,7 +65,7 @@ pub(super) const LOOK_NS: u64 = 2;
 
 impl ReadPlan {
     /// A reader for a grid of `steps` steps.
-    pub(super) fn reader(self, snapshot: &Snapshot, histograms_from: Timestamp, steps: usize) -> Reader<'_> {
+    pub(super) fn reader(self, snapshot: &Snapshot, histograms_from: Timestamp, steps: usize) -> SeriesReader<'_> {
         let reader = snapshot.reader(self.range, histograms_from);
         // One step needs only the newest sample of the range.
         if steps == 1 && !self.windows { reader.newest_only() } else { reader }
@@ -284,7 +284,7 @@ impl SeriesCheckInterval {
 
 /// Buffers of one thread.
 struct WorkerState<'w> {
-    reader: Reader<'w>,
+    reader: SeriesReader<'w>,
     scratch: Scratch,
     read: ReadColumns,
     histograms: HistogramColumns,

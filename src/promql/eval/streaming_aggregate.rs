@@ -16,7 +16,7 @@ use crate::promql::budget::{Charge, Progress, rows_bytes};
 use crate::promql::plan::{AggregateNode, MatrixSource, ScalarNode, SelectorOutput, VectorNode, WindowNode};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask};
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::{Grouped, GroupedSeries, ReadColumns, Reader, Snapshot};
+use crate::tsdb::{Grouped, GroupedSeries, ReadColumns, SeriesReader, Snapshot};
 
 use super::Context;
 use super::accumulate::{Accumulate, accumulator, extra_bytes};
@@ -179,7 +179,7 @@ impl AggregateTask {
     fn compute(
         &self,
         block: &mut Block,
-        reader: &mut Reader<'_>,
+        reader: &mut SeriesReader<'_>,
         state: &mut WorkerState,
         check: GoesOn<'_>,
     ) -> Result<(), Stopped> {

@@ -1,40 +1,44 @@
-//! The bytes of a stripe's full tails: pages that are appended to and thrown away whole.
+//! The records of a stripe's full tails, in pages that are only appended to and released as a
+//! whole.
 //!
-//! A series' records are a chain from the newest to the oldest, one link each. Nothing is ever moved to grow, so there
-//! is no slack in what is there; a window that was sealed gives its pages back, since pages fill in order of arrival.
-//! Short records, which a longer one will replace, have pages of their own: those go when none of theirs is left.
+//! A series' records are a chain from the newest to the oldest, with one link in each. Records
+//! never move, so pages need no slack to grow. Pages fill in order of arrival, so a sealed window
+//! releases whole pages. Short records, which a longer one will replace, have separate pages, which
+//! are released when all their records are replaced.
 
-/// Bytes of a page at most: half of the last one is slack, 4 B for each of 1,024 series.
+/// The maximum size of a page in bytes. On average half of the last page is unused: 4 B for each of
+/// 1,024 series.
 const PAGE_BYTES: usize = 1 << PLACE_BITS;
-/// Bytes of a page of short records.
+/// The maximum size of a page of short records in bytes.
 const SHORT_PAGE_BYTES: usize = 2 << 10;
 const PLACE_BITS: u32 = 13;
-/// A stripe has so many pages at most: 4 GiB.
+/// The maximum number of pages of a stripe, which is 4 GiB.
 const PAGES_MAX: usize = 1 << (32 - PLACE_BITS);
-/// The first page of a stripe begins small: an organisation may have ten series.
+/// The initial size of a stripe's first page in bytes. It is small because an organisation may have
+/// only ten series.
 const PAGE_BYTES_FIRST: usize = 128;
-/// Bytes of a page beside its capacity: its entry, and the allocator's header.
-const PAGE_EXTRA: usize = size_of::<Page>() + 16;
+/// The memory of a page besides its capacity, in bytes: its entry, and the allocator's header.
+const PAGE_EXTRA: usize = size_of::<ArenaPage>() + 16;
 
-/// Where a record lies: `page << 13 | place`.
+/// The location of a record: `page << 13 | offset`.
 pub(super) type Link = u32;
-/// No record. (The last byte of the last page holds no whole record.)
+/// The link of no record. The last byte of the last page never begins a record.
 pub(super) const NONE: Link = u32::MAX;
 
-/// How long a record stays.
+/// The expected lifetime of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum RecordLifetime {
     Long,
-    /// Until another takes its place.
+    /// The record will be replaced by a longer one.
     Short,
 }
 
-impl Kept {
-    /// Bytes of a page at most. No record has half as many.
+impl RecordLifetime {
+    /// Returns the maximum size of a page in bytes. Records are less than half as long.
     const fn page_bytes(self) -> usize {
         match self {
-            Kept::Long => PAGE_BYTES,
-            Kept::Short => SHORT_PAGE_BYTES,
+            RecordLifetime::Long => PAGE_BYTES,
+            RecordLifetime::Short => SHORT_PAGE_BYTES,
         }
     }
 }
@@ -42,58 +46,60 @@ impl Kept {
 /// Pages of records.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
-    pages: Vec<Page>,
-    /// Numbers of pages that hold nothing.
+    pages: Vec<ArenaPage>,
+    /// The indexes of unused pages.
     free: Vec<usize>,
-    /// The page that is appended to,
+    /// The page that long records are appended to.
     open: Option<usize>,
-    /// and that for short records.
+    /// The page that short records are appended to.
     open_short: Option<usize>,
     bytes: usize,
-    /// Of those, the bytes of records that were replaced.
+    /// The bytes of replaced records, which are included in `bytes`.
     replaced: usize,
 }
 
 #[derive(Debug)]
-struct Page {
+struct ArenaPage {
     bytes: Vec<u8>,
-    /// Greatest time of a sample in it.
+    /// The greatest time of a sample in the page.
     greatest: i64,
-    kept: Kept,
-    /// Bytes of records that were replaced.
+    lifetime: RecordLifetime,
+    /// The bytes of replaced records.
     replaced: usize,
 }
 
 impl Arena {
-    /// Memory of all pages.
+    /// Returns the memory of all pages, in bytes.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of records that were replaced, and whose page has others that were not.
+    /// Returns the bytes of replaced records in pages that still have other records.
     pub(super) const fn replaced(&self) -> usize {
         self.replaced
     }
 
-    const fn open(&mut self, kept: Kept) -> &mut Option<usize> {
-        match kept {
-            Kept::Long => &mut self.open,
-            Kept::Short => &mut self.open_short,
+    const fn open(&mut self, lifetime: RecordLifetime) -> &mut Option<usize> {
+        match lifetime {
+            RecordLifetime::Long => &mut self.open,
+            RecordLifetime::Short => &mut self.open_short,
         }
     }
 
-    /// Appends a record, its samples up to `greatest`. None: the stripe has as many pages as links can tell apart.
-    pub(super) fn put(&mut self, record: &[u8], greatest: i64, kept: Kept) -> Option<Link> {
-        let open = *self.open(kept);
+    /// Appends a record with samples up to `greatest`. Returns None if links cannot address another
+    /// page.
+    pub(super) fn put(&mut self, record: &[u8], greatest: i64, lifetime: RecordLifetime) -> Option<Link> {
+        let open = *self.open(lifetime);
         let number = match open {
             Some(open) if self.room(open) >= record.len() => open,
-            _ => self.open_page(kept)?,
+            _ => self.open_page(lifetime)?,
         };
         let page = self.pages.get_mut(number)?;
         let place = page.bytes.len();
         let before = page.bytes.capacity();
         if before - place < record.len() {
-            let wanted = (before * 2).max(place + record.len()).clamp(PAGE_BYTES_FIRST, kept.page_bytes());
+            let wanted =
+                (before * 2).max(place + record.len()).clamp(PAGE_BYTES_FIRST, lifetime.page_bytes());
             page.bytes.reserve_exact(wanted - place);
         }
         page.bytes.extend_from_slice(record);
@@ -103,10 +109,10 @@ impl Arena {
     }
 
     fn room(&self, number: usize) -> usize {
-        self.pages.get(number).map_or(0, |page| page.kept.page_bytes() - page.bytes.len())
+        self.pages.get(number).map_or(0, |page| page.lifetime.page_bytes() - page.bytes.len())
     }
 
-    /// Forgets a record of so many bytes in whose place there is another now; nothing links to it any more.
+    /// Removes a replaced record of `bytes` bytes, which no link refers to.
     pub(super) fn replace(&mut self, record: Link, bytes: usize) {
         let number = (record >> PLACE_BITS) as usize;
         let Some(page) = self.pages.get_mut(number) else { return };
@@ -116,7 +122,7 @@ impl Arena {
             return;
         }
         if self.open_short == Some(number) {
-            // The next ones are as many.
+            // The page is reused for as many records.
             self.replaced -= page.replaced;
             (page.replaced, page.greatest) = (0, i64::MIN);
             page.bytes.clear();
@@ -136,10 +142,11 @@ impl Arena {
         }
     }
 
-    fn open_page(&mut self, kept: Kept) -> Option<usize> {
-        // A stripe that filled a page will fill the next.
-        let capacity = if self.open(kept).is_some() { kept.page_bytes() } else { 0 };
-        let page = Page { bytes: Vec::with_capacity(capacity), greatest: i64::MIN, kept, replaced: 0 };
+    fn open_page(&mut self, lifetime: RecordLifetime) -> Option<usize> {
+        // A stripe that filled one page will fill another.
+        let capacity = if self.open(lifetime).is_some() { lifetime.page_bytes() } else { 0 };
+        let page =
+            ArenaPage { bytes: Vec::with_capacity(capacity), greatest: i64::MIN, lifetime, replaced: 0 };
         let extra = page.bytes.capacity() + PAGE_EXTRA;
         let number = match self.free.pop() {
             Some(number) => {
@@ -153,24 +160,24 @@ impl Arena {
             None => return None,
         };
         self.bytes += extra;
-        *self.open(kept) = Some(number);
+        *self.open(lifetime) = Some(number);
         Some(number)
     }
 
-    /// The bytes from a record on, to the end of its page.
+    /// Returns the bytes from a record to the end of its page.
     pub(super) fn at(&self, link: Link) -> Option<&[u8]> {
         let page = self.pages.get((link >> PLACE_BITS) as usize)?;
         page.bytes.get(link as usize % PAGE_BYTES..).filter(|bytes| !bytes.is_empty())
     }
 
-    /// The record before this one: its first four bytes.
+    /// Returns the link to the previous record, which is in the first four bytes.
     #[inline]
     pub(super) fn before(&self, record: Link) -> Link {
         let link = self.at(record).and_then(<[u8]>::first_chunk);
         link.map_or(NONE, |link| Link::from_le_bytes(*link))
     }
 
-    /// Changes the first four bytes of a record: its link to the one before it.
+    /// Replaces the first four bytes of a record, which link to the previous record.
     pub(super) fn relink(&mut self, record: Link, to: Link) {
         let page = self.pages.get_mut((record >> PLACE_BITS) as usize);
         let place = page.and_then(|page| page.bytes.get_mut(record as usize % PAGE_BYTES..));
@@ -179,7 +186,8 @@ impl Arena {
         }
     }
 
-    /// Throws away the pages whose samples all lie before `until`. No record that is still linked may lie there.
+    /// Releases the pages whose samples are all before `until`. No link may refer to a record in
+    /// these.
     pub(super) fn release(&mut self, until: i64) {
         for number in 0..self.pages.len() {
             if self.pages.get(number).is_some_and(|page| page.greatest < until && page.bytes.capacity() > 0) {
@@ -197,11 +205,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_back_and_pages_go_when_all_of_them_are_old() {
+    fn records_are_readable_until_their_page_has_only_old_ones() {
         let mut arena = Arena::default();
         let record = |n: u8| [n; 200];
-        let links: Vec<Link> =
-            (0..200).map(|n| arena.put(&record(n), i64::from(n), Kept::Long).expect("room")).collect();
+        let links: Vec<Link> = (0..200)
+            .map(|n| arena.put(&record(n), i64::from(n), RecordLifetime::Long).expect("room"))
+            .collect();
         assert!(arena.bytes() >= 40_000 && arena.bytes() < 50_000, "{}", arena.bytes());
         arena.relink(links[7], 5);
         for (n, link) in (0u8..).zip(&links) {
@@ -212,7 +221,7 @@ mod tests {
         arena.release(100);
         assert!(arena.at(links[0]).is_none());
         assert_eq!(arena.at(links[100]).expect("there")[..200], record(100));
-        let again = arena.put(&record(9), 300, Kept::Long).expect("room");
+        let again = arena.put(&record(9), 300, RecordLifetime::Long).expect("room");
         assert!(arena.bytes() < 35_000, "{}", arena.bytes());
         assert_eq!(arena.at(again).expect("there")[..200], record(9));
         arena.release(1_000);
@@ -223,7 +232,7 @@ mod tests {
     #[test]
     fn a_small_stripe_has_small_pages() {
         let mut arena = Arena::default();
-        arena.put(&[1; 20], 0, Kept::Long).expect("room");
+        arena.put(&[1; 20], 0, RecordLifetime::Long).expect("room");
         assert!(arena.bytes() < 300, "{}", arena.bytes());
     }
 }

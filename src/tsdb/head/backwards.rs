@@ -1,21 +1,21 @@
-//! Samples that are found from the newest on, and are wanted from the oldest on.
+//! Samples that are read from newest to oldest and returned in ascending order.
 //!
-//! A chain of records is read backwards. How many samples it has is known, so each record's go straight to where they
-//! belong, and no record needs to be kept until those before it are read.
+//! A chain of records is read backwards. The number of its samples is known, so the samples of each
+//! record are written directly to their final position, and no record has to be buffered.
 
 use crate::tsdb::report::SampleColumns;
 
-/// Room at the end of some columns that is filled from its end.
+/// Space at the end of sample columns that is filled from its end.
 pub(super) struct Backwards<'o> {
     out: &'o mut SampleColumns,
-    /// Where the room begins,
+    /// The index at which the space begins.
     from: usize,
-    /// and where what was put into it does.
+    /// The index at which the filled part begins.
     at: usize,
 }
 
 impl<'o> Backwards<'o> {
-    /// Makes room for so many samples at most.
+    /// Appends space for at most `most` samples.
     pub(super) fn new(out: &'o mut SampleColumns, most: usize) -> Backwards<'o> {
         let from = out.times.len();
         let at = from + most;
@@ -24,15 +24,16 @@ impl<'o> Backwards<'o> {
         Backwards { out, from, at }
     }
 
-    /// Puts samples before those that are there, but for those after `end`. None: there is no room.
+    /// Writes samples before those already written, without samples after `end`. Returns None if
+    /// there is too little space.
     #[inline]
     pub(super) fn put(&mut self, times: &[i64], bits: &[u64], end: i64) -> Option<()> {
-        let kept = match times.last() {
+        let count = match times.last() {
             Some(last) if *last > end => times.partition_point(|at| *at <= end),
             _ => times.len(),
         };
-        let (times, bits) = (times.get(..kept)?, bits.get(..kept)?);
-        let at = self.at.checked_sub(kept).filter(|at| *at >= self.from)?;
+        let (times, bits) = (times.get(..count)?, bits.get(..count)?);
+        let at = self.at.checked_sub(count).filter(|at| *at >= self.from)?;
         self.out.times.get_mut(at..self.at)?.copy_from_slice(times);
         for (value, bits) in self.out.values.get_mut(at..self.at)?.iter_mut().zip(bits) {
             *value = f64::from_bits(*bits);
@@ -41,7 +42,7 @@ impl<'o> Backwards<'o> {
         Some(())
     }
 
-    /// Takes away what was not filled.
+    /// Removes the space that was not filled.
     pub(super) fn finish(self) {
         if self.at > self.from {
             self.out.times.drain(self.from..self.at);
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_found_last_comes_first_and_room_that_is_left_goes() {
+    fn the_last_samples_put_come_first_and_unfilled_space_is_removed() {
         let mut out = SampleColumns { times: vec![1], values: vec![0.5] };
         let mut back = Backwards::new(&mut out, 6);
         assert_eq!(back.put(&[8, 9], &[8.0f64.to_bits(), 9.0f64.to_bits()], 8), Some(()));

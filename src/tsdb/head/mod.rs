@@ -1,17 +1,21 @@
-//! The writable window: every sample that is not in a segment, in memory.
+//! The head: every sample that is not in a segment yet, in memory.
 //!
-//! * [`stripe`]: 1,024 consecutive series behind one lock; [`slots`] their newest samples as struct of arrays, [`record`] and
-//!   [`arena`] the compressed ones before them.
+//! * [`stripe`]: 1,024 consecutive series behind one lock. [`slots`] has their newest samples as a
+//!   struct of arrays; [`record`] and [`arena`] have the compressed samples before them.
 //! * [`Head`]: the stripes of one organisation.
 //!
-//! One thread writes (the applier, in log order; at start the replay), so what becomes of a sample is a function of the
-//! log. The rule, in this order: before the barrier, it is late; later than the series' last one, it is appended; at the
-//! same time, it is a duplicate (same bits) or refused; earlier, it is late. Late samples are kept beside the chunks and
-//! merged when read; the last one written wins (docs/storage.md section 11).
+//! Samples are applied by one thread, in log order, or by a replay at start, so the outcome for a
+//! sample is a function of the log. The rules, in this order: a sample before the barrier is late;
+//! one after the last sample of its series is appended; one at the same time is a duplicate if the
+//! bits are equal, and refused otherwise; an earlier one is late. Late samples are stored
+//! separately and merged by readers. At equal times, the last one written wins (docs/storage.md
+//! section 11).
 //!
-//! A seal takes the head's samples in four steps: [`Head::close_window`] raises the barrier and sets the late samples
-//! aside, so that what lies before the barrier no longer changes; [`Head::copy_closed`] gives it; once it is in a
-//! segment, [`Head::release_closed`] lets go of exactly that, or [`Head::reopen`] if there is no segment.
+//! A seal takes samples from the head in four steps. [`Head::close_window`] raises the barrier and
+//! freezes the late samples, so that the samples before the barrier no longer change.
+//! [`Head::copy_closed`] returns these samples. Once they are in a segment,
+//! [`Head::release_closed`] removes exactly these; if there is no segment, [`Head::reopen`] makes
+//! the frozen samples late again.
 
 mod arena;
 mod backwards;
@@ -23,7 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
-use stripe::{Put, Span, Stripe};
+use stripe::{PutResult, SealBounds, Span, Stripe};
 
 use super::report::SampleColumns;
 use super::wal::log::{Outcome, RefusedSample};
@@ -31,122 +35,132 @@ use super::wal::samples::LogSample;
 use crate::model::TimeRange;
 use crate::sync::IgnorePoison as _;
 
-/// Series of a stripe: a lock is held for at most so many appends. A multiple of the 32 of a checkpoint's row.
+/// The series of a stripe, which bounds the appends under one lock. It is a multiple of the 32
+/// series of a checkpoint's row.
 pub(super) const STRIPE_SERIES: u32 = 1_024;
-/// Refused samples that are named.
-const FIRST_MAX: usize = 10;
+/// The refused samples that an outcome lists.
+const REFUSED_MAX: usize = 10;
 
 /// The samples of one organisation.
 #[derive(Debug)]
 pub(super) struct Head {
     stripes: RwLock<Vec<Arc<RwLock<Stripe>>>>,
     barrier: AtomicI64,
-    /// The seal at work takes samples of any time.
+    /// Whether the current seal takes samples of any time.
     closes_all: AtomicBool,
-    /// Tails are kept short, as at a start: memory counts then, and nobody reads.
-    sparing: AtomicBool,
+    /// Whether tails are kept short, as during a start, when memory matters and there are no
+    /// readers.
+    short_tails: AtomicBool,
     pub(super) counters: HeadCounters,
-    /// Bytes of all heads of the process.
+    /// The memory of all heads of the process, in bytes.
     total_bytes: Arc<AtomicU64>,
 }
 
-/// What the head holds. Only the writing thread changes them.
+/// The content of the head. Only the writing thread changes it.
 #[derive(Debug, Default)]
 pub(super) struct HeadCounters {
     pub(super) samples: AtomicU64,
     pub(super) late: AtomicU64,
-    /// Estimated memory.
+    /// The estimated memory, in bytes.
     pub(super) bytes: AtomicU64,
 }
 
 impl Head {
-    pub(super) fn new(total_bytes: Arc<AtomicU64>, sparing: bool) -> Head {
+    pub(super) fn new(total_bytes: Arc<AtomicU64>, short_tails: bool) -> Head {
         Head {
             stripes: RwLock::default(),
             barrier: AtomicI64::new(i64::MIN),
             closes_all: AtomicBool::new(false),
-            sparing: AtomicBool::new(sparing),
+            short_tails: AtomicBool::new(short_tails),
             counters: HeadCounters::default(),
             total_bytes,
         }
     }
 
-    /// Whether tails are kept short from now on. What they have been is not changed: they grow when samples come.
-    pub(super) fn set_sparing(&self, sparing: bool) {
-        self.sparing.store(sparing, Ordering::Relaxed);
+    /// Sets whether tails are kept short from now on. Existing tails do not change, but grow with
+    /// new samples.
+    pub(super) fn set_short_tails(&self, short_tails: bool) {
+        self.short_tails.store(short_tails, Ordering::Relaxed);
     }
 
-    /// Samples before this time are late; `i64::MIN`: none are for that.
+    /// Returns the time before which samples are late; `i64::MIN` if there is no barrier.
     pub(super) fn barrier(&self) -> i64 {
         self.barrier.load(Ordering::Acquire)
     }
 
-    /// Raises the barrier to `until_ms` and sets the late samples aside. Called by the writing thread, between records.
+    /// Raises the barrier to `until_ms` and freezes the late samples. Only the writing thread calls
+    /// it, between records.
     pub(super) fn close_window(&self, until_ms: i64) {
         self.barrier.fetch_max(until_ms, Ordering::AcqRel);
         self.closes_all.store(false, Ordering::Release);
         self.change_all(Stripe::freeze);
     }
 
-    /// Sets the barrier to `until_ms`, earlier or later, and closes everything that is there: samples in order at or after
-    /// it are set aside as late ones are. Called by the writing thread, between records.
+    /// Sets the barrier to `until_ms`, earlier or later, and closes all samples: samples in order
+    /// at or after the barrier are frozen like late ones. Only the writing thread calls it, between
+    /// records.
     pub(super) fn close_all(&self, until_ms: i64) {
         self.set_barrier(until_ms);
         self.closes_all.store(true, Ordering::Release);
         self.change_all(|stripe| stripe.freeze_all(until_ms));
     }
 
-    /// Sets the barrier of a head that a checkpoint is loaded into.
+    /// Sets the barrier of a head that is loaded from a checkpoint.
     pub(super) fn set_barrier(&self, until_ms: i64) {
         self.barrier.store(until_ms, Ordering::Release);
     }
 
-    /// Where the late samples end that the seal at work takes.
-    fn late_end(&self) -> i64 {
-        if self.closes_all.load(Ordering::Acquire) { i64::MAX } else { self.barrier() }
+    /// Returns the end of the samples that the current seal takes.
+    fn seal_bounds(&self) -> SealBounds {
+        let until = self.barrier();
+        let late_end = if self.closes_all.load(Ordering::Acquire) { i64::MAX } else { until };
+        SealBounds { until, late_end }
     }
 
-    /// Appends to `out` what a seal takes of a series: every sample before the barrier that came before the window was
-    /// closed, ascending, each time once.
+    /// Appends to `out` the samples that a seal takes of a series: all samples before the barrier
+    /// that arrived before the window was closed, in ascending order, one per time.
     pub(super) fn copy_closed(&self, series: u32, out: &mut SampleColumns) {
         if let Some(stripe) = self.stripe(series) {
             let stripe = stripe.read().ignore_poison();
-            stripe.copy_closed(slot(series), (self.barrier(), self.late_end()), out);
+            stripe.copy_closed(slot(series), self.seal_bounds(), out);
         }
     }
 
-    /// Goes over the records of some series, so that the processor has them when they are read; answers how many there are.
+    /// Follows the chains of records of some series, to load them into the processor's cache, and
+    /// returns the number of records.
     ///
-    /// They lie far apart, and each tells where the one before it is: one series after the other would wait for each of
-    /// them, all in turn wait for several at a time.
+    /// The records are scattered, and each has the link to the one before it. Chains are followed
+    /// in turns, so that several loads overlap.
     pub(super) fn touch(&self, series: &[u32]) -> usize {
         let number = |series: &u32| series / STRIPE_SERIES;
         let stripes: BTreeMap<u32, Arc<RwLock<Stripe>>> =
             series.iter().filter_map(|series| Some((number(series), self.stripe(*series)?))).collect();
-        // Each is locked once: who asks again while a writer waits would wait for it, and it for him.
+        // Each stripe is locked once: a second read lock while a writer waits could deadlock.
         let locked: BTreeMap<u32, RwLockReadGuard<'_, Stripe>> =
             stripes.iter().map(|(number, stripe)| (*number, stripe.read().ignore_poison())).collect();
         stripe::touch(series.iter().filter_map(|id| Some((&**locked.get(&number(id))?, slot(*id)))))
     }
 
-    /// Lets go of exactly what [`Head::copy_closed`] gives; every stripe notes the barrier. Late samples at or after it
-    /// that were set aside are late again, where no newer one came.
+    /// Removes exactly the samples that [`Head::copy_closed`] returns, and records the barrier in
+    /// every stripe. Frozen late samples at or after the barrier are late again, unless there is a
+    /// newer one.
     pub(super) fn release_closed(&self) {
-        let ends = (self.barrier(), self.late_end());
-        self.change_all(|stripe| stripe.release(ends));
+        let bounds = self.seal_bounds();
+        self.change_all(|stripe| stripe.release(bounds));
     }
 
-    /// The seal failed: the late samples that were set aside are late again, where no newer one came. The barrier stays.
+    /// Undoes the freeze after a failed seal: frozen samples are late again, unless there is a
+    /// newer one. The barrier stays.
     pub(super) fn reopen(&self) {
         self.change_all(Stripe::reopen);
     }
 
-    /// The greatest time of a sample.
+    /// Returns the greatest time of a sample.
     pub(super) fn greatest_ms(&self) -> Option<i64> {
         self.bounds().map(|span| span.last)
     }
 
-    /// The least time of a sample that no segment has.
+    /// Returns the least time of a sample that no segment has.
     pub(super) fn least_ms(&self) -> Option<i64> {
         self.bounds().map(|span| span.first)
     }
@@ -157,7 +171,8 @@ impl Head {
         stripes.iter().filter_map(bounds).reduce(Span::with)
     }
 
-    /// Removes the samples of a series inside `range`; those that come later are new ones.
+    /// Removes the samples of a series inside `range`. Later samples in that range are stored as
+    /// new ones.
     pub(super) fn delete(&self, series: u32, range: TimeRange) {
         if let Some(stripe) = self.stripe(series) {
             self.change(&stripe, |stripe| stripe.delete(slot(series), range));
@@ -172,14 +187,14 @@ impl Head {
 
     fn change<T>(&self, stripe: &RwLock<Stripe>, change: impl FnOnce(&mut Stripe) -> T) -> T {
         let mut stripe = stripe.write().ignore_poison();
-        stripe.sparing = self.sparing.load(Ordering::Relaxed);
+        stripe.short_tails = self.short_tails.load(Ordering::Relaxed);
         let before = stripe.size();
         let out = change(&mut stripe);
         self.count(before, stripe.size());
         out
     }
 
-    /// The stripe of a series, if it has samples.
+    /// Returns the stripe of a series, if it exists.
     pub(super) fn stripe(&self, series: u32) -> Option<Arc<RwLock<Stripe>>> {
         let stripes = self.stripes.read().ignore_poison();
         stripes.get((series / STRIPE_SERIES) as usize).map(Arc::clone)
@@ -194,17 +209,19 @@ impl Head {
         if stripes.len() <= place {
             stripes.resize_with(place + 1, Arc::default);
         }
-        // The place was just made; the default is never shared.
+        // The stripe was just created, so the default, which is not shared, is never used.
         stripes.get(place).map(Arc::clone).unwrap_or_default()
     }
 
-    /// Puts the samples of one record in, in their order. `skip` says which series have this record already.
+    /// Applies the samples of one record in order. `skip` returns whether a series already has this
+    /// record.
     pub(super) fn apply(&self, seq: u64, samples: &[LogSample], skip: impl Fn(u32) -> bool) -> Outcome {
         self.apply_to(|_| true, seq, samples, skip)
     }
 
-    /// As [`Head::apply`], to those stripes alone whose numbers `takes` takes. Stripes know nothing of each other: what
-    /// becomes of one depends on the records that it is given, in their order.
+    /// Like [`Head::apply`], only for the stripes for whose number `takes` returns true. Stripes
+    /// are independent: the state of one depends only on the records that it is given, in their
+    /// order.
     pub(super) fn apply_to(
         &self,
         takes: impl Fn(u32) -> bool,
@@ -213,7 +230,7 @@ impl Head {
         skip: impl Fn(u32) -> bool,
     ) -> Outcome {
         let mut outcome = Outcome::default();
-        let (barrier, sparing) = (self.barrier(), self.sparing.load(Ordering::Relaxed));
+        let (barrier, short_tails) = (self.barrier(), self.short_tails.load(Ordering::Relaxed));
         let mut rest = samples;
         while let Some(first) = rest.first() {
             let number = first.series / STRIPE_SERIES;
@@ -225,17 +242,17 @@ impl Head {
             }
             let stripe = self.stripe_or_new(first.series);
             let mut stripe = stripe.write().ignore_poison();
-            stripe.sparing = sparing;
+            stripe.short_tails = short_tails;
             let before = stripe.size();
             for sample in here {
                 if skip(sample.series) {
                     continue;
                 }
                 match stripe.put(slot(sample.series), sample.at_ms, sample.bits, barrier) {
-                    Put::Stored => outcome.stored += 1,
-                    Put::Refused { have } => {
+                    PutResult::Stored => outcome.stored += 1,
+                    PutResult::Refused { have } => {
                         outcome.refused += 1;
-                        if outcome.first.len() < FIRST_MAX {
+                        if outcome.first.len() < REFUSED_MAX {
                             let LogSample { series, at_ms, bits } = *sample;
                             outcome.first.push(RefusedSample { series, at_ms, bits, have });
                         }
@@ -250,7 +267,7 @@ impl Head {
 
     fn count(&self, before: stripe::Size, after: stripe::Size) {
         let counters = &self.counters;
-        // Sums wrap, so a difference below zero is added as well as one above.
+        // The sums wrap, so a negative difference is added correctly, too.
         let add = |counter: &AtomicU64, before: u64, after: u64| {
             counter.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         };
@@ -260,34 +277,34 @@ impl Head {
         add(&self.total_bytes, before.bytes, after.bytes);
     }
 
-    /// Changes one stripe, as loading a checkpoint does.
+    /// Changes one stripe, for loading a checkpoint.
     pub(super) fn load<T>(&self, series: u32, change: impl FnOnce(&mut Stripe) -> T) -> T {
         self.change(&self.stripe_or_new(series), change)
     }
 
-    /// A reader that keeps to one stripe's lock while it can.
+    /// Returns the current stripes, for reads of many series.
     pub(super) fn spans(&self) -> Spans {
         Spans { stripes: self.stripes.read().ignore_poison().clone() }
     }
 }
 
-/// A series' place in its stripe.
+/// Returns a series' index in its stripe.
 pub(super) const fn slot(series: u32) -> usize {
     (series % STRIPE_SERIES) as usize
 }
 
-/// The stripes as they are now, for questions about many series.
+/// The stripes at one moment, for reads of many series.
 pub(super) struct Spans {
     stripes: Vec<Arc<RwLock<Stripe>>>,
 }
 
 impl Spans {
-    /// All of them, in order.
+    /// Returns all stripes in order.
     pub(super) fn stripes(&self) -> impl Iterator<Item = &RwLock<Stripe>> {
         self.stripes.iter().map(|stripe| &**stripe)
     }
 
-    /// The stripe of this number, if any of its series has samples.
+    /// Returns the stripe of this number, if it exists.
     pub(super) fn stripe(&self, number: u32) -> Option<&RwLock<Stripe>> {
         self.stripes.get(number as usize).map(|stripe| &**stripe)
     }

@@ -1,20 +1,23 @@
-//! One full tail as bytes in the stripe's arena. Lives in memory only; the chunks of a checkpoint are
-//! [`crate::tsdb::block`]'s.
+//! The record of a full tail in the stripe's arena. It exists only in memory; checkpoints have the
+//! chunks of [`crate::tsdb::chunk`].
 //!
 //! ```text
-//! 0 u32 link to the record before it of the same series, ff ff ff ff: none
+//! 0 u32 link to the previous record of the series, ff ff ff ff: none
 //! 4 u8  samples - 1 | time kind << 4 | value kind << 6
-//!   times: every sample has a gap to the sample before it, gap = step + over; the step is that of the record after it
-//!     kind 0 same      all over are 0
-//!     kind 1 jitter    u8 width w (0..16), over of each sample, zigzag, in w bits, low bits first, padded to a byte
-//!     kind 2 own       varint gap from its last sample to the first one after it, varint step, then as kind 1
+//!   times: each sample has a gap to the sample before it, gap = step + jitter; the step is that
+//!     of the next record
+//!     kind 0 same      all jitters are 0
+//!     kind 1 jitter    u8 width w (0..16), the jitter of each sample, zigzag, in w bits,
+//!                      low bits first, padded to a byte
+//!     kind 2 own       varint gap from the last sample to the first one after it,
+//!                      varint step, then as kind 1
 //!   values: as in a mini-block
 //! ```
-//! No record holds a time: they are counted back from the series' last one. So a scrape that keeps its interval costs
-//! one byte in 16 samples.
+//! No record contains a time: times are computed backwards from the last sample of the series. So a
+//! scrape that keeps its interval costs one byte for the times of 16 samples.
 
 use super::arena::Link;
-use super::slots::Bits;
+use super::slots::TailBits;
 use crate::tsdb::block::{self, MINI};
 use crate::tsdb::bytes::{Reader, put_varint};
 use crate::tsdb::error::Damage;
@@ -23,27 +26,27 @@ const SAME: u8 = 0;
 const JITTER: u8 = 1;
 const OWN: u8 = 2;
 
-/// Times of at most 16 samples, relative to the last one.
+/// The times of at most 16 samples, relative to the last one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gaps {
     pub(super) len: usize,
     pub(super) step: u32,
-    /// What the gap before each sample has over the step. The first one's is told by the record before it, if that has
-    /// no gap of its own.
-    pub(super) over: [i16; MINI],
+    /// The difference of each sample's gap from the step. The first one belongs to the gap after
+    /// the previous record, and is used unless that record contains its own gap.
+    pub(super) jitter: [i16; MINI],
 }
 
 impl Gaps {
-    /// The gap before a sample.
+    /// Returns the gap before a sample.
     pub(super) fn before(&self, place: usize) -> i64 {
-        i64::from(self.step) + self.over.get(place).copied().map_or(0, i64::from)
+        i64::from(self.step) + self.jitter.get(place).copied().map_or(0, i64::from)
     }
 
     fn is_regular(&self) -> bool {
-        self.over == [0; MINI]
+        self.jitter == [0; MINI]
     }
 
-    /// The first time, the last one being `last`.
+    /// Returns the first time if the last one is `last`.
     pub(super) fn first(&self, last: i64) -> i64 {
         if self.is_regular() {
             let steps = i64::try_from(self.len).unwrap_or(0).saturating_sub(1);
@@ -52,7 +55,7 @@ impl Gaps {
         (1..self.len).fold(last, |at, place| at.wrapping_sub(self.before(place)))
     }
 
-    /// The times, the last one being `last`.
+    /// Returns the times if the last one is `last`.
     pub(super) fn times(&self, last: i64) -> [i64; MINI] {
         let mut times = [0; MINI];
         let mut at = last;
@@ -63,46 +66,53 @@ impl Gaps {
                 at = at.wrapping_sub(i64::from(self.step));
             }
         } else {
-            for (time, over) in slots.iter_mut().zip(&self.over).rev() {
+            for (time, jitter) in slots.iter_mut().zip(&self.jitter).rev() {
                 *time = at;
-                at = at.wrapping_sub(i64::from(self.step) + i64::from(*over));
+                at = at.wrapping_sub(i64::from(self.step) + i64::from(*jitter));
             }
         }
         times
     }
 }
 
-/// What the record before is read against.
+/// The values of the next record or tail that are needed to decode the record before it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Newer {
-    /// Its first time, and the gap before that.
+pub(super) struct Successor {
+    /// The first time, in milliseconds.
     pub(super) first: i64,
+    /// The gap before the first time.
     gap: i64,
     step: u32,
 }
 
-impl Newer {
-    pub(super) fn new(gaps: &Gaps, first: i64) -> Newer {
-        Newer { first, gap: gaps.before(0), step: gaps.step }
+impl Successor {
+    pub(super) fn new(gaps: &Gaps, first: i64) -> Successor {
+        Successor { first, gap: gaps.before(0), step: gaps.step }
     }
 }
 
-/// Values of a record that is written.
+/// The values of a record to be encoded.
 #[derive(Clone, Copy)]
-pub(super) enum Values<'a> {
+pub(super) enum RecordValues<'a> {
     Bits(&'a [u64]),
-    /// As a mini-block has them: kind and bytes.
+    /// The kind and the bytes of a mini-block.
     Encoded((u8, &'a [u8])),
 }
 
-/// Replaces `out` with a record. `gap_after`: the gap to the next sample, where the next tail begins with a step of its
-/// own.
-pub(super) fn encode(out: &mut Vec<u8>, link: Link, gaps: &Gaps, gap_after: Option<u64>, values: Values<'_>) {
+/// Replaces `out` with an encoded record. `gap_after` is the gap to the next sample, if the next
+/// tail has its own step.
+pub(super) fn encode(
+    out: &mut Vec<u8>,
+    link: Link,
+    gaps: &Gaps,
+    gap_after: Option<u64>,
+    values: RecordValues<'_>,
+) {
     out.clear();
     out.extend_from_slice(&link.to_le_bytes());
     out.push(0);
-    let over = gaps.over.get(..gaps.len).unwrap_or_default();
-    let regular = over.iter().all(|over| *over == 0);
+    let jitter = gaps.jitter.get(..gaps.len).unwrap_or_default();
+    let regular = jitter.iter().all(|jitter| *jitter == 0);
     let time_kind = match gap_after {
         None if regular => SAME,
         None => JITTER,
@@ -113,11 +123,11 @@ pub(super) fn encode(out: &mut Vec<u8>, link: Link, gaps: &Gaps, gap_after: Opti
         }
     };
     if time_kind != SAME {
-        put_over(out, over);
+        put_jitter(out, jitter);
     }
     let value_kind = match values {
-        Values::Bits(bits) => block::put_values(out, bits),
-        Values::Encoded((kind, bytes)) => {
+        RecordValues::Bits(bits) => block::put_values(out, bits),
+        RecordValues::Encoded((kind, bytes)) => {
             out.extend_from_slice(bytes);
             kind
         }
@@ -128,24 +138,24 @@ pub(super) fn encode(out: &mut Vec<u8>, link: Link, gaps: &Gaps, gap_after: Opti
     }
 }
 
-/// A record that is joined.
+/// The record that [`join`] replaced.
 pub(super) struct Joined {
-    /// The record before it,
+    /// The link to the previous record.
     pub(super) before: Link,
-    /// and its own bytes.
+    /// The length of the replaced record in bytes.
     pub(super) bytes: usize,
 }
 
-/// Puts the samples of the record at the beginning of `page` before those of a tail, the last of which came at `last`.
-/// None, and nothing is changed: one record cannot hold both.
-pub(super) fn join(page: &[u8], last: i64, gaps: &mut Gaps, bits: &mut Bits) -> Option<Joined> {
-    // Most that cannot be joined are whole.
+/// Prepends the samples of the record at the beginning of `page` to a tail whose last sample is at
+/// `last`. Returns None and changes nothing if one record cannot hold both.
+pub(super) fn join(page: &[u8], last: i64, gaps: &mut Gaps, bits: &mut TailBits) -> Option<Joined> {
+    // Most records that cannot be joined are full.
     let len = usize::from(page.get(4)? & 0x0f) + 1;
     let both = len + gaps.len;
     if both > MINI {
         return None;
     }
-    let record = Record::open(page, Newer::new(gaps, gaps.first(last))).ok()?;
+    let record = TailRecord::open(page, Successor::new(gaps, gaps.first(last))).ok()?;
     if record.gap_after.is_some() {
         return None;
     }
@@ -153,27 +163,27 @@ pub(super) fn join(page: &[u8], last: i64, gaps: &mut Gaps, bits: &mut Bits) -> 
     block::take_values(&mut end, record.value_kind, values.get_mut(..len)?).ok()?;
     bits.put_before(values.get(..len)?)?;
     let tail = std::mem::replace(gaps, Gaps { len: both, ..record.gaps });
-    for (over, tail) in gaps.over.iter_mut().skip(len).zip(tail.over) {
-        *over = tail;
+    for (jitter, tail) in gaps.jitter.iter_mut().skip(len).zip(tail.jitter) {
+        *jitter = tail;
     }
     Some(Joined { before: record.link, bytes: page.len() - end.left() })
 }
 
-const fn zigzag(over: i16) -> u16 {
-    (over.cast_unsigned() << 1) ^ (over >> 15).cast_unsigned()
+const fn zigzag(jitter: i16) -> u16 {
+    (jitter.cast_unsigned() << 1) ^ (jitter >> 15).cast_unsigned()
 }
 
 const fn unzigzag(coded: u16) -> i16 {
     (coded >> 1).cast_signed() ^ -((coded & 1).cast_signed())
 }
 
-fn put_over(out: &mut Vec<u8>, over: &[i16]) {
-    let widest = over.iter().map(|over| zigzag(*over)).max().unwrap_or(0);
+fn put_jitter(out: &mut Vec<u8>, jitter: &[i16]) {
+    let widest = jitter.iter().map(|jitter| zigzag(*jitter)).max().unwrap_or(0);
     let width = 16 - widest.leading_zeros();
     out.push(u8::try_from(width).unwrap_or(16));
     let (mut gathered, mut bits) = (0u32, 0u32);
-    for over in over {
-        gathered |= u32::from(zigzag(*over)) << bits;
+    for jitter in jitter {
+        gathered |= u32::from(zigzag(*jitter)) << bits;
         bits += width;
         while bits >= 8 {
             out.push(low_byte(gathered));
@@ -191,29 +201,29 @@ const fn low_byte(value: u32) -> u8 {
     value as u8
 }
 
-fn take_over(reader: &mut Reader<'_>, over: &mut [i16]) -> Result<(), Damage> {
+fn take_jitter(reader: &mut Reader<'_>, jitter: &mut [i16]) -> Result<(), Damage> {
     let width = u32::from(reader.u8()?);
     if width > 16 {
         return Err(reader.damage("width over 16 bits"));
     }
     let mask = (1u32 << width) - 1;
     let (mut gathered, mut bits) = (0u32, 0u32);
-    for over in over {
+    for jitter in jitter {
         while bits < width {
             gathered |= u32::from(reader.u8()?) << bits;
             bits += 8;
         }
-        *over = unzigzag(u16::try_from(gathered & mask).unwrap_or(0));
+        *jitter = unzigzag(u16::try_from(gathered & mask).unwrap_or(0));
         gathered >>= width;
         bits -= width;
     }
     Ok(())
 }
 
-/// A record with its times.
+/// A record whose times are decoded.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Record<'a> {
-    /// The one before it.
+pub(super) struct TailRecord<'a> {
+    /// The link to the previous record.
     pub(super) link: Link,
     pub(super) gaps: Gaps,
     pub(super) gap_after: Option<u64>,
@@ -223,15 +233,15 @@ pub(super) struct Record<'a> {
     rest: Reader<'a>,
 }
 
-impl<'a> Record<'a> {
-    /// Reads the record that comes before `newer` in time.
+impl<'a> TailRecord<'a> {
+    /// Decodes the record before `successor`.
     #[inline]
-    pub(super) fn open(bytes: &'a [u8], newer: Newer) -> Result<Record<'a>, Damage> {
+    pub(super) fn open(bytes: &'a [u8], successor: Successor) -> Result<TailRecord<'a>, Damage> {
         let mut reader = Reader::new(bytes);
         let link = reader.u32()?;
         let tag = reader.u8()?;
-        let mut gaps = Gaps { len: usize::from(tag & 0x0f) + 1, step: newer.step, over: [0; MINI] };
-        let (mut gap, mut gap_after) = (newer.gap, None);
+        let mut gaps = Gaps { len: usize::from(tag & 0x0f) + 1, step: successor.step, jitter: [0; MINI] };
+        let (mut gap, mut gap_after) = (successor.gap, None);
         let kind = tag >> 4 & 3;
         if kind == OWN {
             let after = reader.varint()?;
@@ -240,26 +250,26 @@ impl<'a> Record<'a> {
             gaps.step = u32::try_from(reader.varint()?).map_err(|_| reader.damage("step over 32 bits"))?;
         }
         if kind != SAME {
-            take_over(&mut reader, gaps.over.get_mut(..gaps.len).unwrap_or_default())?;
+            take_jitter(&mut reader, gaps.jitter.get_mut(..gaps.len).unwrap_or_default())?;
         }
-        let last = newer.first.wrapping_sub(gap);
+        let last = successor.first.wrapping_sub(gap);
         let first = gaps.first(last);
-        Ok(Record { link, gaps, gap_after, first, last, value_kind: tag >> 6, rest: reader })
+        Ok(TailRecord { link, gaps, gap_after, first, last, value_kind: tag >> 6, rest: reader })
     }
 
     #[inline]
-    pub(super) fn newer(&self) -> Newer {
-        Newer::new(&self.gaps, self.first)
+    pub(super) fn successor(&self) -> Successor {
+        Successor::new(&self.gaps, self.first)
     }
 
-    /// The values as they are written: kind and bytes.
+    /// Returns the encoded values: kind and bytes.
     pub(super) fn encoded(&self) -> Result<(u8, &'a [u8]), Damage> {
         let (mut start, mut end) = (self.rest, self.rest);
         block::skip_values(&mut end, self.value_kind, self.gaps.len)?;
         Ok((self.value_kind, start.take(start.left() - end.left())?))
     }
 
-    /// Times and bit patterns; the first `gaps.len` are meant.
+    /// Returns times and bit patterns, of which the first `gaps.len` are valid.
     pub(super) fn samples(&self) -> Result<([i64; MINI], [u64; MINI]), Damage> {
         let mut bits = [0; MINI];
         let mut reader = self.rest;

@@ -1,7 +1,9 @@
-//! 1,024 consecutive series: tails in [`Block`]s of 32, full tails as records in an [`Arena`], late samples in a map.
+//! A stripe: 1,024 consecutive series. Their tails are in [`TailBlock`]s of 32 series, full tails
+//! are records in an [`Arena`], and late samples are in a map.
 //!
-//! A series' samples in order of time: a chain of records, then the tail of at most 16 raw samples. The tail makes
-//! appends cheap and the newest samples free to read. Late samples cost nothing where there are none.
+//! The samples of a series in order of time are a chain of records, followed by a tail of at most
+//! 16 raw samples. The tail makes appends cheap, and the newest samples need no decoding. Series
+//! without late samples have no cost for them.
 
 mod chunks;
 mod closed;
@@ -9,31 +11,31 @@ mod deleted;
 
 use std::collections::BTreeMap;
 
-use super::arena::{Arena, Kept, Link, NONE};
+use super::arena::{Arena, Link, NONE, RecordLifetime};
 use super::backwards::Backwards;
-use super::record::{self, Newer, Record, Values};
-use super::slots::{Append, BLOCK_SERIES, Block, NEVER, Written};
+use super::record::{self, RecordValues, Successor, TailRecord};
+use super::slots::{AppendResult, BLOCK_SERIES, EncodedTail, NEVER, TailBlock};
 use crate::model::TimeRange;
 use crate::tsdb::block::MINI;
 use crate::tsdb::report::SampleColumns;
 pub(in crate::tsdb) use chunks::Order;
 
-/// Memory of a late sample: 24 B in nodes of the tree that are two thirds full.
+/// The memory of a late sample in bytes: 24 B in nodes of the tree that are two thirds full.
 const LATE_BYTES: usize = 40;
 
-/// What became of a sample.
+/// The outcome of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) enum Put {
-    /// It is there now, or was there bit for bit.
+pub(in crate::tsdb) enum PutResult {
+    /// The sample is stored, or was already stored with the same bits.
     Stored,
-    /// The series' last sample has this time and these other bits.
+    /// The last sample of the series has this time and other bits.
     Refused {
-        /// Bit pattern.
+        /// The bit pattern of the stored sample.
         have: u64,
     },
 }
 
-/// Least and greatest time of a series, late samples included.
+/// The least and greatest time of a series, including late samples. Both ends are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) struct Span {
     pub(in crate::tsdb) first: i64,
@@ -41,78 +43,88 @@ pub(in crate::tsdb) struct Span {
 }
 
 impl Span {
-    /// The least span that holds both.
+    /// Returns the least span that contains both.
     pub(in crate::tsdb) fn with(self, other: Span) -> Span {
         Span { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
-    /// Whether it shares a moment with `range`; an empty one, which ends before it begins, has none.
+    /// Returns whether the span overlaps `range`. An empty range, which ends before it begins,
+    /// overlaps nothing.
     pub(in crate::tsdb) const fn overlaps(self, range: TimeRange) -> bool {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
         start <= end && self.first <= end && start <= self.last
     }
 }
 
-/// What a stripe holds.
+/// The content of a stripe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::tsdb) struct Size {
-    /// Late ones included.
+    /// All samples, including late ones.
     pub(in crate::tsdb) samples: u64,
     pub(in crate::tsdb) late: u64,
     pub(in crate::tsdb) bytes: u64,
 }
 
-/// Records of one series from the newest on, as they are found.
+/// An iterator over the records of one series, newest first.
 struct Records<'s> {
     arena: &'s Arena,
-    /// What the next one is read against, and where it lies.
-    next: Option<(Newer, Link)>,
+    /// The successor of the next record, and the next record's link.
+    next: Option<(Successor, Link)>,
     start: i64,
 }
 
 impl<'s> Iterator for Records<'s> {
-    type Item = (Link, Record<'s>);
+    type Item = (Link, TailRecord<'s>);
 
     #[inline]
-    fn next(&mut self) -> Option<(Link, Record<'s>)> {
+    fn next(&mut self) -> Option<(Link, TailRecord<'s>)> {
         let (newer, link) =
             self.next.take().filter(|(newer, link)| *link != NONE && newer.first > self.start)?;
-        // Records are made here: that one cannot be read does not come.
-        let record = Record::open(self.arena.at(link)?, newer).ok().filter(|r| r.last >= self.start)?;
-        self.next = Some((record.newer(), record.link));
+        // All records were encoded by this process, so an unreadable one does not occur.
+        let record = TailRecord::open(self.arena.at(link)?, newer).ok().filter(|r| r.last >= self.start)?;
+        self.next = Some((record.successor(), record.link));
         Some((link, record))
     }
 }
 
-/// Late samples by place in the stripe and time.
+/// Late samples by the series' index in the stripe and by time.
 type Late = BTreeMap<(u16, i64), u64>;
 
-/// The series `number * 1,024 ..` of an organisation.
+/// The series from `number * 1,024` on of an organisation.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Stripe {
-    /// The last record that touched it.
+    /// The sequence number of the last record that changed the stripe.
     pub(in crate::tsdb) applied_seq: u64,
     released_until: Option<i64>,
-    /// None where no series of the block has a sample in order.
-    blocks: Vec<Option<Box<Block>>>,
+    /// None if no series of the block has a sample in order.
+    blocks: Vec<Option<Box<TailBlock>>>,
     arena: Arena,
     late: Late,
-    /// Late samples that a seal at work takes.
+    /// Late samples that the current seal takes.
     frozen: Late,
-    /// A late sample may be newer than its series' newest in order, since that was deleted.
+    /// Whether a late sample may be after its series' last sample in order, because that was
+    /// deleted.
     late_ahead: bool,
-    /// Tails are kept short: memory counts, and readers wait.
-    pub(in crate::tsdb) sparing: bool,
+    /// Whether tails are kept short, when memory matters more than speed.
+    pub(in crate::tsdb) short_tails: bool,
     in_order: u64,
-    /// Of blocks.
+    /// The memory of `blocks`, in bytes.
     block_bytes: usize,
-    /// Bytes in pages that nothing links to since samples were deleted.
+    /// The bytes in pages that no link refers to since samples were deleted.
     dead_bytes: usize,
-    /// A record while it is made.
+    /// A buffer for a record that is encoded.
     scratch: Vec<u8>,
 }
 
-fn parts(slot: usize) -> (usize, usize) {
+/// The end of the samples that a seal takes of a stripe.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tsdb) struct SealBounds {
+    /// Samples in order before this time are taken (exclusive end, in milliseconds).
+    pub(in crate::tsdb) until: i64,
+    /// Frozen late samples before this time are taken (exclusive end, in milliseconds).
+    pub(in crate::tsdb) late_end: i64,
+}
+fn block_index(slot: usize) -> (usize, usize) {
     (slot / BLOCK_SERIES, slot % BLOCK_SERIES)
 }
 
@@ -121,7 +133,7 @@ fn late_key(slot: usize, at: i64) -> (u16, i64) {
 }
 
 fn late_within(late: &Late, slot: usize, start: i64, end: i64) -> impl Iterator<Item = (i64, u64)> {
-    // A map's range panics where the end comes before the start.
+    // `BTreeMap::range` panics if the end is before the start.
     let range = late_key(slot, start)..=late_key(slot, end.max(start));
     late.range(range).map(|((_, at), bits)| (*at, *bits)).filter(move |(at, _)| *at <= end)
 }
@@ -133,32 +145,33 @@ impl Stripe {
         Size { samples: self.in_order + late as u64, late: late as u64, bytes: bytes as u64 }
     }
 
-    /// Samples before this time that came before it was closed are in segments.
+    /// Returns the time before which sealed samples were removed, or `i64::MIN`. Earlier samples
+    /// that arrived before the seal are in segments.
     pub(in crate::tsdb) fn released_until(&self) -> i64 {
         self.released_until.unwrap_or(NEVER)
     }
 
-    fn block(&self, slot: usize) -> Option<(&Block, usize)> {
-        let (number, place) = parts(slot);
+    fn block(&self, slot: usize) -> Option<(&TailBlock, usize)> {
+        let (number, place) = block_index(slot);
         Some((self.blocks.get(number)?.as_deref()?, place))
     }
 
     #[inline]
-    fn block_mut(&mut self, slot: usize) -> Option<(&mut Block, usize)> {
-        let (number, place) = parts(slot);
+    fn block_mut(&mut self, slot: usize) -> Option<(&mut TailBlock, usize)> {
+        let (number, place) = block_index(slot);
         Some((self.blocks.get_mut(number)?.as_deref_mut()?, place))
     }
 
     #[inline]
-    fn block_or_new(&mut self, slot: usize) -> Option<(&mut Block, usize)> {
-        let (number, place) = parts(slot);
+    fn block_or_new(&mut self, slot: usize) -> Option<(&mut TailBlock, usize)> {
+        let (number, place) = block_index(slot);
         if self.blocks.len() <= number {
             self.blocks.resize_with(number + 1, || None);
         }
         let block = self.blocks.get_mut(number)?.get_or_insert_with(|| {
-            let mut block: Box<Block> = Box::default();
-            if !self.sparing {
-                // Series that are let in have their room.
+            let mut block: Box<TailBlock> = Box::default();
+            if !self.short_tails {
+                // Outside a start, new series get full-length tails at once.
                 block.widen();
             }
             self.block_bytes += block.memory();
@@ -167,7 +180,7 @@ impl Stripe {
         Some((block, place))
     }
 
-    /// Least and greatest time, if the series has samples.
+    /// Returns the least and greatest time, if the series has samples.
     pub(in crate::tsdb) fn span(&self, slot: usize) -> Option<Span> {
         let in_order = self.block(slot).and_then(|(block, place)| {
             let first = block.first_at.get(place).copied()?;
@@ -182,7 +195,7 @@ impl Stripe {
         })
     }
 
-    /// Least and greatest time of all its series.
+    /// Returns the least and greatest time of all series.
     pub(in crate::tsdb) fn bounds(&self) -> Option<Span> {
         let late = self.late.keys().chain(self.frozen.keys()).map(|(slot, _)| usize::from(*slot));
         let mut beyond: Vec<usize> = late.filter(|slot| self.block(*slot).is_none()).collect();
@@ -192,79 +205,81 @@ impl Stripe {
         slots.chain(beyond).filter_map(|slot| self.span(slot)).reduce(Span::with)
     }
 
-    /// Takes a sample; what becomes of it depends on the samples and barriers before it alone. Before the barrier it is
-    /// late, whatever the series has.
+    /// Stores a sample. The outcome depends only on earlier samples and barriers. Before the
+    /// barrier a sample is late, whatever samples the series has.
     #[inline]
-    pub(in crate::tsdb) fn put(&mut self, slot: usize, at: i64, bits: u64, barrier: i64) -> Put {
+    pub(in crate::tsdb) fn put(&mut self, slot: usize, at: i64, bits: u64, barrier: i64) -> PutResult {
         if at >= barrier
             && !self.late_ahead
             && let Some((block, place)) = self.block_mut(slot)
             && block.append_regular(place, at, bits)
         {
             self.in_order += 1;
-            return Put::Stored;
+            return PutResult::Stored;
         }
         self.put_any(slot, at, bits, barrier)
     }
 
     #[inline(never)]
-    fn put_any(&mut self, slot: usize, at: i64, bits: u64, barrier: i64) -> Put {
-        let sparing = self.sparing;
+    fn put_any(&mut self, slot: usize, at: i64, bits: u64, barrier: i64) -> PutResult {
+        let short_tails = self.short_tails;
         if at >= barrier
             && let Some((block, place)) = self.block_or_new(slot)
         {
             let memory = block.memory();
-            let is_in_order = match block.append(place, at, bits, sparing) {
-                Append::Done => {
+            let is_in_order = match block.append(place, at, bits, short_tails) {
+                AppendResult::Done => {
                     self.block_bytes += block.memory() - memory;
                     true
                 }
-                Append::Known(have) if have == bits => return Put::Stored,
-                Append::Known(have) => return Put::Refused { have },
-                Append::Full { gap_after } => self.roll(slot, at, bits, gap_after, None).is_some(),
-                Append::Earlier => false,
+                AppendResult::Known(have) if have == bits => return PutResult::Stored,
+                AppendResult::Known(have) => return PutResult::Refused { have },
+                AppendResult::Full { gap_after } => self.roll(slot, at, bits, gap_after, None).is_some(),
+                AppendResult::Earlier => false,
             };
             if is_in_order {
                 self.in_order += 1;
                 if self.late_ahead {
                     self.supersede(slot, at);
                 }
-                if sparing {
+                if short_tails {
                     self.compact_if_due();
                 }
-                return Put::Stored;
+                return PutResult::Stored;
             }
         }
         self.put_late(slot, at, bits);
-        Put::Stored
+        PutResult::Stored
     }
 
-    /// Makes the tail a record and begins a new one. None: the arena is full; nothing is changed.
+    /// Encodes the tail as a record and begins a new tail. Returns None and changes nothing if the
+    /// arena is full.
     fn roll(
         &mut self,
         slot: usize,
         at: i64,
         bits: u64,
         gap_after: Option<u64>,
-        encoded: Option<Values<'_>>,
+        encoded: Option<RecordValues<'_>>,
     ) -> Option<()> {
         let mut bytes = std::mem::take(&mut self.scratch);
         let (block, place) = self.block(slot)?;
         let (last, mut gaps, mut tail) = (block.last_at(place)?, block.gaps(place), block.bits(place));
         let newest = *block.chain.get(place)?;
         let (mut before, mut joined) = (newest, None);
-        if self.sparing
+        if self.short_tails
             && let Some(page) = self.arena.at(newest)
             && let Some(record) = record::join(page, last, &mut gaps, &mut tail)
         {
             (before, joined) = (record.before, Some(record.bytes));
         }
-        let values = encoded.filter(|_| joined.is_none()).unwrap_or(Values::Bits(&tail));
+        let values = encoded.filter(|_| joined.is_none()).unwrap_or(RecordValues::Bits(&tail));
         record::encode(&mut bytes, before, &gaps, gap_after, values);
-        let kept = if self.sparing && gaps.len < MINI { Kept::Short } else { Kept::Long };
-        let record = self.arena.put(&bytes, last, kept);
+        let lifetime =
+            if self.short_tails && gaps.len < MINI { RecordLifetime::Short } else { RecordLifetime::Long };
+        let record = self.arena.put(&bytes, last, lifetime);
         self.scratch = bytes;
-        let written = Written { record: record?, told: gap_after.is_some() };
+        let written = EncodedTail { record: record?, has_gap: gap_after.is_some() };
         if let Some(bytes) = joined {
             self.arena.replace(newest, bytes);
         }
@@ -275,9 +290,10 @@ impl Stripe {
         Some(())
     }
 
-    /// Makes records of what is in the longer tails of a slot's block, and gives their room back, where tails are kept short.
-    pub(in crate::tsdb) fn spare(&mut self, slot: usize) {
-        if !self.sparing {
+    /// Encodes the long tails of a slot's block as records and releases their memory, if tails are
+    /// kept short.
+    pub(in crate::tsdb) fn shorten_tails(&mut self, slot: usize) {
+        if !self.short_tails {
             return;
         }
         let first = slot - slot % BLOCK_SERIES;
@@ -285,11 +301,11 @@ impl Stripe {
             let Some((block, place)) = self.block_mut(slot).filter(|(block, _)| block.is_wide()) else {
                 return;
             };
-            if let Some((at, bits)) = block.pop_of_long(place)
+            if let Some((at, bits)) = block.pop_long_tail(place)
                 && self.roll(slot, at, bits, None, None).is_none()
                 && let Some((block, place)) = self.block_mut(slot)
             {
-                // The arena is full: it stays where it was.
+                // The arena is full, so the sample returns to the tail.
                 block.append(place, at, bits, false);
             }
         }
@@ -300,7 +316,7 @@ impl Stripe {
         }
     }
 
-    /// Takes out the late sample of a time at which one came in order after it: the last write wins.
+    /// Removes the late sample at the time of a newer sample in order, because the last write wins.
     #[cold]
     fn supersede(&mut self, slot: usize, at: i64) {
         let key = late_key(slot, at);
@@ -317,7 +333,7 @@ impl Stripe {
         }
     }
 
-    /// The in-order sample of exactly this time.
+    /// Returns the in-order sample of exactly this time.
     fn in_order_at(&self, slot: usize, at: i64) -> Option<u64> {
         let (block, place) = self.block(slot)?;
         if at < *block.first_at.get(place)? {
@@ -328,7 +344,7 @@ impl Stripe {
         out.values.first().map(|value| value.to_bits())
     }
 
-    /// Records of a series that may have samples at or after `start`, newest first.
+    /// Returns the records of a series that may have samples at or after `start`, newest first.
     fn records(&self, slot: usize, start: i64) -> Records<'_> {
         let next = self
             .block(slot)
@@ -336,7 +352,8 @@ impl Stripe {
         Records { arena: &self.arena, next, start }
     }
 
-    /// Appends the samples of a series inside `range` to `out`, ascending; answers [`Stripe::released_until`].
+    /// Appends the samples of a series inside `range` to `out`, ascending, and returns
+    /// [`Stripe::released_until`].
     pub(in crate::tsdb) fn read(&self, slot: usize, range: TimeRange, out: &mut SampleColumns) -> i64 {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
         let from = out.times.len();
@@ -359,7 +376,7 @@ impl Stripe {
             out.times.truncate(from);
             out.values.truncate(from);
         }
-        let records: Vec<Record<'_>> = self.records(slot, start).map(|(_, record)| record).collect();
+        let records: Vec<TailRecord<'_>> = self.records(slot, start).map(|(_, record)| record).collect();
         for record in records.iter().rev().take_while(|record| record.first <= end) {
             if let Ok((times, bits)) = record.samples() {
                 push_within(&times, bits.get(..record.gaps.len).unwrap_or_default(), start, end, out);
@@ -368,7 +385,8 @@ impl Stripe {
         push_within(&block.gaps(place).times(last), &block.bits(place), start, end, out);
     }
 
-    /// As [`Stripe::read_in_order`] from the first one on. None: there are more than are counted, which never happens.
+    /// Like [`Stripe::read_in_order`] from the first sample on. Returns None if there are more
+    /// samples than were counted, which never happens.
     fn read_from_first(&self, slot: usize, end: i64, out: &mut SampleColumns) -> Option<()> {
         let (block, place) = self.block(slot)?;
         let mut back = Backwards::new(out, usize::try_from(block.samples(place)).ok()?);
@@ -384,11 +402,11 @@ impl Stripe {
     }
 }
 
-/// `times` may be longer than `bits`.
+/// Appends the samples inside the range. `times` may be longer than `bits`.
 fn push_within(times: &[i64; MINI], bits: &[u64], start: i64, end: i64, out: &mut SampleColumns) {
     let times = times.get(..bits.len()).unwrap_or_default();
     let (mut from, mut to) = (0, times.len());
-    // Most are inside as a whole.
+    // Most lists are completely inside the range.
     if times.first().is_some_and(|first| *first < start) || times.last().is_some_and(|last| *last > end) {
         from = times.partition_point(|at| *at < start);
         to = times.partition_point(|at| *at <= end);
@@ -399,7 +417,8 @@ fn push_within(times: &[i64; MINI], bits: &[u64], start: i64, end: i64, out: &mu
     }
 }
 
-/// Goes over the records of series by their links alone, a step of each in turn; answers how many there are.
+/// Follows the chains of records of series, one step of each chain in turn, and returns the number
+/// of records.
 pub(super) fn touch<'s>(series: impl Iterator<Item = (&'s Stripe, usize)>) -> usize {
     let newest = |(stripe, slot): (&'s Stripe, usize)| {
         let (block, place) = stripe.block(slot)?;
@@ -417,7 +436,8 @@ pub(super) fn touch<'s>(series: impl Iterator<Item = (&'s Stripe, usize)>) -> us
     records
 }
 
-/// Merges late samples into those of `out` after `from`; at the same time the late one wins.
+/// Merges late samples into the samples of `out` from index `from` on. At equal times the late one
+/// wins.
 fn merge_late(late: impl Iterator<Item = (i64, u64)>, from: usize, out: &mut SampleColumns) {
     let mut late = late.peekable();
     if late.peek().is_none() {
@@ -429,9 +449,9 @@ fn merge_late(late: impl Iterator<Item = (i64, u64)>, from: usize, out: &mut Sam
             out.times.push(early);
             out.values.push(f64::from_bits(bits));
         }
-        let instead = late.next_if(|(same, _)| *same == at).map(|(_, bits)| f64::from_bits(bits));
+        let replacement = late.next_if(|(same, _)| *same == at).map(|(_, bits)| f64::from_bits(bits));
         out.times.push(at);
-        out.values.push(instead.unwrap_or(value));
+        out.values.push(replacement.unwrap_or(value));
     }
     for (at, bits) in late {
         out.times.push(at);

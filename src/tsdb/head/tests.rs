@@ -1,4 +1,4 @@
-//! The head against three maps a series, through everything that may happen to it.
+//! Tests of the head against a model of three maps per series.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::Timestamp;
 
-/// Two stripes, and two blocks of one.
+/// Series of two stripes, and of two blocks of one stripe.
 const SERIES: [u32; 4] = [0, 1, 40, 1_500];
 
 #[derive(Clone, Debug)]
-enum Step {
+enum HeadStep {
     Append {
         series: usize,
         at: i64,
@@ -28,12 +28,12 @@ enum Step {
         last: i64,
     },
     Reload,
-    /// A start begins, or is over.
-    Sparing(bool),
+    /// A start begins or ends.
+    ShortTails(bool),
 }
 
-/// Times mostly go on from where they are (by the number of steps), and now and then leap.
-fn step() -> impl Strategy<Value = Step> {
+/// Times mostly continue from the current time (the number of steps), and sometimes jump.
+fn step() -> impl Strategy<Value = HeadStep> {
     let at = prop_oneof![
         20 => 0i64..40,
         4 => -300i64..40,
@@ -41,26 +41,26 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let bits = prop_oneof![4 => 0u64..3, 1 => any::<u64>()];
     prop_oneof![
-        60 => (0usize..4, at, bits).prop_map(|(series, at, bits)| Step::Append { series, at, bits }),
-        1 => (-100i64..60).prop_map(|until| Step::Close { until }),
-        1 => Just(Step::Release),
-        1 => Just(Step::Reopen),
+        60 => (0usize..4, at, bits).prop_map(|(series, at, bits)| HeadStep::Append { series, at, bits }),
+        1 => (-100i64..60).prop_map(|until| HeadStep::Close { until }),
+        1 => Just(HeadStep::Release),
+        1 => Just(HeadStep::Reopen),
         1 => (0usize..4, -200i64..40, 0i64..200)
-            .prop_map(|(series, first, length)| Step::Delete { series, first, last: first + length }),
-        1 => Just(Step::Reload),
-        1 => any::<bool>().prop_map(Step::Sparing),
+            .prop_map(|(series, first, length)| HeadStep::Delete { series, first, last: first + length }),
+        1 => Just(HeadStep::Reload),
+        1 => any::<bool>().prop_map(HeadStep::ShortTails),
     ]
 }
 
 /// The rules in their simplest form.
 #[derive(Clone, Default)]
-struct Model {
+struct HeadModel {
     in_order: BTreeMap<i64, u64>,
     frozen: BTreeMap<i64, u64>,
     late: BTreeMap<i64, u64>,
 }
 
-impl Model {
+impl HeadModel {
     fn put(&mut self, at: i64, bits: u64, barrier: i64) -> Option<u64> {
         let last = self.in_order.last_key_value().map(|(at, bits)| (*at, *bits));
         match last {
@@ -68,7 +68,8 @@ impl Model {
             Some((last, have)) if at == last => return (bits != have).then_some(have),
             Some((last, _)) if at < last => {}
             _ => {
-                // Where the newest in order were deleted a late one may have this time: the last write wins.
+                // If the newest samples in order were deleted, a late one may have this time. The
+                // last write wins.
                 self.late.remove(&at);
                 self.frozen.remove(&at);
                 self.in_order.insert(at, bits);
@@ -127,8 +128,8 @@ fn head() -> Head {
     Head::new(Arc::default(), false)
 }
 
-/// As [`head`], while a start fills it.
-fn sparing() -> Head {
+/// A head as during a start.
+fn short_tails() -> Head {
     Head::new(Arc::default(), true)
 }
 
@@ -150,7 +151,7 @@ fn closed(head: &Head, series: u32) -> Vec<(i64, u64)> {
     pairs(&out)
 }
 
-/// What a start makes of a checkpoint of this head.
+/// Returns the head that a start loads from a checkpoint of this head.
 fn reloaded(head: &Head, again: Head) -> Head {
     again.close_window(head.barrier());
     for series in SERIES {
@@ -162,7 +163,7 @@ fn reloaded(head: &Head, again: Head) -> Head {
             let load = |stripe: &mut Stripe| stripe.load_chunk(slot(series), order, samples, bytes, i64::MIN);
             again.load(series, load).expect("loads");
         });
-        again.load(series, |stripe| stripe.spare(slot(series)));
+        again.load(series, |stripe| stripe.shorten_tails(slot(series)));
     }
     again
 }
@@ -171,13 +172,13 @@ fn range(first: i64, last: i64) -> TimeRange {
     TimeRange::new(Timestamp::from_ms(first), Timestamp::from_ms(last))
 }
 
-fn check(head: &Head, models: &[Model; 4], ends: (i64, i64), released: i64) -> Result<(), TestCaseError> {
+fn check(head: &Head, models: &[HeadModel; 4], ends: (i64, i64), released: i64) -> Result<(), TestCaseError> {
     let mut all = Vec::new();
     for (series, model) in SERIES.into_iter().zip(models) {
         let expected = model.all();
         let (have, until) = read(head, series, TimeRange::ALL);
         prop_assert_eq!(&have, &expected);
-        // A stripe may be younger than the release.
+        // A stripe may be newer than the release.
         prop_assert!(until == released || until == i64::MIN);
         let within: Vec<_> =
             expected.iter().filter(|(at, _)| ends.0 <= *at && *at <= ends.1).copied().collect();
@@ -190,7 +191,7 @@ fn check(head: &Head, models: &[Model; 4], ends: (i64, i64), released: i64) -> R
     }
     prop_assert_eq!(head.least_ms(), all.iter().min().copied());
     prop_assert_eq!(head.greatest_ms(), all.iter().max().copied());
-    let count = |of: fn(&Model) -> usize| models.iter().map(of).sum::<usize>() as u64;
+    let count = |of: fn(&HeadModel) -> usize| models.iter().map(of).sum::<usize>() as u64;
     let counters = &head.counters;
     let late = count(|m| m.late.len() + m.frozen.len());
     prop_assert_eq!(counters.late.load(Ordering::Relaxed), late);
@@ -201,16 +202,16 @@ fn check(head: &Head, models: &[Model; 4], ends: (i64, i64), released: i64) -> R
 
 proptest! {
     #[test]
-    fn a_head_equals_its_maps(
+    fn a_head_equals_its_model(
         steps in prop::collection::vec(step(), 1..600),
         ends in (-60i64..700, -60i64..700),
     ) {
         let mut head = head();
-        let mut models: [Model; 4] = Default::default();
+        let mut models: [HeadModel; 4] = Default::default();
         let (mut now, mut barrier, mut released) = (0, i64::MIN, i64::MIN);
         for (seq, step) in (1..).zip(&steps) {
             match *step {
-                Step::Append { series, at, bits } => {
+                HeadStep::Append { series, at, bits } => {
                     now += 1;
                     let sample = LogSample { series: SERIES[series], at_ms: now + at, bits };
                     let outcome = head.apply(seq, &[sample], |_| false);
@@ -218,37 +219,38 @@ proptest! {
                     prop_assert_eq!(outcome.stored, u64::from(have.is_none()));
                     prop_assert_eq!(outcome.first.first().map(|first| first.have), have);
                 }
-                Step::Close { until } => {
+                HeadStep::Close { until } => {
                     barrier = barrier.max(now + until);
                     head.close_window(now + until);
-                    models.iter_mut().for_each(Model::close);
+                    models.iter_mut().for_each(HeadModel::close);
                 }
-                Step::Release if barrier > i64::MIN => {
+                HeadStep::Release if barrier > i64::MIN => {
                     released = barrier;
                     head.release_closed();
                     models.iter_mut().for_each(|model| model.release(barrier));
                 }
-                Step::Release => {}
-                Step::Reopen => {
+                HeadStep::Release => {}
+                HeadStep::Reopen => {
                     head.reopen();
-                    models.iter_mut().for_each(Model::reopen);
+                    models.iter_mut().for_each(HeadModel::reopen);
                 }
-                Step::Delete { series, first, last } => {
+                HeadStep::Delete { series, first, last } => {
                     head.delete(SERIES[series], range(now + first, now + last));
                     models[series].delete(now + first, now + last);
                 }
-                Step::Sparing(sparing) => head.set_sparing(sparing),
-                Step::Reload => {
-                    // A crash forgets what was set aside, not what it holds; the stripes' notes are of this process.
+                HeadStep::ShortTails(short_tails) => head.set_short_tails(short_tails),
+                HeadStep::Reload => {
+                    // A crash loses the freeze, not the samples. The times of releases are not part
+                    // of a checkpoint.
                     head.reopen();
-                    models.iter_mut().for_each(Model::reload);
-                    head = reloaded(&head, sparing());
+                    models.iter_mut().for_each(HeadModel::reload);
+                    head = reloaded(&head, short_tails());
                     released = i64::MIN;
                 }
             }
         }
         check(&head, &models, ends, released)?;
-        for again in [reloaded(&head, super::tests::head()), reloaded(&head, sparing())] {
+        for again in [reloaded(&head, super::tests::head()), reloaded(&head, short_tails())] {
             for (series, model) in SERIES.into_iter().zip(&models) {
                 prop_assert_eq!(read(&again, series, TimeRange::ALL).0, model.all());
             }
@@ -265,21 +267,21 @@ fn apply(head: &Head, samples: &[(u32, i64, u64)]) -> Outcome {
 }
 
 #[test]
-fn before_the_barrier_a_sample_is_late_whatever_the_series_has() {
+fn a_sample_before_the_barrier_is_late_whatever_the_series_has() {
     let head = head();
     assert_eq!(head.barrier(), i64::MIN);
     head.close_window(100);
     head.close_window(50);
-    assert_eq!(head.barrier(), 100, "it never falls");
+    assert_eq!(head.barrier(), 100, "the barrier never decreases");
     assert_eq!(apply(&head, &[(0, 99, 1), (0, 100, 2), (0, 99, 3)]).stored, 3);
     assert_eq!(head.counters.late.load(Ordering::Relaxed), 1);
-    assert_eq!(closed(&head, 0), [], "what came after the window was closed is not in it");
+    assert_eq!(closed(&head, 0), [], "a sample after the window was closed is not part of it");
     assert_eq!(read(&head, 0, TimeRange::ALL).0, [(99, 3), (100, 2)]);
     assert_eq!(apply(&head, &[(0, 100, 9)]).refused, 1);
 }
 
 #[test]
-fn a_seal_takes_what_came_before_it_and_no_more() {
+fn a_seal_takes_exactly_the_samples_that_arrived_before_it() {
     let head = head();
     apply(&head, &[(0, 10, 1), (0, 30, 2), (0, 20, 3), (0, 110, 4), (0, 105, 5), (1_500, 7, 8)]);
     head.close_window(100);
@@ -293,7 +295,7 @@ fn a_seal_takes_what_came_before_it_and_no_more() {
     assert_eq!(read(&head, 0, TimeRange::ALL), (left.to_vec(), 100));
     assert_eq!((head.least_ms(), head.greatest_ms()), (Some(20), Some(120)));
     assert_eq!(read(&head, 1_500, TimeRange::ALL), (vec![], 100));
-    // The next window takes the rest.
+    // The next window takes the remaining samples.
     head.close_window(200);
     assert_eq!(closed(&head, 0), left);
     head.release_closed();
@@ -301,7 +303,7 @@ fn a_seal_takes_what_came_before_it_and_no_more() {
 }
 
 #[test]
-fn after_a_failed_seal_everything_is_as_it_was() {
+fn a_failed_seal_changes_no_sample() {
     let head = head();
     apply(&head, &[(0, 10, 1), (0, 30, 2), (0, 20, 3), (0, 15, 3)]);
     head.close_window(100);
@@ -313,7 +315,7 @@ fn after_a_failed_seal_everything_is_as_it_was() {
 }
 
 #[test]
-fn a_deleted_sample_may_come_again_with_other_bits() {
+fn a_deleted_sample_may_be_written_again_with_other_bits() {
     let head = head();
     apply(&head, &[(0, 10, 1), (0, 20, 2), (0, 5, 3)]);
     head.delete(0, range(20, 30));
@@ -324,9 +326,10 @@ fn a_deleted_sample_may_come_again_with_other_bits() {
     assert_eq!((head.least_ms(), head.counters.samples.load(Ordering::Relaxed)), (None, 0));
 }
 
-/// What it costs where senders keep their interval, and where they do not: the same samples come back.
+/// Checks the memory for senders that keep their interval and those that do not, and that the same
+/// samples are read.
 #[test]
-fn times_off_their_interval_take_memory_once_they_come() {
+fn irregular_times_take_memory_from_the_first_one_on() {
     let head = head();
     let put = |at: i64, series: u32| {
         head.apply(1, &[LogSample { series, at_ms: at, bits: at.cast_unsigned() }], |_| false);
@@ -346,14 +349,15 @@ fn times_off_their_interval_take_memory_once_they_come() {
         let off = |round: i64| if (round, series) == (12, 7) { 3 } else { 0 };
         assert_eq!(times, (0..40).map(|round| round * 15_000 + off(round)).collect::<Vec<_>>(), "{series}");
     }
-    // Four series alone have as many records as they have full tails, wherever they lie.
+    // Four series have as many records as full tails.
     assert_eq!(head.touch(&[0, 7, 63, 5_000]), 3 * 2);
     head.close_window(i64::MAX);
     head.release_closed();
     assert_eq!(bytes(), 0);
 }
 
-/// Bytes and records of a head to which 64 series came so many times; the samples are all there.
+/// Fills a head with `rounds` samples of 64 series, checks that all are readable, and returns the
+/// bytes and records.
 fn filled(head: &Head, rounds: i64, at: impl Fn(i64, u32) -> i64) -> (u64, usize) {
     let value = |round: i64, series: u32| (round * 7 + i64::from(series)) as f64 / 10.0;
     for round in 0..rounds {
@@ -371,14 +375,14 @@ fn filled(head: &Head, rounds: i64, at: impl Fn(i64, u32) -> i64) -> (u64, usize
 }
 
 #[test]
-fn a_start_keeps_tails_short_and_its_records_are_as_few() {
+fn a_start_keeps_tails_short_without_more_records() {
     let regular = |round: i64, series: u32| round * 15_000 + i64::from(series);
     let (mut most, mut most_of_start) = (0, 0);
     for rounds in 1..=80 {
         let ((live, records), (start, of_start)) =
-            (filled(&head(), rounds, regular), filled(&sparing(), rounds, regular));
+            (filled(&head(), rounds, regular), filled(&short_tails(), rounds, regular));
         (most, most_of_start) = (most.max(live), most_of_start.max(start));
-        // Whole ones as many, and one more that will be joined.
+        // There are as many full records, and at most one more that will be joined.
         assert!(
             (records..=records + 64).contains(&of_start),
             "{of_start} records for {records}, {rounds} rounds"
@@ -391,18 +395,18 @@ fn a_start_keeps_tails_short_and_its_records_are_as_few() {
 }
 
 #[test]
-fn times_off_their_interval_are_joined_too() {
+fn records_with_irregular_times_are_joined_too() {
     let jitter = |round: i64, series: u32| round * 15_000 + (round * 7 + i64::from(series)) % 5;
     let ((live, records), (start, of_start)) =
-        (filled(&head(), 200, jitter), filled(&sparing(), 200, jitter));
+        (filled(&head(), 200, jitter), filled(&short_tails(), 200, jitter));
     assert!(
         of_start <= records + 128 && start < live,
         "{of_start} records, {start} B for {records}, {live} B"
     );
-    // An interval that changes for good is told once.
+    // A permanently changed interval is recorded once.
     let changed = |round: i64, _| if round < 50 { round * 15_000 } else { 750_000 + (round - 50) * 20_000 };
     let ((live, records), (start, of_start)) =
-        (filled(&head(), 200, changed), filled(&sparing(), 200, changed));
+        (filled(&head(), 200, changed), filled(&short_tails(), 200, changed));
     assert!(
         of_start <= records + 128 && start < live,
         "{of_start} records, {start} B for {records}, {live} B"
@@ -410,7 +414,7 @@ fn times_off_their_interval_are_joined_too() {
 }
 
 #[test]
-fn after_a_start_tails_grow_again_and_memory_is_what_it_was() {
+fn after_a_start_tails_grow_to_the_usual_memory() {
     let put = |head: &Head, rounds: std::ops::Range<i64>| {
         for (round, series) in rounds.flat_map(|round| (0..64).map(move |series| (round, series))) {
             let sample = LogSample { series, at_ms: round * 15_000, bits: (round as f64).to_bits() };
@@ -418,20 +422,21 @@ fn after_a_start_tails_grow_again_and_memory_is_what_it_was() {
         }
         head.counters.bytes.load(Ordering::Relaxed)
     };
-    let (never, after) = (head(), sparing());
+    let (never, after) = (head(), short_tails());
     put(&never, 0..90);
     put(&after, 0..90);
-    after.set_sparing(false);
+    after.set_short_tails(false);
     let (never, after) = (put(&never, 90..200), put(&after, 90..200));
     assert!(after < never + 64 * 40, "{after} B, {never} without a start");
 }
 
-/// Series that end in the middle of a record which was to be joined hold the pages of those that go on.
+/// Series that end in the middle of a record that would be joined keep the pages of those that
+/// continue.
 #[test]
-fn records_that_are_never_joined_hold_no_more_than_they_are() {
-    let head = sparing();
+fn records_that_are_never_joined_do_not_keep_replaced_memory() {
+    let head = short_tails();
     for round in 0..400i64 {
-        // Some of each page, each time.
+        // A round has some series of each page.
         for series in (0..STRIPE_SERIES).filter(|series| round / 4 <= i64::from(*series % 100)) {
             let bits = ((round * 31 + i64::from(series) * 17) as f64 / 10.0).to_bits();
             head.apply(1, &[LogSample { series, at_ms: round * 15_000, bits }], |_| false);
@@ -439,6 +444,7 @@ fn records_that_are_never_joined_hold_no_more_than_they_are() {
     }
     let bytes = head.counters.bytes.load(Ordering::Relaxed);
     let samples = head.counters.samples.load(Ordering::Relaxed);
-    // Compressed to less than a byte each; without an end to what is replaced it would be 600 kB.
+    // Samples take less than a byte each. If replaced records were never released, it would be 600
+    // kB.
     assert!(bytes < u64::from(STRIPE_SERIES) * 70 + samples + (96 << 10), "{bytes} B for {samples} samples");
 }

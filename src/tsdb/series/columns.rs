@@ -1,20 +1,23 @@
-//! Columns of small numbers: a byte each while all are below 256, two below 65,536, else four.
+//! Columns of small numbers. A number takes one byte while all are below 256, two bytes below
+//! 65,536, and else four.
 
-/// Makes room for one more, an eighth at a time: doubling would leave a third of a large table empty.
-pub(super) fn make_room<T>(of: &mut Vec<T>) {
+/// Reserves capacity for one more element. The capacity grows by an eighth, because doubling would
+/// leave a third of a large table empty.
+pub(super) fn reserve_one<T>(of: &mut Vec<T>) {
     if of.len() == of.capacity() {
         of.reserve_exact((of.len() / 8).max(4));
     }
 }
 
-/// Makes room for so many more, a half at a time; to be followed by [`trim`] once they are all there.
-pub(super) fn make_room_for<T>(of: &mut Vec<T>, more: usize) {
+/// Reserves capacity for `more` elements and grows by at least a half. Call [`trim`] once all
+/// elements are added.
+pub(super) fn reserve_many<T>(of: &mut Vec<T>, more: usize) {
     if of.capacity() - of.len() < more {
         of.reserve_exact((of.len() / 2).max(more));
     }
 }
 
-/// Gives back the room that [`make_room`] would not have made.
+/// Releases capacity beyond an eighth, as [`reserve_one`] would have left it.
 pub(super) fn trim<T>(of: &mut Vec<T>) {
     of.shrink_to(of.len() + of.len() / 8);
 }
@@ -22,11 +25,11 @@ pub(super) fn trim<T>(of: &mut Vec<T>) {
 /// Numbers by row.
 #[derive(Debug)]
 pub(in crate::tsdb) enum Codes {
-    /// All below 256.
+    /// Numbers below 256.
     Bytes(Vec<u8>),
-    /// All below 65,536.
+    /// Numbers below 65,536.
     Pairs(Vec<u16>),
-    /// Any.
+    /// Any numbers.
     Words(Vec<u32>),
 }
 
@@ -54,7 +57,8 @@ impl Codes {
         }
     }
 
-    /// The rows whose code passes, ascending: for whole columns, twice as fast as row by row.
+    /// Returns the rows whose code passes, ascending. For whole columns this is twice as fast as
+    /// [`Codes::get`] for each row.
     pub(in crate::tsdb) fn rows_where(&self, mut pass: impl FnMut(u32) -> bool) -> Vec<u32> {
         fn scan<T: Copy + Into<u32>>(codes: &[T], pass: &mut impl FnMut(u32) -> bool) -> Vec<u32> {
             let rows = (0u32..).zip(codes);
@@ -67,14 +71,15 @@ impl Codes {
         }
     }
 
-    /// The rows with this code, ascending: many codes are compared at a time.
+    /// Returns the rows with this code, ascending. Several codes are compared per instruction.
     pub(in crate::tsdb) fn rows_of(&self, code: u32) -> Vec<u32> {
-        /// Rows that are looked at together: a whole number of wide registers, few enough that one hit costs little.
-        const TOGETHER: usize = 128;
+        /// Rows that are compared together: a multiple of the SIMD register width, but few, so that
+        /// a match costs little.
+        const BATCH_ROWS: usize = 128;
         fn scan<T: Copy + PartialEq>(codes: &[T], code: T) -> Vec<u32> {
             let mut rows = Vec::new();
-            for (first, some) in (0u32..).step_by(TOGETHER).zip(codes.chunks(TOGETHER)) {
-                // Without a branch a row, so that the loop is one of wide registers.
+            for (first, some) in (0u32..).step_by(BATCH_ROWS).zip(codes.chunks(BATCH_ROWS)) {
+                // The loop has no branch per row, so that the compiler vectorises it.
                 if some.iter().fold(false, |any, one| any | (*one == code)) {
                     rows.extend((first..).zip(some).filter(|(_, one)| **one == code).map(|(row, _)| row));
                 }
@@ -88,7 +93,7 @@ impl Codes {
         }
     }
 
-    /// As [`trim`].
+    /// Releases spare capacity; see [`trim`].
     pub(super) fn trim(&mut self) {
         match self {
             Codes::Bytes(codes) => trim(codes),
@@ -97,7 +102,7 @@ impl Codes {
         }
     }
 
-    /// Copies the codes from a row on to `out`, as far as there are any.
+    /// Copies the codes from `row` on to `out`, as far as there are any.
     pub(super) fn copy_from(&self, row: usize, out: &mut [u32]) {
         fn copy<T: Copy + Into<u32>>(codes: &[T], row: usize, out: &mut [u32]) {
             for (out, code) in out.iter_mut().zip(codes.get(row..).unwrap_or_default()) {
@@ -111,7 +116,7 @@ impl Codes {
         }
     }
 
-    /// Memory.
+    /// Returns the memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Codes::Bytes(codes) => codes.capacity(),
@@ -120,7 +125,7 @@ impl Codes {
         }
     }
 
-    /// Puts a code before that of `row`; at the end of the column behind it. `row` is at most its length.
+    /// Inserts a code before that of `row`, or appends it. `row` is at most the length.
     pub(super) fn insert(&mut self, row: usize, code: u32) {
         self.widen(code);
         match self {
@@ -130,7 +135,7 @@ impl Codes {
         }
     }
 
-    /// Sets the code of a row; rows before it that are missing become 0.
+    /// Sets the code of a row. Missing rows before it become 0.
     pub(super) fn set(&mut self, row: usize, code: u32) {
         while self.len() <= row {
             self.insert(self.len(), 0);
@@ -143,31 +148,32 @@ impl Codes {
         }
     }
 
-    /// Puts codes behind the last.
+    /// Appends codes.
     pub(super) fn extend(&mut self, more: &[u32]) {
         self.widen(more.iter().copied().max().unwrap_or(0));
         match self {
             Codes::Bytes(codes) => {
-                make_room_for(codes, more.len());
+                reserve_many(codes, more.len());
                 codes.extend(more.iter().map(|code| u8::try_from(*code).unwrap_or_default()));
             }
             Codes::Pairs(codes) => {
-                make_room_for(codes, more.len());
+                reserve_many(codes, more.len());
                 codes.extend(more.iter().map(|code| u16::try_from(*code).unwrap_or_default()));
             }
             Codes::Words(codes) => {
-                make_room_for(codes, more.len());
+                reserve_many(codes, more.len());
                 codes.extend_from_slice(more);
             }
         }
     }
 
-    /// Sets the codes of rows that have none, or 0, to one other than 0; false where a row has one.
+    /// Sets the codes of rows that have none, or 0, to `code`, which is not 0. Returns false if a
+    /// row already has a code.
     pub(super) fn claim(&mut self, rows: &[u32], code: u32) -> bool {
         fn claim<T: Copy + Default + PartialEq>(codes: &mut Vec<T>, rows: &[u32], code: T) -> bool {
             let end = rows.iter().max().map_or(0, |last| *last as usize + 1);
             if end > codes.len() {
-                make_room_for(codes, end - codes.len());
+                reserve_many(codes, end - codes.len());
                 codes.resize(end, T::default());
             }
             rows.iter().all(|row| {
@@ -196,7 +202,7 @@ impl Codes {
 }
 
 fn put<T>(codes: &mut Vec<T>, row: usize, code: T) {
-    make_room(codes);
+    reserve_one(codes);
     codes.insert(row.min(codes.len()), code);
 }
 
@@ -208,82 +214,82 @@ fn replace<T>(codes: &mut [T], row: usize, code: T) {
 
 /// The values of one label in a family, by row.
 #[derive(Debug)]
-pub(in crate::tsdb) enum Column {
-    /// The same in all rows: no bytes a row.
+pub(in crate::tsdb) enum CodeColumn {
+    /// All rows have the same code. It takes no memory per row.
     Same(u32),
     /// A code for each row.
     Each(Codes),
 }
 
-impl Column {
-    /// The code of all rows, if all have the same.
+impl CodeColumn {
+    /// Returns the code of all rows, if all have the same.
     pub(in crate::tsdb) const fn same(&self) -> Option<u32> {
         match self {
-            Column::Same(code) => Some(*code),
-            Column::Each(_) => None,
+            CodeColumn::Same(code) => Some(*code),
+            CodeColumn::Each(_) => None,
         }
     }
 
     #[inline]
     pub(in crate::tsdb) fn code(&self, row: usize) -> Option<u32> {
         match self {
-            Column::Same(code) => Some(*code),
-            Column::Each(codes) => codes.get(row),
+            CodeColumn::Same(code) => Some(*code),
+            CodeColumn::Each(codes) => codes.get(row),
         }
     }
 
-    /// Puts a code before that of `row`, of `rows` so far.
+    /// Inserts a code before that of `row`. The column has `rows` rows so far.
     pub(super) fn insert(&mut self, rows: usize, row: usize, code: u32) {
         match self {
-            Column::Same(same) if *same == code => {}
-            Column::Same(same) => {
+            CodeColumn::Same(same) if *same == code => {}
+            CodeColumn::Same(same) => {
                 let same = *same;
                 let mut codes = Codes::default();
                 (0..rows).for_each(|row| codes.insert(row, same));
                 codes.insert(row, code);
-                *self = Column::Each(codes);
+                *self = CodeColumn::Each(codes);
             }
-            Column::Each(codes) => codes.insert(row, code),
+            CodeColumn::Each(codes) => codes.insert(row, code),
         }
     }
 
-    /// Puts codes behind those of the `rows` there are.
+    /// Appends codes. The column has `rows` rows so far.
     pub(super) fn extend(&mut self, rows: usize, more: &[u32]) {
-        if let Column::Same(same) = self {
+        if let CodeColumn::Same(same) = self {
             if more.iter().all(|code| code == same) {
                 return;
             }
             let mut codes = Codes::default();
             codes.extend(&vec![*same; rows]);
-            *self = Column::Each(codes);
+            *self = CodeColumn::Each(codes);
         }
-        if let Column::Each(codes) = self {
+        if let CodeColumn::Each(codes) = self {
             codes.extend(more);
         }
     }
 
-    /// Takes out the codes from a row on.
+    /// Removes the codes from row `rows` on.
     pub(super) fn truncate(&mut self, rows: usize) {
         match self {
-            Column::Same(_) => {}
-            Column::Each(Codes::Bytes(codes)) => codes.truncate(rows),
-            Column::Each(Codes::Pairs(codes)) => codes.truncate(rows),
-            Column::Each(Codes::Words(codes)) => codes.truncate(rows),
+            CodeColumn::Same(_) => {}
+            CodeColumn::Each(Codes::Bytes(codes)) => codes.truncate(rows),
+            CodeColumn::Each(Codes::Pairs(codes)) => codes.truncate(rows),
+            CodeColumn::Each(Codes::Words(codes)) => codes.truncate(rows),
         }
     }
 
-    /// As [`trim`].
+    /// Releases spare capacity; see [`trim`].
     pub(super) fn trim(&mut self) {
-        if let Column::Each(codes) = self {
+        if let CodeColumn::Each(codes) = self {
             codes.trim();
         }
     }
 
-    /// Memory beside the column itself.
+    /// Returns the heap memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Column::Same(_) => 0,
-            Column::Each(codes) => codes.bytes(),
+            CodeColumn::Same(_) => 0,
+            CodeColumn::Each(codes) => codes.bytes(),
         }
     }
 }
@@ -295,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_claimed_once() {
+    fn a_row_can_be_claimed_only_once() {
         let mut codes = Codes::default();
         assert!(codes.claim(&[2, 0, 5], 7) && codes.claim(&[1], 300) && codes.claim(&[], 1));
         let all: Vec<u32> = (0..codes.len()).map_while(|row| codes.get(row)).collect();
@@ -309,7 +315,7 @@ mod tests {
             inserts in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![20 => 0u32..3, 3 => 0u32..400, 1 => any::<u32>()]), 1..200),
         ) {
             let first = inserts[0].1;
-            let (mut column, mut rows) = (Column::Same(first), vec![first]);
+            let (mut column, mut rows) = (CodeColumn::Same(first), vec![first]);
             for (at, code) in &inserts[1..] {
                 let row = at.index(rows.len() + 1);
                 column.insert(rows.len(), row, *code);
@@ -330,14 +336,14 @@ mod tests {
         }
 
         #[test]
-        fn many_codes_at_once_are_each_by_itself(
-            pieces in prop::collection::vec(prop::collection::vec(prop_oneof![20 => 0u32..3, 3 => 0u32..400, 1 => any::<u32>()], 1..50), 1..8),
+        fn appending_many_codes_equals_appending_each(
+            batches in prop::collection::vec(prop::collection::vec(prop_oneof![20 => 0u32..3, 3 => 0u32..400, 1 => any::<u32>()], 1..50), 1..8),
         ) {
-            let first = pieces[0][0];
-            let (mut column, mut rows) = (Column::Same(first), Vec::new());
-            for piece in &pieces {
-                column.extend(rows.len(), piece);
-                rows.extend_from_slice(piece);
+            let first = batches[0][0];
+            let (mut column, mut rows) = (CodeColumn::Same(first), Vec::new());
+            for batch in &batches {
+                column.extend(rows.len(), batch);
+                rows.extend_from_slice(batch);
             }
             prop_assert_eq!((0..rows.len()).map_while(|row| column.code(row)).collect::<Vec<_>>(), rows);
         }

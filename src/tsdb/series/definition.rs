@@ -3,9 +3,10 @@
 //! ```text
 //! varint strings, strings x {varint bytes, UTF-8}
 //! varint shapes,  shapes x {varint labels, labels x varint string}          label names, ascending
-//! varint rows,    rows x {zigzag varint series id - the id before, varint shape, labels x varint string}
+//! varint rows,    rows x {zigzag varint series id - the id before, varint shape,
+//!                         labels x varint string}
 //! ```
-//! Its dictionary is its own: a damaged record costs the series it defines, and no other.
+//! Each body has its own dictionary: a damaged record loses only the series that it defines.
 
 use std::collections::HashMap;
 
@@ -15,12 +16,12 @@ use super::table::Table;
 use crate::tsdb::bytes::{Reader, put_text, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 
-/// Collects series for one body.
+/// A builder of one body.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Definitions {
     strings: HashMap<Box<str>, u64>,
     shapes: HashMap<Vec<u64>, u64>,
-    /// Of one table's rows: strings by the codes of label name and value, shapes by family.
+    /// For rows of one table: strings by the codes of label name and value, shapes by family.
     by_code: RapidHashMap<(u32, u32), u64>,
     by_family: RapidHashMap<u32, u64>,
     head: Vec<u8>,
@@ -31,7 +32,7 @@ pub(in crate::tsdb) struct Definitions {
 }
 
 impl Definitions {
-    /// Adds a series; its pairs are sorted.
+    /// Adds a series. Its pairs must be sorted by name.
     pub(in crate::tsdb) fn add<'a>(
         &mut self,
         id: u32,
@@ -46,8 +47,9 @@ impl Definitions {
         }
     }
 
-    /// As [`Definitions::add`], always of the same table: a text of it is looked up once and not for each series that has
-    /// it. A series that the table does not know is left out.
+    /// Like [`Definitions::add`], for a series of a table, which must be the same in all calls.
+    /// Each text of the table is looked up once, not once per series. A series that is not in the
+    /// table is skipped.
     pub(in crate::tsdb) fn add_known(&mut self, id: u32, table: &Table) {
         let (Some((family, row)), Some(number)) = (table.row_of(id), table.family_of(id)) else { return };
         let shape = self.by_family.get(&number).copied().unwrap_or_else(|| {
@@ -77,7 +79,7 @@ impl Definitions {
         self.count += 1;
     }
 
-    /// The number of a list of names.
+    /// Returns the number of a list of names.
     fn shape(&mut self, shape: Vec<u64>) -> u64 {
         let next = self.shapes.len() as u64;
         let known = self.shapes.get(&shape).copied();
@@ -99,7 +101,7 @@ impl Definitions {
         number
     }
 
-    /// About how many bytes the body has; exact but for the three counts.
+    /// Returns the length of the body in bytes, at most 15 too long for the three counts.
     pub(in crate::tsdb) fn bytes(&self) -> usize {
         self.head.len() + self.shape_bytes.len() + self.rows.len() + 15
     }
@@ -108,7 +110,7 @@ impl Definitions {
         self.count == 0
     }
 
-    /// The body.
+    /// Returns the body.
     pub(in crate::tsdb) fn finish(self) -> Vec<u8> {
         let mut body = Vec::with_capacity(self.bytes());
         for (count, bytes) in [
@@ -123,10 +125,10 @@ impl Definitions {
     }
 }
 
-/// A body whose texts and shapes were read; the rows come one by one, as numbers of texts.
+/// A reader of a body. Texts and shapes are decoded first, rows one by one.
 pub(in crate::tsdb) struct Body<'a> {
     pub(in crate::tsdb) texts: Vec<&'a str>,
-    /// Numbers of the label names, which ascend.
+    /// By shape: the numbers of the label names, which ascend by text.
     pub(in crate::tsdb) shapes: Vec<Vec<u32>>,
     reader: Reader<'a>,
     id: i64,
@@ -134,10 +136,10 @@ pub(in crate::tsdb) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Reads texts and shapes.
+    /// Decodes texts and shapes.
     ///
     /// # Errors
-    /// [`Damage`] where they are none.
+    /// [`Damage`] if they are invalid.
     pub(in crate::tsdb) fn open(body: &'a [u8]) -> Result<Body<'a>, Damage> {
         let mut reader = Reader::new(body);
         let count = reader.count(1)?;
@@ -157,10 +159,11 @@ impl<'a> Body<'a> {
         Ok(Body { texts, shapes, reader, id: 0, rows })
     }
 
-    /// The next series: its id, the number of its shape; the numbers of its values are appended to `values`.
+    /// Returns the id of the next series and the number of its shape, and appends the numbers of
+    /// its values to `values`. Returns None after the last row.
     ///
     /// # Errors
-    /// [`Damage`] where there is no such row, or something comes after the last.
+    /// [`Damage`] if the row is invalid, or if bytes follow the last row.
     pub(in crate::tsdb) fn next(&mut self, values: &mut Vec<u32>) -> Result<Option<(u32, usize)>, Damage> {
         let Some(left) = self.rows.checked_sub(1) else { return self.reader.end().map(|()| None) };
         self.rows = left;
@@ -175,10 +178,10 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The ids of a body's series.
+/// Returns the ids of a body's series.
 ///
 /// # Errors
-/// [`Damage`] where it is none.
+/// [`Damage`] if the body is invalid.
 pub(in crate::tsdb) fn ids(body: &[u8]) -> Result<Vec<u32>, Damage> {
     let mut body = Body::open(body)?;
     let (mut ids, mut values) = (Vec::with_capacity(body.rows), Vec::new());
@@ -201,12 +204,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tsdb::series::identity::Secret;
+    use crate::tsdb::series::identity::HashSecret;
     use crate::tsdb::series::table::Lookup;
 
-    type Series = (u32, Vec<(String, String)>);
+    type DefinedSeries = (u32, Vec<(String, String)>);
 
-    fn encode(series: &[Series]) -> Vec<u8> {
+    fn encode(series: &[DefinedSeries]) -> Vec<u8> {
         let mut definitions = Definitions::default();
         for (id, pairs) in series {
             definitions.add(*id, pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())));
@@ -214,9 +217,9 @@ mod tests {
         definitions.finish()
     }
 
-    type OnSeries<'a> = &'a mut dyn FnMut(u32, &[(&str, &str)]);
+    type SeriesCallback<'a> = &'a mut dyn FnMut(u32, &[(&str, &str)]);
 
-    fn decode(body: &[u8], on_series: OnSeries<'_>) -> Result<(), Damage> {
+    fn decode(body: &[u8], on_series: SeriesCallback<'_>) -> Result<(), Damage> {
         let mut body = Body::open(body)?;
         let mut values = Vec::new();
         while let Some((id, shape)) = body.next(&mut values)? {
@@ -228,7 +231,7 @@ mod tests {
         Ok(())
     }
 
-    fn all(body: &[u8]) -> Result<Vec<Series>, Damage> {
+    fn all(body: &[u8]) -> Result<Vec<DefinedSeries>, Damage> {
         let mut out = Vec::new();
         decode(body, &mut |id, pairs| {
             out.push((id, pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()));
@@ -237,19 +240,19 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_the_drawing() {
+    fn a_body_has_the_documented_bytes() {
         let of = |id, name: &str, job: &str| {
             (id, vec![("__name__".to_owned(), name.to_owned()), ("job".to_owned(), job.to_owned())])
         };
         let body = encode(&[of(3, "up", "a"), of(4, "up", "up")]);
-        let mut drawn = vec![4, 8];
-        drawn.extend_from_slice(b"__name__\x03job\x02up\x01a");
-        drawn.extend_from_slice(&[1, 2, 0, 1]);
-        drawn.extend_from_slice(&[2, 6, 0, 2, 3, 2, 0, 2, 2]);
-        assert_eq!(body, drawn);
+        let mut documented = vec![4, 8];
+        documented.extend_from_slice(b"__name__\x03job\x02up\x01a");
+        documented.extend_from_slice(&[1, 2, 0, 1]);
+        documented.extend_from_slice(&[2, 6, 0, 2, 3, 2, 0, 2, 2]);
+        assert_eq!(body, documented);
     }
 
-    fn series() -> impl Strategy<Value = Vec<Series>> {
+    fn series() -> impl Strategy<Value = Vec<DefinedSeries>> {
         let pairs = prop::collection::btree_map("[a-c]{1,2}", "[a-c]{0,2}", 0..4)
             .prop_map(|m| m.into_iter().collect());
         prop::collection::vec((any::<u32>(), pairs), 0..20)
@@ -262,8 +265,8 @@ mod tests {
         }
 
         #[test]
-        fn series_of_a_table_become_the_same_body(series in series()) {
-            let mut table = Table::new(Secret::of(&[7; 32], 1));
+        fn series_of_a_table_give_the_same_body(series in series()) {
+            let mut table = Table::new(HashSecret::of(&[7; 32], 1));
             let mut ids = Vec::new();
             for (_, pairs) in &series {
                 let pairs: Vec<(&str, &str)> = pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
@@ -272,7 +275,7 @@ mod tests {
             let mut known = Definitions::default();
             ids.iter().for_each(|id| known.add_known(*id, &table));
             known.add_known(u32::MAX, &table);
-            let series: Vec<Series> = ids.into_iter().zip(series).map(|(id, (_, pairs))| (id, pairs)).collect();
+            let series: Vec<DefinedSeries> = ids.into_iter().zip(series).map(|(id, (_, pairs))| (id, pairs)).collect();
             prop_assert_eq!(known.finish(), encode(&series));
         }
 

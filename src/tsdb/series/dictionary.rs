@@ -1,33 +1,39 @@
 //! Texts and their codes, dense from 0.
 //!
-//! A text is kept once, as an `Arc<str>` that rendered label sets share; its code is found through slots of four bytes
-//! that hold codes alone.
+//! Each text is stored once, as an `Arc<str>` that rendered label sets share. A hash table with
+//! slots of four bytes maps texts to codes.
 
 use std::sync::Arc;
 
 use super::identity::TextHash;
-use super::order::Order;
+use super::order::CachedOrder;
 
-/// An `Arc<str>` in the heap: its counts, and the allocator's header and rounding.
+/// The heap overhead of an `Arc<str>`: its counts, and the allocator's header and rounding.
 const TEXT_EXTRA: usize = 16 + 8 + 8;
 const EMPTY: u32 = u32::MAX;
 
-/// Texts and their codes.
+/// A dictionary of texts.
 #[derive(Debug)]
 pub(in crate::tsdb) struct Dictionary {
     texts: Vec<Arc<str>>,
-    /// Codes at the place of their text's hash or behind it; at least a quarter is empty.
+    /// A hash table of codes with linear probing; at least a quarter of the slots is empty.
     slots: Vec<u32>,
     hash: TextHash,
-    /// Heap of the texts.
+    /// Heap memory of the texts, in bytes.
     text_bytes: usize,
-    /// Codes in order of their texts, as far as a listing asked for it.
-    order: Order,
+    /// The cached order of the texts.
+    order: CachedOrder,
 }
 
 impl Dictionary {
     pub(in crate::tsdb) fn new(hash: TextHash) -> Dictionary {
-        Dictionary { texts: Vec::new(), slots: Vec::new(), hash, text_bytes: 0, order: Order::default() }
+        Dictionary {
+            texts: Vec::new(),
+            slots: Vec::new(),
+            hash,
+            text_bytes: 0,
+            order: CachedOrder::default(),
+        }
     }
 
     pub(in crate::tsdb) fn code(&self, text: &str) -> Option<u32> {
@@ -37,7 +43,7 @@ impl Dictionary {
             if self.text(code)?.as_ref() == text {
                 return Some(code);
             }
-            place = self.after(place);
+            place = self.next_slot(place);
         }
     }
 
@@ -49,52 +55,53 @@ impl Dictionary {
         self.texts.len()
     }
 
-    /// Texts that [`Dictionary::order`] would have to sort.
+    /// Returns the number of texts that [`Dictionary::order`] would have to sort.
     pub(in crate::tsdb) fn unordered(&self) -> usize {
         self.texts.len().saturating_sub(self.order.len())
     }
 
-    /// Memory, that of the order included, whether it is there or not.
+    /// Returns the memory in bytes, including that of the order, whether it exists or not.
     pub(super) fn bytes(&self) -> usize {
         let order = self.texts.len() * 4;
         self.texts.capacity() * size_of::<Arc<str>>() + self.slots.capacity() * 4 + self.text_bytes + order
     }
 
-    /// Gives the order back where nobody has asked for it since this was called some times.
+    /// Ages the cached order; see [`CachedOrder::age`].
     pub(super) fn age_order(&self) {
         self.order.age();
     }
 
-    /// All codes in order of their texts. Made when it is asked for and kept until it is unused for a while; texts that
-    /// came since are merged in.
+    /// Returns all codes in order of their texts. The order is computed on demand and cached until
+    /// it is unused for some time. Later texts are merged in.
     pub(in crate::tsdb) fn order(&self) -> Arc<[u32]> {
-        let known = self.known_order();
+        let known = self.cached_order();
         if known.len() == self.texts.len() {
             return known;
         }
         let order = ordered(&self.texts, &known);
-        self.keep_order(&order);
+        self.cache_order(&order);
         order
     }
 
-    /// As [`Dictionary::order`], if it is known or there are no more than `texts_max` texts.
+    /// Like [`Dictionary::order`], or None if the order is not complete and there are more than
+    /// `texts_max` texts.
     pub(in crate::tsdb) fn order_at_once(&self, texts_max: usize) -> Option<Arc<[u32]>> {
         (self.unordered() == 0 || self.texts.len() <= texts_max).then(|| self.order())
     }
 
-    /// The order of the first texts, as far as it was asked for.
-    pub(in crate::tsdb) fn known_order(&self) -> Arc<[u32]> {
+    /// Returns the cached order, which may cover only the first texts.
+    pub(in crate::tsdb) fn cached_order(&self) -> Arc<[u32]> {
         self.order.get()
     }
 
-    /// Keeps an order of the first texts, which [`ordered`] has made of them, unless more are in order already.
-    pub(in crate::tsdb) fn keep_order(&self, order: &Arc<[u32]>) {
+    /// Caches an order of the first texts from [`ordered`], unless the cached order is longer.
+    pub(in crate::tsdb) fn cache_order(&self, order: &Arc<[u32]>) {
         if self.order.len() < order.len() {
             self.order.set(Arc::clone(order));
         }
     }
 
-    /// All texts, by code. Texts are only ever added.
+    /// Returns all texts by code. Texts are never removed.
     pub(in crate::tsdb) fn texts(&self) -> &[Arc<str>] {
         &self.texts
     }
@@ -103,23 +110,24 @@ impl Dictionary {
         if let Some(code) = self.code(text) {
             return code;
         }
-        // Codes stay below the number of series times labels, and series ids are 32 bits: memory ends long before.
+        // There are fewer codes than series times labels. The memory is exhausted long before 32
+        // bits are.
         let code = u32::try_from(self.texts.len()).unwrap_or(EMPTY);
-        super::columns::make_room(&mut self.texts);
+        super::columns::reserve_one(&mut self.texts);
         self.texts.push(text.into());
         self.text_bytes += text.len() + TEXT_EXTRA;
         if self.texts.len() * 4 > self.slots.len() * 3 {
             self.slots = vec![EMPTY; (self.texts.len() * 2).max(8)];
-            (0..code).for_each(|code| self.seat(code));
+            (0..code).for_each(|code| self.insert_code(code));
         }
-        self.seat(code);
+        self.insert_code(code);
         code
     }
 
-    fn seat(&mut self, code: u32) {
+    fn insert_code(&mut self, code: u32) {
         let Some(mut place) = self.text(code).map(|text| self.home(text)) else { return };
         while self.slots.get(place).is_some_and(|have| *have != EMPTY) {
-            place = self.after(place);
+            place = self.next_slot(place);
         }
         if let Some(slot) = self.slots.get_mut(place) {
             *slot = code;
@@ -130,12 +138,12 @@ impl Dictionary {
         super::identity::home(self.hash.of(text.as_bytes()), self.slots.len())
     }
 
-    fn after(&self, place: usize) -> usize {
+    fn next_slot(&self, place: usize) -> usize {
         if place + 1 < self.slots.len() { place + 1 } else { 0 }
     }
 }
 
-/// The codes of texts in order of those; `known` is that of the first texts.
+/// Returns the codes of texts in the order of the texts. `known` is the order of the first texts.
 pub(in crate::tsdb) fn ordered(texts: &[Arc<str>], known: &[u32]) -> Arc<[u32]> {
     let text = |code: &u32| texts.get(*code as usize);
     let mut more: Vec<u32> = (0u32..).zip(texts).skip(known.len()).map(|(code, _)| code).collect();
@@ -155,10 +163,10 @@ pub(in crate::tsdb) fn ordered(texts: &[Arc<str>], known: &[u32]) -> Arc<[u32]> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tsdb::series::identity::Secret;
+    use crate::tsdb::series::identity::HashSecret;
 
     fn dictionary() -> Dictionary {
-        Dictionary::new(TextHash::new(&Secret::of(&[2; 32], 1)))
+        Dictionary::new(TextHash::new(&HashSecret::of(&[2; 32], 1)))
     }
 
     #[test]

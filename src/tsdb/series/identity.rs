@@ -1,62 +1,64 @@
-//! Raw label bytes to a series id: a keyed 128-bit hash, of which 96 bits are kept.
+//! The identity of raw label bytes: a keyed hash of 128 bits, of which 96 bits are stored.
 //!
-//! The hash is keyed by a secret of the organisation that lives as long as the process, so that nobody can prepare two
-//! label sets that collide. Up to 1 KiB it is NH of UMAC (RFC 4418, section 5.2) over 64-bit words: the sum of the
-//! products of neighbouring words, each with a word of the key added, 128 bits wide. Whatever two texts of one length are,
-//! their sums are equal for one key in 2^64 at most, so two of 1 M label sets collide with probability 10^-8 were they
-//! the worst there can be; sums of texts that know nothing of the key are as good as random, and 96 bits collide with
-//! probability 10^-17. Longer texts go through two seeded rapidhash lanes. One pass in place of two halves the cost
-//! (16 ns against 26 for 250 bytes).
+//! The key is a secret of the organisation that lives as long as the process, so that no sender can
+//! prepare two label sets that collide. Up to 1 KiB the hash is NH of UMAC (RFC 4418, section 5.2)
+//! over 64-bit words: the 128-bit sum of the products of neighbouring words, after adding a word of
+//! the key to each. For any two texts of the same length, at most one key in 2^64 gives equal sums.
+//! So two of 1 M label sets collide with a probability of 10^-8 in the worst case. The sums of
+//! texts that do not depend on the key are practically random, and 96 bits of them collide with a
+//! probability of 10^-17. Longer texts use two seeded rapidhash lanes. One pass in place of two
+//! halves the cost (16 ns against 26 ns for 250 bytes).
 
 use std::sync::Arc;
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-/// What a label set is known by.
+/// The hash that identifies a label set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::tsdb) struct Key([u32; 3]);
+pub(in crate::tsdb) struct LabelsKey([u32; 3]);
 
-impl Key {
-    /// As spread as any part of it.
+impl LabelsKey {
+    /// Returns the first 32 bits.
     pub(super) const fn hash(self) -> u32 {
         self.0[0]
     }
 
-    /// 32 bits that are independent of [`Key::hash`].
+    /// Returns 32 bits that are independent of [`LabelsKey::hash`].
     pub(super) const fn second(self) -> u32 {
         self.0[1]
     }
 
-    /// 32 bits that are independent of the others.
+    /// Returns 32 bits that are independent of the others.
     pub(super) const fn third(self) -> u32 {
         self.0[2]
     }
 }
 
-/// The place of a hash in a table of so many slots; hashes and places are in the same order.
+/// Returns the slot of a hash in a table of `slots` slots. It is monotonic: a greater hash never
+/// has a lower slot.
 #[inline]
 pub(super) const fn home(hash: u32, slots: usize) -> usize {
     ((hash as u64 * slots as u64) >> 32) as usize
 }
 
-/// No series has this id.
+/// An id that no series has.
 const NO_ID: u32 = u32::MAX;
 
-/// Ids by a hash of what they stand for, which the caller compares: slots of 8 bytes.
+/// A hash table of ids with slots of 8 bytes. The caller compares what the ids stand for.
 #[derive(Debug, Default)]
-pub(in crate::tsdb) struct Rows {
+pub(in crate::tsdb) struct IdTable {
     /// `hash << 32 | id`.
     slots: Vec<u64>,
     len: usize,
 }
 
-impl Rows {
-    /// Memory.
+impl IdTable {
+    /// Returns the memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.slots.capacity() * 8
     }
 
-    /// The first id that one with this hash may be, which more often than not it is.
+    /// Returns the id in the first slot of this hash, which is mostly the right one.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the low half is the id")]
     pub(super) fn likely(&self, hash: u32) -> Option<u32> {
@@ -64,7 +66,7 @@ impl Rows {
         (slot >> 32 == u64::from(hash)).then_some(slot as u32)
     }
 
-    /// The id with this hash for which `is` holds.
+    /// Returns the id with this hash for which `is` returns true.
     #[expect(clippy::cast_possible_truncation, reason = "the low half is the id")]
     pub(super) fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut place = home(hash, self.slots.len());
@@ -81,10 +83,11 @@ impl Rows {
         }
     }
 
-    /// Adds an id, unless one with this hash is there for which `is` holds; answers whether it was added.
+    /// Adds an id and returns true, unless the table has an id with this hash for which `is`
+    /// returns true.
     #[expect(clippy::cast_possible_truncation, reason = "the low half is the id")]
     pub(super) fn insert_new(&mut self, hash: u32, id: u32, mut is: impl FnMut(u32) -> bool) -> bool {
-        self.make_room();
+        self.grow();
         let mut place = home(hash, self.slots.len());
         while let Some(slot) = self.slots.get_mut(place) {
             if *slot as u32 == NO_ID {
@@ -100,21 +103,21 @@ impl Rows {
         false
     }
 
-    /// Adds an id that is not there.
+    /// Adds an id that is not in the table.
     pub(super) fn insert(&mut self, hash: u32, id: u32) {
-        self.make_room();
+        self.grow();
         self.put(u64::from(hash) << 32 | u64::from(id));
         self.len += 1;
     }
 
-    /// Rows with room for so many; another quarter may come before it is made anew.
-    pub(super) fn for_rows(len: usize) -> Rows {
-        let mut rows = Rows::default();
+    /// Creates a table for `len` ids with spare slots for another quarter.
+    pub(super) fn for_rows(len: usize) -> IdTable {
+        let mut rows = IdTable::default();
         rows.resize((len + len / 2).max(16));
         rows
     }
 
-    fn make_room(&mut self) {
+    fn grow(&mut self) {
         if (self.len + 1) * 5 > self.slots.len() * 4 {
             self.resize((self.slots.len() + self.slots.len() / 4).max(16));
         }
@@ -139,38 +142,38 @@ impl Rows {
     }
 }
 
-/// The secret of one organisation.
+/// The hash secret of one organisation.
 #[derive(Clone)]
-pub(in crate::tsdb) struct Secret {
+pub(in crate::tsdb) struct HashSecret {
     lanes: [RapidSecrets; 2],
-    words: Arc<Words>,
+    nh_key: Arc<NhKey>,
 }
 
-/// Bytes that are hashed by [`Words`].
+/// The longest text that is hashed by [`NhKey`], in bytes.
 const SHORT_BYTES_MAX: usize = 1_024;
 
-/// A key of NH.
-struct Words {
+/// A key of NH, the hash of UMAC.
+struct NhKey {
     pairs: [[u64; 2]; SHORT_BYTES_MAX / 16],
-    /// For the last 16 bytes, which the pairs before them may have seen,
+    /// The key of the last 16 bytes, which may overlap the last pair.
     last: [u64; 2],
-    /// and for how many there are: the same bytes may be followed by zeros.
+    /// The key of the length, because texts may differ only in trailing zeros.
     length: [u64; 2],
 }
 
-impl Words {
-    fn of(lanes: &[RapidSecrets; 2]) -> Words {
+impl NhKey {
+    fn of(lanes: &[RapidSecrets; 2]) -> NhKey {
         let [a, b] = lanes;
         let word = |lane: &RapidSecrets, n: usize| rapidhash_v3_seeded(&(n as u64).to_le_bytes(), lane);
         let pair = |n: usize| [word(a, n), word(b, n)];
-        Words {
+        NhKey {
             pairs: std::array::from_fn(pair),
             last: pair(SHORT_BYTES_MAX),
             length: pair(SHORT_BYTES_MAX + 1),
         }
     }
 
-    /// NH of up to [`SHORT_BYTES_MAX`] bytes.
+    /// Returns NH of at most [`SHORT_BYTES_MAX`] bytes.
     #[inline]
     fn sum(&self, bytes: &[u8]) -> u128 {
         let product = |at: &[u8; 16], key: &[u64; 2]| {
@@ -182,7 +185,8 @@ impl Words {
         let (chunks, rest) = bytes.as_chunks::<16>();
         let whole = chunks.iter().zip(&self.pairs).map(|(chunk, key)| product(chunk, key));
         let sum = whole.fold(0_u128, u128::wrapping_add);
-        // Those of the last chunk that is whole are seen twice, under other words of the key.
+        // The last 16 bytes overlap the last whole chunk, and are hashed with another part of the
+        // key.
         let mut padded = [0; 16];
         let last = bytes.last_chunk().unwrap_or_else(|| {
             for (to, from) in padded.iter_mut().zip(rest) {
@@ -196,32 +200,34 @@ impl Words {
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for HashSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(***)")
     }
 }
 
-/// The hash of one kind of bytes: one protocol's encoding, with one set of forced labels.
+/// The hash function for one kind of bytes: the encoding of one protocol with one set of forced
+/// labels.
 #[derive(Clone)]
 pub(in crate::tsdb) struct Domain {
     lanes: [RapidSecrets; 2],
-    words: Arc<Words>,
+    nh_key: Arc<NhKey>,
 }
 
-impl Secret {
-    /// An organisation's secret, from the process's.
-    pub(in crate::tsdb) fn of(process: &[u8; 32], org: u32) -> Secret {
+impl HashSecret {
+    /// Derives an organisation's secret from the process's secret.
+    pub(in crate::tsdb) fn of(process: &[u8; 32], org: u32) -> HashSecret {
         let lane = |number: u8| {
             let (a, b) = if number == 0 { process.split_at(16) } else { (process.as_slice(), &[][..]) };
             let first = rapidhash_v3_seeded(a, &RapidSecrets::seed(u64::from(org) << 8 | u64::from(number)));
             RapidSecrets::seed(rapidhash_v3_seeded(b, &RapidSecrets::seed(first)) ^ first.rotate_left(32))
         };
         let lanes = [lane(0), lane(1)];
-        Secret { lanes, words: Arc::new(Words::of(&lanes)) }
+        HashSecret { lanes, nh_key: Arc::new(NhKey::of(&lanes)) }
     }
 
-    /// Everything that tells equal raw bytes apart.
+    /// Returns the hash function for an encoding and a set of forced labels, which give equal bytes
+    /// different meanings.
     pub(in crate::tsdb) fn domain(&self, encoding: u8, forced: &[(Box<str>, Box<str>)]) -> Domain {
         let mut bytes = vec![1, encoding];
         for text in forced.iter().flat_map(|(name, value)| [name, value]) {
@@ -235,29 +241,30 @@ impl Secret {
         let lanes = self
             .lanes
             .map(|lane| RapidSecrets { seed: rapidhash_v3_seeded(salt, &lane), secrets: lane.secrets });
-        Domain { lanes, words: Arc::clone(&self.words) }
+        Domain { lanes, nh_key: Arc::clone(&self.nh_key) }
     }
 }
 
 impl Domain {
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "halves of 128 bits, of which 96 are kept")]
-    pub(in crate::tsdb) fn key(&self, bytes: &[u8]) -> Key {
+    pub(in crate::tsdb) fn key(&self, bytes: &[u8]) -> LabelsKey {
         let [a, b] = &self.lanes;
         let (a, b) = if bytes.len() <= SHORT_BYTES_MAX {
-            // Sums are not evenly spread, and those of another domain are the same: folded products under this one's
-            // seeds and secrets see to both. What two sums become is as different as 128 bits can be.
-            let sum = self.words.sum(bytes);
+            // Sums are not evenly spread, and are the same in all domains. Folding them with the
+            // seeds and secrets of this domain corrects both. The results of two different sums
+            // collide no more often than random numbers of 128 bits.
+            let sum = self.nh_key.sum(bytes);
             let (low, high) = (sum as u64, (sum >> 64) as u64);
             (fold(low ^ a.seed, high ^ a.secrets[0]), fold(low ^ b.seed, high.rotate_left(32) ^ b.secrets[0]))
         } else {
             (rapidhash_v3_seeded(bytes, a), rapidhash_v3_seeded(bytes, b))
         };
-        Key([a as u32, (a >> 32) as u32, b as u32])
+        LabelsKey([a as u32, (a >> 32) as u32, b as u32])
     }
 }
 
-/// The halves of a product, one upon the other.
+/// Returns the XOR of the halves of a product.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "halves of 128 bits")]
 const fn fold(a: u64, b: u64) -> u64 {
@@ -271,12 +278,13 @@ impl std::fmt::Debug for TextHash {
     }
 }
 
-/// The hash of texts and of rows within one organisation. Where it is equal the texts are compared.
+/// The hash of texts and of rows within one organisation. Callers compare the texts where hashes
+/// are equal.
 #[derive(Clone)]
 pub(in crate::tsdb) struct TextHash(Arc<RapidSecrets>);
 
 impl TextHash {
-    pub(in crate::tsdb) fn new(secret: &Secret) -> TextHash {
+    pub(in crate::tsdb) fn new(secret: &HashSecret) -> TextHash {
         let [lane, _] = secret.salted(&[2]).lanes;
         TextHash(Arc::new(lane))
     }
@@ -294,7 +302,7 @@ mod tests {
 
     #[test]
     fn keys_differ_by_organisation_encoding_and_forced_labels() {
-        let secret = |org| Secret::of(&[3; 32], org);
+        let secret = |org| HashSecret::of(&[3; 32], org);
         let forced = [("a".into(), "b".into())];
         let keys = [
             secret(1).domain(0, &[]).key(b"x"),
@@ -302,7 +310,7 @@ mod tests {
             secret(1).domain(1, &[]).key(b"x"),
             secret(1).domain(0, &forced).key(b"x"),
             secret(1).domain(0, &[]).key(b"y"),
-            Secret::of(&[4; 32], 1).domain(0, &[]).key(b"x"),
+            HashSecret::of(&[4; 32], 1).domain(0, &[]).key(b"x"),
         ];
         for (place, key) in keys.iter().enumerate() {
             assert!(!keys[..place].contains(key), "key {place}");
@@ -311,18 +319,19 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_differ_in_a_bit_or_in_length_have_other_keys() {
-        let domain = Secret::of(&[3; 32], 1).domain(0, &[]);
+    fn texts_that_differ_in_a_bit_or_in_length_have_different_keys() {
+        let domain = HashSecret::of(&[3; 32], 1).domain(0, &[]);
         let mut seen = std::collections::BTreeMap::new();
         for length in (0..100).chain(SHORT_BYTES_MAX - 20..SHORT_BYTES_MAX + 3) {
             for flipped in std::iter::once(None).chain((0..length).map(Some)) {
                 let mut text = vec![0; length];
                 flipped.into_iter().for_each(|place: usize| text[place] ^= 1 << (place % 8));
-                let Key(parts) = domain.key(&text);
+                let LabelsKey(parts) = domain.key(&text);
                 assert_eq!(seen.insert(parts, (length, flipped)), None, "{length} bytes, {flipped:?}");
             }
         }
-        // Each of the three parts alone tells most of them apart: none is a constant, or a copy of another.
+        // Each of the three parts alone distinguishes most keys: none is constant or a copy of
+        // another.
         for part in 0..3 {
             let different: std::collections::BTreeSet<u32> = seen.keys().map(|key| key[part]).collect();
             assert!(different.len() > seen.len() * 999 / 1_000, "part {part}");
@@ -331,8 +340,8 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_one_hash_are_told_apart_by_the_caller() {
-        let mut rows = Rows::default();
+    fn the_caller_distinguishes_ids_with_the_same_hash() {
+        let mut rows = IdTable::default();
         assert_eq!(rows.find(7, |_| true), None);
         for id in 0..5_000 {
             rows.insert(id % 50 * 80_000_000, id);

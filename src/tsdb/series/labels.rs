@@ -1,17 +1,19 @@
-//! The slow path of a series: its bytes taken apart, checked (docs/specification.md C7), sorted.
+//! Parsing of label sets that are not known yet: decoded, checked (docs/specification.md C7), and
+//! sorted.
 
 use std::ops::Range;
 
 use crate::model::{METRIC_NAME, Refusal, WriteBatch};
 use crate::tsdb::options::OrgLimits;
 
-/// Sorted pairs of a label set.
+/// The pairs of a label set, sorted by name.
 pub(in crate::tsdb) type Pairs<'a> = Vec<(&'a str, &'a str)>;
 
-/// Bytes of a label set at most, whatever the limits say: 64 labels at the default limits are 270 kB.
+/// The most bytes of a label set, whatever the limits are: 64 labels at the default limits are 270
+/// kB.
 const BYTES_MAX: usize = 300 << 10;
 
-/// Label sets of a batch while they are parsed. Parsing one allocates nothing once the buffers have grown.
+/// A parser of the label sets of a batch. It allocates nothing once its buffers have grown.
 #[derive(Default)]
 pub(in crate::tsdb) struct Parser<'a> {
     bytes: Vec<(&'a [u8], &'a [u8])>,
@@ -19,23 +21,24 @@ pub(in crate::tsdb) struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Forgets the label sets that were parsed.
+    /// Removes the parsed label sets.
     pub(in crate::tsdb) fn clear(&mut self) {
         self.pairs.clear();
     }
 
-    /// The pairs of a label set that [`Parser::parse`] returned.
+    /// Returns the pairs of a label set that [`Parser::parse`] returned.
     pub(in crate::tsdb) fn pairs(&self, label_set: &Range<usize>) -> &[(&'a str, &'a str)] {
         self.pairs.get(label_set.clone()).unwrap_or_default()
     }
 
-    /// Takes a series of a batch apart into a label set that may be registered: sorted by name, unique, no empty values,
-    /// with a metric name.
+    /// Parses a series of a batch into a label set that may be registered: sorted by name, names
+    /// unique, without empty values, with a metric name.
     ///
-    /// Names that Prometheus' old rules forbid are fine: label names and metric names are any UTF-8.
+    /// Names that Prometheus' former rules forbid are accepted: label names and metric names are
+    /// any UTF-8.
     ///
     /// # Errors
-    /// [`Invalid`], for the sender.
+    /// [`Invalid`], which is reported to the sender.
     pub(in crate::tsdb) fn parse(
         &mut self,
         batch: &'a WriteBatch<'_>,
@@ -50,7 +53,7 @@ impl<'a> Parser<'a> {
         parsed.map(|()| first..self.pairs.len())
     }
 
-    /// The refusal of the label set that was parsed last.
+    /// Returns the refusal of the label set that was parsed last.
     pub(in crate::tsdb) fn refusal(&self, invalid: &Invalid<'_>) -> Refusal {
         let text = |bytes: &[u8]| {
             String::from_utf8_lossy(bytes.get(..Refusal::SERIES_BYTES_MAX).unwrap_or(bytes)).into_owned()
@@ -80,7 +83,8 @@ impl<'a> Parser<'a> {
         }
         self.pairs.extend(batch.forced_labels.iter().map(|(name, value)| (&**name, &**value)));
         let sorted = self.pairs.get_mut(first..).unwrap_or_default();
-        // Labels come sorted from every sender that follows the rules; the sort then only looks.
+        // Senders that follow the rules send sorted labels, so the sort mostly only checks the
+        // order.
         sorted.sort_unstable_by_key(|(name, _)| *name);
         let empty = check(sorted, limits)?;
         if empty {
@@ -94,7 +98,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Checks sorted pairs. Returns whether any value is empty.
+/// Checks sorted pairs, and returns whether any value is empty.
 fn check<'a>(sorted: &[(&'a str, &'a str)], limits: &OrgLimits) -> Result<bool, Invalid<'a>> {
     for ((name, _), (next, _)) in sorted.iter().zip(sorted.iter().skip(1)) {
         if name == next {
@@ -132,7 +136,8 @@ fn check<'a>(sorted: &[(&'a str, &'a str)], limits: &OrgLimits) -> Result<bool, 
     Ok(count < sorted.len())
 }
 
-/// What is wrong with a label set. The sentence for the sender is made where it is shown: most refusals are only counted.
+/// The error of an invalid label set. Its text is created on demand, because most refusals are only
+/// counted.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tsdb) enum Invalid<'a> {
     Encoding(&'static str),
@@ -148,7 +153,7 @@ pub(in crate::tsdb) enum Invalid<'a> {
 }
 
 impl Invalid<'_> {
-    /// The code of the refusal.
+    /// Returns the code of the refusal.
     pub(in crate::tsdb) const fn code(&self) -> &'static str {
         match self {
             Invalid::Encoding(_) => "invalid_encoding",
@@ -164,28 +169,28 @@ impl Invalid<'_> {
         }
     }
 
-    /// Why the label set is refused, for its sender.
+    /// Returns the reason for the sender.
     fn reason(&self) -> String {
         match self {
             Invalid::Encoding(what) => (*what).to_owned(),
             Invalid::Utf8 => "a label is not UTF-8".to_owned(),
-            Invalid::Duplicate { name } => format!("label name {:?} is there twice", cut(name)),
-            Invalid::TooMany { count, allowed } => format!("{count} labels, at most {allowed} are taken"),
+            Invalid::Duplicate { name } => format!("label name {:?} occurs twice", cut(name)),
+            Invalid::TooMany { count, allowed } => format!("{count} labels, at most {allowed} are allowed"),
             Invalid::EmptyName => "a label name is empty".to_owned(),
             Invalid::LongName { name, allowed } => {
                 let bytes = name.len();
-                format!("label name {:?} has {bytes} bytes, at most {allowed} are taken", cut(name))
+                format!("label name {:?} has {bytes} bytes, at most {allowed} are allowed", cut(name))
             }
             Invalid::LongMetricName { value, allowed } => {
                 let bytes = value.len();
-                format!("metric name {:?} has {bytes} bytes, at most {allowed} are taken", cut(value))
+                format!("metric name {:?} has {bytes} bytes, at most {allowed} are allowed", cut(value))
             }
             Invalid::LongValue { name, bytes, allowed } => {
-                format!("the value of {:?} has {bytes} bytes, at most {allowed} are taken", cut(name))
+                format!("the value of {:?} has {bytes} bytes, at most {allowed} are allowed", cut(name))
             }
             Invalid::NoMetricName => "the series has no metric name (__name__)".to_owned(),
             Invalid::TooLong { bytes } => {
-                format!("the labels have {bytes} bytes, at most {BYTES_MAX} are taken")
+                format!("the labels have {bytes} bytes, at most {BYTES_MAX} are allowed")
             }
         }
     }
@@ -199,9 +204,9 @@ fn cut(name: &str) -> String {
 mod tests {
     use super::*;
 
-    type Raw<'a> = &'a [(&'a [u8], &'a [u8])];
+    type RawPairs<'a> = &'a [(&'a [u8], &'a [u8])];
 
-    // The test's own encoding: u8 length before each text.
+    // An encoding for tests: a u8 length before each text.
     fn parse_test<'a>(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str> {
         let mut rest = raw;
         let mut text = || {
@@ -216,7 +221,7 @@ mod tests {
         Ok(())
     }
 
-    fn check(labels: Raw<'_>, forced: &[(&str, &str)], expected: Result<&[(&str, &str)], &str>) {
+    fn check(labels: RawPairs<'_>, forced: &[(&str, &str)], expected: Result<&[(&str, &str)], &str>) {
         let limits =
             OrgLimits { labels_max: 3, name_bytes_max: 8, value_bytes_max: 10, ..OrgLimits::default() };
         let mut raw = Vec::new();
@@ -241,9 +246,9 @@ mod tests {
         }
     }
 
-    /// docs/specification.md C7.
+    /// Checks the rules of docs/specification.md C7.
     #[test]
-    fn label_sets_are_what_the_contract_says() {
+    fn label_sets_follow_the_specification() {
         let up = (&b"__name__"[..], &b"up"[..]);
         check(&[(b"job", b"a"), up], &[], Ok(&[("__name__", "up"), ("job", "a")]));
         check(&[up, (b"job", b"")], &[], Ok(&[("__name__", "up")]));

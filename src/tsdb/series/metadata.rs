@@ -1,8 +1,9 @@
-//! What senders say about metrics: type, help, unit. The last word counts.
+//! Metadata of metrics from senders: type, help, unit. The latest value counts.
 //!
-//! Body of a metadata record, in the log (type 4) and in the registry (type 33):
+//! The body of a metadata record, in the log (type 4) and in the registry (type 33):
 //! ```text
-//! varint n, n x { varint bytes, name   u8 kind (remote write's numbers)   varint bytes, help   varint bytes, unit }
+//! varint n, n x { varint bytes, name   u8 kind (numbers of remote write)
+//!                 varint bytes, help   varint bytes, unit }
 //! ```
 
 use std::collections::BTreeMap;
@@ -13,39 +14,46 @@ use crate::tsdb::bytes::{Reader, put_text, put_varint};
 use crate::tsdb::error::Damage;
 use crate::tsdb::options::OrgLimits;
 
-/// What is known about one metric (family) name.
+/// The metadata of one metric (family) name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) struct Known {
+pub(in crate::tsdb) struct StoredMetadata {
     pub(in crate::tsdb) kind: MetricKind,
     pub(in crate::tsdb) help: Arc<str>,
     pub(in crate::tsdb) unit: Arc<str>,
 }
 
-/// All that is known of an organisation's metrics.
+/// The metadata of an organisation's metrics.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Metadata {
-    by_name: BTreeMap<Arc<str>, Known>,
-    /// Names that the registry file does not have as they are now.
+    by_name: BTreeMap<Arc<str>, StoredMetadata>,
+    /// Names whose current metadata is not in the registry file.
     pub(in crate::tsdb) unregistered: Vec<Arc<str>>,
 }
 
 impl Metadata {
-    pub(in crate::tsdb) fn get(&self, name: &str) -> Option<(&Arc<str>, &Known)> {
+    pub(in crate::tsdb) fn get(&self, name: &str) -> Option<(&Arc<str>, &StoredMetadata)> {
         self.by_name.get_key_value(name)
     }
 
-    pub(in crate::tsdb) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Known)> {
+    pub(in crate::tsdb) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &StoredMetadata)> {
         self.by_name.iter()
     }
 
-    /// Whether the log should hear of this: new or changed, and within the limits.
-    pub(in crate::tsdb) fn is_news(&self, said: &MetricMetadata<'_>, limits: &OrgLimits) -> Result<bool, ()> {
-        let fits = [said.help, said.unit].iter().all(|text| text.len() <= limits.help_bytes_max)
-            && !said.name.is_empty()
-            && said.name.len() <= limits.name_bytes_max;
-        match self.by_name.get(said.name) {
+    /// Returns whether metadata has to be logged: it is new or changed. `Err` if it exceeds the
+    /// limits.
+    pub(in crate::tsdb) fn has_changed(
+        &self,
+        metric: &MetricMetadata<'_>,
+        limits: &OrgLimits,
+    ) -> Result<bool, ()> {
+        let fits = [metric.help, metric.unit].iter().all(|text| text.len() <= limits.help_bytes_max)
+            && !metric.name.is_empty()
+            && metric.name.len() <= limits.name_bytes_max;
+        match self.by_name.get(metric.name) {
             Some(known)
-                if known.kind == said.kind && *known.help == *said.help && *known.unit == *said.unit =>
+                if known.kind == metric.kind
+                    && *known.help == *metric.help
+                    && *known.unit == *metric.unit =>
             {
                 Ok(false)
             }
@@ -56,36 +64,39 @@ impl Metadata {
         }
     }
 
-    /// Takes over what a record says. Bounded by the check before the record was written.
-    pub(in crate::tsdb) fn set(&mut self, said: &MetricMetadata<'_>, registered: bool) {
-        let name: Arc<str> = match self.by_name.get_key_value(said.name) {
+    /// Sets the metadata of a record. The limits were checked before the record was written.
+    pub(in crate::tsdb) fn set(&mut self, metric: &MetricMetadata<'_>, registered: bool) {
+        let name: Arc<str> = match self.by_name.get_key_value(metric.name) {
             Some((name, _)) => Arc::clone(name),
-            None => said.name.into(),
+            None => metric.name.into(),
         };
         if !registered {
             self.unregistered.push(Arc::clone(&name));
         }
-        self.by_name.insert(name, Known { kind: said.kind, help: said.help.into(), unit: said.unit.into() });
+        self.by_name.insert(
+            name,
+            StoredMetadata { kind: metric.kind, help: metric.help.into(), unit: metric.unit.into() },
+        );
     }
 }
 
-/// Builds a body.
+/// Encodes a body.
 pub(in crate::tsdb) fn encode<'a>(metadata: impl ExactSizeIterator<Item = MetricMetadata<'a>>) -> Vec<u8> {
     let mut body = Vec::new();
     put_varint(&mut body, metadata.len() as u64);
-    for said in metadata {
-        put_text(&mut body, said.name);
-        body.push(said.kind as u8);
-        put_text(&mut body, said.help);
-        put_text(&mut body, said.unit);
+    for metric in metadata {
+        put_text(&mut body, metric.name);
+        body.push(metric.kind as u8);
+        put_text(&mut body, metric.help);
+        put_text(&mut body, metric.unit);
     }
     body
 }
 
-/// Hands out what a body says.
+/// Calls `on_metric` with each metric of a body.
 ///
 /// # Errors
-/// [`Damage`] where it is none.
+/// [`Damage`] if the body is invalid.
 pub(in crate::tsdb) fn decode(
     body: &[u8],
     on_metric: &mut dyn FnMut(&MetricMetadata<'_>),
@@ -105,13 +116,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_are_the_drawing_and_come_back() {
-        let said = MetricMetadata { name: "up", kind: MetricKind::Gauge, help: "Is it.", unit: "" };
-        let body = encode([said.clone()].into_iter());
+    fn a_body_has_the_documented_bytes_and_decodes() {
+        let metadata = MetricMetadata { name: "up", kind: MetricKind::Gauge, help: "Is it.", unit: "" };
+        let body = encode([metadata.clone()].into_iter());
         assert_eq!(body, b"\x01\x02up\x02\x06Is it.\x00");
         let mut found = 0;
         let read = decode(&body, &mut |back| {
-            assert_eq!(*back, said);
+            assert_eq!(*back, metadata);
             found += 1;
         });
         assert_eq!((read, found), (Ok(()), 1));

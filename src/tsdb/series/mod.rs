@@ -1,17 +1,20 @@
-//! Which series an organisation has: dictionaries, families, identities, what senders said about metrics.
+//! The series of an organisation: dictionaries, families, hashed identities, and metadata of
+//! metrics.
 //!
-//! * [`identity`]: what raw label bytes are known by; [`ids`]: which series that is.
-//! * [`labels`]: the slow path; what a label set must be (docs/specification.md C7).
-//! * [`definition`]: the body that carries series in the log and in the registry.
-//! * [`dictionary`], [`columns`]: texts as codes, codes in as few bytes as they need.
+//! * [`identity`]: the hash that identifies raw label bytes; [`ids`]: the series of each hash.
+//! * [`labels`]: parses and checks label sets that are not known (docs/specification.md C7).
+//! * [`refused`]: label sets that were refused, so that a repetition is cheap.
+//! * [`definition`]: the body that defines series in the log and in the registry.
+//! * [`dictionary`], [`columns`]: texts as codes, and codes in as few bytes as they need.
 //! * [`table`]: dictionaries and families, the columnar tables that selections scan.
-//! * [`sheet`]: a body of definitions by columns, as a start reads it.
+//! * [`definition_columns`]: a body of definitions by columns, as a start reads it.
 //! * [`order`]: the rows of a family in the order of their labels.
-//! * [`metadata`]: types, help texts, units.
+//! * [`metadata`]: types, help texts and units of metrics.
 //! * [`registry`]: the file `series/<org>.reg`.
 
 pub(in crate::tsdb) mod columns;
 pub(super) mod definition;
+pub(super) mod definition_columns;
 pub(in crate::tsdb) mod dictionary;
 pub(super) mod identity;
 mod ids;
@@ -20,5 +23,4 @@ pub(super) mod metadata;
 pub(super) mod order;
 pub(super) mod refused;
 pub(super) mod registry;
-pub(super) mod sheet;
 pub(super) mod table;

@@ -1,61 +1,65 @@
-//! The rows of a family in the order of their labels: found by who asks for many of them first, and kept for the next.
+//! The rows of a family in the order of their labels. The first query that needs many of them
+//! computes the order, and later queries reuse it.
 //!
-//! 4 bytes a row, given back when nobody asked for a while ([`Order::age`]); what names may take counts them from the
-//! beginning ([`super::table::Table::bytes`]). Whose rows are asked for does not matter: the order is one of all rows.
-//! The order of a dictionary's texts ([`Dictionary::order`]) is kept, counted and given back in the same way.
+//! An order takes 4 bytes per row and is released after some time without use
+//! ([`CachedOrder::age`]). The memory of names includes it from the beginning
+//! ([`super::table::Table::bytes`]). It covers all rows, so it does not depend on which rows a
+//! query may read. The order of a dictionary's texts ([`Dictionary::order`]) is cached, counted and
+//! released in the same way.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU8, Ordering as Atomically};
 use std::sync::{Arc, RwLock};
 
-use super::columns::{Codes, Column};
+use super::columns::{CodeColumn, Codes};
 use super::dictionary::Dictionary;
 use super::table::{Family, Table};
 use crate::sync::IgnorePoison as _;
 
-/// Families of fewer rows are sorted as fast as an order is looked up.
+/// Families with fewer rows are sorted as fast as an order is looked up.
 const ROWS_MIN: usize = 32;
-/// So many times [`Order::age`] finds an order unused before it gives it back: ten minutes of upkeep.
+/// The calls of [`CachedOrder::age`] without use after which an order is released: ten minutes of
+/// upkeep.
 const AGE_MAX: u8 = 60;
-/// New rows are looked for among the others one by one if those are so many times as many.
-const FEW: usize = 16;
+/// New rows are inserted one by one if there are this many times as many old rows.
+const INSERT_FACTOR: usize = 16;
 
-/// What is kept of the order of a family's rows, or of a dictionary's texts.
+/// The cached order of a family's rows or of a dictionary's texts.
 #[derive(Debug, Default)]
-pub(in crate::tsdb) struct Order {
-    /// Of the first rows or texts, as many as it is long.
+pub(in crate::tsdb) struct CachedOrder {
+    /// The order of the first rows or texts, as many as it is long.
     known: RwLock<Arc<[u32]>>,
-    /// How often it was found unused.
+    /// Calls of [`CachedOrder::age`] since the last use.
     age: AtomicU8,
 }
 
-impl Order {
-    /// To be called when rows got other numbers.
-    pub(super) fn forget(&mut self) {
+impl CachedOrder {
+    /// Drops the order. Call it when rows get other numbers.
+    pub(super) fn clear(&mut self) {
         let known = self.known.get_mut().ignore_poison();
         if !known.is_empty() {
             *known = Arc::default();
         }
     }
 
-    /// What is known. The caller is about to use it: it stays for another while.
+    /// Returns the cached order and marks it as used.
     pub(super) fn get(&self) -> Arc<[u32]> {
         self.age.store(0, Atomically::Relaxed);
         Arc::clone(&self.known.read().ignore_poison())
     }
 
-    /// Replaces what is known. Rows and texts are not added while a reader holds the table: a reader that was faster has
-    /// stored the same.
+    /// Replaces the cached order. No row or text is added while a reader holds the table, so
+    /// concurrent readers store the same order.
     pub(super) fn set(&self, order: Arc<[u32]>) {
         *self.known.write().ignore_poison() = order;
     }
 
-    /// Rows or texts whose order is known.
+    /// Returns the number of rows or texts in the cached order.
     pub(super) fn len(&self) -> usize {
         self.known.read().ignore_poison().len()
     }
 
-    /// Gives it back where nobody has asked for it the last times that this was called.
+    /// Releases the order after `AGE_MAX` calls without use.
     pub(super) fn age(&self) {
         if self.known.read().ignore_poison().is_empty() {
             return;
@@ -68,7 +72,7 @@ impl Order {
 }
 
 impl Table {
-    /// Gives back the orders of families and of dictionaries that nobody has asked for since this was called some times.
+    /// Ages the orders of families and of dictionaries, which releases those without recent use.
     pub(in crate::tsdb) fn age_orders(&self) {
         self.families.iter().for_each(|family| family.order.age());
         self.dictionaries().for_each(Dictionary::age_order);
@@ -76,10 +80,11 @@ impl Table {
 }
 
 impl Family {
-    /// All rows in the order of their labels; none where that is not kept, as of a small family.
+    /// Returns all rows in the order of their labels, or None for a small family, whose order is
+    /// not cached.
     ///
-    /// Rows come at the end, and the order of those that were there stays: it is found for the others alone where they
-    /// are few. Two who ask at once may both find it.
+    /// New rows are appended, and the order of the old rows stays valid. If the new rows are few,
+    /// only they are sorted and merged in. Concurrent callers may both compute the order.
     pub(in crate::tsdb) fn in_order(&self, table: &Table) -> Option<Arc<[u32]>> {
         let rows = self.ids.len();
         if rows < ROWS_MIN {
@@ -89,32 +94,33 @@ impl Family {
         if known.len() == rows {
             return Some(known);
         }
-        let texts = Texts::of(self, table);
+        let comparer = RowComparer::of(self, table);
         let more = u32::try_from(known.len()).ok()?..u32::try_from(rows).ok()?;
-        let order = if known.len() / FEW > more.len() {
+        let order = if known.len() / INSERT_FACTOR > more.len() {
             let mut more: Vec<u32> = more.collect();
-            more.sort_unstable_by(|a, b| texts.compare(*a, *b));
-            merged(&known, &more, |a, b| texts.compare(a, b))
+            more.sort_unstable_by(|a, b| comparer.compare(*a, *b));
+            merged(&known, &more, |a, b| comparer.compare(a, b))
         } else {
-            texts.sorted(rows)
+            comparer.sorted(rows)
         };
         let order: Arc<[u32]> = order.into();
         self.order.set(Arc::clone(&order));
         Some(order)
     }
 
-    /// The places of some rows among them, in the order of their labels, which are looked at for these alone. None where
-    /// what tells the rows apart is too long for that.
+    /// Sorts some rows by their labels, and returns their indexes in `rows`. Only labels of these
+    /// rows are compared. None if the distinguishing codes are too long for
+    /// [`RowComparer::packed`].
     pub(in crate::tsdb) fn sorted(
         &self,
         table: &Table,
         rows: &(impl Iterator<Item = usize> + Clone),
     ) -> Option<Vec<u32>> {
-        Texts::of(self, table).packed(rows)
+        RowComparer::of(self, table).packed(rows)
     }
 }
 
-/// Two lists that are in order as one; few in `more`.
+/// Merges two sorted lists, of which `more` is short.
 fn merged(known: &[u32], more: &[u32], compare: impl Fn(u32, u32) -> Ordering) -> Vec<u32> {
     let mut order = Vec::with_capacity(known.len() + more.len());
     let mut rest = known;
@@ -128,19 +134,19 @@ fn merged(known: &[u32], more: &[u32], compare: impl Fn(u32, u32) -> Ordering) -
     order
 }
 
-/// The columns that tell a family's rows apart.
-struct Texts<'t> {
+/// The columns in which the rows of a family differ.
+struct RowComparer<'t> {
     columns: Vec<(&'t Codes, &'t Dictionary)>,
 }
 
-impl<'t> Texts<'t> {
-    fn of(family: &'t Family, table: &'t Table) -> Texts<'t> {
+impl<'t> RowComparer<'t> {
+    fn of(family: &'t Family, table: &'t Table) -> RowComparer<'t> {
         let columns = family.names.iter().zip(&family.columns);
-        let apart = columns.filter_map(|(name, column)| match column {
-            Column::Each(codes) => Some((codes, table.values(*name)?)),
-            Column::Same(_) => None,
+        let differing = columns.filter_map(|(name, column)| match column {
+            CodeColumn::Each(codes) => Some((codes, table.values(*name)?)),
+            CodeColumn::Same(_) => None,
         });
-        Texts { columns: apart.collect() }
+        RowComparer { columns: differing.collect() }
     }
 
     fn compare(&self, a: u32, b: u32) -> Ordering {
@@ -154,7 +160,7 @@ impl<'t> Texts<'t> {
         Ordering::Equal
     }
 
-    /// The first so many rows.
+    /// Sorts the first `rows` rows.
     fn sorted(&self, rows: usize) -> Vec<u32> {
         self.packed(&(0..rows)).unwrap_or_else(|| {
             let mut order: Vec<u32> = (0u32..).zip(0..rows).map(|(row, _)| row).collect();
@@ -163,8 +169,8 @@ impl<'t> Texts<'t> {
         })
     }
 
-    /// The places of these rows among them, in the order of their labels: what tells a row apart is packed into one number.
-    /// None where that is too long.
+    /// Sorts these rows by their labels, and returns their indexes in `rows`. The ranks of a row's
+    /// codes are packed into one number. None if they do not fit into 128 bits.
     fn packed(&self, rows: &(impl Iterator<Item = usize> + Clone)) -> Option<Vec<u32>> {
         let mut keys: Vec<(u128, u32)> = (0u32..).zip(rows.clone()).map(|(place, _)| (0, place)).collect();
         let mut bits = 0;
@@ -187,10 +193,11 @@ impl<'t> Texts<'t> {
     }
 }
 
-/// Replaces each code by the place of its text among those of all the codes; answers how many different ones there are.
+/// Replaces each code by the rank of its text among the texts of all the codes, and returns the
+/// number of distinct codes.
 pub(in crate::tsdb) fn replace_by_rank(values: &Dictionary, codes: &mut [u32]) -> usize {
     const UNSEEN: u32 = u32::MAX;
-    // A table of all codes is the fastest where there are not many more of them than series.
+    // A dense table is the fastest unless it has many more codes than series.
     if values.len() / 8 > codes.len() {
         let mut distinct = codes.to_vec();
         distinct.sort_unstable();
@@ -238,14 +245,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tsdb::series::identity::Secret;
+    use crate::tsdb::series::identity::HashSecret;
 
-    /// Defines series, each of an id and the values of two labels, and answers the family's rows in order.
+    /// Defines series, each with an id and the values of two labels, and checks the order of the
+    /// family's rows.
     fn check(table: &mut Table, series: &BTreeSet<(u32, u32, u32)>) {
         for (id, a, b) in series {
             let (a, b) = (format!("v{a}"), format!("v{b}"));
             let pairs = [("__name__", "m"), ("a", a.as_str()), ("b", b.as_str())];
-            // Labels that another id has are refused, which is as well.
+            // Labels of another id are refused, which does not matter here.
             _ = table.define(*id, &pairs, false);
         }
         let family = &table.families[0];
@@ -261,36 +269,36 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_family_that_grows_stays_in_order(
-            pieces in prop::collection::vec(
+        fn the_order_of_a_growing_family_stays_correct(
+            batches in prop::collection::vec(
                 prop::collection::btree_set((0u32..2_000, 0u32..30, 0u32..300), 1..200), 1..6),
             ages in prop::collection::vec(prop_oneof![Just(1usize), Just(100)], 6),
         ) {
-            let mut table = Table::new(Secret::of(&[1; 32], 1));
-            for (piece, ages) in pieces.iter().zip(ages) {
-                check(&mut table, piece);
+            let mut table = Table::new(HashSecret::of(&[1; 32], 1));
+            for (batch, ages) in batches.iter().zip(ages) {
+                check(&mut table, batch);
                 (0..ages).for_each(|_| table.age_orders());
             }
         }
     }
 
     #[test]
-    fn an_order_that_nobody_asks_for_is_given_back() {
-        let mut table = Table::new(Secret::of(&[1; 32], 1));
+    fn an_unused_order_is_released() {
+        let mut table = Table::new(HashSecret::of(&[1; 32], 1));
         check(&mut table, &(0..100).map(|n| (n, n * 7 % 100, n)).collect());
-        let kept = |table: &Table| table.families[0].order.len();
+        let cached = |table: &Table| table.families[0].order.len();
         for _ in 0..5 {
             (0..AGE_MAX).for_each(|_| table.age_orders());
-            assert_eq!(kept(&table), 100);
+            assert_eq!(cached(&table), 100);
             table.families[0].in_order(&table);
         }
         (0..=AGE_MAX).for_each(|_| table.age_orders());
-        assert_eq!(kept(&table), 0);
+        assert_eq!(cached(&table), 0);
     }
 
     #[test]
-    fn the_order_of_a_dictionary_is_counted_from_the_beginning_and_given_back_when_it_is_unused() {
-        let mut table = Table::new(Secret::of(&[1; 32], 1));
+    fn the_order_of_a_dictionary_is_counted_from_the_beginning_and_released_when_unused() {
+        let mut table = Table::new(HashSecret::of(&[1; 32], 1));
         check(&mut table, &(0..100).map(|n| (n, n * 7 % 100, n)).collect());
         let a = table.names.code("a").expect("a name");
         let counted = table.bytes();
@@ -301,7 +309,7 @@ mod tests {
             (0..AGE_MAX).for_each(|_| table.age_orders());
             assert_eq!(unordered(&table), 0);
         }
-        assert_eq!(table.bytes(), counted, "it was counted before it was made");
+        assert_eq!(table.bytes(), counted, "the memory is counted before the order exists");
         (0..=AGE_MAX).for_each(|_| table.age_orders());
         assert_eq!(unordered(&table), 100);
     }

@@ -1,32 +1,36 @@
-//! Label sets that were refused, so that refusing them again costs one look-up.
+//! Refused label sets, so that refusing one again costs a single lookup.
 //!
-//! A sender repeats what was refused with every request. Entries are keyed by the raw bytes of the labels, as
-//! [`super::ids`] keys known series, and hold why the series has no id: its labels are invalid, or it was unknown. That it
-//! was unknown holds until its label set is registered, perhaps under other raw bytes: an entry has a fingerprint of the
-//! label set, and the fingerprints of label sets that were registered later are kept beside the entries. Two label sets
-//! with the same fingerprint cost a needless look at the labels, never a wrong refusal.
+//! A sender repeats refused series with every request. Entries are keyed by the hash of the raw
+//! label bytes, as known series are in [`super::ids`], and hold the reason why the series has no
+//! id: its labels are invalid, or the series is unknown and the limit is reached. The second reason
+//! holds until the label set is registered, perhaps with other raw bytes. So each entry has a
+//! fingerprint of the label set, and the fingerprints of label sets that were registered later are
+//! stored as well. If two label sets have the same fingerprint, the labels are parsed needlessly,
+//! but never refused wrongly.
 //!
-//! Memory is bounded by what the organisation may still use for names and by the number of registered series, see
-//! [`entries_max`]. In a full table one miss in [`MISSES_PER_REPLACEMENT`] replaces an entry chosen at random. So a sender
-//! that cycles through more label sets than there are entries still finds most entries again in the next cycle, and one
-//! whose label sets have changed finds the new ones after some cycles.
+//! The memory is bounded by the organisation's remaining memory for names and by the number of
+//! registered series; see [`entries_max`]. In a full table, one miss in [`MISSES_PER_REPLACEMENT`]
+//! replaces an entry chosen at random. So a sender that cycles through more label sets than there
+//! are entries still hits most entries in the next cycle, and a sender whose label sets have
+//! changed hits the new ones after some cycles.
 
 use std::collections::HashSet;
 
-use super::identity::{Key, TextHash, home};
+use super::identity::{LabelsKey, TextHash, home};
 use crate::tsdb::options::OrgLimits;
 
-/// Entries that an organisation may have in any case: 8 MB.
+/// The entries that an organisation may always have: 8 MB.
 const ENTRIES_MIN: usize = 1 << 18;
-/// Entries that an organisation may have for its memory alone: 128 MB.
+/// The most entries that an organisation may have because of its memory: 128 MB.
 const ENTRIES_MAX: usize = 1 << 22;
-/// Estimated bytes of an entry.
+/// The estimated memory of an entry, in bytes.
 const ENTRY_BYTES: u64 = 32;
-/// The part of the memory left for names that entries may use.
+/// The divisor of the remaining memory for names that gives the memory for entries.
 const MEMORY_PART: u64 = 16;
 /// In a full table, one miss in this many replaces an entry.
 const MISSES_PER_REPLACEMENT: u32 = 4;
-/// Bits of an entry that hold a fingerprint; the ones above hold the index of a code in [`CODES`], from 1 on.
+/// The low bits of an entry, which hold a fingerprint. The bits above hold one more than the index
+/// of a code in [`CODES`], or 0.
 const FINGERPRINT_BITS: u32 = 28;
 
 /// The codes of invalid labels.
@@ -43,12 +47,12 @@ const CODES: [&str; 10] = [
     "labels_too_long",
 ];
 
-/// Why a series has no id.
+/// The reason why a series has no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) enum Cause {
-    /// Its labels are invalid; the code of the refusal.
+    /// Its labels are invalid. Contains the code of the refusal.
     Invalid(&'static str),
-    /// Its labels are valid, and no series has them.
+    /// Its labels are valid, but no series has them.
     Unknown,
 }
 
@@ -56,29 +60,35 @@ pub(in crate::tsdb) enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::tsdb) struct Fingerprint(u32);
 
-/// How many entries an organisation may have with `live` registered series and `spare_bytes` of memory left for names.
+/// Returns the number of entries that an organisation may have with `live` registered series and
+/// `spare_bytes` of memory left for names.
 pub(in crate::tsdb) fn entries_max(live: u32, spare_bytes: u64) -> usize {
     let by_memory = usize::try_from(spare_bytes / MEMORY_PART / ENTRY_BYTES).unwrap_or(ENTRIES_MAX);
     by_memory.clamp(ENTRIES_MIN, ENTRIES_MAX).max(live as usize)
 }
 
-/// Label sets that were refused.
+/// The refused label sets of an organisation.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct RefusedSeries {
     entries: Entries,
     /// Fingerprints of label sets that were registered while there were entries.
     registered: HashSet<Fingerprint>,
-    /// Label sets that were refused without an entry while the table was full; wraps around.
+    /// Refused label sets that got no entry in the full table; wraps around.
     misses: u32,
-    /// The limits of labels that the entries were checked against.
+    /// The label limits with which the entries were checked.
     labels_max: usize,
     name_bytes_max: usize,
     value_bytes_max: usize,
 }
 
 impl RefusedSeries {
-    /// Appends for each key why it was refused, if that is known and still holds.
-    pub(in crate::tsdb) fn causes(&self, keys: &[Key], limits: &OrgLimits, out: &mut Vec<Option<Cause>>) {
+    /// Appends the reason for each key, or None if there is no entry or it no longer holds.
+    pub(in crate::tsdb) fn causes(
+        &self,
+        keys: &[LabelsKey],
+        limits: &OrgLimits,
+        out: &mut Vec<Option<Cause>>,
+    ) {
         if self.entries.len == 0 || !self.is_under(limits) {
             out.resize(out.len() + keys.len(), None);
             return;
@@ -93,17 +103,17 @@ impl RefusedSeries {
         }
     }
 
-    /// Whether labels were checked against these limits.
+    /// Returns whether the entries were checked with these limits.
     const fn is_under(&self, limits: &OrgLimits) -> bool {
         self.labels_max == limits.labels_max
             && self.name_bytes_max == limits.name_bytes_max
             && self.value_bytes_max == limits.value_bytes_max
     }
 
-    /// Remembers invalid labels. `entries_max`: [`entries_max`].
+    /// Adds invalid labels. See [`entries_max`] for the argument of that name.
     pub(in crate::tsdb) fn add_invalid(
         &mut self,
-        key: Key,
+        key: LabelsKey,
         code: &'static str,
         limits: &OrgLimits,
         entries_max: usize,
@@ -115,10 +125,10 @@ impl RefusedSeries {
         }
     }
 
-    /// Remembers labels that no series has. `entries_max`: [`entries_max`].
+    /// Adds labels that no series has. See [`entries_max`] for the argument of that name.
     pub(in crate::tsdb) fn add_unknown(
         &mut self,
-        key: Key,
+        key: LabelsKey,
         of: impl FnOnce() -> Fingerprint,
         limits: &OrgLimits,
         entries_max: usize,
@@ -126,7 +136,7 @@ impl RefusedSeries {
         self.add(key, || of().0, limits, entries_max);
     }
 
-    fn add(&mut self, key: Key, entry: impl FnOnce() -> u32, limits: &OrgLimits, entries_max: usize) {
+    fn add(&mut self, key: LabelsKey, entry: impl FnOnce() -> u32, limits: &OrgLimits, entries_max: usize) {
         let has_shrunk = self.entries.len / 2 > entries_max;
         if !self.is_under(limits) || has_shrunk || self.registered.len() >= entries_max {
             self.clear();
@@ -136,7 +146,8 @@ impl RefusedSeries {
         }
         if self.entries.len >= entries_max {
             self.misses = self.misses.wrapping_add(1);
-            // By the key, too: of misses that come in the same order again, others are chosen.
+            // The key decides as well, so that a repeated sequence of misses replaces other
+            // entries.
             if !key.third().wrapping_add(self.misses).is_multiple_of(MISSES_PER_REPLACEMENT) {
                 return;
             }
@@ -144,41 +155,42 @@ impl RefusedSeries {
         }
         let entry = entry();
         self.entries.insert(key, entry);
-        // The entry was made after the label set was looked for.
+        // The label set was looked up before the entry was added, so the entry is current.
         self.registered.remove(&Fingerprint(entry));
     }
 
-    /// A series with this label set was registered.
+    /// Records that a series with this label set was registered.
     pub(in crate::tsdb) fn registered(&mut self, fingerprint: impl FnOnce() -> Fingerprint) {
         if self.entries.len > 0 {
             self.registered.insert(fingerprint());
         }
     }
 
-    /// Forgets everything.
+    /// Removes all entries and fingerprints.
     pub(in crate::tsdb) fn clear(&mut self) {
         self.entries = Entries::default();
         self.registered = HashSet::new();
     }
 
-    /// Memory.
+    /// Returns the memory in bytes.
     pub(in crate::tsdb) fn bytes(&self) -> usize {
         self.entries.slots.capacity() * size_of::<Slot>() + self.registered.capacity() * 5
     }
 }
 
-/// No entry has this value.
+/// A value that no entry has.
 const NO_ENTRY: u32 = u32::MAX;
-/// Keys that are looked up together: this many cache misses overlap.
-const LOOKED_UP_TOGETHER: usize = 16;
+/// Keys that are looked up together, so that their cache misses overlap.
+const BATCH_KEYS: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    key: Key,
+    key: LabelsKey,
     entry: u32,
 }
 
-/// Entries by key: a table of slots of 16 bytes with linear probing, three quarters full at most.
+/// A hash table of entries by key: slots of 16 bytes with linear probing, at most three quarters
+/// full.
 #[derive(Debug, Default)]
 struct Entries {
     slots: Vec<Slot>,
@@ -186,10 +198,10 @@ struct Entries {
 }
 
 impl Entries {
-    /// Calls `out` with the entry of each key, if there is one, in order.
-    fn get_many(&self, keys: &[Key], mut out: impl FnMut(Option<u32>)) {
-        for keys in keys.chunks(LOOKED_UP_TOGETHER) {
-            let mut first = [None; LOOKED_UP_TOGETHER];
+    /// Calls `out` with the entry of each key, or None, in order.
+    fn get_many(&self, keys: &[LabelsKey], mut out: impl FnMut(Option<u32>)) {
+        for keys in keys.chunks(BATCH_KEYS) {
+            let mut first = [None; BATCH_KEYS];
             for (first, key) in first.iter_mut().zip(keys) {
                 *first = self.slots.get(self.home(*key)).copied();
             }
@@ -203,7 +215,7 @@ impl Entries {
         }
     }
 
-    const fn home(&self, key: Key) -> usize {
+    const fn home(&self, key: LabelsKey) -> usize {
         home(key.hash(), self.slots.len())
     }
 
@@ -211,8 +223,8 @@ impl Entries {
         if at + 1 < self.slots.len() { at + 1 } else { 0 }
     }
 
-    /// The index of a key's slot.
-    fn slot_of(&self, key: Key) -> Option<usize> {
+    /// Returns the index of a key's slot.
+    fn slot_of(&self, key: LabelsKey) -> Option<usize> {
         let mut at = self.home(key);
         loop {
             let slot = self.slots.get(at).filter(|slot| slot.entry != NO_ENTRY)?;
@@ -223,15 +235,15 @@ impl Entries {
         }
     }
 
-    /// Adds an entry, or changes the one that the key has.
-    fn insert(&mut self, key: Key, entry: u32) {
+    /// Adds an entry, or replaces the key's entry.
+    fn insert(&mut self, key: LabelsKey, entry: u32) {
         if let Some(slot) = self.slot_of(key).and_then(|at| self.slots.get_mut(at)) {
             slot.entry = entry;
             return;
         }
         if (self.len + 1) * 4 > self.slots.len() * 3 {
             let slots = (self.slots.len() + self.slots.len() / 4).max(16);
-            let empty = Slot { key: Key::default(), entry: NO_ENTRY };
+            let empty = Slot { key: LabelsKey::default(), entry: NO_ENTRY };
             let old = std::mem::replace(&mut self.slots, vec![empty; slots]);
             old.into_iter().filter(|slot| slot.entry != NO_ENTRY).for_each(|slot| self.put(slot));
         }
@@ -239,7 +251,7 @@ impl Entries {
         self.len += 1;
     }
 
-    /// Puts an entry whose key is not there into the first free slot.
+    /// Puts an entry with a new key into the first free slot.
     fn put(&mut self, new: Slot) {
         let mut at = self.home(new.key);
         while self.slots.get(at).is_some_and(|slot| slot.entry != NO_ENTRY) {
@@ -250,7 +262,7 @@ impl Entries {
         }
     }
 
-    /// Removes the first entry at or after the place of `hash`.
+    /// Removes the first entry at or after the slot of `hash`.
     fn remove_any(&mut self, hash: u32) {
         if self.len == 0 {
             return;
@@ -259,7 +271,7 @@ impl Entries {
         while self.slots.get(hole).is_some_and(|slot| slot.entry == NO_ENTRY) {
             hole = self.next(hole);
         }
-        // Entries behind the hole move into it, unless their home is behind it, too.
+        // Later entries move into the hole, unless their home slot is after it.
         let mut at = self.next(hole);
         while let Some(slot) = self.slots.get(at).copied().filter(|slot| slot.entry != NO_ENTRY) {
             let distance = |from: usize| if at >= from { at - from } else { at + self.slots.len() - from };
@@ -279,7 +291,7 @@ impl Entries {
 }
 
 impl Fingerprint {
-    /// The fingerprint of sorted pairs.
+    /// Returns the fingerprint of sorted pairs.
     pub(in crate::tsdb) fn of(hash: &TextHash, pairs: &[(&str, &str)]) -> Fingerprint {
         let mut bytes =
             Vec::with_capacity(pairs.iter().map(|(name, value)| name.len() + value.len() + 8).sum());
@@ -293,15 +305,15 @@ impl Fingerprint {
 
 #[cfg(test)]
 mod tests {
-    use super::super::identity::Secret;
+    use super::super::identity::HashSecret;
     use super::*;
 
-    fn key(n: u32) -> Key {
-        Secret::of(&[3; 32], 1).domain(0, &[]).key(&n.to_le_bytes())
+    fn key(n: u32) -> LabelsKey {
+        HashSecret::of(&[3; 32], 1).domain(0, &[]).key(&n.to_le_bytes())
     }
 
     fn fingerprint(value: &str) -> Fingerprint {
-        Fingerprint::of(&TextHash::new(&Secret::of(&[3; 32], 1)), &[("__name__", "up"), ("job", value)])
+        Fingerprint::of(&TextHash::new(&HashSecret::of(&[3; 32], 1)), &[("__name__", "up"), ("job", value)])
     }
 
     fn causes(refused: &RefusedSeries, numbers: &[u32], limits: &OrgLimits) -> Vec<Option<Cause>> {
@@ -351,7 +363,8 @@ mod tests {
         assert_eq!(refused.entries.len, 1, "memory is released when the bound has shrunk to half");
     }
 
-    /// Cycles of twice as many label sets as there are entries; then cycles of other label sets, which fit.
+    /// Runs cycles of twice as many label sets as there are entries, and then cycles of other label
+    /// sets, which fit.
     #[test]
     fn a_full_table_keeps_most_entries_and_learns_others() {
         const MAX: usize = 4_096;
@@ -377,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entries_that_are_left_are_found_after_removals() {
+    fn remaining_entries_are_found_after_removals() {
         let limits = OrgLimits::default();
         let mut refused = RefusedSeries::default();
         for n in 0..2_000 {

@@ -1,14 +1,18 @@
-//! The registry file of an organisation, `series/<org>.reg`: every series and what senders said, so that a start need
-//! not read the whole log for names.
+//! The registry file of an organisation, `series/<org>.reg`. It has every series and all metadata
+//! of metrics, so that a start need not read the whole log for names.
 //!
-//! The 64 byte header of log files with the word "PROMREG1" and the organisation as number, then records with the
-//! log's header of version 1 (a registry is read up to its first bad record and never searched): type 32 with the body of [`super::definition`], type 33 with that of [`super::metadata`]; seq counts
-//! from 1. Appended and synced by seals and checkpoints alone. A tail that is no record was never counted on and is cut.
+//! The file begins with the 64-byte header of log files, with the word "PROMREG1" and the
+//! organisation as number. Records follow, with the log's record header of version 1, because a
+//! registry is read up to its first invalid record and never searched. Type 32 has the body of
+//! [`super::definition`], type 33 that of [`super::metadata`]. Sequence numbers count from 1. Only
+//! seals and checkpoints append to the file, and sync it. An invalid tail was never relied upon and
+//! is cut.
 //!
-//! `series/<org>.copy` holds the same bytes and is appended after the registry. Once a deletion or retention has removed a
-//! series' last row, and the log was trimmed, no other file has its labels, while samples that are written later still
-//! use its id. A start that finds the registry damaged, short or missing continues with the copy; without a longer copy
-//! it takes the names from segments and the log. A start also makes a copy that is missing or differs.
+//! `series/<org>.copy` has the same bytes and is appended after the registry. After a deletion or
+//! retention has removed a series' last row and the log was trimmed, no other file has its labels,
+//! while later samples still use its id. A start that finds the registry damaged, short or missing
+//! continues with the copy. Without a longer copy, it takes the names from segments and the log. A
+//! start also writes a copy that is missing or differs.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -24,53 +28,54 @@ use crate::tsdb::wal::record::{
     promised_bytes, put_record,
 };
 
-/// 2 M series take some 110 MB (docs/storage.md section 0, point 5); more than this is not a registry.
+/// The largest registry that is read. 2 M series take about 110 MB (docs/storage.md section 0,
+/// point 5).
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
-/// Where the registry of an organisation lies.
+/// Returns the path of an organisation's registry.
 pub(in crate::tsdb) fn path_of(dir: &Path, org: OrgId) -> PathBuf {
     dir.join(format!("{}.reg", org.0))
 }
 
-/// The organisation in a file's name.
+/// Returns the organisation in a registry's file name.
 pub(in crate::tsdb) fn org_of(name: &str) -> Option<OrgId> {
     name.strip_suffix(".reg").and_then(|n| n.parse().ok()).map(OrgId)
 }
 
-/// Where the copy of an organisation's registry is stored.
+/// Returns the path of the copy of an organisation's registry.
 pub(in crate::tsdb) fn copy_of(dir: &Path, org: OrgId) -> PathBuf {
     dir.join(format!("{}.copy", org.0))
 }
 
-/// The organisations that have a registry or the copy of one in `dir`.
+/// Returns the organisations that have a registry or the copy of one in `dir`.
 pub(in crate::tsdb) fn orgs_in(dir: &Path) -> Result<BTreeSet<OrgId>, DiskError> {
     let names = if dir.is_dir() { disk::names(dir)? } else { Vec::new() };
     let of_copy = |name: &String| name.strip_suffix(".copy").and_then(|n| n.parse().ok()).map(OrgId);
     Ok(names.iter().filter_map(|name| org_of(name).or_else(|| of_copy(name))).collect())
 }
 
-/// Where a registry ends.
+/// The end of a registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::tsdb) struct End {
-    /// Bytes up to the end of the last valid record; 0: there is no file.
+    /// The bytes up to the end of the last valid record; 0 if there is no file.
     pub(in crate::tsdb) bytes: u64,
-    /// The seq of that record.
+    /// The sequence number of that record.
     pub(in crate::tsdb) seq: u64,
 }
 
-/// What reading a registry found.
+/// The result of reading a registry.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::tsdb) enum ReadRegistry {
-    /// Valid up to here; bytes after it are to be cut.
+    /// The records up to here are valid; later bytes are to be cut.
     Valid(End),
-    /// Not even its header is.
+    /// The header is invalid.
     Damaged(&'static str),
 }
 
-/// Hands out the records of a registry.
+/// Calls `on_record` with each record of a registry, until it returns false.
 ///
 /// # Errors
-/// [`OpenError`] where the file cannot be read, or is another store's or a newer version's.
+/// [`OpenError`] if the file cannot be read, or belongs to another store or a newer version.
 pub(in crate::tsdb) fn read(
     path: &Path,
     store: StoreId,
@@ -78,17 +83,17 @@ pub(in crate::tsdb) fn read(
     on_record: &mut dyn FnMut(Kind, &[u8]) -> bool,
 ) -> Result<ReadRegistry, OpenError> {
     let foreign = |what: &str| OpenError::Foreign { path: path.to_owned(), what: what.to_owned() };
-    let mut window = Window::open(path)?;
+    let mut window = FileWindow::open(path)?;
     match FileHeader::parse(window.at_least(FILE_HEADER_BYTES)?, MAGIC_REGISTRY) {
         Ok(header) if header.store != store => return Err(foreign("a registry of another store")),
         Ok(header) if header.number != u64::from(org.0) => {
-            return Ok(ReadRegistry::Damaged("another organisation's"));
+            return Ok(ReadRegistry::Damaged("it belongs to another organisation"));
         }
         Ok(_) => {}
         Err(BadHeader::Newer) => return Err(foreign("written by a newer version")),
         Err(BadHeader::Damaged(what)) => return Ok(ReadRegistry::Damaged(what)),
     }
-    window.pass(FILE_HEADER_BYTES);
+    window.advance(FILE_HEADER_BYTES);
     let mut end = End { bytes: FILE_HEADER_BYTES as u64, seq: 0 };
     loop {
         let bytes = promised_bytes(window.at_least(HEADER_BYTES)?);
@@ -99,7 +104,7 @@ pub(in crate::tsdb) fn read(
                     break;
                 }
                 end = End { bytes: end.bytes + bytes as u64, seq: header.seq };
-                window.pass(bytes);
+                window.advance(bytes);
             }
             _ => break,
         }
@@ -107,29 +112,29 @@ pub(in crate::tsdb) fn read(
     Ok(ReadRegistry::Valid(end))
 }
 
-/// A file of which a piece is in memory at a time.
-struct Window<'p> {
+/// A sliding window over a file: a part of the file is in memory.
+struct FileWindow<'p> {
     file: File,
     path: &'p Path,
     content: Vec<u8>,
     passed: usize,
 }
 
-/// Bytes that are read at once.
+/// The bytes of one read.
 const WINDOW_BYTES: usize = 1 << 20;
 
-impl Window<'_> {
-    fn open(path: &Path) -> Result<Window<'_>, DiskError> {
+impl FileWindow<'_> {
+    fn open(path: &Path) -> Result<FileWindow<'_>, DiskError> {
         let file = ops::open_to_read(path).map_err(DiskError::at("open", path))?;
         let length = disk::length(&file, path)?;
         if length > FILE_BYTES_MAX {
             let why = format!("{length} bytes, {FILE_BYTES_MAX} allowed");
             return Err(DiskError::at("read", path)(io::Error::new(io::ErrorKind::InvalidData, why)));
         }
-        Ok(Window { file, path, content: Vec::new(), passed: 0 })
+        Ok(FileWindow { file, path, content: Vec::new(), passed: 0 })
     }
 
-    /// What comes next, so many bytes of it or more where the file has them.
+    /// Returns the bytes that come next: at least `bytes` bytes, unless the file ends.
     fn at_least(&mut self, bytes: usize) -> Result<&[u8], DiskError> {
         let have = self.content.len() - self.passed;
         if have < bytes {
@@ -141,16 +146,16 @@ impl Window<'_> {
         Ok(self.content.get(self.passed..).unwrap_or_default())
     }
 
-    fn pass(&mut self, bytes: usize) {
+    fn advance(&mut self, bytes: usize) {
         self.passed = (self.passed + bytes).min(self.content.len());
     }
 }
 
-/// Reads the copy of a registry of which `have` bytes are valid: where it ends, if it has more. A copy that is damaged
-/// or another store's has none.
+/// Reads the copy of a registry of which `have` bytes are valid, and returns the copy's end if that
+/// is later. A copy that is damaged or of another store counts as empty.
 ///
 /// # Errors
-/// [`OpenError`] where the file cannot be read.
+/// [`OpenError`] if the file cannot be read.
 pub(in crate::tsdb) fn read_longer_copy(
     dir: &Path,
     store: StoreId,
@@ -169,10 +174,11 @@ pub(in crate::tsdb) fn read_longer_copy(
     }
 }
 
-/// The registry of an organisation, or its copy where that has more valid bytes.
+/// Returns the path of an organisation's registry, or of its copy if that has more valid bytes.
 ///
 /// # Errors
-/// [`OpenError`] where a file cannot be read, or the registry is another store's or a newer version's.
+/// [`OpenError`] if a file cannot be read, or the registry belongs to another store or a newer
+/// version.
 pub(in crate::tsdb) fn longest(dir: &Path, store: StoreId, org: OrgId) -> Result<PathBuf, OpenError> {
     let path = path_of(dir, org);
     let have = match path.exists() {
@@ -184,7 +190,7 @@ pub(in crate::tsdb) fn longest(dir: &Path, store: StoreId, org: OrgId) -> Result
     Ok(if copy.is_some() { copy_of(dir, org) } else { path })
 }
 
-/// Whether the copy of a registry is missing or holds other bytes.
+/// Returns whether the copy of a registry is missing or has other bytes.
 pub(in crate::tsdb) fn copy_differs(dir: &Path, org: OrgId) -> Result<bool, DiskError> {
     let (path, copy) = (path_of(dir, org), copy_of(dir, org));
     let Some(mut ours) = disk::open_to_read(&path)? else { return Ok(false) };
@@ -204,8 +210,8 @@ pub(in crate::tsdb) fn copy_differs(dir: &Path, org: OrgId) -> Result<bool, Disk
     }
 }
 
-/// Writes the copy of a registry again from its first byte. Nothing is synced: a start makes a copy that a power cut took
-/// again.
+/// Writes the copy of a registry from its first byte. It is not synced: if a power cut destroys the
+/// copy, the next start writes it again.
 pub(in crate::tsdb) fn write_copy(dir: &Path, org: OrgId) -> Result<(), DiskError> {
     let (path, copy) = (path_of(dir, org), copy_of(dir, org));
     let new = copy.with_extension("copy.new");
@@ -220,7 +226,7 @@ pub(in crate::tsdb) fn write_copy(dir: &Path, org: OrgId) -> Result<(), DiskErro
     disk::rename(&new, &copy)
 }
 
-/// Puts the copy of a registry into its place, durably. A rename needs no room.
+/// Replaces the registry by its copy, durably. A rename needs no free space.
 pub(in crate::tsdb) fn take_copy(dir: &Path, org: OrgId) -> Result<(), DiskError> {
     let copy = copy_of(dir, org);
     disk::sync_file(&disk::open_file(&copy)?, &copy)?;
@@ -228,7 +234,7 @@ pub(in crate::tsdb) fn take_copy(dir: &Path, org: OrgId) -> Result<(), DiskError
     disk::sync_dir(dir)
 }
 
-/// Cuts what comes after the last valid record.
+/// Cuts the bytes after the last valid record, and syncs the file.
 pub(in crate::tsdb) fn cut(path: &Path, end: End) -> Result<(), DiskError> {
     let file = disk::open_file(path)?;
     ops::set_len(&file, path, end.bytes)
@@ -236,7 +242,8 @@ pub(in crate::tsdb) fn cut(path: &Path, end: End) -> Result<(), DiskError> {
         .map_err(DiskError::at("cut", path))
 }
 
-/// Appends records to the registry, makes them durable, and appends them to its copy; makes the files if there are none.
+/// Appends records to the registry, syncs it, and then appends them to its copy. Creates the files
+/// if they are missing.
 pub(in crate::tsdb) fn append(
     dir: &Path,
     store: StoreId,
@@ -267,7 +274,8 @@ pub(in crate::tsdb) fn append(
     }
     let length = end.bytes + bytes.len() as u64;
     if end.bytes == 0 {
-        // The first records come with the file, whole: half a header is then damage and no crash.
+        // The first records are written together with the header, and the file is renamed
+        // afterwards. So an incomplete header is damage and not the result of a crash.
         let new = path.with_extension("reg.new");
         let file = disk::create_file(&new)?;
         disk::write_at(&file, &new, &bytes, 0)?;
@@ -287,7 +295,7 @@ pub(in crate::tsdb) fn append(
     Ok(End { bytes: length, seq })
 }
 
-/// Writes `bytes` at `offset` and ends the file behind them.
+/// Writes `bytes` at `offset` and truncates the file after them.
 fn append_bytes(path: &Path, bytes: &[u8], offset: u64) -> Result<File, DiskError> {
     let file = disk::open_file(path)?;
     disk::write_at(&file, path, bytes, offset)?;

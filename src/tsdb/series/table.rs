@@ -1,28 +1,29 @@
-//! The series of one organisation: dictionaries, families, places.
+//! The series of one organisation: dictionaries and families.
 //!
-//! A family is the series with one metric name and one set of label names: a table with a column of dictionary codes
-//! for each label and a row for each series. Selections scan columns; nothing is indexed (docs/storage.md section 16).
-//! Every text is kept once per label name, as an `Arc<str>` that rendered label sets share. A start fills a table by
-//! columns ([`load`]), everything else row by row.
+//! A family is the series with one metric name and one set of label names: a table with a column of
+//! dictionary codes for each label and a row for each series. Selections scan columns; there is no
+//! index (docs/storage.md section 16). Each text is stored once per label name, as an `Arc<str>`
+//! that rendered label sets share. A start fills a table by columns ([`load`]), everything else row
+//! by row.
 
 pub(in crate::tsdb) mod load;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-pub(in crate::tsdb) use super::columns::Column;
-use super::columns::{Codes, make_room};
+pub(in crate::tsdb) use super::columns::CodeColumn;
+use super::columns::{Codes, reserve_one};
 use super::definition::Body;
 pub(in crate::tsdb) use super::dictionary::Dictionary;
-use super::identity::{Key, Rows, Secret, TextHash};
+use super::identity::{HashSecret, IdTable, LabelsKey, TextHash};
 use super::ids::Ids;
-use super::order::Order;
+use super::order::CachedOrder;
 use super::refused::{Fingerprint, RefusedSeries};
 use crate::model::{Label, Labels, METRIC_NAME};
 use crate::tsdb::error::Damage;
 use crate::tsdb::options::OrgLimits;
 
-/// The series limit, with its numbers.
+/// The error for a new series beyond the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) struct SeriesLimit {
     pub(in crate::tsdb) live: u32,
@@ -32,28 +33,30 @@ pub(in crate::tsdb) struct SeriesLimit {
 /// The series of one metric name and one set of label names.
 #[derive(Debug)]
 pub(in crate::tsdb) struct Family {
-    /// Codes of label names in order of their text, the metric name's among them.
+    /// Codes of the label names, in order of their text, including the metric name's.
     pub(in crate::tsdb) names: Box<[u32]>,
     /// A column for each name.
-    pub(in crate::tsdb) columns: Vec<Column>,
+    pub(in crate::tsdb) columns: Vec<CodeColumn>,
     /// The series of each row, ascending.
     pub(in crate::tsdb) ids: Vec<u32>,
-    /// How often rows were inserted before others, which moves those. Only a start does that: a running store gives
-    /// ids in ascending order.
+    /// The number of insertions before existing rows, which move those. They happen only during a
+    /// start: a running store assigns ids in ascending order.
     pub(in crate::tsdb) moved: u32,
-    pub(super) order: Order,
+    pub(super) order: CachedOrder,
 }
 
-/// Memory of a family beside its columns' codes and ids: itself, its names, its entries in both maps.
+/// The memory of a family without its columns' codes and ids: itself, its names, its entries in
+/// both maps.
 const FAMILY_BYTES: usize = size_of::<Family>() + 160;
 
 impl Family {
-    /// The column of a label name, if the family has it.
-    pub(in crate::tsdb) fn column(&self, name: u32) -> Option<&Column> {
+    /// Returns the column of a label name, if the family has it.
+    pub(in crate::tsdb) fn column(&self, name: u32) -> Option<&CodeColumn> {
         self.columns.get(self.names.iter().position(|have| *have == name)?)
     }
 
-    /// Adds a row; answers by how many bytes it grew. Ids mostly come ascending; a late one goes where it belongs.
+    /// Adds a row, and returns the growth in bytes. Ids mostly ascend; any other row is inserted in
+    /// order.
     fn insert(&mut self, id: u32, codes: &[u32]) -> usize {
         let rows = self.ids.len();
         let is_last = self.ids.last().is_none_or(|last| *last < id);
@@ -66,27 +69,27 @@ impl Family {
         }
         if !is_last {
             self.moved = self.moved.wrapping_add(1);
-            self.order.forget();
+            self.order.clear();
         }
         let before = self.ids.capacity();
-        make_room(&mut self.ids);
+        reserve_one(&mut self.ids);
         self.ids.insert(row, id);
         grown + (self.ids.capacity() - before) * 4
     }
 }
 
-/// A text that has no code yet.
+/// The code of a text that has none.
 const UNKNOWN: u32 = u32::MAX;
 
-/// A label set as codes, names and values in order of the names.
+/// A label set as codes of names and values, in order of the names.
 #[derive(Debug, Default)]
-struct Shape {
+struct LabelCodes {
     names: Vec<u32>,
     codes: Vec<u32>,
 }
 
-impl Shape {
-    /// What a family is known by.
+impl LabelCodes {
+    /// Returns the key of the label set's family.
     fn key(&self, metric: Option<u32>) -> Vec<u32> {
         let mut key = Vec::with_capacity(self.names.len() + 1);
         key.push(metric.unwrap_or(UNKNOWN));
@@ -104,15 +107,16 @@ impl Shape {
     }
 }
 
-/// What a look-up learns for the next one of the same request, and its buffers.
+/// The buffers of a lookup, and a hint for the next lookup of the same request.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Lookup {
-    shape: Shape,
-    /// The label at this index was new in the last label set that no series had. It probably is in the next one, too.
+    shape: LabelCodes,
+    /// The index of the new label in the last label set that no series had. The next label set
+    /// probably has a new label there, too.
     new_at: usize,
 }
 
-/// The hash of a row; `bytes` is used for it.
+/// Returns the hash of a row. `bytes` is a buffer.
 fn hash_row(hash: &TextHash, family: u32, codes: &[u32], bytes: &mut Vec<u8>) -> u32 {
     bytes.clear();
     bytes.extend_from_slice(&family.to_le_bytes());
@@ -122,21 +126,22 @@ fn hash_row(hash: &TextHash, family: u32, codes: &[u32], bytes: &mut Vec<u8>) ->
     hash.of(bytes)
 }
 
-/// What is known of the texts of a body while its rows are defined.
-struct Known {
-    /// By shape: codes of the label names, and the place of the metric name's value.
+/// The codes of a body's texts, filled while its rows are defined.
+struct BodyCodes {
+    /// By shape: the codes of the label names, and the index of the metric name's value.
     shapes: Vec<(Vec<u32>, Option<usize>)>,
-    /// By text: the label name it was last a value of, and its code there. Hardly a text is the value of two labels.
+    /// By text: the label name it was last a value of, and its code there. Few texts are values of
+    /// two labels.
     values: Vec<(u32, u32)>,
     /// By shape and code of the metric name's value.
     families: HashMap<(usize, u32), u32>,
-    /// Those of the row at hand.
+    /// The codes of the current row.
     codes: Vec<u32>,
     bytes: Vec<u8>,
 }
 
-impl Known {
-    fn new(table: &mut Table, body: &Body<'_>) -> Known {
+impl BodyCodes {
+    fn new(table: &mut Table, body: &Body<'_>) -> BodyCodes {
         let text = |number: &u32| body.texts.get(*number as usize).copied().unwrap_or_default();
         let mut shape = |numbers: &Vec<u32>| {
             let names = numbers.iter().map(|number| table.intern_name(text(number))).collect();
@@ -144,10 +149,10 @@ impl Known {
         };
         let shapes = body.shapes.iter().map(&mut shape).collect();
         let values = vec![(UNKNOWN, UNKNOWN); body.texts.len()];
-        Known { shapes, values, families: HashMap::new(), codes: Vec::new(), bytes: Vec::new() }
+        BodyCodes { shapes, values, families: HashMap::new(), codes: Vec::new(), bytes: Vec::new() }
     }
 
-    /// Sets `codes` to those of a row; answers its family.
+    /// Sets `codes` to those of a row, and returns the row's family.
     fn codes(&mut self, table: &mut Table, body: &Body<'_>, shape: usize, values: &[u32]) -> Option<u32> {
         let (names, metric) = self.shapes.get(shape)?;
         self.codes.clear();
@@ -163,7 +168,7 @@ impl Known {
         if let Some(number) = self.families.get(&key) {
             return Some(*number);
         }
-        let number = table.family(metric, &Shape { names: names.clone(), codes: self.codes.clone() });
+        let number = table.family(metric, &LabelCodes { names: names.clone(), codes: self.codes.clone() });
         self.families.insert(key, number);
         Some(number)
     }
@@ -172,7 +177,7 @@ impl Known {
 /// All series of one organisation.
 #[derive(Debug)]
 pub(in crate::tsdb) struct Table {
-    pub(in crate::tsdb) secret: Secret,
+    pub(in crate::tsdb) secret: HashSecret,
     /// Label names.
     pub(in crate::tsdb) names: Dictionary,
     /// Values, by code of their label name.
@@ -180,30 +185,32 @@ pub(in crate::tsdb) struct Table {
     pub(in crate::tsdb) families: Vec<Family>,
     /// Families by code of the metric name's value.
     by_metric: HashMap<u32, Vec<u32>>,
-    /// Families by the code of the metric name's value and those of the label names.
+    /// Families by the code of the metric name's value, followed by those of the label names.
     by_shape: HashMap<Box<[u32]>, u32>,
-    /// One more than the family's number, by series id; 0: nothing defines it, as where a definition never became
-    /// durable. The row is found among the family's ids.
+    /// By series id: one more than the family's number, or 0 if the id has no definition, as when a
+    /// definition never became durable. The row is found by a search for the id in the family.
     places: Codes,
     live: u32,
-    /// Memory of dictionaries and families.
+    /// Memory of dictionaries and families, in bytes.
     column_bytes: usize,
     hash: TextHash,
-    /// By the hash of family and codes.
-    rows: Rows,
+    /// Ids by the hash of family and codes.
+    rows: IdTable,
     raw: Ids,
-    /// Series whose definition is not known to be durable: every record that uses one carries it again.
+    /// Series whose definition may not be durable yet: every record that uses one repeats its
+    /// definition.
     pub(in crate::tsdb) pending: HashSet<u32>,
-    /// Series that are durable in the log and not in the registry file.
+    /// Series that are durable in the log, but missing from the registry file.
     pub(in crate::tsdb) unregistered: Vec<u32>,
     pub(in crate::tsdb) refused: RefusedSeries,
 }
 
-/// Ids are dense, and a damaged or hostile definition must not make the table huge: an id may leave so many out.
+/// The most ids that a definition may leave out. Ids are dense, and a damaged or hostile definition
+/// must not make the table huge.
 const GAP_MAX: usize = 1 << 20;
 
 impl Table {
-    pub(in crate::tsdb) fn new(secret: Secret) -> Table {
+    pub(in crate::tsdb) fn new(secret: HashSecret) -> Table {
         let hash = TextHash::new(&secret);
         Table {
             secret,
@@ -216,7 +223,7 @@ impl Table {
             live: 0,
             column_bytes: 0,
             hash,
-            rows: Rows::default(),
+            rows: IdTable::default(),
             raw: Ids::default(),
             pending: HashSet::new(),
             unregistered: Vec::new(),
@@ -224,31 +231,32 @@ impl Table {
         }
     }
 
-    /// Series registered.
+    /// Returns the number of registered series.
     pub(in crate::tsdb) const fn live(&self) -> u32 {
         self.live
     }
 
-    /// Memory, that of all orders of families and dictionaries included, whether they are there or not.
+    /// Returns the memory in bytes. It includes all orders of families and dictionaries, whether
+    /// they exist or not.
     pub(in crate::tsdb) fn bytes(&self) -> u64 {
         let ids = self.places.bytes() + self.rows.bytes() + self.raw.bytes();
         let orders = self.live as usize * 4;
         (self.column_bytes + ids + orders + self.unregistered.capacity() * 4) as u64
     }
 
-    /// One more than the greatest id.
+    /// Returns one more than the greatest id.
     pub(in crate::tsdb) fn ids_end(&self) -> u32 {
         u32::try_from(self.places.len()).unwrap_or(u32::MAX)
     }
 
-    /// Appends the series of each key, if its raw bytes were seen.
-    pub(in crate::tsdb) fn by_raw_many(&self, keys: &[Key], out: &mut Vec<Option<u32>>) {
+    /// Appends the series of each key, or None for raw bytes that are not cached.
+    pub(in crate::tsdb) fn by_raw_many(&self, keys: &[LabelsKey], out: &mut Vec<Option<u32>>) {
         self.raw.get_many(keys, out);
     }
 
-    /// Remembers raw bytes. At most 4 for each series; beyond that all are forgotten and learnt again, so that a
-    /// sender that writes its labels in ever new ways cannot fill the memory.
-    pub(in crate::tsdb) fn remember_raw(&mut self, key: Key, id: u32) {
+    /// Caches the series of raw label bytes. The cache is cleared when it has 4 entries per series,
+    /// so a sender that keeps changing the encoding of its labels cannot fill the memory.
+    pub(in crate::tsdb) fn cache_raw(&mut self, key: LabelsKey, id: u32) {
         let bound = (self.live as usize).saturating_mul(4).max(4_096);
         if self.raw.len() >= bound {
             self.raw.clear();
@@ -256,10 +264,10 @@ impl Table {
         self.raw.insert(key, id);
     }
 
-    /// The series with these sorted pairs, registered as pending if it is new.
+    /// Returns the series with these sorted pairs. A new series is registered as pending.
     ///
     /// # Errors
-    /// [`SeriesLimit`] where it is new and there are enough.
+    /// [`SeriesLimit`] if the series is new and the limit is reached.
     pub(in crate::tsdb) fn find_or_add(
         &mut self,
         pairs: &[(&str, &str)],
@@ -283,8 +291,8 @@ impl Table {
         }
     }
 
-    /// The series with these sorted pairs. Stops at the first text that is new, which is most often found by one look into
-    /// one dictionary.
+    /// Returns the series with these sorted pairs. It stops at the first new text, which is mostly
+    /// found by one lookup in one dictionary.
     fn find_only(&self, pairs: &[(&str, &str)], lookup: &mut Lookup) -> Option<u32> {
         let is_new = |(name, value): &(&str, &str)| {
             self.names.code(name).and_then(|name| self.values(name)?.code(value)).is_none()
@@ -299,10 +307,10 @@ impl Table {
         found
     }
 
-    /// Remembers that no series has these sorted pairs; see [`RefusedSeries::add_unknown`].
-    pub(in crate::tsdb) fn remember_unknown(
+    /// Records that no series has these sorted pairs; see [`RefusedSeries::add_unknown`].
+    pub(in crate::tsdb) fn record_unknown(
         &mut self,
-        key: Key,
+        key: LabelsKey,
         pairs: &[(&str, &str)],
         limits: &OrgLimits,
         entries_max: usize,
@@ -311,17 +319,17 @@ impl Table {
         self.refused.add_unknown(key, || Fingerprint::of(hash, pairs), limits, entries_max);
     }
 
-    /// Takes over a definition that is durable. `registered`: it was read from the registry file.
+    /// Adds a durable definition. `registered` is true if it was read from the registry file.
     ///
     /// # Errors
-    /// A sentence where the id or the labels are taken otherwise, or the id is out of all proportion.
+    /// A sentence if the id or the labels belong to another series, or if the id is far too large.
     pub(in crate::tsdb) fn define(
         &mut self,
         id: u32,
         pairs: &[(&str, &str)],
         registered: bool,
     ) -> Result<(), &'static str> {
-        let mut shape = Shape::default();
+        let mut shape = LabelCodes::default();
         let known = self.find(pairs, &mut shape, false);
         if self.may_define(id, known)? {
             self.add(id, &mut shape, pairs);
@@ -332,7 +340,8 @@ impl Table {
         Ok(())
     }
 
-    /// Whether this id is to be given to a label set; `known`: the series that has it.
+    /// Returns whether to assign this id to a label set. `known` is the series that has the label
+    /// set.
     fn may_define(&mut self, id: u32, known: Option<u32>) -> Result<bool, &'static str> {
         match known {
             Some(known) if known == id => {
@@ -344,18 +353,19 @@ impl Table {
             Some(_) => Err("its labels are those of another series"),
             None if self.knows(id) => Err("its id is that of another series"),
             None if id as usize > self.places.len() + GAP_MAX || id == u32::MAX => {
-                Err("its id is out of all proportion")
+                Err("its id is far too large")
             }
             None => {
-                // Its label set may be among those that were refused.
+                // The label set may be among the refused ones.
                 self.refused.clear();
                 Ok(true)
             }
         }
     }
 
-    /// Takes note that the definitions of these series are durable. Those that were defined otherwise are left alone.
-    pub(in crate::tsdb) fn are_durable(&mut self, ids: impl Iterator<Item = u32>) {
+    /// Marks the definitions of these series as durable. Series that were defined otherwise are
+    /// skipped.
+    pub(in crate::tsdb) fn mark_durable(&mut self, ids: impl Iterator<Item = u32>) {
         for id in ids {
             if self.pending.remove(&id) {
                 self.unregistered.push(id);
@@ -363,13 +373,14 @@ impl Table {
         }
     }
 
-    /// Takes over the definitions of a whole body, the texts of which are looked up once each; as [`Table::define`].
+    /// Adds the definitions of a whole body, like [`Table::define`], with one lookup for each text.
     ///
     /// # Errors
-    /// [`Damage`] where it is none, or the first thing that is wrong with a series; the others are defined.
+    /// [`Damage`] if the body is invalid, or for the first wrong series; the other series are
+    /// defined.
     pub(in crate::tsdb) fn define_all(&mut self, body: &[u8], registered: bool) -> Result<(), Damage> {
         let mut body = Body::open(body)?;
-        let mut known = Known::new(self, &body);
+        let mut known = BodyCodes::new(self, &body);
         let (mut values, mut wrong) = (Vec::new(), None);
         while let Some((id, shape)) = body.next(&mut values)? {
             let number = known.codes(self, &body, shape, &values);
@@ -391,9 +402,9 @@ impl Table {
         wrong.map_or(Ok(()), |what| Err(Damage::new(0, what)))
     }
 
-    /// The series with these pairs. Sets `shape` to what is known of their texts; if `until_new`, up to the first that is
-    /// not known.
-    fn find(&self, pairs: &[(&str, &str)], shape: &mut Shape, until_new: bool) -> Option<u32> {
+    /// Returns the series with these pairs. Sets `shape` to the codes of their texts; if
+    /// `until_new`, only up to the first text without a code.
+    fn find(&self, pairs: &[(&str, &str)], shape: &mut LabelCodes, until_new: bool) -> Option<u32> {
         shape.clear();
         let mut metric = None;
         for (name, value) in pairs {
@@ -425,7 +436,7 @@ impl Table {
         self.rows.find(hash, same)
     }
 
-    fn add(&mut self, id: u32, shape: &mut Shape, pairs: &[(&str, &str)]) {
+    fn add(&mut self, id: u32, shape: &mut LabelCodes, pairs: &[(&str, &str)]) {
         let mut metric = None;
         for ((name, value), (name_code, code)) in
             pairs.iter().zip(shape.names.iter_mut().zip(&mut shape.codes))
@@ -462,7 +473,7 @@ impl Table {
         code
     }
 
-    /// Gives a series its row.
+    /// Adds the row of a series.
     fn place(&mut self, id: u32, number: u32, codes: &[u32], hash: u32) {
         let Some(family) = self.families.get_mut(number as usize) else { return };
         self.column_bytes += family.insert(id, codes);
@@ -471,47 +482,48 @@ impl Table {
         self.live += 1;
     }
 
-    fn family(&mut self, metric: Option<u32>, shape: &Shape) -> u32 {
+    fn family(&mut self, metric: Option<u32>, shape: &LabelCodes) -> u32 {
         let key = shape.key(metric);
         if let Some(number) = self.by_shape.get(key.as_slice()) {
             return *number;
         }
-        // Families are as many as series at most, and their ids end before this.
+        // There are at most as many families as series, and series ids end before this.
         let number = u32::try_from(self.families.len()).unwrap_or(UNKNOWN);
-        let columns: Vec<Column> = shape.codes.iter().map(|code| Column::Same(*code)).collect();
-        self.column_bytes += FAMILY_BYTES + columns.len() * (size_of::<Column>() + 8);
-        let (names, ids, order) = (shape.names.as_slice().into(), Vec::new(), Order::default());
+        let columns: Vec<CodeColumn> = shape.codes.iter().map(|code| CodeColumn::Same(*code)).collect();
+        self.column_bytes += FAMILY_BYTES + columns.len() * (size_of::<CodeColumn>() + 8);
+        let (names, ids, order) = (shape.names.as_slice().into(), Vec::new(), CachedOrder::default());
         self.families.push(Family { names, columns, ids, moved: 0, order });
-        // A series without a metric name is refused before this; in a strange definition it is a family of its own.
+        // Append refuses a series without a metric name. In an unusual definition it gets a family
+        // of its own.
         self.by_metric.entry(metric.unwrap_or(UNKNOWN)).or_default().push(number);
         self.by_shape.insert(key.into(), number);
         number
     }
 
-    /// The numbers of the families of one metric name.
+    /// Returns the numbers of the families with this metric name.
     pub(in crate::tsdb) fn families_of(&self, metric: &str) -> &[u32] {
         let code = self.names.code(METRIC_NAME).and_then(|name| self.values.get(name as usize)?.code(metric));
         code.and_then(|code| self.by_metric.get(&code)).map_or(&[], Vec::as_slice)
     }
 
-    /// The values of a label name, by its code.
+    /// Returns the values of a label name, by its code.
     pub(in crate::tsdb) fn values(&self, name: u32) -> Option<&Dictionary> {
         self.values.get(name as usize)
     }
 
-    /// The names, and the values of each.
+    /// Returns the dictionary of names, and then those of the values of each name.
     pub(super) fn dictionaries(&self) -> impl Iterator<Item = &Dictionary> {
         std::iter::once(&self.names).chain(&self.values)
     }
 
-    /// The metric name of a family.
+    /// Returns the metric name of a family.
     pub(in crate::tsdb) fn metric_name(&self, family: &Family) -> Option<&Arc<str>> {
         let name = self.names.code(METRIC_NAME)?;
         let place = family.names.iter().position(|n| *n == name)?;
         self.values(name)?.text(family.columns.get(place)?.code(0)?)
     }
 
-    /// The labels of a row.
+    /// Returns the labels of a row.
     pub(in crate::tsdb) fn row_labels(&self, family: &Family, row: usize) -> Labels {
         let mut labels = Vec::with_capacity(family.names.len());
         for (name, column) in family.names.iter().zip(&family.columns) {
@@ -523,24 +535,24 @@ impl Table {
         Labels::from_sorted(labels)
     }
 
-    /// The labels of a series.
+    /// Returns the labels of a series.
     pub(in crate::tsdb) fn labels(&self, id: u32) -> Option<Labels> {
         let (family, row) = self.row_of(id)?;
         Some(self.row_labels(family, row))
     }
 
-    /// The number of a series' family.
+    /// Returns the number of a series' family.
     pub(in crate::tsdb) fn family_of(&self, id: u32) -> Option<u32> {
         self.places.get(id as usize)?.checked_sub(1)
     }
 
-    /// Where a series stands.
+    /// Returns the family of a series and its row.
     pub(super) fn row_of(&self, id: u32) -> Option<(&Family, usize)> {
         let family = self.families.get(self.family_of(id)? as usize)?;
         Some((family, family.ids.binary_search(&id).ok()?))
     }
 
-    /// Whether a definition of this series is known.
+    /// Returns whether the table has a definition of this series.
     pub(in crate::tsdb) fn knows(&self, id: u32) -> bool {
         self.places.get(id as usize).is_some_and(|place| place > 0)
     }
@@ -551,7 +563,7 @@ mod tests {
     use super::*;
 
     fn table() -> Table {
-        Table::new(Secret::of(&[1; 32], 1))
+        Table::new(HashSecret::of(&[1; 32], 1))
     }
 
     #[test]
@@ -577,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_agree_or_are_refused() {
+    fn definitions_that_conflict_are_refused() {
         let mut table = table();
         let a = [("__name__", "up")];
         assert_eq!(table.define(5, &a, false), Ok(()));
@@ -592,11 +604,11 @@ mod tests {
     }
 
     #[test]
-    fn raw_bytes_are_bounded() {
+    fn the_cache_of_raw_label_bytes_is_bounded() {
         let mut table = table();
         let domain = table.secret.domain(0, &[]);
         for n in 0..10_000u32 {
-            table.remember_raw(domain.key(&n.to_le_bytes()), n);
+            table.cache_raw(domain.key(&n.to_le_bytes()), n);
         }
         assert!(table.raw.len() <= 4_096);
         assert_eq!(table.raw.get(domain.key(&9_999u32.to_le_bytes())), Some(9_999));

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::record::{Body, LogStart};
 use crate::model::{Exemplar, Histogram, Labels, Refusal, Timestamp, WriteBatch, WriteExemplar};
-use crate::tsdb::append::Window;
+use crate::tsdb::append::AcceptedTimes;
 use crate::tsdb::report::AppendReport;
 use crate::tsdb::store::OrgStore;
 use crate::tsdb::wal::log::Draft;
@@ -32,7 +32,7 @@ pub(in crate::tsdb) fn admit(
     store: &OrgStore,
     batch: &WriteBatch<'_>,
     ids: &[Option<u32>],
-    window: &Window,
+    window: &AcceptedTimes,
     report: &mut AppendReport,
     name: impl Fn(u32, &'static str, String) -> Refusal,
 ) -> Admitted {
@@ -109,7 +109,7 @@ pub(in crate::tsdb) fn admit(
 }
 
 /// An exemplar as it is kept; none where Prometheus would keep none either: too long, of no usable time.
-fn exemplar(batch: &WriteBatch<'_>, said: &WriteExemplar, window: &Window) -> Option<Exemplar> {
+fn exemplar(batch: &WriteBatch<'_>, said: &WriteExemplar, window: &AcceptedTimes) -> Option<Exemplar> {
     let pairs = batch.exemplar_labels.get(said.labels.clone())?;
     let chars: usize = pairs.iter().map(|(name, value)| name.chars().count() + value.chars().count()).sum();
     if chars > Exemplar::LABEL_CHARS_MAX || window.code(said.at).is_some() {

@@ -1,61 +1,63 @@
-//! Where the series of an organisation come from: the metrics, labels and values that make the most of them.
+//! Cardinality: the metrics, labels and values with the most series in an organisation.
 //!
-//! One pass over the columns of the families; no series' samples are looked at but where the scope hides time.
+//! It takes one pass over the columns of the families. Samples are read only if the scope hides
+//! time.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::find::Chunk;
-use super::presence::look;
+use super::liveness::with_liveness;
+use super::matching::RowBatch;
 use super::{Paced, Snapshot};
 use crate::model::{METRIC_NAME, Pace, Stopped, TimeRange, Timestamp};
 use crate::tsdb::report::{Cardinality, Tally};
 
-/// Values whose texts are looked at under one lock.
+/// Values whose texts are read under one lock.
 const VALUES_AT_ONCE: usize = 1 << 14;
 
-/// What was counted of one label.
+/// The series of one label.
 #[derive(Default)]
-struct Label {
-    /// Series by code of the value.
+struct LabelCounts {
+    /// The number of series by the code of the value.
     series: Vec<u64>,
 }
 
 impl Paced<'_> {
-    /// What makes the series of this scope: counts, and of everything the `limit` greatest.
+    /// Returns counts of the scope's series, and the `limit` greatest of each kind.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub fn cardinality(&self, limit: usize) -> Result<Cardinality, Stopped> {
         let Paced { snapshot, pace } = self;
         let Some(store) = &snapshot.store else { return Ok(Cardinality::default()) };
         let found = self.families(store, &[])?;
-        // Series are counted whether they have samples left or not: they take memory either way. Where time is hidden
-        // nothing may tell of what only the hidden time has.
-        let timed = snapshot.scope.min_time.is_some();
-        let (series, labels) = look(snapshot, store, TimeRange::ALL, |presence| {
-            let mut labels: BTreeMap<u32, Label> = BTreeMap::new();
+        // Series count with and without samples, because they take memory either way. If the scope
+        // hides time, series with only hidden samples must not be revealed.
+        let hides_time = snapshot.scope.min_time.is_some();
+        let (series, labels) = with_liveness(snapshot, store, TimeRange::ALL, |liveness| {
+            let mut labels: BTreeMap<u32, LabelCounts> = BTreeMap::new();
             let mut series = 0u64;
-            let (mut chunk, mut there) = (Chunk::default(), Vec::new());
+            let (mut batch, mut is_live) = (RowBatch::default(), Vec::new());
             for one in &found {
-                let units = if timed { presence.row_units() } else { 4 };
+                let units = if hides_time { liveness.row_units() } else { 4 };
                 pace.hold_each(one.len(), size_of::<u32>())?;
                 let mut rows: Vec<u32> = Vec::new();
-                one.chunks((self, store), (&mut chunk, None), units, |chunk| {
-                    if timed {
-                        presence.mark(one.number, chunk.ids(), &mut there);
-                        let shown = chunk.rows().iter().zip(&there).filter(|(_, there)| **there);
+                one.batches(self, store, &mut batch, units, |batch| {
+                    if hides_time {
+                        liveness.mark(one.number, batch.ids(), &mut is_live);
+                        let shown = batch.rows().iter().zip(&is_live).filter(|(_, is_live)| **is_live);
                         rows.extend(shown.map(|(row, _)| row));
                     } else {
-                        rows.extend(chunk.rows());
+                        rows.extend(batch.rows());
                     }
                     Ok(true)
                 })?;
                 series += rows.len() as u64;
                 let names = one.family(&*self.table(store)?)?.names.clone();
                 for name in names {
-                    // One column at a time: the table is locked for some milliseconds at most.
+                    // The table is locked for one column at a time, which takes a few milliseconds
+                    // at most.
                     let table = self.table(store)?;
                     let column = one.family(&table)?.column(name);
                     let (Some(column), Some(values)) = (column, table.values(name)) else { continue };
@@ -85,9 +87,9 @@ impl Paced<'_> {
             Ok((series, labels))
         })?;
         let metric = self.table(store)?.names.code(METRIC_NAME);
-        let mut answer = Cardinality { series, ..Cardinality::default() };
-        let (mut metrics, mut pairs) = (Top::new(limit), Top::new(limit));
-        let (mut values_of, mut bytes_of) = (Top::new(limit), Top::new(limit));
+        let mut result = Cardinality { series, ..Cardinality::default() };
+        let (mut metrics, mut pairs) = (TopCounts::new(limit), TopCounts::new(limit));
+        let (mut values_of, mut bytes_of) = (TopCounts::new(limit), TopCounts::new(limit));
         for (name, label) in &labels {
             let Some(text) = self.table(store)?.names.text(*name).map(Arc::clone) else { continue };
             let (mut distinct, mut bytes) = (0, 0);
@@ -106,23 +108,24 @@ impl Paced<'_> {
                     }
                 }
             }
-            answer.label_pairs += distinct;
+            result.label_pairs += distinct;
             if distinct > 0 {
                 values_of.offer(distinct, pace, || text.to_string())?;
                 bytes_of.offer(bytes, pace, || text.to_string())?;
             }
         }
-        answer.series_by_metric = metrics.finish();
-        answer.series_by_pair = pairs.finish();
-        answer.values_by_label = values_of.finish();
-        answer.bytes_by_label = bytes_of.finish();
-        (answer.oldest, answer.newest) = snapshot.reach();
-        Ok(answer)
+        result.series_by_metric = metrics.finish();
+        result.series_by_pair = pairs.finish();
+        result.values_by_label = values_of.finish();
+        result.bytes_by_label = bytes_of.finish();
+        (result.oldest, result.newest) = snapshot.reach();
+        Ok(result)
     }
 }
 
 impl Snapshot {
-    /// The least and the greatest time of any sample that is kept; none where the scope hides anything.
+    /// Returns the least and the greatest time of any stored sample, or None if the scope hides
+    /// anything.
     fn reach(&self) -> (Option<Timestamp>, Option<Timestamp>) {
         let Some(store) = &self.store else { return (None, None) };
         let head = (store.least_ms(), store.greatest_ms());
@@ -131,31 +134,32 @@ impl Snapshot {
         let first = metas.iter().map(|meta| meta.min_ms).chain(head.0).min();
         let last = metas.iter().map(|meta| meta.max_ms).chain(head.1).max();
         let shown = |ms: i64| self.within(TimeRange::new(Timestamp::from_ms(ms), Timestamp::MAX)).start;
-        // Of a scope that shows a part of the series, or of the time, not even the times of the rest are told.
+        // A restricted scope must not reveal the times of hidden samples.
         let whole = self.scope.is_whole();
         (first.filter(|_| whole).map(shown), last.filter(|_| whole).map(shown))
     }
 }
 
-/// The greatest so far; texts are made only of what stays, and charged to the pace while they do.
-struct Top {
+/// The greatest counts so far. Texts are created only for entries that are kept, and their memory
+/// is charged to the pace.
+struct TopCounts {
     limit: usize,
-    /// In no order until it is twice as long as asked for.
+    /// Unsorted until it has more than `2 * limit` entries.
     kept: Vec<(Reverse<u64>, Arc<str>)>,
-    /// What it takes to get in.
+    /// The count that a new entry needs.
     least: u64,
-    /// Bytes that were held for texts that did not stay.
+    /// Charged bytes of dropped texts.
     dropped: u64,
 }
 
-/// Bytes of an entry with this text.
+/// Returns the bytes of an entry with this text.
 const fn bytes_of(text: &str) -> u64 {
     (text.len() + 48) as u64
 }
 
-impl Top {
-    fn new(limit: usize) -> Top {
-        Top { limit, kept: Vec::new(), least: 0, dropped: 0 }
+impl TopCounts {
+    fn new(limit: usize) -> TopCounts {
+        TopCounts { limit, kept: Vec::new(), least: 0, dropped: 0 }
     }
 
     fn offer(&mut self, count: u64, pace: &Pace<'_>, text: impl FnOnce() -> String) -> Result<(), Stopped> {
@@ -175,7 +179,7 @@ impl Top {
     }
 
     fn cut(&mut self) {
-        // By count, and by text among equals: the same question has the same answer.
+        // Equal counts are ordered by text, so the same query always has the same result.
         self.kept.sort_unstable();
         let beyond = self.kept.get(self.limit..).unwrap_or_default();
         self.dropped += beyond.iter().map(|(_, text)| bytes_of(text)).sum::<u64>();
@@ -193,9 +197,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_greatest_stay_and_equals_are_in_order_of_their_texts() {
+    fn the_greatest_counts_are_kept_and_equal_counts_are_sorted_by_text() {
         for limit in [0, 1, 3, 1_000] {
-            let mut top = Top::new(limit);
+            let mut top = TopCounts::new(limit);
             let offered: Vec<(u64, String)> =
                 (0..200u64).map(|n| (n * 7 % 40, format!("{:03}", n * 13 % 200))).collect();
             for (count, text) in &offered {

@@ -1,48 +1,50 @@
-//! What there is: names, values, series, metrics, descriptions. The scope holds in every one of them.
+//! Listings of names, values, series, metrics and metadata. Each is restricted to the scope.
 //!
-//! Answered from the table's columns: a name or a value that was seen is not looked for again, so a question ends with
-//! what is distinct and not with what is there; only what is still unseen costs a look at a series' samples.
+//! Listings are computed from the table's columns. A name or value that was seen is not looked up
+//! again, so a listing ends when all distinct texts are seen. Only unseen ones cost a probe of a
+//! series' samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Paced;
-use super::find::{Chunk, Found};
-use super::presence::{Presence, look, look_from};
+use super::liveness::{Liveness, with_liveness, with_liveness_from};
+use super::matching::FamilyMatch;
 use crate::model::{Labels, METRIC_NAME, Matcher, MetricKind, Pace, Stopped, TimeRange, Timestamp};
 use crate::tsdb::report::{Description, LabelSummary, Listing, Metric, MetricFilter};
 use crate::tsdb::series::dictionary::ordered;
-use crate::tsdb::series::metadata::{Known, Metadata};
+use crate::tsdb::series::metadata::{Metadata, StoredMetadata};
 use crate::tsdb::series::table::{Dictionary, Table};
 use crate::tsdb::store::OrgStore;
 
-/// What senders append to a metric's (family) name in the names of its series.
+/// Suffixes that senders append to a metric (family) name in the names of its series.
 const SUFFIXES: [&str; 6] = ["_bucket", "_count", "_sum", "_total", "_created", "_info"];
 
-/// Codes of a dictionary that were seen.
-pub(super) struct Seen {
+/// A set of codes of a dictionary.
+pub(super) struct CodeSet {
     bits: Vec<u64>,
     count: usize,
     codes: usize,
 }
 
-impl Seen {
-    /// No code of so many was seen yet. Codes that are given later are not taken in.
+impl CodeSet {
+    /// Creates an empty set for codes below `codes`. Codes that are added to the dictionary later
+    /// are ignored.
     ///
     /// # Errors
-    /// [`Stopped`].
-    pub(super) fn new(codes: usize, pace: &Pace<'_>) -> Result<Seen, Stopped> {
+    /// [`Stopped`] if the pace stops the request.
+    pub(super) fn new(codes: usize, pace: &Pace<'_>) -> Result<CodeSet, Stopped> {
         let words = codes.div_ceil(64);
         pace.spend(words as u64)?;
         pace.hold_each(words, size_of::<u64>())?;
-        Ok(Seen { bits: vec![0; words], count: 0, codes })
+        Ok(CodeSet { bits: vec![0; words], count: 0, codes })
     }
 
     pub(super) fn has(&self, code: u32) -> bool {
         self.bits.get(code as usize / 64).is_some_and(|word| word >> (code % 64) & 1 == 1)
     }
 
-    /// Answers whether it is new.
+    /// Inserts a code, and returns whether it is new.
     pub(super) fn insert(&mut self, code: u32) -> bool {
         let known = (code as usize) < self.codes;
         let Some(word) = self.bits.get_mut(code as usize / 64).filter(|_| known) else { return false };
@@ -56,7 +58,7 @@ impl Seen {
         self.count
     }
 
-    /// Whether there is nothing left to see.
+    /// Returns whether the set has all codes.
     pub(super) const fn is_full(&self) -> bool {
         self.count == self.codes
     }
@@ -72,19 +74,21 @@ impl Seen {
         })
     }
 
-    /// The first of the texts in order. They are sorted while the table is not locked, unless that takes little time.
+    /// Returns the first `limit` texts in order. A long sort runs while the table is not locked.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     fn texts(
         &self,
-        (paced, store): (&Paced<'_>, &OrgStore),
-        of: Of,
+        paced: &Paced<'_>,
+        store: &OrgStore,
+        of: DictionaryRef,
         limit: usize,
     ) -> Result<Vec<Arc<str>>, Stopped> {
-        /// Work for one text among many that are sorted: a comparison for each doubling.
+        /// The cost of one text in a sort: one comparison per doubling.
         const SORT_UNITS: u64 = 300;
-        /// Sorting everything once, for good, costs less than sorting so many parts of it each time.
+        /// One sort of the whole dictionary, which is cached, costs less than repeated sorts of
+        /// more than 1 / `PART` of it.
         const PART: usize = 16;
         let pace = paced.pace;
         let table = paced.table(store)?;
@@ -117,36 +121,39 @@ impl Seen {
 
     fn listing(
         &self,
-        paced: (&Paced<'_>, &OrgStore),
-        of: Of,
+        paced: &Paced<'_>,
+        store: &OrgStore,
+        of: DictionaryRef,
         limit: usize,
     ) -> Result<Listing<Arc<str>>, Stopped> {
-        Ok(Listing { items: self.texts(paced, of, limit)?, truncated: self.count > limit })
+        Ok(Listing { items: self.texts(paced, store, of, limit)?, truncated: self.count > limit })
     }
 }
 
-/// Texts that are sorted, or merged with others in order, while the table is locked: some milliseconds of work.
+/// Texts that are sorted, or merged into a sorted list, while the table is locked: some
+/// milliseconds of work.
 const SORTED_UNDER_LOCK: usize = if cfg!(test) { 3 } else { 1 << 14 };
 
-/// A dictionary of the table.
+/// A reference to a dictionary of the table.
 #[derive(Clone, Copy)]
-enum Of {
+enum DictionaryRef {
     Names,
     /// The values of the name with this code.
     Values(u32),
 }
 
-impl Of {
+impl DictionaryRef {
     fn dictionary(self, table: &Table) -> Option<&Dictionary> {
         match self {
-            Of::Names => Some(&table.names),
-            Of::Values(name) => table.values(name),
+            DictionaryRef::Names => Some(&table.names),
+            DictionaryRef::Values(name) => table.values(name),
         }
     }
 }
 
-/// The codes of a dictionary in order of their texts, which are copied and sorted without a lock. The order is kept.
-fn sorted(paced: &Paced<'_>, store: &OrgStore, of: Of) -> Result<Arc<[u32]>, Stopped> {
+/// Returns the codes of a dictionary in order of their texts, and caches the order. The texts are
+/// copied and sorted without a lock.
+fn sorted(paced: &Paced<'_>, store: &OrgStore, of: DictionaryRef) -> Result<Arc<[u32]>, Stopped> {
     let mut texts: Vec<Arc<str>> = Vec::new();
     let known = loop {
         let table = paced.table(store)?;
@@ -155,27 +162,29 @@ fn sorted(paced: &Paced<'_>, store: &OrgStore, of: Of) -> Result<Arc<[u32]>, Sto
         texts.extend(dictionary.texts().iter().skip(copied).take(SORTED_UNDER_LOCK).map(Arc::clone));
         paced.pace.hold_each(texts.len() - copied, size_of::<Arc<str>>() + size_of::<u32>())?;
         if texts.len() - copied < SORTED_UNDER_LOCK {
-            break dictionary.known_order();
+            break dictionary.cached_order();
         }
     };
     let order = ordered(&texts, &known);
     paced.pace.release((texts.len() * size_of::<Arc<str>>()) as u64);
     let table = paced.table(store)?;
     if let Some(dictionary) = of.dictionary(&table) {
-        dictionary.keep_order(&order);
+        dictionary.cache_order(&order);
     }
     Ok(order)
 }
 
-/// Takes in the values of one label among the rows of a family.
+/// Adds the values of one label of the matching rows of a family.
 ///
 /// # Errors
-/// [`Stopped`].
-fn see_values(
-    (paced, store): (&Paced<'_>, &OrgStore),
-    (found, name): (&Found, u32),
-    (presence, chunk): (&mut Presence<'_>, &mut Chunk),
-    seen: &mut Seen,
+/// [`Stopped`] if the pace stops the request.
+fn insert_values(
+    paced: &Paced<'_>,
+    store: &OrgStore,
+    found: &FamilyMatch,
+    name: u32,
+    liveness: &mut Liveness<'_>,
+    seen: &mut CodeSet,
 ) -> Result<(), Stopped> {
     paced.pace.spend(8)?;
     let same = {
@@ -184,35 +193,41 @@ fn see_values(
         column.same()
     };
     if let Some(code) = same {
-        if !seen.has(code) && presence.has_any(found, (paced, store))? {
+        if !seen.has(code) && liveness.has_any(found, paced, store)? {
             seen.insert(code);
         }
         return Ok(());
     }
-    let (number, units) = (found.number, presence.row_units());
-    found.chunks((paced, store), (chunk, Some(name)), units, |chunk| {
-        let rows = || chunk.codes().iter().zip(chunk.ids());
-        // The head first, for all: no stripe of it is locked while segments are looked at.
+    let (number, units) = (found.number, liveness.row_units());
+    let mut batch = std::mem::take(&mut liveness.batch);
+    batch.column = Some(name);
+    found.batches(paced, store, &mut batch, units, |batch| {
+        let rows = || batch.codes().iter().zip(batch.ids());
+        // The head is probed first, for all rows, so no stripe is locked while segments are read.
         for (code, id) in rows() {
-            if !seen.has(*code) && presence.is_in_head(number, *id) {
+            if !seen.has(*code) && liveness.is_in_head(number, *id) {
                 seen.insert(*code);
             }
         }
-        presence.release();
+        liveness.release();
         for (code, id) in rows() {
-            if !seen.has(*code) && presence.is_sealed(number, *id) {
+            if !seen.has(*code) && liveness.is_sealed(number, *id) {
                 seen.insert(*code);
             }
         }
         Ok(!seen.is_full())
-    })
+    })?;
+    batch.column = None;
+    liveness.batch = batch;
+    Ok(())
 }
 
 impl Paced<'_> {
-    /// The label names of all series that pass any of the selectors (none given: all), the scope and the range; sorted.
+    /// Returns the label names of all series that pass the scope, the range and any of the
+    /// selectors, sorted. Without selectors, all series pass.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub fn label_names(
         &self,
         selectors: &[Vec<Matcher>],
@@ -222,8 +237,8 @@ impl Paced<'_> {
         let Some(store) = &self.snapshot.store else { return Ok(Listing::default()) };
         let found = self.families(store, &slices(selectors))?;
         let count = self.table(store)?.names.len();
-        let seen = look(self.snapshot, store, range, |presence| {
-            let mut seen = Seen::new(count, self.pace)?;
+        let seen = with_liveness(self.snapshot, store, range, |liveness| {
+            let mut seen = CodeSet::new(count, self.pace)?;
             for one in &found {
                 let is_new = {
                     let table = self.table(store)?;
@@ -231,7 +246,7 @@ impl Paced<'_> {
                     self.pace.spend_each(names.len(), 4)?;
                     names.iter().any(|name| !seen.has(*name))
                 };
-                if is_new && presence.has_any(one, (self, store))? {
+                if is_new && liveness.has_any(one, self, store)? {
                     let table = self.table(store)?;
                     for name in &one.family(&table)?.names {
                         seen.insert(*name);
@@ -240,13 +255,13 @@ impl Paced<'_> {
             }
             Ok(seen)
         })?;
-        seen.listing((self, store), Of::Names, limit)
+        seen.listing(self, store, DictionaryRef::Names, limit)
     }
 
-    /// The values of one label among those series; sorted.
+    /// Returns the values of one label of those series, sorted.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub fn label_values(
         &self,
         name: &str,
@@ -258,23 +273,24 @@ impl Paced<'_> {
         let Some(name) = self.table(store)?.names.code(name) else { return Ok(Listing::default()) };
         let found = self.families(store, &slices(selectors))?;
         let count = self.table(store)?.values(name).map_or(0, Dictionary::len);
-        let seen = look(self.snapshot, store, range, |presence| {
-            let (mut seen, mut chunk) = (Seen::new(count, self.pace)?, Chunk::default());
+        let seen = with_liveness(self.snapshot, store, range, |liveness| {
+            let mut seen = CodeSet::new(count, self.pace)?;
             for one in &found {
                 if seen.is_full() {
                     break;
                 }
-                see_values((self, store), (one, name), (presence, &mut chunk), &mut seen)?;
+                insert_values(self, store, one, name, liveness, &mut seen)?;
             }
             Ok(seen)
         })?;
-        seen.listing((self, store), Of::Values(name), limit)
+        seen.listing(self, store, DictionaryRef::Values(name), limit)
     }
 
-    /// The labels of those series but the metric name, each with the number of its values and the first of them.
+    /// Returns the labels of those series except the metric name, each with the number of its
+    /// values and the first `values_max` of them.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub fn label_summaries(
         &self,
         selectors: &[Vec<Matcher>],
@@ -291,8 +307,8 @@ impl Paced<'_> {
             self.pace.spend_each(of_family.len(), 20)?;
             names.extend(of_family);
         }
-        let mut summaries: Vec<LabelSummary> = look(self.snapshot, store, range, |presence| {
-            let (mut summaries, mut chunk) = (Vec::new(), Chunk::default());
+        let mut summaries: Vec<LabelSummary> = with_liveness(self.snapshot, store, range, |liveness| {
+            let mut summaries = Vec::new();
             for name in names.iter().filter(|name| Some(**name) != metric) {
                 let (count, text) = {
                     let table = self.table(store)?;
@@ -301,13 +317,13 @@ impl Paced<'_> {
                     };
                     (values.len(), Arc::clone(text))
                 };
-                let mut seen = Seen::new(count, self.pace)?;
+                let mut seen = CodeSet::new(count, self.pace)?;
                 for one in &found {
-                    see_values((self, store), (one, *name), (presence, &mut chunk), &mut seen)?;
+                    insert_values(self, store, one, *name, liveness, &mut seen)?;
                 }
-                presence.release();
+                liveness.release();
                 if seen.count() > 0 {
-                    let values = seen.texts((self, store), Of::Values(*name), values_max)?;
+                    let values = seen.texts(self, store, DictionaryRef::Values(*name), values_max)?;
                     summaries.push(LabelSummary { name: text, count: seen.count(), values });
                 }
                 self.pace.release(seen.bits.len() as u64 * 8);
@@ -318,16 +334,16 @@ impl Paced<'_> {
         Ok(summaries)
     }
 
-    /// Whether any series passes.
+    /// Returns whether any series passes.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub fn exists(&self, selectors: &[Vec<Matcher>], range: TimeRange) -> Result<bool, Stopped> {
         let Some(store) = &self.snapshot.store else { return Ok(false) };
         let found = self.families(store, &slices(selectors))?;
-        look(self.snapshot, store, range, |presence| {
+        with_liveness(self.snapshot, store, range, |liveness| {
             for one in &found {
-                if presence.has_any(one, (self, store))? {
+                if liveness.has_any(one, self, store)? {
                     return Ok(true);
                 }
             }
@@ -335,10 +351,10 @@ impl Paced<'_> {
         })
     }
 
-    /// The label sets of those series; sorted.
+    /// Returns the label sets of those series, sorted.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub fn series(
         &self,
         selectors: &[Vec<Matcher>],
@@ -350,15 +366,16 @@ impl Paced<'_> {
         let mut found = self.in_order(store, &found)?;
         let truncated = found.len() > limit;
         found.truncate(limit);
-        let labelled = self.labelled(store, &found, &|_| true)?;
-        let items = labelled.into_iter().map(|series| series.labels).collect();
+        let series = self.with_labels(store, &found, &|_| true)?;
+        let items = series.into_iter().map(|series| series.labels).collect();
         Ok(Listing { items, truncated })
     }
 
-    /// Metrics with samples in `range`, by filter; sorted by name. For the next page ask for names after the last one.
+    /// Returns the metrics with samples in `range` that pass the filter, sorted by name. For the
+    /// next page, set `after` to the last name.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub fn metrics(
         &self,
         filter: &MetricFilter<'_>,
@@ -366,7 +383,7 @@ impl Paced<'_> {
         limit: usize,
     ) -> Result<Listing<Metric>, Stopped> {
         let Some(store) = &self.snapshot.store else { return Ok(Listing::default()) };
-        let mut by_name: BTreeMap<Arc<str>, Vec<Found>> = BTreeMap::new();
+        let mut by_name: BTreeMap<Arc<str>, Vec<FamilyMatch>> = BTreeMap::new();
         for one in self.families(store, &slices(filter.selectors))? {
             let name = {
                 let table = self.table(store)?;
@@ -376,7 +393,7 @@ impl Paced<'_> {
             self.pace.spend(name.len() as u64 + 200)?;
             let paged = filter.after.is_none_or(|after| &*name > after);
             if paged && name.starts_with(filter.prefix) && name.contains(filter.search) {
-                self.pace.hold(size_of::<Found>() as u64 + 64)?;
+                self.pace.hold(size_of::<FamilyMatch>() as u64 + 64)?;
                 by_name.entry(name).or_default().push(one);
             }
         }
@@ -385,15 +402,16 @@ impl Paced<'_> {
             && self.snapshot.scope.min_time.is_none()
             && by_name.len() <= limit;
         let sealed_from = filter.sealed_from.unwrap_or(range.start);
-        look_from(self.snapshot, store, range, sealed_from, |presence| {
-            let counted = if everything { Counted::of((self, store), presence)? } else { Counted::default() };
-            let (mut items, mut chunk): (Vec<Metric>, Chunk) = Default::default();
+        with_liveness_from(self.snapshot, store, range, sealed_from, |liveness| {
+            let counted =
+                if everything { HeadCounts::of(self, store, liveness)? } else { HeadCounts::default() };
+            let mut items: Vec<Metric> = Vec::new();
             for (name, families) in &by_name {
-                // One more than asked for tells whether there is more.
+                // One more than the limit shows whether there are more.
                 if items.len() > limit {
                     break;
                 }
-                let found = counted.finish((self, store), families, (presence, &mut chunk))?;
+                let found = counted.finish(self, store, families, liveness)?;
                 if let Some((series, last_seen)) = found {
                     self.pace.hold(size_of::<Metric>() as u64)?;
                     items.push(described(&*self.snapshot.locked_metadata(store)?, name, series, last_seen));
@@ -405,17 +423,17 @@ impl Paced<'_> {
         })
     }
 
-    /// What senders said about metrics of which the scope admits at least one series; sorted by name. `metric`: only
-    /// this (family) name.
+    /// Returns the metadata of metrics of which the scope admits at least one series, sorted by
+    /// name. `metric` restricts the result to this (family) name.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub fn metadata(&self, metric: Option<&str>, limit: usize) -> Result<Listing<Description>, Stopped> {
         let Some(store) = &self.snapshot.store else { return Ok(Listing::default()) };
         let mut visible: Option<BTreeSet<Arc<str>>> = None;
         if self.snapshot.is_scoped() {
             let found = self.families(store, &[])?;
-            visible = Some(look(self.snapshot, store, TimeRange::ALL, |presence| {
+            visible = Some(with_liveness(self.snapshot, store, TimeRange::ALL, |liveness| {
                 let mut names = BTreeSet::new();
                 for one in &found {
                     self.pace.spend(200)?;
@@ -427,7 +445,7 @@ impl Paced<'_> {
                     let known = describe(&*self.snapshot.locked_metadata(store)?, &name)
                         .map(|(name, _)| Arc::clone(name));
                     if let Some(known) = known
-                        && presence.has_any(one, (self, store))?
+                        && liveness.has_any(one, self, store)?
                     {
                         names.insert(known);
                     }
@@ -438,8 +456,8 @@ impl Paced<'_> {
         let mut listing = Listing::default();
         for (name, known) in self.snapshot.locked_metadata(store)?.iter() {
             self.pace.spend(100)?;
-            let asked = metric.is_none_or(|metric| metric == &**name);
-            if !asked || visible.as_ref().is_some_and(|visible| !visible.contains(name)) {
+            let matches = metric.is_none_or(|metric| metric == &**name);
+            if !matches || visible.as_ref().is_some_and(|visible| !visible.contains(name)) {
                 continue;
             }
             if listing.items.len() == limit {
@@ -447,35 +465,35 @@ impl Paced<'_> {
                 break;
             }
             self.pace.hold(size_of::<Description>() as u64)?;
-            let Known { kind, help, unit } = known.clone();
+            let StoredMetadata { kind, help, unit } = known.clone();
             listing.items.push(Description { name: Arc::clone(name), kind, help, unit });
         }
         Ok(listing)
     }
 }
 
-/// What was counted in one pass over the head.
+/// Counts of series from one pass over the head.
 #[derive(Default)]
-struct Counted {
-    /// Series and the time of the newest sample, by number of the family.
+struct HeadCounts {
+    /// The number of series and the time of the newest sample, by number of the family.
     families: Vec<(u64, i64)>,
     /// A bit for each series that was counted.
     series: Vec<u64>,
 }
 
-impl Counted {
-    fn of((paced, store): (&Paced<'_>, &OrgStore), presence: &Presence<'_>) -> Result<Counted, Stopped> {
+impl HeadCounts {
+    fn of(paced: &Paced<'_>, store: &OrgStore, liveness: &Liveness<'_>) -> Result<HeadCounts, Stopped> {
         let (families, ids_end) = {
             let table = paced.table(store)?;
             (table.families.len(), table.ids_end())
         };
         paced.pace.hold_each(families, size_of::<(u64, i64)>())?;
         paced.pace.hold(u64::from(ids_end) / 8)?;
-        let mut counted = Counted {
+        let mut counted = HeadCounts {
             families: vec![(0, i64::MIN); families],
             series: vec![0; (ids_end as usize).div_ceil(64)],
         };
-        presence.each_in_head(paced.pace, |in_stripe| {
+        liveness.each_in_head(paced.pace, |in_stripe| {
             let table = paced.table(store)?;
             for (id, newest) in in_stripe {
                 let family =
@@ -493,38 +511,42 @@ impl Counted {
         Ok(counted)
     }
 
-    /// How many series of these families have samples, and the time of the newest; nothing where none has. Looks for
-    /// those that were not counted.
+    /// Returns how many series of these families have samples, and the time of the newest, or None
+    /// if none has. Probes the series that were not counted.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     fn finish(
         &self,
-        (paced, store): (&Paced<'_>, &OrgStore),
-        families: &[Found],
-        (presence, chunk): (&mut Presence<'_>, &mut Chunk),
+        paced: &Paced<'_>,
+        store: &OrgStore,
+        families: &[FamilyMatch],
+        liveness: &mut Liveness<'_>,
     ) -> Result<Option<(u64, i64)>, Stopped> {
-        let units = presence.row_units();
+        let units = liveness.row_units();
         let (mut series, mut last_seen) = (0, i64::MIN);
         for one in families {
             let (before, newest) = self.families.get(one.number as usize).copied().unwrap_or((0, i64::MIN));
             series += before;
             last_seen = newest.max(last_seen);
-            // Where some were counted, the family passes whole; one that was added since may count for one that was not.
+            // All series of a counted family pass. A series that was added since may stand for one
+            // that was not counted.
             if before >= one.len() as u64 {
                 continue;
             }
-            one.chunks((paced, store), (&mut *chunk, None), units, |chunk| {
-                for id in chunk.ids() {
+            let mut batch = std::mem::take(&mut liveness.batch);
+            one.batches(paced, store, &mut batch, units, |batch| {
+                for id in batch.ids() {
                     let word = self.series.get(*id as usize / 64);
                     let is_counted = word.is_some_and(|word| word >> (id % 64) & 1 == 1);
-                    if !is_counted && let Some(newest) = presence.newest(one.number, *id) {
+                    if !is_counted && let Some(newest) = liveness.newest(one.number, *id) {
                         series += 1;
                         last_seen = newest.max(last_seen);
                     }
                 }
                 Ok(true)
             })?;
+            liveness.batch = batch;
         }
         Ok((series > 0).then_some((series, last_seen)))
     }
@@ -532,16 +554,17 @@ impl Counted {
 
 fn described(metadata: &Metadata, name: &Arc<str>, series: u64, last_seen: i64) -> Metric {
     let known = describe(metadata, name).map(|(_, known)| known.clone());
-    let Known { kind, help, unit } = known.unwrap_or_else(unknown);
+    let StoredMetadata { kind, help, unit } = known.unwrap_or_else(unknown);
     Metric { name: Arc::clone(name), kind, help, unit, series, last_seen: Timestamp::from_ms(last_seen) }
 }
 
-fn unknown() -> Known {
-    Known { kind: MetricKind::Unknown, help: "".into(), unit: "".into() }
+fn unknown() -> StoredMetadata {
+    StoredMetadata { kind: MetricKind::Unknown, help: "".into(), unit: "".into() }
 }
 
-/// What was said about the metric that a series' name belongs to: under that name, or without its suffix.
-fn describe<'m>(metadata: &'m Metadata, series_name: &str) -> Option<(&'m Arc<str>, &'m Known)> {
+/// Returns the metadata of the metric that a series name belongs to: of that name, or of the name
+/// without its suffix.
+fn describe<'m>(metadata: &'m Metadata, series_name: &str) -> Option<(&'m Arc<str>, &'m StoredMetadata)> {
     let stripped = || SUFFIXES.iter().filter_map(|suffix| series_name.strip_suffix(suffix));
     metadata.get(series_name).or_else(|| stripped().find_map(|name| metadata.get(name)))
 }

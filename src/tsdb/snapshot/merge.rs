@@ -1,13 +1,25 @@
-//! One series out of segments and head, ascending, each time once.
+//! Reads of one series from segments and head, in ascending order, one sample per time.
+//!
+//! A read looks up the locations of the series in the segments ([`super::locate`]) and appends
+//! their samples. Mostly the locations do not overlap in time, and nothing of the series was
+//! deleted. Then [`ReadState::read_shared_times`] decodes only the values, and the times are a list
+//! that series of the same timelines share. Otherwise [`ReadState::read_locations`] decodes both,
+//! removes deleted samples, and merges one location after the other. The samples of the head are
+//! merged last, because they take precedence. If the segment set has changed meanwhile, the read is
+//! repeated with the new set.
+//!
+//! A reader may announce the series that it will read ([`look_ahead`]). Those without samples of
+//! the range in the head are then read from segments only, with batched lookups
+//! ([`super::prefetch`]).
 
 use std::sync::{Arc, RwLockReadGuard};
 
 use rapidhash::RapidHashMap;
 
+use super::locate::{LocationCache, SampleLocation};
+use super::prefetch::{PREFETCH_SERIES, PrefetchWindow};
 use super::reader::ReadColumns;
-use super::sources::{Families, Source};
 use super::warnings::Warnings;
-use super::window::{WINDOW, Window};
 use crate::model::{TimeRange, Times, TimesBuilder};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::decoded::Keeper;
@@ -18,322 +30,350 @@ use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::series::table::Table;
 use crate::tsdb::store::OrgStore;
 
-/// Times of series in several segments kept at most before all are forgotten, 2 MiB; and of how many kinds of series.
+/// The times of series in several segments that are cached at most, 2 MiB. All are dropped at once.
 const JOINED_TIMES_MAX: usize = 1 << 18;
+/// The lists of such times that are cached at most.
 const JOINED_MAX: usize = 4_096;
 
-/// What reading one series after the other finds out once: the segments that count, where families lie in them, and the
-/// times that series share.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    set: Option<Arc<SegmentSet>>,
-    families: Families,
-    times: KnownTimes,
-    /// Only the newest sample of a range is asked for: what is known of times then. Whatever more is read may be what
-    /// something else hides.
-    newest: Option<KnownTimes>,
-    /// Where values may be that were decoded before.
-    keeper: Option<Keeper>,
-    sources: Vec<Source>,
-    /// Whose times the values are that were read last, and the times of such series as are in several segments.
-    of: Vec<(u64, usize)>,
-    joined: RapidHashMap<Vec<(u64, usize)>, Arc<Times>>,
-    /// Times in all of those.
-    held: usize,
-    /// What was looked up beforehand, and the first of it that was not asked for yet.
-    ahead: Vec<Ahead>,
-    next: usize,
-    /// The next ones of those, as they lie in segments.
-    window: Window,
+/// A series, and the number of its family in the table, if the series is in the table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableSeries {
+    pub(super) series: u32,
+    pub(super) family: Option<u32>,
 }
 
-/// A series that will be read.
+/// The state that reads of several series share: the current segment set, the locations of families
+/// in it, and the times that series share.
+#[derive(Debug, Default)]
+pub(super) struct ReadState {
+    set: Option<Arc<SegmentSet>>,
+    cache: LocationCache,
+    times: KnownTimes,
+    /// Set if callers need only the newest sample of a range: the cache of times for such reads.
+    /// Any further samples that such a read returns are unreliable.
+    newest: Option<KnownTimes>,
+    /// Access to the block cache.
+    cache_handle: Option<Keeper>,
+    locations: Vec<SampleLocation>,
+    /// The segments and timelines of the values read last: the key in `joined`.
+    timelines: Vec<(u64, usize)>,
+    /// The times of series that are in several segments.
+    joined: RapidHashMap<Vec<(u64, usize)>, Arc<Times>>,
+    /// The number of times in `joined`.
+    joined_times: usize,
+    /// The series that were announced, and the index of the next one to be read.
+    planned: Vec<PlannedRead>,
+    next: usize,
+    /// The lookups of the next announced series.
+    window: PrefetchWindow,
+}
+
+/// An announced series.
 #[derive(Clone, Copy, Debug)]
-struct Ahead {
+struct PlannedRead {
     series: u32,
     family: Option<u32>,
-    /// Nothing of the range was in the head, when the segments that count were those that are known.
+    /// Whether the head had no samples of the range at the time of the current set.
     is_sealed: bool,
 }
 
-/// Appends the samples of a series inside `range` to `out`, which is empty. `family`: the number of its family in the
-/// table.
-pub(super) fn read_of(
+/// Replaces `out` with the samples of a series inside `range`.
+pub(super) fn read_series(
     store: &OrgStore,
-    (family, series): (Option<u32>, u32),
+    series: TableSeries,
     range: TimeRange,
     warnings: &Warnings,
-    known: &mut Known,
+    state: &mut ReadState,
     out: &mut SampleColumns,
 ) {
     let mut columns = ReadColumns::of(std::mem::take(out));
-    read_next(store, (family, series), range, warnings, known, &mut columns);
+    read_merged(store, series, range, warnings, state, &mut columns);
     *out = columns.into_columns();
 }
 
-/// Looks up what series will be read, in that order; `table` is the locked table. Locks are taken once for all of them, which threads that read side by
-/// side would wait for at each series.
+/// Announces the series that will be read, in order. `table` is the locked table. Each lock is
+/// taken once for all series, because threads that read in parallel would otherwise wait for it at
+/// each series.
 pub(super) fn look_ahead(
     store: &OrgStore,
     table: RwLockReadGuard<'_, Table>,
     series: impl Iterator<Item = u32>,
     range: TimeRange,
-    known: &mut Known,
+    state: &mut ReadState,
 ) {
-    let Known { ahead, next, window, .. } = known;
-    ahead.clear();
+    let ReadState { planned, next, window, .. } = state;
+    planned.clear();
     *next = 0;
     window.clear();
-    ahead.extend(series.map(|series| Ahead { series, family: table.family_of(series), is_sealed: false }));
+    planned.extend(series.map(|series| PlannedRead {
+        series,
+        family: table.family_of(series),
+        is_sealed: false,
+    }));
     drop(table);
-    let set = known.set.take().unwrap_or_else(|| store.segments());
-    let in_stripe = |a: &Ahead, b: &Ahead| a.series / STRIPE_SERIES == b.series / STRIPE_SERIES;
-    for alike in known.ahead.chunk_by_mut(in_stripe) {
-        let stripe = alike.first().and_then(|first| store.head.stripe(first.series));
+    let set = state.set.take().unwrap_or_else(|| store.segments());
+    let in_stripe = |a: &PlannedRead, b: &PlannedRead| a.series / STRIPE_SERIES == b.series / STRIPE_SERIES;
+    for same_stripe in state.planned.chunk_by_mut(in_stripe) {
+        let stripe = same_stripe.first().and_then(|first| store.head.stripe(first.series));
         let stripe = stripe.as_ref().map(|stripe| stripe.read().ignore_poison());
-        for one in alike {
+        for one in same_stripe {
             let span = stripe.as_ref().and_then(|stripe| stripe.span(slot(one.series)));
             one.is_sealed = !span.is_some_and(|span| span.overlaps(range));
         }
     }
     match store.segments_if_not(&set) {
-        None => known.set = Some(set),
+        None => state.set = Some(set),
         Some(after) => {
-            // What the head let go of meanwhile may be in the newer set alone: each is read with a look at the head.
-            known.ahead.iter_mut().for_each(|one| one.is_sealed = false);
-            known.forget_places();
-            known.set = Some(after);
+            // The head may have released samples that are only in the newer set, so each read has
+            // to check the head.
+            state.planned.iter_mut().for_each(|one| one.is_sealed = false);
+            state.clear_locations();
+            state.set = Some(after);
         }
     }
 }
 
-/// Replaces `out` with the samples of the series that was said to be next, or of any other.
-pub(super) fn read_ahead(
+/// Replaces `out` with the samples of the announced series of this number.
+pub(super) fn read_planned(
     store: &OrgStore,
-    (series, family_of): (u32, impl FnOnce(u32) -> Option<u32>),
+    number: usize,
     range: TimeRange,
     warnings: &Warnings,
-    known: &mut Known,
+    state: &mut ReadState,
     out: &mut ReadColumns,
 ) {
-    let ahead = known.ahead.get(known.next).copied().filter(|ahead| ahead.series == series);
-    let Some(Ahead { family, is_sealed, .. }) = ahead else {
-        return read_next(store, (family_of(series), series), range, warnings, known, out);
+    let Some(PlannedRead { series, family, is_sealed }) = state.planned.get(number).copied() else {
+        out.replace();
+        return;
     };
-    let number = known.next;
-    known.next += 1;
-    match known.set.take() {
+    match state.set.take() {
         Some(set) if is_sealed => {
-            known.read_in_window(&set, (number, family, series), range, warnings, out);
-            known.set = Some(set);
+            state.read_prefetched(&set, number, range, warnings, out);
+            state.set = Some(set);
         }
         set => {
-            known.set = set;
-            read_next(store, (family, series), range, warnings, known, out);
+            state.set = set;
+            read_merged(store, TableSeries { series, family }, range, warnings, state, out);
         }
     }
 }
 
 /// Replaces `out` with the samples of a series.
-fn read_next(
+pub(super) fn read_merged(
     store: &OrgStore,
-    (family, series): (Option<u32>, u32),
+    series: TableSeries,
     range: TimeRange,
     warnings: &Warnings,
-    known: &mut Known,
+    state: &mut ReadState,
     out: &mut ReadColumns,
 ) {
-    let mut set = known.set.take().unwrap_or_else(|| store.segments());
+    let mut set = state.set.take().unwrap_or_else(|| store.segments());
     loop {
-        let at_end = known.read_sealed(&set, (family, series), range, warnings, out);
+        let has_sealed = state.read_sealed(&set, series, range, warnings, out);
+        let series = series.series;
         if let Some(stripe) = store.head.stripe(series) {
             let stripe = stripe.read().ignore_poison();
             if stripe.span(slot(series)).is_some_and(|span| span.overlaps(range)) {
                 let out = out.change();
                 let from = out.times.len();
                 stripe.read(slot(series), range, out);
-                if at_end {
-                    settle(out, from);
+                if has_sealed {
+                    merge_tail(out, from);
                 }
             }
         }
         let Some(after) = store.segments_if_not(&set) else {
-            known.set = Some(set);
+            state.set = Some(set);
             return;
         };
-        // The head may have let go of what only the newer set has. Sets change with seals and compactions alone, which
-        // what was looked up ahead knew nothing of.
+        // The head may have released samples that are only in the newer set. The set changes only
+        // with seals and compactions. The announced lookups are of the old set.
         set = after;
-        known.forget_places();
-        known.ahead.clear();
+        state.clear_locations();
+        state.planned.clear();
     }
 }
 
-impl Known {
-    pub(super) fn with(keeper: Option<Keeper>) -> Known {
-        Known { keeper, ..Known::default() }
+impl ReadState {
+    pub(super) fn with(cache_handle: Option<Keeper>) -> ReadState {
+        ReadState { cache_handle, ..ReadState::default() }
     }
 
-    /// From now on nothing but the newest sample of a range is asked for; others may be there or not.
+    /// Limits reads to the newest sample of a range. Other samples may be returned or not.
     pub(super) fn newest_only(&mut self) {
         self.newest = Some(KnownTimes::of_newest());
     }
 
-    /// Forgets where series lie in segments.
-    fn forget_places(&mut self) {
-        self.families.forget();
+    /// Returns the number of the announced series that is next, if it is this one, and advances.
+    pub(super) fn next_planned(&mut self, series: u32) -> Option<usize> {
+        let number = self.next;
+        self.planned.get(number).filter(|planned| planned.series == series)?;
+        self.next += 1;
+        Some(number)
+    }
+
+    /// Clears the cached locations of series in segments.
+    fn clear_locations(&mut self) {
+        self.cache.clear();
         self.window.clear();
     }
 
-    fn make_room(&mut self) {
-        if self.families.are_many() {
-            self.forget_places();
+    fn trim_locations(&mut self) {
+        if self.cache.is_full() {
+            self.clear_locations();
         }
     }
 
-    /// Replaces `out` with what segments have of a series; whether that is anything.
+    /// Replaces `out` with the samples that segments have of a series, and returns whether there
+    /// are any.
     fn read_sealed(
         &mut self,
         set: &SegmentSet,
-        (family, series): (Option<u32>, u32),
+        series: TableSeries,
         range: TimeRange,
         warnings: &Warnings,
         out: &mut ReadColumns,
     ) -> bool {
         set.bad_in(range).for_each(|bad| warnings.bad(bad));
-        self.sources.clear();
-        self.make_room();
-        if let Some(family) = family {
-            self.find_sources(set, (family, series), range, warnings);
-        }
-        if self.read_alike(set, series, range, out).is_none() {
-            self.read_sources(set, series, range, warnings, out.replace());
+        self.locations.clear();
+        self.trim_locations();
+        self.find_locations(set, series, range, warnings);
+        if self.read_shared_times(set, series.series, range, out).is_none() {
+            self.read_locations(set, series.series, range, warnings, out.replace());
         }
         !out.is_empty()
     }
 
-    /// Replaces `out` with what segments have of a series that was looked up beforehand, by this number.
-    fn read_in_window(
+    /// Replaces `out` with the samples that segments have of the announced series of this number.
+    fn read_prefetched(
         &mut self,
         set: &SegmentSet,
-        (number, family, series): (usize, Option<u32>, u32),
+        number: usize,
         range: TimeRange,
         warnings: &Warnings,
         out: &mut ReadColumns,
     ) {
+        let Some(PlannedRead { series, family, .. }) = self.planned.get(number).copied() else { return };
         if !self.window.has(number, range) {
-            self.look_up(set, number, range, warnings);
+            self.prefetch(set, number, range, warnings);
         }
-        let Some(source) = self.window.source(number) else {
-            self.read_sealed(set, (family, series), range, warnings, out);
+        let Some(location) = self.window.location(number) else {
+            self.read_sealed(set, TableSeries { series, family }, range, warnings, out);
             return;
         };
         set.bad_in(range).for_each(|bad| warnings.bad(bad));
-        let known = self.newest.as_mut().unwrap_or(&mut self.times);
+        let times_cache = self.newest.as_mut().unwrap_or(&mut self.times);
         if let Some((values, rises)) = self.window.values(number)
-            && let Some(part) = set.parts.get(source.part)
-            && let Ok(times) = part.segment.times_within(source.timeline, range, known)
+            && let Some(part) = set.parts.get(location.part)
+            && let Ok(times) = part.segment.times_within(location.timeline, range, times_cache)
             && times.len() == values.len()
         {
             out.replace().values.extend_from_slice(values);
             out.share(times, rises);
             return;
         }
-        self.sources.clear();
-        self.sources.push(source);
-        if self.read_alike(set, series, range, out).is_none() {
-            self.read_sources(set, series, range, warnings, out.replace());
+        self.locations.clear();
+        self.locations.push(location);
+        if self.read_shared_times(set, series, range, out).is_none() {
+            self.read_locations(set, series, range, warnings, out.replace());
         }
     }
 
-    /// Looks up where the series from this number on are in segments, and what is kept decoded of them.
-    fn look_up(&mut self, set: &SegmentSet, number: usize, range: TimeRange, warnings: &Warnings) {
-        self.make_room();
-        let Known { ahead, families, sources, times, newest, keeper, window, .. } = self;
-        let known = newest.as_mut().unwrap_or(times);
-        window.begin(number, range);
-        for one in ahead.iter().skip(number).take(WINDOW) {
-            sources.clear();
-            if let Some(family) = one.family.filter(|_| one.is_sealed) {
-                families.sources(set, (family, one.series), range, warnings, sources);
+    /// Looks up the locations, and the cached values, of the announced series from this number on.
+    fn prefetch(&mut self, set: &SegmentSet, number: usize, range: TimeRange, warnings: &Warnings) {
+        self.trim_locations();
+        let ReadState { planned, cache, locations, times, newest, cache_handle, window, .. } = self;
+        let times_cache = newest.as_mut().unwrap_or(times);
+        window.restart(number, range);
+        for one in planned.iter().skip(number).take(PREFETCH_SERIES) {
+            locations.clear();
+            if one.is_sealed {
+                let series = TableSeries { series: one.series, family: one.family };
+                cache.locate(set, series, range, warnings, locations);
             }
-            // Where there is more than one, what they have may have to be merged.
-            let source = if let [source] = **sources { Some(source) } else { None };
+            // Samples of several segments may have to be merged, which a later step does.
+            let location = if let [location] = **locations { Some(location) } else { None };
             window.push(
-                source,
-                source.and_then(|source| families.piece(set, one.series, &source, range, known)),
+                location,
+                location.and_then(|location| cache.piece(set, one.series, &location, range, times_cache)),
             );
         }
-        window.find(set, families, keeper.as_mut());
+        window.resolve(set, cache, cache_handle.as_mut());
     }
 
-    /// Finds where samples of a series are, those that win last.
-    fn find_sources(
+    /// Finds the locations of a series' samples. Where two overlap, the later one takes precedence.
+    fn find_locations(
         &mut self,
         set: &SegmentSet,
-        (family, series): (u32, u32),
+        series: TableSeries,
         range: TimeRange,
         warnings: &Warnings,
     ) {
-        let Known { families, sources, .. } = self;
-        families.sources(set, (family, series), range, warnings, sources);
-        // Sets are in order of who wins. Where no two overlap, the order of time does, and nothing has to be merged.
-        if !self.sources.is_sorted_by(|a, b| a.last < b.first) {
+        let ReadState { cache, locations, .. } = self;
+        cache.locate(set, series, range, warnings, locations);
+        // A set is in order of precedence. If no two locations overlap in time, they are sorted by
+        // time instead, and nothing has to be merged.
+        if !self.locations.is_sorted_by(|a, b| a.last < b.first) {
             let mut in_time: Vec<(i64, i64)> =
-                self.sources.iter().map(|source| (source.first, source.last)).collect();
+                self.locations.iter().map(|location| (location.first, location.last)).collect();
             in_time.sort_unstable();
             if in_time.is_sorted_by(|a, b| a.1 < b.0) {
-                self.sources.sort_unstable_by_key(|source| source.first);
+                self.locations.sort_unstable_by_key(|location| location.first);
             }
         }
     }
 
-    /// The values, and the times that they share with other series, told by their places in the segments. None where there
-    /// is more to it, or damage; it has to be read the long way then.
-    fn read_alike(
+    /// Reads the values, and takes the times from a list that the series shares with others of the
+    /// same timelines. Returns None if locations overlap, if there are deletions, or on damage: the
+    /// caller then uses [`ReadState::read_locations`].
+    fn read_shared_times(
         &mut self,
         set: &SegmentSet,
         series: u32,
         range: TimeRange,
         out: &mut ReadColumns,
     ) -> Option<()> {
-        let Known { sources, families, times, newest, keeper, of, joined, held, .. } = self;
-        let known = newest.as_mut().unwrap_or(times);
-        if !sources.is_sorted_by(|a, b| a.last < b.first) {
+        let ReadState {
+            locations, cache, times, newest, cache_handle, timelines, joined, joined_times, ..
+        } = self;
+        let times_cache = newest.as_mut().unwrap_or(times);
+        if !locations.is_sorted_by(|a, b| a.last < b.first) {
             return None;
         }
-        of.clear();
+        timelines.clear();
         let values = &mut out.replace().values;
         let (mut shared, mut all_rise) = (None, true);
-        for source @ Source { part, row, timeline, .. } in &*sources {
+        for location @ SampleLocation { part, row, timeline, .. } in &*locations {
             let part = set.parts.get(*part)?;
             if set.tombstones_of(part, series).next().is_some() {
                 return None;
             }
-            let rows = families.rows(source)?;
-            let keeper = keeper.as_mut().filter(|_| source.may_be_kept);
+            let rows = cache.rows(location)?;
+            let cache_handle = cache_handle.as_mut().filter(|_| location.may_be_cached);
             let before = values.len();
-            let (times, rises) =
-                part.segment.values_alone((rows, *row, *timeline), range, known, keeper, values).ok()?;
+            let (times, rises) = part
+                .segment
+                .values_alone((rows, *row, *timeline), range, times_cache, cache_handle, values)
+                .ok()?;
             all_rise &= rises && rises_at(values, before);
-            of.push((part.meta().seq, *timeline));
+            timelines.push((part.meta().seq, *timeline));
             shared = Some(times);
         }
-        if sources.len() > 1 {
-            shared = joined.get(&*of).map(Arc::clone);
+        if locations.len() > 1 {
+            shared = joined.get(&*timelines).map(Arc::clone);
             if shared.is_none() {
                 let mut all = TimesBuilder::default();
-                for Source { part, timeline, .. } in &*sources {
+                for SampleLocation { part, timeline, .. } in &*locations {
                     let part = set.parts.get(*part)?;
-                    all.push(&*part.segment.times_within(*timeline, range, known).ok()?);
+                    all.push(&*part.segment.times_within(*timeline, range, times_cache).ok()?);
                 }
-                if *held + all.len() > JOINED_TIMES_MAX || joined.len() >= JOINED_MAX {
+                if *joined_times + all.len() > JOINED_TIMES_MAX || joined.len() >= JOINED_MAX {
                     joined.clear();
-                    *held = 0;
+                    *joined_times = 0;
                 }
-                *held += all.len();
+                *joined_times += all.len();
                 let all = Arc::new(all.build());
-                joined.insert(of.clone(), Arc::clone(&all));
+                joined.insert(timelines.clone(), Arc::clone(&all));
                 shared = Some(all);
             }
         }
@@ -343,8 +383,8 @@ impl Known {
         (out.len() == out.values().len()).then_some(())
     }
 
-    /// Appends everything, part by part.
-    fn read_sources(
+    /// Appends the samples of all locations, merging one after the other.
+    fn read_locations(
         &mut self,
         set: &SegmentSet,
         series: u32,
@@ -352,39 +392,40 @@ impl Known {
         warnings: &Warnings,
         out: &mut SampleColumns,
     ) {
-        let Known { sources, families, times, keeper, .. } = self;
-        for source @ Source { part, row, .. } in &*sources {
-            let (Some(part), Some(rows)) = (set.parts.get(*part), families.rows(source)) else { continue };
+        let ReadState { locations, cache, times, cache_handle, .. } = self;
+        for location @ SampleLocation { part, row, .. } in &*locations {
+            let (Some(part), Some(rows)) = (set.parts.get(*part), cache.rows(location)) else { continue };
             let from = out.times.len();
-            if let Err(damage) = part.segment.read((rows, *row), range, times, keeper.as_mut(), out) {
+            if let Err(damage) = part.segment.read((rows, *row), range, times, cache_handle.as_mut(), out) {
                 warnings.damage(part, &damage);
             }
-            hide(set, part, series, from, out);
-            settle(out, from);
+            apply_tombstones(set, part, series, from, out);
+            merge_tail(out, from);
         }
     }
 }
 
-/// Takes out what was deleted after the segment was made.
-fn hide(set: &SegmentSet, part: &Part, series: u32, from: usize, out: &mut SampleColumns) {
+/// Removes samples that were deleted after the segment was written.
+fn apply_tombstones(set: &SegmentSet, part: &Part, series: u32, from: usize, out: &mut SampleColumns) {
     for tombstone in set.tombstones_of(part, series) {
-        let (mut kept, mut place) = (from, from);
-        while let (Some(at), Some(value)) = (out.times.get(place).copied(), out.values.get(place).copied()) {
+        let (mut write, mut read) = (from, from);
+        while let (Some(at), Some(value)) = (out.times.get(read).copied(), out.values.get(read).copied()) {
             if !(tombstone.from_ms..=tombstone.to_ms).contains(&at) {
-                if let (Some(time), Some(bits)) = (out.times.get_mut(kept), out.values.get_mut(kept)) {
+                if let (Some(time), Some(bits)) = (out.times.get_mut(write), out.values.get_mut(write)) {
                     (*time, *bits) = (at, value);
                 }
-                kept += 1;
+                write += 1;
             }
-            place += 1;
+            read += 1;
         }
-        out.times.truncate(kept);
-        out.values.truncate(kept);
+        out.times.truncate(write);
+        out.values.truncate(write);
     }
 }
 
-/// Merges the samples of `out` from `from` on into those before them; where both have a moment, the later win.
-fn settle(out: &mut SampleColumns, from: usize) {
+/// Merges the samples of `out` from index `from` on into those before them. At equal times, the
+/// later sample is kept.
+fn merge_tail(out: &mut SampleColumns, from: usize) {
     let (Some(before), Some(first)) =
         (from.checked_sub(1).and_then(|place| out.times.get(place)), out.times.get(from))
     else {
@@ -427,7 +468,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_settled_is_what_a_map_has(
+        fn a_merged_tail_equals_a_map_with_later_values(
             old in prop::collection::btree_map(-20i64..20, 0u8..3, 0..20),
             new in prop::collection::btree_map(-20i64..20, 0u8..3, 0..20),
         ) {
@@ -436,7 +477,7 @@ mod tests {
                 out.times.push(*at);
                 out.values.push(f64::from(*value));
             }
-            settle(&mut out, old.len());
+            merge_tail(&mut out, old.len());
             let mut expected: BTreeMap<i64, u8> = old;
             expected.extend(new);
             let found: Vec<(i64, f64)> = out.times.into_iter().zip(out.values).collect();

@@ -1,15 +1,15 @@
-//! A snapshot whose selections and listings ask a pace.
+//! Selections and listings of a snapshot whose cost is charged to a pace.
 
 use std::sync::RwLockReadGuard;
 
-use super::find::{FoundSeries, Hit, located};
-use super::labelled::labelled;
-use super::{SelectedSeries, Snapshot, order};
+use super::labels::with_labels;
+use super::matching::{MatchedSeries, SeriesRow, locate_rows};
+use super::{SelectedSeries, Snapshot, sort};
 use crate::model::{Matcher, Pace, Stopped, TimeRange};
 use crate::tsdb::series::table::Table;
 use crate::tsdb::store::OrgStore;
 
-/// A snapshot, and the pace of one request.
+/// A snapshot and the pace of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Paced<'s> {
     pub(super) snapshot: &'s Snapshot,
@@ -17,26 +17,27 @@ pub struct Paced<'s> {
 }
 
 impl Paced<'_> {
-    /// The series that pass every matcher and the scope, and may have samples in `range`; sorted by labels. With a scope
-    /// that hides time those that would be found if what it hides had never been there.
+    /// Returns the series that pass every matcher and the scope and may have samples in `range`,
+    /// sorted by labels. If the scope hides time, the result is as if the hidden samples had never
+    /// existed.
     ///
-    /// Costs a scan of the columns that the matchers name, and some 3 ns for each label of each series found that tells any
-    /// two apart.
+    /// The cost is a scan of the columns that the matchers name, and about 3 ns for each label of
+    /// each matched series that distinguishes any two of them.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Result<Vec<SelectedSeries>, Stopped> {
-        self.snapshot.warnings.looked();
+        self.snapshot.warnings.add_log_warning();
         let Some(store) = &self.snapshot.store else { return Ok(Vec::new()) };
         let found = self.find(store, &[matchers], range)?;
         let found = self.in_order(store, &found)?;
-        self.labelled(store, &found, &|_| true)
+        self.with_labels(store, &found, &|_| true)
     }
 
-    /// The numbers of those series, in no order.
+    /// Returns the numbers of those series, in no particular order.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub(in crate::tsdb) fn ids(&self, matchers: &[Matcher], range: TimeRange) -> Result<Vec<u32>, Stopped> {
         let Some(store) = &self.snapshot.store else { return Ok(Vec::new()) };
         let found = self.find(store, &[matchers], range)?;
@@ -44,48 +45,48 @@ impl Paced<'_> {
         Ok(found.iter().map(|one| one.id).collect())
     }
 
-    /// The locked table; see [`Snapshot::table`].
+    /// Locks the table; see [`Snapshot::table`].
     pub(super) fn table<'s>(&self, store: &'s OrgStore) -> Result<RwLockReadGuard<'s, Table>, Stopped> {
         self.snapshot.table(store)
     }
 
-    /// Series in the order of their labels. The table is locked while they are sorted.
+    /// Sorts series by their labels. The table is locked during the sort.
     pub(super) fn in_order(
         &self,
         store: &OrgStore,
-        found: &[FoundSeries],
-    ) -> Result<Vec<FoundSeries>, Stopped> {
-        self.pace.hold_each(found.len(), size_of::<FoundSeries>())?;
+        found: &[MatchedSeries],
+    ) -> Result<Vec<MatchedSeries>, Stopped> {
+        self.pace.hold_each(found.len(), size_of::<MatchedSeries>())?;
         let table = self.table(store)?;
-        let hits = located(&table, found, self.pace)?;
-        let order = order::by_labels(&table, &hits, self.pace)?;
-        self.pace.release((hits.len() * (size_of::<Hit<'_>>() + size_of::<u32>())) as u64);
+        let hits = locate_rows(&table, found, self.pace)?;
+        let order = sort::by_labels(&table, &hits, self.pace)?;
+        self.pace.release((hits.len() * (size_of::<SeriesRow<'_>>() + size_of::<u32>())) as u64);
         Ok(order.iter().filter_map(|place| found.get(*place as usize).copied()).collect())
     }
 
-    /// Series, which are in the order of their labels, with those labels that are to be kept. The table is locked for
-    /// some of them after others.
-    pub(super) fn labelled(
+    /// Adds the labels for which `keep` returns true to series that are sorted by their labels. The
+    /// table is locked again for each `LABELLED_AT_ONCE` series.
+    pub(super) fn with_labels(
         &self,
         store: &OrgStore,
-        found: &[FoundSeries],
+        found: &[MatchedSeries],
         keep: &dyn Fn(&str) -> bool,
     ) -> Result<Vec<SelectedSeries>, Stopped> {
         let mut all = Vec::with_capacity(found.len());
         for some in found.chunks(LABELLED_AT_ONCE) {
             let table = self.table(store)?;
-            let hits = located(&table, some, self.pace)?;
-            all.extend(labelled(&table, &hits, keep, self.pace)?);
-            self.pace.release((hits.len() * size_of::<Hit<'_>>()) as u64);
+            let hits = locate_rows(&table, some, self.pace)?;
+            all.extend(with_labels(&table, &hits, keep, self.pace)?);
+            self.pace.release((hits.len() * size_of::<SeriesRow<'_>>()) as u64);
         }
         Ok(all)
     }
 }
 
-/// Series whose labels are put together under one lock: some milliseconds of work.
+/// Series whose labels are assembled under one lock: some milliseconds of work.
 const LABELLED_AT_ONCE: usize = if cfg!(test) { 19 } else { 1 << 16 };
 
-/// Listings for tests, which no request waits for.
+/// Selections and listings without a pace, for tests.
 #[cfg(test)]
 mod unpaced {
     use std::sync::Arc;
@@ -96,7 +97,7 @@ mod unpaced {
         Cardinality, Description, LabelSummary, Listing, Metric, MetricFilter, SeriesExemplars,
     };
 
-    const GOES_ON: &str = "this pace never stops";
+    const NEVER_STOPS: &str = "this pace never stops";
 
     impl Snapshot {
         pub(crate) fn label_names(
@@ -105,7 +106,7 @@ mod unpaced {
             range: TimeRange,
             limit: usize,
         ) -> Listing<Arc<str>> {
-            self.paced(&Pace::endless()).label_names(selectors, range, limit).expect(GOES_ON)
+            self.paced(&Pace::endless()).label_names(selectors, range, limit).expect(NEVER_STOPS)
         }
 
         pub(crate) fn label_values(
@@ -115,7 +116,7 @@ mod unpaced {
             range: TimeRange,
             limit: usize,
         ) -> Listing<Arc<str>> {
-            self.paced(&Pace::endless()).label_values(name, selectors, range, limit).expect(GOES_ON)
+            self.paced(&Pace::endless()).label_values(name, selectors, range, limit).expect(NEVER_STOPS)
         }
 
         pub(crate) fn label_summaries(
@@ -124,11 +125,11 @@ mod unpaced {
             range: TimeRange,
             values_max: usize,
         ) -> Vec<LabelSummary> {
-            self.paced(&Pace::endless()).label_summaries(selectors, range, values_max).expect(GOES_ON)
+            self.paced(&Pace::endless()).label_summaries(selectors, range, values_max).expect(NEVER_STOPS)
         }
 
         pub(crate) fn exists(&self, selectors: &[Vec<Matcher>], range: TimeRange) -> bool {
-            self.paced(&Pace::endless()).exists(selectors, range).expect(GOES_ON)
+            self.paced(&Pace::endless()).exists(selectors, range).expect(NEVER_STOPS)
         }
 
         pub(crate) fn series(
@@ -137,7 +138,7 @@ mod unpaced {
             range: TimeRange,
             limit: usize,
         ) -> Listing<Labels> {
-            self.paced(&Pace::endless()).series(selectors, range, limit).expect(GOES_ON)
+            self.paced(&Pace::endless()).series(selectors, range, limit).expect(NEVER_STOPS)
         }
 
         pub(crate) fn metrics(
@@ -146,15 +147,15 @@ mod unpaced {
             range: TimeRange,
             limit: usize,
         ) -> Listing<Metric> {
-            self.paced(&Pace::endless()).metrics(filter, range, limit).expect(GOES_ON)
+            self.paced(&Pace::endless()).metrics(filter, range, limit).expect(NEVER_STOPS)
         }
 
         pub(crate) fn metadata(&self, metric: Option<&str>, limit: usize) -> Listing<Description> {
-            self.paced(&Pace::endless()).metadata(metric, limit).expect(GOES_ON)
+            self.paced(&Pace::endless()).metadata(metric, limit).expect(NEVER_STOPS)
         }
 
         pub(crate) fn cardinality(&self, limit: usize) -> Cardinality {
-            self.paced(&Pace::endless()).cardinality(limit).expect(GOES_ON)
+            self.paced(&Pace::endless()).cardinality(limit).expect(NEVER_STOPS)
         }
 
         pub(crate) fn exemplars(
@@ -163,26 +164,28 @@ mod unpaced {
             range: TimeRange,
             limit: usize,
         ) -> Listing<SeriesExemplars> {
-            self.paced(&Pace::endless()).exemplars(selectors, range, limit).expect(GOES_ON)
+            self.paced(&Pace::endless()).exemplars(selectors, range, limit).expect(NEVER_STOPS)
         }
 
         pub(crate) fn select_grouped(
             &self,
             matchers: &[Matcher],
             range: TimeRange,
-            tells_apart: &dyn Fn(&str) -> bool,
-            goes: &dyn Fn(&str) -> bool,
+            is_group_label: &dyn Fn(&str) -> bool,
+            is_dropped: &dyn Fn(&str) -> bool,
         ) -> Grouped {
-            self.paced(&Pace::endless()).select_grouped(matchers, range, tells_apart, goes).expect(GOES_ON)
+            self.paced(&Pace::endless())
+                .select_grouped(matchers, range, is_group_label, is_dropped)
+                .expect(NEVER_STOPS)
         }
 
         pub(crate) fn select_without(
             &self,
             matchers: &[Matcher],
             range: TimeRange,
-            goes: &dyn Fn(&str) -> bool,
+            is_dropped: &dyn Fn(&str) -> bool,
         ) -> Option<(Arc<str>, Vec<SelectedSeries>)> {
-            self.paced(&Pace::endless()).select_without(matchers, range, goes).expect(GOES_ON)
+            self.paced(&Pace::endless()).select_without(matchers, range, is_dropped).expect(NEVER_STOPS)
         }
     }
 }

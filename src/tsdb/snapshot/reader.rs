@@ -1,23 +1,23 @@
-//! One series after the other. Those that are written together share their times, which are made once.
+//! A reader of many series. Series that are written together share one list of times.
 
 use std::sync::Arc;
 
-use super::{Snapshot, merge, side};
+use super::{Snapshot, merge, side_data};
 use crate::model::{HistogramColumns, TimeRange, Times, Timestamp};
 use crate::tsdb::report::{SampleColumns, SeriesId};
 
-/// The samples of one series after the other, ascending in time; see [`Reader::read`].
+/// The samples of one series, ascending in time; see [`SeriesReader::read`].
 #[derive(Debug, Default)]
 pub struct ReadColumns {
-    /// Without times where they are shared.
+    /// The samples; without times if they are shared.
     columns: SampleColumns,
     shared: Option<Arc<Times>>,
-    /// All values are numbers, and none is less than the one before; as far as that is known.
+    /// True if all values are known to be numbers that do not decrease.
     rises: bool,
 }
 
 impl ReadColumns {
-    /// With these samples for a beginning.
+    /// Returns columns that start with these samples.
     pub(super) fn of(columns: SampleColumns) -> ReadColumns {
         ReadColumns { columns, shared: None, rises: false }
     }
@@ -26,37 +26,37 @@ impl ReadColumns {
         std::mem::take(self.change())
     }
 
-    /// Milliseconds since the epoch.
+    /// Returns the times in milliseconds since the epoch.
     pub fn times(&self) -> &[i64] {
         self.shared.as_ref().map_or(&self.columns.times, |shared| shared.list())
     }
 
-    /// How many samples there are.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.shared.as_ref().map_or(self.columns.times.len(), |shared| shared.len())
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The times where they are other series' as well: the same list for all of those.
+    /// Returns the times if other series may have the same list; all of those share one `Arc`.
     pub fn shared_times(&self) -> Option<&Arc<Times>> {
         self.shared.as_ref()
     }
 
-    /// The values, staleness markers included.
+    /// Returns the values, including staleness markers.
     pub fn values(&self) -> &[f64] {
         &self.columns.values
     }
 
-    /// Whether it is known that all values are numbers, and none is less than the one before.
+    /// Returns whether all values are known to be numbers that do not decrease.
     pub fn is_known_to_rise(&self) -> bool {
         self.rises
     }
 
-    /// The samples, to be changed.
+    /// Returns the samples for modification; copies shared times.
     pub fn change(&mut self) -> &mut SampleColumns {
         self.rises = false;
         if let Some(shared) = self.shared.take() {
@@ -66,7 +66,7 @@ impl ReadColumns {
         &mut self.columns
     }
 
-    /// No samples, to be added to.
+    /// Removes all samples, and returns the columns to fill.
     pub(super) fn replace(&mut self) -> &mut SampleColumns {
         (self.shared, self.rises) = (None, false);
         self.columns.times.clear();
@@ -74,7 +74,7 @@ impl ReadColumns {
         &mut self.columns
     }
 
-    /// Leaves the newest sample alone.
+    /// Removes all samples but the newest.
     fn keep_newest(&mut self) {
         if self.len() > 1 {
             let SampleColumns { times, values } = self.change();
@@ -83,7 +83,7 @@ impl ReadColumns {
         }
     }
 
-    /// Gives the values these times, and says what is known of them.
+    /// Sets the times of the values, and whether the values are known not to decrease.
     pub(super) fn share(&mut self, times: Arc<Times>, rises: bool) {
         (self.shared, self.rises) = (Some(times), rises);
     }
@@ -91,38 +91,49 @@ impl ReadColumns {
 
 /// A reader of many series; see [`Snapshot::reader`].
 #[derive(Debug)]
-pub struct Reader<'s> {
+pub struct SeriesReader<'s> {
     snapshot: &'s Snapshot,
     range: TimeRange,
     histograms_from: Timestamp,
     newest: bool,
-    known: merge::Known,
+    state: merge::ReadState,
 }
 
-impl<'s> Reader<'s> {
-    pub(super) fn new(snapshot: &'s Snapshot, range: TimeRange, histograms_from: Timestamp) -> Reader<'s> {
+impl<'s> SeriesReader<'s> {
+    pub(super) fn new(
+        snapshot: &'s Snapshot,
+        range: TimeRange,
+        histograms_from: Timestamp,
+    ) -> SeriesReader<'s> {
         let store = snapshot.store.as_deref();
-        let keeper = store.and_then(|store| store.decoded.keeper(snapshot.query));
-        Reader { snapshot, range, histograms_from, newest: false, known: merge::Known::with(keeper) }
+        let cache_handle = store.and_then(|store| store.decoded.keeper(snapshot.query));
+        SeriesReader {
+            snapshot,
+            range,
+            histograms_from,
+            newest: false,
+            state: merge::ReadState::with(cache_handle),
+        }
     }
 
-    /// Of each series nothing but the newest sample of the range is read, which costs less.
-    pub fn newest_only(mut self) -> Reader<'s> {
+    /// Limits reads to the newest sample of each series in the range, which is cheaper.
+    pub fn newest_only(mut self) -> SeriesReader<'s> {
         self.newest = true;
-        self.known.newest_only();
+        self.state.newest_only();
         self
     }
 
-    /// Tells which series will be read next, in that order. Where nothing of them is in the head, each is then as it is now.
+    /// Announces the series that will be read next, in order. Those without samples of the range in
+    /// the head are read as they are now.
     pub fn look_ahead(&mut self, ids: impl Iterator<Item = SeriesId>) {
         if let Some(store) = &self.snapshot.store {
             let range = self.snapshot.within(self.range);
             let Ok(table) = self.snapshot.table(store) else { return };
-            merge::look_ahead(store, table, ids.map(|id| id.0), range, &mut self.known);
+            merge::look_ahead(store, table, ids.map(|id| id.0), range, &mut self.state);
         }
     }
 
-    /// Replaces `out` and `histograms` with what the series has.
+    /// Replaces `out` and `histograms` with the samples of the series.
     pub fn read(&mut self, id: SeriesId, out: &mut ReadColumns, histograms: &mut HistogramColumns) {
         histograms.clear();
         let Some(store) = self.snapshot.readable(id) else {
@@ -130,13 +141,19 @@ impl<'s> Reader<'s> {
             return;
         };
         let range = self.snapshot.within(self.range);
-        let family_of = |series| self.snapshot.family_of(store, series);
-        merge::read_ahead(store, (id.0, family_of), range, &self.snapshot.warnings, &mut self.known, out);
+        let warnings = &self.snapshot.warnings;
+        match self.state.next_planned(id.0) {
+            Some(number) => merge::read_planned(store, number, range, warnings, &mut self.state, out),
+            None => {
+                let series = self.snapshot.table_series(store, id.0);
+                merge::read_merged(store, series, range, warnings, &mut self.state, out);
+            }
+        }
         if store.side.has_histograms() {
             let from = self.range.start.min(self.histograms_from);
             self.snapshot.read_histograms(id, TimeRange::new(from, self.range.end), histograms);
             if !histograms.is_empty() {
-                side::yield_to_histograms(histograms, out.change());
+                side_data::drop_shadowed_floats(histograms, out.change());
             }
         }
         if self.newest {

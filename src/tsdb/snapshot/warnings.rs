@@ -1,4 +1,4 @@
-//! What a reader is told about samples that cannot be read.
+//! Warnings about samples that cannot be read.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,14 +7,16 @@ use crate::sync::IgnorePoison as _;
 use crate::tsdb::segment::SegmentDamage;
 use crate::tsdb::segments::{Bad, Part};
 
-/// Sentences at most; more of them would be the same trouble again.
+/// The most warnings per snapshot. Further ones would report the same problem again.
 const TEXTS_MAX: usize = 10;
 
-/// Shared by a snapshot and its clones. Names files, never the folder: whoever reads it may be a stranger.
+/// Warnings of a snapshot and its clones. They name files but never the folder, because any client
+/// may read them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Warnings {
     texts: Arc<Mutex<Vec<String>>>,
-    /// About a damaged log: which samples are missing is unknown, so every reader of samples is told.
+    /// The warning about a damaged log. It is not known which samples are missing, so every read of
+    /// samples gets it.
     log: Option<Arc<str>>,
 }
 
@@ -23,22 +25,23 @@ impl Warnings {
         self.texts.lock().ignore_poison().clone()
     }
 
-    /// Sets what readers are told about the log.
-    pub(super) fn of_the_log(&mut self, text: Option<Arc<str>>) {
+    /// Sets the warning about the log.
+    pub(super) fn set_log_warning(&mut self, text: Option<Arc<str>>) {
         self.log = text;
     }
 
-    /// Samples are looked for.
-    pub(super) fn looked(&self) {
+    /// Adds the warning about the log, if there is one; called before samples are looked up.
+    pub(super) fn add_log_warning(&self) {
         if let Some(text) = &self.log {
-            self.say(text.to_string());
+            self.add(text.to_string());
         }
     }
 
-    /// A listed segment that could not be opened has samples of a range that was asked for.
+    /// Adds a warning about a listed segment that could not be opened and overlaps a requested
+    /// range.
     pub(super) fn bad(&self, bad: &Bad) {
         let time = |ms: i64| Timestamp::from_ms(ms).to_rfc3339();
-        self.say(format!(
+        self.add(format!(
             "samples from {} to {} may be missing: segment {} cannot be used",
             time(bad.meta.min_ms),
             time(bad.meta.max_ms),
@@ -46,20 +49,20 @@ impl Warnings {
         ));
     }
 
-    /// A block or a directory of a segment is damaged.
+    /// Adds a warning about a damaged block or directory of a segment.
     pub(super) fn damage(&self, part: &Part, damage: &SegmentDamage) {
-        let said = self.say(format!(
+        let is_new = self.add(format!(
             "some samples are missing: segment {} is damaged at byte {}: {}",
             part.meta().file_name(),
             damage.offset,
             damage.what
         ));
-        if said {
+        if is_new {
             tracing::error!("{damage}");
         }
     }
 
-    fn say(&self, text: String) -> bool {
+    fn add(&self, text: String) -> bool {
         let mut texts = self.texts.lock().ignore_poison();
         let is_new = texts.len() < TEXTS_MAX && !texts.contains(&text);
         if is_new {

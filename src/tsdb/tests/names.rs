@@ -8,10 +8,10 @@ use super::*;
 use crate::model::{MetricKind, MetricMetadata};
 use crate::tsdb::names::load;
 use crate::tsdb::series::definition::Definitions;
+use crate::tsdb::series::definition_columns::DefinitionColumns;
 use crate::tsdb::series::registry::{self, End, ReadRegistry};
-use crate::tsdb::series::sheet::Sheet;
 use crate::tsdb::series::table::Lookup;
-use crate::tsdb::series::table::load::Loading;
+use crate::tsdb::series::table::load::BulkLoader;
 use crate::tsdb::series::{identity, metadata};
 use crate::tsdb::wal::record::Kind;
 
@@ -146,8 +146,8 @@ proptest! {
 
     #[test]
     fn what_the_store_writes_is_read_at_once(registry in ordinary()) {
-        let mut loading = Loading::new(identity::Secret::of(&[1; 32], ORG.0));
-        let mut sheet = Sheet::default();
+        let mut loading = BulkLoader::new(identity::HashSecret::of(&[1; 32], ORG.0));
+        let mut sheet = DefinitionColumns::default();
         for series in &registry {
             sheet.read(&body(series)).expect("a body");
             prop_assert_eq!(loading.add(&mut sheet), Ok(()));

@@ -19,7 +19,7 @@ fn new_series_come_no_faster_than_allowed_and_known_ones_go_on() {
     let report = many(&tsdb, ORG, 0..25, NOW);
     assert_eq!((report.stored, report.refused), (20, 5), "ten seconds' worth at once");
     assert_eq!(report.refused_by_code, [("new_series_rate", 5)]);
-    assert_eq!(report.refusals[0].reason, "more than 2 new series a second came (max_new_series_per_s)");
+    assert_eq!(report.refusals[0].reason, "more than 2 new series per second came (max_new_series_per_s)");
     let later = NOW.plus_ms(1_500);
     let report = many(&tsdb, ORG, 0..25, later);
     assert_eq!((report.stored, report.refused), (23, 2), "twenty known ones and three new");
@@ -50,7 +50,7 @@ fn late_samples_are_taken_within_the_window_before_the_newest() {
     assert!(
         report.refusals[0]
             .reason
-            .ends_with("is 60001 ms before the newest sample's, at most 60000 are taken")
+            .ends_with("is 60001 ms before the newest sample's, at most 60000 ms are allowed")
     );
     write(&tsdb, ORG, &up("ahead"), &[ago(-600_000, 1.0)]);
     assert_eq!(write(&tsdb, ORG, &up("b"), &[ago(60_000, 1.0)]).refused, 0, "no sample is newer than now");

@@ -1,19 +1,20 @@
-//! A stripe's samples as the chunks that a checkpoint keeps, and back.
+//! Conversion of a stripe's samples to the chunks of a checkpoint, and back.
 
 use std::collections::BTreeMap;
 
-use super::super::record::{Record, Values};
+use super::super::record::{RecordValues, TailRecord};
 use super::super::slots::NEVER;
 use super::{Stripe, late_within};
 use crate::tsdb::block::{self, MINI};
 use crate::tsdb::error::Damage;
 
-/// Samples after which a chunk of a checkpoint is closed: half an hour at 15 s, 18 B each at worst.
+/// The samples after which a chunk of a checkpoint is closed: half an hour at 15 s, with at most 18
+/// B each.
 const CHUNK_SAMPLES: usize = 128;
-/// Samples of a chunk at most: one of 127, and a tail.
+/// The most samples of a chunk: 127, and a tail.
 const CHUNK_SAMPLES_MAX: u16 = 127 + 16;
 const _: () = assert!(CHUNK_SAMPLES == 128 && MINI == 16);
-/// How samples of a chunk came.
+/// The order in which the samples of a chunk arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) enum Order {
     InOrder,
@@ -21,7 +22,8 @@ pub(in crate::tsdb) enum Order {
 }
 
 impl Stripe {
-    /// Calls `each` with every chunk that a checkpoint keeps of a series: order, samples, least time, bytes.
+    /// Calls `each` with every chunk of a series for a checkpoint: order, number of samples, least
+    /// time, bytes.
     pub(in crate::tsdb) fn copy_chunks(&self, slot: usize, mut each: impl FnMut(Order, u16, i64, &[u8])) {
         self.copy_in_order(slot, &mut |samples, least, bytes| each(Order::InOrder, samples, least, bytes));
         if self.late.is_empty() && self.frozen.is_empty() {
@@ -37,7 +39,8 @@ impl Stripe {
         }
     }
 
-    /// Records become mini-blocks with the same bytes for their values.
+    /// Copies the chunks of samples in order. The values of records are copied to mini-blocks
+    /// without recoding.
     fn copy_in_order(&self, slot: usize, each: &mut dyn FnMut(u16, i64, &[u8])) -> Option<()> {
         let (block, place) = self.block(slot)?;
         let mut bytes = Vec::with_capacity(256);
@@ -56,7 +59,7 @@ impl Stripe {
             before = *last;
             samples += times.len();
         };
-        let records: Vec<Record<'_>> = self.records(slot, NEVER).map(|(_, record)| record).collect();
+        let records: Vec<TailRecord<'_>> = self.records(slot, NEVER).map(|(_, record)| record).collect();
         for record in records.iter().rev() {
             let times = record.gaps.times(record.last);
             let times = times.get(..record.gaps.len)?;
@@ -70,11 +73,11 @@ impl Stripe {
         Some(())
     }
 
-    /// Takes a chunk over from a checkpoint, but for samples before `from_ms`; those of one series and order come in
-    /// order of time, late ones last.
+    /// Loads a chunk from a checkpoint, without samples before `from_ms`. The chunks of one series
+    /// and order must come in order of time, and late ones last.
     ///
     /// # Errors
-    /// [`Damage`] where it is no chunk, or does not follow what is there.
+    /// [`Damage`] if the chunk is invalid, or does not follow the existing samples.
     pub(in crate::tsdb) fn load_chunk(
         &mut self,
         slot: usize,
@@ -84,12 +87,13 @@ impl Stripe {
         from_ms: i64,
     ) -> Result<(), Damage> {
         if samples > CHUNK_SAMPLES_MAX {
-            return Err(Damage::new(0, "a chunk of too many samples"));
+            return Err(Damage::new(0, "a chunk has too many samples"));
         }
-        // Whole tails take what is compressed over as it is; `spare` comes when the row is loaded.
-        let sparing = std::mem::take(&mut self.sparing);
+        // Full tails take over compressed values unchanged. `shorten_tails` is called once the row
+        // is loaded.
+        let short_tails = std::mem::take(&mut self.short_tails);
         let loaded = self.load_minis(slot, order, samples, bytes, from_ms);
-        self.sparing = sparing;
+        self.short_tails = short_tails;
         loaded
     }
 
@@ -130,14 +134,14 @@ impl Stripe {
         if left == 0 && samples > 0 {
             Ok(())
         } else {
-            Err(Damage::new(0, "a chunk has another number of samples"))
+            Err(Damage::new(0, "a chunk has a wrong number of samples"))
         }
     }
 
-    /// Appends a mini-block. `before`: a whole one before it, its last time and its values.
+    /// Appends a mini-block. `before` is a full mini-block before it: its last time and its values.
     fn load_mini(&mut self, slot: usize, times: &[i64], bits: &[u64], before: Option<(i64, (u8, &[u8]))>) {
         let mut samples = times.iter().zip(bits);
-        // Where the tail is the mini-block before it, its values need not be compressed again.
+        // If the tail is the previous mini-block, its values need not be compressed again.
         if let Some((last, values)) = before
             && let Some((block, place)) = self.block(slot)
             && block.last_at(place) == Some(last)
@@ -145,8 +149,8 @@ impl Stripe {
             && let Some((at, bits)) = samples.next()
         {
             let gap = at.wrapping_sub(last).cast_unsigned();
-            let told = (!block.goes_on(place, gap)).then_some(gap);
-            if self.roll(slot, *at, *bits, told, Some(Values::Encoded(values))).is_some() {
+            let gap_after = (!block.continues_step(place, gap)).then_some(gap);
+            if self.roll(slot, *at, *bits, gap_after, Some(RecordValues::Encoded(values))).is_some() {
                 self.in_order += 1;
             } else {
                 self.put_late(slot, *at, *bits);
@@ -163,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_that_do_not_follow_are_damage() {
+    fn chunks_that_do_not_ascend_are_damage() {
         let mut stripe = Stripe::default();
         let chunk = block::encode(&[1, 2], &[0, 0]);
         assert_eq!(stripe.load_chunk(0, Order::InOrder, 2, &chunk, NEVER), Ok(()));

@@ -1,15 +1,15 @@
-//! What a seal takes of a stripe: late samples set aside, samples copied, and then let go.
+//! The part of a seal in a stripe: late samples are frozen, samples are copied, and then removed.
 
-use super::super::arena::{Kept, Link, NONE};
-use super::super::record::{self, Record, Values};
+use super::super::arena::{Link, NONE, RecordLifetime};
+use super::super::record::{self, RecordValues, TailRecord};
 use super::super::slots::{BLOCK_SERIES, NEVER};
-use super::{Stripe, late_key, late_within, merge_late};
+use super::{SealBounds, Stripe, late_key, late_within, merge_late};
 use crate::tsdb::report::SampleColumns;
 
 impl Stripe {
-    /// Sets the late samples aside for a seal.
+    /// Freezes the late samples for a seal.
     pub(in crate::tsdb) fn freeze(&mut self) {
-        // A seal that failed may have left some: the newer ones win.
+        // A failed seal may have left some, over which newer ones take precedence.
         if self.frozen.is_empty() {
             std::mem::swap(&mut self.frozen, &mut self.late);
         } else {
@@ -17,8 +17,8 @@ impl Stripe {
         }
     }
 
-    /// Sets the late samples aside for a seal of all times, and with them those in order at or after `until`. What came
-    /// late at the same time as one in order came after it and wins.
+    /// Freezes the late samples and the samples in order at or after `until` for a seal of all
+    /// times. A late sample at the time of one in order was written later, so it takes precedence.
     pub(in crate::tsdb) fn freeze_all(&mut self, until: i64) {
         let mut all = SampleColumns::default();
         for slot in 0..self.blocks.len() * BLOCK_SERIES {
@@ -42,7 +42,8 @@ impl Stripe {
         self.freeze();
     }
 
-    /// Takes back those set aside at `from_ms` or later; where another came meanwhile, it wins. Drops the others.
+    /// Makes frozen samples at or after `from_ms` late again, unless there is a newer one. Drops
+    /// the others.
     fn thaw(&mut self, from_ms: i64) {
         let mut back = std::mem::take(&mut self.frozen);
         back.retain(|(_, at), _| *at >= from_ms);
@@ -50,27 +51,22 @@ impl Stripe {
         self.late = back;
     }
 
-    /// The seal failed: what was set aside is late again.
+    /// Makes the frozen samples late again after a failed seal.
     pub(in crate::tsdb) fn reopen(&mut self) {
         self.thaw(NEVER);
     }
 
-    /// What a seal takes of a series: samples in order before `until`, and late ones before `late_end` that were set aside.
-    pub(in crate::tsdb) fn copy_closed(
-        &self,
-        slot: usize,
-        (until, late_end): (i64, i64),
-        out: &mut SampleColumns,
-    ) {
-        if until > NEVER {
+    /// Appends the samples that a seal takes of a series: see [`SealBounds`].
+    pub(in crate::tsdb) fn copy_closed(&self, slot: usize, bounds: SealBounds, out: &mut SampleColumns) {
+        if bounds.until > NEVER {
             let from = out.times.len();
-            self.read_in_order(slot, NEVER, until - 1, out);
-            merge_late(late_within(&self.frozen, slot, NEVER, late_end - 1), from, out);
+            self.read_in_order(slot, NEVER, bounds.until - 1, out);
+            merge_late(late_within(&self.frozen, slot, NEVER, bounds.late_end - 1), from, out);
         }
     }
 
-    /// Lets go of what [`Stripe::copy_closed`] gives, and of the memory.
-    pub(in crate::tsdb) fn release(&mut self, (until, late_end): (i64, i64)) {
+    /// Removes the samples that [`Stripe::copy_closed`] returns, and releases their memory.
+    pub(in crate::tsdb) fn release(&mut self, SealBounds { until, late_end }: SealBounds) {
         self.thaw(late_end);
         for slot in 0..self.blocks.len() * BLOCK_SERIES {
             self.release_slot(slot, until);
@@ -90,11 +86,11 @@ impl Stripe {
         let Some(last) = block.last_at(place) else { return };
         let before = block.samples(place);
         let gaps = block.gaps(place);
-        let old = gaps.times(last).iter().take(gaps.len).filter(|at| **at < until).count();
-        if old == gaps.len {
+        let removed = gaps.times(last).iter().take(gaps.len).filter(|at| **at < until).count();
+        if removed == gaps.len {
             block.clear(place);
-        } else if old > 0 {
-            block.trim(place, old);
+        } else if removed > 0 {
+            block.trim(place, removed);
         } else {
             self.release_records(slot, until);
         }
@@ -104,33 +100,34 @@ impl Stripe {
 
     /// Cuts the chain of a series whose tail stays.
     fn release_records(&mut self, slot: usize, until: i64) -> Option<()> {
-        let records: Vec<(Link, Record<'_>)> = self.records(slot, until).collect();
+        let records: Vec<(Link, TailRecord<'_>)> = self.records(slot, until).collect();
         let (block, place) = self.block(slot)?;
         let mut first = block.newer(place)?.first;
-        let (mut kept, mut newer, mut chain) = (0, None, *block.chain.get(place)?);
+        let (mut samples, mut newer, mut chain) = (0, None, *block.chain.get(place)?);
         let mut oldest = NONE;
-        let mut made = None;
+        let mut rewritten = None;
         for (link, record) in &records {
             if record.first >= until {
-                (newer, first, kept) = (Some(*link), record.first, kept + record.gaps.len);
+                (newer, first, samples) = (Some(*link), record.first, samples + record.gaps.len);
                 continue;
             }
-            // It reaches over the border: what stays is written anew.
+            // The record has samples on both sides of `until`, so its remaining samples are encoded
+            // again.
             let (times, bits) = record.samples().ok()?;
             let times = times.get(..record.gaps.len)?;
-            let old = times.partition_point(|at| *at < until);
+            let removed = times.partition_point(|at| *at < until);
             let mut gaps = record.gaps;
-            gaps.over.copy_within(old.., 0);
-            gaps.len -= old;
-            let bits = bits.get(old..record.gaps.len)?;
+            gaps.jitter.copy_within(removed.., 0);
+            gaps.len -= removed;
+            let bits = bits.get(removed..record.gaps.len)?;
             let mut bytes = Vec::new();
-            record::encode(&mut bytes, NONE, &gaps, record.gap_after, Values::Bits(bits));
-            made = Some((bytes, record.last));
-            (first, kept) = (*times.get(old)?, kept + gaps.len);
+            record::encode(&mut bytes, NONE, &gaps, record.gap_after, RecordValues::Bits(bits));
+            rewritten = Some((bytes, record.last));
+            (first, samples) = (*times.get(removed)?, samples + gaps.len);
             break;
         }
-        if let Some((bytes, last)) = made {
-            oldest = self.arena.put(&bytes, last, Kept::Long)?;
+        if let Some((bytes, last)) = rewritten {
+            oldest = self.arena.put(&bytes, last, RecordLifetime::Long)?;
         }
         match newer {
             Some(newer) => self.arena.relink(newer, oldest),
@@ -139,7 +136,7 @@ impl Stripe {
         let (block, place) = self.block_mut(slot)?;
         *block.chain.get_mut(place)? = chain;
         *block.first_at.get_mut(place)? = first;
-        *block.in_chain.get_mut(place)? = u32::try_from(kept).ok()?;
+        *block.in_chain.get_mut(place)? = u32::try_from(samples).ok()?;
         Some(())
     }
 }

@@ -1,4 +1,5 @@
-//! Samples that are deleted: their series are written anew, and the whole stripe once too many bytes are dead.
+//! Deletion of samples: the series is written again, and the whole stripe once too many bytes are
+//! unused.
 
 use super::super::arena::Arena;
 use super::super::slots::{BLOCK_SERIES, NEVER};
@@ -11,8 +12,8 @@ impl Stripe {
     pub(in crate::tsdb) fn delete(&mut self, slot: usize, range: TimeRange) {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
         for late in [&mut self.late, &mut self.frozen] {
-            let gone: Vec<i64> = late_within(late, slot, start, end).map(|(at, _)| at).collect();
-            for at in gone {
+            let deleted: Vec<i64> = late_within(late, slot, start, end).map(|(at, _)| at).collect();
+            for at in deleted {
                 late.remove(&late_key(slot, at));
             }
         }
@@ -25,8 +26,9 @@ impl Stripe {
         }
     }
 
-    /// A page goes when all of it is old or was replaced; many deletes between two seals, or tails that end early in a
-    /// replay, must not fill the memory.
+    /// Rewrites the stripe if too much memory is unused. A page is released only when all its
+    /// records are old or replaced, so without this, many deletions between two seals, or short
+    /// tails of a replay, would fill the memory.
     pub(super) fn compact_if_due(&mut self) {
         let dead = self.dead_bytes + self.arena.replaced();
         if dead > 64 << 10 && dead > self.arena.bytes() / 2 {
@@ -34,15 +36,15 @@ impl Stripe {
         }
     }
 
-    /// Writes a series anew.
+    /// Writes the samples in order of a series again, without those for which `keep` returns false.
     pub(super) fn rebuild(&mut self, slot: usize, all: &SampleColumns, keep: impl Fn(i64) -> bool) {
         let Some((block, place)) = self.block_mut(slot) else { return };
         let in_chain = block.in_chain.get(place).copied().unwrap_or(0);
         block.clear(place);
-        // About: 3 B a sample is more than most take.
+        // An estimate: most samples take less than 3 B.
         self.dead_bytes += in_chain as usize * 3;
         self.in_order -= all.times.len() as u64;
-        // They came before what is late.
+        // These samples were written before the late ones, and must not remove them.
         let late_ahead = std::mem::take(&mut self.late_ahead);
         for (at, value) in all.times.iter().zip(&all.values).filter(|(at, _)| keep(**at)) {
             self.put(slot, *at, value.to_bits(), NEVER);
@@ -50,7 +52,7 @@ impl Stripe {
         self.late_ahead = late_ahead;
     }
 
-    /// Writes all series anew.
+    /// Writes all series again.
     fn compact(&mut self) {
         let slots = 0..self.blocks.len() * BLOCK_SERIES;
         let mut all: Vec<SampleColumns> = Vec::new();
@@ -59,13 +61,13 @@ impl Stripe {
             self.read_in_order(slot, NEVER, i64::MAX, out);
         }
         self.arena = Arena::default();
-        // No records that are replaced while this goes on.
-        let sparing = std::mem::take(&mut self.sparing);
+        // Meanwhile no record is replaced.
+        let short_tails = std::mem::take(&mut self.short_tails);
         for (slot, all) in slots.clone().zip(&all) {
             self.rebuild(slot, all, |_| true);
         }
-        self.sparing = sparing;
-        slots.step_by(BLOCK_SERIES).for_each(|slot| self.spare(slot));
+        self.short_tails = short_tails;
+        slots.step_by(BLOCK_SERIES).for_each(|slot| self.shorten_tails(slot));
         self.dead_bytes = 0;
     }
 }

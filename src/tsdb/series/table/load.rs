@@ -1,59 +1,64 @@
-//! A table from a registry, many series at a time.
+//! Bulk loading of a table from a registry.
 //!
-//! A start that takes over series one by one spends most of its time looking each one up before it is put in. Here rows
-//! go to the ends of their columns first, and the hash of them all is made at last, by two threads. What a registry that
-//! was written in order never holds (an id or a label set twice, an id out of all proportion) is not sorted out here:
-//! [`Loading`] gives up, and the caller reads that registry through [`Table::define_all`], which says what is wrong.
+//! A start that adds series one by one spends most of its time on a lookup before each insertion.
+//! Here rows are appended to their columns first, and two threads build the hash table of all rows
+//! at the end. A registry that was written in order has no repeated id or label set and no id that
+//! is far too large. This module does not handle such cases: [`BulkLoader`] fails, and the caller
+//! reads the registry through [`Table::define_all`], which reports the errors.
 
-use super::{Column, Family, GAP_MAX, Rows, Secret, Shape, Table, TextHash, UNKNOWN};
+use super::{CodeColumn, Family, GAP_MAX, HashSecret, IdTable, LabelCodes, Table, TextHash, UNKNOWN};
 use crate::tsdb::error::Damage;
-use crate::tsdb::series::columns::{make_room_for, trim};
+use crate::tsdb::series::columns::{reserve_many, trim};
+use crate::tsdb::series::definition_columns::{BodyTexts, DefinitionColumns, GroupColumns};
 use crate::tsdb::series::metadata::{self, Metadata};
-use crate::tsdb::series::sheet::{Columns, Sheet, Texts};
 
-/// The registry is not for this way of reading.
+/// The error for a registry that cannot be loaded in bulk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) struct GivesUp;
+pub(in crate::tsdb) struct NotBulkLoadable;
 
-impl From<Damage> for GivesUp {
-    fn from(_: Damage) -> GivesUp {
-        GivesUp
+impl From<Damage> for NotBulkLoadable {
+    fn from(_: Damage) -> NotBulkLoadable {
+        NotBulkLoadable
     }
 }
 
-/// Rows that are hashed in one go.
-const AT_ONCE: usize = 256;
-/// Fewer series are not worth a second thread.
-const ALONE_MAX: usize = 1 << 15;
+/// IdTable that are hashed in one batch.
+const BATCH_ROWS: usize = 256;
+/// Tables with at most this many series are hashed by one thread.
+const ONE_THREAD_MAX: usize = 1 << 15;
 
-/// A table whose series cannot be found by their labels yet.
+/// A table under construction, whose series cannot be found by their labels yet.
 #[derive(Debug)]
-pub(in crate::tsdb) struct Loading {
+pub(in crate::tsdb) struct BulkLoader {
     table: Table,
     metadata: Metadata,
 }
 
-impl Loading {
-    pub(in crate::tsdb) fn new(secret: Secret) -> Loading {
-        Loading { table: Table::new(secret), metadata: Metadata::default() }
+impl BulkLoader {
+    pub(in crate::tsdb) fn new(secret: HashSecret) -> BulkLoader {
+        BulkLoader { table: Table::new(secret), metadata: Metadata::default() }
     }
 
-    /// Puts the series of one body behind those of the bodies before it. The sheet's cells are of no use after it.
-    pub(in crate::tsdb) fn add(&mut self, sheet: &mut Sheet) -> Result<(), GivesUp> {
-        let greatest = sheet.greatest_id().unwrap_or(0);
+    /// Appends the series of one body to those of the bodies before it. This overwrites the cells
+    /// of `sheet`.
+    pub(in crate::tsdb) fn add(&mut self, body: &mut DefinitionColumns) -> Result<(), NotBulkLoadable> {
+        let greatest = body.greatest_id().unwrap_or(0);
         if greatest == u32::MAX || greatest as usize > self.table.places.len() + GAP_MAX {
-            return Err(GivesUp);
+            return Err(NotBulkLoadable);
         }
-        let (texts, mut groups) = sheet.groups();
-        let mut codes =
-            Codes { texts, names: vec![UNKNOWN; texts.len()], values: vec![(UNKNOWN, UNKNOWN); texts.len()] };
-        groups.try_for_each(|group| self.add_group(group, &mut codes).ok_or(GivesUp))
+        let (texts, mut groups) = body.groups();
+        let mut codes = TextCodes {
+            texts,
+            names: vec![UNKNOWN; texts.len()],
+            values: vec![(UNKNOWN, UNKNOWN); texts.len()],
+        };
+        groups.try_for_each(|group| self.add_group(group, &mut codes).ok_or(NotBulkLoadable))
     }
 
-    fn add_group(&mut self, group: Columns<'_>, codes: &mut Codes<'_>) -> Option<()> {
+    fn add_group(&mut self, group: GroupColumns<'_>, codes: &mut TextCodes<'_>) -> Option<()> {
         let table = &mut self.table;
-        let Columns { names, metric, ids, cells } = group;
-        let mut shape = Shape::default();
+        let GroupColumns { names, metric, ids, cells } = group;
+        let mut shape = LabelCodes::default();
         let mut columns = cells.chunks_exact_mut(ids.len().max(1));
         for name in names {
             let name = codes.name(table, *name)?;
@@ -72,18 +77,19 @@ impl Loading {
         Some(())
     }
 
-    /// Takes over what a record says about metrics.
-    pub(in crate::tsdb) fn describe(&mut self, body: &[u8]) -> Result<(), GivesUp> {
-        Ok(metadata::decode(body, &mut |said| self.metadata.set(said, true))?)
+    /// Adds the metadata of a record.
+    pub(in crate::tsdb) fn describe(&mut self, body: &[u8]) -> Result<(), NotBulkLoadable> {
+        Ok(metadata::decode(body, &mut |metric| self.metadata.set(metric, true))?)
     }
 
-    /// The table, with its series to be found by their labels, and what is known of metrics.
-    pub(in crate::tsdb) fn finish(self) -> Result<(Table, Metadata), GivesUp> {
-        let Loading { mut table, metadata } = self;
-        let mut rows = Rows::for_rows(table.live as usize);
+    /// Builds the hash table of the series' labels, and returns the table and the metadata of
+    /// metrics.
+    pub(in crate::tsdb) fn finish(self) -> Result<(Table, Metadata), NotBulkLoadable> {
+        let BulkLoader { mut table, metadata } = self;
+        let mut rows = IdTable::for_rows(table.live as usize);
         for (hash, id) in hashes(&table).into_iter().flatten() {
             if !rows.insert_new(hash, id, |other| table.is_same(id, other)) {
-                return Err(GivesUp);
+                return Err(NotBulkLoadable);
             }
         }
         table.rows = rows;
@@ -92,16 +98,16 @@ impl Loading {
     }
 }
 
-/// Codes of a sheet's texts.
-struct Codes<'s> {
-    texts: Texts<'s>,
-    /// As names.
+/// The codes of a body's texts.
+struct TextCodes<'s> {
+    texts: BodyTexts<'s>,
+    /// By text: its code as a label name.
     names: Vec<u32>,
-    /// As a value: of which name it was last one, and its code there.
+    /// By text: the label name it was last a value of, and its code there.
     values: Vec<(u32, u32)>,
 }
 
-impl Codes<'_> {
+impl TextCodes<'_> {
     fn name(&mut self, table: &mut Table, number: u32) -> Option<u32> {
         let known = self.names.get_mut(number as usize)?;
         if *known == UNKNOWN {
@@ -110,7 +116,7 @@ impl Codes<'_> {
         Some(*known)
     }
 
-    /// Makes numbers of texts, the values of one name, codes.
+    /// Replaces the numbers of texts in a column of values by their codes.
     fn values(&mut self, table: &mut Table, name: u32, column: &mut [u32]) -> Option<()> {
         for cell in column {
             let known = self.values.get_mut(*cell as usize)?;
@@ -124,7 +130,8 @@ impl Codes<'_> {
 }
 
 impl Family {
-    /// Adds rows of ascending ids, the codes name by name; answers by how many bytes it grew.
+    /// Adds rows with ascending ids, and returns the growth in bytes. `cells` has the codes name by
+    /// name.
     fn extend(&mut self, ids: &[u32], cells: &[u32]) -> usize {
         let columns = cells.chunks_exact(ids.len().max(1));
         if self.ids.last() >= ids.first() {
@@ -138,16 +145,16 @@ impl Family {
             grown += column.bytes() - before;
         }
         let before = self.ids.capacity();
-        make_room_for(&mut self.ids, ids.len());
+        reserve_many(&mut self.ids, ids.len());
         self.ids.extend_from_slice(ids);
         grown + (self.ids.capacity() - before) * 4
     }
 
-    /// As [`Family::extend`], where requests came together: some of the rows belong before the last ones, which are
-    /// taken out and added again with them.
+    /// Like [`Family::extend`], for ids of concurrent requests: some rows belong before the last
+    /// existing ones. Those are removed and added again in order.
     fn extend_within<'c>(&mut self, ids: &[u32], columns: impl Iterator<Item = &'c [u32]>) -> usize {
         self.moved = self.moved.wrapping_add(1);
-        self.order.forget();
+        self.order.clear();
         let (rows, first) = (self.ids.len(), ids.first());
         let from = self.ids.partition_point(|have| Some(have) < first);
         let mut last = self.ids.split_off(from);
@@ -168,28 +175,28 @@ impl Family {
         self.extend(&ids, &cells)
     }
 
-    /// Gives back most of the room for more rows; answers how many bytes.
+    /// Releases most of the spare capacity, and returns the bytes.
     fn trim(&mut self) -> usize {
-        let mut given = 0;
+        let mut released = 0;
         for column in &mut self.columns {
             let before = column.bytes();
             column.trim();
-            given += before - column.bytes();
+            released += before - column.bytes();
         }
         let before = self.ids.capacity();
         trim(&mut self.ids);
-        given + (before - self.ids.capacity()) * 4
+        released + (before - self.ids.capacity()) * 4
     }
 }
 
 impl Table {
     fn trim(&mut self) {
-        let given: usize = self.families.iter_mut().map(Family::trim).sum();
-        self.column_bytes -= given;
+        let released: usize = self.families.iter_mut().map(Family::trim).sum();
+        self.column_bytes -= released;
         self.places.trim();
     }
 
-    /// Whether two series have the same labels.
+    /// Returns whether two series have the same labels.
     fn is_same(&self, a: u32, b: u32) -> bool {
         let same = |((one, row), (other, other_row)): ((&Family, usize), (&Family, usize))| {
             std::ptr::eq(one, other)
@@ -199,16 +206,17 @@ impl Table {
     }
 }
 
-/// Hashes and ids, by the highest byte of the hash: who puts them into slots of the same order stays in one place.
+/// Hashes and ids in buckets by the highest byte of the hash. Slots of a hash table have the same
+/// order, so inserting a bucket touches one region of it.
 type Hashes = Vec<Vec<(u32, u32)>>;
 
 const BUCKETS: usize = 256;
 
-/// The hash of each series, with its id: buckets of the one thread, then of the other, for each byte.
+/// Returns the hash of each series with its id. For each byte there is a bucket of each thread.
 fn hashes(table: &Table) -> Hashes {
     let families: Vec<(u32, &Family)> = (0u32..).zip(&table.families).collect();
     let all = table.live as usize;
-    if all <= ALONE_MAX {
+    if all <= ONE_THREAD_MAX {
         return hash_families(&families, &table.hash);
     }
     let mut rows = 0;
@@ -225,28 +233,29 @@ fn hashes(table: &Table) -> Hashes {
     mine.into_iter().zip(others).flat_map(|(mine, others)| [mine, others]).collect()
 }
 
-/// As [`super::hash_row`], many rows at a time: a column is gone through while it is at hand.
+/// Like [`super::hash_row`] for many rows at a time, one column after another, which uses the
+/// processor's cache well.
 fn hash_families(families: &[(u32, &Family)], hash: &TextHash) -> Hashes {
     let rows: usize = families.iter().map(|(_, family)| family.ids.len()).sum();
-    // Hashes are even: few buckets outgrow this.
+    // Hashes are evenly spread, so few buckets outgrow this.
     let room = rows / BUCKETS + rows / BUCKETS / 8 + 8;
     let mut out: Hashes = std::iter::repeat_with(|| Vec::with_capacity(room)).take(BUCKETS).collect();
-    let (mut bytes, mut piece_codes) = (Vec::new(), [0; AT_ONCE]);
+    let (mut bytes, mut batch_codes) = (Vec::new(), [0; BATCH_ROWS]);
     for (number, family) in families {
         let width = 4 * (family.columns.len() + 1);
         bytes.clear();
-        bytes.resize(width * AT_ONCE, 0);
-        put_codes(&mut bytes, width, 0, &[*number; AT_ONCE]);
+        bytes.resize(width * BATCH_ROWS, 0);
+        put_codes(&mut bytes, width, 0, &[*number; BATCH_ROWS]);
         for (place, column) in family.columns.iter().enumerate() {
             if let Some(code) = column.same() {
-                put_codes(&mut bytes, width, place + 1, &[code; AT_ONCE]);
+                put_codes(&mut bytes, width, place + 1, &[code; BATCH_ROWS]);
             }
         }
-        for (piece, ids) in family.ids.chunks(AT_ONCE).enumerate() {
+        for (batch, ids) in family.ids.chunks(BATCH_ROWS).enumerate() {
             for (place, column) in family.columns.iter().enumerate() {
-                if let Column::Each(codes) = column {
-                    codes.copy_from(piece * AT_ONCE, &mut piece_codes);
-                    put_codes(&mut bytes, width, place + 1, &piece_codes);
+                if let CodeColumn::Each(codes) = column {
+                    codes.copy_from(batch * BATCH_ROWS, &mut batch_codes);
+                    put_codes(&mut bytes, width, place + 1, &batch_codes);
                 }
             }
             for (id, row) in ids.iter().zip(bytes.chunks_exact(width)) {
@@ -260,7 +269,7 @@ fn hash_families(families: &[(u32, &Family)], hash: &TextHash) -> Hashes {
     out
 }
 
-/// Puts numbers at one place of rows of so many bytes.
+/// Writes a column of numbers at index `place` of rows of `width` bytes.
 fn put_codes(bytes: &mut [u8], width: usize, place: usize, codes: &[u32]) {
     for (row, code) in bytes.chunks_exact_mut(width).zip(codes) {
         if let Some(at) = row.get_mut(place * 4..).and_then(|rest| rest.first_chunk_mut()) {

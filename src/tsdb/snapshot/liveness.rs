@@ -1,12 +1,12 @@
-//! Which series have samples in a range: those whose head reaches into it, and those whose row of a segment does.
+//! Liveness: which series have samples in a range, in the head or in a segment.
 //!
-//! Asked series by series, so that a question that has heard enough looks no further: the head first, which has nearly
-//! every series that is written; then the segments, newest first.
+//! Series are probed one by one, so a query stops as soon as it has its result. The head, which has
+//! nearly every series that is written, is probed first, and then the segments, newest first.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, RwLockReadGuard};
 
-use super::find::{Chunk, Found, Rows};
+use super::matching::{FamilyMatch, MatchedRows, RowBatch};
 use super::warnings::Warnings;
 use super::{Paced, Snapshot, merge};
 use crate::model::{HistogramColumns, Pace, Stopped, TimeRange, Timestamp};
@@ -20,28 +20,29 @@ use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::side::Side;
 use crate::tsdb::store::OrgStore;
 
-/// Answers a question about a range with what was there at its time.
+/// Runs a query about a range against the current head and segments.
 ///
-/// A seal makes its segments known before the head lets go of their samples. A question that took the segments before
-/// and met the head after would miss them: if others count by then, it is asked again.
-pub(super) fn look<T>(
+/// A seal publishes its segments before the head releases their samples. A query that took the
+/// segments before and probed the head afterwards would miss these samples, so it runs again if the
+/// segment set has changed meanwhile.
+pub(super) fn with_liveness<T>(
     snapshot: &Snapshot,
     store: &OrgStore,
     range: TimeRange,
-    question: impl FnMut(&mut Presence<'_>) -> Result<T, Stopped>,
+    query: impl FnMut(&mut Liveness<'_>) -> Result<T, Stopped>,
 ) -> Result<T, Stopped> {
-    look_from(snapshot, store, range, range.start, question)
+    with_liveness_from(snapshot, store, range, range.start, query)
 }
 
-/// As [`look`], where samples of segments count only from `sealed_from` on (inclusive).
-pub(super) fn look_from<T>(
+/// Like [`with_liveness`], but samples of segments count only from `sealed_from` on (inclusive).
+pub(super) fn with_liveness_from<T>(
     snapshot: &Snapshot,
     store: &OrgStore,
     range: TimeRange,
     sealed_from: Timestamp,
-    mut question: impl FnMut(&mut Presence<'_>) -> Result<T, Stopped>,
+    mut query: impl FnMut(&mut Liveness<'_>) -> Result<T, Stopped>,
 ) -> Result<T, Stopped> {
-    snapshot.warnings.looked();
+    snapshot.warnings.add_log_warning();
     let range = snapshot.within(range);
     let sealed = TimeRange::new(range.start.max(sealed_from), range.end);
     let mut set = store.segments();
@@ -50,75 +51,77 @@ pub(super) fn look_from<T>(
         let mut parts: Vec<&Part> = set.parts.iter().map(|part| &**part).collect();
         parts.sort_by_key(|part| Reverse(part.meta().max_ms));
         let side = store.side.has_histograms().then_some(&store.side);
-        let head = Cursor { spans: &spans, held: None, side };
+        let head = HeadCursor { spans: &spans, stripe: None, side };
         let warnings = &snapshot.warnings;
-        let window = Window::of(snapshot, store);
-        let (family, chunk) = (None, Chunk::default());
-        let mut presence =
-            Presence { head, set: &set, parts, family, range, sealed, warnings, window, chunk };
-        let answer = question(&mut presence)?;
-        presence.warn();
-        drop(presence);
+        let visible_time = VisibleTime::of(snapshot, store);
+        let (family, batch) = (None, RowBatch::default());
+        let mut liveness =
+            Liveness { head, set: &set, parts, family, range, sealed, warnings, visible_time, batch };
+        let result = query(&mut liveness)?;
+        liveness.warn();
+        drop(liveness);
         let after = store.segments();
         if Arc::ptr_eq(&set, &after) {
-            return Ok(answer);
+            return Ok(result);
         }
-        // Sets change with seals and compactions alone.
+        // The set changes only with seals and compactions.
         set = after;
     }
 }
 
-/// What series have in a range.
-pub(super) struct Presence<'s> {
-    head: Cursor<'s>,
+/// A probe for samples of series in a range.
+pub(super) struct Liveness<'s> {
+    head: HeadCursor<'s>,
     set: &'s SegmentSet,
-    /// The newest first.
+    /// The parts, newest first.
     parts: Vec<&'s Part>,
-    /// The family asked for last, and where it lies in each of the parts that have it.
+    /// The family probed last, and its rows in each of the parts that contain it.
     family: Option<(u32, Vec<PartRows<'s>>)>,
-    /// Where samples of the head count.
+    /// The range in which samples of the head count.
     range: TimeRange,
-    /// Where samples of segments count.
+    /// The range in which samples of segments count.
     sealed: TimeRange,
     warnings: &'s Warnings,
-    /// None: the scope hides no time.
-    window: Option<Window<'s>>,
-    /// For [`Presence::has_any`].
-    chunk: Chunk,
+    /// None if the scope hides no time.
+    visible_time: Option<VisibleTime<'s>>,
+    /// A buffer for rows that are copied from the table.
+    pub(super) batch: RowBatch,
 }
 
-/// What a scope shows that hides time: a series that has samples before it and after the range, and none in between, is
-/// not there, as in a store that never had the hidden ones.
-struct Window<'s> {
+/// The visible time of a scope that hides time. A series with samples before that time and after
+/// the range, and none in between, does not exist for the scope, as in a store that never had the
+/// hidden samples.
+struct VisibleTime<'s> {
     snapshot: &'s Snapshot,
     store: &'s OrgStore,
-    /// What is before is not shown.
+    /// The earliest visible time, in milliseconds.
     floor: i64,
     floats: SampleColumns,
     histograms: HistogramColumns,
 }
 
-impl<'s> Window<'s> {
-    fn of(snapshot: &'s Snapshot, store: &'s OrgStore) -> Option<Window<'s>> {
+impl<'s> VisibleTime<'s> {
+    fn of(snapshot: &'s Snapshot, store: &'s OrgStore) -> Option<VisibleTime<'s>> {
         snapshot.scope.min_time?;
         let floor = snapshot.floor().as_ms();
         let (floats, histograms) = (SampleColumns::default(), HistogramColumns::default());
-        Some(Window { snapshot, store, floor, floats, histograms })
+        Some(VisibleTime { snapshot, store, floor, floats, histograms })
     }
 
-    /// Whether a series has any sample that is shown and not after `end`: read, where its least and greatest time do not
-    /// tell. To be asked while no lock of a stripe is held.
+    /// Returns whether a series has any visible sample up to `end`. It reads samples, for series
+    /// whose least and greatest time do not decide this. The caller must not hold the lock of a
+    /// stripe.
     fn shows_any(&mut self, family: u32, id: u32, end: Timestamp) -> bool {
-        let Window { snapshot, store, floor, floats, histograms } = self;
+        let VisibleTime { snapshot, store, floor, floats, histograms } = self;
         let range = TimeRange::new(Timestamp::from_ms(*floor), end);
         floats.times.clear();
         floats.values.clear();
-        merge::read_of(
+        merge::read_series(
             store,
-            (Some(family), id),
+            merge::TableSeries { series: id, family: Some(family) },
             range,
             &snapshot.warnings,
-            &mut merge::Known::default(),
+            &mut merge::ReadState::default(),
             floats,
         );
         if floats.times.is_empty() && store.side.has_histograms() {
@@ -134,9 +137,9 @@ struct PartRows<'s> {
     part: &'s Part,
     ids: segment::Ids<'s>,
     spans: segment::Spans<'s>,
-    /// Whoever has a row reaches into the range.
+    /// Whether every series of the segment has samples in the range.
     reaches: bool,
-    /// Behind the row that was found last: series come mostly in the same order here and there.
+    /// The row after the one found last. Series mostly have the same order in all segments.
     next: usize,
 }
 
@@ -153,8 +156,8 @@ impl PartRows<'_> {
         Some(Span { first, last })
     }
 
-    /// First and last time of a series that reaches into the range, unless all of it is deleted there; and whether nothing
-    /// of it is deleted at all.
+    /// Returns the first and last time of a series with samples in the range, and whether the
+    /// series has no deletions. None if all samples in the range are deleted.
     fn shown(&mut self, set: &SegmentSet, range: TimeRange, id: u32) -> Option<(Span, bool)> {
         if !self.part.overlaps(range) {
             return None;
@@ -162,34 +165,35 @@ impl PartRows<'_> {
         let span = self.span(id)?;
         let (start, end) = (range.start.as_ms().max(span.first), range.end.as_ms().min(span.last));
         let deleted = |tombstone: &Tombstone| tombstone.from_ms <= start && end <= tombstone.to_ms;
-        let is_there = start <= end && !set.tombstones_of(self.part, id).any(deleted);
-        let ends = set.tombstones_of(self.part, id).next().is_none();
-        is_there.then_some((span, ends))
+        let is_shown = start <= end && !set.tombstones_of(self.part, id).any(deleted);
+        let last_exists = set.tombstones_of(self.part, id).next().is_none();
+        is_shown.then_some((span, last_exists))
     }
 }
 
-impl<'s> Presence<'s> {
-    /// What a look at one series costs at most, about: a place in the head and one in each segment. Where the scope
-    /// hides time, samples may have to be read.
+impl<'s> Liveness<'s> {
+    /// Returns the approximate maximum cost of a probe of one series: one lookup in the head and
+    /// one in each segment. If the scope hides time, samples may have to be read.
     pub(super) fn row_units(&self) -> u64 {
         const HEAD: u64 = 8;
         const SEGMENT: u64 = 4;
         const READING: u64 = 5_000;
         let places = HEAD + SEGMENT * self.parts.len() as u64;
-        if self.window.is_some() { READING + places } else { places }
+        if self.visible_time.is_some() { READING + places } else { places }
     }
 
-    /// Whether any of these has samples in the range.
+    /// Returns whether any of the matching series has samples in the range.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub(super) fn has_any(
         &mut self,
-        found: &Found,
-        (paced, store): (&Paced<'_>, &OrgStore),
+        found: &FamilyMatch,
+        paced: &Paced<'_>,
+        store: &OrgStore,
     ) -> Result<bool, Stopped> {
-        // No row is looked at where all of a segment reach into the range.
-        let is_whole = matches!(found.rows, Rows::All(_)) && self.window.is_none();
+        // If all series of a segment have samples in the range, no row is probed.
+        let is_whole = matches!(found.rows, MatchedRows::All(_)) && self.visible_time.is_none();
         if is_whole && self.set.tombstones.is_empty() {
             let mut reaching = self.parts.iter().filter(|part| part.reaches_with_all(self.sealed));
             if reaching.any(|part| part.family(found.number).is_some()) {
@@ -197,55 +201,60 @@ impl<'s> Presence<'s> {
             }
         }
         let (units, mut any) = (self.row_units(), false);
-        let mut chunk = std::mem::take(&mut self.chunk);
-        let looked = found.chunks((paced, store), (&mut chunk, None), units, |chunk| {
-            any = chunk.ids().iter().any(|id| self.is_in_head(found.number, *id));
+        let mut batch = std::mem::take(&mut self.batch);
+        let looked = found.batches(paced, store, &mut batch, units, |batch| {
+            any = batch.ids().iter().any(|id| self.is_in_head(found.number, *id));
             self.release();
-            any = any || chunk.ids().iter().any(|id| self.is_sealed(found.number, *id));
+            any = any || batch.ids().iter().any(|id| self.is_sealed(found.number, *id));
             Ok(!any)
         });
-        self.chunk = chunk;
+        self.batch = batch;
         looked.map(|()| any)
     }
 
-    /// Replaces `there` with whether each series of one family (a number of the table's) has samples in the range.
+    /// Replaces `is_live` with whether each series of one family (its number in the table) has
+    /// samples in the range.
     ///
-    /// The head is asked first, for all: no stripe of it is locked while a segment is looked at, which may have to be
-    /// read from the disk.
-    pub(super) fn mark(&mut self, family: u32, ids: &[u32], there: &mut Vec<bool>) {
-        there.clear();
-        there.extend(ids.iter().map(|id| self.is_in_head(family, *id)));
+    /// The head is probed first, for all series, so no stripe is locked while a segment is read,
+    /// possibly from disk.
+    pub(super) fn mark(&mut self, family: u32, ids: &[u32], is_live: &mut Vec<bool>) {
+        is_live.clear();
+        is_live.extend(ids.iter().map(|id| self.is_in_head(family, *id)));
         self.release();
-        for (there, id) in there.iter_mut().zip(ids).filter(|(there, _)| !**there) {
-            *there = self.is_sealed(family, *id);
+        for (is_live, id) in is_live.iter_mut().zip(ids).filter(|(is_live, _)| !**is_live) {
+            *is_live = self.is_sealed(family, *id);
         }
     }
 
-    /// Releases the stripe that was looked at last.
+    /// Releases the lock of the stripe that was probed last.
     pub(super) fn release(&mut self) {
-        self.head.held = None;
+        self.head.stripe = None;
     }
 
-    /// Whether the head has samples of a series in the range. Locks its stripe until [`Presence::release`].
+    /// Returns whether the head has samples of a series in the range. Locks the series' stripe
+    /// until [`Liveness::release`].
     pub(super) fn is_in_head(&mut self, family: u32, id: u32) -> bool {
         let span = self.head.span(id).filter(|span| span.overlaps(self.range));
         span.is_some_and(|span| self.is_shown(family, id, span, true))
     }
 
-    /// Whether the samples between these times, which reach into the range, are any that the scope shows. `ends`: there
-    /// is one at the last of the times.
-    fn is_shown(&mut self, family: u32, id: u32, span: Span, ends: bool) -> bool {
+    /// Returns whether the scope shows any of the samples in a span that overlaps the range.
+    /// `last_exists` is true if there is a sample at the last time of the span.
+    fn is_shown(&mut self, family: u32, id: u32, span: Span, last_exists: bool) -> bool {
         let end = self.range.end;
-        match &mut self.window {
-            Some(window) if span.first < window.floor && !(ends && span.last <= end.as_ms()) => {
-                self.head.held = None;
-                window.shows_any(family, id, end)
+        match &mut self.visible_time {
+            Some(visible_time)
+                if span.first < visible_time.floor && !(last_exists && span.last <= end.as_ms()) =>
+            {
+                self.head.stripe = None;
+                visible_time.shows_any(family, id, end)
             }
             _ => true,
         }
     }
 
-    /// The time of its newest sample at all, if it has any in the range.
+    /// Returns the time of the newest sample of a series, even after the range, if the series has
+    /// any sample in the range.
     pub(super) fn newest(&mut self, family: u32, id: u32) -> Option<i64> {
         let is_in_head = self.is_in_head(family, id);
         self.release();
@@ -264,12 +273,13 @@ impl<'s> Presence<'s> {
         Some(newest)
     }
 
-    /// Calls `each` with the series whose head reaches into the range and has their newest samples, and the time of the
-    /// newest; in order of ids, those of one stripe at once, whose lock is released before. One lock for every 1,024
-    /// series, where [`Presence::newest`] may take one for each. Not to be asked where the scope hides time.
+    /// Calls `each` for each stripe with the series whose head overlaps the range and has their
+    /// newest sample, and with the time of that sample, in order of ids. The stripe's lock is
+    /// released before the call. This takes one lock for 1,024 series, where [`Liveness::newest`]
+    /// may take one for each series. It must not be used if the scope hides time.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub(super) fn each_in_head(
         &self,
         pace: &Pace<'_>,
@@ -294,11 +304,12 @@ impl<'s> Presence<'s> {
         Ok(())
     }
 
-    /// Whether segments have samples of a series in the range. To be asked after [`Presence::release`].
+    /// Returns whether segments have samples of a series in the range. Call it after
+    /// [`Liveness::release`].
     pub(super) fn is_sealed(&mut self, family: u32, id: u32) -> bool {
         let (set, range) = (self.set, self.sealed);
-        if self.window.is_none() {
-            // Where nothing is deleted and everything reaches into the range, times need not be looked at.
+        if self.visible_time.is_none() {
+            // Without deletions, and if everything overlaps the range, no time is compared.
             let is_whole = set.tombstones.is_empty();
             return self.rows_of(family).iter_mut().any(|rows| match is_whole && rows.reaches {
                 true => rows.row(id).is_some(),
@@ -307,14 +318,14 @@ impl<'s> Presence<'s> {
         }
         let found = self.rows_of(family).iter_mut().filter_map(|rows| rows.shown(set, range, id));
         let found: Vec<(Span, bool)> = found.collect();
-        found.into_iter().any(|(span, ends)| self.is_shown(family, id, span, ends))
+        found.into_iter().any(|(span, last_exists)| self.is_shown(family, id, span, last_exists))
     }
 
-    /// Where a family lies in the segments, the newest first.
+    /// Returns the rows of a family in the segments, newest first.
     fn rows_of(&mut self, family: u32) -> &mut [PartRows<'s>] {
         if self.family.as_ref().is_none_or(|(number, _)| *number != family) {
             let (warnings, range, before) = (self.warnings, self.sealed, self.family.take());
-            // Its room is used again: a listing comes here for each family there is.
+            // The buffer is reused, because a listing probes each family.
             let mut places = before.map(|(_, places)| places).unwrap_or_default();
             places.clear();
             places.extend(self.parts.iter().filter_map(|part| {
@@ -329,7 +340,7 @@ impl<'s> Presence<'s> {
         self.family.as_mut().map_or(&mut [], |(_, places)| places)
     }
 
-    /// Tells of what could not be read: it looks like ids and times that are not there.
+    /// Adds warnings about unreadable data, which a probe cannot distinguish from missing series.
     fn warn(&self) {
         self.set.bad_in(self.sealed).for_each(|bad| self.warnings.bad(bad));
         for part in self.parts.iter().filter(|part| part.overlaps(self.sealed)) {
@@ -340,16 +351,16 @@ impl<'s> Presence<'s> {
     }
 }
 
-/// A reader of the head that keeps to one stripe's lock while it can.
-struct Cursor<'s> {
+/// A reader of the head that keeps the lock of one stripe until it needs another stripe.
+struct HeadCursor<'s> {
     spans: &'s Spans,
-    held: Option<(u32, RwLockReadGuard<'s, Stripe>)>,
-    /// None: it has no histograms.
+    stripe: Option<(u32, RwLockReadGuard<'s, Stripe>)>,
+    /// None: the organisation has no histograms.
     side: Option<&'s Side>,
 }
 
-impl Cursor<'_> {
-    /// From the least to the greatest time of floats and histograms.
+impl HeadCursor<'_> {
+    /// Returns the least and the greatest time of floats and histograms.
     fn span(&mut self, id: u32) -> Option<Span> {
         let floats = self.floats(id);
         match self.side.and_then(|side| side.span(id)) {
@@ -360,11 +371,11 @@ impl Cursor<'_> {
 
     fn floats(&mut self, id: u32) -> Option<Span> {
         let number = id / STRIPE_SERIES;
-        if self.held.as_ref().is_none_or(|(have, _)| *have != number) {
-            self.held = None;
+        if self.stripe.as_ref().is_none_or(|(have, _)| *have != number) {
+            self.stripe = None;
             let stripe = self.spans.stripe(number)?.read().ignore_poison();
-            self.held = Some((number, stripe));
+            self.stripe = Some((number, stripe));
         }
-        self.held.as_ref()?.1.span(slot(id))
+        self.stripe.as_ref()?.1.span(slot(id))
     }
 }

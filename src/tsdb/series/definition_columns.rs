@@ -1,6 +1,6 @@
-//! A body of definitions, turned: the series of each metric name and set of label names together, a column for each
-//! label. What a start reads the registry as, away from the table and its lock; rows of one body are found here, and what
-//! they mean for the table in [`super::table::load`].
+//! A body of definitions, transposed: series grouped by metric name and set of label names, with a
+//! column for each label. A start reads the registry in this form without the table and its lock.
+//! [`super::table::load`] adds the groups to the table.
 
 use std::collections::HashMap;
 
@@ -8,77 +8,81 @@ use super::definition::Body;
 use crate::model::METRIC_NAME;
 use crate::tsdb::error::Damage;
 
-/// A body of definitions by columns. Numbers are of its texts. Its memory is used again for the next body.
+/// A body of definitions by columns. Numbers refer to its texts. The buffers are reused for the
+/// next body.
 #[derive(Debug, Default)]
-pub(in crate::tsdb) struct Sheet {
+pub(in crate::tsdb) struct DefinitionColumns {
     joined: String,
-    /// Where each text ends.
+    /// The end of each text in `joined`.
     ends: Vec<usize>,
     shapes: Vec<Vec<u32>>,
-    groups: Vec<Group>,
+    groups: Vec<ColumnGroup>,
     ids: Vec<u32>,
     cells: Vec<u32>,
-    turning: Turning,
+    buffers: TransposeBuffers,
 }
 
 /// The series of a body with one metric name and one set of label names.
 #[derive(Debug)]
-struct Group {
+struct ColumnGroup {
     shape: usize,
-    /// Which label is the metric name.
+    /// The index of the label that is the metric name.
     metric: Option<usize>,
-    /// Its rows: first, how many, and how many are put there.
+    /// The index of its first row.
     first: usize,
+    /// The number of its rows.
     rows: usize,
+    /// The number of rows that are already copied to the columns.
     put: usize,
-    /// Where its first column is.
+    /// The index of its first cell.
     cells: usize,
 }
 
-/// What is needed between reading the rows and putting them into columns.
+/// Buffers between reading the rows and copying them to columns.
 #[derive(Debug, Default)]
-struct Turning {
-    rows: Vec<Row>,
+struct TransposeBuffers {
+    rows: Vec<PendingRow>,
     values: Vec<u32>,
-    /// By the value that is the metric name: shape and group. Hardly a metric has two sets of label names in one body.
+    /// By the value that is the metric name: shape and group. Few metrics have two sets of label
+    /// names in one body.
     last: Vec<Option<(usize, usize)>>,
     all: HashMap<(usize, Option<u32>), usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct PendingRow {
     id: u32,
     group: usize,
-    /// Where its values begin.
+    /// The index of its first value.
     values: usize,
 }
 
-/// The series of a body with one metric name and one set of label names, as the table takes them.
+/// A group of series with its columns, as the table takes them.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::tsdb) struct Columns<'s> {
+pub(in crate::tsdb) struct GroupColumns<'s> {
     /// Label names, ascending.
     pub(in crate::tsdb) names: &'s [u32],
-    /// Which of them is the metric name.
+    /// The index of the metric name in `names`.
     pub(in crate::tsdb) metric: Option<usize>,
-    /// Ascending; whether one is there twice is for the table to see.
+    /// Series ids, ascending. The table detects repeated ids.
     pub(in crate::tsdb) ids: &'s [u32],
     /// The values of all rows, name by name.
     pub(in crate::tsdb) cells: &'s mut [u32],
 }
 
-/// The texts of a sheet.
+/// The texts of a body.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::tsdb) struct Texts<'s> {
+pub(in crate::tsdb) struct BodyTexts<'s> {
     joined: &'s str,
     ends: &'s [usize],
 }
 
-impl Texts<'_> {
+impl BodyTexts<'_> {
     pub(in crate::tsdb) fn len(self) -> usize {
         self.ends.len()
     }
 
-    /// A text by its number.
+    /// Returns a text by its number, or the empty text if there is none.
     pub(in crate::tsdb) fn get(&self, number: u32) -> &str {
         let number = number as usize;
         let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
@@ -87,11 +91,11 @@ impl Texts<'_> {
     }
 }
 
-impl Sheet {
-    /// Reads a body, in place of what was read before.
+impl DefinitionColumns {
+    /// Reads a body, which replaces the current one.
     ///
     /// # Errors
-    /// [`Damage`] where it is none.
+    /// [`Damage`] if the body is invalid.
     pub(in crate::tsdb) fn read(&mut self, body: &[u8]) -> Result<(), Damage> {
         let mut body = Body::open(body)?;
         self.joined.clear();
@@ -102,17 +106,17 @@ impl Sheet {
         }
         self.read_rows(&mut body)?;
         self.shapes = body.shapes;
-        if !self.turning.rows.is_sorted_by_key(|row| row.id) {
-            // Records of requests that came together stand in the log as they finished.
-            self.turning.rows.sort_unstable_by_key(|row| row.id);
+        if !self.buffers.rows.is_sorted_by_key(|row| row.id) {
+            // The log has the records of concurrent requests in the order in which these finished.
+            self.buffers.rows.sort_unstable_by_key(|row| row.id);
         }
-        self.turn();
+        self.transpose();
         Ok(())
     }
 
-    /// Reads all rows and gives each its group.
+    /// Reads all rows, and assigns each to a group.
     fn read_rows(&mut self, body: &mut Body<'_>) -> Result<(), Damage> {
-        let Turning { rows, values, last, all } = &mut self.turning;
+        let TransposeBuffers { rows, values, last, all } = &mut self.buffers;
         rows.clear();
         values.clear();
         last.clear();
@@ -135,20 +139,20 @@ impl Sheet {
                 **known = Some((shape, group));
             }
             if group == self.groups.len() {
-                self.groups.push(Group { shape, metric, first: 0, rows: 0, put: 0, cells: 0 });
+                self.groups.push(ColumnGroup { shape, metric, first: 0, rows: 0, put: 0, cells: 0 });
             }
             if let Some(group) = self.groups.get_mut(group) {
                 group.rows += 1;
             }
-            rows.push(Row { id, group, values: start });
+            rows.push(PendingRow { id, group, values: start });
             start = values.len();
         }
         Ok(())
     }
 
-    /// Puts the rows into the columns of their groups.
-    fn turn(&mut self) {
-        let Turning { rows, values, .. } = &self.turning;
+    /// Copies the rows to the columns of their groups.
+    fn transpose(&mut self) {
+        let TransposeBuffers { rows, values, .. } = &self.buffers;
         let (mut first, mut cells) = (0, 0);
         for group in &mut self.groups {
             (group.first, group.cells) = (first, cells);
@@ -174,22 +178,22 @@ impl Sheet {
         }
     }
 
-    /// The texts, and the groups in turn.
-    pub(in crate::tsdb) fn groups(&mut self) -> (Texts<'_>, impl Iterator<Item = Columns<'_>>) {
-        let Sheet { joined, ends, shapes, groups, ids, cells, .. } = self;
+    /// Returns the texts, and an iterator over the groups.
+    pub(in crate::tsdb) fn groups(&mut self) -> (BodyTexts<'_>, impl Iterator<Item = GroupColumns<'_>>) {
+        let DefinitionColumns { joined, ends, shapes, groups, ids, cells, .. } = self;
         let (shapes, mut ids, mut cells) = (shapes.as_slice(), ids.as_slice(), cells.as_mut_slice());
-        let next = move |group: &Group| {
+        let next = move |group: &ColumnGroup| {
             let names = shapes.get(group.shape)?.as_slice();
             let own = ids.split_off(..group.rows)?;
             let cells = cells.split_off_mut(..group.rows * names.len())?;
-            Some(Columns { names, metric: group.metric, ids: own, cells })
+            Some(GroupColumns { names, metric: group.metric, ids: own, cells })
         };
-        (Texts { joined, ends }, groups.iter().map_while(next))
+        (BodyTexts { joined, ends }, groups.iter().map_while(next))
     }
 
-    /// The greatest id in it.
+    /// Returns the greatest id of the body.
     pub(in crate::tsdb) fn greatest_id(&self) -> Option<u32> {
-        self.turning.rows.last().map(|row| row.id)
+        self.buffers.rows.last().map(|row| row.id)
     }
 }
 
@@ -199,7 +203,7 @@ mod tests {
     use crate::tsdb::series::definition::Definitions;
 
     #[test]
-    fn rows_of_one_metric_and_shape_stand_together_in_order_of_their_ids() {
+    fn rows_of_one_metric_and_shape_are_grouped_in_order_of_their_ids() {
         let mut body = Definitions::default();
         let mut add = |id, pairs: &[(&'static str, &'static str)]| body.add(id, pairs.iter().copied());
         add(5, &[("__name__", "up"), ("job", "a")]);
@@ -208,24 +212,24 @@ mod tests {
         add(4, &[("__name__", "up"), ("zone", "b")]);
         add(7, &[("job", "up")]);
         add(8, &[]);
-        let mut sheet = Sheet::default();
-        // Nothing of what was read before is left.
+        let mut columns = DefinitionColumns::default();
+        // The second body checks that nothing of the first one is left.
         for body in [body.finish(), Definitions::default().finish()] {
-            sheet.read(&body).unwrap();
-            let greatest = sheet.greatest_id();
-            let (texts, groups) = sheet.groups();
-            let told: Vec<_> = groups
+            columns.read(&body).unwrap();
+            let greatest = columns.greatest_id();
+            let (texts, groups) = columns.groups();
+            let actual: Vec<_> = groups
                 .map(|group| {
-                    let told = |numbers: &[u32]| numbers.iter().map(|n| texts.get(*n)).collect::<Vec<_>>();
-                    (told(group.names), group.metric, group.ids.to_vec(), told(group.cells))
+                    let actual = |numbers: &[u32]| numbers.iter().map(|n| texts.get(*n)).collect::<Vec<_>>();
+                    (actual(group.names), group.metric, group.ids.to_vec(), actual(group.cells))
                 })
                 .collect();
             if greatest.is_none() {
-                assert_eq!((told.len(), texts.len()), (0, 0));
+                assert_eq!((actual.len(), texts.len()), (0, 0));
                 continue;
             }
             assert_eq!(
-                told,
+                actual,
                 [
                     (vec!["__name__", "job"], Some(0), vec![3, 5], vec!["up", "up", "b", "a"]),
                     (vec!["__name__", "job"], Some(0), vec![9], vec!["down", "a"]),
@@ -236,6 +240,6 @@ mod tests {
             );
             assert_eq!((greatest, texts.len(), texts.get(999)), (Some(9), 7, ""));
         }
-        assert!(sheet.read(&[1]).is_err());
+        assert!(columns.read(&[1]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The labels of series that were found: a table for each family, of which every series has a row.
+//! Label sets of matched series. The series of a family share one table with a row for each.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,26 +6,27 @@ use std::sync::Arc;
 use rapidhash::RapidHashMap;
 
 use super::SelectedSeries;
-use super::find::Hit;
+use super::matching::SeriesRow;
 use crate::model::{LabelColumn, LabelTable, LabelValues, Labels, Pace, Stopped};
 use crate::tsdb::report::SeriesId;
-use crate::tsdb::series::columns::Column;
+use crate::tsdb::series::columns::CodeColumn;
 use crate::tsdb::series::table::{Dictionary, Table};
 
-/// Fewer series of a family get label sets of their own.
+/// The fewest series of a family that share a table. Fewer get separate label sets.
 const TABLE_MIN: usize = 8;
 
-/// Memory of a series that was found, without what its labels take.
+/// The memory of a matched series without its labels, in bytes.
 const SERIES_BYTES: usize = size_of::<SelectedSeries>() + size_of::<Option<Labels>>();
-/// Memory of one label of one series that differs among them: a place in a table and a share of it.
+/// The memory of one differing label of one series: an index in a table and a share of the table.
 const LABEL_BYTES: usize = 5;
-/// Work for one label of one series of many.
+/// The cost of one label of a series in a table.
 const LABEL_UNITS: u64 = 4;
-/// Work for one label of a series whose label set is made by itself.
+/// The cost of one label of a separate label set.
 const LABEL_UNITS_ALONE: u64 = 20;
 
-/// Where each family's hits are: mostly neighbours, but those of one metric name may be among one another.
-pub(super) fn by_family(hits: &[Hit<'_>]) -> Vec<Vec<Range<usize>>> {
+/// Returns the ranges of rows of each family. A family mostly has one range, but families of one
+/// metric name may alternate.
+pub(super) fn by_family(hits: &[SeriesRow<'_>]) -> Vec<Vec<Range<usize>>> {
     let mut families: Vec<Vec<Range<usize>>> = Vec::new();
     let mut known: RapidHashMap<usize, usize> = RapidHashMap::default();
     let mut from = 0;
@@ -42,19 +43,19 @@ pub(super) fn by_family(hits: &[Hit<'_>]) -> Vec<Vec<Range<usize>>> {
     families
 }
 
-/// Hits, which are in the order of their labels, with those labels that are to be kept.
+/// Returns series with the labels for which `keep` returns true. `hits` are sorted by labels.
 ///
 /// # Errors
-/// [`Stopped`].
-pub(super) fn labelled(
+/// [`Stopped`] if the pace stops the request.
+pub(super) fn with_labels(
     table: &Table,
-    hits: &[Hit<'_>],
+    hits: &[SeriesRow<'_>],
     keep: &dyn Fn(&str) -> bool,
     pace: &Pace<'_>,
 ) -> Result<Vec<SelectedSeries>, Stopped> {
     pace.hold_each(hits.len(), SERIES_BYTES)?;
     let mut labels: Vec<Option<Labels>> = vec![None; hits.len()];
-    let mut room = Room::default();
+    let mut buffers = ColumnBuffers::default();
     for runs in by_family(hits) {
         let own: usize = runs.iter().map(Range::len).sum();
         let first = runs.first().and_then(|run| hits.get(run.start));
@@ -65,13 +66,13 @@ pub(super) fn labelled(
         pace.spend_each(own.saturating_mul(width + 1), units)?;
         pace.hold_each(own.saturating_mul(each), LABEL_BYTES)?;
         let places = || runs.iter().cloned().flatten();
-        let own: Vec<Hit<'_>> = places().filter_map(|place| hits.get(place).copied()).collect();
+        let own: Vec<SeriesRow<'_>> = places().filter_map(|place| hits.get(place).copied()).collect();
         let mut put = |place: usize, made: Labels| {
             if let Some(slot) = labels.get_mut(place) {
                 *slot = Some(made);
             }
         };
-        match table_of(table, &own, &mut room) {
+        match table_of(table, &own, &mut buffers) {
             Some(rows) => {
                 let rows = Arc::new(rows);
                 places().zip(Labels::of_table(&rows, keep)).for_each(|(place, made)| put(place, made));
@@ -82,36 +83,37 @@ pub(super) fn labelled(
         }
     }
     let found = hits.iter().zip(labels);
-    let series = |(hit, labels): (&Hit<'_>, Option<Labels>)| {
+    let series = |(hit, labels): (&SeriesRow<'_>, Option<Labels>)| {
         Some(SelectedSeries { id: SeriesId(hit.id), labels: labels? })
     };
     Ok(found.filter_map(series).collect())
 }
 
-/// The label sets of some series of one family, in order; none where they are better made one by one.
-fn table_of(table: &Table, hits: &[Hit<'_>], room: &mut Room) -> Option<LabelTable> {
+/// Returns a table of the label sets of some series of one family, in order. None if separate label
+/// sets are better.
+fn table_of(table: &Table, hits: &[SeriesRow<'_>], buffers: &mut ColumnBuffers) -> Option<LabelTable> {
     let family = hits.first().filter(|_| hits.len() >= TABLE_MIN)?.family;
     let mut columns = Vec::with_capacity(family.names.len());
     for (name, column) in family.names.iter().zip(&family.columns) {
         let values = table.values(*name)?;
         let values = match column {
-            Column::Same(code) => LabelValues::Same(Arc::clone(values.text(*code)?)),
-            Column::Each(codes) => room.values(values, hits.iter().map(|hit| codes.get(hit.row)))?,
+            CodeColumn::Same(code) => LabelValues::Same(Arc::clone(values.text(*code)?)),
+            CodeColumn::Each(codes) => buffers.values(values, hits.iter().map(|hit| codes.get(hit.row)))?,
         };
         columns.push(LabelColumn { name: Arc::clone(table.names.text(*name)?), values });
     }
     LabelTable::new(columns, hits.len(), true)
 }
 
-/// What is used again for each column.
+/// Buffers that are reused for each column.
 #[derive(Default)]
-struct Room {
-    /// By code: one more than the place of its text.
+struct ColumnBuffers {
+    /// By code: one more than the index of its text.
     places: Vec<u32>,
     sparse: RapidHashMap<u32, u32>,
 }
 
-impl Room {
+impl ColumnBuffers {
     fn values(
         &mut self,
         values: &Dictionary,
@@ -119,7 +121,7 @@ impl Room {
     ) -> Option<LabelValues> {
         let mut texts: Vec<Arc<str>> = Vec::new();
         let mut places = Vec::with_capacity(codes.len());
-        // A table of all codes is the fastest where there are not many more of them than series.
+        // A dense table is the fastest unless it has many more codes than series.
         let dense = values.len() <= codes.len().saturating_mul(4);
         self.places.clear();
         self.sparse.clear();

@@ -1,4 +1,4 @@
-//! Reading what few series have: native histograms, start timestamps, exemplars.
+//! Reads of native histograms, start timestamps and exemplars, which few series have.
 
 use std::sync::Arc;
 
@@ -10,13 +10,14 @@ use crate::tsdb::side::points::Points;
 use crate::tsdb::side::{sealed, starts};
 use crate::tsdb::store::OrgStore;
 
-/// Series whose exemplars are looked at under one lock; each has 100 at most.
+/// Series whose exemplars are read under one lock; each has at most 100.
 const SERIES_AT_ONCE: usize = 128;
 
 impl Snapshot {
-    /// Replaces `out` with the native histograms of `id` inside `range` and the scope's time; ascending, each time once.
+    /// Replaces `out` with the native histograms of `id` that are in `range` and in the scope's
+    /// time, in ascending order, one per time.
     ///
-    /// A series outside the scope has none, whatever id is asked for.
+    /// A series outside the scope has no histograms here.
     pub fn read_histograms(&self, id: SeriesId, range: TimeRange, out: &mut HistogramColumns) {
         out.clear();
         if let Some(store) = self.readable(id) {
@@ -24,7 +25,8 @@ impl Snapshot {
         }
     }
 
-    /// Of a series that may be read, within a range that may be.
+    /// Appends histograms; the caller has checked the series against the scope and clipped the
+    /// range.
     pub(super) fn histograms_of(
         &self,
         store: &OrgStore,
@@ -40,7 +42,8 @@ impl Snapshot {
             if Arc::ptr_eq(&set, &after) {
                 return sealed::settle(out);
             }
-            // The head may have let go of what only the newer set has. Sets change with seals and compactions alone.
+            // The head may have released samples that only the newer set has. The set changes only
+            // with seals and compactions.
             set = after;
             out.clear();
         }
@@ -62,15 +65,16 @@ impl Snapshot {
         }
     }
 
-    /// The start timestamps that samples of `id` inside `range` and the scope's time have, as changes: each holds until
-    /// the next. The first may be at a time before the range. None where no sender gave one.
+    /// Returns the start timestamps of the samples of `id` in `range` and in the scope's time, as
+    /// changes: each holds until the next. The first may be at a time before the range. Empty if no
+    /// sender gave a start timestamp.
     pub fn starts(&self, id: SeriesId, range: TimeRange) -> Vec<StartChange> {
         let Some(store) = self.readable(id) else { return Vec::new() };
         let range = self.within(range);
         let (mut changes, mut late) = (Vec::new(), Points::default());
         let mut set = store.segments();
         loop {
-            // Whatever their time: a start holds until the next.
+            // Parts of all times are read, because a start timestamp holds until the next.
             for part in set.beside() {
                 let read = part.segment.beside(id.0).and_then(|run| {
                     let read = run.map_or(Ok(()), |run| sealed::read_starts(run, &mut changes, &mut late));
@@ -85,7 +89,8 @@ impl Snapshot {
             if Arc::ptr_eq(&set, &after) {
                 break;
             }
-            // The head may have let go of what only the newer set has. Sets change with seals and compactions alone.
+            // The head may have released changes that only the newer set has. The set changes only
+            // with seals and compactions.
             set = after;
             changes.clear();
             late = Points::default();
@@ -99,18 +104,19 @@ impl Snapshot {
             .collect()
     }
 
-    /// The store, if this series may be read.
+    /// Returns the store if the scope admits this series.
     pub(super) fn readable(&self, id: SeriesId) -> Option<&OrgStore> {
         self.store.as_deref().filter(|store| self.may_read(store, id))
     }
 }
 
 impl Paced<'_> {
-    /// The exemplars inside `range` and the scope's time of the series that pass all matchers of any selector, by series
-    /// in order of labels; at most `limit` of them.
+    /// Returns at most `limit` exemplars, in `range` and in the scope's time, of the series that
+    /// pass the scope and all matchers of any selector. They are grouped by series and sorted by
+    /// labels.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] if the pace stops the request.
     pub fn exemplars(
         &self,
         selectors: &[&[Matcher]],
@@ -126,7 +132,7 @@ impl Paced<'_> {
         pace.hold_each(series.len(), size_of::<u32>())?;
         pace.spend_each(series.len(), 20)?;
         let mut found: Vec<SeriesExemplars> = Vec::new();
-        // Looked at, labelled, matched and copied one after the other: nothing is matched under a lock.
+        // Each lock is released before the next is taken, and no label is matched under a lock.
         for ids in series.chunks(SERIES_AT_ONCE) {
             pace.spend_each(ids.len(), 500)?;
             let within = {
@@ -149,7 +155,7 @@ impl Paced<'_> {
                 let exemplars = snapshot.locked_exemplars(store)?;
                 for (id, labels) in admitted {
                     let exemplars: Vec<Exemplar> = exemplars.within(id, start, end).cloned().collect();
-                    // Those that were there may have gone since.
+                    // The exemplars may have been evicted since.
                     if !exemplars.is_empty() {
                         found.push(SeriesExemplars { labels, exemplars });
                     }
@@ -161,11 +167,11 @@ impl Paced<'_> {
         }
         pace.spend_each(found.len(), 300)?;
         found.sort_unstable_by(|a, b| a.labels.cmp(&b.labels));
-        let mut room = limit;
+        let mut left = limit;
         for mut series in found {
-            listing.truncated |= series.exemplars.len() > room;
-            series.exemplars.truncate(room);
-            room -= series.exemplars.len();
+            listing.truncated |= series.exemplars.len() > left;
+            series.exemplars.truncate(left);
+            left -= series.exemplars.len();
             if !series.exemplars.is_empty() {
                 listing.items.push(series);
             }
@@ -175,7 +181,7 @@ impl Paced<'_> {
 }
 
 impl Paced<'_> {
-    /// Whether labels pass all matchers of any selector, and the scope.
+    /// Returns whether labels pass the scope and all matchers of any selector.
     fn passes(&self, selectors: &[&[Matcher]], labels: &Labels) -> Result<bool, Stopped> {
         let Paced { snapshot, pace } = self;
         for matchers in selectors {
@@ -191,8 +197,8 @@ impl Paced<'_> {
     }
 }
 
-/// At a time that has a histogram too, the histogram is what the series has: takes such floats out.
-pub(super) fn yield_to_histograms(histograms: &HistogramColumns, out: &mut SampleColumns) {
+/// Removes floats at times that also have a histogram, because the histogram takes precedence.
+pub(super) fn drop_shadowed_floats(histograms: &HistogramColumns, out: &mut SampleColumns) {
     if histograms.is_empty() {
         return;
     }

@@ -1,95 +1,107 @@
-//! Where series lie in segments.
+//! Locations of series in segments.
 
 use rapidhash::RapidHashMap;
 
+use super::merge::TableSeries;
 use super::warnings::Warnings;
 use crate::model::TimeRange;
 use crate::tsdb::decoded::Piece;
 use crate::tsdb::segment::{KnownTimes, Rows};
 use crate::tsdb::segments::{Part, SegmentSet};
 
-/// Families of segments, and some more, known at most before all are forgotten.
+/// The families and locations that are cached at most before the cache is cleared.
 const FAMILIES_MAX: usize = 1 << 14;
 
-/// Where families lie in the parts of a set, by the table's number.
+/// A cache of the locations of families in the parts of a set, by the table's family number.
 #[derive(Debug, Default)]
-pub(super) struct Families {
-    all: Vec<Family>,
+pub(super) struct LocationCache {
+    all: Vec<LocatedFamily>,
     places: RapidHashMap<u32, usize>,
-    /// The place in `all` of the one asked for last.
+    /// The index in `all` of the family requested last.
     last: usize,
-    /// Places in parts, of all of them.
+    /// The total length of `parts` in `all`.
     held: usize,
 }
 
-/// A family, and the parts that have it.
+/// A family and the parts that contain it.
 #[derive(Debug)]
-struct Family {
+struct LocatedFamily {
     number: u32,
-    parts: Vec<Found>,
+    parts: Vec<FamilyInPart>,
 }
 
 /// A family in a segment.
 #[derive(Clone, Copy, Debug)]
-struct Found {
-    /// Place of the part in the set.
+struct FamilyInPart {
+    /// The index of the part in the set.
     part: usize,
     rows: Rows,
-    /// Behind the row that was found last: series come mostly in the same order here and there.
+    /// The row after the one found last. Series mostly have the same order in all segments.
     next: usize,
-    /// The timeline that was met last, and its first and last time.
+    /// The timeline used last, and its first and last time.
     timeline: Option<(usize, (i64, i64))>,
 }
 
-/// What of a segment is to be read. It holds until the families are forgotten.
+/// The location of a series' samples in a segment. It is valid until the cache is cleared.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source {
-    /// Place of the part in the set.
+pub(super) struct SampleLocation {
+    /// The index of the part in the set.
     pub(super) part: usize,
-    /// Places of the family, and of the part among those that have it.
+    /// The indexes of the family in `all`, and of the part in `LocatedFamily::parts`.
     family: usize,
     found: usize,
     pub(super) row: usize,
     pub(super) timeline: usize,
     pub(super) first: i64,
     pub(super) last: i64,
-    /// Not known not to be kept decoded.
-    pub(super) may_be_kept: bool,
+    /// False if the block cache is known not to have the values.
+    pub(super) may_be_cached: bool,
 }
 
-impl Families {
-    pub(super) fn forget(&mut self) {
-        *self = Families::default();
+impl LocationCache {
+    pub(super) fn clear(&mut self) {
+        *self = LocationCache::default();
     }
 
-    /// Whether it is time to forget them.
-    pub(super) fn are_many(&self) -> bool {
+    /// Returns whether the cache should be cleared.
+    pub(super) fn is_full(&self) -> bool {
         self.held.max(self.all.len()) >= FAMILIES_MAX
     }
 
-    /// Appends where the samples of a series are, those that win last.
-    pub(super) fn sources(
+    /// Appends the locations of a series' samples. If two have the same time, the later location
+    /// wins.
+    pub(super) fn locate(
         &mut self,
         set: &SegmentSet,
-        (family, series): (u32, u32),
+        series: TableSeries,
         range: TimeRange,
         warnings: &Warnings,
-        sources: &mut Vec<Source>,
+        locations: &mut Vec<SampleLocation>,
     ) {
+        let Some(family) = series.family else { return };
         if self.all.get(self.last).is_none_or(|last| last.number != family) {
             self.last = match self.places.get(&family) {
                 Some(place) => *place,
                 None => self.add(set, family, warnings),
             };
         }
-        let Some(Family { parts, .. }) = self.all.get_mut(self.last) else { return };
+        let Some(LocatedFamily { parts, .. }) = self.all.get_mut(self.last) else { return };
         for (place, found) in parts.iter_mut().enumerate() {
             let Some(part) = set.parts.get(found.part).filter(|part| part.overlaps(range)) else { continue };
-            let Some((row, timeline, (first, last))) = found.row(part, series) else { continue };
+            let Some((row, timeline, (first, last))) = found.row(part, series.series) else { continue };
             if first <= range.end.as_ms() && range.start.as_ms() <= last {
                 let (part, family) = (found.part, self.last);
-                let may_be_kept = true;
-                sources.push(Source { part, family, found: place, row, timeline, first, last, may_be_kept });
+                let may_be_cached = true;
+                locations.push(SampleLocation {
+                    part,
+                    family,
+                    found: place,
+                    row,
+                    timeline,
+                    first,
+                    last,
+                    may_be_cached,
+                });
             }
         }
     }
@@ -99,41 +111,42 @@ impl Families {
         for (place, part) in set.parts.iter().enumerate().filter(|(_, part)| !part.has_histograms()) {
             let Some(family) = part.family(number) else { continue };
             match part.segment.rows(family) {
-                Ok(rows) => parts.push(Found { part: place, rows, next: 0, timeline: None }),
+                Ok(rows) => parts.push(FamilyInPart { part: place, rows, next: 0, timeline: None }),
                 Err(damage) => warnings.damage(part, &damage),
             }
         }
         self.held += parts.len();
-        self.all.push(Family { number, parts });
+        self.all.push(LocatedFamily { number, parts });
         self.places.insert(number, self.all.len() - 1);
         self.all.len() - 1
     }
 
-    /// The columns of the family that a source is in.
-    pub(super) fn rows(&self, source: &Source) -> Option<&Rows> {
-        Some(&self.all.get(source.family)?.parts.get(source.found)?.rows)
+    /// Returns the columns of the family at a location.
+    pub(super) fn rows(&self, location: &SampleLocation) -> Option<&Rows> {
+        Some(&self.all.get(location.family)?.parts.get(location.found)?.rows)
     }
 
-    /// What of a source is asked for, where that is of one block and nothing of the series was deleted.
+    /// Returns the requested range of values if it is in one block and nothing of the series was
+    /// deleted.
     pub(super) fn piece(
         &self,
         set: &SegmentSet,
         series: u32,
-        source: &Source,
+        location: &SampleLocation,
         range: TimeRange,
         known: &mut KnownTimes,
     ) -> Option<Piece> {
-        let part = set.parts.get(source.part)?;
+        let part = set.parts.get(location.part)?;
         if set.tombstones_of(part, series).next().is_some() {
             return None;
         }
-        let at = (self.rows(source)?, source.row, source.timeline);
+        let at = (self.rows(location)?, location.row, location.timeline);
         part.segment.piece(at, range, known)
     }
 }
 
-impl Found {
-    /// The row of a series, its timeline, and the first and last time of that.
+impl FamilyInPart {
+    /// Returns the row of a series, its timeline, and the first and last time of the timeline.
     fn row(&mut self, part: &Part, series: u32) -> Option<(usize, usize, (i64, i64))> {
         let row = part.segment.ids_of(&self.rows).row_near(self.next, series)?;
         self.next = row + 1;

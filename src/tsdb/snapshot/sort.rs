@@ -1,92 +1,99 @@
-//! Found series in the order of their labels, by the codes of names and values: each distinct text is compared once for all
-//! series that have it, and no label set is made.
+//! Sorting of matched series by their labels, using the codes of names and values. Each distinct
+//! text is compared once for all its series, and no label set is created.
 
-use super::find::Hit;
+use super::matching::SeriesRow;
 use crate::model::{Pace, Stopped};
 use crate::tsdb::series::order::replace_by_rank;
 use crate::tsdb::series::table::{Family, Table};
 
-/// The places of hits in the order of their labels. Those of one family are neighbours, as [`super::Paced::find`] has
-/// them. Sorting is one piece of work for the pace.
+/// Returns the indexes of rows in the order of their labels. Rows of one family must be neighbours,
+/// as [`super::Paced::find`] returns them. The pace is charged once, before the sort.
 ///
 /// # Errors
-/// [`Stopped`].
-pub(super) fn by_labels(table: &Table, hits: &[Hit<'_>], pace: &Pace<'_>) -> Result<Vec<u32>, Stopped> {
-    /// Where the order of a family is kept, a hit costs a few nanoseconds; where it has to be made, a comparison for each
-    /// doubling.
+/// [`Stopped`] if the pace stops the request.
+pub(super) fn by_labels(table: &Table, hits: &[SeriesRow<'_>], pace: &Pace<'_>) -> Result<Vec<u32>, Stopped> {
+    /// A family with a cached order costs a few nanoseconds per row. Otherwise a row costs one
+    /// comparison per doubling.
     const HIT_UNITS: u64 = 100;
     pace.spend_each(hits.len(), HIT_UNITS)?;
     pace.hold_each(hits.len(), size_of::<u32>())?;
-    let mut parts: Vec<Part<'_>> = Vec::new();
+    let mut slices: Vec<FamilySlice<'_>> = Vec::new();
     for (place, hit) in hits.iter().enumerate() {
-        match parts.last_mut().filter(|part| std::ptr::eq(part.family, hit.family)) {
-            Some(part) => part.to = place + 1,
-            None => parts.push(Part { family: hit.family, from: place, to: place + 1 }),
+        match slices.last_mut().filter(|slice| std::ptr::eq(slice.family, hit.family)) {
+            Some(slice) => slice.to = place + 1,
+            None => slices.push(FamilySlice { family: hit.family, from: place, to: place + 1 }),
         }
     }
-    // Where all have the same first label and each family one value of it, mostly the metric's name, that decides first.
-    let first = |part: &Part<'_>| {
-        let (name, column) = part.family.names.first().zip(part.family.columns.first())?;
+    // If all families have the same first label, mostly the metric name, with one value each, that
+    // value decides first.
+    let first = |slice: &FamilySlice<'_>| {
+        let (name, column) = slice.family.names.first().zip(slice.family.columns.first())?;
         Some((*name, column.same()?))
     };
     let mut order: Vec<u32> = Vec::with_capacity(hits.len());
-    let name = parts.first().and_then(first).map(|(name, _)| name);
-    let told_apart = name.filter(|name| parts.iter().all(|part| first(part).is_some_and(|it| it.0 == *name)));
-    if let Some(values) = told_apart.and_then(|name| table.values(name)) {
-        let value = |part: &Part<'_>| first(part).map_or(0, |(_, value)| value);
-        parts.sort_by(|a, b| {
+    let name = slices.first().and_then(first).map(|(name, _)| name);
+    let distinct =
+        name.filter(|name| slices.iter().all(|slice| first(slice).is_some_and(|it| it.0 == *name)));
+    if let Some(values) = distinct.and_then(|name| table.values(name)) {
+        let value = |slice: &FamilySlice<'_>| first(slice).map_or(0, |(_, value)| value);
+        slices.sort_by(|a, b| {
             let (a, b) = (value(a), value(b));
             if a == b { std::cmp::Ordering::Equal } else { values.text(a).cmp(&values.text(b)) }
         });
-        for alike in parts.chunk_by(|a, b| value(a) == value(b)) {
-            sort_parts(table, hits, alike, &mut order, pace)?;
+        for alike in slices.chunk_by(|a, b| value(a) == value(b)) {
+            sort_slices(table, hits, alike, &mut order, pace)?;
         }
     } else {
-        sort_parts(table, hits, &parts, &mut order, pace)?;
+        sort_slices(table, hits, &slices, &mut order, pace)?;
     }
     Ok(order)
 }
 
-/// The hits of one family: `from..to`.
-struct Part<'t> {
+/// The rows `from..to`, which are of one family.
+struct FamilySlice<'t> {
     family: &'t Family,
     from: usize,
     to: usize,
 }
 
-/// A place among the hits; there are no more than series, whose ids are 32 bits.
+/// Converts an index. There are at most as many rows as series, whose ids have 32 bits.
 fn place(of: usize) -> u32 {
     u32::try_from(of).unwrap_or(u32::MAX)
 }
 
-/// Appends the places of the hits of some families, in order.
-fn sort_parts(
+/// Appends the indexes of the rows of some families, in order.
+fn sort_slices(
     table: &Table,
-    hits: &[Hit<'_>],
-    parts: &[Part<'_>],
+    hits: &[SeriesRow<'_>],
+    slices: &[FamilySlice<'_>],
     order: &mut Vec<u32>,
     pace: &Pace<'_>,
 ) -> Result<(), Stopped> {
-    let done = matches!(parts, [part] if take_family(table, hits, part, order) || sort_family(table, hits, part, order));
-    if done { Ok(()) } else { sort_families(table, hits, parts, order, pace) }
+    let done = matches!(slices, [slice] if filter_cached_order(table, hits, slice, order) || sort_family(table, hits, slice, order));
+    if done { Ok(()) } else { sort_families(table, hits, slices, order, pace) }
 }
 
-/// A part of a family's series that is not smaller than this one is taken from the order that is kept of all; smaller ones
-/// are sorted by themselves.
+/// A selection of at least 1 / `PART` of a family is taken from the family's cached order. Smaller
+/// selections are sorted directly.
 const PART: usize = 64;
 
-/// One family, of which the order of all series is kept. False where it is not, or would be too long to look through; nothing
-/// was done then.
-fn take_family(table: &Table, hits: &[Hit<'_>], part: &Part<'_>, order: &mut Vec<u32>) -> bool {
-    let rows = part.family.ids.len();
-    let own = hits.get(part.from..part.to).unwrap_or_default();
+/// Sorts the rows of one family by its cached order. Returns false and does nothing if there is no
+/// cached order, or if it is too long for so few rows.
+fn filter_cached_order(
+    table: &Table,
+    hits: &[SeriesRow<'_>],
+    slice: &FamilySlice<'_>,
+    order: &mut Vec<u32>,
+) -> bool {
+    let rows = slice.family.ids.len();
+    let own = hits.get(slice.from..slice.to).unwrap_or_default();
     if own.len() * PART < rows {
         return false;
     }
-    let Some(all) = part.family.in_order(table) else { return false };
-    let first = place(part.from);
+    let Some(all) = slice.family.in_order(table) else { return false };
+    let first = place(slice.from);
     if own.len() == rows {
-        // Hits come in the order of rows.
+        // The selected rows are in the order of the family's rows.
         order.extend(all.iter().map(|row| first + row));
         return true;
     }
@@ -102,43 +109,44 @@ fn take_family(table: &Table, hits: &[Hit<'_>], part: &Part<'_>, order: &mut Vec
     true
 }
 
-/// One family, of which the hits are sorted by themselves. False where that cannot be done, and nothing was.
-fn sort_family(table: &Table, hits: &[Hit<'_>], part: &Part<'_>, order: &mut Vec<u32>) -> bool {
-    let own = hits.get(part.from..part.to).unwrap_or_default();
-    let Some(places) = part.family.sorted(table, &own.iter().map(|hit| hit.row)) else { return false };
-    let first = place(part.from);
+/// Sorts the rows of one family directly. Returns false and does nothing if that is impossible.
+fn sort_family(table: &Table, hits: &[SeriesRow<'_>], slice: &FamilySlice<'_>, order: &mut Vec<u32>) -> bool {
+    let own = hits.get(slice.from..slice.to).unwrap_or_default();
+    let Some(places) = slice.family.sorted(table, &own.iter().map(|hit| hit.row)) else { return false };
+    let first = place(slice.from);
     order.extend(places.iter().map(|at| first + at));
     true
 }
 
-/// Any families: label sets are compared pair by pair, name before value, a proper prefix first.
+/// Sorts rows of several families. Label sets are compared pair by pair, name before value, a
+/// proper prefix first.
 fn sort_families(
     table: &Table,
-    hits: &[Hit<'_>],
-    parts: &[Part<'_>],
+    hits: &[SeriesRow<'_>],
+    slices: &[FamilySlice<'_>],
     order: &mut Vec<u32>,
     pace: &Pace<'_>,
 ) -> Result<(), Stopped> {
-    /// Nanoseconds for one label of a hit: its code is read, ranked, and compared.
+    /// The cost of one label of a row: its code is read, ranked, and compared.
     const LABEL_UNITS: u64 = 20;
-    let mut names: Vec<u32> = parts.iter().flat_map(|part| part.family.names.iter().copied()).collect();
+    let mut names: Vec<u32> = slices.iter().flat_map(|slice| slice.family.names.iter().copied()).collect();
     names.sort_unstable();
     names.dedup();
     names.sort_by_key(|name| table.names.text(*name));
-    let width: usize = parts.iter().map(|part| (part.to - part.from) * part.family.names.len()).sum();
-    let count: usize = parts.iter().map(|part| part.to - part.from).sum();
-    // A code and a slot of each hit are held beside its start, for one name at a time.
+    let width: usize = slices.iter().map(|slice| (slice.to - slice.from) * slice.family.names.len()).sum();
+    let count: usize = slices.iter().map(|slice| slice.to - slice.from).sum();
+    // For one name at a time, the code and the slot of each row are stored as well.
     let of_hit = size_of::<(usize, usize, u32)>() + size_of::<u32>() + size_of::<usize>();
-    let held = (width as u64 * size_of::<u64>() as u64).saturating_add(count as u64 * of_hit as u64);
-    pace.hold(held)?;
-    // The pairs of one hit after the other, each a number that compares as name and value do.
+    let bytes = (width as u64 * size_of::<u64>() as u64).saturating_add(count as u64 * of_hit as u64);
+    pace.hold(bytes)?;
+    // The pairs of all rows, one row after the other. Pairs compare like their names and values.
     let mut pairs: Vec<u64> = vec![0; width];
     let mut starts: Vec<(usize, usize, u32)> = Vec::with_capacity(count);
     let mut next = 0;
-    for part in parts {
-        for at in part.from..part.to {
-            starts.push((next, next + part.family.names.len(), place(at)));
-            next += part.family.names.len();
+    for slice in slices {
+        for at in slice.from..slice.to {
+            starts.push((next, next + slice.family.names.len(), place(at)));
+            next += slice.family.names.len();
         }
     }
     let (mut codes, mut slots) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -147,17 +155,17 @@ fn sort_families(
         codes.clear();
         slots.clear();
         let mut first = 0;
-        for part in parts {
-            let labels = part.family.names.len();
-            if let Some(at) = part.family.names.iter().position(|have| have == name)
-                && let Some(column) = part.family.columns.get(at)
+        for slice in slices {
+            let labels = slice.family.names.len();
+            if let Some(at) = slice.family.names.iter().position(|have| have == name)
+                && let Some(column) = slice.family.columns.get(at)
             {
-                for (number, hit) in hits.get(part.from..part.to).unwrap_or_default().iter().enumerate() {
+                for (number, hit) in hits.get(slice.from..slice.to).unwrap_or_default().iter().enumerate() {
                     codes.push(column.code(hit.row).unwrap_or_default());
                     slots.push(first + number * labels + at);
                 }
             }
-            first += (part.to - part.from) * labels;
+            first += (slice.to - slice.from) * labels;
         }
         pace.spend_each(codes.len(), LABEL_UNITS)?;
         replace_by_rank(values, &mut codes);
@@ -169,7 +177,7 @@ fn sort_families(
     }
     starts.sort_unstable_by_key(|(from, to, _)| pairs.get(*from..*to));
     order.extend(starts.iter().map(|(_, _, place)| *place));
-    pace.release(held);
+    pace.release(bytes);
     Ok(())
 }
 
@@ -185,7 +193,7 @@ mod tests {
         Timestamp,
     };
     use crate::tsdb::Tsdb;
-    use crate::tsdb::snapshot::find::located;
+    use crate::tsdb::snapshot::matching::locate_rows;
 
     const ORG: OrgId = OrgId(1);
 
@@ -202,7 +210,7 @@ mod tests {
         store.append(ORG, &batch.batch(), Timestamp::from_s(1)).expect("stored");
     }
 
-    /// What a selection within a scope finds, each way there is.
+    /// Returns the result of a selection within a scope by each selection method.
     fn found(store: &Tsdb, scope: &[Matcher], matchers: &[Matcher]) -> Vec<Vec<Labels>> {
         let scope = Scope { matchers: scope.to_vec(), ..Scope::default() };
         let snapshot = store.snapshot(&Access { org: ORG, scope });
@@ -219,7 +227,7 @@ mod tests {
         ]
     }
 
-    /// Grants everything, and records the most bytes that were held.
+    /// A conductor that admits everything and records the most bytes held.
     #[derive(Default)]
     struct Recorder(Cell<u64>);
 
@@ -235,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn ordering_families_that_are_not_told_apart_holds_the_memory_of_their_pairs() {
+    fn sorting_families_with_equal_first_labels_charges_the_memory_of_their_pairs() {
         let store = Tsdb::scaffold();
         let mut batch = BatchBuilder::default();
         for series in 0..200 {
@@ -249,7 +257,7 @@ mod tests {
         let endless = Pace::endless();
         let found = snapshot.paced(&endless).find(series, &[], TimeRange::ALL).expect("endless");
         let table = series.table();
-        let hits = located(&table, &found, &endless).expect("endless");
+        let hits = locate_rows(&table, &found, &endless).expect("endless");
         assert_eq!(hits.len(), 200);
         let recorder = Recorder::default();
         let pace = Pace::of(&recorder);
@@ -258,20 +266,20 @@ mod tests {
     }
 
     proptest! {
-        /// Orders are kept of all series of an organisation: whoever asks, and whoever asked before, each sees what its
-        /// scope admits, in order, and nothing else.
+        /// The order of all series is cached per organisation. Each scope still sees exactly its
+        /// own series, in order, whatever was queried before.
         #[test]
-        fn a_scope_holds_whoever_asked_before(
-            pieces in prop::collection::vec(prop::collection::btree_set((0u8..4, 0u16..400), 1..150), 1..4),
-            asked in prop::collection::vec((0u8..5, 0u16..5), 1..6),
+        fn a_scope_restricts_every_selection_whatever_was_queried_before(
+            batches in prop::collection::vec(prop::collection::btree_set((0u8..4, 0u16..400), 1..150), 1..4),
+            queries in prop::collection::vec((0u8..5, 0u16..5), 1..6),
         ) {
             let store = Tsdb::scaffold();
             let mut all = BTreeSet::new();
-            for piece in &pieces {
-                append(&store, piece);
-                all.extend(piece.iter().copied());
-                for (zone, host) in &asked {
-                    // The last of each: everything.
+            for batch in &batches {
+                append(&store, batch);
+                all.extend(batch.iter().copied());
+                for (zone, host) in &queries {
+                    // The last value of each stands for no matcher.
                     let scope: Vec<Matcher> =
                         (0..1).filter(|_| *zone < 4).map(|_| Matcher::equal("zone", &format!("z{zone}"))).collect();
                     let pattern = format!("h{host}.*");
