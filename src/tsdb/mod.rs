@@ -2,10 +2,10 @@
 //!
 //! A batch comes in through [`Tsdb::append`]: its series are resolved to ids ([`append`], [`series`]), it becomes
 //! records of the log ([`wal`]), durable before it is answered and applied to the [`head`] in the log's order; native
-//! histograms, start timestamps and exemplars lie beside it ([`side`]). Reading
+//! histograms, start timestamps and exemplars lie beside it ([`side_data`]). Reading
 //! is [`Tsdb::snapshot`] and nothing else: one organisation within one scope ([`snapshot`]). [`checkpoint`]s keep
 //! starts short; [`recovery`] brings everything back. Formats are drawn in [`wal`]'s records and samples,
-//! [`series`]' definitions and registry, [`block`], [`checkpoint`].
+//! [`series`]' definitions and registry, [`chunk`], [`checkpoint`].
 //!
 //! A closed window of time moves from the head to [`segment`]s ([`seal`]): files that never change and that control
 //! lists ([`manifest`]). The set of them that counts is beside the head ([`segments`]); log files whose samples are all
@@ -14,13 +14,13 @@
 mod append;
 mod appliers;
 mod backup;
-mod block;
+mod block_cache;
 mod bytes;
 mod changes;
 mod check;
 mod checkpoint;
+mod chunk;
 mod compact;
-mod decoded;
 mod delete;
 mod disk;
 mod error;
@@ -40,7 +40,7 @@ mod seal;
 mod segment;
 mod segments;
 mod series;
-mod side;
+mod side_data;
 mod snapshot;
 mod store;
 mod wal;
@@ -52,9 +52,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use backup::StageError;
+pub use block_cache::{BlockCacheUsage, non_decreasing};
 pub use check::{CheckProgress, Checked, check};
 pub use compact::{UpkeepError, UpkeepReport};
-pub use decoded::{DecodedUse, rises};
 pub use delete::{DeleteError, DeleteReport};
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError, Unconfirmed};

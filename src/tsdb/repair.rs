@@ -21,7 +21,7 @@ use super::manifest::{self, Listed, Manifest, ManifestError};
 use super::options::OrgLimits;
 use super::segment::{Segment, SegmentWriteError};
 use super::series::registry;
-use super::side::record;
+use super::side_data::record;
 use super::store::{Record, Stores};
 use super::wal::file::{self, LARGE_BYTES, SMALL_BYTES};
 use super::wal::record::{FileHeader, Header, Kind, Layout, MAGIC_WAL, Mark, NewRecord, parse_seal};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::decoded::DecodedUse;
+use super::block_cache::BlockCacheUsage;
 use crate::kv::Finding;
 use crate::model::{Exemplar, Labels, MetricKind, OrgId, Refusal, Timestamp};
 
@@ -379,7 +379,7 @@ pub struct Stats {
     /// Samples refused since the start of the process.
     pub refused_total: u64,
     /// Values of segments that are kept decoded.
-    pub decoded: DecodedUse,
+    pub decoded: BlockCacheUsage,
     /// Log files.
     pub wal_files: u64,
     /// Bytes of the log's files, zeroed room included.

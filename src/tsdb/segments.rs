@@ -60,7 +60,7 @@ impl Part {
     /// Whether every row reaches into the range, as far as a look at few times can tell.
     pub(super) fn reaches_with_all(&self, range: TimeRange) -> bool {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
-        let common = self.common.get_or_init(|| self.segment.common());
+        let common = self.common.get_or_init(|| self.segment.common_span());
         common.is_some_and(|(from, to)| start <= end && from <= end && start <= to)
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::block_cache::{BlockCache, OrgCache};
 use super::changes::Changes;
-use super::decoded::{Decoded, Kept};
 use super::delete::Deletion;
 use super::error::Damage;
 use super::head::Head;
@@ -18,8 +18,8 @@ use super::series::identity::Secret;
 use super::series::metadata::{self, Metadata};
 use super::series::table::Table;
 use super::series::{definition, registry};
-use super::side::Side;
-use super::side::record::decode_starts;
+use super::side_data::SideTable;
+use super::side_data::record::decode_starts;
 use super::wal::log::{Draft, Outcome};
 use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
@@ -42,7 +42,7 @@ pub(super) struct OrgStore {
     /// Files that are to go when their last reader is gone.
     pub(super) obsolete: Mutex<Vec<Obsolete>>,
     /// Histograms, start timestamps, exemplars.
-    pub(super) side: Side,
+    pub(super) side: SideTable,
     limits: RwLock<Arc<OrgLimits>>,
     pub(super) usage: Usage,
     pub(super) stored_total: AtomicU64,
@@ -65,7 +65,7 @@ pub(super) struct OrgStore {
     /// For those who keep answers.
     pub(super) changes: Changes,
     /// Values of segments for the next query.
-    pub(super) decoded: Arc<Kept>,
+    pub(super) decoded: Arc<OrgCache>,
 }
 
 /// Which times came, for what is due to be sealed.
@@ -273,7 +273,7 @@ impl OrgStore {
                 part.meta().seq
             })
             .collect();
-        self.decoded.forget(&gone);
+        self.decoded.remove_segments(&gone);
     }
 
     // What a seal asks of a window: of floats, and of what is beside them.
@@ -415,7 +415,7 @@ impl<'b> Record<'b> {
 pub(super) struct Stores {
     secret: [u8; 32],
     limits: OrgLimits,
-    pub(super) decoded: Arc<Decoded>,
+    pub(super) decoded: Arc<BlockCache>,
     orgs: RwLock<BTreeMap<OrgId, Arc<OrgStore>>>,
     /// Estimated memory of all heads.
     pub(super) head_bytes: Arc<AtomicU64>,
@@ -448,7 +448,7 @@ impl Stores {
         Stores {
             secret,
             limits,
-            decoded: Decoded::new(decoded_bytes_max),
+            decoded: BlockCache::new(decoded_bytes_max),
             orgs: RwLock::default(),
             head_bytes: Arc::default(),
             name_bytes: AtomicU64::new(0),
@@ -488,7 +488,7 @@ impl Stores {
                 head: Head::new(Arc::clone(&self.head_bytes), self.starting.load(Ordering::Relaxed)),
                 segments: RwLock::default(),
                 obsolete: Mutex::default(),
-                side: Side::new(Arc::clone(&self.head_bytes)),
+                side: SideTable::new(Arc::clone(&self.head_bytes)),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
                 usage: Usage::default(),
                 stored_total: AtomicU64::new(0),
@@ -502,7 +502,7 @@ impl Stores {
                 last_seq: AtomicU64::new(0),
                 arrivals: Arrivals::default(),
                 changes: Changes::default(),
-                decoded: Kept::new(&self.decoded),
+                decoded: OrgCache::new(&self.decoded),
             })
         };
         if self.is_dropped(org) {

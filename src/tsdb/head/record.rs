@@ -1,5 +1,5 @@
 //! One full tail as bytes in the stripe's arena. Lives in memory only; the chunks of a checkpoint are
-//! [`crate::tsdb::block`]'s.
+//! [`crate::tsdb::chunk`]'s.
 //!
 //! ```text
 //! 0 u32 link to the record before it of the same series, ff ff ff ff: none
@@ -15,8 +15,8 @@
 
 use super::arena::Link;
 use super::slots::Bits;
-use crate::tsdb::block::{self, MINI};
 use crate::tsdb::bytes::{Reader, put_varint};
+use crate::tsdb::chunk::{self, MINI};
 use crate::tsdb::error::Damage;
 
 const SAME: u8 = 0;
@@ -116,7 +116,7 @@ pub(super) fn encode(out: &mut Vec<u8>, link: Link, gaps: &Gaps, gap_after: Opti
         put_over(out, over);
     }
     let value_kind = match values {
-        Values::Bits(bits) => block::put_values(out, bits),
+        Values::Bits(bits) => chunk::put_values(out, bits),
         Values::Encoded((kind, bytes)) => {
             out.extend_from_slice(bytes);
             kind
@@ -150,7 +150,7 @@ pub(super) fn join(page: &[u8], last: i64, gaps: &mut Gaps, bits: &mut Bits) -> 
         return None;
     }
     let (mut values, mut end) = ([0; MINI], record.rest);
-    block::take_values(&mut end, record.value_kind, values.get_mut(..len)?).ok()?;
+    chunk::take_values(&mut end, record.value_kind, values.get_mut(..len)?).ok()?;
     bits.put_before(values.get(..len)?)?;
     let tail = std::mem::replace(gaps, Gaps { len: both, ..record.gaps });
     for (over, tail) in gaps.over.iter_mut().skip(len).zip(tail.over) {
@@ -255,7 +255,7 @@ impl<'a> Record<'a> {
     /// The values as they are written: kind and bytes.
     pub(super) fn encoded(&self) -> Result<(u8, &'a [u8]), Damage> {
         let (mut start, mut end) = (self.rest, self.rest);
-        block::skip_values(&mut end, self.value_kind, self.gaps.len)?;
+        chunk::skip_values(&mut end, self.value_kind, self.gaps.len)?;
         Ok((self.value_kind, start.take(start.left() - end.left())?))
     }
 
@@ -263,7 +263,7 @@ impl<'a> Record<'a> {
     pub(super) fn samples(&self) -> Result<([i64; MINI], [u64; MINI]), Damage> {
         let mut bits = [0; MINI];
         let mut reader = self.rest;
-        block::take_values(&mut reader, self.value_kind, bits.get_mut(..self.gaps.len).unwrap_or_default())?;
+        chunk::take_values(&mut reader, self.value_kind, bits.get_mut(..self.gaps.len).unwrap_or_default())?;
         Ok((self.gaps.times(self.last), bits))
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use super::arena::{Link, NONE};
 use super::record::{Gaps, Newer};
-use crate::tsdb::block::MINI;
+use crate::tsdb::chunk::MINI;
 
 /// Series of a block: those of a checkpoint's row.
 pub(super) const BLOCK_SERIES: usize = 32;

@@ -14,7 +14,7 @@ use super::backwards::Backwards;
 use super::record::{self, Newer, Record, Values};
 use super::slots::{Append, BLOCK_SERIES, Block, NEVER, Written};
 use crate::model::TimeRange;
-use crate::tsdb::block::MINI;
+use crate::tsdb::chunk::MINI;
 use crate::tsdb::report::SampleColumns;
 pub(in crate::tsdb) use chunks::Order;
 

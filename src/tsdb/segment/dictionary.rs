@@ -1,8 +1,10 @@
-//! Sorted texts, front-coded by 16: one is found by its number or its text without reading the others.
+//! Sorted texts, front-coded in groups of 16. A text is found by number, or by binary search,
+//! without decoding all others.
 //!
 //! ```text
-//! 0 u32 texts n    4 u32 x (n / 16, rounded up): where each group begins, from the end of this table    groups
-//! group: varint bytes, the first text whole; then up to 15 x {varint bytes shared with the text before, varint bytes, the rest}
+//! 0 u32 texts n    4 u32 x (n / 16, rounded up): offset of each group from the end of this table
+//! groups: varint bytes, the first text whole; then up to 15 x {
+//!           varint bytes shared with the text before, varint bytes, the rest }
 //! ```
 
 use std::cmp::Ordering;
@@ -13,10 +15,10 @@ use crate::tsdb::error::Damage;
 
 const GROUP: usize = 16;
 
-/// Writes texts that ascend strictly.
+/// Appends a dictionary of strictly ascending texts.
 ///
 /// # Errors
-/// The bytes, where there are more than offsets of 32 bits reach.
+/// The number of texts or bytes, if it exceeds 32 bits.
 pub(super) fn put(out: &mut Vec<u8>, texts: &[&str]) -> Result<(), u64> {
     let fits = |n: usize| u32::try_from(n).map_err(|_| n as u64);
     out.extend_from_slice(&fits(texts.len())?.to_le_bytes());
@@ -43,7 +45,7 @@ pub(super) fn put(out: &mut Vec<u8>, texts: &[&str]) -> Result<(), u64> {
     Ok(())
 }
 
-/// Texts in a file. Nothing is read ahead.
+/// A dictionary in a file. Texts are decoded on access.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dictionary<'a> {
     len: usize,
@@ -60,7 +62,7 @@ impl<'a> Dictionary<'a> {
         Ok(Dictionary { len, index, groups })
     }
 
-    /// The text of a number.
+    /// Returns the text of a number.
     pub(super) fn text(&self, number: usize) -> Result<String, Damage> {
         if number >= self.len {
             return Err(Damage::new(0, "no such text in the dictionary"));
@@ -73,10 +75,10 @@ impl<'a> Dictionary<'a> {
         String::from_utf8(text).map_err(|_| reader.damage("text is not UTF-8"))
     }
 
-    /// The number of a text, if it is there.
+    /// Returns the number of a text, if the dictionary has it.
     pub(super) fn find(&self, text: &str) -> Result<Option<usize>, Damage> {
         let wanted = text.as_bytes();
-        // The last group whose first text is not after the one wanted.
+        // Finds the last group whose first text is not greater than the requested one.
         let Range { mut start, mut end } = 0..self.len.div_ceil(GROUP);
         while start < end {
             let middle = usize::midpoint(start, end);

@@ -1,4 +1,5 @@
-//! The directory of a segment in the making: families, timelines, dictionaries, in memory until the blocks are written.
+//! The directory of a segment that is being written: families, timelines and dictionaries, kept in
+//! memory until all blocks are written.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,25 +9,25 @@ use rapidhash::RapidHashMap;
 use super::SegmentWriteError;
 use super::block::{put_times, times_of};
 use super::format::{DIRECT, LOCAL};
-use super::packed::{Packed, Pool};
+use super::packed::{ColumnPool, PackedColumn};
 use super::{dictionary, format};
 use crate::model::METRIC_NAME;
 use crate::tsdb::bytes::put_varint;
 
-/// Texts, numbered as they come.
+/// Texts, numbered in the order of their first use.
 #[derive(Debug, Default)]
-struct Texts {
+struct TextTable {
     texts: Vec<Arc<str>>,
     numbers: HashMap<Arc<str>, u32>,
 }
 
-impl Texts {
-    /// `bytes` grows by the memory of a new one.
+impl TextTable {
+    /// Returns the number of a text. Adds the memory of a new one to `bytes`.
     fn number(&mut self, text: &str, bytes: &mut usize) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
         }
-        // Memory ends long before the numbers do.
+        // Memory runs out long before the numbers do.
         let number = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
         let text: Arc<str> = text.into();
         *bytes += text.len() + 80;
@@ -35,7 +36,7 @@ impl Texts {
         number
     }
 
-    /// The texts in order, and the rank of each number.
+    /// Returns the texts in order, and the rank of each number.
     fn sorted(&self) -> (Vec<&str>, Vec<u32>) {
         let mut order: Vec<u32> = (0..).take(self.texts.len()).collect();
         order
@@ -53,30 +54,30 @@ impl Texts {
     }
 }
 
-/// The numbers of one label's values in a family, by row.
+/// The numbers of the values of a label in a family, by row.
 #[derive(Debug)]
-enum Column {
+enum ValueNumbers {
     Same(u32),
     Each(Vec<u32>),
 }
 
-impl Column {
+impl ValueNumbers {
     fn push(&mut self, rows: usize, number: u32) {
         match self {
-            Column::Same(same) if *same == number => {}
-            Column::Same(same) => {
+            ValueNumbers::Same(same) if *same == number => {}
+            ValueNumbers::Same(same) => {
                 let mut numbers = vec![*same; rows];
                 numbers.push(number);
-                *self = Column::Each(numbers);
+                *self = ValueNumbers::Each(numbers);
             }
-            Column::Each(numbers) => numbers.push(number),
+            ValueNumbers::Each(numbers) => numbers.push(number),
         }
     }
 }
 
-/// A family being written.
+/// A family that is being written.
 #[derive(Debug)]
-struct Draft {
+struct FamilyDraft {
     /// Numbers of the label names.
     names: Vec<u32>,
     metric_place: Option<usize>,
@@ -84,31 +85,31 @@ struct Draft {
     ids: Vec<i64>,
     timelines: Vec<i64>,
     offsets: Vec<i64>,
-    columns: Vec<Column>,
+    columns: Vec<ValueNumbers>,
 }
 
-/// A family that is written.
+/// A family that is complete.
 #[derive(Debug)]
-struct Family {
-    /// Number of the metric name's value.
+struct ClosedFamily {
+    /// Number of the metric name among the values of `__name__`.
     metric: Option<u32>,
     names: Vec<u32>,
     rows: usize,
     data: u64,
-    ids: Packed,
-    timelines: Packed,
-    offsets: Packed,
-    columns: Vec<Column>,
+    ids: PackedColumn,
+    timelines: PackedColumn,
+    offsets: PackedColumn,
+    columns: Vec<ValueNumbers>,
 }
 
-/// Times that are kept as they are, 2 MiB: the blocks of five thousand targets of a seal.
+/// Times that are stored undecoded, 2 MiB: those of a seal with five thousand targets.
 const PLAIN_MAX: usize = 1 << 18;
 
-/// Of whole lists of numbers: to find equal ones, compared afterwards.
+/// Returns a hash of a list of numbers, to find equal lists, which are compared afterwards.
 fn hash_of(numbers: &[i64]) -> u64 {
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |hash: u64, number: i64| (hash ^ number.cast_unsigned()).wrapping_mul(MIX).rotate_left(29);
-    // Four at a time wait for one another less.
+    // Four independent lanes, so that multiplications overlap.
     let (fours, rest) = numbers.as_chunks::<4>();
     let mut lanes = [MIX, !MIX, MIX << 1, numbers.len() as u64];
     for four in fours {
@@ -120,31 +121,31 @@ fn hash_of(numbers: &[i64]) -> u64 {
     lanes.iter().fold(hash, |hash, lane| mix(hash, lane.cast_signed()))
 }
 
-/// Time blocks, equal ones once.
+/// Time blocks, each stored once.
 #[derive(Debug, Default)]
-pub(super) struct Times {
+pub(super) struct TimeBlocks {
     bytes: Vec<u8>,
-    /// By hash of the times. One of two blocks whose hashes are equal by chance is only not found again.
-    known: RapidHashMap<u64, KnownTimes>,
-    /// The times of the first blocks, so that most are compared without decoding one.
+    /// By hash of the times. If two blocks have equal hashes by chance, one of them is not shared.
+    known: RapidHashMap<u64, WrittenTimes>,
+    /// The times of the first blocks, so that most comparisons need no decoding.
     plain: Vec<i64>,
     decoded: Vec<i64>,
 }
 
-/// A block that may come again.
+/// A block that was written and may be shared.
 #[derive(Clone, Copy, Debug)]
-struct KnownTimes {
+struct WrittenTimes {
     place: u32,
-    /// Where its times are kept, if they are, and how many they are.
+    /// The start in `plain` and the number of its times, if they are stored there.
     plain: Option<(usize, usize)>,
 }
 
-impl Times {
-    /// Where the block of these times stands; written if it is new.
+impl TimeBlocks {
+    /// Returns the offset of the block with these times, which is written if it is new.
     pub(super) fn place(&mut self, times: &[i64]) -> Result<u32, SegmentWriteError> {
         let hash = hash_of(times);
         let known = self.known.get(&hash).copied();
-        if let Some(KnownTimes { place, plain }) = known {
+        if let Some(WrittenTimes { place, plain }) = known {
             let is_it = if let Some((start, count)) = plain {
                 self.plain.get(start..start + count) == Some(times)
             } else {
@@ -163,7 +164,7 @@ impl Times {
                 self.plain.extend_from_slice(times);
                 (self.plain.len() - times.len(), times.len())
             });
-            self.known.insert(hash, KnownTimes { place, plain });
+            self.known.insert(hash, WrittenTimes { place, plain });
         }
         Ok(place)
     }
@@ -173,9 +174,9 @@ impl Times {
     }
 }
 
-/// Lists of time blocks with their spans, equal ones once.
+/// Timelines: lists of time blocks with their spans, each stored once.
 #[derive(Debug, Default)]
-struct Timelines {
+struct TimelineTable {
     first: Vec<i64>,
     last: Vec<i64>,
     ends: Vec<i64>,
@@ -183,7 +184,7 @@ struct Timelines {
     known: RapidHashMap<u64, usize>,
 }
 
-impl Timelines {
+impl TimelineTable {
     fn list(&self, number: usize) -> Option<&[i64]> {
         let place = |end: &i64| usize::try_from(*end).ok();
         let start = match number.checked_sub(1) {
@@ -214,25 +215,25 @@ impl Timelines {
     }
 }
 
-/// What becomes of a segment behind its blocks.
+/// Builder of the sections that follow the blocks.
 #[derive(Debug, Default)]
-pub(super) struct Directory {
-    names: Texts,
+pub(super) struct DirectoryBuilder {
+    names: TextTable,
     /// By number of the label name.
-    values: Vec<Texts>,
-    /// Memory of all texts, about.
+    values: Vec<TextTable>,
+    /// An estimate of the memory of all texts, in bytes.
     text_bytes: usize,
-    draft: Option<Draft>,
-    families: Vec<Family>,
-    timelines: Timelines,
-    pool: Pool,
-    /// Bytes of columns of numbers, about.
+    draft: Option<FamilyDraft>,
+    families: Vec<ClosedFamily>,
+    timelines: TimelineTable,
+    pool: ColumnPool,
+    /// An estimate of the memory of the columns of closed families, in bytes.
     column_bytes: usize,
     rows: u32,
 }
 
-/// The sections of a directory.
-pub(super) struct Encoded {
+/// The encoded sections of a directory.
+pub(super) struct EncodedDirectory {
     pub(super) columns: Vec<u8>,
     pub(super) families: Vec<u8>,
     pub(super) dictionaries: Vec<u8>,
@@ -243,16 +244,16 @@ fn fits(what: &'static str, found: u64) -> Result<u32, SegmentWriteError> {
     u32::try_from(found).map_err(|_| SegmentWriteError::TooLarge { what, found, allowed })
 }
 
-impl Directory {
-    /// Begins a family whose blocks begin at `data`.
+impl DirectoryBuilder {
+    /// Begins a family, whose blocks begin at offset `data` in DATA.
     pub(super) fn family(&mut self, names: &[&str], data: u64) -> Result<(), SegmentWriteError> {
         if !names.is_sorted_by(|a, b| a < b) {
             return Err(SegmentWriteError::Shape("label names do not ascend"));
         }
         self.close();
         let numbers = names.iter().map(|name| self.names.number(name, &mut self.text_bytes)).collect();
-        self.values.resize_with(self.names.texts.len(), Texts::default);
-        self.draft = Some(Draft {
+        self.values.resize_with(self.names.texts.len(), TextTable::default);
+        self.draft = Some(FamilyDraft {
             names: numbers,
             metric_place: names.iter().position(|name| *name == METRIC_NAME),
             data,
@@ -264,7 +265,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether a series may come next.
+    /// Checks that a series with this id and number of values may come next.
     pub(super) fn admits(&self, id: u32, values: usize) -> Result<(), SegmentWriteError> {
         let draft = self.draft.as_ref().ok_or(SegmentWriteError::Shape("a series before any family"))?;
         if values != draft.names.len() {
@@ -276,14 +277,16 @@ impl Directory {
         Ok(())
     }
 
-    /// The number of a value of the family's label at this place. It holds for that label in all families of the segment.
+    /// Returns the number of a value of the label at this index of the family's label names. The
+    /// number is valid for that label in all families of the segment.
     pub(super) fn number(&mut self, place: usize, value: &str) -> u32 {
         let name = self.draft.as_ref().and_then(|draft| draft.names.get(place));
         let texts = name.and_then(|name| self.values.get_mut(*name as usize));
         texts.map_or(0, |texts| texts.number(value, &mut self.text_bytes))
     }
 
-    /// Adds a row whose blocks end at `end` in the file's data; `list` are its time blocks.
+    /// Adds a row whose blocks end at offset `end` in DATA. `list` has the offsets in TIMES of its
+    /// time blocks.
     pub(super) fn row(
         &mut self,
         id: u32,
@@ -298,12 +301,12 @@ impl Directory {
         let row = draft.ids.len();
         for (place, number) in numbers.iter().enumerate() {
             match draft.columns.get_mut(place) {
-                None => draft.columns.push(Column::Same(*number)),
+                None => draft.columns.push(ValueNumbers::Same(*number)),
                 Some(column) => column.push(row, *number),
             }
         }
         let metric = draft.metric_place.and_then(|place| draft.columns.get(place));
-        if matches!(metric, Some(Column::Each(_))) {
+        if matches!(metric, Some(ValueNumbers::Each(_))) {
             return Err(SegmentWriteError::Shape("two metric names in a family"));
         }
         draft.ids.push(i64::from(id));
@@ -317,7 +320,7 @@ impl Directory {
         self.rows
     }
 
-    /// Memory in use, about.
+    /// Returns an estimate of the memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
         let draft = self.draft.as_ref().map_or(0, |draft| draft.ids.len() * (24 + 4 * draft.names.len()));
         let timelines = self.timelines.ends.len() * 64 + self.timelines.blocks.len() * 8;
@@ -332,15 +335,15 @@ impl Directory {
     fn close(&mut self) {
         let Some(draft) = self.draft.take().filter(|draft| !draft.ids.is_empty()) else { return };
         let metric = draft.metric_place.and_then(|place| match draft.columns.get(place) {
-            Some(Column::Same(number)) => Some(*number),
+            Some(ValueNumbers::Same(number)) => Some(*number),
             _ => None,
         });
         for column in &draft.columns {
-            if let Column::Each(numbers) = column {
+            if let ValueNumbers::Each(numbers) = column {
                 self.column_bytes += numbers.capacity() * 4;
             }
         }
-        self.families.push(Family {
+        self.families.push(ClosedFamily {
             metric,
             names: draft.names,
             rows: draft.ids.len(),
@@ -352,22 +355,23 @@ impl Directory {
         });
     }
 
-    /// The sections, all numbers of texts being ranks in the sorted dictionaries.
-    pub(super) fn encode(mut self) -> Result<Encoded, SegmentWriteError> {
+    /// Encodes the sections. Numbers of texts are replaced by their ranks in the sorted
+    /// dictionaries.
+    pub(super) fn encode(mut self) -> Result<EncodedDirectory, SegmentWriteError> {
         self.close();
         let (names, name_ranks) = self.names.sorted();
-        let values: Vec<(Vec<&str>, Vec<u32>)> = self.values.iter().map(Texts::sorted).collect();
+        let values: Vec<(Vec<&str>, Vec<u32>)> = self.values.iter().map(TextTable::sorted).collect();
         let metric_ranks = names.binary_search(&METRIC_NAME).ok().and_then(|rank| {
             let number = name_ranks.iter().position(|r| *r as usize == rank)?;
             values.get(number).map(|(_, ranks)| ranks.as_slice())
         });
         let rank = |ranks: &[u32], number: u32| ranks.get(number as usize).copied().unwrap_or(u32::MAX);
-        let key = |family: &Family| -> (u64, Vec<u32>) {
+        let key = |family: &ClosedFamily| -> (u64, Vec<u32>) {
             let metric = family.metric.zip(metric_ranks);
             let metric = metric.map_or(0, |(number, ranks)| u64::from(rank(ranks, number)) + 1);
             (metric, family.names.iter().map(|name| rank(&name_ranks, *name)).collect())
         };
-        let mut sorted: Vec<((u64, Vec<u32>), &Family)> =
+        let mut sorted: Vec<((u64, Vec<u32>), &ClosedFamily)> =
             self.families.iter().map(|family| (key(family), family)).collect();
         sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
         if sorted.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b)) {
@@ -382,7 +386,7 @@ impl Directory {
         for column in timelines {
             column.put(&mut records);
         }
-        let mut scratch = Scratch::default();
+        let mut scratch = ColumnScratch::default();
         for ((metric, names), family) in &sorted {
             starts.push(records.len());
             for number in [*metric, family.rows as u64, family.data, names.len() as u64] {
@@ -415,7 +419,7 @@ impl Directory {
         by_rank.sort_unstable_by_key(|(rank, _)| *rank);
         let all: Vec<&[&str]> =
             std::iter::once(names.as_slice()).chain(by_rank.iter().map(|(_, texts)| *texts)).collect();
-        Ok(Encoded { columns, families, dictionaries: put_dictionaries(&all)? })
+        Ok(EncodedDirectory { columns, families, dictionaries: put_dictionaries(&all)? })
     }
 }
 
@@ -439,25 +443,31 @@ fn put_dictionaries(all: &[&[&str]]) -> Result<Vec<u8>, SegmentWriteError> {
 }
 
 #[derive(Debug, Default)]
-struct Scratch {
+struct ColumnScratch {
     direct: Vec<i64>,
     local: Vec<i64>,
     map: Vec<i64>,
     seen: HashMap<u32, i64>,
 }
 
-/// Names a label's column in the form that takes fewer bytes.
-fn put_column(out: &mut Vec<u8>, pool: &mut Pool, column: &Column, ranks: &[u32], scratch: &mut Scratch) {
+/// Appends the reference to a label's column, in the form that takes fewer bytes.
+fn put_column(
+    out: &mut Vec<u8>,
+    pool: &mut ColumnPool,
+    column: &ValueNumbers,
+    ranks: &[u32],
+    scratch: &mut ColumnScratch,
+) {
     let rank = |number: u32| ranks.get(number as usize).map_or(-1, |rank| i64::from(*rank));
     let numbers = match column {
-        Column::Same(number) => {
+        ValueNumbers::Same(number) => {
             out.push(DIRECT);
             pool.add(&[rank(*number)]).put(out);
             return;
         }
-        Column::Each(numbers) => numbers,
+        ValueNumbers::Each(numbers) => numbers,
     };
-    let Scratch { direct, local, map, seen } = scratch;
+    let ColumnScratch { direct, local, map, seen } = scratch;
     direct.clear();
     direct.extend(numbers.iter().map(|number| rank(*number)));
     local.clear();
@@ -471,7 +481,7 @@ fn put_column(out: &mut Vec<u8>, pool: &mut Pool, column: &Column, ranks: &[u32]
         }
         local.push(place);
     }
-    // A few bytes more of names for the second form.
+    // The reference of the second form is up to 5 bytes longer.
     if pool.cost(local) + pool.cost(map) + 5 < pool.cost(direct) {
         out.push(LOCAL);
         pool.add(local).put(out);

@@ -10,10 +10,10 @@ use super::warnings::Warnings;
 use super::window::{WINDOW, Window};
 use crate::model::{TimeRange, Times, TimesBuilder};
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::decoded::Keeper;
+use crate::tsdb::block_cache::CacheHandle;
 use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
-use crate::tsdb::segment::{KnownTimes, rises_at};
+use crate::tsdb::segment::{TimelineCache, non_decreasing_at};
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::series::table::Table;
 use crate::tsdb::store::OrgStore;
@@ -28,12 +28,12 @@ const JOINED_MAX: usize = 4_096;
 pub(super) struct Known {
     set: Option<Arc<SegmentSet>>,
     families: Families,
-    times: KnownTimes,
+    times: TimelineCache,
     /// Only the newest sample of a range is asked for: what is known of times then. Whatever more is read may be what
     /// something else hides.
-    newest: Option<KnownTimes>,
+    newest: Option<TimelineCache>,
     /// Where values may be that were decoded before.
-    keeper: Option<Keeper>,
+    keeper: Option<CacheHandle>,
     sources: Vec<Source>,
     /// Whose times the values are that were read last, and the times of such series as are in several segments.
     of: Vec<(u64, usize)>,
@@ -170,13 +170,13 @@ fn read_next(
 }
 
 impl Known {
-    pub(super) fn with(keeper: Option<Keeper>) -> Known {
+    pub(super) fn with(keeper: Option<CacheHandle>) -> Known {
         Known { keeper, ..Known::default() }
     }
 
     /// From now on nothing but the newest sample of a range is asked for; others may be there or not.
     pub(super) fn newest_only(&mut self) {
-        self.newest = Some(KnownTimes::of_newest());
+        self.newest = Some(TimelineCache::newest_only());
     }
 
     /// Forgets where series lie in segments.
@@ -314,8 +314,8 @@ impl Known {
             let keeper = keeper.as_mut().filter(|_| source.may_be_kept);
             let before = values.len();
             let (times, rises) =
-                part.segment.values_alone((rows, *row, *timeline), range, known, keeper, values).ok()?;
-            all_rise &= rises && rises_at(values, before);
+                part.segment.read_values((rows, *row, *timeline), range, known, keeper, values).ok()?;
+            all_rise &= rises && non_decreasing_at(values, before);
             of.push((part.meta().seq, *timeline));
             shared = Some(times);
         }

@@ -17,7 +17,7 @@ use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::report::{SampleColumns, SeriesId};
 use crate::tsdb::segment;
 use crate::tsdb::segments::{Part, SegmentSet};
-use crate::tsdb::side::Side;
+use crate::tsdb::side_data::SideTable;
 use crate::tsdb::store::OrgStore;
 
 /// Answers a question about a range with what was there at its time.
@@ -132,8 +132,8 @@ impl<'s> Window<'s> {
 /// The rows of one family in a segment.
 struct PartRows<'s> {
     part: &'s Part,
-    ids: segment::Ids<'s>,
-    spans: segment::Spans<'s>,
+    ids: segment::SeriesIds<'s>,
+    spans: segment::RowSpans<'s>,
     /// Whoever has a row reaches into the range.
     reaches: bool,
     /// Behind the row that was found last: series come mostly in the same order here and there.
@@ -345,7 +345,7 @@ struct Cursor<'s> {
     spans: &'s Spans,
     held: Option<(u32, RwLockReadGuard<'s, Stripe>)>,
     /// None: it has no histograms.
-    side: Option<&'s Side>,
+    side: Option<&'s SideTable>,
 }
 
 impl Cursor<'_> {

@@ -102,7 +102,7 @@ pub struct Reader<'s> {
 impl<'s> Reader<'s> {
     pub(super) fn new(snapshot: &'s Snapshot, range: TimeRange, histograms_from: Timestamp) -> Reader<'s> {
         let store = snapshot.store.as_deref();
-        let keeper = store.and_then(|store| store.decoded.keeper(snapshot.query));
+        let keeper = store.and_then(|store| store.decoded.handle(snapshot.query));
         Reader { snapshot, range, histograms_from, newest: false, known: merge::Known::with(keeper) }
     }
 

@@ -4,8 +4,8 @@ use rapidhash::RapidHashMap;
 
 use super::warnings::Warnings;
 use crate::model::TimeRange;
-use crate::tsdb::decoded::Piece;
-use crate::tsdb::segment::{KnownTimes, Rows};
+use crate::tsdb::block_cache::BlockRange;
+use crate::tsdb::segment::{FamilyRows, TimelineCache};
 use crate::tsdb::segments::{Part, SegmentSet};
 
 /// Families of segments, and some more, known at most before all are forgotten.
@@ -34,7 +34,7 @@ struct Family {
 struct Found {
     /// Place of the part in the set.
     part: usize,
-    rows: Rows,
+    rows: FamilyRows,
     /// Behind the row that was found last: series come mostly in the same order here and there.
     next: usize,
     /// The timeline that was met last, and its first and last time.
@@ -110,7 +110,7 @@ impl Families {
     }
 
     /// The columns of the family that a source is in.
-    pub(super) fn rows(&self, source: &Source) -> Option<&Rows> {
+    pub(super) fn rows(&self, source: &Source) -> Option<&FamilyRows> {
         Some(&self.all.get(source.family)?.parts.get(source.found)?.rows)
     }
 
@@ -121,14 +121,14 @@ impl Families {
         series: u32,
         source: &Source,
         range: TimeRange,
-        known: &mut KnownTimes,
-    ) -> Option<Piece> {
+        known: &mut TimelineCache,
+    ) -> Option<BlockRange> {
         let part = set.parts.get(source.part)?;
         if set.tombstones_of(part, series).next().is_some() {
             return None;
         }
         let at = (self.rows(source)?, source.row, source.timeline);
-        part.segment.piece(at, range, known)
+        part.segment.block_range(at, range, known)
     }
 }
 

@@ -7,11 +7,11 @@ use std::ops::Range;
 
 use super::sources::{Families, Source};
 use crate::model::TimeRange;
-use crate::tsdb::decoded::{FoundPiece, Keeper, PIECES_MAX, Piece};
+use crate::tsdb::block_cache::{BlockRange, CacheHandle, RANGES_MAX, RangeLookup};
 use crate::tsdb::segments::SegmentSet;
 
 /// Series that are looked up at once.
-pub(super) const WINDOW: usize = PIECES_MAX;
+pub(super) const WINDOW: usize = RANGES_MAX;
 
 /// What was looked up; nothing until [`Window::begin`].
 #[derive(Debug, Default)]
@@ -20,11 +20,11 @@ pub(super) struct Window {
     from: usize,
     range: Option<TimeRange>,
     series: Vec<Looked>,
-    pieces: Vec<Piece>,
+    pieces: Vec<BlockRange>,
     /// For each piece its place in `series`.
     of: Vec<usize>,
     /// For each piece what came of it.
-    found: Vec<FoundPiece>,
+    found: Vec<RangeLookup>,
     values: Vec<f64>,
 }
 
@@ -54,7 +54,7 @@ impl Window {
     }
 
     /// Adds the next series.
-    pub(super) fn push(&mut self, source: Option<Source>, piece: Option<Piece>) {
+    pub(super) fn push(&mut self, source: Option<Source>, piece: Option<BlockRange>) {
         if let Some(piece) = piece {
             self.pieces.push(piece);
             self.of.push(self.series.len());
@@ -63,20 +63,20 @@ impl Window {
     }
 
     /// Looks for the pieces among what is kept, and at what will be decoded of those that are not.
-    pub(super) fn find(&mut self, set: &SegmentSet, families: &Families, keeper: Option<&mut Keeper>) {
+    pub(super) fn find(&mut self, set: &SegmentSet, families: &Families, keeper: Option<&mut CacheHandle>) {
         let Window { series, pieces, of, found, values, .. } = self;
         match keeper {
-            Some(keeper) => keeper.find_few(pieces, values, found),
-            None => found.extend(pieces.iter().map(|_| FoundPiece::Missing)),
+            Some(keeper) => keeper.get_many(pieces, values, found),
+            None => found.extend(pieces.iter().map(|_| RangeLookup::Miss)),
         }
         for ((found, piece), place) in found.iter().zip(pieces).zip(of) {
             let Some(one) = series.get_mut(*place) else { continue };
             match (found, one.source) {
-                (FoundPiece::Here(start, rises), _) => {
+                (RangeLookup::Hit(start, rises), _) => {
                     one.kept = Some((*start..start + piece.wanted.len(), *rises));
                 }
-                (FoundPiece::Missing | FoundPiece::Little, Some(mut source)) => {
-                    source.may_be_kept = *found == FoundPiece::Missing;
+                (RangeLookup::Miss | RangeLookup::TooLittle, Some(mut source)) => {
+                    source.may_be_kept = *found == RangeLookup::Miss;
                     one.source = Some(source);
                     let part = set.parts.get(source.part);
                     if let Some((part, rows)) = part.zip(families.rows(&source)) {

@@ -1,30 +1,32 @@
-//! Native histograms of one series, in two blocks back to back: their times, then 1 to 1,024 of them, at most 65,536
-//! cells in all (counts, spans, bounds).
+//! Native histograms of one series, in two adjacent blocks: their times, then 1 to 1,024 histograms
+//! with at most 65,536 cells in all (counts, spans, bounds).
 //!
 //! ```text
-//! histogram block   0 u32 crc of {u32 series id, u32 samples, 4..end}   4 runs to the end: samples of one shape each
+//! histogram block   0 u32 crc of {u32 series id, u32 samples, 4..end}
+//!                   4 runs to the end: samples of one shape each
 //! run   varint samples   u8 0 integers, 1 floats   i8 schema   8 bytes zero threshold
 //!       varint n, n x 8 bytes custom bounds
 //!       varint n, n x {zigzag offset, varint length} positive spans; then negative ones
 //!       columns of its samples:
 //!         reset hints          u8 flags, column (see `integers`)
 //!         sums                 varint bytes, body (see `values`)
-//!         integers             zero counts, then the buckets one after another, then counts less what is in buckets,
-//!                              wrapping: 0 but for NaN observations; each u8 flags, column
+//!         integers             zero counts, then the buckets one after another, then counts less what is
+//!                              in buckets, wrapping: 0 but for NaN observations; each u8 flags, column
 //!         floats               zero counts, the buckets, counts; each varint bytes, body
 //! ```
-//! A bucket's column is that of a counter: buckets that do not move take four bytes a run.
+//! The column of a bucket is that of a counter. A bucket that does not change takes four bytes for
+//! each run.
 
 use std::sync::Arc;
 
-use super::columns::{self, Reading};
+use super::columns::{self, ColumnSlice};
 use super::integers::{self, FLAG_BITS};
 use super::{BLOCK_SAMPLES, put_times, set_crc, times_of, value_crc, values, verified};
 use crate::model::{BucketSpan, CounterReset, Histogram, HistogramColumns, HistogramCounts, HistogramShape};
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 
-/// What a block may hold in all, so that decoding one takes no more than a megabyte or two.
+/// Cells of a block at most, so that a decoded block takes no more than about two megabytes.
 const CELLS_MAX: usize = 1 << 16;
 
 fn cells(shape: &HistogramShape) -> usize {
@@ -32,7 +34,7 @@ fn cells(shape: &HistogramShape) -> usize {
     4 + shape.buckets() + spans + shape.custom_values().len()
 }
 
-/// How many of these samples, the first ones, one block takes: at least one, if there is one.
+/// Returns how many of the first samples fit one block: at least one, unless there is none.
 fn fitting(samples: &[(i64, &Histogram)]) -> usize {
     let mut left = CELLS_MAX;
     let fits = |sample: &&(i64, &Histogram)| match left.checked_sub(cells(sample.1.shape())) {
@@ -49,8 +51,8 @@ pub(crate) const fn is_float(histogram: &Histogram) -> bool {
     matches!(histogram.counts(), HistogramCounts::Float { .. })
 }
 
-/// Appends a time block and a histogram block of the first samples of a series, ascending in time, as many as one block
-/// takes; answers how many those are.
+/// Appends a time block and a histogram block of the first samples of a series, which ascend in
+/// time, as many as fit one block. Returns their number.
 pub(crate) fn put(out: &mut Vec<u8>, series: u32, samples: &[(i64, &Histogram)]) -> usize {
     let count = fitting(samples);
     let (times, histograms): (Vec<i64>, Vec<&Histogram>) = samples.iter().take(count).copied().unzip();
@@ -105,12 +107,12 @@ fn put_run(out: &mut Vec<u8>, run: &[&Histogram]) {
     put_column(out, integers().map(|(count, zero, buckets)| count.wrapping_sub(within(zero, buckets))));
 }
 
-/// What zero bucket and buckets hold, wrapping.
+/// Returns the sum of the zero bucket and the other buckets, wrapping.
 fn within(zero: u64, buckets: &[u64]) -> u64 {
     buckets.iter().fold(zero, |all, bucket| all.wrapping_add(*bucket))
 }
 
-/// Appends a shape and the kind of its counts, as blocks and the head's chunks write them.
+/// Appends a shape and the type of its counts, as blocks and the head's chunks contain them.
 pub(crate) fn put_shape(out: &mut Vec<u8>, shape: &HistogramShape, float: bool) {
     out.push(u8::from(float));
     // Every schema fits: -53 to 8.
@@ -131,22 +133,23 @@ pub(crate) fn put_shape(out: &mut Vec<u8>, shape: &HistogramShape, float: bool) 
 
 fn put_column(out: &mut Vec<u8>, column: impl Iterator<Item = u64>) {
     let column: Vec<i64> = column.map(u64::cast_signed).collect();
-    let plan = integers::plan(&mut integers::Scratch::default(), &column, false);
+    let plan = integers::plan(&mut integers::PlanBuffers::default(), &column, false);
     out.push(plan.flags);
     plan.put(out);
 }
 
 fn put_values(out: &mut Vec<u8>, patterns: impl Iterator<Item = u64>) {
     let mut body = Vec::new();
-    values::put(&mut body, &patterns.collect::<Vec<_>>(), &mut values::Scratch::default());
+    values::put(&mut body, &patterns.collect::<Vec<_>>(), &mut values::ValueBuffers::default());
     put_varint(out, body.len() as u64);
     out.append(&mut body);
 }
 
-/// Appends the samples of the two blocks that these bytes are to `out`.
+/// Appends the samples of a time block and a histogram block to `out`.
 ///
 /// # Errors
-/// [`Damage`] where the bytes are not those of this series, wrong checksums included; `out` is then as it was.
+/// [`Damage`] if the bytes are not two blocks of this series, or have a wrong checksum. `out` is
+/// then unchanged.
 pub(crate) fn of(blocks: &[u8], series: u32, out: &mut HistogramColumns) -> Result<(), Damage> {
     let before = out.len();
     let taken = take(blocks, series, out);
@@ -177,7 +180,7 @@ fn take_runs(reader: &mut Reader<'_>, count: usize, out: &mut Vec<Histogram>) ->
         }
         left -= rows;
         let (shape, float) = take_shape(reader)?;
-        // Both are bounded: rows by 1,024, cells by what a shape may be.
+        // Neither overflows: rows are at most 1,024, and the cells of a shape are bounded.
         cells_left = cells_left
             .checked_sub(rows * cells(&shape))
             .ok_or_else(|| reader.damage("more histograms than a block may hold"))?;
@@ -186,10 +189,10 @@ fn take_runs(reader: &mut Reader<'_>, count: usize, out: &mut Vec<Histogram>) ->
     reader.end()
 }
 
-/// Reads what [`put_shape`] wrote.
+/// Decodes what [`put_shape`] has written.
 ///
 /// # Errors
-/// [`Damage`] where it is no shape.
+/// [`Damage`] if the bytes are not a valid shape.
 pub(crate) fn take_shape(reader: &mut Reader<'_>) -> Result<(HistogramShape, bool), Damage> {
     let float = match reader.u8()? {
         0 => false,
@@ -222,7 +225,7 @@ pub(crate) fn take_shape(reader: &mut Reader<'_>) -> Result<(HistogramShape, boo
 fn take_column(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<u64>, Damage> {
     let flags = reader.u8()? & FLAG_BITS;
     let mut column = Vec::with_capacity(rows);
-    columns::take(reader, Reading::whole(flags, rows), |part: &[u64]| {
+    columns::take(reader, ColumnSlice::whole(flags, rows), |part: &[u64]| {
         column.extend_from_slice(part);
     })?;
     Ok(column)
@@ -237,7 +240,7 @@ fn take_values(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<f64>, Damage>
     Ok(column)
 }
 
-/// Columns of zero counts, buckets and counts as rows of those.
+/// Decodes the columns of zero counts, buckets and counts, and returns them row by row.
 fn take_rows<T: Copy>(
     reader: &mut Reader<'_>,
     (rows, buckets): (usize, usize),
@@ -290,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    /// The histogram block, behind a time block of a known length.
+    /// Returns both blocks, and the length of the time block.
     fn blocks(series: u32, histograms: &[Histogram]) -> (Vec<u8>, usize) {
         let samples: Vec<(i64, &Histogram)> = (0..).step_by(15_000).zip(histograms).collect();
         let mut out = Vec::new();
@@ -443,7 +446,7 @@ mod tests {
         assert_eq!(put(&mut out, 1, &[]), 0);
     }
 
-    /// A service's latency for an hour: forty buckets, most of them moving now and then.
+    /// The latency of a service for an hour: forty buckets, most of which change now and then.
     #[test]
     fn an_ordinary_series_is_small() {
         let shape = shape(3, 1, &[20]);

@@ -1,15 +1,15 @@
 //! Start (created) timestamps of one series: change points, since a counter's start changes only when its process does.
 //!
-//! Before the barrier changes stay as they are: what comes for such a time is a point beside them ([`super::points`]). So
+//! Before the barrier changes stay as they are: what comes for such a time is a point beside them ([`super::late_starts`]). So
 //! a series needs nothing of its segments to take a sample.
 
 use std::borrow::Cow;
 
-use super::points::Points;
+use super::late_starts::LateStarts;
 
 /// Ascending by time: from each on, counts run since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::tsdb) struct Starts {
+pub(in crate::tsdb) struct StartTimestamps {
     pub(super) changes: Vec<(i64, i64)>,
     /// The greatest time of a sample that said one.
     pub(super) last_at: Option<i64>,
@@ -17,13 +17,13 @@ pub(in crate::tsdb) struct Starts {
     pub(super) news: bool,
     pub(super) closing: bool,
     /// What came for times before the barrier, and what of that a seal has set aside.
-    pub(super) late: Points,
-    pub(super) frozen: Points,
+    pub(super) late: LateStarts,
+    pub(super) frozen: LateStarts,
     /// Changes at or after the barrier that a seal of all times has set aside; ascending.
     pub(super) frozen_changes: Vec<(i64, i64)>,
 }
 
-impl Starts {
+impl StartTimestamps {
     /// What the sample at `at` says in record `seq`. Samples after it that said something else go on saying it.
     pub(in crate::tsdb) fn put(&mut self, at: i64, start: i64, seq: u64, barrier: i64) {
         if at < barrier {
@@ -53,7 +53,7 @@ impl Starts {
     }
 
     /// Appends everything that is here.
-    pub(in crate::tsdb) fn copy_all(&self, changes: &mut Vec<(i64, i64)>, late: &mut Points) {
+    pub(in crate::tsdb) fn copy_all(&self, changes: &mut Vec<(i64, i64)>, late: &mut LateStarts) {
         let from = changes.len();
         changes.extend_from_slice(&self.changes);
         changes.extend_from_slice(&self.frozen_changes);
@@ -70,7 +70,7 @@ impl Starts {
         &self,
         barrier: i64,
         changes: &mut Vec<(i64, i64)>,
-        late: &mut Points,
+        late: &mut LateStarts,
     ) {
         changes.extend_from_slice(self.closed(barrier));
         changes.extend_from_slice(&self.frozen_changes);
@@ -98,7 +98,7 @@ impl Starts {
         // What lies after the barrier is for the next seal.
         self.news |= self.changes.last().is_some_and(|(at, _)| *at >= barrier);
         self.closing = false;
-        self.frozen = Points::default();
+        self.frozen = LateStarts::default();
         self.frozen_changes = Vec::new();
     }
 
@@ -134,7 +134,7 @@ impl Starts {
     }
 
     /// The same without a seal at work.
-    pub(in crate::tsdb) fn reopened(&self) -> Cow<'_, Starts> {
+    pub(in crate::tsdb) fn reopened(&self) -> Cow<'_, StartTimestamps> {
         if self.frozen_changes.is_empty() {
             return Cow::Borrowed(self);
         }
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    fn at(starts: &Starts, time: i64) -> Option<i64> {
+    fn at(starts: &StartTimestamps, time: i64) -> Option<i64> {
         let upto = starts.changes.partition_point(|(from, _)| *from <= time);
         starts.changes.get(upto.checked_sub(1)?).map(|(_, start)| *start)
     }
@@ -173,7 +173,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_sample_keeps_its_start(samples in prop::collection::vec((0i64..60, 0i64..4), 0..60)) {
-            let (mut starts, mut model) = (Starts::default(), BTreeMap::new());
+            let (mut starts, mut model) = (StartTimestamps::default(), BTreeMap::new());
             for (time, start) in &samples {
                 starts.put(*time, *start, 0, i64::MIN);
                 model.insert(*time, *start);
@@ -189,7 +189,7 @@ mod tests {
             let mut samples: Vec<(i64, i64)> = samples.into_iter().collect();
             let len = samples.len().max(1);
             samples.rotate_left(usize::try_from(order % len as u64).expect("small"));
-            let mut starts = Starts::default();
+            let mut starts = StartTimestamps::default();
             for (time, start) in &samples {
                 starts.put(*time, *start, 0, i64::MIN);
             }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_steady_counter_is_one_change() {
-        let mut starts = Starts::default();
+        let mut starts = StartTimestamps::default();
         for time in 0..1_000 {
             starts.put(time * 15_000, if time < 500 { 7 } else { 8_000 }, 0, i64::MIN);
         }

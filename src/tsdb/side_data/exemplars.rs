@@ -1,4 +1,4 @@
-//! Exemplars of one organisation: a ring for each series and a bound over all, the oldest going first.
+//! ExemplarRings of one organisation: a ring for each series and a bound over all, the oldest going first.
 //!
 //! They come in order of time within a series: an older one than the series' last is dropped, as is one that is there, so
 //! that a replay changes nothing.
@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::model::Exemplar;
 
-/// Exemplars of one series.
+/// ExemplarRings of one series.
 pub(in crate::tsdb) const SERIES_MAX: usize = 100;
-/// Exemplars of one organisation, as many as Prometheus keeps of all.
+/// ExemplarRings of one organisation, as many as Prometheus keeps of all.
 pub(in crate::tsdb) const ORG_MAX: usize = 100_000;
 
 #[derive(Debug, Default)]
-pub(in crate::tsdb) struct Exemplars {
+pub(in crate::tsdb) struct ExemplarRings {
     by_series: BTreeMap<u32, VecDeque<(u64, Exemplar)>>,
     /// In the order they came; those that their own ring has let go of are passed over.
     order: VecDeque<(u64, u32)>,
@@ -30,13 +30,13 @@ pub(in crate::tsdb) struct Exemplars {
     bytes: u64,
 }
 
-/// Exemplars from several places, of which the newest are kept: rings take them in order of time alone.
+/// ExemplarRings from several places, of which the newest are kept: rings take them in order of time alone.
 #[derive(Debug, Default)]
-pub(in crate::tsdb) struct Newest {
+pub(in crate::tsdb) struct NewestExemplars {
     all: Vec<(u32, Exemplar)>,
 }
 
-impl Newest {
+impl NewestExemplars {
     pub(in crate::tsdb) fn push(&mut self, series: u32, exemplar: Exemplar) {
         self.all.push((series, exemplar));
         if self.all.len() >= 2 * ORG_MAX {
@@ -66,7 +66,7 @@ impl Newest {
     }
 }
 
-impl Exemplars {
+impl ExemplarRings {
     /// Whether an exemplar is there.
     pub(in crate::tsdb) fn has(&self, series: u32, exemplar: &Exemplar) -> bool {
         let ring = self.by_series.get(&series).into_iter().flatten().rev();
@@ -213,13 +213,13 @@ mod tests {
         Exemplar { labels, value, at: Timestamp::from_ms(at) }
     }
 
-    fn times(exemplars: &Exemplars, series: u32) -> Vec<i64> {
+    fn times(exemplars: &ExemplarRings, series: u32) -> Vec<i64> {
         exemplars.within(series, i64::MIN, i64::MAX).map(|e| e.at.as_ms()).collect()
     }
 
     #[test]
     fn the_newest_of_each_series_stay_in_order_of_time() {
-        let mut exemplars = Exemplars::default();
+        let mut exemplars = ExemplarRings::default();
         for at in 0..150 {
             assert!(exemplars.put(1, exemplar(at, 1.0)));
         }
@@ -237,8 +237,8 @@ mod tests {
 
     #[test]
     fn a_seal_takes_those_again_that_are_newer_than_the_end_of_the_segment_they_are_in() {
-        let mut exemplars = Exemplars::default();
-        let closed = |exemplars: &mut Exemplars| {
+        let mut exemplars = ExemplarRings::default();
+        let closed = |exemplars: &mut ExemplarRings| {
             exemplars.close();
             exemplars.closed().iter().map(|(_, exemplar)| exemplar.at.as_ms()).collect::<Vec<_>>()
         };
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_stands_in_several_places_is_there_once() {
-        let mut newest = Newest::default();
+        let mut newest = NewestExemplars::default();
         for (series, at, value) in
             [(2, 7, 1.0), (1, 7, 1.0), (1, 7, 2.0), (1, 3, 1.0), (1, 7, 1.0), (2, 7, 1.0)]
         {
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_oldest_of_all_go_first() {
-        let mut exemplars = Exemplars::default();
+        let mut exemplars = ExemplarRings::default();
         let series = u32::try_from(ORG_MAX / 50).expect("small");
         for round in 0..60 {
             for id in 0..series {
@@ -291,11 +291,11 @@ mod tests {
     fn a_replay_of_everything_changes_nothing() {
         let came: Vec<(u32, Exemplar)> =
             (0..500u32).map(|n| (n % 7, exemplar(i64::from(n % 90), f64::from(n % 3)))).collect();
-        let mut exemplars = Exemplars::default();
+        let mut exemplars = ExemplarRings::default();
         for (series, exemplar) in &came {
             exemplars.put(*series, exemplar.clone());
         }
-        let all = |exemplars: &Exemplars| {
+        let all = |exemplars: &ExemplarRings| {
             exemplars.in_order().into_iter().map(|(series, e)| (series, e.clone())).collect::<Vec<_>>()
         };
         let before = all(&exemplars);

@@ -1,4 +1,4 @@
-//! Laws and golden bytes of chunks.
+//! Properties and golden bytes of chunks.
 
 use proptest::prelude::*;
 
@@ -92,7 +92,8 @@ fn ordinary_series_stay_small() {
     let bytes = |value: &dyn Fn(i64) -> f64| {
         check(&(0..128).map(|i| (at(i), value(i).to_bits())).collect::<Vec<_>>())
     };
-    // 128 samples; the bounds are what these shapes take today, rounded up to the next tenth of a byte a sample.
+    // The bounds for 128 samples are the present sizes, rounded up to the next tenth of a byte per
+    // sample.
     assert!(bytes(&|_| 7.0) <= 84, "constant: {}", bytes(&|_| 7.0));
     assert!(bytes(&|i| (i * 37 + i % 5) as f64) <= 166, "counter: {}", bytes(&|i| (i * 37 + i % 5) as f64));
     assert!(

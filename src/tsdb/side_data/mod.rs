@@ -11,25 +11,25 @@
 //! histogram is what a reader sees. So neither path asks the other, and the path of floats pays one flag.
 
 pub(super) mod admit;
-pub(super) mod chunk;
+pub(super) mod checkpoint_rows;
 pub(super) mod exemplars;
+pub(super) mod histogram_chunk;
 pub(super) mod histograms;
-mod late;
-pub(super) mod points;
+mod late_histograms;
+pub(super) mod late_starts;
 pub(super) mod record;
-pub(super) mod rows;
 pub(super) mod sealed;
-pub(super) mod starts;
+pub(super) mod start_timestamps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use exemplars::{Exemplars, Newest};
+use exemplars::{ExemplarRings, NewestExemplars};
 use histograms::{Histograms, PutHistogram};
-use points::Points;
+use late_starts::LateStarts;
 use record::LogStart;
-use starts::Starts;
+use start_timestamps::StartTimestamps;
 
 use super::error::Damage;
 use super::head::stripe::Span;
@@ -38,16 +38,16 @@ use super::wal::record::Kind;
 use crate::model::{HistogramColumns, TimeRange};
 use crate::sync::IgnorePoison as _;
 
-/// Series of a stripe, as many as in the head's: ids of one are locked together.
+/// SideSeries of a stripe, as many as in the head's: ids of one are locked together.
 const STRIPE_SERIES: u32 = super::head::STRIPE_SERIES;
 /// Refused histograms that are named.
 const FIRST_MAX: usize = 10;
 
 /// The side table of one organisation. Written by the applying thread alone.
 #[derive(Debug)]
-pub(super) struct Side {
-    stripes: RwLock<BTreeMap<u32, Arc<RwLock<Stripe>>>>,
-    exemplars: Mutex<Exemplars>,
+pub(super) struct SideTable {
+    stripes: RwLock<BTreeMap<u32, Arc<RwLock<SideStripe>>>>,
+    exemplars: Mutex<ExemplarRings>,
     barrier: AtomicI64,
     /// The seal at work takes samples of any time.
     closes_all: AtomicBool,
@@ -68,40 +68,40 @@ pub(super) struct SideCounters {
     pub(super) late: AtomicU64,
     /// Estimated memory.
     pub(super) bytes: AtomicU64,
-    /// Exemplars held.
+    /// ExemplarRings held.
     pub(super) exemplars: AtomicU64,
-    /// Exemplars that came too late, or too long, or twice.
+    /// ExemplarRings that came too late, or too long, or twice.
     pub(super) exemplars_dropped: AtomicU64,
 }
 
 /// Neighbouring series.
 #[derive(Debug, Default)]
-pub(super) struct Stripe {
+pub(super) struct SideStripe {
     /// The last record that touched it.
     pub(super) applied_seq: u64,
-    series: BTreeMap<u32, Series>,
+    series: BTreeMap<u32, SideSeries>,
 }
 
 /// One series.
 #[derive(Debug, Default)]
-struct Series {
+struct SideSeries {
     histograms: Histograms,
-    starts: Starts,
+    starts: StartTimestamps,
     /// What of it is counted.
-    counted: Counted,
+    counted: SeriesUsage,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counted {
+struct SeriesUsage {
     histograms: u64,
     late: u64,
     bytes: u64,
 }
 
-impl Side {
+impl SideTable {
     /// An empty one that counts its memory into `shared_bytes`, too.
-    pub(super) fn new(shared_bytes: Arc<AtomicU64>) -> Side {
-        Side {
+    pub(super) fn new(shared_bytes: Arc<AtomicU64>) -> SideTable {
+        SideTable {
             stripes: RwLock::default(),
             exemplars: Mutex::default(),
             barrier: AtomicI64::new(i64::MIN),
@@ -128,37 +128,37 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().ignore_poison()
 }
 
-impl Side {
+impl SideTable {
     /// Whether a reader of floats has to look here at all.
     pub(super) fn has_histograms(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
     /// The exemplars of the organisation.
-    pub(super) fn exemplars(&self) -> MutexGuard<'_, Exemplars> {
+    pub(super) fn exemplars(&self) -> MutexGuard<'_, ExemplarRings> {
         self.exemplars.lock().ignore_poison()
     }
 
     /// The exemplars if they are free at once.
-    pub(super) fn try_exemplars(&self) -> Option<MutexGuard<'_, Exemplars>> {
+    pub(super) fn try_exemplars(&self) -> Option<MutexGuard<'_, ExemplarRings>> {
         self.exemplars.try_lock().ignore_poison()
     }
 
-    fn stripe(&self, series: u32) -> Option<Arc<RwLock<Stripe>>> {
+    fn stripe(&self, series: u32) -> Option<Arc<RwLock<SideStripe>>> {
         read(&self.stripes).get(&(series / STRIPE_SERIES)).map(Arc::clone)
     }
 
-    fn stripe_or_new(&self, series: u32) -> Arc<RwLock<Stripe>> {
+    fn stripe_or_new(&self, series: u32) -> Arc<RwLock<SideStripe>> {
         self.stripe(series)
             .unwrap_or_else(|| Arc::clone(write(&self.stripes).entry(series / STRIPE_SERIES).or_default()))
     }
 
-    fn all(&self) -> Vec<Arc<RwLock<Stripe>>> {
+    fn all(&self) -> Vec<Arc<RwLock<SideStripe>>> {
         read(&self.stripes).values().map(Arc::clone).collect()
     }
 
     /// Changes one series, and counts what that did.
-    fn change<T>(&self, seq: u64, id: u32, change: impl FnOnce(&mut Series) -> T) -> T {
+    fn change<T>(&self, seq: u64, id: u32, change: impl FnOnce(&mut SideSeries) -> T) -> T {
         let stripe = self.stripe_or_new(id);
         let mut stripe = write(&stripe);
         stripe.applied_seq = stripe.applied_seq.max(seq);
@@ -168,10 +168,10 @@ impl Side {
         out
     }
 
-    fn count(&self, series: &mut Series) {
+    fn count(&self, series: &mut SideSeries) {
         let (in_order, late) = series.histograms.counts();
         let bytes = series.histograms.memory() + series.starts.memory();
-        let now = Counted { histograms: in_order + late, late, bytes };
+        let now = SeriesUsage { histograms: in_order + late, late, bytes };
         let before = std::mem::replace(&mut series.counted, now);
         move_by(&self.counters.histograms, before.histograms, now.histograms);
         move_by(&self.counters.late, before.late, now.late);
@@ -184,7 +184,7 @@ impl Side {
     }
 
     /// Changes the exemplars, and counts what that did.
-    fn change_exemplars<T>(&self, change: impl FnOnce(&mut Exemplars) -> T) -> T {
+    fn change_exemplars<T>(&self, change: impl FnOnce(&mut ExemplarRings) -> T) -> T {
         let mut exemplars = self.exemplars();
         let before = exemplars.bytes();
         let out = change(&mut exemplars);
@@ -293,7 +293,7 @@ impl Side {
     }
 
     /// Appends the start timestamps of a series: changes, and what came for times that were sealed.
-    pub(super) fn starts(&self, id: u32, changes: &mut Vec<(i64, i64)>, late: &mut Points) {
+    pub(super) fn starts(&self, id: u32, changes: &mut Vec<(i64, i64)>, late: &mut LateStarts) {
         let Some(stripe) = self.stripe(id) else { return };
         if let Some(series) = read(&stripe).series.get(&id) {
             series.starts.copy_all(changes, late);
@@ -343,7 +343,7 @@ impl Side {
         (barrier, if self.closes_all.load(Ordering::Relaxed) { i64::MAX } else { barrier })
     }
 
-    fn each_series(&self, change: impl Fn(u32, &mut Series, i64)) {
+    fn each_series(&self, change: impl Fn(u32, &mut SideSeries, i64)) {
         let barrier = self.barrier.load(Ordering::Relaxed);
         for stripe in self.all() {
             for (id, series) in &mut write(&stripe).series {
@@ -376,7 +376,7 @@ impl Side {
     }
 
     /// Takes exemplars over from segments, the last of which end before `ends_ms`.
-    pub(super) fn load_exemplars(&self, newest: Newest, ends_ms: i64) {
+    pub(super) fn load_exemplars(&self, newest: NewestExemplars, ends_ms: i64) {
         self.note_end(ends_ms.saturating_sub(1));
         self.change_exemplars(|exemplars| {
             for (series, exemplar) in newest.into_sorted() {
@@ -392,7 +392,7 @@ impl Side {
         self.end_ms.store(end_ms, Ordering::Relaxed);
     }
 
-    /// What [`Side::note_end`] was told.
+    /// What [`SideTable::note_end`] was told.
     pub(super) fn end(&self) -> i64 {
         self.end_ms.load(Ordering::Relaxed)
     }
@@ -407,7 +407,7 @@ impl Side {
         &self,
         id: u32,
         histograms: &mut HistogramColumns,
-        (changes, late): (&mut Vec<(i64, i64)>, &mut Points),
+        (changes, late): (&mut Vec<(i64, i64)>, &mut LateStarts),
     ) {
         let (barrier, late_end) = self.ends();
         let Some(stripe) = self.stripe(id) else { return };
@@ -417,7 +417,7 @@ impl Side {
         }
     }
 
-    /// Lets go of exactly what [`Side::copy_closed`] gave, but for each series' last start timestamp.
+    /// Lets go of exactly what [`SideTable::copy_closed`] gave, but for each series' last start timestamp.
     pub(super) fn release_closed(&self) {
         let (barrier, late_end) = self.ends();
         for stripe in self.all() {

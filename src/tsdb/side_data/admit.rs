@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use super::record::{Body, LogStart};
+use super::record::{LogStart, RecordBody};
 use crate::model::{Exemplar, Histogram, Labels, Refusal, Timestamp, WriteBatch, WriteExemplar};
 use crate::tsdb::append::Window;
 use crate::tsdb::report::AppendReport;
@@ -14,8 +14,8 @@ use crate::tsdb::wal::record::Kind;
 /// A record is closed once its body has so many bytes; one more piece, at most 250 kB, fits in any case.
 const BODY_BYTES_SOFT: usize = 256 << 10;
 
-/// Records that are due, and the series that they are about.
-pub(in crate::tsdb) struct Admitted {
+/// RecordBatcher that are due, and the series that they are about.
+pub(in crate::tsdb) struct AdmittedRecords {
     pub(in crate::tsdb) drafts: Vec<Draft>,
     /// Ascending, each once.
     pub(in crate::tsdb) series: Vec<u32>,
@@ -35,7 +35,7 @@ pub(in crate::tsdb) fn admit(
     window: &Window,
     report: &mut AppendReport,
     name: impl Fn(u32, &'static str, String) -> Refusal,
-) -> Admitted {
+) -> AdmittedRecords {
     let id = |series: usize| ids.get(series).copied().flatten();
     let mut histograms: Vec<(u32, i64, &Histogram)> = Vec::with_capacity(batch.histograms.len());
     let mut refused = BTreeSet::new();
@@ -82,8 +82,8 @@ pub(in crate::tsdb) fn admit(
     series.sort_unstable();
     series.dedup();
 
-    let mut records = Records { store, drafts: Vec::new() };
-    let mut body = Body::default();
+    let mut records = RecordBatcher { store, drafts: Vec::new() };
+    let mut body = RecordBody::default();
     for group in histograms.chunk_by(|a, b| a.0 == b.0) {
         // Few enough that one call never goes far beyond the bound.
         for piece in group.chunks(4) {
@@ -105,7 +105,7 @@ pub(in crate::tsdb) fn admit(
         records.close_full(Kind::Starts, &mut body);
     }
     records.close(Kind::Starts, &mut body);
-    Admitted { drafts: records.drafts, series }
+    AdmittedRecords { drafts: records.drafts, series }
 }
 
 /// An exemplar as it is kept; none where Prometheus would keep none either: too long, of no usable time.
@@ -120,19 +120,19 @@ fn exemplar(batch: &WriteBatch<'_>, said: &WriteExemplar, window: &Window) -> Op
     Some(Exemplar { labels, value: said.value, at: Timestamp::from_ms(said.at.as_ms()) })
 }
 
-struct Records<'s> {
+struct RecordBatcher<'s> {
     store: &'s OrgStore,
     drafts: Vec<Draft>,
 }
 
-impl Records<'_> {
-    fn close_full(&mut self, kind: Kind, body: &mut Body) {
+impl RecordBatcher<'_> {
+    fn close_full(&mut self, kind: Kind, body: &mut RecordBody) {
         if body.bytes() >= BODY_BYTES_SOFT {
             self.close(kind, body);
         }
     }
 
-    fn close(&mut self, kind: Kind, body: &mut Body) {
+    fn close(&mut self, kind: Kind, body: &mut RecordBody) {
         if !body.is_empty() {
             let (body, greatest_ms) = std::mem::take(body).finish();
             self.drafts.push(Draft { greatest_ms, ..Draft::new(self.store.org, kind, body) });

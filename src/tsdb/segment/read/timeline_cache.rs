@@ -1,5 +1,5 @@
-//! The samples of one series after the other within a range, and what of their times is known from the series before:
-//! those that are written together share their timeline.
+//! Reads the samples of series within a range. The times of a timeline are cached, since series
+//! that are written together share it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,83 +8,89 @@ use rapidhash::RapidHashMap;
 
 use super::super::block::{TimeHeader, time_header, values_within};
 use super::super::format::{DATA, TIMES};
-use super::blocks::BlockBytes;
-use super::rows::Stored;
-use super::{Block, Rows, Segment, SegmentDamage};
+use super::blocks::ValueBlocks;
+use super::rows::RowLocation;
+use super::{FamilyRows, Segment, SegmentBlock, SegmentDamage};
 use crate::model::{Steady, TimeRange, Times, TimesBuilder};
-use crate::tsdb::decoded::{Found as Kept, Keeper, Piece, Place};
+use crate::tsdb::block_cache::{BlockAddress, BlockLookup, BlockRange, CacheHandle};
 use crate::tsdb::report::SampleColumns;
 
-/// Times kept at most before all are forgotten, 2 MiB: those of a hundred targets, if the range is some hours.
+/// Cached times at most, 2 MiB: those of a hundred targets for a range of some hours. At the bound
+/// the cache is cleared.
 const TIMES_MAX: usize = 1 << 18;
-/// Places of timelines that are found at once.
+/// Slots that find a recent timeline without hashing.
 const RECENT: usize = 1_024;
-/// Bytes of the processor's memory come so many at once; and so many of a series are about what its newest values take.
+/// Bytes of a cache line of the processor; and bytes at the start of a row's blocks that usually
+/// hold its newest values.
 const LINE_BYTES: usize = 64;
 const TOUCHED_BYTES: usize = 256;
-/// Timelines kept at most, and so many that there is room for once a second one is met.
+/// Cached timelines at most, and the capacity that is allocated once a second timeline is cached.
 const TIMELINES_MAX: usize = 4_096;
 const TIMELINES_USUAL: usize = 64;
 
-/// The timelines that one reader met: their times within its range, each block verified when it was decoded.
+/// The timelines that one reader has met: their times within its range. Each time block was
+/// verified when it was decoded.
 #[derive(Debug, Default)]
-pub(in crate::tsdb) struct KnownTimes {
-    /// Of each timeline the newest sample within the range is wanted alone.
+pub(in crate::tsdb) struct TimelineCache {
+    /// Only the newest sample of each timeline within the range is requested.
     newest: bool,
-    /// What is asked for, both ends included; with another range all is forgotten.
+    /// The requested range, both ends inclusive. The cache is cleared when it changes.
     range: Option<TimeRange>,
-    timelines: Vec<Timeline>,
-    /// The blocks of all of them that overlap with the range.
-    wanted: Vec<Wanted>,
-    /// By number of the segment and of its timeline: place in `timelines`.
+    timelines: Vec<CachedTimeline>,
+    /// The blocks of all timelines that overlap with the range.
+    wanted: Vec<BlockSlice>,
+    /// Index in `timelines` by segment number and timeline number.
     places: RapidHashMap<(u64, usize), usize>,
-    /// By some bits of those: the place of one that was asked for, which needs no hash.
+    /// Index in `timelines` by some bits of segment number and timeline number, for lookups without
+    /// hashing.
     recent: Vec<u32>,
-    /// Times in all of them.
+    /// Number of times in all timelines.
     held: usize,
 }
 
-/// What of a timeline is within the range.
+/// The part of a timeline that is within the range.
 #[derive(Debug)]
-struct Timeline {
+struct CachedTimeline {
     key: (u64, usize),
-    /// Which of the blocks are its own.
+    /// The range of `wanted` that belongs to this timeline.
     wanted: Range<usize>,
-    /// The times of the wanted samples.
+    /// The times of the requested samples.
     times: Arc<Times>,
-    /// The list cannot be read further than that.
+    /// Damage that ends the readable part of the timeline.
     damage: Option<SegmentDamage>,
 }
 
 /// A block that overlaps with the range.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
-    /// Its number among the blocks of the timeline.
+struct BlockSlice {
+    /// Index among the blocks of the timeline.
     block: usize,
-    /// Samples of the block.
+    /// Number of samples of the block.
     count: usize,
-    /// The wanted ones among them.
+    /// The requested samples, `to` exclusive.
     from: usize,
     to: usize,
 }
 
-impl KnownTimes {
-    /// Where of each timeline the newest sample within the range is wanted alone.
-    pub(in crate::tsdb) fn of_newest() -> KnownTimes {
-        KnownTimes { newest: true, ..KnownTimes::default() }
+impl TimelineCache {
+    /// Creates a cache for a reader that requests only the newest sample of each timeline within
+    /// the range.
+    pub(in crate::tsdb) fn newest_only() -> TimelineCache {
+        TimelineCache { newest: true, ..TimelineCache::default() }
     }
 
     fn forget(&mut self, range: TimeRange) {
-        *self = KnownTimes { newest: self.newest, range: Some(range), ..KnownTimes::default() };
+        *self = TimelineCache { newest: self.newest, range: Some(range), ..TimelineCache::default() };
     }
 
-    /// What of a timeline is within the range, and the blocks that have it.
+    /// Returns the part of a timeline within the range, and its blocks, from the cache or from the
+    /// segment.
     fn timeline(
         &mut self,
         segment: &Segment,
         number: usize,
         range: TimeRange,
-    ) -> Option<(&Timeline, &[Wanted])> {
+    ) -> Option<(&CachedTimeline, &[BlockSlice])> {
         if self.range != Some(range) {
             self.forget(range);
         }
@@ -97,7 +103,8 @@ impl KnownTimes {
         let place = match self.places.get(&key) {
             Some(place) => {
                 if self.recent.is_empty() {
-                    // Not for who reads one series alone.
+                    // Allocated at the second lookup, so that a reader of one series does not pay
+                    // for it.
                     self.recent = vec![u32::MAX; RECENT];
                 }
                 *place
@@ -127,7 +134,7 @@ impl KnownTimes {
         self.at(place)
     }
 
-    fn at(&self, place: usize) -> Option<(&Timeline, &[Wanted])> {
+    fn at(&self, place: usize) -> Option<(&CachedTimeline, &[BlockSlice])> {
         let timeline = self.timelines.get(place)?;
         Some((timeline, self.wanted.get(timeline.wanted.clone())?))
     }
@@ -137,10 +144,10 @@ impl KnownTimes {
         segment: &Segment,
         (number, list): (usize, Range<usize>),
         range: TimeRange,
-    ) -> Timeline {
+    ) -> CachedTimeline {
         let (newest, from) = (self.newest, self.wanted.len());
         let wanted = &mut self.wanted;
-        let mut found = Found { newest, wanted, from, times: TimesBuilder::default() };
+        let mut found = TimelineBuilder { newest, wanted, from, times: TimesBuilder::default() };
         let mut damage = None;
         for (block, place) in list.enumerate() {
             match found.add(segment, block, place, range) {
@@ -156,22 +163,23 @@ impl KnownTimes {
             found.keep_newest();
         }
         let times = Arc::new(found.times.build());
-        Timeline { key: (segment.meta().seq, number), wanted: from..self.wanted.len(), times, damage }
+        CachedTimeline { key: (segment.meta().seq, number), wanted: from..self.wanted.len(), times, damage }
     }
 }
 
-/// What is found of a timeline, block by block.
-struct Found<'k> {
-    /// The newest sample is wanted alone: times before it may be missing.
+/// The part of a timeline within a range, built block by block.
+struct TimelineBuilder<'k> {
+    /// Only the newest sample is requested: earlier times may be missing.
     newest: bool,
-    /// Its own blocks, from there on.
-    wanted: &'k mut Vec<Wanted>,
+    /// All blocks found so far; those of this timeline begin at `from`.
+    wanted: &'k mut Vec<BlockSlice>,
     from: usize,
     times: TimesBuilder,
 }
 
-impl Found<'_> {
-    /// Takes what is wanted of a block; answers whether the next one may be wanted as well.
+impl TimelineBuilder<'_> {
+    /// Adds the requested part of a block. Returns whether the next block may overlap with the
+    /// range as well.
     fn add(
         &mut self,
         segment: &Segment,
@@ -191,14 +199,14 @@ impl Found<'_> {
         }
         if let Some(step) = step {
             let places = self.add_regular((first, last, step), count, (start, end));
-            self.wanted.push(Wanted { block, count, from: places.start, to: places.end });
+            self.wanted.push(BlockSlice { block, count, from: places.start, to: places.end });
             return Ok(true);
         }
         let list = self.times.list_mut();
         let before = list.len();
-        // At most 1,024, as the header was read.
+        // The header has verified that the count is at most 1,024.
         list.reserve(count);
-        let found = Block { count, first, last, times, time_place, values: &[], values_place: 0 };
+        let found = SegmentBlock { count, first, last, times, time_place, values: &[], values_place: 0 };
         segment.times(&found, list)?;
         let decoded = list.get(before..).unwrap_or_default();
         let from = decoded.partition_point(|time| *time < start);
@@ -206,22 +214,22 @@ impl Found<'_> {
         let to = decoded.partition_point(|time| *time <= end).max(from);
         list.truncate(before + to);
         list.drain(before..before + from);
-        self.wanted.push(Wanted { block, count, from, to });
+        self.wanted.push(BlockSlice { block, count, from, to });
         Ok(true)
     }
 
-    /// Leaves the newest of what is wanted.
+    /// Removes all but the newest requested sample.
     fn keep_newest(&mut self) {
-        // A range that ends between two samples may want nothing of a block which it reaches into.
+        // The last overlapping block contributes no sample if the range ends between two samples.
         let own = self.wanted.get(self.from..).unwrap_or_default();
         let last = own.iter().rfind(|wanted| wanted.from < wanted.to).copied();
         self.wanted.truncate(self.from);
-        self.wanted.extend(last.map(|last| Wanted { from: last.to - 1, ..last }));
+        self.wanted.extend(last.map(|last| BlockSlice { from: last.to - 1, ..last }));
         self.times.keep_last();
     }
 
-    /// Adds those of `count` times that are within a range which they reach into, or the newest of them: which they are needs
-    /// no look at the others.
+    /// Adds the regular times that are within an overlapping range, or only the newest of them.
+    /// Computes their indexes without decoding the block.
     fn add_regular(
         &mut self,
         (first, last, step): (i64, i64, i64),
@@ -229,7 +237,7 @@ impl Found<'_> {
         (start, end): (i64, i64),
     ) -> Range<usize> {
         let place = |apart: u64| usize::try_from(apart / step.unsigned_abs()).unwrap_or(count).min(count);
-        // The first one that is not before the start.
+        // The first time at or after the start.
         let from = if start <= first { 0 } else { place(start.abs_diff(first) - 1) + 1 };
         let to = if end >= last { count } else { place(end.abs_diff(first)) + 1 };
         // A range may end before it begins.
@@ -241,41 +249,43 @@ impl Found<'_> {
     }
 }
 
-/// Whether the value at that place is not less than the one before.
-pub(in crate::tsdb) fn rises_at(values: &[f64], place: usize) -> bool {
+/// Returns whether the value at this index is not less than the one before.
+pub(in crate::tsdb) fn non_decreasing_at(values: &[f64], place: usize) -> bool {
     let before = place.checked_sub(1).and_then(|before| values.get(before));
     before.zip(values.get(place)).is_none_or(|(before, value)| before <= value)
 }
 
-/// The values of a series' blocks one after the other, of those that are kept and of those that are not.
-struct Values<'a, 'k> {
+/// Reads the values of a row block by block, from the cache or from the segment.
+struct ValueReader<'a, 'k> {
     segment: &'a Segment,
-    rows: &'k Rows,
+    rows: &'k FamilyRows,
     row: usize,
-    /// Its series, and where its blocks are, once one is looked at.
-    bytes: Option<(u32, BlockBytes<'a>)>,
-    keeper: Option<&'k mut Keeper>,
+    /// The series id and the reader of its blocks, located at the first block that is not cached.
+    bytes: Option<(u32, ValueBlocks<'a>)>,
+    cache: Option<&'k mut CacheHandle>,
 }
 
-impl Values<'_, '_> {
-    /// Appends the wanted values of a block; blocks ascend from call to call. Answers whether it is known that all are
-    /// numbers and none is less than the one before. On damage anything may be appended.
-    fn take(&mut self, wanted: &Wanted, out: &mut Vec<f64>) -> Result<bool, SegmentDamage> {
-        let Wanted { block, count, from, to } = *wanted;
-        let place = Place { segment: self.segment.meta().seq, family: self.rows.data, row: self.row, block };
-        let Some(keeper) = self.keeper.as_mut() else {
+impl ValueReader<'_, '_> {
+    /// Appends the requested values of a block. Block numbers ascend from call to call. Returns
+    /// whether the values are known to be non-decreasing and without NaN. On damage anything may be
+    /// appended.
+    fn take(&mut self, wanted: &BlockSlice, out: &mut Vec<f64>) -> Result<bool, SegmentDamage> {
+        let BlockSlice { block, count, from, to } = *wanted;
+        let address =
+            BlockAddress { segment: self.segment.meta().seq, family: self.rows.data, row: self.row, block };
+        let Some(cache) = self.cache.as_mut() else {
             return self.decode((block, count), from..to, out).map(|()| false);
         };
-        match keeper.find(&place, count, from..to, out) {
-            Kept::Here(rises) => Ok(rises),
-            Kept::Missing => self.decode((block, count), from..to, out).map(|()| false),
-            Kept::Wanted(since) => {
-                let mut whole = keeper.scratch();
+        match cache.get(&address, count, from..to, out) {
+            BlockLookup::Hit(rises) => Ok(rises),
+            BlockLookup::Miss => self.decode((block, count), from..to, out).map(|()| false),
+            BlockLookup::Admit(since) => {
+                let mut whole = cache.scratch();
                 self.decode((block, count), 0..count, &mut whole)?;
                 out.extend_from_slice(whole.get(from..to).unwrap_or_default());
-                if let Some(keeper) = self.keeper.as_mut() {
-                    keeper.keep(&place, &whole, since, &self.segment.retired);
-                    keeper.give_back(whole);
+                if let Some(cache) = self.cache.as_mut() {
+                    cache.insert(&address, &whole, since, &self.segment.retired);
+                    cache.return_scratch(whole);
                 }
                 Ok(false)
             }
@@ -291,9 +301,9 @@ impl Values<'_, '_> {
         let (id, bytes) = match &mut self.bytes {
             Some(bytes) => bytes,
             none => {
-                let Stored { region, start, id, list } = self.segment.stored(self.rows, self.row)?;
-                self.segment.ask_for_data(start, region.len());
-                none.insert((id, BlockBytes::new(self.segment, region, start, list.len())?))
+                let RowLocation { region, start, id, list } = self.segment.stored(self.rows, self.row)?;
+                self.segment.prefetch_data(start, region.len());
+                none.insert((id, ValueBlocks::new(self.segment, region, start, list.len())?))
             }
         };
         let (place, block) = bytes.nth(number)?;
@@ -303,87 +313,87 @@ impl Values<'_, '_> {
 }
 
 impl Segment {
-    /// Appends the values of a row with this timeline within a range, both ends included, to `out`; answers the times of
-    /// those in range, and whether it is known that all are numbers and none is less than the one before. On damage
-    /// anything may be appended.
-    pub(in crate::tsdb) fn values_alone(
+    /// Appends the values of a row with this timeline within a range, both ends inclusive, to
+    /// `out`. Returns their times, and whether the values are known to be non-decreasing and
+    /// without NaN. On damage anything may be appended.
+    pub(in crate::tsdb) fn read_values(
         &self,
-        (rows, row, number): (&Rows, usize, usize),
+        (rows, row, number): (&FamilyRows, usize, usize),
         range: TimeRange,
-        known: &mut KnownTimes,
-        keeper: Option<&mut Keeper>,
+        known: &mut TimelineCache,
+        cache: Option<&mut CacheHandle>,
         out: &mut Vec<f64>,
     ) -> Result<(Arc<Times>, bool), SegmentDamage> {
         let (timeline, wanted) = known.timeline(self, number, range).ok_or_else(|| self.no_row())?;
         if let Some(damage) = &timeline.damage {
             return Err(damage.clone());
         }
-        let mut values = Values { segment: self, rows, row, bytes: None, keeper };
+        let mut values = ValueReader { segment: self, rows, row, bytes: None, cache };
         let (start, mut rises) = (out.len(), true);
         for wanted in wanted {
             let before = out.len();
             rises &= values.take(wanted, out)?;
-            rises &= before == start || rises_at(out, before);
+            rises &= before == start || non_decreasing_at(out, before);
         }
         self.intact().map(|()| (Arc::clone(&timeline.times), rises))
     }
 
-    /// What of a row with this timeline is within a range, where that is of one block and the times of it can be read.
-    pub(in crate::tsdb) fn piece(
+    /// Returns the part of a row within a range, if it is in one block and the times of the
+    /// timeline can be read.
+    pub(in crate::tsdb) fn block_range(
         &self,
-        (rows, row, number): (&Rows, usize, usize),
+        (rows, row, number): (&FamilyRows, usize, usize),
         range: TimeRange,
-        known: &mut KnownTimes,
-    ) -> Option<Piece> {
+        known: &mut TimelineCache,
+    ) -> Option<BlockRange> {
         let (timeline, wanted) = known.timeline(self, number, range)?;
-        let [Wanted { block, count, from, to }] = *wanted else { return None };
+        let [BlockSlice { block, count, from, to }] = *wanted else { return None };
         if timeline.damage.is_some() {
             return None;
         }
-        let place = Place { segment: self.meta().seq, family: rows.data, row, block };
-        Some(Piece { place, count, wanted: from..to })
+        let address = BlockAddress { segment: self.meta().seq, family: rows.data, row, block };
+        Some(BlockRange { address, count, wanted: from..to })
     }
 
-    /// Looks at where the blocks of a row begin, so that whoever reads them soon need not wait for memory; what is there
-    /// means nothing.
-    pub(in crate::tsdb) fn touch(&self, rows: &Rows, row: usize) -> u8 {
-        let region = self.stored(rows, row).map_or(&[][..], |Stored { region, start, .. }| {
-            self.ask_for_data(start, region.len());
+    /// Loads the beginning of a row's blocks into the processor's cache. The result has no meaning.
+    pub(in crate::tsdb) fn touch(&self, rows: &FamilyRows, row: usize) -> u8 {
+        let region = self.stored(rows, row).map_or(&[][..], |RowLocation { region, start, .. }| {
+            self.prefetch_data(start, region.len());
             region
         });
         region.iter().take(TOUCHED_BYTES).step_by(LINE_BYTES).fold(0, |sum, byte| sum ^ byte)
     }
 
-    /// The times that the values of [`Segment::values_alone`] have.
+    /// Returns the times of the values that [`Segment::read_values`] appends.
     pub(in crate::tsdb) fn times_within(
         &self,
         number: usize,
         range: TimeRange,
-        known: &mut KnownTimes,
+        known: &mut TimelineCache,
     ) -> Result<Arc<Times>, SegmentDamage> {
         let timeline = known.timeline(self, number, range);
         let times = timeline.map(|(timeline, _)| Arc::clone(&timeline.times)).ok_or_else(|| self.no_row())?;
         self.intact().map(|()| times)
     }
 
-    /// Appends the samples of a series within a range, both ends included, to `out`. Only blocks that overlap with the
-    /// range are looked at; each is verified, but for times that are known. On damage `out` has the samples of the blocks
-    /// before it.
+    /// Appends the samples of a row within a range, both ends inclusive, to `out`. Only blocks that
+    /// overlap with the range are read. Each is verified, except for cached times. On damage, `out`
+    /// has the samples of the blocks before it.
     pub(in crate::tsdb) fn read(
         &self,
-        (rows, row): (&Rows, usize),
+        (rows, row): (&FamilyRows, usize),
         range: TimeRange,
-        known: &mut KnownTimes,
-        keeper: Option<&mut Keeper>,
+        known: &mut TimelineCache,
+        cache: Option<&mut CacheHandle>,
         out: &mut SampleColumns,
     ) -> Result<(), SegmentDamage> {
         let number = self.timeline_of(rows, row).ok_or_else(|| self.no_row())?;
         let (timeline, wanted) = known.timeline(self, number, range).ok_or_else(|| self.no_row())?;
         let before = out.values.len();
-        let mut values = Values { segment: self, rows, row, bytes: None, keeper };
+        let mut values = ValueReader { segment: self, rows, row, bytes: None, cache };
         let mut wanted = wanted.iter();
         let read = wanted.try_for_each(|wanted| values.take(wanted, &mut out.values).map(drop));
-        // Of a damaged block there are no values.
+        // A damaged block appends no values.
         let good = out.values.len() - before;
         out.times.extend_from_slice(timeline.times.list().get(..good).unwrap_or_default());
         read?;

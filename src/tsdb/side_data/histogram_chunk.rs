@@ -22,14 +22,14 @@ use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, unzigzag, zigzag};
 use crate::tsdb::error::Damage;
 use crate::tsdb::segment::{is_float, put_shape, take_shape};
 
-/// Rows of a chunk at most.
+/// CheckpointRows of a chunk at most.
 pub(in crate::tsdb) const ROWS_MAX: u16 = 128;
 /// A chunk takes no more rows once it has so many bytes: a point is read by decoding from the chunk's start.
 const BYTES_SOFT: usize = 4_096;
 
 /// Everything of a row as 64 bit patterns, and the step that led to its time.
 #[derive(Clone, Debug, Default)]
-struct Row {
+struct DeltaRow {
     at: i64,
     step: i64,
     sum: u64,
@@ -40,24 +40,24 @@ struct Row {
 
 /// A chunk that takes rows.
 #[derive(Debug)]
-pub(in crate::tsdb) struct Encoder {
+pub(in crate::tsdb) struct HistogramEncoder {
     shape: Arc<HistogramShape>,
     float: bool,
     bytes: Vec<u8>,
-    last: Row,
+    last: DeltaRow,
     rows: u16,
     first_at: i64,
 }
 
-impl Encoder {
+impl HistogramEncoder {
     /// A chunk with its first row.
-    pub(in crate::tsdb) fn new(at: i64, histogram: &Histogram) -> Encoder {
+    pub(in crate::tsdb) fn new(at: i64, histogram: &Histogram) -> HistogramEncoder {
         let shape = Arc::clone(histogram.shape());
         let float = is_float(histogram);
         let mut bytes = Vec::with_capacity(64);
         put_shape(&mut bytes, &shape, float);
-        let last = Row { buckets: vec![0; shape.buckets()], ..Row::default() };
-        let mut encoder = Encoder { shape, float, bytes, last, rows: 0, first_at: at };
+        let last = DeltaRow { buckets: vec![0; shape.buckets()], ..DeltaRow::default() };
+        let mut encoder = HistogramEncoder { shape, float, bytes, last, rows: 0, first_at: at };
         encoder.put(at, histogram);
         encoder
     }
@@ -76,7 +76,7 @@ impl Encoder {
     }
 
     fn put(&mut self, at: i64, histogram: &Histogram) {
-        let Encoder { float, bytes, last, .. } = self;
+        let HistogramEncoder { float, bytes, last, .. } = self;
         let step = at.wrapping_sub(last.at);
         if self.rows == 0 {
             put_zigzag(bytes, at);
@@ -119,7 +119,10 @@ impl Encoder {
 
     /// Estimated memory.
     pub(in crate::tsdb) fn memory(&self) -> usize {
-        size_of::<Encoder>() + self.bytes.capacity() + 8 * self.last.buckets.len() + self.shape.bytes()
+        size_of::<HistogramEncoder>()
+            + self.bytes.capacity()
+            + 8 * self.last.buckets.len()
+            + self.shape.bytes()
     }
 
     pub(in crate::tsdb) fn into_bytes(self) -> Box<[u8]> {
@@ -142,7 +145,7 @@ const fn undo(float: bool, before: u64, difference: u64) -> u64 {
 
 fn put_counts(
     out: &mut Vec<u8>,
-    last: &mut Row,
+    last: &mut DeltaRow,
     float: bool,
     count: u64,
     zero: u64,
@@ -175,25 +178,32 @@ fn put_same(out: &mut Vec<u8>, same: &mut u64) {
 
 /// Reads a chunk row by row. What it holds at a time is one row and the shape.
 #[derive(Debug)]
-pub(in crate::tsdb) struct Decoder<'a> {
+pub(in crate::tsdb) struct HistogramDecoder<'a> {
     reader: Reader<'a>,
     shape: Arc<HistogramShape>,
     float: bool,
     reset: CounterReset,
-    row: Row,
+    row: DeltaRow,
     rows: u16,
 }
 
-impl<'a> Decoder<'a> {
+impl<'a> HistogramDecoder<'a> {
     /// Reads the shape.
     ///
     /// # Errors
     /// [`Damage`] where it is none.
-    pub(in crate::tsdb) fn new(chunk: &'a [u8]) -> Result<Decoder<'a>, Damage> {
+    pub(in crate::tsdb) fn new(chunk: &'a [u8]) -> Result<HistogramDecoder<'a>, Damage> {
         let mut reader = Reader::new(chunk);
         let (shape, float) = take_shape(&mut reader)?;
-        let row = Row { buckets: vec![0; shape.buckets()], ..Row::default() };
-        Ok(Decoder { reader, shape: Arc::new(shape), float, reset: CounterReset::Unknown, row, rows: 0 })
+        let row = DeltaRow { buckets: vec![0; shape.buckets()], ..DeltaRow::default() };
+        Ok(HistogramDecoder {
+            reader,
+            shape: Arc::new(shape),
+            float,
+            reset: CounterReset::Unknown,
+            row,
+            rows: 0,
+        })
     }
 
     /// Reads the next row; its time, `None` at the end.
@@ -207,7 +217,7 @@ impl<'a> Decoder<'a> {
         if self.rows >= ROWS_MAX {
             return Err(self.reader.damage("a chunk with too many rows"));
         }
-        let Decoder { reader, row, float, .. } = self;
+        let HistogramDecoder { reader, row, float, .. } = self;
         let said = reader.zigzag()?;
         if self.rows == 0 {
             row.at = said;
@@ -245,7 +255,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// [`Damage`] where its counts are no histogram's.
     pub(in crate::tsdb) fn histogram(&self) -> Result<Histogram, Damage> {
-        let Row { sum, count, zero, buckets, .. } = &self.row;
+        let DeltaRow { sum, count, zero, buckets, .. } = &self.row;
         let counts = if self.float {
             let buckets = buckets.iter().map(|bits| f64::from_bits(*bits)).collect();
             HistogramCounts::Float { count: f64::from_bits(*count), zero: f64::from_bits(*zero), buckets }
@@ -259,7 +269,7 @@ impl<'a> Decoder<'a> {
     /// The next row whole.
     ///
     /// # Errors
-    /// As [`Decoder::advance`] and [`Decoder::histogram`].
+    /// As [`HistogramDecoder::advance`] and [`HistogramDecoder::histogram`].
     pub(in crate::tsdb) fn next(&mut self) -> Result<Option<(i64, Histogram)>, Damage> {
         match self.advance()? {
             Some(at) => Ok(Some((at, self.histogram()?))),
@@ -273,15 +283,15 @@ pub(in crate::tsdb) fn encode<'h>(
     samples: impl IntoIterator<Item = (i64, &'h Histogram)>,
     mut each: impl FnMut(i64, i64, u16, Box<[u8]>),
 ) {
-    let mut open: Option<Encoder> = None;
-    let mut close = |encoder: Encoder| {
+    let mut open: Option<HistogramEncoder> = None;
+    let mut close = |encoder: HistogramEncoder| {
         each(encoder.first_at(), encoder.last_at(), encoder.rows(), encoder.into_bytes());
     };
     for (at, histogram) in samples {
         if open.as_mut().is_some_and(|open| open.push(at, histogram)) {
             continue;
         }
-        if let Some(full) = open.replace(Encoder::new(at, histogram)) {
+        if let Some(full) = open.replace(HistogramEncoder::new(at, histogram)) {
             close(full);
         }
     }
@@ -298,7 +308,7 @@ mod tests {
     use super::*;
 
     fn decoded(chunk: &[u8]) -> Result<Vec<(i64, Histogram)>, Damage> {
-        let mut decoder = Decoder::new(chunk)?;
+        let mut decoder = HistogramDecoder::new(chunk)?;
         let mut found = Vec::new();
         while let Some(row) = decoder.next()? {
             found.push(row);
@@ -330,14 +340,14 @@ mod tests {
         #[test]
         fn a_reader_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), start in any_histogram()) {
             let _ = decoded(&bytes);
-            let mut chunk = Encoder::new(5, &start).into_bytes().into_vec();
+            let mut chunk = HistogramEncoder::new(5, &start).into_bytes().into_vec();
             chunk.extend(bytes);
             let _ = decoded(&chunk);
         }
 
         #[test]
         fn a_chunk_cut_anywhere_is_shorter_or_damage(histogram in any_histogram(), cut: prop::sample::Index) {
-            let mut encoder = Encoder::new(5, &histogram);
+            let mut encoder = HistogramEncoder::new(5, &histogram);
             prop_assert!(encoder.push(20, &histogram));
             let bytes = encoder.into_bytes();
             let cut = cut.index(bytes.len());
@@ -351,7 +361,7 @@ mod tests {
     fn the_bytes_are_the_drawing() {
         let first = exponential(3, 0.5, &[(-2, 2), (1, 1)], &[(0, 1)], 1.5, 2, &[1, 0, 300, 4]);
         let second = exponential(3, 0.5, &[(-2, 2), (1, 1)], &[(0, 1)], 2.5, 2, &[1, 0, 301, 3]);
-        let mut encoder = Encoder::new(1_000, &first);
+        let mut encoder = HistogramEncoder::new(1_000, &first);
         assert!(encoder.push(16_000, &second));
         let hex: String = encoder.bytes().iter().map(|b| format!("{b:02x}")).collect();
         let drawn = "00 03 000000000000e03f 00 02 0302 0201 01 0001 \

@@ -8,7 +8,7 @@
 //! ```
 //! Samples of one series stand in their sender's order, in one chunk or several.
 
-use super::chunk::{self, Decoder};
+use super::histogram_chunk::{self, HistogramDecoder};
 use crate::model::{Exemplar, Histogram, Label, Labels, Timestamp};
 use crate::tsdb::bytes::{Reader, put_text, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
@@ -27,13 +27,13 @@ pub(in crate::tsdb) struct LogStart {
 
 /// Collects items of one kind until there are enough for a record.
 #[derive(Debug, Default)]
-pub(in crate::tsdb) struct Body {
+pub(in crate::tsdb) struct RecordBody {
     items: Vec<u8>,
     count: u64,
     greatest_ms: Option<i64>,
 }
 
-impl Body {
+impl RecordBody {
     /// Bytes so far.
     pub(in crate::tsdb) fn bytes(&self) -> usize {
         self.items.len()
@@ -60,7 +60,7 @@ impl Body {
 
     pub(in crate::tsdb) fn histograms(&mut self, series: u32, samples: &[(i64, &Histogram)]) {
         let greatest = samples.iter().map(|(at, _)| *at).max().unwrap_or(i64::MIN);
-        chunk::encode(samples.iter().copied(), |_, _, _, chunk| {
+        histogram_chunk::encode(samples.iter().copied(), |_, _, _, chunk| {
             let items = self.item(series, greatest);
             put_varint(items, chunk.len() as u64);
             items.extend_from_slice(&chunk);
@@ -118,13 +118,13 @@ fn take_series(reader: &mut Reader<'_>) -> Result<u32, Damage> {
 /// [`Damage`] where the body is none; what came before it has been handed out.
 pub(in crate::tsdb) fn decode_histograms(
     body: &[u8],
-    mut each: impl FnMut(u32, Decoder<'_>) -> Result<(), Damage>,
+    mut each: impl FnMut(u32, HistogramDecoder<'_>) -> Result<(), Damage>,
 ) -> Result<(), Damage> {
     let mut reader = Reader::new(body);
     for _ in 0..reader.count(2)? {
         let series = take_series(&mut reader)?;
         let bytes = reader.count(1)?;
-        each(series, Decoder::new(reader.take(bytes)?)?)?;
+        each(series, HistogramDecoder::new(reader.take(bytes)?)?)?;
     }
     reader.end()
 }
@@ -168,7 +168,7 @@ pub(in crate::tsdb) fn keep(
     body: &[u8],
     kept: impl Fn(u32, i64) -> bool,
 ) -> Result<(Option<Vec<u8>>, u64), Damage> {
-    let (mut out, mut left_out) = (Body::default(), 0);
+    let (mut out, mut left_out) = (RecordBody::default(), 0);
     match kind {
         Kind::Histograms => decode_histograms(body, |series, mut decoder| {
             let mut rows = Vec::new();
@@ -242,7 +242,7 @@ mod tests {
             exemplars in prop::collection::vec((any::<u32>(), any::<i64>(), any::<f64>(), prop::collection::vec(("[a-c]{1,3}", "[äa-z]{0,5}"), 0..4)), 0..8),
             starts in prop::collection::vec((any::<u32>(), any::<i64>(), any::<i64>()), 0..9),
         ) {
-            let mut body = Body::default();
+            let mut body = RecordBody::default();
             for (series, samples) in &histograms {
                 body.histograms(*series, &samples.iter().map(|(at, h)| (*at, h)).collect::<Vec<_>>());
             }
@@ -271,7 +271,7 @@ mod tests {
 
             let exemplars: Vec<(u32, Exemplar)> =
                 exemplars.iter().map(|(s, at, v, labels)| (*s, exemplar(*at, *v, labels))).collect();
-            let mut body = Body::default();
+            let mut body = RecordBody::default();
             exemplars.iter().for_each(|(series, exemplar)| body.exemplar(*series, exemplar));
             let (bytes, greatest) = body.finish();
             let mut back = Vec::new();
@@ -281,7 +281,7 @@ mod tests {
 
             let starts: Vec<LogStart> =
                 starts.iter().map(|(series, at_ms, start_ms)| LogStart { series: *series, at_ms: *at_ms, start_ms: *start_ms }).collect();
-            let mut body = Body::default();
+            let mut body = RecordBody::default();
             starts.iter().for_each(|start| body.start(*start));
             let (bytes, greatest) = body.finish();
             let mut back = Vec::new();
@@ -300,13 +300,13 @@ mod tests {
 
     #[test]
     fn the_bytes_are_the_drawing() {
-        let mut body = Body::default();
+        let mut body = RecordBody::default();
         body.exemplar(200, &exemplar(-1, 1.5, &[("id".to_owned(), "ab".to_owned())]));
         assert_eq!(hex(&body.finish().0), "01 c801 01 000000000000f83f 01 026964 026162".replace(' ', ""));
-        let mut body = Body::default();
+        let mut body = RecordBody::default();
         body.start(LogStart { series: 1, at_ms: 100, start_ms: 40 });
         assert_eq!(hex(&body.finish().0), "01 01 c801 78".replace(' ', ""));
-        let mut body = Body::default();
+        let mut body = RecordBody::default();
         body.histograms(7, &[(1, &exponential(0, 0.0, &[], &[], 0.0, 3, &[]))]);
         let chunk = "00 00 0000000000000000 00 00 00 02 00 00 06 06";
         assert_eq!(hex(&body.finish().0), format!("01 07 12 {chunk}").replace(' ', ""));

@@ -1,22 +1,26 @@
-//! Values of sealed blocks, kept decoded for the next query: dashboards ask for the same columns every few seconds, and
-//! decoding them was half of what most answers cost.
+//! A cache of decoded values of sealed blocks. Dashboards read the same columns every few seconds,
+//! and decoding them took half of the time of most queries.
 //!
-//! **Exact.** What is kept has the bits of what was decoded ([`mod@column`]), was verified when it was, and is of a file that
-//! never changes. What retention, deletions and scopes hide is hidden from what is read, wherever it was read from.
+//! **Exact.** Cached values have the bits of the decoded values ([`mod@column`]). They were
+//! verified when they were decoded, and their file never changes. Retention, deletions and scopes
+//! are applied after the read, whether values come from the cache or from a segment.
 //!
-//! **On the second touch.** Rows of a family are kept sixteen at a time, a [`Group`] for each block of them. A group gets
-//! in when a second query wants it, and once there is no room only over groups that were used less recently than itself was
-//! wanted the first time: neither an export nor a dashboard larger than all of this moves anything out that is in use.
+//! **Admission at the second request.** The unit is a [`RowGroup`]: one block of sixteen rows of a
+//! family. A group is admitted when a second query requests it. When the cache is full, a group is
+//! admitted only in place of groups that were used less recently than it was first requested. So
+//! neither an export nor a dashboard larger than the cache evicts anything that is in use.
 //!
-//! **Bounded and fair.** So many bytes for all. Who has more than an equal part of them makes room for those who have less;
-//! among an organisation's own, what was used longest ago goes first. Unused memory is given back after a while
-//! ([`Decoded::age`]).
+//! **Bounded and fair.** One bound in bytes applies to all organisations together. An organisation
+//! above an equal share makes room for those below it. Within an organisation, the least recently
+//! used groups are evicted first. Memory that stays unused is released after a while
+//! ([`BlockCache::evict_idle`]).
 //!
-//! **Gone with what it is of.** What is kept of a segment goes when the segment is listed no more ([`Kept::forget`]), and
-//! nothing of it comes back, whoever is still reading it; that of an organisation goes with it ([`Kept::close`]).
+//! **Invalidation.** Blocks of a segment are removed when the segment is no longer listed
+//! ([`OrgCache::remove_segments`]); a query that still reads the segment cannot insert them again.
+//! Blocks of an organisation are removed with the organisation ([`OrgCache::close`]).
 
 mod column;
-mod keeper;
+mod handle;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -27,88 +31,89 @@ use rapidhash::RapidHashMap;
 
 use crate::model::Timestamp;
 use crate::sync::IgnorePoison as _;
-pub use column::rises;
-pub(super) use keeper::{Found, FoundPiece, Keeper, PIECES_MAX, Piece, Place};
-use keeper::{Group, Key, Since};
+pub use column::non_decreasing;
+pub(super) use handle::{BlockAddress, BlockLookup, BlockRange, CacheHandle, RANGES_MAX, RangeLookup};
+use handle::{GroupKey, PriorQuery, RowGroup};
 
-/// Parts of an organisation's groups, each with a lock of its own.
+/// Shards of an organisation's groups, each with its own lock.
 const SHARDS: usize = 16;
-/// Groups that were wanted once and are remembered, at first and at most: 2 KiB for an organisation that is asked for
-/// anything, 128 KiB for one that is asked for much.
+/// Slots for groups that were requested once, at first and at most: 2 KiB for an organisation with
+/// any query, 128 KiB for one with many.
 const WANTED_FIRST: usize = 256;
 const WANTED_MAX: usize = 16_384;
-/// Room is made for more than one column at once: this part of everything.
-const ROOM: u64 = 32;
-/// About what a column takes, to tell whether there is room.
+/// An eviction frees this part of the whole bound, so that it makes room for several columns.
+const EVICT_FRACTION: u64 = 32;
+/// The typical size of a column in bytes, for the estimate whether there is room.
 const COLUMN_BYTES: u64 = 4_096;
-/// Unused so long it is given back.
+/// Groups that are unused for this long are released.
 const IDLE: Duration = Duration::from_secs(600);
-/// Moments that [`Decoded::age`] remembers at most.
+/// Times that [`BlockCache::evict_idle`] remembers at most.
 const MARKS_MAX: usize = 64;
 
-/// What is kept for all organisations.
+/// The bound and the counters of the cache, shared by all organisations.
 #[derive(Debug)]
-pub(super) struct Decoded {
+pub(super) struct BlockCache {
     bytes_max: u64,
     bytes: AtomicU64,
-    /// Of all bytes what is one organisation's, when room was made last.
+    /// The equal share of one organisation in bytes, as of the last eviction.
     part: AtomicU64,
-    /// Counts queries: when something was used.
+    /// The number of the next query, which serves as the time of use.
     queries: AtomicU32,
-    orgs: Mutex<Vec<Weak<Kept>>>,
-    /// Held by who makes room; nobody waits for it.
-    making_room: Mutex<()>,
-    /// The query that was newest at a moment.
+    orgs: Mutex<Vec<Weak<OrgCache>>>,
+    /// Held by the thread that evicts. Other threads skip the insertion and do not wait.
+    evicting: Mutex<()>,
+    /// Times with the number of the newest query at each, oldest first.
     marks: Mutex<VecDeque<(Timestamp, u32)>>,
     hits: AtomicU64,
     misses: AtomicU64,
     evicted: AtomicU64,
 }
 
-/// What was kept and used of decoded values, for `/metrics`.
+/// Usage of the cache of decoded blocks, for `/metrics`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DecodedUse {
-    /// Blocks that were there.
+pub struct BlockCacheUsage {
+    /// Blocks that were in the cache.
     pub hits: u64,
     /// Blocks that were decoded.
     pub misses: u64,
-    /// Groups of blocks that made room for others.
+    /// Groups of blocks that were evicted.
     pub evicted: u64,
-    /// Bytes held.
+    /// Bytes in use.
     pub bytes: u64,
-    /// Bytes that may be held.
+    /// The bound in bytes.
     pub bytes_max: u64,
 }
 
-/// What is kept for one organisation. Next to nothing until something is.
+/// The cached blocks of one organisation. It takes next to no memory until the first insertion.
 #[derive(Debug)]
-pub(super) struct Kept {
-    all: Arc<Decoded>,
+pub(super) struct OrgCache {
+    all: Arc<BlockCache>,
     bytes: AtomicU64,
-    shards: OnceLock<Box<[RwLock<Shard>; SHARDS]>>,
-    /// By hash of the group: more of the hash << 32 | the query that wanted it last.
+    shards: OnceLock<Box<[RwLock<CacheShard>; SHARDS]>>,
+    /// Groups that were requested. The index is the hash of the group modulo the length; the value
+    /// is the high half of the hash << 32 | the number of the last query that requested it.
     wanted: RwLock<Box<[AtomicU64]>>,
     wanted_last: AtomicU32,
-    /// Groups that were forgotten for others.
+    /// Requested groups that were overwritten by others since the table last grew.
     displaced: AtomicUsize,
-    /// The organisation is no more.
+    /// The organisation was removed.
     closed: AtomicBool,
-    /// No group was last used before that: it need not be looked for.
+    /// No group was last used before this query, so an eviction for an older query need not search.
     oldest: AtomicU32,
 }
 
-type Shard = RapidHashMap<Key, Arc<Group>>;
+type CacheShard = RapidHashMap<GroupKey, Arc<RowGroup>>;
 
-impl Decoded {
-    /// So many bytes at most; none keeps nothing.
-    pub(super) fn new(bytes_max: u64) -> Arc<Decoded> {
-        Arc::new(Decoded {
+impl BlockCache {
+    /// A cache of at most `bytes_max` bytes; 0 turns it off.
+    pub(super) fn new(bytes_max: u64) -> Arc<BlockCache> {
+        Arc::new(BlockCache {
             bytes_max,
             bytes: AtomicU64::new(0),
             part: AtomicU64::new(0),
             queries: AtomicU32::new(1),
             orgs: Mutex::default(),
-            making_room: Mutex::default(),
+            evicting: Mutex::default(),
             marks: Mutex::default(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -116,14 +121,14 @@ impl Decoded {
         })
     }
 
-    /// The number of a new query.
+    /// Returns the number of a new query.
     pub(super) fn query(&self) -> u32 {
         self.queries.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn usage(&self) -> DecodedUse {
+    pub(super) fn usage(&self) -> BlockCacheUsage {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        DecodedUse {
+        BlockCacheUsage {
             hits: read(&self.hits),
             misses: read(&self.misses),
             evicted: read(&self.evicted),
@@ -132,13 +137,14 @@ impl Decoded {
         }
     }
 
-    /// Gives back what no query has used for ten minutes; to be called now and then. Answers how many bytes that were.
-    pub(super) fn age(&self, now: Timestamp) -> u64 {
+    /// Evicts the groups that no query has used for ten minutes, and returns the bytes freed. The
+    /// caller calls it periodically.
+    pub(super) fn evict_idle(&self, now: Timestamp) -> u64 {
         let newest = self.queries.load(Ordering::Relaxed);
         let mut marks = self.marks.lock().ignore_poison();
         let idle_ms = i64::try_from(IDLE.as_millis()).unwrap_or(i64::MAX);
         let is_old = |at: &Timestamp| now.as_ms().saturating_sub(at.as_ms()) >= idle_ms;
-        // What a clock that was set back was ahead of never comes.
+        // After the clock was set back, marks of later times would never expire.
         while marks.pop_back_if(|(at, _)| *at > now).is_some() {}
         let mut unused_since = None;
         while let Some((_, query)) = marks.pop_front_if(|(at, _)| is_old(at)) {
@@ -150,56 +156,58 @@ impl Decoded {
         drop(marks);
         let Some(unused_since) = unused_since else { return 0 };
         let orgs = self.orgs();
-        orgs.iter().for_each(|kept| kept.forget_wanted(unused_since));
-        orgs.iter().map(|kept| kept.evict(u64::MAX, unused_since)).sum()
+        orgs.iter().for_each(|org| org.clear_wanted(unused_since));
+        orgs.iter().map(|org| org.evict(u64::MAX, unused_since)).sum()
     }
 
-    /// Who was asked for anything.
-    fn orgs(&self) -> Vec<Arc<Kept>> {
+    /// The organisations with any cached or requested group.
+    fn orgs(&self) -> Vec<Arc<OrgCache>> {
         let mut orgs = self.orgs.lock().ignore_poison();
         orgs.retain(|org| org.strong_count() > 0);
         orgs.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Takes so many bytes of what is left for an organisation, that of others if they have more than their part, its own
-    /// if it was used before `since`. Answers whether there were.
-    fn reserve(&self, kept: &Arc<Kept>, bytes: u64, Since(since): Since) -> bool {
-        if self.take(kept, bytes) {
+    /// Reserves bytes for an organisation. If too few are left, it evicts groups of organisations
+    /// above their share, or groups of `org` that were last used before `since`. Returns whether
+    /// the bytes are reserved.
+    fn reserve(&self, org: &Arc<OrgCache>, bytes: u64, PriorQuery(since): PriorQuery) -> bool {
+        if self.take(org, bytes) {
             return true;
         }
         if bytes > self.bytes_max {
             return false;
         }
-        let Ok(_alone) = self.making_room.try_lock() else { return false };
+        let Ok(_alone) = self.evicting.try_lock() else { return false };
         let mut holders = self.orgs();
-        holders.retain(|kept| kept.bytes() > 0);
-        let besides = u64::from(kept.bytes() == 0);
+        holders.retain(|org| org.bytes() > 0);
+        let besides = u64::from(org.bytes() == 0);
         let part = self.bytes_max / (holders.len() as u64 + besides).max(1);
         self.part.store(part, Ordering::Relaxed);
-        let room = bytes.max(self.bytes_max / ROOM);
-        if kept.bytes() + bytes > part {
-            kept.evict(room, since);
-        } else if let Some(most) = holders.iter().max_by_key(|kept| kept.bytes()) {
-            // The greatest has more than its part: together they have more than all, and this one has less.
+        let room = bytes.max(self.bytes_max / EVICT_FRACTION);
+        if org.bytes() + bytes > part {
+            org.evict(room, since);
+        } else if let Some(most) = holders.iter().max_by_key(|org| org.bytes()) {
+            // The largest organisation exceeds its share, since the cache is full and this one does
+            // not.
             most.evict(room.min(most.bytes().saturating_sub(part)).max(bytes), u32::MAX);
         }
-        self.take(kept, bytes)
+        self.take(org, bytes)
     }
 
-    /// Takes so many bytes, if they are there.
-    fn take(&self, kept: &Kept, bytes: u64) -> bool {
+    /// Reserves bytes if they are free.
+    fn take(&self, org: &OrgCache, bytes: u64) -> bool {
         let fits = |held: u64| held.checked_add(bytes).filter(|held| *held <= self.bytes_max);
         let taken = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
         if taken {
-            kept.bytes.fetch_add(bytes, Ordering::Relaxed);
+            org.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         taken
     }
 }
 
-impl Kept {
-    pub(super) fn new(all: &Arc<Decoded>) -> Arc<Kept> {
-        Arc::new(Kept {
+impl OrgCache {
+    pub(super) fn new(all: &Arc<BlockCache>) -> Arc<OrgCache> {
+        Arc::new(OrgCache {
             all: Arc::clone(all),
             bytes: AtomicU64::new(0),
             shards: OnceLock::new(),
@@ -211,8 +219,8 @@ impl Kept {
         })
     }
 
-    /// Makes what groups are kept in; from then on others know of it.
-    fn begin(self: &Arc<Kept>) {
+    /// Allocates the shards and registers the organisation for evictions.
+    fn init_shards(self: &Arc<OrgCache>) {
         self.shards.get_or_init(|| {
             let mut orgs = self.all.orgs.lock().ignore_poison();
             orgs.push(Arc::downgrade(self));
@@ -220,35 +228,35 @@ impl Kept {
         });
     }
 
-    /// The number of a new query; see [`Kept::keeper`].
+    /// Returns the number of a new query; see [`OrgCache::handle`].
     pub(super) fn query(&self) -> u32 {
         self.all.query()
     }
 
-    /// What a query of this number, or a thread of it, reads with. None where nothing is kept.
-    pub(super) fn keeper(self: &Arc<Kept>, query: u32) -> Option<Keeper> {
-        (self.all.bytes_max > 0).then(|| Keeper::new(Arc::clone(self), query))
+    /// Returns a handle for a query, or for one of its threads. `None` if the cache is off.
+    pub(super) fn handle(self: &Arc<OrgCache>, query: u32) -> Option<CacheHandle> {
+        (self.all.bytes_max > 0).then(|| CacheHandle::new(Arc::clone(self), query))
     }
 
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Lets go of what there is of these segments, which must say by themselves from now on that they are
-    /// [retired](Keeper::keep).
-    pub(super) fn forget(&self, segments: &[u64]) {
+    /// Removes the blocks of these segments. The segments must be [retired](CacheHandle::insert)
+    /// before, so that no reader inserts their blocks again.
+    pub(super) fn remove_segments(&self, segments: &[u64]) {
         if !segments.is_empty() {
             self.drop_where(|key, _| segments.contains(&key.segment));
         }
     }
 
-    /// Lets go of everything, for good.
+    /// Removes all blocks, and rejects later insertions.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.drop_where(|_, _| true);
     }
 
-    fn drop_where(&self, mut test: impl FnMut(&Key, &Group) -> bool) -> (u64, u64) {
+    fn drop_where(&self, mut test: impl FnMut(&GroupKey, &RowGroup) -> bool) -> (u64, u64) {
         let (mut freed, mut groups) = (0, 0);
         for shard in self.shards.get().into_iter().flat_map(|shards| shards.iter()) {
             write(shard).retain(|key, group| {
@@ -260,16 +268,17 @@ impl Kept {
                 !goes
             });
         }
-        self.give_back(freed);
+        self.release(freed);
         (freed, groups)
     }
 
-    fn give_back(&self, bytes: u64) {
+    fn release(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.all.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Lets go of groups of so many bytes together, of those that no query from `since` on has used; longest ago first.
+    /// Evicts least recently used groups until `bytes` are freed. Groups that query `since` or a
+    /// later one used stay. Returns the bytes freed.
     fn evict(&self, bytes: u64, since: u32) -> u64 {
         if self.oldest.load(Ordering::Relaxed) >= since {
             return 0;
@@ -290,7 +299,8 @@ impl Kept {
             sum += of_group;
             sum >= bytes
         });
-        // All that were used by that query or before it. Of those that it used itself as many as are needed.
+        // All groups last used before query `until` are evicted, and as many of those that it used
+        // as are needed.
         let until = enough.or(by_use.last()).map_or(0, |(used, _)| *used);
         let before = by_use.iter().filter(|(used, _)| *used < until).map(|(_, bytes)| bytes).sum();
         let mut left = bytes.saturating_sub(before);
@@ -307,21 +317,22 @@ impl Kept {
         freed
     }
 
-    fn shard(&self, key: &Key) -> Option<&RwLock<Shard>> {
+    fn shard(&self, key: &GroupKey) -> Option<&RwLock<CacheShard>> {
         self.shards.get()?.get(key.shard())
     }
 
-    /// The query before this one that wanted the group, if it is remembered; from now on this one is.
-    fn wanted_before(self: &Arc<Kept>, key: &Key, query: u32) -> Option<Since> {
+    /// Records that a query requests a group, and returns the query that requested it before, if
+    /// that is still known and is another one.
+    fn prior_query(self: &Arc<OrgCache>, key: &GroupKey, query: u32) -> Option<PriorQuery> {
         let hash = key.hash();
         let (high, of_query) = (hash & !u64::from(u32::MAX), u64::from(query));
         let wanted = self.wanted.read().ignore_poison();
         let place = usize::try_from(hash & u64::from(u32::MAX)).unwrap_or_default();
         let Some(slot) = place.checked_rem(wanted.len()).and_then(|place| wanted.get(place)) else {
             drop(wanted);
-            self.begin();
+            self.init_shards();
             self.remember(WANTED_FIRST);
-            return self.wanted_before(key, query);
+            return self.prior_query(key, query);
         };
         let before = slot.load(Ordering::Relaxed);
         if before != high | of_query {
@@ -330,11 +341,12 @@ impl Kept {
         }
         if before & !u64::from(u32::MAX) == high {
             let by = u32::try_from(before & u64::from(u32::MAX)).unwrap_or_default();
-            return (by != query).then_some(Since(by));
+            return (by != query).then_some(PriorQuery(by));
         }
         let slots = wanted.len();
         drop(wanted);
-        // Of more groups than there are places for none would be remembered.
+        // If the requested groups outnumber the slots, each would be overwritten before its second
+        // request.
         let is_crowded = || self.displaced.fetch_add(1, Ordering::Relaxed) > slots;
         if before != 0 && slots < WANTED_MAX && is_crowded() {
             self.remember(slots * 4);
@@ -342,7 +354,7 @@ impl Kept {
         None
     }
 
-    /// Remembers so many groups from now on, and nothing of before.
+    /// Enlarges the table of requested groups to `slots`; the entries are lost.
     fn remember(&self, slots: usize) {
         let mut wanted = self.wanted.write().ignore_poison();
         if wanted.len() < slots {
@@ -351,36 +363,37 @@ impl Kept {
         }
     }
 
-    /// Forgets what was wanted, if no query from `since` on wanted anything.
-    fn forget_wanted(&self, since: u32) {
+    /// Drops the table of requested groups if no query from `since` on requested one.
+    fn clear_wanted(&self, since: u32) {
         if self.wanted_last.load(Ordering::Relaxed) < since {
             *self.wanted.write().ignore_poison() = Box::default();
         }
     }
 
-    /// Whether there is, or may be made, room for what was wanted since then.
-    fn has_prospect(&self, Since(since): Since) -> bool {
+    /// Returns whether a block that was first requested at `since` may find room.
+    fn may_admit(&self, PriorQuery(since): PriorQuery) -> bool {
         let (held, part) = (self.all.bytes.load(Ordering::Relaxed), self.all.part.load(Ordering::Relaxed));
-        // A column takes a few KiB; who has less than its part takes from others.
+        // A column takes a few KiB. An organisation below its share may evict blocks of others.
         held + COLUMN_BYTES <= self.all.bytes_max
             || self.oldest.load(Ordering::Relaxed) < since
             || self.bytes() + COLUMN_BYTES <= part
     }
 }
 
-impl Drop for Kept {
+impl Drop for OrgCache {
     fn drop(&mut self) {
         self.all.bytes.fetch_sub(self.bytes(), Ordering::Relaxed);
     }
 }
 
-// A panic elsewhere leaves a shard whole: what is done under its lock is one insertion or removal after the other.
+// A panic of another thread leaves a shard consistent: each insertion or removal under its lock is
+// complete in itself.
 
-fn read(shard: &RwLock<Shard>) -> RwLockReadGuard<'_, Shard> {
+fn read(shard: &RwLock<CacheShard>) -> RwLockReadGuard<'_, CacheShard> {
     shard.read().ignore_poison()
 }
 
-fn write(shard: &RwLock<Shard>) -> RwLockWriteGuard<'_, Shard> {
+fn write(shard: &RwLock<CacheShard>) -> RwLockWriteGuard<'_, CacheShard> {
     shard.write().ignore_poison()
 }
 

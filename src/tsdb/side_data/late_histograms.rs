@@ -1,4 +1,4 @@
-//! Late histograms of one series by time, and what they take: counted as they come and go, so that a long backfill does not
+//! LateHistograms histograms of one series by time, and what they take: counted as they come and go, so that a long backfill does not
 //! count them all anew with each of its records.
 
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ fn memory_of(histogram: &Histogram) -> usize {
 
 /// Histograms by time.
 #[derive(Debug, Default)]
-pub(super) struct Late {
+pub(super) struct LateHistograms {
     by_time: BTreeMap<i64, Histogram>,
     bytes: usize,
 }
 
-impl Late {
+impl LateHistograms {
     pub(super) fn len(&self) -> usize {
         self.by_time.len()
     }
@@ -67,7 +67,7 @@ impl Late {
     }
 
     /// Takes over what another has; at the same time its own stays.
-    pub(super) fn fill_from(&mut self, older: &mut Late) {
+    pub(super) fn fill_from(&mut self, older: &mut LateHistograms) {
         for (at, histogram) in std::mem::take(older).by_time {
             if !self.by_time.contains_key(&at) {
                 self.put(at, histogram);
@@ -76,13 +76,13 @@ impl Late {
     }
 
     /// Takes over what another has, over its own.
-    pub(super) fn overlay(&mut self, newer: &mut Late) {
+    pub(super) fn overlay(&mut self, newer: &mut LateHistograms) {
         for (at, histogram) in std::mem::take(newer).by_time {
             self.put(at, histogram);
         }
     }
 
-    /// What [`Late::bytes`] says, added up anew.
+    /// What [`LateHistograms::bytes`] says, added up anew.
     #[cfg(test)]
     pub(super) fn recounted(&self) -> usize {
         self.by_time.values().map(memory_of).sum()

@@ -10,8 +10,8 @@
 //!      4 late starts        as drawn in `points`
 //! ```
 
-use super::points::Points;
-use super::record::{self, Body};
+use super::late_starts::LateStarts;
+use super::record::{self, RecordBody};
 use crate::model::{Exemplar, Histogram, HistogramColumns, TimeRange};
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
@@ -30,7 +30,7 @@ const LATE_STARTS: u8 = 4;
 /// Bytes of exemplars of one item before it is closed.
 const EXEMPLARS_SOFT: usize = 64 << 10;
 
-struct Item<'a> {
+struct RunItem<'a> {
     kind: u8,
     first: i64,
     last: i64,
@@ -47,7 +47,7 @@ fn put_item(out: &mut Vec<u8>, kind: u8, (first, last): (i64, i64), entries: u64
     out.extend_from_slice(bytes);
 }
 
-fn next_item<'a>(reader: &mut Reader<'a>) -> Result<Option<Item<'a>>, Damage> {
+fn next_item<'a>(reader: &mut Reader<'a>) -> Result<Option<RunItem<'a>>, Damage> {
     if reader.left() == 0 {
         return Ok(None);
     }
@@ -56,7 +56,7 @@ fn next_item<'a>(reader: &mut Reader<'a>) -> Result<Option<Item<'a>>, Damage> {
     let last = first.wrapping_add(reader.varint()?.cast_signed());
     let entries = reader.varint()?;
     let bytes = reader.count(1)?;
-    Ok(Some(Item { kind, first, last, entries, bytes: reader.take(bytes)? }))
+    Ok(Some(RunItem { kind, first, last, entries, bytes: reader.take(bytes)? }))
 }
 
 /// Appends histograms, ascending in time.
@@ -84,7 +84,7 @@ pub(in crate::tsdb) fn put_starts(out: &mut Vec<u8>, changes: &[(i64, i64)]) {
 }
 
 /// Appends start timestamps that came late.
-pub(in crate::tsdb) fn put_late_starts(out: &mut Vec<u8>, late: &Points) {
+pub(in crate::tsdb) fn put_late_starts(out: &mut Vec<u8>, late: &LateStarts) {
     if let Some(span) = late.span() {
         put_item(out, LATE_STARTS, span, late.len() as u64, &late.encode());
     }
@@ -95,11 +95,11 @@ pub(in crate::tsdb) fn put_exemplars<'e>(
     out: &mut Vec<u8>,
     exemplars: impl IntoIterator<Item = (u32, &'e Exemplar)>,
 ) {
-    let mut close = |body: &mut Body, entries: &mut u64, least: i64| {
+    let mut close = |body: &mut RecordBody, entries: &mut u64, least: i64| {
         let (bytes, greatest) = std::mem::take(body).finish();
         put_item(out, EXEMPLARS, (least, greatest), std::mem::take(entries), &bytes);
     };
-    let (mut body, mut entries, mut least) = (Body::default(), 0, i64::MAX);
+    let (mut body, mut entries, mut least) = (RecordBody::default(), 0, i64::MAX);
     for (series, exemplar) in exemplars {
         body.exemplar(series, exemplar);
         entries += 1;
@@ -164,7 +164,7 @@ pub(in crate::tsdb) fn verify(id: u32, run: &[u8]) -> Result<(), Damage> {
         return read_exemplars(run, |_, _| ());
     }
     read_histograms(run, TimeRange::ALL, &mut HistogramColumns::default())?;
-    read_starts(run, &mut Vec::new(), &mut Points::default())
+    read_starts(run, &mut Vec::new(), &mut LateStarts::default())
 }
 
 /// Appends the start timestamps of a run: changes, and those that came late.
@@ -174,7 +174,7 @@ pub(in crate::tsdb) fn verify(id: u32, run: &[u8]) -> Result<(), Damage> {
 pub(in crate::tsdb) fn read_starts(
     run: &[u8],
     out: &mut Vec<(i64, i64)>,
-    late: &mut Points,
+    late: &mut LateStarts,
 ) -> Result<(), Damage> {
     let mut reader = Reader::new(run);
     while let Some(item) = next_item(&mut reader)? {
@@ -257,7 +257,7 @@ mod tests {
         ) {
             let mut run = Vec::new();
             put_starts(&mut run, &starts.iter().map(|(at, start)| (*at, *start)).collect::<Vec<_>>());
-            let mut late = Points::default();
+            let mut late = LateStarts::default();
             for (seq, (at, start)) in (0u64..).zip(late_starts) {
                 late.put(at, start, seq);
             }
@@ -274,7 +274,7 @@ mod tests {
             let found: Vec<(i64, Histogram)> = found.times.into_iter().zip(found.histograms).collect();
             let within = histograms.into_iter().filter(|(at, _)| ends.0 <= *at && *at <= ends.1);
             prop_assert_eq!(found, within.collect::<Vec<_>>());
-            let mut points = Points::default();
+            let mut points = LateStarts::default();
             read_starts(&run, &mut changes, &mut points).expect("reads");
             prop_assert_eq!(changes, starts.into_iter().collect::<Vec<_>>());
             prop_assert_eq!(points, late);
@@ -286,7 +286,7 @@ mod tests {
         fn a_reader_never_panics(run in prop::collection::vec(any::<u8>(), 0..100), kind in 0u8..5) {
             let run = [vec![kind], run].concat();
             let _ = read_histograms(&run, TimeRange::ALL, &mut HistogramColumns::default());
-            let _ = read_starts(&run, &mut Vec::new(), &mut Points::default());
+            let _ = read_starts(&run, &mut Vec::new(), &mut LateStarts::default());
             let _ = read_exemplars(&run, |_, _| ());
         }
     }
@@ -296,7 +296,7 @@ mod tests {
         let mut run = Vec::new();
         put_histograms(&mut run, &[(1, &exponential(0, 0.0, &[], &[], 0.0, 3, &[]))]);
         put_starts(&mut run, &[(-1, -2), (5, 4)]);
-        let mut late = Points::default();
+        let mut late = LateStarts::default();
         late.put(3, 1, 9);
         put_late_starts(&mut run, &late);
         let times = "ca124999 04 01 00 00 02";

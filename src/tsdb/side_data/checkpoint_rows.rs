@@ -8,12 +8,12 @@
 //!      3 exemplars          as in their log record; of several series, the row's series id is 0
 //!      4 late starts        varint n, n entries as drawn in `points`
 //! ```
-//! Rows of one series stand together, chunks in order of time, late ones after those in order.
+//! CheckpointRows of one series stand together, chunks in order of time, late ones after those in order.
 
-use super::points::Points;
-use super::record::{self, Body};
-use super::starts::Starts;
-use super::{Series, Side, read};
+use super::late_starts::LateStarts;
+use super::record::{self, RecordBody};
+use super::start_timestamps::StartTimestamps;
+use super::{SideSeries, SideTable, read};
 use crate::model::OrgId;
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
@@ -33,18 +33,18 @@ const ITEM_BYTES_MAX: usize = 16 << 20;
 
 /// One series, or the exemplars, in pieces that fit rows.
 #[derive(Debug)]
-pub(in crate::tsdb) struct Rows {
+pub(in crate::tsdb) struct CheckpointRows {
     pub(in crate::tsdb) series: u32,
-    /// Records up to this one are in it.
+    /// RecordBatcher up to this one are in it.
     pub(in crate::tsdb) row_seq: u64,
     /// Histograms in it.
     pub(in crate::tsdb) histograms: u64,
     pub(in crate::tsdb) pieces: Vec<Vec<u8>>,
 }
 
-impl Rows {
-    fn new(series: u32, row_seq: u64) -> Rows {
-        Rows { series, row_seq, histograms: 0, pieces: Vec::new() }
+impl CheckpointRows {
+    fn new(series: u32, row_seq: u64) -> CheckpointRows {
+        CheckpointRows { series, row_seq, histograms: 0, pieces: Vec::new() }
     }
 
     fn item(&mut self, kind: u8, histograms: u16, item: &[u8], piece_max: usize) {
@@ -66,18 +66,18 @@ impl Rows {
     }
 }
 
-impl Side {
+impl SideTable {
     /// The ids of all series that have something here, ascending.
     pub(in crate::tsdb) fn series(&self) -> Vec<u32> {
         self.all().iter().flat_map(|stripe| read(stripe).series.keys().copied().collect::<Vec<_>>()).collect()
     }
 
     /// What a checkpoint keeps of a series, in pieces of at most `piece_max` bytes.
-    pub(in crate::tsdb) fn rows_of(&self, id: u32, piece_max: usize) -> Option<Rows> {
+    pub(in crate::tsdb) fn rows_of(&self, id: u32, piece_max: usize) -> Option<CheckpointRows> {
         let stripe = self.stripe(id)?;
         let stripe = read(&stripe);
         let series = stripe.series.get(&id)?;
-        let mut rows = Rows::new(id, stripe.applied_seq);
+        let mut rows = CheckpointRows::new(id, stripe.applied_seq);
         series.histograms.copy_chunks(|late, count, chunk| {
             rows.item(if late { LATE } else { IN_ORDER }, count, chunk, piece_max);
         });
@@ -95,10 +95,10 @@ impl Side {
     }
 
     /// The exemplars, in pieces of at most `piece_max` bytes.
-    pub(in crate::tsdb) fn exemplar_rows(&self, piece_max: usize) -> Option<Rows> {
+    pub(in crate::tsdb) fn exemplar_rows(&self, piece_max: usize) -> Option<CheckpointRows> {
         let exemplars = self.exemplars();
-        let mut rows = Rows::new(0, 0);
-        let mut body = Body::default();
+        let mut rows = CheckpointRows::new(0, 0);
+        let mut body = RecordBody::default();
         for (series, exemplar) in exemplars.in_order() {
             body.exemplar(series, exemplar);
             if body.bytes() >= EXEMPLARS_SOFT {
@@ -124,21 +124,21 @@ impl Side {
             IN_ORDER | LATE => {
                 self.any.store(true, std::sync::atomic::Ordering::Release);
                 let from_ms = if kind == LATE { from_ms.1 } else { from_ms.0 };
-                self.change(row_seq, id, |s: &mut Series| {
+                self.change(row_seq, id, |s: &mut SideSeries| {
                     s.histograms.load_chunk(kind == LATE, histograms, item, from_ms)
                 })
             }
             STARTS => {
-                let starts = Starts::decode(item)?;
+                let starts = StartTimestamps::decode(item)?;
                 self.change(row_seq, id, |series| {
                     // What came late may stand there already.
                     let late = std::mem::take(&mut series.starts.late);
-                    series.starts = Starts { late, ..starts };
+                    series.starts = StartTimestamps { late, ..starts };
                 });
                 Ok(())
             }
             LATE_STARTS => {
-                let mut late = Points::default();
+                let mut late = LateStarts::default();
                 let mut reader = Reader::new(item);
                 let entries = reader.count(3)?;
                 late.decode(entries as u64, reader.rest())?;
@@ -159,7 +159,7 @@ impl Side {
 
 /// What is there without a row.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::tsdb) struct Have {
+pub(in crate::tsdb) struct AlreadyLoaded {
     /// A definition of its series.
     pub(in crate::tsdb) series: bool,
     /// Whatever exemplars there are to be.
@@ -168,12 +168,12 @@ pub(in crate::tsdb) struct Have {
 
 /// Joins the pieces of a generation's rows, which come in order.
 #[derive(Debug, Default)]
-pub(in crate::tsdb) struct Joiner {
-    open: Option<Open>,
+pub(in crate::tsdb) struct RowJoiner {
+    open: Option<PartialItem>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct PartialItem {
     org: OrgId,
     id: u32,
     kind: u8,
@@ -181,7 +181,7 @@ struct Open {
     bytes: Vec<u8>,
 }
 
-impl Joiner {
+impl RowJoiner {
     /// Takes a piece; a whole item goes into `side`, but for what is before `from_ms` (in order, late): segments have it.
     ///
     /// # Errors
@@ -190,8 +190,8 @@ impl Joiner {
         &mut self,
         (org, id, row_seq, from_ms): (OrgId, u32, u64, (i64, i64)),
         piece: &[u8],
-        side: &Side,
-        have: Have,
+        side: &SideTable,
+        have: AlreadyLoaded,
     ) -> Result<(), Damage> {
         let mut reader = Reader::new(piece);
         let (flags, histograms) = (reader.u8()?, reader.u16()?);
@@ -201,7 +201,7 @@ impl Joiner {
             return Err(reader.damage("a series that nothing defines"));
         }
         let mut open = match self.open.take() {
-            None => Open { org, id, kind, histograms, bytes: Vec::new() },
+            None => PartialItem { org, id, kind, histograms, bytes: Vec::new() },
             Some(open) if (open.org, open.id, open.kind, open.histograms) == (org, id, kind, histograms) => {
                 open
             }
@@ -230,7 +230,7 @@ impl Joiner {
     }
 }
 
-impl Starts {
+impl StartTimestamps {
     pub(in crate::tsdb) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_zigzag(&mut out, self.last_at.unwrap_or(i64::MIN));
@@ -242,11 +242,11 @@ impl Starts {
         out
     }
 
-    /// Reads what [`Starts::encode`] wrote.
+    /// Reads what [`StartTimestamps::encode`] wrote.
     ///
     /// # Errors
     /// [`Damage`] where it is none.
-    pub(in crate::tsdb) fn decode(bytes: &[u8]) -> Result<Starts, Damage> {
+    pub(in crate::tsdb) fn decode(bytes: &[u8]) -> Result<StartTimestamps, Damage> {
         let mut reader = Reader::new(bytes);
         let last_at = Some(reader.zigzag()?);
         let mut changes: Vec<(i64, i64)> = Vec::new();
@@ -258,7 +258,7 @@ impl Starts {
             changes.push((at, at.wrapping_sub(reader.zigzag()?)));
         }
         reader.end()?;
-        Ok(Starts { changes, last_at, news: true, ..Starts::default() })
+        Ok(StartTimestamps { changes, last_at, news: true, ..StartTimestamps::default() })
     }
 }
 
@@ -271,11 +271,12 @@ mod tests {
     use crate::model::{Exemplar, HistogramColumns, Labels, TimeRange, Timestamp};
     use crate::tsdb::wal::record::Kind;
 
-    type Content = (Vec<HistogramColumns>, Vec<(Vec<(i64, i64)>, Points)>, Vec<(u32, Exemplar)>);
+    type SideContent = (Vec<HistogramColumns>, Vec<(Vec<(i64, i64)>, LateStarts)>, Vec<(u32, Exemplar)>);
 
-    fn content(side: &Side) -> Content {
+    fn content(side: &SideTable) -> SideContent {
         let of = |id| {
-            let (mut histograms, mut starts) = (HistogramColumns::default(), (Vec::new(), Points::default()));
+            let (mut histograms, mut starts) =
+                (HistogramColumns::default(), (Vec::new(), LateStarts::default()));
             side.read_histograms(id, TimeRange::ALL, &mut histograms);
             side.starts(id, &mut starts.0, &mut starts.1);
             (histograms, starts)
@@ -285,15 +286,15 @@ mod tests {
         (histograms, starts, exemplars)
     }
 
-    fn apply(side: &Side, seq: u64, kind: Kind, fill: impl FnOnce(&mut Body)) {
-        let mut body = Body::default();
+    fn apply(side: &SideTable, seq: u64, kind: Kind, fill: impl FnOnce(&mut RecordBody)) {
+        let mut body = RecordBody::default();
         fill(&mut body);
         if !body.is_empty() {
             side.apply((seq, kind, &body.finish().0), |_| true, |_, _| false, |_| ()).expect("applied");
         }
     }
 
-    fn all_rows(side: &Side, piece_max: usize) -> Vec<Rows> {
+    fn all_rows(side: &SideTable, piece_max: usize) -> Vec<CheckpointRows> {
         let series = side.series().into_iter().filter_map(|id| side.rows_of(id, piece_max));
         series.chain(side.exemplar_rows(piece_max)).collect()
     }
@@ -307,7 +308,7 @@ mod tests {
             piece_max in 4usize..200,
             barrier in prop_oneof![Just(i64::MIN), -60i64..60],
         ) {
-            let side = Side::new(Default::default());
+            let side = SideTable::new(Default::default());
             side.close_window(barrier);
             for (seq, (id, at, histogram)) in histograms.iter().enumerate() {
                 apply(&side, seq as u64, Kind::Histograms, |body| body.histograms(id * 999, &[(*at, histogram)]));
@@ -323,36 +324,36 @@ mod tests {
                     body.exemplar(id * 999, &Exemplar { labels, value: 1.0, at: Timestamp::from_ms(*at) });
                 }
             });
-            let again = Side::new(Default::default());
-            let mut joiner = Joiner::default();
+            let again = SideTable::new(Default::default());
+            let mut joiner = RowJoiner::default();
             for rows in all_rows(&side, piece_max) {
                 for piece in &rows.pieces {
                     prop_assert!(piece.len() <= piece_max);
-                    prop_assert_eq!(joiner.add((OrgId(1), rows.series, rows.row_seq, (i64::MIN, i64::MIN)), piece, &again, Have { series: true, exemplars: false }), Ok(()));
+                    prop_assert_eq!(joiner.add((OrgId(1), rows.series, rows.row_seq, (i64::MIN, i64::MIN)), piece, &again, AlreadyLoaded { series: true, exemplars: false }), Ok(()));
                 }
             }
             prop_assert_eq!(joiner.end(), Ok(()));
             prop_assert_eq!(content(&again), content(&side));
-            let count = |side: &Side| side.counters.histograms.load(std::sync::atomic::Ordering::Relaxed);
+            let count = |side: &SideTable| side.counters.histograms.load(std::sync::atomic::Ordering::Relaxed);
             prop_assert_eq!(count(&again), count(&side));
         }
 
         #[test]
         fn a_reader_never_panics(pieces in prop::collection::vec((0u32..2, prop::collection::vec(any::<u8>(), 0..60)), 0..4), kind in 0u8..5) {
-            let side = Side::new(Default::default());
-            let mut joiner = Joiner::default();
+            let side = SideTable::new(Default::default());
+            let mut joiner = RowJoiner::default();
             for (id, mut piece) in pieces {
                 if let Some(first) = piece.first_mut() {
                     *first = *first & GOES_ON | kind;
                 }
-                let _ = joiner.add((OrgId(1), id, 0, (0, 0)), &piece, &side, Have { series: true, exemplars: false });
+                let _ = joiner.add((OrgId(1), id, 0, (0, 0)), &piece, &side, AlreadyLoaded { series: true, exemplars: false });
             }
         }
     }
 
     #[test]
     fn the_bytes_are_the_drawing() {
-        let side = Side::new(Default::default());
+        let side = SideTable::new(Default::default());
         let histogram = exponential(0, 0.0, &[], &[], 0.0, 3, &[]);
         apply(&side, 5, Kind::Histograms, |body| body.histograms(7, &[(1, &histogram)]));
         apply(&side, 6, Kind::Starts, |body| {

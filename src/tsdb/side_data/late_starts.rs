@@ -1,6 +1,6 @@
-//! Late start timestamps of one series: what samples said whose time a seal had closed before they came.
+//! LateHistograms start timestamps of one series: what samples said whose time a seal had closed before they came.
 //!
-//! Each is about its own time alone and lies over the changes ([`super::starts`]), which are in segments by then and which
+//! Each is about its own time alone and lies over the changes ([`super::start_timestamps`]), which are in segments by then and which
 //! nobody reads for a write. Of several about one time the one of the later record counts. So points may be put together
 //! in any order and more than once, and are the same: a seal, a merge, a checkpoint and a replay need not agree on who
 //! has them.
@@ -20,18 +20,18 @@ const POINT_BYTES: u64 = 40;
 
 /// What a late sample said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Point {
+struct LateStart {
     start: i64,
     seq: u64,
 }
 
-/// Late start timestamps by the time of their samples.
+/// LateHistograms start timestamps by the time of their samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::tsdb) struct Points {
-    by_time: BTreeMap<i64, Point>,
+pub(in crate::tsdb) struct LateStarts {
+    by_time: BTreeMap<i64, LateStart>,
 }
 
-impl Points {
+impl LateStarts {
     pub(in crate::tsdb) fn len(&self) -> usize {
         self.by_time.len()
     }
@@ -52,7 +52,7 @@ impl Points {
 
     /// What the sample at `at` said in record `seq`. Within a record the last word counts.
     pub(in crate::tsdb) fn put(&mut self, at: i64, start: i64, seq: u64) {
-        let said = Point { start, seq };
+        let said = LateStart { start, seq };
         let here = self.by_time.entry(at).or_insert(said);
         if here.seq <= seq {
             *here = said;
@@ -60,8 +60,8 @@ impl Points {
     }
 
     /// Takes in what others are.
-    pub(in crate::tsdb) fn add(&mut self, others: &Points) {
-        for (at, Point { start, seq }) in &others.by_time {
+    pub(in crate::tsdb) fn add(&mut self, others: &LateStarts) {
+        for (at, LateStart { start, seq }) in &others.by_time {
             self.put(*at, *start, *seq);
         }
     }
@@ -104,7 +104,7 @@ impl Points {
 
     pub(in crate::tsdb) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.by_time.len() * 6);
-        let (mut last_at, mut last) = (0i64, Point { start: 0, seq: 0 });
+        let (mut last_at, mut last) = (0i64, LateStart { start: 0, seq: 0 });
         for (at, point) in &self.by_time {
             put_zigzag(&mut out, at.wrapping_sub(last_at));
             put_zigzag(&mut out, point.start.wrapping_sub(last.start));
@@ -114,7 +114,7 @@ impl Points {
         out
     }
 
-    /// Takes in `entries` points as [`Points::encode`] wrote them, all that is in `bytes`.
+    /// Takes in `entries` points as [`LateStarts::encode`] wrote them, all that is in `bytes`.
     ///
     /// # Errors
     /// [`Damage`] where they are none; some may have been taken in.
@@ -141,8 +141,8 @@ mod tests {
 
     use super::*;
 
-    fn of(said: &[(i64, i64, u64)]) -> Points {
-        let mut points = Points::default();
+    fn of(said: &[(i64, i64, u64)]) -> LateStarts {
+        let mut points = LateStarts::default();
         for (at, start, seq) in said {
             points.put(*at, *start, *seq);
         }
@@ -171,7 +171,7 @@ mod tests {
             joined.add(&of(one));
             joined.add(&of(two));
             prop_assert_eq!(&joined, &whole);
-            let mut again = Points::default();
+            let mut again = LateStarts::default();
             again.decode(whole.len() as u64, &whole.encode()).expect("reads");
             prop_assert_eq!(again, whole);
         }
@@ -197,7 +197,7 @@ mod tests {
 
         #[test]
         fn hostile_bytes_are_no_panic(entries: u64, bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _ = Points::default().decode(entries, &bytes);
+            let _ = LateStarts::default().decode(entries, &bytes);
         }
     }
 
@@ -206,7 +206,7 @@ mod tests {
         let points = of(&[(-1, -3, 7), (5, -3, 7), (6, 4, 6)]);
         assert_eq!(points.encode(), [0x01, 0x05, 0x0e, 0x0c, 0x00, 0x00, 0x02, 0x0e, 0x01]);
         assert_eq!(points.span(), Some((-1, 6)));
-        assert!(Points::default().decode(2, &[2, 0, 0, 1, 0, 0]).is_err(), "they ascend");
-        assert!(Points::default().decode(1, &[2, 0, 0, 1, 0, 0]).is_err(), "they end");
+        assert!(LateStarts::default().decode(2, &[2, 0, 0, 1, 0, 0]).is_err(), "they ascend");
+        assert!(LateStarts::default().decode(1, &[2, 0, 0, 1, 0, 0]).is_err(), "they end");
     }
 }

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::chunk::{self, Decoder, Encoder};
-use super::late::Late;
+use super::histogram_chunk::{self, HistogramDecoder, HistogramEncoder};
+use super::late_histograms::LateHistograms;
 use crate::model::{Histogram, HistogramColumns};
 use crate::tsdb::error::Damage;
 
@@ -20,7 +20,7 @@ pub(in crate::tsdb) enum PutHistogram {
 }
 
 #[derive(Debug)]
-struct Closed {
+struct ClosedChunk {
     first: i64,
     last: i64,
     rows: u16,
@@ -32,13 +32,13 @@ struct Closed {
 pub(in crate::tsdb) struct Histograms {
     /// The greatest time that came in order; what is released is not forgotten here.
     last: Option<i64>,
-    closed: Vec<Closed>,
-    /// Rows and memory of the closed ones, which are counted after every record.
+    closed: Vec<ClosedChunk>,
+    /// CheckpointRows and memory of the closed ones, which are counted after every record.
     closed_rows: u64,
     closed_bytes: usize,
-    open: Option<Encoder>,
-    late: Late,
-    frozen: Late,
+    open: Option<HistogramEncoder>,
+    late: LateHistograms,
+    frozen: LateHistograms,
 }
 
 impl Histograms {
@@ -71,12 +71,12 @@ impl Histograms {
         if self.open.as_mut().is_some_and(|open| open.push(at, histogram)) {
             return;
         }
-        if let Some(full) = self.open.replace(Encoder::new(at, histogram)) {
-            self.close(Closed::of(full));
+        if let Some(full) = self.open.replace(HistogramEncoder::new(at, histogram)) {
+            self.close(ClosedChunk::of(full));
         }
     }
 
-    fn close(&mut self, chunk: Closed) {
+    fn close(&mut self, chunk: ClosedChunk) {
         self.closed_rows += u64::from(chunk.rows);
         self.closed_bytes += chunk.memory();
         self.closed.push(chunk);
@@ -92,7 +92,7 @@ impl Histograms {
     fn in_order_at(&self, at: i64) -> Option<Histogram> {
         let (.., bytes) = self.chunks().find(|(first, last, ..)| (*first..=*last).contains(&at))?;
         // Chunks are made here, or were read to their end when they were loaded.
-        let mut decoder = Decoder::new(bytes).ok()?;
+        let mut decoder = HistogramDecoder::new(bytes).ok()?;
         while let Ok(Some(found)) = decoder.advance() {
             if found == at {
                 return decoder.histogram().ok();
@@ -109,7 +109,7 @@ impl Histograms {
         self.merge(start, end, self.late_within(start, end), out);
     }
 
-    /// Late ones, those that came after a freeze over those that a seal set aside.
+    /// LateHistograms ones, those that came after a freeze over those that a seal set aside.
     fn late_within(&self, start: i64, end: i64) -> BTreeMap<i64, &Histogram> {
         let frozen = self.frozen.range(start..=end);
         frozen.chain(self.late.range(start..=end)).collect()
@@ -134,7 +134,7 @@ impl Histograms {
 
     /// Estimated memory.
     pub(in crate::tsdb) fn memory(&self) -> u64 {
-        let open = self.open.as_ref().map_or(0, Encoder::memory);
+        let open = self.open.as_ref().map_or(0, HistogramEncoder::memory);
         let late = self.late.bytes() + self.frozen.bytes();
         (size_of::<Histograms>() + self.closed_bytes + open + late) as u64
     }
@@ -179,7 +179,7 @@ impl Histograms {
             if first > end || last < start {
                 continue;
             }
-            let Ok(mut decoder) = Decoder::new(bytes) else { continue };
+            let Ok(mut decoder) = HistogramDecoder::new(bytes) else { continue };
             while let Ok(Some(at)) = decoder.advance() {
                 if !(start..=end).contains(&at) {
                     continue;
@@ -218,11 +218,11 @@ impl Histograms {
     /// Keeps the in-order ones whose time passes; chunks that lose some are written anew.
     fn keep(&mut self, passes: impl Fn(i64) -> bool) {
         let open = self.open.take();
-        let chunks = std::mem::take(&mut self.closed).into_iter().chain(open.map(Closed::of));
+        let chunks = std::mem::take(&mut self.closed).into_iter().chain(open.map(ClosedChunk::of));
         let mut kept = Vec::new();
         for closed in chunks {
             let mut rows = HistogramColumns::default();
-            let (mut all, mut decoder) = (true, Decoder::new(&closed.bytes).ok());
+            let (mut all, mut decoder) = (true, HistogramDecoder::new(&closed.bytes).ok());
             while let Some(decoder) = &mut decoder {
                 let Ok(Some(at)) = decoder.advance() else { break };
                 if passes(at) {
@@ -236,7 +236,9 @@ impl Histograms {
                 continue;
             }
             let rows = rows.times.iter().copied().zip(&rows.histograms);
-            chunk::encode(rows, |first, last, rows, bytes| kept.push(Closed { first, last, rows, bytes }));
+            histogram_chunk::encode(rows, |first, last, rows, bytes| {
+                kept.push(ClosedChunk { first, last, rows, bytes })
+            });
         }
         (self.closed_rows, self.closed_bytes) = (0, 0);
         kept.into_iter().for_each(|chunk| self.close(chunk));
@@ -248,7 +250,7 @@ impl Histograms {
             each(false, rows, bytes);
         }
         let late = self.late_within(i64::MIN, i64::MAX);
-        chunk::encode(late, |_, _, rows, bytes| each(true, rows, &bytes));
+        histogram_chunk::encode(late, |_, _, rows, bytes| each(true, rows, &bytes));
     }
 
     /// Takes a chunk over from a checkpoint, but for what is before `from_ms`; in-order ones come in order of time, late
@@ -263,7 +265,7 @@ impl Histograms {
         bytes: &[u8],
         from_ms: i64,
     ) -> Result<(), Damage> {
-        let mut decoder = Decoder::new(bytes)?;
+        let mut decoder = HistogramDecoder::new(bytes)?;
         let (mut count, mut first, mut last) = (0u16, None, self.last);
         while let Some((at, histogram)) = decoder.next()? {
             count = count.saturating_add(1);
@@ -284,7 +286,7 @@ impl Histograms {
         }
         if let (Some(first), Some(last)) = (first, last) {
             self.last = Some(last);
-            self.close(Closed { first, last, rows, bytes: bytes.into() });
+            self.close(ClosedChunk { first, last, rows, bytes: bytes.into() });
             if first < from_ms {
                 self.keep(|at| at >= from_ms);
             }
@@ -293,14 +295,14 @@ impl Histograms {
     }
 }
 
-impl Closed {
+impl ClosedChunk {
     const fn memory(&self) -> usize {
-        size_of::<Closed>() + 16 + self.bytes.len()
+        size_of::<ClosedChunk>() + 16 + self.bytes.len()
     }
 
-    fn of(encoder: Encoder) -> Closed {
+    fn of(encoder: HistogramEncoder) -> ClosedChunk {
         let (first, last, rows) = (encoder.first_at(), encoder.last_at(), encoder.rows());
-        Closed { first, last, rows, bytes: encoder.into_bytes() }
+        ClosedChunk { first, last, rows, bytes: encoder.into_bytes() }
     }
 }
 
@@ -309,8 +311,8 @@ impl Histograms {
     /// What [`Histograms::counts`] and [`Histograms::memory`] say, added up anew.
     pub(super) fn recounted(&self) -> ((u64, u64), u64) {
         let rows = self.chunks().map(|(_, _, rows, _)| u64::from(rows)).sum();
-        let closed: usize = self.closed.iter().map(Closed::memory).sum();
-        let open = self.open.as_ref().map_or(0, Encoder::memory);
+        let closed: usize = self.closed.iter().map(ClosedChunk::memory).sum();
+        let open = self.open.as_ref().map_or(0, HistogramEncoder::memory);
         let late = self.late.recounted() + self.frozen.recounted();
         let bytes = size_of::<Histograms>() + closed + open + late;
         ((rows, (self.late.len() + self.frozen.len()) as u64), bytes as u64)

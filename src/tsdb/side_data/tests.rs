@@ -67,12 +67,12 @@ pub(in crate::tsdb) fn any_histogram() -> impl Strategy<Value = Histogram> {
 
 /// The rules in their simplest form.
 #[derive(Default)]
-struct Model {
+struct HistogramModel {
     in_order: BTreeSet<i64>,
     samples: BTreeMap<i64, Histogram>,
 }
 
-impl Model {
+impl HistogramModel {
     fn put(&mut self, at: i64, histogram: Histogram, barrier: i64) -> PutHistogram {
         let last = self.in_order.last().copied();
         if at >= barrier && last == Some(at) && self.samples.get(&at) != Some(&histogram) {
@@ -105,7 +105,7 @@ proptest! {
         ends in (-40i64..300, -40i64..300),
     ) {
         let mut histograms = Histograms::default();
-        let mut model = Model::default();
+        let mut model = HistogramModel::default();
         let (mut barrier, mut sealing) = (i64::MIN, false);
         // What a seal took, as segments would have it.
         let mut sealed: BTreeMap<i64, Histogram> = BTreeMap::new();
@@ -160,7 +160,7 @@ proptest! {
 #[test]
 fn a_chunk_that_does_not_follow_is_damage() {
     let histogram = exponential(0, 0.0, &[(0, 1)], &[], 1.0, 0, &[1]);
-    let chunk = chunk::Encoder::new(5, &histogram).into_bytes();
+    let chunk = histogram_chunk::HistogramEncoder::new(5, &histogram).into_bytes();
     let mut histograms = Histograms::default();
     assert_eq!(histograms.load_chunk(false, 1, &chunk, i64::MIN), Ok(()));
     assert!(histograms.load_chunk(false, 1, &chunk, i64::MIN).is_err());
