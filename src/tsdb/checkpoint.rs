@@ -35,7 +35,7 @@ use super::opening::{Onlooker, Phase, Step};
 use super::report::CheckpointReport;
 use super::series::definition::Definitions;
 use super::series::{metadata, registry};
-use super::side_data::checkpoint_rows::{AlreadyLoaded, RowJoiner};
+use super::side_data::checkpoint_rows::{AlreadyLoaded, RowHead, RowJoiner};
 use super::store::{OrgStore, RowSeqs, Stores};
 use super::wal::record::Kind;
 use crate::kv::{BODY_BYTES_MAX, HeadKey, HeadWriter, PartSummary, read_part};
@@ -349,7 +349,7 @@ fn write_side(
     for rows in series.chain(store.side.exemplar_rows(piece_max)) {
         report.samples += rows.histograms;
         let part = parts.with_room(store.org, 1)?;
-        for piece in rows.pieces {
+        for piece in rows.parts {
             let mut body = row_head(rows.row_seq, rows.series, i64::MAX, 0).to_vec();
             body.extend_from_slice(&piece);
             part.writer.put(HeadKey { org: store.org, row: part.next_row }, &body)?;
@@ -493,13 +493,14 @@ fn load_row(
         drop(table);
         let sealed = store.segments();
         let late_from_ms = if row_seq <= sealed.seal_seq { sealed.sealed_until } else { i64::MIN };
-        let from_ms = match row_seq <= sealed.sealed_all_seq {
+        let (in_order_from_ms, late_from_ms) = match row_seq <= sealed.sealed_all_seq {
             true => (i64::MAX, i64::MAX),
             false => (sealed.sealed_until, late_from_ms),
         };
         // A seal takes every exemplar: those of older rows are in segments, or were deleted since, or are in the log.
         let have = AlreadyLoaded { series: known, exemplars: sealed.seal_seq >= replay_seq };
-        joiner.add((org, first, row_seq, from_ms), reader.take(reader.left())?, &store.side, have)?;
+        let head = RowHead { org, series: first, row_seq, in_order_from_ms, late_from_ms };
+        joiner.add(head, reader.take(reader.left())?, &store.side, have)?;
         rows.set_side(org, first, row_seq);
         return Ok(());
     }

@@ -309,7 +309,7 @@ impl<'l> Log<'l> {
             }
             Kind::Histograms | Kind::Exemplars | Kind::Starts => {
                 let has = self.has(seq, org);
-                match record::keep(kind, body, has) {
+                match record::filter(kind, body, has) {
                     Err(_) => {
                         lost.records(seq, seq);
                         out.marks_until(seq + 1)

@@ -18,8 +18,8 @@ use super::series::identity::Secret;
 use super::series::metadata::{self, Metadata};
 use super::series::table::Table;
 use super::series::{definition, registry};
-use super::side_data::SideTable;
 use super::side_data::record::decode_starts;
+use super::side_data::{SideRecord, SideTable};
 use super::wal::log::{Draft, Outcome};
 use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
@@ -585,7 +585,7 @@ impl Stores {
         if kind == Kind::Starts {
             decode_starts(body, |start| least_ms.set(least_ms.get().min(start.at_ms)))?;
         }
-        let applied = store.side.apply((seq, kind, body), knows, skip, |at_ms| {
+        let applied = store.side.apply(SideRecord { seq, kind, body }, knows, skip, |at_ms| {
             least_ms.set(least_ms.get().min(at_ms));
             store.arrivals.note_time(at_ms);
         });

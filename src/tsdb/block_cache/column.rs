@@ -53,18 +53,20 @@ impl DecodedColumn {
         let Some((power, (least, most))) = integers else {
             return as_they_are(ColumnEncoding::Doubles(values.into()));
         };
-        let far = |value: &f64| whole(*value, power) - least;
+        let distance = |value: &f64| whole(*value, power) - least;
         let digits = match most - least {
             // The distances are non-negative integers, as the check in `span` has shown.
             #[expect(clippy::cast_possible_truncation, reason = "up to 255")]
-            apart if apart <= 255.0 => ColumnEncoding::Bytes(values.iter().map(|v| far(v) as u8).collect()),
+            most_distance if most_distance <= 255.0 => {
+                ColumnEncoding::Bytes(values.iter().map(|v| distance(v) as u8).collect())
+            }
             #[expect(clippy::cast_possible_truncation, reason = "up to 65,535")]
-            apart if apart <= 65_535.0 => {
-                ColumnEncoding::Words(values.iter().map(|v| far(v) as u16).collect())
+            most_distance if most_distance <= 65_535.0 => {
+                ColumnEncoding::Words(values.iter().map(|v| distance(v) as u16).collect())
             }
             #[expect(clippy::cast_possible_truncation, reason = "up to 2^31 - 1")]
-            apart if apart <= f64::from(i32::MAX) => {
-                ColumnEncoding::Longs(values.iter().map(|v| far(v) as i32).collect())
+            most_distance if most_distance <= f64::from(i32::MAX) => {
+                ColumnEncoding::Longs(values.iter().map(|v| distance(v) as i32).collect())
             }
             _ => return as_they_are(ColumnEncoding::Doubles(values.into())),
         };
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_gives_back_the_bits() {
+    fn every_encoding_preserves_the_bits() {
         let stale = f64::from_bits(0x7ff0_0000_0000_0002);
         let forms: [(&str, Vec<f64>); 13] = [
             ("same", vec![stale; 720]),
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_up_takes_two_bytes_and_what_stays_takes_none() {
+    fn a_counter_takes_two_bytes_per_value_and_a_constant_none() {
         let counter: Vec<f64> = (0..720).map(|i| 123_456_789.0 + f64::from(i * 15)).collect();
         assert_eq!(DecodedColumn::of(&counter).bytes(), 720 * 2 + 16);
         assert_eq!(DecodedColumn::of(&vec![17.5; 720]).bytes(), 0);
@@ -294,7 +296,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_is_what_was_there(
+        fn any_column_preserves_the_bits(
             values in prop_oneof![
                 prop::collection::vec(value(), 1..200),
                 prop::collection::vec((-100_000i32..100_000).prop_map(|x| f64::from(x) / 1_000.0), 1..200),

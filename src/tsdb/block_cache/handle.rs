@@ -35,8 +35,8 @@ pub(super) struct GroupKey {
 #[derive(Debug)]
 pub(super) struct RowGroup {
     /// The query that created the group, and the one that requested it before.
-    born: u32,
-    since: PriorQuery,
+    created_by: u32,
+    prior: PriorQuery,
     /// The last query that used the group.
     pub(super) used: AtomicU32,
     /// The last query that requested absent rows << 32 | a bit for each row that it requested << 16
@@ -65,6 +65,13 @@ pub(in crate::tsdb) struct BlockRange {
     /// Number of values of the block, and the requested index range.
     pub(in crate::tsdb) count: usize,
     pub(in crate::tsdb) wanted: Range<usize>,
+}
+
+/// A range of the values of a block, by the slot of its row in the group.
+struct SlotRange {
+    slot: usize,
+    count: usize,
+    wanted: Range<usize>,
 }
 
 /// Result of the lookup of a range.
@@ -158,17 +165,17 @@ impl CacheHandle {
     ) -> BlockLookup {
         let (key, slot) = GroupKey::of(address);
         let is_admissible = is_admissible(&wanted, count);
-        let found = self.find_group(&key, (slot, count, wanted), is_admissible, out);
+        let found = self.find_in_group(&key, SlotRange { slot, count, wanted }, is_admissible, out);
         let found = found.unwrap_or_else(|| {
-            let since = if is_admissible { self.org.prior_query(&key, self.query) } else { None };
-            since.map_or(BlockLookup::Miss, BlockLookup::Admit)
+            let prior = if is_admissible { self.org.prior_query(&key, self.query) } else { None };
+            prior.map_or(BlockLookup::Miss, BlockLookup::Admit)
         });
         match found {
             BlockLookup::Hit(_) => self.hits += 1,
             BlockLookup::Admit(_) | BlockLookup::Miss => self.misses += 1,
         }
         match found {
-            BlockLookup::Admit(since) if !self.org.may_admit(since) => BlockLookup::Miss,
+            BlockLookup::Admit(prior) if !self.org.may_admit(prior) => BlockLookup::Miss,
             found => found,
         }
     }
@@ -229,13 +236,14 @@ impl CacheHandle {
     }
 
     /// Looks up a block in its group; `None` if there is no such group.
-    fn find_group(
+    fn find_in_group(
         &mut self,
         key: &GroupKey,
-        (slot, count, wanted): (usize, usize, Range<usize>),
+        range: SlotRange,
         is_admissible: bool,
         out: &mut Vec<f64>,
     ) -> Option<BlockLookup> {
+        let SlotRange { slot, count, wanted } = range;
         let held = self.held.get_mut(key.block as usize % HELD)?;
         if held.as_ref().is_none_or(|(have, _)| have != key) {
             let group = Arc::clone(read(self.org.shard(key)?).get(key)?);
@@ -250,9 +258,9 @@ impl CacheHandle {
         if !is_admissible {
             return Some(BlockLookup::Miss);
         }
-        if group.born == self.query {
+        if group.created_by == self.query {
             // The earlier query requested the group; which of its rows is unknown.
-            return Some(BlockLookup::Admit(group.since));
+            return Some(BlockLookup::Admit(group.prior));
         }
         Some(group.row_prior_query(slot, self.query).map_or(BlockLookup::Miss, BlockLookup::Admit))
     }
@@ -276,7 +284,7 @@ impl CacheHandle {
         &self,
         address: &BlockAddress,
         values: &[f64],
-        since: PriorQuery,
+        prior: PriorQuery,
         retired: &AtomicBool,
     ) {
         let (key, slot) = GroupKey::of(address);
@@ -284,7 +292,7 @@ impl CacheHandle {
         let (of_column, of_group) = (column.bytes() as u64, GROUP_BYTES);
         self.org.init_shards();
         // Reserved before the shard is locked: an eviction locks all shards.
-        if !self.org.all.reserve(&self.org, of_column + of_group, since) {
+        if !self.org.all.reserve(&self.org, of_column + of_group, prior) {
             return;
         }
         let Some(shard) = self.org.shard(&key) else { return self.org.release(of_column + of_group) };
@@ -297,7 +305,7 @@ impl CacheHandle {
         let mut unused = of_group;
         let group = shard.entry(key).or_insert_with(|| {
             unused = 0;
-            Arc::new(RowGroup::new(self.query, since))
+            Arc::new(RowGroup::new(self.query, prior))
         });
         if group.columns.get(slot).is_some_and(|slot| slot.set(column).is_ok()) {
             group.bytes.fetch_add(of_column, Ordering::Relaxed);
@@ -318,10 +326,10 @@ impl Drop for CacheHandle {
 }
 
 impl RowGroup {
-    fn new(query: u32, since: PriorQuery) -> RowGroup {
+    fn new(query: u32, prior: PriorQuery) -> RowGroup {
         RowGroup {
-            born: query,
-            since,
+            created_by: query,
+            prior,
             used: AtomicU32::new(query),
             wanted: AtomicU64::new(0),
             bytes: AtomicU64::new(GROUP_BYTES),
@@ -358,7 +366,7 @@ impl RowGroup {
             // If several queries requested the row, the last one is returned, unless that is the
             // current one.
             let by = u32::try_from(was >> 32).unwrap_or_default();
-            if is_same { self.since } else { PriorQuery(by) }
+            if is_same { self.prior } else { PriorQuery(by) }
         })
     }
 }

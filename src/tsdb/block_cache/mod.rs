@@ -56,7 +56,7 @@ pub(super) struct BlockCache {
     bytes_max: u64,
     bytes: AtomicU64,
     /// The equal share of one organisation in bytes, as of the last eviction.
-    part: AtomicU64,
+    share: AtomicU64,
     /// The number of the next query, which serves as the time of use.
     queries: AtomicU32,
     orgs: Mutex<Vec<Weak<OrgCache>>>,
@@ -110,7 +110,7 @@ impl BlockCache {
         Arc::new(BlockCache {
             bytes_max,
             bytes: AtomicU64::new(0),
-            part: AtomicU64::new(0),
+            share: AtomicU64::new(0),
             queries: AtomicU32::new(1),
             orgs: Mutex::default(),
             evicting: Mutex::default(),
@@ -180,16 +180,16 @@ impl BlockCache {
         let Ok(_alone) = self.evicting.try_lock() else { return false };
         let mut holders = self.orgs();
         holders.retain(|org| org.bytes() > 0);
-        let besides = u64::from(org.bytes() == 0);
-        let part = self.bytes_max / (holders.len() as u64 + besides).max(1);
-        self.part.store(part, Ordering::Relaxed);
+        let newcomer = u64::from(org.bytes() == 0);
+        let share = self.bytes_max / (holders.len() as u64 + newcomer).max(1);
+        self.share.store(share, Ordering::Relaxed);
         let room = bytes.max(self.bytes_max / EVICT_FRACTION);
-        if org.bytes() + bytes > part {
+        if org.bytes() + bytes > share {
             org.evict(room, since);
         } else if let Some(most) = holders.iter().max_by_key(|org| org.bytes()) {
             // The largest organisation exceeds its share, since the cache is full and this one does
             // not.
-            most.evict(room.min(most.bytes().saturating_sub(part)).max(bytes), u32::MAX);
+            most.evict(room.min(most.bytes().saturating_sub(share)).max(bytes), u32::MAX);
         }
         self.take(org, bytes)
     }
@@ -260,12 +260,12 @@ impl OrgCache {
         let (mut freed, mut groups) = (0, 0);
         for shard in self.shards.get().into_iter().flat_map(|shards| shards.iter()) {
             write(shard).retain(|key, group| {
-                let goes = test(key, group);
-                if goes {
+                let removes = test(key, group);
+                if removes {
                     freed += group.bytes();
                     groups += 1;
                 }
-                !goes
+                !removes
             });
         }
         self.release(freed);
@@ -306,11 +306,11 @@ impl OrgCache {
         let mut left = bytes.saturating_sub(before);
         let (freed, groups) = self.drop_where(|_, group| {
             let used = group.used.load(Ordering::Relaxed);
-            let goes = used < since && (used < until || used == until && left > 0);
-            if goes && used == until {
+            let removes = used < since && (used < until || used == until && left > 0);
+            if removes && used == until {
                 left = left.saturating_sub(group.bytes());
             }
-            goes
+            removes
         });
         self.oldest.store(if freed == 0 { oldest } else { 0 }, Ordering::Relaxed);
         self.all.evicted.fetch_add(groups, Ordering::Relaxed);
@@ -327,8 +327,8 @@ impl OrgCache {
         let hash = key.hash();
         let (high, of_query) = (hash & !u64::from(u32::MAX), u64::from(query));
         let wanted = self.wanted.read().ignore_poison();
-        let place = usize::try_from(hash & u64::from(u32::MAX)).unwrap_or_default();
-        let Some(slot) = place.checked_rem(wanted.len()).and_then(|place| wanted.get(place)) else {
+        let index = usize::try_from(hash & u64::from(u32::MAX)).unwrap_or_default();
+        let Some(slot) = index.checked_rem(wanted.len()).and_then(|index| wanted.get(index)) else {
             drop(wanted);
             self.init_shards();
             self.remember(WANTED_FIRST);
@@ -372,11 +372,11 @@ impl OrgCache {
 
     /// Returns whether a block that was first requested at `since` may find room.
     fn may_admit(&self, PriorQuery(since): PriorQuery) -> bool {
-        let (held, part) = (self.all.bytes.load(Ordering::Relaxed), self.all.part.load(Ordering::Relaxed));
+        let (held, share) = (self.all.bytes.load(Ordering::Relaxed), self.all.share.load(Ordering::Relaxed));
         // A column takes a few KiB. An organisation below its share may evict blocks of others.
         held + COLUMN_BYTES <= self.all.bytes_max
             || self.oldest.load(Ordering::Relaxed) < since
-            || self.bytes() + COLUMN_BYTES <= part
+            || self.bytes() + COLUMN_BYTES <= share
     }
 }
 

@@ -21,18 +21,18 @@ fn read_rows(org: &Arc<OrgCache>, query: u32, rows: impl IntoIterator<Item = usi
 }
 
 fn read_addresses(org: &Arc<OrgCache>, query: u32, places: impl IntoIterator<Item = BlockAddress>) -> usize {
-    let mut handle = org.handle(query).expect("something is org");
+    let mut handle = org.handle(query).expect("the cache is on");
     let mut found = 0;
     for address in places {
         let mut out = Vec::new();
         match handle.get(&address, 500, 0..500, &mut out) {
             BlockLookup::Hit(non_decreasing) => {
-                assert!(non_decreasing, "these do");
-                assert_eq!(out, values(address.row), "other values than were org");
+                assert!(non_decreasing, "the test values are non-decreasing");
+                assert_eq!(out, values(address.row), "other values than were inserted");
                 found += 1;
             }
             BlockLookup::Admit(since) => handle.insert(&address, &values(address.row), since, &LISTED),
-            BlockLookup::Miss => assert!(out.is_empty(), "values of a block that is not there"),
+            BlockLookup::Miss => assert!(out.is_empty(), "a miss appends nothing"),
         }
     }
     found
@@ -45,13 +45,13 @@ fn bring_in(org: &Arc<OrgCache>, rows: std::ops::Range<usize>) {
 }
 
 #[test]
-fn a_block_is_kept_when_a_second_query_wants_it() {
+fn a_block_is_cached_when_a_second_query_requests_it() {
     let all = BlockCache::new(1 << 20);
     let org = OrgCache::new(&all);
     let first = org.query();
     assert_eq!(read_rows(&org, first, 0..40), 0);
-    assert_eq!(read_rows(&org, first, 0..40), 0, "the same query wants it twice");
-    assert_eq!((all.usage().bytes, read_rows(&org, org.query(), 0..40)), (0, 0), "it comes in with this one");
+    assert_eq!(read_rows(&org, first, 0..40), 0, "the same query requests it twice");
+    assert_eq!((all.usage().bytes, read_rows(&org, org.query(), 0..40)), (0, 0), "this query inserts it");
     assert_eq!(read_rows(&org, org.query(), 0..40), 40);
     let usage = all.usage();
     assert_eq!((usage.hits, usage.misses, usage.evicted), (40, 120, 0));
@@ -59,15 +59,15 @@ fn a_block_is_kept_when_a_second_query_wants_it() {
 }
 
 #[test]
-fn a_part_of_a_block_is_read_and_a_little_of_one_is_no_reason_to_keep_it() {
+fn short_ranges_are_served_from_the_cache_but_do_not_fill_it() {
     let org = OrgCache::new(&BlockCache::new(1 << 20));
     for _ in 0..4 {
-        let mut handle = org.handle(org.query()).expect("something is org");
+        let mut handle = org.handle(org.query()).expect("the cache is on");
         assert_eq!(handle.get(&address(0), 500, 490..500, &mut Vec::new()), BlockLookup::Miss);
     }
     bring_in(&org, 0..1);
     let mut out = vec![1.0];
-    let mut handle = org.handle(org.query()).expect("something is org");
+    let mut handle = org.handle(org.query()).expect("the cache is on");
     assert_eq!(handle.get(&address(0), 500, 490..500, &mut out), BlockLookup::Hit(true));
     assert_eq!(out[1..], values(0)[490..]);
     // A cached column of another length belongs to another block.
@@ -77,9 +77,9 @@ fn a_part_of_a_block_is_read_and_a_little_of_one_is_no_reason_to_keep_it() {
 /// Checks that `get_many` and `get` agree on these ranges, and returns how many are cached.
 fn get_many(org: &Arc<OrgCache>, ranges: &[BlockRange]) -> usize {
     let (mut out, mut found) = (vec![-1.0], Vec::new());
-    org.handle(org.query()).expect("something is org").get_many(ranges, &mut out, &mut found);
+    org.handle(org.query()).expect("the cache is on").get_many(ranges, &mut out, &mut found);
     assert_eq!(found.len(), ranges.len());
-    let mut handle = org.handle(org.query()).expect("something is org");
+    let mut handle = org.handle(org.query()).expect("the cache is on");
     for (range, found) in ranges.iter().zip(&found) {
         let mut expected = Vec::new();
         let one = handle.get(&range.address, range.count, range.wanted.clone(), &mut expected);
@@ -91,7 +91,7 @@ fn get_many(org: &Arc<OrgCache>, ranges: &[BlockRange]) -> usize {
             RangeLookup::Cached => {
                 assert!(matches!(one, BlockLookup::Hit(_)) && range.wanted.len() > 32, "{range:?}");
             }
-            RangeLookup::Miss => assert!(!matches!(one, BlockLookup::Hit(_)), "{range:?} is there"),
+            RangeLookup::Miss => assert!(!matches!(one, BlockLookup::Hit(_)), "{range:?} is cached"),
             RangeLookup::TooLittle => assert_eq!(one, BlockLookup::Miss, "{range:?}"),
         }
     }
@@ -99,29 +99,29 @@ fn get_many(org: &Arc<OrgCache>, ranges: &[BlockRange]) -> usize {
 }
 
 #[test]
-fn few_values_of_many_blocks_are_found_at_once() {
+fn get_many_finds_short_ranges_of_many_blocks() {
     let all = BlockCache::new(1 << 20);
     let org = OrgCache::new(&all);
     let range = |row| BlockRange { address: address(row), count: 500, wanted: row..row + 7 };
     let ranges: Vec<BlockRange> = (0..60).map(range).collect();
-    assert_eq!(get_many(&org, &ranges), 0, "nothing was ever org");
+    assert_eq!(get_many(&org, &ranges), 0, "nothing was inserted");
     bring_in(&org, 8..40);
     assert_eq!(get_many(&org, &ranges), 32);
     let other_length: Vec<BlockRange> =
         ranges.iter().map(|range| BlockRange { count: 501, ..range.clone() }).collect();
-    assert_eq!(get_many(&org, &other_length), 0, "a block of another length would be another block");
+    assert_eq!(get_many(&org, &other_length), 0, "a cached block of another length is not used");
     let many: Vec<BlockRange> =
         ranges.iter().map(|range| BlockRange { wanted: 100..400, ..range.clone() }).collect();
     assert_eq!(get_many(&org, &many), 32);
     let before = all.usage();
-    org.handle(org.query()).expect("something is org").get_many(&ranges, &mut Vec::new(), &mut Vec::new());
+    org.handle(org.query()).expect("the cache is on").get_many(&ranges, &mut Vec::new(), &mut Vec::new());
     assert_eq!(all.usage().hits, before.hits + 32);
     org.remove_segments(&[1]);
-    assert_eq!(get_many(&org, &ranges), 0, "the segment is listed no more");
+    assert_eq!(get_many(&org, &ranges), 0, "the segment is no longer listed");
 }
 
 #[test]
-fn an_export_moves_nothing_in_and_nothing_out() {
+fn an_export_inserts_nothing_and_evicts_nothing() {
     let all = BlockCache::new(64 << 10);
     let org = OrgCache::new(&all);
     bring_in(&org, 0..32);
@@ -147,7 +147,7 @@ fn an_export_does_not_fill_the_groups_of_a_dashboard() {
 }
 
 #[test]
-fn of_more_than_there_is_room_for_a_part_stays() {
+fn a_working_set_larger_than_the_cache_is_cached_in_part() {
     let all = BlockCache::new(64 << 10);
     let org = OrgCache::new(&all);
     let mut last = 0;
@@ -160,7 +160,7 @@ fn of_more_than_there_is_room_for_a_part_stays() {
 }
 
 #[test]
-fn what_was_used_longest_ago_makes_room() {
+fn the_least_recently_used_groups_are_evicted() {
     let all = BlockCache::new(80 << 10);
     let org = OrgCache::new(&all);
     bring_in(&org, 0..32);
@@ -176,7 +176,7 @@ fn what_was_used_longest_ago_makes_room() {
 }
 
 #[test]
-fn what_few_values_were_read_of_was_used() {
+fn get_many_counts_as_a_use() {
     let all = BlockCache::new(80 << 10);
     let org = OrgCache::new(&all);
     bring_in(&org, 0..32);
@@ -192,13 +192,13 @@ fn what_few_values_were_read_of_was_used() {
 }
 
 #[test]
-fn an_organisation_takes_what_is_left_and_gives_others_their_part() {
+fn an_organisation_uses_free_memory_and_yields_the_share_of_others() {
     let all = BlockCache::new(256 << 10);
     let (large, small) = (OrgCache::new(&all), OrgCache::new(&all));
     for _ in 0..4 {
         read_rows(&large, large.query(), 0..1_000);
     }
-    assert!(large.bytes() > 240 << 10, "alone it has all: {}", large.bytes());
+    assert!(large.bytes() > 240 << 10, "alone it may use everything: {}", large.bytes());
     for _ in 0..4 {
         read_rows(&small, small.query(), 0..1_000);
         read_rows(&large, large.query(), 0..1_000);
@@ -213,11 +213,11 @@ fn an_organisation_takes_what_is_left_and_gives_others_their_part() {
     assert_eq!(small.bytes(), of_small);
     assert!(all.usage().bytes <= 256 << 10);
     drop(small);
-    assert_eq!(all.usage().bytes, large.bytes(), "its memory is free again");
+    assert_eq!(all.usage().bytes, large.bytes(), "its memory is released");
 }
 
 #[test]
-fn what_is_of_a_segment_goes_with_it_and_does_not_come_back() {
+fn blocks_of_a_segment_are_removed_with_it_and_not_inserted_again() {
     let all = BlockCache::new(1 << 20);
     let org = OrgCache::new(&all);
     let of_segment = |segment| (0..32).map(move |row| BlockAddress { segment, ..address(row) });
@@ -229,22 +229,22 @@ fn what_is_of_a_segment_goes_with_it_and_does_not_come_back() {
     org.remove_segments(&[1]);
     assert_eq!(all.usage().bytes, both / 2);
     let query = org.query();
-    let mut handle = org.handle(query).expect("something is org");
+    let mut handle = org.handle(query).expect("the cache is on");
     for address in of_segment(1) {
         if let BlockLookup::Admit(since) = handle.get(&address, 500, 0..500, &mut Vec::new()) {
             handle.insert(&address, &values(address.row), since, &retired);
         }
     }
-    assert_eq!(all.usage().bytes, both / 2, "a reader that goes on keeps nothing of it");
+    assert_eq!(all.usage().bytes, both / 2, "a query that still reads the segment inserts nothing");
     assert_eq!(read_addresses(&org, org.query(), of_segment(2)), 32);
     org.close();
     read_addresses(&org, org.query(), of_segment(2));
     read_addresses(&org, org.query(), of_segment(2));
-    assert_eq!(all.usage().bytes, 0, "nothing is org for an organisation that is gone");
+    assert_eq!(all.usage().bytes, 0, "nothing is cached for a removed organisation");
 }
 
 #[test]
-fn what_nobody_uses_is_given_back() {
+fn idle_groups_are_released() {
     let all = BlockCache::new(1 << 20);
     let org = OrgCache::new(&all);
     let at = |seconds: i64| Timestamp::from_ms(seconds * 1_000);
@@ -264,7 +264,7 @@ fn what_nobody_uses_is_given_back() {
 }
 
 #[test]
-fn readers_side_by_side_find_what_was_kept_and_every_byte_is_counted() {
+fn concurrent_readers_get_the_inserted_values_and_all_bytes_are_accounted_for() {
     let all = BlockCache::new(96 << 10);
     let orgs = [OrgCache::new(&all), OrgCache::new(&all)];
     std::thread::scope(|threads| {
@@ -292,7 +292,7 @@ fn readers_side_by_side_find_what_was_kept_and_every_byte_is_counted() {
 }
 
 #[test]
-fn of_no_bytes_nothing_is_kept() {
+fn a_cache_of_0_bytes_is_off() {
     let org = OrgCache::new(&BlockCache::new(0));
     assert!(org.handle(org.query()).is_none());
 }
@@ -317,7 +317,7 @@ proptest! {
     /// Every hit has the inserted values (checked by [`read_addresses`]), the bound holds, and all
     /// bytes are accounted for.
     #[test]
-    fn whatever_is_asked_for_the_bound_holds(
+    fn the_bound_holds_for_any_sequence_of_actions(
         acts in prop::collection::vec(act(), 1..60),
         bytes_max in prop_oneof![Just(1_000u64), Just(5_000), 10_000u64..200_000],
     ) {

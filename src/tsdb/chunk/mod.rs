@@ -9,18 +9,17 @@
 //!   64 bits
 //!   times, for 2 samples or more:
 //!     kind 0 regular    varint step
-//!     kind 1 changing   varint first step, then for each further sample a zigzag varint: step minus
-//!                       the step before
+//!     kind 1 changing   varint first step, then for each further sample a zigzag varint: step
+//!                       minus the step before
 //!   values:
-//!     kind 0 same       u8 kept bytes k, then the bit pattern big-endian without its 8 - k low zero
-//!                       bytes
+//!     kind 0 same       u8 kept bytes k, then the bit pattern big-endian without its 8 - k low
+//!                       zero bytes
 //!     kind 1 decimal    u8 exponent e (0..9), zigzag varint mantissa of the first
 //!                       (value = mantissa / 10^e); for 2 samples or more: zigzag varint least
 //!                       difference, u8 width w (0..64), then difference - least in w bits each,
 //!                       low bits first, padded with zeros to a byte
-//!     kind 2 xor        for each: u8 leading zero bytes << 4 | kept bytes k of pattern xor the pattern
-//!                       before it
-//!                       (0 before the first), then the k bytes big-endian
+//!     kind 2 xor        for each: u8 leading zero bytes << 4 | kept bytes k of pattern xor the
+//!                       pattern before it (0 before the first), then the k bytes big-endian
 //!     kind 3 raw        8 bytes each
 //! ```
 //! The smallest kind that preserves the bits is used. Decimals have precedence, since they decode
@@ -51,7 +50,7 @@ pub(super) fn put_mini(out: &mut Vec<u8>, before: i64, times: &[i64], values: &[
 }
 
 /// Appends one mini-block with the encoded values of another: their kind and bytes.
-pub(super) fn put_encoded(out: &mut Vec<u8>, before: i64, times: &[i64], (kind, values): (u8, &[u8])) {
+pub(super) fn put_encoded(out: &mut Vec<u8>, before: i64, times: &[i64], kind: u8, values: &[u8]) {
     put(out, before, times, |out| {
         out.extend_from_slice(values);
         kind
@@ -172,8 +171,8 @@ fn put_decimal(out: &mut Vec<u8>, values: &[u64]) -> bool {
     let mut packed = [[0; 8]; MINI];
     let (mut words, mut gathered, mut bits) = (0, 0, 0);
     let mut put = |at: usize, word: u64| {
-        if let Some(place) = packed.get_mut(at) {
-            *place = word.to_le_bytes();
+        if let Some(slot) = packed.get_mut(at) {
+            *slot = word.to_le_bytes();
         }
     };
     for difference in differences() {
@@ -310,9 +309,9 @@ impl<'a> MiniBlocks<'a> {
             return Err(self.reader.damage("times do not ascend"));
         }
         let mut step = 0u64;
-        for (place, slot) in self.mini.times.iter_mut().take(self.mini.len).enumerate() {
-            if place > 0 {
-                step = match (place, kind) {
+        for (index, slot) in self.mini.times.iter_mut().take(self.mini.len).enumerate() {
+            if index > 0 {
+                step = match (index, kind) {
                     (1, REGULAR | CHANGING) => self.reader.varint()?,
                     (_, REGULAR) => step,
                     (_, CHANGING) => step.wrapping_add(self.reader.zigzag()?.cast_unsigned()),
@@ -389,10 +388,10 @@ pub(super) fn skip_values(reader: &mut Reader<'_>, kind: u8, count: usize) -> Re
 fn take_high(reader: &mut Reader<'_>, lead: usize, kept: usize) -> Result<u64, Damage> {
     let mut pattern = [0; 8];
     let taken = reader.take(kept.min(9))?;
-    let place = pattern
+    let stored = pattern
         .get_mut(lead..lead.saturating_add(kept))
         .ok_or_else(|| reader.damage("pattern over 8 bytes"))?;
-    place.copy_from_slice(taken);
+    stored.copy_from_slice(taken);
     Ok(u64::from_be_bytes(pattern))
 }
 
@@ -424,8 +423,8 @@ fn take_decimal(reader: &mut Reader<'_>, values: &mut [u64]) -> Result<(), Damag
         let load =
             |at: usize| from.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_le_bytes);
         let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
-        for (place, slot) in rest.iter_mut().enumerate() {
-            let (at, shift) = (place * width / 8, place * width % 8);
+        for (index, slot) in rest.iter_mut().enumerate() {
+            let (at, shift) = (index * width / 8, index * width % 8);
             let low = load(at) >> shift;
             let over = if width <= 56 { low } else { low | load(at + 8) << 1 << (63 - shift) };
             mantissa = mantissa.wrapping_add(least).wrapping_add((over & mask).cast_signed());

@@ -83,7 +83,7 @@ impl SharedTimes {
         block: &SegmentBlock<'_>,
         out: &mut Vec<i64>,
     ) -> Result<(), SegmentDamage> {
-        let key = (source, block.time_place);
+        let key = (source, block.times_offset);
         if let Some(times) = self.known.get(&key).and_then(|range| self.times.get(range.clone())) {
             out.extend_from_slice(times);
             return Ok(());

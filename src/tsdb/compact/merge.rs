@@ -19,7 +19,7 @@ use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::options::Rest;
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{
-    FamilyScan, NewSegment, Segment, SegmentBlock, SegmentDamage, SegmentMeta, SegmentWriteError,
+    FamilyRow, FamilyScan, NewSegment, Segment, SegmentBlock, SegmentDamage, SegmentMeta, SegmentWriteError,
     SegmentWriter, SeriesPart, SeriesWriteError, TimelineCache,
 };
 use crate::tsdb::segments::Part;
@@ -314,8 +314,8 @@ impl<'t> Window<'t, '_, '_> {
             let kept = |at: i64| !self.deleted(segment, id).any(|tombstone| tombstone.hides(id, at));
             histograms.extend(here.times.into_iter().zip(here.histograms).filter(|(at, _)| kept(*at)));
         }
-        sealed::settle(&mut histograms);
-        sealed::settle_starts(&mut starts);
+        sealed::sort_and_dedup(&mut histograms);
+        sealed::sort_and_dedup_starts(&mut starts);
         // Those that are older than everything go with the first window. What began before another one and holds in it
         // goes with it, too: the windows before may be gone earlier.
         let from = if self.ends.0 { i64::MIN } else { self.from };
@@ -498,7 +498,13 @@ impl<'t> Window<'t, '_, '_> {
                 .segment
                 .rows(place.family)
                 .and_then(|rows| {
-                    place.segment.read((&rows, place.row), range, &mut arena.read, None, &mut arena.columns)
+                    place.segment.read(
+                        FamilyRow { rows: &rows, row: place.row },
+                        range,
+                        &mut arena.read,
+                        None,
+                        &mut arena.columns,
+                    )
                 })
                 .map_err(|damage| damaged(place.segment, damage))?;
             let SampleColumns { times, values } = &arena.columns;

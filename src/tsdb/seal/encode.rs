@@ -322,7 +322,7 @@ impl Pass<'_> {
                 histograms.clear();
                 bits.clear();
                 let (mut starts, mut late) = (Vec::new(), LateStarts::default());
-                self.store.side.copy_closed(id, &mut histograms, (&mut starts, &mut late));
+                self.store.side.copy_closed(id, &mut histograms, &mut starts, &mut late);
                 if !row.set(self.store, (family, id), 0) {
                     continue;
                 }

@@ -26,9 +26,9 @@ pub(super) fn put(out: &mut Vec<u8>, texts: &[&str]) -> Result<(), u64> {
     for group in texts.chunks(GROUP) {
         out.extend_from_slice(&fits(groups.len())?.to_le_bytes());
         let mut before: &[u8] = &[];
-        for (place, text) in group.iter().enumerate() {
+        for (index, text) in group.iter().enumerate() {
             let text = text.as_bytes();
-            let shared = if place == 0 {
+            let shared = if index == 0 {
                 0
             } else {
                 let shared = before.iter().zip(text).take_while(|(a, b)| a == b).count();
@@ -69,8 +69,8 @@ impl<'a> Dictionary<'a> {
         }
         let mut reader = self.group(number / GROUP)?;
         let mut text = Vec::new();
-        for place in 0..=number % GROUP {
-            next(&mut reader, place, &mut text)?;
+        for index in 0..=number % GROUP {
+            next(&mut reader, index, &mut text)?;
         }
         String::from_utf8(text).map_err(|_| reader.damage("text is not UTF-8"))
     }
@@ -89,11 +89,11 @@ impl<'a> Dictionary<'a> {
         let Some(group) = start.checked_sub(1) else { return Ok(None) };
         let mut reader = self.group(group)?;
         let mut found = Vec::new();
-        for place in 0..GROUP.min(self.len - group * GROUP) {
-            next(&mut reader, place, &mut found)?;
+        for index in 0..GROUP.min(self.len - group * GROUP) {
+            next(&mut reader, index, &mut found)?;
             match found.as_slice().cmp(wanted) {
                 Ordering::Less => {}
-                Ordering::Equal => return Ok(Some(group * GROUP + place)),
+                Ordering::Equal => return Ok(Some(group * GROUP + index)),
                 Ordering::Greater => return Ok(None),
             }
         }
@@ -101,17 +101,17 @@ impl<'a> Dictionary<'a> {
     }
 
     fn group(&self, group: usize) -> Result<Reader<'a>, Damage> {
-        let damage = || Damage::new(group * 4, "a group that is not there");
+        let damage = || Damage::new(group * 4, "missing dictionary group");
         let at = self.index.get(group * 4..).and_then(<[u8]>::first_chunk).ok_or_else(damage)?;
         let at = usize::try_from(u32::from_le_bytes(*at)).map_err(|_| damage())?;
         self.groups.get(at..).map(Reader::new).ok_or_else(damage)
     }
 }
 
-fn next(reader: &mut Reader<'_>, place: usize, text: &mut Vec<u8>) -> Result<(), Damage> {
-    let shared = if place == 0 { 0 } else { usize::try_from(reader.varint()?).unwrap_or(usize::MAX) };
+fn next(reader: &mut Reader<'_>, index: usize, text: &mut Vec<u8>) -> Result<(), Damage> {
+    let shared = if index == 0 { 0 } else { usize::try_from(reader.varint()?).unwrap_or(usize::MAX) };
     if shared > text.len() {
-        return Err(reader.damage("more is shared than there is"));
+        return Err(reader.damage("shared prefix longer than the text before"));
     }
     let bytes = reader.count(1)?;
     text.truncate(shared);
@@ -144,12 +144,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn texts_come_back(texts in prop::collection::btree_set("[a-cä]{0,6}", 0..60)) {
+        fn texts_are_found_by_number_and_by_text(texts in prop::collection::btree_set("[a-cä]{0,6}", 0..60)) {
             check(&texts);
         }
 
         #[test]
-        fn hostile_bytes_are_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..80), number: usize, text: String) {
+        fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80), number: usize, text: String) {
             if let Ok(found) = Dictionary::new(&bytes) {
                 let _ = (found.text(number % 64), found.find(&text));
             }

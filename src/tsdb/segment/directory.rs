@@ -80,7 +80,7 @@ impl ValueNumbers {
 struct FamilyDraft {
     /// Numbers of the label names.
     names: Vec<u32>,
-    metric_place: Option<usize>,
+    metric_index: Option<usize>,
     data: u64,
     ids: Vec<i64>,
     timelines: Vec<i64>,
@@ -126,7 +126,7 @@ fn hash_of(numbers: &[i64]) -> u64 {
 pub(super) struct TimeBlocks {
     bytes: Vec<u8>,
     /// By hash of the times. If two blocks have equal hashes by chance, one of them is not shared.
-    known: RapidHashMap<u64, WrittenTimes>,
+    by_hash: RapidHashMap<u64, WrittenTimes>,
     /// The times of the first blocks, so that most comparisons need no decoding.
     plain: Vec<i64>,
     decoded: Vec<i64>,
@@ -135,38 +135,38 @@ pub(super) struct TimeBlocks {
 /// A block that was written and may be shared.
 #[derive(Clone, Copy, Debug)]
 struct WrittenTimes {
-    place: u32,
+    offset: u32,
     /// The start in `plain` and the number of its times, if they are stored there.
     plain: Option<(usize, usize)>,
 }
 
 impl TimeBlocks {
     /// Returns the offset of the block with these times, which is written if it is new.
-    pub(super) fn place(&mut self, times: &[i64]) -> Result<u32, SegmentWriteError> {
+    pub(super) fn offset_of(&mut self, times: &[i64]) -> Result<u32, SegmentWriteError> {
         let hash = hash_of(times);
-        let known = self.known.get(&hash).copied();
-        if let Some(WrittenTimes { place, plain }) = known {
+        let existing = self.by_hash.get(&hash).copied();
+        if let Some(WrittenTimes { offset, plain }) = existing {
             let is_it = if let Some((start, count)) = plain {
                 self.plain.get(start..start + count) == Some(times)
             } else {
                 self.decoded.clear();
-                let block = self.bytes.get(place as usize..).unwrap_or_default();
+                let block = self.bytes.get(offset as usize..).unwrap_or_default();
                 times_of(block, &mut self.decoded).is_ok() && self.decoded == times
             };
             if is_it {
-                return Ok(place);
+                return Ok(offset);
             }
         }
-        let place = fits("time blocks of", self.bytes.len() as u64)?;
+        let offset = fits("time blocks of", self.bytes.len() as u64)?;
         put_times(&mut self.bytes, times);
-        if known.is_none() {
+        if existing.is_none() {
             let plain = (self.plain.len() + times.len() <= PLAIN_MAX).then(|| {
                 self.plain.extend_from_slice(times);
                 (self.plain.len() - times.len(), times.len())
             });
-            self.known.insert(hash, WrittenTimes { place, plain });
+            self.by_hash.insert(hash, WrittenTimes { offset, plain });
         }
-        Ok(place)
+        Ok(offset)
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -181,23 +181,23 @@ struct TimelineTable {
     last: Vec<i64>,
     ends: Vec<i64>,
     blocks: Vec<i64>,
-    known: RapidHashMap<u64, usize>,
+    by_hash: RapidHashMap<u64, usize>,
 }
 
 impl TimelineTable {
     fn list(&self, number: usize) -> Option<&[i64]> {
-        let place = |end: &i64| usize::try_from(*end).ok();
+        let to_index = |end: &i64| usize::try_from(*end).ok();
         let start = match number.checked_sub(1) {
             None => 0,
-            Some(before) => self.ends.get(before).and_then(place)?,
+            Some(before) => self.ends.get(before).and_then(to_index)?,
         };
-        self.blocks.get(start..self.ends.get(number).and_then(place)?)
+        self.blocks.get(start..self.ends.get(number).and_then(to_index)?)
     }
 
     fn number(&mut self, list: &[i64], first: i64, last: i64) -> i64 {
         let hash = hash_of(list);
-        let known = self.known.get(&hash).copied();
-        let number = match known {
+        let existing = self.by_hash.get(&hash).copied();
+        let number = match existing {
             Some(number) if self.list(number) == Some(list) => number,
             _ => {
                 let number = self.ends.len();
@@ -205,8 +205,8 @@ impl TimelineTable {
                 self.ends.push(self.blocks.len() as i64);
                 self.first.push(first);
                 self.last.push(last);
-                if known.is_none() {
-                    self.known.insert(hash, number);
+                if existing.is_none() {
+                    self.by_hash.insert(hash, number);
                 }
                 number
             }
@@ -255,7 +255,7 @@ impl DirectoryBuilder {
         self.values.resize_with(self.names.texts.len(), TextTable::default);
         self.draft = Some(FamilyDraft {
             names: numbers,
-            metric_place: names.iter().position(|name| *name == METRIC_NAME),
+            metric_index: names.iter().position(|name| *name == METRIC_NAME),
             data,
             ids: Vec::new(),
             timelines: Vec::new(),
@@ -269,7 +269,7 @@ impl DirectoryBuilder {
     pub(super) fn admits(&self, id: u32, values: usize) -> Result<(), SegmentWriteError> {
         let draft = self.draft.as_ref().ok_or(SegmentWriteError::Shape("a series before any family"))?;
         if values != draft.names.len() {
-            return Err(SegmentWriteError::Shape("not a value for each label name"));
+            return Err(SegmentWriteError::Shape("the number of values differs from that of label names"));
         }
         if draft.ids.last().is_some_and(|last| *last >= i64::from(id)) {
             return Err(SegmentWriteError::Shape("series ids do not ascend"));
@@ -279,8 +279,8 @@ impl DirectoryBuilder {
 
     /// Returns the number of a value of the label at this index of the family's label names. The
     /// number is valid for that label in all families of the segment.
-    pub(super) fn number(&mut self, place: usize, value: &str) -> u32 {
-        let name = self.draft.as_ref().and_then(|draft| draft.names.get(place));
+    pub(super) fn number(&mut self, index: usize, value: &str) -> u32 {
+        let name = self.draft.as_ref().and_then(|draft| draft.names.get(index));
         let texts = name.and_then(|name| self.values.get_mut(*name as usize));
         texts.map_or(0, |texts| texts.number(value, &mut self.text_bytes))
     }
@@ -299,13 +299,13 @@ impl DirectoryBuilder {
             return Err(SegmentWriteError::Shape("a series before any family"));
         };
         let row = draft.ids.len();
-        for (place, number) in numbers.iter().enumerate() {
-            match draft.columns.get_mut(place) {
+        for (index, number) in numbers.iter().enumerate() {
+            match draft.columns.get_mut(index) {
                 None => draft.columns.push(ValueNumbers::Same(*number)),
                 Some(column) => column.push(row, *number),
             }
         }
-        let metric = draft.metric_place.and_then(|place| draft.columns.get(place));
+        let metric = draft.metric_index.and_then(|index| draft.columns.get(index));
         if matches!(metric, Some(ValueNumbers::Each(_))) {
             return Err(SegmentWriteError::Shape("two metric names in a family"));
         }
@@ -334,7 +334,7 @@ impl DirectoryBuilder {
 
     fn close(&mut self) {
         let Some(draft) = self.draft.take().filter(|draft| !draft.ids.is_empty()) else { return };
-        let metric = draft.metric_place.and_then(|place| match draft.columns.get(place) {
+        let metric = draft.metric_index.and_then(|index| match draft.columns.get(index) {
             Some(ValueNumbers::Same(number)) => Some(*number),
             _ => None,
         });
@@ -375,7 +375,7 @@ impl DirectoryBuilder {
             self.families.iter().map(|family| (key(family), family)).collect();
         sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
         if sorted.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b)) {
-            return Err(SegmentWriteError::Shape("a family came twice"));
+            return Err(SegmentWriteError::Shape("duplicate family"));
         }
         let mut pool = self.pool;
         let timelines =
@@ -475,11 +475,11 @@ fn put_column(
     seen.clear();
     for number in numbers {
         let next = map.len() as i64;
-        let place = *seen.entry(*number).or_insert(next);
-        if place == next {
+        let index = *seen.entry(*number).or_insert(next);
+        if index == next {
             map.push(rank(*number));
         }
-        local.push(place);
+        local.push(index);
     }
     // The reference of the second form is up to 5 bytes longer.
     if pool.cost(local) + pool.cost(map) + 5 < pool.cost(direct) {

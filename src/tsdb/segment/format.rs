@@ -15,7 +15,7 @@
 //!                    and where the last one ends; n dictionaries ([`super::dictionary`]): of the
 //!                    label names; then of the values of each label name in turn
 //!    6 SIDE_DATA     only with the flag for histograms: [`super::side_data`]
-//!   footer   5 or 6 x { u32 section id, u32 crc, u64 offset, u64 bytes }, ascending by id and offset
+//!   footer   5 or 6 x { u32 section id, u32 crc, u64 offset, u64 bytes }, by id and by offset
 //!            entry: u8 level, u8 flags (1 late samples, 2 histograms), u16 replaced n, u32 series,
 //!              i64 least time, i64 greatest time, u64 file bytes, u64 samples, u64 first log seq,
 //!              u64 last log seq, n x u64 segment seq replaced
@@ -32,18 +32,19 @@
 //! list of the time blocks of a series. Each row refers to a timeline by number.
 //! ```text
 //! FAMILIES   0 u32 families n      4 u32 timelines
-//!            8 (n + 1) x u32 offset from the start of the section: where each record begins, and where
-//!              the last one ends
+//!            8 (n + 1) x u32 offset from the start of the section: where each record begins, and
+//!              where the last one ends
 //!            timelines, four columns: first time; last time; end of the list of its blocks in the
 //!              fourth column; offsets in TIMES of the blocks of all lists
 //!            n records, ascending by metric name, then by label names:
 //!              varint 1 + number of the metric name among the values of `__name__` (0: none)
-//!              varint rows   varint offset of its DATA   varint labels, labels x varint number of the name
-//!              columns of its rows, ascending by series id: series id; timeline; offset of its blocks
-//!                from the family's DATA, with one more value: the end of the last row
+//!              varint rows   varint offset of its DATA   varint labels,
+//!              labels x varint number of the name
+//!              columns of its rows, ascending by series id: series id; timeline; offset of its
+//!                blocks from the family's DATA, with one more value: the end of the last row
 //!              for each label: u8 form; form 0: column of value numbers
-//!                                       form 1: column of local numbers; column of value numbers by
-//!                                               local number
+//!                                       form 1: column of local numbers; column of value numbers
+//!                                               by local number
 //! ```
 //! The manifest is a table of control (`tsdb::manifest`). The entry in the footer serves to check
 //! it, and to rebuild it after a loss.
@@ -206,10 +207,10 @@ impl Footer {
         let after = file.get(tail_at + 8..).unwrap_or_default();
         let (file_bytes, seq) = (tail.u64()?, tail.u64()?);
         if &tail.array()? != END_MAGIC {
-            return Err(at_tail("no end of a segment"));
+            return Err(at_tail("the end of the segment is missing"));
         }
         if length > FOOTER_BYTES_MAX {
-            return Err(at_tail("footer out of all proportion"));
+            return Err(at_tail("footer too large"));
         }
         let start = tail_at.checked_sub(length).ok_or_else(|| at_tail("footer larger than the file"))?;
         let bytes = file.get(start..tail_at).unwrap_or_default();
@@ -217,13 +218,13 @@ impl Footer {
             return Err(at_tail("wrong checksum of the footer"));
         }
         if file_bytes != file.len() as u64 {
-            return Err(at_tail("another length than the file's"));
+            return Err(at_tail("wrong file length in the footer"));
         }
-        let place = |damage: Damage| Damage { offset: damage.offset + start as u64, what: damage.what };
+        let in_file = |damage: Damage| Damage { offset: damage.offset + start as u64, what: damage.what };
         let mut reader = Reader::new(bytes);
-        let sections = sections(&mut reader, start as u64, sections_of(flags)).map_err(place)?;
-        let mut meta = SegmentMeta::take_entry(&mut reader, org, seq).map_err(place)?;
-        reader.end().map_err(place)?;
+        let sections = sections(&mut reader, start as u64, sections_of(flags)).map_err(in_file)?;
+        let mut meta = SegmentMeta::take_entry(&mut reader, org, seq).map_err(in_file)?;
+        reader.end().map_err(in_file)?;
         meta.footer_crc = crc;
         Ok(Footer { sections, meta })
     }
@@ -239,12 +240,12 @@ fn sections(reader: &mut Reader<'_>, end: u64, count: usize) -> Result<[Section;
     let mut free = HEADER_BYTES as u64;
     for (id, section) in (1u32..).zip(sections.iter_mut().take(count)) {
         if reader.u32()? != id {
-            return Err(reader.damage("another section than expected"));
+            return Err(reader.damage("unexpected section"));
         }
         *section = Section { crc: reader.u32()?, offset: reader.u64()?, bytes: reader.u64()? };
         let past = section.offset.checked_add(section.bytes).filter(|past| *past <= end);
         let Some(past) = past.filter(|_| section.offset >= free && section.offset % ALIGNMENT == 0) else {
-            return Err(reader.damage("a section that lies wrong"));
+            return Err(reader.damage("a section overlaps another one or is not aligned"));
         };
         free = past;
     }

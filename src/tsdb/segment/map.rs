@@ -108,14 +108,14 @@ impl Map {
         let bytes = usize::try_from(bytes)
             .ok()
             .filter(|bytes| *bytes > 0)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a length that cannot be mapped"))?;
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "this length cannot be mapped"))?;
         install();
         let (before, from) = SLOTS.split_at(NEXT.fetch_add(1, Ordering::Relaxed) % MAPS_MAX);
         let is_free =
             |slot: &&MapSlot| slot.start.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         let slot = from.iter().chain(before).find(is_free).ok_or_else(|| {
             io::Error::other(format!(
-                "{MAPS_MAX} segment files are open, which is as many as may be: merge them (`promlet seal`) or keep less"
+                "{MAPS_MAX} segment files are open, which is the limit: merge them (`promlet seal`) or shorten the retention"
             ))
         })?;
         // SAFETY: requests a new mapping at any address, with a length of at least one and an open
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_under_its_map_reads_as_zeros_and_says_where() {
+    fn a_truncated_file_reads_as_zeros_and_reports_the_offset() {
         let file = file(5 * 4_096 + 100);
         let map = Map::new(&file, 5 * 4_096 + 100).expect("mapped");
         assert_eq!((map.bytes()[4_096 * 4], map.failed()), (7, None));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_may_lie_anywhere_and_changes_nothing() {
+    fn requests_for_any_range_change_nothing() {
         let file = file(300_000);
         let map = Map::new(&file, 300_000).expect("mapped");
         for range in [0..1, 5_000..290_000, 299_999..300_000, 299_999..usize::MAX, 300_000..400_000, 7..7] {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_cannot_be_mapped() {
+    fn an_empty_file_cannot_be_mapped() {
         assert!(Map::new(&file(0), 0).is_err());
     }
 
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_elsewhere_ends_the_process_as_ever() {
+    fn a_fault_elsewhere_ends_the_process() {
         let (ours, others) = (file(4_096), file(4_096));
         let map = Map::new(&ours, 4_096).expect("mapped");
         // SAFETY: maps an open file.

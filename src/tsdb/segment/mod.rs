@@ -21,7 +21,8 @@ pub(in crate::tsdb) use block::histograms::{
 };
 pub(in crate::tsdb) use map::{Map, machine_memory, trim_memory};
 pub(in crate::tsdb) use read::{
-    FamilyRows, FamilyScan, RowSpans, Segment, SegmentBlock, SeriesIds, TimelineCache, non_decreasing_at,
+    FamilyRow, FamilyRows, FamilyScan, RowSpans, Segment, SegmentBlock, SeriesIds, TimelineCache,
+    TimelineRow, non_decreasing_at,
 };
 pub(in crate::tsdb) use write::{NewSegment, SegmentWriter, SeriesPart, SeriesWriteError};
 
@@ -94,7 +95,7 @@ pub(in crate::tsdb) enum SegmentError {
     #[error("{}: {what}", path.display())]
     Foreign { path: PathBuf, what: String },
     /// The file was written by a newer version. It is left as it is.
-    #[error("{} has version {version}, {known} is the newest known", path.display())]
+    #[error("{} has version {version}, the newest known version is {known}", path.display())]
     Newer { path: PathBuf, version: u16, known: u16 },
 }
 

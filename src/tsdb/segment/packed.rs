@@ -8,7 +8,7 @@
 //!
 //! The reference to a column, in the directory:
 //! ```text
-//! u8 width (0..56 or 64) | 0x80 if a slope follows     zigzag varint base     [zigzag varint slope]
+//! u8 width (0..56 or 64) | 0x80 if a slope follows   zigzag varint base   [zigzag varint slope]
 //! [varint offset into the pool, if the width is not 0]
 //! ```
 //! Equal bytes are stored once: the series of a scrape target have the same order in most families.
@@ -28,7 +28,7 @@ pub(super) struct PackedColumn {
     base: i64,
     slope: i64,
     width: u8,
-    place: u64,
+    offset: u64,
 }
 
 impl PackedColumn {
@@ -40,7 +40,7 @@ impl PackedColumn {
             return Some(line);
         }
         let bit = row.checked_mul(usize::from(self.width))?;
-        let at = usize::try_from(self.place).ok()?.checked_add(bit / 8)?;
+        let at = usize::try_from(self.offset).ok()?.checked_add(bit / 8)?;
         let word = u64::from_le_bytes(*pool.get(at..)?.first_chunk()?);
         let bits = word >> (bit % 8) & mask(self.width);
         Some(line.wrapping_add(bits.cast_signed()))
@@ -53,7 +53,7 @@ impl PackedColumn {
             put_zigzag(out, self.slope);
         }
         if self.width != 0 {
-            put_varint(out, self.place);
+            put_varint(out, self.offset);
         }
     }
 
@@ -61,12 +61,12 @@ impl PackedColumn {
         let tag = reader.u8()?;
         let width = tag & !SLOPE;
         if width > 56 && width != 64 {
-            return Err(reader.damage("a column of no width"));
+            return Err(reader.damage("invalid column width"));
         }
         let base = reader.zigzag()?;
         let slope = if tag & SLOPE == 0 { 0 } else { reader.zigzag()? };
-        let place = if width == 0 { 0 } else { reader.varint()? };
-        Ok(PackedColumn { base, slope, width, place })
+        let offset = if width == 0 { 0 } else { reader.varint()? };
+        Ok(PackedColumn { base, slope, width, offset })
     }
 }
 
@@ -88,7 +88,7 @@ pub(super) struct ColumnPool {
     bytes: Vec<u8>,
     /// Start and end of each column by the hash of its bytes. If two columns have equal hashes by
     /// chance, one of them is not shared.
-    known: HashMap<u64, (usize, usize)>,
+    by_hash: HashMap<u64, (usize, usize)>,
     scratch: Vec<u8>,
 }
 
@@ -99,37 +99,37 @@ impl ColumnPool {
 
     /// Returns an estimate of the memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
-        self.bytes.capacity() + self.known.len() * 40
+        self.bytes.capacity() + self.by_hash.len() * 40
     }
 
     /// Adds a column, or finds an equal one.
     pub(super) fn add(&mut self, values: &[i64]) -> PackedColumn {
-        let (mut packed, _) = self.weigh(values);
+        let (mut packed, _) = self.pack_scratch(values);
         if packed.width == 0 {
             return packed;
         }
         let hash = rapidhash_v3(&self.scratch);
-        let place = match self.known.get(&hash) {
-            Some((place, end)) if self.bytes.get(*place..*end) == Some(&self.scratch) => *place,
+        let offset = match self.by_hash.get(&hash) {
+            Some((offset, end)) if self.bytes.get(*offset..*end) == Some(&self.scratch) => *offset,
             _ => {
-                let place = self.bytes.len();
+                let offset = self.bytes.len();
                 self.bytes.extend_from_slice(&self.scratch);
-                self.known.insert(hash, (place, self.bytes.len()));
-                place
+                self.by_hash.insert(hash, (offset, self.bytes.len()));
+                offset
             }
         };
-        packed.place = place as u64;
+        packed.offset = offset as u64;
         packed
     }
 
     /// Returns the bytes that the column would add to the pool.
     pub(super) fn cost(&mut self, values: &[i64]) -> usize {
-        let (packed, bytes) = self.weigh(values);
+        let (packed, bytes) = self.pack_scratch(values);
         if packed.width == 0 {
             return 0;
         }
-        let known = self.known.get(&rapidhash_v3(&self.scratch));
-        if known.is_some_and(|(place, end)| self.bytes.get(*place..*end) == Some(&self.scratch)) {
+        let existing = self.by_hash.get(&rapidhash_v3(&self.scratch));
+        if existing.is_some_and(|(offset, end)| self.bytes.get(*offset..*end) == Some(&self.scratch)) {
             0
         } else {
             bytes
@@ -137,7 +137,7 @@ impl ColumnPool {
     }
 
     /// Packs a column into the scratch buffer and returns its size in bytes.
-    fn weigh(&mut self, values: &[i64]) -> (PackedColumn, usize) {
+    fn pack_scratch(&mut self, values: &[i64]) -> (PackedColumn, usize) {
         let packed = shape(values);
         self.scratch.clear();
         pack(&mut self.scratch, &packed, values);
@@ -171,11 +171,11 @@ fn fit(values: &[i64], slope: i64) -> PackedColumn {
     let (least, most) = rest().fold((i128::MAX, i128::MIN), |(least, most), v| (least.min(v), most.max(v)));
     let Ok(base) = i64::try_from(least) else {
         // The column is empty, or the slope overflows.
-        return PackedColumn { base: 0, slope: 0, width: if values.is_empty() { 0 } else { 64 }, place: 0 };
+        return PackedColumn { base: 0, slope: 0, width: if values.is_empty() { 0 } else { 64 }, offset: 0 };
     };
     let bits = 128 - (most - least).cast_unsigned().leading_zeros();
     let width = if bits > 56 { 64 } else { u8::try_from(bits).unwrap_or(64) };
-    PackedColumn { base, slope, width, place: 0 }
+    PackedColumn { base, slope, width, offset: 0 }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low byte is meant")]
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn even_columns_take_no_bytes_and_equal_ones_are_kept_once() {
+    fn even_columns_take_no_bytes_and_equal_ones_are_stored_once() {
         for column in [vec![], vec![7], vec![-5; 100], (0..1_000).map(|n| 17 + n * 107).collect()] {
             assert_eq!(check(&[column]), 0);
         }
@@ -238,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(columns in prop::collection::vec(prop::collection::vec(any::<i64>(), 0..20), 0..5), shift in 0u32..63) {
+        fn any_column_decodes_to_its_numbers(columns in prop::collection::vec(prop::collection::vec(any::<i64>(), 0..20), 0..5), shift in 0u32..63) {
             let narrow = columns.iter().map(|column| column.iter().map(|n| n >> shift).collect::<Vec<_>>());
             check(&narrow.collect::<Vec<_>>());
         }

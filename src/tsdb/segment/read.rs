@@ -29,7 +29,7 @@ pub(in crate::tsdb) use blocks::SegmentBlock;
 use families::directory;
 use readahead::Readahead;
 use rows::TimelineColumns;
-pub(in crate::tsdb) use rows::{FamilyRows, RowSpans, SeriesIds};
+pub(in crate::tsdb) use rows::{FamilyRow, FamilyRows, RowSpans, SeriesIds, TimelineRow};
 pub(in crate::tsdb) use scan::FamilyScan;
 pub(in crate::tsdb) use timeline_cache::{TimelineCache, non_decreasing_at};
 use verify::checked;
@@ -64,7 +64,7 @@ impl Segment {
         }
         let footer = SegmentMeta { sha256: [0; 16], ..meta.clone() };
         if footer != *found {
-            return Err(segment.damage(meta.file_bytes, "not what the list says of it").into());
+            return Err(segment.damage(meta.file_bytes, "the footer differs from the manifest").into());
         }
         Ok(Segment { meta: meta.clone(), ..segment })
     }
@@ -89,11 +89,11 @@ impl Segment {
         let end = map.bytes().len();
         map.will_need(0..HEADER_BYTES);
         map.will_need(end.saturating_sub(FOOTER_BYTES_MOSTLY)..end);
-        let unread = |damage: Damage| match map.failed() {
+        let with_cause = |damage: Damage| match map.failed() {
             Some(offset) => damaged(offset, UNREADABLE),
             None => damaged(damage.offset, damage.what),
         };
-        let header = match SegmentHeader::decode(map.bytes()).map_err(unread)? {
+        let header = match SegmentHeader::decode(map.bytes()).map_err(with_cause)? {
             DecodedHeader::Supported(header) => header,
             DecodedHeader::Newer(version) => {
                 return Err(SegmentError::Newer { path: path.to_owned(), version, known: VERSION });
@@ -108,27 +108,27 @@ impl Segment {
             return Err(SegmentError::Foreign { path: path.to_owned(), what });
         }
         if listed.is_some_and(|listed| listed.file_bytes != length) {
-            return Err(damaged(length, "another length than the list says").into());
+            return Err(damaged(length, "the length differs from that in the manifest").into());
         }
         let Footer { sections, meta } =
-            Footer::decode(map.bytes(), store, header.org, header.flags).map_err(unread)?;
+            Footer::decode(map.bytes(), store, header.org, header.flags).map_err(with_cause)?;
         let (seq, level, flags) = (header.seq, header.level, header.flags);
         if (meta.seq, meta.level, meta.flags) != (seq, level, flags) {
-            return Err(damaged(0, "header and footer are of different segments").into());
+            return Err(damaged(0, "header and footer belong to different segments").into());
         }
         map.will_need(usize::try_from(sections[COLUMNS].offset).unwrap_or(end)..end);
         for section in [COLUMNS, FAMILIES, DICTIONARIES] {
-            checked(&map, &sections, section).map_err(unread)?;
+            checked(&map, &sections, section).map_err(with_cause)?;
         }
         if meta.flags & HISTOGRAMS != 0 {
             let bytes = section_of(&map, &sections, SIDE_DATA);
             SideDataIndex::new(bytes)
-                .and_then(|beside| beside.verify(bytes))
-                .map_err(|e| unread(Damage { offset: sections[SIDE_DATA].offset + e.offset, ..e }))?;
+                .and_then(|side_data| side_data.verify(bytes))
+                .map_err(|e| with_cause(Damage { offset: sections[SIDE_DATA].offset + e.offset, ..e }))?;
         }
         let bytes = section_of(&map, &sections, FAMILIES);
         let (families, timelines) = directory(bytes).map_err(|damage| {
-            unread(Damage { offset: sections[FAMILIES].offset + damage.offset, ..damage })
+            with_cause(Damage { offset: sections[FAMILIES].offset + damage.offset, ..damage })
         })?;
         let retired = AtomicBool::new(false);
         let readahead = Readahead::new(map.bytes().len());
@@ -156,7 +156,7 @@ impl Segment {
 
     /// Returns the series that have side data, ascending.
     pub(in crate::tsdb) fn side_data_ids(&self) -> impl Iterator<Item = u32> + '_ {
-        SideDataIndex::new(self.section(SIDE_DATA)).into_iter().flat_map(|beside| beside.ids())
+        SideDataIndex::new(self.section(SIDE_DATA)).into_iter().flat_map(|side_data| side_data.ids())
     }
 
     /// Returns the side data of a series after verifying its checksum.
@@ -164,7 +164,7 @@ impl Segment {
         if self.sections[SIDE_DATA].bytes == 0 {
             return Ok(None);
         }
-        let found = SideDataIndex::new(self.section(SIDE_DATA)).and_then(|beside| beside.run(id));
+        let found = SideDataIndex::new(self.section(SIDE_DATA)).and_then(|side_data| side_data.run(id));
         found.map_err(|damage| self.at(SIDE_DATA, damage))
     }
 
@@ -203,15 +203,18 @@ impl Segment {
     }
 
     fn at(&self, section: usize, damage: Damage) -> SegmentDamage {
-        self.at_place(section, 0, damage)
+        self.at_offset(section, 0, damage)
     }
 
-    fn at_place(&self, section: usize, place: u64, damage: Damage) -> SegmentDamage {
+    fn at_offset(&self, section: usize, relative: u64, damage: Damage) -> SegmentDamage {
         let offset = self.sections.get(section).map_or(0, |section| section.offset);
-        self.unread(Damage { offset: offset.saturating_add(place).saturating_add(damage.offset), ..damage })
+        self.with_cause(Damage {
+            offset: offset.saturating_add(relative).saturating_add(damage.offset),
+            ..damage
+        })
     }
 
-    fn unread(&self, damage: Damage) -> SegmentDamage {
+    fn with_cause(&self, damage: Damage) -> SegmentDamage {
         match self.map.failed() {
             // The page was read as zeros. The offset of the block says more than that of the page.
             Some(_) => self.damage(damage.offset, UNREADABLE),
@@ -226,7 +229,7 @@ impl Segment {
 
 /// Bytes at the end of the file that hold the footer of a segment merged from few others.
 const FOOTER_BYTES_MOSTLY: usize = 4 << 10;
-const UNREADABLE: &str = "cannot be read: the file was cut short or the disk fails";
+const UNREADABLE: &str = "cannot be read: the file was truncated or the disk fails";
 
 fn section_of<'a>(map: &'a Map, sections: &[Section; SECTIONS], section: usize) -> &'a [u8] {
     let range = sections.get(section).and_then(|section| {

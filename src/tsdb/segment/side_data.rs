@@ -5,7 +5,7 @@
 //! ```text
 //! runs, one for each series, back to back
 //! index, ascending by series id:
-//!   n x { u32 series id, u32 crc of {series id, run}, u64 offset of the run, u32 bytes of the run }
+//!   n x { u32 series id, u32 crc of {series id, run}, u64 offset of the run, u32 bytes of it }
 //! last 16: u64 n, u32 crc of the index, u32 zero
 //! ```
 //! In a segment with histograms, a series with histograms also has a row. Its times are those of
@@ -61,8 +61,12 @@ pub(super) fn encode_index(entries: &[SideDataEntry]) -> Vec<u8> {
     out
 }
 
-/// A run with its expected checksum and its offset.
-type Placed<'a> = (&'a [u8], u32, usize);
+/// A run with its expected checksum and its offset in the section.
+struct LocatedRun<'a> {
+    run: &'a [u8],
+    crc: u32,
+    offset: usize,
+}
 
 /// The parts of the section.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +79,7 @@ impl<'a> SideDataIndex<'a> {
     /// Locates the index; [`SideDataIndex::verify`] verifies it.
     pub(super) fn new(section: &'a [u8]) -> Result<SideDataIndex<'a>, Damage> {
         let damage = |what| Damage::new(section.len().saturating_sub(TAIL_BYTES), what);
-        let (rest, tail) = section.split_last_chunk::<TAIL_BYTES>().ok_or_else(|| damage("no index"))?;
+        let (rest, tail) = section.split_last_chunk::<TAIL_BYTES>().ok_or_else(|| damage("missing index"))?;
         let count = tail.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));
         let bytes = usize::try_from(count).ok().and_then(|count| count.checked_mul(ENTRY_BYTES));
         let runs = bytes.and_then(|bytes| rest.len().checked_sub(bytes));
@@ -89,11 +93,11 @@ impl<'a> SideDataIndex<'a> {
     pub(super) fn verify(&self, section: &[u8]) -> Result<(), Damage> {
         let crc = section.last_chunk::<TAIL_BYTES>().and_then(|tail| tail.get(8..12)?.first_chunk().copied());
         if crc.map(u32::from_le_bytes) != Some(crc32c::crc32c(self.index)) {
-            return Err(Damage::new(self.runs.len(), "wrong checksum of the index of histograms"));
+            return Err(Damage::new(self.runs.len(), "wrong checksum of the index of side data"));
         }
         let ids: Vec<u32> = self.ids().collect();
         if !ids.is_sorted_by(|a, b| a < b) {
-            return Err(Damage::new(self.runs.len(), "the index of histograms does not ascend"));
+            return Err(Damage::new(self.runs.len(), "the index of side data does not ascend"));
         }
         Ok(())
     }
@@ -102,20 +106,20 @@ impl<'a> SideDataIndex<'a> {
         self.index.len() / ENTRY_BYTES
     }
 
-    fn entry(&self, place: usize) -> Option<SideDataEntry> {
-        SideDataEntry::decode(self.index.get(place.checked_mul(ENTRY_BYTES)?..)?)
+    fn entry(&self, index: usize) -> Option<SideDataEntry> {
+        SideDataEntry::decode(self.index.get(index.checked_mul(ENTRY_BYTES)?..)?)
     }
 
     /// Returns the series ids, ascending.
     pub(super) fn ids(self) -> impl Iterator<Item = u32> + use<'a> {
-        (0..self.len()).map_while(move |place| self.entry(place)).map(|entry| entry.id)
+        (0..self.len()).map_while(move |index| self.entry(index)).map(|entry| entry.id)
     }
 
     /// Returns the run of a series after verifying its checksum.
     pub(super) fn run(&self, id: u32) -> Result<Option<&'a [u8]>, Damage> {
-        let Some((run, crc, place)) = self.place_of(id)? else { return Ok(None) };
+        let Some(LocatedRun { run, crc, offset }) = self.locate(id)? else { return Ok(None) };
         if run_crc(id, run) != crc {
-            return Err(Damage::new(place, "wrong checksum of histograms"));
+            return Err(Damage::new(offset, "wrong checksum of side data"));
         }
         Ok(Some(run))
     }
@@ -123,11 +127,11 @@ impl<'a> SideDataIndex<'a> {
     /// Returns the run of a series without verifying it, to salvage the intact part of a damaged
     /// run.
     pub(super) fn unverified(&self, id: u32) -> Option<&'a [u8]> {
-        self.place_of(id).ok().flatten().map(|(run, ..)| run)
+        self.locate(id).ok().flatten().map(|located| located.run)
     }
 
     /// Finds the run of a series by binary search.
-    fn place_of(&self, id: u32) -> Result<Option<Placed<'a>>, Damage> {
+    fn locate(&self, id: u32) -> Result<Option<LocatedRun<'a>>, Damage> {
         let (mut start, mut end) = (0, self.len());
         while start < end {
             let middle = usize::midpoint(start, end);
@@ -137,9 +141,9 @@ impl<'a> SideDataIndex<'a> {
             }
         }
         let Some(entry) = self.entry(start).filter(|entry| entry.id == id) else { return Ok(None) };
-        let place = usize::try_from(entry.offset).unwrap_or(usize::MAX);
-        let run = place.checked_add(entry.bytes as usize).and_then(|after| self.runs.get(place..after));
-        let run = run.ok_or_else(|| Damage::new(place, "a run beyond its section"))?;
-        Ok(Some((run, entry.crc, place)))
+        let offset = usize::try_from(entry.offset).unwrap_or(usize::MAX);
+        let run = offset.checked_add(entry.bytes as usize).and_then(|after| self.runs.get(offset..after));
+        let run = run.ok_or_else(|| Damage::new(offset, "a run extends beyond its section"))?;
+        Ok(Some(LocatedRun { run, crc: entry.crc, offset }))
     }
 }

@@ -195,7 +195,7 @@ fn put_side_data_section(
     }
     entries.sort_unstable_by_key(|entry| entry.id);
     if !entries.is_sorted_by(|a, b| a.id < b.id) {
-        return Err(SegmentWriteError::Shape("histograms of a series twice"));
+        return Err(SegmentWriteError::Shape("duplicate side data of a series"));
     }
     let index = encode_index(&entries);
     out.put(&index)?;
@@ -303,15 +303,15 @@ impl SegmentWriter {
     ) -> Result<(), SeriesWriteError> {
         self.directory.admits(id, values.len())?;
         let numbers: Vec<u32> =
-            values.iter().enumerate().map(|(place, value)| self.directory.number(place, value)).collect();
+            values.iter().enumerate().map(|(index, value)| self.directory.number(index, value)).collect();
         self.put_parts_numbered(id, &numbers, parts)
     }
 
     /// Returns the number of a value of the label at this index of the family's label names, for
     /// [`SegmentWriter::put_parts_numbered`]. The number is valid for that label in all families of
     /// this segment, so callers may reuse it.
-    pub(in crate::tsdb) fn number(&mut self, place: usize, value: &str) -> u32 {
-        self.directory.number(place, value)
+    pub(in crate::tsdb) fn number(&mut self, index: usize, value: &str) -> u32 {
+        self.directory.number(index, value)
     }
 
     /// As [`SegmentWriter::put_parts`], with the values given by number.
@@ -325,7 +325,7 @@ impl SegmentWriter {
         self.series.clear();
         let mut span: Option<(i64, i64)> = None;
         let mut samples = 0;
-        for (place, part) in parts.iter().enumerate() {
+        for (index, part) in parts.iter().enumerate() {
             let (SeriesPart::Samples { times, .. } | SeriesPart::Block { times, .. }) = part;
             let (Some(first), Some(last)) = (times.first(), times.last()) else { continue };
             let ascending =
@@ -337,16 +337,20 @@ impl SegmentWriter {
                 SeriesPart::Samples { times, bits } if times.len() == bits.len() => {
                     for (times, bits) in times.chunks(BLOCK_SAMPLES).zip(bits.chunks(BLOCK_SAMPLES)) {
                         self.codec.put_values(&mut self.series.blocks, id, bits);
-                        self.series.end_block(self.times.place(times)?);
+                        self.series.end_block(self.times.offset_of(times)?);
                     }
                 }
                 SeriesPart::Block { times, bytes } if times.len() <= BLOCK_SAMPLES => {
                     let block = verified(bytes, id, times.len())
-                        .map_err(|damage| SeriesWriteError::Damaged { part: place, damage })?;
+                        .map_err(|damage| SeriesWriteError::Damaged { part: index, damage })?;
                     self.series.blocks.extend_from_slice(block);
-                    self.series.end_block(self.times.place(times)?);
+                    self.series.end_block(self.times.offset_of(times)?);
                 }
-                _ => return Err(SegmentWriteError::Shape("not a value for each time").into()),
+                _ => {
+                    return Err(
+                        SegmentWriteError::Shape("the number of values differs from that of times").into()
+                    );
+                }
             }
             span = Some((span.map_or(*first, |(first, _)| first), *last));
             samples += times.len() as u64;
@@ -366,12 +370,12 @@ impl SegmentWriter {
     }
 
     /// Adds the side data of a series, at most once per series, to a segment with
-    /// [`super::HISTOGRAMS`]. Extends the segment's range of time by `first` and `last`.
+    /// [`super::HISTOGRAMS`]. Extends the segment's range of time by `span`, both ends inclusive.
     pub(in crate::tsdb) fn put_side_data(
         &mut self,
         id: u32,
         run: &[u8],
-        (first, last): (i64, i64),
+        span: (i64, i64),
     ) -> Result<(), SegmentWriteError> {
         let mut runs = match self.side_data.take() {
             Some(runs) => runs,
@@ -383,7 +387,7 @@ impl SegmentWriter {
             }
         };
         let bytes = u32::try_from(run.len()).map_err(|_| SegmentWriteError::TooLarge {
-            what: "bytes of one series' histograms",
+            what: "bytes of side data of one series",
             found: run.len() as u64,
             allowed: u64::from(u32::MAX),
         })?;
@@ -391,8 +395,8 @@ impl SegmentWriter {
         let put = runs.out.put(run);
         self.side_data = Some(runs);
         put?;
-        self.meta.min_ms = self.meta.min_ms.min(first);
-        self.meta.max_ms = self.meta.max_ms.max(last);
+        self.meta.min_ms = self.meta.min_ms.min(span.0);
+        self.meta.max_ms = self.meta.max_ms.max(span.1);
         Ok(())
     }
 

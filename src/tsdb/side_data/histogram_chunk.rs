@@ -1,4 +1,5 @@
-//! A chunk of native histograms of one series: samples of one shape, each as its difference to the one before.
+//! Chunks of native histograms of one series and one shape. Each histogram is stored as its
+//! difference from the one before.
 //!
 //! ```text
 //! u8 kind (0 integers, 1 floats), i8 schema, u64 zero threshold (bit pattern),
@@ -8,10 +9,13 @@
 //!   zigzag difference of the time step      the first row's: the time; the second's: the step
 //!   u8 reset hint
 //!   sum as of floats
-//!   count, zero count, one after another, then the buckets, each as its difference to the row before, at first to 0:
+//!   count, zero count, one after another, then the buckets, each as its difference from the row
+//!   before, at first from 0:
 //!     integers   zigzag of the difference (wrapping)
-//!     floats     varint of the exclusive-or of the bit patterns, its bits in reverse: low zero bits cost nothing
-//!   in buckets only, a difference of 0 is a varint 0 and a varint: how many buckets in a row have not changed
+//!     floats     varint of the exclusive-or of the bit patterns, its bits in reverse: low zero
+//!                bits cost nothing
+//!   in buckets only, a difference of 0 is a varint 0 and a varint: how many buckets in a row have
+//!   not changed
 //! }
 //! ```
 
@@ -22,12 +26,12 @@ use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, unzigzag, zigzag};
 use crate::tsdb::error::Damage;
 use crate::tsdb::segment::{is_float, put_shape, take_shape};
 
-/// CheckpointRows of a chunk at most.
+/// Rows of a chunk at most.
 pub(in crate::tsdb) const ROWS_MAX: u16 = 128;
-/// A chunk takes no more rows once it has so many bytes: a point is read by decoding from the chunk's start.
+/// A chunk accepts no more rows once it has this many bytes, since a read decodes from its start.
 const BYTES_SOFT: usize = 4_096;
 
-/// Everything of a row as 64 bit patterns, and the step that led to its time.
+/// All numbers of a row as 64-bit patterns, and the time step that led to it.
 #[derive(Clone, Debug, Default)]
 struct DeltaRow {
     at: i64,
@@ -38,7 +42,7 @@ struct DeltaRow {
     buckets: Vec<u64>,
 }
 
-/// A chunk that takes rows.
+/// A chunk that accepts rows.
 #[derive(Debug)]
 pub(in crate::tsdb) struct HistogramEncoder {
     shape: Arc<HistogramShape>,
@@ -50,7 +54,7 @@ pub(in crate::tsdb) struct HistogramEncoder {
 }
 
 impl HistogramEncoder {
-    /// A chunk with its first row.
+    /// Begins a chunk with its first row.
     pub(in crate::tsdb) fn new(at: i64, histogram: &Histogram) -> HistogramEncoder {
         let shape = Arc::clone(histogram.shape());
         let float = is_float(histogram);
@@ -62,7 +66,8 @@ impl HistogramEncoder {
         encoder
     }
 
-    /// Adds a row, if it is of the chunk's shape and the chunk is not full; times may come in any order.
+    /// Appends a row and returns true if it has the shape of the chunk and the chunk is not full.
+    /// Times may have any order.
     #[must_use]
     pub(in crate::tsdb) fn push(&mut self, at: i64, histogram: &Histogram) -> bool {
         let full = self.rows >= ROWS_MAX || self.bytes.len() >= BYTES_SOFT;
@@ -117,7 +122,7 @@ impl HistogramEncoder {
         self.last.at
     }
 
-    /// Estimated memory.
+    /// Returns the estimated memory in bytes.
     pub(in crate::tsdb) fn memory(&self) -> usize {
         size_of::<HistogramEncoder>()
             + self.bytes.capacity()
@@ -130,12 +135,12 @@ impl HistogramEncoder {
     }
 }
 
-/// How one pattern differs from the one before; 0 where it does not.
+/// Encodes the difference between a pattern and the one before; 0 if they are equal.
 const fn difference(float: bool, before: u64, now: u64) -> u64 {
     if float { (now ^ before).reverse_bits() } else { zigzag(now.wrapping_sub(before).cast_signed()) }
 }
 
-const fn undo(float: bool, before: u64, difference: u64) -> u64 {
+const fn apply_difference(float: bool, before: u64, difference: u64) -> u64 {
     if float {
         before ^ difference.reverse_bits()
     } else {
@@ -176,7 +181,7 @@ fn put_same(out: &mut Vec<u8>, same: &mut u64) {
     }
 }
 
-/// Reads a chunk row by row. What it holds at a time is one row and the shape.
+/// Decodes a chunk row by row. It holds one row and the shape.
 #[derive(Debug)]
 pub(in crate::tsdb) struct HistogramDecoder<'a> {
     reader: Reader<'a>,
@@ -188,10 +193,10 @@ pub(in crate::tsdb) struct HistogramDecoder<'a> {
 }
 
 impl<'a> HistogramDecoder<'a> {
-    /// Reads the shape.
+    /// Begins to decode a chunk.
     ///
     /// # Errors
-    /// [`Damage`] where it is none.
+    /// [`Damage`] if the chunk does not begin with a shape.
     pub(in crate::tsdb) fn new(chunk: &'a [u8]) -> Result<HistogramDecoder<'a>, Damage> {
         let mut reader = Reader::new(chunk);
         let (shape, float) = take_shape(&mut reader)?;
@@ -206,10 +211,10 @@ impl<'a> HistogramDecoder<'a> {
         })
     }
 
-    /// Reads the next row; its time, `None` at the end.
+    /// Decodes the next row and returns its time; `None` at the end.
     ///
     /// # Errors
-    /// [`Damage`]; nothing after it can be read.
+    /// [`Damage`] if the bytes are not a row. Nothing after it can be decoded.
     pub(in crate::tsdb) fn advance(&mut self) -> Result<Option<i64>, Damage> {
         if self.reader.left() == 0 {
             return Ok(None);
@@ -218,42 +223,42 @@ impl<'a> HistogramDecoder<'a> {
             return Err(self.reader.damage("a chunk with too many rows"));
         }
         let HistogramDecoder { reader, row, float, .. } = self;
-        let said = reader.zigzag()?;
+        let delta = reader.zigzag()?;
         if self.rows == 0 {
-            row.at = said;
+            row.at = delta;
         } else {
-            row.step = row.step.wrapping_add(said);
+            row.step = row.step.wrapping_add(delta);
             row.at = row.at.wrapping_add(row.step);
         }
         self.reset = CounterReset::from_number(reader.u8()?)
             .ok_or_else(|| reader.damage("unknown counter reset hint"))?;
         row.sum ^= reader.varint()?.reverse_bits();
-        row.count = undo(*float, row.count, reader.varint()?);
-        row.zero = undo(*float, row.zero, reader.varint()?);
-        let mut place = 0;
-        while place < row.buckets.len() {
+        row.count = apply_difference(*float, row.count, reader.varint()?);
+        row.zero = apply_difference(*float, row.zero, reader.varint()?);
+        let mut bucket_index = 0;
+        while bucket_index < row.buckets.len() {
             let differs = reader.varint()?;
             if differs > 0 {
-                if let Some(bucket) = row.buckets.get_mut(place) {
-                    *bucket = undo(*float, *bucket, differs);
+                if let Some(bucket) = row.buckets.get_mut(bucket_index) {
+                    *bucket = apply_difference(*float, *bucket, differs);
                 }
-                place += 1;
+                bucket_index += 1;
                 continue;
             }
             let same = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
-            if same == 0 || same > row.buckets.len() - place {
-                return Err(reader.damage("a run beyond the buckets"));
+            if same == 0 || same > row.buckets.len() - bucket_index {
+                return Err(reader.damage("a run extends beyond the buckets"));
             }
-            place += same;
+            bucket_index += same;
         }
         self.rows += 1;
         Ok(Some(self.row.at))
     }
 
-    /// The row that was read last.
+    /// Returns the histogram of the row that was decoded last.
     ///
     /// # Errors
-    /// [`Damage`] where its counts are no histogram's.
+    /// [`Damage`] if its counts are not those of a histogram.
     pub(in crate::tsdb) fn histogram(&self) -> Result<Histogram, Damage> {
         let DeltaRow { sum, count, zero, buckets, .. } = &self.row;
         let counts = if self.float {
@@ -263,10 +268,10 @@ impl<'a> HistogramDecoder<'a> {
             HistogramCounts::Integer { count: *count, zero: *zero, buckets: buckets.clone() }
         };
         Histogram::new(Arc::clone(&self.shape), self.reset, f64::from_bits(*sum), counts)
-            .map_err(|_| self.reader.damage("counts that are no histogram"))
+            .map_err(|_| self.reader.damage("invalid histogram counts"))
     }
 
-    /// The next row whole.
+    /// Decodes the next row and returns its time and histogram.
     ///
     /// # Errors
     /// As [`HistogramDecoder::advance`] and [`HistogramDecoder::histogram`].
@@ -278,7 +283,8 @@ impl<'a> HistogramDecoder<'a> {
     }
 }
 
-/// Histograms as chunks, one after another; `each` gets the first and last time, the rows, and the bytes.
+/// Encodes histograms as chunks. Calls `each` with the first and last time, the number of rows, and
+/// the bytes of each chunk.
 pub(in crate::tsdb) fn encode<'h>(
     samples: impl IntoIterator<Item = (i64, &'h Histogram)>,
     mut each: impl FnMut(i64, i64, u16, Box<[u8]>),
@@ -330,9 +336,9 @@ mod tests {
                 samples
             };
             encode(samples.iter().map(|(at, h)| (*at, h)), |first, last, rows, chunk| {
-                let piece = decoded(&chunk).expect("decodes");
-                assert_eq!((piece[0].0, piece[piece.len() - 1].0, piece.len()), (first, last, usize::from(rows)));
-                back.extend(piece);
+                let part = decoded(&chunk).expect("decodes");
+                assert_eq!((part[0].0, part[part.len() - 1].0, part.len()), (first, last, usize::from(rows)));
+                back.extend(part);
             });
             prop_assert_eq!(back, samples);
         }
@@ -346,7 +352,7 @@ mod tests {
         }
 
         #[test]
-        fn a_chunk_cut_anywhere_is_shorter_or_damage(histogram in any_histogram(), cut: prop::sample::Index) {
+        fn a_truncated_chunk_has_fewer_rows_or_is_damaged(histogram in any_histogram(), cut: prop::sample::Index) {
             let mut encoder = HistogramEncoder::new(5, &histogram);
             prop_assert!(encoder.push(20, &histogram));
             let bytes = encoder.into_bytes();
@@ -358,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_the_drawing() {
+    fn the_bytes_match_the_documented_format() {
         let first = exponential(3, 0.5, &[(-2, 2), (1, 1)], &[(0, 1)], 1.5, 2, &[1, 0, 300, 4]);
         let second = exponential(3, 0.5, &[(-2, 2), (1, 1)], &[(0, 1)], 2.5, 2, &[1, 0, 301, 3]);
         let mut encoder = HistogramEncoder::new(1_000, &first);
@@ -371,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scrape_of_a_steady_histogram_is_small() {
+    fn a_sample_of_a_steady_histogram_is_small() {
         let sample = |n: u64| {
             let counts: Vec<u64> = (0..40).map(|b| n * (b % 5)).collect();
             exponential(3, 0.001, &[(0, 40)], &[], n as f64 * 0.25, 0, &counts)

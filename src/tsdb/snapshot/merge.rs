@@ -13,7 +13,7 @@ use crate::sync::IgnorePoison as _;
 use crate::tsdb::block_cache::CacheHandle;
 use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
-use crate::tsdb::segment::{TimelineCache, non_decreasing_at};
+use crate::tsdb::segment::{FamilyRow, TimelineCache, TimelineRow, non_decreasing_at};
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::series::table::Table;
 use crate::tsdb::store::OrgStore;
@@ -313,8 +313,16 @@ impl Known {
             let rows = families.rows(source)?;
             let keeper = keeper.as_mut().filter(|_| source.may_be_kept);
             let before = values.len();
-            let (times, rises) =
-                part.segment.read_values((rows, *row, *timeline), range, known, keeper, values).ok()?;
+            let (times, rises) = part
+                .segment
+                .read_values(
+                    TimelineRow { rows, row: *row, timeline: *timeline },
+                    range,
+                    known,
+                    keeper,
+                    values,
+                )
+                .ok()?;
             all_rise &= rises && non_decreasing_at(values, before);
             of.push((part.meta().seq, *timeline));
             shared = Some(times);
@@ -356,7 +364,9 @@ impl Known {
         for source @ Source { part, row, .. } in &*sources {
             let (Some(part), Some(rows)) = (set.parts.get(*part), families.rows(source)) else { continue };
             let from = out.times.len();
-            if let Err(damage) = part.segment.read((rows, *row), range, times, keeper.as_mut(), out) {
+            if let Err(damage) =
+                part.segment.read(FamilyRow { rows, row: *row }, range, times, keeper.as_mut(), out)
+            {
                 warnings.damage(part, &damage);
             }
             hide(set, part, series, from, out);

@@ -38,7 +38,7 @@ impl Snapshot {
             store.side.read_histograms(id.0, range, out);
             let after = store.segments();
             if Arc::ptr_eq(&set, &after) {
-                return sealed::settle(out);
+                return sealed::sort_and_dedup(out);
             }
             // The head may have let go of what only the newer set has. Sets change with seals and compactions alone.
             set = after;
@@ -90,8 +90,8 @@ impl Snapshot {
             changes.clear();
             late = LateStarts::default();
         }
-        sealed::settle_starts(&mut changes);
-        let changes = late.over(changes);
+        sealed::sort_and_dedup_starts(&mut changes);
+        let changes = late.merged_into(changes);
         let within = start_timestamps::within(&changes, range.start.as_ms(), range.end.as_ms());
         within
             .iter()

@@ -5,7 +5,7 @@ use rapidhash::RapidHashMap;
 use super::warnings::Warnings;
 use crate::model::TimeRange;
 use crate::tsdb::block_cache::BlockRange;
-use crate::tsdb::segment::{FamilyRows, TimelineCache};
+use crate::tsdb::segment::{FamilyRows, TimelineCache, TimelineRow};
 use crate::tsdb::segments::{Part, SegmentSet};
 
 /// Families of segments, and some more, known at most before all are forgotten.
@@ -127,7 +127,7 @@ impl Families {
         if set.tombstones_of(part, series).next().is_some() {
             return None;
         }
-        let at = (self.rows(source)?, source.row, source.timeline);
+        let at = TimelineRow { rows: self.rows(source)?, row: source.row, timeline: source.timeline };
         part.segment.block_range(at, range, known)
     }
 }

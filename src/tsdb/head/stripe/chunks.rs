@@ -60,8 +60,8 @@ impl Stripe {
         for record in records.iter().rev() {
             let times = record.gaps.times(record.last);
             let times = times.get(..record.gaps.len)?;
-            let encoded = record.encoded().ok()?;
-            next(times, &mut |bytes, before| chunk::put_encoded(bytes, before, times, encoded));
+            let (kind, values) = record.encoded().ok()?;
+            next(times, &mut |bytes, before| chunk::put_encoded(bytes, before, times, kind, values));
         }
         let times = block.gaps(place).times(block.last_at(place)?);
         let times = times.get(..block.bits(place).len())?;

@@ -12,7 +12,7 @@ use crate::tsdb::error::Damage;
 
 /// A receiver of the requested integers of a column, in order.
 pub(super) trait IntegerSink {
-    /// Whether [`IntegerSink::near`] may be called.
+    /// Whether [`IntegerSink::put_exact`] may be called.
     const FLOATS: bool = false;
 
     /// Takes the next integers, as bit patterns.
@@ -25,7 +25,7 @@ pub(super) trait IntegerSink {
 
     /// Takes the next integers, which are `base + factor * offset`. They and all intermediate
     /// results are exact as doubles.
-    fn near(&mut self, _offsets: &[i32], _base: f64, _factor: f64) {}
+    fn put_exact(&mut self, _offsets: &[i32], _base: f64, _factor: f64) {}
 }
 
 /// Implements [`IntegerSink::run`] with [`IntegerSink::put`].
@@ -63,7 +63,7 @@ struct Prediction {
 
 impl Prediction {
     /// The state at the first integer of a column.
-    fn new(order: u8, factor: i64, first: i64, (shift, step): (i64, i64)) -> Prediction {
+    fn new(order: u8, factor: i64, first: i64, shift: i64, step: i64) -> Prediction {
         let centre = shift.wrapping_mul(factor);
         let mut prediction = Prediction { order, factor, centre, step, x: first, difference: 0, shift };
         match order {
@@ -77,7 +77,7 @@ impl Prediction {
 
     /// Returns the base of the next integers, if they can be computed as doubles.
     #[inline]
-    fn near(&self) -> Option<FloatFrame> {
+    fn float_frame(&self) -> Option<FloatFrame> {
         match self.order {
             LEVEL => FloatFrame::new(self.centre, self.factor, 0),
             DIFFERENCE => FloatFrame::new(self.x, self.factor, self.shift),
@@ -85,20 +85,20 @@ impl Prediction {
         }
     }
 
-    /// Computes the integers of `count` errors at index `at`, and passes those from index `from` on
-    /// to the sink.
+    /// Computes the integers of `count` errors, and passes all but the first `skipped` to the
+    /// sink.
     #[inline(always)]
-    fn give(
+    fn emit(
         &mut self,
-        near: FloatFrame,
+        frame: FloatFrame,
         errors: &NarrowNumbers,
         count: usize,
-        (at, from): (usize, usize),
+        skipped: usize,
         sink: &mut impl IntegerSink,
     ) {
         let mut offsets = [0; MINI];
         for (offset, error) in offsets.iter_mut().zip(errors) {
-            *offset = ((error >> 1).cast_signed() ^ -((error & 1).cast_signed())).wrapping_add(near.centre);
+            *offset = ((error >> 1).cast_signed() ^ -((error & 1).cast_signed())).wrapping_add(frame.centre);
         }
         let offsets = offsets.get_mut(..count).unwrap_or_default();
         let is_level = self.order == LEVEL;
@@ -106,12 +106,12 @@ impl Prediction {
             sum_up(offsets);
         }
         #[expect(clippy::cast_precision_loss, reason = "2^52 at most")]
-        let base = near.base as f64;
-        let wanted = offsets.get(from.saturating_sub(at).min(count)..).unwrap_or_default();
-        sink.near(wanted, base, f64::from(near.factor));
+        let base = frame.base as f64;
+        let wanted = offsets.get(skipped..).unwrap_or_default();
+        sink.put_exact(wanted, base, f64::from(frame.factor));
         if !is_level {
             let sum = offsets.last().copied().unwrap_or_default();
-            self.x = near.base.wrapping_add(i64::from(near.factor) * i64::from(sum));
+            self.x = frame.base.wrapping_add(i64::from(frame.factor) * i64::from(sum));
         }
     }
 
@@ -141,7 +141,7 @@ impl Prediction {
     }
 
     /// Skips `count` integers, whose distances have this sum.
-    const fn pass(&mut self, count: i64, sum: u64) {
+    const fn skip(&mut self, count: i64, sum: u64) {
         match self.order {
             DIFFERENCE => self.x = self.x.wrapping_add(sum.cast_signed()),
             GRID => self.x = self.x.wrapping_add(self.step.wrapping_mul(count)),
@@ -234,22 +234,22 @@ impl ColumnSlice {
 #[inline]
 pub(super) fn take<S: IntegerSink>(
     reader: &mut Reader<'_>,
-    reading: ColumnSlice,
+    slice: ColumnSlice,
     mut sink: S,
 ) -> Result<Option<i64>, Damage> {
-    let ColumnSlice { flags, count, from, to } = reading;
+    let ColumnSlice { flags, count, from, to } = slice;
     let first = reader.zigzag()?;
     let factor = if flags & FACTOR == 0 { 1 } else { reader.varint()?.cast_signed() };
-    sink.put(reading.of(&[first.cast_unsigned()], 0));
+    sink.put(slice.of(&[first.cast_unsigned()], 0));
     if count < 2 {
         return Ok(None);
     }
     let centre = reader.zigzag()?;
     let order = flags & 3;
     let step = if order == GRID { reader.varint()?.cast_signed().wrapping_mul(factor) } else { 0 };
-    let mut prediction = Prediction::new(order, factor, first, (centre, step));
+    let mut prediction = Prediction::new(order, factor, first, centre, step);
     if flags & SPARSE != 0 {
-        return take_sparse(reader, reading, prediction, sink);
+        return take_sparse(reader, slice, prediction, sink);
     }
     let mut at = 1;
     let mut narrow = [0; MINI];
@@ -257,12 +257,13 @@ pub(super) fn take<S: IntegerSink>(
         let (numbers, needed) = ((count - at).min(MINI), to - at);
         let wanted = numbers.min(needed);
         if S::FLOATS
-            && let Some(near) = prediction.near()
+            && let Some(frame) = prediction.float_frame()
             && take_narrow(reader, numbers, wanted, &mut narrow)?
         {
-            simd_dispatch!(prediction.give(near, &narrow, wanted, (at, from), &mut sink));
+            let skipped = from.saturating_sub(at).min(wanted);
+            simd_dispatch!(prediction.emit(frame, &narrow, wanted, skipped, &mut sink));
         } else {
-            take_wide(reader, reading, (at, numbers), &mut prediction, &mut sink)?;
+            take_wide(reader, slice, at, numbers, &mut prediction, &mut sink)?;
         }
         at += wanted;
     }
@@ -272,12 +273,13 @@ pub(super) fn take<S: IntegerSink>(
 /// Decodes a mini of `numbers` integers at index `at`, for any integers.
 fn take_wide(
     reader: &mut Reader<'_>,
-    reading: ColumnSlice,
-    (at, numbers): (usize, usize),
+    slice: ColumnSlice,
+    at: usize,
+    numbers: usize,
     prediction: &mut Prediction,
     sink: &mut impl IntegerSink,
 ) -> Result<(), Damage> {
-    let needed = reading.to - at;
+    let needed = slice.to - at;
     let mut slots = [0; MINI];
     let mini = slots.get_mut(..numbers.min(needed)).unwrap_or_default();
     // Most factors are 1, and a 64-bit multiplication takes time.
@@ -293,18 +295,18 @@ fn take_wide(
         take_mini_as(reader, mini, |error| prediction.distance(error))?;
     }
     prediction.apply(mini);
-    sink.put(reading.of(mini, at));
+    sink.put(slice.of(mini, at));
     Ok(())
 }
 
 /// Decodes the rest of a sparse column as [`take`] does. The first integer has been decoded.
 fn take_sparse<S: IntegerSink>(
     reader: &mut Reader<'_>,
-    reading: ColumnSlice,
+    slice: ColumnSlice,
     mut prediction: Prediction,
     mut sink: S,
 ) -> Result<Option<i64>, Damage> {
-    let ColumnSlice { count, from, to, .. } = reading;
+    let ColumnSlice { count, from, to, .. } = slice;
     let Prediction { order, centre, x: first, .. } = prediction;
     let mut at = 1;
     let errors = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
@@ -349,10 +351,10 @@ fn take_sparse<S: IntegerSink>(
         }
         until = until.saturating_sub(mini.len() as u64);
         if passed {
-            prediction.pass(i64::try_from(mini.len()).unwrap_or_default(), sum);
+            prediction.skip(i64::try_from(mini.len()).unwrap_or_default(), sum);
         } else {
             prediction.apply(mini);
-            sink.put(reading.of(mini, at));
+            sink.put(slice.of(mini, at));
         }
         at += mini.len();
     }

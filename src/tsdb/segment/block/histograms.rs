@@ -10,8 +10,9 @@
 //!       columns of its samples:
 //!         reset hints          u8 flags, column (see `integers`)
 //!         sums                 varint bytes, body (see `values`)
-//!         integers             zero counts, then the buckets one after another, then counts less what is
-//!                              in buckets, wrapping: 0 but for NaN observations; each u8 flags, column
+//!         integers             zero counts, then the buckets one after another, then counts less
+//!                              what is in buckets, wrapping: 0 but for NaN observations; each
+//!                              u8 flags, column
 //!         floats               zero counts, the buckets, counts; each varint bytes, body
 //! ```
 //! The column of a bucket is that of a counter. A bucket that does not change takes four bytes for
@@ -62,10 +63,10 @@ pub(crate) fn put(out: &mut Vec<u8>, series: u32, samples: &[(i64, &Histogram)])
     put_times(out, &times);
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    let alike = |a: &&Histogram, b: &&Histogram| {
+    let same_shape = |a: &&Histogram, b: &&Histogram| {
         is_float(a) == is_float(b) && (Arc::ptr_eq(a.shape(), b.shape()) || a.shape() == b.shape())
     };
-    for run in histograms.chunk_by(alike) {
+    for run in histograms.chunk_by(same_shape) {
         put_run(out, run);
     }
     set_crc(out, start, |rest| value_crc(series, count, rest));
@@ -176,7 +177,7 @@ fn take_runs(reader: &mut Reader<'_>, count: usize, out: &mut Vec<Histogram>) ->
     while left > 0 {
         let rows = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
         if rows == 0 || rows > left {
-            return Err(reader.damage("a run of 0 histograms, or of more than the block has"));
+            return Err(reader.damage("a run of 0 histograms, or of more than are in the block"));
         }
         left -= rows;
         let (shape, float) = take_shape(reader)?;
@@ -219,7 +220,7 @@ pub(crate) fn take_shape(reader: &mut Reader<'_>) -> Result<(HistogramShape, boo
     let [positive, negative] = sides;
     HistogramShape::new(schema, threshold, bounds, positive, negative)
         .map(|shape| (shape, float))
-        .map_err(|_| reader.damage("a histogram shape that cannot be"))
+        .map_err(|_| reader.damage("invalid histogram shape"))
 }
 
 fn take_column(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<u64>, Damage> {
@@ -243,7 +244,8 @@ fn take_values(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<f64>, Damage>
 /// Decodes the columns of zero counts, buckets and counts, and returns them row by row.
 fn take_rows<T: Copy>(
     reader: &mut Reader<'_>,
-    (rows, buckets): (usize, usize),
+    rows: usize,
+    buckets: usize,
     take: impl Fn(&mut Reader<'_>, usize) -> Result<Vec<T>, Damage>,
 ) -> Result<Vec<(T, T, Vec<T>)>, Damage> {
     let zeros = take(reader, rows)?;
@@ -266,12 +268,12 @@ fn take_run(
 ) -> Result<(), Damage> {
     let resets = take_column(reader, rows)?;
     let sums = take_values(reader, rows)?;
-    let size = (rows, shape.buckets());
+    let buckets = shape.buckets();
     let counts: Vec<HistogramCounts> = if float {
-        let rows = take_rows(reader, size, take_values)?.into_iter();
+        let rows = take_rows(reader, rows, buckets, take_values)?.into_iter();
         rows.map(|(count, zero, buckets)| HistogramCounts::Float { count, zero, buckets }).collect()
     } else {
-        let rows = take_rows(reader, size, take_column)?.into_iter();
+        let rows = take_rows(reader, rows, buckets, take_column)?.into_iter();
         rows.map(|(rest, zero, buckets)| {
             let count = rest.wrapping_add(within(zero, &buckets));
             HistogramCounts::Integer { count, zero, buckets }
@@ -282,7 +284,7 @@ fn take_run(
         let reset = u8::try_from(reset).ok().and_then(CounterReset::from_number);
         let reset = reset.ok_or_else(|| reader.damage("unknown reset hint"))?;
         let histogram = Histogram::new(Arc::clone(shape), reset, sum, counts);
-        out.push(histogram.map_err(|_| reader.damage("a histogram that cannot be"))?);
+        out.push(histogram.map_err(|_| reader.damage("invalid histogram"))?);
     }
     Ok(())
 }
@@ -355,14 +357,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn histograms_come_back_to_the_bit(histograms in histograms(), series: u32) {
+        fn histograms_decode_to_the_same_bits(histograms in histograms(), series: u32) {
             let (blocks, _) = blocks(series, &histograms);
             prop_assert_eq!(back(&blocks, series), Ok(histograms));
             prop_assert!(back(&blocks, series ^ 1).is_err());
         }
 
         #[test]
-        fn hostile_bytes_are_an_answer(
+        fn hostile_histogram_blocks_never_panic(
             histograms in histograms(), at: prop::sample::Index, with: u8, cut: prop::sample::Index,
         ) {
             let (mut blocks, times) = blocks(3, &histograms);
@@ -376,7 +378,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..300), count in 1usize..30) {
+        fn any_histogram_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), count in 1usize..30) {
             let (mut blocks, times) = blocks(3, &vec![Histogram::stale(); count]);
             blocks.truncate(times + 4);
             blocks.extend_from_slice(&bytes);
@@ -399,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_drawn_as_they_are() {
+    fn the_bytes_match_the_documented_format() {
         let drawn = [
             0x03, 0x00, 0x03, 0x9d, 0x97, 0x8c, 0xcf, 0x08, 0xba, 0x5b, 0x25, 0x00, 0x01, 0x02, 0x02, 0x01,
             0x02, 0x02, 0x04, 0x00, 0x00, 0x00, 0x06, 0x6a, 0x02, 0x00, 0x19, 0x02, 0x00, 0x04, 0x06, 0x00,
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let (blocks, _) = blocks(7, &small());
         for bit in 0..blocks.len() * 8 {
             let mut damaged = blocks.clone();
@@ -432,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_takes_no_more_than_it_may() {
+    fn a_block_takes_at_most_its_limit_of_cells() {
         let wide = shape(8, 0, &[1_000]);
         let counts = HistogramCounts::Integer { count: 0, zero: 0, buckets: vec![0; wide.buckets()] };
         let one = Histogram::new(wide, CounterReset::Gauge, 0.0, counts).expect("valid");
@@ -448,7 +450,7 @@ mod tests {
 
     /// The latency of a service for an hour: forty buckets, most of which change now and then.
     #[test]
-    fn an_ordinary_series_is_small() {
+    fn an_ordinary_histogram_series_is_small() {
         let shape = shape(3, 1, &[20]);
         let mut counts = vec![0u64; 40];
         let mut rows = Vec::new();

@@ -14,9 +14,9 @@
 //!     order 1 difference  r = q - q before - c
 //!     order 2 change      r = (q - q before) - (the difference before it; c before the first)
 //!     order 3 grid        r = q - c - s x index
-//!   SPARSE set    varint count of errors that are not 0 (at most 128), and if there are any: a mini of
-//!                 their distances (index - index before - 1, the first's from the start), a mini of
-//!                 zigzag(r) - 1; minis as in `pack`
+//!   SPARSE set    varint count of errors that are not 0 (at most 128), and if there are any: a
+//!                 mini of their distances (index - index before - 1, the first's from the start),
+//!                 a mini of zigzag(r) - 1; minis as in `pack`
 //!   else          zigzag(r), 128 to a mini, fewer in the last one
 //! ```
 
@@ -36,7 +36,7 @@ pub(super) const GRID: u8 = 3;
 
 /// The approximate number of errors that are examined to choose a prediction. Examining more takes
 /// more time than the saved bytes are worth.
-const LOOKED_AT: usize = 64;
+const EXAMINED_ERRORS: usize = 64;
 /// Errors from which the centre of a candidate is computed: in short blocks, in long blocks.
 const CENTRE_OF: [usize; 2] = [16, 32];
 /// Errors, out of all, from which the centre of the chosen prediction is computed.
@@ -76,15 +76,15 @@ impl PlanBuffers {
 }
 
 /// Divides the integers by their greatest common factor. Returns the first integer and the factor.
-fn reduced(column: &[i64], q: &mut Vec<i64>) -> (i64, u64) {
+fn divide_by_common_factor(column: &[i64], q: &mut Vec<i64>) -> (i64, u64) {
     let first = column.first().copied().unwrap_or_default();
     let mut factor = 0u64;
     for x in column {
-        let apart = x.wrapping_sub(first).unsigned_abs();
+        let distance = x.wrapping_sub(first).unsigned_abs();
         if factor == 0 {
-            factor = apart;
-        } else if !divides(factor, apart) {
-            factor = common(factor, apart);
+            factor = distance;
+        } else if !divides(factor, distance) {
+            factor = greatest_common_divisor(factor, distance);
             if factor == 1 {
                 break;
             }
@@ -107,7 +107,7 @@ const fn divides(factor: u64, number: u64) -> bool {
     if factor.is_power_of_two() { number & (factor - 1) == 0 } else { number.is_multiple_of(factor) }
 }
 
-const fn common(mut a: u64, mut b: u64) -> u64 {
+const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
     }
@@ -128,7 +128,7 @@ impl Predictor {
     }
 
     /// Replaces `raw` with the first error and every `stride`th of the others, before centring.
-    fn look(self, q: &[i64], stride: usize, raw: &mut Vec<i64>) {
+    fn sample_errors(self, q: &[i64], stride: usize, raw: &mut Vec<i64>) {
         raw.clear();
         let [a, b, ..] = q else { return };
         let threes = q.windows(3).step_by(stride).filter_map(|three| three.first_chunk());
@@ -240,7 +240,7 @@ fn choose(
     let most = if q.len() > 128 { long } else { short };
     let grids = steps.iter().map(|step| Predictor { number: GRID, step: *step });
     for order in [LEVEL, DIFFERENCE, CHANGE].map(Predictor::new).into_iter().chain(grids) {
-        order.look(q, stride, raw);
+        order.sample_errors(q, stride, raw);
         let centre = if order.number == CHANGE { 0 } else { centre_of(raw, most, chosen) };
         let (cost, seen) = (cost_of(raw, centre), raw.len() as u64);
         if cost < best.cost {
@@ -257,11 +257,11 @@ fn choose(
 /// Plans the encoding of a column of at least one integer. `grids` also tries regular grids.
 pub(super) fn plan(scratch: &mut PlanBuffers, column: &[i64], grids: bool) -> ColumnPlan {
     let PlanBuffers { q, raw, chosen, errors } = scratch;
-    let (first, factor) = reduced(column, q);
+    let (first, factor) = divide_by_common_factor(column, q);
     let mut errors = errors.pop().unwrap_or_default();
     let steps = if grids { steps(q) } else { Vec::new() };
     // An odd stride does not coincide with most periods of the data.
-    let stride = if grids { 1 } else { (q.len() / LOOKED_AT) | 1 };
+    let stride = if grids { 1 } else { (q.len() / EXAMINED_ERRORS) | 1 };
     let mut best = choose(q, stride, &steps, raw, chosen);
     if stride > 1 && best.cost < best.seen * 2 {
         // There are few errors, so each of them matters.
@@ -271,7 +271,7 @@ pub(super) fn plan(scratch: &mut PlanBuffers, column: &[i64], grids: bool) -> Co
     let centre = if order.number == CHANGE {
         first_of_differences(q)
     } else {
-        order.look(q, (q.len() / CENTRE_AT) | 1, raw);
+        order.sample_errors(q, (q.len() / CENTRE_AT) | 1, raw);
         centre_of(raw, usize::MAX, chosen)
     };
     order.fold(q, centre, &mut errors);
@@ -367,11 +367,11 @@ impl ColumnPlan {
         }
         let (mut gaps, mut odd) = (Vec::new(), Vec::new());
         let mut next = 0;
-        for (place, error) in (0u64..).zip(&self.errors) {
+        for (index, error) in (0u64..).zip(&self.errors) {
             if *error != 0 {
-                gaps.push(place - next);
+                gaps.push(index - next);
                 odd.push(error - 1);
-                next = place + 1;
+                next = index + 1;
             }
         }
         put_varint(out, gaps.len() as u64);

@@ -96,7 +96,7 @@ pub(super) fn time_header(bytes: &[u8]) -> Result<TimeHeader, Damage> {
     let flags = reader.u8()?;
     let first = reader.zigzag()?;
     let last = first.wrapping_add(span.cast_signed());
-    let step = times::step(reader, flags).filter(|step| times::keep_step((first, last), count, *step));
+    let step = times::step(reader, flags).filter(|step| times::keep_step(first, last, count, *step));
     Ok(TimeHeader { bytes, count, first, last, step })
 }
 

@@ -53,7 +53,7 @@ impl<F: Fn(f64) -> f64 + Copy> IntegerSink for ScaledOutput<'_, F> {
     fn run(&mut self, first: i64, step: i64, count: usize) {
         // If the first and the last integer are exact as doubles, so are all between them.
         let steps = i32::try_from(count).unwrap_or(i32::MAX);
-        let last = step.checked_mul(i64::from(steps)).and_then(|apart| first.checked_add(apart));
+        let last = step.checked_mul(i64::from(steps)).and_then(|distance| first.checked_add(distance));
         let exact = |x: i64| x.unsigned_abs() <= 1 << 52;
         if exact(first) && last.is_some_and(exact) {
             let (first, step) = (whole(first.cast_unsigned()), whole(step.cast_unsigned()));
@@ -66,7 +66,7 @@ impl<F: Fn(f64) -> f64 + Copy> IntegerSink for ScaledOutput<'_, F> {
     }
 
     #[inline(always)]
-    fn near(&mut self, offsets: &[i32], base: f64, factor: f64) {
+    fn put_exact(&mut self, offsets: &[i32], base: f64, factor: f64) {
         // Copied to a local variable: behind a reference the compiler would have to assume that it
         // changes with every slot, and would not vectorise the loop.
         let make = self.make;

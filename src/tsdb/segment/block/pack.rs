@@ -5,8 +5,8 @@
 //! mini   u8 kind << 6 | k, then for its m numbers, bits from the low end of each byte, every part
 //!        padded to a byte:
 //!   kind 0 packed   m x k bits (k = 0: all are 0)
-//!   kind 1 split    m x k low bits; then for each the rest (number >> k) in unary, as 0 bits and a 1,
-//!                   at most 32 0 bits; then for each with 32: a varint, rest - 32
+//!   kind 1 split    m x k low bits; then for each the rest (number >> k) in unary, as 0 bits and
+//!                   a 1, at most 32 0 bits; then for each with 32: a varint, rest - 32
 //!   kind 2 odd      m bits: 1 where the number is not 0; then of those, less 1, as in kind 1
 //! ```
 //! Prediction errors, the usual input, take about 0.15 bits more than their entropy as kind 1 with
@@ -129,15 +129,15 @@ fn put_numbers<N: MiniNumber>(out: &mut Vec<u8>, numbers: &[N], width: u32) {
         let (k, rest) = best_split(odd, count - u64::from(zeros), width);
         if rest + count < packed.min(split) {
             out.push(ODD << 6 | k);
-            let mut places = 0;
-            for (place, number) in numbers.iter().enumerate() {
-                if let (Some(to), Some(from)) = (odd.get(place).copied(), odd.get_mut(places)) {
+            let mut odd_count = 0;
+            for (index, number) in numbers.iter().enumerate() {
+                if let (Some(to), Some(from)) = (odd.get(index).copied(), odd.get_mut(odd_count)) {
                     *from = to;
                 }
-                places += usize::from(*number != N::default());
+                odd_count += usize::from(*number != N::default());
             }
             put_bits(out, numbers.iter().map(|number| u64::from(*number != N::default())), 1);
-            return put_split(out, odd.get(..places).unwrap_or_default(), k);
+            return put_split(out, odd.get(..odd_count).unwrap_or_default(), k);
         }
     }
     // Kind 0 is read faster, so kind 1 must save more than a sixty-fourth.

@@ -114,10 +114,11 @@ fn times() -> impl Strategy<Value = Vec<i64>> {
 }
 
 /// Checks that any part of the values can be decoded alone, and is appended to existing values.
-fn is_that_part(
+fn check_range(
     block: &[u8],
     values: &[u64],
-    (a, b): (prop::sample::Index, prop::sample::Index),
+    a: prop::sample::Index,
+    b: prop::sample::Index,
 ) -> Result<(), TestCaseError> {
     let (a, b) = (a.index(values.len() + 1), b.index(values.len() + 1));
     let range = a.min(b)..a.max(b);
@@ -131,14 +132,14 @@ fn is_that_part(
 
 proptest! {
     #[test]
-    fn values_come_back_to_the_bit(values in values(), series: u32) {
+    fn values_decode_to_the_same_bits(values in values(), series: u32) {
         let block = value_block(series, &values);
         prop_assert!(block.len() <= values.len() * 8 + 5, "never larger than raw");
         prop_assert_eq!(values_back(&block, series, values.len()).unwrap(), values);
     }
 
     #[test]
-    fn a_codec_that_is_used_again_writes_what_a_new_one_does(blocks in prop::collection::vec(values(), 1..6)) {
+    fn a_reused_encoder_writes_the_same_bytes_as_a_new_one(blocks in prop::collection::vec(values(), 1..6)) {
         let mut codec = ValueEncoder::default();
         for values in blocks {
             let mut block = Vec::new();
@@ -148,13 +149,13 @@ proptest! {
     }
 
     #[test]
-    fn any_bits_come_back(values in prop::collection::vec(any::<u64>(), 1..300)) {
+    fn any_bit_patterns_decode_to_the_same_bits(values in prop::collection::vec(any::<u64>(), 1..300)) {
         let block = value_block(1, &values);
         prop_assert_eq!(values_back(&block, 1, values.len()).unwrap(), values);
     }
 
     #[test]
-    fn times_come_back(times in times()) {
+    fn times_decode_to_the_same_times(times in times()) {
         let block = time_block(&times);
         prop_assert_eq!(times_back(&block).unwrap(), times.clone());
         let header = time_header(&block).unwrap();
@@ -167,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn three_and_more_regular_times_tell_their_step(
+    fn a_header_has_the_step_of_three_or_more_regular_times(
         first in -1_000_000i64..1_000_000,
         step in 1i64..100_000,
         count in 3i64..1_024,
@@ -177,24 +178,24 @@ proptest! {
     }
 
     #[test]
-    fn a_part_of_the_values_is_that_part(values in values(), a: prop::sample::Index, b: prop::sample::Index) {
-        is_that_part(&value_block(9, &values), &values, (a, b))?;
+    fn any_range_of_the_values_can_be_decoded(values in values(), a: prop::sample::Index, b: prop::sample::Index) {
+        check_range(&value_block(9, &values), &values, a, b)?;
     }
 
     /// The first version wrote forward blocks, and histograms still do.
     #[test]
-    fn a_part_of_a_forward_block_is_that_part(values in values(), a: prop::sample::Index, b: prop::sample::Index) {
+    fn any_range_of_a_forward_block_can_be_decoded(values in values(), a: prop::sample::Index, b: prop::sample::Index) {
         let mut block = vec![0; 4];
         values::put(&mut block, &values, &mut values::ValueBuffers::default());
         set_crc(&mut block, 0, |rest| value_crc(9, values.len(), rest));
         prop_assert_ne!(block[4] & 7, 6);
-        is_that_part(&block, &values, (a, b))?;
+        check_range(&block, &values, a, b)?;
     }
 
     /// With any damage the newest values are right or an error, and a read of the whole block
     /// detects every damage.
     #[test]
-    fn a_flipped_bit_never_makes_another_value(values in values(), bit: prop::sample::Index, newest in 1usize..200) {
+    fn a_flipped_bit_never_changes_a_decoded_value(values in values(), bit: prop::sample::Index, newest in 1usize..200) {
         let block = value_block(9, &values);
         let count = values.len();
         let flip = bit.index(block.len() * 8);
@@ -213,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn blocks_behind_each_other_are_told_apart(times_a in times(), times_b in times()) {
+    fn adjacent_time_blocks_are_decoded_separately(times_a in times(), times_b in times()) {
         let mut out = time_block(&times_a);
         let first = out.len();
         put_times(&mut out, &times_b);
@@ -226,7 +227,7 @@ proptest! {
     /// Hostile bytes with a matching checksum may give any result except a panic or more values
     /// than the block may hold.
     #[test]
-    fn hostile_values_are_an_answer(
+    fn hostile_value_blocks_never_panic(
         body in prop::collection::vec(any::<u8>(), 0..600), kind in 0u8..8, count in 1usize..=BLOCK_SAMPLES,
     ) {
         let mut block = vec![0; 4];
@@ -248,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_block_with_a_right_checksum_is_an_answer(
+    fn a_damaged_block_with_a_right_checksum_never_panics(
         values in values(), at: prop::sample::Index, with: u8, cut: prop::sample::Index,
     ) {
         let mut block = value_block(3, &values);
@@ -262,7 +263,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_times_are_an_answer(times in times(), at: prop::sample::Index, with: u8) {
+    fn hostile_time_blocks_never_panic(times in times(), at: prop::sample::Index, with: u8) {
         let mut block = time_block(&times);
         let at = 4 + at.index(block.len() - 4);
         block[at] ^= with;
@@ -281,7 +282,7 @@ proptest! {
 /// factors around 2^20, steady runs that cross 2^52; whole minis, parts of minis, and one number
 /// more.
 #[test]
-fn values_come_back_on_both_sides_of_every_border() {
+fn values_at_the_limits_of_each_decoding_path_decode_to_the_same_bits() {
     let mut state = 11u64;
     let mut random = move |below: i64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -433,7 +434,7 @@ fn golden_times() -> Vec<(Vec<i64>, Vec<u8>)> {
 }
 
 #[test]
-fn the_bytes_are_drawn_as_they_are() {
+fn the_bytes_match_the_documented_format() {
     for (name, values, drawn) in golden_values() {
         let block = value_block(7, &values);
         assert_eq!(block[4..], drawn, "{name}: {:#04x?}", &block[4..]);
@@ -452,7 +453,7 @@ fn the_bytes_are_drawn_as_they_are() {
 }
 
 #[test]
-fn every_flipped_bit_and_every_cut_is_noticed() {
+fn every_flipped_bit_and_every_truncation_is_detected() {
     let flipped = |block: &[u8], bit: usize| {
         let mut block = block.to_vec();
         block[bit / 8] ^= 1 << (bit % 8);
@@ -482,7 +483,7 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
 }
 
 #[test]
-fn a_block_of_another_series_or_count_is_noticed() {
+fn a_block_of_another_series_or_count_is_detected() {
     let block = value_block(7, &[1, 2, 3]);
     assert!(values_back(&block, 8, 3).is_err());
     assert!(values_back(&block, 7, 2).is_err());
@@ -491,7 +492,7 @@ fn a_block_of_another_series_or_count_is_noticed() {
 }
 
 #[test]
-fn no_more_than_a_block_is_written() {
+fn only_1_to_1024_samples_are_encoded() {
     assert!(value_block(1, &[]).is_empty());
     assert!(value_block(1, &[0; BLOCK_SAMPLES + 1]).is_empty());
     assert!(time_block(&[]).is_empty());
@@ -504,7 +505,7 @@ fn noisy_counter(count: u64) -> Vec<u64> {
 }
 
 #[test]
-fn integers_of_all_sizes_come_back() {
+fn integers_of_all_sizes_decode_to_the_same_bits() {
     let sizes = (0..=53).flat_map(|shift| [1i64 << shift, -(1 << shift)]);
     let values: Vec<u64> = sizes
         .flat_map(|size| [size - 1, size, size + 1, size / 3 * 2])
@@ -561,7 +562,7 @@ fn ordinary_series_are_small() {
 /// In long blocks only a sample of the errors is examined; a single change must be noticed
 /// nevertheless.
 #[test]
-fn a_change_between_those_that_are_looked_at_takes_few_bytes() {
+fn a_single_change_in_a_long_block_takes_few_bytes() {
     for at in [3, 500, 501, 1_005, 1_017, 1_021, 1_022] {
         let gauge: Vec<u64> = (0..1_024).map(|index| f64::from(u8::from(index >= at)).to_bits()).collect();
         let counter: Vec<u64> = (0..1_024)

@@ -1,7 +1,8 @@
 //! Bodies of time blocks.
 //!
 //! ```text
-//! 0 varint samples (1..=1,024)   varint last - first   u8 flags of the column   column (see `integers`): the times
+//! 0 varint samples (1..=1,024)   varint last - first   u8 flags of the column
+//!   column (see `integers`): the times
 //! ```
 
 use super::BLOCK_SAMPLES;
@@ -43,7 +44,7 @@ pub(super) fn take(reader: &mut Reader<'_>, out: &mut Vec<i64>) -> Result<(), Da
     if ends.is_some_and(|(first, last)| last.wrapping_sub(*first).cast_unsigned() == span) {
         Ok(())
     } else {
-        Err(reader.damage("times do not span what the block says"))
+        Err(reader.damage("times differ from the span of their block"))
     }
 }
 
@@ -61,7 +62,7 @@ pub(super) fn step(mut reader: Reader<'_>, flags: u8) -> Option<i64> {
 }
 
 /// Returns whether `count` times from `first` to `last` can have the common difference `step`.
-pub(super) fn keep_step((first, last): (i64, i64), count: usize, step: i64) -> bool {
+pub(super) fn keep_step(first: i64, last: i64, count: usize, step: i64) -> bool {
     let steps = i128::try_from(count).unwrap_or_default() - 1;
     step > 0 && i128::from(first) + i128::from(step) * steps == i128::from(last)
 }
@@ -89,7 +90,7 @@ impl IntegerSink for TimeSink<'_> {
 /// Returns whether the times ascend strictly. `step` is their common difference, if known.
 fn ascend(times: &[i64], step: Option<i64>) -> bool {
     if let (Some(step), Some(first), Some(last)) = (step, times.first(), times.last()) {
-        return keep_step((*first, *last), times.len(), step);
+        return keep_step(*first, *last, times.len(), step);
     }
     // No early exit, since times that do not ascend are rare.
     times.iter().zip(times.iter().skip(1)).fold(true, |ascend, (a, b)| ascend & (a < b))

@@ -221,9 +221,9 @@ fn words(bytes: &[u8], slots: &mut [u64]) {
 
 /// Instantiates a function for each width, so that all offsets and shifts are constants.
 macro_rules! by_width {
-    ($function:ident, $width:expr, $bytes:expr, $slots:expr, $other:expr, $($known:literal)*) => {
+    ($function:ident, $width:expr, $bytes:expr, $slots:expr, $other:expr, $($literal:literal)*) => {
         match $width {
-            $($known => $function::<$known>($bytes, $slots),)*
+            $($literal => $function::<$literal>($bytes, $slots),)*
             _ => $other,
         }
     };
@@ -274,21 +274,21 @@ fn unpack_narrow(bytes: &[u8], groups: &mut [[u32; 8]], width: u8) {
     }
 }
 
-/// Calls `each` with the bytes of each group. Group `i` begins at `i * apart`, and the slice has
+/// Calls `each` with the bytes of each group. Group `i` begins at `i * stride`, and the slice has
 /// `reach` bytes.
 #[inline(always)]
-fn windows(bytes: &[u8], groups: usize, apart: usize, reach: usize, mut each: impl FnMut(usize, &[u8])) {
-    let ample = bytes.len().checked_sub(reach).map_or(0, |most| most / apart + 1).min(groups);
-    for (group, at) in (0..ample).zip((0..).step_by(apart)) {
+fn windows(bytes: &[u8], groups: usize, stride: usize, reach: usize, mut each: impl FnMut(usize, &[u8])) {
+    let ample = bytes.len().checked_sub(reach).map_or(0, |most| most / stride + 1).min(groups);
+    for (group, at) in (0..ample).zip((0..).step_by(stride)) {
         each(group, bytes.get(at..at + reach).unwrap_or_default());
     }
     if ample < groups {
         // Fewer bytes are left than a window has, so they are padded with zeros.
         let mut padded = [0; 64];
-        let left = bytes.get(ample * apart..).unwrap_or_default();
+        let left = bytes.get(ample * stride..).unwrap_or_default();
         let left = left.get(..left.len().min(padded.len())).unwrap_or_default();
         padded.get_mut(..left.len()).unwrap_or_default().copy_from_slice(left);
-        for (group, at) in (ample..groups).zip((0..).step_by(apart)) {
+        for (group, at) in (ample..groups).zip((0..).step_by(stride)) {
             each(group, padded.get(at..at + reach).unwrap_or_default());
         }
     }
@@ -304,7 +304,7 @@ fn unpack_bytes<const WIDTH: usize>(bytes: &[u8], lanes: &mut [u8]) {
     let (eights, _) = lanes.as_chunks_mut::<8>();
     windows(bytes, eights.len(), WIDTH, 8, |group, window| {
         if let Some(eight) = eights.get_mut(group) {
-            let word = apart::<WIDTH, 8>(apart::<WIDTH, 8>(apart::<WIDTH, 8>(load(window, 0), 4), 2), 1);
+            let word = spread::<WIDTH, 8>(spread::<WIDTH, 8>(spread::<WIDTH, 8>(load(window, 0), 4), 2), 1);
             *eight = word.to_le_bytes();
         }
     });
@@ -317,7 +317,7 @@ fn unpack_pairs<const WIDTH: usize>(bytes: &[u8], lanes: &mut [u8]) {
     windows(bytes, eights.len(), WIDTH, WIDTH / 2 + 8, |group, window| {
         if let Some(eight) = eights.get_mut(group) {
             *eight = [load(window, 0), load(window, WIDTH / 2) >> (WIDTH % 2 * 4)]
-                .map(|word| apart::<WIDTH, 16>(apart::<WIDTH, 16>(word, 2), 1).to_le_bytes());
+                .map(|word| spread::<WIDTH, 16>(spread::<WIDTH, 16>(word, 2), 1).to_le_bytes());
         }
     });
 }
@@ -341,7 +341,7 @@ fn unpack_eights<const WIDTH: usize>(bytes: &[u8], groups: &mut [[u32; 8]]) {
 /// end; this moves the upper half of them to the upper half of the lanes. After the call with a
 /// `half` of 1 each number has its own lane.
 #[inline(always)]
-const fn apart<const WIDTH: usize, const LANE: usize>(word: u64, half: usize) -> u64 {
+const fn spread<const WIDTH: usize, const LANE: usize>(word: u64, half: usize) -> u64 {
     let mut low = (1u64 << (half * WIDTH)) - 1;
     let mut part = 2 * half * LANE;
     while part < 64 {
@@ -382,8 +382,8 @@ fn unpack<const WIDTH: usize>(bytes: &[u8], slots: &mut [u64]) {
 
 #[inline(always)]
 fn unpack_group<const WIDTH: usize>(window: &[u8], group: &mut [u64; 8]) {
-    for (place, slot) in group.iter_mut().enumerate() {
-        let (at, shift) = (place * WIDTH / 8, place * WIDTH % 8);
+    for (index, slot) in group.iter_mut().enumerate() {
+        let (at, shift) = (index * WIDTH / 8, index * WIDTH % 8);
         let word = window.get(at..at + 8).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         *slot = u64::from_le_bytes(word) >> shift & ((1 << WIDTH) - 1);
     }
@@ -399,16 +399,16 @@ fn widen(slots: &mut [u64], numbers: &NarrowNumbers) {
 fn unpack_few(width: usize, bytes: &[u8], slots: &mut [u64]) {
     let reach = (slots.len() * width).div_ceil(8) + 8;
     windows(bytes, 1, 64, reach, |_, window| {
-        for (place, slot) in slots.iter_mut().enumerate() {
-            *slot = load(window, place * width / 8) >> (place * width % 8) & ((1 << width) - 1);
+        for (index, slot) in slots.iter_mut().enumerate() {
+            *slot = load(window, index * width / 8) >> (index * width % 8) & ((1 << width) - 1);
         }
     });
 }
 
 fn unpack_wide(width: u8, bytes: &[u8], slots: &mut [u64]) {
     let width = usize::from(width);
-    for (place, slot) in slots.iter_mut().enumerate() {
-        let (at, shift) = (place * width / 8, place * width % 8);
+    for (index, slot) in slots.iter_mut().enumerate() {
+        let (at, shift) = (index * width / 8, index * width % 8);
         let mut held = [0; 2];
         words(bytes.get(at..).unwrap_or_default(), &mut held);
         let [low, high] = held;
@@ -426,13 +426,13 @@ struct UnaryByte {
     /// Number of 0 bits above the highest 1 bit.
     open: u8,
     /// All bits set if the byte is 0: the run of zeros before it then continues.
-    keep: u8,
+    carry_mask: u8,
 }
 
-static UNARY: [UnaryByte; 256] = unary_table();
+static UNARY_CODES: [UnaryByte; 256] = unary_codes();
 
-const fn unary_table() -> [UnaryByte; 256] {
-    let mut table = [UnaryByte { zeros: 0, ones: 0, open: 8, keep: 0xff }; 256];
+const fn unary_codes() -> [UnaryByte; 256] {
+    let mut table = [UnaryByte { zeros: 0, ones: 0, open: 8, carry_mask: 0xff }; 256];
     let mut byte = 1;
     while byte < 256 {
         let (mut zeros, mut ones, mut run, mut bit) = (0u64, 0, 0, 0);
@@ -446,7 +446,7 @@ const fn unary_table() -> [UnaryByte; 256] {
             }
             bit += 1;
         }
-        table[byte] = UnaryByte { zeros, ones, open: run, keep: 0 };
+        table[byte] = UnaryByte { zeros, ones, open: run, carry_mask: 0 };
         byte += 1;
     }
     table
@@ -460,15 +460,15 @@ fn count_out(reader: &mut Reader<'_>, rests: &mut [u8; MINI + 8], count: usize) 
     let mut bytes = reader.rest().iter();
     while done < count {
         let byte = bytes.next().ok_or_else(|| reader.damage("cut short"))?;
-        let unary_table = &UNARY[usize::from(*byte)];
-        if let Some(place) = rests.get_mut(done..done + 8) {
-            place.copy_from_slice(&(unary_table.zeros + u64::from(open)).to_le_bytes());
+        let unary = &UNARY_CODES[usize::from(*byte)];
+        if let Some(index) = rests.get_mut(done..done + 8) {
+            index.copy_from_slice(&(unary.zeros + u64::from(open)).to_le_bytes());
         }
-        done += usize::from(unary_table.ones);
-        open = unary_table.open + (open & unary_table.keep);
+        done += usize::from(unary.ones);
+        open = unary.open + (open & unary.carry_mask);
         longest = open.max(longest);
         if open > LONG {
-            return Err(reader.damage("more zero bits than are unary_table out"));
+            return Err(reader.damage("unary code too long"));
         }
         used += 1;
     }
@@ -522,7 +522,7 @@ fn take_split(
         match rest.cmp(&LONG) {
             Ordering::Less => {}
             Ordering::Equal => *slot = slot.wrapping_add(reader.varint()? << k),
-            Ordering::Greater => return Err(reader.damage("more zero bits than are unary_table out")),
+            Ordering::Greater => return Err(reader.damage("unary code too long")),
         }
         *slot = make(*slot);
     }

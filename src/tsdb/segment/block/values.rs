@@ -4,17 +4,17 @@
 //! 0 u8 kind | flags of the column << 3 | ODD 0x80
 //!   if ODD is set: varint count, for each varint (index - index before - 1; the first's from the
 //!   start), 8 bytes of bit pattern: values that the column does not give
-//!   kind 0 same      the bit pattern big-endian, without its low zero bytes, to the end of the body
+//!   kind 0 same      the bit pattern big-endian, without its low zero bytes, to the end of it
 //!   kind 1 whole     a column (see `integers`): value = x
 //!   kind 2 decimal   u8 exponent e (0..=18), a column: value = x / 10^e
 //!   kind 3 ordered   a column: bit pattern = x, its low 63 bits inverted where it is negative
-//!   kind 4 few       u8 patterns - 1, each u8 kept bytes and those, big-endian; a column of indexes
-//!                    of patterns
+//!   kind 4 few       u8 patterns - 1, each u8 kept bytes and those, big-endian; a column of
+//!                    indexes of patterns
 //!   kind 5 raw       8 bytes each
 //!   kind 6 backward  if 0x08 is set, and no other flag is: u32 crc of {u32 series id, u32 samples,
-//!                    head}, varint bytes of the head; then a body of kind 1 to 4 of the same values
-//!                    from the last to the first, whose column is not sparse; the head is its
-//!                    beginning up to the end of the first mini
+//!                    head}, varint bytes of the head; then a body of kind 1 to 4 of the same
+//!                    values from the last to the first, whose column is not sparse; the head
+//!                    is its beginning up to the end of the first mini
 //! ```
 //! Odd values are, in practice, staleness markers and other NaN, infinities and minus zero among
 //! decimals.
@@ -254,14 +254,16 @@ fn put_body(out: &mut Vec<u8>, values: &[u64], turns: bool, scratch: &mut ValueB
     let bits_cost = by_bits.as_ref().map_or(u64::MAX, |plan| plan.cost);
     let least = by_decimals.as_ref().map_or(u64::MAX, |(_, cost)| *cost).min(bits_cost);
     let mut head = None;
-    if !put_few(out, values, (least, turns), (few, integers), &mut head) {
+    if let Some(written) = put_few(out, values, least, turns, few, integers) {
+        head = written.head;
+    } else {
         match (&mut by_decimals, &mut by_bits) {
             (Some((plan, cost)), _) if *cost <= bits_cost => {
                 let turned = turns && plan.is_long();
                 if turned {
                     plan.turn(&decimals.column);
                 }
-                let start = put_decimals(out, (decimals, values.len(), turned), plan);
+                let start = put_decimals(out, decimals, values.len(), turned, plan);
                 head = turned.then_some(start);
             }
             (_, Some(plan)) => {
@@ -297,7 +299,9 @@ fn put_body(out: &mut Vec<u8>, values: &[u64], turns: bool, scratch: &mut ValueB
 /// already.
 fn put_decimals(
     out: &mut Vec<u8>,
-    (decimals, count, turned): (&Decimals, usize, bool),
+    decimals: &Decimals,
+    count: usize,
+    turned: bool,
     plan: &ColumnPlan,
 ) -> usize {
     let kind = if decimals.exponent == 0 { WHOLE } else { DECIMAL };
@@ -323,39 +327,46 @@ fn put_decimals(
     plan.put(out)
 }
 
-/// Appends kind 4 if there are few patterns and it takes fewer than `cost` bits. If it is written
-/// backward, sets `head` to the end of the first mini.
+/// A body of kind 4 that was appended.
+struct WrittenFew {
+    /// The end of the first mini, if the body is written backward.
+    head: Option<usize>,
+}
+
+/// Appends kind 4 if there are few patterns and it takes fewer than `cost` bits.
 fn put_few(
     out: &mut Vec<u8>,
     values: &[u64],
-    (cost, turns): (u64, bool),
-    (column, scratch): (&mut Vec<i64>, &mut integers::PlanBuffers),
-    head: &mut Option<usize>,
-) -> bool {
+    cost: u64,
+    turns: bool,
+    column: &mut Vec<i64>,
+    buffers: &mut integers::PlanBuffers,
+) -> Option<WrittenFew> {
     // In order of their first occurrence: {pattern, number of occurrences}.
     let mut patterns = [(0u64, 0usize); FEW_MAX];
     let (mut few, mut last) = (0, 0);
     for value in values {
-        let known = patterns.get(..few).unwrap_or_default();
-        if known.get(last).is_none_or(|(pattern, _)| pattern != value) {
-            last = known.iter().position(|(pattern, _)| pattern == value).unwrap_or(few);
+        let seen = patterns.get(..few).unwrap_or_default();
+        if seen.get(last).is_none_or(|(pattern, _)| pattern != value) {
+            last = seen.iter().position(|(pattern, _)| pattern == value).unwrap_or(few);
         }
-        let Some(slot) = patterns.get_mut(last) else { return false };
+        let slot = patterns.get_mut(last)?;
         few = few.max(last + 1);
         *slot = (*value, slot.1 + 1);
     }
     let patterns = patterns.get_mut(..few).unwrap_or_default();
     // A pattern takes nine bytes, and each value at least a bit.
     if 72 * patterns.len() as u64 + values.len() as u64 > cost {
-        return false;
+        return None;
     }
     patterns.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let place = |value: &u64| patterns.iter().position(|(pattern, _)| pattern == value).unwrap_or_default();
+    let index_of =
+        |value: &u64| patterns.iter().position(|(pattern, _)| pattern == value).unwrap_or_default();
     column.clear();
-    column.extend(values.iter().map(|value| i64::try_from(place(value)).unwrap_or_default()));
-    let mut plan = integers::plan(scratch, column, false);
+    column.extend(values.iter().map(|value| i64::try_from(index_of(value)).unwrap_or_default()));
+    let mut plan = integers::plan(buffers, column, false);
     let is_smaller = plan.cost + 72 * (patterns.len() as u64) < cost;
-    if is_smaller {
+    let written = is_smaller.then(|| {
         let turned = turns && plan.is_long();
         if turned {
             plan.turn(column);
@@ -367,11 +378,11 @@ fn put_few(
             out.push(kept);
             out.extend(pattern.to_be_bytes().iter().take(usize::from(kept)));
         }
-        let start = plan.put(out);
-        *head = turned.then_some(start);
-    }
-    scratch.recycle(plan);
-    is_smaller
+        let end = plan.put(out);
+        WrittenFew { head: turned.then_some(end) }
+    });
+    buffers.recycle(plan);
+    written
 }
 
 /// Appends the `wanted` values of a body of `count` values (1 to 1,024). The reader is at its
@@ -385,7 +396,7 @@ pub(super) fn take(
 ) -> Result<(), Damage> {
     let tag = reader.rest().first().copied().unwrap_or_default();
     if tag & 7 != BACKWARD {
-        return take_body(reader, count, (wanted, false), out);
+        return take_body(reader, count, wanted, false, out);
     }
     reader.u8()?;
     match tag & !7 {
@@ -409,10 +420,10 @@ fn take_backward(
 ) -> Result<(), Damage> {
     let tag = reader.rest().first().copied().unwrap_or_default();
     if !matches!(tag & 7, WHOLE | DECIMAL | ORDERED | FEW) || tag >> 3 & integers::SPARSE != 0 {
-        return Err(reader.damage("not what is written backward"));
+        return Err(reader.damage("invalid kind of a backward body"));
     }
     let (from, to) = (count.saturating_sub(wanted.end), count.saturating_sub(wanted.start));
-    take_body(reader, count, (from..to, true), out)
+    take_body(reader, count, from..to, true, out)
 }
 
 /// Returns whether all wanted values are in the head: the first mini of a backward body with its
@@ -444,7 +455,8 @@ pub(super) fn take_head(
 fn take_body(
     reader: &mut Reader<'_>,
     count: usize,
-    (wanted, backward): (Range<usize>, bool),
+    wanted: Range<usize>,
+    backward: bool,
     out: &mut Vec<f64>,
 ) -> Result<(), Damage> {
     let tag = reader.u8()?;
@@ -483,7 +495,7 @@ fn take_body(
         _ => return Err(reader.damage("unknown kind of values")),
     }
     match odd {
-        Some(mut odd) => take_odd(&mut odd, count, (from, backward), slots),
+        Some(mut odd) => take_odd(&mut odd, count, from, backward, slots),
         None => Ok(()),
     }
 }
@@ -502,9 +514,9 @@ fn take_few(
     // An index beyond the patterns gives 0 here and is reported below.
     let mut highest = 0;
     columns::take(reader, column, |column: &[u64]| {
-        target.put(column, |place| {
-            highest = highest.max(place);
-            let pattern = usize::try_from(place).ok().and_then(|place| patterns.get(place));
+        target.put(column, |index| {
+            highest = highest.max(index);
+            let pattern = usize::try_from(index).ok().and_then(|index| patterns.get(index));
             f64::from_bits(pattern.copied().unwrap_or_default())
         });
     })?;
@@ -514,8 +526,8 @@ fn take_few(
 /// Decodes a pattern of which only the `kept` high bytes are stored.
 fn take_pattern(reader: &mut Reader<'_>, kept: usize) -> Result<u64, Damage> {
     let mut pattern = [0; 8];
-    let place = pattern.get_mut(..kept).ok_or_else(|| reader.damage("pattern over 8 bytes"))?;
-    place.copy_from_slice(reader.take(kept)?);
+    let high = pattern.get_mut(..kept).ok_or_else(|| reader.damage("pattern over 8 bytes"))?;
+    high.copy_from_slice(reader.take(kept)?);
     Ok(u64::from_be_bytes(pattern))
 }
 
@@ -534,7 +546,8 @@ fn skip_odd<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>, Damage> {
 fn take_odd(
     reader: &mut Reader<'_>,
     count: usize,
-    (from, backward): (usize, bool),
+    from: usize,
+    backward: bool,
     values: &mut [f64],
 ) -> Result<(), Damage> {
     let mut next = 0usize;
@@ -545,9 +558,10 @@ fn take_odd(
             return Err(reader.damage("an odd value beyond the block"));
         }
         let pattern = reader.u64()?;
-        let place = index.checked_sub(from);
-        let place = if backward { place.and_then(|n| values.len().checked_sub(n + 1)) } else { place };
-        if let Some(slot) = place.and_then(|place| values.get_mut(place)) {
+        let slot_index = index.checked_sub(from);
+        let slot_index =
+            if backward { slot_index.and_then(|n| values.len().checked_sub(n + 1)) } else { slot_index };
+        if let Some(slot) = slot_index.and_then(|slot_index| values.get_mut(slot_index)) {
             *slot = f64::from_bits(pattern);
         }
         next = index + 1;

@@ -16,10 +16,10 @@ pub(in crate::tsdb) struct SegmentBlock<'a> {
     pub(super) times: &'a [u8],
     /// Offset of the time block in TIMES. Blocks of a segment with equal times have the same
     /// offset.
-    pub(in crate::tsdb) time_place: u64,
+    pub(in crate::tsdb) times_offset: u64,
     /// The bytes of the value block.
     pub(in crate::tsdb) values: &'a [u8],
-    pub(super) values_place: u64,
+    pub(super) values_offset: u64,
 }
 
 impl Segment {
@@ -47,7 +47,7 @@ impl Segment {
         out: &mut Vec<f64>,
     ) -> Result<(), SegmentDamage> {
         values_within(block.values, id, block.count, 0..block.count, out)
-            .map_err(|damage| self.at_place(DATA, block.values_place, damage))
+            .map_err(|damage| self.at_offset(DATA, block.values_offset, damage))
     }
 
     /// Appends the times of a block. On damage nothing is appended.
@@ -57,7 +57,7 @@ impl Segment {
         out: &mut Vec<i64>,
     ) -> Result<(), SegmentDamage> {
         let before = out.len();
-        times_of(block.times, out).map_err(|damage| self.at_place(TIMES, block.time_place, damage))?;
+        times_of(block.times, out).map_err(|damage| self.at_offset(TIMES, block.times_offset, damage))?;
         let found = out.get(before..).unwrap_or_default();
         // The decoder has verified that the times ascend.
         if found.len() == block.count
@@ -66,12 +66,12 @@ impl Segment {
             return Ok(());
         }
         out.truncate(before);
-        Err(self.at_place(TIMES, block.time_place, Damage::new(0, "times are not what they claim to be")))
+        Err(self.at_offset(TIMES, block.times_offset, Damage::new(0, "times differ from their header")))
     }
 
     /// Converts damage that a caller found in a copied value block.
     pub(in crate::tsdb) fn value_damage(&self, block: &SegmentBlock<'_>, damage: Damage) -> SegmentDamage {
-        self.at_place(DATA, block.values_place, damage)
+        self.at_offset(DATA, block.values_offset, damage)
     }
 
     /// Calls `act` with the blocks of a row in order of time, until it returns false.
@@ -92,12 +92,12 @@ impl Segment {
     ) -> Result<(), SegmentDamage> {
         let stored = self.stored(rows, row)?;
         let mut values = ValueBlocks::new(self, stored.region, stored.start, stored.list.len())?;
-        for place in stored.list {
-            let (times, time_place) = self.time_block(place)?;
+        for list_index in stored.list {
+            let (times, times_offset) = self.time_block(list_index)?;
             let TimeHeader { count, first, last, .. } =
-                time_header(times).map_err(|damage| self.at_place(TIMES, time_place, damage))?;
-            let (values_place, values) = values.next()?;
-            let block = SegmentBlock { count, first, last, times, time_place, values, values_place };
+                time_header(times).map_err(|damage| self.at_offset(TIMES, times_offset, damage))?;
+            let (values_offset, values) = values.next()?;
+            let block = SegmentBlock { count, first, last, times, times_offset, values, values_offset };
             if !act(stored.id, block)? {
                 break;
             }
@@ -107,8 +107,8 @@ impl Segment {
 
     /// Returns the bytes of TIMES from a time block on, and its offset, given its index in the list
     /// of blocks of all timelines.
-    pub(super) fn time_block(&self, place: usize) -> Result<(&[u8], u64), SegmentDamage> {
-        let at = self.time_place(place).ok_or_else(|| self.no_row())?;
+    pub(super) fn time_block(&self, list_index: usize) -> Result<(&[u8], u64), SegmentDamage> {
+        let at = self.time_block_offset(list_index).ok_or_else(|| self.no_row())?;
         self.prefetch_time_block(at);
         let times = self.section(TIMES).get(at..).ok_or_else(|| self.no_row())?;
         Ok((times, at as u64))
@@ -139,19 +139,19 @@ impl<'a> ValueBlocks<'a> {
         let lengths = Reader::new(region);
         let mut blocks = lengths;
         for _ in 1..count {
-            blocks.varint().map_err(|damage| segment.at_place(DATA, start as u64, damage))?;
+            blocks.varint().map_err(|damage| segment.at_offset(DATA, start as u64, damage))?;
         }
         Ok(ValueBlocks { segment, lengths, blocks, count, number: 0, start, end: start + region.len() })
     }
 
     /// Returns the offset in DATA and the bytes of the next block.
     pub(super) fn next(&mut self) -> Result<(u64, &'a [u8]), SegmentDamage> {
-        let place = (self.end - self.blocks.left()) as u64;
+        let offset = (self.end - self.blocks.left()) as u64;
         self.number += 1;
         let bytes = if self.number >= self.count { Ok(self.blocks.left()) } else { self.lengths.count(1) };
         let taken = bytes.and_then(|bytes| self.blocks.take(bytes));
-        let taken = taken.map_err(|damage| self.segment.at_place(DATA, self.start as u64, damage))?;
-        Ok((place, taken))
+        let taken = taken.map_err(|damage| self.segment.at_offset(DATA, self.start as u64, damage))?;
+        Ok((offset, taken))
     }
 
     /// Returns block `number` as [`ValueBlocks::next`] does. Numbers ascend from call to call.

@@ -44,11 +44,11 @@ impl Segment {
     pub(in crate::tsdb) fn metric(&self, family: usize) -> Result<Option<String>, SegmentDamage> {
         let metric = self.family(family)?.metric;
         let Some(number) = metric.checked_sub(1) else { return Ok(None) };
-        let place = |damage| self.at(DICTIONARIES, damage);
-        let name = self.dictionary(0)?.find(crate::model::METRIC_NAME).map_err(place)?;
+        let in_dictionaries = |damage| self.at(DICTIONARIES, damage);
+        let name = self.dictionary(0)?.find(crate::model::METRIC_NAME).map_err(in_dictionaries)?;
         let Some(name) = name else { return Ok(None) };
         let values = self.dictionary(name + 1)?;
-        values.text(usize::try_from(number).unwrap_or(usize::MAX)).map(Some).map_err(place)
+        values.text(usize::try_from(number).unwrap_or(usize::MAX)).map(Some).map_err(in_dictionaries)
     }
 
     /// Returns the labels of a row in order of their names, the metric name included.

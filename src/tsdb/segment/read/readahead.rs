@@ -140,47 +140,47 @@ mod tests {
 
     const NONE: [Range<usize>; 0] = [];
 
-    fn readahead(readahead: &Readahead, bytes: Range<usize>) -> Vec<Range<usize>> {
+    fn requested(readahead: &Readahead, bytes: Range<usize>) -> Vec<Range<usize>> {
         let mut all = Vec::new();
         readahead.before_read(bytes, |range| all.push(range));
         all
     }
 
     #[test]
-    fn bytes_are_asked_for_once_and_in_few_pieces() {
+    fn bytes_are_requested_once_and_in_few_ranges() {
         let file = Readahead::new(100 << 20);
         assert_eq!(
-            readahead(&file, 130 << 10..131 << 10),
+            requested(&file, 130 << 10..131 << 10),
             [kib(128..192)],
-            "what is looked at and little more"
+            "little more than the read range"
         );
-        assert_eq!(readahead(&file, 129 << 10..190 << 10), NONE);
-        assert_eq!(readahead(&file, 500 << 10..700 << 10), [kib(448..704)]);
+        assert_eq!(requested(&file, 129 << 10..190 << 10), NONE);
+        assert_eq!(requested(&file, 500 << 10..700 << 10), [kib(448..704)]);
         // Units that were requested before are left out.
-        assert_eq!(readahead(&file, 10 << 10..450 << 10), [kib(0..128), kib(192..448)]);
+        assert_eq!(requested(&file, 10 << 10..450 << 10), [kib(0..128), kib(192..448)]);
     }
 
     #[test]
-    fn who_goes_on_is_read_for_beforehand() {
+    fn sequential_reads_are_requested_ahead() {
         let file = Readahead::new(3 << 20);
-        assert_eq!(readahead(&file, 5..6), [kib(0..64)]);
-        assert_eq!(readahead(&file, 65_000..66_000), [kib(64..128)]);
-        assert_eq!(readahead(&file, 130_000..140_000), [kib(128..256)]);
+        assert_eq!(requested(&file, 5..6), [kib(0..64)]);
+        assert_eq!(requested(&file, 65_000..66_000), [kib(64..128)]);
+        assert_eq!(requested(&file, 130_000..140_000), [kib(128..256)]);
         let waits =
-            (256..3_072).filter(|at| !readahead(&file, at << 10..(at << 10) + 100).is_empty()).count();
+            (256..3_072).filter(|at| !requested(&file, at << 10..(at << 10) + 100).is_empty()).count();
         assert_eq!(waits, 4);
         assert!(
             file.bits.iter().all(|bits| bits.load(Ordering::Relaxed).count_ones() == 48),
-            "to the end of it"
+            "requested up to the end of the file"
         );
     }
 
     #[test]
-    fn what_is_not_there_is_not_asked_for() {
+    fn nothing_beyond_the_file_is_requested() {
         let file = Readahead::new(100);
-        assert_eq!(readahead(&file, 1 << 40..(1 << 40) + 1), NONE);
-        assert_eq!(readahead(&file, 0..usize::MAX), [kib(0..64)]);
-        assert_eq!(readahead(&file, 0..usize::MAX), NONE);
-        assert_eq!(readahead(&Readahead::new(0), 0..0), NONE);
+        assert_eq!(requested(&file, 1 << 40..(1 << 40) + 1), NONE);
+        assert_eq!(requested(&file, 0..usize::MAX), [kib(0..64)]);
+        assert_eq!(requested(&file, 0..usize::MAX), NONE);
+        assert_eq!(requested(&Readahead::new(0), 0..0), NONE);
     }
 }

@@ -28,6 +28,21 @@ pub(in crate::tsdb) struct FamilyRows {
     pub(super) offsets: PackedColumn,
 }
 
+/// A row of a family.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tsdb) struct FamilyRow<'r> {
+    pub(in crate::tsdb) rows: &'r FamilyRows,
+    pub(in crate::tsdb) row: usize,
+}
+
+/// A row of a family with the number of its timeline.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tsdb) struct TimelineRow<'r> {
+    pub(in crate::tsdb) rows: &'r FamilyRows,
+    pub(in crate::tsdb) row: usize,
+    pub(in crate::tsdb) timeline: usize,
+}
+
 /// The position of a row's samples.
 #[derive(Debug)]
 pub(super) struct RowLocation<'a> {
@@ -75,11 +90,11 @@ impl SeriesIds<'_> {
     #[inline]
     pub(in crate::tsdb) fn row_near(&self, near: usize, id: u32) -> Option<usize> {
         let at = self.get(near);
-        if at == Some(id) { Some(near) } else { self.row_beyond((near, at), id) }
+        if at == Some(id) { Some(near) } else { self.row_beyond(near, at, id) }
     }
 
     /// Returns the row of a series that is not at `near`.
-    fn row_beyond(&self, (near, at): (usize, Option<u32>), id: u32) -> Option<usize> {
+    fn row_beyond(&self, near: usize, at: Option<u32>, id: u32) -> Option<usize> {
         if at.is_none_or(|at| at > id) {
             return self.row_within(0..near.min(self.rows), id);
         }
@@ -205,13 +220,13 @@ impl Segment {
     }
 
     pub(super) fn no_row(&self) -> SegmentDamage {
-        self.at(FAMILIES, Damage::new(0, "a row that is not there"))
+        self.at(FAMILIES, Damage::new(0, "no such row"))
     }
 
     fn find_stored(&self, rows: &FamilyRows, row: usize) -> Option<RowLocation<'_>> {
         let pool = self.section(COLUMNS);
-        let number = |column: &PackedColumn, place: usize| {
-            column.get(pool, place).and_then(|value| usize::try_from(value).ok())
+        let number = |column: &PackedColumn, index: usize| {
+            column.get(pool, index).and_then(|value| usize::try_from(value).ok())
         };
         let id = u32::try_from(rows.ids.get(pool, row)?).ok()?;
         let list = self.timeline_list(self.timeline_of(rows, row)?)?;
@@ -224,7 +239,7 @@ impl Segment {
 
     /// Returns the offset in TIMES of a time block, given its index in the list of blocks of all
     /// timelines.
-    pub(super) fn time_place(&self, place: usize) -> Option<usize> {
-        usize::try_from(self.timelines.blocks.get(self.section(COLUMNS), place)?).ok()
+    pub(super) fn time_block_offset(&self, list_index: usize) -> Option<usize> {
+        usize::try_from(self.timelines.blocks.get(self.section(COLUMNS), list_index)?).ok()
     }
 }

@@ -95,7 +95,7 @@ impl LabelColumn {
         let map = match form {
             DIRECT => None,
             LOCAL => Some(PackedColumn::take(reader)?),
-            _ => return Err(reader.damage("a column of no known form")),
+            _ => return Err(reader.damage("a column of an unknown form")),
         };
         Ok(LabelColumn { column, map })
     }

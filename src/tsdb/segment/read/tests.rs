@@ -71,7 +71,13 @@ fn read(
     range: TimeRange,
 ) -> Result<Vec<(i64, u64)>, SegmentDamage> {
     let mut out = SampleColumns::default();
-    segment.read((&segment.rows(family)?, row), range, &mut TimelineCache::default(), None, &mut out)?;
+    segment.read(
+        FamilyRow { rows: &segment.rows(family)?, row },
+        range,
+        &mut TimelineCache::default(),
+        None,
+        &mut out,
+    )?;
     Ok(out.times.iter().copied().zip(out.values.iter().map(|value| value.to_bits())).collect())
 }
 
@@ -165,7 +171,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn what_was_written_is_what_is_read(content in content(), a in -30_000i64..300_000, b in -30_000i64..300_000, flags in 0u8..4) {
+    fn a_segment_returns_what_was_written(content in content(), a in -30_000i64..300_000, b in -30_000i64..300_000, flags in 0u8..4) {
         prop_assume!(has_samples(&content));
         let dir = TempDir::new().expect("a folder");
         let meta = write(dir.path(), &content, flags);
@@ -187,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_is_an_error_and_never_other_data(
+    fn damage_is_an_error_and_never_returns_other_data(
         content in content(),
         flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..=255), 0..3),
         cut in prop::option::of(any::<prop::sample::Index>()),
@@ -221,7 +227,7 @@ proptest! {
 
     /// A hostile directory with matching checksums causes no panic.
     #[test]
-    fn a_hostile_directory_is_no_panic(content in content(), flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..=255), 1..4)) {
+    fn a_hostile_directory_never_panics(content in content(), flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..=255), 1..4)) {
         prop_assume!(has_samples(&content));
         let dir = TempDir::new().expect("a folder");
         let meta = write(dir.path(), &content, 0);
@@ -271,7 +277,7 @@ fn plain() -> SegmentContent {
 }
 
 #[test]
-fn a_file_cut_under_an_open_segment_is_an_error_that_says_where() {
+fn truncating_the_file_of_an_open_segment_is_an_error_with_an_offset() {
     let dir = TempDir::new().expect("a folder");
     let content = plain();
     let meta = write(dir.path(), &content, 0);
@@ -289,7 +295,7 @@ fn a_file_cut_under_an_open_segment_is_an_error_that_says_where() {
 }
 
 #[test]
-fn blocks_that_are_still_there_are_read_though_others_are_not() {
+fn intact_blocks_are_read_though_another_block_is_damaged() {
     let dir = TempDir::new().expect("a folder");
     let content = plain();
     let meta = write(dir.path(), &content, 0);
@@ -317,7 +323,7 @@ fn blocks_that_are_still_there_are_read_though_others_are_not() {
 }
 
 #[test]
-fn a_segment_that_is_not_the_listed_one_is_refused_by_name() {
+fn a_segment_that_differs_from_the_manifest_is_refused_with_the_reason() {
     let dir = TempDir::new().expect("a folder");
     let meta = write(dir.path(), &plain(), HISTOGRAMS);
     let open = |store, meta: &SegmentMeta| Segment::open(dir.path(), store, meta);
@@ -350,7 +356,7 @@ fn a_segment_that_is_not_the_listed_one_is_refused_by_name() {
 }
 
 #[test]
-fn a_writer_takes_only_what_its_drawing_has_room_for() {
+fn a_writer_refuses_what_the_format_does_not_allow() {
     let dir = TempDir::new().expect("a folder");
     let mut writer = SegmentWriter::create(dir.path(), STORE, new_segment(0)).expect("created");
     let shape = |result: Result<(), SegmentWriteError>| matches!(result, Err(SegmentWriteError::Shape(_)));
@@ -358,11 +364,11 @@ fn a_writer_takes_only_what_its_drawing_has_room_for() {
     assert!(shape(writer.family(&["b", "a"])));
     writer.family(&[METRIC_NAME]).expect("a family");
     assert!(shape(writer.series(1, &[], &[1], &[1])), "no value");
-    assert!(shape(writer.series(1, &["up"], &[1, 1], &[1, 1])), "times stand still");
+    assert!(shape(writer.series(1, &["up"], &[1, 1], &[1, 1])), "times do not ascend");
     assert!(shape(writer.series(1, &["up"], &[1], &[1, 1])), "more values than times");
-    writer.series(1, &["up"], &[], &[]).expect("left out");
+    writer.series(1, &["up"], &[], &[]).expect("a series without samples is left out");
     writer.series(1, &["up"], &[1], &[1]).expect("a series");
-    assert!(shape(writer.series(1, &["up"], &[2], &[2])), "ids stand still");
+    assert!(shape(writer.series(1, &["up"], &[2], &[2])), "ids do not ascend");
     writer.abandon().expect("removed");
     let writer = SegmentWriter::create(dir.path(), STORE, new_segment(0)).expect("created");
     assert!(matches!(writer.finish(), Err(SegmentWriteError::Shape("a segment without samples"))));
@@ -371,11 +377,11 @@ fn a_writer_takes_only_what_its_drawing_has_room_for() {
         writer.family(&[METRIC_NAME]).expect("a family");
         writer.series(id, &["up"], &[1], &[1]).expect("a series");
     }
-    assert!(matches!(writer.finish(), Err(SegmentWriteError::Shape("a family came twice"))));
+    assert!(matches!(writer.finish(), Err(SegmentWriteError::Shape("duplicate family"))));
 }
 
 #[test]
-fn a_segment_that_is_not_finished_has_no_name_yet() {
+fn an_unfinished_segment_has_the_ending_new() {
     let dir = TempDir::new().expect("a folder");
     let mut writer = SegmentWriter::create(dir.path(), STORE, new_segment(LATE)).expect("created");
     writer.family(&[METRIC_NAME]).expect("a family");
@@ -403,14 +409,14 @@ fn small() -> SegmentContent {
 
 /// The fixture was written by the first version and must never be regenerated.
 #[test]
-fn version_1_is_read_as_ever() {
-    reads_as_ever(include_bytes!("v1.seg"), &small());
+fn the_fixture_of_version_1_is_still_readable() {
+    reads_fixture(include_bytes!("v1.seg"), &small());
 }
 
 /// As above, with blocks that are written backward, with and without a checksum of the newest
 /// values.
 #[test]
-fn version_2_is_written_and_read_as_ever() {
+fn the_fixture_of_version_2_is_still_written_and_readable() {
     const FIXTURE: &[u8] = include_bytes!("v2.seg");
     let mut content = small();
     let names = vec!["job".to_owned(), "zone".to_owned()];
@@ -426,10 +432,10 @@ fn version_2_is_written_and_read_as_ever() {
     let meta = write(dir.path(), &content, 0);
     let written = fs::read(dir.path().join(meta.file_name())).expect("read");
     assert!(written == FIXTURE, "the format changed: a new version, or a mistake");
-    reads_as_ever(FIXTURE, &content);
+    reads_fixture(FIXTURE, &content);
 }
 
-fn reads_as_ever(fixture: &[u8], content: &SegmentContent) {
+fn reads_fixture(fixture: &[u8], content: &SegmentContent) {
     let dir = TempDir::new().expect("a folder");
     let path = dir.path().join("fixture.seg");
     fs::write(&path, fixture).expect("written");

@@ -10,7 +10,7 @@ use super::super::block::{TimeHeader, time_header, values_within};
 use super::super::format::{DATA, TIMES};
 use super::blocks::ValueBlocks;
 use super::rows::RowLocation;
-use super::{FamilyRows, Segment, SegmentBlock, SegmentDamage};
+use super::{FamilyRow, FamilyRows, Segment, SegmentBlock, SegmentDamage, TimelineRow};
 use crate::model::{Steady, TimeRange, Times, TimesBuilder};
 use crate::tsdb::block_cache::{BlockAddress, BlockLookup, BlockRange, CacheHandle};
 use crate::tsdb::report::SampleColumns;
@@ -40,7 +40,7 @@ pub(in crate::tsdb) struct TimelineCache {
     /// The blocks of all timelines that overlap with the range.
     wanted: Vec<BlockSlice>,
     /// Index in `timelines` by segment number and timeline number.
-    places: RapidHashMap<(u64, usize), usize>,
+    index_by_key: RapidHashMap<(u64, usize), usize>,
     /// Index in `timelines` by some bits of segment number and timeline number, for lookups without
     /// hashing.
     recent: Vec<u32>,
@@ -96,27 +96,27 @@ impl TimelineCache {
         }
         let key = (segment.meta().seq, number);
         let slot = (usize::try_from(key.0).unwrap_or_default() ^ number) % RECENT;
-        let recent = self.recent.get(slot).map_or(usize::MAX, |place| *place as usize);
+        let recent = self.recent.get(slot).map_or(usize::MAX, |index| *index as usize);
         if self.timelines.get(recent).is_some_and(|timeline| timeline.key == key) {
-            return self.at(recent);
+            return self.get(recent);
         }
-        let place = match self.places.get(&key) {
-            Some(place) => {
+        let index = match self.index_by_key.get(&key) {
+            Some(index) => {
                 if self.recent.is_empty() {
                     // Allocated at the second lookup, so that a reader of one series does not pay
                     // for it.
                     self.recent = vec![u32::MAX; RECENT];
                 }
-                *place
+                *index
             }
             None => {
                 let list = segment.timeline_list(number)?;
                 if self.timelines.len() == 1 {
                     self.timelines.reserve(TIMELINES_USUAL);
                     self.wanted.reserve(TIMELINES_USUAL);
-                    self.places.reserve(TIMELINES_USUAL);
+                    self.index_by_key.reserve(TIMELINES_USUAL);
                 }
-                let mut timeline = self.within(segment, (number, list), range);
+                let mut timeline = self.load(segment, number, list, range);
                 if self.held + timeline.times.len() > TIMES_MAX || self.timelines.len() >= TIMELINES_MAX {
                     let own = self.wanted.split_off(timeline.wanted.start);
                     self.forget(range);
@@ -124,33 +124,35 @@ impl TimelineCache {
                 }
                 self.held += timeline.times.len();
                 self.timelines.push(timeline);
-                self.places.insert(key, self.timelines.len() - 1);
+                self.index_by_key.insert(key, self.timelines.len() - 1);
                 self.timelines.len() - 1
             }
         };
         if let Some(recent) = self.recent.get_mut(slot) {
-            *recent = u32::try_from(place).unwrap_or(u32::MAX);
+            *recent = u32::try_from(index).unwrap_or(u32::MAX);
         }
-        self.at(place)
+        self.get(index)
     }
 
-    fn at(&self, place: usize) -> Option<(&CachedTimeline, &[BlockSlice])> {
-        let timeline = self.timelines.get(place)?;
+    fn get(&self, index: usize) -> Option<(&CachedTimeline, &[BlockSlice])> {
+        let timeline = self.timelines.get(index)?;
         Some((timeline, self.wanted.get(timeline.wanted.clone())?))
     }
 
-    fn within(
+    /// Reads the part of a timeline within the range from the segment.
+    fn load(
         &mut self,
         segment: &Segment,
-        (number, list): (usize, Range<usize>),
+        number: usize,
+        list: Range<usize>,
         range: TimeRange,
     ) -> CachedTimeline {
         let (newest, from) = (self.newest, self.wanted.len());
         let wanted = &mut self.wanted;
         let mut found = TimelineBuilder { newest, wanted, from, times: TimesBuilder::default() };
         let mut damage = None;
-        for (block, place) in list.enumerate() {
-            match found.add(segment, block, place, range) {
+        for (block, index) in list.enumerate() {
+            match found.add(segment, block, index, range) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(why) => {
@@ -184,13 +186,13 @@ impl TimelineBuilder<'_> {
         &mut self,
         segment: &Segment,
         block: usize,
-        place: usize,
+        list_index: usize,
         range: TimeRange,
     ) -> Result<bool, SegmentDamage> {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
-        let (times, time_place) = segment.time_block(place)?;
-        let TimeHeader { count, first, last, step, .. } =
-            time_header(times).map_err(|damage| segment.at_place(TIMES, time_place, damage))?;
+        let (times, times_offset) = segment.time_block(list_index)?;
+        let header = time_header(times).map_err(|damage| segment.at_offset(TIMES, times_offset, damage))?;
+        let TimeHeader { count, first, last, step, .. } = header;
         if last < start {
             return Ok(true);
         }
@@ -198,16 +200,17 @@ impl TimelineBuilder<'_> {
             return Ok(false);
         }
         if let Some(step) = step {
-            let places = self.add_regular((first, last, step), count, (start, end));
-            self.wanted.push(BlockSlice { block, count, from: places.start, to: places.end });
+            let Range { start: from, end: to } = self.add_regular(&header, step, range);
+            self.wanted.push(BlockSlice { block, count, from, to });
             return Ok(true);
         }
         let list = self.times.list_mut();
         let before = list.len();
         // The header has verified that the count is at most 1,024.
         list.reserve(count);
-        let found = SegmentBlock { count, first, last, times, time_place, values: &[], values_place: 0 };
-        segment.times(&found, list)?;
+        let block_times =
+            SegmentBlock { count, first, last, times, times_offset, values: &[], values_offset: 0 };
+        segment.times(&block_times, list)?;
         let decoded = list.get(before..).unwrap_or_default();
         let from = decoded.partition_point(|time| *time < start);
         // A range may end before it begins.
@@ -229,30 +232,28 @@ impl TimelineBuilder<'_> {
     }
 
     /// Adds the regular times that are within an overlapping range, or only the newest of them.
-    /// Computes their indexes without decoding the block.
-    fn add_regular(
-        &mut self,
-        (first, last, step): (i64, i64, i64),
-        count: usize,
-        (start, end): (i64, i64),
-    ) -> Range<usize> {
-        let place = |apart: u64| usize::try_from(apart / step.unsigned_abs()).unwrap_or(count).min(count);
+    /// Computes and returns their indexes without decoding the block.
+    fn add_regular(&mut self, header: &TimeHeader, step: i64, range: TimeRange) -> Range<usize> {
+        let TimeHeader { count, first, last, .. } = *header;
+        let (start, end) = (range.start.as_ms(), range.end.as_ms());
+        let steps =
+            |distance: u64| usize::try_from(distance / step.unsigned_abs()).unwrap_or(count).min(count);
         // The first time at or after the start.
-        let from = if start <= first { 0 } else { place(start.abs_diff(first) - 1) + 1 };
-        let to = if end >= last { count } else { place(end.abs_diff(first)) + 1 };
+        let from = if start <= first { 0 } else { steps(start.abs_diff(first) - 1) + 1 };
+        let to = if end >= last { count } else { steps(end.abs_diff(first)) + 1 };
         // A range may end before it begins.
         let to = to.max(from);
-        let told = if self.newest { from.max(to.saturating_sub(1)) } else { from };
-        let at = first.wrapping_add(step.wrapping_mul(i64::try_from(told).unwrap_or_default()));
-        self.times.push_steady(Steady { first: at, apart: step, len: to.saturating_sub(told) });
+        let added = if self.newest { from.max(to.saturating_sub(1)) } else { from };
+        let at = first.wrapping_add(step.wrapping_mul(i64::try_from(added).unwrap_or_default()));
+        self.times.push_steady(Steady { first: at, apart: step, len: to.saturating_sub(added) });
         from..to
     }
 }
 
 /// Returns whether the value at this index is not less than the one before.
-pub(in crate::tsdb) fn non_decreasing_at(values: &[f64], place: usize) -> bool {
-    let before = place.checked_sub(1).and_then(|before| values.get(before));
-    before.zip(values.get(place)).is_none_or(|(before, value)| before <= value)
+pub(in crate::tsdb) fn non_decreasing_at(values: &[f64], index: usize) -> bool {
+    let before = index.checked_sub(1).and_then(|before| values.get(before));
+    before.zip(values.get(index)).is_none_or(|(before, value)| before <= value)
 }
 
 /// Reads the values of a row block by block, from the cache or from the segment.
@@ -262,7 +263,7 @@ struct ValueReader<'a, 'k> {
     row: usize,
     /// The series id and the reader of its blocks, located at the first block that is not cached.
     bytes: Option<(u32, ValueBlocks<'a>)>,
-    cache: Option<&'k mut CacheHandle>,
+    blocks: Option<&'k mut CacheHandle>,
 }
 
 impl ValueReader<'_, '_> {
@@ -273,28 +274,30 @@ impl ValueReader<'_, '_> {
         let BlockSlice { block, count, from, to } = *wanted;
         let address =
             BlockAddress { segment: self.segment.meta().seq, family: self.rows.data, row: self.row, block };
-        let Some(cache) = self.cache.as_mut() else {
-            return self.decode((block, count), from..to, out).map(|()| false);
+        let Some(blocks) = self.blocks.as_mut() else {
+            return self.decode(block, count, from..to, out).map(|()| false);
         };
-        match cache.get(&address, count, from..to, out) {
-            BlockLookup::Hit(rises) => Ok(rises),
-            BlockLookup::Miss => self.decode((block, count), from..to, out).map(|()| false),
-            BlockLookup::Admit(since) => {
-                let mut whole = cache.scratch();
-                self.decode((block, count), 0..count, &mut whole)?;
+        match blocks.get(&address, count, from..to, out) {
+            BlockLookup::Hit(non_decreasing) => Ok(non_decreasing),
+            BlockLookup::Miss => self.decode(block, count, from..to, out).map(|()| false),
+            BlockLookup::Admit(prior) => {
+                let mut whole = blocks.scratch();
+                self.decode(block, count, 0..count, &mut whole)?;
                 out.extend_from_slice(whole.get(from..to).unwrap_or_default());
-                if let Some(cache) = self.cache.as_mut() {
-                    cache.insert(&address, &whole, since, &self.segment.retired);
-                    cache.return_scratch(whole);
+                if let Some(blocks) = self.blocks.as_mut() {
+                    blocks.insert(&address, &whole, prior, &self.segment.retired);
+                    blocks.return_scratch(whole);
                 }
                 Ok(false)
             }
         }
     }
 
+    /// Appends the requested values of block `number` from the segment.
     fn decode(
         &mut self,
-        (number, count): (usize, usize),
+        number: usize,
+        count: usize,
         wanted: Range<usize>,
         out: &mut Vec<f64>,
     ) -> Result<(), SegmentDamage> {
@@ -306,9 +309,9 @@ impl ValueReader<'_, '_> {
                 none.insert((id, ValueBlocks::new(self.segment, region, start, list.len())?))
             }
         };
-        let (place, block) = bytes.nth(number)?;
+        let (offset, block) = bytes.nth(number)?;
         values_within(block, *id, count, wanted, out)
-            .map_err(|damage| self.segment.at_place(DATA, place, damage))
+            .map_err(|damage| self.segment.at_offset(DATA, offset, damage))
     }
 }
 
@@ -318,35 +321,37 @@ impl Segment {
     /// without NaN. On damage anything may be appended.
     pub(in crate::tsdb) fn read_values(
         &self,
-        (rows, row, number): (&FamilyRows, usize, usize),
+        at: TimelineRow<'_>,
         range: TimeRange,
-        known: &mut TimelineCache,
-        cache: Option<&mut CacheHandle>,
+        timelines: &mut TimelineCache,
+        blocks: Option<&mut CacheHandle>,
         out: &mut Vec<f64>,
     ) -> Result<(Arc<Times>, bool), SegmentDamage> {
-        let (timeline, wanted) = known.timeline(self, number, range).ok_or_else(|| self.no_row())?;
+        let TimelineRow { rows, row, timeline } = at;
+        let (timeline, wanted) = timelines.timeline(self, timeline, range).ok_or_else(|| self.no_row())?;
         if let Some(damage) = &timeline.damage {
             return Err(damage.clone());
         }
-        let mut values = ValueReader { segment: self, rows, row, bytes: None, cache };
-        let (start, mut rises) = (out.len(), true);
+        let mut values = ValueReader { segment: self, rows, row, bytes: None, blocks };
+        let (start, mut non_decreasing) = (out.len(), true);
         for wanted in wanted {
             let before = out.len();
-            rises &= values.take(wanted, out)?;
-            rises &= before == start || non_decreasing_at(out, before);
+            non_decreasing &= values.take(wanted, out)?;
+            non_decreasing &= before == start || non_decreasing_at(out, before);
         }
-        self.intact().map(|()| (Arc::clone(&timeline.times), rises))
+        self.intact().map(|()| (Arc::clone(&timeline.times), non_decreasing))
     }
 
     /// Returns the part of a row within a range, if it is in one block and the times of the
     /// timeline can be read.
     pub(in crate::tsdb) fn block_range(
         &self,
-        (rows, row, number): (&FamilyRows, usize, usize),
+        at: TimelineRow<'_>,
         range: TimeRange,
-        known: &mut TimelineCache,
+        timelines: &mut TimelineCache,
     ) -> Option<BlockRange> {
-        let (timeline, wanted) = known.timeline(self, number, range)?;
+        let TimelineRow { rows, row, timeline } = at;
+        let (timeline, wanted) = timelines.timeline(self, timeline, range)?;
         let [BlockSlice { block, count, from, to }] = *wanted else { return None };
         if timeline.damage.is_some() {
             return None;
@@ -369,9 +374,9 @@ impl Segment {
         &self,
         number: usize,
         range: TimeRange,
-        known: &mut TimelineCache,
+        timelines: &mut TimelineCache,
     ) -> Result<Arc<Times>, SegmentDamage> {
-        let timeline = known.timeline(self, number, range);
+        let timeline = timelines.timeline(self, number, range);
         let times = timeline.map(|(timeline, _)| Arc::clone(&timeline.times)).ok_or_else(|| self.no_row())?;
         self.intact().map(|()| times)
     }
@@ -381,16 +386,17 @@ impl Segment {
     /// has the samples of the blocks before it.
     pub(in crate::tsdb) fn read(
         &self,
-        (rows, row): (&FamilyRows, usize),
+        at: FamilyRow<'_>,
         range: TimeRange,
-        known: &mut TimelineCache,
-        cache: Option<&mut CacheHandle>,
+        timelines: &mut TimelineCache,
+        blocks: Option<&mut CacheHandle>,
         out: &mut SampleColumns,
     ) -> Result<(), SegmentDamage> {
+        let FamilyRow { rows, row } = at;
         let number = self.timeline_of(rows, row).ok_or_else(|| self.no_row())?;
-        let (timeline, wanted) = known.timeline(self, number, range).ok_or_else(|| self.no_row())?;
+        let (timeline, wanted) = timelines.timeline(self, number, range).ok_or_else(|| self.no_row())?;
         let before = out.values.len();
-        let mut values = ValueReader { segment: self, rows, row, bytes: None, cache };
+        let mut values = ValueReader { segment: self, rows, row, bytes: None, blocks };
         let mut wanted = wanted.iter();
         let read = wanted.try_for_each(|wanted| values.take(wanted, &mut out.values).map(drop));
         // A damaged block appends no values.
