@@ -29,6 +29,7 @@ pub(super) struct DecodedColumn {
     non_decreasing: bool,
 }
 
+/// The stored form of the values.
 #[derive(Debug)]
 enum ColumnEncoding {
     /// The number of values, all with these bits.
@@ -156,6 +157,7 @@ impl DecodedColumn {
     }
 }
 
+/// Reads one value of each of the first cache lines of a range.
 fn touch<D: Copy + Default + PartialEq>(digits: &[D], wanted: Range<usize>) -> bool {
     /// Bytes of a cache line. The processor prefetches what follows the first few lines, since they
     /// are read in order.
@@ -171,6 +173,7 @@ pub fn non_decreasing(values: &[f64]) -> bool {
     values.first().is_none_or(|first| !first.is_nan()) && simd_dispatch!(is_in_order(values))
 }
 
+/// Returns whether each value is at least the one before. A comparison with NaN is false.
 #[inline(always)]
 fn is_in_order(values: &[f64]) -> bool {
     // Values are compared in chunks, without a branch for each.
@@ -217,6 +220,8 @@ fn span(values: &[f64], power: f64, non_decreasing: bool) -> Option<(f64, f64)> 
     (least > -EXACT && most < EXACT).then_some((least, most))
 }
 
+/// Returns whether `down(up(value))` reproduces the bits of each value, and none of the integers is
+/// NaN.
 fn all_by(values: &[f64], up: impl Fn(f64) -> f64, down: impl Fn(f64) -> f64) -> bool {
     let wrong = values.iter().fold(0, |wrong, value| {
         let whole = up(*value);

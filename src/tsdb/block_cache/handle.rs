@@ -32,6 +32,7 @@ pub(super) struct GroupKey {
     pub(super) block: u32,
 }
 
+/// The cached columns of one block of sixteen rows, with the data for admission and eviction.
 #[derive(Debug)]
 pub(super) struct RowGroup {
     /// The query that created the group, and the one that requested it before.
@@ -119,6 +120,7 @@ pub(in crate::tsdb) struct CacheHandle {
 }
 
 impl GroupKey {
+    /// Returns the key of the group of a block, and the slot of its row in the group.
     fn of(address: &BlockAddress) -> (GroupKey, usize) {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let (group, slot) = (number(address.row / ROWS), address.row % ROWS);
@@ -337,6 +339,7 @@ impl RowGroup {
         }
     }
 
+    /// Returns the memory of the group in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -102,6 +102,7 @@ pub(super) struct OrgCache {
     oldest: AtomicU32,
 }
 
+/// A part of an organisation's groups.
 type CacheShard = RapidHashMap<GroupKey, Arc<RowGroup>>;
 
 impl BlockCache {
@@ -256,6 +257,8 @@ impl OrgCache {
         self.drop_where(|_, _| true);
     }
 
+    /// Removes the groups for which `test` returns true. Returns the freed bytes and the number of
+    /// groups.
     fn drop_where(&self, mut test: impl FnMut(&GroupKey, &RowGroup) -> bool) -> (u64, u64) {
         let (mut freed, mut groups) = (0, 0);
         for shard in self.shards.get().into_iter().flat_map(|shards| shards.iter()) {
@@ -272,6 +275,7 @@ impl OrgCache {
         (freed, groups)
     }
 
+    /// Returns reserved bytes to the budget.
     fn release(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.all.bytes.fetch_sub(bytes, Ordering::Relaxed);

@@ -57,6 +57,7 @@ pub(super) fn put_encoded(out: &mut Vec<u8>, before: i64, times: &[i64], kind: u
     });
 }
 
+/// Appends one mini-block whose values `put_values` appends. That function returns their kind.
 fn put(out: &mut Vec<u8>, before: i64, times: &[i64], put_values: impl FnOnce(&mut Vec<u8>) -> u8) {
     let (Some(first), Some(count)) =
         (times.first(), u8::try_from(times.len()).ok().and_then(|n| n.checked_sub(1)))
@@ -86,10 +87,12 @@ pub(super) fn encode(times: &[i64], values: &[u64]) -> Vec<u8> {
     out
 }
 
+/// Returns the differences between neighbouring times.
 fn steps(times: &[i64]) -> impl Iterator<Item = u64> + '_ {
     times.iter().zip(times.iter().skip(1)).map(|(a, b)| b.wrapping_sub(*a).cast_unsigned())
 }
 
+/// Appends the times after the first, and returns their kind.
 fn put_times(out: &mut Vec<u8>, times: &[i64]) -> u8 {
     let Some(first) = steps(times).next() else { return REGULAR };
     put_varint(out, first);
@@ -104,6 +107,7 @@ fn put_times(out: &mut Vec<u8>, times: &[i64]) -> u8 {
     CHANGING
 }
 
+/// Appends the values of a mini-block, and returns their kind.
 pub(super) fn put_values(out: &mut Vec<u8>, values: &[u64]) -> u8 {
     let first = values.first().copied().unwrap_or_default();
     if values.iter().all(|value| *value == first) {
@@ -156,6 +160,7 @@ fn xored(xor: u64) -> (u8, usize, [u8; 8]) {
     (lead << 4 | kept, usize::from(kept), high.to_be_bytes())
 }
 
+/// Appends values of kind 1. Returns false, and appends nothing, if some value is not a decimal.
 fn put_decimal(out: &mut Vec<u8>, values: &[u64]) -> bool {
     let mut mantissas = [0i64; MINI];
     let Some(mantissas) = mantissas.get_mut(..values.len()) else { return false };
@@ -303,6 +308,7 @@ impl<'a> MiniBlocks<'a> {
         Ok(Some(&self.mini))
     }
 
+    /// Decodes the times of a mini-block of this kind.
     fn times(&mut self, kind: u8) -> Result<(), Damage> {
         let mut at = self.before.wrapping_add(self.reader.zigzag()?);
         if self.started && at <= self.before {
@@ -330,6 +336,7 @@ impl<'a> MiniBlocks<'a> {
     }
 }
 
+/// Decodes the values of a mini-block of this kind.
 pub(super) fn take_values(reader: &mut Reader<'_>, kind: u8, values: &mut [u64]) -> Result<(), Damage> {
     match kind {
         SAME => {
@@ -395,6 +402,7 @@ fn take_high(reader: &mut Reader<'_>, lead: usize, kept: usize) -> Result<u64, D
     Ok(u64::from_be_bytes(pattern))
 }
 
+/// Decodes values of kind 1.
 fn take_decimal(reader: &mut Reader<'_>, values: &mut [u64]) -> Result<(), Damage> {
     let exponent = reader.u8()?;
     let mut mantissa = reader.zigzag()?;

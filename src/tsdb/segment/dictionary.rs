@@ -54,6 +54,7 @@ pub(super) struct Dictionary<'a> {
 }
 
 impl<'a> Dictionary<'a> {
+    /// Locates the parts of a dictionary.
     pub(super) fn new(bytes: &'a [u8]) -> Result<Dictionary<'a>, Damage> {
         let mut reader = Reader::new(bytes);
         let len = usize::try_from(reader.u32()?).map_err(|_| reader.damage("too many texts"))?;
@@ -100,6 +101,7 @@ impl<'a> Dictionary<'a> {
         Ok(None)
     }
 
+    /// Returns a reader at the start of a group.
     fn group(&self, group: usize) -> Result<Reader<'a>, Damage> {
         let damage = || Damage::new(group * 4, "missing dictionary group");
         let at = self.index.get(group * 4..).and_then(<[u8]>::first_chunk).ok_or_else(damage)?;
@@ -108,6 +110,8 @@ impl<'a> Dictionary<'a> {
     }
 }
 
+/// Decodes the next text of a group into `text`, which has the text before it. `index` is its
+/// position in the group.
 fn next(reader: &mut Reader<'_>, index: usize, text: &mut Vec<u8>) -> Result<(), Damage> {
     let shared = if index == 0 { 0 } else { usize::try_from(reader.varint()?).unwrap_or(usize::MAX) };
     if shared > text.len() {

@@ -62,6 +62,7 @@ enum ValueNumbers {
 }
 
 impl ValueNumbers {
+    /// Adds the number of row `rows`.
     fn push(&mut self, rows: usize, number: u32) {
         match self {
             ValueNumbers::Same(same) if *same == number => {}
@@ -185,6 +186,7 @@ struct TimelineTable {
 }
 
 impl TimelineTable {
+    /// Returns the time blocks of a timeline.
     fn list(&self, number: usize) -> Option<&[i64]> {
         let to_index = |end: &i64| usize::try_from(*end).ok();
         let start = match number.checked_sub(1) {
@@ -194,6 +196,7 @@ impl TimelineTable {
         self.blocks.get(start..self.ends.get(number).and_then(to_index)?)
     }
 
+    /// Returns the number of the timeline with these time blocks, which is added if it is new.
     fn number(&mut self, list: &[i64], first: i64, last: i64) -> i64 {
         let hash = hash_of(list);
         let existing = self.by_hash.get(&hash).copied();
@@ -239,6 +242,7 @@ pub(super) struct EncodedDirectory {
     pub(super) dictionaries: Vec<u8>,
 }
 
+/// Converts a size to u32.
 fn fits(what: &'static str, found: u64) -> Result<u32, SegmentWriteError> {
     let allowed = u64::from(u32::MAX);
     u32::try_from(found).map_err(|_| SegmentWriteError::TooLarge { what, found, allowed })
@@ -332,6 +336,7 @@ impl DirectoryBuilder {
             + self.families.len() * 256
     }
 
+    /// Ends the current family. A family without rows is dropped.
     fn close(&mut self) {
         let Some(draft) = self.draft.take().filter(|draft| !draft.ids.is_empty()) else { return };
         let metric = draft.metric_index.and_then(|index| match draft.columns.get(index) {
@@ -423,6 +428,7 @@ impl DirectoryBuilder {
     }
 }
 
+/// Encodes the section of dictionaries.
 fn put_dictionaries(all: &[&[&str]]) -> Result<Vec<u8>, SegmentWriteError> {
     let before = 4 + (all.len() + 1) * 4;
     let mut bodies = Vec::new();
@@ -442,6 +448,7 @@ fn put_dictionaries(all: &[&[&str]]) -> Result<Vec<u8>, SegmentWriteError> {
     Ok(out)
 }
 
+/// Buffers that are reused for each label column.
 #[derive(Debug, Default)]
 struct ColumnScratch {
     direct: Vec<i64>,

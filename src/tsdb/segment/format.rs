@@ -116,6 +116,7 @@ impl SegmentHeader {
         out
     }
 
+    /// Decodes the header. A newer version is returned without a check of the rest.
     pub(super) fn decode(bytes: &[u8]) -> Result<DecodedHeader, Damage> {
         let bytes = bytes.get(..HEADER_BYTES).ok_or_else(|| Damage::new(0, "shorter than a header"))?;
         let mut reader = Reader::new(bytes);
@@ -235,6 +236,8 @@ const fn sections_of(flags: u8) -> usize {
     if flags & HISTOGRAMS == 0 { SECTIONS - 1 } else { SECTIONS }
 }
 
+/// Decodes the section entries. Sections must be aligned, in order, without overlaps, and end
+/// before `end`.
 fn sections(reader: &mut Reader<'_>, end: u64, count: usize) -> Result<[Section; SECTIONS], Damage> {
     let mut sections = [Section::default(); SECTIONS];
     let mut free = HEADER_BYTES as u64;

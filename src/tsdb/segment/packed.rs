@@ -46,6 +46,7 @@ impl PackedColumn {
         Some(line.wrapping_add(bits.cast_signed()))
     }
 
+    /// Appends the reference.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         out.push(self.width | if self.slope == 0 { 0 } else { SLOPE });
         put_zigzag(out, self.base);
@@ -57,6 +58,7 @@ impl PackedColumn {
         }
     }
 
+    /// Decodes a reference.
     pub(super) fn take(reader: &mut Reader<'_>) -> Result<PackedColumn, Damage> {
         let tag = reader.u8()?;
         let width = tag & !SLOPE;
@@ -70,6 +72,7 @@ impl PackedColumn {
     }
 }
 
+/// Returns the value of a row without its bits.
 #[inline]
 fn line(base: i64, slope: i64, row: usize) -> i64 {
     // Rows are below 2^32. A hostile slope wraps and gives a wrong value, which the checksums of
@@ -165,6 +168,7 @@ fn shape(values: &[i64]) -> PackedColumn {
     best.filter(|best| best.width < flat.width).copied().unwrap_or(flat)
 }
 
+/// Returns base and width of a column with the given slope.
 fn fit(values: &[i64], slope: i64) -> PackedColumn {
     let rest =
         || values.iter().enumerate().map(|(row, value)| i128::from(*value) - i128::from(line(0, slope, row)));
@@ -178,6 +182,7 @@ fn fit(values: &[i64], slope: i64) -> PackedColumn {
     PackedColumn { base, slope, width, offset: 0 }
 }
 
+/// Appends the bits of a column.
 #[expect(clippy::cast_possible_truncation, reason = "the low byte is meant")]
 fn pack(out: &mut Vec<u8>, packed: &PackedColumn, values: &[i64]) {
     if packed.width == 0 {

@@ -202,10 +202,12 @@ impl Segment {
         section_of(&self.map, &self.sections, section)
     }
 
+    /// Converts damage at an offset relative to a section.
     fn at(&self, section: usize, damage: Damage) -> SegmentDamage {
         self.at_offset(section, 0, damage)
     }
 
+    /// Converts damage at an offset relative to a part of a section.
     fn at_offset(&self, section: usize, relative: u64, damage: Damage) -> SegmentDamage {
         let offset = self.sections.get(section).map_or(0, |section| section.offset);
         self.with_cause(Damage {
@@ -214,9 +216,10 @@ impl Segment {
         })
     }
 
+    /// Converts damage. If a page could not be read, that is reported as the cause.
     fn with_cause(&self, damage: Damage) -> SegmentDamage {
         match self.map.failed() {
-            // The page was read as zeros. The offset of the block says more than that of the page.
+            // The offset of the block is reported, since it is more specific than that of the page.
             Some(_) => self.damage(damage.offset, UNREADABLE),
             None => self.damage(damage.offset, damage.what),
         }

@@ -5,7 +5,7 @@
 //! ```text
 //! runs, one for each series, back to back
 //! index, ascending by series id:
-//!   n x { u32 series id, u32 crc of {series id, run}, u64 offset of the run, u32 bytes of it }
+//!   n x { u32 series id, u32 crc of {series id, run}, u64 offset of the run, u32 length }
 //! last 16: u64 n, u32 crc of the index, u32 zero
 //! ```
 //! In a segment with histograms, a series with histograms also has a row. Its times are those of

@@ -101,6 +101,8 @@ impl SeriesBuffers {
         self.lengths.clear();
     }
 
+    /// Ends the block that was appended to `blocks` last. `time_block` is the offset in TIMES of
+    /// its times.
     fn end_block(&mut self, time_block: u32) {
         self.ends.push(self.blocks.len());
         self.list.push(i64::from(time_block));
@@ -128,6 +130,7 @@ struct HashedFile {
 }
 
 impl HashedFile {
+    /// Appends bytes, through the buffer if they fit.
     fn put(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
         if self.buffer.len() + bytes.len() > BUFFER_BYTES {
             self.flush()?;
@@ -150,6 +153,7 @@ impl HashedFile {
         Ok(())
     }
 
+    /// Returns the length of the file, the buffer included.
     fn at(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
@@ -162,6 +166,7 @@ impl HashedFile {
         Ok(self.at())
     }
 
+    /// Appends a section at the next aligned offset.
     fn section(&mut self, bytes: &[u8]) -> Result<Section, DiskError> {
         let offset = self.align()?;
         self.put(bytes)?;
@@ -202,6 +207,7 @@ fn put_side_data_section(
     Ok(Section { crc: crc32c::crc32c_append(crc, &index), offset, bytes: out.at() - offset })
 }
 
+/// Converts the error of a series without copied blocks.
 fn without_blocks(written: Result<(), SeriesWriteError>) -> Result<(), SegmentWriteError> {
     match written {
         Err(SeriesWriteError::Write(error)) => Err(error),
@@ -439,6 +445,7 @@ impl SegmentWriter {
         finished
     }
 
+    /// Writes everything after the value blocks, and renames the file.
     fn write_rest(mut self) -> Result<SegmentMeta, SegmentWriteError> {
         if self.meta.samples == 0 && self.side_data.is_none() {
             return Err(SegmentWriteError::Shape("a segment without samples"));

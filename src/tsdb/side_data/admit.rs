@@ -125,18 +125,21 @@ fn exemplar(batch: &WriteBatch<'_>, written: &WriteExemplar, window: &Window) ->
     Some(Exemplar { labels, value: written.value, at: Timestamp::from_ms(written.at.as_ms()) })
 }
 
+/// Collects the records of a request.
 struct RecordBatcher<'s> {
     store: &'s OrgStore,
     drafts: Vec<Draft>,
 }
 
 impl RecordBatcher<'_> {
+    /// Closes the record if its body has reached the bound.
     fn close_full(&mut self, kind: Kind, body: &mut RecordBody) {
         if body.bytes() >= BODY_BYTES_SOFT {
             self.close(kind, body);
         }
     }
 
+    /// Closes the record, unless its body is empty.
     fn close(&mut self, kind: Kind, body: &mut RecordBody) {
         if !body.is_empty() {
             let (body, greatest_ms) = std::mem::take(body).finish();

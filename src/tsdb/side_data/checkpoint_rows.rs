@@ -25,6 +25,7 @@ const LATE: u8 = 1;
 const STARTS: u8 = 2;
 const EXEMPLARS: u8 = 3;
 const LATE_STARTS: u8 = 4;
+/// Flag: the next row continues the item.
 const GOES_ON: u8 = 0x80;
 /// Bytes of an item's head in each row.
 const ITEM_HEAD_BYTES: usize = 3;
@@ -49,6 +50,7 @@ impl CheckpointRows {
         CheckpointRows { series, row_seq, histograms: 0, parts: Vec::new() }
     }
 
+    /// Appends an item in as many parts as it needs.
     fn item(&mut self, kind: u8, histograms: u16, item: &[u8], part_max: usize) {
         let mut rest = item;
         self.histograms += u64::from(histograms);
@@ -182,6 +184,7 @@ pub(in crate::tsdb) struct RowJoiner {
     open: Option<PartialItem>,
 }
 
+/// An item of which some parts have been added.
 #[derive(Debug)]
 struct PartialItem {
     org: OrgId,
@@ -243,6 +246,7 @@ impl RowJoiner {
 }
 
 impl StartTimestamps {
+    /// Encodes the changes as an item of kind 2.
     pub(in crate::tsdb) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_zigzag(&mut out, self.last_at.unwrap_or(i64::MIN));

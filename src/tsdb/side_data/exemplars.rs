@@ -17,6 +17,7 @@ pub(in crate::tsdb) const SERIES_MAX: usize = 100;
 /// Exemplars of one organisation at most, as many as Prometheus keeps in total.
 pub(in crate::tsdb) const ORG_MAX: usize = 100_000;
 
+/// The exemplars of one organisation in memory.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct ExemplarRings {
     by_series: BTreeMap<u32, VecDeque<(u64, Exemplar)>>,
@@ -40,6 +41,7 @@ pub(in crate::tsdb) struct NewestExemplars {
 }
 
 impl NewestExemplars {
+    /// Adds an exemplar. Only the newest `ORG_MAX` are certain to be retained.
     pub(in crate::tsdb) fn push(&mut self, series: u32, exemplar: Exemplar) {
         self.all.push((series, exemplar));
         if self.all.len() >= 2 * ORG_MAX {
@@ -112,6 +114,7 @@ impl ExemplarRings {
         true
     }
 
+    /// Drops the oldest exemplar of a series.
     fn drop_oldest(&mut self, series: u32) {
         let Some(ring) = self.by_series.get_mut(&series) else { return };
         if let Some((_, removed)) = ring.pop_front() {
@@ -196,6 +199,7 @@ impl ExemplarRings {
         self.count
     }
 
+    /// Returns the estimated memory in bytes.
     pub(in crate::tsdb) const fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -80,6 +80,7 @@ impl HistogramEncoder {
         fits
     }
 
+    /// Appends a row to the encoded bytes.
     fn put(&mut self, at: i64, histogram: &Histogram) {
         let HistogramEncoder { float, bytes, last, .. } = self;
         let step = at.wrapping_sub(last.at);
@@ -140,6 +141,7 @@ const fn difference(float: bool, before: u64, now: u64) -> u64 {
     if float { (now ^ before).reverse_bits() } else { zigzag(now.wrapping_sub(before).cast_signed()) }
 }
 
+/// Applies a difference that [`difference`] has encoded.
 const fn apply_difference(float: bool, before: u64, difference: u64) -> u64 {
     if float {
         before ^ difference.reverse_bits()
@@ -148,6 +150,7 @@ const fn apply_difference(float: bool, before: u64, difference: u64) -> u64 {
     }
 }
 
+/// Appends the differences of all counts, and stores the counts in `last`.
 fn put_counts(
     out: &mut Vec<u8>,
     last: &mut DeltaRow,
@@ -173,6 +176,7 @@ fn put_counts(
     put_same(out, &mut same);
 }
 
+/// Appends a run of unchanged buckets, and resets its length.
 fn put_same(out: &mut Vec<u8>, same: &mut u64) {
     if *same > 0 {
         put_varint(out, 0);

@@ -21,6 +21,7 @@ pub(in crate::tsdb) enum PutHistogram {
     Refused,
 }
 
+/// A complete chunk.
 #[derive(Debug)]
 struct ClosedChunk {
     first: i64,
@@ -85,6 +86,7 @@ impl Histograms {
         self.closed.push(chunk);
     }
 
+    /// Iterates over all chunks as {first time, last time, rows, bytes}.
     fn chunks(&self) -> impl Iterator<Item = (i64, i64, u16, &[u8])> {
         let closed =
             self.closed.iter().map(|closed| (closed.first, closed.last, closed.rows, &*closed.bytes));
@@ -92,6 +94,7 @@ impl Histograms {
         closed.chain(open)
     }
 
+    /// Returns the histogram in order at this time.
     fn in_order_at(&self, at: i64) -> Option<Histogram> {
         let (.., bytes) = self.chunks().find(|(first, last, ..)| (*first..=*last).contains(&at))?;
         // Never damaged: chunks are encoded here, or were decoded to their end when they were
@@ -178,6 +181,7 @@ impl Histograms {
         self.merge(i64::MIN, end, frozen, out);
     }
 
+    /// Appends the histograms in order in `start..=end`, merged with late ones, which win.
     fn merge(&self, start: i64, end: i64, late: BTreeMap<i64, &Histogram>, out: &mut HistogramColumns) {
         let mut late = late.into_iter().peekable();
         for (first, last, _, bytes) in self.chunks() {

@@ -106,6 +106,7 @@ impl LateStarts {
         out
     }
 
+    /// Encodes all entries.
     pub(in crate::tsdb) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.by_time.len() * 6);
         let (mut last_at, mut last) = (0i64, LateStart { start: 0, seq: 0 });

@@ -104,6 +104,7 @@ struct SideSeries {
     counted: SeriesUsage,
 }
 
+/// The contribution of a series to the counters.
 #[derive(Clone, Copy, Debug, Default)]
 struct SeriesUsage {
     histograms: u64,
@@ -127,6 +128,7 @@ impl SideTable {
     }
 }
 
+/// Changes a counter by the difference between two values.
 fn move_by(counter: &AtomicU64, before: u64, now: u64) {
     counter.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
     counter.fetch_sub(before.saturating_sub(now), Ordering::Relaxed);
@@ -181,6 +183,7 @@ impl SideTable {
         out
     }
 
+    /// Updates the counters for a changed series.
     fn count(&self, series: &mut SideSeries) {
         let (in_order, late) = series.histograms.counts();
         let bytes = series.histograms.memory() + series.starts.memory();
@@ -360,6 +363,7 @@ impl SideTable {
         (barrier, if self.closes_all.load(Ordering::Relaxed) { i64::MAX } else { barrier })
     }
 
+    /// Changes every series, with the current barrier as an argument.
     fn each_series(&self, change: impl Fn(u32, &mut SideSeries, i64)) {
         let barrier = self.barrier.load(Ordering::Relaxed);
         for stripe in self.all() {

@@ -52,6 +52,7 @@ impl RecordBody {
         (body, self.greatest_ms.unwrap_or(i64::MIN))
     }
 
+    /// Begins an item, and returns the buffer for the rest of it.
     fn item(&mut self, series: u32, at_ms: i64) -> &mut Vec<u8> {
         self.count += 1;
         self.greatest_ms = self.greatest_ms.max(Some(at_ms));
@@ -59,6 +60,7 @@ impl RecordBody {
         &mut self.items
     }
 
+    /// Appends histograms of a series as one or more chunks.
     pub(in crate::tsdb) fn histograms(&mut self, series: u32, samples: &[(i64, &Histogram)]) {
         let greatest = samples.iter().map(|(at, _)| *at).max().unwrap_or(i64::MIN);
         histogram_chunk::encode(samples.iter().copied(), |_, _, _, chunk| {
@@ -91,6 +93,7 @@ fn put_exemplar(out: &mut Vec<u8>, exemplar: &Exemplar) {
     }
 }
 
+/// Decodes an exemplar. Its labels must be sorted by name and have no empty values.
 fn take_exemplar(reader: &mut Reader<'_>) -> Result<Exemplar, Damage> {
     let at = Timestamp::from_ms(reader.zigzag()?);
     let value = f64::from_bits(reader.u64()?);

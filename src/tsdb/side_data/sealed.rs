@@ -31,6 +31,7 @@ const LATE_STARTS: u8 = 4;
 /// An item of exemplars is closed once it has this many bytes.
 const EXEMPLARS_SOFT: usize = 64 << 10;
 
+/// An item of a run; `bytes` are in the format of its kind.
 struct RunItem<'a> {
     kind: u8,
     first: i64,
@@ -48,6 +49,7 @@ fn put_item(out: &mut Vec<u8>, kind: u8, first: i64, last: i64, entries: u64, by
     out.extend_from_slice(bytes);
 }
 
+/// Decodes the next item of a run; `None` at the end.
 fn next_item<'a>(reader: &mut Reader<'a>) -> Result<Option<RunItem<'a>>, Damage> {
     if reader.left() == 0 {
         return Ok(None);

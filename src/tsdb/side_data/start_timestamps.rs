@@ -84,10 +84,12 @@ impl StartTimestamps {
         !self.closed(barrier).is_empty() || !self.frozen.is_empty() || !self.frozen_changes.is_empty()
     }
 
+    /// Returns the changes that a seal takes.
     fn closed(&self, barrier: i64) -> &[(i64, i64)] {
         if self.closing { self.before(barrier) } else { &[] }
     }
 
+    /// Returns the changes before the barrier.
     fn before(&self, barrier: i64) -> &[(i64, i64)] {
         let end = self.changes.partition_point(|(at, _)| *at < barrier);
         self.changes.get(..end).unwrap_or_default()
@@ -146,6 +148,7 @@ impl StartTimestamps {
         Cow::Owned(starts)
     }
 
+    /// Returns the estimated memory in bytes.
     pub(in crate::tsdb) fn memory(&self) -> u64 {
         (16 * (self.changes.capacity() + self.frozen_changes.capacity())) as u64
             + self.late.memory()

@@ -218,6 +218,7 @@ pub(super) struct ColumnSlice {
 }
 
 impl ColumnSlice {
+    /// All integers of a column of `count`.
     pub(super) const fn whole(flags: u8, count: usize) -> ColumnSlice {
         ColumnSlice { flags, count, from: 0, to: count }
     }

@@ -30,6 +30,7 @@ use crate::tsdb::error::Damage;
 /// Cells of a block at most, so that a decoded block takes no more than about two megabytes.
 const CELLS_MAX: usize = 1 << 16;
 
+/// Returns the number of cells that one histogram of this shape takes.
 fn cells(shape: &HistogramShape) -> usize {
     let spans = shape.positive().len() + shape.negative().len();
     4 + shape.buckets() + spans + shape.custom_values().len()
@@ -48,6 +49,7 @@ fn fitting(samples: &[(i64, &Histogram)]) -> usize {
     samples.iter().take(BLOCK_SAMPLES).take_while(fits).count()
 }
 
+/// Returns whether the counts are floats.
 pub(crate) const fn is_float(histogram: &Histogram) -> bool {
     matches!(histogram.counts(), HistogramCounts::Float { .. })
 }
@@ -73,6 +75,7 @@ pub(crate) fn put(out: &mut Vec<u8>, series: u32, samples: &[(i64, &Histogram)])
     count
 }
 
+/// Appends a run: histograms of one shape and type of counts.
 fn put_run(out: &mut Vec<u8>, run: &[&Histogram]) {
     let Some(first) = run.first() else { return };
     put_varint(out, run.len() as u64);
@@ -132,6 +135,7 @@ pub(crate) fn put_shape(out: &mut Vec<u8>, shape: &HistogramShape, float: bool) 
     }
 }
 
+/// Appends a column of integers with its flags.
 fn put_column(out: &mut Vec<u8>, column: impl Iterator<Item = u64>) {
     let column: Vec<i64> = column.map(u64::cast_signed).collect();
     let plan = integers::plan(&mut integers::PlanBuffers::default(), &column, false);
@@ -139,6 +143,7 @@ fn put_column(out: &mut Vec<u8>, column: impl Iterator<Item = u64>) {
     plan.put(out);
 }
 
+/// Appends a body of values with its length.
 fn put_values(out: &mut Vec<u8>, patterns: impl Iterator<Item = u64>) {
     let mut body = Vec::new();
     values::put(&mut body, &patterns.collect::<Vec<_>>(), &mut values::ValueBuffers::default());
@@ -161,6 +166,7 @@ pub(crate) fn of(blocks: &[u8], series: u32, out: &mut HistogramColumns) -> Resu
     taken
 }
 
+/// Decodes both blocks. On damage some samples may have been appended.
 fn take(blocks: &[u8], series: u32, out: &mut HistogramColumns) -> Result<(), Damage> {
     let before = out.len();
     let times = times_of(blocks, &mut out.times)?;
@@ -172,6 +178,7 @@ fn take(blocks: &[u8], series: u32, out: &mut HistogramColumns) -> Result<(), Da
     take_runs(&mut reader, count, &mut out.histograms).map_err(within)
 }
 
+/// Decodes all runs of a block of `count` histograms.
 fn take_runs(reader: &mut Reader<'_>, count: usize, out: &mut Vec<Histogram>) -> Result<(), Damage> {
     let (mut left, mut cells_left) = (count, CELLS_MAX);
     while left > 0 {
@@ -223,6 +230,7 @@ pub(crate) fn take_shape(reader: &mut Reader<'_>) -> Result<(HistogramShape, boo
         .map_err(|_| reader.damage("invalid histogram shape"))
 }
 
+/// Decodes a column that `put_column` has written.
 fn take_column(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<u64>, Damage> {
     let flags = reader.u8()? & FLAG_BITS;
     let mut column = Vec::with_capacity(rows);
@@ -232,6 +240,7 @@ fn take_column(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<u64>, Damage>
     Ok(column)
 }
 
+/// Decodes a body that `put_values` has written.
 fn take_values(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<f64>, Damage> {
     let length = reader.count(1)?;
     let mut body = Reader::new(reader.take(length)?);
@@ -259,6 +268,7 @@ fn take_rows<T: Copy>(
     Ok(all.into_iter().zip(zeros).zip(counts).map(|((all, zero), buckets)| (all, zero, buckets)).collect())
 }
 
+/// Decodes the samples of a run.
 fn take_run(
     reader: &mut Reader<'_>,
     rows: usize,

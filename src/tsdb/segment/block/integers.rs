@@ -102,6 +102,7 @@ fn divide_by_common_factor(column: &[i64], q: &mut Vec<i64>) -> (i64, u64) {
     (first, factor)
 }
 
+/// Returns whether `factor` divides `number`.
 const fn divides(factor: u64, number: u64) -> bool {
     // Powers of two are the usual factors, and need no division.
     if factor.is_power_of_two() { number & (factor - 1) == 0 } else { number.is_multiple_of(factor) }
@@ -291,6 +292,7 @@ fn steps(q: &[i64]) -> Vec<u64> {
     [1, 10, 100, 500, 1_000].map(near).into_iter().filter(|step| *step > 0).map(i64::cast_unsigned).collect()
 }
 
+/// Returns the first difference, or 0 if there is only one integer.
 fn first_of_differences(q: &[i64]) -> i64 {
     match q {
         [a, b, ..] => b.wrapping_sub(*a),

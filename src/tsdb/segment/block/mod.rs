@@ -133,6 +133,8 @@ impl ValueEncoder {
     }
 }
 
+/// Returns the checksum of a value block: over the series id, the number of samples, and the rest
+/// of the block.
 fn value_crc(series: u32, count: usize, rest: &[u8]) -> u32 {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     let mut owner = [0; 8];

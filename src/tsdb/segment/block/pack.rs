@@ -50,6 +50,7 @@ pub(super) fn put_mini(out: &mut Vec<u8>, numbers: &[u64]) {
 
 /// The numbers of a mini that is encoded: u32 if all are below 2^31, else u64.
 pub(super) trait MiniNumber: Copy + Default + PartialEq {
+    /// Converts the number to u64.
     fn wide(self) -> u64;
     /// Returns the number of significant bits. Beyond 24 bits it may be one too large.
     fn length(self) -> u32;
@@ -202,6 +203,7 @@ fn best_split<N: MiniNumber>(numbers: &[N], count: u64, width: u32) -> (u8, u64)
     best
 }
 
+/// Appends numbers as kind 1 with the given `k`, without the first byte of the mini.
 fn put_split<N: MiniNumber>(out: &mut Vec<u8>, numbers: &[N], k: u8) {
     let mask = (1u64 << k) - 1;
     put_bits(out, numbers.iter().map(|number| number.wide() & mask), u32::from(k));

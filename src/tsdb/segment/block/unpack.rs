@@ -86,6 +86,7 @@ fn add_narrow_rests(
     Ok(all >> NARROW_BITS == 0)
 }
 
+/// Decodes a mini of kind 2 with narrow numbers. Returns false if a number is not narrow.
 fn take_narrow_odd(
     reader: &mut Reader<'_>,
     count: usize,
@@ -190,6 +191,7 @@ pub(super) fn take_first(reader: &mut Reader<'_>, count: usize, slots: &mut [u64
     Ok(())
 }
 
+/// Decodes a mini of kind 2.
 fn take_odd(reader: &mut Reader<'_>, slots: &mut [u64], k: u8) -> Result<(), Damage> {
     let marks = take_marks(reader, slots.len())?;
     let mut odd = [0u64; MINI];
@@ -229,6 +231,7 @@ macro_rules! by_width {
     };
 }
 
+/// Unpacks `slots.len()` numbers of `width` bits.
 #[inline]
 fn take_bits(reader: &mut Reader<'_>, slots: &mut [u64], width: u8) -> Result<(), Damage> {
     if slots.len() <= 8 && (1..=56).contains(&width) {
@@ -251,6 +254,7 @@ fn take_bits(reader: &mut Reader<'_>, slots: &mut [u64], width: u8) -> Result<()
     Ok(())
 }
 
+/// Unpacks numbers of at most 24 bits in groups of eight.
 fn unpack_narrow(bytes: &[u8], groups: &mut [[u32; 8]], width: u8) {
     // Unpacks to bytes or u16 first, which the compiler can widen in vectors.
     let mut lanes = [0u8; 2 * MINI];
@@ -294,6 +298,7 @@ fn windows(bytes: &[u8], groups: usize, stride: usize, reach: usize, mut each: i
     }
 }
 
+/// Loads eight bytes as a little-endian integer; 0 beyond the end of the window.
 #[inline(always)]
 fn load(window: &[u8], at: usize) -> u64 {
     window.get(at..at + 8).and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_le_bytes)
@@ -351,6 +356,7 @@ const fn spread<const WIDTH: usize, const LANE: usize>(word: u64, half: usize) -
     word & low | word << (half * (LANE - WIDTH)) & low << (half * LANE)
 }
 
+/// Unpacks numbers of 25 to 56 bits.
 fn unpack<const WIDTH: usize>(bytes: &[u8], slots: &mut [u64]) {
     let (groups, tail) = slots.as_chunks_mut::<8>();
     // The last load of a group begins in it and may end eight bytes behind it.
@@ -380,6 +386,7 @@ fn unpack<const WIDTH: usize>(bytes: &[u8], slots: &mut [u64]) {
     }
 }
 
+/// Unpacks eight numbers, each with one load.
 #[inline(always)]
 fn unpack_group<const WIDTH: usize>(window: &[u8], group: &mut [u64; 8]) {
     for (index, slot) in group.iter_mut().enumerate() {
@@ -405,6 +412,7 @@ fn unpack_few(width: usize, bytes: &[u8], slots: &mut [u64]) {
     });
 }
 
+/// Unpacks numbers of more than 56 bits, each with two loads.
 fn unpack_wide(width: u8, bytes: &[u8], slots: &mut [u64]) {
     let width = usize::from(width);
     for (index, slot) in slots.iter_mut().enumerate() {
@@ -431,6 +439,7 @@ struct UnaryByte {
 
 static UNARY_CODES: [UnaryByte; 256] = unary_codes();
 
+/// Computes the table of unary codes by byte.
 const fn unary_codes() -> [UnaryByte; 256] {
     let mut table = [UnaryByte { zeros: 0, ones: 0, open: 8, carry_mask: 0xff }; 256];
     let mut byte = 1;
@@ -489,6 +498,7 @@ fn add_rests(reader: &mut Reader<'_>, slots: &mut [u64], k: u8) -> Result<bool, 
     Ok(true)
 }
 
+/// Decodes a mini of kind 1, and applies `make` to each number.
 #[inline]
 fn take_split(
     reader: &mut Reader<'_>,

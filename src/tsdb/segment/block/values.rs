@@ -4,7 +4,7 @@
 //! 0 u8 kind | flags of the column << 3 | ODD 0x80
 //!   if ODD is set: varint count, for each varint (index - index before - 1; the first's from the
 //!   start), 8 bytes of bit pattern: values that the column does not give
-//!   kind 0 same      the bit pattern big-endian, without its low zero bytes, to the end of it
+//!   kind 0 same      the bit pattern big-endian, without its low zero bytes, to the body's end
 //!   kind 1 whole     a column (see `integers`): value = x
 //!   kind 2 decimal   u8 exponent e (0..=18), a column: value = x / 10^e
 //!   kind 3 ordered   a column: bit pattern = x, its low 63 bits inverted where it is negative
@@ -116,6 +116,7 @@ fn all_by(values: &[u64], column: &mut Vec<i64>, up: impl Fn(f64) -> f64, down: 
     wrong == 0
 }
 
+/// Returns the least exponent from `from` on with which the value is a decimal.
 fn exponent_of(pattern: u64, from: u8) -> Option<u8> {
     let powers = (0..=EXPONENT_MAX).zip(POWERS).skip(usize::from(from));
     powers.into_iter().find(|(_, power)| scaled(pattern, *power).is_some()).map(|(exponent, _)| exponent)
@@ -500,6 +501,7 @@ fn take_body(
     }
 }
 
+/// Decodes values of kind 4.
 fn take_few(
     reader: &mut Reader<'_>,
     column: ColumnSlice,

@@ -84,6 +84,8 @@ impl Segment {
         self.blocks_of(&self.family(family)?.rows, row, act)
     }
 
+    /// Calls `act` with the series id and each block of a row in order of time, until it returns
+    /// false.
     pub(super) fn blocks_of<'a>(
         &'a self,
         rows: &FamilyRows,

@@ -21,6 +21,7 @@ pub(super) struct FamilyRecord<'a> {
 }
 
 impl Segment {
+    /// Returns the numbers of metric name and label names.
     fn key(&self, family: usize) -> Result<(u64, Vec<u64>), SegmentDamage> {
         let mut found = self.family(family)?;
         let names = (0..found.labels).map(|_| found.names.varint());
@@ -86,6 +87,7 @@ impl Segment {
         Ok(values)
     }
 
+    /// Decodes the record of a family.
     pub(super) fn family(&self, family: usize) -> Result<FamilyRecord<'_>, SegmentDamage> {
         let bytes = self.section(FAMILIES);
         record(bytes, family, self.families).map_err(|damage| self.at(FAMILIES, damage))
@@ -130,6 +132,7 @@ pub(super) fn directory(bytes: &[u8]) -> Result<(usize, TimelineColumns), Damage
     Ok((families, TimelineColumns { len, first, last, ends, blocks }))
 }
 
+/// Decodes the record of family `family` of `families`.
 fn record(bytes: &[u8], family: usize, families: usize) -> Result<FamilyRecord<'_>, Damage> {
     let record = nth(bytes, 8, family, families)?;
     let mut reader = Reader::new(record);

@@ -59,6 +59,7 @@ impl Readahead {
         }
     }
 
+    /// Requests the missing units of a range, and more of them for a sequential read.
     #[cold]
     fn request_missing(&self, Range { start, end }: Range<usize>, request: impl FnMut(Range<usize>)) {
         let Some(missing) = (start..end.min(self.units)).find(|unit| !self.is_requested(*unit)) else {
@@ -99,6 +100,7 @@ impl Segment {
         self.prefetch_section(TIMES, start, 1);
     }
 
+    /// Requests bytes of a section, unless all units have been requested.
     #[inline]
     fn prefetch_section(&self, section: usize, start: usize, bytes: usize) {
         if self.readahead.left.load(Ordering::Relaxed) > 0 {

@@ -110,6 +110,7 @@ impl SeriesIds<'_> {
         }
     }
 
+    /// Returns the row of a series by binary search in a range of rows.
     fn row_within(&self, Range { mut start, mut end }: Range<usize>, id: u32) -> Option<usize> {
         while start < end {
             let middle = usize::midpoint(start, end);
@@ -219,6 +220,7 @@ impl Segment {
         found.ok_or_else(|| self.no_row())
     }
 
+    /// The damage that a reference to an absent row shows.
     pub(super) fn no_row(&self) -> SegmentDamage {
         self.at(FAMILIES, Damage::new(0, "no such row"))
     }

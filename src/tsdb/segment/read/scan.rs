@@ -100,6 +100,7 @@ impl LabelColumn {
         Ok(LabelColumn { column, map })
     }
 
+    /// Returns the number of the value of a row.
     pub(super) fn get(&self, pool: &[u8], row: usize) -> Option<usize> {
         let get = |column: &PackedColumn, row: usize| {
             column.get(pool, row).and_then(|number| usize::try_from(number).ok())

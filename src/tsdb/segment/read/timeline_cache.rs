@@ -79,7 +79,8 @@ impl TimelineCache {
         TimelineCache { newest: true, ..TimelineCache::default() }
     }
 
-    fn forget(&mut self, range: TimeRange) {
+    /// Clears the cache for another range.
+    fn clear_for(&mut self, range: TimeRange) {
         *self = TimelineCache { newest: self.newest, range: Some(range), ..TimelineCache::default() };
     }
 
@@ -92,7 +93,7 @@ impl TimelineCache {
         range: TimeRange,
     ) -> Option<(&CachedTimeline, &[BlockSlice])> {
         if self.range != Some(range) {
-            self.forget(range);
+            self.clear_for(range);
         }
         let key = (segment.meta().seq, number);
         let slot = (usize::try_from(key.0).unwrap_or_default() ^ number) % RECENT;
@@ -119,7 +120,7 @@ impl TimelineCache {
                 let mut timeline = self.load(segment, number, list, range);
                 if self.held + timeline.times.len() > TIMES_MAX || self.timelines.len() >= TIMELINES_MAX {
                     let own = self.wanted.split_off(timeline.wanted.start);
-                    self.forget(range);
+                    self.clear_for(range);
                     (timeline.wanted, self.wanted) = (0..own.len(), own);
                 }
                 self.held += timeline.times.len();
