@@ -19,7 +19,7 @@ pub(super) struct Part {
     pub(super) segment: Segment,
     /// Number of the table's family, number of the segment's; ascending.
     families: Box<[(u32, u32)]>,
-    /// See [`Segment::common`]; looked for once it is asked for.
+    /// See [`Segment::common_span`]; looked for once it is asked for.
     common: OnceLock<Option<(i64, i64)>>,
 }
 
