@@ -16,7 +16,7 @@ mod block;
 #[expect(dead_code, reason = "the log and the registry read more kinds of pieces")]
 #[cfg_attr(test, expect(unused_imports, reason = "a bench runs no tests"))]
 mod bytes;
-#[path = "../src/tsdb/block/mod.rs"]
+#[path = "../src/tsdb/chunk/mod.rs"]
 #[expect(dead_code, reason = "the head also encodes by parts")]
 mod mini;
 
@@ -130,7 +130,7 @@ fn sealed(times: &[i64], values: &[u64], samples: usize) -> Figures {
     let blocks = || times.chunks(samples).zip(values.chunks(samples));
     let (mut data, mut times_data) = (Vec::new(), Vec::new());
     let mut ends = Vec::new();
-    let mut codec = block::Codec::default();
+    let mut codec = block::ValueEncoder::default();
     let encode = best(|| {
         (data, times_data) = (Vec::new(), Vec::new());
         ends.clear();

@@ -19,7 +19,7 @@ use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
 use crate::promql::{Finds, MemoryPool, RangeCache};
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::{DecodedUse, OrgStats, Stats, Tsdb, Writes};
+use crate::tsdb::{BlockCacheUsage, OrgStats, Stats, Tsdb, Writes};
 
 /// Counters of the edge.
 #[derive(Debug, Default)]
@@ -452,7 +452,7 @@ impl Counters {
 }
 
 /// What is kept of segments for the next query.
-fn decoded(usage: &DecodedUse) -> Vec<Family> {
+fn decoded(usage: &BlockCacheUsage) -> Vec<Family> {
     let mut blocks = Family::new(
         "promlet_decoded_cache_blocks_total",
         MetricKind::Counter,

@@ -33,7 +33,11 @@ pub struct OutOfMemory {
 /// [`OutOfMemory`].
 pub fn check_available(bytes: u64) -> Result<(), OutOfMemory> {
     let is_small = bytes < CHECKED_BYTES;
-    if is_small || !can_fail() || has(bytes.saturating_add(SPARE_BYTES)) { Ok(()) } else { Err(OutOfMemory { bytes }) }
+    if is_small || !can_fail() || has(bytes.saturating_add(SPARE_BYTES)) {
+        Ok(())
+    } else {
+        Err(OutOfMemory { bytes })
+    }
 }
 
 /// Whether an allocation of this process can fail now: it has a limit, or the system does not overcommit memory.
@@ -82,7 +86,11 @@ pub fn try_with_capacity<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
 pub fn try_reserve_exact<T>(items: &mut Vec<T>, more: usize) -> Result<(), OutOfMemory> {
     let bytes = bytes_of::<T>(more);
     let reserved = items.try_reserve_exact(more).is_ok();
-    if reserved && (bytes < CHECKED_BYTES || !can_fail() || has(SPARE_BYTES)) { Ok(()) } else { Err(OutOfMemory { bytes }) }
+    if reserved && (bytes < CHECKED_BYTES || !can_fail() || has(SPARE_BYTES)) {
+        Ok(())
+    } else {
+        Err(OutOfMemory { bytes })
+    }
 }
 
 /// Bytes of `len` items.

@@ -14,7 +14,7 @@ use super::series::labels;
 use super::series::metadata;
 use super::series::refused::{self, Cause};
 use super::series::table::{Lookup, SeriesLimit, Table};
-use super::side;
+use super::side_data;
 use super::store::OrgStore;
 use super::wal::log::{Draft, Outcome, RefusedSample};
 use super::wal::record::Kind;
@@ -108,8 +108,8 @@ pub(super) fn prepare(
     if breaks > admitted.len() / 64 {
         admitted.sort_by_key(|sample| sample.series);
     }
-    let side = side::admit::concerns(batch).then(|| {
-        side::admit::admit(store, batch, &ids, &accepted, &mut report, |id, code, reason| {
+    let side = side_data::admit::concerns(batch).then(|| {
+        side_data::admit::admit(store, batch, &ids, &accepted, &mut report, |id, code, reason| {
             refusal(store, id, code, reason)
         })
     });

@@ -13,7 +13,7 @@ use super::repair;
 use super::report::{RecoveryReport, SampleColumns};
 use super::segment::{HISTOGRAMS, Segment, SegmentDamage, SegmentError, SegmentMeta};
 use super::series::registry::{self, ReadRegistry};
-use super::side::sealed;
+use super::side_data::sealed;
 use super::wal::replay::{self, Begin, LogEnd};
 use super::wal::samples;
 use crate::kv::{Finding, OfflineControl, Weight, with_sources};
@@ -424,10 +424,10 @@ pub(super) fn each_bad_block(segment: &Segment, act: &mut dyn FnMut(BadBlock)) {
             }
         }
     }
-    for id in segment.beside_ids() {
-        let read = segment.beside(id).and_then(|run| {
+    for id in segment.side_data_ids() {
+        let read = segment.side_data(id).and_then(|run| {
             let read = run.map_or(Ok(()), |run| sealed::verify(id, run));
-            read.map_err(|damage| segment.beside_damage(damage))
+            read.map_err(|damage| segment.side_data_damage(damage))
         });
         if let Err(damage) = read {
             act(bad_run(segment, id, damage));
@@ -447,7 +447,7 @@ fn bad_run(segment: &Segment, id: u32, damage: SegmentDamage) -> BadBlock {
         return BadBlock { what, range: None, samples: None, damage, weight };
     };
     let mut left = HistogramColumns::default();
-    if let Some(run) = segment.beside_unverified(id) {
+    if let Some(run) = segment.side_data_unverified(id) {
         sealed::salvage_histograms(run, &mut left);
     }
     let mut all = 0;

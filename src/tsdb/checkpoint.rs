@@ -11,7 +11,7 @@
 //! 21 chunks x { u8 series id - first, u8 0 in order | 1 late, u16 samples, u16 bytes, chunk }
 //! ```
 //! A row holds chunks of at most 32 series, a series' chunks in order of time, late ones last; what does not fit goes on
-//! in the next row, with the same row seq. A row with 0 chunks is of the side table (`side::rows`). `DONE`, text, one item a line:
+//! in the next row, with the same row seq. A row with 0 chunks is of the side table (`side_data::checkpoint_rows`). `DONE`, text, one item a line:
 //! ```text
 //! promlet head 1
 //! store <store id>
@@ -35,7 +35,7 @@ use super::opening::{Onlooker, Phase, Step};
 use super::report::CheckpointReport;
 use super::series::definition::Definitions;
 use super::series::{metadata, registry};
-use super::side::rows::{Have, Joiner};
+use super::side_data::checkpoint_rows::{AlreadyLoaded, RowHead, RowJoiner};
 use super::store::{OrgStore, RowSeqs, Stores};
 use super::wal::record::Kind;
 use crate::kv::{BODY_BYTES_MAX, HeadKey, HeadWriter, PartSummary, read_part};
@@ -349,7 +349,7 @@ fn write_side(
     for rows in series.chain(store.side.exemplar_rows(piece_max)) {
         report.samples += rows.histograms;
         let part = parts.with_room(store.org, 1)?;
-        for piece in rows.pieces {
+        for piece in rows.parts {
             let mut body = row_head(rows.row_seq, rows.series, i64::MAX, 0).to_vec();
             body.extend_from_slice(&piece);
             part.writer.put(HeadKey { org: store.org, row: part.next_row }, &body)?;
@@ -449,7 +449,7 @@ pub(super) fn load(
             return Err(GenerationError::Done(what));
         }
     }
-    let mut joiner = Joiner::default();
+    let mut joiner = RowJoiner::default();
     let (files, all) = (done.parts.len() as u64, done.parts.iter().map(|(_, part)| part.rows).sum());
     let mut step = Step { phase: Phase::Checkpoint, files, all, ..Step::default() };
     for (name, part) in &done.parts {
@@ -476,7 +476,7 @@ pub(super) fn load(
 fn load_row(
     stores: &Stores,
     rows: &mut RowSeqs,
-    joiner: &mut Joiner,
+    joiner: &mut RowJoiner,
     (org, replay_seq): (OrgId, u64),
     body: &[u8],
 ) -> Result<(), Damage> {
@@ -493,13 +493,14 @@ fn load_row(
         drop(table);
         let sealed = store.segments();
         let late_from_ms = if row_seq <= sealed.seal_seq { sealed.sealed_until } else { i64::MIN };
-        let from_ms = match row_seq <= sealed.sealed_all_seq {
+        let (in_order_from_ms, late_from_ms) = match row_seq <= sealed.sealed_all_seq {
             true => (i64::MAX, i64::MAX),
             false => (sealed.sealed_until, late_from_ms),
         };
         // A seal takes every exemplar: those of older rows are in segments, or were deleted since, or are in the log.
-        let have = Have { series: known, exemplars: sealed.seal_seq >= replay_seq };
-        joiner.add((org, first, row_seq, from_ms), reader.take(reader.left())?, &store.side, have)?;
+        let have = AlreadyLoaded { series: known, exemplars: sealed.seal_seq >= replay_seq };
+        let head = RowHead { org, series: first, row_seq, in_order_from_ms, late_from_ms };
+        joiner.add(head, reader.take(reader.left())?, &store.side, have)?;
         rows.set_side(org, first, row_seq);
         return Ok(());
     }

@@ -25,8 +25,8 @@ use super::report::{LogPlace, RecoveryMode, RecoveryReport};
 use super::segment::{Segment, SegmentError, SegmentMeta};
 use super::segments::{Bad, Obsolete, Part, SegmentSet};
 use super::series::registry::{self, ReadRegistry};
-use super::side::exemplars::Newest;
-use super::side::sealed;
+use super::side_data::exemplars::NewestExemplars;
+use super::side_data::sealed;
 use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
@@ -398,10 +398,10 @@ impl Recovery {
     /// Puts the newest exemplars back into the rings, and notes whether there are histograms at all.
     fn beside(&mut self, store: &OrgStore, set: &SegmentSet, dir: &Path) {
         // A segment that was merged is newer than another and may hold what is older.
-        let mut newest = Newest::default();
+        let mut newest = NewestExemplars::default();
         for part in set.beside() {
             store.side.note_sealed(part.meta().samples);
-            let loaded = part.segment.beside(sealed::EXEMPLARS_ID).and_then(|run| {
+            let loaded = part.segment.side_data(sealed::EXEMPLARS_ID).and_then(|run| {
                 let hidden = |series, at_ms| set.tombstones_of(part, series).any(|t| t.hides(series, at_ms));
                 let load = |series, exemplar: Exemplar| {
                     if !hidden(series, exemplar.at.as_ms()) {
@@ -409,7 +409,7 @@ impl Recovery {
                     }
                 };
                 let read = sealed::read_exemplars(run.unwrap_or_default(), load);
-                read.map_err(|damage| part.segment.beside_damage(damage))
+                read.map_err(|damage| part.segment.side_data_damage(damage))
             });
             if let Err(damage) = loaded {
                 let text = format!("exemplars of organisation {} are missing: {damage}", store.org);

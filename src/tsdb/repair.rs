@@ -21,7 +21,7 @@ use super::manifest::{self, Listed, Manifest, ManifestError};
 use super::options::OrgLimits;
 use super::segment::{Segment, SegmentWriteError};
 use super::series::registry;
-use super::side::record;
+use super::side_data::record;
 use super::store::{Record, Stores};
 use super::wal::file::{self, LARGE_BYTES, SMALL_BYTES};
 use super::wal::record::{FileHeader, Header, Kind, Layout, MAGIC_WAL, Mark, NewRecord, parse_seal};
@@ -309,7 +309,7 @@ impl<'l> Log<'l> {
             }
             Kind::Histograms | Kind::Exemplars | Kind::Starts => {
                 let has = self.has(seq, org);
-                match record::keep(kind, body, has) {
+                match record::filter(kind, body, has) {
                     Err(_) => {
                         lost.records(seq, seq);
                         out.marks_until(seq + 1)

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::decoded::DecodedUse;
+use super::block_cache::BlockCacheUsage;
 use crate::kv::Finding;
 use crate::model::{Exemplar, Labels, MetricKind, OrgId, Refusal, Timestamp};
 
@@ -381,7 +381,7 @@ pub struct Stats {
     /// Samples refused since the start of the process.
     pub refused_total: u64,
     /// The use of the block cache.
-    pub decoded: DecodedUse,
+    pub decoded: BlockCacheUsage,
     /// Log files.
     pub wal_files: u64,
     /// Bytes of the log files, including preallocated zeros.

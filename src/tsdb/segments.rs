@@ -19,7 +19,7 @@ pub(super) struct Part {
     pub(super) segment: Segment,
     /// Number of the table's family, number of the segment's; ascending.
     families: Box<[(u32, u32)]>,
-    /// See [`Segment::common`]; looked for once it is asked for.
+    /// See [`Segment::common_span`]; looked for once it is asked for.
     common: OnceLock<Option<(i64, i64)>>,
 }
 
@@ -60,7 +60,7 @@ impl Part {
     /// Whether every row reaches into the range, as far as a look at few times can tell.
     pub(super) fn reaches_with_all(&self, range: TimeRange) -> bool {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
-        let common = self.common.get_or_init(|| self.segment.common());
+        let common = self.common.get_or_init(|| self.segment.common_span());
         common.is_some_and(|(from, to)| start <= end && from <= end && start <= to)
     }
 }

@@ -37,7 +37,7 @@ use std::sync::{Arc, MutexGuard, RwLockReadGuard};
 use super::report::{SampleColumns, SeriesId};
 use super::series::metadata::Metadata;
 use super::series::table::Table;
-use super::side::exemplars::Exemplars;
+use super::side_data::exemplars::ExemplarRings;
 use super::store::OrgStore;
 use crate::model::{HistogramColumns, Labels, Matcher, Pace, Scope, Stopped, TimeRange, Timestamp};
 pub use grouped::{Grouped, GroupedSeries};
@@ -109,7 +109,7 @@ impl Snapshot {
     }
 
     /// Locks the exemplars, for a short operation without pattern matching.
-    fn locked_exemplars<'s>(&self, store: &'s OrgStore) -> Result<MutexGuard<'s, Exemplars>, Stopped> {
+    fn locked_exemplars<'s>(&self, store: &'s OrgStore) -> Result<MutexGuard<'s, ExemplarRings>, Stopped> {
         match &self.busy {
             None => Ok(store.side.exemplars()),
             Some(busy) => store.side.try_exemplars().ok_or_else(|| Snapshot::give_up(busy)),

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::block_cache::{BlockCache, OrgCache};
 use super::changes::Changes;
-use super::decoded::{Decoded, Kept};
 use super::delete::Deletion;
 use super::error::Damage;
 use super::head::Head;
@@ -19,8 +19,8 @@ use super::series::identity::HashSecret;
 use super::series::metadata::{self, Metadata};
 use super::series::table::Table;
 use super::series::{definition, registry};
-use super::side::Side;
-use super::side::record::decode_starts;
+use super::side_data::record::decode_starts;
+use super::side_data::{SideRecord, SideTable};
 use super::wal::log::{Draft, Outcome};
 use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
@@ -43,7 +43,7 @@ pub(super) struct OrgStore {
     /// Files to be removed when their last reader is done.
     pub(super) obsolete: Mutex<Vec<Obsolete>>,
     /// Native histograms, start timestamps and exemplars.
-    pub(super) side: Side,
+    pub(super) side: SideTable,
     limits: RwLock<Arc<OrgLimits>>,
     pub(super) usage: Usage,
     pub(super) stored_total: AtomicU64,
@@ -67,8 +67,8 @@ pub(super) struct OrgStore {
     pub(super) arrivals: Arrivals,
     /// The version for result caches.
     pub(super) changes: Changes,
-    /// Decoded values of segments, cached for later queries.
-    pub(super) decoded: Arc<Kept>,
+    /// BlockCache values of segments, cached for later queries.
+    pub(super) decoded: Arc<OrgCache>,
 }
 
 /// The times of arriving samples, which decide when a seal is due.
@@ -283,7 +283,7 @@ impl OrgStore {
                 part.meta().seq
             })
             .collect();
-        self.decoded.forget(&gone);
+        self.decoded.remove_segments(&gone);
     }
 
     // The steps of a seal, for floats and for side data.
@@ -429,7 +429,7 @@ impl<'b> Record<'b> {
 pub(super) struct Stores {
     secret: [u8; 32],
     limits: OrgLimits,
-    pub(super) decoded: Arc<Decoded>,
+    pub(super) decoded: Arc<BlockCache>,
     orgs: RwLock<BTreeMap<OrgId, Arc<OrgStore>>>,
     /// Estimated memory of all heads, in bytes.
     pub(super) head_bytes: Arc<AtomicU64>,
@@ -462,7 +462,7 @@ impl Stores {
         Stores {
             secret,
             limits,
-            decoded: Decoded::new(decoded_bytes_max),
+            decoded: BlockCache::new(decoded_bytes_max),
             orgs: RwLock::default(),
             head_bytes: Arc::default(),
             name_bytes: AtomicU64::new(0),
@@ -502,7 +502,7 @@ impl Stores {
                 head: Head::new(Arc::clone(&self.head_bytes), self.starting.load(Ordering::Relaxed)),
                 segments: RwLock::default(),
                 obsolete: Mutex::default(),
-                side: Side::new(Arc::clone(&self.head_bytes)),
+                side: SideTable::new(Arc::clone(&self.head_bytes)),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
                 usage: Usage::default(),
                 stored_total: AtomicU64::new(0),
@@ -516,7 +516,7 @@ impl Stores {
                 last_seq: AtomicU64::new(0),
                 arrivals: Arrivals::default(),
                 changes: Changes::default(),
-                decoded: Kept::new(&self.decoded),
+                decoded: OrgCache::new(&self.decoded),
             })
         };
         if self.is_dropped(org) {
@@ -601,7 +601,7 @@ impl Stores {
         if kind == Kind::Starts {
             decode_starts(body, |start| least_ms.set(least_ms.get().min(start.at_ms)))?;
         }
-        let applied = store.side.apply((seq, kind, body), knows, skip, |at_ms| {
+        let applied = store.side.apply(SideRecord { seq, kind, body }, knows, skip, |at_ms| {
             least_ms.set(least_ms.get().min(at_ms));
             store.arrivals.record_time(at_ms);
         });

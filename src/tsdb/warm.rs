@@ -49,7 +49,7 @@ pub fn warm_program() -> Warming {
         // What cannot be read is the kernel's to tell.
         if let Ok(map) = Map::new(&file, bytes) {
             let ask = |range| {
-                map.ask(range);
+                map.will_need(range);
                 true
             };
             drop(read_through(&file, bytes, stop, ask));
@@ -163,7 +163,7 @@ fn warm(part: &Weak<Part>, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
     // Not held while the disk reads: a file whose segment somebody holds cannot go.
     let ask = |range| {
         part.upgrade().is_some_and(|part| {
-            part.segment.ask_for(range);
+            part.segment.prefetch(range);
             true
         })
     };

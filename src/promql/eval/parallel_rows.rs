@@ -14,7 +14,7 @@ use crate::promql::QueryError;
 use crate::promql::budget::{Aside, Progress, rows_bytes};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask, WorkerSlot};
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::{ReadColumns, SeriesReader, SelectedSeries, SeriesId, Snapshot, rises};
+use crate::tsdb::{ReadColumns, SelectedSeries, SeriesId, SeriesReader, Snapshot, non_decreasing};
 
 use super::Context;
 use super::kernels::{Floats, GoesOn, SCRATCH_BYTES_MAX, STEP_BYTES, Scratch, Stopped, TimesOf, any_stale};
@@ -42,7 +42,7 @@ pub(super) fn fill_row(
 /// The read samples in the form from which rows are computed. Windows contain no staleness markers.
 pub(super) fn floats_of(read: &mut ReadColumns, windows: bool) -> Floats<'_> {
     // A rising sequence contains no marker, because a marker is NaN.
-    let rises = windows && (read.is_known_to_rise() || rises(read.values()));
+    let rises = windows && (read.is_known_to_rise() || non_decreasing(read.values()));
     if windows && !rises && any_stale(read.values()) {
         drop_stale(read.change());
     }
@@ -65,7 +65,12 @@ pub(super) const LOOK_NS: u64 = 2;
 
 impl ReadPlan {
     /// A reader for a grid of `steps` steps.
-    pub(super) fn reader(self, snapshot: &Snapshot, histograms_from: Timestamp, steps: usize) -> SeriesReader<'_> {
+    pub(super) fn reader(
+        self,
+        snapshot: &Snapshot,
+        histograms_from: Timestamp,
+        steps: usize,
+    ) -> SeriesReader<'_> {
         let reader = snapshot.reader(self.range, histograms_from);
         // One step needs only the newest sample of the range.
         if steps == 1 && !self.windows { reader.newest_only() } else { reader }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rapidhash::RapidHashMap;
 
-use crate::tsdb::segment::{Block, Segment, SegmentDamage, SegmentWriter, Walk};
+use crate::tsdb::segment::{FamilyScan, Segment, SegmentBlock, SegmentDamage, SegmentWriter};
 
 /// No number yet.
 const UNKNOWN: u32 = u32::MAX;
@@ -28,7 +28,7 @@ impl Numbers {
     pub(super) fn set(
         &mut self,
         writer: &mut SegmentWriter,
-        (source, walk): (usize, &Walk<'_>),
+        (source, walk): (usize, &FamilyScan<'_>),
         row: usize,
     ) -> Result<(), SegmentDamage> {
         self.row.clear();
@@ -80,10 +80,10 @@ impl SharedTimes {
     pub(super) fn read(
         &mut self,
         (source, segment): (usize, &Segment),
-        block: &Block<'_>,
+        block: &SegmentBlock<'_>,
         out: &mut Vec<i64>,
     ) -> Result<(), SegmentDamage> {
-        let key = (source, block.time_place);
+        let key = (source, block.times_offset);
         if let Some(times) = self.known.get(&key).and_then(|range| self.times.get(range.clone())) {
             out.extend_from_slice(times);
             return Ok(());

@@ -19,13 +19,13 @@ use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::options::Rest;
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{
-    Block, KnownTimes, NewSegment, Piece, PieceError, Segment, SegmentDamage, SegmentMeta, SegmentWriteError,
-    SegmentWriter, Walk,
+    FamilyRow, FamilyScan, NewSegment, Segment, SegmentBlock, SegmentDamage, SegmentMeta, SegmentWriteError,
+    SegmentWriter, SeriesPart, SeriesWriteError, TimelineCache,
 };
 use crate::tsdb::segments::Part;
-use crate::tsdb::side::exemplars::Newest;
-use crate::tsdb::side::points::Points;
-use crate::tsdb::side::{sealed, starts};
+use crate::tsdb::side_data::exemplars::NewestExemplars;
+use crate::tsdb::side_data::late_starts::LateStarts;
+use crate::tsdb::side_data::{sealed, start_timestamps};
 
 /// Blocks of fewer samples are joined with their neighbours: a quarter of the 1,024 that a block may have.
 const BLOCK_SMALL: usize = 256;
@@ -130,7 +130,7 @@ fn damaged(segment: &Segment, source: SegmentDamage) -> MergeError {
 
 /// A family of one of the sources, being walked.
 struct Rows<'t> {
-    walk: Walk<'t>,
+    walk: FamilyScan<'t>,
     /// Place among the sources.
     source: usize,
     family: usize,
@@ -155,7 +155,7 @@ struct Place<'t> {
 /// A run of samples in the arenas, or a block to be copied.
 enum Run<'t> {
     Samples(Range<usize>, Range<usize>),
-    Block(Range<usize>, &'t Segment, Block<'t>),
+    Block(Range<usize>, &'t Segment, SegmentBlock<'t>),
 }
 
 /// A run of bytes beside the rows, and the time that it reaches over.
@@ -169,7 +169,7 @@ struct Arena {
     bits: Vec<u64>,
     all: Vec<(i64, u64)>,
     shared: SharedTimes,
-    read: KnownTimes,
+    read: TimelineCache,
 }
 
 /// Everything of the sources; `written` gets what is finished, even where it fails.
@@ -261,7 +261,7 @@ impl<'t> Window<'t, '_, '_> {
             for (source, cursor) in cursors.iter_mut().enumerate() {
                 if cursor.key.as_ref() == Some(&key) {
                     let (segment, family) = (cursor.segment, cursor.family);
-                    let walk = segment.walk(family).map_err(|damage| damaged(segment, damage))?;
+                    let walk = segment.scan(family).map_err(|damage| damaged(segment, damage))?;
                     let id = walk.id(0);
                     rows.push(Rows { walk, source, family, row: 0, id });
                     cursor.next()?;
@@ -279,7 +279,7 @@ impl<'t> Window<'t, '_, '_> {
     /// What stands beside the rows: in the last of the window's segments.
     fn beside(&mut self) -> Result<(), MergeError> {
         let sources = self.merge.sources;
-        let ids: BTreeSet<u32> = sources.iter().flat_map(|part| part.segment.beside_ids()).collect();
+        let ids: BTreeSet<u32> = sources.iter().flat_map(|part| part.segment.side_data_ids()).collect();
         let most = sources.iter().map(|part| part.meta().max_ms).max().unwrap_or(self.to).min(self.to);
         for id in ids {
             let (run, span) =
@@ -291,7 +291,7 @@ impl<'t> Window<'t, '_, '_> {
                 Some(writer) => writer,
                 None => self.create()?,
             };
-            let put = writer.beside(id, &run, span.unwrap_or((most, most)));
+            let put = writer.put_side_data(id, &run, span.unwrap_or((most, most)));
             self.writer = Some(writer);
             put?;
             self.pace.wrote(run.len() as u64);
@@ -303,23 +303,23 @@ impl<'t> Window<'t, '_, '_> {
     fn beside_of(&self, id: u32) -> Result<Beside, MergeError> {
         let range = TimeRange::new(Timestamp::from_ms(self.from), Timestamp::from_ms(self.to));
         let (mut histograms, mut starts) = (HistogramColumns::default(), Vec::new());
-        let mut late = Points::default();
+        let mut late = LateStarts::default();
         for part in self.merge.sources {
             let segment = &part.segment;
-            let run = segment.beside(id).map_err(|damage| damaged(segment, damage))?.unwrap_or_default();
+            let run = segment.side_data(id).map_err(|damage| damaged(segment, damage))?.unwrap_or_default();
             let mut here = HistogramColumns::default();
             sealed::read_histograms(run, range, &mut here)
                 .and_then(|()| sealed::read_starts(run, &mut starts, &mut late))
-                .map_err(|damage| damaged(segment, segment.beside_damage(damage)))?;
+                .map_err(|damage| damaged(segment, segment.side_data_damage(damage)))?;
             let kept = |at: i64| !self.deleted(segment, id).any(|tombstone| tombstone.hides(id, at));
             histograms.extend(here.times.into_iter().zip(here.histograms).filter(|(at, _)| kept(*at)));
         }
-        sealed::settle(&mut histograms);
-        sealed::settle_starts(&mut starts);
+        sealed::sort_and_dedup(&mut histograms);
+        sealed::sort_and_dedup_starts(&mut starts);
         // Those that are older than everything go with the first window. What began before another one and holds in it
         // goes with it, too: the windows before may be gone earlier.
         let from = if self.ends.0 { i64::MIN } else { self.from };
-        let starts = starts::within(&starts, from, self.to);
+        let starts = start_timestamps::within(&starts, from, self.to);
         late.retain(|at| at <= self.to && (self.from <= at || self.ends.0));
         let samples: Vec<(i64, &Histogram)> =
             histograms.times.iter().copied().zip(&histograms.histograms).collect();
@@ -332,10 +332,10 @@ impl<'t> Window<'t, '_, '_> {
 
     /// The newest exemplars of all sources, in the last window.
     fn exemplars(&self) -> Result<Beside, MergeError> {
-        let mut newest = Newest::default();
+        let mut newest = NewestExemplars::default();
         for part in self.merge.sources.iter().filter(|_| self.ends.1) {
             let segment = &part.segment;
-            let run = segment.beside(sealed::EXEMPLARS_ID).map_err(|damage| damaged(segment, damage))?;
+            let run = segment.side_data(sealed::EXEMPLARS_ID).map_err(|damage| damaged(segment, damage))?;
             let read = sealed::read_exemplars(run.unwrap_or_default(), |series, exemplar| {
                 let at = exemplar.at.as_ms();
                 let mut about = self.merge.tombstones.iter().filter(|t| t.masks_any_time(segment.meta()));
@@ -343,7 +343,7 @@ impl<'t> Window<'t, '_, '_> {
                     newest.push(series, exemplar);
                 }
             });
-            read.map_err(|damage| damaged(segment, segment.beside_damage(damage)))?;
+            read.map_err(|damage| damaged(segment, segment.side_data_damage(damage)))?;
         }
         let mut run = Vec::new();
         sealed::put_exemplars(
@@ -498,7 +498,13 @@ impl<'t> Window<'t, '_, '_> {
                 .segment
                 .rows(place.family)
                 .and_then(|rows| {
-                    place.segment.read((&rows, place.row), range, &mut arena.read, None, &mut arena.columns)
+                    place.segment.read(
+                        FamilyRow { rows: &rows, row: place.row },
+                        range,
+                        &mut arena.read,
+                        None,
+                        &mut arena.columns,
+                    )
                 })
                 .map_err(|damage| damaged(place.segment, damage))?;
             let SampleColumns { times, values } = &arena.columns;
@@ -534,18 +540,19 @@ fn put(
     arena: &Arena,
 ) -> Result<(), MergeError> {
     let times = |range: &Range<usize>| arena.times.get(range.clone()).unwrap_or_default();
-    let pieces: Vec<Piece<'_>> = runs
+    let pieces: Vec<SeriesPart<'_>> = runs
         .iter()
         .map(|run| match run {
-            Run::Samples(at, bits) => {
-                Piece::Samples { times: times(at), bits: arena.bits.get(bits.clone()).unwrap_or_default() }
-            }
-            Run::Block(at, _, block) => Piece::Block { times: times(at), bytes: block.values },
+            Run::Samples(at, bits) => SeriesPart::Samples {
+                times: times(at),
+                bits: arena.bits.get(bits.clone()).unwrap_or_default(),
+            },
+            Run::Block(at, _, block) => SeriesPart::Block { times: times(at), bytes: block.values },
         })
         .collect();
-    writer.numbered(id, numbers, &pieces).map_err(|e| match e {
-        PieceError::Write(e) => MergeError::Write(e),
-        PieceError::Damaged { piece, damage } => match runs.get(piece) {
+    writer.put_parts_numbered(id, numbers, &pieces).map_err(|e| match e {
+        SeriesWriteError::Write(e) => MergeError::Write(e),
+        SeriesWriteError::Damaged { part, damage } => match runs.get(part) {
             Some(Run::Block(_, segment, block)) => damaged(segment, segment.value_damage(block, damage)),
             _ => MergeError::Write(SegmentWriteError::Shape("a piece that is not there")),
         },

@@ -133,7 +133,7 @@ impl Tsdb {
     /// # Errors
     /// [`UpkeepError`] of the first organisation where it failed; what is due for the others is done.
     pub fn maintain(&self, now: Timestamp) -> Result<UpkeepReport, UpkeepError> {
-        if self.stores.decoded.age(now) > 0 {
+        if self.stores.decoded.evict_idle(now) > 0 {
             trim_memory();
         }
         self.stores.all().iter().for_each(|store| store.table().age_orders());

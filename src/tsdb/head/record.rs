@@ -18,8 +18,8 @@
 
 use super::arena::Link;
 use super::slots::TailBits;
-use crate::tsdb::block::{self, MINI};
 use crate::tsdb::bytes::{Reader, put_varint};
+use crate::tsdb::chunk::{self, MINI};
 use crate::tsdb::error::Damage;
 
 const SAME: u8 = 0;
@@ -126,7 +126,7 @@ pub(super) fn encode(
         put_jitter(out, jitter);
     }
     let value_kind = match values {
-        RecordValues::Bits(bits) => block::put_values(out, bits),
+        RecordValues::Bits(bits) => chunk::put_values(out, bits),
         RecordValues::Encoded((kind, bytes)) => {
             out.extend_from_slice(bytes);
             kind
@@ -160,7 +160,7 @@ pub(super) fn join(page: &[u8], last: i64, gaps: &mut Gaps, bits: &mut TailBits)
         return None;
     }
     let (mut values, mut end) = ([0; MINI], record.rest);
-    block::take_values(&mut end, record.value_kind, values.get_mut(..len)?).ok()?;
+    chunk::take_values(&mut end, record.value_kind, values.get_mut(..len)?).ok()?;
     bits.put_before(values.get(..len)?)?;
     let tail = std::mem::replace(gaps, Gaps { len: both, ..record.gaps });
     for (jitter, tail) in gaps.jitter.iter_mut().skip(len).zip(tail.jitter) {
@@ -265,7 +265,7 @@ impl<'a> TailRecord<'a> {
     /// Returns the encoded values: kind and bytes.
     pub(super) fn encoded(&self) -> Result<(u8, &'a [u8]), Damage> {
         let (mut start, mut end) = (self.rest, self.rest);
-        block::skip_values(&mut end, self.value_kind, self.gaps.len)?;
+        chunk::skip_values(&mut end, self.value_kind, self.gaps.len)?;
         Ok((self.value_kind, start.take(start.left() - end.left())?))
     }
 
@@ -273,7 +273,7 @@ impl<'a> TailRecord<'a> {
     pub(super) fn samples(&self) -> Result<([i64; MINI], [u64; MINI]), Damage> {
         let mut bits = [0; MINI];
         let mut reader = self.rest;
-        block::take_values(&mut reader, self.value_kind, bits.get_mut(..self.gaps.len).unwrap_or_default())?;
+        chunk::take_values(&mut reader, self.value_kind, bits.get_mut(..self.gaps.len).unwrap_or_default())?;
         Ok((self.gaps.times(self.last), bits))
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use super::arena::{Link, NONE};
 use super::record::{Gaps, Successor};
-use crate::tsdb::block::MINI;
+use crate::tsdb::chunk::MINI;
 
 /// The series of a block, which are also those of a checkpoint's row.
 pub(super) const BLOCK_SERIES: usize = 32;

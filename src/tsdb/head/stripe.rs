@@ -16,7 +16,7 @@ use super::backwards::Backwards;
 use super::record::{self, RecordValues, Successor, TailRecord};
 use super::slots::{AppendResult, BLOCK_SERIES, EncodedTail, NEVER, TailBlock};
 use crate::model::TimeRange;
-use crate::tsdb::block::MINI;
+use crate::tsdb::chunk::MINI;
 use crate::tsdb::report::SampleColumns;
 pub(in crate::tsdb) use chunks::Order;
 

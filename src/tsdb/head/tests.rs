@@ -158,7 +158,7 @@ fn reloaded(head: &Head, again: Head) -> Head {
         let Some(stripe) = head.stripe(series) else { continue };
         stripe.read().expect("no panic").copy_chunks(slot(series), |order, samples, least, bytes| {
             assert!(bytes.len() < 3_000);
-            let mut minis = crate::tsdb::block::decode(bytes);
+            let mut minis = crate::tsdb::chunk::decode(bytes);
             assert_eq!(minis.next().expect("a chunk").and_then(|m| m.times().first().copied()), Some(least));
             let load = |stripe: &mut Stripe| stripe.load_chunk(slot(series), order, samples, bytes, i64::MIN);
             again.load(series, load).expect("loads");

@@ -17,7 +17,7 @@ use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{
     HISTOGRAMS, NewSegment, Segment, SegmentError, SegmentMeta, SegmentWriteError, SegmentWriter,
 };
-use crate::tsdb::side::sealed;
+use crate::tsdb::side_data::sealed;
 
 /// Segments on their way into the new folder.
 pub(super) struct Saving<'s> {
@@ -141,14 +141,14 @@ fn write_readable(
         }
     }
     let mut is_empty = writer.series_count() == 0;
-    for id in segment.beside_ids() {
+    for id in segment.side_data_ids() {
         let run = run_of(segment, id);
         if !run.is_empty() {
             // Starts and exemplars are of no time of their own: they stay where the segment ended.
             let last = segment.meta().max_ms;
             let times = histograms_of(segment, id).times;
             let span = times.first().copied().zip(times.last().copied()).unwrap_or((last, last));
-            writer.beside(id, &run, span)?;
+            writer.put_side_data(id, &run, span)?;
             is_empty = false;
         }
     }
@@ -174,7 +174,7 @@ fn row_of(segment: &Segment, family: usize, row: usize) -> (Vec<i64>, Vec<u64>) 
 fn histograms_of(segment: &Segment, id: u32) -> HistogramColumns {
     let mut histograms = HistogramColumns::default();
     if id != sealed::EXEMPLARS_ID
-        && let Some(run) = segment.beside_unverified(id)
+        && let Some(run) = segment.side_data_unverified(id)
     {
         sealed::salvage_histograms(run, &mut histograms);
     }
@@ -183,7 +183,7 @@ fn histograms_of(segment: &Segment, id: u32) -> HistogramColumns {
 
 /// A run as it was, or with the histograms of it that can be read.
 fn run_of(segment: &Segment, id: u32) -> Vec<u8> {
-    if let Ok(Some(run)) = segment.beside(id)
+    if let Ok(Some(run)) = segment.side_data(id)
         && sealed::verify(id, run).is_ok()
     {
         return run.to_vec();

@@ -18,8 +18,8 @@ use crate::model::{Histogram, HistogramColumns, OrgId, StoreId};
 use crate::tsdb::options::Rest;
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{HISTOGRAMS, LATE, NewSegment, SegmentMeta, SegmentWriteError, SegmentWriter};
-use crate::tsdb::side::points::Points;
-use crate::tsdb::side::sealed;
+use crate::tsdb::side_data::late_starts::LateStarts;
+use crate::tsdb::side_data::sealed;
 use crate::tsdb::store::OrgStore;
 
 /// Not cut: a window, and the one after it that waited.
@@ -321,8 +321,8 @@ impl Pass<'_> {
             for id in self.ids(family).into_iter().filter(|id| closed.binary_search(id).is_ok()) {
                 histograms.clear();
                 bits.clear();
-                let (mut starts, mut late) = (Vec::new(), Points::default());
-                self.store.side.copy_closed(id, &mut histograms, (&mut starts, &mut late));
+                let (mut starts, mut late) = (Vec::new(), LateStarts::default());
+                self.store.side.copy_closed(id, &mut histograms, &mut starts, &mut late);
                 if !row.set(self.store, (family, id), 0) {
                     continue;
                 }
@@ -348,7 +348,7 @@ impl Pass<'_> {
         &self,
         histograms: &HistogramColumns,
         starts: &[(i64, i64)],
-        late: &Points,
+        late: &LateStarts,
     ) -> Vec<(Piece, (i64, i64), Vec<u8>)> {
         let last = self.store.side.end();
         let mut runs: BTreeMap<Piece, ((i64, i64), Vec<u8>)> = BTreeMap::new();
@@ -370,7 +370,7 @@ impl Pass<'_> {
     fn put_run(&mut self, piece: Piece, id: u32, run: &[u8], span: (i64, i64)) -> Result<(), SealError> {
         let org = self.store.org;
         match self.writer_of(piece)? {
-            Some(open) => open.writer.beside(id, run, span).map_err(|e| failed(org, e)),
+            Some(open) => open.writer.put_side_data(id, run, span).map_err(|e| failed(org, e)),
             None => Ok(()),
         }
     }

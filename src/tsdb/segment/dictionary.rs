@@ -1,8 +1,10 @@
-//! Sorted texts, front-coded by 16: one is found by its number or its text without reading the others.
+//! Sorted texts, front-coded in groups of 16. A text is found by number, or by binary search,
+//! without decoding all others.
 //!
 //! ```text
-//! 0 u32 texts n    4 u32 x (n / 16, rounded up): where each group begins, from the end of this table    groups
-//! group: varint bytes, the first text whole; then up to 15 x {varint bytes shared with the text before, varint bytes, the rest}
+//! 0 u32 texts n    4 u32 x (n / 16, rounded up): offset of each group from the end of this table
+//! groups: varint bytes, the first text whole; then up to 15 x {
+//!           varint bytes shared with the text before, varint bytes, the rest }
 //! ```
 
 use std::cmp::Ordering;
@@ -13,10 +15,10 @@ use crate::tsdb::error::Damage;
 
 const GROUP: usize = 16;
 
-/// Writes texts that ascend strictly.
+/// Appends a dictionary of strictly ascending texts.
 ///
 /// # Errors
-/// The bytes, where there are more than offsets of 32 bits reach.
+/// The number of texts or bytes, if it exceeds 32 bits.
 pub(super) fn put(out: &mut Vec<u8>, texts: &[&str]) -> Result<(), u64> {
     let fits = |n: usize| u32::try_from(n).map_err(|_| n as u64);
     out.extend_from_slice(&fits(texts.len())?.to_le_bytes());
@@ -24,9 +26,9 @@ pub(super) fn put(out: &mut Vec<u8>, texts: &[&str]) -> Result<(), u64> {
     for group in texts.chunks(GROUP) {
         out.extend_from_slice(&fits(groups.len())?.to_le_bytes());
         let mut before: &[u8] = &[];
-        for (place, text) in group.iter().enumerate() {
+        for (index, text) in group.iter().enumerate() {
             let text = text.as_bytes();
-            let shared = if place == 0 {
+            let shared = if index == 0 {
                 0
             } else {
                 let shared = before.iter().zip(text).take_while(|(a, b)| a == b).count();
@@ -43,7 +45,7 @@ pub(super) fn put(out: &mut Vec<u8>, texts: &[&str]) -> Result<(), u64> {
     Ok(())
 }
 
-/// Texts in a file. Nothing is read ahead.
+/// A dictionary in a file. Texts are decoded on access.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dictionary<'a> {
     len: usize,
@@ -52,6 +54,7 @@ pub(super) struct Dictionary<'a> {
 }
 
 impl<'a> Dictionary<'a> {
+    /// Locates the parts of a dictionary.
     pub(super) fn new(bytes: &'a [u8]) -> Result<Dictionary<'a>, Damage> {
         let mut reader = Reader::new(bytes);
         let len = usize::try_from(reader.u32()?).map_err(|_| reader.damage("too many texts"))?;
@@ -60,23 +63,23 @@ impl<'a> Dictionary<'a> {
         Ok(Dictionary { len, index, groups })
     }
 
-    /// The text of a number.
+    /// Returns the text of a number.
     pub(super) fn text(&self, number: usize) -> Result<String, Damage> {
         if number >= self.len {
             return Err(Damage::new(0, "no such text in the dictionary"));
         }
         let mut reader = self.group(number / GROUP)?;
         let mut text = Vec::new();
-        for place in 0..=number % GROUP {
-            next(&mut reader, place, &mut text)?;
+        for index in 0..=number % GROUP {
+            next(&mut reader, index, &mut text)?;
         }
         String::from_utf8(text).map_err(|_| reader.damage("text is not UTF-8"))
     }
 
-    /// The number of a text, if it is there.
+    /// Returns the number of a text, if the dictionary has it.
     pub(super) fn find(&self, text: &str) -> Result<Option<usize>, Damage> {
         let wanted = text.as_bytes();
-        // The last group whose first text is not after the one wanted.
+        // Finds the last group whose first text is not greater than the requested one.
         let Range { mut start, mut end } = 0..self.len.div_ceil(GROUP);
         while start < end {
             let middle = usize::midpoint(start, end);
@@ -87,29 +90,32 @@ impl<'a> Dictionary<'a> {
         let Some(group) = start.checked_sub(1) else { return Ok(None) };
         let mut reader = self.group(group)?;
         let mut found = Vec::new();
-        for place in 0..GROUP.min(self.len - group * GROUP) {
-            next(&mut reader, place, &mut found)?;
+        for index in 0..GROUP.min(self.len - group * GROUP) {
+            next(&mut reader, index, &mut found)?;
             match found.as_slice().cmp(wanted) {
                 Ordering::Less => {}
-                Ordering::Equal => return Ok(Some(group * GROUP + place)),
+                Ordering::Equal => return Ok(Some(group * GROUP + index)),
                 Ordering::Greater => return Ok(None),
             }
         }
         Ok(None)
     }
 
+    /// Returns a reader at the start of a group.
     fn group(&self, group: usize) -> Result<Reader<'a>, Damage> {
-        let damage = || Damage::new(group * 4, "a group that is not there");
+        let damage = || Damage::new(group * 4, "missing dictionary group");
         let at = self.index.get(group * 4..).and_then(<[u8]>::first_chunk).ok_or_else(damage)?;
         let at = usize::try_from(u32::from_le_bytes(*at)).map_err(|_| damage())?;
         self.groups.get(at..).map(Reader::new).ok_or_else(damage)
     }
 }
 
-fn next(reader: &mut Reader<'_>, place: usize, text: &mut Vec<u8>) -> Result<(), Damage> {
-    let shared = if place == 0 { 0 } else { usize::try_from(reader.varint()?).unwrap_or(usize::MAX) };
+/// Decodes the next text of a group into `text`, which has the text before it. `index` is its
+/// position in the group.
+fn next(reader: &mut Reader<'_>, index: usize, text: &mut Vec<u8>) -> Result<(), Damage> {
+    let shared = if index == 0 { 0 } else { usize::try_from(reader.varint()?).unwrap_or(usize::MAX) };
     if shared > text.len() {
-        return Err(reader.damage("more is shared than there is"));
+        return Err(reader.damage("shared prefix longer than the text before"));
     }
     let bytes = reader.count(1)?;
     text.truncate(shared);
@@ -142,12 +148,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn texts_come_back(texts in prop::collection::btree_set("[a-cä]{0,6}", 0..60)) {
+        fn texts_are_found_by_number_and_by_text(texts in prop::collection::btree_set("[a-cä]{0,6}", 0..60)) {
             check(&texts);
         }
 
         #[test]
-        fn hostile_bytes_are_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..80), number: usize, text: String) {
+        fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80), number: usize, text: String) {
             if let Ok(found) = Dictionary::new(&bytes) {
                 let _ = (found.text(number % 64), found.find(&text));
             }

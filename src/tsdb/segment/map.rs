@@ -1,11 +1,11 @@
-//! Read-only maps of files that never change, and what happens when a page of one cannot be read.
+//! Read-only memory maps of immutable files, and the handling of pages that cannot be read.
 //!
-//! The kernel answers a read of a page that is not there any more (the file was truncated, the disk fails) with SIGBUS,
-//! which ends a process. Here a handler puts a page of zeros over the hole and notes where it was: the checksum of the
-//! block then fails, which is an error that names file and offset (docs/storage.md section 18, finding 7). A fault anywhere else is
-//! handed on to the handler that was there before.
+//! If a page is no longer there (the file was truncated, or the disk fails), the kernel answers a
+//! read with SIGBUS, which ends the process. The handler here maps a page of zeros at that address
+//! instead and records its offset. The checksum of the block then fails, and the error names file
+//! and offset. Faults at any other address are passed to the handler that was installed before.
 //!
-//! The only file of the store with `unsafe` in it.
+//! This is the only file of the store with `unsafe` code.
 #![expect(
     unsafe_code,
     reason = "maps of files and the handler of their faults need the operating system's calls"
@@ -19,99 +19,107 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Once, OnceLock};
 
-/// The kernel takes no more at once where a disk is said to read ahead little; the rest of a longer wish is forgotten.
+/// With a small readahead setting of the disk, the kernel loads at most this many bytes for one
+/// request and drops the rest of a longer one.
 const ASKED_BYTES: usize = 128 << 10;
-/// Maps of one process at most: half of what Linux allows (`vm.max_map_count`, 65,530), so that other maps have room.
+/// Maps of one process at most: half of what Linux allows (`vm.max_map_count`, 65,530), so that
+/// other maps have room.
 ///
-/// Open segments are not closed while they are not asked, since a map costs next to nothing beside its file: 24 bytes here,
-/// 200 in the kernel, and page tables for what was touched, which the kernel takes back under pressure with the pages; of
-/// 2^47 bytes of address space 2^15 files of 4 GiB, the largest, take all, and files of a day the thousandth part. 90 days
-/// of floats are some 120 files, so this is room for 270 organisations that keep so much.
+/// Segments stay open while they are listed, since a map costs little compared with its file: 24
+/// bytes here, 200 in the kernel, and page tables for the pages that were read, which the kernel
+/// reclaims with the pages. 2^15 files of 4 GiB, the largest, would fill the address space of 2^47
+/// bytes; files of a day take a thousandth of that. 90 days of floats are about 120 files, so the
+/// bound is enough for 270 such organisations.
 const MAPS_MAX: usize = 1 << 15;
-/// A place in the table that the handler reads. It is static and fixed, since a handler may neither lock nor allocate.
-struct Slot {
-    /// Where the map begins; 0: the place is free, 1: it is being taken.
+/// An entry of the table that the signal handler reads. The table is static and of fixed size,
+/// since a handler may neither lock nor allocate.
+struct MapSlot {
+    /// Address of the map; 0: the slot is free, 1: the slot is reserved.
     start: AtomicUsize,
     bytes: AtomicUsize,
-    /// One more than the greatest offset of a page that failed; 0: none did.
+    /// One more than the greatest offset of a page that could not be read; 0: there is none.
     failed: AtomicU64,
 }
 
-static SLOTS: [Slot; MAPS_MAX] =
-    [const { Slot { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), failed: AtomicU64::new(0) } };
+static SLOTS: [MapSlot; MAPS_MAX] =
+    [const { MapSlot { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), failed: AtomicU64::new(0) } };
         MAPS_MAX];
-/// Where the next free place is looked for first.
+/// Slot at which the next search for a free one begins.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4_096);
 static INSTALLED: Once = Once::new();
-/// What handled SIGBUS before.
+/// The action for SIGBUS before the handler was installed.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// How a map is going to be read.
+/// The order in which a map is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Advice {
-    /// Here and there.
+pub(super) enum AccessPattern {
+    /// Random access.
     Normal,
     /// From the start to the end.
     Sequential,
 }
 
-/// Gives back to the kernel what the allocator holds and nobody uses. Takes some milliseconds: for when much was freed, and
-/// is not needed again soon. What is small lies between what stays, so that pages would hardly go by themselves.
+/// Returns free memory of the allocator to the kernel, which takes some milliseconds. Call it after
+/// much memory was freed that is not needed again soon. Small allocations lie between long-lived
+/// ones, so the allocator would hardly return their pages by itself.
 pub(in crate::tsdb) fn trim_memory() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: takes no pointer, and touches free memory alone, under the allocator's own locks.
+    // SAFETY: the call takes no pointer, and touches only free memory, under the allocator's own
+    // locks.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// How much memory the machine has, if it says so.
+/// Returns the memory of the machine in bytes, if the system reports it.
 pub(in crate::tsdb) fn machine_memory() -> Option<u64> {
-    // SAFETY: both ask for a number.
+    // SAFETY: both calls only return a number.
     let (pages, bytes) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     u64::try_from(pages).ok()?.checked_mul(u64::try_from(bytes).ok()?)
 }
 
-/// A mapped file.
+/// A memory-mapped file.
 #[derive(Debug)]
 pub(in crate::tsdb) struct Map {
     start: NonNull<u8>,
     bytes: usize,
-    slot: &'static Slot,
+    slot: &'static MapSlot,
 }
 
-impl std::fmt::Debug for Slot {
+impl std::fmt::Debug for MapSlot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Slot({:#x})", self.start.load(Ordering::Relaxed))
     }
 }
 
-// SAFETY: the map is read-only, nothing is tied to the thread that made it, and it is taken away only by `drop`.
+// SAFETY: the map is read-only, nothing is tied to the thread that created it, and only `drop`
+// unmaps it.
 unsafe impl Send for Map {}
-// SAFETY: as above; `&Map` gives out shared slices only.
+// SAFETY: as above; `&Map` gives out only shared slices.
 unsafe impl Sync for Map {}
 
 impl Map {
     /// Maps the first `bytes` bytes of a file, at least one.
     ///
-    /// The file must not be written to as long as the map lives: segments are written once, under another name, in a
-    /// folder that this process has locked.
+    /// The file must not be written to while the map lives. Segments fulfil this: they are written
+    /// once, under another name, in a folder that this process has locked.
     pub(in crate::tsdb) fn new(file: &File, bytes: u64) -> io::Result<Map> {
         let bytes = usize::try_from(bytes)
             .ok()
             .filter(|bytes| *bytes > 0)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a length that cannot be mapped"))?;
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "this length cannot be mapped"))?;
         install();
         let (before, from) = SLOTS.split_at(NEXT.fetch_add(1, Ordering::Relaxed) % MAPS_MAX);
         let is_free =
-            |slot: &&Slot| slot.start.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+            |slot: &&MapSlot| slot.start.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         let slot = from.iter().chain(before).find(is_free).ok_or_else(|| {
             io::Error::other(format!(
-                "{MAPS_MAX} segment files are open, which is as many as may be: merge them (`promlet seal`) or keep less"
+                "{MAPS_MAX} segment files are open, which is the limit: merge them (`promlet seal`) or shorten the retention"
             ))
         })?;
-        // SAFETY: asks for a new mapping anywhere; a length of at least one and a descriptor that is open.
+        // SAFETY: requests a new mapping at any address, with a length of at least one and an open
+        // descriptor.
         let found = unsafe {
             libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
@@ -128,41 +136,46 @@ impl Map {
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: `start` and `bytes` are of a mapping that lives until `drop`, which needs `&mut self`. Nobody writes to
-        // the file (see `new`); where a page cannot be read, the handler puts zeros there and notes it.
+        // SAFETY: `start` and `bytes` describe a mapping that lives until `drop`, which needs `&mut
+        // self`. Nothing writes to the file (see `new`). Where a page cannot be read, the handler
+        // maps zeros and records it.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
-    /// Where a page could not be read and zeros were taken, the last such place in the file.
+    /// Returns the offset in the file of the last page that could not be read and was replaced by
+    /// zeros.
     pub(super) fn failed(&self) -> Option<u64> {
-        // Whoever saw a byte of such a page before this call sees the note as well: it is made first, and what was read
-        // before an acquiring fence stays before what is read behind it. One that also waited for what this thread wrote
-        // would have each series wait for the one before.
+        // A thread that has read a byte of such a page sees the record: it is stored before the
+        // zeros are mapped, and an acquire fence orders the reads before it with the load after it.
+        // A full fence would also wait for the stores of this thread, so that each series would
+        // wait for the one before.
         fence(Ordering::Acquire);
         self.slot.failed.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// Tells the kernel how the map will be read. Advice only: a refusal changes nothing.
-    pub(super) fn advise(&self, advice: Advice) {
+    /// Tells the kernel how the map will be read. This is advice only, so errors are ignored.
+    pub(super) fn advise(&self, advice: AccessPattern) {
         let advice = match advice {
-            Advice::Normal => libc::MADV_NORMAL,
-            Advice::Sequential => libc::MADV_SEQUENTIAL,
+            AccessPattern::Normal => libc::MADV_NORMAL,
+            AccessPattern::Sequential => libc::MADV_SEQUENTIAL,
         };
-        // SAFETY: the range is that of a live mapping, and these two kinds of advice never change its content.
+        // SAFETY: the range is that of a live mapping, and neither kind of advice changes its
+        // content.
         unsafe {
             libc::madvise(self.start.as_ptr().cast(), self.bytes, advice);
         }
     }
 
-    /// Asks the kernel to read bytes from the disk that are going to be looked at, and does not wait for them. Whoever
-    /// looks at one of them later waits for what was asked for and not for all that the kernel would read around it.
-    /// Advice only, as above.
-    pub(in crate::tsdb) fn ask(&self, range: Range<usize>) {
+    /// Asks the kernel to load bytes from the disk and does not wait for them. A later read then
+    /// waits for these bytes only, and not for everything that the kernel would read around them.
+    /// This is advice only, so errors are ignored.
+    pub(in crate::tsdb) fn will_need(&self, range: Range<usize>) {
         let end = range.end.min(self.bytes);
         let mut from = range.start - range.start % PAGE_BYTES.load(Ordering::Relaxed);
         while from < end {
             let bytes = (end - from).min(ASKED_BYTES);
-            // SAFETY: begins at a page of a live mapping and ends within it; this kind of advice changes no content.
+            // SAFETY: begins at a page of a live mapping and ends within it; this kind of advice
+            // changes no content.
             unsafe {
                 libc::madvise(self.start.as_ptr().add(from).cast(), bytes, libc::MADV_WILLNEED);
             }
@@ -174,7 +187,7 @@ impl Map {
 impl Drop for Map {
     fn drop(&mut self) {
         self.slot.start.store(1, Ordering::SeqCst);
-        // SAFETY: the mapping was made by `new` with this length, and no slice of it outlives `self`.
+        // SAFETY: `new` made the mapping with this length, and no slice of it outlives `self`.
         unsafe {
             libc::munmap(self.start.as_ptr().cast(), self.bytes);
         }
@@ -182,18 +195,18 @@ impl Drop for Map {
     }
 }
 
-/// Puts the handler in place, once in the life of the process. If the system refuses, faults end the process as ever.
+/// Installs the handler, once per process. If the system refuses, faults end the process as before.
 fn install() {
     INSTALLED.call_once(|| {
-        // SAFETY: asks for a number.
+        // SAFETY: only returns a number.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         if let Ok(page) = usize::try_from(page) {
             PAGE_BYTES.store(page.max(1), Ordering::SeqCst);
         }
         let mut before = empty_action();
-        // SAFETY: reads the present action into memory of the right type.
+        // SAFETY: reads the current action into memory of the right type.
         let read = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) };
-        // Noted before the handler can run for the first time; this is the only place that sets it.
+        // Stored before the handler can run for the first time. No other code sets it.
         if read != 0 || BEFORE.set(before).is_err() {
             return;
         }
@@ -201,7 +214,7 @@ fn install() {
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_fault;
         action.sa_sigaction = handler as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: the handler has the signature that SA_SIGINFO asks for, and does only what a handler may do.
+        // SAFETY: the handler has the signature that SA_SIGINFO requires, and is async-signal-safe.
         unsafe {
             libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut());
         }
@@ -209,15 +222,18 @@ fn install() {
 }
 
 fn empty_action() -> libc::sigaction {
-    // SAFETY: a struct of integers, a set of bits and an optional function, for all of which zero is a value.
+    // SAFETY: the struct has integers, a bit set and an optional function, and zero is valid for
+    // all of them.
     unsafe { std::mem::zeroed() }
 }
 
-/// Async-signal-safe: loads, stores, one system call, `errno` as it was.
+/// Handles SIGBUS. Async-signal-safe: it uses loads, stores and one system call, and restores
+/// `errno`.
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the thread's own `errno`; the code interrupted must find it unchanged.
+    // SAFETY: reads the `errno` of this thread, which the interrupted code must find unchanged.
     let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: the kernel passes a filled `siginfo_t`; the address is there where a fault was the cause (code above 0).
+    // SAFETY: the kernel passes a filled `siginfo_t`. The address is set if a fault was the cause
+    // (code above 0).
     let (fault, address) = unsafe { ((*info).si_code > 0, (*info).si_addr().addr()) };
     if !(fault && cover(address)) {
         hand_on(signal, info, context, fault);
@@ -228,19 +244,20 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     }
 }
 
-/// Puts zeros over the page, if it is of one of our maps.
+/// Maps a page of zeros at the address if it is in one of our maps. Returns whether it did.
 fn cover(address: usize) -> bool {
     let page_bytes = PAGE_BYTES.load(Ordering::SeqCst);
     for slot in &SLOTS {
         let start = slot.start.load(Ordering::SeqCst);
         let end = start.saturating_add(slot.bytes.load(Ordering::SeqCst).next_multiple_of(page_bytes));
-        // 0 and 1 are no starts.
+        // 0 and 1 are not addresses of maps.
         if start < 2 || address < start || address >= end {
             continue;
         }
         let page = address - address % page_bytes;
         slot.failed.fetch_max((page - start) as u64 + 1, Ordering::SeqCst);
-        // SAFETY: replaces one page inside a mapping of ours, which is alive, since a reader of it is in this handler.
+        // SAFETY: replaces one page of a mapping of ours. The mapping is alive, since the thread
+        // that reads it is in this handler.
         let done = unsafe {
             libc::mmap(
                 ptr::without_provenance_mut(page),
@@ -256,26 +273,27 @@ fn cover(address: usize) -> bool {
     false
 }
 
-/// Does what would have been done without us.
+/// Passes the signal to the action that was installed before, or restores the default action.
 fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, fault: bool) {
     let before = BEFORE.get();
     match before.map(|action| (action.sa_sigaction, action.sa_flags & libc::SA_SIGINFO != 0)) {
         Some((handler, true)) if handler != libc::SIG_DFL && handler != libc::SIG_IGN => {
-            // SAFETY: the system gave this address as a handler with three arguments.
+            // SAFETY: the system returned this address as that of a handler with three arguments.
             let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
                 unsafe { std::mem::transmute(ptr::without_provenance::<()>(handler)) };
             handler(signal, info, context);
         }
         Some((handler, false)) if handler != libc::SIG_DFL && handler != libc::SIG_IGN => {
-            // SAFETY: the system gave this address as a handler with one argument.
+            // SAFETY: the system returned this address as that of a handler with one argument.
             let handler: extern "C" fn(libc::c_int) =
                 unsafe { std::mem::transmute(ptr::without_provenance::<()>(handler)) };
             handler(signal);
         }
         _ => {
             let action = empty_action();
-            // SAFETY: the default action (all zero); the read that failed is tried again and ends the process. A signal
-            // that somebody sent does not come again by itself, so it is sent again.
+            // SAFETY: sets the default action (all zero). After a fault, the failed read is
+            // repeated and ends the process. A signal that was sent does not repeat itself, so it
+            // is raised again.
             unsafe {
                 libc::sigaction(signal, &raw const action, ptr::null_mut());
                 if !fault {
@@ -299,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_under_its_map_reads_as_zeros_and_says_where() {
+    fn a_truncated_file_reads_as_zeros_and_reports_the_offset() {
         let file = file(5 * 4_096 + 100);
         let map = Map::new(&file, 5 * 4_096 + 100).expect("mapped");
         assert_eq!((map.bytes()[4_096 * 4], map.failed()), (7, None));
@@ -315,27 +333,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_may_lie_anywhere_and_changes_nothing() {
+    fn requests_for_any_range_change_nothing() {
         let file = file(300_000);
         let map = Map::new(&file, 300_000).expect("mapped");
         for range in [0..1, 5_000..290_000, 299_999..300_000, 299_999..usize::MAX, 300_000..400_000, 7..7] {
-            map.ask(range);
+            map.will_need(range);
         }
         file.set_len(4_096).expect("cut");
-        map.ask(0..300_000);
+        map.will_need(0..300_000);
         assert!(map.failed().is_none(), "asking looks at nothing");
         assert_eq!((map.bytes()[4_095], map.bytes()[200_000]), (7, 0));
         assert_eq!(map.failed(), Some(200_000 - 200_000 % 4_096));
     }
 
     #[test]
-    fn nothing_cannot_be_mapped() {
+    fn an_empty_file_cannot_be_mapped() {
         assert!(Map::new(&file(0), 0).is_err());
     }
 
-    /// What a child does that nobody may outlive: it must not be ended by us but by the fault.
+    /// Runs `act` in a forked child, and returns whether SIGBUS ended it.
     fn dies_of(act: impl FnOnce()) -> bool {
-        // SAFETY: the child calls `act`, which only uses memory made before and system calls, and ends.
+        // SAFETY: the child calls `act`, which only uses existing memory and system calls, and
+        // exits.
         unsafe {
             let child = libc::fork();
             if child == 0 {
@@ -351,25 +370,26 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_elsewhere_ends_the_process_as_ever() {
+    fn a_fault_elsewhere_ends_the_process() {
         let (ours, others) = (file(4_096), file(4_096));
         let map = Map::new(&ours, 4_096).expect("mapped");
-        // SAFETY: a mapping of a file that is open.
+        // SAFETY: maps an open file.
         let foreign = unsafe {
             libc::mmap(ptr::null_mut(), 4_096, libc::PROT_READ, libc::MAP_SHARED, others.as_raw_fd(), 0)
         };
         assert_ne!(foreign, libc::MAP_FAILED);
         others.set_len(0).expect("cut");
-        // SAFETY: the read is the fault that is tried.
+        // SAFETY: the read causes the fault under test.
         assert!(dies_of(|| unsafe {
             foreign.cast::<u8>().read_volatile();
         }));
         ours.set_len(0).expect("cut");
-        // SAFETY: inside the map.
+        // SAFETY: the address is inside the map.
         assert!(!dies_of(|| unsafe {
             map.bytes().as_ptr().read_volatile();
         }));
-        // The handler before ours is the standard library's: it takes itself away at the first signal.
+        // The handler before ours is the standard library's, which uninstalls itself at the first
+        // signal.
         // SAFETY: sends a signal to the calling thread.
         assert!(dies_of(|| unsafe {
             libc::raise(libc::SIGBUS);

@@ -1,56 +1,56 @@
-//! Reads a segment through its map.
+//! Reads a segment through its memory map.
 //!
-//! Nothing of a segment is held in memory but where its sections are: the directory is read where it lies, a family's
-//! record in some tens of nanoseconds.
+//! Only the positions of the sections are held in memory. The directory is read from the map when
+//! it is needed; the record of a family takes some tens of nanoseconds.
 
-mod ahead;
 mod blocks;
 mod families;
-mod known;
+mod readahead;
 mod rows;
+mod scan;
+mod timeline_cache;
 mod verify;
-mod walk;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::beside::Beside;
 use super::format::{
-    BESIDE, COLUMNS, DICTIONARIES, FAMILIES, Footer, Found, HEADER_BYTES, Header, SECTIONS, Section,
-    TAIL_BYTES, VERSION,
+    COLUMNS, DICTIONARIES, DecodedHeader, FAMILIES, Footer, HEADER_BYTES, SECTIONS, SIDE_DATA, Section,
+    SegmentHeader, TAIL_BYTES, VERSION,
 };
-use super::map::{Advice, Map};
-use super::packed::Packed;
+use super::map::{AccessPattern, Map};
+use super::packed::PackedColumn;
+use super::side_data::SideDataIndex;
 use super::{HISTOGRAMS, SegmentDamage, SegmentError, SegmentMeta};
 use crate::model::StoreId;
 use crate::tsdb::disk;
 use crate::tsdb::error::{Damage, DiskError};
-use ahead::Asked;
-pub(in crate::tsdb) use blocks::Block;
+pub(in crate::tsdb) use blocks::SegmentBlock;
 use families::directory;
-pub(in crate::tsdb) use known::{KnownTimes, rises_at};
-use rows::Timelines;
-pub(in crate::tsdb) use rows::{Ids, Rows, Spans};
+use readahead::Readahead;
+use rows::TimelineColumns;
+pub(in crate::tsdb) use rows::{FamilyRow, FamilyRows, RowSpans, SeriesIds, TimelineRow};
+pub(in crate::tsdb) use scan::FamilyScan;
+pub(in crate::tsdb) use timeline_cache::{TimelineCache, non_decreasing_at};
 use verify::checked;
-pub(in crate::tsdb) use walk::Walk;
 
-/// An open segment. Cheap to hold: its pages are the kernel's.
+/// An open segment. It takes little memory, since its pages belong to the kernel's page cache.
 #[derive(Debug)]
 pub(in crate::tsdb) struct Segment {
     meta: SegmentMeta,
     path: PathBuf,
     map: Map,
-    asked: Asked,
+    readahead: Readahead,
     sections: [Section; SECTIONS],
     families: usize,
-    timelines: Timelines,
-    /// It is not listed any more: nothing of it is kept decoded from now on.
+    timelines: TimelineColumns,
+    /// The segment is no longer listed, so its blocks may not be cached any more.
     retired: AtomicBool,
 }
 
 impl Segment {
-    /// Maps the file that the list entry names and verifies everything but the blocks, which are verified whenever they
-    /// are read.
+    /// Maps the file of a manifest entry and verifies everything but the blocks, which are verified
+    /// at each read.
     pub(in crate::tsdb) fn open(
         dir: &Path,
         store: StoreId,
@@ -64,13 +64,13 @@ impl Segment {
         }
         let footer = SegmentMeta { sha256: [0; 16], ..meta.clone() };
         if footer != *found {
-            return Err(segment.damage(meta.file_bytes, "not what the list says of it").into());
+            return Err(segment.damage(meta.file_bytes, "the footer differs from the manifest").into());
         }
         Ok(Segment { meta: meta.clone(), ..segment })
     }
 
-    /// Opens a file that tells itself what it is; its hash is not known then. `listed`: what it is expected to be, where
-    /// that is known.
+    /// Opens a file by its own footer; its hash is unknown then. `listed` is the manifest entry, if
+    /// there is one.
     pub(in crate::tsdb) fn open_unlisted(
         path: &Path,
         store: StoreId,
@@ -84,17 +84,18 @@ impl Segment {
             return Err(damaged(length, "shorter than any segment").into());
         }
         let map = Map::new(&file, length).map_err(DiskError::at("map", path))?;
-        // Nothing of the blocks is read before somebody asks for them.
+        // The kernel is not to read ahead into the blocks, so the parts that are needed here are
+        // requested explicitly.
         let end = map.bytes().len();
-        map.ask(0..HEADER_BYTES);
-        map.ask(end.saturating_sub(FOOTER_BYTES_MOSTLY)..end);
-        let unread = |damage: Damage| match map.failed() {
+        map.will_need(0..HEADER_BYTES);
+        map.will_need(end.saturating_sub(FOOTER_BYTES_MOSTLY)..end);
+        let with_cause = |damage: Damage| match map.failed() {
             Some(offset) => damaged(offset, UNREADABLE),
             None => damaged(damage.offset, damage.what),
         };
-        let header = match Header::decode(map.bytes()).map_err(unread)? {
-            Found::Header(header) => header,
-            Found::Newer(version) => {
+        let header = match SegmentHeader::decode(map.bytes()).map_err(with_cause)? {
+            DecodedHeader::Supported(header) => header,
+            DecodedHeader::Newer(version) => {
                 return Err(SegmentError::Newer { path: path.to_owned(), version, known: VERSION });
             }
         };
@@ -107,34 +108,34 @@ impl Segment {
             return Err(SegmentError::Foreign { path: path.to_owned(), what });
         }
         if listed.is_some_and(|listed| listed.file_bytes != length) {
-            return Err(damaged(length, "another length than the list says").into());
+            return Err(damaged(length, "the length differs from that in the manifest").into());
         }
         let Footer { sections, meta } =
-            Footer::decode(map.bytes(), store, header.org, header.flags).map_err(unread)?;
+            Footer::decode(map.bytes(), store, header.org, header.flags).map_err(with_cause)?;
         let (seq, level, flags) = (header.seq, header.level, header.flags);
         if (meta.seq, meta.level, meta.flags) != (seq, level, flags) {
-            return Err(damaged(0, "header and footer are of different segments").into());
+            return Err(damaged(0, "header and footer belong to different segments").into());
         }
-        map.ask(usize::try_from(sections[COLUMNS].offset).unwrap_or(end)..end);
+        map.will_need(usize::try_from(sections[COLUMNS].offset).unwrap_or(end)..end);
         for section in [COLUMNS, FAMILIES, DICTIONARIES] {
-            checked(&map, &sections, section).map_err(unread)?;
+            checked(&map, &sections, section).map_err(with_cause)?;
         }
         if meta.flags & HISTOGRAMS != 0 {
-            let bytes = section_of(&map, &sections, BESIDE);
-            Beside::new(bytes)
-                .and_then(|beside| beside.verify(bytes))
-                .map_err(|e| unread(Damage { offset: sections[BESIDE].offset + e.offset, ..e }))?;
+            let bytes = section_of(&map, &sections, SIDE_DATA);
+            SideDataIndex::new(bytes)
+                .and_then(|side_data| side_data.verify(bytes))
+                .map_err(|e| with_cause(Damage { offset: sections[SIDE_DATA].offset + e.offset, ..e }))?;
         }
         let bytes = section_of(&map, &sections, FAMILIES);
         let (families, timelines) = directory(bytes).map_err(|damage| {
-            unread(Damage { offset: sections[FAMILIES].offset + damage.offset, ..damage })
+            with_cause(Damage { offset: sections[FAMILIES].offset + damage.offset, ..damage })
         })?;
         let retired = AtomicBool::new(false);
-        let asked = Asked::none_of(map.bytes().len());
-        Ok(Segment { meta, path: path.to_owned(), map, asked, sections, families, timelines, retired })
+        let readahead = Readahead::new(map.bytes().len());
+        Ok(Segment { meta, path: path.to_owned(), map, readahead, sections, families, timelines, retired })
     }
 
-    /// Nothing of it is kept decoded from now on.
+    /// Marks the segment as no longer listed: its blocks are not cached any more.
     pub(in crate::tsdb) fn retire(&self) {
         self.retired.store(true, Ordering::Release);
     }
@@ -147,40 +148,43 @@ impl Segment {
         &self.path
     }
 
-    /// Families, numbered from 0, ascending by metric name and then by label names.
+    /// Returns the number of families. They are numbered from 0, ascending by metric name, then by
+    /// label names.
     pub(in crate::tsdb) fn families(&self) -> usize {
         self.families
     }
 
-    /// The series that have something beside their rows, ascending.
-    pub(in crate::tsdb) fn beside_ids(&self) -> impl Iterator<Item = u32> + '_ {
-        Beside::new(self.section(BESIDE)).into_iter().flat_map(|beside| beside.ids())
+    /// Returns the series that have side data, ascending.
+    pub(in crate::tsdb) fn side_data_ids(&self) -> impl Iterator<Item = u32> + '_ {
+        SideDataIndex::new(self.section(SIDE_DATA)).into_iter().flat_map(|side_data| side_data.ids())
     }
 
-    /// What stands beside the row of a series; verified.
-    pub(in crate::tsdb) fn beside(&self, id: u32) -> Result<Option<&[u8]>, SegmentDamage> {
-        if self.sections[BESIDE].bytes == 0 {
+    /// Returns the side data of a series after verifying its checksum.
+    pub(in crate::tsdb) fn side_data(&self, id: u32) -> Result<Option<&[u8]>, SegmentDamage> {
+        if self.sections[SIDE_DATA].bytes == 0 {
             return Ok(None);
         }
-        let found = Beside::new(self.section(BESIDE)).and_then(|beside| beside.run(id));
-        found.map_err(|damage| self.at(BESIDE, damage))
+        let found = SideDataIndex::new(self.section(SIDE_DATA)).and_then(|side_data| side_data.run(id));
+        found.map_err(|damage| self.at(SIDE_DATA, damage))
     }
 
-    /// The same, not verified: for those who look for what is good in it.
-    pub(in crate::tsdb) fn beside_unverified(&self, id: u32) -> Option<&[u8]> {
-        Beside::new(self.section(BESIDE)).ok()?.unverified(id)
+    /// Returns the side data of a series without verifying it, to salvage its intact part.
+    pub(in crate::tsdb) fn side_data_unverified(&self, id: u32) -> Option<&[u8]> {
+        SideDataIndex::new(self.section(SIDE_DATA)).ok()?.unverified(id)
     }
 
-    /// Damage of what stands beside, found by somebody who read it.
-    pub(in crate::tsdb) fn beside_damage(&self, damage: Damage) -> SegmentDamage {
-        self.at(BESIDE, damage)
+    /// Converts damage that a caller found in the side data, with offsets relative to the section.
+    pub(in crate::tsdb) fn side_data_damage(&self, damage: Damage) -> SegmentDamage {
+        self.at(SIDE_DATA, damage)
     }
 
-    /// Whether everything read so far was really there: a page that could not be read (a truncated file, a failing disk)
-    /// reads as zeros, and what was found among ids and spans cannot be trusted then. To be asked after a search by ids;
-    /// [`Segment::read`] asks by itself.
+    /// Returns an error if any page of the directory could not be read so far, because the file was
+    /// truncated or the disk fails. Such a page reads as zeros, so ids and spans that were read
+    /// from it are wrong. Callers check this after a search by ids; [`Segment::read`] does so
+    /// itself.
     pub(in crate::tsdb) fn intact(&self) -> Result<(), SegmentDamage> {
-        // Zeros among the blocks are found by their checksums; the directory's are only verified at the opening.
+        // Zeros in blocks are detected by their checksums. Those of the directory are verified only
+        // at the opening.
         match self.map.failed() {
             Some(offset) if offset + 4_096 > self.sections[COLUMNS].offset => {
                 Err(self.damage(offset, UNREADABLE))
@@ -189,27 +193,33 @@ impl Segment {
         }
     }
 
-    /// The file is going to be read from its start to its end.
+    /// Advises the kernel that the file will be read from start to end.
     pub(in crate::tsdb) fn read_through(&self) {
-        self.map.advise(Advice::Sequential);
+        self.map.advise(AccessPattern::Sequential);
     }
 
     fn section(&self, section: usize) -> &[u8] {
         section_of(&self.map, &self.sections, section)
     }
 
+    /// Converts damage at an offset relative to a section.
     fn at(&self, section: usize, damage: Damage) -> SegmentDamage {
-        self.at_place(section, 0, damage)
+        self.at_offset(section, 0, damage)
     }
 
-    fn at_place(&self, section: usize, place: u64, damage: Damage) -> SegmentDamage {
+    /// Converts damage at an offset relative to a part of a section.
+    fn at_offset(&self, section: usize, relative: u64, damage: Damage) -> SegmentDamage {
         let offset = self.sections.get(section).map_or(0, |section| section.offset);
-        self.unread(Damage { offset: offset.saturating_add(place).saturating_add(damage.offset), ..damage })
+        self.with_cause(Damage {
+            offset: offset.saturating_add(relative).saturating_add(damage.offset),
+            ..damage
+        })
     }
 
-    fn unread(&self, damage: Damage) -> SegmentDamage {
+    /// Converts damage. If a page could not be read, that is reported as the cause.
+    fn with_cause(&self, damage: Damage) -> SegmentDamage {
         match self.map.failed() {
-            // The page was zeros; the place of the block that failed is the better one to name.
+            // The offset of the block is reported, since it is more specific than that of the page.
             Some(_) => self.damage(damage.offset, UNREADABLE),
             None => self.damage(damage.offset, damage.what),
         }
@@ -220,9 +230,9 @@ impl Segment {
     }
 }
 
-/// What a footer and its end take where few segments were merged.
+/// Bytes at the end of the file that hold the footer of a segment merged from few others.
 const FOOTER_BYTES_MOSTLY: usize = 4 << 10;
-const UNREADABLE: &str = "cannot be read: the file was cut short or the disk fails";
+const UNREADABLE: &str = "cannot be read: the file was truncated or the disk fails";
 
 fn section_of<'a>(map: &'a Map, sections: &[Section; SECTIONS], section: usize) -> &'a [u8] {
     let range = sections.get(section).and_then(|section| {

@@ -1,31 +1,34 @@
-//! Writes a segment in one pass: blocks go to the file as they come, the directory waits in memory until the end.
+//! Writes a segment in one pass. Blocks are written to the file as they are added; the directory
+//! stays in memory until the end.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use super::beside::{Entry, encode_index, run_crc};
-use super::block::{BLOCK_SAMPLES, Codec, verified};
-use super::directory::{Directory, Times};
+use super::block::{BLOCK_SAMPLES, ValueEncoder, verified};
+use super::directory::{DirectoryBuilder, TimeBlocks};
 use super::format::{
-    ALIGNMENT, BESIDE, COLUMNS, DATA, DICTIONARIES, FAMILIES, Footer, Header, SECTIONS, Section, TIMES,
+    ALIGNMENT, COLUMNS, DATA, DICTIONARIES, FAMILIES, Footer, SECTIONS, SIDE_DATA, Section, SegmentHeader,
+    TIMES,
 };
+use super::side_data::{SideDataEntry, encode_index, run_crc};
 use super::{FILE_BYTES_MAX, HISTOGRAMS, SegmentMeta, SegmentWriteError};
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::bytes::put_varint;
 use crate::tsdb::disk;
 use crate::tsdb::error::{Damage, DiskError};
 
-/// Bytes that wait for the file at most, but for one block.
+/// Size of the write buffer in bytes. Larger blocks bypass it.
 const BUFFER_BYTES: usize = 1 << 20;
-/// A segment is full when its time blocks take so much memory: they go to the file last. 1 M series of which each has
-/// times of its own then make several segments.
+/// A segment is full when its time blocks exceed this memory in bytes, since they are written after
+/// all value blocks. 1 M series with separate times then fill several segments.
 const TIMES_BYTES_MAX: usize = 24 << 20;
-/// A segment is full when its directory takes so much memory, about 1.5 M series.
+/// A segment is full when its directory exceeds this memory in bytes, which is at about 1.5 M
+/// series.
 const DIRECTORY_BYTES_MAX: usize = 40 << 20;
 
-/// What a new segment is to be.
+/// The properties of a new segment.
 #[derive(Clone, Debug)]
 pub(in crate::tsdb) struct NewSegment {
     pub(in crate::tsdb) org: OrgId,
@@ -38,59 +41,59 @@ pub(in crate::tsdb) struct NewSegment {
     pub(in crate::tsdb) replaces: Vec<u64>,
 }
 
-/// Some samples of a series, to follow one another in time.
+/// Samples of a series. The parts of a series follow one another in time.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::tsdb) enum Piece<'a> {
-    /// To be encoded.
+pub(in crate::tsdb) enum SeriesPart<'a> {
+    /// Samples to encode.
     Samples { times: &'a [i64], bits: &'a [u64] },
-    /// A value block of the same series, taken over as it is, and its times.
+    /// A value block of the same series, copied as it is, and its times.
     Block { times: &'a [i64], bytes: &'a [u8] },
 }
 
-/// Why a series was not written.
+/// The reason why a series was not written.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::tsdb) enum PieceError {
+pub(in crate::tsdb) enum SeriesWriteError {
     #[error(transparent)]
     Write(#[from] SegmentWriteError),
-    /// The block of this piece is damaged; nothing of the series was written.
-    #[error("block of piece {piece}: {damage}")]
-    Damaged { piece: usize, damage: Damage },
+    /// The block of this part is damaged. Nothing of the series was written.
+    #[error("block of part {part}: {damage}")]
+    Damaged { part: usize, damage: Damage },
 }
 
-/// A segment in the making.
+/// A segment that is being written.
 #[derive(Debug)]
 pub(in crate::tsdb) struct SegmentWriter {
-    out: Stream,
+    out: HashedFile,
     dir: PathBuf,
     store: StoreId,
     meta: SegmentMeta,
-    directory: Directory,
-    times: Times,
+    directory: DirectoryBuilder,
+    times: TimeBlocks,
     data_crc: u32,
-    series: Scratch,
-    codec: Codec,
-    beside: Option<BesideRuns>,
+    series: SeriesBuffers,
+    codec: ValueEncoder,
+    side_data: Option<SideDataRuns>,
 }
 
-/// What stands beside the rows, in a file of its own until they are all written.
+/// Runs of side data, kept in a separate file until all rows are written.
 #[derive(Debug)]
-struct BesideRuns {
-    out: Stream,
-    entries: Vec<Entry>,
+struct SideDataRuns {
+    out: HashedFile,
+    entries: Vec<SideDataEntry>,
 }
 
-/// What becomes of one series.
+/// Buffers for the series that is being written.
 #[derive(Debug, Default)]
-struct Scratch {
+struct SeriesBuffers {
     blocks: Vec<u8>,
-    /// Where each of the blocks ends.
+    /// The end of each block in `blocks`.
     ends: Vec<usize>,
-    /// The time block of each.
+    /// The offset in TIMES of each block's times.
     list: Vec<i64>,
     lengths: Vec<u8>,
 }
 
-impl Scratch {
+impl SeriesBuffers {
     fn clear(&mut self) {
         self.blocks.clear();
         self.ends.clear();
@@ -98,12 +101,14 @@ impl Scratch {
         self.lengths.clear();
     }
 
+    /// Ends the block that was appended to `blocks` last. `time_block` is the offset in TIMES of
+    /// its times.
     fn end_block(&mut self, time_block: u32) {
         self.ends.push(self.blocks.len());
         self.list.push(i64::from(time_block));
     }
 
-    /// The lengths of all blocks but the last.
+    /// Encodes the lengths of all blocks but the last.
     fn measure(&mut self) {
         let mut start = 0;
         for end in self.ends.iter().take(self.ends.len().saturating_sub(1)) {
@@ -113,18 +118,19 @@ impl Scratch {
     }
 }
 
-/// A file that grows at its end, under a running hash of what is written.
+/// A file that is appended to, with a running hash of its content.
 #[derive(Debug)]
-struct Stream {
+struct HashedFile {
     file: File,
     path: PathBuf,
     buffer: Vec<u8>,
-    /// Bytes before the buffer.
+    /// Bytes written before those in the buffer.
     written: u64,
     hash: Sha256,
 }
 
-impl Stream {
+impl HashedFile {
+    /// Appends bytes, through the buffer if they fit.
     fn put(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
         if self.buffer.len() + bytes.len() > BUFFER_BYTES {
             self.flush()?;
@@ -147,11 +153,12 @@ impl Stream {
         Ok(())
     }
 
+    /// Returns the length of the file, the buffer included.
     fn at(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
-    /// Zeros up to the next place where a section may begin.
+    /// Appends zeros up to the next offset where a section may begin, and returns that offset.
     fn align(&mut self) -> Result<u64, DiskError> {
         const ZEROS: [u8; 64] = [0; 64];
         let missing = usize::try_from(self.at().next_multiple_of(ALIGNMENT) - self.at()).unwrap_or_default();
@@ -159,6 +166,7 @@ impl Stream {
         Ok(self.at())
     }
 
+    /// Appends a section at the next aligned offset.
     fn section(&mut self, bytes: &[u8]) -> Result<Section, DiskError> {
         let offset = self.align()?;
         self.put(bytes)?;
@@ -166,46 +174,50 @@ impl Stream {
     }
 }
 
-/// The runs and their index, copied behind everything else.
-fn beside_section(out: &mut Stream, runs: Option<BesideRuns>) -> Result<Section, SegmentWriteError> {
+/// Appends the section of side data: the runs and their index.
+fn put_side_data_section(
+    out: &mut HashedFile,
+    runs: Option<SideDataRuns>,
+) -> Result<Section, SegmentWriteError> {
     let offset = out.align()?;
     let mut crc = 0;
     let mut entries = Vec::new();
     if let Some(mut runs) = runs {
         runs.out.flush()?;
-        let mut piece = vec![0; BUFFER_BYTES];
+        let mut part = vec![0; BUFFER_BYTES];
         let mut at = 0;
         while at < runs.out.written {
             let left = usize::try_from(runs.out.written - at).unwrap_or(BUFFER_BYTES);
-            let piece = piece.get_mut(..left.min(BUFFER_BYTES)).unwrap_or_default();
-            std::os::unix::fs::FileExt::read_exact_at(&runs.out.file, piece, at)
+            let part = part.get_mut(..left.min(BUFFER_BYTES)).unwrap_or_default();
+            std::os::unix::fs::FileExt::read_exact_at(&runs.out.file, part, at)
                 .map_err(DiskError::at("read", &runs.out.path))?;
-            crc = crc32c::crc32c_append(crc, piece);
-            out.put(piece)?;
-            at += piece.len() as u64;
+            crc = crc32c::crc32c_append(crc, part);
+            out.put(part)?;
+            at += part.len() as u64;
         }
         disk::remove_file(&runs.out.path)?;
         entries = runs.entries;
     }
     entries.sort_unstable_by_key(|entry| entry.id);
     if !entries.is_sorted_by(|a, b| a.id < b.id) {
-        return Err(SegmentWriteError::Shape("histograms of a series twice"));
+        return Err(SegmentWriteError::Shape("duplicate side data of a series"));
     }
     let index = encode_index(&entries);
     out.put(&index)?;
     Ok(Section { crc: crc32c::crc32c_append(crc, &index), offset, bytes: out.at() - offset })
 }
 
-fn without_blocks(written: Result<(), PieceError>) -> Result<(), SegmentWriteError> {
+/// Converts the error of a series without copied blocks.
+fn without_blocks(written: Result<(), SeriesWriteError>) -> Result<(), SegmentWriteError> {
     match written {
-        Err(PieceError::Write(error)) => Err(error),
-        // There are no blocks among the pieces.
-        Ok(()) | Err(PieceError::Damaged { .. }) => Ok(()),
+        Err(SeriesWriteError::Write(error)) => Err(error),
+        // None of the parts is a block.
+        Ok(()) | Err(SeriesWriteError::Damaged { .. }) => Ok(()),
     }
 }
 
 impl SegmentWriter {
-    /// Begins the file `<name>.new`; `dir` is `segments/<org>` and exists.
+    /// Creates the file `<name>.new`. `dir` is `segments/<org>` and must exist.
     pub(in crate::tsdb) fn create(
         dir: &Path,
         store: StoreId,
@@ -233,8 +245,8 @@ impl SegmentWriter {
         };
         let path = dir.join(format!("{}.new", meta.file_name()));
         let file = disk::create_file(&path)?;
-        let mut out = Stream { file, path, buffer: Vec::new(), written: 0, hash: Sha256::new() };
-        let header = Header {
+        let mut out = HashedFile { file, path, buffer: Vec::new(), written: 0, hash: Sha256::new() };
+        let header = SegmentHeader {
             store,
             org: meta.org,
             level: meta.level,
@@ -248,23 +260,24 @@ impl SegmentWriter {
             dir: dir.to_owned(),
             store,
             meta,
-            directory: Directory::default(),
-            times: Times::default(),
+            directory: DirectoryBuilder::default(),
+            times: TimeBlocks::default(),
             data_crc: 0,
-            series: Scratch::default(),
-            codec: Codec::default(),
-            beside: None,
+            series: SeriesBuffers::default(),
+            codec: ValueEncoder::default(),
+            side_data: None,
         })
     }
 
-    /// Begins a family: the series of one metric name that have exactly these label names, ascending, the metric name's
-    /// among them. A family comes once in a segment.
+    /// Begins a family: the series of one metric name with exactly these label names, which ascend
+    /// and include that of the metric name. A family may occur once in a segment.
     pub(in crate::tsdb) fn family(&mut self, names: &[&str]) -> Result<(), SegmentWriteError> {
         self.directory.family(names, self.data_bytes())
     }
 
-    /// Adds a series of the family, with a value for each of its names. Ids ascend within the family, times ascend
-    /// strictly; `bits` are the values' bit patterns. A series without samples is left out.
+    /// Adds a series of the family, with a value for each label name. Ids ascend within the family,
+    /// and times ascend strictly; `bits` are the bit patterns of the values. A series without
+    /// samples is left out.
     pub(in crate::tsdb) fn series(
         &mut self,
         id: u32,
@@ -272,10 +285,10 @@ impl SegmentWriter {
         times: &[i64],
         bits: &[u64],
     ) -> Result<(), SegmentWriteError> {
-        without_blocks(self.pieces(id, values, &[Piece::Samples { times, bits }]))
+        without_blocks(self.put_parts(id, values, &[SeriesPart::Samples { times, bits }]))
     }
 
-    /// As [`SegmentWriter::series`], with the numbers of the values.
+    /// As [`SegmentWriter::series`], with the values given by number.
     pub(in crate::tsdb) fn series_numbered(
         &mut self,
         id: u32,
@@ -283,61 +296,67 @@ impl SegmentWriter {
         times: &[i64],
         bits: &[u64],
     ) -> Result<(), SegmentWriteError> {
-        without_blocks(self.numbered(id, numbers, &[Piece::Samples { times, bits }]))
+        without_blocks(self.put_parts_numbered(id, numbers, &[SeriesPart::Samples { times, bits }]))
     }
 
-    /// Adds a series in pieces, blocks of other segments among them. No series is written on an error.
-    pub(in crate::tsdb) fn pieces(
+    /// Adds a series in parts, which may be blocks of other segments. On an error nothing of the
+    /// series is written.
+    pub(in crate::tsdb) fn put_parts(
         &mut self,
         id: u32,
         values: &[&str],
-        pieces: &[Piece<'_>],
-    ) -> Result<(), PieceError> {
+        parts: &[SeriesPart<'_>],
+    ) -> Result<(), SeriesWriteError> {
         self.directory.admits(id, values.len())?;
         let numbers: Vec<u32> =
-            values.iter().enumerate().map(|(place, value)| self.directory.number(place, value)).collect();
-        self.numbered(id, &numbers, pieces)
+            values.iter().enumerate().map(|(index, value)| self.directory.number(index, value)).collect();
+        self.put_parts_numbered(id, &numbers, parts)
     }
 
-    /// The number of a value of the family's label at this place, for [`SegmentWriter::numbered`]. It holds for that label
-    /// in all families of this segment: whoever writes many series with it asks once.
-    pub(in crate::tsdb) fn number(&mut self, place: usize, value: &str) -> u32 {
-        self.directory.number(place, value)
+    /// Returns the number of a value of the label at this index of the family's label names, for
+    /// [`SegmentWriter::put_parts_numbered`]. The number is valid for that label in all families of
+    /// this segment, so callers may reuse it.
+    pub(in crate::tsdb) fn number(&mut self, index: usize, value: &str) -> u32 {
+        self.directory.number(index, value)
     }
 
-    /// As [`SegmentWriter::pieces`], with the numbers of the values.
-    pub(in crate::tsdb) fn numbered(
+    /// As [`SegmentWriter::put_parts`], with the values given by number.
+    pub(in crate::tsdb) fn put_parts_numbered(
         &mut self,
         id: u32,
         numbers: &[u32],
-        pieces: &[Piece<'_>],
-    ) -> Result<(), PieceError> {
+        parts: &[SeriesPart<'_>],
+    ) -> Result<(), SeriesWriteError> {
         self.directory.admits(id, numbers.len())?;
         self.series.clear();
         let mut span: Option<(i64, i64)> = None;
         let mut samples = 0;
-        for (place, piece) in pieces.iter().enumerate() {
-            let (Piece::Samples { times, .. } | Piece::Block { times, .. }) = piece;
+        for (index, part) in parts.iter().enumerate() {
+            let (SeriesPart::Samples { times, .. } | SeriesPart::Block { times, .. }) = part;
             let (Some(first), Some(last)) = (times.first(), times.last()) else { continue };
             let ascending =
                 times.is_sorted_by(|a, b| a < b) && span.is_none_or(|(_, before)| before < *first);
             if !ascending {
                 return Err(SegmentWriteError::Shape("times do not ascend").into());
             }
-            match piece {
-                Piece::Samples { times, bits } if times.len() == bits.len() => {
+            match part {
+                SeriesPart::Samples { times, bits } if times.len() == bits.len() => {
                     for (times, bits) in times.chunks(BLOCK_SAMPLES).zip(bits.chunks(BLOCK_SAMPLES)) {
                         self.codec.put_values(&mut self.series.blocks, id, bits);
-                        self.series.end_block(self.times.place(times)?);
+                        self.series.end_block(self.times.offset_of(times)?);
                     }
                 }
-                Piece::Block { times, bytes } if times.len() <= BLOCK_SAMPLES => {
+                SeriesPart::Block { times, bytes } if times.len() <= BLOCK_SAMPLES => {
                     let block = verified(bytes, id, times.len())
-                        .map_err(|damage| PieceError::Damaged { piece: place, damage })?;
+                        .map_err(|damage| SeriesWriteError::Damaged { part: index, damage })?;
                     self.series.blocks.extend_from_slice(block);
-                    self.series.end_block(self.times.place(times)?);
+                    self.series.end_block(self.times.offset_of(times)?);
                 }
-                _ => return Err(SegmentWriteError::Shape("not a value for each time").into()),
+                _ => {
+                    return Err(
+                        SegmentWriteError::Shape("the number of values differs from that of times").into()
+                    );
+                }
             }
             span = Some((span.map_or(*first, |(first, _)| first), *last));
             samples += times.len() as u64;
@@ -356,50 +375,50 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Puts a run of bytes beside the row of a series, once for each; of a segment that has [`super::HISTOGRAMS`]. The
-    /// segment's time reaches over `span`.
-    pub(in crate::tsdb) fn beside(
+    /// Adds the side data of a series, at most once per series, to a segment with
+    /// [`super::HISTOGRAMS`]. Extends the segment's range of time by `span`, both ends inclusive.
+    pub(in crate::tsdb) fn put_side_data(
         &mut self,
         id: u32,
         run: &[u8],
-        (first, last): (i64, i64),
+        span: (i64, i64),
     ) -> Result<(), SegmentWriteError> {
-        let mut runs = match self.beside.take() {
+        let mut runs = match self.side_data.take() {
             Some(runs) => runs,
             None => {
                 let path = self.dir.join(format!("{}.beside.new", self.meta.file_name()));
                 let file = disk::create_file(&path)?;
-                let out = Stream { file, path, buffer: Vec::new(), written: 0, hash: Sha256::new() };
-                BesideRuns { out, entries: Vec::new() }
+                let out = HashedFile { file, path, buffer: Vec::new(), written: 0, hash: Sha256::new() };
+                SideDataRuns { out, entries: Vec::new() }
             }
         };
         let bytes = u32::try_from(run.len()).map_err(|_| SegmentWriteError::TooLarge {
-            what: "bytes of one series' histograms",
+            what: "bytes of side data of one series",
             found: run.len() as u64,
             allowed: u64::from(u32::MAX),
         })?;
-        runs.entries.push(Entry { id, crc: run_crc(id, run), offset: runs.out.at(), bytes });
+        runs.entries.push(SideDataEntry { id, crc: run_crc(id, run), offset: runs.out.at(), bytes });
         let put = runs.out.put(run);
-        self.beside = Some(runs);
+        self.side_data = Some(runs);
         put?;
-        self.meta.min_ms = self.meta.min_ms.min(first);
-        self.meta.max_ms = self.meta.max_ms.max(last);
+        self.meta.min_ms = self.meta.min_ms.min(span.0);
+        self.meta.max_ms = self.meta.max_ms.max(span.1);
         Ok(())
     }
 
-    /// Series written so far.
+    /// Returns the number of series written so far.
     pub(in crate::tsdb) fn series_count(&self) -> u32 {
         self.directory.rows()
     }
 
-    /// Bytes written so far, without the directory.
+    /// Returns the bytes of value blocks written so far.
     pub(in crate::tsdb) fn data_bytes(&self) -> u64 {
-        // The header is not data.
+        // The header is not part of the data.
         self.out.at().saturating_sub(ALIGNMENT)
     }
 
-    /// Whether the next series belongs into another segment, since this one nears 4 GiB or what it keeps in memory its
-    /// bound. A family may go on there.
+    /// Returns whether the next series belongs into another segment, because the file nears 4 GiB
+    /// or the directory its bound of memory. The family may continue in the next segment.
     pub(in crate::tsdb) fn is_full(&self) -> bool {
         let memory = self.directory.memory();
         self.out.at() + (self.times.bytes().len() + 2 * memory) as u64 > FILE_BYTES_MAX - (64 << 20)
@@ -407,16 +426,17 @@ impl SegmentWriter {
             || memory > DIRECTORY_BYTES_MAX
     }
 
-    /// Writes the directory, syncs the file, gives it its name and syncs the directory it lies in. A segment without
-    /// samples is an error of shape: [`SegmentWriter::abandon`] it. What was written is removed on an error: on a full disk
-    /// it would take the room that the next try needs.
+    /// Writes the directory, syncs the file, renames it and syncs its folder. A segment without
+    /// samples is an error of shape; discard it with [`SegmentWriter::abandon`]. On an error the
+    /// files are removed, since on a full disk they would take the space of the next attempt.
     pub(in crate::tsdb) fn finish(self) -> Result<SegmentMeta, SegmentWriteError> {
-        let runs = self.beside.as_ref().map(|runs| runs.out.path.clone());
+        let runs = self.side_data.as_ref().map(|runs| runs.out.path.clone());
         let paths: Vec<PathBuf> = runs.into_iter().chain([self.out.path.clone()]).collect();
         let finished = self.write_rest();
         if finished.is_err() {
             for path in paths {
-                // Why nothing was written says more; what is left here goes with the next start.
+                // The error of the write is returned, and this one is only logged. The next start
+                // removes the file.
                 if let Err(left) = disk::remove_if_there(&path) {
                     tracing::warn!("{}", left.line());
                 }
@@ -425,8 +445,9 @@ impl SegmentWriter {
         finished
     }
 
+    /// Writes everything after the value blocks, and renames the file.
     fn write_rest(mut self) -> Result<SegmentMeta, SegmentWriteError> {
-        if self.meta.samples == 0 && self.beside.is_none() {
+        if self.meta.samples == 0 && self.side_data.is_none() {
             return Err(SegmentWriteError::Shape("a segment without samples"));
         }
         self.meta.series = self.directory.rows();
@@ -438,7 +459,7 @@ impl SegmentWriter {
         sections[FAMILIES] = self.out.section(&encoded.families)?;
         sections[DICTIONARIES] = self.out.section(&encoded.dictionaries)?;
         if self.meta.flags & HISTOGRAMS != 0 {
-            sections[BESIDE] = beside_section(&mut self.out, self.beside.take())?;
+            sections[SIDE_DATA] = put_side_data_section(&mut self.out, self.side_data.take())?;
         }
         let start = self.out.align()?;
         let mut footer = Footer { sections, meta: self.meta };
@@ -455,9 +476,9 @@ impl SegmentWriter {
         Ok(meta)
     }
 
-    /// Removes what was written.
+    /// Removes the written files.
     pub(in crate::tsdb) fn abandon(self) -> Result<(), DiskError> {
-        if let Some(runs) = &self.beside {
+        if let Some(runs) = &self.side_data {
             disk::remove_file(&runs.out.path)?;
         }
         disk::remove_file(&self.out.path)

@@ -17,7 +17,7 @@ use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::report::{SampleColumns, SeriesId};
 use crate::tsdb::segment;
 use crate::tsdb::segments::{Part, SegmentSet};
-use crate::tsdb::side::Side;
+use crate::tsdb::side_data::SideTable;
 use crate::tsdb::store::OrgStore;
 
 /// Runs a query about a range against the current head and segments.
@@ -135,8 +135,8 @@ impl<'s> VisibleTime<'s> {
 /// The rows of one family in a segment.
 struct PartRows<'s> {
     part: &'s Part,
-    ids: segment::Ids<'s>,
-    spans: segment::Spans<'s>,
+    ids: segment::SeriesIds<'s>,
+    spans: segment::RowSpans<'s>,
     /// Whether every series of the segment has samples in the range.
     reaches: bool,
     /// The row after the one found last. Series mostly have the same order in all segments.
@@ -356,7 +356,7 @@ struct HeadCursor<'s> {
     spans: &'s Spans,
     stripe: Option<(u32, RwLockReadGuard<'s, Stripe>)>,
     /// None: the organisation has no histograms.
-    side: Option<&'s Side>,
+    side: Option<&'s SideTable>,
 }
 
 impl HeadCursor<'_> {

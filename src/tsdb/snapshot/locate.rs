@@ -5,8 +5,8 @@ use rapidhash::RapidHashMap;
 use super::merge::TableSeries;
 use super::warnings::Warnings;
 use crate::model::TimeRange;
-use crate::tsdb::decoded::Piece;
-use crate::tsdb::segment::{KnownTimes, Rows};
+use crate::tsdb::block_cache::BlockRange;
+use crate::tsdb::segment::{FamilyRows, TimelineCache, TimelineRow};
 use crate::tsdb::segments::{Part, SegmentSet};
 
 /// The families and locations that are cached at most before the cache is cleared.
@@ -35,7 +35,7 @@ struct LocatedFamily {
 struct FamilyInPart {
     /// The index of the part in the set.
     part: usize,
-    rows: Rows,
+    rows: FamilyRows,
     /// The row after the one found last. Series mostly have the same order in all segments.
     next: usize,
     /// The timeline used last, and its first and last time.
@@ -122,7 +122,7 @@ impl LocationCache {
     }
 
     /// Returns the columns of the family at a location.
-    pub(super) fn rows(&self, location: &SampleLocation) -> Option<&Rows> {
+    pub(super) fn rows(&self, location: &SampleLocation) -> Option<&FamilyRows> {
         Some(&self.all.get(location.family)?.parts.get(location.found)?.rows)
     }
 
@@ -134,14 +134,14 @@ impl LocationCache {
         series: u32,
         location: &SampleLocation,
         range: TimeRange,
-        known: &mut KnownTimes,
-    ) -> Option<Piece> {
+        known: &mut TimelineCache,
+    ) -> Option<BlockRange> {
         let part = set.parts.get(location.part)?;
         if set.tombstones_of(part, series).next().is_some() {
             return None;
         }
-        let at = (self.rows(location)?, location.row, location.timeline);
-        part.segment.piece(at, range, known)
+        let at = TimelineRow { rows: self.rows(location)?, row: location.row, timeline: location.timeline };
+        part.segment.block_range(at, range, known)
     }
 }
 

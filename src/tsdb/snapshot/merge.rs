@@ -22,10 +22,10 @@ use super::reader::ReadColumns;
 use super::warnings::Warnings;
 use crate::model::{TimeRange, Times, TimesBuilder};
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::decoded::Keeper;
+use crate::tsdb::block_cache::CacheHandle;
 use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
-use crate::tsdb::segment::{KnownTimes, rises_at};
+use crate::tsdb::segment::{FamilyRow, TimelineCache, TimelineRow, non_decreasing_at};
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::series::table::Table;
 use crate::tsdb::store::OrgStore;
@@ -48,12 +48,12 @@ pub(super) struct TableSeries {
 pub(super) struct ReadState {
     set: Option<Arc<SegmentSet>>,
     cache: LocationCache,
-    times: KnownTimes,
+    times: TimelineCache,
     /// Set if callers need only the newest sample of a range: the cache of times for such reads.
     /// Any further samples that such a read returns are unreliable.
-    newest: Option<KnownTimes>,
+    newest: Option<TimelineCache>,
     /// Access to the block cache.
-    cache_handle: Option<Keeper>,
+    cache_handle: Option<CacheHandle>,
     locations: Vec<SampleLocation>,
     /// The segments and timelines of the values read last: the key in `joined`.
     timelines: Vec<(u64, usize)>,
@@ -195,13 +195,13 @@ pub(super) fn read_merged(
 }
 
 impl ReadState {
-    pub(super) fn with(cache_handle: Option<Keeper>) -> ReadState {
+    pub(super) fn with(cache_handle: Option<CacheHandle>) -> ReadState {
         ReadState { cache_handle, ..ReadState::default() }
     }
 
     /// Limits reads to the newest sample of a range. Other samples may be returned or not.
     pub(super) fn newest_only(&mut self) {
-        self.newest = Some(KnownTimes::of_newest());
+        self.newest = Some(TimelineCache::newest_only());
     }
 
     /// Returns the number of the announced series that is next, if it is this one, and advances.
@@ -353,9 +353,15 @@ impl ReadState {
             let before = values.len();
             let (times, rises) = part
                 .segment
-                .values_alone((rows, *row, *timeline), range, times_cache, cache_handle, values)
+                .read_values(
+                    TimelineRow { rows, row: *row, timeline: *timeline },
+                    range,
+                    times_cache,
+                    cache_handle,
+                    values,
+                )
                 .ok()?;
-            all_rise &= rises && rises_at(values, before);
+            all_rise &= rises && non_decreasing_at(values, before);
             timelines.push((part.meta().seq, *timeline));
             shared = Some(times);
         }
@@ -396,7 +402,9 @@ impl ReadState {
         for location @ SampleLocation { part, row, .. } in &*locations {
             let (Some(part), Some(rows)) = (set.parts.get(*part), cache.rows(location)) else { continue };
             let from = out.times.len();
-            if let Err(damage) = part.segment.read((rows, *row), range, times, cache_handle.as_mut(), out) {
+            if let Err(damage) =
+                part.segment.read(FamilyRow { rows, row: *row }, range, times, cache_handle.as_mut(), out)
+            {
                 warnings.damage(part, &damage);
             }
             apply_tombstones(set, part, series, from, out);

@@ -7,11 +7,11 @@ use std::ops::Range;
 
 use super::locate::{LocationCache, SampleLocation};
 use crate::model::TimeRange;
-use crate::tsdb::decoded::{FoundPiece, Keeper, PIECES_MAX, Piece};
+use crate::tsdb::block_cache::{BlockRange, CacheHandle, RANGES_MAX, RangeLookup};
 use crate::tsdb::segments::SegmentSet;
 
 /// Series that are looked up in one batch.
-pub(super) const PREFETCH_SERIES: usize = PIECES_MAX;
+pub(super) const PREFETCH_SERIES: usize = RANGES_MAX;
 
 /// A batch of lookups; empty until [`PrefetchWindow::restart`].
 #[derive(Debug, Default)]
@@ -20,11 +20,11 @@ pub(super) struct PrefetchWindow {
     from: usize,
     range: Option<TimeRange>,
     series: Vec<PrefetchedSeries>,
-    pieces: Vec<Piece>,
+    pieces: Vec<BlockRange>,
     /// For each piece, the index of its series in `series`.
     series_of: Vec<usize>,
     /// For each piece, the result of its lookup in the block cache.
-    found: Vec<FoundPiece>,
+    found: Vec<RangeLookup>,
     values: Vec<f64>,
 }
 
@@ -54,7 +54,7 @@ impl PrefetchWindow {
     }
 
     /// Adds the next series.
-    pub(super) fn push(&mut self, location: Option<SampleLocation>, piece: Option<Piece>) {
+    pub(super) fn push(&mut self, location: Option<SampleLocation>, piece: Option<BlockRange>) {
         if let Some(piece) = piece {
             self.pieces.push(piece);
             self.series_of.push(self.series.len());
@@ -67,21 +67,21 @@ impl PrefetchWindow {
         &mut self,
         set: &SegmentSet,
         locations: &LocationCache,
-        cache_handle: Option<&mut Keeper>,
+        cache_handle: Option<&mut CacheHandle>,
     ) {
         let PrefetchWindow { series, pieces, series_of, found, values, .. } = self;
         match cache_handle {
-            Some(cache_handle) => cache_handle.find_few(pieces, values, found),
-            None => found.extend(pieces.iter().map(|_| FoundPiece::Missing)),
+            Some(cache_handle) => cache_handle.get_many(pieces, values, found),
+            None => found.extend(pieces.iter().map(|_| RangeLookup::Miss)),
         }
         for ((found, piece), place) in found.iter().zip(pieces).zip(series_of) {
             let Some(one) = series.get_mut(*place) else { continue };
             match (found, one.location) {
-                (FoundPiece::Here(start, rises), _) => {
+                (RangeLookup::Hit(start, rises), _) => {
                     one.cached = Some((*start..start + piece.wanted.len(), *rises));
                 }
-                (FoundPiece::Missing | FoundPiece::Little, Some(mut location)) => {
-                    location.may_be_cached = *found == FoundPiece::Missing;
+                (RangeLookup::Miss | RangeLookup::TooLittle, Some(mut location)) => {
+                    location.may_be_cached = *found == RangeLookup::Miss;
                     one.location = Some(location);
                     let part = set.parts.get(location.part);
                     if let Some((part, rows)) = part.zip(locations.rows(&location)) {

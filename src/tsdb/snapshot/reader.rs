@@ -106,7 +106,7 @@ impl<'s> SeriesReader<'s> {
         histograms_from: Timestamp,
     ) -> SeriesReader<'s> {
         let store = snapshot.store.as_deref();
-        let cache_handle = store.and_then(|store| store.decoded.keeper(snapshot.query));
+        let cache_handle = store.and_then(|store| store.decoded.handle(snapshot.query));
         SeriesReader {
             snapshot,
             range,

@@ -6,8 +6,8 @@ use super::{Paced, Snapshot};
 use crate::model::{Exemplar, HistogramColumns, Labels, Matcher, StartChange, Stopped, TimeRange, Timestamp};
 use crate::tsdb::report::{Listing, SampleColumns, SeriesExemplars, SeriesId};
 use crate::tsdb::segments::SegmentSet;
-use crate::tsdb::side::points::Points;
-use crate::tsdb::side::{sealed, starts};
+use crate::tsdb::side_data::late_starts::LateStarts;
+use crate::tsdb::side_data::{sealed, start_timestamps};
 use crate::tsdb::store::OrgStore;
 
 /// Series whose exemplars are read under one lock; each has at most 100.
@@ -40,7 +40,7 @@ impl Snapshot {
             store.side.read_histograms(id.0, range, out);
             let after = store.segments();
             if Arc::ptr_eq(&set, &after) {
-                return sealed::settle(out);
+                return sealed::sort_and_dedup(out);
             }
             // The head may have released samples that only the newer set has. The set changes only
             // with seals and compactions.
@@ -53,9 +53,9 @@ impl Snapshot {
         set.bad_in(range).for_each(|bad| self.warnings.bad(bad));
         for part in set.beside().filter(|part| part.overlaps(range)) {
             let mut here = HistogramColumns::default();
-            let read = part.segment.beside(id).and_then(|run| {
+            let read = part.segment.side_data(id).and_then(|run| {
                 let read = run.map_or(Ok(()), |run| sealed::read_histograms(run, range, &mut here));
-                read.map_err(|damage| part.segment.beside_damage(damage))
+                read.map_err(|damage| part.segment.side_data_damage(damage))
             });
             if let Err(damage) = read {
                 self.warnings.damage(part, &damage);
@@ -71,14 +71,14 @@ impl Snapshot {
     pub fn starts(&self, id: SeriesId, range: TimeRange) -> Vec<StartChange> {
         let Some(store) = self.readable(id) else { return Vec::new() };
         let range = self.within(range);
-        let (mut changes, mut late) = (Vec::new(), Points::default());
+        let (mut changes, mut late) = (Vec::new(), LateStarts::default());
         let mut set = store.segments();
         loop {
             // Parts of all times are read, because a start timestamp holds until the next.
             for part in set.beside() {
-                let read = part.segment.beside(id.0).and_then(|run| {
+                let read = part.segment.side_data(id.0).and_then(|run| {
                     let read = run.map_or(Ok(()), |run| sealed::read_starts(run, &mut changes, &mut late));
-                    read.map_err(|damage| part.segment.beside_damage(damage))
+                    read.map_err(|damage| part.segment.side_data_damage(damage))
                 });
                 if let Err(damage) = read {
                     self.warnings.damage(part, &damage);
@@ -93,11 +93,11 @@ impl Snapshot {
             // with seals and compactions.
             set = after;
             changes.clear();
-            late = Points::default();
+            late = LateStarts::default();
         }
-        sealed::settle_starts(&mut changes);
-        let changes = late.over(changes);
-        let within = starts::within(&changes, range.start.as_ms(), range.end.as_ms());
+        sealed::sort_and_dedup_starts(&mut changes);
+        let changes = late.merged_into(changes);
+        let within = start_timestamps::within(&changes, range.start.as_ms(), range.end.as_ms());
         within
             .iter()
             .map(|(at, start)| StartChange { at: Timestamp::from_ms(*at), start: Timestamp::from_ms(*start) })

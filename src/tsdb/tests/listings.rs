@@ -160,7 +160,7 @@ fn what_a_scope_hides_is_in_no_listing_though_more_comes_after_the_range() {
     for sealed in [false, true] {
         let dir = tempfile::tempdir().expect("made");
         let (tsdb, _) = open(dir.path());
-        let histogram = crate::tsdb::side::tests::exponential(0, 0.0, &[], &[], 0.0, 3, &[]);
+        let histogram = crate::tsdb::side_data::tests::exponential(0, 0.0, &[], &[], 0.0, 3, &[]);
         // The second organisation never had what the scope of the first one hides.
         let org = |number: u32, hidden: i64| {
             for (job, agos) in times {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{Exemplar, Histogram, HistogramColumns, Matcher, StartChange};
-use crate::tsdb::side::tests::{any_histogram, exponential};
+use crate::tsdb::side_data::tests::{any_histogram, exponential};
 
 pub(super) fn histogram(count: u64) -> Histogram {
     exponential(3, 0.001, &[(-1, 2), (3, 1)], &[], count as f64 / 4.0, count, &[count, 2 * count, 0])
@@ -437,8 +437,8 @@ fn damaged_histograms_are_told_of_and_the_rest_is_read() {
     let (path, place) = {
         let set = tsdb.stores.org(ORG).expect("there").segments();
         let part = set.beside().next().expect("one");
-        let id = part.segment.beside_ids().next().expect("one");
-        let run = part.segment.beside(id).expect("whole").expect("there").to_vec();
+        let id = part.segment.side_data_ids().next().expect("one");
+        let run = part.segment.side_data(id).expect("whole").expect("there").to_vec();
         let path = dir.path().join("segments").join(ORG.to_string()).join(part.meta().file_name());
         let bytes = std::fs::read(&path).expect("read");
         let place = bytes.windows(run.len()).position(|window| window == run).expect("in the file");

@@ -22,7 +22,7 @@ fn sealed(dir: &Path) -> Content {
 fn asked(tsdb: &Tsdb) -> Vec<(usize, usize)> {
     let stores = tsdb.stores.all();
     let mut all: Vec<_> =
-        stores.iter().flat_map(|s| s.segments().parts.clone()).map(|p| p.segment.units_asked()).collect();
+        stores.iter().flat_map(|s| s.segments().parts.clone()).map(|p| p.segment.requested_units()).collect();
     all.sort_unstable();
     all
 }

@@ -36,7 +36,7 @@ use crate::kv::ops;
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::disk;
 use crate::tsdb::error::{DiskError, OpenError};
-use crate::tsdb::side;
+use crate::tsdb::side_data;
 
 /// A log file at most, when reading.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -719,7 +719,7 @@ pub(in crate::tsdb) fn spans_of_file(path: &Path) -> Result<BTreeMap<OrgId, OrgS
         }
         let span = spans.entry(org).or_insert(OrgSpan { org, greatest_ms: i64::MIN, last_seq: 0 });
         span.last_seq = header.seq;
-        let beside = header.kind.map_or(i64::MIN, |kind| side::record::greatest_ms(kind, body));
+        let beside = header.kind.map_or(i64::MIN, |kind| side_data::record::greatest_ms(kind, body));
         span.greatest_ms = span.greatest_ms.max(beside);
         if let Some(kind) = header.kind.filter(|kind| kind.is_samples())
             && samples::decode(kind, body, &mut scratch).is_ok()

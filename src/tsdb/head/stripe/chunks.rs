@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::record::{RecordValues, TailRecord};
 use super::super::slots::NEVER;
 use super::{Stripe, late_within};
-use crate::tsdb::block::{self, MINI};
+use crate::tsdb::chunk::{self, MINI};
 use crate::tsdb::error::Damage;
 
 /// The samples after which a chunk of a checkpoint is closed: half an hour at 15 s, with at most 18
@@ -34,7 +34,7 @@ impl Stripe {
         let (times, bits): (Vec<i64>, Vec<u64>) = late.into_iter().unzip();
         for (times, bits) in times.chunks(CHUNK_SAMPLES).zip(bits.chunks(CHUNK_SAMPLES)) {
             if let (Ok(samples), Some(least)) = (u16::try_from(times.len()), times.first()) {
-                each(Order::Late, samples, *least, &block::encode(times, bits));
+                each(Order::Late, samples, *least, &chunk::encode(times, bits));
             }
         }
     }
@@ -63,12 +63,12 @@ impl Stripe {
         for record in records.iter().rev() {
             let times = record.gaps.times(record.last);
             let times = times.get(..record.gaps.len)?;
-            let encoded = record.encoded().ok()?;
-            next(times, &mut |bytes, before| block::put_encoded(bytes, before, times, encoded));
+            let (kind, values) = record.encoded().ok()?;
+            next(times, &mut |bytes, before| chunk::put_encoded(bytes, before, times, kind, values));
         }
         let times = block.gaps(place).times(block.last_at(place)?);
         let times = times.get(..block.bits(place).len())?;
-        next(times, &mut |bytes, before| block::put_mini(bytes, before, times, &block.bits(place)));
+        next(times, &mut |bytes, before| chunk::put_mini(bytes, before, times, &block.bits(place)));
         each(u16::try_from(samples).ok()?, least, &bytes);
         Some(())
     }
@@ -107,7 +107,7 @@ impl Stripe {
     ) -> Result<(), Damage> {
         let mut left = usize::from(samples);
         let mut encoded = None;
-        let mut minis = block::decode(bytes);
+        let mut minis = chunk::decode(bytes);
         while let Some(mini) = minis.next()?.copied() {
             left = left.wrapping_sub(mini.times().len());
             let (Some(first), Some(last)) = (mini.times().first(), mini.times().last()) else { continue };
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn chunks_that_do_not_ascend_are_damage() {
         let mut stripe = Stripe::default();
-        let chunk = block::encode(&[1, 2], &[0, 0]);
+        let chunk = chunk::encode(&[1, 2], &[0, 0]);
         assert_eq!(stripe.load_chunk(0, Order::InOrder, 2, &chunk, NEVER), Ok(()));
         assert!(stripe.load_chunk(0, Order::InOrder, 2, &chunk, NEVER).is_err());
         assert!(stripe.load_chunk(1, Order::InOrder, 3, &chunk, NEVER).is_err());

@@ -1,34 +1,35 @@
-//! Reads columns of integers, which [`super::integers`] draws and writes.
+//! Decodes columns of integers; [`super::integers`] describes and encodes them.
 //!
-//! Nearly all integers that stand for doubles are below 2^52 and near the one before: the sums of their distances are 32-bit
-//! integers, several of which become doubles at a time, none of them ever rounded.
+//! Nearly all integers that stand for doubles are below 2^52 and near the one before. Their
+//! distances sum up in 32 bits, and are converted to doubles in vectors without any rounding.
 
 use super::integers::{CHANGE, DIFFERENCE, FACTOR, GRID, LEVEL, SPARSE};
 use super::pack::MINI;
-use super::unpack::{Narrow, take_first, take_mini, take_mini_as, take_narrow};
+use super::unpack::{NarrowNumbers, take_first, take_mini, take_mini_as, take_narrow};
 use crate::simd::simd_dispatch;
 use crate::tsdb::bytes::{Reader, unzigzag};
 use crate::tsdb::error::Damage;
 
-/// Takes the integers of a column that are asked for, in order.
-pub(super) trait Sink {
-    /// Whether [`Sink::near`] may be called.
+/// A receiver of the requested integers of a column, in order.
+pub(super) trait IntegerSink {
+    /// Whether [`IntegerSink::put_exact`] may be called.
     const FLOATS: bool = false;
 
-    /// The next integers, as bit patterns.
+    /// Takes the next integers, as bit patterns.
     fn put(&mut self, column: &[u64]);
 
-    /// The next integers, each `step` after the one before, from `first` on.
+    /// Takes the next `count` integers: `first`, `first + step`, and so on.
     fn run(&mut self, first: i64, step: i64, count: usize) {
         run(self, first, step, count);
     }
 
-    /// The next integers: base + factor x offset, all of them, and all on the way, exact as doubles.
-    fn near(&mut self, _offsets: &[i32], _base: f64, _factor: f64) {}
+    /// Takes the next integers, which are `base + factor * offset`. They and all intermediate
+    /// results are exact as doubles.
+    fn put_exact(&mut self, _offsets: &[i32], _base: f64, _factor: f64) {}
 }
 
-/// As [`Sink::run`], by [`Sink::put`] alone.
-pub(super) fn run<S: Sink + ?Sized>(sink: &mut S, first: i64, step: i64, count: usize) {
+/// Implements [`IntegerSink::run`] with [`IntegerSink::put`].
+pub(super) fn run<S: IntegerSink + ?Sized>(sink: &mut S, first: i64, step: i64, count: usize) {
     let mut slots = [0; MINI];
     let mut x = first;
     for at in (0..count).step_by(MINI) {
@@ -41,13 +42,13 @@ pub(super) fn run<S: Sink + ?Sized>(sink: &mut S, first: i64, step: i64, count: 
     }
 }
 
-impl<F: FnMut(&[u64])> Sink for F {
+impl<F: FnMut(&[u64])> IntegerSink for F {
     fn put(&mut self, column: &[u64]) {
         self(column);
     }
 }
 
-/// Where a column stands: the integer before, and the difference before where the order asks for it.
+/// The state of a predictor: the integer before, and for order `CHANGE` the difference before.
 struct Prediction {
     order: u8,
     factor: i64,
@@ -56,13 +57,13 @@ struct Prediction {
     step: i64,
     x: i64,
     difference: i64,
-    /// What is added to each error before the factor, or would be.
+    /// The stored centre, which is added to each error before the multiplication by `factor`.
     shift: i64,
 }
 
 impl Prediction {
-    /// At the first integer of a column.
-    fn new(order: u8, factor: i64, first: i64, (shift, step): (i64, i64)) -> Prediction {
+    /// The state at the first integer of a column.
+    fn new(order: u8, factor: i64, first: i64, shift: i64, step: i64) -> Prediction {
         let centre = shift.wrapping_mul(factor);
         let mut prediction = Prediction { order, factor, centre, step, x: first, difference: 0, shift };
         match order {
@@ -74,29 +75,30 @@ impl Prediction {
         prediction
     }
 
-    /// The next integers as doubles, if they are some.
+    /// Returns the base of the next integers, if they can be computed as doubles.
     #[inline]
-    fn near(&self) -> Option<Near> {
+    fn float_frame(&self) -> Option<FloatFrame> {
         match self.order {
-            LEVEL => Near::new(self.centre, self.factor, 0),
-            DIFFERENCE => Near::new(self.x, self.factor, self.shift),
+            LEVEL => FloatFrame::new(self.centre, self.factor, 0),
+            DIFFERENCE => FloatFrame::new(self.x, self.factor, self.shift),
             _ => None,
         }
     }
 
-    /// Gives the integers of so many errors at a place, but for those before `from`.
+    /// Computes the integers of `count` errors, and passes all but the first `skipped` to the
+    /// sink.
     #[inline(always)]
-    fn give(
+    fn emit(
         &mut self,
-        near: Near,
-        errors: &Narrow,
+        frame: FloatFrame,
+        errors: &NarrowNumbers,
         count: usize,
-        (at, from): (usize, usize),
-        sink: &mut impl Sink,
+        skipped: usize,
+        sink: &mut impl IntegerSink,
     ) {
         let mut offsets = [0; MINI];
         for (offset, error) in offsets.iter_mut().zip(errors) {
-            *offset = ((error >> 1).cast_signed() ^ -((error & 1).cast_signed())).wrapping_add(near.centre);
+            *offset = ((error >> 1).cast_signed() ^ -((error & 1).cast_signed())).wrapping_add(frame.centre);
         }
         let offsets = offsets.get_mut(..count).unwrap_or_default();
         let is_level = self.order == LEVEL;
@@ -104,22 +106,22 @@ impl Prediction {
             sum_up(offsets);
         }
         #[expect(clippy::cast_precision_loss, reason = "2^52 at most")]
-        let base = near.base as f64;
-        let wanted = offsets.get(from.saturating_sub(at).min(count)..).unwrap_or_default();
-        sink.near(wanted, base, f64::from(near.factor));
+        let base = frame.base as f64;
+        let wanted = offsets.get(skipped..).unwrap_or_default();
+        sink.put_exact(wanted, base, f64::from(frame.factor));
         if !is_level {
             let sum = offsets.last().copied().unwrap_or_default();
-            self.x = near.base.wrapping_add(i64::from(near.factor) * i64::from(sum));
+            self.x = frame.base.wrapping_add(i64::from(frame.factor) * i64::from(sum));
         }
     }
 
-    /// An error as the distance that it stands for.
+    /// Converts an error to the distance that it stands for.
     #[inline]
     const fn distance(&self, error: u64) -> u64 {
         unzigzag(error).wrapping_mul(self.factor).wrapping_add(self.centre).cast_unsigned()
     }
 
-    /// Makes integers of distances.
+    /// Converts distances to integers.
     #[inline]
     fn apply(&mut self, slots: &mut [u64]) {
         match self.order {
@@ -138,8 +140,8 @@ impl Prediction {
         }
     }
 
-    /// Passes so many integers by, the sum of whose distances is this.
-    const fn pass(&mut self, count: i64, sum: u64) {
+    /// Skips `count` integers, whose distances have this sum.
+    const fn skip(&mut self, count: i64, sum: u64) {
         match self.order {
             DIFFERENCE => self.x = self.x.wrapping_add(sum.cast_signed()),
             GRID => self.x = self.x.wrapping_add(self.step.wrapping_mul(count)),
@@ -148,10 +150,10 @@ impl Prediction {
     }
 }
 
-/// Makes sums of all numbers up to each, and of what was before; answers the last.
+/// Replaces each number with the sum of `sum` and all numbers up to it. Returns the last sum.
 #[inline]
 fn sums(mut sum: u64, slots: &mut [u64]) -> u64 {
-    // Four at a time wait for one addition only.
+    // Groups of four shorten the chain of dependent additions.
     let (fours, rest) = slots.as_chunks_mut::<4>();
     for [a, b, c, d] in fours {
         let ab = a.wrapping_add(*b);
@@ -170,9 +172,9 @@ fn sums(mut sum: u64, slots: &mut [u64]) -> u64 {
     sum
 }
 
-/// Integers that are doubles at every step: base + factor x offset.
+/// Integers that are computed as doubles: `base + factor * offset`.
 #[derive(Clone, Copy)]
-struct Near {
+struct FloatFrame {
     /// The integer before, or the level.
     base: i64,
     factor: u32,
@@ -180,23 +182,23 @@ struct Near {
     centre: i32,
 }
 
-impl Near {
-    /// If doubles are exact: distances are below 2^24, so 128 of them below 2^31, and with the factor below 2^51, which with
-    /// the base is less than 2^53.
-    fn new(base: i64, factor: i64, centre: i64) -> Option<Near> {
+impl FloatFrame {
+    /// `None` if doubles would not be exact. Distances are below 2^24, so the sum of 128 is below
+    /// 2^31, below 2^51 with the factor, and below 2^53 with the base.
+    fn new(base: i64, factor: i64, centre: i64) -> Option<FloatFrame> {
         const FACTOR_MAX: u32 = 1 << 20;
         const CENTRE_END: u64 = 1 << 23;
         const BASE_MAX: u64 = 1 << 52;
         let factor = u32::try_from(factor).ok().filter(|factor| (1..=FACTOR_MAX).contains(factor))?;
         let fits = centre.unsigned_abs() < CENTRE_END && base.unsigned_abs() <= BASE_MAX;
-        Some(Near { base, factor, centre: i32::try_from(centre).ok().filter(|_| fits)? })
+        Some(FloatFrame { base, factor, centre: i32::try_from(centre).ok().filter(|_| fits)? })
     }
 }
 
-/// Makes each number the sum of all up to it.
+/// Replaces each number with the sum of all up to it.
 #[inline(always)]
 fn sum_up(offsets: &mut [i32]) {
-    // One addition waits for the other, which is no longer than four side by side and putting those together took.
+    // A plain chain of additions takes no longer than sums of four lanes that have to be combined.
     let mut sum = 0i32;
     for offset in offsets {
         sum = sum.wrapping_add(*offset);
@@ -204,50 +206,51 @@ fn sum_up(offsets: &mut [i32]) {
     }
 }
 
-/// What of a column is to be read.
+/// The part of a column to decode.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(super) struct ColumnSlice {
     pub(super) flags: u8,
     /// Integers of the column, 1 to 1,024.
     pub(super) count: usize,
-    /// The places of those that are asked for.
+    /// The requested indexes, `to` exclusive.
     pub(super) from: usize,
     pub(super) to: usize,
 }
 
-impl Reading {
-    pub(super) const fn whole(flags: u8, count: usize) -> Reading {
-        Reading { flags, count, from: 0, to: count }
+impl ColumnSlice {
+    /// All integers of a column of `count`.
+    pub(super) const fn whole(flags: u8, count: usize) -> ColumnSlice {
+        ColumnSlice { flags, count, from: 0, to: count }
     }
 
-    /// Those that are asked for of a mini that begins at a place.
+    /// Returns the requested numbers of a mini that begins at index `at`.
     fn of(self, mini: &[u64], at: usize) -> &[u64] {
         let end = self.to.saturating_sub(at).min(mini.len());
         mini.get(self.from.saturating_sub(at).min(end)..end).unwrap_or_default()
     }
 }
 
-/// Reads a column and gives the integers that are asked for to the sink in order; those behind them are not read. Answers
-/// the difference that all of them keep, if the column says that they do.
+/// Decodes a column and passes the requested integers to the sink in order. Integers behind them
+/// are not decoded. Returns the common difference of all integers, if the column has one.
 #[inline]
-pub(super) fn take<S: Sink>(
+pub(super) fn take<S: IntegerSink>(
     reader: &mut Reader<'_>,
-    reading: Reading,
+    slice: ColumnSlice,
     mut sink: S,
 ) -> Result<Option<i64>, Damage> {
-    let Reading { flags, count, from, to } = reading;
+    let ColumnSlice { flags, count, from, to } = slice;
     let first = reader.zigzag()?;
     let factor = if flags & FACTOR == 0 { 1 } else { reader.varint()?.cast_signed() };
-    sink.put(reading.of(&[first.cast_unsigned()], 0));
+    sink.put(slice.of(&[first.cast_unsigned()], 0));
     if count < 2 {
         return Ok(None);
     }
     let centre = reader.zigzag()?;
     let order = flags & 3;
     let step = if order == GRID { reader.varint()?.cast_signed().wrapping_mul(factor) } else { 0 };
-    let mut prediction = Prediction::new(order, factor, first, (centre, step));
+    let mut prediction = Prediction::new(order, factor, first, centre, step);
     if flags & SPARSE != 0 {
-        return take_sparse(reader, reading, prediction, sink);
+        return take_sparse(reader, slice, prediction, sink);
     }
     let mut at = 1;
     let mut narrow = [0; MINI];
@@ -255,30 +258,32 @@ pub(super) fn take<S: Sink>(
         let (numbers, needed) = ((count - at).min(MINI), to - at);
         let wanted = numbers.min(needed);
         if S::FLOATS
-            && let Some(near) = prediction.near()
+            && let Some(frame) = prediction.float_frame()
             && take_narrow(reader, numbers, wanted, &mut narrow)?
         {
-            simd_dispatch!(prediction.give(near, &narrow, wanted, (at, from), &mut sink));
+            let skipped = from.saturating_sub(at).min(wanted);
+            simd_dispatch!(prediction.emit(frame, &narrow, wanted, skipped, &mut sink));
         } else {
-            take_wide(reader, reading, (at, numbers), &mut prediction, &mut sink)?;
+            take_wide(reader, slice, at, numbers, &mut prediction, &mut sink)?;
         }
         at += wanted;
     }
     Ok(None)
 }
 
-/// Reads a mini of so many numbers at a place of a column, whatever the integers are.
+/// Decodes a mini of `numbers` integers at index `at`, for any integers.
 fn take_wide(
     reader: &mut Reader<'_>,
-    reading: Reading,
-    (at, numbers): (usize, usize),
+    slice: ColumnSlice,
+    at: usize,
+    numbers: usize,
     prediction: &mut Prediction,
-    sink: &mut impl Sink,
+    sink: &mut impl IntegerSink,
 ) -> Result<(), Damage> {
-    let needed = reading.to - at;
+    let needed = slice.to - at;
     let mut slots = [0; MINI];
     let mini = slots.get_mut(..numbers.min(needed)).unwrap_or_default();
-    // Most factors are 1, and a multiplication of 64 bits is not free.
+    // Most factors are 1, and a 64-bit multiplication takes time.
     if needed < numbers {
         take_first(reader, numbers, mini)?;
         for slot in &mut *mini {
@@ -291,23 +296,23 @@ fn take_wide(
         take_mini_as(reader, mini, |error| prediction.distance(error))?;
     }
     prediction.apply(mini);
-    sink.put(reading.of(mini, at));
+    sink.put(slice.of(mini, at));
     Ok(())
 }
 
-/// As [`take`], of a sparse column whose first integer is taken already.
-fn take_sparse<S: Sink>(
+/// Decodes the rest of a sparse column as [`take`] does. The first integer has been decoded.
+fn take_sparse<S: IntegerSink>(
     reader: &mut Reader<'_>,
-    reading: Reading,
+    slice: ColumnSlice,
     mut prediction: Prediction,
     mut sink: S,
 ) -> Result<Option<i64>, Damage> {
-    let Reading { count, from, to, .. } = reading;
+    let ColumnSlice { count, from, to, .. } = slice;
     let Prediction { order, centre, x: first, .. } = prediction;
     let mut at = 1;
     let errors = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
     if errors == 0 && order == DIFFERENCE {
-        // The first integer was given already.
+        // The first integer has been passed to the sink already.
         let from = from.max(1);
         let ahead = i64::try_from(from).unwrap_or_default();
         sink.run(first.wrapping_add(centre.wrapping_mul(ahead)), centre, to.saturating_sub(from));
@@ -323,12 +328,13 @@ fn take_sparse<S: Sink>(
         take_mini(reader, odd)?;
     }
     let mut errors = gaps.iter().zip(odd.iter());
-    // Integers up to the next error.
+    // The number of integers before the next error.
     let mut ahead = errors.next();
     let mut until = ahead.map_or(u64::MAX, |ahead| *ahead.0);
     while at < to {
         let mini = slots.get_mut(..(count - at).min(MINI)).unwrap_or_default();
-        // Where each integer rests on nothing but the sum of the errors before it, those that nobody asks for are not made.
+        // For other orders than `CHANGE`, an integer depends only on the sum of the distances
+        // before it, so minis before the requested range are skipped.
         let passed = at + mini.len() <= from && order != CHANGE;
         let usual = prediction.distance(0);
         let mut sum = usual.wrapping_mul(mini.len() as u64);
@@ -346,10 +352,10 @@ fn take_sparse<S: Sink>(
         }
         until = until.saturating_sub(mini.len() as u64);
         if passed {
-            prediction.pass(i64::try_from(mini.len()).unwrap_or_default(), sum);
+            prediction.skip(i64::try_from(mini.len()).unwrap_or_default(), sum);
         } else {
             prediction.apply(mini);
-            sink.put(reading.of(mini, at));
+            sink.put(slice.of(mini, at));
         }
         at += mini.len();
     }

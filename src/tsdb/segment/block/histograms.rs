@@ -1,38 +1,42 @@
-//! Native histograms of one series, in two blocks back to back: their times, then 1 to 1,024 of them, at most 65,536
-//! cells in all (counts, spans, bounds).
+//! Native histograms of one series, in two adjacent blocks: their times, then 1 to 1,024 histograms
+//! with at most 65,536 cells in all (counts, spans, bounds).
 //!
 //! ```text
-//! histogram block   0 u32 crc of {u32 series id, u32 samples, 4..end}   4 runs to the end: samples of one shape each
+//! histogram block   0 u32 crc of {u32 series id, u32 samples, 4..end}
+//!                   4 runs to the end: samples of one shape each
 //! run   varint samples   u8 0 integers, 1 floats   i8 schema   8 bytes zero threshold
 //!       varint n, n x 8 bytes custom bounds
 //!       varint n, n x {zigzag offset, varint length} positive spans; then negative ones
 //!       columns of its samples:
 //!         reset hints          u8 flags, column (see `integers`)
 //!         sums                 varint bytes, body (see `values`)
-//!         integers             zero counts, then the buckets one after another, then counts less what is in buckets,
-//!                              wrapping: 0 but for NaN observations; each u8 flags, column
+//!         integers             zero counts, then the buckets one after another, then counts less
+//!                              what is in buckets, wrapping: 0 but for NaN observations; each
+//!                              u8 flags, column
 //!         floats               zero counts, the buckets, counts; each varint bytes, body
 //! ```
-//! A bucket's column is that of a counter: buckets that do not move take four bytes a run.
+//! The column of a bucket is that of a counter. A bucket that does not change takes four bytes for
+//! each run.
 
 use std::sync::Arc;
 
-use super::columns::{self, Reading};
+use super::columns::{self, ColumnSlice};
 use super::integers::{self, FLAG_BITS};
 use super::{BLOCK_SAMPLES, put_times, set_crc, times_of, value_crc, values, verified};
 use crate::model::{BucketSpan, CounterReset, Histogram, HistogramColumns, HistogramCounts, HistogramShape};
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 
-/// What a block may hold in all, so that decoding one takes no more than a megabyte or two.
+/// Cells of a block at most, so that a decoded block takes no more than about two megabytes.
 const CELLS_MAX: usize = 1 << 16;
 
+/// Returns the number of cells that one histogram of this shape takes.
 fn cells(shape: &HistogramShape) -> usize {
     let spans = shape.positive().len() + shape.negative().len();
     4 + shape.buckets() + spans + shape.custom_values().len()
 }
 
-/// How many of these samples, the first ones, one block takes: at least one, if there is one.
+/// Returns how many of the first samples fit one block: at least one, unless there is none.
 fn fitting(samples: &[(i64, &Histogram)]) -> usize {
     let mut left = CELLS_MAX;
     let fits = |sample: &&(i64, &Histogram)| match left.checked_sub(cells(sample.1.shape())) {
@@ -45,12 +49,13 @@ fn fitting(samples: &[(i64, &Histogram)]) -> usize {
     samples.iter().take(BLOCK_SAMPLES).take_while(fits).count()
 }
 
+/// Returns whether the counts are floats.
 pub(crate) const fn is_float(histogram: &Histogram) -> bool {
     matches!(histogram.counts(), HistogramCounts::Float { .. })
 }
 
-/// Appends a time block and a histogram block of the first samples of a series, ascending in time, as many as one block
-/// takes; answers how many those are.
+/// Appends a time block and a histogram block of the first samples of a series, which ascend in
+/// time, as many as fit one block. Returns their number.
 pub(crate) fn put(out: &mut Vec<u8>, series: u32, samples: &[(i64, &Histogram)]) -> usize {
     let count = fitting(samples);
     let (times, histograms): (Vec<i64>, Vec<&Histogram>) = samples.iter().take(count).copied().unzip();
@@ -60,16 +65,17 @@ pub(crate) fn put(out: &mut Vec<u8>, series: u32, samples: &[(i64, &Histogram)])
     put_times(out, &times);
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    let alike = |a: &&Histogram, b: &&Histogram| {
+    let same_shape = |a: &&Histogram, b: &&Histogram| {
         is_float(a) == is_float(b) && (Arc::ptr_eq(a.shape(), b.shape()) || a.shape() == b.shape())
     };
-    for run in histograms.chunk_by(alike) {
+    for run in histograms.chunk_by(same_shape) {
         put_run(out, run);
     }
     set_crc(out, start, |rest| value_crc(series, count, rest));
     count
 }
 
+/// Appends a run: histograms of one shape and type of counts.
 fn put_run(out: &mut Vec<u8>, run: &[&Histogram]) {
     let Some(first) = run.first() else { return };
     put_varint(out, run.len() as u64);
@@ -105,12 +111,12 @@ fn put_run(out: &mut Vec<u8>, run: &[&Histogram]) {
     put_column(out, integers().map(|(count, zero, buckets)| count.wrapping_sub(within(zero, buckets))));
 }
 
-/// What zero bucket and buckets hold, wrapping.
+/// Returns the sum of the zero bucket and the other buckets, wrapping.
 fn within(zero: u64, buckets: &[u64]) -> u64 {
     buckets.iter().fold(zero, |all, bucket| all.wrapping_add(*bucket))
 }
 
-/// Appends a shape and the kind of its counts, as blocks and the head's chunks write them.
+/// Appends a shape and the type of its counts, as blocks and the head's chunks contain them.
 pub(crate) fn put_shape(out: &mut Vec<u8>, shape: &HistogramShape, float: bool) {
     out.push(u8::from(float));
     // Every schema fits: -53 to 8.
@@ -129,24 +135,27 @@ pub(crate) fn put_shape(out: &mut Vec<u8>, shape: &HistogramShape, float: bool) 
     }
 }
 
+/// Appends a column of integers with its flags.
 fn put_column(out: &mut Vec<u8>, column: impl Iterator<Item = u64>) {
     let column: Vec<i64> = column.map(u64::cast_signed).collect();
-    let plan = integers::plan(&mut integers::Scratch::default(), &column, false);
+    let plan = integers::plan(&mut integers::PlanBuffers::default(), &column, false);
     out.push(plan.flags);
     plan.put(out);
 }
 
+/// Appends a body of values with its length.
 fn put_values(out: &mut Vec<u8>, patterns: impl Iterator<Item = u64>) {
     let mut body = Vec::new();
-    values::put(&mut body, &patterns.collect::<Vec<_>>(), &mut values::Scratch::default());
+    values::put(&mut body, &patterns.collect::<Vec<_>>(), &mut values::ValueBuffers::default());
     put_varint(out, body.len() as u64);
     out.append(&mut body);
 }
 
-/// Appends the samples of the two blocks that these bytes are to `out`.
+/// Appends the samples of a time block and a histogram block to `out`.
 ///
 /// # Errors
-/// [`Damage`] where the bytes are not those of this series, wrong checksums included; `out` is then as it was.
+/// [`Damage`] if the bytes are not two blocks of this series, or have a wrong checksum. `out` is
+/// then unchanged.
 pub(crate) fn of(blocks: &[u8], series: u32, out: &mut HistogramColumns) -> Result<(), Damage> {
     let before = out.len();
     let taken = take(blocks, series, out);
@@ -157,6 +166,7 @@ pub(crate) fn of(blocks: &[u8], series: u32, out: &mut HistogramColumns) -> Resu
     taken
 }
 
+/// Decodes both blocks. On damage some samples may have been appended.
 fn take(blocks: &[u8], series: u32, out: &mut HistogramColumns) -> Result<(), Damage> {
     let before = out.len();
     let times = times_of(blocks, &mut out.times)?;
@@ -168,16 +178,17 @@ fn take(blocks: &[u8], series: u32, out: &mut HistogramColumns) -> Result<(), Da
     take_runs(&mut reader, count, &mut out.histograms).map_err(within)
 }
 
+/// Decodes all runs of a block of `count` histograms.
 fn take_runs(reader: &mut Reader<'_>, count: usize, out: &mut Vec<Histogram>) -> Result<(), Damage> {
     let (mut left, mut cells_left) = (count, CELLS_MAX);
     while left > 0 {
         let rows = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
         if rows == 0 || rows > left {
-            return Err(reader.damage("a run of 0 histograms, or of more than the block has"));
+            return Err(reader.damage("a run of 0 histograms, or of more than are in the block"));
         }
         left -= rows;
         let (shape, float) = take_shape(reader)?;
-        // Both are bounded: rows by 1,024, cells by what a shape may be.
+        // Neither overflows: rows are at most 1,024, and the cells of a shape are bounded.
         cells_left = cells_left
             .checked_sub(rows * cells(&shape))
             .ok_or_else(|| reader.damage("more histograms than a block may hold"))?;
@@ -186,10 +197,10 @@ fn take_runs(reader: &mut Reader<'_>, count: usize, out: &mut Vec<Histogram>) ->
     reader.end()
 }
 
-/// Reads what [`put_shape`] wrote.
+/// Decodes what [`put_shape`] has written.
 ///
 /// # Errors
-/// [`Damage`] where it is no shape.
+/// [`Damage`] if the bytes are not a valid shape.
 pub(crate) fn take_shape(reader: &mut Reader<'_>) -> Result<(HistogramShape, bool), Damage> {
     let float = match reader.u8()? {
         0 => false,
@@ -216,18 +227,20 @@ pub(crate) fn take_shape(reader: &mut Reader<'_>) -> Result<(HistogramShape, boo
     let [positive, negative] = sides;
     HistogramShape::new(schema, threshold, bounds, positive, negative)
         .map(|shape| (shape, float))
-        .map_err(|_| reader.damage("a histogram shape that cannot be"))
+        .map_err(|_| reader.damage("invalid histogram shape"))
 }
 
+/// Decodes a column that `put_column` has written.
 fn take_column(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<u64>, Damage> {
     let flags = reader.u8()? & FLAG_BITS;
     let mut column = Vec::with_capacity(rows);
-    columns::take(reader, Reading::whole(flags, rows), |part: &[u64]| {
+    columns::take(reader, ColumnSlice::whole(flags, rows), |part: &[u64]| {
         column.extend_from_slice(part);
     })?;
     Ok(column)
 }
 
+/// Decodes a body that `put_values` has written.
 fn take_values(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<f64>, Damage> {
     let length = reader.count(1)?;
     let mut body = Reader::new(reader.take(length)?);
@@ -237,10 +250,11 @@ fn take_values(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<f64>, Damage>
     Ok(column)
 }
 
-/// Columns of zero counts, buckets and counts as rows of those.
+/// Decodes the columns of zero counts, buckets and counts, and returns them row by row.
 fn take_rows<T: Copy>(
     reader: &mut Reader<'_>,
-    (rows, buckets): (usize, usize),
+    rows: usize,
+    buckets: usize,
     take: impl Fn(&mut Reader<'_>, usize) -> Result<Vec<T>, Damage>,
 ) -> Result<Vec<(T, T, Vec<T>)>, Damage> {
     let zeros = take(reader, rows)?;
@@ -254,6 +268,7 @@ fn take_rows<T: Copy>(
     Ok(all.into_iter().zip(zeros).zip(counts).map(|((all, zero), buckets)| (all, zero, buckets)).collect())
 }
 
+/// Decodes the samples of a run.
 fn take_run(
     reader: &mut Reader<'_>,
     rows: usize,
@@ -263,12 +278,12 @@ fn take_run(
 ) -> Result<(), Damage> {
     let resets = take_column(reader, rows)?;
     let sums = take_values(reader, rows)?;
-    let size = (rows, shape.buckets());
+    let buckets = shape.buckets();
     let counts: Vec<HistogramCounts> = if float {
-        let rows = take_rows(reader, size, take_values)?.into_iter();
+        let rows = take_rows(reader, rows, buckets, take_values)?.into_iter();
         rows.map(|(count, zero, buckets)| HistogramCounts::Float { count, zero, buckets }).collect()
     } else {
-        let rows = take_rows(reader, size, take_column)?.into_iter();
+        let rows = take_rows(reader, rows, buckets, take_column)?.into_iter();
         rows.map(|(rest, zero, buckets)| {
             let count = rest.wrapping_add(within(zero, &buckets));
             HistogramCounts::Integer { count, zero, buckets }
@@ -279,7 +294,7 @@ fn take_run(
         let reset = u8::try_from(reset).ok().and_then(CounterReset::from_number);
         let reset = reset.ok_or_else(|| reader.damage("unknown reset hint"))?;
         let histogram = Histogram::new(Arc::clone(shape), reset, sum, counts);
-        out.push(histogram.map_err(|_| reader.damage("a histogram that cannot be"))?);
+        out.push(histogram.map_err(|_| reader.damage("invalid histogram"))?);
     }
     Ok(())
 }
@@ -290,7 +305,7 @@ mod tests {
 
     use super::*;
 
-    /// The histogram block, behind a time block of a known length.
+    /// Returns both blocks, and the length of the time block.
     fn blocks(series: u32, histograms: &[Histogram]) -> (Vec<u8>, usize) {
         let samples: Vec<(i64, &Histogram)> = (0..).step_by(15_000).zip(histograms).collect();
         let mut out = Vec::new();
@@ -352,14 +367,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn histograms_come_back_to_the_bit(histograms in histograms(), series: u32) {
+        fn histograms_decode_to_the_same_bits(histograms in histograms(), series: u32) {
             let (blocks, _) = blocks(series, &histograms);
             prop_assert_eq!(back(&blocks, series), Ok(histograms));
             prop_assert!(back(&blocks, series ^ 1).is_err());
         }
 
         #[test]
-        fn hostile_bytes_are_an_answer(
+        fn hostile_histogram_blocks_never_panic(
             histograms in histograms(), at: prop::sample::Index, with: u8, cut: prop::sample::Index,
         ) {
             let (mut blocks, times) = blocks(3, &histograms);
@@ -373,7 +388,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..300), count in 1usize..30) {
+        fn any_histogram_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), count in 1usize..30) {
             let (mut blocks, times) = blocks(3, &vec![Histogram::stale(); count]);
             blocks.truncate(times + 4);
             blocks.extend_from_slice(&bytes);
@@ -396,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_drawn_as_they_are() {
+    fn the_bytes_match_the_documented_format() {
         let drawn = [
             0x03, 0x00, 0x03, 0x9d, 0x97, 0x8c, 0xcf, 0x08, 0xba, 0x5b, 0x25, 0x00, 0x01, 0x02, 0x02, 0x01,
             0x02, 0x02, 0x04, 0x00, 0x00, 0x00, 0x06, 0x6a, 0x02, 0x00, 0x19, 0x02, 0x00, 0x04, 0x06, 0x00,
@@ -412,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let (blocks, _) = blocks(7, &small());
         for bit in 0..blocks.len() * 8 {
             let mut damaged = blocks.clone();
@@ -429,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_takes_no_more_than_it_may() {
+    fn a_block_takes_at_most_its_limit_of_cells() {
         let wide = shape(8, 0, &[1_000]);
         let counts = HistogramCounts::Integer { count: 0, zero: 0, buckets: vec![0; wide.buckets()] };
         let one = Histogram::new(wide, CounterReset::Gauge, 0.0, counts).expect("valid");
@@ -443,9 +458,9 @@ mod tests {
         assert_eq!(put(&mut out, 1, &[]), 0);
     }
 
-    /// A service's latency for an hour: forty buckets, most of them moving now and then.
+    /// The latency of a service for an hour: forty buckets, most of which change now and then.
     #[test]
-    fn an_ordinary_series_is_small() {
+    fn an_ordinary_histogram_series_is_small() {
         let shape = shape(3, 1, &[20]);
         let mut counts = vec![0u64; 40];
         let mut rows = Vec::new();

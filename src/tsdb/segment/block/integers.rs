@@ -1,8 +1,8 @@
-//! Columns of integers: predicted from what came before, the errors of the prediction packed. They are read by
-//! [`super::columns`].
+//! Columns of integers: each integer is predicted from those before it, and the prediction errors
+//! are packed. [`super::columns`] decodes them.
 //!
-//! All arithmetic wraps at 64 bits, so that any integers come back. With x the column, g a factor that divides every
-//! x - first, and q = (x - first) / g:
+//! All arithmetic wraps at 64 bits, so any integers are reproduced. With x the column, g a factor
+//! that divides every x - first, and q = (x - first) / g:
 //! ```text
 //! zigzag varint first
 //! varint g, if FACTOR is set (else 1)
@@ -14,18 +14,19 @@
 //!     order 1 difference  r = q - q before - c
 //!     order 2 change      r = (q - q before) - (the difference before it; c before the first)
 //!     order 3 grid        r = q - c - s x index
-//!   SPARSE set    varint count of those that are not 0 (at most 128), and if there are any: a mini of their distances
-//!                 (index - index before - 1, the first's from the start), a mini of zigzag(r) - 1; minis as in `pack`
+//!   SPARSE set    varint count of errors that are not 0 (at most 128), and if there are any: a
+//!                 mini of their distances (index - index before - 1, the first's from the start),
+//!                 a mini of zigzag(r) - 1; minis as in `pack`
 //!   else          zigzag(r), 128 to a mini, fewer in the last one
 //! ```
 
-use super::pack::{MINI, Number as _, bits, low_half, put_list, put_mini};
+use super::pack::{MINI, MiniNumber as _, bits, low_half, put_list, put_mini};
 use crate::tsdb::bytes::{put_varint, put_zigzag, unzigzag, zigzag};
 
-/// Flags of a column: the order in the low two bits.
+/// Flags of a column. The order is in the low two bits.
 pub(super) const SPARSE: u8 = 4;
 pub(super) const FACTOR: u8 = 8;
-/// Bits that flags take.
+/// Mask of all flags.
 pub(super) const FLAG_BITS: u8 = 15;
 
 pub(super) const LEVEL: u8 = 0;
@@ -33,62 +34,63 @@ pub(super) const DIFFERENCE: u8 = 1;
 pub(super) const CHANGE: u8 = 2;
 pub(super) const GRID: u8 = 3;
 
-/// So many errors, about, are looked at while a prediction is chosen: more take more time than they save bytes.
-const LOOKED_AT: usize = 64;
-/// Of those, how many for the centre of a prediction that may not be chosen: in short blocks, in long ones.
+/// The approximate number of errors that are examined to choose a prediction. Examining more takes
+/// more time than the saved bytes are worth.
+const EXAMINED_ERRORS: usize = 64;
+/// Errors from which the centre of a candidate is computed: in short blocks, in long blocks.
 const CENTRE_OF: [usize; 2] = [16, 32];
-/// And how many of all for the centre of the one that is.
+/// Errors, out of all, from which the centre of the chosen prediction is computed.
 const CENTRE_AT: usize = 128;
 
-/// How a column will be written.
+/// The plan for encoding a column.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ColumnPlan {
     pub(super) flags: u8,
     first: i64,
     factor: u64,
     centre: i64,
     step: u64,
     errors: Vec<u64>,
-    /// Bits, about.
+    /// An estimate of the encoded size in bits.
     pub(super) cost: u64,
 }
 
-/// Memory that one column after the other is planned in.
+/// Buffers that are reused for each plan.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(super) struct PlanBuffers {
     q: Vec<i64>,
     raw: Vec<i64>,
     chosen: Vec<i64>,
-    /// Of plans that are done with.
+    /// Buffers of discarded plans.
     errors: Vec<Vec<u64>>,
 }
 
-impl Scratch {
-    /// Takes the memory of a plan back.
-    pub(super) fn recycle(&mut self, plan: Plan) {
-        // Three plans at a time at most.
+impl PlanBuffers {
+    /// Takes back the buffer of a plan.
+    pub(super) fn recycle(&mut self, plan: ColumnPlan) {
+        // At most three plans exist at a time.
         if self.errors.len() < 3 {
             self.errors.push(plan.errors);
         }
     }
 }
 
-/// The integers as multiples of their greatest common factor.
-fn reduced(column: &[i64], q: &mut Vec<i64>) -> (i64, u64) {
+/// Divides the integers by their greatest common factor. Returns the first integer and the factor.
+fn divide_by_common_factor(column: &[i64], q: &mut Vec<i64>) -> (i64, u64) {
     let first = column.first().copied().unwrap_or_default();
     let mut factor = 0u64;
     for x in column {
-        let apart = x.wrapping_sub(first).unsigned_abs();
+        let distance = x.wrapping_sub(first).unsigned_abs();
         if factor == 0 {
-            factor = apart;
-        } else if !divides(factor, apart) {
-            factor = common(factor, apart);
+            factor = distance;
+        } else if !divides(factor, distance) {
+            factor = greatest_common_divisor(factor, distance);
             if factor == 1 {
                 break;
             }
         }
     }
-    // A greater one is no positive i64, or leaves numbers that are small anyway.
+    // A greater factor does not fit a positive i64, or leaves few distinct numbers anyway.
     let factor = if factor > 1 << 62 { 1 } else { factor.max(1) };
     let divisor = factor.cast_signed();
     q.clear();
@@ -100,33 +102,34 @@ fn reduced(column: &[i64], q: &mut Vec<i64>) -> (i64, u64) {
     (first, factor)
 }
 
+/// Returns whether `factor` divides `number`.
 const fn divides(factor: u64, number: u64) -> bool {
     // Powers of two are the usual factors, and need no division.
     if factor.is_power_of_two() { number & (factor - 1) == 0 } else { number.is_multiple_of(factor) }
 }
 
-const fn common(mut a: u64, mut b: u64) -> u64 {
+const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
     }
     a
 }
 
-/// A way to predict an integer from those before it; what is left of it is centred afterwards.
+/// A predictor of an integer from those before it. Its errors are centred afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Order {
+struct Predictor {
     number: u8,
-    /// Of a grid.
+    /// The step of a grid; 0 for other orders.
     step: u64,
 }
 
-impl Order {
-    const fn new(number: u8) -> Order {
-        Order { number, step: 0 }
+impl Predictor {
+    const fn new(number: u8) -> Predictor {
+        Predictor { number, step: 0 }
     }
 
-    /// Replaces `raw` with the first error and every `stride`th of those after it, before a centre is taken off.
-    fn look(self, q: &[i64], stride: usize, raw: &mut Vec<i64>) {
+    /// Replaces `raw` with the first error and every `stride`th of the others, before centring.
+    fn sample_errors(self, q: &[i64], stride: usize, raw: &mut Vec<i64>) {
         raw.clear();
         let [a, b, ..] = q else { return };
         let threes = q.windows(3).step_by(stride).filter_map(|three| three.first_chunk());
@@ -156,7 +159,7 @@ impl Order {
         }
     }
 
-    /// Replaces `errors` with all of them as small numbers.
+    /// Replaces `errors` with all centred errors in zigzag encoding.
     fn fold(self, q: &[i64], centre: i64, errors: &mut Vec<u64>) {
         errors.clear();
         let rest = q.get(1..).unwrap_or_default();
@@ -185,7 +188,8 @@ impl Order {
     }
 }
 
-/// The middle one of at most so many, evenly chosen; 0 where that is common anyway.
+/// Returns the median of at most `most` evenly spaced errors, or 0 if more than an eighth of them
+/// are 0.
 fn centre_of(errors: &[i64], most: usize, chosen: &mut Vec<i64>) -> i64 {
     let stride = errors.len().div_ceil(most).max(1);
     chosen.clear();
@@ -201,13 +205,13 @@ fn centre_of(errors: &[i64], most: usize, chosen: &mut Vec<i64>) -> i64 {
     *chosen.select_nth_unstable(middle).1
 }
 
-/// Bits that errors take, about, once this centre is taken off.
+/// Estimates the bits that errors take with this centre.
 fn cost_of(raw: &[i64], centre: i64) -> u64 {
     let errors = || raw.iter().map(|error| zigzag(error.wrapping_sub(centre)));
     raw.len() as u64 + lengths(errors)
 }
 
-/// Significant bits of all these numbers.
+/// Returns the sum of the significant bits of all numbers.
 fn lengths<I: Iterator<Item = u64>>(numbers: impl Fn() -> I) -> u64 {
     if numbers().fold(0, |all, number| all | number) >> 31 == 0 {
         u64::from(numbers().map(|number| low_half(number).length()).sum::<u32>())
@@ -216,53 +220,59 @@ fn lengths<I: Iterator<Item = u64>>(numbers: impl Fn() -> I) -> u64 {
     }
 }
 
-/// A prediction, and what it costs.
-struct Choice {
-    order: Order,
+/// A predictor and its cost.
+struct PredictorChoice {
+    order: Predictor,
     cost: u64,
-    /// Errors that were looked at.
+    /// Number of examined errors.
     seen: u64,
 }
 
-/// The best prediction by every `stride`th error.
-fn choose(q: &[i64], stride: usize, steps: &[u64], raw: &mut Vec<i64>, chosen: &mut Vec<i64>) -> Choice {
-    let mut best = Choice { order: Order::new(LEVEL), cost: u64::MAX, seen: 0 };
+/// Returns the best predictor, judged by every `stride`th error.
+fn choose(
+    q: &[i64],
+    stride: usize,
+    steps: &[u64],
+    raw: &mut Vec<i64>,
+    chosen: &mut Vec<i64>,
+) -> PredictorChoice {
+    let mut best = PredictorChoice { order: Predictor::new(LEVEL), cost: u64::MAX, seen: 0 };
     let [short, long] = CENTRE_OF;
     let most = if q.len() > 128 { long } else { short };
-    let grids = steps.iter().map(|step| Order { number: GRID, step: *step });
-    for order in [LEVEL, DIFFERENCE, CHANGE].map(Order::new).into_iter().chain(grids) {
-        order.look(q, stride, raw);
+    let grids = steps.iter().map(|step| Predictor { number: GRID, step: *step });
+    for order in [LEVEL, DIFFERENCE, CHANGE].map(Predictor::new).into_iter().chain(grids) {
+        order.sample_errors(q, stride, raw);
         let centre = if order.number == CHANGE { 0 } else { centre_of(raw, most, chosen) };
         let (cost, seen) = (cost_of(raw, centre), raw.len() as u64);
         if cost < best.cost {
-            best = Choice { order, cost, seen };
+            best = PredictorChoice { order, cost, seen };
         }
         if best.cost == seen {
-            // All as predicted: nothing is better.
+            // All examined integers are predicted exactly, so no other predictor is better.
             break;
         }
     }
     best
 }
 
-/// Chooses the prediction for a column of at least one integer; `grids`: also try regular ones.
-pub(super) fn plan(scratch: &mut Scratch, column: &[i64], grids: bool) -> Plan {
-    let Scratch { q, raw, chosen, errors } = scratch;
-    let (first, factor) = reduced(column, q);
+/// Plans the encoding of a column of at least one integer. `grids` also tries regular grids.
+pub(super) fn plan(scratch: &mut PlanBuffers, column: &[i64], grids: bool) -> ColumnPlan {
+    let PlanBuffers { q, raw, chosen, errors } = scratch;
+    let (first, factor) = divide_by_common_factor(column, q);
     let mut errors = errors.pop().unwrap_or_default();
     let steps = if grids { steps(q) } else { Vec::new() };
-    // An odd stride does not fall in with what comes back every so often.
-    let stride = if grids { 1 } else { (q.len() / LOOKED_AT) | 1 };
+    // An odd stride does not coincide with most periods of the data.
+    let stride = if grids { 1 } else { (q.len() / EXAMINED_ERRORS) | 1 };
     let mut best = choose(q, stride, &steps, raw, chosen);
     if stride > 1 && best.cost < best.seen * 2 {
-        // Hardly any error: each of them counts.
+        // There are few errors, so each of them matters.
         best = choose(q, 1, &steps, raw, chosen);
     }
     let order = best.order;
     let centre = if order.number == CHANGE {
         first_of_differences(q)
     } else {
-        order.look(q, (q.len() / CENTRE_AT) | 1, raw);
+        order.sample_errors(q, (q.len() / CENTRE_AT) | 1, raw);
         centre_of(raw, usize::MAX, chosen)
     };
     order.fold(q, centre, &mut errors);
@@ -270,10 +280,10 @@ pub(super) fn plan(scratch: &mut Scratch, column: &[i64], grids: bool) -> Plan {
     let odd = errors.iter().filter(|error| **error != 0).count();
     let sparse = if odd * 10 < errors.len() && odd <= MINI { SPARSE } else { 0 };
     let flags = order.number | sparse | if factor == 1 { 0 } else { FACTOR };
-    Plan { flags, first, factor, centre, step: order.step, errors, cost }
+    ColumnPlan { flags, first, factor, centre, step: order.step, errors, cost }
 }
 
-/// Steps that a regular sender may have meant: the mean one, and round numbers next to it.
+/// Returns the steps that a regular sender may use: the mean one, and round numbers near it.
 fn steps(q: &[i64]) -> Vec<u64> {
     let last = q.last().copied().unwrap_or_default();
     let count = i64::try_from(q.len()).unwrap_or(i64::MAX).saturating_sub(1).max(1);
@@ -282,6 +292,7 @@ fn steps(q: &[i64]) -> Vec<u64> {
     [1, 10, 100, 500, 1_000].map(near).into_iter().filter(|step| *step > 0).map(i64::cast_unsigned).collect()
 }
 
+/// Returns the first difference, or 0 if there is only one integer.
 fn first_of_differences(q: &[i64]) -> i64 {
     match q {
         [a, b, ..] => b.wrapping_sub(*a),
@@ -289,14 +300,15 @@ fn first_of_differences(q: &[i64]) -> i64 {
     }
 }
 
-impl Plan {
-    /// Whether the column has minis that can only be read one after the other.
+impl ColumnPlan {
+    /// Returns whether the column has minis that can only be decoded one after another.
     pub(super) fn is_long(&self) -> bool {
         self.flags & SPARSE == 0 && self.errors.len() > MINI
     }
 
-    /// Makes this the plan of the same column from its last integer to its first: every error is that of the same two or
-    /// three integers, seen from the other side. `column` is as it was planned. Not for grids.
+    /// Turns this into the plan of the column from its last integer to its first. Each error is
+    /// between the same two or three integers, seen from the other side. `column` must be the
+    /// planned one. Grids are left unchanged.
     pub(super) fn turn(&mut self, column: &[i64]) {
         let [first, .., before, last] = column else {
             return;
@@ -307,7 +319,7 @@ impl Plan {
         };
         match self.flags & 3 {
             LEVEL => {
-                // The last integer needs no error, and the first one does.
+                // The last integer needs no error any more, and the first one does.
                 self.errors.pop();
                 self.errors.reverse();
                 let centre = self.centre;
@@ -334,7 +346,8 @@ impl Plan {
         self.first = *last;
     }
 
-    /// Appends the column, the flags are the caller's to write; answers where its first mini ends, if it has some.
+    /// Appends the column, without the flags, which the caller writes. Returns the end of its first
+    /// mini, if it has one.
     pub(super) fn put(&self, out: &mut Vec<u8>) -> usize {
         put_zigzag(out, self.first);
         if self.flags & FACTOR != 0 {
@@ -356,11 +369,11 @@ impl Plan {
         }
         let (mut gaps, mut odd) = (Vec::new(), Vec::new());
         let mut next = 0;
-        for (place, error) in (0u64..).zip(&self.errors) {
+        for (index, error) in (0u64..).zip(&self.errors) {
             if *error != 0 {
-                gaps.push(place - next);
+                gaps.push(index - next);
                 odd.push(error - 1);
-                next = place + 1;
+                next = index + 1;
             }
         }
         put_varint(out, gaps.len() as u64);

@@ -1,23 +1,25 @@
-//! Blocks of sealed samples: 1 to 1,024 times or values each, every block under its own checksum. Lossless to the bit.
+//! Blocks of sealed samples. A block has 1 to 1,024 times or values and its own checksum. It
+//! preserves every bit.
 //!
-//! All integers little-endian; varints and zigzag as everywhere in the room. The bodies are drawn in [`times`] and
-//! [`values`], the columns of integers that both are made of in [`integers`], the packing of those in [`pack`].
+//! All integers are little-endian; varints and zigzag are those of the whole module `tsdb`.
+//! [`times`] and [`values`] describe the bodies, [`integers`] the columns of integers that both
+//! use, and [`pack`] the packing of those columns.
 //! ```text
 //! time block    0 u32 crc of 4..end   4 varint body bytes   body
 //! value block   0 u32 crc of {u32 series id, u32 samples, 4..end}   4 body
 //! ```
-//! A value block says neither how long it is nor which its times are: the segment's directory does, for less. So it is
-//! copied from one segment to another byte for byte.
+//! A value block contains neither its length nor a reference to its times. The directory of the
+//! segment has both in fewer bytes, and so a block can be copied to another segment byte for byte.
 //!
-//! Nothing of a block is believed whose checksum did not hold, at every read: that of the block, or, where nothing but the
-//! newest values of a long one is asked for, their own. Damage that keeps the checksum is answered all the same, never a
-//! panic, and no more than 1,024 samples are ever made of a block.
+//! Every read verifies a checksum first: that of the block, or, if only the newest values of a long
+//! block are requested, that of the newest values. Damaged bytes with a matching checksum give an
+//! error or wrong values, but never a panic, and never more than 1,024 samples.
 
 mod columns;
 pub(super) mod histograms;
 mod integers;
+mod output;
 mod pack;
-mod target;
 mod times;
 mod unpack;
 mod values;
@@ -30,22 +32,23 @@ use crate::tsdb::error::Damage;
 /// Samples of a block at most.
 pub(super) const BLOCK_SAMPLES: usize = 1_024;
 
-/// What a time block says of itself, all times unread.
+/// The header of a time block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimeHeader {
-    /// Bytes of the whole block.
+    /// Length of the whole block in bytes.
     pub(super) bytes: usize,
-    /// Samples, 1 to 1,024.
+    /// Number of samples, 1 to 1,024.
     pub(super) count: usize,
-    /// The first time.
+    /// The first time in milliseconds.
     pub(super) first: i64,
-    /// The last time.
+    /// The last time in milliseconds.
     pub(super) last: i64,
-    /// How far each is from the one before, where the block says that all are.
+    /// The difference between neighbouring times, if the block says that all are equal.
     pub(super) step: Option<i64>,
 }
 
-/// Appends a block of 1 to 1,024 times, strictly ascending; others are not written.
+/// Appends a block of 1 to 1,024 strictly ascending times. Appends nothing for other numbers of
+/// times.
 pub(super) fn put_times(out: &mut Vec<u8>, times: &[i64]) {
     debug_assert!(times.is_sorted_by(|a, b| a < b), "times ascend");
     if times.is_empty() || times.len() > BLOCK_SAMPLES {
@@ -60,7 +63,7 @@ pub(super) fn put_times(out: &mut Vec<u8>, times: &[i64]) {
     set_crc(out, start, crc32c::crc32c);
 }
 
-/// Puts the checksum of what follows it over the four bytes at `start`.
+/// Stores the checksum of the following bytes in the four bytes at `start`.
 fn set_crc(out: &mut [u8], start: usize, crc: impl FnOnce(&[u8]) -> u32) {
     let block = out.get_mut(start..).and_then(<[u8]>::split_first_chunk_mut::<4>);
     if let Some((slot, rest)) = block {
@@ -68,7 +71,8 @@ fn set_crc(out: &mut [u8], start: usize, crc: impl FnOnce(&[u8]) -> u32) {
     }
 }
 
-/// The body of the time block at the start of `bytes`, checksum verified, and where it begins.
+/// Verifies the time block at the start of `bytes`, and returns a reader of its body and the length
+/// of the block.
 fn time_body(bytes: &[u8]) -> Result<(Reader<'_>, usize), Damage> {
     let mut reader = Reader::new(bytes);
     let crc = reader.u32()?;
@@ -82,24 +86,25 @@ fn time_body(bytes: &[u8]) -> Result<(Reader<'_>, usize), Damage> {
     Ok((reader, end))
 }
 
-/// Count and span of the time block at the start of `bytes`, checksum verified.
+/// Verifies and decodes the header of the time block at the start of `bytes`.
 ///
 /// # Errors
-/// [`Damage`] where the bytes are no time block.
+/// [`Damage`] if the bytes are not a time block.
 pub(super) fn time_header(bytes: &[u8]) -> Result<TimeHeader, Damage> {
     let (mut reader, bytes) = time_body(bytes)?;
     let (count, span) = times::take_header(&mut reader)?;
     let flags = reader.u8()?;
     let first = reader.zigzag()?;
     let last = first.wrapping_add(span.cast_signed());
-    let step = times::step(reader, flags).filter(|step| times::keep_step((first, last), count, *step));
+    let step = times::step(reader, flags).filter(|step| times::keep_step(first, last, count, *step));
     Ok(TimeHeader { bytes, count, first, last, step })
 }
 
-/// Appends the times of the block at the start of `bytes` to `out`; answers the block's bytes.
+/// Appends the times of the block at the start of `bytes` to `out`, and returns the length of the
+/// block in bytes.
 ///
 /// # Errors
-/// [`Damage`] where the bytes are no time block, wrong checksums included; `out` is then as it was.
+/// [`Damage`] if the bytes are not a time block or have a wrong checksum. `out` is then unchanged.
 pub(super) fn times_of(bytes: &[u8], out: &mut Vec<i64>) -> Result<usize, Damage> {
     let (mut reader, used) = time_body(bytes)?;
     let before = out.len();
@@ -110,12 +115,13 @@ pub(super) fn times_of(bytes: &[u8], out: &mut Vec<i64>) -> Result<usize, Damage
     taken.map(|()| used)
 }
 
-/// Encodes blocks of values; what memory one needed serves the next.
+/// An encoder of value blocks that reuses its buffers.
 #[derive(Debug, Default)]
-pub(super) struct Codec(values::Scratch);
+pub(super) struct ValueEncoder(values::ValueBuffers);
 
-impl Codec {
-    /// Appends a block of 1 to 1,024 bit patterns of the series; others are not written.
+impl ValueEncoder {
+    /// Appends a block of 1 to 1,024 bit patterns of a series. Appends nothing for other numbers of
+    /// values.
     pub(super) fn put_values(&mut self, out: &mut Vec<u8>, series: u32, values: &[u64]) {
         if values.is_empty() || values.len() > BLOCK_SAMPLES {
             return;
@@ -127,6 +133,8 @@ impl Codec {
     }
 }
 
+/// Returns the checksum of a value block: over the series id, the number of samples, and the rest
+/// of the block.
 fn value_crc(series: u32, count: usize, rest: &[u8]) -> u32 {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     let mut owner = [0; 8];
@@ -136,12 +144,13 @@ fn value_crc(series: u32, count: usize, rest: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&owner), rest)
 }
 
-/// Appends the values of a block with these indexes to `out`; `count` is the number of the block's times. Of a block that is
-/// written backward nothing but the first mini is read, and verified, where that has all of them.
+/// Appends the values of a block with these indexes to `out`. `count` is the number of samples of
+/// the block. If the block is written backward and its first mini has all requested values, only
+/// that mini is read and verified.
 ///
 /// # Errors
-/// [`Damage`] where the bytes are not a block of so many values of that series, wrong checksums included; `out` is then
-/// as it was.
+/// [`Damage`] if the bytes are not a block of `count` values of that series, or have a wrong
+/// checksum. `out` is then unchanged.
 pub(super) fn values_within(
     block: &[u8],
     series: u32,
@@ -161,7 +170,7 @@ pub(super) fn values_within(
         if values::take_head(reader, series, count, &wanted, out).is_ok() {
             return Ok(());
         }
-        // What is wrong the whole block tells.
+        // The check of the whole block below reports the cause.
         out.truncate(before);
     }
     verified(block, series, count)?;
@@ -176,10 +185,10 @@ pub(super) fn values_within(
     taken
 }
 
-/// The block, if its checksum holds: to be asked before it is copied into another segment.
+/// Returns the block if its checksum is right. Required before it is copied to another segment.
 ///
 /// # Errors
-/// [`Damage`] where the bytes are not a block of so many values of that series.
+/// [`Damage`] if the bytes are not a block of `count` values of that series.
 pub(super) fn verified(block: &[u8], series: u32, count: usize) -> Result<&[u8], Damage> {
     let (crc, rest) = block.split_first_chunk::<4>().ok_or_else(|| Damage::new(0, "cut short"))?;
     if u32::from_le_bytes(*crc) == value_crc(series, count, rest) {

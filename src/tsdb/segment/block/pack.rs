@@ -1,24 +1,25 @@
-//! Lists of small numbers in few bits: groups of at most 128 (minis), each with the packing that is smallest for it. They
-//! are read by [`super::unpack`].
+//! Lists of small numbers in few bits: groups of at most 128 numbers (minis), each with the packing
+//! that is smallest for it. [`super::unpack`] reads them.
 //!
 //! ```text
-//! mini   u8 kind << 6 | k, then for its m numbers, bits from the low end of each byte, every part padded to a byte:
+//! mini   u8 kind << 6 | k, then for its m numbers, bits from the low end of each byte, every part
+//!        padded to a byte:
 //!   kind 0 packed   m x k bits (k = 0: all are 0)
-//!   kind 1 split    m x k low bits; then for each the rest (number >> k) as so many 0 bits and a 1, at most 32 0 bits;
-//!                   then for each that has 32: a varint, rest - 32
+//!   kind 1 split    m x k low bits; then for each the rest (number >> k) in unary, as 0 bits and
+//!                   a 1, at most 32 0 bits; then for each with 32: a varint, rest - 32
 //!   kind 2 odd      m bits: 1 where the number is not 0; then of those, less 1, as in kind 1
 //! ```
-//! Numbers scattered around nothing in particular, the usual case, take about 0.15 bits over their entropy as kind 1
-//! with the best k; a few outliers cost themselves, not the others.
+//! Prediction errors, the usual input, take about 0.15 bits more than their entropy as kind 1 with
+//! the best k (a Rice code). A few outliers make only themselves longer, not the other numbers.
 
 use crate::tsdb::bytes::put_varint;
 
 /// Numbers of a mini at most.
 pub(super) const MINI: usize = 128;
-/// More zero bits than this are not counted out.
+/// The longest unary code, in 0 bits.
 pub(super) const LONG: u8 = 32;
 
-/// Different k that are tried.
+/// Number of values of k that are tried.
 const TRIED: usize = 4;
 
 pub(super) const PACKED: u8 = 0;
@@ -36,7 +37,7 @@ pub(super) fn put_list(out: &mut Vec<u8>, numbers: &[u64]) {
 pub(super) fn put_mini(out: &mut Vec<u8>, numbers: &[u64]) {
     let all = numbers.iter().fold(0, |all, number| all | number);
     if all >> 31 == 0 && numbers.len() <= MINI {
-        // Nearly all are: half the bytes are twice as many at a time.
+        // Nearly all minis are narrow, and vectors hold twice as many u32 as u64.
         let mut narrow = [0u32; MINI];
         for (to, from) in narrow.iter_mut().zip(numbers) {
             *to = low_half(*from);
@@ -47,26 +48,27 @@ pub(super) fn put_mini(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-/// Numbers of a mini that is written: below 2^31, or any.
-pub(super) trait Number: Copy + Default + PartialEq {
+/// The numbers of a mini that is encoded: u32 if all are below 2^31, else u64.
+pub(super) trait MiniNumber: Copy + Default + PartialEq {
+    /// Converts the number to u64.
     fn wide(self) -> u64;
-    /// Significant bits, or one more: beyond 24 of them it may be rounded up.
+    /// Returns the number of significant bits. Beyond 24 bits it may be one too large.
     fn length(self) -> u32;
-    /// What is left without the low `k` bits, if that fits.
+    /// Returns the number without its low `k` bits, saturating.
     fn above(self, k: u32) -> u32;
-    /// The same, but 32 at most.
+    /// Returns the number without its low `k` bits, at most 32.
     fn rest(self, k: u32) -> u32;
-    /// One less, where it is not 0.
+    /// Returns the number less 1, or 0 for 0.
     fn less(self) -> Self;
 }
 
-impl Number for u32 {
+impl MiniNumber for u32 {
     #[inline]
     fn wide(self) -> u64 {
         u64::from(self)
     }
 
-    /// By the exponent of a float, since that is four at a time.
+    /// Uses the exponent of a float, which the compiler can vectorise.
     #[inline]
     #[expect(clippy::cast_precision_loss, reason = "only the exponent is meant")]
     fn length(self) -> u32 {
@@ -89,7 +91,7 @@ impl Number for u32 {
     }
 }
 
-impl Number for u64 {
+impl MiniNumber for u64 {
     fn wide(self) -> u64 {
         self
     }
@@ -111,35 +113,35 @@ impl Number for u64 {
     }
 }
 
-/// Appends a mini whose widest number has so many bits.
-fn put_numbers<N: Number>(out: &mut Vec<u8>, numbers: &[N], width: u32) {
+/// Appends a mini. Its largest number has `width` significant bits.
+fn put_numbers<N: MiniNumber>(out: &mut Vec<u8>, numbers: &[N], width: u32) {
     let count = numbers.len() as u64;
     let packed = count * u64::from(width);
     let (k, split) = best_split(numbers, count, width);
     let zeros = numbers.iter().map(|number| u32::from(*number == N::default())).sum::<u32>();
-    // Fewer zeros than this cannot pay for the bit that each number would cost.
+    // With fewer zeros, kind 2 cannot save the bit that it adds to each number.
     if u64::from(zeros) * 16 > count {
         let mut odd = [N::default(); MINI];
         let odd = odd.get_mut(..numbers.len()).unwrap_or_default();
         for (to, from) in odd.iter_mut().zip(numbers) {
             *to = from.less();
         }
-        // What is 0 now and was 0 before costs nothing.
+        // Numbers that were 0 are left out, so their cost is not counted.
         let (k, rest) = best_split(odd, count - u64::from(zeros), width);
         if rest + count < packed.min(split) {
             out.push(ODD << 6 | k);
-            let mut places = 0;
-            for (place, number) in numbers.iter().enumerate() {
-                if let (Some(to), Some(from)) = (odd.get(place).copied(), odd.get_mut(places)) {
+            let mut odd_count = 0;
+            for (index, number) in numbers.iter().enumerate() {
+                if let (Some(to), Some(from)) = (odd.get(index).copied(), odd.get_mut(odd_count)) {
                     *from = to;
                 }
-                places += usize::from(*number != N::default());
+                odd_count += usize::from(*number != N::default());
             }
             put_bits(out, numbers.iter().map(|number| u64::from(*number != N::default())), 1);
-            return put_split(out, odd.get(..places).unwrap_or_default(), k);
+            return put_split(out, odd.get(..odd_count).unwrap_or_default(), k);
         }
     }
-    // Packed is read faster, so a saving of under a sixty-fourth is left.
+    // Kind 0 is read faster, so kind 1 must save more than a sixty-fourth.
     if split + split / 64 < packed || width > 63 {
         out.push(SPLIT << 6 | k);
         put_split(out, numbers, k);
@@ -149,7 +151,7 @@ fn put_numbers<N: Number>(out: &mut Vec<u8>, numbers: &[N], width: u32) {
     }
 }
 
-/// Significant bits.
+/// Returns the number of significant bits.
 pub(super) const fn bits(number: u64) -> u32 {
     64 - number.leading_zeros()
 }
@@ -164,11 +166,12 @@ pub(super) const fn low_half(value: u64) -> u32 {
     value as u32
 }
 
-/// The k that makes the least bits as kind 1, and how many, for `count` of these numbers; the others are 0. The widest has
-/// `width` bits.
-fn best_split<N: Number>(numbers: &[N], count: u64, width: u32) -> (u8, u64) {
+/// Returns the k with which kind 1 takes the fewest bits, and that number of bits. Only `count` of
+/// the numbers are stored; the others are 0. The largest has `width` significant bits.
+fn best_split<N: MiniNumber>(numbers: &[N], count: u64, width: u32) -> (u8, u64) {
     let lengths: u32 = numbers.iter().map(|number| number.length()).sum();
-    // The mean length tells the scale whatever the outliers; the best k is next to it or one below.
+    // The mean length estimates the scale in spite of outliers. The best k is next to it, or one
+    // below.
     let near = u64::from(lengths).checked_div(count).unwrap_or(0);
     let least = u32::try_from(near).unwrap_or(0).saturating_sub(2);
     let mut rests = [0u32; TRIED];
@@ -179,7 +182,7 @@ fn best_split<N: Number>(numbers: &[N], count: u64, width: u32) -> (u8, u64) {
             }
         }
     } else {
-        // None is cut at 32.
+        // No rest exceeds 32, so none needs to be limited.
         for number in numbers {
             for (k, sum) in (least..).zip(&mut rests) {
                 *sum += number.above(k);
@@ -200,7 +203,8 @@ fn best_split<N: Number>(numbers: &[N], count: u64, width: u32) -> (u8, u64) {
     best
 }
 
-fn put_split<N: Number>(out: &mut Vec<u8>, numbers: &[N], k: u8) {
+/// Appends numbers as kind 1 with the given `k`, without the first byte of the mini.
+fn put_split<N: MiniNumber>(out: &mut Vec<u8>, numbers: &[N], k: u8) {
     let mask = (1u64 << k) - 1;
     put_bits(out, numbers.iter().map(|number| number.wide() & mask), u32::from(k));
     let (mut word, mut at) = (0u64, 0u32);
@@ -225,7 +229,7 @@ fn put_split<N: Number>(out: &mut Vec<u8>, numbers: &[N], k: u8) {
     }
 }
 
-/// Appends the low bits of each; there are none above.
+/// Appends the low `width` bits of each number, which has no higher bits.
 fn put_bits(out: &mut Vec<u8>, numbers: impl Iterator<Item = u64>, width: u32) {
     if width == 0 {
         return;

@@ -1,4 +1,4 @@
-//! Blocks come back to the bit, their bytes are fixed, and nothing that is no block passes for one.
+//! Tests of blocks: exact decoding, golden bytes, and the detection of damage.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn time_block(times: &[i64]) -> Vec<u8> {
 
 fn value_block(series: u32, values: &[u64]) -> Vec<u8> {
     let mut out = Vec::new();
-    Codec::default().put_values(&mut out, series, values);
+    ValueEncoder::default().put_values(&mut out, series, values);
     out
 }
 
@@ -35,7 +35,8 @@ fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// What monitored machines send, and what they could send: steady, noisy, rare, few, decimal, float, any bits.
+/// Values as monitored machines send them or could send them: steady, noisy, rare, few, decimal,
+/// float, any bits.
 fn values() -> impl Strategy<Value = Vec<u64>> {
     let lengths = prop_oneof![1usize..20, 100usize..140, 1usize..=BLOCK_SAMPLES];
     let shapes = (0u8..9, any::<u64>(), 0u32..60, 0u8..19);
@@ -88,7 +89,7 @@ fn values() -> impl Strategy<Value = Vec<u64>> {
     )
 }
 
-/// Ascending times: regular, jittered, irregular, far apart, at both ends of what there is.
+/// Ascending times: regular, jittered, irregular, far apart, at both ends of the range of i64.
 fn times() -> impl Strategy<Value = Vec<i64>> {
     let wild = prop::collection::btree_set(any::<i64>(), 1..=BLOCK_SAMPLES);
     let ends =
@@ -112,11 +113,12 @@ fn times() -> impl Strategy<Value = Vec<i64>> {
     prop_oneof![wild.prop_map(|set| set.into_iter().collect()), ends, grid]
 }
 
-/// That any part of the values can be read alone, behind what was there.
-fn is_that_part(
+/// Checks that any part of the values can be decoded alone, and is appended to existing values.
+fn check_range(
     block: &[u8],
     values: &[u64],
-    (a, b): (prop::sample::Index, prop::sample::Index),
+    a: prop::sample::Index,
+    b: prop::sample::Index,
 ) -> Result<(), TestCaseError> {
     let (a, b) = (a.index(values.len() + 1), b.index(values.len() + 1));
     let range = a.min(b)..a.max(b);
@@ -130,15 +132,15 @@ fn is_that_part(
 
 proptest! {
     #[test]
-    fn values_come_back_to_the_bit(values in values(), series: u32) {
+    fn values_decode_to_the_same_bits(values in values(), series: u32) {
         let block = value_block(series, &values);
         prop_assert!(block.len() <= values.len() * 8 + 5, "never larger than raw");
         prop_assert_eq!(values_back(&block, series, values.len()).unwrap(), values);
     }
 
     #[test]
-    fn a_codec_that_is_used_again_writes_what_a_new_one_does(blocks in prop::collection::vec(values(), 1..6)) {
-        let mut codec = Codec::default();
+    fn a_reused_encoder_writes_the_same_bytes_as_a_new_one(blocks in prop::collection::vec(values(), 1..6)) {
+        let mut codec = ValueEncoder::default();
         for values in blocks {
             let mut block = Vec::new();
             codec.put_values(&mut block, 7, &values);
@@ -147,13 +149,13 @@ proptest! {
     }
 
     #[test]
-    fn any_bits_come_back(values in prop::collection::vec(any::<u64>(), 1..300)) {
+    fn any_bit_patterns_decode_to_the_same_bits(values in prop::collection::vec(any::<u64>(), 1..300)) {
         let block = value_block(1, &values);
         prop_assert_eq!(values_back(&block, 1, values.len()).unwrap(), values);
     }
 
     #[test]
-    fn times_come_back(times in times()) {
+    fn times_decode_to_the_same_times(times in times()) {
         let block = time_block(&times);
         prop_assert_eq!(times_back(&block).unwrap(), times.clone());
         let header = time_header(&block).unwrap();
@@ -166,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn three_and_more_regular_times_tell_their_step(
+    fn a_header_has_the_step_of_three_or_more_regular_times(
         first in -1_000_000i64..1_000_000,
         step in 1i64..100_000,
         count in 3i64..1_024,
@@ -176,23 +178,24 @@ proptest! {
     }
 
     #[test]
-    fn a_part_of_the_values_is_that_part(values in values(), a: prop::sample::Index, b: prop::sample::Index) {
-        is_that_part(&value_block(9, &values), &values, (a, b))?;
+    fn any_range_of_the_values_can_be_decoded(values in values(), a: prop::sample::Index, b: prop::sample::Index) {
+        check_range(&value_block(9, &values), &values, a, b)?;
     }
 
-    /// As the first version wrote them, and as histograms still are.
+    /// The first version wrote forward blocks, and histograms still do.
     #[test]
-    fn a_part_of_a_forward_block_is_that_part(values in values(), a: prop::sample::Index, b: prop::sample::Index) {
+    fn any_range_of_a_forward_block_can_be_decoded(values in values(), a: prop::sample::Index, b: prop::sample::Index) {
         let mut block = vec![0; 4];
-        values::put(&mut block, &values, &mut values::Scratch::default());
+        values::put(&mut block, &values, &mut values::ValueBuffers::default());
         set_crc(&mut block, 0, |rest| value_crc(9, values.len(), rest));
         prop_assert_ne!(block[4] & 7, 6);
-        is_that_part(&block, &values, (a, b))?;
+        check_range(&block, &values, a, b)?;
     }
 
-    /// Whatever is damaged, the newest values are right or an error; the whole block tells of every damage.
+    /// With any damage the newest values are right or an error, and a read of the whole block
+    /// detects every damage.
     #[test]
-    fn a_flipped_bit_never_makes_another_value(values in values(), bit: prop::sample::Index, newest in 1usize..200) {
+    fn a_flipped_bit_never_changes_a_decoded_value(values in values(), bit: prop::sample::Index, newest in 1usize..200) {
         let block = value_block(9, &values);
         let count = values.len();
         let flip = bit.index(block.len() * 8);
@@ -211,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn blocks_behind_each_other_are_told_apart(times_a in times(), times_b in times()) {
+    fn adjacent_time_blocks_are_decoded_separately(times_a in times(), times_b in times()) {
         let mut out = time_block(&times_a);
         let first = out.len();
         put_times(&mut out, &times_b);
@@ -221,9 +224,10 @@ proptest! {
         prop_assert_eq!(back, [times_a, times_b].concat());
     }
 
-    /// Bytes that somebody put a right checksum on: any answer but a panic or more than the block may hold.
+    /// Hostile bytes with a matching checksum may give any result except a panic or more values
+    /// than the block may hold.
     #[test]
-    fn hostile_values_are_an_answer(
+    fn hostile_value_blocks_never_panic(
         body in prop::collection::vec(any::<u8>(), 0..600), kind in 0u8..8, count in 1usize..=BLOCK_SAMPLES,
     ) {
         let mut block = vec![0; 4];
@@ -245,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_block_with_a_right_checksum_is_an_answer(
+    fn a_damaged_block_with_a_right_checksum_never_panics(
         values in values(), at: prop::sample::Index, with: u8, cut: prop::sample::Index,
     ) {
         let mut block = value_block(3, &values);
@@ -259,14 +263,14 @@ proptest! {
     }
 
     #[test]
-    fn hostile_times_are_an_answer(times in times(), at: prop::sample::Index, with: u8) {
+    fn hostile_time_blocks_never_panic(times in times(), at: prop::sample::Index, with: u8) {
         let mut block = time_block(&times);
         let at = 4 + at.index(block.len() - 4);
         block[at] ^= with;
         set_crc(&mut block, 0, crc32c::crc32c);
         let mut out = vec![7];
         if times_of(&block, &mut out).is_err() {
-            // Another length leaves the checksum in another place, so mostly it is an error.
+            // With another length the checksum is elsewhere, so it usually fails.
             prop_assert_eq!(out, [7]);
         } else {
             prop_assert!(out.len() <= BLOCK_SAMPLES + 1 && out[1..].is_sorted_by(|a, b| a < b));
@@ -274,10 +278,11 @@ proptest! {
     }
 }
 
-/// Where one way of reading ends and another begins: levels up to 2^53, distances around 2^22 to 2^25, factors around 2^20,
-/// steady runs that cross 2^52; whole minis, parts of them, and one number more.
+/// Values at the limits of each decoding path: levels up to 2^53, distances around 2^22 to 2^25,
+/// factors around 2^20, steady runs that cross 2^52; whole minis, parts of minis, and one number
+/// more.
 #[test]
-fn values_come_back_on_both_sides_of_every_border() {
+fn values_at_the_limits_of_each_decoding_path_decode_to_the_same_bits() {
     let mut state = 11u64;
     let mut random = move |below: i64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -315,7 +320,7 @@ fn values_come_back_on_both_sides_of_every_border() {
     }
 }
 
-/// Small blocks of every kind, and the bytes after the checksum.
+/// Small blocks of every kind, and their bytes after the checksum.
 fn golden_values() -> Vec<(&'static str, Vec<u64>, Vec<u8>)> {
     let noisy = |index: u64| index * 40 + (index * index * 7 + index) % 23;
     let mut odd_ones: Vec<u64> =
@@ -429,7 +434,7 @@ fn golden_times() -> Vec<(Vec<i64>, Vec<u8>)> {
 }
 
 #[test]
-fn the_bytes_are_drawn_as_they_are() {
+fn the_bytes_match_the_documented_format() {
     for (name, values, drawn) in golden_values() {
         let block = value_block(7, &values);
         assert_eq!(block[4..], drawn, "{name}: {:#04x?}", &block[4..]);
@@ -448,7 +453,7 @@ fn the_bytes_are_drawn_as_they_are() {
 }
 
 #[test]
-fn every_flipped_bit_and_every_cut_is_noticed() {
+fn every_flipped_bit_and_every_truncation_is_detected() {
     let flipped = |block: &[u8], bit: usize| {
         let mut block = block.to_vec();
         block[bit / 8] ^= 1 << (bit % 8);
@@ -478,7 +483,7 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
 }
 
 #[test]
-fn a_block_of_another_series_or_count_is_noticed() {
+fn a_block_of_another_series_or_count_is_detected() {
     let block = value_block(7, &[1, 2, 3]);
     assert!(values_back(&block, 8, 3).is_err());
     assert!(values_back(&block, 7, 2).is_err());
@@ -487,20 +492,20 @@ fn a_block_of_another_series_or_count_is_noticed() {
 }
 
 #[test]
-fn no_more_than_a_block_is_written() {
+fn only_1_to_1024_samples_are_encoded() {
     assert!(value_block(1, &[]).is_empty());
     assert!(value_block(1, &[0; BLOCK_SAMPLES + 1]).is_empty());
     assert!(time_block(&[]).is_empty());
 }
 
-/// A counter that takes about a byte a sample.
+/// A counter that takes about a byte for each sample.
 fn noisy_counter(count: u64) -> Vec<u64> {
     let scattered = |index: u64| (index * index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57;
     (0..count).map(|index| ((1_000 * index + scattered(index)) as f64).to_bits()).collect()
 }
 
 #[test]
-fn integers_of_all_sizes_come_back() {
+fn integers_of_all_sizes_decode_to_the_same_bits() {
     let sizes = (0..=53).flat_map(|shift| [1i64 << shift, -(1 << shift)]);
     let values: Vec<u64> = sizes
         .flat_map(|size| [size - 1, size, size + 1, size / 3 * 2])
@@ -510,7 +515,7 @@ fn integers_of_all_sizes_come_back() {
     for values in [values.clone(), values.iter().rev().copied().collect(), values.repeat(2)] {
         assert_eq!(values_back(&value_block(7, &values), 7, values.len()), Ok(values));
     }
-    // Each of them far from its neighbours in a column of whole numbers.
+    // Each value is far from its neighbours in a column of whole numbers.
     for value in &values {
         let pair = [*value, 3.0f64.to_bits(), *value, 5.0f64.to_bits()];
         assert_eq!(values_back(&value_block(7, &pair), 7, 4), Ok(pair.to_vec()));
@@ -531,7 +536,7 @@ fn blocks_of_several_minis_begin_with_their_newest_values() {
     let block = value_block(7, &values);
     assert_eq!(block.len(), 1035);
     assert_eq!(crc32c::crc32c(&block), 0xefc73b15, "{:#04x?}", &block[..24]);
-    // All behind the first mini may be wrong: it is not even looked at, until somebody asks for it.
+    // A read of the newest values does not look at anything behind the first mini.
     let mut damaged = block.clone();
     damaged[400..].fill(0);
     let mut out = Vec::new();
@@ -542,7 +547,7 @@ fn blocks_of_several_minis_begin_with_their_newest_values() {
     assert_eq!(out.len(), 129);
 }
 
-/// Promises about size, for a counter scraped for an hour and for one that stands still.
+/// Bounds of the size of a counter that is scraped for an hour, and of a constant one.
 #[test]
 fn ordinary_series_are_small() {
     let scattered = |index: u64| (index * index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
@@ -554,9 +559,10 @@ fn ordinary_series_are_small() {
     assert!(time_block(&hour).len() < 32);
 }
 
-/// Of long blocks few errors are looked at: rare ones must be seen all the same.
+/// In long blocks only a sample of the errors is examined; a single change must be noticed
+/// nevertheless.
 #[test]
-fn a_change_between_those_that_are_looked_at_takes_few_bytes() {
+fn a_single_change_in_a_long_block_takes_few_bytes() {
     for at in [3, 500, 501, 1_005, 1_017, 1_021, 1_022] {
         let gauge: Vec<u64> = (0..1_024).map(|index| f64::from(u8::from(index >= at)).to_bits()).collect();
         let counter: Vec<u64> = (0..1_024)

@@ -1,11 +1,12 @@
 //! Bodies of time blocks.
 //!
 //! ```text
-//! 0 varint samples (1..=1,024)   varint last - first   u8 flags of the column   column (see `integers`): the times
+//! 0 varint samples (1..=1,024)   varint last - first   u8 flags of the column
+//!   column (see `integers`): the times
 //! ```
 
 use super::BLOCK_SAMPLES;
-use super::columns::{self, Reading, Sink};
+use super::columns::{self, ColumnSlice, IntegerSink};
 use super::integers::{self, FACTOR, FLAG_BITS, SPARSE};
 use crate::tsdb::bytes::{Reader, put_varint};
 use crate::tsdb::error::Damage;
@@ -15,12 +16,12 @@ pub(super) fn put(out: &mut Vec<u8>, times: &[i64]) {
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return };
     put_varint(out, times.len() as u64);
     put_varint(out, last.wrapping_sub(*first).cast_unsigned());
-    let plan = integers::plan(&mut integers::Scratch::default(), times, true);
+    let plan = integers::plan(&mut integers::PlanBuffers::default(), times, true);
     out.push(plan.flags);
     plan.put(out);
 }
 
-/// Samples and span in time, before the column.
+/// Decodes the number of samples and the span of time, which precede the column.
 pub(super) fn take_header(reader: &mut Reader<'_>) -> Result<(usize, u64), Damage> {
     let count = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
     if count == 0 || count > BLOCK_SAMPLES {
@@ -29,12 +30,12 @@ pub(super) fn take_header(reader: &mut Reader<'_>) -> Result<(usize, u64), Damag
     Ok((count, reader.varint()?))
 }
 
-/// Appends the times of a body; the reader stands at its start, and at its end afterwards.
+/// Appends the times of a body. The reader is at its start, and at its end afterwards.
 pub(super) fn take(reader: &mut Reader<'_>, out: &mut Vec<i64>) -> Result<(), Damage> {
     let (count, span) = take_header(reader)?;
     let flags = reader.u8()? & FLAG_BITS;
     let start = out.len();
-    let step = columns::take(reader, Reading::whole(flags, count), Times(&mut *out))?;
+    let step = columns::take(reader, ColumnSlice::whole(flags, count), TimeSink(&mut *out))?;
     let times = out.get(start..).unwrap_or_default();
     if !ascend(times, step) {
         return Err(reader.damage("times do not ascend"));
@@ -43,11 +44,12 @@ pub(super) fn take(reader: &mut Reader<'_>, out: &mut Vec<i64>) -> Result<(), Da
     if ends.is_some_and(|(first, last)| last.wrapping_sub(*first).cast_unsigned() == span) {
         Ok(())
     } else {
-        Err(reader.damage("times do not span what the block says"))
+        Err(reader.damage("times differ from the span of their block"))
     }
 }
 
-/// The difference that all times keep, if the column says that they do: the reader stands behind its first integer.
+/// Returns the common difference of all times, if the column has one. The reader is behind the
+/// first integer of the column.
 pub(super) fn step(mut reader: Reader<'_>, flags: u8) -> Option<i64> {
     const DIFFERENCE: u8 = 1;
     let flags = flags & FLAG_BITS;
@@ -59,16 +61,16 @@ pub(super) fn step(mut reader: Reader<'_>, flags: u8) -> Option<i64> {
     (reader.varint().ok()? == 0).then(|| centre.wrapping_mul(factor))
 }
 
-/// Whether so many times from the first to the last one can be so far from one another.
-pub(super) fn keep_step((first, last): (i64, i64), count: usize, step: i64) -> bool {
+/// Returns whether `count` times from `first` to `last` can have the common difference `step`.
+pub(super) fn keep_step(first: i64, last: i64, count: usize, step: i64) -> bool {
     let steps = i128::try_from(count).unwrap_or_default() - 1;
     step > 0 && i128::from(first) + i128::from(step) * steps == i128::from(last)
 }
 
-/// Takes times.
-struct Times<'o>(&'o mut Vec<i64>);
+/// A sink that appends times.
+struct TimeSink<'o>(&'o mut Vec<i64>);
 
-impl Sink for Times<'_> {
+impl IntegerSink for TimeSink<'_> {
     #[inline]
     fn put(&mut self, column: &[u64]) {
         self.0.extend(column.iter().map(|time| time.cast_signed()));
@@ -85,11 +87,11 @@ impl Sink for Times<'_> {
     }
 }
 
-/// Whether each time is after the one before; `step` is the difference that all keep, if known.
+/// Returns whether the times ascend strictly. `step` is their common difference, if known.
 fn ascend(times: &[i64], step: Option<i64>) -> bool {
     if let (Some(step), Some(first), Some(last)) = (step, times.first(), times.last()) {
-        return keep_step((*first, *last), times.len(), step);
+        return keep_step(*first, *last, times.len(), step);
     }
-    // No end at the first that does not: there is none.
+    // No early exit, since times that do not ascend are rare.
     times.iter().zip(times.iter().skip(1)).fold(true, |ascend, (a, b)| ascend & (a < b))
 }

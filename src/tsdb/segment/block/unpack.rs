@@ -1,6 +1,7 @@
-//! Reads minis, which [`super::pack`] draws and writes.
+//! Decodes minis; [`super::pack`] describes and encodes them.
 //!
-//! Nearly all numbers are narrow: those are unpacked eight at a time into four bytes each, half of what others take.
+//! Nearly all numbers are narrow. These are unpacked eight at a time into u32, which takes half the
+//! memory of u64.
 
 use std::cmp::Ordering;
 
@@ -8,20 +9,22 @@ use super::pack::{LONG, MINI, ODD, PACKED, SPLIT, low_half};
 use crate::tsdb::bytes::Reader;
 use crate::tsdb::error::Damage;
 
-/// Narrow numbers have so many bits at most.
+/// Bits of a narrow number at most.
 const NARROW_BITS: u8 = 24;
 
-/// The numbers of a mini where all of them are below 2^24, or 2^24 itself. Behind the last one anything may stand.
-pub(super) type Narrow = [u32; MINI];
+/// The numbers of a mini if all of them are at most 2^24. Slots behind the last number have any
+/// content.
+pub(super) type NarrowNumbers = [u32; MINI];
 
-/// Reads the first `wanted` numbers of a mini of `count` if they are narrow; answers whether they are. Where not, the reader
-/// stands where it stood; behind fewer than all, it stands anywhere.
+/// Decodes the first `wanted` numbers of a mini of `count` if all are narrow, and returns whether
+/// they are. Otherwise the reader does not move. If fewer than all are wanted, the position of the
+/// reader is unspecified afterwards.
 #[inline]
 pub(super) fn take_narrow(
     reader: &mut Reader<'_>,
     count: usize,
     wanted: usize,
-    numbers: &mut Narrow,
+    numbers: &mut NarrowNumbers,
 ) -> Result<bool, Damage> {
     let start = *reader;
     let (count, wanted) = (count.min(MINI), wanted.min(count).min(MINI));
@@ -45,15 +48,15 @@ pub(super) fn take_narrow(
     Ok(narrow)
 }
 
-/// Reads so many numbers of at most 24 bits.
+/// Unpacks `count` numbers of at most 24 bits.
 #[inline]
 fn take_narrow_bits(
     reader: &mut Reader<'_>,
     count: usize,
-    numbers: &mut Narrow,
+    numbers: &mut NarrowNumbers,
     width: u8,
 ) -> Result<(), Damage> {
-    // More than these bits may be loaded.
+    // Loads may reach beyond these bits.
     let bytes = reader.rest();
     reader.take((count * usize::from(width)).div_ceil(8))?;
     let (groups, _) = numbers.as_chunks_mut::<8>();
@@ -61,12 +64,13 @@ fn take_narrow_bits(
     Ok(())
 }
 
-/// Adds the rests of the first `count` numbers; answers false where one may be long, or no number narrow.
+/// Adds the rests to the first `count` numbers. Returns false if a rest may be long, or a number is
+/// not narrow.
 #[inline]
 fn add_narrow_rests(
     reader: &mut Reader<'_>,
     count: usize,
-    numbers: &mut Narrow,
+    numbers: &mut NarrowNumbers,
     k: u8,
 ) -> Result<bool, Damage> {
     let mut rests = [0u8; MINI + 8];
@@ -75,17 +79,18 @@ fn add_narrow_rests(
     }
     let mut all = 0;
     for (number, rest) in numbers.iter_mut().zip(&rests) {
-        // Below 2^31.
+        // The result is below 2^31.
         *number |= u32::from(*rest) << k;
         all |= *number;
     }
     Ok(all >> NARROW_BITS == 0)
 }
 
+/// Decodes a mini of kind 2 with narrow numbers. Returns false if a number is not narrow.
 fn take_narrow_odd(
     reader: &mut Reader<'_>,
     count: usize,
-    numbers: &mut Narrow,
+    numbers: &mut NarrowNumbers,
     k: u8,
 ) -> Result<bool, Damage> {
     let marks = take_marks(reader, count)?;
@@ -98,7 +103,7 @@ fn take_narrow_odd(
     let mut next = 0;
     for (numbers, mut marks) in numbers.chunks_mut(64).zip(marks) {
         for number in numbers {
-            // No branch: which numbers are odd is not to be foreseen.
+            // Without a branch, since the pattern of odd numbers is unpredictable.
             let marked = u32::from(marks & 1 == 1);
             *number = (odd[next & (MINI - 1)] + 1) & marked.wrapping_neg();
             next += marked as usize;
@@ -108,7 +113,7 @@ fn take_narrow_odd(
     Ok(true)
 }
 
-/// One bit for each of so many numbers; bits beyond the last one mean nothing and are not there.
+/// Decodes one bit for each of `count` numbers. Bits beyond the last number are cleared.
 fn take_marks(reader: &mut Reader<'_>, count: usize) -> Result<[u64; 2], Damage> {
     let mut marks = [0u64; 2];
     words(reader.take(count.div_ceil(8))?, &mut marks);
@@ -117,12 +122,12 @@ fn take_marks(reader: &mut Reader<'_>, count: usize) -> Result<[u64; 2], Damage>
     Ok([low & used(count), high & used(count.saturating_sub(64))])
 }
 
-/// Reads a mini of the slots' length, at most 128.
+/// Decodes a mini of `slots.len()` numbers, at most 128.
 pub(super) fn take_mini(reader: &mut Reader<'_>, slots: &mut [u64]) -> Result<(), Damage> {
     take_mini_as(reader, slots, |number| number)
 }
 
-/// Reads a mini of the slots' length, at most 128, and makes something of each number while it is at hand.
+/// Decodes a mini of `slots.len()` numbers, at most 128, and applies `make` to each.
 #[inline]
 pub(super) fn take_mini_as(
     reader: &mut Reader<'_>,
@@ -151,13 +156,13 @@ pub(super) fn take_mini_as(
     Ok(())
 }
 
-/// Whether numbers of this width are better unpacked as narrow ones.
+/// Returns whether numbers of this width are faster to unpack as narrow ones.
 const fn is_narrow(slots: &[u64], width: u8) -> bool {
     width <= NARROW_BITS && slots.len() > 8
 }
 
-/// Reads the first numbers of a mini of `count`, as many as there are slots: for less than all where they are few. The
-/// reader then stands anywhere.
+/// Decodes the first `slots.len()` numbers of a mini of `count`, which for few numbers is faster
+/// than decoding all. The position of the reader is unspecified afterwards.
 pub(super) fn take_first(reader: &mut Reader<'_>, count: usize, slots: &mut [u64]) -> Result<(), Damage> {
     let count = count.min(MINI);
     let start = *reader;
@@ -175,7 +180,7 @@ pub(super) fn take_first(reader: &mut Reader<'_>, count: usize, slots: &mut [u64
         }
         _ => {}
     }
-    // What is odd or long stands behind all of them.
+    // Odd numbers and long rests are stored behind all others, so the whole mini is decoded.
     *reader = start;
     let mut all = [0; MINI];
     let all = all.get_mut(..count).unwrap_or_default();
@@ -186,6 +191,7 @@ pub(super) fn take_first(reader: &mut Reader<'_>, count: usize, slots: &mut [u64
     Ok(())
 }
 
+/// Decodes a mini of kind 2.
 fn take_odd(reader: &mut Reader<'_>, slots: &mut [u64], k: u8) -> Result<(), Damage> {
     let marks = take_marks(reader, slots.len())?;
     let mut odd = [0u64; MINI];
@@ -194,7 +200,7 @@ fn take_odd(reader: &mut Reader<'_>, slots: &mut [u64], k: u8) -> Result<(), Dam
     let mut next = 0;
     for (slots, mut marks) in slots.chunks_mut(64).zip(marks) {
         for slot in slots {
-            // No branch: which numbers are odd is not to be foreseen.
+            // Without a branch, since the pattern of odd numbers is unpredictable.
             let marked = marks & 1;
             *slot = odd[next & (MINI - 1)].wrapping_add(1) & marked.wrapping_neg();
             next += usize::from(marked == 1);
@@ -204,7 +210,7 @@ fn take_odd(reader: &mut Reader<'_>, slots: &mut [u64], k: u8) -> Result<(), Dam
     Ok(())
 }
 
-/// Little-endian words, at most as many as there are slots; a short last one is filled up with zeros.
+/// Loads little-endian words into the slots. A last word that is short is filled up with zeros.
 fn words(bytes: &[u8], slots: &mut [u64]) {
     for (slot, bytes) in slots.iter_mut().zip(bytes.chunks(8)) {
         let mut word = [0; 8];
@@ -215,16 +221,17 @@ fn words(bytes: &[u8], slots: &mut [u64]) {
     }
 }
 
-/// One function for each width, so that all places and shifts are constants.
+/// Instantiates a function for each width, so that all offsets and shifts are constants.
 macro_rules! by_width {
-    ($function:ident, $width:expr, $bytes:expr, $slots:expr, $other:expr, $($known:literal)*) => {
+    ($function:ident, $width:expr, $bytes:expr, $slots:expr, $other:expr, $($literal:literal)*) => {
         match $width {
-            $($known => $function::<$known>($bytes, $slots),)*
+            $($literal => $function::<$literal>($bytes, $slots),)*
             _ => $other,
         }
     };
 }
 
+/// Unpacks `slots.len()` numbers of `width` bits.
 #[inline]
 fn take_bits(reader: &mut Reader<'_>, slots: &mut [u64], width: u8) -> Result<(), Damage> {
     if slots.len() <= 8 && (1..=56).contains(&width) {
@@ -239,7 +246,7 @@ fn take_bits(reader: &mut Reader<'_>, slots: &mut [u64], width: u8) -> Result<()
         widen(slots, &numbers);
         return Ok(());
     }
-    // More than these bits may be loaded, never more is looked at.
+    // Loads may reach beyond these bits, but their result does not depend on what follows.
     let bytes = reader.rest();
     reader.take((slots.len() * usize::from(width)).div_ceil(8))?;
     by_width!(unpack, width, bytes, slots, unpack_wide(width, bytes, slots),
@@ -247,8 +254,9 @@ fn take_bits(reader: &mut Reader<'_>, slots: &mut [u64], width: u8) -> Result<()
     Ok(())
 }
 
+/// Unpacks numbers of at most 24 bits in groups of eight.
 fn unpack_narrow(bytes: &[u8], groups: &mut [[u32; 8]], width: u8) {
-    // By way of bytes, and pairs of them, which become four bytes several at a time.
+    // Unpacks to bytes or u16 first, which the compiler can widen in vectors.
     let mut lanes = [0u8; 2 * MINI];
     match width {
         0..9 => {
@@ -270,26 +278,27 @@ fn unpack_narrow(bytes: &[u8], groups: &mut [[u32; 8]], width: u8) {
     }
 }
 
-/// Calls `each` with the bytes of each of so many groups, `apart` from each other, and with as many behind them as make
-/// `reach` of them.
+/// Calls `each` with the bytes of each group. Group `i` begins at `i * stride`, and the slice has
+/// `reach` bytes.
 #[inline(always)]
-fn windows(bytes: &[u8], groups: usize, apart: usize, reach: usize, mut each: impl FnMut(usize, &[u8])) {
-    let ample = bytes.len().checked_sub(reach).map_or(0, |most| most / apart + 1).min(groups);
-    for (group, at) in (0..ample).zip((0..).step_by(apart)) {
+fn windows(bytes: &[u8], groups: usize, stride: usize, reach: usize, mut each: impl FnMut(usize, &[u8])) {
+    let ample = bytes.len().checked_sub(reach).map_or(0, |most| most / stride + 1).min(groups);
+    for (group, at) in (0..ample).zip((0..).step_by(stride)) {
         each(group, bytes.get(at..at + reach).unwrap_or_default());
     }
     if ample < groups {
-        // Fewer bytes are left than one window has.
+        // Fewer bytes are left than a window has, so they are padded with zeros.
         let mut padded = [0; 64];
-        let left = bytes.get(ample * apart..).unwrap_or_default();
+        let left = bytes.get(ample * stride..).unwrap_or_default();
         let left = left.get(..left.len().min(padded.len())).unwrap_or_default();
         padded.get_mut(..left.len()).unwrap_or_default().copy_from_slice(left);
-        for (group, at) in (ample..groups).zip((0..).step_by(apart)) {
+        for (group, at) in (ample..groups).zip((0..).step_by(stride)) {
             each(group, padded.get(at..at + reach).unwrap_or_default());
         }
     }
 }
 
+/// Loads eight bytes as a little-endian integer; 0 beyond the end of the window.
 #[inline(always)]
 fn load(window: &[u8], at: usize) -> u64 {
     window.get(at..at + 8).and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_le_bytes)
@@ -300,7 +309,7 @@ fn unpack_bytes<const WIDTH: usize>(bytes: &[u8], lanes: &mut [u8]) {
     let (eights, _) = lanes.as_chunks_mut::<8>();
     windows(bytes, eights.len(), WIDTH, 8, |group, window| {
         if let Some(eight) = eights.get_mut(group) {
-            let word = apart::<WIDTH, 8>(apart::<WIDTH, 8>(apart::<WIDTH, 8>(load(window, 0), 4), 2), 1);
+            let word = spread::<WIDTH, 8>(spread::<WIDTH, 8>(spread::<WIDTH, 8>(load(window, 0), 4), 2), 1);
             *eight = word.to_le_bytes();
         }
     });
@@ -313,12 +322,12 @@ fn unpack_pairs<const WIDTH: usize>(bytes: &[u8], lanes: &mut [u8]) {
     windows(bytes, eights.len(), WIDTH, WIDTH / 2 + 8, |group, window| {
         if let Some(eight) = eights.get_mut(group) {
             *eight = [load(window, 0), load(window, WIDTH / 2) >> (WIDTH % 2 * 4)]
-                .map(|word| apart::<WIDTH, 16>(apart::<WIDTH, 16>(word, 2), 1).to_le_bytes());
+                .map(|word| spread::<WIDTH, 16>(spread::<WIDTH, 16>(word, 2), 1).to_le_bytes());
         }
     });
 }
 
-/// Unpacks numbers, two of which one load holds.
+/// Unpacks numbers, two with each load.
 fn unpack_eights<const WIDTH: usize>(bytes: &[u8], groups: &mut [[u32; 8]]) {
     let mask = (1 << WIDTH) - 1;
     windows(bytes, groups.len(), WIDTH, WIDTH * 6 / 8 + 8, |group, window| {
@@ -333,10 +342,11 @@ fn unpack_eights<const WIDTH: usize>(bytes: &[u8], groups: &mut [[u32; 8]]) {
     });
 }
 
-/// Where numbers of a word begin so many at a time in each of its parts: moves the upper half of each part to where it
-/// belongs, each number having a lane in the end.
+/// Spreads packed numbers. Each part of `2 * half` lanes has `2 * half` packed numbers at its low
+/// end; this moves the upper half of them to the upper half of the lanes. After the call with a
+/// `half` of 1 each number has its own lane.
 #[inline(always)]
-const fn apart<const WIDTH: usize, const LANE: usize>(word: u64, half: usize) -> u64 {
+const fn spread<const WIDTH: usize, const LANE: usize>(word: u64, half: usize) -> u64 {
     let mut low = (1u64 << (half * WIDTH)) - 1;
     let mut part = 2 * half * LANE;
     while part < 64 {
@@ -346,6 +356,7 @@ const fn apart<const WIDTH: usize, const LANE: usize>(word: u64, half: usize) ->
     word & low | word << (half * (LANE - WIDTH)) & low << (half * LANE)
 }
 
+/// Unpacks numbers of 25 to 56 bits.
 fn unpack<const WIDTH: usize>(bytes: &[u8], slots: &mut [u64]) {
     let (groups, tail) = slots.as_chunks_mut::<8>();
     // The last load of a group begins in it and may end eight bytes behind it.
@@ -359,7 +370,7 @@ fn unpack<const WIDTH: usize>(bytes: &[u8], slots: &mut [u64]) {
     if groups.is_empty() && tail.is_empty() {
         return;
     }
-    // Not more than WIDTH + 7 bytes are left, or all groups are done.
+    // At most WIDTH + 7 bytes are left, or all groups are done.
     let mut padded = [0; 192];
     for (to, from) in padded.iter_mut().take(2 * WIDTH + 8).zip(bytes.iter().skip(ample * WIDTH)) {
         *to = *from;
@@ -375,35 +386,37 @@ fn unpack<const WIDTH: usize>(bytes: &[u8], slots: &mut [u64]) {
     }
 }
 
+/// Unpacks eight numbers, each with one load.
 #[inline(always)]
 fn unpack_group<const WIDTH: usize>(window: &[u8], group: &mut [u64; 8]) {
-    for (place, slot) in group.iter_mut().enumerate() {
-        let (at, shift) = (place * WIDTH / 8, place * WIDTH % 8);
+    for (index, slot) in group.iter_mut().enumerate() {
+        let (at, shift) = (index * WIDTH / 8, index * WIDTH % 8);
         let word = window.get(at..at + 8).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         *slot = u64::from_le_bytes(word) >> shift & ((1 << WIDTH) - 1);
     }
 }
 
-fn widen(slots: &mut [u64], numbers: &Narrow) {
+fn widen(slots: &mut [u64], numbers: &NarrowNumbers) {
     for (slot, number) in slots.iter_mut().zip(numbers) {
         *slot = u64::from(*number);
     }
 }
 
-/// Unpacks a handful of numbers, each of which one load holds.
+/// Unpacks at most eight numbers, each with one load.
 fn unpack_few(width: usize, bytes: &[u8], slots: &mut [u64]) {
     let reach = (slots.len() * width).div_ceil(8) + 8;
     windows(bytes, 1, 64, reach, |_, window| {
-        for (place, slot) in slots.iter_mut().enumerate() {
-            *slot = load(window, place * width / 8) >> (place * width % 8) & ((1 << width) - 1);
+        for (index, slot) in slots.iter_mut().enumerate() {
+            *slot = load(window, index * width / 8) >> (index * width % 8) & ((1 << width) - 1);
         }
     });
 }
 
+/// Unpacks numbers of more than 56 bits, each with two loads.
 fn unpack_wide(width: u8, bytes: &[u8], slots: &mut [u64]) {
     let width = usize::from(width);
-    for (place, slot) in slots.iter_mut().enumerate() {
-        let (at, shift) = (place * width / 8, place * width % 8);
+    for (index, slot) in slots.iter_mut().enumerate() {
+        let (at, shift) = (index * width / 8, index * width % 8);
         let mut held = [0; 2];
         words(bytes.get(at..).unwrap_or_default(), &mut held);
         let [low, high] = held;
@@ -411,23 +424,24 @@ fn unpack_wide(width: u8, bytes: &[u8], slots: &mut [u64]) {
     }
 }
 
-/// What a byte of counted out zeros says.
+/// The unary codes in one byte.
 #[derive(Clone, Copy)]
-struct Counted {
-    /// For each 1 bit the 0 bits before it, a byte each, low first.
+struct UnaryByte {
+    /// For each 1 bit the number of 0 bits before it, one byte each, low first.
     zeros: u64,
-    /// 1 bits.
+    /// Number of 1 bits.
     ones: u8,
-    /// 0 bits above the highest 1.
+    /// Number of 0 bits above the highest 1 bit.
     open: u8,
-    /// All bits if the byte is 0: then the zeros before it are still open.
-    keep: u8,
+    /// All bits set if the byte is 0: the run of zeros before it then continues.
+    carry_mask: u8,
 }
 
-static COUNTED: [Counted; 256] = counted();
+static UNARY_CODES: [UnaryByte; 256] = unary_codes();
 
-const fn counted() -> [Counted; 256] {
-    let mut table = [Counted { zeros: 0, ones: 0, open: 8, keep: 0xff }; 256];
+/// Computes the table of unary codes by byte.
+const fn unary_codes() -> [UnaryByte; 256] {
+    let mut table = [UnaryByte { zeros: 0, ones: 0, open: 8, carry_mask: 0xff }; 256];
     let mut byte = 1;
     while byte < 256 {
         let (mut zeros, mut ones, mut run, mut bit) = (0u64, 0, 0, 0);
@@ -441,28 +455,29 @@ const fn counted() -> [Counted; 256] {
             }
             bit += 1;
         }
-        table[byte] = Counted { zeros, ones, open: run, keep: 0 };
+        table[byte] = UnaryByte { zeros, ones, open: run, carry_mask: 0 };
         byte += 1;
     }
     table
 }
 
-/// Counts the rests of numbers out of zero bits; answers the longest run of zeros that a byte left open.
+/// Decodes the unary rests of `count` numbers. Returns the longest run of zeros that was open at
+/// the end of a byte.
 #[inline]
 fn count_out(reader: &mut Reader<'_>, rests: &mut [u8; MINI + 8], count: usize) -> Result<u8, Damage> {
     let (mut done, mut used, mut open, mut longest) = (0, 0, 0u8, 0);
     let mut bytes = reader.rest().iter();
     while done < count {
         let byte = bytes.next().ok_or_else(|| reader.damage("cut short"))?;
-        let counted = &COUNTED[usize::from(*byte)];
-        if let Some(place) = rests.get_mut(done..done + 8) {
-            place.copy_from_slice(&(counted.zeros + u64::from(open)).to_le_bytes());
+        let unary = &UNARY_CODES[usize::from(*byte)];
+        if let Some(index) = rests.get_mut(done..done + 8) {
+            index.copy_from_slice(&(unary.zeros + u64::from(open)).to_le_bytes());
         }
-        done += usize::from(counted.ones);
-        open = counted.open + (open & counted.keep);
+        done += usize::from(unary.ones);
+        open = unary.open + (open & unary.carry_mask);
         longest = open.max(longest);
         if open > LONG {
-            return Err(reader.damage("more zero bits than are counted out"));
+            return Err(reader.damage("unary code too long"));
         }
         used += 1;
     }
@@ -470,7 +485,8 @@ fn count_out(reader: &mut Reader<'_>, rests: &mut [u8; MINI + 8], count: usize) 
     Ok(longest)
 }
 
-/// Adds the rests of the first numbers of a mini; answers false, and adds none, where one may be long.
+/// Adds the rests to the first numbers of a mini. Returns false, and adds none, if a rest may be
+/// long.
 fn add_rests(reader: &mut Reader<'_>, slots: &mut [u64], k: u8) -> Result<bool, Damage> {
     let mut rests = [0u8; MINI + 8];
     if count_out(reader, &mut rests, slots.len())? > LONG - 8 {
@@ -482,6 +498,7 @@ fn add_rests(reader: &mut Reader<'_>, slots: &mut [u64], k: u8) -> Result<bool, 
     Ok(true)
 }
 
+/// Decodes a mini of kind 1, and applies `make` to each number.
 #[inline]
 fn take_split(
     reader: &mut Reader<'_>,
@@ -509,13 +526,13 @@ fn take_split(
             return Ok(());
         }
     }
-    // So many in a row leave whole bytes open.
+    // An open run exceeded `LONG - 8`, so a rest may be `LONG`.
     for (slot, rest) in slots.iter_mut().zip(&rests) {
         *slot |= u64::from(*rest) << k;
         match rest.cmp(&LONG) {
             Ordering::Less => {}
             Ordering::Equal => *slot = slot.wrapping_add(reader.varint()? << k),
-            Ordering::Greater => return Err(reader.damage("more zero bits than are counted out")),
+            Ordering::Greater => return Err(reader.damage("unary code too long")),
         }
         *slot = make(*slot);
     }

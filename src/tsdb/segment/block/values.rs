@@ -2,30 +2,34 @@
 //!
 //! ```text
 //! 0 u8 kind | flags of the column << 3 | ODD 0x80
-//!   if ODD is set: varint count, for each varint (index - index before - 1; the first's from the start), 8 bytes of
-//!   bit pattern: values that the column does not give
-//!   kind 0 same      the bit pattern big-endian, without its low zero bytes, to the end of the body
+//!   if ODD is set: varint count, for each varint (index - index before - 1; the first's from the
+//!   start), 8 bytes of bit pattern: values that the column does not give
+//!   kind 0 same      the bit pattern big-endian, without its low zero bytes, to the body's end
 //!   kind 1 whole     a column (see `integers`): value = x
 //!   kind 2 decimal   u8 exponent e (0..=18), a column: value = x / 10^e
 //!   kind 3 ordered   a column: bit pattern = x, its low 63 bits inverted where it is negative
-//!   kind 4 few       u8 patterns - 1, each u8 kept bytes and those, big-endian; a column of places among them
+//!   kind 4 few       u8 patterns - 1, each u8 kept bytes and those, big-endian; a column of
+//!                    indexes of patterns
 //!   kind 5 raw       8 bytes each
-//!   kind 6 backward  if 0x08 is set, and no other flag is: u32 crc of {u32 series id, u32 samples, head}, varint bytes of
-//!                    the head, which ends with the first mini; then, the head to begin with, a body of kind 1 to 4 of
-//!                    the same values from the last to the first, its column not sparse
+//!   kind 6 backward  if 0x08 is set, and no other flag is: u32 crc of {u32 series id, u32 samples,
+//!                    head}, varint bytes of the head; then a body of kind 1 to 4 of the same
+//!                    values from the last to the first, whose column is not sparse; the head
+//!                    is its beginning up to the end of the first mini
 //! ```
-//! Odd are, in practice, the stale marker and other NaN, infinities and minus zero among decimals.
+//! Odd values are, in practice, staleness markers and other NaN, infinities and minus zero among
+//! decimals.
 //!
-//! Most questions are about the newest samples, and minis can only be read one after the other. So blocks of more than
-//! one are written backward (since version 2): what is asked for is in the first mini, whose checksum stands for itself.
-//! A sparse column is entered anywhere, whatever is its direction.
+//! Most queries read the newest samples, and minis can only be decoded one after another. So blocks
+//! of more than one mini are written backward (since version 2): the newest values are in the first
+//! mini, which has its own checksum. A sparse column can be entered anywhere, so it is written
+//! forward.
 
 use std::ops::Range;
 
-use super::columns::{self, Reading};
-use super::integers::{self, FLAG_BITS, Plan};
+use super::columns::{self, ColumnSlice};
+use super::integers::{self, ColumnPlan, FLAG_BITS};
+use super::output::{OutputSlots, ScaledOutput};
 use super::pack::MINI;
-use super::target::{Scaled, Target};
 use super::value_crc;
 use crate::tsdb::bytes::{Reader, put_varint, whole_bytes};
 use crate::tsdb::error::Damage;
@@ -37,25 +41,26 @@ const ORDERED: u8 = 3;
 const FEW: u8 = 4;
 const RAW: u8 = 5;
 const BACKWARD: u8 = 6;
-/// Flag of kind 6: the first mini has a checksum of its own.
+/// Flag of kind 6: the first mini has its own checksum.
 const CHECKED: u8 = 1 << 3;
-/// Bodies from so many bytes on have one: it costs them 1 % at most.
+/// Least size in bytes of a body with a checksum of its first mini, which adds at most 1 %.
 const CHECKED_FROM: usize = 400;
 const ODD: u8 = 0x80;
 
-/// Different patterns that are still few.
+/// Patterns of kind 4 at most.
 const FEW_MAX: usize = 16;
-/// Decimals that can be written: 10^18 is the last that fits an i64.
+/// The greatest exponent of decimals: 10^18 is the last power that fits an i64.
 const EXPONENT_MAX: u8 = 18;
 const POWERS: [f64; 19] =
     [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18];
 
-/// The bit pattern as an integer that ascends with the value; its own inverse.
+/// Converts a bit pattern to an integer that ascends with the value, and back.
 const fn ordered(pattern: i64) -> i64 {
     pattern ^ (pattern >> 63) & i64::MAX
 }
 
-/// The integer that gives the same bits back when divided, below 2^53 so that it is exact.
+/// Returns the integer that gives the same bits when divided by `power`. It is at most 2^53, so
+/// that it is exact.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,
@@ -70,14 +75,15 @@ fn scaled(pattern: u64, power: f64) -> Option<i64> {
         return None;
     }
     let mantissa = (wide + 0.5f64.copysign(wide)) as i64;
-    // What comes back by the division is within two roundings of it: most others are told without one.
+    // The quotient has the same bits only if the product is within two roundings of an integer.
+    // This rules out most values without a division.
     if (wide - mantissa as f64).abs() > wide.abs() * f64::EPSILON * 2.0 {
         return None;
     }
     ((mantissa as f64 / power).to_bits() == pattern).then_some(mantissa)
 }
 
-/// As [`scaled`] by one: without a division.
+/// As [`scaled`] with a power of 1, without a division.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,
@@ -90,10 +96,11 @@ fn integer(pattern: u64) -> Option<i64> {
     ((-BOUND..=BOUND).contains(&x) && (x as f64).to_bits() == pattern).then_some(x)
 }
 
-/// Replaces `column` with the integers of all values, `up` having been done to them; answers whether all have one below 2^51
-/// that gives the same bits back by `down`.
+/// Replaces `column` with the integers nearest to `up(value)`. Returns whether each is below 2^51
+/// and gives the same bits back with `down`.
 ///
-/// Without a branch, so that several are tried at a time. What is added rounds to an integer, which then are the low bits.
+/// The loop has no branch, so that the compiler can vectorise it. Adding `ROUND` rounds to an
+/// integer, which is then in the low bits.
 #[inline]
 fn all_by(values: &[u64], column: &mut Vec<i64>, up: impl Fn(f64) -> f64, down: impl Fn(f64) -> f64) -> bool {
     const ROUND: f64 = 6_755_399_441_055_744.0;
@@ -102,19 +109,20 @@ fn all_by(values: &[u64], column: &mut Vec<i64>, up: impl Fn(f64) -> f64, down: 
     column.extend(values.iter().map(|pattern| {
         let rounded = up(f64::from_bits(*pattern)) + ROUND;
         let back = down(rounded - ROUND).to_bits();
-        // Another exponent: it was too large, infinite, or no number.
+        // The exponent differs if the number was too large, infinite or NaN.
         wrong |= (back ^ pattern) | (rounded.to_bits() ^ ROUND.to_bits()) >> 52;
         rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed()
     }));
     wrong == 0
 }
 
+/// Returns the least exponent from `from` on with which the value is a decimal.
 fn exponent_of(pattern: u64, from: u8) -> Option<u8> {
     let powers = (0..=EXPONENT_MAX).zip(POWERS).skip(usize::from(from));
     powers.into_iter().find(|(_, power)| scaled(pattern, *power).is_some()).map(|(exponent, _)| exponent)
 }
 
-/// Values as integers over a power of ten, but for the odd ones: {index, pattern}.
+/// Values as integers over a power of ten, and the odd ones as {index, pattern}.
 #[derive(Debug, Default)]
 struct Decimals {
     exponent: u8,
@@ -122,25 +130,25 @@ struct Decimals {
     odd: Vec<(usize, u64)>,
 }
 
-/// Memory that one block after the other is encoded in.
+/// Buffers that are reused for each block.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(super) struct ValueBuffers {
     decimals: Decimals,
     column: Vec<i64>,
     few: Vec<i64>,
-    integers: integers::Scratch,
+    integers: integers::PlanBuffers,
 }
 
 impl Decimals {
-    /// Takes values; answers whether they are decimals, mostly.
+    /// Sets the decimals of these values. Returns whether most of them are decimals.
     fn set(&mut self, values: &[u64]) -> bool {
-        // Sixteen values tell whether these are decimals at all.
+        // A sample of sixteen values rules out blocks that are no decimals.
         let stride = values.len().div_ceil(16).max(1);
         let tried = values.len().div_ceil(stride);
         let mut exponent = 0;
         let mut strange = 0;
         for pattern in values.iter().step_by(stride) {
-            // Most have as many digits as those before.
+            // Most values have as many digits as the ones before.
             let known =
                 POWERS.get(usize::from(exponent)).is_some_and(|power| scaled(*pattern, *power).is_some());
             if known {
@@ -156,14 +164,16 @@ impl Decimals {
         }
         loop {
             match self.take(values, exponent) {
-                // An odd value takes some ten bytes; one digit more takes 0.4 bytes for each value.
+                // An odd value takes about ten bytes; a further digit takes 0.4 bytes for each
+                // value.
                 Some(higher) if self.odd.len() * 24 > values.len() => exponent = higher,
                 _ => return self.odd.len() * 8 <= values.len() + 8,
             }
         }
     }
 
-    /// Takes values as decimals of this exponent; answers a higher one that the first odd value that has one would need.
+    /// Sets the decimals with this exponent. Returns the higher exponent of the first odd value
+    /// that has one.
     fn take(&mut self, values: &[u64], exponent: u8) -> Option<u8> {
         let power = *POWERS.get(usize::from(exponent))?;
         let Decimals { column, odd, .. } = self;
@@ -184,7 +194,7 @@ impl Decimals {
             let x = if exponent == 0 { integer(*pattern) } else { scaled(*pattern, power) };
             if let Some(x) = x {
                 if before.is_none() {
-                    // The odd ones at the start are predicted like this one.
+                    // The odd values at the start get the first integer.
                     column.fill(x);
                 }
                 before = Some(x);
@@ -198,8 +208,9 @@ impl Decimals {
     }
 }
 
-/// Appends the body of a block of a series, backward where that makes the newest values cheaper to read.
-pub(super) fn put_block(out: &mut Vec<u8>, series: u32, values: &[u64], scratch: &mut Scratch) {
+/// Appends the body of a block of a series, backward if that makes the newest values cheaper to
+/// read.
+pub(super) fn put_block(out: &mut Vec<u8>, series: u32, values: &[u64], scratch: &mut ValueBuffers) {
     let start = out.len();
     let Some(head) = put_body(out, values, true, scratch) else { return };
     let mut before = vec![BACKWARD];
@@ -213,12 +224,13 @@ pub(super) fn put_block(out: &mut Vec<u8>, series: u32, values: &[u64], scratch:
 }
 
 /// Appends a body that is not backward.
-pub(super) fn put(out: &mut Vec<u8>, values: &[u64], scratch: &mut Scratch) {
+pub(super) fn put(out: &mut Vec<u8>, values: &[u64], scratch: &mut ValueBuffers) {
     put_body(out, values, false, scratch);
 }
 
-/// Appends a body; where it is written backward, which it may be if `turns`, answers where its first mini ends.
-fn put_body(out: &mut Vec<u8>, values: &[u64], turns: bool, scratch: &mut Scratch) -> Option<usize> {
+/// Appends a body, backward if that pays and `turns` allows it. For a backward body, returns the
+/// end of its first mini.
+fn put_body(out: &mut Vec<u8>, values: &[u64], turns: bool, scratch: &mut ValueBuffers) -> Option<usize> {
     let first = values.first()?;
     if values.iter().all(|value| value == first) {
         out.push(SAME);
@@ -227,13 +239,13 @@ fn put_body(out: &mut Vec<u8>, values: &[u64], turns: bool, scratch: &mut Scratc
         return None;
     }
     let start = out.len();
-    let Scratch { decimals, column, few, integers } = scratch;
+    let ValueBuffers { decimals, column, few, integers } = scratch;
     let mut by_decimals = decimals.set(values).then(|| {
         let plan = integers::plan(integers, &decimals.column, false);
         let cost = plan.cost + 80 * decimals.odd.len() as u64;
         (plan, cost)
     });
-    // Few digits are never beaten by the bits themselves.
+    // The bit patterns never take fewer bytes than decimals of few digits.
     let certain = by_decimals.is_some() && decimals.exponent < 6 && decimals.odd.is_empty();
     let mut by_bits = (!certain).then(|| {
         column.clear();
@@ -243,14 +255,16 @@ fn put_body(out: &mut Vec<u8>, values: &[u64], turns: bool, scratch: &mut Scratc
     let bits_cost = by_bits.as_ref().map_or(u64::MAX, |plan| plan.cost);
     let least = by_decimals.as_ref().map_or(u64::MAX, |(_, cost)| *cost).min(bits_cost);
     let mut head = None;
-    if !put_few(out, values, (least, turns), (few, integers), &mut head) {
+    if let Some(written) = put_few(out, values, least, turns, few, integers) {
+        head = written.head;
+    } else {
         match (&mut by_decimals, &mut by_bits) {
             (Some((plan, cost)), _) if *cost <= bits_cost => {
                 let turned = turns && plan.is_long();
                 if turned {
                     plan.turn(&decimals.column);
                 }
-                let start = put_decimals(out, (decimals, values.len(), turned), plan);
+                let start = put_decimals(out, decimals, values.len(), turned, plan);
                 head = turned.then_some(start);
             }
             (_, Some(plan)) => {
@@ -262,14 +276,14 @@ fn put_body(out: &mut Vec<u8>, values: &[u64], turns: bool, scratch: &mut Scratc
                 let start = plan.put(out);
                 head = turned.then_some(start);
             }
-            // Without bits the decimals are certain.
+            // The bit patterns are only skipped if decimals are certain.
             (_, None) => {}
         }
     }
     for plan in by_decimals.map(|(plan, _)| plan).into_iter().chain(by_bits) {
         integers.recycle(plan);
     }
-    // What goes before a backward body counts.
+    // The bytes before a backward body count as well.
     let before = if head.is_some() { 7 } else { 0 };
     if before + out.len() - start > 1 + values.len() * 8 {
         out.truncate(start);
@@ -282,11 +296,14 @@ fn put_body(out: &mut Vec<u8>, values: &[u64], turns: bool, scratch: &mut Scratc
     head
 }
 
-/// Writes decimals; answers where the first mini ends. The plan is turned already, if it is.
+/// Appends decimals, and returns the end of the first mini. If `turned`, the plan is turned
+/// already.
 fn put_decimals(
     out: &mut Vec<u8>,
-    (decimals, count, turned): (&Decimals, usize, bool),
-    plan: &Plan,
+    decimals: &Decimals,
+    count: usize,
+    turned: bool,
+    plan: &ColumnPlan,
 ) -> usize {
     let kind = if decimals.exponent == 0 { WHOLE } else { DECIMAL };
     let odd = if decimals.odd.is_empty() { 0 } else { ODD };
@@ -311,39 +328,46 @@ fn put_decimals(
     plan.put(out)
 }
 
-/// Writes kind 4 if the values are few and that is smaller than `cost` bits; where it turns them, says where the first
-/// mini ends.
+/// A body of kind 4 that was appended.
+struct WrittenFew {
+    /// The end of the first mini, if the body is written backward.
+    head: Option<usize>,
+}
+
+/// Appends kind 4 if there are few patterns and it takes fewer than `cost` bits.
 fn put_few(
     out: &mut Vec<u8>,
     values: &[u64],
-    (cost, turns): (u64, bool),
-    (column, scratch): (&mut Vec<i64>, &mut integers::Scratch),
-    head: &mut Option<usize>,
-) -> bool {
-    // In the order in which they come: {pattern, how often}.
+    cost: u64,
+    turns: bool,
+    column: &mut Vec<i64>,
+    buffers: &mut integers::PlanBuffers,
+) -> Option<WrittenFew> {
+    // In order of their first occurrence: {pattern, number of occurrences}.
     let mut patterns = [(0u64, 0usize); FEW_MAX];
     let (mut few, mut last) = (0, 0);
     for value in values {
-        let known = patterns.get(..few).unwrap_or_default();
-        if known.get(last).is_none_or(|(pattern, _)| pattern != value) {
-            last = known.iter().position(|(pattern, _)| pattern == value).unwrap_or(few);
+        let seen = patterns.get(..few).unwrap_or_default();
+        if seen.get(last).is_none_or(|(pattern, _)| pattern != value) {
+            last = seen.iter().position(|(pattern, _)| pattern == value).unwrap_or(few);
         }
-        let Some(slot) = patterns.get_mut(last) else { return false };
+        let slot = patterns.get_mut(last)?;
         few = few.max(last + 1);
         *slot = (*value, slot.1 + 1);
     }
     let patterns = patterns.get_mut(..few).unwrap_or_default();
     // A pattern takes nine bytes, and each value at least a bit.
     if 72 * patterns.len() as u64 + values.len() as u64 > cost {
-        return false;
+        return None;
     }
     patterns.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let place = |value: &u64| patterns.iter().position(|(pattern, _)| pattern == value).unwrap_or_default();
+    let index_of =
+        |value: &u64| patterns.iter().position(|(pattern, _)| pattern == value).unwrap_or_default();
     column.clear();
-    column.extend(values.iter().map(|value| i64::try_from(place(value)).unwrap_or_default()));
-    let mut plan = integers::plan(scratch, column, false);
+    column.extend(values.iter().map(|value| i64::try_from(index_of(value)).unwrap_or_default()));
+    let mut plan = integers::plan(buffers, column, false);
     let is_smaller = plan.cost + 72 * (patterns.len() as u64) < cost;
-    if is_smaller {
+    let written = is_smaller.then(|| {
         let turned = turns && plan.is_long();
         if turned {
             plan.turn(column);
@@ -355,15 +379,16 @@ fn put_few(
             out.push(kept);
             out.extend(pattern.to_be_bytes().iter().take(usize::from(kept)));
         }
-        let start = plan.put(out);
-        *head = turned.then_some(start);
-    }
-    scratch.recycle(plan);
-    is_smaller
+        let end = plan.put(out);
+        WrittenFew { head: turned.then_some(end) }
+    });
+    buffers.recycle(plan);
+    written
 }
 
-/// Appends the `wanted` ones of the `count` values (1 to 1,024) of a body at whose start the reader stands. If the last ones
-/// are wanted, or the first ones of a backward body, it stands at the body's end afterwards.
+/// Appends the `wanted` values of a body of `count` values (1 to 1,024). The reader is at its
+/// start. If the last values are requested, or the first ones of a backward body, it is at the end
+/// of the body afterwards.
 pub(super) fn take(
     reader: &mut Reader<'_>,
     count: usize,
@@ -372,13 +397,13 @@ pub(super) fn take(
 ) -> Result<(), Damage> {
     let tag = reader.rest().first().copied().unwrap_or_default();
     if tag & 7 != BACKWARD {
-        return take_body(reader, count, (wanted, false), out);
+        return take_body(reader, count, wanted, false, out);
     }
     reader.u8()?;
     match tag & !7 {
         0 => {}
         CHECKED => {
-            // The block's own checksum held.
+            // The checksum of the block has been verified.
             reader.u32()?;
             reader.count(1)?;
         }
@@ -387,7 +412,7 @@ pub(super) fn take(
     take_backward(reader, count, &wanted, out)
 }
 
-/// What is behind the tag and checksum of a backward body.
+/// Appends the `wanted` values of a backward body. The reader is behind tag and checksum.
 fn take_backward(
     reader: &mut Reader<'_>,
     count: usize,
@@ -396,18 +421,19 @@ fn take_backward(
 ) -> Result<(), Damage> {
     let tag = reader.rest().first().copied().unwrap_or_default();
     if !matches!(tag & 7, WHOLE | DECIMAL | ORDERED | FEW) || tag >> 3 & integers::SPARSE != 0 {
-        return Err(reader.damage("not what is written backward"));
+        return Err(reader.damage("invalid kind of a backward body"));
     }
     let (from, to) = (count.saturating_sub(wanted.end), count.saturating_sub(wanted.start));
-    take_body(reader, count, (from..to, true), out)
+    take_body(reader, count, from..to, true, out)
 }
 
-/// Whether the wanted values of a block are in its head alone: in the first mini of a backward body that has a checksum.
+/// Returns whether all wanted values are in the head: the first mini of a backward body with its
+/// own checksum.
 pub(super) fn in_head(body: &[u8], count: usize, wanted: &Range<usize>) -> bool {
     body.first() == Some(&(BACKWARD | CHECKED)) && wanted.start + MINI >= count - 1 && !wanted.is_empty()
 }
 
-/// As [`take`], for values that are [`in_head`]: nothing else is looked at, and that is verified here.
+/// As [`take`], for values that are [`in_head`]. Reads and verifies only the head.
 pub(super) fn take_head(
     mut reader: Reader<'_>,
     series: u32,
@@ -425,17 +451,18 @@ pub(super) fn take_head(
     take_backward(&mut Reader::new(head), count, wanted, out)
 }
 
-/// Appends the wanted values of a body that is not of kind 6, the last one first if `backward`. On damage anything may be
-/// appended.
+/// Appends the wanted values of a body that is not of kind 6; the last one comes first if
+/// `backward`. On damage anything may be appended.
 fn take_body(
     reader: &mut Reader<'_>,
     count: usize,
-    (wanted, backward): (Range<usize>, bool),
+    wanted: Range<usize>,
+    backward: bool,
     out: &mut Vec<f64>,
 ) -> Result<(), Damage> {
     let tag = reader.u8()?;
     let (from, to) = (wanted.start, wanted.end);
-    let column = Reading { flags: tag >> 3 & FLAG_BITS, count, from, to };
+    let column = ColumnSlice { flags: tag >> 3 & FLAG_BITS, count, from, to };
     let start = out.len();
     if tag & (7 | ODD) == SAME {
         let value = f64::from_bits(take_pattern(reader, reader.left())?);
@@ -445,16 +472,16 @@ fn take_body(
     out.resize(start + wanted.len(), 0.0);
     let slots = out.get_mut(start..).unwrap_or_default();
     let odd = if tag & ODD == 0 { None } else { Some(skip_odd(reader)?) };
-    let mut target = Target { slots: &mut *slots, backward };
+    let mut target = OutputSlots { slots: &mut *slots, backward };
     match tag & 7 {
         SAME => target.slots.fill(f64::from_bits(take_pattern(reader, reader.left())?)),
         WHOLE => {
-            columns::take(reader, column, Scaled { target, make: |x| x })?;
+            columns::take(reader, column, ScaledOutput { target, make: |x| x })?;
         }
         DECIMAL => {
             let exponent = usize::from(reader.u8()?);
             let power = *POWERS.get(exponent).ok_or_else(|| reader.damage("unknown exponent"))?;
-            columns::take(reader, column, Scaled { target, make: move |x| x / power })?;
+            columns::take(reader, column, ScaledOutput { target, make: move |x| x / power })?;
         }
         ORDERED => {
             let value = |x: u64| f64::from_bits(ordered(x.cast_signed()).cast_unsigned());
@@ -469,39 +496,44 @@ fn take_body(
         _ => return Err(reader.damage("unknown kind of values")),
     }
     match odd {
-        Some(mut odd) => take_odd(&mut odd, count, (from, backward), slots),
+        Some(mut odd) => take_odd(&mut odd, count, from, backward, slots),
         None => Ok(()),
     }
 }
 
-fn take_few(reader: &mut Reader<'_>, column: Reading, target: &mut Target<'_>) -> Result<(), Damage> {
+/// Decodes values of kind 4.
+fn take_few(
+    reader: &mut Reader<'_>,
+    column: ColumnSlice,
+    target: &mut OutputSlots<'_>,
+) -> Result<(), Damage> {
     let mut patterns = [0; FEW_MAX];
     let few = usize::from(reader.u8()?) + 1;
     for slot in patterns.get_mut(..few).ok_or_else(|| reader.damage("over 16 patterns"))? {
         let kept = usize::from(reader.u8()?);
         *slot = take_pattern(reader, kept)?;
     }
-    // A place beyond the patterns takes what is there, and is noticed.
+    // An index beyond the patterns gives 0 here and is reported below.
     let mut highest = 0;
     columns::take(reader, column, |column: &[u64]| {
-        target.put(column, |place| {
-            highest = highest.max(place);
-            let pattern = usize::try_from(place).ok().and_then(|place| patterns.get(place));
+        target.put(column, |index| {
+            highest = highest.max(index);
+            let pattern = usize::try_from(index).ok().and_then(|index| patterns.get(index));
             f64::from_bits(pattern.copied().unwrap_or_default())
         });
     })?;
     if highest < few as u64 { Ok(()) } else { Err(reader.damage("unknown pattern")) }
 }
 
-/// A pattern of which the high bytes are written.
+/// Decodes a pattern of which only the `kept` high bytes are stored.
 fn take_pattern(reader: &mut Reader<'_>, kept: usize) -> Result<u64, Damage> {
     let mut pattern = [0; 8];
-    let place = pattern.get_mut(..kept).ok_or_else(|| reader.damage("pattern over 8 bytes"))?;
-    place.copy_from_slice(reader.take(kept)?);
+    let high = pattern.get_mut(..kept).ok_or_else(|| reader.damage("pattern over 8 bytes"))?;
+    high.copy_from_slice(reader.take(kept)?);
     Ok(u64::from_be_bytes(pattern))
 }
 
-/// Passes by the odd values and answers where they are.
+/// Skips the odd values, and returns a reader of them.
 fn skip_odd<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>, Damage> {
     let odd = *reader;
     for _ in 0..reader.count(9)? {
@@ -511,11 +543,13 @@ fn skip_odd<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>, Damage> {
     Ok(odd)
 }
 
-/// Sets the odd values among those from `from` on of a block of `count`; the last one first if `backward`.
+/// Sets the odd values among `values`, which begin at index `from` of a block of `count`; the last
+/// value comes first if `backward`.
 fn take_odd(
     reader: &mut Reader<'_>,
     count: usize,
-    (from, backward): (usize, bool),
+    from: usize,
+    backward: bool,
     values: &mut [f64],
 ) -> Result<(), Damage> {
     let mut next = 0usize;
@@ -526,9 +560,10 @@ fn take_odd(
             return Err(reader.damage("an odd value beyond the block"));
         }
         let pattern = reader.u64()?;
-        let place = index.checked_sub(from);
-        let place = if backward { place.and_then(|n| values.len().checked_sub(n + 1)) } else { place };
-        if let Some(slot) = place.and_then(|place| values.get_mut(place)) {
+        let slot_index = index.checked_sub(from);
+        let slot_index =
+            if backward { slot_index.and_then(|n| values.len().checked_sub(n + 1)) } else { slot_index };
+        if let Some(slot) = slot_index.and_then(|slot_index| values.get_mut(slot_index)) {
             *slot = f64::from_bits(pattern);
         }
         next = index + 1;

@@ -1,26 +1,27 @@
-//! The families of a segment: what their series are called.
+//! Reads the families of a segment: metric names, label names and label values.
 
 use super::super::dictionary::Dictionary;
 use super::super::format::{COLUMNS, DICTIONARIES, FAMILIES};
-use super::super::packed::Packed;
-use super::walk::ValueColumn;
-use super::{Rows, Segment, SegmentDamage, Timelines};
+use super::super::packed::PackedColumn;
+use super::scan::LabelColumn;
+use super::{FamilyRows, Segment, SegmentDamage, TimelineColumns};
 use crate::tsdb::bytes::Reader;
 use crate::tsdb::error::Damage;
 
-/// A family's record, its label columns unread.
+/// The decoded record of a family, except for its label columns.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Family<'a> {
+pub(super) struct FamilyRecord<'a> {
     pub(super) metric: u64,
-    pub(super) rows: Rows,
+    pub(super) rows: FamilyRows,
     pub(super) labels: usize,
-    /// Stands at the numbers of the label names.
+    /// A reader at the numbers of the label names.
     pub(super) names: Reader<'a>,
-    /// Stands at the first label's column.
+    /// A reader at the column of the first label.
     pub(super) columns: Reader<'a>,
 }
 
 impl Segment {
+    /// Returns the numbers of metric name and label names.
     fn key(&self, family: usize) -> Result<(u64, Vec<u64>), SegmentDamage> {
         let mut found = self.family(family)?;
         let names = (0..found.labels).map(|_| found.names.varint());
@@ -28,7 +29,7 @@ impl Segment {
         Ok((found.metric, names))
     }
 
-    /// The label names of a family, ascending.
+    /// Returns the label names of a family, ascending.
     pub(in crate::tsdb) fn names(&self, family: usize) -> Result<Vec<String>, SegmentDamage> {
         let (_, names) = self.key(family)?;
         let dictionary = self.dictionary(0)?;
@@ -40,18 +41,18 @@ impl Segment {
             .map_err(|damage| self.at(DICTIONARIES, damage))
     }
 
-    /// The metric name of a family, if it has one.
+    /// Returns the metric name of a family, if it has one.
     pub(in crate::tsdb) fn metric(&self, family: usize) -> Result<Option<String>, SegmentDamage> {
         let metric = self.family(family)?.metric;
         let Some(number) = metric.checked_sub(1) else { return Ok(None) };
-        let place = |damage| self.at(DICTIONARIES, damage);
-        let name = self.dictionary(0)?.find(crate::model::METRIC_NAME).map_err(place)?;
+        let in_dictionaries = |damage| self.at(DICTIONARIES, damage);
+        let name = self.dictionary(0)?.find(crate::model::METRIC_NAME).map_err(in_dictionaries)?;
         let Some(name) = name else { return Ok(None) };
         let values = self.dictionary(name + 1)?;
-        values.text(usize::try_from(number).unwrap_or(usize::MAX)).map(Some).map_err(place)
+        values.text(usize::try_from(number).unwrap_or(usize::MAX)).map(Some).map_err(in_dictionaries)
     }
 
-    /// The sorted labels of a series, the metric name among them.
+    /// Returns the labels of a row in order of their names, the metric name included.
     pub(in crate::tsdb) fn series_labels(
         &self,
         family: usize,
@@ -62,7 +63,7 @@ impl Segment {
         Ok(names.into_iter().zip(values).collect())
     }
 
-    /// The values of a series for each label name of its family.
+    /// Returns the label values of a row in order of the label names.
     pub(in crate::tsdb) fn series_values(
         &self,
         family: usize,
@@ -86,12 +87,14 @@ impl Segment {
         Ok(values)
     }
 
-    pub(super) fn family(&self, family: usize) -> Result<Family<'_>, SegmentDamage> {
+    /// Decodes the record of a family.
+    pub(super) fn family(&self, family: usize) -> Result<FamilyRecord<'_>, SegmentDamage> {
         let bytes = self.section(FAMILIES);
         record(bytes, family, self.families).map_err(|damage| self.at(FAMILIES, damage))
     }
 
-    /// Dictionary 0 is that of the label names, `1 + name` that of a name's values.
+    /// Returns a dictionary. Number 0 has the label names, number `1 + n` the values of label name
+    /// `n`.
     pub(super) fn dictionary(&self, number: usize) -> Result<Dictionary<'_>, SegmentDamage> {
         let bytes = self.section(DICTIONARIES);
         nth(bytes, 4, number, count(bytes))
@@ -100,12 +103,13 @@ impl Segment {
     }
 }
 
-/// The u32 at the start of a section.
+/// Reads the u32 at the start of a section.
 fn count(bytes: &[u8]) -> usize {
     bytes.first_chunk().map_or(0, |count| usize::try_from(u32::from_le_bytes(*count)).unwrap_or_default())
 }
 
-/// The n-th of `count` parts of a section whose table of u32 offsets begins at `table`.
+/// Returns part `number` of `count` parts of a section, whose table of u32 offsets begins at
+/// `table`.
 fn nth(bytes: &[u8], table: usize, number: usize, count: usize) -> Result<&[u8], Damage> {
     let offset = |number: usize| {
         let at = number.checked_mul(4)?.checked_add(table)?;
@@ -117,18 +121,19 @@ fn nth(bytes: &[u8], table: usize, number: usize, count: usize) -> Result<&[u8],
         .ok_or_else(|| Damage::new(table, "no such part of the directory"))
 }
 
-/// Number of families, and the timelines.
-pub(super) fn directory(bytes: &[u8]) -> Result<(usize, Timelines), Damage> {
+/// Decodes the number of families and the columns of the timelines.
+pub(super) fn directory(bytes: &[u8]) -> Result<(usize, TimelineColumns), Damage> {
     let mut reader = Reader::new(bytes);
     let families = usize::try_from(reader.u32()?).map_err(|_| reader.damage("too many families"))?;
     let len = usize::try_from(reader.u32()?).map_err(|_| reader.damage("too many timelines"))?;
     reader.take(families.saturating_add(1).saturating_mul(4))?;
-    let (first, last) = (Packed::take(&mut reader)?, Packed::take(&mut reader)?);
-    let (ends, blocks) = (Packed::take(&mut reader)?, Packed::take(&mut reader)?);
-    Ok((families, Timelines { len, first, last, ends, blocks }))
+    let (first, last) = (PackedColumn::take(&mut reader)?, PackedColumn::take(&mut reader)?);
+    let (ends, blocks) = (PackedColumn::take(&mut reader)?, PackedColumn::take(&mut reader)?);
+    Ok((families, TimelineColumns { len, first, last, ends, blocks }))
 }
 
-fn record(bytes: &[u8], family: usize, families: usize) -> Result<Family<'_>, Damage> {
+/// Decodes the record of family `family` of `families`.
+fn record(bytes: &[u8], family: usize, families: usize) -> Result<FamilyRecord<'_>, Damage> {
     let record = nth(bytes, 8, family, families)?;
     let mut reader = Reader::new(record);
     let metric = reader.varint()?;
@@ -140,14 +145,14 @@ fn record(bytes: &[u8], family: usize, families: usize) -> Result<Family<'_>, Da
     for _ in 0..labels {
         reader.varint()?;
     }
-    let ids = Packed::take(&mut reader)?;
-    let timelines = Packed::take(&mut reader)?;
-    let offsets = Packed::take(&mut reader)?;
-    let rows = Rows { len, data, ids, timelines, offsets };
-    Ok(Family { metric, rows, labels, names, columns: reader })
+    let ids = PackedColumn::take(&mut reader)?;
+    let timelines = PackedColumn::take(&mut reader)?;
+    let offsets = PackedColumn::take(&mut reader)?;
+    let rows = FamilyRows { len, data, ids, timelines, offsets };
+    Ok(FamilyRecord { metric, rows, labels, names, columns: reader })
 }
 
-/// The number of a row's value; the reader stands at the label's column, and behind it afterwards.
+/// Returns the number of a row's value. The reader is at the label's column and moves behind it.
 fn value_number(reader: &mut Reader<'_>, pool: &[u8], row: usize) -> Result<usize, Damage> {
-    ValueColumn::take(reader)?.get(pool, row).ok_or_else(|| reader.damage("a label without a value"))
+    LabelColumn::take(reader)?.get(pool, row).ok_or_else(|| reader.damage("a label without a value"))
 }

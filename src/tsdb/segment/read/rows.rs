@@ -1,54 +1,69 @@
-//! The rows of a family: their series, the times that each spans, and where its blocks are.
+//! The rows of a family: their series, their spans of time, and the positions of their blocks.
 
 use std::ops::Range;
 
 use super::super::format::{COLUMNS, DATA, FAMILIES};
-use super::super::packed::Packed;
+use super::super::packed::PackedColumn;
 use super::{Segment, SegmentDamage};
 use crate::tsdb::error::Damage;
 
 /// The columns of the timelines.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timelines {
+pub(super) struct TimelineColumns {
     pub(super) len: usize,
-    pub(super) first: Packed,
-    pub(super) last: Packed,
-    pub(super) ends: Packed,
-    pub(super) blocks: Packed,
+    pub(super) first: PackedColumn,
+    pub(super) last: PackedColumn,
+    pub(super) ends: PackedColumn,
+    pub(super) blocks: PackedColumn,
 }
 
-/// The columns of a family's rows. Whoever reads many of them decodes the family's record once.
+/// The columns of a family's rows. Decode them once for reads of many rows.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::tsdb) struct Rows {
+pub(in crate::tsdb) struct FamilyRows {
     pub(super) len: usize,
-    /// Where its blocks begin in DATA.
+    /// Offset in DATA of the family's blocks.
     pub(super) data: u64,
-    pub(super) ids: Packed,
-    pub(super) timelines: Packed,
-    pub(super) offsets: Packed,
+    pub(super) ids: PackedColumn,
+    pub(super) timelines: PackedColumn,
+    pub(super) offsets: PackedColumn,
 }
 
-/// Where a row's samples are.
+/// A row of a family.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tsdb) struct FamilyRow<'r> {
+    pub(in crate::tsdb) rows: &'r FamilyRows,
+    pub(in crate::tsdb) row: usize,
+}
+
+/// A row of a family with the number of its timeline.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tsdb) struct TimelineRow<'r> {
+    pub(in crate::tsdb) rows: &'r FamilyRows,
+    pub(in crate::tsdb) row: usize,
+    pub(in crate::tsdb) timeline: usize,
+}
+
+/// The position of a row's samples.
 #[derive(Debug)]
-pub(super) struct Stored<'a> {
+pub(super) struct RowLocation<'a> {
     pub(super) id: u32,
-    /// Its time blocks, as places in the list of all timelines.
+    /// Its time blocks, as a range of the list of blocks of all timelines.
     pub(super) list: Range<usize>,
-    /// Where the region begins in DATA.
+    /// Offset of the region in DATA.
     pub(super) start: usize,
-    /// Lengths of its blocks, and the blocks.
+    /// The lengths of the row's value blocks, then the blocks.
     pub(super) region: &'a [u8],
 }
 
-/// The series ids of a family, ascending, by row.
+/// The series ids of a family by row, ascending.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::tsdb) struct Ids<'a> {
+pub(in crate::tsdb) struct SeriesIds<'a> {
     pool: &'a [u8],
-    column: Packed,
+    column: PackedColumn,
     rows: usize,
 }
 
-impl Ids<'_> {
+impl SeriesIds<'_> {
     pub(in crate::tsdb) fn len(&self) -> usize {
         self.rows
     }
@@ -65,24 +80,26 @@ impl Ids<'_> {
         (0..self.rows).map_while(|row| self.get(row))
     }
 
-    /// The row of a series.
+    /// Returns the row of a series by binary search.
     pub(in crate::tsdb) fn row_of(&self, id: u32) -> Option<usize> {
         self.row_within(0..self.rows, id)
     }
 
-    /// The row of a series, looked for from `near` on: who asks in order of ids finds the next one there or soon behind.
+    /// Returns the row of a series by a search from `near` on. For ascending ids, the next row is
+    /// at `near` or slightly after it.
     #[inline]
     pub(in crate::tsdb) fn row_near(&self, near: usize, id: u32) -> Option<usize> {
         let at = self.get(near);
-        if at == Some(id) { Some(near) } else { self.row_beyond((near, at), id) }
+        if at == Some(id) { Some(near) } else { self.row_beyond(near, at, id) }
     }
 
-    /// The row of a series, which is not that at `near`.
-    fn row_beyond(&self, (near, at): (usize, Option<u32>), id: u32) -> Option<usize> {
+    /// Returns the row of a series that is not at `near`.
+    fn row_beyond(&self, near: usize, at: Option<u32>, id: u32) -> Option<usize> {
         if at.is_none_or(|at| at > id) {
             return self.row_within(0..near.min(self.rows), id);
         }
-        // Steps twice as long each: few for what is near, not twice as many as halving takes for what is far.
+        // Exponential search: few steps for a near row, and at most twice those of a binary search
+        // for a far one.
         let (mut before, mut step) = (near, 1);
         loop {
             let next = before + step;
@@ -93,6 +110,7 @@ impl Ids<'_> {
         }
     }
 
+    /// Returns the row of a series by binary search in a range of rows.
     fn row_within(&self, Range { mut start, mut end }: Range<usize>, id: u32) -> Option<usize> {
         while start < end {
             let middle = usize::midpoint(start, end);
@@ -102,16 +120,16 @@ impl Ids<'_> {
     }
 }
 
-/// First and last times by row.
+/// The first and the last time of each row.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::tsdb) struct Spans<'a> {
+pub(in crate::tsdb) struct RowSpans<'a> {
     pool: &'a [u8],
     rows: usize,
-    column: Packed,
-    timelines: &'a Timelines,
+    column: PackedColumn,
+    timelines: &'a TimelineColumns,
 }
 
-impl Spans<'_> {
+impl RowSpans<'_> {
     #[inline]
     pub(in crate::tsdb) fn get(&self, row: usize) -> Option<(i64, i64)> {
         if row >= self.rows {
@@ -123,11 +141,12 @@ impl Spans<'_> {
 }
 
 impl Segment {
-    /// The latest first and the earliest last time of all rows, where they have few timelines.
-    pub(in crate::tsdb) fn common(&self) -> Option<(i64, i64)> {
-        /// Of regular senders every target has one.
+    /// Returns the range of time that every row covers, as the latest first time and the earliest
+    /// last time. `None` if there are more than `TIMELINES_MAX` timelines.
+    pub(in crate::tsdb) fn common_span(&self) -> Option<(i64, i64)> {
+        /// With regular senders there is one timeline for each target.
         const TIMELINES_MAX: usize = 4_096;
-        let Timelines { len, first, last, .. } = self.timelines;
+        let TimelineColumns { len, first, last, .. } = self.timelines;
         if len == 0 || len > TIMELINES_MAX {
             return None;
         }
@@ -137,42 +156,43 @@ impl Segment {
         })
     }
 
-    /// The columns of a family's rows.
-    pub(in crate::tsdb) fn rows(&self, family: usize) -> Result<Rows, SegmentDamage> {
+    /// Returns the columns of a family's rows.
+    pub(in crate::tsdb) fn rows(&self, family: usize) -> Result<FamilyRows, SegmentDamage> {
         Ok(self.family(family)?.rows)
     }
 
-    pub(in crate::tsdb) fn ids(&self, family: usize) -> Option<Ids<'_>> {
+    pub(in crate::tsdb) fn ids(&self, family: usize) -> Option<SeriesIds<'_>> {
         Some(self.ids_of(&self.family(family).ok()?.rows))
     }
 
-    pub(in crate::tsdb) fn ids_of(&self, rows: &Rows) -> Ids<'_> {
-        Ids { pool: self.section(COLUMNS), column: rows.ids, rows: rows.len }
+    pub(in crate::tsdb) fn ids_of(&self, rows: &FamilyRows) -> SeriesIds<'_> {
+        SeriesIds { pool: self.section(COLUMNS), column: rows.ids, rows: rows.len }
     }
 
-    /// The row of a series in a family.
+    /// Returns the row of a series in a family.
     pub(in crate::tsdb) fn row_of(&self, family: usize, id: u32) -> Option<usize> {
         self.ids(family)?.row_of(id)
     }
 
-    /// First and last time of a series here.
+    /// Returns the first and the last time of a row.
     pub(in crate::tsdb) fn span(&self, family: usize, row: usize) -> Option<(i64, i64)> {
         self.spans(family).ok()?.get(row)
     }
 
-    /// First and last times of a family's series: for many rows, cheaper than [`Segment::span`].
-    pub(in crate::tsdb) fn spans(&self, family: usize) -> Result<Spans<'_>, SegmentDamage> {
+    /// Returns the spans of all rows of a family. For many rows this is cheaper than
+    /// [`Segment::span`].
+    pub(in crate::tsdb) fn spans(&self, family: usize) -> Result<RowSpans<'_>, SegmentDamage> {
         Ok(self.spans_of(&self.family(family)?.rows))
     }
 
-    pub(in crate::tsdb) fn spans_of(&self, rows: &Rows) -> Spans<'_> {
+    pub(in crate::tsdb) fn spans_of(&self, rows: &FamilyRows) -> RowSpans<'_> {
         let pool = self.section(COLUMNS);
-        Spans { pool, rows: rows.len, column: rows.timelines, timelines: &self.timelines }
+        RowSpans { pool, rows: rows.len, column: rows.timelines, timelines: &self.timelines }
     }
 
-    /// The number of a row's timeline: with those of one number a row shares its times.
+    /// Returns the number of a row's timeline. Rows with the same number have the same times.
     #[inline]
-    pub(in crate::tsdb) fn timeline_of(&self, rows: &Rows, row: usize) -> Option<usize> {
+    pub(in crate::tsdb) fn timeline_of(&self, rows: &FamilyRows, row: usize) -> Option<usize> {
         if row >= rows.len {
             return None;
         }
@@ -180,13 +200,13 @@ impl Segment {
         (number < self.timelines.len).then_some(number)
     }
 
-    /// First and last time of a timeline.
+    /// Returns the first and the last time of a timeline.
     pub(in crate::tsdb) fn timeline_span(&self, number: usize) -> Option<(i64, i64)> {
         let pool = self.section(COLUMNS);
         Some((self.timelines.first.get(pool, number)?, self.timelines.last.get(pool, number)?))
     }
 
-    /// The time blocks of a timeline, as places in the list of all timelines.
+    /// Returns the time blocks of a timeline, as a range of the list of blocks of all timelines.
     pub(super) fn timeline_list(&self, number: usize) -> Option<Range<usize>> {
         let pool = self.section(COLUMNS);
         let end = |number: usize| usize::try_from(self.timelines.ends.get(pool, number)?).ok();
@@ -194,20 +214,21 @@ impl Segment {
         Some(from..end(number)?)
     }
 
-    /// Where the samples of a row are.
-    pub(super) fn stored(&self, rows: &Rows, row: usize) -> Result<Stored<'_>, SegmentDamage> {
+    /// Returns the position of a row's samples.
+    pub(super) fn stored(&self, rows: &FamilyRows, row: usize) -> Result<RowLocation<'_>, SegmentDamage> {
         let found = if row < rows.len { self.find_stored(rows, row) } else { None };
         found.ok_or_else(|| self.no_row())
     }
 
+    /// The damage that a reference to an absent row shows.
     pub(super) fn no_row(&self) -> SegmentDamage {
-        self.at(FAMILIES, Damage::new(0, "a row that is not there"))
+        self.at(FAMILIES, Damage::new(0, "no such row"))
     }
 
-    fn find_stored(&self, rows: &Rows, row: usize) -> Option<Stored<'_>> {
+    fn find_stored(&self, rows: &FamilyRows, row: usize) -> Option<RowLocation<'_>> {
         let pool = self.section(COLUMNS);
-        let number = |column: &Packed, place: usize| {
-            column.get(pool, place).and_then(|value| usize::try_from(value).ok())
+        let number = |column: &PackedColumn, index: usize| {
+            column.get(pool, index).and_then(|value| usize::try_from(value).ok())
         };
         let id = u32::try_from(rows.ids.get(pool, row)?).ok()?;
         let list = self.timeline_list(self.timeline_of(rows, row)?)?;
@@ -215,11 +236,12 @@ impl Segment {
         let start = base.checked_add(number(&rows.offsets, row)?)?;
         let end = base.checked_add(number(&rows.offsets, row + 1)?)?;
         let region = self.section(DATA).get(start..end)?;
-        Some(Stored { id, list, start, region })
+        Some(RowLocation { id, list, start, region })
     }
 
-    /// Where in TIMES the time block at this place in the list of all timelines is.
-    pub(super) fn time_place(&self, place: usize) -> Option<usize> {
-        usize::try_from(self.timelines.blocks.get(self.section(COLUMNS), place)?).ok()
+    /// Returns the offset in TIMES of a time block, given its index in the list of blocks of all
+    /// timelines.
+    pub(super) fn time_block_offset(&self, list_index: usize) -> Option<usize> {
+        usize::try_from(self.timelines.blocks.get(self.section(COLUMNS), list_index)?).ok()
     }
 }

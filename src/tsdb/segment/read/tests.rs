@@ -1,4 +1,4 @@
-//! What was written is what is read, or an error that says where.
+//! Tests of reads of written, damaged and hostile segments.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -15,10 +15,10 @@ use crate::tsdb::segment::{HISTOGRAMS, LATE, NewSegment, SegmentWriteError, Segm
 const STORE: StoreId = StoreId([9; 16]);
 const STALE: u64 = 0x7ff0_0000_0000_0002;
 
-/// Label values of a series, its samples as times and bit patterns.
-type Series = (Vec<String>, Vec<(i64, u64)>);
-/// By metric name and the other label names: series by id.
-type Content = BTreeMap<(String, Vec<String>), BTreeMap<u32, Series>>;
+/// Label values of a series, and its samples as times and bit patterns.
+type WrittenSeries = (Vec<String>, Vec<(i64, u64)>);
+/// Series by id, by metric name and other label names.
+type SegmentContent = BTreeMap<(String, Vec<String>), BTreeMap<u32, WrittenSeries>>;
 
 fn new_segment(flags: u8) -> NewSegment {
     NewSegment {
@@ -32,7 +32,7 @@ fn new_segment(flags: u8) -> NewSegment {
     }
 }
 
-/// The label names of a family with the metric name among them, and where that is.
+/// Returns all label names of a family, and the index of the metric name among them.
 fn all_names(others: &[String]) -> (Vec<&str>, usize) {
     let mut names: Vec<&str> = others.iter().map(String::as_str).collect();
     let place = names.partition_point(|name| *name < METRIC_NAME);
@@ -40,9 +40,9 @@ fn all_names(others: &[String]) -> (Vec<&str>, usize) {
     (names, place)
 }
 
-fn write(dir: &Path, content: &Content, flags: u8) -> SegmentMeta {
+fn write(dir: &Path, content: &SegmentContent, flags: u8) -> SegmentMeta {
     let mut writer = SegmentWriter::create(dir, STORE, new_segment(flags)).expect("created");
-    // The order of families is the caller's; the file's own is another.
+    // The caller's order of families differs from that in the file.
     for ((metric, others), rows) in content.iter().rev() {
         let (names, place) = all_names(others);
         writer.family(&names).expect("a family");
@@ -56,7 +56,7 @@ fn write(dir: &Path, content: &Content, flags: u8) -> SegmentMeta {
     writer.finish().expect("finished")
 }
 
-/// The family of a metric name with exactly these label names.
+/// Finds the family of a metric name with exactly these label names.
 fn family_of(segment: &Segment, metric: &str, names: &[&str]) -> Option<usize> {
     (0..segment.families()).find(|family| {
         segment.metric(*family).is_ok_and(|found| found.as_deref() == Some(metric))
@@ -71,12 +71,18 @@ fn read(
     range: TimeRange,
 ) -> Result<Vec<(i64, u64)>, SegmentDamage> {
     let mut out = SampleColumns::default();
-    segment.read((&segment.rows(family)?, row), range, &mut KnownTimes::default(), None, &mut out)?;
+    segment.read(
+        FamilyRow { rows: &segment.rows(family)?, row },
+        range,
+        &mut TimelineCache::default(),
+        None,
+        &mut out,
+    )?;
     Ok(out.times.iter().copied().zip(out.values.iter().map(|value| value.to_bits())).collect())
 }
 
-/// Every question has the right answer, or one that is an error.
-fn check(segment: &Segment, content: &Content, ranges: &[TimeRange]) -> Result<(), SegmentDamage> {
+/// Checks that every read returns the written content or an error.
+fn check(segment: &Segment, content: &SegmentContent, ranges: &[TimeRange]) -> Result<(), SegmentDamage> {
     for ((metric, others), rows) in content {
         let (names, place) = all_names(others);
         let rows: Vec<_> = rows.iter().filter(|(_, (_, samples))| !samples.is_empty()).collect();
@@ -93,7 +99,7 @@ fn check(segment: &Segment, content: &Content, ranges: &[TimeRange]) -> Result<(
         assert_eq!(found, rows.iter().map(|(id, _)| **id).collect::<Vec<_>>());
         for (row, (id, (values, samples))) in rows.iter().enumerate() {
             assert_eq!(segment.row_of(family, **id), Some(row));
-            // Wherever the looking begins, and whether there is such a series.
+            // The search succeeds from any row, and for absent series.
             for near in [0, row.saturating_sub(1), row, row + 1, rows.len() / 2, rows.len(), rows.len() + 5] {
                 assert_eq!(ids.row_near(near, **id), Some(row), "from {near}");
                 let next = found.binary_search(&id.wrapping_add(1)).ok();
@@ -132,7 +138,7 @@ fn samples() -> impl Strategy<Value = Vec<(i64, u64)>> {
     let step = prop_oneof![Just(15_000i64), 1i64..40_000];
     (start, prop::collection::vec((step, bits), 0..40), 1usize..80).prop_map(|(start, steps, copies)| {
         let mut at = start;
-        // Some are longer than a block.
+        // Some series are longer than a block.
         let many = if steps.len() > 30 { copies } else { 1 };
         let next = |(step, bits): &(i64, u64)| {
             at += step;
@@ -142,7 +148,7 @@ fn samples() -> impl Strategy<Value = Vec<(i64, u64)>> {
     })
 }
 
-fn content() -> impl Strategy<Value = Content> {
+fn content() -> impl Strategy<Value = SegmentContent> {
     let value = || prop_oneof!["[ab]{1,3}", "ä?[x-z]{0,2}"];
     let names = prop::sample::subsequence(vec!["Zone", "job", "le", "pod"], 0..=3);
     let key =
@@ -157,7 +163,7 @@ fn content() -> impl Strategy<Value = Content> {
     })
 }
 
-fn has_samples(content: &Content) -> bool {
+fn has_samples(content: &SegmentContent) -> bool {
     content.values().flat_map(BTreeMap::values).any(|(_, samples)| !samples.is_empty())
 }
 
@@ -165,7 +171,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn what_was_written_is_what_is_read(content in content(), a in -30_000i64..300_000, b in -30_000i64..300_000, flags in 0u8..4) {
+    fn a_segment_returns_what_was_written(content in content(), a in -30_000i64..300_000, b in -30_000i64..300_000, flags in 0u8..4) {
         prop_assume!(has_samples(&content));
         let dir = TempDir::new().expect("a folder");
         let meta = write(dir.path(), &content, flags);
@@ -181,13 +187,13 @@ proptest! {
         prop_assert_eq!(meta.file_bytes, fs::metadata(segment.path.as_path()).expect("there").len());
         let hash = <sha2::Sha256 as sha2::Digest>::digest(fs::read(segment.path.as_path()).expect("read"));
         prop_assert_eq!(&meta.sha256[..], &hash[..16]);
-        // The file alone says the same.
+        // The file alone gives the same entry.
         let alone = Segment::open_unlisted(segment.path.as_path(), STORE, None).expect("opened");
         prop_assert_eq!(&SegmentMeta { sha256: meta.sha256, ..alone.meta().clone() }, &meta);
     }
 
     #[test]
-    fn damage_is_an_error_and_never_other_data(
+    fn damage_is_an_error_and_never_returns_other_data(
         content in content(),
         flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..=255), 0..3),
         cut in prop::option::of(any::<prop::sample::Index>()),
@@ -219,9 +225,9 @@ proptest! {
         }
     }
 
-    /// Even where every checksum has been made to fit, nothing panics.
+    /// A hostile directory with matching checksums causes no panic.
     #[test]
-    fn a_hostile_directory_is_no_panic(content in content(), flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..=255), 1..4)) {
+    fn a_hostile_directory_never_panics(content in content(), flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..=255), 1..4)) {
         prop_assume!(has_samples(&content));
         let dir = TempDir::new().expect("a folder");
         let meta = write(dir.path(), &content, 0);
@@ -258,9 +264,9 @@ proptest! {
     }
 }
 
-/// Three families, five series of 3,000 samples: several pages of blocks.
-fn plain() -> Content {
-    let mut content = Content::new();
+/// Three families and five series of 3,000 samples each, so that the blocks fill several pages.
+fn plain() -> SegmentContent {
+    let mut content = SegmentContent::new();
     for (metric, id) in [("up", 1i32), ("up", 2), ("up", 7), ("down", 3), ("load", 4)] {
         let value = |n: i64| (f64::from(id) * 1e3 + (n * n % 977) as f64 / 8.0).sqrt().to_bits();
         let samples = (0..3_000).map(|n| (1_700_000_000_000 + n * 15_000, value(n))).collect();
@@ -271,7 +277,7 @@ fn plain() -> Content {
 }
 
 #[test]
-fn a_file_cut_under_an_open_segment_is_an_error_that_says_where() {
+fn truncating_the_file_of_an_open_segment_is_an_error_with_an_offset() {
     let dir = TempDir::new().expect("a folder");
     let content = plain();
     let meta = write(dir.path(), &content, 0);
@@ -279,7 +285,7 @@ fn a_file_cut_under_an_open_segment_is_an_error_that_says_where() {
     let [family, other] =
         ["up", "down"].map(|metric| family_of(&segment, metric, &[METRIC_NAME, "job"]).expect("there"));
     let file = OpenOptions::new().write(true).open(segment.path.as_path()).expect("opened");
-    // The first page stays: header and the first blocks.
+    // The first page stays, with the header and the first blocks.
     file.set_len(4_096).expect("cut");
     let damage = read(&segment, family, 2, TimeRange::ALL).expect_err("pages are gone");
     assert_eq!((damage.path.as_path(), damage.what), (segment.path.as_path(), UNREADABLE));
@@ -289,7 +295,7 @@ fn a_file_cut_under_an_open_segment_is_an_error_that_says_where() {
 }
 
 #[test]
-fn blocks_that_are_still_there_are_read_though_others_are_not() {
+fn intact_blocks_are_read_though_another_block_is_damaged() {
     let dir = TempDir::new().expect("a folder");
     let content = plain();
     let meta = write(dir.path(), &content, 0);
@@ -317,7 +323,7 @@ fn blocks_that_are_still_there_are_read_though_others_are_not() {
 }
 
 #[test]
-fn a_segment_that_is_not_the_listed_one_is_refused_by_name() {
+fn a_segment_that_differs_from_the_manifest_is_refused_with_the_reason() {
     let dir = TempDir::new().expect("a folder");
     let meta = write(dir.path(), &plain(), HISTOGRAMS);
     let open = |store, meta: &SegmentMeta| Segment::open(dir.path(), store, meta);
@@ -350,7 +356,7 @@ fn a_segment_that_is_not_the_listed_one_is_refused_by_name() {
 }
 
 #[test]
-fn a_writer_takes_only_what_its_drawing_has_room_for() {
+fn a_writer_refuses_what_the_format_does_not_allow() {
     let dir = TempDir::new().expect("a folder");
     let mut writer = SegmentWriter::create(dir.path(), STORE, new_segment(0)).expect("created");
     let shape = |result: Result<(), SegmentWriteError>| matches!(result, Err(SegmentWriteError::Shape(_)));
@@ -358,11 +364,11 @@ fn a_writer_takes_only_what_its_drawing_has_room_for() {
     assert!(shape(writer.family(&["b", "a"])));
     writer.family(&[METRIC_NAME]).expect("a family");
     assert!(shape(writer.series(1, &[], &[1], &[1])), "no value");
-    assert!(shape(writer.series(1, &["up"], &[1, 1], &[1, 1])), "times stand still");
+    assert!(shape(writer.series(1, &["up"], &[1, 1], &[1, 1])), "times do not ascend");
     assert!(shape(writer.series(1, &["up"], &[1], &[1, 1])), "more values than times");
-    writer.series(1, &["up"], &[], &[]).expect("left out");
+    writer.series(1, &["up"], &[], &[]).expect("a series without samples is left out");
     writer.series(1, &["up"], &[1], &[1]).expect("a series");
-    assert!(shape(writer.series(1, &["up"], &[2], &[2])), "ids stand still");
+    assert!(shape(writer.series(1, &["up"], &[2], &[2])), "ids do not ascend");
     writer.abandon().expect("removed");
     let writer = SegmentWriter::create(dir.path(), STORE, new_segment(0)).expect("created");
     assert!(matches!(writer.finish(), Err(SegmentWriteError::Shape("a segment without samples"))));
@@ -371,11 +377,11 @@ fn a_writer_takes_only_what_its_drawing_has_room_for() {
         writer.family(&[METRIC_NAME]).expect("a family");
         writer.series(id, &["up"], &[1], &[1]).expect("a series");
     }
-    assert!(matches!(writer.finish(), Err(SegmentWriteError::Shape("a family came twice"))));
+    assert!(matches!(writer.finish(), Err(SegmentWriteError::Shape("duplicate family"))));
 }
 
 #[test]
-fn a_segment_that_is_not_finished_has_no_name_yet() {
+fn an_unfinished_segment_has_the_ending_new() {
     let dir = TempDir::new().expect("a folder");
     let mut writer = SegmentWriter::create(dir.path(), STORE, new_segment(LATE)).expect("created");
     writer.family(&[METRIC_NAME]).expect("a family");
@@ -386,9 +392,9 @@ fn a_segment_that_is_not_finished_has_no_name_yet() {
     assert_eq!(names(), ["0000000012-L1-ooo.seg"]);
 }
 
-/// Two families and four series, one of them over a block long.
-fn small() -> Content {
-    let mut content = Content::new();
+/// Two families and four series; one series is longer than a block.
+fn small() -> SegmentContent {
+    let mut content = SegmentContent::new();
     let regular = |id: i64, n: i64| (1_700_000_000_000 + n * 15_000, (id * 10 + n).unsigned_abs());
     for (metric, id, count) in [("up", 1, 3), ("up", 5, 1_030), ("up", 9, 3), ("down", 2, 1)] {
         #[expect(clippy::cast_precision_loss, reason = "small")]
@@ -401,15 +407,16 @@ fn small() -> Content {
     content
 }
 
-/// The fixture is what the first version wrote; it is never written anew.
+/// The fixture was written by the first version and must never be regenerated.
 #[test]
-fn version_1_is_read_as_ever() {
-    reads_as_ever(include_bytes!("v1.seg"), &small());
+fn the_fixture_of_version_1_is_still_readable() {
+    reads_fixture(include_bytes!("v1.seg"), &small());
 }
 
-/// The same, and blocks that are written backward, with a checksum of the newest values and without.
+/// As above, with blocks that are written backward, with and without a checksum of the newest
+/// values.
 #[test]
-fn version_2_is_written_and_read_as_ever() {
+fn the_fixture_of_version_2_is_still_written_and_readable() {
     const FIXTURE: &[u8] = include_bytes!("v2.seg");
     let mut content = small();
     let names = vec!["job".to_owned(), "zone".to_owned()];
@@ -425,10 +432,10 @@ fn version_2_is_written_and_read_as_ever() {
     let meta = write(dir.path(), &content, 0);
     let written = fs::read(dir.path().join(meta.file_name())).expect("read");
     assert!(written == FIXTURE, "the format changed: a new version, or a mistake");
-    reads_as_ever(FIXTURE, &content);
+    reads_fixture(FIXTURE, &content);
 }
 
-fn reads_as_ever(fixture: &[u8], content: &Content) {
+fn reads_fixture(fixture: &[u8], content: &SegmentContent) {
     let dir = TempDir::new().expect("a folder");
     let path = dir.path().join("fixture.seg");
     fs::write(&path, fixture).expect("written");

@@ -1,25 +1,25 @@
-//! Verifies a whole segment.
+//! Verification of a whole segment.
 
-use super::super::format::{BESIDE, COLUMNS, DATA, DICTIONARIES, FAMILIES, SECTIONS, Section, TIMES};
-use super::super::map::{Advice, Map};
-use super::{HISTOGRAMS, KnownTimes, Segment, SegmentDamage, section_of};
+use super::super::format::{COLUMNS, DATA, DICTIONARIES, FAMILIES, SECTIONS, SIDE_DATA, Section, TIMES};
+use super::super::map::{AccessPattern, Map};
+use super::{FamilyRow, HISTOGRAMS, Segment, SegmentDamage, TimelineCache, section_of};
 use crate::model::TimeRange;
 use crate::tsdb::error::Damage;
 use crate::tsdb::report::SampleColumns;
 
 impl Segment {
-    /// Verifies every byte that a section's checksum covers; `deep` also decodes every block and label and checks order
-    /// and counts.
+    /// Verifies the checksums of all sections. `deep` also decodes every block and label, and
+    /// checks order and counts.
     pub(in crate::tsdb) fn verify(&self, deep: bool) -> Result<(), SegmentDamage> {
-        self.map.advise(Advice::Sequential);
+        self.map.advise(AccessPattern::Sequential);
         let verified = self.verify_sections().and_then(|()| if deep { self.verify_rows() } else { Ok(()) });
-        self.map.advise(Advice::Normal);
+        self.map.advise(AccessPattern::Normal);
         verified
     }
 
     fn verify_sections(&self) -> Result<(), SegmentDamage> {
-        for section in [DATA, TIMES, COLUMNS, FAMILIES, DICTIONARIES, BESIDE] {
-            checked(&self.map, &self.sections, section).map_err(|damage| self.unread(damage))?;
+        for section in [DATA, TIMES, COLUMNS, FAMILIES, DICTIONARIES, SIDE_DATA] {
+            checked(&self.map, &self.sections, section).map_err(|damage| self.with_cause(damage))?;
         }
         self.intact()
     }
@@ -29,7 +29,7 @@ impl Segment {
         let (mut series, mut samples) = (0u64, 0u64);
         let (mut least, mut most) = (i64::MAX, i64::MIN);
         let mut out = SampleColumns::default();
-        let mut known = KnownTimes::default();
+        let mut timelines = TimelineCache::default();
         for family in 0..self.families {
             let rows = self.rows(family)?;
             let ids = self.ids_of(&rows);
@@ -39,10 +39,10 @@ impl Segment {
             for row in 0..ids.len() {
                 out.times.clear();
                 out.values.clear();
-                self.read((&rows, row), TimeRange::ALL, &mut known, None, &mut out)?;
+                self.read(FamilyRow { rows: &rows, row }, TimeRange::ALL, &mut timelines, None, &mut out)?;
                 let span = out.times.first().copied().zip(out.times.last().copied());
                 if span.is_none() || span != self.span(family, row) || !out.times.is_sorted_by(|a, b| a < b) {
-                    return Err(wrong("samples are not of the times that their row says"));
+                    return Err(wrong("the times of samples differ from the span of their row"));
                 }
                 if !self.series_labels(family, row)?.is_sorted_by(|(a, _), (b, _)| a < b) {
                     return Err(wrong("label names do not ascend"));
@@ -53,24 +53,24 @@ impl Segment {
                 series += 1;
             }
         }
-        for id in self.beside_ids() {
-            self.beside(id)?;
+        for id in self.side_data_ids() {
+            self.side_data(id)?;
         }
         let meta = &self.meta;
         let spans = if meta.flags & HISTOGRAMS == 0 {
             (least, most) == (meta.min_ms, meta.max_ms)
         } else {
-            // What stands beside the rows may reach further.
+            // Side data may reach beyond the times of the rows.
             samples == 0 || (meta.min_ms <= least && most <= meta.max_ms)
         };
         if !spans || (series, samples) != (u64::from(meta.series), meta.samples) {
-            return Err(wrong("series, samples or times are not those of the footer"));
+            return Err(wrong("series, samples or times differ from the footer"));
         }
         Ok(())
     }
 }
 
-/// Verifies the checksum over a section; damage names the section's place in the file.
+/// Verifies the checksum of a section. The offset of the damage is that of the section in the file.
 pub(super) fn checked(map: &Map, sections: &[Section; SECTIONS], section: usize) -> Result<(), Damage> {
     const WRONG: [&str; SECTIONS] = [
         "wrong checksum of the value blocks",
@@ -78,7 +78,7 @@ pub(super) fn checked(map: &Map, sections: &[Section; SECTIONS], section: usize)
         "wrong checksum of the columns",
         "wrong checksum of the families",
         "wrong checksum of the dictionaries",
-        "wrong checksum of what stands beside the rows",
+        "wrong checksum of the side data",
     ];
     let found = crc32c::crc32c(section_of(map, sections, section));
     match (sections.get(section), WRONG.get(section)) {

@@ -8,7 +8,7 @@ use crate::model::{
     Access, BatchBuilder, Exemplar, Histogram, HistogramColumns, MetricKind, TimeRange, Timestamp,
 };
 use crate::tsdb::Tsdb;
-use crate::tsdb::side::tests::exponential;
+use crate::tsdb::side_data::tests::exponential;
 
 /// Exemplars of a series that are kept.
 const RING: usize = 100;

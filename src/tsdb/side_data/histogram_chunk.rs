@@ -1,4 +1,5 @@
-//! A chunk of native histograms of one series: samples of one shape, each as its difference to the one before.
+//! Chunks of native histograms of one series and one shape. Each histogram is stored as its
+//! difference from the one before.
 //!
 //! ```text
 //! u8 kind (0 integers, 1 floats), i8 schema, u64 zero threshold (bit pattern),
@@ -8,10 +9,13 @@
 //!   zigzag difference of the time step      the first row's: the time; the second's: the step
 //!   u8 reset hint
 //!   sum as of floats
-//!   count, zero count, one after another, then the buckets, each as its difference to the row before, at first to 0:
+//!   count, zero count, one after another, then the buckets, each as its difference from the row
+//!   before, at first from 0:
 //!     integers   zigzag of the difference (wrapping)
-//!     floats     varint of the exclusive-or of the bit patterns, its bits in reverse: low zero bits cost nothing
-//!   in buckets only, a difference of 0 is a varint 0 and a varint: how many buckets in a row have not changed
+//!     floats     varint of the exclusive-or of the bit patterns, its bits in reverse: low zero
+//!                bits cost nothing
+//!   in buckets only, a difference of 0 is a varint 0 and a varint: how many buckets in a row have
+//!   not changed
 //! }
 //! ```
 
@@ -24,12 +28,12 @@ use crate::tsdb::segment::{is_float, put_shape, take_shape};
 
 /// Rows of a chunk at most.
 pub(in crate::tsdb) const ROWS_MAX: u16 = 128;
-/// A chunk takes no more rows once it has so many bytes: a point is read by decoding from the chunk's start.
+/// A chunk accepts no more rows once it has this many bytes, since a read decodes from its start.
 const BYTES_SOFT: usize = 4_096;
 
-/// Everything of a row as 64 bit patterns, and the step that led to its time.
+/// All numbers of a row as 64-bit patterns, and the time step that led to it.
 #[derive(Clone, Debug, Default)]
-struct Row {
+struct DeltaRow {
     at: i64,
     step: i64,
     sum: u64,
@@ -38,31 +42,32 @@ struct Row {
     buckets: Vec<u64>,
 }
 
-/// A chunk that takes rows.
+/// A chunk that accepts rows.
 #[derive(Debug)]
-pub(in crate::tsdb) struct Encoder {
+pub(in crate::tsdb) struct HistogramEncoder {
     shape: Arc<HistogramShape>,
     float: bool,
     bytes: Vec<u8>,
-    last: Row,
+    last: DeltaRow,
     rows: u16,
     first_at: i64,
 }
 
-impl Encoder {
-    /// A chunk with its first row.
-    pub(in crate::tsdb) fn new(at: i64, histogram: &Histogram) -> Encoder {
+impl HistogramEncoder {
+    /// Begins a chunk with its first row.
+    pub(in crate::tsdb) fn new(at: i64, histogram: &Histogram) -> HistogramEncoder {
         let shape = Arc::clone(histogram.shape());
         let float = is_float(histogram);
         let mut bytes = Vec::with_capacity(64);
         put_shape(&mut bytes, &shape, float);
-        let last = Row { buckets: vec![0; shape.buckets()], ..Row::default() };
-        let mut encoder = Encoder { shape, float, bytes, last, rows: 0, first_at: at };
+        let last = DeltaRow { buckets: vec![0; shape.buckets()], ..DeltaRow::default() };
+        let mut encoder = HistogramEncoder { shape, float, bytes, last, rows: 0, first_at: at };
         encoder.put(at, histogram);
         encoder
     }
 
-    /// Adds a row, if it is of the chunk's shape and the chunk is not full; times may come in any order.
+    /// Appends a row and returns true if it has the shape of the chunk and the chunk is not full.
+    /// Times may have any order.
     #[must_use]
     pub(in crate::tsdb) fn push(&mut self, at: i64, histogram: &Histogram) -> bool {
         let full = self.rows >= ROWS_MAX || self.bytes.len() >= BYTES_SOFT;
@@ -75,8 +80,9 @@ impl Encoder {
         fits
     }
 
+    /// Appends a row to the encoded bytes.
     fn put(&mut self, at: i64, histogram: &Histogram) {
-        let Encoder { float, bytes, last, .. } = self;
+        let HistogramEncoder { float, bytes, last, .. } = self;
         let step = at.wrapping_sub(last.at);
         if self.rows == 0 {
             put_zigzag(bytes, at);
@@ -117,9 +123,12 @@ impl Encoder {
         self.last.at
     }
 
-    /// Estimated memory.
+    /// Returns the estimated memory in bytes.
     pub(in crate::tsdb) fn memory(&self) -> usize {
-        size_of::<Encoder>() + self.bytes.capacity() + 8 * self.last.buckets.len() + self.shape.bytes()
+        size_of::<HistogramEncoder>()
+            + self.bytes.capacity()
+            + 8 * self.last.buckets.len()
+            + self.shape.bytes()
     }
 
     pub(in crate::tsdb) fn into_bytes(self) -> Box<[u8]> {
@@ -127,12 +136,13 @@ impl Encoder {
     }
 }
 
-/// How one pattern differs from the one before; 0 where it does not.
+/// Encodes the difference between a pattern and the one before; 0 if they are equal.
 const fn difference(float: bool, before: u64, now: u64) -> u64 {
     if float { (now ^ before).reverse_bits() } else { zigzag(now.wrapping_sub(before).cast_signed()) }
 }
 
-const fn undo(float: bool, before: u64, difference: u64) -> u64 {
+/// Applies a difference that [`difference`] has encoded.
+const fn apply_difference(float: bool, before: u64, difference: u64) -> u64 {
     if float {
         before ^ difference.reverse_bits()
     } else {
@@ -140,9 +150,10 @@ const fn undo(float: bool, before: u64, difference: u64) -> u64 {
     }
 }
 
+/// Appends the differences of all counts, and stores the counts in `last`.
 fn put_counts(
     out: &mut Vec<u8>,
-    last: &mut Row,
+    last: &mut DeltaRow,
     float: bool,
     count: u64,
     zero: u64,
@@ -165,6 +176,7 @@ fn put_counts(
     put_same(out, &mut same);
 }
 
+/// Appends a run of unchanged buckets, and resets its length.
 fn put_same(out: &mut Vec<u8>, same: &mut u64) {
     if *same > 0 {
         put_varint(out, 0);
@@ -173,33 +185,40 @@ fn put_same(out: &mut Vec<u8>, same: &mut u64) {
     }
 }
 
-/// Reads a chunk row by row. What it holds at a time is one row and the shape.
+/// Decodes a chunk row by row. It holds one row and the shape.
 #[derive(Debug)]
-pub(in crate::tsdb) struct Decoder<'a> {
+pub(in crate::tsdb) struct HistogramDecoder<'a> {
     reader: Reader<'a>,
     shape: Arc<HistogramShape>,
     float: bool,
     reset: CounterReset,
-    row: Row,
+    row: DeltaRow,
     rows: u16,
 }
 
-impl<'a> Decoder<'a> {
-    /// Reads the shape.
+impl<'a> HistogramDecoder<'a> {
+    /// Begins to decode a chunk.
     ///
     /// # Errors
-    /// [`Damage`] where it is none.
-    pub(in crate::tsdb) fn new(chunk: &'a [u8]) -> Result<Decoder<'a>, Damage> {
+    /// [`Damage`] if the chunk does not begin with a shape.
+    pub(in crate::tsdb) fn new(chunk: &'a [u8]) -> Result<HistogramDecoder<'a>, Damage> {
         let mut reader = Reader::new(chunk);
         let (shape, float) = take_shape(&mut reader)?;
-        let row = Row { buckets: vec![0; shape.buckets()], ..Row::default() };
-        Ok(Decoder { reader, shape: Arc::new(shape), float, reset: CounterReset::Unknown, row, rows: 0 })
+        let row = DeltaRow { buckets: vec![0; shape.buckets()], ..DeltaRow::default() };
+        Ok(HistogramDecoder {
+            reader,
+            shape: Arc::new(shape),
+            float,
+            reset: CounterReset::Unknown,
+            row,
+            rows: 0,
+        })
     }
 
-    /// Reads the next row; its time, `None` at the end.
+    /// Decodes the next row and returns its time; `None` at the end.
     ///
     /// # Errors
-    /// [`Damage`]; nothing after it can be read.
+    /// [`Damage`] if the bytes are not a row. Nothing after it can be decoded.
     pub(in crate::tsdb) fn advance(&mut self) -> Result<Option<i64>, Damage> {
         if self.reader.left() == 0 {
             return Ok(None);
@@ -207,45 +226,45 @@ impl<'a> Decoder<'a> {
         if self.rows >= ROWS_MAX {
             return Err(self.reader.damage("a chunk with too many rows"));
         }
-        let Decoder { reader, row, float, .. } = self;
-        let said = reader.zigzag()?;
+        let HistogramDecoder { reader, row, float, .. } = self;
+        let delta = reader.zigzag()?;
         if self.rows == 0 {
-            row.at = said;
+            row.at = delta;
         } else {
-            row.step = row.step.wrapping_add(said);
+            row.step = row.step.wrapping_add(delta);
             row.at = row.at.wrapping_add(row.step);
         }
         self.reset = CounterReset::from_number(reader.u8()?)
             .ok_or_else(|| reader.damage("unknown counter reset hint"))?;
         row.sum ^= reader.varint()?.reverse_bits();
-        row.count = undo(*float, row.count, reader.varint()?);
-        row.zero = undo(*float, row.zero, reader.varint()?);
-        let mut place = 0;
-        while place < row.buckets.len() {
+        row.count = apply_difference(*float, row.count, reader.varint()?);
+        row.zero = apply_difference(*float, row.zero, reader.varint()?);
+        let mut bucket_index = 0;
+        while bucket_index < row.buckets.len() {
             let differs = reader.varint()?;
             if differs > 0 {
-                if let Some(bucket) = row.buckets.get_mut(place) {
-                    *bucket = undo(*float, *bucket, differs);
+                if let Some(bucket) = row.buckets.get_mut(bucket_index) {
+                    *bucket = apply_difference(*float, *bucket, differs);
                 }
-                place += 1;
+                bucket_index += 1;
                 continue;
             }
             let same = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
-            if same == 0 || same > row.buckets.len() - place {
-                return Err(reader.damage("a run beyond the buckets"));
+            if same == 0 || same > row.buckets.len() - bucket_index {
+                return Err(reader.damage("a run extends beyond the buckets"));
             }
-            place += same;
+            bucket_index += same;
         }
         self.rows += 1;
         Ok(Some(self.row.at))
     }
 
-    /// The row that was read last.
+    /// Returns the histogram of the row that was decoded last.
     ///
     /// # Errors
-    /// [`Damage`] where its counts are no histogram's.
+    /// [`Damage`] if its counts are not those of a histogram.
     pub(in crate::tsdb) fn histogram(&self) -> Result<Histogram, Damage> {
-        let Row { sum, count, zero, buckets, .. } = &self.row;
+        let DeltaRow { sum, count, zero, buckets, .. } = &self.row;
         let counts = if self.float {
             let buckets = buckets.iter().map(|bits| f64::from_bits(*bits)).collect();
             HistogramCounts::Float { count: f64::from_bits(*count), zero: f64::from_bits(*zero), buckets }
@@ -253,13 +272,13 @@ impl<'a> Decoder<'a> {
             HistogramCounts::Integer { count: *count, zero: *zero, buckets: buckets.clone() }
         };
         Histogram::new(Arc::clone(&self.shape), self.reset, f64::from_bits(*sum), counts)
-            .map_err(|_| self.reader.damage("counts that are no histogram"))
+            .map_err(|_| self.reader.damage("invalid histogram counts"))
     }
 
-    /// The next row whole.
+    /// Decodes the next row and returns its time and histogram.
     ///
     /// # Errors
-    /// As [`Decoder::advance`] and [`Decoder::histogram`].
+    /// As [`HistogramDecoder::advance`] and [`HistogramDecoder::histogram`].
     pub(in crate::tsdb) fn next(&mut self) -> Result<Option<(i64, Histogram)>, Damage> {
         match self.advance()? {
             Some(at) => Ok(Some((at, self.histogram()?))),
@@ -268,20 +287,21 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Histograms as chunks, one after another; `each` gets the first and last time, the rows, and the bytes.
+/// Encodes histograms as chunks. Calls `each` with the first and last time, the number of rows, and
+/// the bytes of each chunk.
 pub(in crate::tsdb) fn encode<'h>(
     samples: impl IntoIterator<Item = (i64, &'h Histogram)>,
     mut each: impl FnMut(i64, i64, u16, Box<[u8]>),
 ) {
-    let mut open: Option<Encoder> = None;
-    let mut close = |encoder: Encoder| {
+    let mut open: Option<HistogramEncoder> = None;
+    let mut close = |encoder: HistogramEncoder| {
         each(encoder.first_at(), encoder.last_at(), encoder.rows(), encoder.into_bytes());
     };
     for (at, histogram) in samples {
         if open.as_mut().is_some_and(|open| open.push(at, histogram)) {
             continue;
         }
-        if let Some(full) = open.replace(Encoder::new(at, histogram)) {
+        if let Some(full) = open.replace(HistogramEncoder::new(at, histogram)) {
             close(full);
         }
     }
@@ -298,7 +318,7 @@ mod tests {
     use super::*;
 
     fn decoded(chunk: &[u8]) -> Result<Vec<(i64, Histogram)>, Damage> {
-        let mut decoder = Decoder::new(chunk)?;
+        let mut decoder = HistogramDecoder::new(chunk)?;
         let mut found = Vec::new();
         while let Some(row) = decoder.next()? {
             found.push(row);
@@ -320,9 +340,9 @@ mod tests {
                 samples
             };
             encode(samples.iter().map(|(at, h)| (*at, h)), |first, last, rows, chunk| {
-                let piece = decoded(&chunk).expect("decodes");
-                assert_eq!((piece[0].0, piece[piece.len() - 1].0, piece.len()), (first, last, usize::from(rows)));
-                back.extend(piece);
+                let part = decoded(&chunk).expect("decodes");
+                assert_eq!((part[0].0, part[part.len() - 1].0, part.len()), (first, last, usize::from(rows)));
+                back.extend(part);
             });
             prop_assert_eq!(back, samples);
         }
@@ -330,14 +350,14 @@ mod tests {
         #[test]
         fn a_reader_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), start in any_histogram()) {
             let _ = decoded(&bytes);
-            let mut chunk = Encoder::new(5, &start).into_bytes().into_vec();
+            let mut chunk = HistogramEncoder::new(5, &start).into_bytes().into_vec();
             chunk.extend(bytes);
             let _ = decoded(&chunk);
         }
 
         #[test]
-        fn a_chunk_cut_anywhere_is_shorter_or_damage(histogram in any_histogram(), cut: prop::sample::Index) {
-            let mut encoder = Encoder::new(5, &histogram);
+        fn a_truncated_chunk_has_fewer_rows_or_is_damaged(histogram in any_histogram(), cut: prop::sample::Index) {
+            let mut encoder = HistogramEncoder::new(5, &histogram);
             prop_assert!(encoder.push(20, &histogram));
             let bytes = encoder.into_bytes();
             let cut = cut.index(bytes.len());
@@ -348,10 +368,10 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_the_drawing() {
+    fn the_bytes_match_the_documented_format() {
         let first = exponential(3, 0.5, &[(-2, 2), (1, 1)], &[(0, 1)], 1.5, 2, &[1, 0, 300, 4]);
         let second = exponential(3, 0.5, &[(-2, 2), (1, 1)], &[(0, 1)], 2.5, 2, &[1, 0, 301, 3]);
-        let mut encoder = Encoder::new(1_000, &first);
+        let mut encoder = HistogramEncoder::new(1_000, &first);
         assert!(encoder.push(16_000, &second));
         let hex: String = encoder.bytes().iter().map(|b| format!("{b:02x}")).collect();
         let drawn = "00 03 000000000000e03f 00 02 0302 0201 01 0001 \
@@ -361,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scrape_of_a_steady_histogram_is_small() {
+    fn a_sample_of_a_steady_histogram_is_small() {
         let sample = |n: u64| {
             let counts: Vec<u64> = (0..40).map(|b| n * (b % 5)).collect();
             exponential(3, 0.001, &[(0, 40)], &[], n as f64 * 0.25, 0, &counts)

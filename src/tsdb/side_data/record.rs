@@ -1,14 +1,15 @@
-//! Bodies of the log's records about what few series have.
+//! Bodies of the log records of side data.
 //!
 //! ```text
-//! histograms   varint n, n x { varint series id, varint chunk bytes, chunk }        chunks as drawn in `chunk`
+//! histograms   varint n, n x { varint series id, varint chunk bytes, chunk (`histogram_chunk`) }
 //! exemplars    varint n, n x { varint series id, zigzag time, u64 value (bit pattern),
-//!                              varint labels, labels x { varint bytes, name, varint bytes, value } }
+//!                              varint labels,
+//!                              labels x { varint bytes, name, varint bytes, value } }
 //! starts       varint n, n x { varint series id, zigzag time, zigzag time - start }
 //! ```
-//! Samples of one series stand in their sender's order, in one chunk or several.
+//! Samples of one series are in the order of their sender, in one or more chunks.
 
-use super::chunk::{self, Decoder};
+use super::histogram_chunk::{self, HistogramDecoder};
 use crate::model::{Exemplar, Histogram, Label, Labels, Timestamp};
 use crate::tsdb::bytes::{Reader, put_text, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
@@ -17,7 +18,7 @@ use crate::tsdb::wal::record::Kind;
 /// Labels of an exemplar at most: they share 128 characters.
 const LABELS_MAX: usize = Exemplar::LABEL_CHARS_MAX;
 
-/// A start timestamp on its way.
+/// A start timestamp in a log record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) struct LogStart {
     pub(in crate::tsdb) series: u32,
@@ -25,16 +26,16 @@ pub(in crate::tsdb) struct LogStart {
     pub(in crate::tsdb) start_ms: i64,
 }
 
-/// Collects items of one kind until there are enough for a record.
+/// Collects the items of a record's body.
 #[derive(Debug, Default)]
-pub(in crate::tsdb) struct Body {
+pub(in crate::tsdb) struct RecordBody {
     items: Vec<u8>,
     count: u64,
     greatest_ms: Option<i64>,
 }
 
-impl Body {
-    /// Bytes so far.
+impl RecordBody {
+    /// Returns the bytes so far.
     pub(in crate::tsdb) fn bytes(&self) -> usize {
         self.items.len()
     }
@@ -43,7 +44,7 @@ impl Body {
         self.count == 0
     }
 
-    /// The body, and the greatest time in it.
+    /// Returns the body and the greatest time in it.
     pub(in crate::tsdb) fn finish(self) -> (Vec<u8>, i64) {
         let mut body = Vec::with_capacity(self.items.len() + 10);
         put_varint(&mut body, self.count);
@@ -51,6 +52,7 @@ impl Body {
         (body, self.greatest_ms.unwrap_or(i64::MIN))
     }
 
+    /// Begins an item, and returns the buffer for the rest of it.
     fn item(&mut self, series: u32, at_ms: i64) -> &mut Vec<u8> {
         self.count += 1;
         self.greatest_ms = self.greatest_ms.max(Some(at_ms));
@@ -58,9 +60,10 @@ impl Body {
         &mut self.items
     }
 
+    /// Appends histograms of a series as one or more chunks.
     pub(in crate::tsdb) fn histograms(&mut self, series: u32, samples: &[(i64, &Histogram)]) {
         let greatest = samples.iter().map(|(at, _)| *at).max().unwrap_or(i64::MIN);
-        chunk::encode(samples.iter().copied(), |_, _, _, chunk| {
+        histogram_chunk::encode(samples.iter().copied(), |_, _, _, chunk| {
             let items = self.item(series, greatest);
             put_varint(items, chunk.len() as u64);
             items.extend_from_slice(&chunk);
@@ -90,6 +93,7 @@ fn put_exemplar(out: &mut Vec<u8>, exemplar: &Exemplar) {
     }
 }
 
+/// Decodes an exemplar. Its labels must be sorted by name and have no empty values.
 fn take_exemplar(reader: &mut Reader<'_>) -> Result<Exemplar, Damage> {
     let at = Timestamp::from_ms(reader.zigzag()?);
     let value = f64::from_bits(reader.u64()?);
@@ -112,19 +116,19 @@ fn take_series(reader: &mut Reader<'_>) -> Result<u32, Damage> {
     u32::try_from(reader.varint()?).map_err(|_| reader.damage("series id over 32 bits"))
 }
 
-/// Calls `each` with every chunk's series and decoder.
+/// Calls `each` with the series and a decoder of every chunk.
 ///
 /// # Errors
-/// [`Damage`] where the body is none; what came before it has been handed out.
+/// [`Damage`] if the body is malformed; `each` has been called for what is before it.
 pub(in crate::tsdb) fn decode_histograms(
     body: &[u8],
-    mut each: impl FnMut(u32, Decoder<'_>) -> Result<(), Damage>,
+    mut each: impl FnMut(u32, HistogramDecoder<'_>) -> Result<(), Damage>,
 ) -> Result<(), Damage> {
     let mut reader = Reader::new(body);
     for _ in 0..reader.count(2)? {
         let series = take_series(&mut reader)?;
         let bytes = reader.count(1)?;
-        each(series, Decoder::new(reader.take(bytes)?)?)?;
+        each(series, HistogramDecoder::new(reader.take(bytes)?)?)?;
     }
     reader.end()
 }
@@ -159,21 +163,22 @@ pub(in crate::tsdb) fn decode_starts(body: &[u8], mut each: impl FnMut(LogStart)
     reader.end()
 }
 
-/// What a body of one of these kinds holds of `kept` series and times, none if nothing, and how many things were left out.
+/// Filters a body of one of these kinds by series and time. Returns the remaining body, `None` if
+/// it is empty, and the number of removed items.
 ///
 /// # Errors
-/// [`Damage`] where the body is not of its kind.
-pub(in crate::tsdb) fn keep(
+/// [`Damage`] if the body is not of its kind.
+pub(in crate::tsdb) fn filter(
     kind: Kind,
     body: &[u8],
-    kept: impl Fn(u32, i64) -> bool,
+    retained: impl Fn(u32, i64) -> bool,
 ) -> Result<(Option<Vec<u8>>, u64), Damage> {
-    let (mut out, mut left_out) = (Body::default(), 0);
+    let (mut out, mut left_out) = (RecordBody::default(), 0);
     match kind {
         Kind::Histograms => decode_histograms(body, |series, mut decoder| {
             let mut rows = Vec::new();
             while let Some((at, histogram)) = decoder.next()? {
-                if kept(series, at) {
+                if retained(series, at) {
                     rows.push((at, histogram));
                 } else {
                     left_out += 1;
@@ -183,14 +188,14 @@ pub(in crate::tsdb) fn keep(
             Ok(())
         })?,
         Kind::Exemplars => decode_exemplars(body, |series, exemplar| {
-            if kept(series, exemplar.at.as_ms()) {
+            if retained(series, exemplar.at.as_ms()) {
                 out.exemplar(series, &exemplar);
             } else {
                 left_out += 1;
             }
         })?,
         Kind::Starts => decode_starts(body, |start| {
-            if kept(start.series, start.at_ms) {
+            if retained(start.series, start.at_ms) {
                 out.start(start);
             } else {
                 left_out += 1;
@@ -201,10 +206,11 @@ pub(in crate::tsdb) fn keep(
     Ok(((!out.is_empty()).then(|| out.finish().0), left_out))
 }
 
-/// The greatest time in a body of one of these kinds; the least possible in any other, or in one that is damaged.
+/// Returns the greatest time in a body of one of these kinds, or `i64::MIN` for any other kind. Of
+/// a damaged body only the part before the damage counts.
 pub(in crate::tsdb) fn greatest_ms(kind: Kind, body: &[u8]) -> i64 {
     let mut greatest = i64::MIN;
-    // What is damaged has been told where the record was applied.
+    // Damage was reported when the record was applied.
     let _ = match kind {
         Kind::Histograms => decode_histograms(body, |_, mut decoder| {
             while let Some(at) = decoder.advance()? {
@@ -242,7 +248,7 @@ mod tests {
             exemplars in prop::collection::vec((any::<u32>(), any::<i64>(), any::<f64>(), prop::collection::vec(("[a-c]{1,3}", "[äa-z]{0,5}"), 0..4)), 0..8),
             starts in prop::collection::vec((any::<u32>(), any::<i64>(), any::<i64>()), 0..9),
         ) {
-            let mut body = Body::default();
+            let mut body = RecordBody::default();
             for (series, samples) in &histograms {
                 body.histograms(*series, &samples.iter().map(|(at, h)| (*at, h)).collect::<Vec<_>>());
             }
@@ -271,7 +277,7 @@ mod tests {
 
             let exemplars: Vec<(u32, Exemplar)> =
                 exemplars.iter().map(|(s, at, v, labels)| (*s, exemplar(*at, *v, labels))).collect();
-            let mut body = Body::default();
+            let mut body = RecordBody::default();
             exemplars.iter().for_each(|(series, exemplar)| body.exemplar(*series, exemplar));
             let (bytes, greatest) = body.finish();
             let mut back = Vec::new();
@@ -281,7 +287,7 @@ mod tests {
 
             let starts: Vec<LogStart> =
                 starts.iter().map(|(series, at_ms, start_ms)| LogStart { series: *series, at_ms: *at_ms, start_ms: *start_ms }).collect();
-            let mut body = Body::default();
+            let mut body = RecordBody::default();
             starts.iter().for_each(|start| body.start(*start));
             let (bytes, greatest) = body.finish();
             let mut back = Vec::new();
@@ -299,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_the_drawing() {
-        let mut body = Body::default();
+    fn the_bytes_match_the_documented_format() {
+        let mut body = RecordBody::default();
         body.exemplar(200, &exemplar(-1, 1.5, &[("id".to_owned(), "ab".to_owned())]));
         assert_eq!(hex(&body.finish().0), "01 c801 01 000000000000f83f 01 026964 026162".replace(' ', ""));
-        let mut body = Body::default();
+        let mut body = RecordBody::default();
         body.start(LogStart { series: 1, at_ms: 100, start_ms: 40 });
         assert_eq!(hex(&body.finish().0), "01 01 c801 78".replace(' ', ""));
-        let mut body = Body::default();
+        let mut body = RecordBody::default();
         body.histograms(7, &[(1, &exponential(0, 0.0, &[], &[], 0.0, 3, &[]))]);
         let chunk = "00 00 0000000000000000 00 00 00 02 00 00 06 06";
         assert_eq!(hex(&body.finish().0), format!("01 07 12 {chunk}").replace(' ', ""));

@@ -1,35 +1,40 @@
-//! What few series have, beside the head: native histograms, start timestamps, exemplars; by series id.
+//! Data that few series have, by series id: native histograms, start timestamps, exemplars. It is
+//! kept beside the head.
 //!
-//! * [`histograms`]: chunks of [`chunk`]s, late ones beside them; closed by a seal as the head's floats are.
-//! * [`starts`]: change points; [`points`]: those that came for times that were sealed already.
-//! * [`exemplars`]: a ring for each series. Segments have them, too, so that a start finds them; readers are told of those
-//!   in the rings alone.
-//! * [`sealed`]: all of these in segments.
-//! * [`record`]: the bodies of their log records; [`admit`]: from a request to those; [`rows`]: checkpoints.
+//! * [`histograms`]: [`histogram_chunk`]s, and late histograms; a seal closes them as it closes the
+//!   floats of the head.
+//! * [`start_timestamps`]: change points; [`late_starts`]: starts for times that were sealed
+//!   before.
+//! * [`exemplars`]: a ring for each series. They are also in segments, for the next start; readers
+//!   see only the rings.
+//! * [`sealed`]: the format of all of these in segments.
+//! * [`record`]: the bodies of their log records; [`admit`]: conversion of a request to records;
+//!   [`checkpoint_rows`]: checkpoints.
 //!
-//! **One value a time.** Floats and histograms of a series keep to their own order; where both have the same time, the
-//! histogram is what a reader sees. So neither path asks the other, and the path of floats pays one flag.
+//! **One value at a time.** Floats and histograms of a series each have their own order. Where both
+//! have the same time, readers see the histogram. So neither write path reads the other, and the
+//! path of floats costs one more flag.
 
 pub(super) mod admit;
-pub(super) mod chunk;
+pub(super) mod checkpoint_rows;
 pub(super) mod exemplars;
+pub(super) mod histogram_chunk;
 pub(super) mod histograms;
-mod late;
-pub(super) mod points;
+mod late_histograms;
+pub(super) mod late_starts;
 pub(super) mod record;
-pub(super) mod rows;
 pub(super) mod sealed;
-pub(super) mod starts;
+pub(super) mod start_timestamps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use exemplars::{Exemplars, Newest};
+use exemplars::{ExemplarRings, NewestExemplars};
 use histograms::{Histograms, PutHistogram};
-use points::Points;
+use late_starts::LateStarts;
 use record::LogStart;
-use starts::Starts;
+use start_timestamps::StartTimestamps;
 
 use super::error::Damage;
 use super::head::stripe::Span;
@@ -38,70 +43,79 @@ use super::wal::record::Kind;
 use crate::model::{HistogramColumns, TimeRange};
 use crate::sync::IgnorePoison as _;
 
-/// Series of a stripe, as many as in the head's: ids of one are locked together.
+/// Series of a stripe, as many as in the head. The ids of a stripe share a lock.
 const STRIPE_SERIES: u32 = super::head::STRIPE_SERIES;
-/// Refused histograms that are named.
+/// Refused histograms that are reported by name at most.
 const FIRST_MAX: usize = 10;
 
-/// The side table of one organisation. Written by the applying thread alone.
+/// The side table of one organisation. Only the thread that applies the log writes to it.
 #[derive(Debug)]
-pub(super) struct Side {
-    stripes: RwLock<BTreeMap<u32, Arc<RwLock<Stripe>>>>,
-    exemplars: Mutex<Exemplars>,
+pub(super) struct SideTable {
+    stripes: RwLock<BTreeMap<u32, Arc<RwLock<SideStripe>>>>,
+    exemplars: Mutex<ExemplarRings>,
     barrier: AtomicI64,
-    /// The seal at work takes samples of any time.
+    /// The current seal takes samples of any time.
     closes_all: AtomicBool,
-    /// Where the segments end that the seal at work writes.
+    /// The greatest time of the segments that the current seal writes.
     end_ms: AtomicI64,
-    /// Whether any series ever had a histogram: what readers of floats ask first.
+    /// Whether any series ever had a histogram. Readers of floats check this first.
     any: AtomicBool,
     pub(super) counters: SideCounters,
-    /// The process' budget, which heads share.
+    /// The memory budget of the process, shared with the heads.
     shared_bytes: Arc<AtomicU64>,
 }
 
-/// What the side table holds.
+/// A log record with side data.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SideRecord<'a> {
+    pub(super) seq: u64,
+    pub(super) kind: Kind,
+    pub(super) body: &'a [u8],
+}
+
+/// The size of the side table.
 #[derive(Debug, Default)]
 pub(super) struct SideCounters {
     /// Histograms, late ones included.
     pub(super) histograms: AtomicU64,
     pub(super) late: AtomicU64,
-    /// Estimated memory.
+    /// Estimated memory in bytes.
     pub(super) bytes: AtomicU64,
-    /// Exemplars held.
+    /// Exemplars in the rings.
     pub(super) exemplars: AtomicU64,
-    /// Exemplars that came too late, or too long, or twice.
+    /// Exemplars that were dropped because they were too late, too long, or duplicates.
     pub(super) exemplars_dropped: AtomicU64,
 }
 
-/// Neighbouring series.
+/// Neighbouring series that share a lock.
 #[derive(Debug, Default)]
-pub(super) struct Stripe {
-    /// The last record that touched it.
+pub(super) struct SideStripe {
+    /// Number of the last record that changed the stripe.
     pub(super) applied_seq: u64,
-    series: BTreeMap<u32, Series>,
+    series: BTreeMap<u32, SideSeries>,
 }
 
-/// One series.
+/// The data of one series.
 #[derive(Debug, Default)]
-struct Series {
+struct SideSeries {
     histograms: Histograms,
-    starts: Starts,
-    /// What of it is counted.
-    counted: Counted,
+    starts: StartTimestamps,
+    /// Its contribution to [`SideCounters`].
+    counted: SeriesUsage,
 }
 
+/// The contribution of a series to the counters.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counted {
+struct SeriesUsage {
     histograms: u64,
     late: u64,
     bytes: u64,
 }
 
-impl Side {
-    /// An empty one that counts its memory into `shared_bytes`, too.
-    pub(super) fn new(shared_bytes: Arc<AtomicU64>) -> Side {
-        Side {
+impl SideTable {
+    /// Creates an empty table that adds its memory to `shared_bytes`.
+    pub(super) fn new(shared_bytes: Arc<AtomicU64>) -> SideTable {
+        SideTable {
             stripes: RwLock::default(),
             exemplars: Mutex::default(),
             barrier: AtomicI64::new(i64::MIN),
@@ -114,12 +128,13 @@ impl Side {
     }
 }
 
+/// Changes a counter by the difference between two values.
 fn move_by(counter: &AtomicU64, before: u64, now: u64) {
     counter.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
     counter.fetch_sub(before.saturating_sub(now), Ordering::Relaxed);
 }
 
-// Poisoned locks are taken over: the applying thread is the only writer, and its end closes the log.
+// Poisoned locks are taken over: only the applying thread writes, and its end closes the log.
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().ignore_poison()
 }
@@ -128,37 +143,37 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().ignore_poison()
 }
 
-impl Side {
-    /// Whether a reader of floats has to look here at all.
+impl SideTable {
+    /// Returns whether a reader of floats has to read histograms at all.
     pub(super) fn has_histograms(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// The exemplars of the organisation.
-    pub(super) fn exemplars(&self) -> MutexGuard<'_, Exemplars> {
+    /// Locks the exemplars of the organisation.
+    pub(super) fn exemplars(&self) -> MutexGuard<'_, ExemplarRings> {
         self.exemplars.lock().ignore_poison()
     }
 
-    /// The exemplars if they are free at once.
-    pub(super) fn try_exemplars(&self) -> Option<MutexGuard<'_, Exemplars>> {
+    /// Locks the exemplars if that is possible without waiting.
+    pub(super) fn try_exemplars(&self) -> Option<MutexGuard<'_, ExemplarRings>> {
         self.exemplars.try_lock().ignore_poison()
     }
 
-    fn stripe(&self, series: u32) -> Option<Arc<RwLock<Stripe>>> {
+    fn stripe(&self, series: u32) -> Option<Arc<RwLock<SideStripe>>> {
         read(&self.stripes).get(&(series / STRIPE_SERIES)).map(Arc::clone)
     }
 
-    fn stripe_or_new(&self, series: u32) -> Arc<RwLock<Stripe>> {
+    fn stripe_or_new(&self, series: u32) -> Arc<RwLock<SideStripe>> {
         self.stripe(series)
             .unwrap_or_else(|| Arc::clone(write(&self.stripes).entry(series / STRIPE_SERIES).or_default()))
     }
 
-    fn all(&self) -> Vec<Arc<RwLock<Stripe>>> {
+    fn all(&self) -> Vec<Arc<RwLock<SideStripe>>> {
         read(&self.stripes).values().map(Arc::clone).collect()
     }
 
-    /// Changes one series, and counts what that did.
-    fn change<T>(&self, seq: u64, id: u32, change: impl FnOnce(&mut Series) -> T) -> T {
+    /// Changes one series, and updates the counters.
+    fn change<T>(&self, seq: u64, id: u32, change: impl FnOnce(&mut SideSeries) -> T) -> T {
         let stripe = self.stripe_or_new(id);
         let mut stripe = write(&stripe);
         stripe.applied_seq = stripe.applied_seq.max(seq);
@@ -168,10 +183,11 @@ impl Side {
         out
     }
 
-    fn count(&self, series: &mut Series) {
+    /// Updates the counters for a changed series.
+    fn count(&self, series: &mut SideSeries) {
         let (in_order, late) = series.histograms.counts();
         let bytes = series.histograms.memory() + series.starts.memory();
-        let now = Counted { histograms: in_order + late, late, bytes };
+        let now = SeriesUsage { histograms: in_order + late, late, bytes };
         let before = std::mem::replace(&mut series.counted, now);
         move_by(&self.counters.histograms, before.histograms, now.histograms);
         move_by(&self.counters.late, before.late, now.late);
@@ -183,8 +199,8 @@ impl Side {
         move_by(&self.shared_bytes, before, now);
     }
 
-    /// Changes the exemplars, and counts what that did.
-    fn change_exemplars<T>(&self, change: impl FnOnce(&mut Exemplars) -> T) -> T {
+    /// Changes the exemplars, and updates the counters.
+    fn change_exemplars<T>(&self, change: impl FnOnce(&mut ExemplarRings) -> T) -> T {
         let mut exemplars = self.exemplars();
         let before = exemplars.bytes();
         let out = change(&mut exemplars);
@@ -193,21 +209,23 @@ impl Side {
         out
     }
 
-    /// Does what a record says. `knows`: whether anything defines a series; `skip`: whether a sample of a series at a
-    /// time is in a checkpoint or segment already; `arrived` is told the time of each histogram that came.
+    /// Applies a record. `knows` returns whether a series is defined; `skip`, whether a sample of a
+    /// series at a time is in a checkpoint or segment already. `arrived` is called with the time of
+    /// each new histogram.
     ///
     /// # Errors
-    /// [`Damage`] where the body is not what its kind says, though its checksum holds.
+    /// [`Damage`] if the body does not have the format of its kind, though its checksum is right.
     pub(super) fn apply(
         &self,
-        (seq, kind, body): (u64, Kind, &[u8]),
+        record: SideRecord<'_>,
         knows: impl Fn(u32) -> bool,
         skip: impl Fn(u32, i64) -> bool,
         arrived: impl Fn(i64),
     ) -> Result<Outcome, Damage> {
+        let SideRecord { seq, kind, body } = record;
         let mut outcome = Outcome::default();
         match kind {
-            Kind::Histograms => self.apply_histograms((seq, body), knows, skip, arrived, &mut outcome)?,
+            Kind::Histograms => self.apply_histograms(record, knows, skip, arrived, &mut outcome)?,
             Kind::Starts => {
                 let barrier = self.barrier.load(Ordering::Relaxed);
                 record::decode_starts(body, |LogStart { series, at_ms, start_ms }| {
@@ -225,7 +243,8 @@ impl Side {
                 let mut dropped = 0;
                 self.change_exemplars(|exemplars| {
                     record::decode_exemplars(body, |series, exemplar| {
-                        // One that is there already changes nothing: no need to know what a checkpoint has.
+                        // A duplicate changes nothing, so there is no need to know what a
+                        // checkpoint has.
                         if !knows(series) {
                             outcome.orphans += u64::from(!skip(series, exemplar.at.as_ms()));
                         } else if exemplars.has(series, &exemplar) || exemplars.put(series, exemplar) {
@@ -244,16 +263,17 @@ impl Side {
 
     fn apply_histograms(
         &self,
-        (seq, body): (u64, &[u8]),
+        record: SideRecord<'_>,
         knows: impl Fn(u32) -> bool,
         skip: impl Fn(u32, i64) -> bool,
         arrived: impl Fn(i64),
         outcome: &mut Outcome,
     ) -> Result<(), Damage> {
+        let SideRecord { seq, body, .. } = record;
         let barrier = self.barrier.load(Ordering::Relaxed);
         record::decode_histograms(body, |id, mut decoder| {
             if !knows(id) {
-                // As of floats: those that segments have are nobody's loss.
+                // As with floats: histograms that are in segments are not lost.
                 while let Some(at) = decoder.advance()? {
                     outcome.orphans += u64::from(!skip(id, at));
                 }
@@ -292,15 +312,15 @@ impl Side {
         }
     }
 
-    /// Appends the start timestamps of a series: changes, and what came for times that were sealed.
-    pub(super) fn starts(&self, id: u32, changes: &mut Vec<(i64, i64)>, late: &mut Points) {
+    /// Appends the start timestamps of a series: changes and late starts.
+    pub(super) fn starts(&self, id: u32, changes: &mut Vec<(i64, i64)>, late: &mut LateStarts) {
         let Some(stripe) = self.stripe(id) else { return };
         if let Some(series) = read(&stripe).series.get(&id) {
             series.starts.copy_all(changes, late);
         }
     }
 
-    /// Least and greatest time of a series' histograms.
+    /// Returns the least and the greatest time of a series' histograms.
     pub(super) fn span(&self, id: u32) -> Option<Span> {
         let stripe = self.stripe(id)?;
         let stripe = read(&stripe);
@@ -308,9 +328,9 @@ impl Side {
         Some(Span { first, last })
     }
 
-    // --- The seal: what `Head` has for floats.
+    // --- Seal: the counterparts of `Head` for floats.
 
-    /// Raises the barrier; sets aside what came late.
+    /// Raises the barrier to `until_ms` and freezes what arrived late.
     pub(super) fn close_window(&self, until_ms: i64) {
         self.barrier.fetch_max(until_ms, Ordering::Relaxed);
         self.closes_all.store(false, Ordering::Relaxed);
@@ -321,7 +341,7 @@ impl Side {
         self.exemplars().close();
     }
 
-    /// Sets the barrier to `until_ms`, earlier or later, and closes everything that is there.
+    /// Sets the barrier to `until_ms`, which may be earlier or later, and closes all content.
     pub(super) fn close_all(&self, until_ms: i64) {
         self.set_barrier(until_ms);
         self.closes_all.store(true, Ordering::Relaxed);
@@ -332,18 +352,19 @@ impl Side {
         self.exemplars().close();
     }
 
-    /// Sets the barrier of a table that a checkpoint is loaded into.
+    /// Sets the barrier of a table into which a checkpoint is loaded.
     pub(super) fn set_barrier(&self, until_ms: i64) {
         self.barrier.store(until_ms, Ordering::Relaxed);
     }
 
-    /// The barrier, and where the late histograms end that the seal at work takes.
+    /// Returns the barrier, and the end of the late histograms that the current seal takes.
     fn ends(&self) -> (i64, i64) {
         let barrier = self.barrier.load(Ordering::Relaxed);
         (barrier, if self.closes_all.load(Ordering::Relaxed) { i64::MAX } else { barrier })
     }
 
-    fn each_series(&self, change: impl Fn(u32, &mut Series, i64)) {
+    /// Changes every series, with the current barrier as an argument.
+    fn each_series(&self, change: impl Fn(u32, &mut SideSeries, i64)) {
         let barrier = self.barrier.load(Ordering::Relaxed);
         for stripe in self.all() {
             for (id, series) in &mut write(&stripe).series {
@@ -353,7 +374,7 @@ impl Side {
         }
     }
 
-    /// The series of which a seal has something to take, ascending.
+    /// Returns the series with content for the current seal, ascending.
     pub(super) fn closed_series(&self) -> Vec<u32> {
         let (barrier, late_end) = self.ends();
         let mut found = BTreeSet::new();
@@ -368,15 +389,15 @@ impl Side {
         found.into_iter().collect()
     }
 
-    /// There are so many histograms in a segment.
+    /// Records the number of histograms in a segment.
     pub(super) fn note_sealed(&self, histograms: u64) {
         if histograms > 0 {
             self.any.store(true, Ordering::Release);
         }
     }
 
-    /// Takes exemplars over from segments, the last of which end before `ends_ms`.
-    pub(super) fn load_exemplars(&self, newest: Newest, ends_ms: i64) {
+    /// Loads exemplars from segments, the last of which end before `ends_ms`.
+    pub(super) fn load_exemplars(&self, newest: NewestExemplars, ends_ms: i64) {
         self.note_end(ends_ms.saturating_sub(1));
         self.change_exemplars(|exemplars| {
             for (series, exemplar) in newest.into_sorted() {
@@ -387,43 +408,46 @@ impl Side {
         });
     }
 
-    /// Takes note of where the segments end that a seal writes next.
+    /// Sets the greatest time of the segments that the next seal writes.
     pub(super) fn note_end(&self, end_ms: i64) {
         self.end_ms.store(end_ms, Ordering::Relaxed);
     }
 
-    /// What [`Side::note_end`] was told.
+    /// Returns the time set by [`SideTable::note_end`].
     pub(super) fn end(&self) -> i64 {
         self.end_ms.load(Ordering::Relaxed)
     }
 
-    /// Whether a seal has anything to take.
+    /// Returns whether there is content for a seal.
     pub(super) fn has_closed(&self) -> bool {
         !self.closed_series().is_empty() || !self.exemplars().closed().is_empty()
     }
 
-    /// Appends what a seal takes of one series: histograms and start timestamps before the barrier.
+    /// Appends the content of a series for a seal: histograms and start timestamps before the
+    /// barrier.
     pub(super) fn copy_closed(
         &self,
         id: u32,
         histograms: &mut HistogramColumns,
-        (changes, late): (&mut Vec<(i64, i64)>, &mut Points),
+        changes: &mut Vec<(i64, i64)>,
+        late: &mut LateStarts,
     ) {
         let (barrier, late_end) = self.ends();
         let Some(stripe) = self.stripe(id) else { return };
         if let Some(series) = read(&stripe).series.get(&id) {
-            series.histograms.copy_closed((barrier, late_end), histograms);
+            series.histograms.copy_closed(barrier, late_end, histograms);
             series.starts.copy_closed(barrier, changes, late);
         }
     }
 
-    /// Lets go of exactly what [`Side::copy_closed`] gave, but for each series' last start timestamp.
+    /// Removes exactly what [`SideTable::copy_closed`] has returned, except for the last start
+    /// timestamp of each series.
     pub(super) fn release_closed(&self) {
         let (barrier, late_end) = self.ends();
         for stripe in self.all() {
             let mut stripe = write(&stripe);
             for series in stripe.series.values_mut() {
-                series.histograms.release((barrier, late_end));
+                series.histograms.release(barrier, late_end);
                 series.starts.release(barrier);
                 self.count(series);
             }
@@ -431,7 +455,7 @@ impl Side {
         self.exemplars().release(self.end().saturating_add(1));
     }
 
-    /// The seal failed: what came late goes back; the barrier stays.
+    /// Returns frozen content after a failed seal. The barrier stays.
     pub(super) fn reopen(&self) {
         self.each_series(|_, series, _| {
             series.histograms.thaw();
@@ -439,7 +463,7 @@ impl Side {
         });
     }
 
-    /// Least and greatest time of any histogram here.
+    /// Returns the least and the greatest time of all histograms.
     pub(super) fn extent(&self) -> Option<(i64, i64)> {
         let stripes = self.all();
         let spans = stripes.iter().flat_map(|stripe| {
@@ -448,13 +472,13 @@ impl Side {
         spans.reduce(|(first, last), (least, greatest)| (first.min(least), last.max(greatest)))
     }
 
-    /// Removes exemplars of a series in a range.
+    /// Removes the exemplars of a series in a range.
     pub(super) fn delete_exemplars(&self, id: u32, range: TimeRange) {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
         self.change_exemplars(|exemplars| exemplars.delete(id, start, end));
     }
 
-    /// Removes histograms of a series in a range.
+    /// Removes the histograms of a series in a range.
     pub(super) fn delete(&self, id: u32, range: TimeRange) {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
         if let Some(stripe) = self.stripe(id)

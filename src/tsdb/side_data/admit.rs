@@ -1,9 +1,9 @@
-//! From the histograms, exemplars and start timestamps of a request to log records.
+//! Converts the histograms, exemplars and start timestamps of a request to log records.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use super::record::{Body, LogStart};
+use super::record::{LogStart, RecordBody};
 use crate::model::{Exemplar, Histogram, Labels, Refusal, Timestamp, WriteBatch, WriteExemplar};
 use crate::tsdb::append::AcceptedTimes;
 use crate::tsdb::report::AppendReport;
@@ -11,22 +11,24 @@ use crate::tsdb::store::OrgStore;
 use crate::tsdb::wal::log::Draft;
 use crate::tsdb::wal::record::Kind;
 
-/// A record is closed once its body has so many bytes; one more piece, at most 250 kB, fits in any case.
+/// A record is closed once its body has this many bytes. One more part, of at most 250 kB, always
+/// fits.
 const BODY_BYTES_SOFT: usize = 256 << 10;
 
-/// Records that are due, and the series that they are about.
-pub(in crate::tsdb) struct Admitted {
+/// Log records of a request, and the series that they concern.
+pub(in crate::tsdb) struct AdmittedRecords {
     pub(in crate::tsdb) drafts: Vec<Draft>,
-    /// Ascending, each once.
+    /// Ascending, without duplicates.
     pub(in crate::tsdb) series: Vec<u32>,
 }
 
-/// Whether a batch has anything for [`admit`].
+/// Returns whether a batch has anything for [`admit`].
 pub(in crate::tsdb) fn concerns(batch: &WriteBatch<'_>) -> bool {
     !(batch.histograms.is_empty() && batch.exemplars.is_empty() && batch.starts.is_empty())
 }
 
-/// Checks times, and puts what may be stored into records. `ids`: the series' ids, none where the series is refused.
+/// Checks times, and puts the samples that may be stored into records. `ids` has the id of each
+/// series, or `None` for a refused one.
 #[cold]
 pub(in crate::tsdb) fn admit(
     store: &OrgStore,
@@ -35,12 +37,12 @@ pub(in crate::tsdb) fn admit(
     window: &AcceptedTimes,
     report: &mut AppendReport,
     name: impl Fn(u32, &'static str, String) -> Refusal,
-) -> Admitted {
+) -> AdmittedRecords {
     let id = |series: usize| ids.get(series).copied().flatten();
     let mut histograms: Vec<(u32, i64, &Histogram)> = Vec::with_capacity(batch.histograms.len());
     let mut refused = BTreeSet::new();
     for sample in &batch.histograms {
-        // A series that was refused has been counted with all its samples.
+        // The samples of a refused series have been counted with it.
         let Some(series) = id(sample.series) else { continue };
         match window.code_of_histogram(sample) {
             Ok(histogram) => histograms.push((series, sample.at.as_ms(), histogram)),
@@ -50,28 +52,30 @@ pub(in crate::tsdb) fn admit(
             }
         }
     }
-    // Stable: samples of one series keep their sender's order.
+    // The sort is stable, so samples of one series keep the order of the sender.
     histograms.sort_by_key(|(series, ..)| *series);
 
     let mut exemplars = Vec::with_capacity(batch.exemplars.len());
     let mut dropped = 0;
-    for said in &batch.exemplars {
-        let kept = id(said.series).and_then(|series| Some((series, exemplar(batch, said, window)?)));
-        match kept {
-            Some(kept) => exemplars.push(kept),
+    for written in &batch.exemplars {
+        let admitted =
+            id(written.series).and_then(|series| Some((series, exemplar(batch, written, window)?)));
+        match admitted {
+            Some(admitted) => exemplars.push(admitted),
             None => dropped += 1,
         }
     }
     store.side.counters.exemplars_dropped.fetch_add(dropped, Ordering::Relaxed);
 
     let mut starts = Vec::with_capacity(batch.starts.len());
-    for said in &batch.starts {
-        // As it was said: one after its sample is told by `start_timestamp` and believed by nothing else, one of 0 says
-        // that none is known any more.
-        if let (Some(series), None) = (id(said.series), window.code(said.at))
-            && !refused.contains(&(series, said.at))
+    for written in &batch.starts {
+        // Stored as the sender reported it: a start after its sample is returned by
+        // `start_timestamp` and ignored elsewhere, and a start of 0 means that the start is no
+        // longer known.
+        if let (Some(series), None) = (id(written.series), window.code(written.at))
+            && !refused.contains(&(series, written.at))
         {
-            starts.push(LogStart { series, at_ms: said.at.as_ms(), start_ms: said.start.as_ms() });
+            starts.push(LogStart { series, at_ms: written.at.as_ms(), start_ms: written.start.as_ms() });
         }
     }
     starts.sort_by_key(|start| (start.series, start.at_ms));
@@ -82,13 +86,13 @@ pub(in crate::tsdb) fn admit(
     series.sort_unstable();
     series.dedup();
 
-    let mut records = Records { store, drafts: Vec::new() };
-    let mut body = Body::default();
+    let mut records = RecordBatcher { store, drafts: Vec::new() };
+    let mut body = RecordBody::default();
     for group in histograms.chunk_by(|a, b| a.0 == b.0) {
-        // Few enough that one call never goes far beyond the bound.
-        for piece in group.chunks(4) {
-            let samples: Vec<(i64, &Histogram)> = piece.iter().map(|(_, at, h)| (*at, *h)).collect();
-            if let Some((series, ..)) = piece.first() {
+        // Few samples at a time, so that a body exceeds the bound only slightly.
+        for part in group.chunks(4) {
+            let samples: Vec<(i64, &Histogram)> = part.iter().map(|(_, at, h)| (*at, *h)).collect();
+            if let Some((series, ..)) = part.first() {
                 body.histograms(*series, &samples);
             }
             records.close_full(Kind::Histograms, &mut body);
@@ -105,34 +109,38 @@ pub(in crate::tsdb) fn admit(
         records.close_full(Kind::Starts, &mut body);
     }
     records.close(Kind::Starts, &mut body);
-    Admitted { drafts: records.drafts, series }
+    AdmittedRecords { drafts: records.drafts, series }
 }
 
-/// An exemplar as it is kept; none where Prometheus would keep none either: too long, of no usable time.
-fn exemplar(batch: &WriteBatch<'_>, said: &WriteExemplar, window: &AcceptedTimes) -> Option<Exemplar> {
-    let pairs = batch.exemplar_labels.get(said.labels.clone())?;
+/// Converts an exemplar. `None` where Prometheus would drop it as well: too long, or without a
+/// usable time.
+fn exemplar(batch: &WriteBatch<'_>, written: &WriteExemplar, window: &AcceptedTimes) -> Option<Exemplar> {
+    let pairs = batch.exemplar_labels.get(written.labels.clone())?;
     let chars: usize = pairs.iter().map(|(name, value)| name.chars().count() + value.chars().count()).sum();
-    if chars > Exemplar::LABEL_CHARS_MAX || window.code(said.at).is_some() {
+    if chars > Exemplar::LABEL_CHARS_MAX || window.code(written.at).is_some() {
         return None;
     }
     let named = pairs.iter().filter(|(name, _)| !name.is_empty());
     let labels = Labels::from_pairs(named.copied());
-    Some(Exemplar { labels, value: said.value, at: Timestamp::from_ms(said.at.as_ms()) })
+    Some(Exemplar { labels, value: written.value, at: Timestamp::from_ms(written.at.as_ms()) })
 }
 
-struct Records<'s> {
+/// Collects the records of a request.
+struct RecordBatcher<'s> {
     store: &'s OrgStore,
     drafts: Vec<Draft>,
 }
 
-impl Records<'_> {
-    fn close_full(&mut self, kind: Kind, body: &mut Body) {
+impl RecordBatcher<'_> {
+    /// Closes the record if its body has reached the bound.
+    fn close_full(&mut self, kind: Kind, body: &mut RecordBody) {
         if body.bytes() >= BODY_BYTES_SOFT {
             self.close(kind, body);
         }
     }
 
-    fn close(&mut self, kind: Kind, body: &mut Body) {
+    /// Closes the record, unless its body is empty.
+    fn close(&mut self, kind: Kind, body: &mut RecordBody) {
         if !body.is_empty() {
             let (body, greatest_ms) = std::mem::take(body).finish();
             self.drafts.push(Draft { greatest_ms, ..Draft::new(self.store.org, kind, body) });

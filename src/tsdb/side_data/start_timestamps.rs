@@ -1,30 +1,32 @@
-//! Start (created) timestamps of one series: change points, since a counter's start changes only when its process does.
+//! Start (created) timestamps of one series. They are stored as change points, since the start of a
+//! counter changes only when its process restarts.
 //!
-//! Before the barrier changes stay as they are: what comes for such a time is a point beside them ([`super::points`]). So
-//! a series needs nothing of its segments to take a sample.
+//! Changes before the barrier are immutable: a start for such a time becomes a late start
+//! ([`super::late_starts`]). So a write needs no data of segments.
 
 use std::borrow::Cow;
 
-use super::points::Points;
+use super::late_starts::LateStarts;
 
-/// Ascending by time: from each on, counts run since its start.
+/// Changes as {time, start}, ascending by time: each applies from its time on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::tsdb) struct Starts {
+pub(in crate::tsdb) struct StartTimestamps {
     pub(super) changes: Vec<(i64, i64)>,
-    /// The greatest time of a sample that said one.
+    /// The greatest time of a sample with a start.
     pub(super) last_at: Option<i64>,
-    /// Whether anything was said since the last seal began, and since the one before it.
+    /// Whether a start arrived since the current seal began; and whether one arrived between it and
+    /// the seal before.
     pub(super) news: bool,
     pub(super) closing: bool,
-    /// What came for times before the barrier, and what of that a seal has set aside.
-    pub(super) late: Points,
-    pub(super) frozen: Points,
-    /// Changes at or after the barrier that a seal of all times has set aside; ascending.
+    /// Late starts, and those that are frozen for a seal.
+    pub(super) late: LateStarts,
+    pub(super) frozen: LateStarts,
+    /// Changes at or after the barrier that are frozen for a seal of all times; ascending.
     pub(super) frozen_changes: Vec<(i64, i64)>,
 }
 
-impl Starts {
-    /// What the sample at `at` says in record `seq`. Samples after it that said something else go on saying it.
+impl StartTimestamps {
+    /// Adds the start of the sample at `at` from record `seq`. Later samples keep their start.
     pub(in crate::tsdb) fn put(&mut self, at: i64, start: i64, seq: u64, barrier: i64) {
         if at < barrier {
             return self.late.put(at, start, seq);
@@ -32,28 +34,28 @@ impl Starts {
         self.news = true;
         let newest = self.last_at.is_none_or(|last| at >= last);
         self.last_at = self.last_at.max(Some(at));
-        let place = self.changes.partition_point(|(from, _)| *from <= at);
-        let before = place.checked_sub(1).and_then(|before| self.changes.get(before)).copied();
+        let index = self.changes.partition_point(|(from, _)| *from <= at);
+        let before = index.checked_sub(1).and_then(|before| self.changes.get(before)).copied();
         if before.is_some_and(|(_, have)| have == start) {
             return;
         }
         let exact = before.is_some_and(|(from, _)| from == at);
-        let place = if exact { place - 1 } else { place };
+        let index = if exact { index - 1 } else { index };
         if exact {
-            self.changes.remove(place);
+            self.changes.remove(index);
         }
-        self.changes.insert(place, (at, start));
-        // A late one is about its own time alone.
-        let follows = self.changes.get(place + 1).map(|(from, _)| *from);
+        self.changes.insert(index, (at, start));
+        // If it is not the newest, it applies only to its own time.
+        let follows = self.changes.get(index + 1).map(|(from, _)| *from);
         if let (false, Some((_, have)), Some(next)) = (newest, before, at.checked_add(1))
             && follows.is_none_or(|from| from > next)
         {
-            self.changes.insert(place + 1, (next, have));
+            self.changes.insert(index + 1, (next, have));
         }
     }
 
-    /// Appends everything that is here.
-    pub(in crate::tsdb) fn copy_all(&self, changes: &mut Vec<(i64, i64)>, late: &mut Points) {
+    /// Appends all changes and late starts.
+    pub(in crate::tsdb) fn copy_all(&self, changes: &mut Vec<(i64, i64)>, late: &mut LateStarts) {
         let from = changes.len();
         changes.extend_from_slice(&self.changes);
         changes.extend_from_slice(&self.frozen_changes);
@@ -64,62 +66,65 @@ impl Starts {
         late.add(&self.late);
     }
 
-    /// Appends what a seal takes: changes before the barrier, if anything was said since the one before, and the points
-    /// that it has set aside. Answers whether that is anything.
+    /// Appends the content for a seal: changes before the barrier, if a start arrived since the
+    /// seal before, frozen changes and frozen late starts.
     pub(in crate::tsdb) fn copy_closed(
         &self,
         barrier: i64,
         changes: &mut Vec<(i64, i64)>,
-        late: &mut Points,
+        late: &mut LateStarts,
     ) {
         changes.extend_from_slice(self.closed(barrier));
         changes.extend_from_slice(&self.frozen_changes);
         late.add(&self.frozen);
     }
 
-    /// Whether a seal has anything to take.
+    /// Returns whether there is content for a seal.
     pub(in crate::tsdb) fn has_closed(&self, barrier: i64) -> bool {
         !self.closed(barrier).is_empty() || !self.frozen.is_empty() || !self.frozen_changes.is_empty()
     }
 
+    /// Returns the changes that a seal takes.
     fn closed(&self, barrier: i64) -> &[(i64, i64)] {
         if self.closing { self.before(barrier) } else { &[] }
     }
 
+    /// Returns the changes before the barrier.
     fn before(&self, barrier: i64) -> &[(i64, i64)] {
         let end = self.changes.partition_point(|(at, _)| *at < barrier);
         self.changes.get(..end).unwrap_or_default()
     }
 
-    /// Lets go of those before the barrier, but for the last: what comes is compared with it.
+    /// Removes the changes before the barrier, except for the last, with which later starts are
+    /// compared.
     pub(in crate::tsdb) fn release(&mut self, barrier: i64) {
-        let gone = self.before(barrier).len().saturating_sub(1);
-        self.changes.drain(..gone);
-        // What lies after the barrier is for the next seal.
+        let released = self.before(barrier).len().saturating_sub(1);
+        self.changes.drain(..released);
+        // Changes after the barrier are for the next seal.
         self.news |= self.changes.last().is_some_and(|(at, _)| *at >= barrier);
         self.closing = false;
-        self.frozen = Points::default();
+        self.frozen = LateStarts::default();
         self.frozen_changes = Vec::new();
     }
 
-    /// A seal of all times begins: changes at or after the barrier are set aside, too.
+    /// Begins a seal of all times, which also freezes changes at or after the barrier.
     pub(in crate::tsdb) fn close_all(&mut self, barrier: i64) {
-        let place = self.before(barrier).len();
-        let mut ahead = self.changes.split_off(place);
+        let index = self.before(barrier).len();
+        let mut ahead = self.changes.split_off(index);
         self.frozen_changes.append(&mut ahead);
         self.frozen_changes.sort_by_key(|(at, _)| *at);
         self.last_at = self.changes.last().map(|(at, _)| *at);
         self.close();
     }
 
-    /// A seal begins.
+    /// Begins a seal.
     pub(in crate::tsdb) fn close(&mut self) {
         self.closing |= std::mem::take(&mut self.news);
         let late = std::mem::take(&mut self.late);
         self.frozen.add(&late);
     }
 
-    /// The seal failed: what it had set aside goes back.
+    /// Returns frozen content after a failed seal.
     pub(in crate::tsdb) fn reopen(&mut self) {
         let frozen = std::mem::take(&mut self.frozen);
         self.late.add(&frozen);
@@ -133,8 +138,8 @@ impl Starts {
         }
     }
 
-    /// The same without a seal at work.
-    pub(in crate::tsdb) fn reopened(&self) -> Cow<'_, Starts> {
+    /// Returns the content as it is without a current seal.
+    pub(in crate::tsdb) fn reopened(&self) -> Cow<'_, StartTimestamps> {
         if self.frozen_changes.is_empty() {
             return Cow::Borrowed(self);
         }
@@ -143,6 +148,7 @@ impl Starts {
         Cow::Owned(starts)
     }
 
+    /// Returns the estimated memory in bytes.
     pub(in crate::tsdb) fn memory(&self) -> u64 {
         (16 * (self.changes.capacity() + self.frozen_changes.capacity())) as u64
             + self.late.memory()
@@ -150,7 +156,8 @@ impl Starts {
     }
 }
 
-/// The changes that matter for samples in a range, of those that ascend in time: the last one before it, too.
+/// Returns the changes that apply to samples in `start..=end`: those within, and the last one
+/// before. `changes` ascend in time.
 pub(in crate::tsdb) fn within(changes: &[(i64, i64)], start: i64, end: i64) -> &[(i64, i64)] {
     let first = changes.partition_point(|(at, _)| *at <= start).saturating_sub(1);
     let after = changes.partition_point(|(at, _)| *at <= end);
@@ -165,15 +172,15 @@ mod tests {
 
     use super::*;
 
-    fn at(starts: &Starts, time: i64) -> Option<i64> {
+    fn at(starts: &StartTimestamps, time: i64) -> Option<i64> {
         let upto = starts.changes.partition_point(|(from, _)| *from <= time);
         starts.changes.get(upto.checked_sub(1)?).map(|(_, start)| *start)
     }
 
     proptest! {
         #[test]
-        fn every_sample_keeps_its_start(samples in prop::collection::vec((0i64..60, 0i64..4), 0..60)) {
-            let (mut starts, mut model) = (Starts::default(), BTreeMap::new());
+        fn every_sample_has_its_start(samples in prop::collection::vec((0i64..60, 0i64..4), 0..60)) {
+            let (mut starts, mut model) = (StartTimestamps::default(), BTreeMap::new());
             for (time, start) in &samples {
                 starts.put(*time, *start, 0, i64::MIN);
                 model.insert(*time, *start);
@@ -189,7 +196,7 @@ mod tests {
             let mut samples: Vec<(i64, i64)> = samples.into_iter().collect();
             let len = samples.len().max(1);
             samples.rotate_left(usize::try_from(order % len as u64).expect("small"));
-            let mut starts = Starts::default();
+            let mut starts = StartTimestamps::default();
             for (time, start) in &samples {
                 starts.put(*time, *start, 0, i64::MIN);
             }
@@ -204,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_steady_counter_is_one_change() {
-        let mut starts = Starts::default();
+        let mut starts = StartTimestamps::default();
         for time in 0..1_000 {
             starts.put(time * 15_000, if time < 500 { 7 } else { 8_000 }, 0, i64::MIN);
         }

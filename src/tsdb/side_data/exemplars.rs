@@ -1,79 +1,84 @@
-//! Exemplars of one organisation: a ring for each series and a bound over all, the oldest going first.
+//! The exemplars of one organisation: a ring for each series, and a common bound, at which the
+//! oldest are dropped.
 //!
-//! They come in order of time within a series: an older one than the series' last is dropped, as is one that is there, so
-//! that a replay changes nothing.
+//! Exemplars of a series are accepted in order of time. One that is older than the last of its
+//! series, or is present already, is dropped, so that a replay changes nothing.
 //!
-//! A seal takes all that came, also those that are newer than where its segment ends. Retention lets go of the segment by
-//! its end, so later seals take those once more, until one has them that ends after they do.
+//! A seal takes all accepted exemplars, also those that are newer than the end of its segment.
+//! Retention removes the segment by its end, so later seals take these exemplars again, until they
+//! are in a segment that ends after them.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::model::Exemplar;
 
-/// Exemplars of one series.
+/// Exemplars of one series at most.
 pub(in crate::tsdb) const SERIES_MAX: usize = 100;
-/// Exemplars of one organisation, as many as Prometheus keeps of all.
+/// Exemplars of one organisation at most, as many as Prometheus keeps in total.
 pub(in crate::tsdb) const ORG_MAX: usize = 100_000;
 
+/// The exemplars of one organisation in memory.
 #[derive(Debug, Default)]
-pub(in crate::tsdb) struct Exemplars {
+pub(in crate::tsdb) struct ExemplarRings {
     by_series: BTreeMap<u32, VecDeque<(u64, Exemplar)>>,
-    /// In the order they came; those that their own ring has let go of are passed over.
+    /// Stamp and series in order of arrival. Entries whose exemplar has left its ring are skipped.
     order: VecDeque<(u64, u32)>,
     next: u64,
-    /// Those below are in segments; those below `closing` are on their way there.
+    /// Exemplars with a smaller stamp are in segments; those below `closing` are being sealed.
     sealed: u64,
     closing: u64,
-    /// Where the last segment ends: of those that are in one, the ones from here on go with the next, too.
+    /// The end of the last segment, exclusive. Sealed exemplars from here on are sealed again.
     ends_ms: Option<i64>,
     count: usize,
     bytes: u64,
 }
 
-/// Exemplars from several places, of which the newest are kept: rings take them in order of time alone.
+/// Collects the newest exemplars of several segments, and sorts them by time, since rings accept
+/// only ascending times.
 #[derive(Debug, Default)]
-pub(in crate::tsdb) struct Newest {
+pub(in crate::tsdb) struct NewestExemplars {
     all: Vec<(u32, Exemplar)>,
 }
 
-impl Newest {
+impl NewestExemplars {
+    /// Adds an exemplar. Only the newest `ORG_MAX` are certain to be retained.
     pub(in crate::tsdb) fn push(&mut self, series: u32, exemplar: Exemplar) {
         self.all.push((series, exemplar));
         if self.all.len() >= 2 * ORG_MAX {
-            self.settle();
+            self.sort_and_dedup();
         }
     }
 
-    /// Those of a series and equal times stay in the order they came, each once.
-    fn settle(&mut self) {
+    /// Sorts by time and removes duplicates. Exemplars of one series and time keep their order.
+    fn sort_and_dedup(&mut self) {
         self.all.sort_by_key(|(series, exemplar)| (exemplar.at, *series));
-        let mut settled: Vec<(u32, Exemplar)> = Vec::with_capacity(self.all.len());
+        let mut sorted: Vec<(u32, Exemplar)> = Vec::with_capacity(self.all.len());
         for one in self.all.drain(..) {
             let (series, at) = (one.0, one.1.at);
-            let beside = settled.iter().rev().take_while(|have| (have.0, have.1.at) == (series, at));
-            if !beside.take(SERIES_MAX).any(|have| *have == one) {
-                settled.push(one);
+            let same_time = sorted.iter().rev().take_while(|have| (have.0, have.1.at) == (series, at));
+            if !same_time.take(SERIES_MAX).any(|have| *have == one) {
+                sorted.push(one);
             }
         }
-        settled.drain(..settled.len().saturating_sub(ORG_MAX));
-        self.all = settled;
+        sorted.drain(..sorted.len().saturating_sub(ORG_MAX));
+        self.all = sorted;
     }
 
-    /// In order of time.
+    /// Returns the exemplars in order of time.
     pub(in crate::tsdb) fn into_sorted(mut self) -> Vec<(u32, Exemplar)> {
-        self.settle();
+        self.sort_and_dedup();
         self.all
     }
 }
 
-impl Exemplars {
-    /// Whether an exemplar is there.
+impl ExemplarRings {
+    /// Returns whether an exemplar is present.
     pub(in crate::tsdb) fn has(&self, series: u32, exemplar: &Exemplar) -> bool {
         let ring = self.by_series.get(&series).into_iter().flatten().rev();
         ring.take_while(|(_, have)| have.at >= exemplar.at).any(|(_, have)| have == exemplar)
     }
 
-    /// Takes an exemplar; whether it is there now that was not before.
+    /// Adds an exemplar. Returns whether it is new and was accepted.
     pub(in crate::tsdb) fn put(&mut self, series: u32, exemplar: Exemplar) -> bool {
         let ring = self.by_series.entry(series).or_default();
         let at = exemplar.at;
@@ -109,18 +114,19 @@ impl Exemplars {
         true
     }
 
+    /// Drops the oldest exemplar of a series.
     fn drop_oldest(&mut self, series: u32) {
         let Some(ring) = self.by_series.get_mut(&series) else { return };
-        if let Some((_, gone)) = ring.pop_front() {
+        if let Some((_, removed)) = ring.pop_front() {
             self.count -= 1;
-            self.bytes = self.bytes.saturating_sub(memory(&gone));
+            self.bytes = self.bytes.saturating_sub(memory(&removed));
         }
         if ring.is_empty() {
             self.by_series.remove(&series);
         }
     }
 
-    /// The exemplars of a series in `start..=end`, in order of time.
+    /// Returns the exemplars of a series in `start..=end`, in order of time.
     pub(in crate::tsdb) fn within(
         &self,
         series: u32,
@@ -131,12 +137,12 @@ impl Exemplars {
         ring.map(|(_, exemplar)| exemplar).filter(move |e| (start..=end).contains(&e.at.as_ms()))
     }
 
-    /// The series that have any.
+    /// Returns the series with exemplars.
     pub(in crate::tsdb) fn series(&self) -> impl Iterator<Item = u32> {
         self.by_series.keys().copied()
     }
 
-    /// All, in the order they came.
+    /// Returns all exemplars, in order of arrival.
     pub(in crate::tsdb) fn in_order(&self) -> Vec<(u32, &Exemplar)> {
         let mut all: Vec<(u64, u32, &Exemplar)> = Vec::with_capacity(self.count);
         for (series, ring) in &self.by_series {
@@ -146,12 +152,12 @@ impl Exemplars {
         all.into_iter().map(|(_, series, exemplar)| (series, exemplar)).collect()
     }
 
-    /// What came until now goes with the next seal.
+    /// Begins a seal of the exemplars that have arrived so far.
     pub(in crate::tsdb) fn close(&mut self) {
         self.closing = self.next;
     }
 
-    /// What a seal takes, in the order it came.
+    /// Returns the exemplars that the seal takes, in order of arrival.
     pub(in crate::tsdb) fn closed(&self) -> Vec<(u32, &Exemplar)> {
         let mut closed: Vec<(u64, u32, &Exemplar)> = Vec::new();
         let due = |stamp: u64, exemplar: &Exemplar| {
@@ -166,20 +172,21 @@ impl Exemplars {
         closed.into_iter().map(|(_, series, exemplar)| (series, exemplar)).collect()
     }
 
-    /// What a seal took is in segments now, the last of which end before `ends_ms`; the rings keep it.
+    /// Ends a seal: its exemplars are in segments, the last of which end before `ends_ms`. They
+    /// stay in the rings.
     pub(in crate::tsdb) fn release(&mut self, ends_ms: i64) {
         self.sealed = self.closing;
         self.ends_ms = Some(ends_ms);
     }
 
-    /// Removes those of a series in a range.
+    /// Removes the exemplars of a series in `start..=end`.
     pub(in crate::tsdb) fn delete(&mut self, series: u32, start: i64, end: i64) {
         let Some(ring) = self.by_series.get_mut(&series) else { return };
         let (before, mut freed) = (ring.len(), 0);
         ring.retain(|(_, exemplar)| {
-            let gone = (start..=end).contains(&exemplar.at.as_ms());
-            freed += if gone { memory(exemplar) } else { 0 };
-            !gone
+            let removed = (start..=end).contains(&exemplar.at.as_ms());
+            freed += if removed { memory(exemplar) } else { 0 };
+            !removed
         });
         self.count -= before - ring.len();
         self.bytes = self.bytes.saturating_sub(freed);
@@ -192,12 +199,13 @@ impl Exemplars {
         self.count
     }
 
+    /// Returns the estimated memory in bytes.
     pub(in crate::tsdb) const fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// Estimated memory: its places in the rings, and each label's two texts.
+/// Returns the estimated memory in bytes: the entries in the rings, and both texts of each label.
 fn memory(exemplar: &Exemplar) -> u64 {
     let labels: usize = exemplar.labels.iter().map(|l| 64 + l.name.len() + l.value.len()).sum();
     (80 + labels) as u64
@@ -213,13 +221,13 @@ mod tests {
         Exemplar { labels, value, at: Timestamp::from_ms(at) }
     }
 
-    fn times(exemplars: &Exemplars, series: u32) -> Vec<i64> {
+    fn times(exemplars: &ExemplarRings, series: u32) -> Vec<i64> {
         exemplars.within(series, i64::MIN, i64::MAX).map(|e| e.at.as_ms()).collect()
     }
 
     #[test]
-    fn the_newest_of_each_series_stay_in_order_of_time() {
-        let mut exemplars = Exemplars::default();
+    fn the_newest_exemplars_of_each_series_are_retained_in_order_of_time() {
+        let mut exemplars = ExemplarRings::default();
         for at in 0..150 {
             assert!(exemplars.put(1, exemplar(at, 1.0)));
         }
@@ -236,9 +244,9 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_takes_those_again_that_are_newer_than_the_end_of_the_segment_they_are_in() {
-        let mut exemplars = Exemplars::default();
-        let closed = |exemplars: &mut Exemplars| {
+    fn exemplars_newer_than_the_end_of_their_segment_are_sealed_again() {
+        let mut exemplars = ExemplarRings::default();
+        let closed = |exemplars: &mut ExemplarRings| {
             exemplars.close();
             exemplars.closed().iter().map(|(_, exemplar)| exemplar.at.as_ms()).collect::<Vec<_>>()
         };
@@ -249,7 +257,7 @@ mod tests {
         exemplars.release(5);
         exemplars.put(1, exemplar(12, 1.0));
         assert_eq!(closed(&mut exemplars), [5, 9, 12]);
-        // That seal failed. The next one reaches further.
+        // This seal failed. The next one includes later exemplars as well.
         exemplars.put(2, exemplar(2, 1.0));
         assert_eq!(closed(&mut exemplars), [5, 9, 12, 2]);
         exemplars.release(10);
@@ -259,8 +267,8 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_several_places_is_there_once() {
-        let mut newest = Newest::default();
+    fn duplicates_from_several_segments_are_loaded_once() {
+        let mut newest = NewestExemplars::default();
         for (series, at, value) in
             [(2, 7, 1.0), (1, 7, 1.0), (1, 7, 2.0), (1, 3, 1.0), (1, 7, 1.0), (2, 7, 1.0)]
         {
@@ -272,8 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_all_go_first() {
-        let mut exemplars = Exemplars::default();
+    fn the_oldest_exemplars_of_the_organisation_are_dropped_first() {
+        let mut exemplars = ExemplarRings::default();
         let series = u32::try_from(ORG_MAX / 50).expect("small");
         for round in 0..60 {
             for id in 0..series {
@@ -291,11 +299,11 @@ mod tests {
     fn a_replay_of_everything_changes_nothing() {
         let came: Vec<(u32, Exemplar)> =
             (0..500u32).map(|n| (n % 7, exemplar(i64::from(n % 90), f64::from(n % 3)))).collect();
-        let mut exemplars = Exemplars::default();
+        let mut exemplars = ExemplarRings::default();
         for (series, exemplar) in &came {
             exemplars.put(*series, exemplar.clone());
         }
-        let all = |exemplars: &Exemplars| {
+        let all = |exemplars: &ExemplarRings| {
             exemplars.in_order().into_iter().map(|(series, e)| (series, e.clone())).collect::<Vec<_>>()
         };
         let before = all(&exemplars);

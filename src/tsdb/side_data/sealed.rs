@@ -1,36 +1,38 @@
-//! What few series have, in segments: the runs of bytes that stand beside their rows (`segment`, section BESIDE).
+//! Side data in segments: the runs of the section SIDE_DATA (`segment::side_data`).
 //!
-//! A run is a series of items, in order of time where they are of one kind:
+//! A run is a list of items. Items of one kind are in order of time:
 //! ```text
 //! u8 kind, zigzag first time, varint last time - first, varint entries, varint bytes, bytes
-//! kind 0 histograms         a time block and a histogram block, as drawn in `segment::block::histograms`, of series 0:
-//!                           whose they are is in the run's checksum
+//! kind 0 histograms         a time block and a histogram block of series 0, as in
+//!                           `segment::block::histograms`; the checksum of the run has the id
 //!      2 start timestamps   entries x {zigzag time, zigzag time - start}
-//!      3 exemplars          as in their log record; in the run of series 4,294,967,295, which no series is
-//!      4 late starts        as drawn in `points`
+//!      3 exemplars          as in their log record; in the run of series 4,294,967,295, which is
+//!                           not the id of any series
+//!      4 late starts        as in `late_starts`
 //! ```
 
-use super::points::Points;
-use super::record::{self, Body};
+use super::late_starts::LateStarts;
+use super::record::{self, RecordBody};
 use crate::model::{Exemplar, Histogram, HistogramColumns, TimeRange};
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 use crate::tsdb::segment;
 
-/// The run of the exemplars.
+/// The series id of the run of exemplars.
 pub(in crate::tsdb) const EXEMPLARS_ID: u32 = u32::MAX;
 
-/// The series that blocks say they are of.
+/// The series id in the checksums of the blocks.
 const OWNER: u32 = 0;
 
 const HISTOGRAMS: u8 = 0;
 const STARTS: u8 = 2;
 const EXEMPLARS: u8 = 3;
 const LATE_STARTS: u8 = 4;
-/// Bytes of exemplars of one item before it is closed.
+/// An item of exemplars is closed once it has this many bytes.
 const EXEMPLARS_SOFT: usize = 64 << 10;
 
-struct Item<'a> {
+/// An item of a run; `bytes` are in the format of its kind.
+struct RunItem<'a> {
     kind: u8,
     first: i64,
     last: i64,
@@ -38,7 +40,7 @@ struct Item<'a> {
     bytes: &'a [u8],
 }
 
-fn put_item(out: &mut Vec<u8>, kind: u8, (first, last): (i64, i64), entries: u64, bytes: &[u8]) {
+fn put_item(out: &mut Vec<u8>, kind: u8, first: i64, last: i64, entries: u64, bytes: &[u8]) {
     out.push(kind);
     put_zigzag(out, first);
     put_varint(out, last.wrapping_sub(first).cast_unsigned());
@@ -47,7 +49,8 @@ fn put_item(out: &mut Vec<u8>, kind: u8, (first, last): (i64, i64), entries: u64
     out.extend_from_slice(bytes);
 }
 
-fn next_item<'a>(reader: &mut Reader<'a>) -> Result<Option<Item<'a>>, Damage> {
+/// Decodes the next item of a run; `None` at the end.
+fn next_item<'a>(reader: &mut Reader<'a>) -> Result<Option<RunItem<'a>>, Damage> {
     if reader.left() == 0 {
         return Ok(None);
     }
@@ -56,7 +59,7 @@ fn next_item<'a>(reader: &mut Reader<'a>) -> Result<Option<Item<'a>>, Damage> {
     let last = first.wrapping_add(reader.varint()?.cast_signed());
     let entries = reader.varint()?;
     let bytes = reader.count(1)?;
-    Ok(Some(Item { kind, first, last, entries, bytes: reader.take(bytes)? }))
+    Ok(Some(RunItem { kind, first, last, entries, bytes: reader.take(bytes)? }))
 }
 
 /// Appends histograms, ascending in time.
@@ -67,7 +70,7 @@ pub(in crate::tsdb) fn put_histograms(out: &mut Vec<u8>, samples: &[(i64, &Histo
         blocks.clear();
         let (taken, rest) = left.split_at(segment::put_histograms(&mut blocks, OWNER, left));
         let Some((last, _)) = taken.last() else { return };
-        put_item(out, HISTOGRAMS, (*first, *last), taken.len() as u64, &blocks);
+        put_item(out, HISTOGRAMS, *first, *last, taken.len() as u64, &blocks);
         left = rest;
     }
 }
@@ -80,26 +83,26 @@ pub(in crate::tsdb) fn put_starts(out: &mut Vec<u8>, changes: &[(i64, i64)]) {
         put_zigzag(&mut bytes, *at);
         put_zigzag(&mut bytes, at.wrapping_sub(*start));
     }
-    put_item(out, STARTS, (*first, *last), changes.len() as u64, &bytes);
+    put_item(out, STARTS, *first, *last, changes.len() as u64, &bytes);
 }
 
-/// Appends start timestamps that came late.
-pub(in crate::tsdb) fn put_late_starts(out: &mut Vec<u8>, late: &Points) {
-    if let Some(span) = late.span() {
-        put_item(out, LATE_STARTS, span, late.len() as u64, &late.encode());
+/// Appends late start timestamps.
+pub(in crate::tsdb) fn put_late_starts(out: &mut Vec<u8>, late: &LateStarts) {
+    if let Some((first, last)) = late.span() {
+        put_item(out, LATE_STARTS, first, last, late.len() as u64, &late.encode());
     }
 }
 
-/// Appends exemplars, in the order they came.
+/// Appends exemplars in order of arrival.
 pub(in crate::tsdb) fn put_exemplars<'e>(
     out: &mut Vec<u8>,
     exemplars: impl IntoIterator<Item = (u32, &'e Exemplar)>,
 ) {
-    let mut close = |body: &mut Body, entries: &mut u64, least: i64| {
+    let mut close = |body: &mut RecordBody, entries: &mut u64, least: i64| {
         let (bytes, greatest) = std::mem::take(body).finish();
-        put_item(out, EXEMPLARS, (least, greatest), std::mem::take(entries), &bytes);
+        put_item(out, EXEMPLARS, least, greatest, std::mem::take(entries), &bytes);
     };
-    let (mut body, mut entries, mut least) = (Body::default(), 0, i64::MAX);
+    let (mut body, mut entries, mut least) = (RecordBody::default(), 0, i64::MAX);
     for (series, exemplar) in exemplars {
         body.exemplar(series, exemplar);
         entries += 1;
@@ -114,10 +117,10 @@ pub(in crate::tsdb) fn put_exemplars<'e>(
     }
 }
 
-/// Appends the histograms of a run inside `range`.
+/// Appends the histograms of a run inside `range`, both ends inclusive.
 ///
 /// # Errors
-/// [`Damage`]; what came before it is in `out`.
+/// [`Damage`]; the histograms before it are in `out`.
 pub(in crate::tsdb) fn read_histograms(
     run: &[u8],
     range: TimeRange,
@@ -133,7 +136,7 @@ pub(in crate::tsdb) fn read_histograms(
         item_of.clear();
         segment::histograms_of(item.bytes, OWNER, &mut item_of)?;
         if item_of.len() as u64 != item.entries {
-            return Err(reader.damage("another number of histograms"));
+            return Err(reader.damage("wrong number of histograms"));
         }
         let samples = item_of.times.drain(..).zip(item_of.histograms.drain(..));
         out.extend(samples.filter(|(at, _)| (start..=end).contains(at)));
@@ -141,8 +144,8 @@ pub(in crate::tsdb) fn read_histograms(
     Ok(())
 }
 
-/// Appends the histograms of a damaged run whose own blocks are whole, as far as one item leads to the next. Nothing vouches
-/// for the rest of such a run.
+/// Appends the histograms of a damaged run from blocks whose own checksum is right, as far as the
+/// items can be followed. The other content of such a run has no checksum of its own.
 pub(in crate::tsdb) fn salvage_histograms(run: &[u8], out: &mut HistogramColumns) {
     let mut reader = Reader::new(run);
     let mut item_of = HistogramColumns::default();
@@ -152,29 +155,29 @@ pub(in crate::tsdb) fn salvage_histograms(run: &[u8], out: &mut HistogramColumns
             out.extend(item_of.times.drain(..).zip(item_of.histograms.drain(..)));
         }
     }
-    settle(out);
+    sort_and_dedup(out);
 }
 
-/// Whether every item of a run can be read, whatever it is.
+/// Checks that every item of a run can be decoded.
 ///
 /// # Errors
-/// [`Damage`] of the first that cannot.
+/// [`Damage`] of the first item that cannot be decoded.
 pub(in crate::tsdb) fn verify(id: u32, run: &[u8]) -> Result<(), Damage> {
     if id == EXEMPLARS_ID {
         return read_exemplars(run, |_, _| ());
     }
     read_histograms(run, TimeRange::ALL, &mut HistogramColumns::default())?;
-    read_starts(run, &mut Vec::new(), &mut Points::default())
+    read_starts(run, &mut Vec::new(), &mut LateStarts::default())
 }
 
-/// Appends the start timestamps of a run: changes, and those that came late.
+/// Appends the start timestamps of a run: changes and late starts.
 ///
 /// # Errors
-/// [`Damage`] where it is none.
+/// [`Damage`] if the run is malformed.
 pub(in crate::tsdb) fn read_starts(
     run: &[u8],
     out: &mut Vec<(i64, i64)>,
-    late: &mut Points,
+    late: &mut LateStarts,
 ) -> Result<(), Damage> {
     let mut reader = Reader::new(run);
     while let Some(item) = next_item(&mut reader)? {
@@ -197,7 +200,7 @@ pub(in crate::tsdb) fn read_starts(
 /// Calls `each` with the exemplars of a run.
 ///
 /// # Errors
-/// [`Damage`] where it is none.
+/// [`Damage`] if the run is malformed.
 pub(in crate::tsdb) fn read_exemplars(run: &[u8], mut each: impl FnMut(u32, Exemplar)) -> Result<(), Damage> {
     let mut reader = Reader::new(run);
     while let Some(item) = next_item(&mut reader)? {
@@ -208,8 +211,8 @@ pub(in crate::tsdb) fn read_exemplars(run: &[u8], mut each: impl FnMut(u32, Exem
     Ok(())
 }
 
-/// Ascending, each time once, the later of equals staying.
-pub(in crate::tsdb) fn settle(columns: &mut HistogramColumns) {
+/// Sorts histograms by time and removes duplicates. Of several at one time the last is retained.
+pub(in crate::tsdb) fn sort_and_dedup(columns: &mut HistogramColumns) {
     if columns.times.is_sorted_by(|a, b| a < b) {
         return;
     }
@@ -225,17 +228,18 @@ pub(in crate::tsdb) fn settle(columns: &mut HistogramColumns) {
     }
 }
 
-/// The same of start timestamps; of neighbours that say the same, the first stays.
-pub(in crate::tsdb) fn settle_starts(changes: &mut Vec<(i64, i64)>) {
+/// Sorts start timestamps as [`sort_and_dedup`] does, and removes changes that repeat the start
+/// before them.
+pub(in crate::tsdb) fn sort_and_dedup_starts(changes: &mut Vec<(i64, i64)>) {
     changes.sort_by_key(|(at, _)| *at);
-    let mut settled: Vec<(i64, i64)> = Vec::with_capacity(changes.len());
+    let mut sorted: Vec<(i64, i64)> = Vec::with_capacity(changes.len());
     for change in changes.drain(..) {
-        settled.pop_if(|last| last.0 == change.0);
-        if settled.last().is_none_or(|last| last.1 != change.1) {
-            settled.push(change);
+        sorted.pop_if(|last| last.0 == change.0);
+        if sorted.last().is_none_or(|last| last.1 != change.1) {
+            sorted.push(change);
         }
     }
-    *changes = settled;
+    *changes = sorted;
 }
 
 #[cfg(test)]
@@ -248,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_put_is_read(
+        fn a_run_returns_what_was_written(
             histograms in prop::collection::btree_map(-100i64..100, any_histogram(), 0..30),
             starts in prop::collection::btree_map(any::<i64>(), any::<i64>(), 0..9),
             late_starts in prop::collection::vec((any::<i64>(), any::<i64>()), 0..9),
@@ -257,7 +261,7 @@ mod tests {
         ) {
             let mut run = Vec::new();
             put_starts(&mut run, &starts.iter().map(|(at, start)| (*at, *start)).collect::<Vec<_>>());
-            let mut late = Points::default();
+            let mut late = LateStarts::default();
             for (seq, (at, start)) in (0u64..).zip(late_starts) {
                 late.put(at, start, seq);
             }
@@ -274,7 +278,7 @@ mod tests {
             let found: Vec<(i64, Histogram)> = found.times.into_iter().zip(found.histograms).collect();
             let within = histograms.into_iter().filter(|(at, _)| ends.0 <= *at && *at <= ends.1);
             prop_assert_eq!(found, within.collect::<Vec<_>>());
-            let mut points = Points::default();
+            let mut points = LateStarts::default();
             read_starts(&run, &mut changes, &mut points).expect("reads");
             prop_assert_eq!(changes, starts.into_iter().collect::<Vec<_>>());
             prop_assert_eq!(points, late);
@@ -286,17 +290,17 @@ mod tests {
         fn a_reader_never_panics(run in prop::collection::vec(any::<u8>(), 0..100), kind in 0u8..5) {
             let run = [vec![kind], run].concat();
             let _ = read_histograms(&run, TimeRange::ALL, &mut HistogramColumns::default());
-            let _ = read_starts(&run, &mut Vec::new(), &mut Points::default());
+            let _ = read_starts(&run, &mut Vec::new(), &mut LateStarts::default());
             let _ = read_exemplars(&run, |_, _| ());
         }
     }
 
     #[test]
-    fn the_bytes_are_the_drawing() {
+    fn the_bytes_match_the_documented_format() {
         let mut run = Vec::new();
         put_histograms(&mut run, &[(1, &exponential(0, 0.0, &[], &[], 0.0, 3, &[]))]);
         put_starts(&mut run, &[(-1, -2), (5, 4)]);
-        let mut late = Points::default();
+        let mut late = LateStarts::default();
         late.put(3, 1, 9);
         put_late_starts(&mut run, &late);
         let times = "ca124999 04 01 00 00 02";

@@ -1,29 +1,36 @@
-//! Chunks: compressed samples of one series, lossless to the bit, ascending in time.
+//! Chunks: compressed samples of one series, ascending in time. The compression preserves every
+//! bit.
 //!
-//! A chunk is mini-blocks of 1 to 16 samples, one after another to its end. A mini-block, all integers little-endian:
+//! A chunk consists of mini-blocks of 1 to 16 samples. A mini-block, with all integers
+//! little-endian:
 //! ```text
 //! 0 u8   samples - 1 | time kind << 4 | value kind << 6
-//! 1 zigzag varint: first time minus the time before it in the chunk (0 before the first); wraps at 64 bits
+//! 1 zigzag varint: first time minus the time before it in the chunk (0 before the first); wraps at
+//!   64 bits
 //!   times, for 2 samples or more:
 //!     kind 0 regular    varint step
-//!     kind 1 changing   varint first step, then for each further sample a zigzag varint: step minus the step before
+//!     kind 1 changing   varint first step, then for each further sample a zigzag varint: step
+//!                       minus the step before
 //!   values:
-//!     kind 0 same       u8 kept bytes k, then the bit pattern big-endian without its 8 - k low zero bytes
-//!     kind 1 decimal    u8 exponent e (0..9), zigzag varint mantissa of the first (value = mantissa / 10^e);
-//!                       for 2 samples or more: zigzag varint least difference, u8 width w (0..64), then
-//!                       difference - least in w bits each, low bits first, padded with zeros to a byte
-//!     kind 2 xor        for each: u8 leading zero bytes << 4 | kept bytes k of pattern xor the pattern before it
-//!                       (0 before the first), then the k bytes big-endian
+//!     kind 0 same       u8 kept bytes k, then the bit pattern big-endian without its 8 - k low
+//!                       zero bytes
+//!     kind 1 decimal    u8 exponent e (0..9), zigzag varint mantissa of the first
+//!                       (value = mantissa / 10^e); for 2 samples or more: zigzag varint least
+//!                       difference, u8 width w (0..64), then difference - least in w bits each,
+//!                       low bits first, padded with zeros to a byte
+//!     kind 2 xor        for each: u8 leading zero bytes << 4 | kept bytes k of pattern xor the
+//!                       pattern before it (0 before the first), then the k bytes big-endian
 //!     kind 3 raw        8 bytes each
 //! ```
-//! The smallest kind that gives back the same bits is taken; decimals first, since they decode fastest.
+//! The smallest kind that preserves the bits is used. Decimals have precedence, since they decode
+//! fastest.
 
 use super::bytes::{POWERS, Reader, put_varint, put_zigzag, scaled, whole_bytes};
 use super::error::Damage;
 
 /// Samples of a mini-block at most.
 pub(super) const MINI: usize = 16;
-/// Decimals that are tried; more digits than this are rare and XOR does as well.
+/// The greatest exponent that is tried. More digits are rare, and kind 2 then takes no more bytes.
 const EXPONENT_MAX: u8 = 9;
 
 const REGULAR: u8 = 0;
@@ -33,22 +40,24 @@ const DECIMAL: u8 = 1;
 const XOR: u8 = 2;
 const RAW: u8 = 3;
 
-/// Appends one mini-block. `times` ascend strictly and come after `before`, the last time in `out` (0 if none).
+/// Appends one mini-block. `times` ascend strictly and are after `before`, the last time in `out`
+/// (0 if there is none). `values` are the bit patterns of as many values.
 ///
-/// Takes 1 to 16 samples, `values` being bit patterns of the same number; others are not written.
+/// Takes 1 to 16 samples. Appends nothing for other numbers of samples.
 pub(super) fn put_mini(out: &mut Vec<u8>, before: i64, times: &[i64], values: &[u64]) {
     debug_assert!(times.len() == values.len(), "a value for each time");
     put(out, before, times, |out| put_values(out, values));
 }
 
-/// Appends one mini-block with values that another has already: their kind and bytes.
-pub(super) fn put_encoded(out: &mut Vec<u8>, before: i64, times: &[i64], (kind, values): (u8, &[u8])) {
+/// Appends one mini-block with the encoded values of another: their kind and bytes.
+pub(super) fn put_encoded(out: &mut Vec<u8>, before: i64, times: &[i64], kind: u8, values: &[u8]) {
     put(out, before, times, |out| {
         out.extend_from_slice(values);
         kind
     });
 }
 
+/// Appends one mini-block whose values `put_values` appends. That function returns their kind.
 fn put(out: &mut Vec<u8>, before: i64, times: &[i64], put_values: impl FnOnce(&mut Vec<u8>) -> u8) {
     let (Some(first), Some(count)) =
         (times.first(), u8::try_from(times.len()).ok().and_then(|n| n.checked_sub(1)))
@@ -67,7 +76,7 @@ fn put(out: &mut Vec<u8>, before: i64, times: &[i64], put_values: impl FnOnce(&m
     }
 }
 
-/// Compresses samples into a chunk of their own.
+/// Encodes samples as a chunk.
 pub(super) fn encode(times: &[i64], values: &[u64]) -> Vec<u8> {
     let mut out = Vec::with_capacity(times.len() * 2 + 16);
     let mut before = 0;
@@ -78,10 +87,12 @@ pub(super) fn encode(times: &[i64], values: &[u64]) -> Vec<u8> {
     out
 }
 
+/// Returns the differences between neighbouring times.
 fn steps(times: &[i64]) -> impl Iterator<Item = u64> + '_ {
     times.iter().zip(times.iter().skip(1)).map(|(a, b)| b.wrapping_sub(*a).cast_unsigned())
 }
 
+/// Appends the times after the first, and returns their kind.
 fn put_times(out: &mut Vec<u8>, times: &[i64]) -> u8 {
     let Some(first) = steps(times).next() else { return REGULAR };
     put_varint(out, first);
@@ -96,6 +107,7 @@ fn put_times(out: &mut Vec<u8>, times: &[i64]) -> u8 {
     CHANGING
 }
 
+/// Appends the values of a mini-block, and returns their kind.
 pub(super) fn put_values(out: &mut Vec<u8>, values: &[u64]) -> u8 {
     let first = values.first().copied().unwrap_or_default();
     if values.iter().all(|value| *value == first) {
@@ -109,7 +121,7 @@ pub(super) fn put_values(out: &mut Vec<u8>, values: &[u64]) -> u8 {
     let mut end = 0;
     let mut before = 0;
     for value in values {
-        // Bytes behind those that are kept are written over by the next one.
+        // The next value overwrites the bytes behind the kept ones.
         let (control, kept, bytes) = xored(value ^ before);
         if let Some([first, rest @ ..]) = piece.get_mut(end..end + XOR_BYTES_MAX) {
             *first = control;
@@ -128,17 +140,17 @@ pub(super) fn put_values(out: &mut Vec<u8>, values: &[u64]) -> u8 {
     RAW
 }
 
-/// `u8 kept`, then the high bytes.
+/// Appends `u8 kept`, then the high bytes.
 fn put_kept(out: &mut Vec<u8>, pattern: u64) {
     let kept = 8 - whole_bytes(pattern.trailing_zeros());
     out.push(kept);
     out.extend(pattern.to_be_bytes().iter().take(usize::from(kept)));
 }
 
-/// Bytes of one pattern of kind 2 at most.
+/// Bytes of one value of kind 2 at most.
 const XOR_BYTES_MAX: usize = 9;
 
-/// The first byte, how many are kept, and those at the beginning of eight.
+/// Returns the control byte, the number of kept bytes, and eight bytes that begin with those.
 #[inline]
 fn xored(xor: u64) -> (u8, usize, [u8; 8]) {
     let lead = whole_bytes(xor.leading_zeros());
@@ -148,6 +160,7 @@ fn xored(xor: u64) -> (u8, usize, [u8; 8]) {
     (lead << 4 | kept, usize::from(kept), high.to_be_bytes())
 }
 
+/// Appends values of kind 1. Returns false, and appends nothing, if some value is not a decimal.
 fn put_decimal(out: &mut Vec<u8>, values: &[u64]) -> bool {
     let mut mantissas = [0i64; MINI];
     let Some(mantissas) = mantissas.get_mut(..values.len()) else { return false };
@@ -163,8 +176,8 @@ fn put_decimal(out: &mut Vec<u8>, values: &[u64]) -> bool {
     let mut packed = [[0; 8]; MINI];
     let (mut words, mut gathered, mut bits) = (0, 0, 0);
     let mut put = |at: usize, word: u64| {
-        if let Some(place) = packed.get_mut(at) {
-            *place = word.to_le_bytes();
+        if let Some(slot) = packed.get_mut(at) {
+            *slot = word.to_le_bytes();
         }
     };
     for difference in differences() {
@@ -175,7 +188,7 @@ fn put_decimal(out: &mut Vec<u8>, values: &[u64]) -> bool {
             put(words, gathered);
             words += 1;
             bits -= 64;
-            // What did not fit; nothing where it ended with the word.
+            // The bits that did not fit; none if the number ended with the word.
             gathered = over.checked_shr(width - bits).unwrap_or(0);
         }
     }
@@ -185,7 +198,7 @@ fn put_decimal(out: &mut Vec<u8>, values: &[u64]) -> bool {
     true
 }
 
-/// The least exponent by which all values are decimals, and their mantissas.
+/// Returns the least exponent with which all values are decimals, and sets their mantissas.
 fn decimals(values: &[u64], mantissas: &mut [i64]) -> Option<u8> {
     if all_by(values, mantissas, |value| value, |whole| whole) {
         return Some(0);
@@ -194,7 +207,7 @@ fn decimals(values: &[u64], mantissas: &mut [i64]) -> Option<u8> {
         let value = f64::from_bits(*value?);
         (0..=EXPONENT_MAX).find(|exponent| scaled(value, *exponent).is_some())
     };
-    // Most series have as many digits in their values as those at both ends.
+    // In most series, all values have at most as many digits as the first or the last one.
     let likely = least(values.first())?.max(least(values.last())?);
     if likely > 0
         && let Some(power) = POWERS.get(usize::from(likely))
@@ -211,16 +224,16 @@ fn decimals(values: &[u64], mantissas: &mut [i64]) -> Option<u8> {
             }
         }
     }
-    // A value that fits with fewer decimals may not fit with more.
+    // A value that is a decimal with fewer digits may not be one with more.
     for (slot, value) in mantissas.iter_mut().zip(values) {
         *slot = scaled(f64::from_bits(*value), exponent)?;
     }
     Some(exponent)
 }
 
-/// Sets the mantissas to the integers of all values, `up` having been done to them; answers whether all have one below 2^51
-/// that gives the same bits back by `down`. Without a branch, so that several are tried at a time: what is added rounds to
-/// an integer, which then are the low bits.
+/// Sets the mantissas to the integers nearest to `up(value)`. Returns whether each is below 2^51
+/// and gives the same bits back with `down`. The loop has no branch, so that the compiler can
+/// vectorise it. Adding `ROUND` rounds to an integer, which is then in the low bits.
 #[inline]
 fn all_by(values: &[u64], mantissas: &mut [i64], up: impl Fn(f64) -> f64, down: impl Fn(f64) -> f64) -> bool {
     const ROUND: f64 = 6_755_399_441_055_744.0;
@@ -228,58 +241,58 @@ fn all_by(values: &[u64], mantissas: &mut [i64], up: impl Fn(f64) -> f64, down: 
     for (slot, pattern) in mantissas.iter_mut().zip(values) {
         let rounded = up(f64::from_bits(*pattern)) + ROUND;
         let back = down(rounded - ROUND).to_bits();
-        // Another exponent: it was too large, infinite, or no number.
+        // The exponent differs if the number was too large, infinite or NaN.
         wrong |= (back ^ pattern) | (rounded.to_bits() ^ ROUND.to_bits()) >> 52;
         *slot = rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
     }
     wrong == 0
 }
 
-/// One decoded mini-block.
+/// A decoded mini-block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mini {
+pub(super) struct MiniBlock {
     len: usize,
     times: [i64; MINI],
     values: [u64; MINI],
 }
 
-impl Mini {
+impl MiniBlock {
     pub(super) fn times(&self) -> &[i64] {
         self.times.get(..self.len).unwrap_or_default()
     }
 
-    /// Bit patterns.
+    /// Returns the bit patterns of the values.
     pub(super) fn values(&self) -> &[u64] {
         self.values.get(..self.len).unwrap_or_default()
     }
 }
 
-/// The mini-blocks of a chunk in order; ends after the first damage.
-pub(super) struct Minis<'a> {
+/// A decoder of the mini-blocks of a chunk. It ends at the first damage.
+pub(super) struct MiniBlocks<'a> {
     reader: Reader<'a>,
     before: i64,
-    mini: Mini,
+    mini: MiniBlock,
     encoded: (u8, &'a [u8]),
     started: bool,
 }
 
-/// Reads a chunk.
-pub(super) fn decode(chunk: &[u8]) -> Minis<'_> {
-    let mini = Mini { len: 0, times: [0; MINI], values: [0; MINI] };
-    Minis { reader: Reader::new(chunk), before: 0, mini, encoded: (RAW, &[]), started: false }
+/// Begins to decode a chunk.
+pub(super) fn decode(chunk: &[u8]) -> MiniBlocks<'_> {
+    let mini = MiniBlock { len: 0, times: [0; MINI], values: [0; MINI] };
+    MiniBlocks { reader: Reader::new(chunk), before: 0, mini, encoded: (RAW, &[]), started: false }
 }
 
-impl<'a> Minis<'a> {
-    /// The values of the last mini-block as they are written: kind and bytes.
+impl<'a> MiniBlocks<'a> {
+    /// Returns the kind and the encoded bytes of the values of the last mini-block.
     pub(super) const fn encoded(&self) -> (u8, &'a [u8]) {
         self.encoded
     }
 
-    /// The next mini-block, or none at the end.
+    /// Decodes the next mini-block; `None` at the end of the chunk.
     ///
     /// # Errors
-    /// [`Damage`] where the bytes are no chunk, times that do not ascend included.
-    pub(super) fn next(&mut self) -> Result<Option<&Mini>, Damage> {
+    /// [`Damage`] if the bytes are not a chunk, or the times do not ascend.
+    pub(super) fn next(&mut self) -> Result<Option<&MiniBlock>, Damage> {
         if self.reader.left() == 0 {
             return Ok(None);
         }
@@ -295,15 +308,16 @@ impl<'a> Minis<'a> {
         Ok(Some(&self.mini))
     }
 
+    /// Decodes the times of a mini-block of this kind.
     fn times(&mut self, kind: u8) -> Result<(), Damage> {
         let mut at = self.before.wrapping_add(self.reader.zigzag()?);
         if self.started && at <= self.before {
             return Err(self.reader.damage("times do not ascend"));
         }
         let mut step = 0u64;
-        for (place, slot) in self.mini.times.iter_mut().take(self.mini.len).enumerate() {
-            if place > 0 {
-                step = match (place, kind) {
+        for (index, slot) in self.mini.times.iter_mut().take(self.mini.len).enumerate() {
+            if index > 0 {
+                step = match (index, kind) {
                     (1, REGULAR | CHANGING) => self.reader.varint()?,
                     (_, REGULAR) => step,
                     (_, CHANGING) => step.wrapping_add(self.reader.zigzag()?.cast_unsigned()),
@@ -322,6 +336,7 @@ impl<'a> Minis<'a> {
     }
 }
 
+/// Decodes the values of a mini-block of this kind.
 pub(super) fn take_values(reader: &mut Reader<'_>, kind: u8, values: &mut [u64]) -> Result<(), Damage> {
     match kind {
         SAME => {
@@ -376,17 +391,18 @@ pub(super) fn skip_values(reader: &mut Reader<'_>, kind: u8, count: usize) -> Re
     Ok(())
 }
 
-/// A pattern of which `kept` bytes after `lead` zero bytes are written.
+/// Decodes a pattern with `lead` zero bytes, then `kept` stored bytes.
 fn take_high(reader: &mut Reader<'_>, lead: usize, kept: usize) -> Result<u64, Damage> {
     let mut pattern = [0; 8];
     let taken = reader.take(kept.min(9))?;
-    let place = pattern
+    let stored = pattern
         .get_mut(lead..lead.saturating_add(kept))
         .ok_or_else(|| reader.damage("pattern over 8 bytes"))?;
-    place.copy_from_slice(taken);
+    stored.copy_from_slice(taken);
     Ok(u64::from_be_bytes(pattern))
 }
 
+/// Decodes values of kind 1.
 fn take_decimal(reader: &mut Reader<'_>, values: &mut [u64]) -> Result<(), Damage> {
     let exponent = reader.u8()?;
     let mut mantissa = reader.zigzag()?;
@@ -401,7 +417,8 @@ fn take_decimal(reader: &mut Reader<'_>, values: &mut [u64]) -> Result<(), Damag
         }
         let ahead = reader.rest();
         let packed = reader.take((rest.len() * width).div_ceil(8))?;
-        // What one load reaches must be there, and the widest differences take more than one. Mostly more bytes follow.
+        // A load needs 8 bytes, and the widest differences need two loads. Usually more bytes
+        // follow.
         let mut padded = [0; MINI * 8 + 16];
         let from = if ahead.len() >= packed.len() + 16 {
             ahead
@@ -414,15 +431,15 @@ fn take_decimal(reader: &mut Reader<'_>, values: &mut [u64]) -> Result<(), Damag
         let load =
             |at: usize| from.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_le_bytes);
         let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
-        for (place, slot) in rest.iter_mut().enumerate() {
-            let (at, shift) = (place * width / 8, place * width % 8);
+        for (index, slot) in rest.iter_mut().enumerate() {
+            let (at, shift) = (index * width / 8, index * width % 8);
             let low = load(at) >> shift;
             let over = if width <= 56 { low } else { low | load(at + 8) << 1 << (63 - shift) };
             mantissa = mantissa.wrapping_add(least).wrapping_add((over & mask).cast_signed());
             *slot = mantissa.cast_unsigned();
         }
     }
-    // Most are whole, and a division is not free.
+    // Most values are whole numbers, and a division takes time.
     if exponent == 0 {
         values.iter_mut().for_each(|slot| *slot = float(*slot).to_bits());
     } else {

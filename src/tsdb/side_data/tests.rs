@@ -1,4 +1,4 @@
-//! Histograms as tests write them down, and the side table against a map.
+//! Tests of histograms and the side table against a simple model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn spans(pairs: &[(i32, u32)]) -> Vec<BucketSpan> {
     pairs.iter().map(|(offset, length)| BucketSpan { offset: *offset, length: *length }).collect()
 }
 
-/// An integer histogram of an exponential schema.
+/// An integer histogram with exponential buckets.
 #[expect(clippy::too_many_arguments, reason = "a histogram has so many parts")]
 pub(in crate::tsdb) fn exponential(
     schema: i32,
@@ -32,7 +32,7 @@ pub(in crate::tsdb) fn exponential(
     Histogram::new(Arc::new(shape.expect("valid")), CounterReset::Unknown, sum, counts).expect("valid")
 }
 
-/// Few shapes, so that neighbours often share one; counts of every size.
+/// Histograms of few shapes, so that neighbours often share one, with counts of any size.
 pub(in crate::tsdb) fn any_histogram() -> impl Strategy<Value = Histogram> {
     let shape = (0usize..4).prop_map(|which| {
         let of = |schema, zero, custom: &[f64], positive: &[(i32, u32)], negative: &[(i32, u32)]| {
@@ -67,12 +67,12 @@ pub(in crate::tsdb) fn any_histogram() -> impl Strategy<Value = Histogram> {
 
 /// The rules in their simplest form.
 #[derive(Default)]
-struct Model {
+struct HistogramModel {
     in_order: BTreeSet<i64>,
     samples: BTreeMap<i64, Histogram>,
 }
 
-impl Model {
+impl HistogramModel {
     fn put(&mut self, at: i64, histogram: Histogram, barrier: i64) -> PutHistogram {
         let last = self.in_order.last().copied();
         if at >= barrier && last == Some(at) && self.samples.get(&at) != Some(&histogram) {
@@ -100,14 +100,14 @@ fn reloaded(histograms: &Histograms) -> Histograms {
 
 proptest! {
     #[test]
-    fn a_series_equals_a_map_through_appends_and_seals(
+    fn a_series_equals_a_map_after_any_appends_and_seals(
         steps in prop::collection::vec((0u8..20, -40i64..40, any_histogram()), 1..200),
         ends in (-40i64..300, -40i64..300),
     ) {
         let mut histograms = Histograms::default();
-        let mut model = Model::default();
+        let mut model = HistogramModel::default();
         let (mut barrier, mut sealing) = (i64::MIN, false);
-        // What a seal took, as segments would have it.
+        // The content of the segments.
         let mut sealed: BTreeMap<i64, Histogram> = BTreeMap::new();
         for (place, (step, at, histogram)) in steps.into_iter().enumerate() {
             let now = place as i64;
@@ -119,11 +119,12 @@ proptest! {
                 }
                 1 if sealing => {
                     let mut out = HistogramColumns::default();
-                    histograms.copy_closed((barrier, barrier), &mut out);
+                    histograms.copy_closed(barrier, barrier, &mut out);
                     prop_assert!(out.times.is_sorted_by(|a, b| a < b) && out.times.iter().all(|t| *t < barrier));
-                    // One that came late since is newer than what the seal takes.
+                    // A late histogram that arrived since is newer than the one that the seal
+                    // takes.
                     sealed.extend(out.times.into_iter().zip(out.histograms));
-                    histograms.release((barrier, barrier));
+                    histograms.release(barrier, barrier);
                     sealing = false;
                 }
                 2 if sealing => {
@@ -139,7 +140,7 @@ proptest! {
                     model.in_order.retain(|t| !(from..=to).contains(t));
                 }
                 _ => {
-                    // Mostly ascending, sometimes not.
+                    // Mostly ascending times.
                     let at = if at > 0 { now } else { now + at };
                     let expected = model.put(at, histogram.clone(), barrier);
                     prop_assert_eq!(histograms.put(at, histogram, barrier), expected);
@@ -158,9 +159,9 @@ proptest! {
 }
 
 #[test]
-fn a_chunk_that_does_not_follow_is_damage() {
+fn a_chunk_out_of_order_is_damage() {
     let histogram = exponential(0, 0.0, &[(0, 1)], &[], 1.0, 0, &[1]);
-    let chunk = chunk::Encoder::new(5, &histogram).into_bytes();
+    let chunk = histogram_chunk::HistogramEncoder::new(5, &histogram).into_bytes();
     let mut histograms = Histograms::default();
     assert_eq!(histograms.load_chunk(false, 1, &chunk, i64::MIN), Ok(()));
     assert!(histograms.load_chunk(false, 1, &chunk, i64::MIN).is_err());

@@ -1,4 +1,4 @@
-//! Laws and golden bytes of chunks.
+//! Properties and golden bytes of chunks.
 
 use proptest::prelude::*;
 
@@ -66,14 +66,15 @@ proptest! {
 }
 
 #[test]
-fn the_bytes_are_the_drawing() {
+fn the_bytes_match_the_documented_format() {
     let hex = |samples: &[(i64, f64)]| {
         let (times, values): (Vec<i64>, Vec<u64>) = samples.iter().map(|(t, v)| (*t, v.to_bits())).unzip();
         encode(&times, &values).iter().map(|b| format!("{b:02x}")).collect::<String>()
     };
     // One sample, value 1.0 = 3ff0..: count 0, zigzag 2000, two kept bytes.
     assert_eq!(hex(&[(1_000, 1.0)]), "00d00f023ff0");
-    // Regular step 15,000, integers 10, 12, 13, 17: exponent 0, mantissa 10, least difference 1, width 2, 1 0 3.
+    // Regular step 15,000, integers 10, 12, 13, 17: exponent 0, mantissa 10, least difference 1,
+    // width 2, then 1 0 3.
     assert_eq!(
         hex(&[(0, 10.0), (15_000, 12.0), (30_000, 13.0), (45_000, 17.0)]),
         "43009875001402023 1".replace(' ', "")
@@ -92,7 +93,8 @@ fn ordinary_series_stay_small() {
     let bytes = |value: &dyn Fn(i64) -> f64| {
         check(&(0..128).map(|i| (at(i), value(i).to_bits())).collect::<Vec<_>>())
     };
-    // 128 samples; the bounds are what these shapes take today, rounded up to the next tenth of a byte a sample.
+    // The bounds for 128 samples are the present sizes, rounded up to the next tenth of a byte per
+    // sample.
     assert!(bytes(&|_| 7.0) <= 84, "constant: {}", bytes(&|_| 7.0));
     assert!(bytes(&|i| (i * 37 + i % 5) as f64) <= 166, "counter: {}", bytes(&|i| (i * 37 + i % 5) as f64));
     assert!(
