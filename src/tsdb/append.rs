@@ -7,7 +7,7 @@ use super::error::{AppendError, Unconfirmed};
 use super::options::OrgLimits;
 use super::quota::Gate;
 use super::report::AppendReport;
-use super::retain;
+use super::retention;
 use super::series::definition::Definitions;
 use super::series::identity::Key;
 use super::series::labels;
@@ -428,7 +428,7 @@ impl Window {
                 true => Some(greatest),
                 false => times().filter(|at| *at <= last).max(),
             };
-            retain::horizon(Some(age), newest.max(own), present)
+            retention::horizon(Some(age), newest.max(own), present)
         });
         let oldest = kept_from.unwrap_or(Timestamp::MIN).max(Timestamp::from_ms(YEAR_1_MS));
         let newest = newest.map(|newest| newest.min(present));

@@ -26,12 +26,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::bytes::Reader;
+use super::codec::Reader;
 use super::disk;
 use super::error::{CheckpointError, Damage, DiskError, GenerationError, RowError};
 use super::head::slot;
 use super::head::stripe::Order;
-use super::opening::{Onlooker, Phase, Step};
+use super::open_progress::{Onlooker, Phase, Step};
 use super::report::CheckpointReport;
 use super::series::definition::Definitions;
 use super::series::{metadata, registry};

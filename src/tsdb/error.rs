@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::opening::Stopped;
+use super::open_progress::Stopped;
 use super::report::Capacity;
 use crate::kv::{HeadError, ReadPartError};
 use crate::model::{OutOfMemory, Timestamp};

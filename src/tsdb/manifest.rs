@@ -22,7 +22,7 @@ use std::sync::{Arc, RwLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::retain::clock::RetentionClock;
+use super::retention::clock::RetentionClock;
 use super::segment::SegmentMeta;
 use super::wal::replay::Begin;
 use crate::kv::{

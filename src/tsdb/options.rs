@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::disk::Disk;
-use super::opening::Onlooker;
+use super::open_progress::Onlooker;
 use crate::clock::Stopwatch;
 use crate::model::Timestamp;
 

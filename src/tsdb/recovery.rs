@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::appliers::Appliers;
+use super::replay_workers::Appliers;
 use super::checkpoint::{self, Folder};
-use super::delete::Deletion;
+use super::deletion::Deletion;
 use super::disk;
 use super::error::{DiskError, OpenError};
 use super::manifest::{self, Change, Known, Listed, Manifest, SealState, Tombstone};
-use super::names;
-use super::opening::{Onlooker, Phase, Step};
+use super::registry_load;
+use super::open_progress::{Onlooker, Phase, Step};
 use super::options::Options;
 use super::repair;
 use super::report::{LogPlace, RecoveryMode, RecoveryReport};
@@ -560,9 +560,9 @@ impl Recovery {
         let mut orgs = registry::orgs_in(&folder.series)?;
         orgs.retain(|org| !self.dropped.contains(org));
         let path_of = |org: &OrgId| registry::path_of(&folder.series, *org);
-        let registries: Vec<names::Registry> =
+        let registries: Vec<registry_load::Registry> =
             orgs.iter().map(|org| (*org, path_of(org))).filter(|(_, path)| path.exists()).collect();
-        let read = names::load(folder, &stores, &registries, &self.onlooker)?;
+        let read = registry_load::load(folder, &stores, &registries, &self.onlooker)?;
         let mut found: BTreeMap<OrgId, ReadRegistry> =
             registries.into_iter().map(|(org, _)| org).zip(read).collect();
         let mut cuts = Vec::new();

@@ -14,7 +14,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::checkpoint;
-use super::delete::Deletion;
+use super::deletion::Deletion;
 use super::disk;
 use super::error::{DiskError, OpenError};
 use super::manifest::{self, Listed, Manifest, ManifestError};

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::changes::Changes;
+use super::store_version::Changes;
 use super::decoded::{Decoded, Kept};
-use super::delete::Deletion;
+use super::deletion::Deletion;
 use super::error::Damage;
 use super::head::Head;
 use super::manifest::{Change, Manifest, ManifestError};

@@ -18,7 +18,7 @@
 //! ```
 //! The smallest kind that gives back the same bits is taken; decimals first, since they decode fastest.
 
-use super::bytes::{POWERS, Reader, put_varint, put_zigzag, scaled, whole_bytes};
+use super::codec::{POWERS, Reader, put_varint, put_zigzag, scaled, whole_bytes};
 use super::error::Damage;
 
 /// Samples of a mini-block at most.

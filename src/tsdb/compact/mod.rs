@@ -22,7 +22,7 @@ use std::sync::Arc;
 use super::checkpoint::Folder;
 use super::error::{AppendError, DiskError};
 use super::manifest::{Change, Manifest, ManifestError, Tombstone};
-use super::retain::Present;
+use super::retention::Present;
 use super::segment::{HISTOGRAMS, LATE, NewSegment, Segment, SegmentMeta, trim_memory};
 use super::segments::{Obsolete, Part, SegmentSet};
 use super::store::OrgStore;

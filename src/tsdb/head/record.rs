@@ -16,7 +16,7 @@
 use super::arena::Link;
 use super::slots::Bits;
 use crate::tsdb::block::{self, MINI};
-use crate::tsdb::bytes::{Reader, put_varint};
+use crate::tsdb::codec::{Reader, put_varint};
 use crate::tsdb::error::Damage;
 
 const SAME: u8 = 0;

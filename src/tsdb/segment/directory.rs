@@ -11,7 +11,7 @@ use super::format::{DIRECT, LOCAL};
 use super::packed::{Packed, Pool};
 use super::{dictionary, format};
 use crate::model::METRIC_NAME;
-use crate::tsdb::bytes::put_varint;
+use crate::tsdb::codec::put_varint;
 
 /// Texts, numbered as they come.
 #[derive(Debug, Default)]

@@ -42,7 +42,7 @@
 
 use super::{HISTOGRAMS, SegmentMeta};
 use crate::model::{OrgId, StoreId};
-use crate::tsdb::bytes::Reader;
+use crate::tsdb::codec::Reader;
 use crate::tsdb::error::Damage;
 
 /// The version written; version 1 is read as well.

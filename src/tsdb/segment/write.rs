@@ -13,7 +13,7 @@ use super::format::{
 };
 use super::{FILE_BYTES_MAX, HISTOGRAMS, SegmentMeta, SegmentWriteError};
 use crate::model::{OrgId, StoreId};
-use crate::tsdb::bytes::put_varint;
+use crate::tsdb::codec::put_varint;
 use crate::tsdb::disk;
 use crate::tsdb::error::{Damage, DiskError};
 

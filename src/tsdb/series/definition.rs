@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use rapidhash::RapidHashMap;
 
 use super::table::Table;
-use crate::tsdb::bytes::{Reader, put_text, put_varint, put_zigzag};
+use crate::tsdb::codec::{Reader, put_text, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 
 /// Collects series for one body.

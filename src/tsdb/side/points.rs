@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::tsdb::bytes::{Reader, put_zigzag};
+use crate::tsdb::codec::{Reader, put_zigzag};
 use crate::tsdb::error::Damage;
 
 /// Memory of an entry: itself and its share of a node, about.

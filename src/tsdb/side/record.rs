@@ -10,7 +10,7 @@
 
 use super::chunk::{self, Decoder};
 use crate::model::{Exemplar, Histogram, Label, Labels, Timestamp};
-use crate::tsdb::bytes::{Reader, put_text, put_varint, put_zigzag};
+use crate::tsdb::codec::{Reader, put_text, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 use crate::tsdb::wal::record::Kind;
 

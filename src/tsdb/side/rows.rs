@@ -15,7 +15,7 @@ use super::record::{self, Body};
 use super::starts::Starts;
 use super::{Series, Side, read};
 use crate::model::OrgId;
-use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
+use crate::tsdb::codec::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 
 const IN_ORDER: u8 = 0;

@@ -13,7 +13,7 @@
 use super::points::Points;
 use super::record::{self, Body};
 use crate::model::{Exemplar, Histogram, HistogramColumns, TimeRange};
-use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
+use crate::tsdb::codec::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 use crate::tsdb::segment;
 

@@ -12,7 +12,7 @@ mod listings;
 mod locks;
 mod log_tail;
 mod model;
-mod names;
+mod registry_load;
 mod planted;
 mod power;
 mod quota;
@@ -22,7 +22,7 @@ mod replaying;
 mod seal;
 mod side;
 mod upkeep;
-mod warm;
+mod prefetch;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet};

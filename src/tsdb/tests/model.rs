@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::tsdb::opening::{Go, Onlooker};
+use crate::tsdb::open_progress::{Go, Onlooker};
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::kv::keyed::RecordKey;
-use crate::tsdb::delete::Deletion;
+use crate::tsdb::deletion::Deletion;
 use crate::tsdb::wal::record::{FileHeader, Found, Layout, MAGIC_WAL, NewRecord, put_record};
 use crate::tsdb::wal::replay::{self, Begin};
 use crate::tsdb::wal::samples;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::{MatchOp, Matcher};
 use crate::tsdb::head::{STRIPE_SERIES, slot};
-use crate::tsdb::opening::{Go, Onlooker, Phase, Step};
+use crate::tsdb::open_progress::{Go, Onlooker, Phase, Step};
 
 /// Series of an organisation: in four stripes.
 const SERIES: u32 = 3 * STRIPE_SERIES + 200;

@@ -53,7 +53,7 @@
 use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, KEYED_HEADER_BYTES, RecordKey};
 use crate::kv::plain::verifying_lengths;
 use crate::model::{OrgId, StoreId};
-use crate::tsdb::bytes::{Reader, put_varint};
+use crate::tsdb::codec::{Reader, put_varint};
 use crate::tsdb::error::Damage;
 
 /// Bytes of the file header.

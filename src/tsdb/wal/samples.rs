@@ -23,7 +23,7 @@
 //! ```
 
 use super::record::Kind;
-use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, unscaled, unzigzag, whole_bytes, zigzag};
+use crate::tsdb::codec::{Reader, put_varint, put_zigzag, unscaled, unzigzag, whole_bytes, zigzag};
 use crate::tsdb::error::Damage;
 
 /// One sample on its way to the head.

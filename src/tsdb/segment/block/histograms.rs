@@ -21,7 +21,7 @@ use super::columns::{self, Reading};
 use super::integers::{self, FLAG_BITS};
 use super::{BLOCK_SAMPLES, put_times, set_crc, times_of, value_crc, values, verified};
 use crate::model::{BucketSpan, CounterReset, Histogram, HistogramColumns, HistogramCounts, HistogramShape};
-use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
+use crate::tsdb::codec::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 
 /// What a block may hold in all, so that decoding one takes no more than a megabyte or two.

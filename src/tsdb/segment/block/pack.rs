@@ -11,7 +11,7 @@
 //! Numbers scattered around nothing in particular, the usual case, take about 0.15 bits over their entropy as kind 1
 //! with the best k; a few outliers cost themselves, not the others.
 
-use crate::tsdb::bytes::put_varint;
+use crate::tsdb::codec::put_varint;
 
 /// Numbers of a mini at most.
 pub(super) const MINI: usize = 128;

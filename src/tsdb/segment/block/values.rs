@@ -27,7 +27,7 @@ use super::integers::{self, FLAG_BITS, Plan};
 use super::pack::MINI;
 use super::target::{Scaled, Target};
 use super::value_crc;
-use crate::tsdb::bytes::{Reader, put_varint, whole_bytes};
+use crate::tsdb::codec::{Reader, put_varint, whole_bytes};
 use crate::tsdb::error::Damage;
 
 const SAME: u8 = 0;

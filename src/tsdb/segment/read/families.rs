@@ -5,7 +5,7 @@ use super::super::format::{COLUMNS, DICTIONARIES, FAMILIES};
 use super::super::packed::Packed;
 use super::walk::ValueColumn;
 use super::{Rows, Segment, SegmentDamage, Timelines};
-use crate::tsdb::bytes::Reader;
+use crate::tsdb::codec::Reader;
 use crate::tsdb::error::Damage;
 
 /// A family's record, its label columns unread.

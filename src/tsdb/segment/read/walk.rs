@@ -3,7 +3,7 @@
 use super::super::format::{COLUMNS, DICTIONARIES, DIRECT, FAMILIES, LOCAL};
 use super::families::Family;
 use super::{Block, Packed, Segment, SegmentDamage};
-use crate::tsdb::bytes::Reader;
+use crate::tsdb::codec::Reader;
 use crate::tsdb::error::Damage;
 
 /// A family whose rows are walked.

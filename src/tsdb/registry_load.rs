@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::checkpoint::Folder;
 use super::error::{DiskError, OpenError};
-use super::opening::{Onlooker, Phase, Step};
+use super::open_progress::{Onlooker, Phase, Step};
 use super::series::registry::{self, ReadRegistry};
 use super::series::sheet::Sheet;
 use super::series::table::load::{GivesUp, Loading};

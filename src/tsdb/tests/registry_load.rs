@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{MetricKind, MetricMetadata};
-use crate::tsdb::names::load;
+use crate::tsdb::registry_load::load;
 use crate::tsdb::series::definition::Definitions;
 use crate::tsdb::series::registry::{self, End, ReadRegistry};
 use crate::tsdb::series::sheet::Sheet;

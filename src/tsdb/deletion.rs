@@ -19,7 +19,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::bytes::{Reader, put_varint};
+use super::codec::{Reader, put_varint};
 use super::compact::{Place, UpkeepError};
 use super::error::{AppendError, Damage};
 use super::manifest::{
