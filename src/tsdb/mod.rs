@@ -12,28 +12,27 @@
 //! in it are removed.
 
 mod append;
-mod replay_workers;
 mod backup;
 mod block;
-mod codec;
-mod store_version;
 mod check;
 mod checkpoint;
+mod codec;
 mod compact;
 mod decoded;
 mod deletion;
 mod disk;
 mod error;
-mod verify_restored;
 mod head;
 mod log_mark;
 mod manifest;
-mod registry_load;
 mod open_progress;
 mod options;
+mod prefetch;
 mod quota;
 mod recovery;
+mod registry_load;
 mod repair;
+mod replay_workers;
 mod report;
 mod retention;
 mod seal;
@@ -43,8 +42,9 @@ mod series;
 mod side;
 mod snapshot;
 mod store;
+mod store_version;
+mod verify_restored;
 mod wal;
-mod prefetch;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -55,13 +55,13 @@ pub use backup::StageError;
 pub use check::{CheckProgress, Checked, check};
 pub use compact::{UpkeepError, UpkeepReport};
 pub use decoded::{DecodedUse, rises};
-pub use deletion::{DeleteError, DeleteReport};
+pub use deletion::{DeleteError, DeleteReport, DeletedSamples};
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError, Unconfirmed};
-pub use verify_restored::{UnfitSegment, fits_list};
 pub use manifest::ManifestError;
-pub use open_progress::{Go, Onlooker, Phase, Step};
+pub use open_progress::{OpenControl, OpenStep, Phase, ProgressObserver};
 pub use options::{Durability, Elapsed, Options, OrgLimits};
+pub use prefetch::{Prefetch, prefetch_program};
 pub use repair::{RepairError, Repaired, accept_loss, repair};
 pub use report::{
     AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing,
@@ -70,12 +70,12 @@ pub use report::{
 };
 pub use seal::{SealError, SealReport};
 pub use snapshot::{Grouped, GroupedSeries, Paced, ReadColumns, Reader, SelectedSeries, Snapshot};
-pub use prefetch::{Warming, warm_program};
+pub use verify_restored::{UnfitSegment, fits_list};
 
 use append::Clocked;
-use checkpoint::Folder;
+use checkpoint::{CheckpointStart, Folder};
 use compact::Compactor;
-use log_mark::{LogMark, Noting};
+use log_mark::{LogMark, MarkWrite};
 use manifest::Manifest;
 use recovery::{Recovered, Secrets};
 use retention::Retention;
@@ -124,8 +124,8 @@ pub struct Tsdb {
     removal: Mutex<Removal>,
     compactor: Mutex<Compactor>,
     retention: Retention,
-    seals: seal::Counts,
-    warming: Warming,
+    seals: seal::SealCounts,
+    prefetch: Prefetch,
     log_mark: LogMark,
 }
 
@@ -277,7 +277,7 @@ impl Tsdb {
         let newest = stores.all().iter().filter_map(|store| store.usage.newest()).min();
         let retention = Retention::begin(manifest.retention_clock()?, now, newest, &options);
         let manifest = Some(manifest);
-        let warming = Warming::start(&stores, options.warm_bytes_max);
+        let prefetch = Prefetch::start(&stores, options.warm_bytes_max);
         let tsdb = Tsdb {
             stores,
             log,
@@ -293,8 +293,8 @@ impl Tsdb {
             removal: Mutex::default(),
             compactor: Mutex::default(),
             retention,
-            seals: seal::Counts::default(),
-            warming,
+            seals: seal::SealCounts::default(),
+            prefetch,
             log_mark: LogMark::default(),
         };
         tsdb.warn_of_clocks();
@@ -319,8 +319,8 @@ impl Tsdb {
             removal: Mutex::default(),
             compactor: Mutex::default(),
             retention,
-            seals: seal::Counts::default(),
-            warming: Warming::default(),
+            seals: seal::SealCounts::default(),
+            prefetch: Prefetch::default(),
             log_mark: LogMark::default(),
         }
     }
@@ -502,7 +502,7 @@ impl Tsdb {
             self.covered(flush)
                 .and_then(|covered| checkpoint::write(folder, &self.stores, covered, || flush().map(drop)))
         };
-        self.note_log_end(Noting::Now);
+        self.record_log_end(MarkWrite::Now);
         if result.is_ok() {
             self.stores.uncovered.fetch_sub(covered, Ordering::Relaxed);
             self.checkpoint_counts.made.fetch_add(1, Ordering::Relaxed);
@@ -517,13 +517,13 @@ impl Tsdb {
     fn covered(
         &self,
         flush: impl Fn() -> Result<u64, CheckpointError>,
-    ) -> Result<(u64, Vec<(OrgId, i64)>), CheckpointError> {
+    ) -> Result<CheckpointStart, CheckpointError> {
         loop {
-            let before = checkpoint::barriers(&self.stores);
+            let barriers = checkpoint::barriers(&self.stores);
             let replay_seq = flush()?;
             // No seal record came in between, so that none is missed or counted twice. They are minutes apart.
-            if checkpoint::barriers(&self.stores) == before {
-                return Ok((replay_seq, before));
+            if checkpoint::barriers(&self.stores) == barriers {
+                return Ok(CheckpointStart { replay_seq, barriers });
             }
         }
     }
@@ -654,7 +654,7 @@ impl Tsdb {
         };
         let last_seq = log.counters().last_seq.load(Ordering::Relaxed);
         if checkpoint::newest_replay_seq(&folder.head, folder.store) == last_seq
-            && let Err(e) = (checkpoint::Closed { last_seq }).write(folder)
+            && let Err(e) = (checkpoint::ClosedMarker { last_seq }).write(folder)
         {
             tracing::warn!("the end of the log was not noted: {}", e.line());
         }
@@ -668,7 +668,7 @@ impl Tsdb {
     /// Waits until what the first questions will look at is in memory, as far as a start reads that ahead, but no longer than
     /// this.
     pub fn wait_until_warm(&self, longest: Duration) {
-        self.warming.wait_for(longest);
+        self.prefetch.wait_for(longest);
     }
 
     /// Ends writing: what waits is made durable and applied, the threads end. Reads go on. A second call does nothing.
@@ -679,14 +679,14 @@ impl Tsdb {
             log.close();
             self.note_end(log);
         }
-        self.note_log_end(Noting::Now);
+        self.record_log_end(MarkWrite::Now);
         if let Some(manifest) = &self.manifest {
             if matches!(self.log, Sink::Log(_)) {
                 self.close_retention(manifest);
             }
             manifest.close();
         }
-        self.warming.end();
+        self.prefetch.end();
     }
 }
 

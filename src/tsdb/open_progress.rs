@@ -1,23 +1,23 @@
-//! How far a start is, told to whoever started it, who may also end it.
+//! The progress of opening a store, reported to an observer that may also stop it.
 
 use std::sync::Arc;
 
-/// What a start is reading.
+/// The phase of opening a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// The registries: which series there are. Counted in bytes.
+    /// Reading the registries of series. Counted in bytes.
     #[default]
     Names,
-    /// The segments. Counted in segments.
+    /// Opening the segments. Counted in segments.
     Segments,
-    /// The newest checkpoint. Counted in rows.
+    /// Loading the newest checkpoint. Counted in rows.
     Checkpoint,
-    /// What came after it. Counted in bytes.
+    /// Replaying the log after the checkpoint. Counted in bytes.
     Log,
 }
 
 impl Phase {
-    /// The stable word.
+    /// Returns the stable name of the phase.
     pub const fn as_str(self) -> &'static str {
         match self {
             Phase::Names => "names",
@@ -27,7 +27,7 @@ impl Phase {
         }
     }
 
-    /// What is counted.
+    /// Returns the unit that is counted.
     pub const fn unit(self) -> &'static str {
         match self {
             Phase::Names | Phase::Log => "bytes",
@@ -37,72 +37,73 @@ impl Phase {
     }
 }
 
-/// How far a start is in one phase.
+/// The progress within one phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Step {
-    /// What is read.
+pub struct OpenStep {
+    /// The current phase.
     pub phase: Phase,
-    /// Which file of it, from 1.
+    /// The current file, counted from 1.
     pub file: u64,
-    /// Of how many.
+    /// The number of files.
     pub files: u64,
-    /// How much of all files is done, in the phase's unit.
+    /// The completed amount over all files, in the phase's unit.
     pub done: u64,
-    /// Of how much; 0 where that is not known.
+    /// The total amount; 0 if unknown.
     pub all: u64,
-    /// Records of the log that were applied.
+    /// Log records applied.
     pub records: u64,
-    /// Samples of theirs that were stored.
+    /// Samples of those records that were stored.
     pub samples: u64,
 }
 
-impl Step {
-    /// How much of the phase is done, in percent.
+impl OpenStep {
+    /// Returns the completed share of the phase in percent.
     pub fn percent(&self) -> Option<f64> {
         (self.all > 0).then(|| (self.done as f64 / self.all as f64 * 100.0).min(100.0))
     }
 }
 
-/// Whether a start goes on.
+/// The observer's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Go {
-    /// It does.
-    On,
-    /// It ends with [`super::OpenError::Stopped`]; the folder is as a crash at this moment would leave it.
-    No,
+pub enum OpenControl {
+    /// Continue to open the store.
+    Continue,
+    /// Stop with [`super::OpenError::Stopped`]. The folder is as a crash at this moment would leave
+    /// it.
+    Stop,
 }
 
-/// Who looks on. Called often, by the thread that reads: it should answer at once.
+/// A callback for the progress. The reading thread calls it often, so it must return quickly.
 #[derive(Clone)]
-pub struct Onlooker(Arc<dyn Fn(&Step) -> Go + Send + Sync>);
+pub struct ProgressObserver(Arc<dyn Fn(&OpenStep) -> OpenControl + Send + Sync>);
 
-impl Onlooker {
-    /// Told each step by a call of this.
-    pub fn by(look: impl Fn(&Step) -> Go + Send + Sync + 'static) -> Onlooker {
-        Onlooker(Arc::new(look))
+impl ProgressObserver {
+    /// Creates an observer from a callback.
+    pub fn new(look: impl Fn(&OpenStep) -> OpenControl + Send + Sync + 'static) -> ProgressObserver {
+        ProgressObserver(Arc::new(look))
     }
 
-    pub(super) fn see(&self, step: &Step) -> Result<(), Stopped> {
+    pub(super) fn report(&self, step: &OpenStep) -> Result<(), OpenStopped> {
         match (self.0)(step) {
-            Go::On => Ok(()),
-            Go::No => Err(Stopped),
+            OpenControl::Continue => Ok(()),
+            OpenControl::Stop => Err(OpenStopped),
         }
     }
 }
 
-impl Default for Onlooker {
-    fn default() -> Onlooker {
-        Onlooker::by(|_| Go::On)
+impl Default for ProgressObserver {
+    fn default() -> ProgressObserver {
+        ProgressObserver::new(|_| OpenControl::Continue)
     }
 }
 
-impl std::fmt::Debug for Onlooker {
+impl std::fmt::Debug for ProgressObserver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Onlooker")
+        f.write_str("ProgressObserver")
     }
 }
 
-/// Who looks on has ended the start.
+/// The error of a start that the observer stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stopped before the store was open")]
-pub(super) struct Stopped;
+pub(super) struct OpenStopped;

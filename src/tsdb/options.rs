@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::disk::Disk;
-use super::open_progress::Onlooker;
+use super::open_progress::ProgressObserver;
 use crate::clock::Stopwatch;
 use crate::model::Timestamp;
 
@@ -118,7 +118,7 @@ pub struct Options {
     /// Threads beside the one that reads the log at a start: they put its samples into the heads; 0: it does so itself.
     pub replay_threads: usize,
     /// Who is told how far the start is.
-    pub onlooker: Onlooker,
+    pub observer: ProgressObserver,
     /// How the file system answers; tests put faults in.
     pub disk: Disk,
 }
@@ -143,7 +143,7 @@ impl Default for Options {
             built: None,
             expiry_grace: Duration::from_secs(72 * 3_600),
             replay_threads: replay_threads(),
-            onlooker: Onlooker::default(),
+            observer: ProgressObserver::default(),
             disk: Disk::default(),
         }
     }

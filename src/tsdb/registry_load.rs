@@ -1,7 +1,8 @@
-//! The names that a start finds in registries, read by one thread while another puts what was read before into tables.
+//! Loads the series registries at a start. One thread reads, another puts the definitions into
+//! tables.
 //!
-//! A registry that is not as the store writes it is read once more, record by record in its order; what is kept of it and
-//! what is said of it come from there.
+//! A registry that the store would not have written this way is read once more, record by record in
+//! order. Its result comes from that second read.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -9,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::checkpoint::Folder;
 use super::error::{DiskError, OpenError};
-use super::open_progress::{Onlooker, Phase, Step};
+use super::open_progress::{OpenStep, Phase, ProgressObserver};
 use super::series::registry::{self, ReadRegistry};
 use super::series::sheet::Sheet;
 use super::series::table::load::{GivesUp, Loading};
@@ -17,150 +18,154 @@ use super::store::{Record, Stores};
 use super::wal::record::{FILE_HEADER_BYTES, Kind, record_bytes};
 use crate::model::{OrgId, StoreId};
 
-/// Bodies between the threads; each has some 256 KiB, and a few times that as columns.
-const AHEAD_MAX: usize = 2;
+/// The limit of bodies between the threads. Each has about 256 KiB, and a few times that as
+/// columns.
+const QUEUE_MAX: usize = 2;
 
-/// The registry of an organisation, and where it lies.
+/// An organisation and the path of its registry.
 pub(super) type Registry = (OrgId, PathBuf);
 
-/// What the reading thread found.
-enum Piece {
-    /// And how many bytes it was.
+/// A message of the reading thread.
+enum RegistryPart {
+    /// The definitions of a record, and its bytes.
     Series(Box<Sheet>, usize),
     Metadata(Vec<u8>),
-    /// The file is read; none: it is not as the store writes it.
+    /// The end of the file; none if the store would not have written it this way.
     End(Option<Result<ReadRegistry, OpenError>>),
 }
 
-/// Reads registries into stores that are empty yet; answers what was found of each. The onlooker hears of each record.
+/// Reads registries into empty stores. Returns the result for each registry. The observer is called
+/// for each record.
 ///
 /// # Errors
-/// [`OpenError`] where a file cannot be read, or is another store's or a newer version's, or the onlooker ends it.
+/// [`OpenError`] if a file cannot be read, or belongs to another store or a newer version, or the
+/// observer stops the start.
 pub(super) fn load(
     folder: &Folder,
     stores: &Stores,
     registries: &[Registry],
-    onlooker: &Onlooker,
+    observer: &ProgressObserver,
 ) -> Result<Vec<ReadRegistry>, OpenError> {
     if registries.is_empty() {
         return Ok(Vec::new());
     }
-    let mut step = Step { phase: Phase::Names, files: registries.len() as u64, ..Step::default() };
+    let mut step = OpenStep { phase: Phase::Names, files: registries.len() as u64, ..OpenStep::default() };
     for (_, path) in registries {
         step.all += std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
     }
-    let (pieces, read) = sync_channel(AHEAD_MAX);
-    let (back, used) = sync_channel(AHEAD_MAX);
-    // The ends go with the closure, so that the reader ends where this ends early.
+    let (parts, read) = sync_channel(QUEUE_MAX);
+    let (used_sheets, used) = sync_channel(QUEUE_MAX);
+    // The channel ends move into the closure, so the reading thread ends if this one returns early.
     std::thread::scope(move |scope| {
-        let reader = Reader { store: folder.store, pieces, used };
+        let reader = RegistryReader { store: folder.store, parts, used };
         std::thread::Builder::new()
             .name("names".to_owned())
             .spawn_scoped(scope, move || {
-                // Who does not take it any more says why.
+                // A send fails only after the receiver stopped with its own error.
                 let _ = registries.iter().try_for_each(|(org, path)| reader.send(*org, path));
             })
             .map_err(OpenError::Thread)?;
-        let mut taker = Taker { store: folder.store, stores, read, back, onlooker, step };
-        registries.iter().map(|(org, path)| taker.take(*org, path)).collect()
+        let mut loader = RegistryLoader { store: folder.store, stores, read, used_sheets, observer, step };
+        registries.iter().map(|(org, path)| loader.take(*org, path)).collect()
     })
 }
 
-/// Reads for another thread.
-struct Reader {
+/// The reading thread's state.
+struct RegistryReader {
     store: StoreId,
-    pieces: SyncSender<Piece>,
-    /// Sheets to be used again.
+    parts: SyncSender<RegistryPart>,
+    /// Sheets for reuse.
     used: Receiver<Box<Sheet>>,
 }
 
-impl Reader {
-    /// Reads one registry. None: nobody takes it any more.
+impl RegistryReader {
+    /// Reads one registry. Returns none if the receiver is gone.
     fn send(&self, org: OrgId, path: &Path) -> Option<()> {
-        let mut is_odd = false;
+        let mut is_foreign = false;
         let read = registry::read(path, self.store, org, &mut |kind, body| {
-            let piece = self.piece(kind, body);
-            is_odd |= piece.is_none();
-            piece.is_some_and(|piece| self.pieces.send(piece).is_ok())
+            let part = self.part(kind, body);
+            is_foreign |= part.is_none();
+            part.is_some_and(|part| self.parts.send(part).is_ok())
         });
-        self.pieces.send(Piece::End((!is_odd).then_some(read))).ok()
+        self.parts.send(RegistryPart::End((!is_foreign).then_some(read))).ok()
     }
 
-    fn piece(&self, kind: Kind, body: &[u8]) -> Option<Piece> {
+    fn part(&self, kind: Kind, body: &[u8]) -> Option<RegistryPart> {
         match kind {
             Kind::RegistrySeries => {
                 let mut sheet = self.used.try_recv().unwrap_or_default();
-                sheet.read(body).ok().map(|()| Piece::Series(sheet, body.len()))
+                sheet.read(body).ok().map(|()| RegistryPart::Series(sheet, body.len()))
             }
-            Kind::RegistryMetadata => Some(Piece::Metadata(body.to_vec())),
+            Kind::RegistryMetadata => Some(RegistryPart::Metadata(body.to_vec())),
             _ => None,
         }
     }
 }
 
-/// Puts into stores what was read.
-struct Taker<'s> {
+/// The receiving side, which fills the stores.
+struct RegistryLoader<'s> {
     store: StoreId,
     stores: &'s Stores,
-    read: Receiver<Piece>,
-    back: SyncSender<Box<Sheet>>,
-    onlooker: &'s Onlooker,
-    step: Step,
+    read: Receiver<RegistryPart>,
+    used_sheets: SyncSender<Box<Sheet>>,
+    observer: &'s ProgressObserver,
+    step: OpenStep,
 }
 
-impl Taker<'_> {
-    /// Takes one registry.
+impl RegistryLoader<'_> {
+    /// Receives one registry.
     fn take(&mut self, org: OrgId, path: &Path) -> Result<ReadRegistry, OpenError> {
         self.step.file += 1;
         let mut loading = Loading::new(self.stores.secret_of(org));
-        let mut held = Ok(());
+        let mut loaded = Ok(());
         let read = loop {
             match self.read.recv() {
-                Ok(Piece::Series(mut sheet, bytes)) => {
-                    self.see(bytes)?;
-                    held = held.and_then(|()| loading.add(&mut sheet));
-                    // Where there are enough of them it goes.
-                    let _ = self.back.try_send(sheet);
+                Ok(RegistryPart::Series(mut sheet, bytes)) => {
+                    self.report(bytes)?;
+                    loaded = loaded.and_then(|()| loading.add(&mut sheet));
+                    // Fails when enough sheets are waiting for reuse. The sheet is then dropped.
+                    let _ = self.used_sheets.try_send(sheet);
                 }
-                Ok(Piece::Metadata(body)) => {
-                    self.see(body.len())?;
-                    held = held.and_then(|()| loading.describe(&body));
+                Ok(RegistryPart::Metadata(body)) => {
+                    self.report(body.len())?;
+                    loaded = loaded.and_then(|()| loading.describe(&body));
                 }
-                Ok(Piece::End(Some(read))) => break read?,
-                // A reader that ended without a word has panicked, which the scope says.
-                Ok(Piece::End(None)) | Err(_) => return self.one_by_one(org, path),
+                Ok(RegistryPart::End(Some(read))) => break read?,
+                // A reading thread that ended without the message has panicked, which the scope
+                // reports.
+                Ok(RegistryPart::End(None)) | Err(_) => return self.load_by_record(org, path),
             }
         };
-        match (held.and_then(|()| loading.finish()), read) {
+        match (loaded.and_then(|()| loading.finish()), read) {
             (Ok((table, metadata)), ReadRegistry::Valid(end)) => {
                 let store = self.stores.org_or_new(org);
                 let records = end.bytes.saturating_sub(FILE_HEADER_BYTES as u64);
                 store.usage.log_bytes.fetch_add(records, Ordering::Relaxed);
-                let mut held = store.table_mut();
-                *held = table;
-                store.usage.record_table(&held);
-                drop(held);
+                let mut stored = store.table_mut();
+                *stored = table;
+                store.usage.record_table(&stored);
+                drop(stored);
                 *store.metadata_mut() = metadata;
                 self.stores.settle_names(&store);
                 Ok(ReadRegistry::Valid(end))
             }
             (_, damaged @ ReadRegistry::Damaged(_)) => Ok(damaged),
-            (Err(GivesUp), _) => self.one_by_one(org, path),
+            (Err(GivesUp), _) => self.load_by_record(org, path),
         }
     }
 
-    /// Tells the onlooker of a record that is about to be taken.
-    fn see(&mut self, body_bytes: usize) -> Result<(), OpenError> {
+    /// Reports a record that is about to be applied to the observer.
+    fn report(&mut self, body_bytes: usize) -> Result<(), OpenError> {
         self.step.done = self.step.all.min(self.step.done + record_bytes(body_bytes) as u64);
-        Ok(self.onlooker.see(&self.step)?)
+        Ok(self.observer.report(&self.step)?)
     }
 
-    /// Reads a registry record by record, as the log is read: what is wrong with one ends it there.
-    fn one_by_one(&mut self, org: OrgId, path: &Path) -> Result<ReadRegistry, OpenError> {
+    /// Reads a registry record by record like the log. A bad record ends its reading.
+    fn load_by_record(&mut self, org: OrgId, path: &Path) -> Result<ReadRegistry, OpenError> {
         let (store, stores) = (self.store, self.stores);
         let (mut scratch, mut seen) = (Vec::new(), Ok(()));
         let read = registry::read(path, store, org, &mut |kind, body| {
-            seen = self.see(body.len());
+            seen = self.report(body.len());
             seen.is_ok() && stores.apply(Record::read(0, org, kind, body), &mut scratch, None).is_ok()
         })?;
         seen.map(|()| read)

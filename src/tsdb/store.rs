@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::store_version::Changes;
 use super::decoded::{Decoded, Kept};
 use super::deletion::Deletion;
 use super::error::Damage;
 use super::head::Head;
-use super::manifest::{Change, Manifest, ManifestError};
+use super::manifest::{Manifest, ManifestChange, ManifestError};
 use super::options::OrgLimits;
 use super::quota::Usage;
 use super::segments::{Obsolete, SegmentSet};
@@ -20,6 +19,7 @@ use super::series::table::Table;
 use super::series::{definition, registry};
 use super::side::Side;
 use super::side::record::decode_starts;
+use super::store_version::StoreVersion;
 use super::wal::log::{Draft, Outcome};
 use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
@@ -63,7 +63,7 @@ pub(super) struct OrgStore {
     pub(super) last_seq: AtomicU64,
     pub(super) arrivals: Arrivals,
     /// For those who keep answers.
-    pub(super) changes: Changes,
+    pub(super) changes: StoreVersion,
     /// Values of segments for the next query.
     pub(super) decoded: Arc<Kept>,
 }
@@ -213,7 +213,7 @@ impl OrgStore {
     pub(super) fn change_segments(
         &self,
         manifest: &Manifest,
-        change: Change,
+        change: ManifestChange,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<(), ManifestError> {
         self.change_segments_if(manifest, |_| true, change, next).map(drop)
@@ -224,7 +224,7 @@ impl OrgStore {
         &self,
         manifest: &Manifest,
         fits: impl FnOnce(&SegmentSet) -> bool,
-        change: Change,
+        change: ManifestChange,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<bool, ManifestError> {
         let alone = self.changing();
@@ -249,7 +249,7 @@ impl OrgStore {
         &self,
         _alone: &MutexGuard<'_, ()>,
         manifest: &Manifest,
-        change: Change,
+        change: ManifestChange,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<(), ManifestError> {
         manifest.commit(self.org, change)?;
@@ -501,7 +501,7 @@ impl Stores {
                 kept_from_ms: AtomicI64::new(i64::MIN),
                 last_seq: AtomicU64::new(0),
                 arrivals: Arrivals::default(),
-                changes: Changes::default(),
+                changes: StoreVersion::default(),
                 decoded: Kept::new(&self.decoded),
             })
         };

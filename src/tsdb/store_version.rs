@@ -1,55 +1,58 @@
-//! Which times of an organisation's samples changed, for those who keep answers.
+//! The version of an organisation's samples, which tells caches what changed.
 //!
-//! Every change of what can be read (samples stored, samples deleted, a segment dropped for its bytes) counts the version
-//! up and leaves a mark with the least time that it touched. A reader who remembers a version asks later from which time on
-//! things may differ: everything before that time is as it was. A change is noted before it can be seen and again when it
-//! is done, so that who reads in between is told by the second note and who asks in between by the first.
+//! Every change of the readable samples (samples stored, samples deleted, a segment dropped for its
+//! bytes) increments the version and leaves a mark with the least time that it touched. A reader
+//! that remembers a version can later ask for the least time that changed since: everything before
+//! it is unchanged. A change is recorded before it becomes visible and again after it is done. So a
+//! reader in between learns of it from the second mark, and a check in between from the first.
 //!
 //! ```text
-//! marks  (version, least time): both ascend. The least time since version v is that of the first mark after v.
+//! marks  (version, least time): both ascend. The least time since version v is that of the first
+//!        mark after v.
 //! ```
 //!
-//! Samples that come in order push one mark for each second of their time. When there are too many marks, pairs of the older
-//! half become one: what was between them then seems to have changed a little earlier than it did, which is safe.
+//! Samples in order add one mark for each second of their time. If there are too many marks, pairs
+//! of the older half are merged. Changes between them then seem to have touched slightly earlier
+//! times, which is safe.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
 use crate::sync::IgnorePoison as _;
 
-/// More than an hour of samples that come in order; 64 KiB.
+/// More than an hour of samples in order; 64 KiB.
 const MARKS_MAX: usize = 4_096;
-/// Times are rounded down to this.
+/// Times are rounded down to a multiple of this.
 const GRAIN_MS: i64 = 1_000;
 
 /// The marks of one organisation.
 #[derive(Debug, Default)]
-pub(super) struct Changes(Mutex<Marks>);
+pub(super) struct StoreVersion(Mutex<VersionMarks>);
 
 #[derive(Debug, Default)]
-struct Marks {
+struct VersionMarks {
     version: u64,
     marks: VecDeque<(u64, i64)>,
-    /// Changes under way whose times are not known yet.
+    /// StoreVersion in progress whose times are not known yet.
     open: u32,
 }
 
-/// A change whose times are known when it is done; until then nobody is told anything.
-pub(super) struct Open<'a>(&'a Changes);
+/// A change whose times are known only when it is done. Until then no version is reported.
+pub(super) struct PendingChange<'a>(&'a StoreVersion);
 
-impl Drop for Open<'_> {
+impl Drop for PendingChange<'_> {
     fn drop(&mut self) {
         self.0.lock().open -= 1;
     }
 }
 
-impl Changes {
-    fn lock(&self) -> MutexGuard<'_, Marks> {
-        // Whole after every statement.
+impl StoreVersion {
+    fn lock(&self) -> MutexGuard<'_, VersionMarks> {
+        // The value is consistent after every statement.
         self.0.lock().ignore_poison()
     }
 
-    /// Something at `least_ms` or after it changes, or has changed.
+    /// Records that samples at or after `least_ms` change, or have changed.
     pub(super) fn note(&self, least_ms: i64) {
         let least_ms = least_ms.div_euclid(GRAIN_MS).saturating_mul(GRAIN_MS);
         let mut held = self.lock();
@@ -64,19 +67,21 @@ impl Changes {
         }
     }
 
-    /// A change begins; [`Changes::note`] it before this ends.
-    pub(super) fn open(&self) -> Open<'_> {
+    /// Begins a change. The caller records it with [`StoreVersion::note`] before the returned guard
+    /// is dropped.
+    pub(super) fn open(&self) -> PendingChange<'_> {
         self.lock().open += 1;
-        Open(self)
+        PendingChange(self)
     }
 
-    /// What to remember; none while a change is under way.
+    /// Returns the current version; none while a change is in progress.
     pub(super) fn version(&self) -> Option<u64> {
         let held = self.lock();
         (held.open == 0).then_some(held.version)
     }
 
-    /// Everything before this time is as it was at `version`.
+    /// Returns the least time that changed since `version`, in ms. Everything before it is
+    /// unchanged.
     pub(super) fn least_since(&self, version: u64) -> i64 {
         let held = self.lock();
         if held.open > 0 {
@@ -87,19 +92,19 @@ impl Changes {
     }
 }
 
-/// Makes one of every two marks of the older half: the later version, the earlier time.
+/// Merges pairs of marks in the older half: the later version with the earlier time.
 fn thin(marks: &mut VecDeque<(u64, i64)>) {
     let half = marks.len() / 4 * 2;
-    let mut kept = VecDeque::with_capacity(MARKS_MAX);
+    let mut thinned = VecDeque::with_capacity(MARKS_MAX);
     let mut earlier = None;
-    for (place, (version, least)) in marks.drain(..).enumerate() {
+    for (index, (version, least)) in marks.drain(..).enumerate() {
         match earlier.take() {
-            Some(least) => kept.push_back((version, least)),
-            None if place < half => earlier = Some(least),
-            None => kept.push_back((version, least)),
+            Some(least) => thinned.push_back((version, least)),
+            None if index < half => earlier = Some(least),
+            None => thinned.push_back((version, least)),
         }
     }
-    *marks = kept;
+    *marks = thinned;
 }
 
 #[cfg(test)]
@@ -109,15 +114,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_in_order_leaves_the_past_alone() {
-        let changes = Changes::default();
+    fn samples_in_order_leave_earlier_times_unchanged() {
+        let changes = StoreVersion::default();
         assert_eq!((changes.version(), changes.least_since(0)), (Some(0), i64::MAX));
         for second in 0..10_000_i64 {
             changes.note(second * 1_000 + 7);
         }
         assert_eq!(changes.version(), Some(10_000));
         assert_eq!((changes.least_since(10_000), changes.least_since(9_999)), (i64::MAX, 9_999_000));
-        // The older, the coarser; never too late.
+        // Older marks are coarser, but never too late.
         let least = changes.least_since(1_000);
         assert!((0..=1_000_000).contains(&least), "{least}");
         assert!(changes.lock().marks.len() <= MARKS_MAX);
@@ -126,8 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn while_a_change_is_under_way_nobody_is_told_anything() {
-        let changes = Changes::default();
+    fn no_version_is_reported_during_a_change() {
+        let changes = StoreVersion::default();
         changes.note(5_000);
         let open = changes.open();
         assert_eq!((changes.version(), changes.least_since(1)), (None, i64::MIN));
@@ -136,12 +141,13 @@ mod tests {
     }
 
     proptest! {
-        /// Never later than the truth, and the truth while there are few marks.
+        /// The result is never later than the exact time, and equal to it while there are few
+        /// marks.
         #[test]
-        fn the_least_time_since_a_version_is_what_a_list_says(
+        fn the_least_time_since_a_version_agrees_with_a_list_of_all_changes(
             times in prop::collection::vec(-50_i64..50, 1..200), asked in 0_usize..200,
         ) {
-            let changes = Changes::default();
+            let changes = StoreVersion::default();
             for time in &times {
                 changes.note(time * 1_000);
             }

@@ -20,8 +20,8 @@ use crate::model::{OrgId, StoreId};
 use crate::tsdb::disk;
 use crate::tsdb::error::{DiskError, OpenError};
 use crate::tsdb::wal::record::{
-    BadHeader, FILE_HEADER_BYTES, FileHeader, Found, HEADER_BYTES, Kind, Layout, MAGIC_REGISTRY, find_record,
-    promised_bytes, put_record,
+    BadHeader, FILE_HEADER_BYTES, FileHeader, HEADER_BYTES, Kind, Layout, MAGIC_REGISTRY, ParsedRecord,
+    parse_plain_record, promised_bytes, put_record,
 };
 
 /// 2 M series take some 110 MB (docs/storage.md section 0, point 5); more than this is not a registry.
@@ -92,8 +92,8 @@ pub(in crate::tsdb) fn read(
     let mut end = End { bytes: FILE_HEADER_BYTES as u64, seq: 0 };
     loop {
         let bytes = promised_bytes(window.at_least(HEADER_BYTES)?);
-        match find_record(window.at_least(bytes)?) {
-            Found::Record(header, body, bytes) if header.seq == end.seq + 1 && header.org == org => {
+        match parse_plain_record(window.at_least(bytes)?) {
+            ParsedRecord::Record(header, body, bytes) if header.seq == end.seq + 1 && header.org == org => {
                 let Some(kind) = header.kind else { return Err(foreign("written by a newer version")) };
                 if !on_record(kind, body) {
                     break;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use crate::model::Timestamp;
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::segment::SegmentDamage;
-use crate::tsdb::segments::{Bad, Part};
+use crate::tsdb::segments::{Part, UnreadableSegment};
 
 /// Sentences at most; more of them would be the same trouble again.
 const TEXTS_MAX: usize = 10;
@@ -36,7 +36,7 @@ impl Warnings {
     }
 
     /// A listed segment that could not be opened has samples of a range that was asked for.
-    pub(super) fn bad(&self, bad: &Bad) {
+    pub(super) fn bad(&self, bad: &UnreadableSegment) {
         let time = |ms: i64| Timestamp::from_ms(ms).to_rfc3339();
         self.say(format!(
             "samples from {} to {} may be missing: segment {} cannot be used",

@@ -1,4 +1,5 @@
-//! What a merge knows already: texts that it looked up, times that it decoded. Both come again with nearly every series.
+//! Caches of a merge: the numbers of label values, and decoded times. Nearly every series uses
+//! them.
 
 use std::ops::Range;
 
@@ -6,35 +7,45 @@ use rapidhash::RapidHashMap;
 
 use crate::tsdb::segment::{Block, Segment, SegmentDamage, SegmentWriter, Walk};
 
-/// No number yet.
+/// The mark of a value without a number.
 const UNKNOWN: u32 = u32::MAX;
-/// Numbers of one merge.
+/// The limit of cached value numbers.
 const NUMBERS_MAX: usize = 4 << 20;
-/// Times of one merge.
+/// The limit of cached times.
 const SHARED_MAX: usize = 1 << 18;
 
-/// By source, label name and value: the writer's number of that value. At most 16 MiB, then they are asked anew.
+/// The writer's value numbers by source, label name and value. The cache is cleared when it exceeds
+/// 16 MiB.
 #[derive(Default)]
-pub(super) struct Numbers {
+pub(super) struct ValueNumbers {
     known: Vec<Vec<Vec<u32>>>,
-    /// Places for numbers in all of them.
-    places: usize,
-    /// Those of the row at hand.
+    /// The number of slots in all of them.
+    slots: usize,
+    /// The numbers of the current row.
     pub(super) row: Vec<u32>,
 }
 
-impl Numbers {
-    /// Sets the numbers of a row. The writer has begun its family.
+/// A family of one of the sources, while it is read.
+#[derive(Clone, Copy)]
+pub(super) struct SourceFamily<'w> {
+    /// The index among the sources.
+    pub(super) source: usize,
+    pub(super) walk: &'w Walk<'w>,
+}
+
+impl ValueNumbers {
+    /// Sets the numbers of a row. The writer has already begun the row's family.
     pub(super) fn set(
         &mut self,
         writer: &mut SegmentWriter,
-        (source, walk): (usize, &Walk<'_>),
+        family: SourceFamily<'_>,
         row: usize,
     ) -> Result<(), SegmentDamage> {
+        let SourceFamily { source, walk } = family;
         self.row.clear();
-        if self.places > NUMBERS_MAX {
+        if self.slots > NUMBERS_MAX {
             self.known.clear();
-            self.places = 0;
+            self.slots = 0;
         }
         if self.known.len() <= source {
             self.known.resize_with(source + 1, Vec::new);
@@ -46,31 +57,32 @@ impl Numbers {
                 known.resize_with(name + 1, Vec::new);
             }
             let Some(values) = known.get_mut(name) else { return };
-            let place = value as usize;
-            if values.get(place).is_none_or(|number| *number == UNKNOWN) {
+            let index = value as usize;
+            if values.get(index).is_none_or(|number| *number == UNKNOWN) {
                 match walk.segment().value(name, value) {
                     Ok(text) => {
-                        if values.len() <= place {
-                            self.places += place + 1 - values.len();
-                            values.resize(place + 1, UNKNOWN);
+                        if values.len() <= index {
+                            self.slots += index + 1 - values.len();
+                            values.resize(index + 1, UNKNOWN);
                         }
-                        if let Some(slot) = values.get_mut(place) {
+                        if let Some(slot) = values.get_mut(index) {
                             *slot = writer.number(self.row.len(), &text);
                         }
                     }
                     Err(damage) => failed = failed.take().or(Some(damage)),
                 }
             }
-            self.row.push(values.get(place).copied().unwrap_or(UNKNOWN));
+            self.row.push(values.get(index).copied().unwrap_or(UNKNOWN));
         })?;
         failed.map_or(Ok(()), Err)
     }
 }
 
-/// The times of blocks that many series share, so that each is decoded once: 2 MiB of them, then they are read anew.
+/// Decoded times of blocks that many series share, so that each is decoded once. The cache is
+/// cleared when it exceeds 2 MiB.
 #[derive(Default)]
 pub(super) struct SharedTimes {
-    /// By source and place of the block.
+    /// The range in `times`, by source and offset of the block.
     known: RapidHashMap<(usize, u64), Range<usize>>,
     times: Vec<i64>,
 }
@@ -79,7 +91,8 @@ impl SharedTimes {
     /// Appends the times of a block to `out`.
     pub(super) fn read(
         &mut self,
-        (source, segment): (usize, &Segment),
+        source: usize,
+        segment: &Segment,
         block: &Block<'_>,
         out: &mut Vec<i64>,
     ) -> Result<(), SegmentDamage> {
