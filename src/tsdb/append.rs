@@ -16,8 +16,8 @@ use super::series::refused::{self, Cause};
 use super::series::table::{Lookup, SeriesLimit, Table};
 use super::side;
 use super::store::OrgStore;
-use super::wal::log::{Draft, Outcome, RefusedSample};
-use super::wal::record::Kind;
+use super::wal::log::{ApplyOutcome, Draft, RefusedSample};
+use super::wal::record::RecordKind;
 use super::wal::samples::{self, LogSample, SAMPLE_BYTES_MAX};
 use crate::model::{
     Histogram, HistogramError, HistogramSample, MetricMetadata, Refusal, Sample, Timestamp, WriteBatch,
@@ -115,7 +115,7 @@ pub(super) fn prepare(
         let mut body = Vec::with_capacity(samples.len() * 4 + 32);
         samples::encode(&mut body, &samples);
         let greatest_ms = samples.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN);
-        drafts.push(Draft { org: store.org, kind: Kind::Samples, body, samples, greatest_ms });
+        drafts.push(Draft { org: store.org, kind: RecordKind::Samples, body, samples, greatest_ms });
     }
     drafts.extend(side.into_iter().flat_map(|side| side.drafts));
     Ok(Prepared { drafts, report })
@@ -159,7 +159,7 @@ fn has_one_sample_each(batch: &WriteBatch<'_>) -> bool {
 }
 
 /// Counts what the head said.
-pub(super) fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[Outcome]) {
+pub(super) fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[ApplyOutcome]) {
     for outcome in outcomes {
         report.stored += outcome.stored;
         if outcome.refused > 0 {
@@ -173,7 +173,7 @@ pub(super) fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[Out
 }
 
 /// Names what the head refused.
-pub(super) fn name(store: &OrgStore, report: &mut AppendReport, outcomes: &[Outcome]) {
+pub(super) fn name(store: &OrgStore, report: &mut AppendReport, outcomes: &[ApplyOutcome]) {
     for outcome in outcomes {
         for refused in &outcome.first {
             if report.refusals.len() < AppendReport::REFUSALS_MAX {
@@ -548,16 +548,16 @@ fn definitions(store: &OrgStore, admitted: impl Iterator<Item = u32>) -> Vec<Dra
         let Some(labels) = table.labels(series) else { continue };
         definitions.add(series, labels.iter().map(|label| (label.name, label.value)));
         if definitions.bytes() >= BODY_BYTES_SOFT {
-            drafts.push(draft(store, Kind::Series, std::mem::take(&mut definitions).finish()));
+            drafts.push(draft(store, RecordKind::Series, std::mem::take(&mut definitions).finish()));
         }
     }
     if !definitions.is_empty() {
-        drafts.push(draft(store, Kind::Series, definitions.finish()));
+        drafts.push(draft(store, RecordKind::Series, definitions.finish()));
     }
     drafts
 }
 
-fn draft(store: &OrgStore, kind: Kind, body: Vec<u8>) -> Draft {
+fn draft(store: &OrgStore, kind: RecordKind, body: Vec<u8>) -> Draft {
     Draft::new(store.org, kind, body)
 }
 
@@ -590,7 +590,11 @@ fn descriptions(store: &OrgStore, said: &[MetricMetadata<'_>], limits: &OrgLimit
         });
         let (piece, after) = rest.split_at(fits.count());
         rest = after;
-        drafts.push(draft(store, Kind::Metadata, metadata::encode(piece.iter().map(|said| (*said).clone()))));
+        drafts.push(draft(
+            store,
+            RecordKind::Metadata,
+            metadata::encode(piece.iter().map(|said| (*said).clone())),
+        ));
     }
     drafts
 }

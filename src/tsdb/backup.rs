@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use super::disk;
 use super::error::DiskError;
 use super::wal::file;
-use super::wal::record::{FileHeader, Kind, Layout, MAGIC_WAL, ParsedRecord, parse_switch};
+use super::wal::record::{FileHeader, Layout, MAGIC_WAL, ParsedRecord, RecordKind, parse_switch};
 use super::{Sink, Tsdb};
 use crate::sync::IgnorePoison as _;
 
@@ -194,7 +194,7 @@ fn copy_prefix(from: &Path, to: &Path) -> Result<Prefix, StageError> {
             return Err(damaged(end));
         }
         prefix.last_seq = header.seq;
-        prefix.next = if header.kind == Some(Kind::Switch) { parse_switch(body).ok() } else { None };
+        prefix.next = if header.kind == Some(RecordKind::Switch) { parse_switch(body).ok() } else { None };
         end += bytes;
     }
     let copy = disk::create_file(to)?;

@@ -42,7 +42,7 @@ use super::series::definition::Definitions;
 use super::series::{metadata, registry};
 use super::side::rows::{Have, Joiner};
 use super::store::{OrgStore, RowSeqs, Stores};
-use super::wal::record::Kind;
+use super::wal::record::RecordKind;
 use crate::kv::{BODY_BYTES_MAX, HeadKey, HeadWriter, PartSummary, read_part};
 use crate::model::{MetricMetadata, OrgId, StoreId};
 use crate::sync::IgnorePoison as _;
@@ -242,12 +242,12 @@ pub(super) fn append_registry(folder: &Folder, store: &OrgStore) -> Result<regis
         for id in ids.unwrap_or_default() {
             definitions.add_known(*id, &table);
             if definitions.bytes() >= REGISTRY_BODY_SOFT {
-                records.push((Kind::RegistrySeries, std::mem::take(&mut definitions).finish()));
+                records.push((RecordKind::RegistrySeries, std::mem::take(&mut definitions).finish()));
             }
         }
     }
     if !definitions.is_empty() {
-        records.push((Kind::RegistrySeries, definitions.finish()));
+        records.push((RecordKind::RegistrySeries, definitions.finish()));
     }
     let metrics = {
         let metadata = store.metadata();
@@ -262,7 +262,7 @@ pub(super) fn append_registry(folder: &Folder, store: &OrgStore) -> Result<regis
                     unit: &known.unit,
                 })
                 .collect();
-            records.push((Kind::RegistryMetadata, metadata::encode(said.into_iter())));
+            records.push((RecordKind::RegistryMetadata, metadata::encode(said.into_iter())));
         }
         metadata.unregistered.len()
     };

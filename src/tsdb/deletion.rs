@@ -28,8 +28,8 @@ use super::manifest::{
 };
 use super::series::registry;
 use super::store::OrgStore;
-use super::wal::log::{Draft, Outcome};
-use super::wal::record::Kind;
+use super::wal::log::{ApplyOutcome, Draft};
+use super::wal::record::RecordKind;
 use super::{Sink, Snapshot, Tsdb, disk};
 use crate::model::{Matcher, OrgId, Pace, Scope, Stopped, TimeRange, Timestamp};
 use crate::sync::IgnorePoison as _;
@@ -234,7 +234,7 @@ impl Tsdb {
         deletion: Deletion,
         now: Timestamp,
     ) -> Result<u64, DeleteError> {
-        let draft = Draft::new(store.org, Kind::Delete, deletion.encode());
+        let draft = Draft::new(store.org, RecordKind::Delete, deletion.encode());
         let Some(manifest) = &self.manifest else {
             self.commit(vec![draft], now)?;
             return Ok(0);
@@ -259,7 +259,7 @@ impl Tsdb {
         let outcomes = self.commit(vec![draft], now)?;
         // A tombstone beyond the end of the log after a power cut would mask later samples.
         self.flush()?;
-        let upto_seq = outcomes.first().map_or(0, |outcome: &Outcome| outcome.record_seq);
+        let upto_seq = outcomes.first().map_or(0, |outcome: &ApplyOutcome| outcome.record_seq);
         tombstone.upto_seq = upto_seq;
         let tombstone = Arc::new(tombstone);
         let masked = set.metas().iter().filter(|meta| tombstone.masks(meta)).count();
@@ -290,7 +290,7 @@ impl Tsdb {
     pub fn drop_org(&self, org: OrgId, now: Timestamp) -> Result<(), UpkeepError> {
         let maintenance = self.maintenance_context()?;
         maintenance.manifest.set_dropped(org)?;
-        let draft = Draft::new(org, Kind::Dropped, vec![0]);
+        let draft = Draft::new(org, RecordKind::Dropped, vec![0]);
         self.commit(vec![draft], now).map_err(UpkeepError::Log)?;
         let _alone = self.compactor.lock().ignore_poison();
         self.finish_drops(maintenance)

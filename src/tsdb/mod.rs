@@ -81,8 +81,8 @@ use recovery::{Recovered, Secrets};
 use retention::Retention;
 use seal::Sealer;
 use store::{OrgStore, Record, Stores};
-use wal::log::{Apply, Draft, Log, Outcome};
-use wal::record::Kind;
+use wal::log::{Apply, ApplyOutcome, Draft, Log};
+use wal::record::RecordKind;
 
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
@@ -163,7 +163,7 @@ struct Concerns {
 
 impl Concerns {
     /// Counts what came of it.
-    fn applied(mut self, outcomes: Vec<Outcome>) -> Appended {
+    fn applied(mut self, outcomes: Vec<ApplyOutcome>) -> Appended {
         let Concerns { store, report, newest_ms, now } = &mut self;
         append::count(store, report, &outcomes);
         store.usage.saw(*newest_ms);
@@ -176,7 +176,7 @@ impl Concerns {
 #[derive(Debug)]
 pub struct Appended {
     concerns: Concerns,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<ApplyOutcome>,
 }
 
 impl Appended {
@@ -369,7 +369,7 @@ impl Tsdb {
             return done(Ok(concerns.applied(Vec::new())));
         }
         let now = concerns.now;
-        let said = move |said: Result<Vec<Outcome>, AppendError>| {
+        let said = move |said: Result<Vec<ApplyOutcome>, AppendError>| {
             done(said.map(|outcomes| concerns.applied(outcomes)));
         };
         match &self.log {
@@ -416,7 +416,8 @@ impl Tsdb {
                 }
             })?;
         self.stores.settle_names(&store);
-        let samples = drafts.iter().filter(|draft| matches!(draft.kind, Kind::Samples | Kind::Histograms));
+        let samples =
+            drafts.iter().filter(|draft| matches!(draft.kind, RecordKind::Samples | RecordKind::Histograms));
         let newest_ms = samples.map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
         Ok(Appending { drafts, concerns: Concerns { store, report, newest_ms, now } })
     }
@@ -444,7 +445,7 @@ impl Tsdb {
         self.stores.org(org).map_or(0, |store| store.usage.stored_today(now))
     }
 
-    fn commit(&self, drafts: Vec<Draft>, now: Timestamp) -> Result<Vec<Outcome>, AppendError> {
+    fn commit(&self, drafts: Vec<Draft>, now: Timestamp) -> Result<Vec<ApplyOutcome>, AppendError> {
         match &self.log {
             Sink::Log(log) => log.commit(drafts, now),
             Sink::Memory(last) => {

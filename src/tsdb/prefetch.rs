@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::segment::{Map, machine_memory};
-use super::segments::Part;
+use super::segments::IndexedSegment;
 use super::store::Stores;
 use crate::sync::IgnorePoison as _;
 
@@ -63,12 +63,12 @@ impl Prefetch {
     pub(super) fn start(stores: &Stores, bytes_max: u64) -> Prefetch {
         let all = stores.all();
         let sets: Vec<_> = all.iter().map(|store| store.segments()).collect();
-        let of_set = |parts: &[Arc<Part>]| {
+        let of_set = |parts: &[Arc<IndexedSegment>]| {
             parts.iter().map(|part| (part.meta().max_ms, part.meta().file_bytes)).collect()
         };
         let sizes: Vec<_> = sets.iter().map(|set| of_set(&set.parts)).collect();
         let chosen = newest(&sizes, bytes_at_most(bytes_max)).into_iter();
-        let wanted: Vec<(Weak<Part>, u64)> = chosen
+        let wanted: Vec<(Weak<IndexedSegment>, u64)> = chosen
             .filter_map(|(set, part, bytes)| Some((Arc::downgrade(sets.get(set)?.parts.get(part)?), bytes)))
             .collect();
         if wanted.is_empty() {
@@ -160,7 +160,7 @@ fn newest(sets: &[Vec<(i64, u64)>], bytes_max: u64) -> Vec<(usize, usize, u64)> 
 }
 
 /// Reads the first `bytes` of a segment, unless the segment is dropped or `stop` is set.
-fn read_segment(part: &Weak<Part>, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
+fn read_segment(part: &Weak<IndexedSegment>, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
     let path = part.upgrade().map(|part| part.segment.path().to_owned());
     let Some(file) = path.map(File::open).transpose()? else { return Ok(()) };
     // The segment is not kept alive during a read, because a file with a live segment cannot be

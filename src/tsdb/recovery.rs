@@ -25,14 +25,14 @@ use super::repair;
 use super::replay_workers::ReplayWorkers;
 use super::report::{LogPlace, RecoveryMode, RecoveryReport};
 use super::segment::{Segment, SegmentError, SegmentMeta};
-use super::segments::{Obsolete, Part, SegmentSet, UnreadableSegment};
+use super::segments::{IndexedSegment, Obsolete, SegmentSet, UnreadableSegment};
 use super::series::registry::{self, ReadRegistry};
 use super::side::exemplars::Newest;
 use super::side::sealed;
 use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
-use super::wal::record::Kind;
+use super::wal::record::RecordKind;
 use super::wal::replay::{self, LogEnd, LogStart, ReplayPosition, Tail};
 use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, RecordKey};
 use crate::kv::{self, Finding, Weight, with_sources};
@@ -381,7 +381,8 @@ impl Recovery {
             self.names(store, &opened);
         }
         let table = store.table();
-        let parts = opened.into_iter().map(|segment| Arc::new(Part::new(segment, &table))).collect();
+        let parts =
+            opened.into_iter().map(|segment| Arc::new(IndexedSegment::new(segment, &table))).collect();
         drop(table);
         let state = listed.state;
         store.next_segment.store(state.next_segment, Ordering::Relaxed);
@@ -651,7 +652,11 @@ impl Recovery {
             let mut workers = ReplayWorkers::start(scope, self.replay_threads, stores, rows)?;
             let end = replay::replay(wal, store, *begin, from_seq, &mut |header, body, place| {
                 let Some(kind) = header.kind else { return Ok(()) };
-                deletions.before(header.seq, (kind == Kind::Delete).then_some(header.org), &mut workers)?;
+                deletions.before(
+                    header.seq,
+                    (kind == RecordKind::Delete).then_some(header.org),
+                    &mut workers,
+                )?;
                 let taken = workers.take(Record::read(header.seq, header.org, kind, body))?;
                 if let Err(damage) = taken
                     && unreadable.len() < 10
@@ -923,7 +928,7 @@ impl Deletions {
             let Tombstone { from_ms, to_ms, series, .. } = (*tombstone).clone();
             let body = Deletion { from_ms, to_ms, series }.encode();
             // The body was just encoded, so it can be decoded.
-            let _ = workers.take(Record::read(upto_seq, org, Kind::Delete, &body))?;
+            let _ = workers.take(Record::read(upto_seq, org, RecordKind::Delete, &body))?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use super::series::registry::{self, ReadRegistry};
 use super::series::sheet::Sheet;
 use super::series::table::load::{GivesUp, Loading};
 use super::store::{Record, Stores};
-use super::wal::record::{FILE_HEADER_BYTES, Kind, record_bytes};
+use super::wal::record::{FILE_HEADER_BYTES, RecordKind, record_bytes};
 use crate::model::{OrgId, StoreId};
 
 /// The limit of bodies between the threads. Each has about 256 KiB, and a few times that as
@@ -90,13 +90,13 @@ impl RegistryReader {
         self.parts.send(RegistryPart::End((!is_foreign).then_some(read))).ok()
     }
 
-    fn part(&self, kind: Kind, body: &[u8]) -> Option<RegistryPart> {
+    fn part(&self, kind: RecordKind, body: &[u8]) -> Option<RegistryPart> {
         match kind {
-            Kind::RegistrySeries => {
+            RecordKind::RegistrySeries => {
                 let mut sheet = self.used.try_recv().unwrap_or_default();
                 sheet.read(body).ok().map(|()| RegistryPart::Series(sheet, body.len()))
             }
-            Kind::RegistryMetadata => Some(RegistryPart::Metadata(body.to_vec())),
+            RecordKind::RegistryMetadata => Some(RegistryPart::Metadata(body.to_vec())),
             _ => None,
         }
     }

@@ -26,7 +26,9 @@ use super::series::registry;
 use super::side::record;
 use super::store::{Record, Stores};
 use super::wal::file::{self, LARGE_BYTES, SMALL_BYTES};
-use super::wal::record::{FileHeader, Header, Kind, Layout, MAGIC_WAL, Mark, NewRecord, parse_seal};
+use super::wal::record::{
+    FileHeader, Layout, MAGIC_WAL, Mark, NewRecord, RecordHeader, RecordKind, parse_seal,
+};
 use super::wal::replay::{self, LogStart};
 use super::wal::samples::{self, LogSample};
 use super::{CheckProgress, Home};
@@ -283,21 +285,21 @@ impl<'l> LogRewrite<'l> {
     /// Copies a record, or replaces it by a mark.
     fn take(
         &self,
-        header: &Header,
+        header: &RecordHeader,
         body: &[u8],
         scratch: &mut Vec<LogSample>,
         out: &mut LogOutput<'_>,
         lost: &mut LostRecords,
     ) -> Result<(), RepairError> {
-        let Header { seq, org, kind: Some(kind), .. } = *header else { return Ok(()) };
+        let RecordHeader { seq, org, kind: Some(kind), .. } = *header else { return Ok(()) };
         if seq > out.next {
             lost.records(out.next, seq - 1);
             out.marks_until(seq)?;
         }
         match kind {
             // The record names a file of the old log.
-            Kind::Switch => out.marks_until(seq + 1),
-            Kind::Samples | Kind::SamplesV1 => {
+            RecordKind::Switch => out.marks_until(seq + 1),
+            RecordKind::Samples | RecordKind::SamplesV1 => {
                 if samples::decode(kind, body, scratch).is_err() {
                     lost.records(seq, seq);
                     return out.marks_until(seq + 1);
@@ -310,11 +312,11 @@ impl<'l> LogRewrite<'l> {
                     (_, true) => out.marks_until(seq + 1),
                     (_, false) => {
                         samples::encode(&mut filtered, scratch);
-                        out.record(seq, org, Kind::Samples, &filtered)
+                        out.record(seq, org, RecordKind::Samples, &filtered)
                     }
                 }
             }
-            Kind::Histograms | Kind::Exemplars | Kind::Starts => {
+            RecordKind::Histograms | RecordKind::Exemplars | RecordKind::Starts => {
                 let has = self.has(seq, org);
                 match record::keep(kind, body, has) {
                     Err(_) => {
@@ -331,18 +333,18 @@ impl<'l> LogRewrite<'l> {
                     }
                 }
             }
-            Kind::Series | Kind::Metadata => {
+            RecordKind::Series | RecordKind::Metadata => {
                 if self.stores.apply(Record::read(seq, org, kind, body), scratch, None).is_err() {
                     lost.records(seq, seq);
                     return out.marks_until(seq + 1);
                 }
                 out.record(seq, org, kind, body)
             }
-            Kind::Seal | Kind::SealAll if parse_seal(body).is_err() => {
+            RecordKind::Seal | RecordKind::SealAll if parse_seal(body).is_err() => {
                 lost.records(seq, seq);
                 out.marks_until(seq + 1)
             }
-            Kind::Delete if Deletion::decode(body).is_err() => {
+            RecordKind::Delete if Deletion::decode(body).is_err() => {
                 lost.records(seq, seq);
                 out.marks_until(seq + 1)
             }
@@ -469,7 +471,7 @@ impl LogOutput<'_> {
         LogOutput { dir, store, number, key, layout, buffer, next: begin.seq, marks: 0, records: 0, files: 0 }
     }
 
-    fn record(&mut self, seq: u64, org: OrgId, kind: Kind, body: &[u8]) -> Result<(), RepairError> {
+    fn record(&mut self, seq: u64, org: OrgId, kind: RecordKind, body: &[u8]) -> Result<(), RepairError> {
         let room = LARGE_BYTES as usize;
         let is_empty = self.buffer.len() <= self.layout.first_record();
         if self.buffer.len() + self.layout.record_bytes(body.len()) > room && !is_empty {
@@ -491,7 +493,7 @@ impl LogOutput<'_> {
         while self.next < seq {
             let next = self.next;
             let body = Mark { durable: next.saturating_sub(1), orgs: Vec::new() }.encode();
-            self.record(next, OrgId(0), Kind::Mark, &body)?;
+            self.record(next, OrgId(0), RecordKind::Mark, &body)?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 use super::error::{Damage, OpenError};
 use super::store::{OrgStore, Record, RowSeqs, Stores, skipped};
-use super::wal::record::Kind;
+use super::wal::record::RecordKind;
 use super::wal::samples::{self, LogSample};
 
 /// The limit of batches that wait for a worker.
@@ -167,24 +167,24 @@ impl<'scope> ReplayWorkers<'scope> {
 }
 
 /// Returns whether a record changes heads in another way than by adding samples.
-const fn concerns_heads(kind: Kind) -> bool {
+const fn concerns_heads(kind: RecordKind) -> bool {
     match kind {
-        Kind::Seal
-        | Kind::SealAll
-        | Kind::Delete
-        | Kind::Dropped
-        | Kind::Samples
-        | Kind::SamplesV1 => true,
-        Kind::Series
-        | Kind::Metadata
-        | Kind::Mark
-        | Kind::Switch
-        | Kind::RegistrySeries
-        | Kind::RegistryMetadata
+        RecordKind::Seal
+        | RecordKind::SealAll
+        | RecordKind::Delete
+        | RecordKind::Dropped
+        | RecordKind::Samples
+        | RecordKind::SamplesV1 => true,
+        RecordKind::Series
+        | RecordKind::Metadata
+        | RecordKind::Mark
+        | RecordKind::Switch
+        | RecordKind::RegistrySeries
+        | RecordKind::RegistryMetadata
         // These are stored beside the heads, in a table of their own.
-        | Kind::Histograms
-        | Kind::Exemplars
-        | Kind::Starts => false,
+        | RecordKind::Histograms
+        | RecordKind::Exemplars
+        | RecordKind::Starts => false,
     }
 }
 

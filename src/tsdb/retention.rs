@@ -22,7 +22,7 @@ use super::error::Unconfirmed;
 use super::manifest::{Manifest, ManifestChange};
 use super::options::Options;
 use super::segment::SegmentMeta;
-use super::segments::{Obsolete, Part};
+use super::segments::{IndexedSegment, Obsolete};
 use super::store::OrgStore;
 use crate::kv::with_sources;
 use crate::model::Timestamp;
@@ -418,7 +418,7 @@ impl Tsdb {
             if !continues {
                 return Err(UpkeepError::Stopped);
             }
-            let parts: Vec<Arc<Part>> =
+            let parts: Vec<Arc<IndexedSegment>> =
                 set.parts.iter().filter(|part| numbers.contains(&part.meta().seq)).map(Arc::clone).collect();
             retire(store, maintenance.folder, &parts, "retention");
             let dir = maintenance.folder.segments_of(store.org);

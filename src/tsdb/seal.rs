@@ -28,10 +28,10 @@ use super::error::{AppendError, DiskError};
 use super::log_mark::MarkWrite;
 use super::manifest::{CHANGE_SEGMENTS_MAX, Manifest, ManifestChange, ManifestError, SealState};
 use super::segment::{Segment, SegmentMeta};
-use super::segments::{Part, SegmentSet};
+use super::segments::{IndexedSegment, SegmentSet};
 use super::store::OrgStore;
 use super::wal::log::{Draft, FullFile, Log};
-use super::wal::record::{Kind, OrgSpan, seal_body};
+use super::wal::record::{OrgSpan, RecordKind, seal_body};
 use super::wal::replay::{self, LogStart};
 use super::wal::trimmed::Removed;
 use super::{Sink, Tsdb};
@@ -135,7 +135,7 @@ struct SealRecord {
 struct NewSegments<'s> {
     written: &'s [SegmentMeta],
     /// The same segments, opened.
-    opened: Vec<Arc<Part>>,
+    opened: Vec<Arc<IndexedSegment>>,
     /// The state after they are listed.
     state: SealState,
     seals_all: bool,
@@ -372,7 +372,7 @@ impl Tsdb {
         if space.free < needed {
             return Err(SealError::DiskFull { free: space.free, needed });
         }
-        let kind = if end.all { Kind::SealAll } else { Kind::Seal };
+        let kind = if end.all { RecordKind::SealAll } else { RecordKind::Seal };
         let draft = Draft::new(store.org, kind, seal_body(end.until_ms));
         let outcomes = context.log.commit(vec![draft], now).map_err(SealError::Log)?;
         let seq = outcomes.first().map_or(0, |outcome| outcome.record_seq);
@@ -457,7 +457,7 @@ impl Tsdb {
                 add: some.to_vec(),
                 ..ManifestChange::default()
             };
-            let parts: Vec<Arc<Part>> = opened.drain(..some.len().min(opened.len())).collect();
+            let parts: Vec<Arc<IndexedSegment>> = opened.drain(..some.len().min(opened.len())).collect();
             let mut continues = true;
             store.change_segments(context.manifest, change, |now| {
                 continues = self.options.disk.seal_goes_on();
@@ -488,14 +488,14 @@ impl Tsdb {
         context: &SealContext<'_>,
         store: &OrgStore,
         written: &[SegmentMeta],
-    ) -> Result<Vec<Arc<Part>>, SealError> {
+    ) -> Result<Vec<Arc<IndexedSegment>>, SealError> {
         let dir = context.folder.segments_of(store.org);
         let opened = written.iter().map(|meta| Segment::open(&dir, context.folder.store, meta));
         let segments = opened
             .collect::<Result<Vec<_>, _>>()
             .map_err(|e| SealError::Segment { org: store.org, what: with_sources(&e) })?;
         let table = store.table();
-        Ok(segments.into_iter().map(|segment| Arc::new(Part::new(segment, &table))).collect())
+        Ok(segments.into_iter().map(|segment| Arc::new(IndexedSegment::new(segment, &table))).collect())
     }
 
     /// Removes the unlisted files of a failed seal. The next start removes those that cannot be

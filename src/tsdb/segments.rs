@@ -16,7 +16,7 @@ use crate::model::TimeRange;
 
 /// An open segment, with the mapping from the table's families to its own.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct IndexedSegment {
     pub(super) segment: Segment,
     /// Pairs of the table's family number and the segment's, ascending.
     families: Box<[(u32, u32)]>,
@@ -24,10 +24,10 @@ pub(super) struct Part {
     common: OnceLock<Option<(i64, i64)>>,
 }
 
-impl Part {
+impl IndexedSegment {
     /// Looks up each family's first series in the table. A family without a defined series is
     /// omitted, since no query can select it.
-    pub(super) fn new(segment: Segment, table: &Table) -> Part {
+    pub(super) fn new(segment: Segment, table: &Table) -> IndexedSegment {
         let mut families: Vec<(u32, u32)> = (0u32..)
             .zip(0..segment.families())
             .filter_map(|(number, family)| {
@@ -36,7 +36,7 @@ impl Part {
             })
             .collect();
         families.sort_unstable();
-        Part { segment, families: families.into(), common: OnceLock::new() }
+        IndexedSegment { segment, families: families.into(), common: OnceLock::new() }
     }
 
     pub(super) fn meta(&self) -> &SegmentMeta {
@@ -91,7 +91,7 @@ pub(super) struct SegmentSet {
     /// In order of last record and number. If two have a sample of a series at the same time, the
     /// later one wins. The output of a compaction takes the place of its newest source, whatever
     /// was sealed meanwhile.
-    pub(super) parts: Vec<Arc<Part>>,
+    pub(super) parts: Vec<Arc<IndexedSegment>>,
     pub(super) bad: Vec<UnreadableSegment>,
     /// In order of number.
     pub(super) tombstones: Vec<(u64, Arc<Tombstone>)>,
@@ -127,7 +127,7 @@ impl SegmentSet {
     }
 
     /// Returns a copy without the segments numbered in `drop` and with the opened segments `add`.
-    pub(super) fn with(&self, drop: &[u64], add: Vec<Arc<Part>>) -> SegmentSet {
+    pub(super) fn with(&self, drop: &[u64], add: Vec<Arc<IndexedSegment>>) -> SegmentSet {
         let mut next = self.clone();
         next.parts.retain(|part| !drop.contains(&part.meta().seq));
         next.bad.retain(|bad| !drop.contains(&bad.meta.seq));
@@ -148,14 +148,18 @@ impl SegmentSet {
     }
 
     /// Returns the deletions that apply to a series of a segment.
-    pub(super) fn tombstones_of(&self, part: &Part, series: u32) -> impl Iterator<Item = &Tombstone> {
+    pub(super) fn tombstones_of(
+        &self,
+        part: &IndexedSegment,
+        series: u32,
+    ) -> impl Iterator<Item = &Tombstone> {
         let last = part.meta().last_log_seq;
         let about = move |tombstone: &&Tombstone| last <= tombstone.upto_seq && tombstone.names(series);
         self.tombstones.iter().map(|(_, tombstone)| &**tombstone).filter(about)
     }
 
     /// Returns the segments with histograms and other side data. Later ones win.
-    pub(super) fn beside(&self) -> impl Iterator<Item = &Arc<Part>> {
+    pub(super) fn beside(&self) -> impl Iterator<Item = &Arc<IndexedSegment>> {
         self.parts.iter().filter(|part| part.has_histograms())
     }
 
@@ -175,7 +179,7 @@ pub(super) struct Obsolete {
     pub(super) path: PathBuf,
     pub(super) reason: String,
     /// None if no reader can have it.
-    pub(super) part: Option<Arc<Part>>,
+    pub(super) part: Option<Arc<IndexedSegment>>,
 }
 
 impl Obsolete {

@@ -20,8 +20,8 @@ use super::series::{definition, registry};
 use super::side::Side;
 use super::side::record::decode_starts;
 use super::store_version::StoreVersion;
-use super::wal::log::{Draft, Outcome};
-use super::wal::record::{Kind, parse_seal, record_bytes};
+use super::wal::log::{ApplyOutcome, Draft};
+use super::wal::record::{RecordKind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
 use crate::sync::IgnorePoison as _;
@@ -391,15 +391,15 @@ fn set(seqs: &mut Vec<u64>, series: u32, seq: u64) {
 pub(super) struct Record<'b> {
     pub(super) seq: u64,
     pub(super) org: OrgId,
-    pub(super) kind: Kind,
+    pub(super) kind: RecordKind,
     pub(super) body: &'b [u8],
-    /// What a body of [`Kind::Samples`] says, of a record that has just been logged; none of one that was read.
+    /// What a body of [`RecordKind::Samples`] says, of a record that has just been logged; none of one that was read.
     pub(super) samples: Option<&'b [LogSample]>,
 }
 
 impl<'b> Record<'b> {
     /// What was read.
-    pub(super) const fn read(seq: u64, org: OrgId, kind: Kind, body: &'b [u8]) -> Record<'b> {
+    pub(super) const fn read(seq: u64, org: OrgId, kind: RecordKind, body: &'b [u8]) -> Record<'b> {
         Record { seq, org, kind, body, samples: None }
     }
 
@@ -562,7 +562,7 @@ impl Stores {
     }
 
     /// As [`Stores::apply`], for what few series have.
-    fn apply_side(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
+    fn apply_side(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<ApplyOutcome, Damage> {
         let Record { seq, org, kind, body, .. } = record;
         let store = self.org_or_new(org);
         let table = rows.map(|_| store.table());
@@ -575,21 +575,21 @@ impl Stores {
                 || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, at_ms))
         };
         store.last_seq.store(seq, Ordering::Release);
-        if kind == Kind::Exemplars && sealed.as_ref().is_some_and(|sealed| seq <= sealed.seal_seq) {
+        if kind == RecordKind::Exemplars && sealed.as_ref().is_some_and(|sealed| seq <= sealed.seal_seq) {
             // A seal takes every exemplar that came before it, whatever its time.
-            return Ok(Outcome::default());
+            return Ok(ApplyOutcome::default());
         }
         // Its times are known only when it is applied.
-        let _open = (kind != Kind::Exemplars).then(|| store.changes.open());
+        let _open = (kind != RecordKind::Exemplars).then(|| store.changes.open());
         let least_ms = Cell::new(i64::MAX);
-        if kind == Kind::Starts {
+        if kind == RecordKind::Starts {
             decode_starts(body, |start| least_ms.set(least_ms.get().min(start.at_ms)))?;
         }
         let applied = store.side.apply((seq, kind, body), knows, skip, |at_ms| {
             least_ms.set(least_ms.get().min(at_ms));
             store.arrivals.note_time(at_ms);
         });
-        if kind != Kind::Exemplars {
+        if kind != RecordKind::Exemplars {
             // Of what is damaged in the middle a part may have been applied.
             store.changes.note(if applied.is_ok() { least_ms.get() } else { i64::MIN });
         }
@@ -599,7 +599,7 @@ impl Stores {
     }
 
     /// As [`Stores::apply`], for a deletion.
-    fn apply_deletion(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
+    fn apply_deletion(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<ApplyOutcome, Damage> {
         let Record { seq, org, body, .. } = record;
         let deletion = Deletion::decode(body)?;
         let store = self.org_or_new(org);
@@ -615,7 +615,7 @@ impl Stores {
         store.changes.note(deletion.from_ms);
         // The rows of the last checkpoint have what was deleted: another one is due.
         self.uncovered.fetch_add(1, Ordering::Relaxed);
-        Ok(Outcome { record_seq: seq, ..Outcome::default() })
+        Ok(ApplyOutcome { record_seq: seq, ..ApplyOutcome::default() })
     }
 
     pub(super) fn set_limits(&self, org: OrgId, limits: OrgLimits) {
@@ -634,20 +634,20 @@ impl Stores {
         record: Record<'_>,
         scratch: &mut Vec<LogSample>,
         rows: Option<&RowSeqs>,
-    ) -> Result<Outcome, Damage> {
+    ) -> Result<ApplyOutcome, Damage> {
         let Record { seq, org, kind, body, samples } = record;
-        if kind == Kind::Dropped {
+        if kind == RecordKind::Dropped {
             self.drop_org(org);
-            return Ok(Outcome { record_seq: seq, ..Outcome::default() });
+            return Ok(ApplyOutcome { record_seq: seq, ..ApplyOutcome::default() });
         }
         if self.is_dropped(org) {
-            return Ok(Outcome::default());
+            return Ok(ApplyOutcome::default());
         }
-        if kind != Kind::Mark {
+        if kind != RecordKind::Mark {
             self.org_or_new(org).count_record(body);
         }
         match kind {
-            Kind::Samples | Kind::SamplesV1 => {
+            RecordKind::Samples | RecordKind::SamplesV1 => {
                 if samples.is_none() || cfg!(debug_assertions) {
                     samples::decode(kind, body, scratch)?;
                 }
@@ -667,50 +667,52 @@ impl Stores {
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }
-            Kind::Histograms | Kind::Exemplars | Kind::Starts => self.apply_side(record, rows),
-            Kind::Series if samples.is_some() => {
+            RecordKind::Histograms | RecordKind::Exemplars | RecordKind::Starts => {
+                self.apply_side(record, rows)
+            }
+            RecordKind::Series if samples.is_some() => {
                 // It has just been logged, by a caller who has put its series into the table before.
                 let ids = definition::ids(body)?;
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
                 store.durable().extend(ids);
-                Ok(Outcome::default())
+                Ok(ApplyOutcome::default())
             }
-            Kind::Series | Kind::RegistrySeries => {
+            RecordKind::Series | RecordKind::RegistrySeries => {
                 let store = self.org_or_new(org);
-                if kind == Kind::Series {
+                if kind == RecordKind::Series {
                     store.last_seq.store(seq, Ordering::Release);
                 }
                 let mut table = store.table_mut();
-                let defined = table.define_all(body, kind == Kind::RegistrySeries);
+                let defined = table.define_all(body, kind == RecordKind::RegistrySeries);
                 store.usage.record_table(&table);
                 drop(table);
                 self.settle_names(&store);
-                defined.map(|()| Outcome::default())
+                defined.map(|()| ApplyOutcome::default())
             }
-            Kind::Metadata | Kind::RegistryMetadata => {
+            RecordKind::Metadata | RecordKind::RegistryMetadata => {
                 let store = self.org_or_new(org);
-                if kind == Kind::Metadata {
+                if kind == RecordKind::Metadata {
                     store.last_seq.store(seq, Ordering::Release);
                 }
                 let mut known = store.metadata_mut();
-                metadata::decode(body, &mut |said| known.set(said, kind == Kind::RegistryMetadata))?;
-                Ok(Outcome::default())
+                metadata::decode(body, &mut |said| known.set(said, kind == RecordKind::RegistryMetadata))?;
+                Ok(ApplyOutcome::default())
             }
-            Kind::Seal | Kind::SealAll => {
+            RecordKind::Seal | RecordKind::SealAll => {
                 let until_ms = parse_seal(body)?;
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
                 match kind {
-                    Kind::SealAll => store.close_all(until_ms),
+                    RecordKind::SealAll => store.close_all(until_ms),
                     _ => store.close_window(until_ms),
                 }
                 // What was logged before is in segments soon, and the log is trimmed after them.
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
-                Ok(Outcome { record_seq: seq, ..Outcome::default() })
+                Ok(ApplyOutcome { record_seq: seq, ..ApplyOutcome::default() })
             }
-            Kind::Delete => self.apply_deletion(record, rows),
-            Kind::Mark | Kind::Switch | Kind::Dropped => Ok(Outcome::default()),
+            RecordKind::Delete => self.apply_deletion(record, rows),
+            RecordKind::Mark | RecordKind::Switch | RecordKind::Dropped => Ok(ApplyOutcome::default()),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::tsdb::segment::{
     Block, KnownTimes, NewSegment, Piece, PieceError, Segment, SegmentDamage, SegmentMeta, SegmentWriteError,
     SegmentWriter, Walk,
 };
-use crate::tsdb::segments::Part;
+use crate::tsdb::segments::IndexedSegment;
 use crate::tsdb::side::exemplars::Newest;
 use crate::tsdb::side::points::Points;
 use crate::tsdb::side::{sealed, starts};
@@ -77,7 +77,7 @@ impl<'t> Throttle<'t> {
 /// The input of a merge.
 pub(super) struct Merge<'t> {
     /// If two sources have a sample of a series at the same time, the one of the later source wins.
-    pub(super) sources: &'t [Arc<Part>],
+    pub(super) sources: &'t [Arc<IndexedSegment>],
     pub(super) tombstones: &'t [Arc<Tombstone>],
     /// The template of the new segments. Its number is not used.
     pub(super) new: NewSegment,

@@ -27,7 +27,7 @@ use super::error::{AppendError, DiskError};
 use super::manifest::{Manifest, ManifestChange, ManifestError, Tombstone};
 use super::retention::Present;
 use super::segment::{HISTOGRAMS, LATE, NewSegment, Segment, SegmentMeta, trim_memory};
-use super::segments::{Obsolete, Part, SegmentSet};
+use super::segments::{IndexedSegment, Obsolete, SegmentSet};
 use super::store::OrgStore;
 use super::{Sink, Tsdb};
 use crate::kv::with_sources;
@@ -134,7 +134,7 @@ struct MaintenanceTime<'t> {
 #[derive(Clone, Copy)]
 struct JobInput<'t> {
     before: &'t SegmentSet,
-    sources: &'t [Arc<Part>],
+    sources: &'t [Arc<IndexedSegment>],
 }
 
 impl Tsdb {
@@ -267,7 +267,7 @@ impl Tsdb {
         // Files whose listing is uncertain stay. Retries without this check would fill the disk.
         maintenance.manifest.admit()?;
         let before = store.segments();
-        let sources: Vec<Arc<Part>> = job
+        let sources: Vec<Arc<IndexedSegment>> = job
             .sources
             .iter()
             .filter_map(|seq| before.parts.iter().find(|part| part.meta().seq == *seq).map(Arc::clone))
@@ -343,8 +343,8 @@ impl Tsdb {
         let opened = written.iter().map(|meta| Segment::open(&dir, maintenance.folder.store, meta));
         let opened = opened.collect::<Result<Vec<_>, _>>().map_err(|e| failed(with_sources(&e)))?;
         let table = store.table();
-        let parts: Vec<Arc<Part>> =
-            opened.into_iter().map(|segment| Arc::new(Part::new(segment, &table))).collect();
+        let parts: Vec<Arc<IndexedSegment>> =
+            opened.into_iter().map(|segment| Arc::new(IndexedSegment::new(segment, &table))).collect();
         drop(table);
         let change = ManifestChange {
             add: written.clone(),
@@ -455,7 +455,7 @@ impl Tsdb {
 }
 
 /// Queues the files of unlisted segments for removal. Each is removed when its last reader is gone.
-pub(super) fn retire(store: &OrgStore, folder: &Folder, parts: &[Arc<Part>], reason: &str) {
+pub(super) fn retire(store: &OrgStore, folder: &Folder, parts: &[Arc<IndexedSegment>], reason: &str) {
     let dir = folder.segments_of(store.org);
     let gone = parts.iter().map(|part| Obsolete {
         seq: part.meta().seq,
@@ -511,7 +511,7 @@ fn job_of_kind(
 }
 
 /// Describes the segments that a job writes.
-fn output_of(org: OrgId, job: &MergeJob, set: &SegmentSet, sources: &[Arc<Part>]) -> NewSegment {
+fn output_of(org: OrgId, job: &MergeJob, set: &SegmentSet, sources: &[Arc<IndexedSegment>]) -> NewSegment {
     let metas = || sources.iter().map(|part| part.meta());
     let least = metas().map(|meta| meta.min_ms).min().unwrap_or(i64::MAX);
     let most = metas().map(|meta| meta.max_ms).max().unwrap_or(i64::MIN);

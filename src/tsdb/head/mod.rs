@@ -26,7 +26,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use stripe::{Put, Span, Stripe};
 
 use super::report::SampleColumns;
-use super::wal::log::{Outcome, RefusedSample};
+use super::wal::log::{ApplyOutcome, RefusedSample};
 use super::wal::samples::LogSample;
 use crate::model::TimeRange;
 use crate::sync::IgnorePoison as _;
@@ -199,7 +199,7 @@ impl Head {
     }
 
     /// Puts the samples of one record in, in their order. `skip` says which series have this record already.
-    pub(super) fn apply(&self, seq: u64, samples: &[LogSample], skip: impl Fn(u32) -> bool) -> Outcome {
+    pub(super) fn apply(&self, seq: u64, samples: &[LogSample], skip: impl Fn(u32) -> bool) -> ApplyOutcome {
         self.apply_to(|_| true, seq, samples, skip)
     }
 
@@ -211,8 +211,8 @@ impl Head {
         seq: u64,
         samples: &[LogSample],
         skip: impl Fn(u32) -> bool,
-    ) -> Outcome {
-        let mut outcome = Outcome::default();
+    ) -> ApplyOutcome {
+        let mut outcome = ApplyOutcome::default();
         let (barrier, sparing) = (self.barrier(), self.sparing.load(Ordering::Relaxed));
         let mut rest = samples;
         while let Some(first) = rest.first() {

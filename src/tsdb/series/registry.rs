@@ -20,7 +20,7 @@ use crate::model::{OrgId, StoreId};
 use crate::tsdb::disk;
 use crate::tsdb::error::{DiskError, OpenError};
 use crate::tsdb::wal::record::{
-    BadHeader, FILE_HEADER_BYTES, FileHeader, HEADER_BYTES, Kind, Layout, MAGIC_REGISTRY, ParsedRecord,
+    BadHeader, FILE_HEADER_BYTES, FileHeader, HEADER_BYTES, Layout, MAGIC_REGISTRY, ParsedRecord, RecordKind,
     parse_plain_record, promised_bytes, put_record,
 };
 
@@ -75,7 +75,7 @@ pub(in crate::tsdb) fn read(
     path: &Path,
     store: StoreId,
     org: OrgId,
-    on_record: &mut dyn FnMut(Kind, &[u8]) -> bool,
+    on_record: &mut dyn FnMut(RecordKind, &[u8]) -> bool,
 ) -> Result<ReadRegistry, OpenError> {
     let foreign = |what: &str| OpenError::Foreign { path: path.to_owned(), what: what.to_owned() };
     let mut window = Window::open(path)?;
@@ -156,7 +156,7 @@ pub(in crate::tsdb) fn read_longer_copy(
     store: StoreId,
     org: OrgId,
     have: u64,
-    on_record: &mut dyn FnMut(Kind, &[u8]) -> bool,
+    on_record: &mut dyn FnMut(RecordKind, &[u8]) -> bool,
 ) -> Result<Option<End>, OpenError> {
     let path = copy_of(dir, org);
     if !std::fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > have) {
@@ -242,7 +242,7 @@ pub(in crate::tsdb) fn append(
     store: StoreId,
     org: OrgId,
     end: End,
-    records: &[(Kind, Vec<u8>)],
+    records: &[(RecordKind, Vec<u8>)],
 ) -> Result<End, DiskError> {
     if records.is_empty() {
         return Ok(end);

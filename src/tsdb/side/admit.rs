@@ -9,7 +9,7 @@ use crate::tsdb::append::Window;
 use crate::tsdb::report::AppendReport;
 use crate::tsdb::store::OrgStore;
 use crate::tsdb::wal::log::Draft;
-use crate::tsdb::wal::record::Kind;
+use crate::tsdb::wal::record::RecordKind;
 
 /// A record is closed once its body has so many bytes; one more piece, at most 250 kB, fits in any case.
 const BODY_BYTES_SOFT: usize = 256 << 10;
@@ -91,20 +91,20 @@ pub(in crate::tsdb) fn admit(
             if let Some((series, ..)) = piece.first() {
                 body.histograms(*series, &samples);
             }
-            records.close_full(Kind::Histograms, &mut body);
+            records.close_full(RecordKind::Histograms, &mut body);
         }
     }
-    records.close(Kind::Histograms, &mut body);
+    records.close(RecordKind::Histograms, &mut body);
     for (series, exemplar) in &exemplars {
         body.exemplar(*series, exemplar);
-        records.close_full(Kind::Exemplars, &mut body);
+        records.close_full(RecordKind::Exemplars, &mut body);
     }
-    records.close(Kind::Exemplars, &mut body);
+    records.close(RecordKind::Exemplars, &mut body);
     for start in starts {
         body.start(start);
-        records.close_full(Kind::Starts, &mut body);
+        records.close_full(RecordKind::Starts, &mut body);
     }
-    records.close(Kind::Starts, &mut body);
+    records.close(RecordKind::Starts, &mut body);
     Admitted { drafts: records.drafts, series }
 }
 
@@ -126,13 +126,13 @@ struct Records<'s> {
 }
 
 impl Records<'_> {
-    fn close_full(&mut self, kind: Kind, body: &mut Body) {
+    fn close_full(&mut self, kind: RecordKind, body: &mut Body) {
         if body.bytes() >= BODY_BYTES_SOFT {
             self.close(kind, body);
         }
     }
 
-    fn close(&mut self, kind: Kind, body: &mut Body) {
+    fn close(&mut self, kind: RecordKind, body: &mut Body) {
         if !body.is_empty() {
             let (body, greatest_ms) = std::mem::take(body).finish();
             self.drafts.push(Draft { greatest_ms, ..Draft::new(self.store.org, kind, body) });

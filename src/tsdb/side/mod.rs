@@ -33,8 +33,8 @@ use starts::Starts;
 
 use super::error::Damage;
 use super::head::stripe::Span;
-use super::wal::log::Outcome;
-use super::wal::record::Kind;
+use super::wal::log::ApplyOutcome;
+use super::wal::record::RecordKind;
 use crate::model::{HistogramColumns, TimeRange};
 use crate::sync::IgnorePoison as _;
 
@@ -200,15 +200,17 @@ impl Side {
     /// [`Damage`] where the body is not what its kind says, though its checksum holds.
     pub(super) fn apply(
         &self,
-        (seq, kind, body): (u64, Kind, &[u8]),
+        (seq, kind, body): (u64, RecordKind, &[u8]),
         knows: impl Fn(u32) -> bool,
         skip: impl Fn(u32, i64) -> bool,
         arrived: impl Fn(i64),
-    ) -> Result<Outcome, Damage> {
-        let mut outcome = Outcome::default();
+    ) -> Result<ApplyOutcome, Damage> {
+        let mut outcome = ApplyOutcome::default();
         match kind {
-            Kind::Histograms => self.apply_histograms((seq, body), knows, skip, arrived, &mut outcome)?,
-            Kind::Starts => {
+            RecordKind::Histograms => {
+                self.apply_histograms((seq, body), knows, skip, arrived, &mut outcome)?
+            }
+            RecordKind::Starts => {
                 let barrier = self.barrier.load(Ordering::Relaxed);
                 record::decode_starts(body, |LogStart { series, at_ms, start_ms }| {
                     if skip(series, at_ms) {
@@ -221,7 +223,7 @@ impl Side {
                     }
                 })?;
             }
-            Kind::Exemplars => {
+            RecordKind::Exemplars => {
                 let mut dropped = 0;
                 self.change_exemplars(|exemplars| {
                     record::decode_exemplars(body, |series, exemplar| {
@@ -248,7 +250,7 @@ impl Side {
         knows: impl Fn(u32) -> bool,
         skip: impl Fn(u32, i64) -> bool,
         arrived: impl Fn(i64),
-        outcome: &mut Outcome,
+        outcome: &mut ApplyOutcome,
     ) -> Result<(), Damage> {
         let barrier = self.barrier.load(Ordering::Relaxed);
         record::decode_histograms(body, |id, mut decoder| {

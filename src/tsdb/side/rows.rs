@@ -269,7 +269,7 @@ mod tests {
     use super::super::tests::{any_histogram, exponential};
     use super::*;
     use crate::model::{Exemplar, HistogramColumns, Labels, TimeRange, Timestamp};
-    use crate::tsdb::wal::record::Kind;
+    use crate::tsdb::wal::record::RecordKind;
 
     type Content = (Vec<HistogramColumns>, Vec<(Vec<(i64, i64)>, Points)>, Vec<(u32, Exemplar)>);
 
@@ -285,7 +285,7 @@ mod tests {
         (histograms, starts, exemplars)
     }
 
-    fn apply(side: &Side, seq: u64, kind: Kind, fill: impl FnOnce(&mut Body)) {
+    fn apply(side: &Side, seq: u64, kind: RecordKind, fill: impl FnOnce(&mut Body)) {
         let mut body = Body::default();
         fill(&mut body);
         if !body.is_empty() {
@@ -310,14 +310,14 @@ mod tests {
             let side = Side::new(Default::default());
             side.close_window(barrier);
             for (seq, (id, at, histogram)) in histograms.iter().enumerate() {
-                apply(&side, seq as u64, Kind::Histograms, |body| body.histograms(id * 999, &[(*at, histogram)]));
+                apply(&side, seq as u64, RecordKind::Histograms, |body| body.histograms(id * 999, &[(*at, histogram)]));
             }
-            apply(&side, 99, Kind::Starts, |body| {
+            apply(&side, 99, RecordKind::Starts, |body| {
                 for (id, at_ms, start_ms) in &starts {
                     body.start(record::LogStart { series: id * 999, at_ms: *at_ms, start_ms: *start_ms });
                 }
             });
-            apply(&side, 100, Kind::Exemplars, |body| {
+            apply(&side, 100, RecordKind::Exemplars, |body| {
                 for (id, at, text) in &exemplars {
                     let labels = Labels::from_pairs([("trace_id", text.as_str())]);
                     body.exemplar(id * 999, &Exemplar { labels, value: 1.0, at: Timestamp::from_ms(*at) });
@@ -354,12 +354,12 @@ mod tests {
     fn the_bytes_are_the_drawing() {
         let side = Side::new(Default::default());
         let histogram = exponential(0, 0.0, &[], &[], 0.0, 3, &[]);
-        apply(&side, 5, Kind::Histograms, |body| body.histograms(7, &[(1, &histogram)]));
-        apply(&side, 6, Kind::Starts, |body| {
+        apply(&side, 5, RecordKind::Histograms, |body| body.histograms(7, &[(1, &histogram)]));
+        apply(&side, 6, RecordKind::Starts, |body| {
             body.start(record::LogStart { series: 7, at_ms: 1, start_ms: -1 });
         });
         side.close_window(1);
-        apply(&side, 7, Kind::Starts, |body| {
+        apply(&side, 7, RecordKind::Starts, |body| {
             body.start(record::LogStart { series: 7, at_ms: 0, start_ms: -2 });
         });
         let rows = side.rows_of(7, 14).expect("some");

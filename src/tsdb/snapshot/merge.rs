@@ -14,7 +14,7 @@ use crate::tsdb::decoded::Keeper;
 use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{KnownTimes, rises_at};
-use crate::tsdb::segments::{Part, SegmentSet};
+use crate::tsdb::segments::{IndexedSegment, SegmentSet};
 use crate::tsdb::series::table::Table;
 use crate::tsdb::store::OrgStore;
 
@@ -366,7 +366,7 @@ impl Known {
 }
 
 /// Takes out what was deleted after the segment was made.
-fn hide(set: &SegmentSet, part: &Part, series: u32, from: usize, out: &mut SampleColumns) {
+fn hide(set: &SegmentSet, part: &IndexedSegment, series: u32, from: usize, out: &mut SampleColumns) {
     for tombstone in set.tombstones_of(part, series) {
         let (mut kept, mut place) = (from, from);
         while let (Some(at), Some(value)) = (out.times.get(place).copied(), out.values.get(place).copied()) {

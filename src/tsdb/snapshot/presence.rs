@@ -16,7 +16,7 @@ use crate::tsdb::head::{STRIPE_SERIES, Spans, slot};
 use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::report::{SampleColumns, SeriesId};
 use crate::tsdb::segment;
-use crate::tsdb::segments::{Part, SegmentSet};
+use crate::tsdb::segments::{IndexedSegment, SegmentSet};
 use crate::tsdb::side::Side;
 use crate::tsdb::store::OrgStore;
 
@@ -47,7 +47,7 @@ pub(super) fn look_from<T>(
     let mut set = store.segments();
     loop {
         let spans = store.head.spans();
-        let mut parts: Vec<&Part> = set.parts.iter().map(|part| &**part).collect();
+        let mut parts: Vec<&IndexedSegment> = set.parts.iter().map(|part| &**part).collect();
         parts.sort_by_key(|part| Reverse(part.meta().max_ms));
         let side = store.side.has_histograms().then_some(&store.side);
         let head = Cursor { spans: &spans, held: None, side };
@@ -73,7 +73,7 @@ pub(super) struct Presence<'s> {
     head: Cursor<'s>,
     set: &'s SegmentSet,
     /// The newest first.
-    parts: Vec<&'s Part>,
+    parts: Vec<&'s IndexedSegment>,
     /// The family asked for last, and where it lies in each of the parts that have it.
     family: Option<(u32, Vec<PartRows<'s>>)>,
     /// Where samples of the head count.
@@ -131,7 +131,7 @@ impl<'s> Window<'s> {
 
 /// The rows of one family in a segment.
 struct PartRows<'s> {
-    part: &'s Part,
+    part: &'s IndexedSegment,
     ids: segment::Ids<'s>,
     spans: segment::Spans<'s>,
     /// Whoever has a row reaches into the range.

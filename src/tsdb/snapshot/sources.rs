@@ -6,7 +6,7 @@ use super::warnings::Warnings;
 use crate::model::TimeRange;
 use crate::tsdb::decoded::Piece;
 use crate::tsdb::segment::{KnownTimes, Rows};
-use crate::tsdb::segments::{Part, SegmentSet};
+use crate::tsdb::segments::{IndexedSegment, SegmentSet};
 
 /// Families of segments, and some more, known at most before all are forgotten.
 const FAMILIES_MAX: usize = 1 << 14;
@@ -134,7 +134,7 @@ impl Families {
 
 impl Found {
     /// The row of a series, its timeline, and the first and last time of that.
-    fn row(&mut self, part: &Part, series: u32) -> Option<(usize, usize, (i64, i64))> {
+    fn row(&mut self, part: &IndexedSegment, series: u32) -> Option<(usize, usize, (i64, i64))> {
         let row = part.segment.ids_of(&self.rows).row_near(self.next, series)?;
         self.next = row + 1;
         let timeline = part.segment.timeline_of(&self.rows, row)?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use crate::model::Timestamp;
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::segment::SegmentDamage;
-use crate::tsdb::segments::{Part, UnreadableSegment};
+use crate::tsdb::segments::{IndexedSegment, UnreadableSegment};
 
 /// Sentences at most; more of them would be the same trouble again.
 const TEXTS_MAX: usize = 10;
@@ -47,7 +47,7 @@ impl Warnings {
     }
 
     /// A block or a directory of a segment is damaged.
-    pub(super) fn damage(&self, part: &Part, damage: &SegmentDamage) {
+    pub(super) fn damage(&self, part: &IndexedSegment, damage: &SegmentDamage) {
         let said = self.say(format!(
             "some samples are missing: segment {} is damaged at byte {}: {}",
             part.meta().file_name(),

@@ -14,7 +14,7 @@ const OTHER: OrgId = OrgId(4);
 
 /// Encodes a record of version 1 as text, so that a label value can hold it. `body` makes a body
 /// from a number.
-fn as_text(seq: u64, org: OrgId, kind: Kind, body: impl Fn(i64) -> Vec<u8>) -> String {
+fn as_text(seq: u64, org: OrgId, kind: RecordKind, body: impl Fn(i64) -> Vec<u8>) -> String {
     let texts = (0..100_000).filter_map(|n| {
         let mut record = Vec::new();
         put_record(&mut record, seq, org, kind, seq - 1, &body(n));
@@ -36,10 +36,10 @@ fn forgeries(seq: u64) -> [String; 4] {
         [&[1][..], &at_ms.to_le_bytes(), &[0, 1, 0, 1, 1, 10]].concat()
     };
     [
-        as_text(seq, OTHER, Kind::Delete, deletion),
-        as_text(seq, OTHER, Kind::Samples, sample),
-        as_text(seq, OTHER, Kind::Dropped, |n| vec![0; 1 + usize::try_from(n).unwrap_or(0)]),
-        as_text(1 << 40, OTHER, Kind::Delete, deletion),
+        as_text(seq, OTHER, RecordKind::Delete, deletion),
+        as_text(seq, OTHER, RecordKind::Samples, sample),
+        as_text(seq, OTHER, RecordKind::Dropped, |n| vec![0; 1 + usize::try_from(n).unwrap_or(0)]),
+        as_text(1 << 40, OTHER, RecordKind::Delete, deletion),
     ]
 }
 
@@ -167,7 +167,7 @@ fn a_record_planted_in_a_label_value_is_never_applied() {
 /// Forges several consecutive records, so that the numbers continue without a gap.
 fn chain(seq: u64) -> String {
     let body = |n| vec![0; 1 + usize::try_from(n).unwrap_or(0)];
-    (seq..seq + 3).map(|seq| as_text(seq, OTHER, Kind::Dropped, body)).collect()
+    (seq..seq + 3).map(|seq| as_text(seq, OTHER, RecordKind::Dropped, body)).collect()
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn no_changed_byte_of_a_header_of_version_1_lets_a_search_enter_the_body() {
             std::fs::write(&file, &bytes).expect("written");
             let (mut found, mut forged) = (Vec::new(), false);
             let end = replay::replay(dir.path(), STORE, LogStart::default(), 0, &mut |header, body, _| {
-                forged |= header.kind == Some(Kind::Dropped);
+                forged |= header.kind == Some(RecordKind::Dropped);
                 found.push((header.seq, body.to_vec()));
                 Ok(())
             });
@@ -244,7 +244,7 @@ fn two_changed_bytes_of_a_length_of_version_1_apply_no_forgery() {
         let dir = tempfile::tempdir().expect("made");
         std::fs::write(dir.path().join("0000000001.wal"), &bytes).expect("written");
         let end = replay::replay(dir.path(), STORE, LogStart::default(), 0, &mut |header, _, _| {
-            assert_ne!(header.kind, Some(Kind::Dropped), "length {length}");
+            assert_ne!(header.kind, Some(RecordKind::Dropped), "length {length}");
             Ok(())
         });
         assert!(end.expect("read").damage.is_some(), "length {length}");
@@ -307,7 +307,7 @@ fn a_verified_record_with_too_great_a_number_for_its_offset_is_not_applied() {
     let mut bytes = std::fs::read(&path).expect("read");
     let (layout, end) = (Layout::of(&bytes, 1), records(&bytes).last().expect("some").end);
     let mut record = vec![0xee; 64];
-    let forged = NewRecord { seq: 1 << 40, org: ORG, kind: Kind::Dropped, durable: 1 << 39 };
+    let forged = NewRecord { seq: 1 << 40, org: ORG, kind: RecordKind::Dropped, durable: 1 << 39 };
     layout.put(&mut record, forged, &[0]);
     bytes[end..end + record.len()].copy_from_slice(&record);
     std::fs::write(&path, bytes).expect("written");

@@ -13,7 +13,7 @@ use crate::tsdb::series::sheet::Sheet;
 use crate::tsdb::series::table::Lookup;
 use crate::tsdb::series::table::load::Loading;
 use crate::tsdb::series::{identity, metadata};
-use crate::tsdb::wal::record::Kind;
+use crate::tsdb::wal::record::RecordKind;
 
 type LabelPairs = Vec<(String, String)>;
 
@@ -129,10 +129,10 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().expect("made");
         let description = MetricMetadata { name: "up", kind: MetricKind::Gauge, help: "Is it.", unit: "" };
-        let mut records: Vec<(Kind, Vec<u8>)> =
-            registry.iter().map(|series| (Kind::RegistrySeries, body(series))).collect();
+        let mut records: Vec<(RecordKind, Vec<u8>)> =
+            registry.iter().map(|series| (RecordKind::RegistrySeries, body(series))).collect();
         let body = metadata::encode([description].into_iter());
-        records.insert(records.len() / 2, (Kind::RegistryMetadata, body));
+        records.insert(records.len() / 2, (RecordKind::RegistryMetadata, body));
         registry::append(dir.path(), STORE, ORG, End::default(), &records).expect("written");
         let path = registry::path_of(dir.path(), ORG);
         if let Some(flipped) = flipped {
@@ -182,8 +182,8 @@ fn a_large_registry_loads_like_one_record_after_the_other() {
         pairs
     };
     let series: Vec<(u32, LabelPairs)> = (0..40_000).map(|id| (id, pairs(id))).collect();
-    let records: Vec<(Kind, Vec<u8>)> =
-        series.chunks(3_000).map(|series| (Kind::RegistrySeries, body(series))).collect();
+    let records: Vec<(RecordKind, Vec<u8>)> =
+        series.chunks(3_000).map(|series| (RecordKind::RegistrySeries, body(series))).collect();
     let end = registry::append(dir.path(), STORE, ORG, End::default(), &records).expect("written");
     assert!(end.bytes > 1 << 20, "{} bytes", end.bytes);
     let [(found, all, stores), (expected, one, _)] = both(dir.path(), &registry::path_of(dir.path(), ORG));
@@ -207,7 +207,7 @@ fn an_observer_sees_every_record_and_can_stop_the_load_at_any() {
     let odd = [ordinary.clone(), vec![body(&series(3, "a"))]].concat();
     for bodies in [ordinary, odd] {
         let dir = tempfile::tempdir().expect("made");
-        let records: Vec<_> = bodies.into_iter().map(|body| (Kind::RegistrySeries, body)).collect();
+        let records: Vec<_> = bodies.into_iter().map(|body| (RecordKind::RegistrySeries, body)).collect();
         registry::append(dir.path(), STORE, ORG, End::default(), &records).expect("written");
         let files = [(ORG, registry::path_of(dir.path(), ORG))];
         let start = |stop_at: usize| {

@@ -36,7 +36,7 @@ use std::time::Duration;
 use committer::Committer;
 
 use super::file::{self, LogFile, MakeError, NewFile};
-use super::record::{Kind, OrgSpan};
+use super::record::{OrgSpan, RecordKind};
 use super::samples::LogSample;
 use super::trimmed::{Removed, Trimmed};
 use crate::kv::keyed::RecordKey;
@@ -59,9 +59,9 @@ const MARK_AFTER: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(in crate::tsdb) struct Draft {
     pub(in crate::tsdb) org: OrgId,
-    pub(in crate::tsdb) kind: Kind,
+    pub(in crate::tsdb) kind: RecordKind,
     pub(in crate::tsdb) body: Vec<u8>,
-    /// The decoded samples of a body of [`Kind::Samples`].
+    /// The decoded samples of a body of [`RecordKind::Samples`].
     pub(in crate::tsdb) samples: Vec<LogSample>,
     /// The greatest sample time in it; `i64::MIN` if it has no samples.
     pub(in crate::tsdb) greatest_ms: i64,
@@ -69,7 +69,7 @@ pub(in crate::tsdb) struct Draft {
 
 impl Draft {
     /// Creates a draft of another kind than samples.
-    pub(in crate::tsdb) fn new(org: OrgId, kind: Kind, body: Vec<u8>) -> Draft {
+    pub(in crate::tsdb) fn new(org: OrgId, kind: RecordKind, body: Vec<u8>) -> Draft {
         Draft { org, kind, body, samples: Vec::new(), greatest_ms: i64::MIN }
     }
 }
@@ -87,7 +87,7 @@ pub(in crate::tsdb) struct RefusedSample {
 
 /// The effect of applying a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::tsdb) struct Outcome {
+pub(in crate::tsdb) struct ApplyOutcome {
     pub(in crate::tsdb) stored: u64,
     pub(in crate::tsdb) refused: u64,
     /// Samples of series without a definition.
@@ -108,16 +108,16 @@ pub(in crate::tsdb) struct Outcome {
 /// seq.
 ///
 /// A record that was just written and cannot be read is a defect, which closes the log.
-pub(in crate::tsdb) type Apply = Box<dyn FnMut(u64, &Draft) -> Result<Outcome, Damage> + Send>;
+pub(in crate::tsdb) type Apply = Box<dyn FnMut(u64, &Draft) -> Result<ApplyOutcome, Damage> + Send>;
 
 /// Receives the outcomes of a caller's records, or the reason why none of them is acknowledged. The
 /// writer of the log calls it at most once, so it must return quickly.
-pub(in crate::tsdb) type Done = Box<dyn FnOnce(Result<Vec<Outcome>, AppendError>) + Send>;
+pub(in crate::tsdb) type Done = Box<dyn FnOnce(Result<Vec<ApplyOutcome>, AppendError>) + Send>;
 
 /// The pending records of one caller.
 struct Caller {
     left: usize,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<ApplyOutcome>,
     done: Option<Done>,
 }
 
@@ -133,7 +133,7 @@ impl Reply {
 
     /// Records the outcome of one record. The caller is notified after the last one, or at the
     /// first failure.
-    fn send(&self, outcome: Result<Outcome, AppendError>) {
+    fn send(&self, outcome: Result<ApplyOutcome, AppendError>) {
         let mut caller = lock(&self.0);
         let result = match outcome {
             Ok(outcome) => {
@@ -344,7 +344,7 @@ impl Log {
         &self,
         drafts: Vec<Draft>,
         now: Timestamp,
-    ) -> Result<Vec<Outcome>, AppendError> {
+    ) -> Result<Vec<ApplyOutcome>, AppendError> {
         let (sender, outcomes) = mpsc::channel();
         // The receiver waits below, so sending cannot fail.
         self.submit(drafts, now, Box::new(move |result| drop(sender.send(result))));

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::file;
 use super::record::{
-    BODY_BYTES_MAX, BadEnd, HEADER_BYTES, Header, Layout, ParsedRecord, end_of_bad_plain_record, plain_header,
+    BODY_BYTES_MAX, BadEnd, HEADER_BYTES, Layout, ParsedRecord, RecordHeader, end_of_bad_plain_record,
+    plain_header,
 };
 use crate::kv::keyed::KEYED_FILE_HEADER_BYTES;
 use crate::kv::ops;
@@ -115,7 +116,7 @@ impl LogReader {
     }
 
     /// Parses the bytes at `at` as a record header of version 1, without verification.
-    pub(in crate::tsdb) fn plain_header(&mut self, at: u64) -> Result<Option<Header>, DiskError> {
+    pub(in crate::tsdb) fn plain_header(&mut self, at: u64) -> Result<Option<RecordHeader>, DiskError> {
         Ok(plain_header(self.at(at, HEADER_BYTES)?))
     }
 
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
     use crate::kv::keyed::RecordKey;
     use crate::model::{OrgId, StoreId};
-    use crate::tsdb::wal::record::{FileHeader, Kind, MAGIC_WAL, NewRecord};
+    use crate::tsdb::wal::record::{FileHeader, MAGIC_WAL, NewRecord, RecordKind};
 
     #[test]
     fn a_buffered_reader_parses_every_offset_like_the_whole_file() {
@@ -153,7 +154,7 @@ mod tests {
             let mut content = header.encode(MAGIC_WAL);
             let bodies = [1, 700, READ_BYTES - 24, 8, READ_BYTES * 2 + 5, 40];
             for (seq, bytes) in (1..).zip(bodies) {
-                let record = NewRecord { seq, org: OrgId(3), kind: Kind::Samples, durable: seq };
+                let record = NewRecord { seq, org: OrgId(3), kind: RecordKind::Samples, durable: seq };
                 layout.put(&mut content, record, &vec![0xa5; bytes]);
             }
             content.resize(content.len() + READ_BYTES + 13, 0);

@@ -77,16 +77,16 @@ const VERSION_KEYED: u16 = 2;
 /// The length of the shortest keyed record. After this many bytes the sequence number has grown by
 /// at most one.
 pub(in crate::tsdb) const RECORD_BYTES_MIN: u64 = 32;
-/// The version of all bodies except those of [`Kind::Samples`].
+/// The version of all bodies except those of [`RecordKind::Samples`].
 const BODY_VERSION: u8 = 1;
-/// The version of the bodies of [`Kind::Samples`].
+/// The version of the bodies of [`RecordKind::Samples`].
 const SAMPLES_VERSION: u8 = 2;
 /// The limit of organisations in a mark: 16,384 x 17 bytes is 0.3 MB, which fits the smallest file.
 const MARK_ORGS_MAX: usize = 16_384;
 
 /// The type of a record's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) enum Kind {
+pub(in crate::tsdb) enum RecordKind {
     Samples,
     /// Samples in the layout of version 1. Read, and written only if such a record is copied.
     SamplesV1,
@@ -108,37 +108,37 @@ pub(in crate::tsdb) enum Kind {
     RegistryMetadata,
 }
 
-impl Kind {
+impl RecordKind {
     const fn code(self) -> u8 {
         match self {
-            Kind::Samples | Kind::SamplesV1 => 1,
-            Kind::Series => 2,
-            Kind::Histograms => 3,
-            Kind::Metadata => 4,
-            Kind::Mark => 5,
-            Kind::Dropped => 6,
-            Kind::Seal => 7,
-            Kind::Switch => 8,
-            Kind::Delete => 9,
-            Kind::Exemplars => 10,
-            Kind::Starts => 11,
-            Kind::SealAll => 12,
-            Kind::RegistrySeries => 32,
-            Kind::RegistryMetadata => 33,
+            RecordKind::Samples | RecordKind::SamplesV1 => 1,
+            RecordKind::Series => 2,
+            RecordKind::Histograms => 3,
+            RecordKind::Metadata => 4,
+            RecordKind::Mark => 5,
+            RecordKind::Dropped => 6,
+            RecordKind::Seal => 7,
+            RecordKind::Switch => 8,
+            RecordKind::Delete => 9,
+            RecordKind::Exemplars => 10,
+            RecordKind::Starts => 11,
+            RecordKind::SealAll => 12,
+            RecordKind::RegistrySeries => 32,
+            RecordKind::RegistryMetadata => 33,
         }
     }
 
     /// Returns the version of its body.
     const fn version(self) -> u8 {
         match self {
-            Kind::Samples => SAMPLES_VERSION,
+            RecordKind::Samples => SAMPLES_VERSION,
             _ => BODY_VERSION,
         }
     }
 
     /// Returns whether its bodies are those of [`super::samples`], in either version.
     pub(in crate::tsdb) const fn is_samples(self) -> bool {
-        matches!(self, Kind::Samples | Kind::SamplesV1)
+        matches!(self, RecordKind::Samples | RecordKind::SamplesV1)
     }
 
     /// Returns whether the record is synced in every mode. Other parts rely on it and on all
@@ -147,34 +147,38 @@ impl Kind {
         !self.is_samples()
             && !matches!(
                 self,
-                Kind::Series | Kind::Histograms | Kind::Metadata | Kind::Exemplars | Kind::Starts
+                RecordKind::Series
+                    | RecordKind::Histograms
+                    | RecordKind::Metadata
+                    | RecordKind::Exemplars
+                    | RecordKind::Starts
             )
     }
 
     /// Returns whether the record helps to free disk space. Such records are written even if the
     /// disk is full.
     pub(in crate::tsdb) const fn gives_space(self) -> bool {
-        matches!(self, Kind::Delete | Kind::Dropped | Kind::Seal | Kind::SealAll)
+        matches!(self, RecordKind::Delete | RecordKind::Dropped | RecordKind::Seal | RecordKind::SealAll)
     }
 
     /// Returns the kind; none if a newer version wrote the record.
-    const fn of(code: u8, version: u8) -> Option<Kind> {
+    const fn of(code: u8, version: u8) -> Option<RecordKind> {
         match (code, version) {
-            (1, SAMPLES_VERSION) => Some(Kind::Samples),
-            (1, BODY_VERSION) => Some(Kind::SamplesV1),
-            (2, BODY_VERSION) => Some(Kind::Series),
-            (3, BODY_VERSION) => Some(Kind::Histograms),
-            (4, BODY_VERSION) => Some(Kind::Metadata),
-            (5, BODY_VERSION) => Some(Kind::Mark),
-            (6, BODY_VERSION) => Some(Kind::Dropped),
-            (7, BODY_VERSION) => Some(Kind::Seal),
-            (8, BODY_VERSION) => Some(Kind::Switch),
-            (9, BODY_VERSION) => Some(Kind::Delete),
-            (10, BODY_VERSION) => Some(Kind::Exemplars),
-            (11, BODY_VERSION) => Some(Kind::Starts),
-            (12, BODY_VERSION) => Some(Kind::SealAll),
-            (32, BODY_VERSION) => Some(Kind::RegistrySeries),
-            (33, BODY_VERSION) => Some(Kind::RegistryMetadata),
+            (1, SAMPLES_VERSION) => Some(RecordKind::Samples),
+            (1, BODY_VERSION) => Some(RecordKind::SamplesV1),
+            (2, BODY_VERSION) => Some(RecordKind::Series),
+            (3, BODY_VERSION) => Some(RecordKind::Histograms),
+            (4, BODY_VERSION) => Some(RecordKind::Metadata),
+            (5, BODY_VERSION) => Some(RecordKind::Mark),
+            (6, BODY_VERSION) => Some(RecordKind::Dropped),
+            (7, BODY_VERSION) => Some(RecordKind::Seal),
+            (8, BODY_VERSION) => Some(RecordKind::Switch),
+            (9, BODY_VERSION) => Some(RecordKind::Delete),
+            (10, BODY_VERSION) => Some(RecordKind::Exemplars),
+            (11, BODY_VERSION) => Some(RecordKind::Starts),
+            (12, BODY_VERSION) => Some(RecordKind::SealAll),
+            (32, BODY_VERSION) => Some(RecordKind::RegistrySeries),
+            (33, BODY_VERSION) => Some(RecordKind::RegistryMetadata),
             _ => None,
         }
     }
@@ -182,15 +186,15 @@ impl Kind {
 
 /// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) struct Header {
+pub(in crate::tsdb) struct RecordHeader {
     pub(in crate::tsdb) seq: u64,
     pub(in crate::tsdb) org: OrgId,
     /// None if a newer version wrote it.
-    pub(in crate::tsdb) kind: Option<Kind>,
+    pub(in crate::tsdb) kind: Option<RecordKind>,
     pub(in crate::tsdb) lag: u16,
 }
 
-impl Header {
+impl RecordHeader {
     /// Returns the last sequence number that this record states to be durable; none if the lag is
     /// too large to be stated.
     pub(in crate::tsdb) fn vouches_to(&self) -> Option<u64> {
@@ -308,13 +312,13 @@ pub(in crate::tsdb) struct NewRecord {
     pub(in crate::tsdb) seq: u64,
     /// 0 in marks and switches.
     pub(in crate::tsdb) org: OrgId,
-    pub(in crate::tsdb) kind: Kind,
+    pub(in crate::tsdb) kind: RecordKind,
     /// The sequence number of the last durable record.
     pub(in crate::tsdb) durable: u64,
 }
 
 /// Encodes bytes 8 to 24 of a record header.
-fn fields(seq: u64, org: OrgId, kind: Kind, durable: u64) -> [u8; 16] {
+fn fields(seq: u64, org: OrgId, kind: RecordKind, durable: u64) -> [u8; 16] {
     let lag = u16::try_from(seq.saturating_sub(durable)).unwrap_or(u16::MAX);
     let mut fields = [0; 16];
     fields[..8].copy_from_slice(&seq.to_le_bytes());
@@ -325,18 +329,18 @@ fn fields(seq: u64, org: OrgId, kind: Kind, durable: u64) -> [u8; 16] {
     fields
 }
 
-fn parse_fields(fields: &[u8; 16]) -> Option<Header> {
+fn parse_fields(fields: &[u8; 16]) -> Option<RecordHeader> {
     let mut reader = Reader::new(fields);
     let parsed = (|| {
         let (seq, org, code, version, lag) =
             (reader.u64()?, reader.u32()?, reader.u8()?, reader.u8()?, reader.u16()?);
-        Ok::<_, Damage>(Header { seq, org: OrgId(org), kind: Kind::of(code, version), lag })
+        Ok::<_, Damage>(RecordHeader { seq, org: OrgId(org), kind: RecordKind::of(code, version), lag })
     })();
     parsed.ok()
 }
 
 /// Parses bytes as a record header of version 1, without verification.
-pub(in crate::tsdb) fn plain_header(bytes: &[u8]) -> Option<Header> {
+pub(in crate::tsdb) fn plain_header(bytes: &[u8]) -> Option<RecordHeader> {
     let [_, _, _, _, _, _, _, _, rest @ ..] = bytes.first_chunk::<HEADER_BYTES>()?;
     parse_fields(rest)
 }
@@ -381,7 +385,7 @@ pub(in crate::tsdb) fn put_record(
     out: &mut Vec<u8>,
     seq: u64,
     org: OrgId,
-    kind: Kind,
+    kind: RecordKind,
     durable: u64,
     body: &[u8],
 ) {
@@ -401,9 +405,9 @@ pub(in crate::tsdb) fn put_record(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) enum ParsedRecord<'a> {
     /// A valid record: header, body, and length in bytes with padding.
-    Record(Header, &'a [u8], usize),
+    Record(RecordHeader, &'a [u8], usize),
     /// A keyed record with a valid header and a damaged body, and its length in bytes.
-    Unreadable(Header, usize),
+    Unreadable(RecordHeader, usize),
     /// The end of the written records.
     End,
     /// Bytes that are no record and not the end, and the reason.
@@ -650,14 +654,14 @@ mod tests {
     #[test]
     fn the_plain_record_has_its_golden_bytes() {
         let mut bytes = Vec::new();
-        put_record(&mut bytes, 5, OrgId(9), Kind::Metadata, 3, b"abc");
+        put_record(&mut bytes, 5, OrgId(9), RecordKind::Metadata, 3, b"abc");
         assert_eq!(bytes.len(), 32);
         assert_eq!(hex(&bytes[..4]), "03000000");
         let mut covered = bytes[..4].to_vec();
         covered.extend_from_slice(&bytes[8..27]);
         assert_eq!(bytes[4..8], crc32c::crc32c(&covered).to_le_bytes());
         assert_eq!(hex(&bytes[8..]), "0500000000000000090000000401020061626300 00000000".replace(' ', ""));
-        let header = Header { seq: 5, org: OrgId(9), kind: Some(Kind::Metadata), lag: 2 };
+        let header = RecordHeader { seq: 5, org: OrgId(9), kind: Some(RecordKind::Metadata), lag: 2 };
         assert_eq!(parse_plain_record(&bytes), ParsedRecord::Record(header, b"abc", 32));
         assert_eq!(header.vouches_to(), Some(3));
     }
@@ -700,7 +704,7 @@ mod tests {
     fn the_keyed_record_has_its_golden_bytes() {
         let layout = Layout::Keyed(RecordKey::from_bytes(KEY));
         let mut bytes = Vec::new();
-        let record = NewRecord { seq: 5, org: OrgId(9), kind: Kind::Metadata, durable: 3 };
+        let record = NewRecord { seq: 5, org: OrgId(9), kind: RecordKind::Metadata, durable: 3 };
         layout.put(&mut bytes, record, b"abc");
         assert_eq!(bytes.len(), 40);
         assert_eq!(hex(&bytes[..4]), "03000000");
@@ -708,7 +712,7 @@ mod tests {
         assert_eq!(hex(&bytes[8..24]), "05000000000000000900000004010200");
         assert_eq!(hex(&bytes[24..32]), GOLDEN_HASH);
         assert_eq!(hex(&bytes[32..]), "6162630000000000");
-        let header = Header { seq: 5, org: OrgId(9), kind: Some(Kind::Metadata), lag: 2 };
+        let header = RecordHeader { seq: 5, org: OrgId(9), kind: Some(RecordKind::Metadata), lag: 2 };
         assert_eq!(layout.parse(&bytes), ParsedRecord::Record(header, b"abc", 40));
         assert_eq!(layout.promised_bytes(&bytes), 40);
         for bit in 0..bytes.len() * 8 {
@@ -728,9 +732,9 @@ mod tests {
     #[test]
     fn the_end_of_a_plain_record_with_one_flipped_bit_is_found() {
         let mut whole = Vec::new();
-        put_record(&mut whole, 5, OrgId(9), Kind::Samples, 3, &[0xa5; 700]);
+        put_record(&mut whole, 5, OrgId(9), RecordKind::Samples, 3, &[0xa5; 700]);
         let end = whole.len();
-        put_record(&mut whole, 6, OrgId(9), Kind::Samples, 3, &[0xa5; 70_000]);
+        put_record(&mut whole, 6, OrgId(9), RecordKind::Samples, 3, &[0xa5; 70_000]);
         for bit in 0..(HEADER_BYTES + 700) * 8 {
             let mut bytes = whole.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -754,9 +758,10 @@ mod tests {
     #[test]
     fn seal_records_have_their_golden_bytes() {
         let layout = Layout::Keyed(RecordKey::from_bytes(KEY));
-        for (kind, drawn, hash) in
-            [(Kind::Seal, "0701", "2b279332f3e6700e"), (Kind::SealAll, "0c01", "299cd02d671b5dc2")]
-        {
+        for (kind, drawn, hash) in [
+            (RecordKind::Seal, "0701", "2b279332f3e6700e"),
+            (RecordKind::SealAll, "0c01", "299cd02d671b5dc2"),
+        ] {
             let mut bytes = Vec::new();
             let record = NewRecord { seq: 5, org: OrgId(9), kind, durable: 3 };
             let body = seal_body(-2);
@@ -767,7 +772,7 @@ mod tests {
                 (hex(&bytes[24..32]).as_str(), hex(&bytes[32..]).as_str()),
                 (hash, "feffffffffffffff")
             );
-            let header = Header { seq: 5, org: OrgId(9), kind: Some(kind), lag: 2 };
+            let header = RecordHeader { seq: 5, org: OrgId(9), kind: Some(kind), lag: 2 };
             assert_eq!(layout.parse(&bytes), ParsedRecord::Record(header, &body[..], 40));
             assert_eq!(parse_seal(&body), Ok(-2));
         }
@@ -776,11 +781,11 @@ mod tests {
     #[test]
     fn the_switch_has_its_golden_bytes() {
         let mut bytes = Vec::new();
-        put_record(&mut bytes, 5, OrgId(0), Kind::Switch, 5, &encode_switch(258));
+        put_record(&mut bytes, 5, OrgId(0), RecordKind::Switch, 5, &encode_switch(258));
         assert_eq!(hex(&bytes[8..]), "050000000000000000000000080100000201000000000000");
         assert_eq!(bytes.len(), Layout::Plain.switch_bytes());
         let ParsedRecord::Record(header, body, _) = parse_plain_record(&bytes) else { panic!("a record") };
-        assert_eq!((header.kind, parse_switch(body)), (Some(Kind::Switch), Ok(258)));
+        assert_eq!((header.kind, parse_switch(body)), (Some(RecordKind::Switch), Ok(258)));
         assert!(parse_switch(&body[..7]).is_err() && parse_switch(&[0; 9]).is_err());
     }
 
@@ -795,7 +800,7 @@ mod tests {
     #[test]
     fn a_record_with_the_greatest_lag_vouches_for_nothing() {
         let mut bytes = Vec::new();
-        put_record(&mut bytes, 100_000, OrgId(0), Kind::Mark, 1, b"x");
+        put_record(&mut bytes, 100_000, OrgId(0), RecordKind::Mark, 1, b"x");
         let ParsedRecord::Record(header, ..) = parse_plain_record(&bytes) else { panic!("a record") };
         assert_eq!(header.vouches_to(), None);
     }
@@ -803,7 +808,7 @@ mod tests {
     #[test]
     fn every_flipped_bit_of_a_plain_record_is_detected_unless_it_is_padding() {
         let mut whole = Vec::new();
-        put_record(&mut whole, 5, OrgId(9), Kind::Samples, 3, b"abcde");
+        put_record(&mut whole, 5, OrgId(9), RecordKind::Samples, 3, b"abcde");
         let ParsedRecord::Record(header, body, _) = parse_plain_record(&whole) else { panic!("a record") };
         for bit in 0..whole.len() * 8 {
             let mut bytes = whole.clone();

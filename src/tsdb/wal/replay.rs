@@ -29,8 +29,8 @@ use super::file::{self, LogFile};
 use super::log::FullFile;
 use super::reader::LogReader;
 use super::record::{
-    BadEnd, BadHeader, FileHeader, Header, Kind, Layout, MAGIC_WAL, Mark, OrgSpan, ParsedRecord,
-    RECORD_BYTES_MIN, parse_switch,
+    BadEnd, BadHeader, FileHeader, Layout, MAGIC_WAL, Mark, OrgSpan, ParsedRecord, RECORD_BYTES_MIN,
+    RecordHeader, RecordKind, parse_switch,
 };
 use super::samples;
 use crate::kv::keyed::KEYED_FILE_HEADER_BYTES;
@@ -119,7 +119,7 @@ pub(in crate::tsdb) struct ReplayPosition {
 
 /// The receiver of each record. An error ends the reading.
 pub(in crate::tsdb) type OnRecord<'a> =
-    &'a mut dyn FnMut(&Header, &[u8], &ReplayPosition) -> Result<(), OpenError>;
+    &'a mut dyn FnMut(&RecordHeader, &[u8], &ReplayPosition) -> Result<(), OpenError>;
 
 /// A valid record after a break.
 struct LaterRecord {
@@ -230,7 +230,7 @@ impl LogBreak {
 
     /// Applies what the header of a later record states about the missing one. `first` is true if
     /// both are in one file.
-    fn note(&mut self, found: &Header, first: bool) {
+    fn note(&mut self, found: &RecordHeader, first: bool) {
         self.vouched |= found.vouches_to().is_some_and(|durable| durable >= self.seq);
         // The next file is begun only once everything before it is durable.
         self.vouched |= !first;
@@ -414,7 +414,7 @@ impl LogScan<'_> {
     }
 
     /// Returns whether this record is the next one.
-    fn fits(&self, found: &Header) -> bool {
+    fn fits(&self, found: &RecordHeader) -> bool {
         match self.expected {
             Some(expected) => found.seq == expected,
             // This is the first record read. Everything before it is in the checkpoint or was never
@@ -423,7 +423,7 @@ impl LogScan<'_> {
         }
     }
 
-    fn hand_out(&mut self, found: &Header, body: &[u8], path: &Path) -> Result<(), OpenError> {
+    fn hand_out(&mut self, found: &RecordHeader, body: &[u8], path: &Path) -> Result<(), OpenError> {
         if found.kind.is_none() {
             let what = format!("record {} was written by a newer version", found.seq);
             return Err(OpenError::Foreign { path: path.to_owned(), what });
@@ -431,7 +431,7 @@ impl LogScan<'_> {
         self.end.records += 1;
         self.end.last_seq = found.seq;
         self.expected = Some(found.seq.saturating_add(1));
-        if found.kind == Some(Kind::Switch) {
+        if found.kind == Some(RecordKind::Switch) {
             match parse_switch(body) {
                 Ok(next) => self.next_file = Some(next),
                 Err(e) => self.note_damage(path, format!("{}: switch {}: {e}", path.display(), found.seq)),
@@ -703,7 +703,7 @@ impl FileStart {
         let layout = Layout::of(&start, number_in(path));
         Ok(match layout.parse(start.get(layout.first_record()..).unwrap_or_default()) {
             ParsedRecord::Record(header, body, _) => {
-                let mark = (header.kind == Some(Kind::Mark)).then(|| Mark::parse(body).ok()).flatten();
+                let mark = (header.kind == Some(RecordKind::Mark)).then(|| Mark::parse(body).ok()).flatten();
                 let spans = mark.map(|mark| mark.orgs).unwrap_or_default();
                 FileStart { first_seq: Some(header.seq), spans }
             }
@@ -733,7 +733,7 @@ pub(in crate::tsdb) fn spans_of_file(path: &Path) -> Result<BTreeMap<OrgId, OrgS
     while let ParsedRecord::Record(header, body, bytes) = reader.record(offset)? {
         offset += bytes as u64;
         let org = header.org;
-        if matches!(header.kind, Some(Kind::Mark | Kind::Switch)) {
+        if matches!(header.kind, Some(RecordKind::Mark | RecordKind::Switch)) {
             continue;
         }
         let span = spans.entry(org).or_insert(OrgSpan { org, greatest_ms: i64::MIN, last_seq: 0 });

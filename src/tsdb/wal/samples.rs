@@ -26,7 +26,7 @@
 //!                            value = m / 10^e, the same bits
 //! ```
 
-use super::record::Kind;
+use super::record::RecordKind;
 use crate::tsdb::codec::{Reader, put_varint, put_zigzag, unscaled, unzigzag, whole_bytes, zigzag};
 use crate::tsdb::error::Damage;
 
@@ -59,7 +59,7 @@ const SAMPLES_MAX: usize = 1 << 20;
 /// The upper bound of one sample's bytes: two runs of its own and a value, without the count.
 pub(in crate::tsdb) const SAMPLE_BYTES_MAX: usize = 2 * (10 + 5) + VALUE_BYTES_MAX;
 
-/// Appends a body of version 2, the version of [`Kind::Samples`].
+/// Appends a body of version 2, the version of [`RecordKind::Samples`].
 pub(in crate::tsdb) fn encode(out: &mut Vec<u8>, samples: &[LogSample]) {
     let base = samples.first().map_or(0, |s| s.at_ms);
     put_varint(out, samples.len() as u64);
@@ -247,12 +247,13 @@ fn take_runs(
     Ok(())
 }
 
-/// Replaces `out` with the samples of a body of kind [`Kind::Samples`] or [`Kind::SamplesV1`].
+/// Replaces `out` with the samples of a body of kind [`RecordKind::Samples`] or
+/// [`RecordKind::SamplesV1`].
 ///
 /// # Errors
 /// [`Damage`] if the body is invalid. The content of `out` is then unspecified.
-pub(in crate::tsdb) fn decode(kind: Kind, body: &[u8], out: &mut Vec<LogSample>) -> Result<(), Damage> {
-    let is_v1 = kind == Kind::SamplesV1;
+pub(in crate::tsdb) fn decode(kind: RecordKind, body: &[u8], out: &mut Vec<LogSample>) -> Result<(), Damage> {
+    let is_v1 = kind == RecordKind::SamplesV1;
     let mut reader = Reader::new(body);
     let count = if is_v1 { reader.count(1)? } else { take_count(&mut reader)? };
     let base = reader.i64()?;
@@ -317,8 +318,8 @@ mod tests {
         #[test]
         fn decode_after_encode_is_identity(samples in prop::collection::vec(sample(), 0..200)) {
             for (kind, encode) in [
-                (Kind::Samples, encode as fn(&mut Vec<u8>, &[LogSample])),
-                (Kind::SamplesV1, encode_v1),
+                (RecordKind::Samples, encode as fn(&mut Vec<u8>, &[LogSample])),
+                (RecordKind::SamplesV1, encode_v1),
             ] {
                 let mut body = Vec::new();
                 encode(&mut body, &samples);
@@ -345,8 +346,8 @@ mod tests {
 
         #[test]
         fn a_reader_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode(Kind::Samples, &bytes, &mut Vec::new());
-            let _ = decode(Kind::SamplesV1, &bytes, &mut Vec::new());
+            let _ = decode(RecordKind::Samples, &bytes, &mut Vec::new());
+            let _ = decode(RecordKind::SamplesV1, &bytes, &mut Vec::new());
         }
 
         #[test]
@@ -360,7 +361,7 @@ mod tests {
                 let at = at % body.len();
                 body[at] = byte;
             }
-            let _ = decode(Kind::Samples, &body, &mut Vec::new());
+            let _ = decode(RecordKind::Samples, &body, &mut Vec::new());
         }
     }
 
@@ -411,7 +412,7 @@ mod tests {
             put_varint(&mut body, count);
             body.extend_from_slice(&[0; 64]);
             let mut out = Vec::new();
-            assert!(decode(Kind::Samples, &body, &mut out).is_err() && out.capacity() == 0, "{count}");
+            assert!(decode(RecordKind::Samples, &body, &mut out).is_err() && out.capacity() == 0, "{count}");
         }
     }
 
@@ -422,7 +423,7 @@ mod tests {
         let codes = body.len() - 3;
         assert_eq!(body[codes], 0x02);
         body[codes] = 0x12;
-        assert!(decode(Kind::Samples, &body, &mut Vec::new()).is_err());
+        assert!(decode(RecordKind::Samples, &body, &mut Vec::new()).is_err());
     }
 
     #[test]
@@ -431,7 +432,7 @@ mod tests {
         let mut body = vec![5, 0xe8, 3, 0, 0, 0, 0, 0, 0, 0x0a, 1, 2, 4, 0, 5];
         body.extend_from_slice(&[0x11, 0x1e, 0x01, 0x05, 0x82, 0x7f, 0xf0, 0x00, 0x33, 0x0e, 0xad, 0x25]);
         let mut samples = Vec::new();
-        assert_eq!(decode(Kind::SamplesV1, &body, &mut samples), Ok(()));
+        assert_eq!(decode(RecordKind::SamplesV1, &body, &mut samples), Ok(()));
         let values: Vec<f64> = samples.iter().map(|sample| f64::from_bits(sample.bits)).collect();
         assert_eq!(values, [1.5, -3.0, f64::INFINITY, 0.0, 1_234.567]);
     }

@@ -19,7 +19,7 @@ use crate::tsdb::error::AppendError;
 use crate::tsdb::options::Durability;
 use crate::tsdb::report::Writes;
 use crate::tsdb::wal::file::{LARGE_BYTES, LogFile, NewFile, SMALL_BYTES};
-use crate::tsdb::wal::record::{Kind, Layout, Mark, NewRecord, OrgSpan, encode_switch, record_bytes};
+use crate::tsdb::wal::record::{Layout, Mark, NewRecord, OrgSpan, RecordKind, encode_switch, record_bytes};
 
 /// The limit of the records of a group, in bytes.
 const GROUP_BYTES_MAX: usize = 1 << 20;
@@ -158,7 +158,7 @@ impl Committer {
             if let Some(orgs) = self.first_mark.clone() {
                 seq += 1;
                 let mark = Mark { durable: self.durable, orgs }.encode();
-                let record = NewRecord { seq, org: OrgId(0), kind: Kind::Mark, durable: self.durable };
+                let record = NewRecord { seq, org: OrgId(0), kind: RecordKind::Mark, durable: self.durable };
                 self.file.layout.put(&mut self.buffer, record, &mark);
             }
             let (room, layout) = (self.room(), self.file.layout);
@@ -239,7 +239,7 @@ impl Committer {
     fn put_mark(&mut self, mark: &[u8]) -> bool {
         self.buffer.clear();
         let seq = self.written + 1;
-        let record = NewRecord { seq, org: OrgId(0), kind: Kind::Mark, durable: self.durable };
+        let record = NewRecord { seq, org: OrgId(0), kind: RecordKind::Mark, durable: self.durable };
         self.file.layout.put(&mut self.buffer, record, mark);
         match self.write_buffer(seq, true) {
             Ok(()) => true,
@@ -441,7 +441,7 @@ impl Committer {
         self.buffer.clear();
         let seq = self.written + 1;
         let body = encode_switch(next);
-        let record = NewRecord { seq, org: OrgId(0), kind: Kind::Switch, durable: self.durable };
+        let record = NewRecord { seq, org: OrgId(0), kind: RecordKind::Switch, durable: self.durable };
         self.file.layout.put(&mut self.buffer, record, &body);
         self.write_buffer(seq, true)
     }
