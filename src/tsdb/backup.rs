@@ -130,7 +130,7 @@ fn stage_log(from: &Path, to: &Path, promised: Option<u64>) -> Result<u64, Stage
     let mut numbers: Vec<u64> = names(from)?.iter().filter_map(|name| file::number_of(name)).collect();
     numbers.sort_unstable();
     let mut full = numbers.len();
-    while let Some(number) = full.checked_sub(1).and_then(|place| numbers.get(place)) {
+    while let Some(number) = full.checked_sub(1).and_then(|index| numbers.get(index)) {
         // Goes back from the newest file to the first one with a record. The files before it take
         // no more records.
         if promised.is_none() {

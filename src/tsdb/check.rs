@@ -459,8 +459,8 @@ fn bad_run(segment: &Segment, id: u32, damage: SegmentDamage) -> BadBlock {
     if id == sealed::EXEMPLARS_ID {
         return BadBlock { what: "exemplars".to_owned(), range: None, samples: None, damage, weight };
     }
-    let place = (0..segment.families()).find_map(|family| Some((family, segment.row_of(family, id)?)));
-    let Some((family, row)) = place else {
+    let position = (0..segment.families()).find_map(|family| Some((family, segment.row_of(family, id)?)));
+    let Some((family, row)) = position else {
         let what = format!("start timestamps of series {id}");
         return BadBlock { what, range: None, samples: None, damage, weight };
     };

@@ -58,8 +58,11 @@ const REGISTRY_BODY_SOFT: usize = 256 << 10;
 const DONE_BYTES_MAX: u64 = 16 << 20;
 /// The file name of the marker of a cleanly closed log.
 pub(super) const CLOSED: &str = "CLOSED";
+/// The limit of the marker's bytes.
 const CLOSED_BYTES_MAX: u64 = 4_096;
+/// The bytes of a row before its chunks.
 const ROW_HEAD_BYTES: usize = 21;
+/// The bytes before each chunk of a row.
 const ENTRY_HEAD_BYTES: usize = 6;
 
 /// The folders of the store.
@@ -96,8 +99,8 @@ pub(super) struct GenerationInfo {
 /// Returns the barriers of all heads, in order of organisation.
 pub(super) fn barriers(stores: &Stores) -> Vec<(OrgId, i64)> {
     let all = stores.all();
-    let known = all.iter().map(|store| (store.org, store.head.barrier()));
-    known.filter(|(_, barrier)| *barrier > i64::MIN).collect()
+    let barriers = all.iter().map(|store| (store.org, store.head.barrier()));
+    barriers.filter(|(_, barrier)| *barrier > i64::MIN).collect()
 }
 
 /// The state of the heads that a checkpoint covers.
@@ -252,7 +255,7 @@ pub(super) fn append_registry(folder: &Folder, store: &OrgStore) -> Result<regis
     let metrics = {
         let metadata = store.metadata();
         for names in metadata.unregistered.chunks(16) {
-            let said: Vec<MetricMetadata<'_>> = names
+            let descriptions: Vec<MetricMetadata<'_>> = names
                 .iter()
                 .filter_map(|name| metadata.get(name))
                 .map(|(name, known)| MetricMetadata {
@@ -262,7 +265,7 @@ pub(super) fn append_registry(folder: &Folder, store: &OrgStore) -> Result<regis
                     unit: &known.unit,
                 })
                 .collect();
-            records.push((RecordKind::RegistryMetadata, metadata::encode(said.into_iter())));
+            records.push((RecordKind::RegistryMetadata, metadata::encode(descriptions.into_iter())));
         }
         metadata.unregistered.len()
     };

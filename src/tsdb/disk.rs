@@ -308,13 +308,13 @@ pub(super) fn names(dir: &Path) -> Result<Vec<String>, DiskError> {
 
 /// Fills a range of a file with zeros, in operations of 64 KiB.
 pub(super) fn write_zeros(file: &File, path: &Path, from: u64, bytes: u64) -> io::Result<()> {
-    const PIECE_BYTES: usize = 1 << 16;
+    const STEP_BYTES: usize = 1 << 16;
     let end = from.saturating_add(bytes);
     let mut at = from;
     while at < end {
-        let piece = usize::try_from(end - at).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
-        ops::write_zeros(file, path, piece, at)?;
-        at += piece as u64;
+        let bytes = usize::try_from(end - at).map_or(STEP_BYTES, |left| left.min(STEP_BYTES));
+        ops::write_zeros(file, path, bytes, at)?;
+        at += bytes as u64;
     }
     Ok(())
 }

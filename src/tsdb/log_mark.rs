@@ -6,7 +6,8 @@
 //! damaged, and the store opens read-only. The mark is written with each checkpoint, after each new
 //! log file, every few seconds while records arrive, and at a clean stop. It is one small change of
 //! control with its sync, and no sync in the path of a write. It does not detect the loss of
-//! records after the newest mark.
+//! records after the newest mark. If the log ends with an incomplete record, start and check report
+//! the last record that was certainly durable.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;

@@ -505,7 +505,7 @@ impl Manifest {
     }
 
     /// Returns the state of all samples.
-    pub(super) fn known(&self) -> Result<StoreManifest, ManifestError> {
+    pub(super) fn read_all(&self) -> Result<StoreManifest, ManifestError> {
         let (listed, dropped) = (self.read()?, self.dropped()?);
         Ok(StoreManifest { listed, dropped, begin: self.log_begin()?, mark: self.log_mark()? })
     }

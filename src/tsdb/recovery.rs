@@ -82,7 +82,7 @@ pub(super) fn recover(
     let folder = Folder { head: at("head"), series: at("series"), segments: at("segments"), store };
     remove_unfinished(&folder.head)?;
     remove_unfinished(&folder.series)?;
-    let known = manifest.known()?;
+    let known = manifest.read_all()?;
     let begin = known.begin;
     let mut recovery = Recovery::new(dir, now, options, known);
     let (stores, done, rows, cuts) = recovery.checkpoint(&folder, secret, options)?;

@@ -33,6 +33,7 @@ struct SampleBatch {
     samples: Vec<LogSample>,
 }
 
+/// A task of a worker.
 enum WorkerTask {
     Apply(Arc<SampleBatch>),
     /// Report when all earlier work is done.

@@ -201,12 +201,12 @@ impl RetentionState {
 
     fn behind(&self, options: &Options) -> Option<String> {
         let (wall, clock) = self.wall.zip(self.clock.as_ref())?;
-        let (latest, held) = (clock.latest(), clock.held()?);
+        let (latest, hold) = (clock.latest(), clock.remaining_hold()?);
         (latest > options.latest_plausible(wall)).then(|| {
             let minutes = latest.ms_since(wall) / 60_000;
-            let until = match held.is_zero() {
+            let until = match hold.is_zero() {
                 true => "a shrinking part of them, since the clock has been behind for 72 hours of running".to_owned(),
-                false => format!("for another {} hours of running", held.as_secs().div_ceil(3_600)),
+                false => format!("for another {} hours of running", hold.as_secs().div_ceil(3_600)),
             };
             format!(
                 "the clock is {minutes} minutes behind times that this server has seen. Samples that agree with those times are stored: {until}. If the clock is wrong, correct it"

@@ -310,7 +310,7 @@ impl Tsdb {
         drop(guard);
         match &sealed {
             Ok(metas) => {
-                sealer.made(store.org);
+                sealer.record_success(store.org);
                 self.seals.made.fetch_add(1, Ordering::Relaxed);
                 report.orgs += 1;
                 report.segments += metas.len() as u64;
@@ -321,7 +321,7 @@ impl Tsdb {
                 tracing::info!(org = store.org.0, segments = metas.len(), samples, "sealed in {ms:.0} ms");
             }
             Err(e) => {
-                sealer.failed(store.org, now, with_sources(e));
+                sealer.record_failure(store.org, now, with_sources(e));
                 self.seals.failed.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -548,7 +548,7 @@ impl Tsdb {
     }
 
     fn report_removed(&self, removed: Removed, report: &mut SealReport) {
-        for file in removed.gone {
+        for file in removed.unlinked {
             let FullFile { path, first_seq, last_seq, .. } = &file;
             let reason = "its samples are in segments";
             tracing::info!(path = %path.display(), first_seq, last_seq, reason, "a log file was removed");

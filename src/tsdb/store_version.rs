@@ -55,15 +55,15 @@ impl StoreVersion {
     /// Records that samples at or after `least_ms` change, or have changed.
     pub(super) fn note(&self, least_ms: i64) {
         let least_ms = least_ms.div_euclid(GRAIN_MS).saturating_mul(GRAIN_MS);
-        let mut held = self.lock();
-        held.version += 1;
-        let version = held.version;
-        while held.marks.back().is_some_and(|(_, least)| *least >= least_ms) {
-            held.marks.pop_back();
+        let mut state = self.lock();
+        state.version += 1;
+        let version = state.version;
+        while state.marks.back().is_some_and(|(_, least)| *least >= least_ms) {
+            state.marks.pop_back();
         }
-        held.marks.push_back((version, least_ms));
-        if held.marks.len() > MARKS_MAX {
-            thin(&mut held.marks);
+        state.marks.push_back((version, least_ms));
+        if state.marks.len() > MARKS_MAX {
+            thin(&mut state.marks);
         }
     }
 
@@ -76,19 +76,19 @@ impl StoreVersion {
 
     /// Returns the current version; none while a change is in progress.
     pub(super) fn version(&self) -> Option<u64> {
-        let held = self.lock();
-        (held.open == 0).then_some(held.version)
+        let state = self.lock();
+        (state.open == 0).then_some(state.version)
     }
 
     /// Returns the least time that changed since `version`, in ms. Everything before it is
     /// unchanged.
     pub(super) fn least_since(&self, version: u64) -> i64 {
-        let held = self.lock();
-        if held.open > 0 {
+        let state = self.lock();
+        if state.open > 0 {
             return i64::MIN;
         }
-        let after = held.marks.partition_point(|(marked, _)| *marked <= version);
-        held.marks.get(after).map_or(i64::MAX, |(_, least)| *least)
+        let after = state.marks.partition_point(|(marked, _)| *marked <= version);
+        state.marks.get(after).map_or(i64::MAX, |(_, least)| *least)
     }
 }
 

@@ -18,7 +18,7 @@ const SHARED_MAX: usize = 1 << 18;
 /// 16 MiB.
 #[derive(Default)]
 pub(super) struct ValueNumbers {
-    known: Vec<Vec<Vec<u32>>>,
+    by_source: Vec<Vec<Vec<u32>>>,
     /// The number of slots in all of them.
     slots: usize,
     /// The numbers of the current row.
@@ -44,19 +44,19 @@ impl ValueNumbers {
         let SourceFamily { source, walk } = family;
         self.row.clear();
         if self.slots > NUMBERS_MAX {
-            self.known.clear();
+            self.by_source.clear();
             self.slots = 0;
         }
-        if self.known.len() <= source {
-            self.known.resize_with(source + 1, Vec::new);
+        if self.by_source.len() <= source {
+            self.by_source.resize_with(source + 1, Vec::new);
         }
-        let Some(known) = self.known.get_mut(source) else { return Ok(()) };
+        let Some(labels) = self.by_source.get_mut(source) else { return Ok(()) };
         let mut failed = None;
         walk.numbers(row, |name, value| {
-            if known.len() <= name {
-                known.resize_with(name + 1, Vec::new);
+            if labels.len() <= name {
+                labels.resize_with(name + 1, Vec::new);
             }
-            let Some(values) = known.get_mut(name) else { return };
+            let Some(values) = labels.get_mut(name) else { return };
             let index = value as usize;
             if values.get(index).is_none_or(|number| *number == UNKNOWN) {
                 match walk.segment().value(name, value) {
@@ -83,7 +83,7 @@ impl ValueNumbers {
 #[derive(Default)]
 pub(super) struct SharedTimes {
     /// The range in `times`, by source and offset of the block.
-    known: RapidHashMap<(usize, u64), Range<usize>>,
+    ranges: RapidHashMap<(usize, u64), Range<usize>>,
     times: Vec<i64>,
 }
 
@@ -97,7 +97,7 @@ impl SharedTimes {
         out: &mut Vec<i64>,
     ) -> Result<(), SegmentDamage> {
         let key = (source, block.time_place);
-        if let Some(times) = self.known.get(&key).and_then(|range| self.times.get(range.clone())) {
+        if let Some(times) = self.ranges.get(&key).and_then(|range| self.times.get(range.clone())) {
             out.extend_from_slice(times);
             return Ok(());
         }
@@ -105,10 +105,10 @@ impl SharedTimes {
         segment.times(block, out)?;
         let times = out.get(start..).unwrap_or_default();
         if self.times.len() + times.len() > SHARED_MAX {
-            self.known.clear();
+            self.ranges.clear();
             self.times.clear();
         }
-        self.known.insert(key, self.times.len()..self.times.len() + times.len());
+        self.ranges.insert(key, self.times.len()..self.times.len() + times.len());
         self.times.extend_from_slice(times);
         Ok(())
     }

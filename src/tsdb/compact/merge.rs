@@ -31,6 +31,7 @@ use crate::tsdb::side::{sealed, starts};
 /// Blocks with fewer samples are joined with their neighbours: a quarter of the 1,024 that a block
 /// may have.
 const BLOCK_SMALL: usize = 256;
+/// The samples of a full block.
 const BLOCK_SAMPLES: usize = 1_024;
 /// The write rate of background merges in bytes per second (docs/storage.md section 11).
 const BYTES_PER_S: f64 = 32.0 * 1_048_576.0;
@@ -318,8 +319,8 @@ impl<'t> MergeWindow<'t, '_, '_> {
             sealed::read_histograms(run, range, &mut here)
                 .and_then(|()| sealed::read_starts(run, &mut starts, &mut late))
                 .map_err(|damage| damaged(segment, segment.beside_damage(damage)))?;
-            let kept = |at: i64| !self.deleted(segment, id).any(|tombstone| tombstone.hides(id, at));
-            histograms.extend(here.times.into_iter().zip(here.histograms).filter(|(at, _)| kept(*at)));
+            let visible = |at: i64| !self.deleted(segment, id).any(|tombstone| tombstone.hides(id, at));
+            histograms.extend(here.times.into_iter().zip(here.histograms).filter(|(at, _)| visible(*at)));
         }
         sealed::settle(&mut histograms);
         sealed::settle_starts(&mut starts);

@@ -352,8 +352,9 @@ impl Tsdb {
             ..ManifestChange::default()
         };
         let mut continues = true;
-        let known: Vec<u64> = before.tombstones.iter().map(|(number, _)| *number).collect();
-        let fits = |now: &SegmentSet| now.tombstones.iter().all(|(number, _)| known.contains(number));
+        let known_tombstones: Vec<u64> = before.tombstones.iter().map(|(number, _)| *number).collect();
+        let fits =
+            |now: &SegmentSet| now.tombstones.iter().all(|(number, _)| known_tombstones.contains(number));
         // A backup copies the list and links the files under this lock.
         let removal = self.removal.lock().ignore_poison();
         let listed = store.change_segments_if(maintenance.manifest, fits, change, |now| {

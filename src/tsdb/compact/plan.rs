@@ -73,8 +73,8 @@ pub(super) fn plan(input: PlanInput<'_>, urgency: Urgency) -> Option<MergeJob> {
     };
     // The smallest job comes first: it waits for no other, and the next job does not rewrite its
     // output.
-    let found = day_jobs.min_by_key(|job| bytes(input, &job.sources));
-    found.or_else(|| if urgency == Urgency::Due { hours() } else { None }).or_else(|| tombstone_job(input))
+    let day_job = day_jobs.min_by_key(|job| bytes(input, &job.sources));
+    day_job.or_else(|| if urgency == Urgency::Due { hours() } else { None }).or_else(|| tombstone_job(input))
 }
 
 /// Returns the days with more than one segment, counted from the epoch.
@@ -176,8 +176,8 @@ fn job(input: PlanInput<'_>, members: &[&SegmentMeta], level: u8, why: &'static 
     let most = chosen.iter().map(|meta| meta.max_ms).max()?;
     let days = span(least, most).saturating_add(1);
     let bytes: u64 = chosen.iter().map(|meta| meta.file_bytes).sum();
-    let room = (ROWS_MAX - 2 * chosen.len()) as u64;
-    let files = i64::try_from((bytes / DAY_BYTES_MIN + 1).min(room)).unwrap_or(1);
+    let files_max = (ROWS_MAX - 2 * chosen.len()) as u64;
+    let files = i64::try_from((bytes / DAY_BYTES_MIN + 1).min(files_max)).unwrap_or(1);
     let cut_ms = (days > 1 && files > 1).then(|| {
         // The range may touch one file more than it has widths.
         let width = if days <= files { 1 } else { days / (files - 1) + 1 };

@@ -79,11 +79,11 @@ impl<'s> SegmentRepair<'s> {
         }
         let written = write_readable(&segment, &to, self.control.store_id())?;
         manifest::unlist(self.control, meta);
-        let (kept, what) = match &written {
+        let (readable, what) = match &written {
             Some(new) => (new.samples, "rewritten without its unreadable blocks"),
             None => (0, "no block of it can be read"),
         };
-        let (gone, mut bad_ones) = (meta.samples.saturating_sub(kept), Vec::new());
+        let (gone, mut bad_ones) = (meta.samples.saturating_sub(readable), Vec::new());
         each_bad_block(&segment, &mut |bad| {
             if bad.weight == Weight::Loss && self.repaired.lost.len() + bad_ones.len() < REPORTED_MAX {
                 bad_ones.push(bad.finding(org, &file));

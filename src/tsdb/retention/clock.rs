@@ -156,7 +156,8 @@ impl RetentionClock {
             self.latest_ms.saturating_add(ran_ms).min(wall_ms)
         } else {
             self.behind_since_ms.get_or_insert(self.running_ms);
-            let held_ms = self.held().map_or(0, |held| i64::try_from(held.as_millis()).unwrap_or(i64::MAX));
+            let held_ms =
+                self.remaining_hold().map_or(0, |held| i64::try_from(held.as_millis()).unwrap_or(i64::MAX));
             let held_ms = held_ms.min(ran_ms);
             let falls_ms = ran_ms.saturating_sub(held_ms).saturating_mul(LATEST_FALL);
             self.latest_ms.saturating_add(held_ms).saturating_sub(falls_ms).max(wall_ms)
@@ -171,7 +172,7 @@ impl RetentionClock {
 
     /// Returns the running time for which [`RetentionClock::latest`] still advances although the
     /// wall clock is behind it; none if the wall clock is not behind or was corrected.
-    pub(in crate::tsdb) fn held(&self) -> Option<Duration> {
+    pub(in crate::tsdb) fn remaining_hold(&self) -> Option<Duration> {
         let behind_ms = self.running_ms.saturating_sub(self.behind_since_ms?);
         Some(Duration::from_millis(GRACE_MAX_MS.saturating_sub(behind_ms)))
     }
@@ -289,13 +290,17 @@ mod tests {
             clock.advance(at(START_MS + (hour - 365 * 24) * HOUR_MS), hours(1));
             assert_eq!(clock.latest(), at(START_MS + (1 + hour) * HOUR_MS), "after {hour} hours");
         }
-        assert_eq!(clock.held(), Some(Duration::ZERO));
+        assert_eq!(clock.remaining_hold(), Some(Duration::ZERO));
         let fell = clock.clone();
         clock.advance(at(START_MS + (73 - 365 * 24) * HOUR_MS), hours(1));
         assert_eq!(clock.latest(), at(START_MS + (73 - LATEST_FALL) * HOUR_MS));
         let mut clock = fell;
         clock.advance(at(START_MS + 74 * HOUR_MS), hours(1));
-        assert_eq!((clock.latest(), clock.held()), (at(START_MS + 74 * HOUR_MS), None), "corrected");
+        assert_eq!(
+            (clock.latest(), clock.remaining_hold()),
+            (at(START_MS + 74 * HOUR_MS), None),
+            "corrected"
+        );
     }
 
     #[test]
@@ -305,10 +310,10 @@ mod tests {
             clock.advance(at(START_MS + (hour - 30) * HOUR_MS), hours(1));
             clock = decode_body(&body_of(&clock)).expect("decodes");
         }
-        assert_eq!(clock.held(), Some(hours(22)));
+        assert_eq!(clock.remaining_hold(), Some(hours(22)));
         clock.advance(at(START_MS + 50 * HOUR_MS), Duration::ZERO);
         clock.advance(at(START_MS + 21 * HOUR_MS), hours(1));
-        assert_eq!((clock.latest(), clock.held()), (at(START_MS + 51 * HOUR_MS), Some(hours(71))));
+        assert_eq!((clock.latest(), clock.remaining_hold()), (at(START_MS + 51 * HOUR_MS), Some(hours(71))));
     }
 
     #[test]
@@ -330,7 +335,7 @@ mod tests {
             assert_eq!(clock.latest(), at(START_MS + (9 * hour - 8) * HOUR_MS));
         }
         clock.advance(at(START_MS + 5 * HOUR_MS), hours(1));
-        assert_eq!((clock.latest(), clock.held()), (clock.reached(), None));
+        assert_eq!((clock.latest(), clock.remaining_hold()), (clock.reached(), None));
         clock.advance(at(START_MS + 10 * HOUR_MS), hours(5));
         assert_eq!(
             (clock.reached(), clock.latest()),

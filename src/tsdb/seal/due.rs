@@ -141,13 +141,13 @@ impl Sealer {
         asked && again
     }
 
-    pub(super) fn made(&mut self, org: OrgId) {
+    pub(super) fn record_success(&mut self, org: OrgId) {
         self.last_made = Some(Stopwatch::start());
         let schedule = self.orgs.entry(org).or_default();
         (schedule.failure, schedule.done) = (None, Some(schedule.end));
     }
 
-    pub(super) fn failed(&mut self, org: OrgId, now: Timestamp, why: String) {
+    pub(super) fn record_failure(&mut self, org: OrgId, now: Timestamp, why: String) {
         self.orgs.entry(org).or_default().failure = Some((now, why));
     }
 

@@ -109,6 +109,7 @@ impl CutWidth {
     }
 }
 
+/// The partitioning of all samples of a seal.
 struct CutWidths {
     since: i64,
     late: CutWidth,
@@ -169,14 +170,14 @@ fn write_kind(
         late: CutWidth::of(least, last.min(window.since.saturating_sub(1))),
         main: CutWidth::of(least.max(window.since), last),
     };
-    let mut wanted = None;
+    let mut selected = None;
     loop {
         let mut pass = Pass {
             store,
             output,
             window,
             cuts: &cuts,
-            wanted,
+            selected,
             open: BTreeMap::new(),
             later: BTreeSet::new(),
             numbers: Vec::new(),
@@ -192,7 +193,7 @@ fn write_kind(
         if later.is_empty() {
             return Ok(());
         }
-        wanted = Some(later);
+        selected = Some(later);
     }
 }
 
@@ -203,7 +204,7 @@ struct Pass<'t> {
     window: &'t SealWindow,
     cuts: &'t CutWidths,
     /// The partitions to write; none: all.
-    wanted: Option<BTreeSet<Partition>>,
+    selected: Option<BTreeSet<Partition>>,
     open: BTreeMap<Partition, OpenSegment>,
     /// Partitions that the pass met but left for another pass.
     later: BTreeSet<Partition>,
@@ -449,8 +450,8 @@ impl Pass<'_> {
 
     /// Returns the writer of a partition; none if the partition is left for another pass.
     fn writer_of(&mut self, partition: Partition) -> Result<Option<&mut OpenSegment>, SealError> {
-        let is_wanted = self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&partition));
-        if !is_wanted {
+        let is_selected = self.selected.as_ref().is_none_or(|selected| selected.contains(&partition));
+        if !is_selected {
             return Ok(None);
         }
         if !self.open.contains_key(&partition) && self.open.len() == OPEN_MAX {

@@ -116,7 +116,7 @@ pub(in crate::tsdb) type Done = Box<dyn FnOnce(Result<Vec<ApplyOutcome>, AppendE
 
 /// The pending records of one caller.
 struct Caller {
-    left: usize,
+    pending: usize,
     outcomes: Vec<ApplyOutcome>,
     done: Option<Done>,
 }
@@ -128,7 +128,7 @@ struct Reply(Arc<Mutex<Caller>>);
 impl Reply {
     fn new(records: usize, done: Done) -> Reply {
         let outcomes = Vec::with_capacity(records);
-        Reply(Arc::new(Mutex::new(Caller { left: records, outcomes, done: Some(done) })))
+        Reply(Arc::new(Mutex::new(Caller { pending: records, outcomes, done: Some(done) })))
     }
 
     /// Records the outcome of one record. The caller is notified after the last one, or at the
@@ -138,8 +138,8 @@ impl Reply {
         let result = match outcome {
             Ok(outcome) => {
                 caller.outcomes.push(outcome);
-                caller.left = caller.left.saturating_sub(1);
-                (caller.left == 0).then(|| Ok(std::mem::take(&mut caller.outcomes)))
+                caller.pending = caller.pending.saturating_sub(1);
+                (caller.pending == 0).then(|| Ok(std::mem::take(&mut caller.outcomes)))
             }
             Err(why) => Some(Err(why)),
         };
@@ -153,7 +153,7 @@ impl Reply {
 
 impl std::fmt::Debug for Reply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Reply").field(&lock(&self.0).left).finish()
+        f.debug_tuple("Reply").field(&lock(&self.0).pending).finish()
     }
 }
 
@@ -214,6 +214,7 @@ pub(in crate::tsdb) struct Log {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// The state that the callers and both threads of the log share.
 #[derive(Debug)]
 struct LogState {
     dir: PathBuf,
@@ -239,6 +240,7 @@ struct LogState {
     trimmed: Trimmed,
 }
 
+/// The records that wait to be written, and the state of writes.
 #[derive(Debug)]
 struct CommitQueue {
     drafts: VecDeque<(Draft, Reply)>,
@@ -250,6 +252,7 @@ struct CommitQueue {
     settle: Option<Sender<()>>,
 }
 
+/// The way in which the log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
     No,
@@ -259,13 +262,17 @@ enum Closing {
     Abandon,
 }
 
+/// The file that the log will continue in.
 #[derive(Debug)]
 enum Spare {
+    /// Not requested.
     None,
-    Wanted(NewFile),
+    /// Requested from the thread that creates files.
+    Requested(NewFile),
     Ready(LogFile),
     Failed(MakeError),
-    Over,
+    /// The log has ended.
+    Stopped,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -598,7 +605,7 @@ fn run(shared: &LogState, committer: &Mutex<Committer>) {
     shared.refuse_all(Vec::new(), &AppendError::Closed);
     // The log is closed. Cancel the settle request so that its caller does not wait forever.
     lock(&shared.queue).settle = None;
-    let spare = std::mem::replace(&mut *lock(&shared.spare), Spare::Over);
+    let spare = std::mem::replace(&mut *lock(&shared.spare), Spare::Stopped);
     shared.spare_changed.notify_all();
     if let (Closing::Drain, Spare::Ready(file)) = (how, spare)
         && lock(committer).is_clear()
@@ -608,6 +615,7 @@ fn run(shared: &LogState, committer: &Mutex<Committer>) {
     }
 }
 
+/// A task of the log's own thread.
 enum CommitterTask {
     Write,
     Mark,
@@ -676,13 +684,13 @@ fn make_spares(shared: &LogState) {
     let mut spare = lock(&shared.spare);
     loop {
         match &*spare {
-            Spare::Over => return,
-            Spare::Wanted(new) => {
+            Spare::Stopped => return,
+            Spare::Requested(new) => {
                 let new = *new;
                 drop(spare);
                 let made = file::make(&shared.disk, &shared.dir, shared.store, new);
                 spare = lock(&shared.spare);
-                if matches!(*spare, Spare::Wanted(_)) {
+                if matches!(*spare, Spare::Requested(_)) {
                     *spare = made.map_or_else(Spare::Failed, Spare::Ready);
                 }
                 shared.spare_changed.notify_all();

@@ -70,26 +70,26 @@ impl LogReader {
         self.buffer
     }
 
-    /// Returns at least `wanted` bytes from `at` on, fewer only at the end of the file.
-    pub(in crate::tsdb) fn at(&mut self, at: u64, wanted: usize) -> Result<&[u8], DiskError> {
+    /// Returns at least `min_bytes` bytes from `at` on, fewer only at the end of the file.
+    pub(in crate::tsdb) fn at(&mut self, at: u64, min_bytes: usize) -> Result<&[u8], DiskError> {
         let left = self.length.saturating_sub(at);
-        let wanted = usize::try_from(left).map_or(wanted, |left| wanted.min(left));
+        let min_bytes = usize::try_from(left).map_or(min_bytes, |left| min_bytes.min(left));
         let skip = at.checked_sub(self.start).and_then(|skip| usize::try_from(skip).ok());
-        let has = |skip: &usize| skip.checked_add(wanted).is_some_and(|end| end <= self.buffer.len());
+        let has = |skip: &usize| skip.checked_add(min_bytes).is_some_and(|end| end <= self.buffer.len());
         let skip = match skip.filter(has) {
             Some(skip) => skip,
             None => {
-                self.read(at, wanted)?;
+                self.read(at, min_bytes)?;
                 0
             }
         };
         Ok(self.buffer.get(skip..).unwrap_or_default())
     }
 
-    fn read(&mut self, at: u64, wanted: usize) -> Result<(), DiskError> {
+    fn read(&mut self, at: u64, min_bytes: usize) -> Result<(), DiskError> {
         let left = usize::try_from(self.length.saturating_sub(at)).unwrap_or(usize::MAX);
-        // Reads more than is wanted, so that the next calls find their bytes in the buffer.
-        self.buffer.resize(wanted.saturating_add(READ_BYTES).min(left), 0);
+        // Reads more than `min_bytes`, so that the next calls find their bytes in the buffer.
+        self.buffer.resize(min_bytes.saturating_add(READ_BYTES).min(left), 0);
         self.start = at;
         self.file.read_exact_at(&mut self.buffer, at).map_err(DiskError::at("read", &self.path))
     }

@@ -14,7 +14,7 @@ use crate::tsdb::error::DiskError;
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Trimmed {
     /// Locked while files are unlinked.
-    left: Mutex<Vec<FullFile>>,
+    remaining: Mutex<Vec<FullFile>>,
     /// The number of those files, readable while files are unlinked.
     files: AtomicU64,
     /// The bytes of those files, readable while files are unlinked.
@@ -25,31 +25,31 @@ pub(in crate::tsdb) struct Trimmed {
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Removed {
     /// The files that were unlinked.
-    pub(in crate::tsdb) gone: Vec<FullFile>,
+    pub(in crate::tsdb) unlinked: Vec<FullFile>,
     /// The first error.
     pub(in crate::tsdb) refused: Option<DiskError>,
 }
 
 impl Trimmed {
-    /// Unlinks `more` and the files that earlier attempts left.
+    /// Unlinks `more` and the files that earlier attempts could not unlink.
     pub(in crate::tsdb) fn remove(&self, dir: &Path, more: Vec<FullFile>) -> Removed {
-        let mut left = self.left();
-        left.extend(more);
+        let mut remaining = self.remaining();
+        remaining.extend(more);
         let mut removed = Removed::default();
-        for file in std::mem::take(&mut *left) {
-            // A file that another program removed is gone as well.
+        for file in std::mem::take(&mut *remaining) {
+            // A file that another program removed counts as unlinked.
             match disk::remove_if_there(&file.path) {
-                Ok(_) => removed.gone.push(file),
+                Ok(_) => removed.unlinked.push(file),
                 Err(e) => {
                     removed.refused.get_or_insert(e);
-                    left.push(file);
+                    remaining.push(file);
                 }
             }
         }
-        self.files.store(left.len() as u64, Ordering::Relaxed);
-        self.bytes.store(left.iter().map(|file| file.bytes).sum(), Ordering::Relaxed);
+        self.files.store(remaining.len() as u64, Ordering::Relaxed);
+        self.bytes.store(remaining.iter().map(|file| file.bytes).sum(), Ordering::Relaxed);
         // A name that reappears after a power cut is removed by the next start.
-        if !removed.gone.is_empty()
+        if !removed.unlinked.is_empty()
             && let Err(e) = disk::sync_dir(dir)
         {
             removed.refused.get_or_insert(e);
@@ -57,13 +57,13 @@ impl Trimmed {
         removed
     }
 
-    /// Returns the number and the bytes of the files that the last attempt left. Does not wait for
-    /// an attempt in progress.
+    /// Returns the number and the bytes of the files that the last attempt could not unlink. Does
+    /// not wait for an attempt in progress.
     pub(in crate::tsdb) fn size(&self) -> (u64, u64) {
         (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    fn left(&self) -> MutexGuard<'_, Vec<FullFile>> {
-        self.left.lock().ignore_poison()
+    fn remaining(&self) -> MutexGuard<'_, Vec<FullFile>> {
+        self.remaining.lock().ignore_poison()
     }
 }

@@ -59,7 +59,7 @@ pub(super) struct Committer {
     remains: usize,
     key: RecordKey,
     /// The number of files made so far; each gets a secret of its own.
-    made: Cell<u64>,
+    files_made: Cell<u64>,
     /// Syncs of the current file since it was opened.
     file_syncs: u64,
     /// The bytes that those syncs made durable.
@@ -94,7 +94,7 @@ impl Committer {
             buffer: Vec::new(),
             remains: 0,
             key,
-            made: Cell::new(0),
+            files_made: Cell::new(0),
             file_syncs: 0,
             synced_bytes: 0,
             since_file: Stopwatch::start(),
@@ -144,12 +144,12 @@ impl Committer {
                 return self.shared.refuse_all(group, &why);
             }
         }
-        let mut left = group.into_iter().peekable();
-        while let Some((draft, _)) = left.peek() {
-            if self.room() < self.file.layout.record_bytes(draft.body.len())
+        let mut rest = group.into_iter().peekable();
+        while let Some((draft, _)) = rest.peek() {
+            if self.space_for_records() < self.file.layout.record_bytes(draft.body.len())
                 && let Err(why) = self.switch(draft.kind.gives_space())
             {
-                return self.shared.refuse_all(left.collect(), &why);
+                return self.shared.refuse_all(rest.collect(), &why);
             }
             self.buffer.clear();
             let mut seq = self.written;
@@ -161,11 +161,11 @@ impl Committer {
                 let record = NewRecord { seq, org: OrgId(0), kind: RecordKind::Mark, durable: self.durable };
                 self.file.layout.put(&mut self.buffer, record, &mark);
             }
-            let (room, layout) = (self.room(), self.file.layout);
+            let (space, layout) = (self.space_for_records(), self.file.layout);
             let first_seq = seq + 1;
             let mut records = Vec::new();
             while let Some((draft, reply)) =
-                left.next_if(|(draft, _)| self.buffer.len() + layout.record_bytes(draft.body.len()) <= room)
+                rest.next_if(|(draft, _)| self.buffer.len() + layout.record_bytes(draft.body.len()) <= space)
             {
                 seq += 1;
                 let record = NewRecord { seq, org: draft.org, kind: draft.kind, durable: self.durable };
@@ -174,7 +174,7 @@ impl Committer {
             }
             let at_once = records.iter().any(|(draft, _): &(Draft, Reply)| draft.kind.is_synced_at_once());
             if let Err(why) = self.write_buffer(seq, at_once) {
-                return self.shared.refuse_all(records.into_iter().chain(left).collect(), &why);
+                return self.shared.refuse_all(records.into_iter().chain(rest).collect(), &why);
             }
             self.first_mark = None;
             for (seq, (draft, _)) in (first_seq..).zip(&records) {
@@ -192,7 +192,7 @@ impl Committer {
                 self.shared.work.notify_one();
             }
             if let Err(why) = self.apply(first_seq, records) {
-                return self.shared.refuse_all(left.collect(), &why);
+                return self.shared.refuse_all(rest.collect(), &why);
             }
             self.prepare_spare();
         }
@@ -209,8 +209,8 @@ impl Committer {
                 }
                 Err(e) => {
                     let why = AppendError::Fenced(format!("record {seq} cannot be applied: {e}"));
-                    let left = records.map(|(_, record)| record);
-                    self.shared.refuse_all(std::iter::once((draft, reply)).chain(left).collect(), &why);
+                    let rest = records.map(|(_, record)| record);
+                    self.shared.refuse_all(std::iter::once((draft, reply)).chain(rest).collect(), &why);
                     return Err(why);
                 }
             }
@@ -226,7 +226,7 @@ impl Committer {
             return self.shared.refuse_all(Vec::new(), &why);
         }
         let mark = Mark { durable: self.durable, orgs: Vec::new() }.encode();
-        if self.room() < self.file.layout.record_bytes(mark.len()) {
+        if self.space_for_records() < self.file.layout.record_bytes(mark.len()) {
             return;
         }
         if !self.put_mark(&mark) {
@@ -253,15 +253,15 @@ impl Committer {
 
     /// Returns the bytes that are left for records, without those reserved for the switch. A file
     /// of version 1 takes only its switch, because senders can make records that verify there.
-    fn room(&self) -> usize {
+    fn space_for_records(&self) -> usize {
         match self.file.layout {
-            Layout::Keyed(_) => self.left().saturating_sub(self.file.layout.switch_bytes()),
+            Layout::Keyed(_) => self.unwritten_bytes().saturating_sub(self.file.layout.switch_bytes()),
             Layout::Plain | Layout::Lost => 0,
         }
     }
 
     /// Returns the bytes of the file that were never written.
-    const fn left(&self) -> usize {
+    const fn unwritten_bytes(&self) -> usize {
         self.file.bytes.saturating_sub(self.offset) as usize
     }
 
@@ -385,7 +385,7 @@ impl Committer {
         {
             let mut spare = lock(&self.shared.spare);
             if matches!(*spare, Spare::None) {
-                *spare = Spare::Wanted(NewFile { bytes: SMALL_BYTES, group_bytes: 0, ..self.next_file() });
+                *spare = Spare::Requested(NewFile { bytes: SMALL_BYTES, group_bytes: 0, ..self.next_file() });
                 self.shared.spare_changed.notify_all();
             }
         }
@@ -412,8 +412,8 @@ impl Committer {
         let created_ms = lock(&self.shared.queue).now_ms;
         let bytes = if fast { LARGE_BYTES } else { SMALL_BYTES };
         let number = self.file.number;
-        self.made.set(self.made.get() + 1);
-        let key = self.key.derive(number + 1, self.made.get());
+        self.files_made.set(self.files_made.get() + 1);
+        let key = self.key.derive(number + 1, self.files_made.get());
         let group_bytes = self.synced_bytes / self.file_syncs.max(1);
         NewFile { number: number + 1, before: number, bytes, created_ms, urgent: false, key, group_bytes }
     }
@@ -426,7 +426,7 @@ impl Committer {
         }
         let mut spare = lock(&self.shared.spare);
         if matches!(*spare, Spare::None) {
-            *spare = Spare::Wanted(self.next_file());
+            *spare = Spare::Requested(self.next_file());
             self.shared.spare_changed.notify_all();
         }
     }
@@ -434,7 +434,7 @@ impl Committer {
     /// Writes and syncs a switch record that names the next file, which exists. A file that an
     /// earlier version filled to its last bytes has no room for a switch.
     fn leave_for(&mut self, next: u64) -> Result<(), AppendError> {
-        if self.left() < self.file.layout.switch_bytes() {
+        if self.unwritten_bytes() < self.file.layout.switch_bytes() {
             self.clear_remains()?;
             return self.sync();
         }
@@ -453,20 +453,20 @@ impl Committer {
         let is_wanted = match &*spare {
             Spare::None => true,
             Spare::Failed(why) => why.is_transient(),
-            Spare::Wanted(_) | Spare::Ready(_) | Spare::Over => false,
+            Spare::Requested(_) | Spare::Ready(_) | Spare::Stopped => false,
         };
         if is_wanted {
             let next = self.next_file();
             let bytes = if urgent { SMALL_BYTES } else { next.bytes };
-            *spare = Spare::Wanted(NewFile { bytes, urgent, ..next });
+            *spare = Spare::Requested(NewFile { bytes, urgent, ..next });
             self.shared.spare_changed.notify_all();
         }
-        while matches!(*spare, Spare::Wanted(_)) {
+        while matches!(*spare, Spare::Requested(_)) {
             spare = self.shared.spare_changed.wait(spare).ignore_poison();
         }
-        let found = std::mem::replace(&mut *spare, Spare::None);
+        let taken = std::mem::replace(&mut *spare, Spare::None);
         drop(spare);
-        match found {
+        match taken {
             Spare::Ready(file) => {
                 if let Err(why) = self.leave_for(file.number) {
                     let mut spare = lock(&self.shared.spare);
@@ -497,7 +497,7 @@ impl Committer {
                 Ok(())
             }
             Spare::Failed(why) => Err(why.refusal()),
-            Spare::None | Spare::Wanted(_) | Spare::Over => Err(AppendError::Closed),
+            Spare::None | Spare::Requested(_) | Spare::Stopped => Err(AppendError::Closed),
         }
     }
 }
