@@ -14,7 +14,7 @@ use super::report::{RecoveryReport, SampleColumns};
 use super::segment::{HISTOGRAMS, Segment, SegmentDamage, SegmentError, SegmentMeta};
 use super::series::registry::{self, ReadRegistry};
 use super::side::sealed;
-use super::wal::replay::{self, LogEnd, LogStart};
+use super::wal::replay::{self, LogEnd, LogOrigin};
 use super::wal::samples;
 use crate::kv::{Finding, OfflineControl, Weight, with_sources};
 use crate::model::{HistogramColumns, OrgId, StoreId, Timestamp};
@@ -257,7 +257,7 @@ impl StoreCheck<'_> {
     /// the unreadable records.
     fn log(
         &mut self,
-        begin: LogStart,
+        begin: LogOrigin,
         mark: u64,
         listed: &BTreeMap<OrgId, OrgManifest>,
         is_lost: bool,

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use super::retention::clock::RetentionClock;
 use super::segment::SegmentMeta;
-use super::wal::replay::LogStart;
+use super::wal::replay::LogOrigin;
 use crate::kv::{
     CommitError, CommitFailure, Control, DamagedRow, DatabaseError, OfflineControl, Record, Txn,
 };
@@ -287,7 +287,7 @@ pub(super) struct StoreManifest {
     /// Dropped organisations.
     pub(super) dropped: BTreeSet<OrgId>,
     /// The start of the log.
-    pub(super) begin: LogStart,
+    pub(super) begin: LogOrigin,
     /// The last log record known to be durable; 0 if none was recorded.
     pub(super) mark: u64,
 }
@@ -386,7 +386,7 @@ pub(super) fn offline(control: &OfflineControl) -> Result<StoreManifest, Damaged
     .by_org();
     let dropped = control.scan::<DroppedOrg>(&())?.into_iter().map(|(org, _)| org).collect();
     let begin = control.scan::<LogBegin>(&())?.pop();
-    let begin = begin.map_or_else(LogStart::default, |((), LogBegin { file, seq })| LogStart { file, seq });
+    let begin = begin.map_or_else(LogOrigin::default, |((), LogBegin { file, seq })| LogOrigin { file, seq });
     let mark = control.scan::<LogMark>(&())?.pop().map_or(0, |((), mark)| mark.seq);
     Ok(StoreManifest { listed: all, dropped, begin, mark })
 }
@@ -499,9 +499,9 @@ impl Manifest {
     }
 
     /// Returns the start of the log: its first file and record if nothing was trimmed.
-    pub(super) fn log_begin(&self) -> Result<LogStart, ManifestError> {
+    pub(super) fn log_begin(&self) -> Result<LogOrigin, ManifestError> {
         let found = self.control()?.get::<LogBegin>(&())?;
-        Ok(found.map_or_else(LogStart::default, |LogBegin { file, seq }| LogStart { file, seq }))
+        Ok(found.map_or_else(LogOrigin::default, |LogBegin { file, seq }| LogOrigin { file, seq }))
     }
 
     /// Returns the state of all samples.
@@ -528,7 +528,7 @@ impl Manifest {
     }
 
     /// Records a later start of the log.
-    pub(super) fn set_log_begin(&self, begin: LogStart) -> Result<(), ManifestError> {
+    pub(super) fn set_log_begin(&self, begin: LogOrigin) -> Result<(), ManifestError> {
         self.put_row((), LogBegin { file: begin.file, seq: begin.seq })
     }
 

@@ -33,7 +33,7 @@ use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
 use super::wal::record::RecordKind;
-use super::wal::replay::{self, LogEnd, LogStart, ReplayPosition, Tail};
+use super::wal::replay::{self, LogEnd, LogOrigin, ReplayPosition, Tail};
 use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, RecordKey};
 use crate::kv::{self, Finding, Weight, with_sources};
 use crate::model::{Exemplar, OrgId, StoreId, Timestamp};
@@ -143,7 +143,7 @@ pub(super) fn look(
     let from_seq = done.as_ref().map_or(0, |done| done.replay_seq);
     let wal = repair::log_dir(dir);
     let has_log = names_in(&wal)?.iter().any(|name| file::number_of(name).is_some());
-    let is_empty = begin == LogStart::default() && recovery.listed.is_empty() && recovery.mark == 0;
+    let is_empty = begin == LogOrigin::default() && recovery.listed.is_empty() && recovery.mark == 0;
     let end = if is_new && !has_log && is_empty {
         // The start of a new store creates the first file.
         LogEnd::default()
@@ -226,7 +226,7 @@ fn remove_unfinished(dir: &Path) -> Result<(), DiskError> {
 struct LogSource {
     dir: PathBuf,
     store: StoreId,
-    begin: LogStart,
+    begin: LogOrigin,
     from_seq: u64,
 }
 

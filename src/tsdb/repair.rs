@@ -29,7 +29,7 @@ use super::wal::file::{self, LARGE_BYTES, SMALL_BYTES};
 use super::wal::record::{
     FileHeader, Layout, MAGIC_WAL, Mark, NewRecord, RecordHeader, RecordKind, parse_seal,
 };
-use super::wal::replay::{self, LogStart};
+use super::wal::replay::{self, LogOrigin};
 use super::wal::samples::{self, LogSample};
 use super::{CheckProgress, Home};
 use crate::entropy::Entropy;
@@ -215,7 +215,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), DiskError> {
 struct LogRewrite<'l> {
     from: PathBuf,
     store: StoreId,
-    begin: LogStart,
+    begin: LogOrigin,
     listed: &'l BTreeMap<OrgId, OrgManifest>,
     /// The stores with the defined series.
     stores: Stores,
@@ -234,7 +234,7 @@ impl<'l> LogRewrite<'l> {
     fn new(
         dir: &Path,
         store: StoreId,
-        begin: LogStart,
+        begin: LogOrigin,
         listed: &'l BTreeMap<OrgId, OrgManifest>,
         known: u64,
     ) -> Result<LogRewrite<'l>, RepairError> {
@@ -465,7 +465,7 @@ struct LogOutput<'o> {
 }
 
 impl LogOutput<'_> {
-    fn new(dir: &Path, store: StoreId, begin: LogStart, key: RecordKey) -> LogOutput<'_> {
+    fn new(dir: &Path, store: StoreId, begin: LogOrigin, key: RecordKey) -> LogOutput<'_> {
         let (number, layout) = (begin.file, Layout::Keyed(key.derive(begin.file, 0)));
         let buffer = vec![0; layout.first_record()];
         LogOutput { dir, store, number, key, layout, buffer, next: begin.seq, marks: 0, records: 0, files: 0 }

@@ -32,7 +32,7 @@ use super::segments::{IndexedSegment, SegmentSet};
 use super::store::OrgStore;
 use super::wal::log::{Draft, FullFile, Log};
 use super::wal::record::{OrgSpan, RecordKind, seal_body};
-use super::wal::replay::{self, LogStart};
+use super::wal::replay::{self, LogOrigin};
 use super::wal::trimmed::Removed;
 use super::{Sink, Tsdb};
 use crate::clock::Stopwatch;
@@ -525,7 +525,7 @@ impl Tsdb {
             if !self.is_sealed(file)? {
                 break;
             }
-            end = Some(LogStart { file: file.number + 1, seq: file.last_seq + 1 });
+            end = Some(LogOrigin { file: file.number + 1, seq: file.last_seq + 1 });
         }
         let mut first = 0;
         if let Some(begin) = end {

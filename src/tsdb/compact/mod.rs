@@ -64,7 +64,7 @@ pub struct UpkeepReport {
 #[derive(Debug, thiserror::Error)]
 pub enum UpkeepError {
     /// The store has no folder, or must not write to it.
-    #[error("this store has no upkeep: {0}")]
+    #[error("cannot maintain this store: {0}")]
     Closed(String),
     /// Less space is free than a compaction needs.
     #[error("too little free space for a compaction: {free} bytes free, {needed} needed")]

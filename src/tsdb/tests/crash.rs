@@ -4,7 +4,10 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::tsdb::wal::replay::{self, LogStart};
+use crate::tsdb::wal::replay::{self, LogOrigin};
+
+/// A kind of damage: its description, and the function that does it.
+type DamageCase = (&'static str, fn(&Path));
 
 /// Returns a folder with a closed log of some records, and the path of the log file.
 fn small_log() -> (tempfile::TempDir, PathBuf) {
@@ -23,18 +26,21 @@ const FIRST: usize = 4_128;
 
 /// Returns the offset of the end of the last record.
 fn log_bytes(path: &Path) -> usize {
-    let end =
-        replay::replay(path.parent().expect("in a folder"), STORE, LogStart::default(), 0, &mut |_, _, _| {
-            Ok(())
-        })
-        .expect("read");
+    let end = replay::replay(
+        path.parent().expect("in a folder"),
+        STORE,
+        LogOrigin::default(),
+        0,
+        &mut |_, _, _| Ok(()),
+    )
+    .expect("read");
     usize::try_from(end.tail.expect("a file").offset).expect("small")
 }
 
 /// Returns the records of a log, and whether it is damaged.
 fn replayed(dir: &Path) -> (Vec<(u64, Vec<u8>)>, bool) {
     let mut records = Vec::new();
-    let end = replay::replay(dir, STORE, LogStart::default(), 0, &mut |header, body, _| {
+    let end = replay::replay(dir, STORE, LogOrigin::default(), 0, &mut |header, body, _| {
         records.push((header.seq, body.to_vec()));
         Ok(())
     })
@@ -121,7 +127,7 @@ fn a_log_damaged_in_the_middle_is_opened_read_only_and_not_changed() {
         assert_eq!(try_write(&tsdb, ORG, &up("x"), &[ago(0, 1.0)]), Err(AppendError::ReadOnly(why)));
         assert!(matches!(tsdb.checkpoint(NOW), Err(CheckpointError::Closed(_))));
         let after = content(&tsdb, ORG);
-        let samples = |content: &Content| content.values().map(Vec::len).sum::<usize>();
+        let samples = |content: &StoreContent| content.values().map(Vec::len).sum::<usize>();
         assert_eq!(samples(&after), samples(&before) - 1, "only the damaged record is lost");
         assert_eq!(std::fs::read(&path).expect("read"), bytes, "not a byte is changed");
     }
@@ -197,7 +203,6 @@ fn flip(path: &Path, at: usize) {
 
 #[test]
 fn damage_outside_the_log_costs_time_only() {
-    type DamageCase = (&'static str, fn(&Path));
     let damages: [DamageCase; 8] = [
         ("DONE flipped", |dir| flip(&dir.join("head/1/DONE"), 40)),
         ("DONE gone", |dir| std::fs::remove_file(dir.join("head/1/DONE")).expect("removed")),
@@ -333,7 +338,6 @@ fn the_deleted_newest_log_file_is_damage_with_the_range_of_records() {
 
 #[test]
 fn a_missing_or_damaged_log_file_is_detected_even_if_a_checkpoint_covers_it() {
-    type DamageCase = (&'static str, fn(&Path));
     let damages: [DamageCase; 7] = [
         ("wal/0000000001.wal is missing", |file| std::fs::remove_file(file).expect("removed")),
         ("bytes of 1048576: records behind", |file| cut(file, 1_000_000)),
@@ -387,7 +391,7 @@ fn the_log_continues_in_the_file_that_a_switch_names() {
         drop(tsdb);
         // The first mark describes the file before, as if nothing had stopped.
         let wal = dir.path().join("wal");
-        let end = replay::replay(&wal, STORE, LogStart::default(), 0, &mut |_, _, _| Ok(())).expect("read");
+        let end = replay::replay(&wal, STORE, LogOrigin::default(), 0, &mut |_, _, _| Ok(())).expect("read");
         let held = end.full[0].spans.as_ref().expect("known");
         assert_eq!((end.full.len(), held.len(), held[0].org), (1, 1, ORG));
         assert!(held[0].last_seq > 10 && held[0].greatest_ms < NOW.as_ms());
@@ -400,7 +404,6 @@ fn cut(path: &Path, bytes: u64) {
 
 #[test]
 fn a_shortened_or_missing_log_is_never_taken_for_an_empty_one() {
-    type DamageCase = (&'static str, fn(&Path));
     let damages: [DamageCase; 5] = [
         ("wal/0000000001.wal has 300 bytes of 1048576", |dir| cut(&dir.join("wal/0000000001.wal"), 300)),
         ("wal/0000000001.wal has 64 bytes of 1048576", |dir| cut(&dir.join("wal/0000000001.wal"), 64)),

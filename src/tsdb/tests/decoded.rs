@@ -7,7 +7,7 @@ use crate::model::{MatchOp, Matcher};
 
 /// Reads everything with three queries: the second stores the values, the third uses them. All
 /// results are equal.
-fn read_thrice(tsdb: &Tsdb, org: OrgId) -> Content {
+fn read_thrice(tsdb: &Tsdb, org: OrgId) -> StoreContent {
     let first = content(tsdb, org);
     assert_eq!(content(tsdb, org), first);
     assert_eq!(content(tsdb, org), first);
@@ -50,7 +50,7 @@ fn deleted_samples_are_not_read_from_the_cache() {
     assert_eq!(left.get(&up("b").to_string()), all.get(&up("b").to_string()));
     assert!(cached_bytes(&tsdb) > 0);
     tsdb.drop_org(ORG, NOW).expect("dropped");
-    assert_eq!((cached_bytes(&tsdb), content(&tsdb, ORG)), (0, Content::new()));
+    assert_eq!((cached_bytes(&tsdb), content(&tsdb, ORG)), (0, StoreContent::new()));
 }
 
 #[test]

@@ -521,7 +521,7 @@ impl ModelRun {
             assert_eq!(wrong, None, "{what}: {}, barrier {}, now {}", org.id, org.barrier, self.now);
         }
         for org in &self.gone {
-            assert_eq!(content(self.tsdb(), *org), Content::new());
+            assert_eq!(content(self.tsdb(), *org), StoreContent::new());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::model::{MatchOp, Matcher};
-use crate::tsdb::wal::replay::{self, LogStart};
+use crate::tsdb::wal::replay::{self, LogOrigin};
 
 const NEW_SAMPLES: i64 = 400;
 
@@ -19,8 +19,8 @@ enum Loss {
 
 /// Returns the newest log file with records, and the end of its last record.
 fn end_of_log(dir: &Path) -> (PathBuf, usize) {
-    let end =
-        replay::replay(&dir.join("wal"), STORE, LogStart::default(), 0, &mut |_, _, _| Ok(())).expect("read");
+    let end = replay::replay(&dir.join("wal"), STORE, LogOrigin::default(), 0, &mut |_, _, _| Ok(()))
+        .expect("read");
     let tail = end.tail.expect("a file");
     (tail.path, usize::try_from(tail.offset).expect("small"))
 }

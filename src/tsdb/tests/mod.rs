@@ -39,7 +39,7 @@ const STORE: StoreId = StoreId([7; 16]);
 const ORG: OrgId = OrgId(3);
 
 /// The time and bit pattern of all samples, by label set.
-type Content = BTreeMap<String, Vec<(i64, u64)>>;
+type StoreContent = BTreeMap<String, Vec<(i64, u64)>>;
 
 /// The disk of the tests has space unless a test says otherwise; the machine's own may be nearly
 /// full.
@@ -154,7 +154,7 @@ fn try_write(
 
 /// Returns everything in a store without writers. Also checks that reads of a few samples of each
 /// series, and of the newest alone, agree with it.
-fn content(tsdb: &Tsdb, org: OrgId) -> Content {
+fn content(tsdb: &Tsdb, org: OrgId) -> StoreContent {
     let snapshot = tsdb.snapshot(&Access::whole(org));
     let content = read_whole(&snapshot);
     check_short_reads(&snapshot, &content);
@@ -162,12 +162,12 @@ fn content(tsdb: &Tsdb, org: OrgId) -> Content {
 }
 
 /// Reads like a query: one series after the other, with a prefetch of all of them.
-fn read_whole(snapshot: &Snapshot) -> Content {
+fn read_whole(snapshot: &Snapshot) -> StoreContent {
     let found = snapshot.select(&[], TimeRange::ALL);
     let mut reader = snapshot.reader(TimeRange::ALL, NOW);
     reader.look_ahead(found.iter().map(|series| series.id));
     let (mut out, mut histograms) = (ReadColumns::default(), HistogramColumns::default());
-    let mut content = Content::new();
+    let mut content = StoreContent::new();
     for series in found {
         reader.read(series.id, &mut out, &mut histograms);
         let is_non_decreasing =
@@ -181,7 +181,7 @@ fn read_whole(snapshot: &Snapshot) -> Content {
 
 /// Reads a few samples of each series, and the newest alone, at some times, and compares them with
 /// the content.
-fn check_short_reads(snapshot: &Snapshot, content: &Content) {
+fn check_short_reads(snapshot: &Snapshot, content: &StoreContent) {
     let times: BTreeSet<i64> = content.values().flatten().map(|(at, _)| *at).collect();
     let times: Vec<i64> = times.into_iter().collect();
     let indices = [times.len() / 2, times.len().saturating_sub(1)];

@@ -134,7 +134,7 @@ proptest! {
                 }
             }
             for org in 1..3 {
-                let mut expected = Content::new();
+                let mut expected = StoreContent::new();
                 for ((_, series), known) in model.iter().filter(|((o, _), _)| *o == org) {
                     expected.insert(name(*series).to_string(), known.samples.iter().map(|(t, v)| (*t, *v)).collect());
                 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::kv::keyed::RecordKey;
 use crate::tsdb::deletion::Deletion;
 use crate::tsdb::wal::record::{FileHeader, Layout, MAGIC_WAL, NewRecord, ParsedRecord, put_record};
-use crate::tsdb::wal::replay::{self, LogStart};
+use crate::tsdb::wal::replay::{self, LogOrigin};
 use crate::tsdb::wal::samples;
 
 const OTHER: OrgId = OrgId(4);
@@ -89,7 +89,7 @@ struct Planted {
     /// The record whose body holds a forgery, aligned so that a search could find it.
     around: RecordRange,
     /// The content of the other organisation.
-    held: Content,
+    held: StoreContent,
 }
 
 /// Plants the output of `forge`, called with the number after that of the record around it. A later
@@ -198,7 +198,7 @@ fn no_changed_byte_of_a_header_of_version_1_lets_a_search_enter_the_body() {
             let file = dir.path().join("0000000001.wal");
             std::fs::write(&file, &bytes).expect("written");
             let (mut found, mut forged) = (Vec::new(), false);
-            let end = replay::replay(dir.path(), STORE, LogStart::default(), 0, &mut |header, body, _| {
+            let end = replay::replay(dir.path(), STORE, LogOrigin::default(), 0, &mut |header, body, _| {
                 forged |= header.kind == Some(RecordKind::Dropped);
                 found.push((header.seq, body.to_vec()));
                 Ok(())
@@ -243,7 +243,7 @@ fn two_changed_bytes_of_a_length_of_version_1_apply_no_forgery() {
         bytes[around.start + 4] ^= 0x55;
         let dir = tempfile::tempdir().expect("made");
         std::fs::write(dir.path().join("0000000001.wal"), &bytes).expect("written");
-        let end = replay::replay(dir.path(), STORE, LogStart::default(), 0, &mut |header, _, _| {
+        let end = replay::replay(dir.path(), STORE, LogOrigin::default(), 0, &mut |header, _, _| {
             assert_ne!(header.kind, Some(RecordKind::Dropped), "length {length}");
             Ok(())
         });
@@ -314,7 +314,7 @@ fn a_verified_record_with_too_great_a_number_for_its_offset_is_not_applied() {
     let (tsdb, report) = open(dir.path());
     assert!(report.read_only.is_some());
     assert_eq!(content(&tsdb, ORG), held);
-    let end = replay::replay(&dir.path().join("wal"), STORE, LogStart::default(), 0, &mut |_, _, _| Ok(()));
+    let end = replay::replay(&dir.path().join("wal"), STORE, LogOrigin::default(), 0, &mut |_, _, _| Ok(()));
     assert!(end.expect("read").last_seq < 100);
 }
 

@@ -95,7 +95,7 @@ fn judge_stored(answered: &BTreeSet<usize>, tsdb: &Tsdb) -> Option<String> {
 }
 
 /// Like `judge_stored`, for content that was already read.
-fn judge_found(answered: &BTreeSet<usize>, found: Content) -> Option<String> {
+fn judge_found(answered: &BTreeSet<usize>, found: StoreContent) -> Option<String> {
     let found: BTreeMap<String, BTreeSet<(i64, u64)>> =
         found.into_iter().map(|(series, samples)| (series, samples.into_iter().collect())).collect();
     let mut sent: BTreeMap<String, BTreeSet<(i64, u64)>> = BTreeMap::new();

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Writes and seals samples of two organisations.
-fn sealed(dir: &Path) -> Content {
+fn sealed(dir: &Path) -> StoreContent {
     let (tsdb, _) = open(dir);
     for (org, hours) in [(ORG, 1..4), (OrgId(4), 2..3)] {
         for hour in hours {

@@ -33,7 +33,7 @@ fn fill(tsdb: &Tsdb, org: OrgId) {
     }
 }
 
-fn samples(content: &Content) -> usize {
+fn samples(content: &StoreContent) -> usize {
     content.values().map(Vec::len).sum()
 }
 

@@ -214,11 +214,11 @@ fn retention_drops_whole_segments_durably() {
     assert_eq!(listed(&tsdb).len(), 2);
     tsdb.set_limits(ORG, OrgLimits { retention_bytes: Some(1), ..OrgLimits::default() });
     assert_eq!(tsdb.maintain(NOW).expect("done").expired, 2);
-    assert_eq!(content(&tsdb, ORG), Content::new());
+    assert_eq!(content(&tsdb, ORG), StoreContent::new());
     tsdb.close();
     drop(tsdb);
     let (again, report) = open_with(dir.path(), patient(&faults()));
-    assert_eq!((content(&again, ORG), report.notes), (Content::new(), Vec::new()));
+    assert_eq!((content(&again, ORG), report.notes), (StoreContent::new(), Vec::new()));
 }
 
 #[test]
@@ -332,14 +332,14 @@ fn a_dropped_organisation_leaves_no_files_and_never_reappears() {
     write(&tsdb, OrgId(4), &up("other"), &[ago(1_000, 1.0)]);
     tsdb.checkpoint(NOW).expect("a checkpoint");
     tsdb.drop_org(ORG, NOW).expect("dropped");
-    assert_eq!(content(&tsdb, ORG), Content::new());
+    assert_eq!(content(&tsdb, ORG), StoreContent::new());
     let gone =
         || ["segments/3", "series/3.reg", "series/3.copy"].iter().all(|name| !dir.path().join(name).exists());
     assert!(gone());
     tsdb.close();
     drop(tsdb);
     let (again, report) = open_with(dir.path(), patient(&faults()));
-    assert_eq!((content(&again, ORG), content(&again, OrgId(4)).len()), (Content::new(), 1));
+    assert_eq!((content(&again, ORG), content(&again, OrgId(4)).len()), (StoreContent::new(), 1));
     assert_eq!(report.notes, Vec::<String>::new());
     again.maintain(NOW).expect("done");
     assert!(gone());
@@ -393,7 +393,7 @@ fn step() -> impl Strategy<Value = UpkeepStep> {
 
 type SampleModel = BTreeMap<String, BTreeMap<i64, u64>>;
 
-fn as_content(model: &SampleModel) -> Content {
+fn as_content(model: &SampleModel) -> StoreContent {
     let samples = |samples: &BTreeMap<i64, u64>| samples.iter().map(|(at, bits)| (*at, *bits)).collect();
     model.iter().filter(|(_, s)| !s.is_empty()).map(|(job, s)| (up(job).to_string(), samples(s))).collect()
 }
@@ -496,7 +496,7 @@ fn samples_of_a_dropped_organisation_hold_no_log_file() {
     minutes(&tsdb, "a", MIDNIGHT - 3 * HOUR, 60);
     tsdb.drop_org(ORG, NOW).expect("dropped");
     let report = write(&tsdb, ORG, &up("a"), &[ago(1_000, 1.0)]);
-    assert_eq!((report.stored, content(&tsdb, ORG)), (0, Content::new()));
+    assert_eq!((report.stored, content(&tsdb, ORG)), (0, StoreContent::new()));
     write(&tsdb, OrgId(4), &up("other"), &[ago(1_000, 1.0)]);
     assert!(tsdb.seal(NOW).expect("sealed").log_files_removed > 0);
     assert_eq!(seal::log_files(dir.path()).len(), 1);

@@ -48,16 +48,16 @@ const TORN_BYTES_MAX: u64 = 4 << 20;
 
 /// The start of the log. It is recorded durably before any earlier file is unlinked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) struct LogStart {
+pub(in crate::tsdb) struct LogOrigin {
     /// The number of the first file.
     pub(in crate::tsdb) file: u64,
     /// The number of its first record.
     pub(in crate::tsdb) seq: u64,
 }
 
-impl Default for LogStart {
-    fn default() -> LogStart {
-        LogStart { file: 1, seq: 1 }
+impl Default for LogOrigin {
+    fn default() -> LogOrigin {
+        LogOrigin { file: 1, seq: 1 }
     }
 }
 
@@ -138,7 +138,7 @@ struct LaterRecord {
 pub(in crate::tsdb) fn replay(
     dir: &Path,
     store: StoreId,
-    begin: LogStart,
+    begin: LogOrigin,
     from_seq: u64,
     on_record: OnRecord<'_>,
 ) -> Result<LogEnd, OpenError> {
@@ -168,7 +168,7 @@ pub(in crate::tsdb) fn replay(
 struct LogScan<'a> {
     dir: &'a Path,
     store: StoreId,
-    begin: LogStart,
+    begin: LogOrigin,
     from_seq: u64,
     on_record: OnRecord<'a>,
     end: LogEnd,

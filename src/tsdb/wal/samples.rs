@@ -79,19 +79,19 @@ fn put_runs(out: &mut Vec<u8>, samples: &[LogSample], base: i64, of: impl Fn(&Lo
         match &mut run {
             Some((same, length)) if *same == step => *length += 1,
             _ => {
-                if let Some(before) = run.replace((step, 1)) {
-                    put_run(out, before);
+                if let Some((step, length)) = run.replace((step, 1)) {
+                    put_run(out, step, length);
                 }
             }
         }
     }
-    if let Some(last) = run {
-        put_run(out, last);
+    if let Some((step, length)) = run {
+        put_run(out, step, length);
     }
 }
 
 #[inline]
-fn put_run(out: &mut Vec<u8>, (step, length): (i64, u64)) {
+fn put_run(out: &mut Vec<u8>, step: i64, length: u64) {
     match (u8::try_from(zigzag(step)), u8::try_from(length)) {
         (Ok(step @ ..0x80), Ok(length @ ..0x80)) => out.extend_from_slice(&[step, length]),
         _ => {
