@@ -189,6 +189,7 @@ impl Tsdb {
         failed.map_or(Ok(report), Err)
     }
 
+    /// Expires segments, removes tombstones and removes files of one organisation.
     fn maintain_org(
         &self,
         maintenance: MaintenanceContext<'_>,

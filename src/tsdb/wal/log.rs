@@ -2,8 +2,8 @@
 //! queued records.
 //!
 //! ```text
-//! callers --submit--> queue --one writer--> outcomes
-//!                 number, one pwrite, one fdatasync, apply in log order
+//! callers --submit--> queue --one writer at a time--> outcomes
+//!                             number, one pwrite, one fdatasync, apply in log order
 //! ```
 //! A caller that submits while no group is being written writes a group itself, so a lone request
 //! pays for no thread switch. Records that arrive meanwhile form the next group, which the log's
