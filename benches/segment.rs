@@ -12,10 +12,10 @@ use promlet::model;
 #[path = "../src/tsdb/segment/block/mod.rs"]
 #[expect(dead_code, reason = "parts of blocks and headers are not measured")]
 mod block;
-#[path = "../src/tsdb/bytes.rs"]
+#[path = "../src/tsdb/codec.rs"]
 #[expect(dead_code, reason = "the log and the registry read more kinds of pieces")]
 #[cfg_attr(test, expect(unused_imports, reason = "a bench runs no tests"))]
-mod bytes;
+mod codec;
 #[path = "../src/tsdb/chunk/mod.rs"]
 #[expect(dead_code, reason = "the head also encodes by parts")]
 mod mini;
@@ -27,7 +27,7 @@ mod simd;
 
 /// What the codecs import.
 mod tsdb {
-    pub(crate) use crate::bytes;
+    pub(crate) use crate::codec;
     pub(crate) use crate::error;
 }
 

@@ -17,7 +17,7 @@ use super::own_metrics::Counters;
 use super::{ApiOptions, OptionsError, gate};
 use crate::clock::Stopwatch;
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::{Phase, Step};
+use crate::tsdb::{OpenStep, Phase};
 
 /// A start takes seconds; who asks again sooner learns nothing new.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ pub enum Stage {
     #[default]
     Accounts,
     /// Reading samples.
-    Samples(Step),
+    Samples(OpenStep),
     /// Everything is read; the rest takes no time worth telling.
     Rest,
 }
@@ -78,7 +78,7 @@ impl Stage {
     fn json(&self, elapsed: Duration) -> Value {
         let mut body = json!({ "phase": self.as_str(), "elapsed_s": tenths(elapsed.as_secs_f64()) });
         if let Stage::Samples(step) = self {
-            let Step { phase, file, files, done, all, records, samples } = *step;
+            let OpenStep { phase, file, files, done, all, records, samples } = *step;
             body["percent"] = json!(step.percent().map(tenths));
             (body["file"], body["files"]) = (file.into(), files.into());
             (body["done"], body["all"], body["unit"]) = (done.into(), all.into(), phase.unit().into());

@@ -25,7 +25,7 @@ use crate::clock::Clock;
 use crate::config::Settings;
 use crate::kv::descriptors;
 use crate::tasks::{Common, Panics, Task};
-use crate::tsdb::{Go, Onlooker};
+use crate::tsdb::{OpenControl, ProgressObserver};
 
 /// A start that was told to stop ends at its next step. One that does not get there, because the disk does not answer,
 /// is ended after this.
@@ -119,11 +119,11 @@ impl Door {
     }
 
     /// Tells who asks how far the store is, and ends its opening when the process is told to stop.
-    pub(super) fn onlooker(&self) -> Onlooker {
+    pub(super) fn observer(&self) -> ProgressObserver {
         let (progress, stop) = (Arc::clone(&self.progress), self.stop.clone());
-        Onlooker::by(move |step| {
+        ProgressObserver::new(move |step| {
             progress.set(Stage::Samples(*step));
-            if *stop.borrow() { Go::No } else { Go::On }
+            if *stop.borrow() { OpenControl::Stop } else { OpenControl::Continue }
         })
     }
 

@@ -152,7 +152,7 @@ pub struct Server {
     flushed: Arc<AtomicBool>,
     unwell: Unwell,
     /// Ends with the server, if it has not yet.
-    _program: tsdb::Warming,
+    _program: tsdb::Prefetch,
 }
 
 impl Server {
@@ -164,7 +164,7 @@ impl Server {
     /// [`ServerError::Stopped`]: it is left in order.
     pub fn open(settings: Settings, clock: Clock, show: Option<Show>) -> Result<Server, ServerError> {
         let uptime = Stopwatch::start();
-        let program = tsdb::warm_program();
+        let program = tsdb::prefetch_program();
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
@@ -195,7 +195,7 @@ impl Server {
         let control = Arc::new(control);
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
         let watch = Stopwatch::start();
-        let options = tsdb_options(&settings, door.onlooker());
+        let options = tsdb_options(&settings, door.observer());
         let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
         if settings.accept_loss {
             for lost in tsdb::accept_loss(&home, &mut rng, now)? {
@@ -562,8 +562,8 @@ fn report_samples(report: &tsdb::RecoveryReport) {
     }
 }
 
-fn tsdb_options(settings: &Settings, onlooker: tsdb::Onlooker) -> tsdb::Options {
-    let mut options = tsdb::Options { onlooker, ..tsdb::Options::default() };
+fn tsdb_options(settings: &Settings, observer: tsdb::ProgressObserver) -> tsdb::Options {
+    let mut options = tsdb::Options { observer, ..tsdb::Options::default() };
     options.limits.retention = settings.retention;
     options.limits.series_max = settings.max_series_per_org.unwrap_or(u32::MAX);
     options.built = built();

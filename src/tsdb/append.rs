@@ -7,7 +7,7 @@ use super::error::{AppendError, Unconfirmed};
 use super::options::OrgLimits;
 use super::quota::Gate;
 use super::report::AppendReport;
-use super::retain;
+use super::retention;
 use super::series::definition::Definitions;
 use super::series::identity::LabelsKey;
 use super::series::labels;
@@ -16,8 +16,8 @@ use super::series::refused::{self, Cause};
 use super::series::table::{Lookup, SeriesLimit, Table};
 use super::side_data;
 use super::store::OrgStore;
-use super::wal::log::{Draft, Outcome, RefusedSample};
-use super::wal::record::Kind;
+use super::wal::log::{ApplyOutcome, Draft, RefusedSample};
+use super::wal::record::RecordKind;
 use super::wal::samples::{self, LogSample, SAMPLE_BYTES_MAX};
 use crate::model::{
     Histogram, HistogramError, HistogramSample, MetricMetadata, Refusal, Sample, Timestamp, WriteBatch,
@@ -120,7 +120,7 @@ pub(super) fn prepare(
         let mut body = Vec::with_capacity(samples.len() * 4 + 32);
         samples::encode(&mut body, &samples);
         let greatest_ms = samples.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN);
-        drafts.push(Draft { org: store.org, kind: Kind::Samples, body, samples, greatest_ms });
+        drafts.push(Draft { org: store.org, kind: RecordKind::Samples, body, samples, greatest_ms });
     }
     drafts.extend(side.into_iter().flat_map(|side| side.drafts));
     Ok(Prepared { drafts, report })
@@ -166,7 +166,7 @@ fn has_one_sample_each(batch: &WriteBatch<'_>) -> bool {
 }
 
 /// Counts the outcomes of the head.
-pub(super) fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[Outcome]) {
+pub(super) fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[ApplyOutcome]) {
     for outcome in outcomes {
         report.stored += outcome.stored;
         if outcome.refused > 0 {
@@ -180,7 +180,7 @@ pub(super) fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[Out
 }
 
 /// Adds the refusals of the head with the series' labels.
-pub(super) fn name(store: &OrgStore, report: &mut AppendReport, outcomes: &[Outcome]) {
+pub(super) fn name(store: &OrgStore, report: &mut AppendReport, outcomes: &[ApplyOutcome]) {
     for outcome in outcomes {
         for refused in &outcome.first {
             if report.refusals.len() < AppendReport::REFUSALS_MAX {
@@ -443,7 +443,7 @@ impl AcceptedTimes {
                 true => Some(greatest),
                 false => times().filter(|at| *at <= last).max(),
             };
-            retain::horizon(Some(age), newest.max(own), present)
+            retention::horizon(Some(age), newest.max(own), present)
         });
         let oldest = kept_from.unwrap_or(Timestamp::MIN).max(Timestamp::from_ms(YEAR_1_MS));
         let newest = newest.map(|newest| newest.min(present));
@@ -563,16 +563,16 @@ fn definitions(store: &OrgStore, admitted: impl Iterator<Item = u32>) -> Vec<Dra
         let Some(labels) = table.labels(series) else { continue };
         definitions.add(series, labels.iter().map(|label| (label.name, label.value)));
         if definitions.bytes() >= BODY_BYTES_SOFT {
-            drafts.push(draft(store, Kind::Series, std::mem::take(&mut definitions).finish()));
+            drafts.push(draft(store, RecordKind::Series, std::mem::take(&mut definitions).finish()));
         }
     }
     if !definitions.is_empty() {
-        drafts.push(draft(store, Kind::Series, definitions.finish()));
+        drafts.push(draft(store, RecordKind::Series, definitions.finish()));
     }
     drafts
 }
 
-fn draft(store: &OrgStore, kind: Kind, body: Vec<u8>) -> Draft {
+fn draft(store: &OrgStore, kind: RecordKind, body: Vec<u8>) -> Draft {
     Draft::new(store.org, kind, body)
 }
 
@@ -607,7 +607,7 @@ fn descriptions(store: &OrgStore, metric: &[MetricMetadata<'_>], limits: &OrgLim
         rest = after;
         drafts.push(draft(
             store,
-            Kind::Metadata,
+            RecordKind::Metadata,
             metadata::encode(batch.iter().map(|metric| (*metric).clone())),
         ));
     }

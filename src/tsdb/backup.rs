@@ -1,9 +1,11 @@
-//! The samples' part of a backup, set aside in a moment: links to what nobody writes to any more (segments, full log
-//! files), copies of what still grows (the log's last file, registries).
+//! The samples' part of a backup, staged at one point in time. Files without further writes
+//! (segments, full log files) are linked, files that still grow (the last log file, registries) are
+//! copied.
 //!
-//! Nothing is sealed, compacted, trimmed or unlinked meanwhile, so that the list of segments that the caller copies from
-//! control in between is that of the files (docs/storage.md section 13). Writes go on: a record that was durable before this
-//! began is in the copy, later ones may be. Checkpoints are left out, the log has what they have.
+//! No file is sealed, compacted, trimmed or unlinked meanwhile, so the list of segments that the
+//! caller copies from control agrees with the files (docs/storage.md section 13). Writes continue:
+//! a record that was durable before the start is in the copy, later ones may be. Checkpoints are
+//! omitted, since the log holds their samples.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -14,53 +16,54 @@ use std::sync::atomic::Ordering;
 use super::disk;
 use super::error::DiskError;
 use super::wal::file;
-use super::wal::record::{FileHeader, Found, Kind, Layout, MAGIC_WAL, parse_switch};
+use super::wal::record::{FileHeader, Layout, MAGIC_WAL, ParsedRecord, RecordKind, parse_switch};
 use super::{Sink, Tsdb};
 use crate::sync::IgnorePoison as _;
 
-/// A log file at most.
+/// The limit of a log file's bytes.
 const LOG_FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Why nothing was set aside.
+/// The reason why staging failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
     /// The store has no folder.
     #[error("this store has no folder")]
     Closed,
-    /// The file system refused.
+    /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// The caller's part failed.
     #[error("{0}")]
     Between(String),
-    /// A log file is not what was written: a backup of it would be none.
+    /// A log file is damaged, so a backup of it would be incomplete.
     #[error("{} is damaged at byte {offset}: run `promlet check` on the stopped folder", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// The offset of the damage.
         offset: u64,
     },
 }
 
 impl Tsdb {
-    /// Sets the store aside in the folder `to`, which is on the same file system; `between` copies control while
-    /// nothing moves. The last record of the log in it. Nothing is synced.
+    /// Stages the store in the folder `to`, which must be on the same file system. `between` copies
+    /// control while no files change. Returns the number of the last log record in the copy.
+    /// Nothing is synced.
     ///
     /// # Errors
-    /// [`StageError`]; what was made stays, for the caller to remove.
+    /// [`StageError`]. The created files remain, and the caller removes them.
     pub fn stage_backup(
         &self,
         to: &Path,
         between: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<u64, StageError> {
         let folder = self.folder.as_ref().ok_or(StageError::Closed)?;
-        // Everything up to here was answered, or will be in spite of this.
+        // All records up to here were acknowledged, or will be.
         let promised = match &self.log {
             Sink::Log(log) => Some(log.counters().applied_seq.load(Ordering::Acquire)),
             Sink::Memory(_) | Sink::ReadOnly { .. } => None,
         };
-        let _still = self.standing_still();
+        let _guards = self.block_file_changes();
         between().map_err(StageError::Between)?;
         let root = folder.series.parent().unwrap_or(Path::new("."));
         copy_registries(&folder.series, &to.join("series"))?;
@@ -68,9 +71,10 @@ impl Tsdb {
         stage_log(&root.join("wal"), &to.join("wal"), promised)
     }
 
-    /// While these are held nothing is sealed, unlinked or checkpointed; a seal that is under way ends first, at once.
-    fn standing_still(&self) -> impl Sized + '_ {
-        let sealer = self.sealer_at_once();
+    /// Blocks seals, checkpoints and the removal of files while the guards live. A seal in progress
+    /// completes first, at full speed.
+    fn block_file_changes(&self) -> impl Sized + '_ {
+        let sealer = self.hurry_sealer();
         let removal = self.removal.lock().ignore_poison();
         let checkpoints = self.checkpoints.lock().ignore_poison();
         (sealer, removal, checkpoints)
@@ -85,7 +89,7 @@ fn names(dir: &Path) -> Result<Vec<String>, DiskError> {
     if dir.is_dir() { disk::names(dir) } else { Ok(Vec::new()) }
 }
 
-/// A second name for the same bytes; a copy where the file system has none.
+/// Links a file, or copies it if the file system has no links.
 fn link(from: &Path, to: &Path) -> Result<(), DiskError> {
     match fs::hard_link(from, to) {
         Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => {
@@ -119,15 +123,16 @@ fn link_segments(from: &Path, to: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// Full files by name, the last one up to its last record, which must not come before `promised`; in a store that takes
-/// no writes (none promised) every file by name.
+/// Stages the log: links the full files, and copies the last one up to its last record, which must
+/// not come before `promised`. If the store takes no writes (`promised` is none), links every file.
 fn stage_log(from: &Path, to: &Path, promised: Option<u64>) -> Result<u64, StageError> {
     make_dir(to)?;
     let mut numbers: Vec<u64> = names(from)?.iter().filter_map(|name| file::number_of(name)).collect();
     numbers.sort_unstable();
     let mut full = numbers.len();
-    while let Some(number) = full.checked_sub(1).and_then(|place| numbers.get(place)) {
-        // From the newest back to the first that holds a record: those before it were left for it.
+    while let Some(number) = full.checked_sub(1).and_then(|index| numbers.get(index)) {
+        // Goes back from the newest file to the first one with a record. The files before it take
+        // no more records.
         if promised.is_none() {
             break;
         }
@@ -145,7 +150,8 @@ fn stage_log(from: &Path, to: &Path, promised: Option<u64>) -> Result<u64, Stage
         let path = file::path_of(from, number);
         let prefix = copy_prefix(&path, &file::path_of(to, number))?;
         last_seq = last_seq.max(prefix.last_seq);
-        // Left for the next file since: that one belongs to it, with or without records.
+        // If the log has moved on to the next file meanwhile, that file belongs to the copy as
+        // well, with or without records.
         match prefix.next {
             Some(next) => number = next,
             None if last_seq < promised => {
@@ -160,18 +166,20 @@ fn holds_a_record(path: &Path, number: u64) -> Result<bool, DiskError> {
     let content = disk::read_file(path, LOG_FILE_BYTES_MAX)?;
     let layout = Layout::of(&content, number);
     let first = content.get(layout.first_record()..).unwrap_or_default();
-    Ok(matches!(layout.find(first), Found::Record(..)))
+    Ok(matches!(layout.parse(first), ParsedRecord::Record(..)))
 }
 
+/// The copied beginning of a log file.
 struct Prefix {
     end: usize,
     last_seq: u64,
-    /// The file that its last record leaves it for.
+    /// The next file, if the last record is a switch.
     next: Option<u64>,
 }
 
-/// Copies a log file up to its last whole record, as long as the file is. Reading began after whatever is promised was
-/// written, so what is half written or seen out of order comes behind it.
+/// Copies a log file up to its last whole record, and extends the copy to the length of the file.
+/// All promised records were written before the read began, so incomplete or reordered writes come
+/// after them.
 fn copy_prefix(from: &Path, to: &Path) -> Result<Prefix, StageError> {
     let content = disk::read_file(from, LOG_FILE_BYTES_MAX)?;
     let damaged = |offset: usize| StageError::Damaged { path: from.to_owned(), offset: offset as u64 };
@@ -180,16 +188,17 @@ fn copy_prefix(from: &Path, to: &Path) -> Result<Prefix, StageError> {
     };
     let mut prefix = Prefix { end: 0, last_seq: 0, next: None };
     let mut end = layout.first_record();
-    while let Found::Record(header, body, bytes) = layout.find(content.get(end..).unwrap_or_default()) {
+    while let ParsedRecord::Record(header, body, bytes) = layout.parse(content.get(end..).unwrap_or_default())
+    {
         if prefix.last_seq != 0 && header.seq != prefix.last_seq + 1 {
             return Err(damaged(end));
         }
         prefix.last_seq = header.seq;
-        prefix.next = if header.kind == Some(Kind::Switch) { parse_switch(body).ok() } else { None };
+        prefix.next = if header.kind == Some(RecordKind::Switch) { parse_switch(body).ok() } else { None };
         end += bytes;
     }
     let copy = disk::create_file(to)?;
-    // Behind it are zeros, which need no blocks.
+    // The rest are zeros, which need no blocks.
     copy.write_all_at(content.get(..end).unwrap_or_default(), 0)
         .and_then(|()| copy.set_len(content.len() as u64))
         .map_err(DiskError::at("write", to))?;

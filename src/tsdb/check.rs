@@ -1,4 +1,4 @@
-//! The samples' part of a check: every file that counts is read, nothing is changed.
+//! The samples' part of `promlet check`. It reads every valid file and changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::checkpoint;
 use super::disk;
 use super::error::{DiskError, OpenError};
-use super::manifest::{self, Known, Listed};
+use super::manifest::{self, OrgManifest, StoreManifest};
 use super::options::Options;
 use super::recovery;
 use super::repair;
@@ -14,44 +14,46 @@ use super::report::{RecoveryReport, SampleColumns};
 use super::segment::{HISTOGRAMS, Segment, SegmentDamage, SegmentError, SegmentMeta};
 use super::series::registry::{self, ReadRegistry};
 use super::side_data::sealed;
-use super::wal::replay::{self, Begin, LogEnd};
+use super::wal::replay::{self, LogEnd, LogOrigin};
 use super::wal::samples;
 use crate::kv::{Finding, OfflineControl, Weight, with_sources};
 use crate::model::{HistogramColumns, OrgId, StoreId, Timestamp};
 
-/// Damaged blocks of one segment that are told one by one.
-const BLOCKS_TOLD_MAX: u64 = 100;
+/// The limit of damaged blocks of one segment that are reported one by one.
+const BLOCKS_REPORTED_MAX: u64 = 100;
 
-/// How far a check is.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckProgress {
-    /// Files that are done.
+    /// Files completed.
     pub files: u64,
-    /// Files in all.
+    /// Files in total.
     pub files_all: u64,
-    /// Bytes that are done.
+    /// Bytes completed.
     pub bytes: u64,
-    /// Bytes in all.
+    /// Bytes in total.
     pub bytes_all: u64,
 }
 
-/// What was read and found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
-    /// What was read: the part, and how much in words.
+    /// The parts that were read, each with a description of its amount.
     pub seen: Vec<(&'static str, String)>,
-    /// What is wrong.
+    /// The problems found.
     pub findings: Vec<Finding>,
 }
 
-/// Checks the samples of the stopped folder or backup `dir`, whose accounts were read already. `deep`: every block.
-/// `scratch` is a folder that does not exist; it is made for copies of checkpoints, and removed.
+/// Checks the samples of the stopped folder or backup `dir`, whose accounts have already been read.
+/// `deep` reads every block. `scratch` is a folder that does not exist; it is created for copies of
+/// checkpoints and removed afterwards.
 ///
-/// What a start would say of the folder comes from the function that a start calls; the rest of the check adds places
-/// and details, and what a start does not read.
+/// The findings of a start come from the function that a start uses. The rest of the check adds
+/// offsets and details, and reads the files that a start does not read.
 ///
 /// # Errors
-/// [`OpenError`] where a file cannot be read, is another store's or a newer version's. Damage is no error.
+/// [`OpenError`] if a file cannot be read, or belongs to another store or a newer version. Damage
+/// is not an error.
 pub fn check(
     dir: &Path,
     control: &OfflineControl,
@@ -59,7 +61,7 @@ pub fn check(
     scratch: &Path,
     watch: &mut dyn FnMut(CheckProgress),
 ) -> Result<Checked, OpenError> {
-    let mut walk = Walk {
+    let mut check = StoreCheck {
         dir,
         store: control.store_id(),
         deep,
@@ -67,42 +69,47 @@ pub fn check(
         progress: CheckProgress::default(),
         checked: Checked::default(),
     };
-    let Known { listed, dropped, begin, mark } = match manifest::offline(control) {
+    let StoreManifest { listed, dropped, begin, mark } = match manifest::offline(control) {
         Ok(known) => known,
         Err(bad) => {
-            walk.find(Finding::new(
+            check.find(Finding::new(
                 Weight::Loss,
                 "control",
                 format!("the list of segments cannot be read: {bad}"),
             ));
-            Known::default()
+            StoreManifest::default()
         }
     };
-    let known = Known { listed: listed.clone(), dropped, begin, mark };
+    let known = StoreManifest { listed: listed.clone(), dropped, begin, mark };
     let all = listed.values().flat_map(|listed| &listed.segments);
-    walk.progress.files_all = all.clone().count() as u64;
-    walk.progress.bytes_all = all.map(|meta| meta.file_bytes).sum();
-    walk.segments(&listed)?;
-    let start = rehearse(dir, scratch, walk.store, known)?;
-    walk.log(begin, mark, &listed, start.read_only.is_some())?;
-    walk.registries(&listed)?;
-    walk.generations()?;
-    walk.add_start(start.findings);
-    Ok(walk.checked)
+    check.progress.files_all = all.clone().count() as u64;
+    check.progress.bytes_all = all.map(|meta| meta.file_bytes).sum();
+    check.segments(&listed)?;
+    let start = rehearse(dir, scratch, check.store, known)?;
+    check.log(begin, mark, &listed, start.read_only.is_some())?;
+    check.registries(&listed)?;
+    check.generations()?;
+    check.add_start(start.findings);
+    Ok(check.checked)
 }
 
-/// What a start would find, by its own function; nothing is changed.
-fn rehearse(dir: &Path, scratch: &Path, store: StoreId, known: Known) -> Result<RecoveryReport, OpenError> {
+/// Returns the report of a start, by the start's own function, without any change to the folder.
+fn rehearse(
+    dir: &Path,
+    scratch: &Path,
+    store: StoreId,
+    known: StoreManifest,
+) -> Result<RecoveryReport, OpenError> {
     disk::create_dir(scratch)?;
-    let looked = copy_generations(&dir.join("head"), scratch).map_err(OpenError::from).and_then(|()| {
+    let report = copy_generations(&dir.join("head"), scratch).map_err(OpenError::from).and_then(|()| {
         let options = Options { decoded_bytes_max: 0, ..Options::default() };
         recovery::look(dir, scratch.to_owned(), store, known, &options)
     });
     disk::remove_dir_all(scratch)?;
-    looked
+    report
 }
 
-/// Copies `head/`: sled opens no database without writing to it.
+/// Copies `head/`, since sled opens no database without writing to it.
 fn copy_generations(from: &Path, to: &Path) -> Result<(), DiskError> {
     if !from.is_dir() {
         return Ok(());
@@ -120,7 +127,8 @@ fn copy_generations(from: &Path, to: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-struct Walk<'w> {
+/// The state of a check.
+struct StoreCheck<'w> {
     dir: &'w Path,
     store: StoreId,
     deep: bool,
@@ -129,7 +137,7 @@ struct Walk<'w> {
     checked: Checked,
 }
 
-impl Walk<'_> {
+impl StoreCheck<'_> {
     fn find(&mut self, finding: Finding) {
         self.checked.findings.push(finding);
     }
@@ -138,7 +146,7 @@ impl Walk<'_> {
         path.strip_prefix(self.dir).unwrap_or(path).to_owned()
     }
 
-    fn segments(&mut self, listed: &BTreeMap<OrgId, Listed>) -> Result<(), OpenError> {
+    fn segments(&mut self, listed: &BTreeMap<OrgId, OrgManifest>) -> Result<(), OpenError> {
         let (mut files, mut samples, mut bytes) = (0_u64, 0_u64, 0_u64);
         for (org, listed) in listed {
             let dir = self.dir.join("segments").join(org.0.to_string());
@@ -153,7 +161,7 @@ impl Walk<'_> {
             }
             self.unlisted(&dir, listed)?;
         }
-        let how = if self.deep { "every block was read" } else { "opened, not read through" };
+        let how = if self.deep { "all blocks read" } else { "opened, blocks not read" };
         self.checked
             .seen
             .push(("segments", format!("{files} files, {samples} samples, {bytes} bytes; {how}")));
@@ -193,27 +201,27 @@ impl Walk<'_> {
         }
     }
 
-    /// Which blocks of a damaged segment cannot be read.
+    /// Reports the unreadable blocks of a damaged segment.
     fn blocks(&mut self, segment: &Segment, file: &Path, first: &SegmentDamage) {
         let org = segment.meta().org;
-        let mut told = 0;
+        let mut reported = 0;
         each_bad_block(segment, &mut |bad| {
-            told += 1;
-            if told <= BLOCKS_TOLD_MAX {
+            reported += 1;
+            if reported <= BLOCKS_REPORTED_MAX {
                 self.checked.findings.push(bad.finding(org, file));
             }
         });
-        if told == 0 {
-            let what = format!("a part that no block is in is damaged: {}", first.what);
+        if reported == 0 {
+            let what = format!("the damage is outside of all blocks: {}", first.what);
             self.find(Finding { org: Some(org), ..Finding::new(Weight::Loss, file, what).at(first.offset) });
-        } else if told > BLOCKS_TOLD_MAX {
+        } else if reported > BLOCKS_REPORTED_MAX {
             let what = "more damaged blocks";
-            self.find(Finding::new(Weight::Loss, file, what).counting(told - BLOCKS_TOLD_MAX));
+            self.find(Finding::new(Weight::Loss, file, what).counting(reported - BLOCKS_REPORTED_MAX));
         }
     }
 
-    /// Files of segments that no list knows.
-    fn unlisted(&mut self, dir: &Path, listed: &Listed) -> Result<(), OpenError> {
+    /// Reports unlisted segment files.
+    fn unlisted(&mut self, dir: &Path, listed: &OrgManifest) -> Result<(), OpenError> {
         if !dir.is_dir() {
             return Ok(());
         }
@@ -221,9 +229,9 @@ impl Walk<'_> {
         for name in disk::names(dir)?.into_iter().filter(|name| !known.contains(name)) {
             let going = listed.obsolete.iter().any(|(_, obsolete)| obsolete.file == name);
             let what = if going {
-                "listed no more; the next start removes it"
+                "no longer listed; the next start removes it"
             } else {
-                "not listed; the next start removes it if its samples are elsewhere, else puts it into quarantine"
+                "not listed; the next start removes it if its samples are elsewhere, otherwise moves it to quarantine"
             };
             let weight = if going { Weight::Note } else { Weight::Repairable };
             self.find(Finding::new(weight, self.relative(&dir.join(name)), what));
@@ -231,7 +239,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Adds what a start would find, where nothing more exact is known of the same file.
+    /// Adds the findings of a start, unless a more exact finding about the same file is known.
     fn add_start(&mut self, findings: Vec<Finding>) {
         for finding in findings {
             let is_known = self.checked.findings.iter().any(|known| {
@@ -244,13 +252,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Reads the whole log, also what a checkpoint covers and a start does not read. `is_lost`: a start would be
-    /// read-only; otherwise segments or the checkpoint have what cannot be read.
+    /// Reads the whole log, including the part that a checkpoint covers and a start does not read.
+    /// `is_lost` is true if a start would be read-only. Otherwise segments or the checkpoint hold
+    /// the unreadable records.
     fn log(
         &mut self,
-        begin: Begin,
+        begin: LogOrigin,
         mark: u64,
-        listed: &BTreeMap<OrgId, Listed>,
+        listed: &BTreeMap<OrgId, OrgManifest>,
         is_lost: bool,
     ) -> Result<(), OpenError> {
         let weight = if is_lost { Weight::Loss } else { Weight::Repairable };
@@ -258,7 +267,11 @@ impl Walk<'_> {
         let wal = repair::log_dir(self.dir);
         if !wal.is_dir() {
             if is_lost {
-                self.find(Finding::new(weight, "wal", "there is no log: what was only there is lost"));
+                self.find(Finding::new(
+                    weight,
+                    "wal",
+                    "there is no log: records that were only there are lost",
+                ));
             }
             return Ok(());
         }
@@ -280,7 +293,7 @@ impl Walk<'_> {
             self.find(Finding { offset: damage.offset, ..finding });
         }
         for (seq, org, damage) in undecodable.into_iter().take(100) {
-            let what = format!("record {seq} cannot be understood: {}{elsewhere}", damage.what);
+            let what = format!("record {seq} cannot be decoded: {}{elsewhere}", damage.what);
             self.find(Finding { org: Some(org), ..Finding::new(weight, "wal", what) });
         }
         for path in end.tail.iter().map(|tail| &tail.path).chain(&end.spares) {
@@ -294,7 +307,11 @@ impl Walk<'_> {
             self.find(finding.at(tail.offset).counting(tail.torn_bytes));
         }
         if end.files == 0 && is_lost {
-            self.find(Finding::new(weight, "wal", "the log has no file: what was only there is lost"));
+            self.find(Finding::new(
+                weight,
+                "wal",
+                "the log has no file: records that were only there are lost",
+            ));
         } else {
             for known in manifest::records_beyond(listed, mark, end.last_seq) {
                 let what = format!("the log ends at record {}, {known}", end.last_seq);
@@ -320,7 +337,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn registries(&mut self, listed: &BTreeMap<OrgId, Listed>) -> Result<(), OpenError> {
+    fn registries(&mut self, listed: &BTreeMap<OrgId, OrgManifest>) -> Result<(), OpenError> {
         let dir = self.dir.join("series");
         let names = if dir.is_dir() { disk::names(&dir)? } else { Vec::new() };
         let mut seen = 0;
@@ -338,10 +355,10 @@ impl Walk<'_> {
                 ReadRegistry::Damaged(what) => Some(what.to_owned()),
             };
             if let Some(what) = found {
-                let what = format!("{what}; the names come from its copy, or from segments and the log");
+                let what = format!("{what}; names come from its copy, or from segments and the log");
                 self.find(Finding { org: Some(org), ..Finding::new(Weight::Repairable, file, what) });
             } else if registry::copy_of(&dir, org).exists() && registry::copy_differs(&dir, org)? {
-                let what = "the copy of the registry differs from it; the next start writes the copy again";
+                let what = "the copy of the registry differs from it; the next start rewrites the copy";
                 let file = self.relative(&registry::copy_of(&dir, org));
                 self.find(Finding { org: Some(org), ..Finding::new(Weight::Repairable, file, what) });
             }
@@ -350,7 +367,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Checkpoints are copies: whatever is wrong with them costs time alone.
+    /// Checks the checkpoints. They are copies, so damage to them costs only time.
     fn generations(&mut self) -> Result<(), OpenError> {
         let dir = self.dir.join("head");
         if !dir.is_dir() {
@@ -359,7 +376,7 @@ impl Walk<'_> {
         for name in disk::names(&dir)?.into_iter().filter(|name| name != checkpoint::CLOSED) {
             let file = self.relative(&dir.join(&name));
             if name.ends_with(".new") {
-                let what = "a checkpoint that was not finished; the next start removes it";
+                let what = "an unfinished checkpoint; the next start removes it";
                 self.find(Finding::new(Weight::Repairable, file, what));
             } else if !dir.join(&name).join("DONE").is_file() {
                 let what = "a checkpoint without DONE; the next start takes longer";
@@ -370,14 +387,14 @@ impl Walk<'_> {
     }
 }
 
-/// A block that cannot be read, or a series, or what stands beside it.
+/// An unreadable block, series or run of side data.
 pub(super) struct BadBlock {
-    /// What it is, in words.
+    /// A description of the part.
     what: String,
     range: Option<(i64, i64)>,
     samples: Option<u64>,
     damage: SegmentDamage,
-    /// Whether anything is lost by it.
+    /// Whether the damage loses data.
     pub(super) weight: Weight,
 }
 
@@ -393,14 +410,14 @@ impl BadBlock {
     }
 }
 
-/// Decodes every block of a segment, and what stands beside the rows, and tells those that cannot be.
-pub(super) fn each_bad_block(segment: &Segment, act: &mut dyn FnMut(BadBlock)) {
-    // The rows of histograms repeat what stands beside them.
+/// Decodes every block of a segment and its side data, and reports the unreadable ones.
+pub(super) fn each_bad_block(segment: &Segment, report: &mut dyn FnMut(BadBlock)) {
+    // The rows of histograms repeat the side data.
     let (weight, of) = if segment.meta().flags & HISTOGRAMS == 0 {
         (Weight::Loss, "a block of")
     } else {
-        // Nothing that was answered is lost by that.
-        (Weight::Repairable, "how many observations there are (repair counts the histograms again) of")
+        // Such damage loses no data.
+        (Weight::Repairable, "the observation counts (repair derives them from the histograms) of")
     };
     for family in 0..segment.families() {
         for row in 0..segment.ids(family).map_or(0, |ids| ids.len()) {
@@ -408,7 +425,7 @@ pub(super) fn each_bad_block(segment: &Segment, act: &mut dyn FnMut(BadBlock)) {
             let walked = segment.each_block(family, row, |id, block| {
                 if let Err(damage) = segment.decode(id, &block, &mut SampleColumns::default()) {
                     let (range, samples) = (Some((block.first, block.last)), Some(block.count as u64));
-                    act(BadBlock {
+                    report(BadBlock {
                         what: format!("{of} {} is damaged", name()),
                         range,
                         samples,
@@ -420,7 +437,7 @@ pub(super) fn each_bad_block(segment: &Segment, act: &mut dyn FnMut(BadBlock)) {
             });
             if let Err(damage) = walked {
                 let what = format!("{} cannot be read", name());
-                act(BadBlock { what, range: None, samples: None, damage, weight });
+                report(BadBlock { what, range: None, samples: None, damage, weight });
             }
         }
     }
@@ -430,19 +447,20 @@ pub(super) fn each_bad_block(segment: &Segment, act: &mut dyn FnMut(BadBlock)) {
             read.map_err(|damage| segment.side_data_damage(damage))
         });
         if let Err(damage) = read {
-            act(bad_run(segment, id, damage));
+            report(bad_run(segment, id, damage));
         }
     }
 }
 
-/// What is lost of a damaged run: the histograms whose own blocks do not hold, and all that has no checksum but the run's.
+/// Describes the loss by a damaged run: the histograms in damaged blocks, and everything that only
+/// the checksum of the run covers.
 fn bad_run(segment: &Segment, id: u32, damage: SegmentDamage) -> BadBlock {
     let weight = Weight::Loss;
     if id == sealed::EXEMPLARS_ID {
         return BadBlock { what: "exemplars".to_owned(), range: None, samples: None, damage, weight };
     }
-    let place = (0..segment.families()).find_map(|family| Some((family, segment.row_of(family, id)?)));
-    let Some((family, row)) = place else {
+    let position = (0..segment.families()).find_map(|family| Some((family, segment.row_of(family, id)?)));
+    let Some((family, row)) = position else {
         let what = format!("start timestamps of series {id}");
         return BadBlock { what, range: None, samples: None, damage, weight };
     };
@@ -461,13 +479,13 @@ fn bad_run(segment: &Segment, id: u32, damage: SegmentDamage) -> BadBlock {
     BadBlock { what, range: segment.span(family, row), samples, damage, weight }
 }
 
-/// The labels of a series, or words for it.
+/// Formats the labels of a series, or a phrase for it if they are unreadable.
 fn named(segment: &Segment, family: usize, row: usize) -> String {
     match segment.series_labels(family, row) {
         Ok(labels) => {
             let pairs: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
             format!("{{{}}}", pairs.join(", "))
         }
-        Err(_) => "a series that cannot be named".to_owned(),
+        Err(_) => "a series with unreadable labels".to_owned(),
     }
 }

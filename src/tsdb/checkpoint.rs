@@ -1,17 +1,21 @@
-//! Checkpoints of the head, so that a start replays minutes of log and not all of it (docs/storage.md section 7).
+//! Checkpoints of the head, with which a start replays minutes of the log instead of all of it
+//! (docs/storage.md section 7).
 //!
-//! `head/<generation>/`: databases `00`, `01`, .. of at most 65,536 series (`kv`), and `DONE`. A generation is written
-//! once under the name `<generation>.new`, made durable, renamed; it counts from then on. The log stays the truth: any
-//! doubt about a generation, and recovery takes the log.
+//! `head/<generation>/` holds databases `00`, `01`, .. of at most 65,536 series (`kv`), and `DONE`.
+//! A generation is written once under the name `<generation>.new`, made durable, and renamed, which
+//! makes it valid. The log remains the source of truth: if there is any doubt about a generation,
+//! recovery uses the log.
 //!
-//! Key of a row: `u32 org, u32 row number` (big-endian), numbers counting from 0 in each part. Body, at most 3,988 B:
+//! The key of a row is `u32 org, u32 row number` (big-endian), with numbers counting from 0 in each
+//! part. The body has at most 3,988 bytes:
 //! ```text
 //!  0 u64 row seq: records up to this one are in the row      8 u32 first series id
 //! 12 i64 least time of a sample in the row                  20 u8 chunks
 //! 21 chunks x { u8 series id - first, u8 0 in order | 1 late, u16 samples, u16 bytes, chunk }
 //! ```
-//! A row holds chunks of at most 32 series, a series' chunks in order of time, late ones last; what does not fit goes on
-//! in the next row, with the same row seq. A row with 0 chunks is of the side table (`side_data::checkpoint_rows`). `DONE`, text, one item a line:
+//! A row holds chunks of at most 32 series. A series' chunks are in order of time, with late ones
+//! last. The remaining chunks go to further rows with the same row seq. A row with 0 chunks belongs
+//! to the side table (`side_data::checkpoint_rows`). `DONE` is text with one item per line:
 //! ```text
 //! promlet head 1
 //! store <store id>
@@ -19,44 +23,49 @@
 //! replay_seq <R: every record up to it is in the rows>
 //! late_from <R, since rows hold late samples too>
 //! registry <org> <bytes>                                            for each organisation
-//! barrier <org> <ms>                                                for each one that has one
-//! part <name> <rows> <bytes> <crc over all row crcs, hex> <org> <row> <org> <row>     first and last key
+//! barrier <org> <ms>                               for each organisation with a barrier
+//! part <name> <rows> <bytes> <crc over all row crcs, hex> <org> <row> <org> <row>
+//!                                                  the first and the last key
 //! crc <CRC32C of everything before this line, hex>
 //! ```
 
 use std::path::{Path, PathBuf};
 
-use super::bytes::Reader;
+use super::codec::Reader;
 use super::disk;
 use super::error::{CheckpointError, Damage, DiskError, GenerationError, RowError};
 use super::head::slot;
 use super::head::stripe::Order;
-use super::opening::{Onlooker, Phase, Step};
+use super::open_progress::{OpenStep, Phase, ProgressObserver};
 use super::report::CheckpointReport;
 use super::series::definition::Definitions;
 use super::series::{metadata, registry};
 use super::side_data::checkpoint_rows::{AlreadyLoaded, RowHead, RowJoiner};
 use super::store::{OrgStore, RowSeqs, Stores};
-use super::wal::record::Kind;
+use super::wal::record::RecordKind;
 use crate::kv::{BODY_BYTES_MAX, HeadKey, HeadWriter, PartSummary, read_part};
 use crate::model::{MetricMetadata, OrgId, StoreId};
 use crate::sync::IgnorePoison as _;
 
-/// Series of a part at most: 20-24 MiB of sled while it is open (docs/storage.md section 0, point 7).
+/// The limit of series in a part. An open part takes 20-24 MiB of memory in sled (docs/storage.md
+/// section 0, point 7).
 const PART_SERIES: u32 = 65_536;
-/// Series of a row at most, copied under one lock.
+/// The limit of series in a row. They are copied under one lock.
 const ROW_SERIES: u32 = 32;
-/// Bytes of a registry record before it is closed.
+/// The bytes after which a registry record is closed.
 const REGISTRY_BODY_SOFT: usize = 256 << 10;
-/// `DONE` at most: 100,000 organisations and parts.
+/// The limit of `DONE`: 100,000 organisations and parts.
 const DONE_BYTES_MAX: u64 = 16 << 20;
-/// The marker of a log that ended in order.
+/// The file name of the marker of a cleanly closed log.
 pub(super) const CLOSED: &str = "CLOSED";
+/// The limit of the marker's bytes.
 const CLOSED_BYTES_MAX: u64 = 4_096;
+/// The bytes of a row before its chunks.
 const ROW_HEAD_BYTES: usize = 21;
+/// The bytes before each chunk of a row.
 const ENTRY_HEAD_BYTES: usize = 6;
 
-/// Where checkpoints go.
+/// The folders of the store.
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
     /// `head/`.
@@ -69,40 +78,50 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Where the segments of an organisation lie.
+    /// Returns the folder of an organisation's segments.
     pub(super) fn segments_of(&self, org: OrgId) -> PathBuf {
         self.segments.join(org.0.to_string())
     }
 }
 
-/// What `DONE` says.
+/// The content of `DONE`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Done {
+pub(super) struct GenerationInfo {
     pub(super) generation: u64,
     pub(super) replay_seq: u64,
     pub(super) registries: Vec<(OrgId, u64)>,
-    /// What counted as late after `replay_seq`: a seal that failed has raised it, and its record is not replayed.
+    /// The barriers at `replay_seq`. A failed seal may have raised one, and its record is not
+    /// replayed.
     pub(super) barriers: Vec<(OrgId, i64)>,
     pub(super) parts: Vec<(String, PartSummary)>,
 }
 
-/// The barriers of all heads, in order of organisation.
+/// Returns the barriers of all heads, in order of organisation.
 pub(super) fn barriers(stores: &Stores) -> Vec<(OrgId, i64)> {
     let all = stores.all();
-    let known = all.iter().map(|store| (store.org, store.head.barrier()));
-    known.filter(|(_, barrier)| *barrier > i64::MIN).collect()
+    let barriers = all.iter().map(|store| (store.org, store.head.barrier()));
+    barriers.filter(|(_, barrier)| *barrier > i64::MIN).collect()
 }
 
-/// Writes a generation. `replay_seq`: every record up to it is in the head; `barriers`: as they were then.
-/// `log_is_durable` makes the log durable up to
-/// what the rows hold, or says why not: rows of records that a power cut then takes would hide those that get their
-/// numbers after it.
+/// The state of the heads that a checkpoint covers.
+#[derive(Clone, Debug)]
+pub(super) struct CheckpointStart {
+    /// Every record up to this one is in the heads.
+    pub(super) replay_seq: u64,
+    /// The barriers at that record.
+    pub(super) barriers: Vec<(OrgId, i64)>,
+}
+
+/// Writes a generation. `log_is_durable` makes the log durable up to the content of the rows, or
+/// returns the reason why it cannot: after a power cut, rows of lost records would hide the records
+/// that get their numbers afterwards.
 pub(super) fn write(
     folder: &Folder,
     stores: &Stores,
-    (replay_seq, barriers): (u64, Vec<(OrgId, i64)>),
+    start: CheckpointStart,
     log_is_durable: impl FnOnce() -> Result<(), CheckpointError>,
 ) -> Result<CheckpointReport, CheckpointError> {
+    let CheckpointStart { replay_seq, barriers } = start;
     let orgs = stores.all();
     let mut registries = Vec::new();
     for store in &orgs {
@@ -115,13 +134,13 @@ pub(super) fn write(
     }
     disk::create_dir(&new)?;
     let mut report = CheckpointReport { generation, replay_seq, ..CheckpointReport::default() };
-    let mut parts = Parts { dir: new.clone(), open: None, done: Vec::new() };
+    let mut parts = PartWriter { dir: new.clone(), open: None, done: Vec::new() };
     for store in &orgs {
         write_org(store, &mut parts, &mut report)?;
         write_side(store, &mut parts, &mut report)?;
     }
     parts.finish()?;
-    let done = Done { generation, replay_seq, registries, barriers, parts: parts.done };
+    let done = GenerationInfo { generation, replay_seq, registries, barriers, parts: parts.done };
     for (_, part) in &done.parts {
         report.parts += 1;
         report.rows += part.rows;
@@ -135,7 +154,7 @@ pub(super) fn write(
     log_is_durable()?;
     disk::rename(&new, &folder.head.join(generation.to_string()))?;
     disk::sync_dir(&folder.head)?;
-    // Now it counts.
+    // The new generation is valid from here on.
     for older in generations(&folder.head)?.into_iter().filter(|older| *older < generation) {
         let path = folder.head.join(older.to_string());
         disk::remove_dir_all(&path)?;
@@ -144,8 +163,9 @@ pub(super) fn write(
     Ok(report)
 }
 
-/// `head/CLOSED`: the log ended in order at a record up to which a checkpoint has everything. Made by a clean stop,
-/// removed by the next start before the log takes a record. Text:
+/// The content of `head/CLOSED`: the log was closed cleanly at a record up to which a checkpoint
+/// holds everything. A clean stop writes it. The next start removes it before the log takes a
+/// record. Text:
 /// ```text
 /// promlet log closed 1
 /// store <store id>
@@ -153,23 +173,23 @@ pub(super) fn write(
 /// crc <CRC32C of everything before this line, hex>
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Closed {
+pub(super) struct ClosedMarker {
     pub(super) last_seq: u64,
 }
 
-impl Closed {
+impl ClosedMarker {
     fn text(self, store: StoreId) -> String {
         let text = format!("promlet log closed 1\nstore {store}\nlast {}\n", self.last_seq);
         let crc = crc32c::crc32c(text.as_bytes());
         text + &format!("crc {crc:08x}\n")
     }
 
-    /// Reads the marker; none where it does not exist or is not what was written.
-    pub(super) fn read(folder: &Folder) -> Option<Closed> {
+    /// Reads the marker; none if it does not exist or is invalid.
+    pub(super) fn read(folder: &Folder) -> Option<ClosedMarker> {
         let bytes = disk::read_file(&folder.head.join(CLOSED), CLOSED_BYTES_MAX).ok()?;
         let text = String::from_utf8(bytes).ok()?;
         let last_seq = text.lines().nth(2)?.strip_prefix("last ")?.parse().ok()?;
-        let closed = Closed { last_seq };
+        let closed = ClosedMarker { last_seq };
         (closed.text(folder.store) == text).then_some(closed)
     }
 
@@ -192,49 +212,50 @@ impl Closed {
     }
 }
 
-/// The record up to which the newest checkpoint that says so has everything; 0 where there is none.
+/// Returns the record up to which the newest valid checkpoint holds everything; 0 without one.
 pub(super) fn newest_replay_seq(head: &Path, store: StoreId) -> u64 {
     let done = |generation: u64| {
         let bytes = disk::read_file(&head.join(generation.to_string()).join("DONE"), DONE_BYTES_MAX).ok()?;
-        Done::parse(&String::from_utf8(bytes).ok()?, store).ok()
+        GenerationInfo::parse(&String::from_utf8(bytes).ok()?, store).ok()
     };
     let generations = if head.is_dir() { generations(head).unwrap_or_default() } else { Vec::new() };
     generations.into_iter().find_map(done).map_or(0, |done| done.replay_seq)
 }
 
-/// Numbers of the generations there are, newest first.
+/// Returns the numbers of the present generations, newest first.
 pub(super) fn generations(head: &Path) -> Result<Vec<u64>, DiskError> {
     let mut found: Vec<u64> = disk::names(head)?.iter().filter_map(|name| name.parse().ok()).collect();
     found.sort_unstable_by(|a, b| b.cmp(a));
     Ok(found)
 }
 
-/// Appends what the log has and the registry file has not; after this it is durable.
+/// Appends the definitions in the log that the registry file lacks, and makes the file durable.
 pub(super) fn append_registry(folder: &Folder, store: &OrgStore) -> Result<registry::End, DiskError> {
-    // Held from the look at what is missing to the note that it is not: a checkpoint and a seal may meet here.
+    // The lock is held from the check of what is missing until it is recorded, since a checkpoint
+    // and a seal may run at the same time.
     let mut end = store.registry();
     let mut records = Vec::new();
     store.take_durable();
     let series = store.table().unregistered.len();
     let mut definitions = Definitions::default();
     for from in (0..series).step_by(DEFINED_AT_ONCE) {
-        // Series are only added behind these.
+        // New series are only added after these.
         let table = store.table();
         let ids = table.unregistered.get(from..series.min(from + DEFINED_AT_ONCE));
         for id in ids.unwrap_or_default() {
             definitions.add_known(*id, &table);
             if definitions.bytes() >= REGISTRY_BODY_SOFT {
-                records.push((Kind::RegistrySeries, std::mem::take(&mut definitions).finish()));
+                records.push((RecordKind::RegistrySeries, std::mem::take(&mut definitions).finish()));
             }
         }
     }
     if !definitions.is_empty() {
-        records.push((Kind::RegistrySeries, definitions.finish()));
+        records.push((RecordKind::RegistrySeries, definitions.finish()));
     }
     let metrics = {
         let metadata = store.metadata();
         for names in metadata.unregistered.chunks(16) {
-            let said: Vec<MetricMetadata<'_>> = names
+            let descriptions: Vec<MetricMetadata<'_>> = names
                 .iter()
                 .filter_map(|name| metadata.get(name))
                 .map(|(name, known)| MetricMetadata {
@@ -244,38 +265,39 @@ pub(super) fn append_registry(folder: &Folder, store: &OrgStore) -> Result<regis
                     unit: &known.unit,
                 })
                 .collect();
-            records.push((Kind::RegistryMetadata, metadata::encode(said.into_iter())));
+            records.push((RecordKind::RegistryMetadata, metadata::encode(descriptions.into_iter())));
         }
         metadata.unregistered.len()
     };
     *end = registry::append(&folder.series, folder.store, store.org, *end, &records)?;
-    // What came meanwhile stands behind.
+    // Definitions that arrived meanwhile come after these.
     store.table_mut().unregistered.drain(..series);
     store.metadata_mut().unregistered.drain(..metrics);
     Ok(*end)
 }
 
-/// Series that are encoded under one lock of the table.
+/// The number of series that are encoded under one lock of the table.
 const DEFINED_AT_ONCE: usize = 4_096;
 
 /// The databases of a generation while they are written, one at a time.
-struct Parts {
+struct PartWriter {
     dir: PathBuf,
     open: Option<OpenPart>,
     done: Vec<(String, PartSummary)>,
 }
 
+/// The database that is being written.
 struct OpenPart {
     name: String,
     writer: HeadWriter,
     series: u32,
-    /// Of the organisation at hand.
+    /// The organisation of the last row.
     org: OrgId,
     next_row: u32,
 }
 
-impl Parts {
-    /// The part that takes rows with so many more series.
+impl PartWriter {
+    /// Returns a part with room for the given number of series.
     fn with_room(&mut self, org: OrgId, series: u32) -> Result<&mut OpenPart, CheckpointError> {
         if self.open.as_ref().is_some_and(|open| open.series + series > PART_SERIES) {
             self.finish()?;
@@ -305,13 +327,13 @@ impl Parts {
 
 fn write_org(
     store: &OrgStore,
-    parts: &mut Parts,
+    parts: &mut PartWriter,
     report: &mut CheckpointReport,
 ) -> Result<(), CheckpointError> {
     let end = store.table().ids_end();
     for first in (0..end).step_by(ROW_SERIES as usize) {
         let Some(stripe) = store.head.stripe(first) else { continue };
-        let mut rows = Rows::new(first);
+        let mut rows = RowBuilder::new(first);
         let mut series = 0;
         {
             let stripe = stripe.read().ignore_poison();
@@ -338,10 +360,11 @@ fn write_org(
     Ok(())
 }
 
-/// Histograms, start timestamps, exemplars: each series under its stripe's lock, by itself.
+/// Writes histograms, start timestamps and exemplars. Each series is copied under its stripe's
+/// lock.
 fn write_side(
     store: &OrgStore,
-    parts: &mut Parts,
+    parts: &mut PartWriter,
     report: &mut CheckpointReport,
 ) -> Result<(), CheckpointError> {
     let piece_max = BODY_BYTES_MAX - ROW_HEAD_BYTES;
@@ -368,8 +391,8 @@ fn row_head(row_seq: u64, first: u32, least: i64, chunks: u8) -> [u8; ROW_HEAD_B
     head
 }
 
-/// Rows of one group of series.
-struct Rows {
+/// The rows of one group of series.
+struct RowBuilder {
     first: u32,
     row_seq: u64,
     samples: u64,
@@ -379,9 +402,9 @@ struct Rows {
     least: i64,
 }
 
-impl Rows {
-    const fn new(first: u32) -> Rows {
-        Rows {
+impl RowBuilder {
+    const fn new(first: u32) -> RowBuilder {
+        RowBuilder {
             first,
             row_seq: 0,
             samples: 0,
@@ -397,7 +420,8 @@ impl Rows {
         if self.count == u8::MAX || ROW_HEAD_BYTES + self.entries.len() + entry > BODY_BYTES_MAX {
             self.close();
         }
-        // A chunk has at most 143 samples and 2.7 kB, a row 32 series: none of these is ever cut.
+        // A chunk has at most 143 samples and 2.7 kB, and a row 32 series, so none of these is ever
+        // truncated.
         self.entries.push(u8::try_from(id - self.first).unwrap_or(u8::MAX));
         self.entries.push(u8::from(order == Order::Late));
         self.entries.extend_from_slice(&samples.to_le_bytes());
@@ -424,21 +448,21 @@ impl Rows {
     }
 }
 
-/// Loads one generation into empty heads; `rows` learns what is in it.
+/// Loads one generation into empty heads, and records in `rows` what it holds.
 ///
 /// # Errors
-/// [`GenerationError`]: the heads hold a part of it and are to be thrown away.
+/// [`GenerationError`]. The heads then hold a part of it and must be discarded.
 pub(super) fn load(
     folder: &Folder,
     generation: u64,
     stores: &Stores,
     rows: &mut RowSeqs,
-    onlooker: &Onlooker,
-) -> Result<Done, GenerationError> {
+    observer: &ProgressObserver,
+) -> Result<GenerationInfo, GenerationError> {
     let dir = folder.head.join(generation.to_string());
     let bytes = disk::read_file(&dir.join("DONE"), DONE_BYTES_MAX)?;
     let text = String::from_utf8(bytes).map_err(|_| GenerationError::Done("not text".to_owned()))?;
-    let done = Done::parse(&text, folder.store).map_err(GenerationError::Done)?;
+    let done = GenerationInfo::parse(&text, folder.store).map_err(GenerationError::Done)?;
     if done.generation != generation {
         return Err(GenerationError::Done(format!("it is that of generation {}", done.generation)));
     }
@@ -451,21 +475,22 @@ pub(super) fn load(
     }
     let mut joiner = RowJoiner::default();
     let (files, all) = (done.parts.len() as u64, done.parts.iter().map(|(_, part)| part.rows).sum());
-    let mut step = Step { phase: Phase::Checkpoint, files, all, ..Step::default() };
+    let mut step = OpenStep { phase: Phase::Checkpoint, files, all, ..OpenStep::default() };
     for (name, part) in &done.parts {
         step.file += 1;
         let (rows, joiner) = (&mut *rows, &mut joiner);
+        let mut loader = RowLoader { stores, rows, joiner, replay_seq: done.replay_seq };
         read_part(&dir.join(name), part, |key, body| -> Result<(), RowError> {
             step.done += 1;
-            onlooker.see(&step)?;
-            Ok(load_row(stores, rows, joiner, (key.org, done.replay_seq), body)?)
+            observer.report(&step)?;
+            Ok(loader.load(key.org, body)?)
         })?;
     }
     joiner.end().map_err(|e| GenerationError::Done(e.to_string()))?;
     for (org, until_ms) in done.barriers.iter().filter(|(org, _)| !stores.is_dropped(*org)) {
         let store = stores.org_or_new(*org);
-        // Control is newer than the generation where it knows of a later seal. Barriers fall, so the later one counts and
-        // not the greater.
+        // If control knows of a seal after the generation, control's barrier is newer. Barriers may
+        // fall, so the later one counts, not the greater one.
         if store.segments().seal_seq <= done.replay_seq {
             store.set_barrier(*until_ms);
         }
@@ -473,70 +498,78 @@ pub(super) fn load(
     Ok(done)
 }
 
-fn load_row(
-    stores: &Stores,
-    rows: &mut RowSeqs,
-    joiner: &mut RowJoiner,
-    (org, replay_seq): (OrgId, u64),
-    body: &[u8],
-) -> Result<(), Damage> {
-    let mut reader = Reader::new(body);
-    if stores.is_dropped(org) {
-        return Ok(());
-    }
-    let (row_seq, first, _least) = (reader.u64()?, reader.u32()?, reader.i64()?);
-    let store = stores.org(org).ok_or_else(|| reader.damage("an organisation without a registry"))?;
-    let table = store.table();
-    let chunks = reader.u8()?;
-    if chunks == 0 {
-        let known = table.knows(first);
-        drop(table);
-        let sealed = store.segments();
-        let late_from_ms = if row_seq <= sealed.seal_seq { sealed.sealed_until } else { i64::MIN };
-        let (in_order_from_ms, late_from_ms) = match row_seq <= sealed.sealed_all_seq {
-            true => (i64::MAX, i64::MAX),
-            false => (sealed.sealed_until, late_from_ms),
-        };
-        // A seal takes every exemplar: those of older rows are in segments, or were deleted since, or are in the log.
-        let have = AlreadyLoaded { series: known, exemplars: sealed.seal_seq >= replay_seq };
-        let head = RowHead { org, series: first, row_seq, in_order_from_ms, late_from_ms };
-        joiner.add(head, reader.take(reader.left())?, &store.side, have)?;
-        rows.set_side(org, first, row_seq);
-        return Ok(());
-    }
-    for _ in 0..chunks {
-        let id = first
-            .checked_add(u32::from(reader.u8()?))
-            .ok_or_else(|| reader.damage("series id over 32 bits"))?;
-        let order = match reader.u8()? {
-            0 => Order::InOrder,
-            1 => Order::Late,
-            _ => return Err(reader.damage("unknown order")),
-        };
-        let (samples, bytes) = (reader.u16()?, reader.u16()?);
-        let chunk = reader.take(usize::from(bytes))?;
-        if !table.knows(id) {
-            return Err(reader.damage("a series that nothing defines"));
-        }
-        // What came before the last seal and lies before its end is in segments; so is all that is in order there.
-        let sealed = store.segments();
-        let in_segments = order == Order::InOrder || row_seq <= sealed.seal_seq;
-        let from_ms = match in_segments {
-            true if row_seq <= sealed.sealed_all_seq => i64::MAX,
-            true => sealed.sealed_until,
-            false => i64::MIN,
-        };
-        store.head.load(id, |stripe| {
-            stripe.applied_seq = stripe.applied_seq.max(row_seq);
-            stripe.load_chunk(slot(id), order, samples, chunk, from_ms)
-        })?;
-        rows.set(org, id, row_seq);
-    }
-    store.head.load(first, |stripe| stripe.shorten_tails(slot(first)));
-    reader.end()
+/// Loads the rows of a generation.
+struct RowLoader<'l> {
+    stores: &'l Stores,
+    rows: &'l mut RowSeqs,
+    joiner: &'l mut RowJoiner,
+    replay_seq: u64,
 }
 
-impl Done {
+impl RowLoader<'_> {
+    fn load(&mut self, org: OrgId, body: &[u8]) -> Result<(), Damage> {
+        let RowLoader { stores, rows, joiner, replay_seq } = self;
+        let replay_seq = *replay_seq;
+        let mut reader = Reader::new(body);
+        if stores.is_dropped(org) {
+            return Ok(());
+        }
+        let (row_seq, first, _least) = (reader.u64()?, reader.u32()?, reader.i64()?);
+        let store = stores.org(org).ok_or_else(|| reader.damage("an organisation without a registry"))?;
+        let table = store.table();
+        let chunks = reader.u8()?;
+        if chunks == 0 {
+            let known = table.knows(first);
+            drop(table);
+            let sealed = store.segments();
+            let late_from_ms = if row_seq <= sealed.seal_seq { sealed.sealed_until } else { i64::MIN };
+            let (in_order_from_ms, late_from_ms) = match row_seq <= sealed.sealed_all_seq {
+                true => (i64::MAX, i64::MAX),
+                false => (sealed.sealed_until, late_from_ms),
+            };
+            // A seal takes every exemplar. Exemplars of older rows are in segments, were deleted
+            // since, or are in the log.
+            let have = AlreadyLoaded { series: known, exemplars: sealed.seal_seq >= replay_seq };
+            let head = RowHead { org, series: first, row_seq, in_order_from_ms, late_from_ms };
+            joiner.add(head, reader.take(reader.left())?, &store.side, have)?;
+            rows.set_side(org, first, row_seq);
+            return Ok(());
+        }
+        for _ in 0..chunks {
+            let id = first
+                .checked_add(u32::from(reader.u8()?))
+                .ok_or_else(|| reader.damage("series id over 32 bits"))?;
+            let order = match reader.u8()? {
+                0 => Order::InOrder,
+                1 => Order::Late,
+                _ => return Err(reader.damage("unknown order")),
+            };
+            let (samples, bytes) = (reader.u16()?, reader.u16()?);
+            let chunk = reader.take(usize::from(bytes))?;
+            if !table.knows(id) {
+                return Err(reader.damage("a series that nothing defines"));
+            }
+            // Samples from before the last seal and before its end are in segments. So are all such
+            // samples in chunks in order.
+            let sealed = store.segments();
+            let in_segments = order == Order::InOrder || row_seq <= sealed.seal_seq;
+            let from_ms = match in_segments {
+                true if row_seq <= sealed.sealed_all_seq => i64::MAX,
+                true => sealed.sealed_until,
+                false => i64::MIN,
+            };
+            store.head.load(id, |stripe| {
+                stripe.applied_seq = stripe.applied_seq.max(row_seq);
+                stripe.load_chunk(slot(id), order, samples, chunk, from_ms)
+            })?;
+            rows.set(org, id, row_seq);
+        }
+        store.head.load(first, |stripe| stripe.shorten_tails(slot(first)));
+        reader.end()
+    }
+}
+
+impl GenerationInfo {
     pub(super) fn encode(&self, store: StoreId) -> String {
         use std::fmt::Write as _;
         let mut text = format!("promlet head 1\nstore {store}\ngeneration {}\n", self.generation);
@@ -561,13 +594,13 @@ impl Done {
         text
     }
 
-    pub(super) fn parse(text: &str, store: StoreId) -> Result<Done, String> {
+    pub(super) fn parse(text: &str, store: StoreId) -> Result<GenerationInfo, String> {
         let at = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
         let (covered, last) = text.split_at_checked(at).ok_or("cut short")?;
         if last != format!("crc {:08x}\n", crc32c::crc32c(covered.as_bytes())) {
             return Err("checksum differs".to_owned());
         }
-        let mut done = Done::default();
+        let mut done = GenerationInfo::default();
         for (number, line) in covered.lines().enumerate() {
             let words: Vec<&str> = line.split(' ').collect();
             let wrong = || format!("line {}: {line:?}", number + 1);
@@ -612,16 +645,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_byte_of_the_marker_of_a_closed_log_makes_it_no_marker() {
+    fn a_closed_marker_with_any_changed_byte_is_invalid() {
         let dir = tempfile::tempdir().expect("made");
         let at = |name: &str| dir.path().join(name);
         let store = StoreId([0x5a; 16]);
         let folder =
             Folder { head: dir.path().to_owned(), series: at("series"), segments: at("segments"), store };
-        assert_eq!(Closed::read(&folder), None);
-        let closed = Closed { last_seq: 77 };
+        assert_eq!(ClosedMarker::read(&folder), None);
+        let closed = ClosedMarker { last_seq: 77 };
         closed.write(&folder).expect("written");
-        assert_eq!(Closed::read(&folder), Some(closed));
+        assert_eq!(ClosedMarker::read(&folder), Some(closed));
         let bytes = std::fs::read(at(CLOSED)).expect("read");
         let drawn = b"promlet log closed 1\nstore 5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\nlast 77\ncrc ";
         assert!(bytes.starts_with(drawn) && bytes.len() == drawn.len() + 9);
@@ -629,18 +662,18 @@ mod tests {
             let mut bad = bytes.clone();
             bad[place] ^= 1;
             std::fs::write(at(CLOSED), bad).expect("written");
-            assert_eq!(Closed::read(&folder), None, "byte {place}");
+            assert_eq!(ClosedMarker::read(&folder), None, "byte {place}");
         }
-        Closed::remove(&folder).expect("removed");
-        Closed::remove(&folder).expect("nothing to remove");
+        ClosedMarker::remove(&folder).expect("removed");
+        ClosedMarker::remove(&folder).expect("nothing to remove");
     }
 
     #[test]
-    fn done_is_the_drawing_and_comes_back() {
+    fn done_has_its_golden_text_and_parses_to_itself() {
         let key = |org, row| Some(HeadKey { org: OrgId(org), row });
         let part =
             PartSummary { first_key: key(1, 0), last_key: key(2, 9), rows: 12, bytes: 345, crc: 0xabc };
-        let done = Done {
+        let done = GenerationInfo {
             generation: 3,
             replay_seq: 77,
             registries: vec![(OrgId(1), 640), (OrgId(2), 64)],
@@ -652,23 +685,23 @@ mod tests {
         let drawn = "promlet head 1\nstore 5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\ngeneration 3\nreplay_seq 77\nlate_from 77\n\
                      registry 1 640\nregistry 2 64\nbarrier 2 -9\npart 00 12 345 00000abc 1 0 2 9\ncrc ";
         assert_eq!(text, format!("{drawn}{:08x}\n", crc32c::crc32c(&text.as_bytes()[..text.len() - 13])));
-        assert_eq!(Done::parse(&text, store), Ok(done));
-        assert!(Done::parse(&text, StoreId([0; 16])).is_err());
+        assert_eq!(GenerationInfo::parse(&text, store), Ok(done));
+        assert!(GenerationInfo::parse(&text, StoreId([0; 16])).is_err());
         for cut in 0..text.len() {
-            assert!(Done::parse(&text[..cut], store).is_err(), "cut at {cut}");
+            assert!(GenerationInfo::parse(&text[..cut], store).is_err(), "cut at {cut}");
         }
         for bit in 0..text.len() * 8 {
             let mut bytes = text.clone().into_bytes();
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(text) = String::from_utf8(bytes) {
-                assert!(Done::parse(&text, store).is_err(), "bit {bit}");
+                assert!(GenerationInfo::parse(&text, store).is_err(), "bit {bit}");
             }
         }
     }
 
     #[test]
-    fn the_row_is_the_drawing() {
-        let mut rows = Rows::new(32);
+    fn the_row_has_its_golden_bytes() {
+        let mut rows = RowBuilder::new(32);
         rows.row_seq = 5;
         rows.add(33, Order::Late, 2, -1, b"abc");
         let drawn = [
@@ -680,8 +713,8 @@ mod tests {
     }
 
     #[test]
-    fn rows_stay_below_the_bound() {
-        let mut rows = Rows::new(0);
+    fn rows_stay_within_the_limit_of_a_body() {
+        let mut rows = RowBuilder::new(0);
         for _ in 0..500 {
             rows.add(0, Order::InOrder, 1, 0, &[7; 700]);
             rows.add(0, Order::InOrder, 1, 0, &[7; 3]);

@@ -1,5 +1,5 @@
-//! The few file operations of this room: private modes, synced, with the path in every error, and the faults that
-//! tests put in.
+//! The file operations of this module: private modes, syncs, the path in every error, and fault
+//! injection for tests.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,34 +10,37 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use super::error::DiskError;
 use crate::kv::ops;
 
-/// How the file system answers.
+/// The behaviour of the file system.
 #[derive(Clone, Debug, Default)]
 pub enum Disk {
-    /// As it is.
+    /// The real one.
     #[default]
     Real,
-    /// With the faults of a test.
+    /// With the injected faults of a test.
     Faulty(Arc<Faults>),
 }
 
-/// Faults that a test turns on while the store runs.
+/// Faults that a test injects while the store runs.
 #[derive(Debug)]
 pub struct Faults {
-    /// So many writes to the log succeed, then each fails; negative: all succeed.
+    /// The number of log writes that succeed before each fails; negative: all succeed.
     pub log_writes_left: AtomicI64,
-    /// So many syncs of the log succeed, then each fails; negative: all succeed.
+    /// The number of log syncs that succeed before each fails; negative: all succeed.
     pub log_syncs_left: AtomicI64,
-    /// What the file system says is free, in bytes; `u64::MAX` asks the real one.
+    /// The reported free space in bytes; `u64::MAX` for the real value.
     pub free_bytes: AtomicU64,
-    /// How many inodes the file system says are free; `u64::MAX` asks the real one. Without any no log file is made.
+    /// The reported number of free inodes; `u64::MAX` for the real value. At 0 no log file is
+    /// created.
     pub free_inodes: AtomicU64,
-    /// Bytes of a log file while little comes; 0: as they are. Records must fit.
+    /// The size of all log files; 0 for the real sizes. Records must fit.
     pub log_file_bytes: AtomicU32,
-    /// Log files are always allocated rather than filled with zeros, whatever the size of the groups.
+    /// Allocate log files instead of filling them with zeros, whatever the size of the groups.
     pub allocate_log_files: AtomicBool,
-    /// So many steps of seals are done, then a seal stops as if the process had ended; negative: never.
+    /// The number of seal steps before a seal stops as if the process had ended; negative:
+    /// unlimited.
     pub seal_steps_left: AtomicI64,
-    /// So many steps of compactions and retention are done, then they stop as if the process had ended; negative: never.
+    /// The number of steps of compactions and retention before they stop as if the process had
+    /// ended; negative: unlimited.
     pub upkeep_steps_left: AtomicI64,
 }
 
@@ -56,20 +59,22 @@ impl Default for Faults {
     }
 }
 
-/// Free and total bytes of a file system.
+/// The space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Space {
+    /// Free bytes.
     pub(super) free: u64,
+    /// Bytes in all.
     pub(super) total: u64,
-    /// Inodes that a process without privileges may use; `u64::MAX` where the file system has no such limit.
+    /// Inodes available to unprivileged processes; `u64::MAX` if the file system has no such limit.
     pub(super) free_inodes: u64,
 }
 
-/// Inodes that must be free before samples are taken again after there was no room.
+/// The free inodes that are required before samples are accepted again after a shortage.
 const INODES_MIN: u64 = 8;
 
 impl Disk {
-    /// A new log file.
+    /// Creates a log file.
     pub(super) fn create_log(&self, path: &Path) -> Result<File, DiskError> {
         if let Disk::Faulty(faults) = self
             && faults.free_inodes.load(Ordering::SeqCst) == 0
@@ -87,7 +92,7 @@ impl Disk {
         ops::write_at(file, path, bytes, offset)
     }
 
-    /// How large a log file is made that would have so many bytes.
+    /// Returns the size of a log file whose normal size is `normal`.
     pub(super) fn log_file_bytes(&self, normal: u32) -> u32 {
         match self {
             Disk::Faulty(faults) if faults.log_file_bytes.load(Ordering::SeqCst) > 0 => {
@@ -97,8 +102,8 @@ impl Disk {
         }
     }
 
-    /// Whether the next log file is made of allocated blocks rather than of written zeros, given the mean bytes of a
-    /// group in the file before it.
+    /// Returns whether the next log file is allocated instead of filled with zeros. `group_bytes`
+    /// is the mean size of a group in the current file.
     pub(super) fn allocates_log_file(&self, group_bytes: u64) -> bool {
         match self {
             Disk::Faulty(faults) if faults.allocate_log_files.load(Ordering::SeqCst) => true,
@@ -106,7 +111,7 @@ impl Disk {
         }
     }
 
-    /// Makes the bytes of a log file durable; its length does not change.
+    /// Makes the bytes of a log file durable. Its length must not have changed.
     pub(super) fn sync_log(&self, file: &File, path: &Path) -> io::Result<()> {
         if let Disk::Faulty(faults) = self {
             count_down(&faults.log_syncs_left)?;
@@ -114,7 +119,7 @@ impl Disk {
         ops::sync_data(file, path)
     }
 
-    /// Whether a seal goes on after a step.
+    /// Returns whether a seal continues after a step.
     pub(super) fn seal_goes_on(&self) -> bool {
         match self {
             Disk::Real => true,
@@ -122,7 +127,7 @@ impl Disk {
         }
     }
 
-    /// Whether a compaction or retention goes on after a step.
+    /// Returns whether a compaction or retention continues after a step.
     pub(super) fn upkeep_goes_on(&self) -> bool {
         match self {
             Disk::Real => true,
@@ -130,7 +135,7 @@ impl Disk {
         }
     }
 
-    /// What is left on the file system of `dir`, for a process without privileges.
+    /// Returns the space of the file system of `dir` that is available to unprivileged processes.
     pub(super) fn space(&self, dir: &Path) -> Result<Space, DiskError> {
         let found =
             rustix::fs::statvfs(dir).map_err(|e| DiskError::at("look at the space of", dir)(e.into()))?;
@@ -151,13 +156,14 @@ impl Disk {
     }
 }
 
-/// Mean bytes of a group from which on an allocated log file costs the disk less than a zeroed one.
+/// The mean group size above which an allocated log file costs the disk less than a zeroed one, in
+/// bytes.
 ///
-/// Zeros double the bytes of the log. In allocated blocks the first write to a place changes the
-/// file's metadata instead, which each sync commits to the journal of the file system: a few KiB on
-/// ext4. With groups of 12 KiB the disk writes 7.7 bytes per sample instead of 11.0, and a sender at
-/// full speed is 10 to 15 % slower. Smaller groups are better off with zeros, also because a sync
-/// without metadata waits for one flush less.
+/// Zeros double the bytes of the log. In allocated blocks the first write to a block changes the
+/// file's metadata instead, which each sync commits to the file system's journal: a few KiB on
+/// ext4. With groups of 12 KiB the disk writes 7.7 bytes per sample instead of 11.0, and a sender
+/// at full speed is 10 to 15 % slower. Smaller groups are better off with zeros, also because a
+/// sync without metadata waits for one flush less.
 const ALLOCATE_GROUP_BYTES: u64 = 8 << 10;
 
 fn count_down(left: &AtomicI64) -> io::Result<()> {
@@ -169,31 +175,34 @@ fn count_down(left: &AtomicI64) -> io::Result<()> {
 }
 
 impl Space {
-    /// Whether samples are taken again that stopped with less than `needed` bytes or without an inode for the next log
-    /// file. A tenth above the floor, so that writes do not flicker.
+    /// Returns whether samples are accepted again after a shortage of `needed` bytes or of inodes.
+    /// Requires a tenth more than the floor, so that the state does not flicker.
     pub(super) fn allows_samples_again(self, needed: u64) -> bool {
         self.free >= needed.saturating_add(needed / 10) && self.free_inodes >= INODES_MIN
     }
 
-    /// Samples stop below this: 2 %, at least 256 MiB and at most 1 GiB (docs/storage.md section 12).
+    /// Returns the free bytes below which no samples are accepted: 2 %, at least 256 MiB and at
+    /// most 1 GiB (docs/storage.md section 12).
     pub(super) fn samples_floor(self) -> u64 {
         (self.total / 50).clamp(256 << 20, 1 << 30)
     }
 
-    /// Checkpoints and compactions that take much stop below this: 5 %, at least 1 and at most 4 GiB.
+    /// Returns the free bytes below which no large checkpoint or compaction runs: 5 %, at least 1
+    /// GiB and at most 4 GiB.
     pub(super) fn growth_floor(self) -> u64 {
         (self.total / 20).clamp(1 << 30, 4 << 30)
     }
 
-    /// What must be free for a checkpoint or a compaction that writes so many bytes: as above, or so much that it takes the
-    /// 16th part at most of what is left to samples. So a small store on a disk that others filled is kept up as ever.
+    /// Returns the free bytes that a checkpoint or compaction of `bytes` requires: those of
+    /// [`Space::growth_floor`], or fewer if it writes at most 1/16 of the bytes above the samples'
+    /// floor. So a small store stays maintained on a disk that other files filled.
     pub(super) fn growth_needs(self, bytes: u64) -> u64 {
         let above = |bytes: u64| self.samples_floor().saturating_add(bytes);
         above(bytes).max(self.growth_floor()).min(above(bytes.saturating_mul(16)))
     }
 }
 
-/// Creates `dir` (mode 0700) unless it is there. Not its parents, and not synced.
+/// Creates `dir` (mode 0700) if it does not exist. Creates no parents and does not sync.
 pub(super) fn create_dir(dir: &Path) -> Result<(), DiskError> {
     match ops::create_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
@@ -206,22 +215,22 @@ pub(super) fn sync_dir(dir: &Path) -> Result<(), DiskError> {
     ops::sync_dir(dir).map_err(DiskError::at("sync directory", dir))
 }
 
-/// A new file of mode 0600 for reading and writing; one of that name is replaced.
+/// Creates a file of mode 0600 for reading and writing. Replaces an existing file.
 pub(super) fn create_file(path: &Path) -> Result<File, DiskError> {
     ops::create(path).map_err(DiskError::at("create", path))
 }
 
-/// An existing file, for reading and writing.
+/// Opens an existing file for reading and writing.
 pub(super) fn open_file(path: &Path) -> Result<File, DiskError> {
     ops::open(path).map_err(DiskError::at("open", path))
 }
 
-/// Renames; the caller syncs the directory.
+/// Renames a file. The caller syncs the directory.
 pub(super) fn rename(from: &Path, to: &Path) -> Result<(), DiskError> {
     ops::rename(from, to).map_err(DiskError::at("rename", from))
 }
 
-/// Unlinks a file; the caller syncs the directory.
+/// Unlinks a file. The caller syncs the directory.
 pub(super) fn remove_file(path: &Path) -> Result<(), DiskError> {
     ops::remove_file(path).map_err(DiskError::at("remove", path))
 }
@@ -236,12 +245,12 @@ pub(super) fn sync_file(file: &File, path: &Path) -> Result<(), DiskError> {
     ops::sync_all(file, path).map_err(DiskError::at("sync", path))
 }
 
-/// Unlinks a directory and everything in it; the caller syncs its parent.
+/// Removes a directory with its content. The caller syncs its parent.
 pub(super) fn remove_dir_all(dir: &Path) -> Result<(), DiskError> {
     ops::remove_dir_all(dir).map_err(DiskError::at("remove", dir))
 }
 
-/// Unlinks a file, if it is there; answers whether it was. The caller syncs the directory.
+/// Unlinks a file if it exists. Returns whether it existed. The caller syncs the directory.
 pub(super) fn remove_if_there(path: &Path) -> Result<bool, DiskError> {
     match remove_file(path) {
         Ok(()) => Ok(true),
@@ -250,7 +259,7 @@ pub(super) fn remove_if_there(path: &Path) -> Result<bool, DiskError> {
     }
 }
 
-/// Unlinks a directory and everything in it, if it is there; the caller syncs its parent.
+/// Removes a directory with its content if it exists. The caller syncs its parent.
 pub(super) fn remove_dir_if_there(dir: &Path) -> Result<(), DiskError> {
     match fs::remove_dir_all(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -258,7 +267,7 @@ pub(super) fn remove_dir_if_there(dir: &Path) -> Result<(), DiskError> {
     }
 }
 
-/// The content of a file of at most `bytes_max` bytes.
+/// Reads a file of at most `bytes_max` bytes.
 pub(super) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>, DiskError> {
     let length = fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
     if length > bytes_max {
@@ -268,7 +277,7 @@ pub(super) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>, DiskErro
     fs::read(path).map_err(DiskError::at("read", path))
 }
 
-/// The first bytes of a file, `bytes_max` of them or fewer where it is shorter.
+/// Reads the first `bytes_max` bytes of a file, fewer if it is shorter.
 pub(super) fn read_start(path: &Path, bytes_max: u64) -> Result<Vec<u8>, DiskError> {
     let mut file = ops::open_to_read(path).map_err(DiskError::at("open", path))?;
     let mut start = Vec::new();
@@ -276,7 +285,7 @@ pub(super) fn read_start(path: &Path, bytes_max: u64) -> Result<Vec<u8>, DiskErr
     Ok(start)
 }
 
-/// Appends the next bytes of a file to `out`, at most so many; answers how many there were.
+/// Appends the next bytes of a file to `out`, at most `bytes`. Returns their number.
 pub(super) fn read_on(
     file: &mut File,
     path: &Path,
@@ -286,7 +295,7 @@ pub(super) fn read_on(
     file.take(bytes).read_to_end(out).map_err(DiskError::at("read", path))
 }
 
-/// The names in a directory, sorted. At most 1 M, so that a strange folder cannot eat the memory.
+/// Returns the names in a directory, sorted. At most a million, to bound the memory.
 pub(super) fn names(dir: &Path) -> Result<Vec<String>, DiskError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(DiskError::at("list", dir))?.take(1_000_000) {
@@ -297,20 +306,20 @@ pub(super) fn names(dir: &Path) -> Result<Vec<String>, DiskError> {
     Ok(found)
 }
 
-/// Fills a part of a file with zeros, 64 KiB per operation of [`ops`].
+/// Fills a range of a file with zeros, in operations of 64 KiB.
 pub(super) fn write_zeros(file: &File, path: &Path, from: u64, bytes: u64) -> io::Result<()> {
-    const PIECE_BYTES: usize = 1 << 16;
+    const STEP_BYTES: usize = 1 << 16;
     let end = from.saturating_add(bytes);
     let mut at = from;
     while at < end {
-        let piece = usize::try_from(end - at).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
-        ops::write_zeros(file, path, piece, at)?;
-        at += piece as u64;
+        let bytes = usize::try_from(end - at).map_or(STEP_BYTES, |left| left.min(STEP_BYTES));
+        ops::write_zeros(file, path, bytes, at)?;
+        at += bytes as u64;
     }
     Ok(())
 }
 
-/// An existing file, for reading; none if there is none of that name.
+/// Opens an existing file for reading; none if it does not exist.
 pub(super) fn open_to_read(path: &Path) -> Result<Option<File>, DiskError> {
     match ops::open_to_read(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -318,12 +327,12 @@ pub(super) fn open_to_read(path: &Path) -> Result<Option<File>, DiskError> {
     }
 }
 
-/// The length of an open file.
+/// Returns the length of an open file.
 pub(super) fn length(file: &File, path: &Path) -> Result<u64, DiskError> {
     file.metadata().map(|found| found.len()).map_err(DiskError::at("look at", path))
 }
 
-/// Fills a new file with `content` and zeros up to `bytes`, durably.
+/// Writes `content` and zeros up to `bytes` to a new file, durably.
 pub(super) fn write_file(file: &File, path: &Path, content: &[u8], bytes: u64) -> Result<(), DiskError> {
     let length = content.len() as u64;
     ops::write_at(file, path, content, 0)

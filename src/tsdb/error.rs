@@ -1,23 +1,25 @@
-//! Why something was not done, one enum per family of operations.
+//! The errors of this module, one enum per family of operations.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::opening::Stopped;
+use super::open_progress::OpenStopped;
 use super::report::Capacity;
 use crate::kv::{HeadError, ReadPartError};
 use crate::model::{OutOfMemory, Timestamp};
 
-/// Why nothing of a batch was acknowledged. None of these is the sender's fault: all are a 503.
+/// The reason why no sample of a batch was acknowledged. None of these is the sender's fault, and
+/// all map to 503.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The log could not be made durable; writes stay closed until a restart. Part of the batch may be kept.
+    /// The log could not be made durable. Writes stay closed until a restart. Part of the batch may
+    /// be stored.
     #[error("the log is fenced: {0}")]
     Fenced(String),
     /// The store was started read-only because its log is damaged.
     #[error("the store is read-only: {0}")]
     ReadOnly(String),
-    /// Too little free space for a new log file; writes resume by themselves.
+    /// Too little space is free for a new log file. Writes resume by themselves.
     #[error("the disk is full: {free} bytes free, {needed} needed")]
     DiskFull {
         /// Bytes free.
@@ -25,66 +27,71 @@ pub enum AppendError {
         /// Bytes that must be free.
         needed: u64,
     },
-    /// The operating system had no descriptor or no memory to write the log or to make a new file of it, or interrupted
-    /// every attempt; the next request tries again. Nothing of the batch is stored, unless it went into more than one file.
+    /// The operating system had no descriptor or memory to write or create a log file, or
+    /// interrupted every attempt. The next request tries again. No sample of the batch is stored,
+    /// unless the batch needed more than one file.
     #[error("the operating system has no resources to write the log: {0}")]
     OutOfResources(String),
-    /// The operating system has no memory for the batch and what the store makes of it. Nothing of it is stored.
+    /// The operating system has no memory for the batch and its processing. No sample of it is
+    /// stored.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
-    /// The organisation has all that it may have of something that becomes free again.
+    /// The organisation has reached a limit that becomes free again.
     #[error("the organisation uses {used} of {allowed} bytes of {}", .what.as_str())]
     AtCapacity {
-        /// Of what.
+        /// The limited resource.
         what: Capacity,
         /// Bytes in use.
         used: u64,
         /// Bytes allowed now.
         allowed: u64,
     },
-    /// A sample is too far ahead of a wall clock that may itself be behind. Nothing of the batch is stored.
+    /// A sample is too far ahead of a wall clock that may itself be behind. No sample of the batch
+    /// is stored.
     #[error("a sample's time {} is {} ms ahead of the clock, {why}", .at.as_ms(), .at.ms_since(*.now))]
     ClockUnconfirmed {
         /// The time of the latest sample.
         at: Timestamp,
-        /// The wall clock's time.
+        /// The time of the wall clock.
         now: Timestamp,
-        /// Why the wall clock may be behind.
+        /// The reason why the wall clock may be behind.
         why: Unconfirmed,
     },
     /// The store is closing.
     #[error("the store is closed")]
     Closed,
-    /// Nothing was stored: the batch was split by its looks, and they deceive.
+    /// No sample was stored, because the batch was split by an unverified guess that turned out
+    /// wrong.
     #[error("the batch must be decoded without guessing")]
     Guessed,
 }
 
-/// Why the wall clock may be behind.
+/// The reason why the wall clock may be behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unconfirmed {
-    /// The process started a short time ago: a machine without a battery-backed clock starts with a time of the past.
+    /// The process started a short time ago. A machine without a battery-backed clock starts with a
+    /// past time.
     #[error(
-        "which may still be wrong so soon after a start: nothing is stored, send it again; from {} on such samples are refused for good",
+        "which may still be wrong shortly after a start: nothing is stored, retry the request; from {} on such samples are refused for good",
         .until.to_rfc3339()
     )]
     JustStarted {
-        /// The wall clock's time at which it is believed.
+        /// The time of the wall clock at which it is accepted as right.
         until: Timestamp,
     },
-    /// The wall clock is earlier than the program.
+    /// The wall clock is earlier than the build of the program.
     #[error(
-        "which is wrong, since it is earlier than this program was built ({}): nothing is stored, send it again until the clock of the server is set right",
+        "which is wrong, since it is earlier than the build of this program ({}): nothing is stored, retry the request until the clock of the server is corrected",
         .built.to_rfc3339()
     )]
     BeforeBuild {
-        /// When the program was built.
+        /// The build time of the program.
         built: Timestamp,
     },
 }
 
-/// What the file system answered, to what, where.
+/// A failed file operation.
 #[derive(Debug, thiserror::Error)]
 #[error("{action} {}", path.display())]
 pub struct DiskError {
@@ -92,38 +99,39 @@ pub struct DiskError {
     pub action: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// The operating system's answer.
+    /// The operating system's error.
     pub source: io::Error,
 }
 
 impl DiskError {
-    /// For `map_err`: names the operation and the path.
+    /// Returns a conversion for `map_err` that adds the operation and the path.
     pub(super) fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DiskError {
         let path = path.to_owned();
         move |source| DiskError { action, path, source }
     }
 
-    /// The operation, the path and the cause in one line, for health texts.
+    /// Formats operation, path and cause in one line, for health texts.
     pub(super) fn line(&self) -> String {
         format!("{self}: {}", self.source)
     }
 }
 
-/// Why the store did not open at all. Damage is not among them: it opens read-only then.
+/// The reason why a store did not open at all. Damage is not among them: the store then opens
+/// read-only.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The file system refused.
+    /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A file is of another store, or of a newer version: it is left alone, byte for byte.
+    /// A file belongs to another store or a newer version. It is not changed.
     #[error("{}: {what}", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// A description of the file.
         what: String,
     },
-    /// There is no room for the first file of a new log.
+    /// No space is left for the first file of a new log.
     #[error("the disk is full: {free} bytes free, {needed} needed")]
     DiskFull {
         /// Bytes free.
@@ -137,18 +145,19 @@ pub enum OpenError {
     /// A thread could not be started.
     #[error("could not start a thread")]
     Thread(#[source] io::Error),
-    /// Who looked on has ended it ([`super::Options::onlooker`]).
+    /// The observer stopped the start ([`super::Options::observer`]).
     #[error("stopped before the store was open")]
     Stopped,
 }
 
-/// Why a checkpoint was not made; the one before it still holds and the log has everything.
+/// The reason why a checkpoint failed. The previous one remains valid, and the log holds all
+/// samples.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The store has no folder, or must not write to it.
     #[error("this store takes no checkpoints: {0}")]
     Closed(String),
-    /// Too little free space (docs/storage.md section 12).
+    /// Less space is free than required (docs/storage.md section 12).
     #[error("too little free space for a checkpoint: {free} bytes free, {needed} needed")]
     DiskFull {
         /// Bytes free.
@@ -156,7 +165,7 @@ pub enum CheckpointError {
         /// Bytes that must be free.
         needed: u64,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// A part could not be written.
@@ -164,13 +173,13 @@ pub enum CheckpointError {
     Part(#[from] HeadError),
 }
 
-/// Bytes that are not what their drawing says.
+/// Bytes that do not match their format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset}: {what}")]
 pub struct Damage {
-    /// Where, from the start of the body or file at hand.
+    /// The offset from the start of the body or file.
     pub offset: u64,
-    /// What was found.
+    /// A description of the damage.
     pub what: &'static str,
 }
 
@@ -180,7 +189,7 @@ impl Damage {
     }
 }
 
-/// Why a generation cannot be used; recovery then takes an older one or the whole log.
+/// The reason why a generation cannot be used. Recovery then uses an older one or the whole log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GenerationError {
     #[error(transparent)]
@@ -192,23 +201,24 @@ pub(super) enum GenerationError {
 }
 
 impl GenerationError {
-    /// Whether there is nothing wrong with the generation: who looks on has ended the start.
+    /// Returns whether the observer stopped the start, so that the generation itself is not at
+    /// fault.
     pub(super) fn is_stop(&self) -> bool {
         matches!(self, GenerationError::Part(ReadPartError::Row(RowError::Stopped(_))))
     }
 }
 
-/// Why a row of a generation was not taken.
+/// The reason why a row of a generation was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RowError {
     #[error(transparent)]
     Damage(#[from] Damage),
     #[error(transparent)]
-    Stopped(#[from] Stopped),
+    Stopped(#[from] OpenStopped),
 }
 
-impl From<Stopped> for OpenError {
-    fn from(_: Stopped) -> OpenError {
+impl From<OpenStopped> for OpenError {
+    fn from(_: OpenStopped) -> OpenError {
         OpenError::Stopped
     }
 }

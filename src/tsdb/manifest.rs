@@ -1,20 +1,25 @@
-//! What control knows of the store of samples: which segments count, how far each organisation is sealed, what was
-//! deleted, which files are to go. A commit here is the moment of truth of every seal, compaction and drop.
+//! The samples' part of control: the listed segments, the sealed time of each organisation,
+//! deletions, and files to remove. A commit here decides whether a seal, compaction or drop took
+//! place.
 //!
-//! Tables of control, bodies by the field order of their types ([`crate::kv::Record`]):
+//! Tables of control. Bodies follow the field order of their types ([`crate::kv::Record`]):
 //! ```text
 //! 0x20 key org, segment seq    a listed segment (SegmentRow)
-//! 0x21 key org                 S, U, registry bytes (SealState): every sample with record seq <= S and time < U is in
-//!                              a listed segment, every definition with seq <= S in that much of the registry
+//! 0x21 key org                 S, U, registry bytes (SealState): every sample with record seq <= S
+//!                              and time < U is in a listed segment, every definition with
+//!                              seq <= S in that much of the registry
 //! 0x22 key org, number         a deletion (Tombstone)
-//! 0x23 key org, segment seq    a segment that is not listed any more and whose file is to go (Obsolete)
-//! 0x24 no key                  where the log begins: committed before anything before it is unlinked (LogBegin)
-//! 0x25 key org                 an organisation that was dropped (DroppedOrg)
-//! 0x26 no key                  the last log record known to be durable (LogMark): a log that ends before it was rolled
-//!                              back. Written with every checkpoint and log file, once a minute, and at a clean stop
-//! 0x27 no key                  the clock that retention goes by (RetentionClock)
-//! 0x28 key org                 the last seal of all times (SealedAll): every sample of a record up to it is in a listed
-//!                              segment, whatever its time
+//! 0x23 key org, segment seq    a segment that is no longer listed and whose file is to be removed
+//!                              (ObsoleteRow)
+//! 0x24 no key                  where the log begins: committed before any earlier file is unlinked
+//!                              (LogBegin)
+//! 0x25 key org                 a dropped organisation (DroppedOrg)
+//! 0x26 no key                  the last log record known to be durable (LogMark): a log that ends
+//!                              before it was rolled back. Written with every checkpoint and log
+//!                              file, every few seconds while records arrive, and at a clean stop
+//! 0x27 no key                  the clock of retention (RetentionClock)
+//! 0x28 key org                 the last seal of all times (SealedAll): every sample of a record up
+//!                              to it is in a listed segment, whatever its time
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,28 +27,29 @@ use std::sync::{Arc, RwLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::retain::clock::RetentionClock;
+use super::retention::clock::RetentionClock;
 use super::segment::SegmentMeta;
-use super::wal::replay::Begin;
+use super::wal::replay::LogOrigin;
 use crate::kv::{
     CommitError, CommitFailure, Control, DamagedRow, DatabaseError, OfflineControl, Record, Txn,
 };
 use crate::model::OrgId;
 use crate::sync::IgnorePoison as _;
 
-/// Segments of one change at most: with the other rows of a seal or a compaction they stay below control's 64 rows.
-/// Tests take few, so that a seal of a week needs several changes.
+/// The limit of segments in one change. With the other rows of a seal or a compaction they stay
+/// below control's 64 rows. Tests use a low limit, so that a seal of a week needs several changes.
 pub(super) const CHANGE_SEGMENTS_MAX: usize = if cfg!(test) { 3 } else { 61 };
-/// Rows of each of three kinds that one commit of 64 removes.
+/// The number of rows of each of three kinds that one commit of 64 rows removes.
 const FORGET_AT_ONCE: usize = 20;
-/// Rows of a tombstone's series ids are split beyond this: 20,000 ranges of at most 10 bytes are below 192 KiB.
+/// The limit of series ranges in one tombstone. Longer ones are split: 20,000 ranges of at most 10
+/// bytes are below 192 KiB.
 pub(super) const TOMBSTONE_RANGES_MAX: usize = 16_000;
-/// Deletions of an organisation that wait to be carried out at most: every read of a segment looks at all of them.
+/// The limit of pending deletions of an organisation. Every read of a segment checks all of them.
 pub(super) const TOMBSTONES_MAX: usize = 256;
-/// Ranges of series ids in all of them at most: 8 MiB of memory.
+/// The limit of series ranges in all of them: 8 MiB of memory.
 pub(super) const TOMBSTONES_RANGES_MAX: usize = 1 << 20;
 
-/// A listed segment, as stored. What its key says is not repeated.
+/// A listed segment, as stored. The fields of the key are not repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SegmentRow {
     level: u8,
@@ -105,16 +111,17 @@ impl SegmentRow {
     }
 }
 
-/// How far an organisation is sealed.
+/// The sealed part of an organisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SealState {
     /// The last committed seal record.
     pub(super) seq: u64,
-    /// The end of the sealed time, in ms. A seal of all times alone sets it to an earlier one.
+    /// The exclusive end of the sealed time, in ms. Only a seal of all times sets it to an earlier
+    /// one.
     pub(super) until_ms: i64,
-    /// How much of the registry file is durable and counted on.
+    /// The bytes of the registry file that are durable and relied on.
     pub(super) registry_bytes: u64,
-    /// The number that the next segment gets; numbers are never used twice.
+    /// The number of the next segment. Numbers are never used twice.
     pub(super) next_segment: u64,
 }
 
@@ -131,7 +138,7 @@ impl Record for SealState {
     type Key = OrgId;
 }
 
-/// The last seal that took samples of any time.
+/// The last seal of samples of any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SealedAll {
     seq: u64,
@@ -144,43 +151,45 @@ impl Record for SealedAll {
     type Key = OrgId;
 }
 
-/// Samples that were deleted: they are masked until no segment, log file or checkpoint holds them.
+/// Deleted samples. They are hidden until no segment, log file or checkpoint holds them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tombstone {
     /// The first deleted millisecond.
     pub(super) from_ms: i64,
     /// The last deleted millisecond.
     pub(super) to_ms: i64,
-    /// Samples of later records are new ones.
+    /// The last record whose samples are deleted. Samples of later records are new.
     pub(super) upto_seq: u64,
-    /// The number that the next segment had: none from there on holds what was deleted.
+    /// The number of the next segment at the deletion. Segments from this number on hold no deleted
+    /// sample.
     pub(super) clean_from: u64,
-    /// Ranges of series ids, both ends in; ascending, apart. At most [`TOMBSTONE_RANGES_MAX`].
+    /// Ranges of series ids, both ends inclusive, ascending and not adjacent. At most
+    /// [`TOMBSTONE_RANGES_MAX`].
     pub(super) series: Vec<(u32, u32)>,
 }
 
 impl Tombstone {
-    /// Whether the series is among those it is about.
+    /// Returns whether it applies to the series.
     pub(super) fn names(&self, series: u32) -> bool {
-        let place = self.series.partition_point(|(_, last)| *last < series);
-        self.series.get(place).is_some_and(|(first, _)| *first <= series)
+        let index = self.series.partition_point(|(_, last)| *last < series);
+        self.series.get(index).is_some_and(|(first, _)| *first <= series)
     }
 
-    /// Whether a segment may hold samples that it hides.
+    /// Returns whether a segment may hold samples that it hides.
     pub(super) fn masks(&self, meta: &SegmentMeta) -> bool {
         self.masks_any_time(meta) && meta.min_ms <= self.to_ms && self.from_ms <= meta.max_ms
     }
 
-    /// The same of exemplars: a segment holds those that came with its records, whatever their time.
+    /// Returns the same for exemplars. A segment holds exemplars of its records with any time.
     pub(super) fn masks_any_time(&self, meta: &SegmentMeta) -> bool {
         meta.seq < self.clean_from && meta.last_log_seq <= self.upto_seq
     }
 
-    /// Whether it hides all that an earlier one hides.
+    /// Returns whether it hides everything that an earlier one hides.
     pub(super) fn covers(&self, earlier: &Tombstone) -> bool {
         let covered = |(first, last): &(u32, u32)| {
-            let place = self.series.partition_point(|(_, end)| end < first);
-            self.series.get(place).is_some_and(|(start, end)| start <= first && last <= end)
+            let index = self.series.partition_point(|(_, end)| end < first);
+            self.series.get(index).is_some_and(|(start, end)| start <= first && last <= end)
         };
         self.from_ms <= earlier.from_ms
             && earlier.to_ms <= self.to_ms
@@ -189,7 +198,7 @@ impl Tombstone {
             && earlier.series.iter().all(covered)
     }
 
-    /// Whether it hides a sample, if that came early enough.
+    /// Returns whether it hides a sample, provided that the sample's record is early enough.
     pub(super) fn hides(&self, series: u32, at_ms: i64) -> bool {
         (self.from_ms..=self.to_ms).contains(&at_ms) && self.names(series)
     }
@@ -202,23 +211,23 @@ impl Record for Tombstone {
     type Key = (OrgId, u64);
 }
 
-/// A segment whose file is to go, once no reader holds it.
+/// A segment file that is removed once it has no reader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Obsolete {
+pub(super) struct ObsoleteRow {
     /// Its file in `segments/<org>`.
     pub(super) file: String,
-    /// Why, for the log line of the deletion.
+    /// The reason, for the log line of the removal.
     pub(super) reason: String,
 }
 
-impl Record for Obsolete {
+impl Record for ObsoleteRow {
     const TABLE: u8 = 0x23;
     const KIND: u8 = 0x23;
     const VERSION: u8 = 1;
     type Key = (OrgId, u64);
 }
 
-/// Where the log begins.
+/// The start of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct LogBegin {
     file: u64,
@@ -245,7 +254,8 @@ impl Record for LogMark {
     type Key = ();
 }
 
-/// An organisation that was dropped: whatever is found of it is to go. Stays, since its number is not used again.
+/// A dropped organisation. Any data of it is to be removed. The row stays, since the number is
+/// never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct DroppedOrg {}
 
@@ -256,49 +266,49 @@ impl Record for DroppedOrg {
     type Key = OrgId;
 }
 
-/// Everything that control knows of one organisation's samples.
+/// The state of one organisation's samples in control.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(super) struct OrgManifest {
     pub(super) state: SealState,
-    /// The last seal of all times; 0: there was none.
+    /// The record of the last seal of all times; 0 if there was none.
     pub(super) sealed_all_seq: u64,
     /// In order of number.
     pub(super) segments: Vec<SegmentMeta>,
     /// In order of number.
     pub(super) tombstones: Vec<(u64, Tombstone)>,
     /// In order of number.
-    pub(super) obsolete: Vec<(u64, Obsolete)>,
+    pub(super) obsolete: Vec<(u64, ObsoleteRow)>,
 }
 
-/// The list of segments of a whole store.
+/// The state of all samples in control.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
-    pub(super) listed: BTreeMap<OrgId, Listed>,
-    /// Organisations that were dropped.
+pub(super) struct StoreManifest {
+    pub(super) listed: BTreeMap<OrgId, OrgManifest>,
+    /// Dropped organisations.
     pub(super) dropped: BTreeSet<OrgId>,
-    /// Where the log begins.
-    pub(super) begin: Begin,
-    /// The last log record known to be durable; 0 where none was noted.
+    /// The start of the log.
+    pub(super) begin: LogOrigin,
+    /// The last log record known to be durable; 0 if none was recorded.
     pub(super) mark: u64,
 }
 
-/// What one commit changes for one organisation.
+/// A change of one organisation in one commit.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Change {
-    /// The new state; none: as it is, but `next_segment` is raised over the added segments.
+pub(super) struct ManifestChange {
+    /// The new state; none: unchanged, except that `next_segment` exceeds the added segments.
     pub(super) state: Option<SealState>,
-    /// The new state is that of a seal of all times.
+    /// Whether the new state is that of a seal of all times.
     pub(super) seals_all: bool,
     pub(super) add: Vec<SegmentMeta>,
-    /// Segments that are listed no more, and why their files go.
+    /// Segments that are no longer listed, with the reason for the removal of their files.
     pub(super) drop: Vec<(SegmentMeta, &'static str)>,
     pub(super) add_tombstones: Vec<(u64, Tombstone)>,
     pub(super) remove_tombstones: Vec<u64>,
-    /// Files that are gone: their rows are removed.
+    /// Segments whose files were removed. Their rows are removed as well.
     pub(super) gone: Vec<u64>,
 }
 
-/// Why the manifest could not be read or changed.
+/// The reason why the list of segments could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Reading control failed.
@@ -307,22 +317,22 @@ pub enum ManifestError {
     /// The change was not made durable.
     #[error("the list of segments cannot be changed")]
     Commit(#[source] CommitFailure),
-    /// A segment to be dropped is not listed, so somebody else dropped it.
+    /// A segment to be dropped is not listed, because another thread dropped it.
     #[error("segment {seq} of organisation {org} is not listed")]
     NotListed {
-        /// Whose.
+        /// The organisation.
         org: OrgId,
-        /// Which.
+        /// The number of the segment.
         seq: u64,
     },
-    /// The sealed time or its record would fall.
+    /// The sealed time or its record would decrease.
     #[error("organisation {org} is sealed to {have:?}, which must not fall to {asked:?}")]
     Falls {
-        /// Whose.
+        /// The organisation.
         org: OrgId,
-        /// Record and time that are committed.
+        /// The committed record and time.
         have: (u64, i64),
-        /// Record and time that were asked for.
+        /// The requested record and time.
         asked: (u64, i64),
     },
     /// The store was closed.
@@ -330,18 +340,18 @@ pub enum ManifestError {
     Closed,
 }
 
-/// The store's rows, from a control that is open or from one that nobody has open.
-struct Rows {
+/// The rows of all organisations, from an open or a closed control.
+struct OrgRows {
     states: Vec<(OrgId, SealState)>,
     sealed_all: Vec<(OrgId, SealedAll)>,
     segments: Vec<((OrgId, u64), SegmentRow)>,
     tombstones: Vec<((OrgId, u64), Tombstone)>,
-    obsolete: Vec<((OrgId, u64), Obsolete)>,
+    obsolete: Vec<((OrgId, u64), ObsoleteRow)>,
 }
 
-impl Rows {
-    fn by_org(self) -> BTreeMap<OrgId, Listed> {
-        let mut all: BTreeMap<OrgId, Listed> = BTreeMap::new();
+impl OrgRows {
+    fn by_org(self) -> BTreeMap<OrgId, OrgManifest> {
+        let mut all: BTreeMap<OrgId, OrgManifest> = BTreeMap::new();
         for (org, state) in self.states {
             all.entry(org).or_default().state = state;
         }
@@ -361,12 +371,12 @@ impl Rows {
     }
 }
 
-/// What a control that nobody has open knows: everything by organisation, what was dropped, and where the log begins.
+/// Reads the state of all samples from a closed control.
 ///
 /// # Errors
-/// A row that is not what was written.
-pub(super) fn offline(control: &OfflineControl) -> Result<Known, DamagedRow> {
-    let all = Rows {
+/// [`DamagedRow`] if a row is not as it was written.
+pub(super) fn offline(control: &OfflineControl) -> Result<StoreManifest, DamagedRow> {
+    let all = OrgRows {
         states: control.scan(&())?,
         sealed_all: control.scan(&())?,
         segments: control.scan(&())?,
@@ -376,16 +386,17 @@ pub(super) fn offline(control: &OfflineControl) -> Result<Known, DamagedRow> {
     .by_org();
     let dropped = control.scan::<DroppedOrg>(&())?.into_iter().map(|(org, _)| org).collect();
     let begin = control.scan::<LogBegin>(&())?.pop();
-    let begin = begin.map_or_else(Begin::default, |((), LogBegin { file, seq })| Begin { file, seq });
+    let begin = begin.map_or_else(LogOrigin::default, |((), LogBegin { file, seq })| LogOrigin { file, seq });
     let mark = control.scan::<LogMark>(&())?.pop().map_or(0, |((), mark)| mark.seq);
-    Ok(Known { listed: all, dropped, begin, mark })
+    Ok(StoreManifest { listed: all, dropped, begin, mark })
 }
 
-/// Names the log records after `last_seq` that control knows: with any of them the end of the log is lost.
-pub(super) fn records_beyond(listed: &BTreeMap<OrgId, Listed>, mark: u64, last_seq: u64) -> Vec<String> {
+/// Describes the log records after `last_seq` that control knows. If there are any, the end of the
+/// log is lost.
+pub(super) fn records_beyond(listed: &BTreeMap<OrgId, OrgManifest>, mark: u64, last_seq: u64) -> Vec<String> {
     let mut beyond = Vec::new();
     for (org, listed) in listed {
-        let Listed { state, segments, tombstones, .. } = listed;
+        let OrgManifest { state, segments, tombstones, .. } = listed;
         let segment = segments.iter().map(|meta| meta.last_log_seq).max().unwrap_or(0);
         let deletion = tombstones.iter().map(|(_, tombstone)| tombstone.upto_seq).max().unwrap_or(0);
         if state.seq > last_seq {
@@ -404,9 +415,10 @@ pub(super) fn records_beyond(listed: &BTreeMap<OrgId, Listed>, mark: u64, last_s
     beyond
 }
 
-/// The greatest number of a log record that control knows; a log that is begun again goes on behind it.
-pub(super) fn newest_record(listed: &BTreeMap<OrgId, Listed>, mark: u64) -> u64 {
-    let of_one = |listed: &Listed| {
+/// Returns the greatest number of a log record that control knows. A repaired log continues after
+/// it.
+pub(super) fn newest_record(listed: &BTreeMap<OrgId, OrgManifest>, mark: u64) -> u64 {
+    let of_one = |listed: &OrgManifest| {
         let segments = listed.segments.iter().map(|meta| meta.last_log_seq);
         let deletions = listed.tombstones.iter().map(|(_, tombstone)| tombstone.upto_seq);
         segments.chain(deletions).fold(listed.state.seq, u64::max)
@@ -414,22 +426,22 @@ pub(super) fn newest_record(listed: &BTreeMap<OrgId, Listed>, mark: u64) -> u64 
     listed.values().map(of_one).fold(mark, u64::max)
 }
 
-/// Takes a segment out of the list of a repaired store.
+/// Removes a segment from the list of a repaired store.
 pub(super) fn unlist(control: &mut OfflineControl, meta: &SegmentMeta) {
     control.remove::<SegmentRow>(&(meta.org, meta.seq));
 }
 
-/// Puts a segment into the list of a repaired store.
+/// Adds a segment to the list of a repaired store.
 ///
 /// # Errors
-/// Why the row cannot be stored.
+/// The reason why the row cannot be stored.
 pub(super) fn list(control: &mut OfflineControl, meta: &SegmentMeta) -> Result<(), String> {
     control.put(&(meta.org, meta.seq), &SegmentRow::of(meta))
 }
 
-/// The store's part of control.
+/// Access to the samples' part of control.
 pub(super) struct Manifest {
-    /// None once the store is closed: control can then be closed by its owner.
+    /// None once the store is closed, so that the owner can close control.
     control: RwLock<Option<Arc<Control>>>,
 }
 
@@ -440,7 +452,7 @@ impl std::fmt::Debug for Manifest {
 }
 
 impl ManifestError {
-    /// Whether the change is certainly not there, now and after a restart.
+    /// Returns whether the change certainly did not take place and will not after a restart.
     pub(super) fn is_certain(&self) -> bool {
         !matches!(self, ManifestError::Commit(CommitFailure::Fenced(_) | CommitFailure::Closed))
     }
@@ -451,19 +463,19 @@ impl Manifest {
         Manifest { control: RwLock::new(Some(control)) }
     }
 
-    /// Whether control is fenced, so that a change would not be taken before the next start.
+    /// Checks whether control is fenced, so that it would accept no change before the next start.
     ///
     /// # Errors
-    /// [`ManifestError::Commit`].
+    /// [`ManifestError::Commit`] if it is fenced.
     pub(super) fn admit(&self) -> Result<(), ManifestError> {
         match self.control() {
             Ok(control) => control.health().map_err(|fenced| ManifestError::Commit(fenced.into())),
-            // Whoever closed it closed the log before, which says so.
+            // The log was closed before control, and reports that itself.
             Err(_) => Ok(()),
         }
     }
 
-    /// Lets go of control.
+    /// Releases control.
     pub(super) fn close(&self) {
         *self.control.write().ignore_poison() = None;
     }
@@ -473,10 +485,10 @@ impl Manifest {
         control.clone().ok_or(ManifestError::Closed)
     }
 
-    /// Everything, by organisation.
-    pub(super) fn read(&self) -> Result<BTreeMap<OrgId, Listed>, ManifestError> {
+    /// Returns the state of all organisations.
+    pub(super) fn read(&self) -> Result<BTreeMap<OrgId, OrgManifest>, ManifestError> {
         let control = self.control()?;
-        Ok(Rows {
+        Ok(OrgRows {
             states: control.scan(&())?,
             sealed_all: control.scan(&())?,
             segments: control.scan(&())?,
@@ -486,24 +498,24 @@ impl Manifest {
         .by_org())
     }
 
-    /// Where the log begins: its first file and record until something was trimmed.
-    pub(super) fn log_begin(&self) -> Result<Begin, ManifestError> {
+    /// Returns the start of the log: its first file and record if nothing was trimmed.
+    pub(super) fn log_begin(&self) -> Result<LogOrigin, ManifestError> {
         let found = self.control()?.get::<LogBegin>(&())?;
-        Ok(found.map_or_else(Begin::default, |LogBegin { file, seq }| Begin { file, seq }))
+        Ok(found.map_or_else(LogOrigin::default, |LogBegin { file, seq }| LogOrigin { file, seq }))
     }
 
-    /// The list of segments of the whole store.
-    pub(super) fn known(&self) -> Result<Known, ManifestError> {
+    /// Returns the state of all samples.
+    pub(super) fn read_all(&self) -> Result<StoreManifest, ManifestError> {
         let (listed, dropped) = (self.read()?, self.dropped()?);
-        Ok(Known { listed, dropped, begin: self.log_begin()?, mark: self.log_mark()? })
+        Ok(StoreManifest { listed, dropped, begin: self.log_begin()?, mark: self.log_mark()? })
     }
 
-    /// The last log record known to be durable; 0 where none was noted.
+    /// Returns the last log record known to be durable; 0 if none was recorded.
     pub(super) fn log_mark(&self) -> Result<u64, ManifestError> {
         Ok(self.control()?.get::<LogMark>(&())?.map_or(0, |mark| mark.seq))
     }
 
-    /// Notes that the log is durable up to record `seq`.
+    /// Records that the log is durable up to record `seq`.
     pub(super) fn set_log_mark(&self, seq: u64) -> Result<(), ManifestError> {
         let committed = self.control()?.commit(move |tx| {
             tx.put(&(), &LogMark { seq });
@@ -515,17 +527,17 @@ impl Manifest {
         })
     }
 
-    /// Notes that the log begins later than before.
-    pub(super) fn set_log_begin(&self, begin: Begin) -> Result<(), ManifestError> {
+    /// Records a later start of the log.
+    pub(super) fn set_log_begin(&self, begin: LogOrigin) -> Result<(), ManifestError> {
         self.put_row((), LogBegin { file: begin.file, seq: begin.seq })
     }
 
-    /// The clock that retention goes by; none in a store that never had one.
+    /// Returns the clock of retention; none if the store never had one.
     pub(super) fn retention_clock(&self) -> Result<Option<RetentionClock>, ManifestError> {
         Ok(self.control()?.get::<RetentionClock>(&())?)
     }
 
-    /// Stores the clock that retention goes by.
+    /// Stores the clock of retention.
     pub(super) fn set_retention_clock(&self, clock: &RetentionClock) -> Result<(), ManifestError> {
         self.put_row((), clock.clone())
     }
@@ -548,9 +560,9 @@ impl Manifest {
     /// Makes one change of one organisation durable, or none of it.
     ///
     /// # Errors
-    /// [`ManifestError`]; after a [`ManifestError::Commit`] that fenced control the change may still turn up at the
-    /// next start.
-    pub(super) fn commit(&self, org: OrgId, change: Change) -> Result<(), ManifestError> {
+    /// [`ManifestError`]. After a [`ManifestError::Commit`] that fenced control, the change may
+    /// still reappear at the next start.
+    pub(super) fn commit(&self, org: OrgId, change: ManifestChange) -> Result<(), ManifestError> {
         let control = self.control()?;
         control.commit(move |tx| apply(tx, org, &change)).map_err(|e| match e {
             CommitError::Refused(refused) => refused,
@@ -558,29 +570,29 @@ impl Manifest {
         })
     }
 
-    /// The organisations that were dropped.
+    /// Returns the dropped organisations.
     pub(super) fn dropped(&self) -> Result<BTreeSet<OrgId>, ManifestError> {
         Ok(self.control()?.scan::<DroppedOrg>(&())?.into_iter().map(|(org, _)| org).collect())
     }
 
-    /// Notes that an organisation is dropped.
+    /// Records that an organisation is dropped.
     pub(super) fn set_dropped(&self, org: OrgId) -> Result<(), ManifestError> {
         self.put_row(org, DroppedOrg {})
     }
 
-    /// Removes rows of an organisation that was dropped; answers whether there may be more.
+    /// Removes rows of a dropped organisation. Returns whether there may be more.
     pub(super) fn forget(&self, org: OrgId) -> Result<bool, ManifestError> {
         let control = self.control()?;
         let segments: Vec<u64> =
             control.scan::<SegmentRow>(&org)?.into_iter().map(|((_, seq), _)| seq).collect();
         let obsolete: Vec<u64> =
-            control.scan::<Obsolete>(&org)?.into_iter().map(|((_, seq), _)| seq).collect();
+            control.scan::<ObsoleteRow>(&org)?.into_iter().map(|((_, seq), _)| seq).collect();
         let tombstones: Vec<u64> =
             control.scan::<Tombstone>(&org)?.into_iter().map(|((_, n), _)| n).collect();
         let all = segments.len() + obsolete.len() + tombstones.len();
         let committed = control.commit(move |tx| {
             segments.iter().take(FORGET_AT_ONCE).for_each(|seq| tx.remove::<SegmentRow>(&(org, *seq)));
-            obsolete.iter().take(FORGET_AT_ONCE).for_each(|seq| tx.remove::<Obsolete>(&(org, *seq)));
+            obsolete.iter().take(FORGET_AT_ONCE).for_each(|seq| tx.remove::<ObsoleteRow>(&(org, *seq)));
             tombstones.iter().take(FORGET_AT_ONCE).for_each(|number| tx.remove::<Tombstone>(&(org, *number)));
             tx.remove::<SealState>(&org);
             tx.remove::<SealedAll>(&org);
@@ -594,7 +606,8 @@ impl Manifest {
     }
 }
 
-fn apply(tx: &mut Txn<'_>, org: OrgId, change: &Change) -> Result<(), ManifestError> {
+/// Applies a change within a transaction.
+fn apply(tx: &mut Txn<'_>, org: OrgId, change: &ManifestChange) -> Result<(), ManifestError> {
     let have = tx.get::<SealState>(&org)?.unwrap_or_default();
     let mut state = change.state.unwrap_or(have);
     if state.seq < have.seq || (state.until_ms < have.until_ms && !change.seals_all) {
@@ -616,7 +629,7 @@ fn apply(tx: &mut Txn<'_>, org: OrgId, change: &Change) -> Result<(), ManifestEr
         }
         tx.remove::<SegmentRow>(&key);
         let reason = (*reason).to_owned();
-        tx.put(&key, &Obsolete { file: meta.file_name(), reason });
+        tx.put(&key, &ObsoleteRow { file: meta.file_name(), reason });
     }
     for meta in &change.add {
         tx.put(&(org, meta.seq), &SegmentRow::of(meta));
@@ -628,7 +641,7 @@ fn apply(tx: &mut Txn<'_>, org: OrgId, change: &Change) -> Result<(), ManifestEr
         tx.put(&(org, *number), tombstone);
     }
     for seq in &change.gone {
-        tx.remove::<Obsolete>(&(org, *seq));
+        tx.remove::<ObsoleteRow>(&(org, *seq));
     }
     Ok(())
 }
@@ -638,9 +651,9 @@ mod tests {
     use super::*;
     use crate::kv::decode_body;
 
-    /// The rows whose bytes no fixture of an older version holds.
+    /// The bytes of a row that no fixture of an older version has.
     #[test]
-    fn version_1_of_the_last_seal_of_all_times_opens() {
+    fn version_1_of_the_last_seal_of_all_times_is_read() {
         let bytes = data_encoding::HEXLOWER.decode(b"fb2c01").expect("hex");
         assert_eq!(decode_body::<SealedAll>(&bytes), Ok(SealedAll { seq: 300 }));
         assert_eq!((SealedAll::TABLE, SealedAll::KIND, SealedAll::VERSION), (0x28, 0x28, 1));

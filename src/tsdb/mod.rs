@@ -13,30 +13,29 @@
 //! the head ([`segments`]). Log files whose samples are all in segments are removed.
 
 mod append;
-mod appliers;
 mod backup;
 mod block_cache;
-mod bytes;
-mod changes;
 mod check;
 mod checkpoint;
 mod chunk;
+mod codec;
 mod compact;
-mod delete;
+mod deletion;
 mod disk;
 mod error;
-mod fit;
 mod head;
 mod log_mark;
 mod manifest;
-mod names;
-mod opening;
+mod open_progress;
 mod options;
+mod prefetch;
 mod quota;
 mod recovery;
+mod registry_load;
 mod repair;
+mod replay_workers;
 mod report;
-mod retain;
+mod retention;
 mod seal;
 mod segment;
 mod segments;
@@ -44,8 +43,9 @@ mod series;
 mod side_data;
 mod snapshot;
 mod store;
+mod store_version;
+mod verify_restored;
 mod wal;
-mod warm;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -56,13 +56,13 @@ pub use backup::StageError;
 pub use block_cache::{BlockCacheUsage, non_decreasing};
 pub use check::{CheckProgress, Checked, check};
 pub use compact::{UpkeepError, UpkeepReport};
-pub use delete::{DeleteError, DeleteReport};
+pub use deletion::{DeleteError, DeleteReport, DeletedSamples};
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError, Unconfirmed};
-pub use fit::{UnfitSegment, fits_list};
 pub use manifest::ManifestError;
-pub use opening::{Go, Onlooker, Phase, Step};
+pub use open_progress::{OpenControl, OpenStep, Phase, ProgressObserver};
 pub use options::{Durability, Elapsed, Options, OrgLimits};
+pub use prefetch::{Prefetch, prefetch_program};
 pub use repair::{RepairError, Repaired, accept_loss, repair};
 pub use report::{
     AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing,
@@ -71,19 +71,19 @@ pub use report::{
 };
 pub use seal::{SealError, SealReport};
 pub use snapshot::{Grouped, GroupedSeries, Paced, ReadColumns, SelectedSeries, SeriesReader, Snapshot};
-pub use warm::{Warming, warm_program};
+pub use verify_restored::{UnfitSegment, fits_list};
 
 use append::RequestClock;
-use checkpoint::Folder;
+use checkpoint::{CheckpointStart, Folder};
 use compact::Compactor;
-use log_mark::{LogMark, Noting};
+use log_mark::{LogMark, MarkWrite};
 use manifest::Manifest;
 use recovery::{Recovered, Secrets};
-use retain::Retention;
+use retention::Retention;
 use seal::Sealer;
 use store::{OrgStore, Record, Stores};
-use wal::log::{Apply, Draft, Log, Outcome};
-use wal::record::Kind;
+use wal::log::{Apply, ApplyOutcome, Draft, Log};
+use wal::record::RecordKind;
 
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
@@ -125,8 +125,8 @@ pub struct Tsdb {
     removal: Mutex<Removal>,
     compactor: Mutex<Compactor>,
     retention: Retention,
-    seals: seal::Counts,
-    warming: Warming,
+    seals: seal::SealCounts,
+    prefetch: Prefetch,
     log_mark: LogMark,
 }
 
@@ -164,7 +164,7 @@ struct BatchContext {
 
 impl BatchContext {
     /// Counts the outcomes of the batch.
-    fn applied(mut self, outcomes: Vec<Outcome>) -> Appended {
+    fn applied(mut self, outcomes: Vec<ApplyOutcome>) -> Appended {
         let BatchContext { store, report, newest_ms, now } = &mut self;
         append::count(store, report, &outcomes);
         store.usage.record_time(*newest_ms);
@@ -177,7 +177,7 @@ impl BatchContext {
 #[derive(Debug)]
 pub struct Appended {
     context: BatchContext,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<ApplyOutcome>,
 }
 
 impl Appended {
@@ -282,7 +282,7 @@ impl Tsdb {
         let newest = stores.all().iter().filter_map(|store| store.usage.newest()).min();
         let retention = Retention::begin(manifest.retention_clock()?, now, newest, &options);
         let manifest = Some(manifest);
-        let warming = Warming::start(&stores, options.warm_bytes_max);
+        let prefetch = Prefetch::start(&stores, options.warm_bytes_max);
         let tsdb = Tsdb {
             stores,
             log,
@@ -298,8 +298,8 @@ impl Tsdb {
             removal: Mutex::default(),
             compactor: Mutex::default(),
             retention,
-            seals: seal::Counts::default(),
-            warming,
+            seals: seal::SealCounts::default(),
+            prefetch,
             log_mark: LogMark::default(),
         };
         tsdb.warn_of_clocks();
@@ -329,8 +329,8 @@ impl Tsdb {
             removal: Mutex::default(),
             compactor: Mutex::default(),
             retention,
-            seals: seal::Counts::default(),
-            warming: Warming::default(),
+            seals: seal::SealCounts::default(),
+            prefetch: Prefetch::default(),
             log_mark: LogMark::default(),
         }
     }
@@ -381,7 +381,7 @@ impl Tsdb {
             return done(Ok(context.applied(Vec::new())));
         }
         let now = context.now;
-        let finish = move |result: Result<Vec<Outcome>, AppendError>| {
+        let finish = move |result: Result<Vec<ApplyOutcome>, AppendError>| {
             done(result.map(|outcomes| context.applied(outcomes)));
         };
         match &self.log {
@@ -428,7 +428,8 @@ impl Tsdb {
                 }
             })?;
         self.stores.settle_names(&store);
-        let samples = drafts.iter().filter(|draft| matches!(draft.kind, Kind::Samples | Kind::Histograms));
+        let samples =
+            drafts.iter().filter(|draft| matches!(draft.kind, RecordKind::Samples | RecordKind::Histograms));
         let newest_ms = samples.map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
         Ok(Appending { drafts, context: BatchContext { store, report, newest_ms, now } })
     }
@@ -457,7 +458,7 @@ impl Tsdb {
         self.stores.org(org).map_or(0, |store| store.usage.stored_today(now))
     }
 
-    fn commit(&self, drafts: Vec<Draft>, now: Timestamp) -> Result<Vec<Outcome>, AppendError> {
+    fn commit(&self, drafts: Vec<Draft>, now: Timestamp) -> Result<Vec<ApplyOutcome>, AppendError> {
         match &self.log {
             Sink::Log(log) => log.commit(drafts, now),
             Sink::Memory(last) => {
@@ -517,7 +518,7 @@ impl Tsdb {
             self.covered(flush)
                 .and_then(|covered| checkpoint::write(folder, &self.stores, covered, || flush().map(drop)))
         };
-        self.note_log_end(Noting::Now);
+        self.record_log_end(MarkWrite::Now);
         if result.is_ok() {
             self.stores.uncovered.fetch_sub(covered, Ordering::Relaxed);
             self.checkpoint_counts.made.fetch_add(1, Ordering::Relaxed);
@@ -532,14 +533,14 @@ impl Tsdb {
     fn covered(
         &self,
         flush: impl Fn() -> Result<u64, CheckpointError>,
-    ) -> Result<(u64, Vec<(OrgId, i64)>), CheckpointError> {
+    ) -> Result<CheckpointStart, CheckpointError> {
         loop {
-            let before = checkpoint::barriers(&self.stores);
+            let barriers = checkpoint::barriers(&self.stores);
             let replay_seq = flush()?;
             // If no seal record came in between, none is missed or counted twice. Seals are minutes
             // apart.
-            if checkpoint::barriers(&self.stores) == before {
-                return Ok((replay_seq, before));
+            if checkpoint::barriers(&self.stores) == barriers {
+                return Ok(CheckpointStart { replay_seq, barriers });
             }
         }
     }
@@ -672,7 +673,7 @@ impl Tsdb {
         };
         let last_seq = log.counters().last_seq.load(Ordering::Relaxed);
         if checkpoint::newest_replay_seq(&folder.head, folder.store) == last_seq
-            && let Err(e) = (checkpoint::Closed { last_seq }).write(folder)
+            && let Err(e) = (checkpoint::ClosedMarker { last_seq }).write(folder)
         {
             tracing::warn!("cannot record that the log was closed: {}", e.line());
         }
@@ -687,7 +688,7 @@ impl Tsdb {
     /// Waits until the data of the first queries is in memory, as far as the start reads it ahead,
     /// but for at most `longest`.
     pub fn wait_until_warm(&self, longest: Duration) {
-        self.warming.wait_for(longest);
+        self.prefetch.wait_for(longest);
     }
 
     /// Stops writing: waiting records are made durable and applied, and the threads end. Reads
@@ -699,14 +700,14 @@ impl Tsdb {
             log.close();
             self.note_end(log);
         }
-        self.note_log_end(Noting::Now);
+        self.record_log_end(MarkWrite::Now);
         if let Some(manifest) = &self.manifest {
             if matches!(self.log, Sink::Log(_)) {
                 self.close_retention(manifest);
             }
             manifest.close();
         }
-        self.warming.end();
+        self.prefetch.end();
     }
 }
 

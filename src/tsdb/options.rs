@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::disk::Disk;
-use super::opening::Onlooker;
+use super::open_progress::ProgressObserver;
 use crate::clock::Stopwatch;
 use crate::model::Timestamp;
 
@@ -127,7 +127,7 @@ pub struct Options {
     /// thread that reads the log applies them.
     pub replay_threads: usize,
     /// The observer of the progress of a start.
-    pub onlooker: Onlooker,
+    pub observer: ProgressObserver,
     /// The file system; tests inject faults here.
     pub disk: Disk,
 }
@@ -152,7 +152,7 @@ impl Default for Options {
             built: None,
             expiry_grace: Duration::from_secs(72 * 3_600),
             replay_threads: replay_threads(),
-            onlooker: Onlooker::default(),
+            observer: ProgressObserver::default(),
             disk: Disk::default(),
         }
     }

@@ -1,70 +1,73 @@
-//! Opening a store: what is on disk becomes what is in memory (docs/storage.md section 10, steps 5 to 8).
+//! Opens a store: loads the state on disk into memory (docs/storage.md section 10, steps 5 to 8).
 //!
-//! Control lists the segments, registry files give the names, the newest generation that holds gives the samples up to
-//! its `replay_seq` that no segment has, the log the rest. A generation that does not hold costs time and nothing else;
-//! so does a damaged registry, since the names are in the segments and in what is left of the log. A segment that cannot
-//! be opened costs its samples: queries of its time say so, the rest serves. Only a damaged log closes the store to
-//! writes: it opens read-only, with everything readable in it, and the damaged files are kept in `quarantine/`.
+//! Control lists the segments, and registry files give the names. The newest valid generation gives
+//! the unsealed samples up to its `replay_seq`, and the log the rest. An invalid generation costs
+//! only time. So does a damaged registry, since the names are also in the segments and in the rest
+//! of the log. A segment that cannot be opened costs its samples: queries of its time carry a
+//! warning, and all other queries work. Only a damaged log closes the store to writes. It then
+//! opens read-only, with everything readable in it, and copies of the damaged files are kept in
+//! `quarantine/`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::appliers::Appliers;
 use super::checkpoint::{self, Folder};
-use super::delete::Deletion;
+use super::deletion::Deletion;
 use super::disk;
 use super::error::{DiskError, OpenError};
-use super::manifest::{self, Change, Known, Listed, Manifest, SealState, Tombstone};
-use super::names;
-use super::opening::{Onlooker, Phase, Step};
+use super::manifest::{self, Manifest, ManifestChange, OrgManifest, SealState, StoreManifest, Tombstone};
+use super::open_progress::{OpenStep, Phase, ProgressObserver};
 use super::options::Options;
+use super::registry_load;
 use super::repair;
+use super::replay_workers::ReplayWorkers;
 use super::report::{LogPlace, RecoveryMode, RecoveryReport};
 use super::segment::{Segment, SegmentError, SegmentMeta};
-use super::segments::{Bad, Obsolete, Part, SegmentSet};
+use super::segments::{IndexedSegment, Obsolete, SegmentSet, UnreadableSegment};
 use super::series::registry::{self, ReadRegistry};
 use super::side_data::exemplars::NewestExemplars;
 use super::side_data::sealed;
 use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
-use super::wal::record::Kind;
-use super::wal::replay::{self, Begin, LogEnd, Place, Tail};
+use super::wal::record::RecordKind;
+use super::wal::replay::{self, LogEnd, LogOrigin, ReplayPosition, Tail};
 use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, RecordKey};
 use crate::kv::{self, Finding, Weight, with_sources};
 use crate::model::{Exemplar, OrgId, StoreId, Timestamp};
 use crate::sync::IgnorePoison as _;
 
-/// Sentences about what was found; more of them would be the same trouble again.
+/// The limit of reported notes. Further ones would repeat the same problem.
 const NOTES_MAX: usize = 1_000;
 
-/// The directories that a start makes where they are missing, beside `wal`.
+/// The directories that a start creates if they are missing, besides `wal`.
 const FOLDERS: [&str; 4] = ["series", "head", "segments", "quarantine"];
 
-/// A store that was read.
+/// A loaded store.
 pub(super) struct Recovered {
     pub(super) stores: Arc<Stores>,
     pub(super) folder: Folder,
     pub(super) wal: PathBuf,
-    /// None: read-only, for the reason in the report.
+    /// The position at which the log continues. None if the store is read-only, with the reason in
+    /// the report.
     pub(super) resume: Option<Resume>,
     pub(super) report: RecoveryReport,
-    /// Whether checkpoint and segments have every record of a log that ended with a clean stop.
+    /// Whether checkpoint and segments hold every record of a cleanly closed log.
     pub(super) log_is_covered: bool,
 }
 
-/// Secrets of this process.
+/// The secrets of this process.
 #[derive(Clone, Copy)]
 pub(super) struct Secrets {
-    /// Keys the hashes of label sets.
+    /// The key of the hashes of label sets.
     pub(super) labels: [u8; 32],
-    /// The secrets of new log files are derived from it.
+    /// The key from which the secrets of new log files are derived.
     pub(super) records: RecordKey,
 }
 
-/// Reads the folder and leaves it so that reading it again gives the same.
+/// Loads the folder, and changes it so that a second load gives the same result.
 pub(super) fn recover(
     dir: &Path,
     store: StoreId,
@@ -79,52 +82,53 @@ pub(super) fn recover(
     let folder = Folder { head: at("head"), series: at("series"), segments: at("segments"), store };
     remove_unfinished(&folder.head)?;
     remove_unfinished(&folder.series)?;
-    let known = manifest.known()?;
+    let known = manifest.read_all()?;
     let begin = known.begin;
-    let mut walk = Recovery::new(dir, now, options, known);
-    let (stores, done, rows, cuts) = walk.checkpoint(&folder, secret, options)?;
+    let mut recovery = Recovery::new(dir, now, options, known);
+    let (stores, done, rows, cuts) = recovery.checkpoint(&folder, secret, options)?;
     let from_seq = done.as_ref().map_or(0, |done| done.replay_seq);
-    let log = LogFrom { dir: at("wal"), store, begin, from_seq };
-    let end = walk.log(&log, &stores, &rows)?;
-    let log_is_covered = walk.is_covered(&folder, done.as_ref(), end.last_seq);
+    let log = LogSource { dir: at("wal"), store, begin, from_seq };
+    let end = recovery.log(&log, &stores, &rows)?;
+    let log_is_covered = recovery.is_covered(&folder, done.as_ref(), end.last_seq);
     stores.set_starting(false);
     for store in stores.all() {
-        // A seal that was under way is over.
+        // A seal in progress at the last stop is over.
         store.reopen();
     }
-    walk.count(&stores);
+    recovery.count(&stores);
     if made {
-        walk.report.mode = RecoveryMode::Fresh;
+        recovery.report.mode = RecoveryMode::Fresh;
     }
-    let resume = if walk.report.read_only.is_some() {
+    let resume = if recovery.report.read_only.is_some() {
         None
     } else {
         for (path, end) in cuts {
-            // What a checkpoint counted on and cannot be read is no torn tail: it is kept.
-            if !walk.report.notes.is_empty() {
-                walk.keep(&path, false)?;
+            // Data that a checkpoint relied on and that cannot be read is no torn tail, so a copy
+            // is kept.
+            if !recovery.report.notes.is_empty() {
+                recovery.keep(&path, false)?;
             }
             registry::cut(&path, end)?;
         }
         let log_from = end.full.first().map_or(end.first_seq, |file| file.first_seq);
-        walk.unlisted(&folder, &stores, log_from..=end.last_seq)?;
-        walk.renew_registries(&folder, &stores, manifest);
+        recovery.unlisted(&folder, &stores, log_from..=end.last_seq)?;
+        recovery.renew_registries(&folder, &stores, manifest);
         renew_copies(&folder, &stores);
-        // From here on records may follow.
-        checkpoint::Closed::remove(&folder)?;
-        walk.resume(&at("wal"), end, key)?
+        // Records may be appended from here on.
+        checkpoint::ClosedMarker::remove(&folder)?;
+        recovery.resume(&at("wal"), end, key)?
     };
-    let (wal, report) = (at("wal"), walk.report);
+    let (wal, report) = (at("wal"), recovery.report);
     Ok(Recovered { stores: Arc::new(stores), folder, wal, resume, report, log_is_covered })
 }
 
-/// Reads the folder as [`recover`] does and returns its report; changes nothing. `head` is a copy of `head/`, since
-/// sled opens no database without writing to it.
+/// Loads the folder like [`recover`] and returns its report, without any change to it. `head` is a
+/// copy of `head/`, since sled opens no database without writing to it.
 pub(super) fn look(
     dir: &Path,
     head: PathBuf,
     store: StoreId,
-    known: Known,
+    known: StoreManifest,
     options: &Options,
 ) -> Result<RecoveryReport, OpenError> {
     for name in ["wal"].iter().chain(&FOLDERS) {
@@ -133,33 +137,33 @@ pub(super) fn look(
     let is_new = !dir.join("series").exists() && !dir.join("head").exists();
     let begin = known.begin;
     let folder = Folder { head, series: dir.join("series"), segments: dir.join("segments"), store };
-    let mut walk = Recovery::new(dir, Timestamp::from_ms(0), options, known);
-    walk.changes = false;
-    let (stores, done, rows, _) = walk.checkpoint(&folder, [0; 32], options)?;
+    let mut recovery = Recovery::new(dir, Timestamp::from_ms(0), options, known);
+    recovery.changes = false;
+    let (stores, done, rows, _) = recovery.checkpoint(&folder, [0; 32], options)?;
     let from_seq = done.as_ref().map_or(0, |done| done.replay_seq);
     let wal = repair::log_dir(dir);
     let has_log = names_in(&wal)?.iter().any(|name| file::number_of(name).is_some());
-    let is_empty = begin == Begin::default() && walk.listed.is_empty() && walk.mark == 0;
+    let is_empty = begin == LogOrigin::default() && recovery.listed.is_empty() && recovery.mark == 0;
     let end = if is_new && !has_log && is_empty {
-        // The start of a new store makes the first file.
+        // The start of a new store creates the first file.
         LogEnd::default()
     } else {
-        walk.log(&LogFrom { dir: wal, store, begin, from_seq }, &stores, &rows)?
+        recovery.log(&LogSource { dir: wal, store, begin, from_seq }, &stores, &rows)?
     };
-    if walk.report.read_only.is_some() && walk.is_covered(&folder, done.as_ref(), end.last_seq) {
-        walk.report.read_only = None;
-        walk.report.findings.retain(|finding| !finding.file.starts_with("wal"));
+    if recovery.report.read_only.is_some() && recovery.is_covered(&folder, done.as_ref(), end.last_seq) {
+        recovery.report.read_only = None;
+        recovery.report.findings.retain(|finding| !finding.file.starts_with("wal"));
         let what = "damaged after a clean stop; nothing is lost, segments and the checkpoint have everything";
-        walk.report.findings.push(Finding::new(Weight::Repairable, "wal", what));
+        recovery.report.findings.push(Finding::new(Weight::Repairable, "wal", what));
     }
-    if walk.report.read_only.is_none() {
+    if recovery.report.read_only.is_none() {
         let log_from = end.full.first().map_or(end.first_seq, |file| file.first_seq);
-        walk.unlisted(&folder, &stores, log_from..=end.last_seq)?;
+        recovery.unlisted(&folder, &stores, log_from..=end.last_seq)?;
     }
-    Ok(walk.report)
+    Ok(recovery.report)
 }
 
-/// Fails where [`disk::create_dir`] would, because something else has that name.
+/// Fails like [`disk::create_dir`] if another kind of file has the name.
 fn refuse_file(path: &Path) -> Result<(), DiskError> {
     if std::fs::symlink_metadata(path).is_err() || path.is_dir() {
         return Ok(());
@@ -167,15 +171,15 @@ fn refuse_file(path: &Path) -> Result<(), DiskError> {
     Err(DiskError::at("create directory", path)(std::io::ErrorKind::AlreadyExists.into()))
 }
 
-/// The names in a directory; none where it does not exist.
+/// Returns the names in a directory; none if it does not exist.
 fn names_in(dir: &Path) -> Result<Vec<String>, DiskError> {
     if dir.is_dir() { disk::names(dir) } else { Ok(Vec::new()) }
 }
 
-/// Makes what is missing of the folder; whether the store is a new one.
+/// Creates the missing parts of the folder. Returns whether the store is new.
 ///
-/// The first log file is durable before `series/` and `head/` are made, so that a log without any file beside one of
-/// them is a log that was lost and never a store that is still empty.
+/// The first log file is durable before `series/` and `head/` are created. So if one of them exists
+/// without any log file, the log was lost; the store is not merely empty.
 fn make_folder(
     dir: &Path,
     store: StoreId,
@@ -207,7 +211,7 @@ fn make_folder(
     Ok(made)
 }
 
-/// Removes what a crash left half made.
+/// Removes unfinished files and directories that a crash left.
 fn remove_unfinished(dir: &Path) -> Result<(), DiskError> {
     let names = disk::names(dir)?;
     let unfinished = || names.iter().filter(|name| name.ends_with(".new"));
@@ -218,37 +222,39 @@ fn remove_unfinished(dir: &Path) -> Result<(), DiskError> {
     if unfinished().next().is_some() { disk::sync_dir(dir) } else { Ok(()) }
 }
 
-/// What to read of the log.
-struct LogFrom {
+/// The part of the log to read.
+struct LogSource {
     dir: PathBuf,
     store: StoreId,
-    begin: Begin,
+    begin: LogOrigin,
     from_seq: u64,
 }
 
-type Cuts = Vec<(PathBuf, registry::End)>;
+/// Registries with bytes after their valid end, and that end.
+type RegistryCuts = Vec<(PathBuf, registry::End)>;
 
+/// The state of a start while it loads the folder.
 struct Recovery {
     dir: PathBuf,
     quarantine: PathBuf,
     now: Timestamp,
-    /// Whether the folder may be changed.
+    /// Whether the folder may be changed. False for a check.
     changes: bool,
-    /// Organisations whose registry is shorter than what was noted of it, or damaged.
+    /// Organisations with a damaged registry, or one shorter than control says.
     short: BTreeSet<OrgId>,
-    listed: BTreeMap<OrgId, Listed>,
-    /// What is found of these is not looked at; the first upkeep removes it.
+    listed: BTreeMap<OrgId, OrgManifest>,
+    /// Dropped organisations. Their data is ignored, and the first maintenance run removes it.
     dropped: BTreeSet<OrgId>,
     /// The last log record that control knows to be durable.
     mark: u64,
     report: RecoveryReport,
-    onlooker: Onlooker,
+    observer: ProgressObserver,
     replay_threads: usize,
 }
 
 impl Recovery {
-    fn new(dir: &Path, now: Timestamp, options: &Options, known: Known) -> Recovery {
-        let Known { mut listed, dropped, mark, .. } = known;
+    fn new(dir: &Path, now: Timestamp, options: &Options, known: StoreManifest) -> Recovery {
+        let StoreManifest { mut listed, dropped, mark, .. } = known;
         listed.retain(|org, _| !dropped.contains(org));
         Recovery {
             dir: dir.to_owned(),
@@ -260,35 +266,35 @@ impl Recovery {
             dropped,
             mark,
             report: RecoveryReport::default(),
-            onlooker: options.onlooker.clone(),
+            observer: options.observer.clone(),
             replay_threads: options.replay_threads,
         }
     }
 
-    /// Whether checkpoint and segments have every record that the log ever held: the log was closed in order behind
-    /// that checkpoint, and nothing was written since.
-    fn is_covered(&self, folder: &Folder, done: Option<&checkpoint::Done>, last_seq: u64) -> bool {
-        let closed = checkpoint::Closed::read(folder);
+    /// Returns whether checkpoint and segments hold every record that the log ever held: the log
+    /// was closed cleanly after that checkpoint, and nothing was written since.
+    fn is_covered(&self, folder: &Folder, done: Option<&checkpoint::GenerationInfo>, last_seq: u64) -> bool {
+        let closed = checkpoint::ClosedMarker::read(folder);
         let known = manifest::newest_record(&self.listed, self.mark);
         closed.zip(done).is_some_and(|(closed, done)| {
             closed.last_seq == done.replay_seq && last_seq <= closed.last_seq && known <= closed.last_seq
         })
     }
 
-    /// Registries and the newest generation that holds.
+    /// Loads registries, segments and the newest valid generation.
     fn checkpoint(
         &mut self,
         folder: &Folder,
         secret: [u8; 32],
         options: &Options,
-    ) -> Result<(Stores, Option<checkpoint::Done>, RowSeqs, Cuts), OpenError> {
+    ) -> Result<(Stores, Option<checkpoint::GenerationInfo>, RowSeqs, RegistryCuts), OpenError> {
         let (mut stores, mut cuts) = self.base(folder, secret, options)?;
         let generations =
             if folder.head.is_dir() { checkpoint::generations(&folder.head)? } else { Vec::new() };
         for generation in generations {
             let mut rows = RowSeqs::default();
-            self.onlooker.see(&Step { phase: Phase::Checkpoint, ..Step::default() })?;
-            match checkpoint::load(folder, generation, &stores, &mut rows, &self.onlooker) {
+            self.observer.report(&OpenStep { phase: Phase::Checkpoint, ..OpenStep::default() })?;
+            match checkpoint::load(folder, generation, &stores, &mut rows, &self.observer) {
                 Ok(done) => {
                     self.report.mode = RecoveryMode::Checkpoint;
                     let heads = stores.all();
@@ -303,7 +309,7 @@ impl Recovery {
                         &self.dir.join("head").join(generation.to_string()),
                         format!("generation {generation} cannot be used: {}", with_sources(&e)),
                     );
-                    // Its rows are in the heads: begin anew.
+                    // The heads hold some of its rows, so start over.
                     (stores, cuts) = self.base(folder, secret, options)?;
                 }
             }
@@ -311,16 +317,16 @@ impl Recovery {
         Ok((stores, None, RowSeqs::default(), cuts))
     }
 
-    /// Names and segments: what there is without heads.
+    /// Loads names and segments, that is, everything except heads.
     fn base(
         &mut self,
         folder: &Folder,
         secret: [u8; 32],
         options: &Options,
-    ) -> Result<(Stores, Cuts), OpenError> {
+    ) -> Result<(Stores, RegistryCuts), OpenError> {
         let (stores, cuts) = self.registries(folder, secret, options)?;
         let files = self.listed.values().map(|listed| listed.segments.len() as u64).sum();
-        let mut step = Step { phase: Phase::Segments, files, all: files, ..Step::default() };
+        let mut step = OpenStep { phase: Phase::Segments, files, all: files, ..OpenStep::default() };
         for (org, listed) in std::mem::take(&mut self.listed) {
             self.segments(folder, &stores.org_or_new(org), &listed, &mut step)?;
             self.listed.insert(org, listed);
@@ -333,15 +339,15 @@ impl Recovery {
         &mut self,
         folder: &Folder,
         store: &OrgStore,
-        listed: &Listed,
-        step: &mut Step,
+        listed: &OrgManifest,
+        step: &mut OpenStep,
     ) -> Result<(), OpenError> {
         let dir = folder.segments_of(store.org);
         let mut opened = Vec::with_capacity(listed.segments.len());
         let mut bad = Vec::new();
         for meta in &listed.segments {
             step.file += 1;
-            self.onlooker.see(step)?;
+            self.observer.report(step)?;
             step.done += 1;
             match Segment::open(&dir, folder.store, meta) {
                 Ok(segment) => opened.push(segment),
@@ -360,7 +366,7 @@ impl Recovery {
                         Timestamp::from_ms(meta.max_ms).to_rfc3339(),
                     );
                     self.note(Weight::Loss, &dir.join(meta.file_name()), text);
-                    bad.push(Bad { meta: meta.clone() });
+                    bad.push(UnreadableSegment { meta: meta.clone() });
                 }
             }
         }
@@ -375,7 +381,8 @@ impl Recovery {
             self.names(store, &opened);
         }
         let table = store.table();
-        let parts = opened.into_iter().map(|segment| Arc::new(Part::new(segment, &table))).collect();
+        let parts =
+            opened.into_iter().map(|segment| Arc::new(IndexedSegment::new(segment, &table))).collect();
         drop(table);
         let state = listed.state;
         store.next_segment.store(state.next_segment, Ordering::Relaxed);
@@ -390,14 +397,14 @@ impl Recovery {
             tombstones: listed.tombstones.iter().map(|(n, t)| (*n, Arc::new(t.clone()))).collect(),
         };
         set.order();
-        self.beside(store, &set, &dir);
+        self.load_side_data(store, &set, &dir);
         store.begin_with(set);
         Ok(())
     }
 
-    /// Puts the newest exemplars back into the rings, and notes whether there are histograms at all.
-    fn beside(&mut self, store: &OrgStore, set: &SegmentSet, dir: &Path) {
-        // A segment that was merged is newer than another and may hold what is older.
+    /// Loads the newest exemplars into their rings, and records whether there are histograms.
+    fn load_side_data(&mut self, store: &OrgStore, set: &SegmentSet, dir: &Path) {
+        // A merged segment has a greater number than another, but may hold older exemplars.
         let mut newest = NewestExemplars::default();
         for part in set.beside() {
             store.side.note_sealed(part.meta().samples);
@@ -420,7 +427,7 @@ impl Recovery {
         store.side.load_exemplars(newest, ends.unwrap_or(i64::MIN));
     }
 
-    /// Defines the series of segments that the registry does not know any more.
+    /// Defines the series of segments that the registry no longer has.
     fn names(&mut self, store: &OrgStore, segments: &[Segment]) {
         let mut table = store.table_mut();
         for segment in segments {
@@ -446,8 +453,8 @@ impl Recovery {
         store.usage.record_table(&table);
     }
 
-    /// Files of segments that are not listed: what a seal or a compaction left half done is removed, what was to go
-    /// goes, and what nobody can explain is kept aside.
+    /// Handles unlisted segment files: removes the output of an interrupted seal or compaction and
+    /// the files of obsolete segments, and moves other files to quarantine.
     fn unlisted(
         &mut self,
         folder: &Folder,
@@ -475,10 +482,10 @@ impl Recovery {
                 let found = Segment::open_unlisted(&path, folder.store, None);
                 let reason = match (number, found.as_ref().map(Segment::meta)) {
                     (Some(number), _) if listed.obsolete.iter().any(|(seq, _)| *seq == number) => {
-                        "it is listed no more"
+                        "it is no longer listed"
                     }
                     (_, Ok(meta)) if meta.org == org && is_repeated(meta, &listed, &in_log) => {
-                        "its work was not committed"
+                        "its seal or merge was not committed"
                     }
                     (_, found) => {
                         let what = found.map_or_else(
@@ -491,7 +498,7 @@ impl Recovery {
                             },
                         );
                         let text =
-                            format!("{} is not listed and was put into quarantine: {what}", path.display());
+                            format!("{} is not listed and was moved to quarantine: {what}", path.display());
                         self.note(Weight::Repairable, &path, text);
                         self.keep(&path, true)?;
                         continue;
@@ -518,7 +525,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Reports it once, though a start may find it twice.
+    /// Adds a finding once, though a start may meet it twice.
     fn note(&mut self, weight: Weight, path: &Path, text: String) {
         if !self.report.notes.contains(&text) && self.report.notes.len() < NOTES_MAX {
             let file = path.strip_prefix(&self.dir).unwrap_or(path);
@@ -527,8 +534,8 @@ impl Recovery {
         }
     }
 
-    /// Writes registries again that were lost or damaged, from the names that are known now, so that the next start
-    /// finds them whole. What fails here is tried again by the next start.
+    /// Rewrites lost or damaged registries from the known names, so that the next start finds them
+    /// valid. A failure is retried by the next start.
     fn renew_registries(&mut self, folder: &Folder, stores: &Stores, manifest: &Manifest) {
         for org in std::mem::take(&mut self.short) {
             let Some(store) = stores.org(org) else { continue };
@@ -539,30 +546,31 @@ impl Recovery {
                         return Ok(());
                     }
                     let state = SealState { registry_bytes: end.bytes, ..state };
-                    let change = Change { state: Some(state), ..Change::default() };
+                    let change = ManifestChange { state: Some(state), ..ManifestChange::default() };
                     manifest.commit(org, change).map_err(|e| with_sources(&e))
                 });
             if let Err(why) = renewed {
-                tracing::warn!("the registry of organisation {org} could not be written again: {why}");
+                tracing::warn!("cannot rewrite the registry of organisation {org}: {why}");
             }
         }
     }
 
+    /// Loads the registries, or their copies.
     fn registries(
         &mut self,
         folder: &Folder,
         secret: [u8; 32],
         options: &Options,
-    ) -> Result<(Stores, Cuts), OpenError> {
+    ) -> Result<(Stores, RegistryCuts), OpenError> {
         let stores = Stores::with_block_cache(options.decoded_bytes_max, secret, options.limits.clone());
         stores.set_starting(true);
         stores.set_dropped(&self.dropped);
         let mut orgs = registry::orgs_in(&folder.series)?;
         orgs.retain(|org| !self.dropped.contains(org));
         let path_of = |org: &OrgId| registry::path_of(&folder.series, *org);
-        let registries: Vec<names::Registry> =
+        let registries: Vec<registry_load::Registry> =
             orgs.iter().map(|org| (*org, path_of(org))).filter(|(_, path)| path.exists()).collect();
-        let read = names::load(folder, &stores, &registries, &self.onlooker)?;
+        let read = registry_load::load(folder, &stores, &registries, &self.observer)?;
         let mut found: BTreeMap<OrgId, ReadRegistry> =
             registries.into_iter().map(|(org, _)| org).zip(read).collect();
         let mut cuts = Vec::new();
@@ -578,7 +586,7 @@ impl Recovery {
             if let Some(end) = copy {
                 let from = registry::copy_of(&folder.series, org);
                 let bytes = std::fs::metadata(&from).map_err(DiskError::at("look at", &from))?.len();
-                self.take_copy(folder, org, (found, end))?;
+                self.take_copy(folder, org, found, end)?;
                 *stores.org_or_new(org).registry() = end;
                 if bytes > end.bytes {
                     cuts.push((path, end));
@@ -606,12 +614,14 @@ impl Recovery {
         Ok((stores, cuts))
     }
 
-    /// Puts the copy of a registry, which is valid up to `end`, in the place of the registry that was `found`.
+    /// Replaces a registry by its longer copy, which is valid up to `end`. `found` is the state of
+    /// the registry.
     fn take_copy(
         &mut self,
         folder: &Folder,
         org: OrgId,
-        (found, end): (Option<ReadRegistry>, registry::End),
+        found: Option<ReadRegistry>,
+        end: registry::End,
     ) -> Result<(), OpenError> {
         let path = registry::path_of(&folder.series, org);
         let what = match &found {
@@ -630,28 +640,33 @@ impl Recovery {
         Ok(())
     }
 
-    fn log(&mut self, log: &LogFrom, stores: &Stores, rows: &RowSeqs) -> Result<LogEnd, OpenError> {
-        let LogFrom { dir: wal, store, begin, from_seq } = log;
+    /// Replays the log, and reports damage and lost records.
+    fn log(&mut self, log: &LogSource, stores: &Stores, rows: &RowSeqs) -> Result<LogEnd, OpenError> {
+        let LogSource { dir: wal, store, begin, from_seq } = log;
         let (store, from_seq) = (*store, *from_seq);
         let mut unreadable = Vec::new();
         let mut deletions = Deletions::of(stores, from_seq.max(begin.seq.saturating_sub(1)));
-        let onlooker = self.onlooker.clone();
-        onlooker.see(&Step { phase: Phase::Log, ..Step::default() })?;
+        let observer = self.observer.clone();
+        observer.report(&OpenStep { phase: Phase::Log, ..OpenStep::default() })?;
         let (mut end, (samples, orphans)) = std::thread::scope(|scope| -> Result<_, OpenError> {
-            let mut appliers = Appliers::start(scope, self.replay_threads, stores, rows)?;
+            let mut workers = ReplayWorkers::start(scope, self.replay_threads, stores, rows)?;
             let end = replay::replay(wal, store, *begin, from_seq, &mut |header, body, place| {
                 let Some(kind) = header.kind else { return Ok(()) };
-                deletions.before(header.seq, (kind == Kind::Delete).then_some(header.org), &mut appliers)?;
-                let taken = appliers.take(Record::read(header.seq, header.org, kind, body))?;
+                deletions.before(
+                    header.seq,
+                    (kind == RecordKind::Delete).then_some(header.org),
+                    &mut workers,
+                )?;
+                let taken = workers.take(Record::read(header.seq, header.org, kind, body))?;
                 if let Err(damage) = taken
                     && unreadable.len() < 10
                 {
                     unreadable.push(format!("record {}: {damage}", header.seq));
                 }
-                Ok(onlooker.see(&of_the_log(place, appliers.stored()))?)
+                Ok(observer.report(&log_step(place, workers.stored()))?)
             })?;
-            deletions.before(u64::MAX, None, &mut appliers)?;
-            Ok((end, appliers.finish()?))
+            deletions.before(u64::MAX, None, &mut workers)?;
+            Ok((end, workers.finish()?))
         })?;
         self.report.records = end.records;
         self.report.samples = samples;
@@ -679,7 +694,7 @@ impl Recovery {
             texts.insert(0, damage.text);
         }
         if end.files == 0 {
-            texts.push(format!("{} holds no log file: what was only there is lost", wal.display()));
+            texts.push(format!("{} holds no log file: records that were only there are lost", wal.display()));
         }
         for path in end.tail.iter().map(|tail| &tail.path).chain(&end.spares) {
             if let Some(text) = replay::cut_short(path)? {
@@ -707,7 +722,7 @@ impl Recovery {
             ));
         }
         if orphans > 0 {
-            texts.push(format!("{orphans} samples are of series that nothing defines"));
+            texts.push(format!("{orphans} samples belong to series without a definition"));
         }
         if !texts.is_empty() {
             if self.report.log_damage.is_empty() {
@@ -720,7 +735,8 @@ impl Recovery {
         Ok(end)
     }
 
-    /// Reports each log file of which one of the two copies of its secret is damaged: its records are read with the other.
+    /// Reports each log file in which one of the two copies of its secret is damaged. Its records
+    /// are read with the other copy.
     fn secrets(&mut self, wal: &Path) -> Result<(), DiskError> {
         for name in names_in(wal)? {
             let (path, Some(number)) = (wal.join(&name), file::number_of(&name)) else { continue };
@@ -736,7 +752,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Records a place of the log that cannot be read.
+    /// Records a log file, and the offset in it, that cannot be read.
     fn log_damage(&mut self, path: &Path, offset: Option<u64>) {
         let file = path.strip_prefix(&self.dir).unwrap_or(path).to_owned();
         let place = LogPlace { file, offset };
@@ -745,13 +761,14 @@ impl Recovery {
         }
     }
 
-    /// Keeps a damaged file in `quarantine/`: moved where it is in the way, else copied, and copied only once.
+    /// Keeps a damaged file in `quarantine/`: moves it if `moved` is set, otherwise copies it
+    /// unless a copy exists.
     fn keep(&mut self, path: &Path, moved: bool) -> Result<(), OpenError> {
         if !self.changes {
             return Ok(());
         }
         match self.put_aside(path, moved) {
-            // The file stays where it is, which is no reason not to serve what can be read.
+            // The file stays in place. That is no reason not to serve the readable data.
             Err(e) if kv::is_no_room(&e.source) => {
                 tracing::warn!("no room for a copy in quarantine: {}", e.line());
                 Ok(())
@@ -786,16 +803,18 @@ impl Recovery {
         Ok(())
     }
 
+    /// Counts the series of all organisations.
     fn count(&mut self, stores: &Stores) {
         self.report.series = stores.all().iter().map(|store| u64::from(store.table().live())).sum();
     }
 
-    /// Where the log goes on: after its last record, the torn tail cleared, spares removed. None: there is no log.
+    /// Prepares the log's last file for further records: clears the torn tail and removes spares
+    /// and trimmed files. Returns none if there is no log file.
     fn resume(&mut self, wal: &Path, end: LogEnd, key: RecordKey) -> Result<Option<Resume>, DiskError> {
         for path in &end.trimmed {
             if let Err(e) = disk::remove_file(path) {
-                // It is no part of the log any more, and no reason not to start.
-                let text = format!("a log file that is needed no more stays: {}", e.line());
+                // The file is no longer part of the log, so this is no reason not to start.
+                let text = format!("cannot remove a log file that is no longer needed: {}", e.line());
                 self.note(Weight::Note, path, text);
                 continue;
             }
@@ -811,7 +830,7 @@ impl Recovery {
         let (last_seq, first_seq, full) = (end.last_seq, end.first_seq, end.full);
         let Some(tail) = end.tail else { return Ok(None) };
         self.report.trimmed_bytes = tail.torn_bytes;
-        // First, so that nothing but its records is in it.
+        // First, so that the file holds only its records.
         let file = replay::resume(&tail)?;
         let spans = replay::spans_of_file(&tail.path)?;
         let first_mark = (tail.offset <= tail.header.layout.first_record() as u64)
@@ -835,24 +854,21 @@ impl Recovery {
     }
 }
 
-/// Makes the copies of registries that are missing or differ. What fails here is tried again by the next start.
+/// Rewrites missing or different copies of registries. A failure is retried by the next start.
 fn renew_copies(folder: &Folder, stores: &Stores) {
     for store in stores.all().iter().filter(|store| store.registry().bytes > 0) {
         let org = store.org;
         let renewed = registry::copy_differs(&folder.series, org)
             .and_then(|differs| if differs { registry::write_copy(&folder.series, org) } else { Ok(()) });
         if let Err(e) = renewed {
-            tracing::warn!(
-                "the copy of the registry of organisation {org} could not be written: {}",
-                e.line()
-            );
+            tracing::warn!("cannot write the copy of the registry of organisation {org}: {}", e.line());
         }
     }
 }
 
-/// What to report of bytes behind the last record that no later record vouches for. A crash leaves such bytes of a
-/// record that was never answered, and a disk that loses what it confirmed leaves them of one that was: only the records
-/// up to `known` are known to have been durable.
+/// Describes the bytes after the last record for which no later record vouches. A crash leaves such
+/// bytes of a record that was never acknowledged. A disk that loses confirmed writes leaves them of
+/// one that was: only records up to `known` were certainly durable.
 pub(super) fn torn_text(tail: &Tail, last_seq: u64, known: u64) -> String {
     format!(
         "{} bytes from byte {} on are an incomplete record behind record {last_seq}, which may have been answered: the log \
@@ -861,29 +877,31 @@ pub(super) fn torn_text(tail: &Tail, last_seq: u64, known: u64) -> String {
     )
 }
 
-/// How far the log is read.
-fn of_the_log(place: &Place, samples: u64) -> Step {
-    let Place { file, files, bytes, bytes_all, records } = *place;
-    Step { phase: Phase::Log, file, files, done: bytes, all: bytes_all, records, samples }
+/// Converts the position of the replay to a progress step.
+fn log_step(place: &ReplayPosition, samples: u64) -> OpenStep {
+    let ReplayPosition { file, files, bytes, bytes_all, records } = *place;
+    OpenStep { phase: Phase::Log, file, files, done: bytes, all: bytes_all, records, samples }
 }
 
-/// Whether what a segment holds is still where it came from: in listed segments, or in the log.
-fn is_repeated(meta: &SegmentMeta, listed: &Listed, in_log: &std::ops::RangeInclusive<u64>) -> bool {
+/// Returns whether the samples of a segment are still in their source: in listed segments, or in
+/// the log.
+fn is_repeated(meta: &SegmentMeta, listed: &OrgManifest, in_log: &std::ops::RangeInclusive<u64>) -> bool {
     let from_segments = !meta.replaces.is_empty();
     let listed = |seq: &u64| listed.segments.iter().any(|other| other.seq == *seq);
     let from_log = in_log.contains(&meta.first_log_seq) && in_log.contains(&meta.last_log_seq);
     if from_segments { meta.replaces.iter().all(listed) } else { from_log }
 }
 
-/// Deletions that control knows, whose records may be missing in a damaged log: each is applied where its record stood,
-/// so that it removes samples of earlier records and leaves those of later ones.
+/// Deletions in control whose records may be missing in a damaged log. Each is applied at the
+/// position of its record, so that it removes samples of earlier records and keeps those of later
+/// ones.
 struct Deletions {
-    /// In order of their records.
+    /// In order of their record numbers.
     left: VecDeque<(u64, OrgId, Arc<Tombstone>)>,
 }
 
 impl Deletions {
-    /// Those whose records come after `from_seq`.
+    /// Collects the deletions whose records come after `from_seq`.
     fn of(stores: &Stores, from_seq: u64) -> Deletions {
         let mut left = Vec::new();
         for store in stores.all() {
@@ -895,13 +913,13 @@ impl Deletions {
         Deletions { left: left.into() }
     }
 
-    /// Applies the deletions whose records should have come by now: those up to record `seq`, which is about to be
-    /// applied, but for that record itself where it is a deletion (`deletes`: of that organisation).
+    /// Applies the deletions up to record `seq`, which is about to be applied. If that record is a
+    /// deletion itself (`deletes` is its organisation), it is skipped here.
     fn before(
         &mut self,
         seq: u64,
         deletes: Option<OrgId>,
-        appliers: &mut Appliers<'_>,
+        workers: &mut ReplayWorkers<'_>,
     ) -> Result<(), OpenError> {
         while let Some((upto_seq, org, tombstone)) = self.left.pop_front_if(|(upto, ..)| *upto <= seq) {
             if upto_seq == seq && deletes == Some(org) {
@@ -909,8 +927,8 @@ impl Deletions {
             }
             let Tombstone { from_ms, to_ms, series, .. } = (*tombstone).clone();
             let body = Deletion { from_ms, to_ms, series }.encode();
-            // The body was just encoded: it can be read.
-            let _ = appliers.take(Record::read(upto_seq, org, Kind::Delete, &body))?;
+            // The body was just encoded, so it can be decoded.
+            let _ = workers.take(Record::read(upto_seq, org, RecordKind::Delete, &body))?;
         }
         Ok(())
     }

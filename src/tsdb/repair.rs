@@ -1,10 +1,12 @@
-//! What is provably good of a damaged store: put into a new folder, or, for the log alone, into its place.
+//! Repairs a damaged store: copies all verified data into a new folder, or rewrites only the log in
+//! place.
 //!
-//! The log is written anew from the records that a start would apply. In the place of each one that cannot be read stands
-//! a mark with its number, so that the numbers go on without a gap and nothing looks damaged any more; what is lost is
-//! told. A segment is copied where every block of it can be read, else written anew without what cannot ([`segments`]). In
-//! place the new log is built as `wal.mending`, named `wal.mended`, and takes the place of `wal`, which goes to
-//! `quarantine/`: a start that finds `wal.mended` and no `wal` finishes that.
+//! The log is rewritten from the records that a start would apply. Each unreadable record is
+//! replaced by a mark with its number, so that the numbers continue without a gap and the new log
+//! has no damage. Losses are reported. A segment is copied if every block of it can be read,
+//! otherwise rewritten without the unreadable ones ([`segments`]). In place, the new log is built
+//! as `wal.mending` and renamed to `wal.mended`. Then it replaces `wal`, which is moved to
+//! `quarantine/`. A start that finds `wal.mended` and no `wal` completes this.
 
 mod segments;
 
@@ -14,53 +16,55 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::checkpoint;
-use super::delete::Deletion;
+use super::deletion::Deletion;
 use super::disk;
 use super::error::{DiskError, OpenError};
-use super::manifest::{self, Listed, Manifest, ManifestError};
+use super::manifest::{self, Manifest, ManifestError, OrgManifest};
 use super::options::OrgLimits;
 use super::segment::{Segment, SegmentWriteError};
 use super::series::registry;
 use super::side_data::record;
 use super::store::{Record, Stores};
 use super::wal::file::{self, LARGE_BYTES, SMALL_BYTES};
-use super::wal::record::{FileHeader, Header, Kind, Layout, MAGIC_WAL, Mark, NewRecord, parse_seal};
-use super::wal::replay::{self, Begin};
+use super::wal::record::{
+    FileHeader, Layout, MAGIC_WAL, Mark, NewRecord, RecordHeader, RecordKind, parse_seal,
+};
+use super::wal::replay::{self, LogOrigin};
 use super::wal::samples::{self, LogSample};
 use super::{CheckProgress, Home};
 use crate::entropy::Entropy;
 use crate::kv::keyed::RecordKey;
 use crate::kv::{DamagedRow, Finding, OfflineControl, Weight, with_sources};
 use crate::model::{OrgId, StoreId, Timestamp};
-use segments::Saving;
+use segments::SegmentRepair;
 
-/// Lost records that are replaced by marks at most: 4 GiB of them.
+/// The limit of marks for lost records: 4 GiB of them.
 const MARKS_MAX: u64 = 100_000_000;
-/// Ranges of lost records that are told one by one.
-const TOLD_MAX: usize = 100;
+/// The limit of ranges of lost records that are reported one by one.
+const REPORTED_MAX: usize = 100;
 
-/// Why nothing was repaired.
+/// The reason why a repair failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
-    /// The file system refused.
+    /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A file is another store's or a newer version's.
+    /// A file belongs to another store or a newer version.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The list of segments cannot be read.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// A row of the accounts is not what was written.
+    /// A row of the accounts' database is damaged.
     #[error("the list of segments cannot be read")]
     Row(#[from] DamagedRow),
-    /// A segment could not be written anew.
-    #[error("a segment cannot be written anew: {0}")]
+    /// A segment could not be rewritten.
+    #[error("a segment cannot be rewritten: {0}")]
     Segment(String),
-    /// So much is missing that the log cannot be continued behind it.
-    #[error("{missing} records are missing, {MARKS_MAX} at most can be replaced by marks")]
+    /// Too many records are missing for the log to be continued after them.
+    #[error("{missing} records are missing, at most {MARKS_MAX} can be replaced by marks")]
     TooManyMissing {
-        /// How many.
+        /// The number of missing records.
         missing: u64,
     },
     /// A changed row cannot be stored.
@@ -74,19 +78,20 @@ impl From<SegmentWriteError> for RepairError {
     }
 }
 
-/// What was saved, and what was not.
+/// The result of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// The part, and how much in words.
+    /// The saved parts, each with a description of its amount.
     pub saved: Vec<(&'static str, String)>,
-    /// What is lost, or was not copied.
+    /// The data that is lost or was not copied.
     pub lost: Vec<Finding>,
 }
 
-/// Puts what is good of the samples in `dir` into the new folder `to`. Takes what it cannot save out of `control`'s list.
+/// Copies the verified samples of `dir` into the new folder `to`. Removes everything that it cannot
+/// save from the list in `control`.
 ///
 /// # Errors
-/// [`RepairError`]; what was made in `to` stays.
+/// [`RepairError`]. The files created in `to` remain.
 pub fn repair(
     dir: &Path,
     to: &Path,
@@ -94,29 +99,29 @@ pub fn repair(
     rng: &mut Entropy,
     watch: &mut dyn FnMut(CheckProgress),
 ) -> Result<Repaired, RepairError> {
-    let manifest::Known { listed, begin, mark, .. } = manifest::offline(control)?;
+    let manifest::StoreManifest { listed, begin, mark, .. } = manifest::offline(control)?;
     let mut repaired = Repaired::default();
     copy_registries(dir, to, control.store_id())?;
     for name in ["wal", "segments", "head", "quarantine"] {
         disk::create_dir(&to.join(name))?;
     }
-    let mut saving = Saving::new(dir, to, control, &mut repaired);
+    let mut segments_repair = SegmentRepair::new(dir, to, control, &mut repaired);
     let mut progress = CheckProgress::default();
     let all = listed.values().flat_map(|listed| &listed.segments);
     progress.files_all = all.clone().count() as u64;
     progress.bytes_all = all.map(|meta| meta.file_bytes).sum();
     for (org, listed) in &listed {
         for meta in &listed.segments {
-            saving.segment(*org, meta)?;
+            segments_repair.segment(*org, meta)?;
             progress.files += 1;
             progress.bytes += meta.file_bytes;
             watch(progress);
         }
     }
-    let saved = saving.in_words();
+    let saved = segments_repair.description();
     repaired.saved.push(("segments", saved));
     let upto = manifest::newest_record(&listed, mark);
-    let mended = Log::new(dir, control.store_id(), begin, &listed, upto)?
+    let mended = LogRewrite::new(dir, control.store_id(), begin, &listed, upto)?
         .mend(&to.join("wal"), RecordKey::random(rng))?;
     repaired.saved.push(("log", format!("{} files, {} records", mended.files, mended.records)));
     repaired.lost.extend(mended.lost);
@@ -124,11 +129,12 @@ pub fn repair(
     Ok(repaired)
 }
 
-/// Ends a read-only start: the log of the store is written anew without what cannot be read, the old one is kept in
-/// `quarantine/`. Answers what is lost; nothing is changed where nothing is. The folder is locked by the caller.
+/// Ends a read-only start: rewrites the log without its unreadable records, and moves the old log
+/// to `quarantine/`. Returns the losses, and changes nothing if there are none. The caller holds
+/// the lock of the folder.
 ///
 /// # Errors
-/// [`RepairError`]; the log is as it was, or as it will be.
+/// [`RepairError`]. The log is then either unchanged or completely rewritten.
 pub fn accept_loss(home: &Home<'_>, rng: &mut Entropy, now: Timestamp) -> Result<Vec<Finding>, RepairError> {
     let dir = home.dir;
     finish_mending(dir)?;
@@ -140,7 +146,8 @@ pub fn accept_loss(home: &Home<'_>, rng: &mut Entropy, now: Timestamp) -> Result
     }
     disk::create_dir(&mending)?;
     let upto = manifest::newest_record(&listed, manifest.log_mark()?);
-    let mended = Log::new(dir, home.store, begin, &listed, upto)?.mend(&mending, RecordKey::random(rng))?;
+    let mended =
+        LogRewrite::new(dir, home.store, begin, &listed, upto)?.mend(&mending, RecordKey::random(rng))?;
     if mended.lost.is_empty() {
         disk::remove_dir_all(&mending)?;
         return Ok(Vec::new());
@@ -150,7 +157,7 @@ pub fn accept_loss(home: &Home<'_>, rng: &mut Entropy, now: Timestamp) -> Result
     disk::rename(&mending, &dir.join("wal.mended"))?;
     disk::sync_dir(dir)?;
     let wal = dir.join("wal");
-    // A log that is gone altogether leaves nothing to keep.
+    // A log that is lost altogether leaves nothing to keep.
     if wal.exists() {
         let free = (now.as_ms()..).map(|ms| quarantine.join(format!("{ms}-wal"))).find(|path| !path.exists());
         disk::rename(&wal, &free.unwrap_or_else(|| quarantine.join("wal")))?;
@@ -160,18 +167,18 @@ pub fn accept_loss(home: &Home<'_>, rng: &mut Entropy, now: Timestamp) -> Result
     Ok(mended.lost)
 }
 
-/// Where the log of the folder `dir` is: a start gives a mended log its name where a crash came before that.
+/// Returns the folder of the log: `wal`, or the mended log if a crash came before it was renamed.
 pub(super) fn log_dir(dir: &Path) -> PathBuf {
     let (wal, mended) = (dir.join("wal"), dir.join("wal.mended"));
     if mended.exists() && !wal.exists() { mended } else { wal }
 }
 
-/// Gives a mended log its name, if a crash came before that.
+/// Renames a mended log, if a crash came before that.
 pub(super) fn finish_mending(dir: &Path) -> Result<(), DiskError> {
     let (wal, mended) = (dir.join("wal"), dir.join("wal.mended"));
     if mended.exists() {
         if wal.exists() {
-            // The old log was not moved away: nothing was accepted yet.
+            // The old log was not moved away, so the loss was not accepted yet.
             disk::remove_dir_all(&mended)?;
         } else {
             disk::rename(&mended, &wal)?;
@@ -185,7 +192,7 @@ fn copy_registries(dir: &Path, to: &Path, store: StoreId) -> Result<(), RepairEr
     let (from, to) = (dir.join("series"), to.join("series"));
     disk::create_dir(&to)?;
     for org in registry::orgs_in(&from)? {
-        // The next start cuts what is not valid and takes those names from segments and log.
+        // The next start cuts invalid bytes and takes those names from segments and log.
         copy(&registry::longest(&from, store, org)?, &registry::path_of(&to, org))?;
     }
     Ok(disk::sync_dir(&to)?)
@@ -194,55 +201,56 @@ fn copy_registries(dir: &Path, to: &Path, store: StoreId) -> Result<(), RepairEr
 fn copy(from: &Path, to: &Path) -> Result<(), DiskError> {
     let mut source = File::open(from).map_err(DiskError::at("open", from))?;
     let target = disk::create_file(to)?;
-    let (mut piece, mut place) = (vec![0; 1 << 20], 0);
+    let (mut buffer, mut offset) = (vec![0; 1 << 20], 0);
     loop {
-        let n = source.read(&mut piece).map_err(DiskError::at("read", from))?;
-        let Some(bytes) = piece.get(..n).filter(|bytes| !bytes.is_empty()) else { break };
-        disk::write_at(&target, to, bytes, place)?;
-        place += n as u64;
+        let n = source.read(&mut buffer).map_err(DiskError::at("read", from))?;
+        let Some(bytes) = buffer.get(..n).filter(|bytes| !bytes.is_empty()) else { break };
+        disk::write_at(&target, to, bytes, offset)?;
+        offset += n as u64;
     }
     disk::sync_file(&target, to)
 }
 
-/// A log to be written anew.
-struct Log<'l> {
+/// The log to rewrite.
+struct LogRewrite<'l> {
     from: PathBuf,
     store: StoreId,
-    begin: Begin,
-    listed: &'l BTreeMap<OrgId, Listed>,
-    /// Whose series are defined.
+    begin: LogOrigin,
+    listed: &'l BTreeMap<OrgId, OrgManifest>,
+    /// The stores with the defined series.
     stores: Stores,
-    /// The log must go at least that far: control or a checkpoint knows of such a record.
+    /// The last record that control or a checkpoint knows. The new log must reach it.
     upto: u64,
 }
 
+/// A rewritten log.
 struct Mended {
     files: u64,
     records: u64,
     lost: Vec<Finding>,
 }
 
-impl<'l> Log<'l> {
+impl<'l> LogRewrite<'l> {
     fn new(
         dir: &Path,
         store: StoreId,
-        begin: Begin,
-        listed: &'l BTreeMap<OrgId, Listed>,
+        begin: LogOrigin,
+        listed: &'l BTreeMap<OrgId, OrgManifest>,
         known: u64,
-    ) -> Result<Log<'l>, RepairError> {
+    ) -> Result<LogRewrite<'l>, RepairError> {
         let stores = Stores::new([0; 32], OrgLimits::default());
         define_registered(&stores, dir, store)?;
         for (org, listed) in listed {
             define_sealed(&stores, &dir.join("segments").join(org.0.to_string()), store, listed);
         }
         let upto = known.max(checkpoint::newest_replay_seq(&dir.join("head"), store));
-        Ok(Log { from: log_dir(dir), store, begin, listed, stores, upto })
+        Ok(LogRewrite { from: log_dir(dir), store, begin, listed, stores, upto })
     }
 
-    /// Writes it into the directory `to`. The secrets of its files are derived from `key`.
+    /// Writes the new log into the directory `to`. The secrets of its files are derived from `key`.
     fn mend(self, to: &Path, key: RecordKey) -> Result<Mended, RepairError> {
-        let mut out = Out::new(to, self.store, self.begin, key);
-        let mut lost = Lost::default();
+        let mut out = LogOutput::new(to, self.store, self.begin, key);
+        let mut lost = LostRecords::default();
         let mut scratch = Vec::new();
         let mut failed: Option<RepairError> = None;
         let damage = if self.from.is_dir() {
@@ -274,23 +282,24 @@ impl<'l> Log<'l> {
         Ok(Mended { files, records, lost: lost.findings(damage) })
     }
 
+    /// Copies a record, or replaces it by a mark.
     fn take(
         &self,
-        header: &Header,
+        header: &RecordHeader,
         body: &[u8],
         scratch: &mut Vec<LogSample>,
-        out: &mut Out<'_>,
-        lost: &mut Lost,
+        out: &mut LogOutput<'_>,
+        lost: &mut LostRecords,
     ) -> Result<(), RepairError> {
-        let Header { seq, org, kind: Some(kind), .. } = *header else { return Ok(()) };
+        let RecordHeader { seq, org, kind: Some(kind), .. } = *header else { return Ok(()) };
         if seq > out.next {
             lost.records(out.next, seq - 1);
             out.marks_until(seq)?;
         }
         match kind {
-            // It names a file of the old log.
-            Kind::Switch => out.marks_until(seq + 1),
-            Kind::Samples | Kind::SamplesV1 => {
+            // The record names a file of the old log.
+            RecordKind::Switch => out.marks_until(seq + 1),
+            RecordKind::Samples | RecordKind::SamplesV1 => {
                 if samples::decode(kind, body, scratch).is_err() {
                     lost.records(seq, seq);
                     return out.marks_until(seq + 1);
@@ -303,11 +312,11 @@ impl<'l> Log<'l> {
                     (_, true) => out.marks_until(seq + 1),
                     (_, false) => {
                         samples::encode(&mut filtered, scratch);
-                        out.record(seq, org, Kind::Samples, &filtered)
+                        out.record(seq, org, RecordKind::Samples, &filtered)
                     }
                 }
             }
-            Kind::Histograms | Kind::Exemplars | Kind::Starts => {
+            RecordKind::Histograms | RecordKind::Exemplars | RecordKind::Starts => {
                 let has = self.has(seq, org);
                 match record::filter(kind, body, has) {
                     Err(_) => {
@@ -324,18 +333,18 @@ impl<'l> Log<'l> {
                     }
                 }
             }
-            Kind::Series | Kind::Metadata => {
+            RecordKind::Series | RecordKind::Metadata => {
                 if self.stores.apply(Record::read(seq, org, kind, body), scratch, None).is_err() {
                     lost.records(seq, seq);
                     return out.marks_until(seq + 1);
                 }
                 out.record(seq, org, kind, body)
             }
-            Kind::Seal | Kind::SealAll if parse_seal(body).is_err() => {
+            RecordKind::Seal | RecordKind::SealAll if parse_seal(body).is_err() => {
                 lost.records(seq, seq);
                 out.marks_until(seq + 1)
             }
-            Kind::Delete if Deletion::decode(body).is_err() => {
+            RecordKind::Delete if Deletion::decode(body).is_err() => {
                 lost.records(seq, seq);
                 out.marks_until(seq + 1)
             }
@@ -343,7 +352,8 @@ impl<'l> Log<'l> {
         }
     }
 
-    /// Takes out the samples of series that nothing defines, but for those that segments have anyway.
+    /// Removes the samples of undefined series, except those that are in segments as well. Returns
+    /// their number.
     fn drop_orphans(&self, seq: u64, org: OrgId, samples: &mut Vec<LogSample>) -> u64 {
         let has = self.has(seq, org);
         let all = samples.len();
@@ -351,7 +361,8 @@ impl<'l> Log<'l> {
         (all - samples.len()) as u64
     }
 
-    /// Whether something defines a series of a record, or segments have what it says of that time anyway.
+    /// Returns a predicate for samples of a record: the series is defined, or segments hold the
+    /// sample as well.
     fn has(&self, seq: u64, org: OrgId) -> impl Fn(u32, i64) -> bool + use<> {
         let listed = self.listed.get(&org);
         let (state, all_seq) = listed.map(|listed| (listed.state, listed.sealed_all_seq)).unwrap_or_default();
@@ -361,6 +372,7 @@ impl<'l> Log<'l> {
     }
 }
 
+/// Defines the series of the registries.
 fn define_registered(stores: &Stores, dir: &Path, store: StoreId) -> Result<(), RepairError> {
     let series = dir.join("series");
     let mut scratch = Vec::new();
@@ -373,8 +385,8 @@ fn define_registered(stores: &Stores, dir: &Path, store: StoreId) -> Result<(), 
     Ok(())
 }
 
-/// The series of segments that can be opened: a start takes their names from there if it must.
-fn define_sealed(stores: &Stores, dir: &Path, store: StoreId, listed: &Listed) {
+/// Defines the series of all readable segments, from which a start takes names if it must.
+fn define_sealed(stores: &Stores, dir: &Path, store: StoreId, listed: &OrgManifest) {
     for meta in &listed.segments {
         let Ok(segment) = Segment::open(dir, store, meta) else { continue };
         let org = stores.org_or_new(meta.org);
@@ -387,7 +399,7 @@ fn define_sealed(stores: &Stores, dir: &Path, store: StoreId, listed: &Listed) {
                 }
                 let Ok(labels) = segment.series_labels(family, row) else { continue };
                 let pairs: Vec<(&str, &str)> = labels.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-                // A name that does not fit defines nothing: its samples are orphans then, as at a start.
+                // An invalid name defines no series. Its samples are then orphans, as at a start.
                 let _ = table.define(id, &pairs, false);
             }
         }
@@ -395,14 +407,14 @@ fn define_sealed(stores: &Stores, dir: &Path, store: StoreId, listed: &Listed) {
     }
 }
 
-/// What was lost of a log.
+/// The losses of a log.
 #[derive(Default)]
-struct Lost {
+struct LostRecords {
     ranges: Vec<(u64, u64)>,
     orphans: u64,
 }
 
-impl Lost {
+impl LostRecords {
     fn records(&mut self, first: u64, last: u64) {
         match self.ranges.last_mut().filter(|range| range.1 + 1 == first) {
             Some(range) => range.1 = last,
@@ -413,7 +425,7 @@ impl Lost {
     fn findings(self, damage: Vec<String>) -> Vec<Finding> {
         let about = |what: String| Finding::new(Weight::Loss, "wal", what);
         let mut found: Vec<Finding> = damage.into_iter().map(about).collect();
-        let told = self.ranges.iter().take(TOLD_MAX).map(|(first, last)| {
+        let reported = self.ranges.iter().take(REPORTED_MAX).map(|(first, last)| {
             let what = if first == last {
                 format!("record {first} is lost")
             } else {
@@ -421,28 +433,28 @@ impl Lost {
             };
             about(what).counting(last - first + 1)
         });
-        found.extend(told);
-        if let Some((_, rest)) = self.ranges.split_at_checked(TOLD_MAX).filter(|(_, rest)| !rest.is_empty()) {
+        found.extend(reported);
+        if let Some((_, rest)) =
+            self.ranges.split_at_checked(REPORTED_MAX).filter(|(_, rest)| !rest.is_empty())
+        {
             let count = rest.iter().map(|(first, last)| last - first + 1).sum();
             found.push(about("more records are lost".to_owned()).counting(count));
         }
         if self.orphans > 0 {
-            found.push(
-                about("samples of series that nothing defines any more".to_owned()).counting(self.orphans),
-            );
+            found.push(about("samples of series without a definition".to_owned()).counting(self.orphans));
         }
         found
     }
 }
 
-/// A log being written: file after file, all bytes of each written.
-struct Out<'o> {
+/// A writer of log files. It writes all bytes of each file.
+struct LogOutput<'o> {
     dir: &'o Path,
     store: StoreId,
-    /// The number of the file at hand.
+    /// The number of the current file.
     number: u64,
     key: RecordKey,
-    /// Of the file at hand.
+    /// The layout of the current file.
     layout: Layout,
     buffer: Vec<u8>,
     /// The number of the next record.
@@ -452,14 +464,14 @@ struct Out<'o> {
     files: u64,
 }
 
-impl Out<'_> {
-    fn new(dir: &Path, store: StoreId, begin: Begin, key: RecordKey) -> Out<'_> {
+impl LogOutput<'_> {
+    fn new(dir: &Path, store: StoreId, begin: LogOrigin, key: RecordKey) -> LogOutput<'_> {
         let (number, layout) = (begin.file, Layout::Keyed(key.derive(begin.file, 0)));
         let buffer = vec![0; layout.first_record()];
-        Out { dir, store, number, key, layout, buffer, next: begin.seq, marks: 0, records: 0, files: 0 }
+        LogOutput { dir, store, number, key, layout, buffer, next: begin.seq, marks: 0, records: 0, files: 0 }
     }
 
-    fn record(&mut self, seq: u64, org: OrgId, kind: Kind, body: &[u8]) -> Result<(), RepairError> {
+    fn record(&mut self, seq: u64, org: OrgId, kind: RecordKind, body: &[u8]) -> Result<(), RepairError> {
         let room = LARGE_BYTES as usize;
         let is_empty = self.buffer.len() <= self.layout.first_record();
         if self.buffer.len() + self.layout.record_bytes(body.len()) > room && !is_empty {
@@ -472,7 +484,7 @@ impl Out<'_> {
         Ok(())
     }
 
-    /// Marks in the place of what is not there, up to and without `seq`.
+    /// Writes marks in place of missing records, up to and excluding `seq`.
     fn marks_until(&mut self, seq: u64) -> Result<(), RepairError> {
         self.marks += seq.saturating_sub(self.next);
         if self.marks > MARKS_MAX {
@@ -481,7 +493,7 @@ impl Out<'_> {
         while self.next < seq {
             let next = self.next;
             let body = Mark { durable: next.saturating_sub(1), orgs: Vec::new() }.encode();
-            self.record(next, OrgId(0), Kind::Mark, &body)?;
+            self.record(next, OrgId(0), RecordKind::Mark, &body)?;
         }
         Ok(())
     }

@@ -1,15 +1,18 @@
-//! Sealing: samples of a closed window move from the head to segments (docs/storage.md section 8).
+//! Sealing: moves the samples of a closed window from the head to segments (docs/storage.md section
+//! 8).
 //!
-//! For one organisation, in this order; whatever stops it in between loses nothing:
+//! The steps for one organisation, in this order. An interruption at any point loses no data:
 //! ```text
-//! 1 a seal record {U} goes through the log; its number is S. Applying it closes the window: nothing before U changes
-//! 2 what lies before U is written to segments, family by family                       [encode]
-//! 3 the registry is appended and synced; the segments are opened and verified
-//! 4 ONE commit in control: the segments are listed, (S, U) is noted                    the samples have moved
-//! 5 the new set is published, then the head lets go
-//! 6 log files that hold nothing else are removed
+//! 1 commit a seal record {U} to the log; its number is S. Applying it closes the window: nothing
+//!   before U changes
+//! 2 write the samples before U to segments, family by family                      [encode]
+//! 3 append to the registry and sync it; open and verify the segments
+//! 4 ONE commit in control: list the segments and record (S, U); this moves the samples
+//! 5 publish the new set, then release the samples from the head
+//! 6 remove log files without other content
 //! ```
-//! Before 4 a crash leaves unlisted files, which the next start removes; after it, it goes on from 5.
+//! A crash before 4 leaves unlisted files, which the next start removes. After a crash past 4, the
+//! start continues with 5.
 
 mod due;
 mod encode;
@@ -22,14 +25,14 @@ use super::checkpoint::{Folder, append_registry};
 use super::compact::UpkeepError;
 use super::disk;
 use super::error::{AppendError, DiskError};
-use super::log_mark::Noting;
-use super::manifest::{CHANGE_SEGMENTS_MAX, Change, Manifest, ManifestError, SealState};
+use super::log_mark::MarkWrite;
+use super::manifest::{CHANGE_SEGMENTS_MAX, Manifest, ManifestChange, ManifestError, SealState};
 use super::segment::{Segment, SegmentMeta};
-use super::segments::{Part, SegmentSet};
+use super::segments::{IndexedSegment, SegmentSet};
 use super::store::OrgStore;
 use super::wal::log::{Draft, FullFile, Log};
-use super::wal::record::{Kind, OrgSpan, seal_body};
-use super::wal::replay::{self, Begin};
+use super::wal::record::{OrgSpan, RecordKind, seal_body};
+use super::wal::replay::{self, LogOrigin};
 use super::wal::trimmed::Removed;
 use super::{Sink, Tsdb};
 use crate::clock::Stopwatch;
@@ -37,12 +40,12 @@ use crate::kv::with_sources;
 use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 pub(super) use due::Sealer;
-use encode::{Pace, Window};
+use encode::{SealThrottle, SealWindow};
 
-/// What a seal did.
+/// The result of a seal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SealReport {
-    /// Organisations that were sealed.
+    /// Organisations sealed.
     pub orgs: u64,
     /// Segments written.
     pub segments: u64,
@@ -54,13 +57,14 @@ pub struct SealReport {
     pub log_files_removed: u64,
 }
 
-/// Why an organisation was not sealed. Nothing is lost: its samples stay in the head and in the log.
+/// The reason why an organisation was not sealed. No data is lost: its samples stay in the head and
+/// in the log.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
     /// The store has no folder, or must not write to it.
     #[error("this store cannot seal: {0}")]
     Closed(String),
-    /// Too little free space for the segments.
+    /// Less space is free than the segments need.
     #[error("too little free space for a seal: {free} bytes free, {needed} needed")]
     DiskFull {
         /// Bytes free.
@@ -71,21 +75,21 @@ pub enum SealError {
     /// The seal record was not made durable.
     #[error("the seal record was not written")]
     Log(#[source] AppendError),
-    /// The file system refused.
+    /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A segment was not written, or could not be read back.
+    /// A segment could not be written or read back.
     #[error("a segment of organisation {org} failed: {what}")]
     Segment {
-        /// Whose.
+        /// The organisation of the segment.
         org: OrgId,
-        /// How.
+        /// The cause.
         what: String,
     },
     /// The list of segments was not changed.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// Everything is sealed, and the segments were not merged.
+    /// All samples are sealed, but the segments were not merged.
     #[error(transparent)]
     Upkeep(#[from] UpkeepError),
     /// A test stopped it here, as if the process had ended.
@@ -93,26 +97,26 @@ pub enum SealError {
     Stopped,
 }
 
-/// Seals since the start of the process.
+/// Counters of seals since the start of the process.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct SealCounts {
     pub(super) made: AtomicU64,
     pub(super) failed: AtomicU64,
-    /// Attempts to unlink log files that the file system refused.
+    /// Log files that could not be unlinked, counted at each attempt.
     pub(super) unlinks_failed: AtomicU64,
 }
 
-/// An organisation that is to be sealed.
+/// A seal of one organisation that is due.
 #[derive(Debug)]
-struct Due {
+struct DueSeal {
     store: Arc<OrgStore>,
-    /// The end of the window.
+    /// The exclusive end of the window in ms.
     until: i64,
-    /// Samples of any time are to be sealed.
+    /// Seal samples of any time.
     all: bool,
 }
 
-/// What a seal record says.
+/// The content of a seal record.
 #[derive(Clone, Copy, Debug)]
 struct WindowEnd {
     until_ms: i64,
@@ -120,103 +124,125 @@ struct WindowEnd {
     all: bool,
 }
 
-/// What sealing needs of a store that writes.
-struct Parts<'t> {
+/// A seal record in the log.
+#[derive(Clone, Copy, Debug)]
+struct SealRecord {
+    seq: u64,
+    end: WindowEnd,
+}
+
+/// The segments of a seal, which are not listed yet.
+struct NewSegments<'s> {
+    written: &'s [SegmentMeta],
+    /// The same segments, opened.
+    opened: Vec<Arc<IndexedSegment>>,
+    /// The state after they are listed.
+    state: SealState,
+    seals_all: bool,
+}
+
+/// The parts of a writable store that sealing uses.
+struct SealContext<'t> {
     folder: &'t Folder,
     log: &'t Log,
     manifest: &'t Manifest,
 }
 
 impl Tsdb {
-    /// Seals everything of every organisation now, trims the log and gives its spare file back. Samples as far ahead of the
-    /// wall clock as senders may be stay in the head; later ones are sealed with the others, whether the clock was ahead
-    /// when they came or is behind now.
+    /// Seals all samples of every organisation now, trims the log and removes its spare file.
+    /// Samples stay in the head if their time is after `now` but within the limit for senders.
+    /// Later ones are sealed with the others, whether the clock was ahead when they arrived or is
+    /// behind now.
     ///
     /// # Errors
-    /// [`SealError`] of the first organisation that could not be sealed; the others are.
+    /// The [`SealError`] of the first organisation that could not be sealed. The others are sealed.
     pub fn seal(&self, now: Timestamp) -> Result<SealReport, SealError> {
-        let parts = self.parts()?;
-        let mut sealer = self.sealer_at_once();
+        let context = self.seal_context()?;
+        let mut sealer = self.hurry_sealer();
         let mut report = SealReport::default();
         let mut failed = None;
-        let logged = self.logged(&parts)?;
+        let logged = self.greatest_logged(&context)?;
         let latest = self.options.latest_plausible(now);
         for store in self.stores.all() {
             let newest_logged = logged.get(&store.org).copied();
             let has_logged_later = newest_logged.is_some_and(|newest| newest > latest.as_ms());
-            let due = match has_logged_later || needs_seal_of_all(&store, parts.log, latest) {
-                true => Due { until: window_end(now), all: true, store },
+            let due = match has_logged_later || needs_seal_of_all(&store, context.log, latest) {
+                true => DueSeal { until: window_end(now), all: true, store },
                 false => {
                     let until = forced_until(&store, newest_logged, now);
-                    Due { until, all: false, store }
+                    DueSeal { until, all: false, store }
                 }
             };
-            if !due.all && !has_news(&due.store, due.until) {
+            if !due.all && !has_unsealed(&due.store, due.until) {
                 continue;
             }
-            if let Err(e) = self.seal_org(&parts, &due, now, &mut sealer, &Pace::Full, &mut report) {
+            if let Err(e) = self.seal_org(&context, &due, now, &mut sealer, &SealThrottle::Full, &mut report)
+            {
                 failed.get_or_insert(e);
             }
         }
         if let Some(stopped @ SealError::Stopped) = failed {
             return Err(stopped);
         }
-        // Its last seal records go with the file at hand.
-        parts.log.settle();
-        let trimmed = self.trim(&parts, &mut report);
+        // The new file makes the current one, with the last seal records, removable.
+        context.log.settle();
+        let trimmed = self.trim(&context, &mut report);
         match (failed, trimmed) {
             (Some(e), _) | (None, Err(e)) => Err(e),
             (None, Ok(())) => Ok(report),
         }
     }
 
-    /// As [`Tsdb::seal`], and then merges the segments of each day into one: `promlet seal`.
+    /// Seals like [`Tsdb::seal`], then merges the segments of each day into one (`promlet seal`).
     ///
     /// # Errors
-    /// [`SealError`]; what is sealed stays sealed.
+    /// [`SealError`]. Sealed samples stay sealed.
     pub fn seal_and_merge(&self, now: Timestamp) -> Result<SealReport, SealError> {
         let report = self.seal(now)?;
         self.compact(now)?;
         Ok(report)
     }
 
-    /// Seals what is due; to be asked every ten seconds. A store without a folder has nothing due.
+    /// Seals the organisations that are due. `tasks` calls it every ten seconds. A store without a
+    /// folder seals nothing.
     ///
     /// # Errors
-    /// As [`Tsdb::seal`]; it is tried again after a minute.
+    /// Like [`Tsdb::seal`]. A failed seal is retried after a minute.
     pub fn seal_if_due(&self, now: Timestamp) -> Result<SealReport, SealError> {
         let mut report = SealReport::default();
-        let Ok(parts) = self.parts() else { return Ok(report) };
-        self.remove_trimmed(&parts, &mut report);
-        self.note_log_end(Noting::IfDue);
+        let Ok(context) = self.seal_context() else { return Ok(report) };
+        self.remove_trimmed(&context, &mut report);
+        self.record_log_end(MarkWrite::IfDue);
         let mut sealer = self.sealer();
-        let all_due = sealer.due(&self.stores, &self.options, parts.log, (now, self.latest_time(now)));
+        let clock = due::SealClock { now, latest: self.latest_time(now) };
+        let all_due = sealer.due(&self.stores, &self.options, context.log, clock);
         let mut failed = None;
         for due in all_due {
-            let pace = Pace::Half { rest: &self.options.rest, hurry: &self.seals_waiting };
-            if let Err(e) = self.seal_org(&parts, &due, now, &mut sealer, &pace, &mut report) {
+            let throttle = SealThrottle::HalfCore { rest: &self.options.rest, waiting: &self.seals_waiting };
+            if let Err(e) = self.seal_org(&context, &due, now, &mut sealer, &throttle, &mut report) {
                 failed.get_or_insert(e);
             }
         }
         if report.orgs > 0
-            && let Err(e) = self.trim(&parts, &mut report)
+            && let Err(e) = self.trim(&context, &mut report)
         {
             failed.get_or_insert(e);
         }
         failed.map_or(Ok(report), Err)
     }
 
-    /// The latest time that a sample may have without a clock having been wrong, unless the wall clock is behind.
+    /// Returns the latest time of a sample from a correct clock, by the later of wall clock and
+    /// retention clock.
     fn latest_time(&self, now: Timestamp) -> Timestamp {
         let present = self.retention.latest().map_or(now, |latest| latest.max(now));
         self.options.latest_plausible(present)
     }
 
-    fn parts(&self) -> Result<Parts<'_>, SealError> {
+    fn seal_context(&self) -> Result<SealContext<'_>, SealError> {
         match (&self.folder, &self.log, &self.manifest) {
-            (Some(folder), Sink::Log(log), Some(manifest)) => Ok(Parts { folder, log, manifest }),
+            (Some(folder), Sink::Log(log), Some(manifest)) => Ok(SealContext { folder, log, manifest }),
             (_, Sink::ReadOnly { why, .. }, _) => Err(SealError::Closed(why.clone())),
-            _ => Err(SealError::Closed("it lives in memory alone".to_owned())),
+            _ => Err(SealError::Closed("it is in memory only".to_owned())),
         }
     }
 
@@ -224,65 +250,67 @@ impl Tsdb {
         self.sealer.lock().ignore_poison()
     }
 
-    /// Keeps one organisation from being sealed: asks a seal of it that is under way not to rest, and waits for that one
-    /// alone.
-    pub(super) fn no_seal_of<'s>(&self, store: &'s OrgStore) -> MutexGuard<'s, ()> {
+    /// Blocks seals of one organisation while the guard lives. Speeds up its seal in progress and
+    /// waits only for that one.
+    pub(super) fn block_seals_of<'s>(&self, store: &'s OrgStore) -> MutexGuard<'s, ()> {
         self.seals_waiting.fetch_add(1, Ordering::SeqCst);
-        let alone = store.sealing();
+        let guard = store.sealing();
         self.seals_waiting.fetch_sub(1, Ordering::SeqCst);
-        alone
+        guard
     }
 
-    /// Begins a new log file if the one at hand has a record up to `seq`, and removes the files before whose samples are
-    /// all in segments.
+    /// Begins a new log file if the current one has a record up to `seq`, and removes the earlier
+    /// files whose samples are all in segments.
     ///
     /// # Errors
-    /// [`SealError`]; nothing is lost.
-    pub(super) fn let_records_go(&self, seq: u64) -> Result<(), SealError> {
-        let parts = self.parts()?;
-        if parts.log.counters().file_first_seq.load(Ordering::Acquire) <= seq {
-            parts.log.settle();
+    /// [`SealError`]. No data is lost.
+    pub(super) fn release_records(&self, seq: u64) -> Result<(), SealError> {
+        let context = self.seal_context()?;
+        if context.log.counters().file_first_seq.load(Ordering::Acquire) <= seq {
+            context.log.settle();
         }
-        self.trim(&parts, &mut SealReport::default())
+        self.trim(&context, &mut SealReport::default())
     }
 
-    /// Asks a seal under way not to rest, and waits for it.
-    pub(super) fn sealer_at_once(&self) -> MutexGuard<'_, Sealer> {
+    /// Waits for the seal in progress, which then runs at full speed.
+    pub(super) fn hurry_sealer(&self) -> MutexGuard<'_, Sealer> {
         self.seals_waiting.fetch_add(1, Ordering::SeqCst);
         let sealer = self.sealer();
         self.seals_waiting.fetch_sub(1, Ordering::SeqCst);
         sealer
     }
 
-    /// Seals one organisation up to where it is due, or further where an earlier try had closed more.
+    /// Seals one organisation up to the due time, or further if an earlier attempt closed a longer
+    /// window.
     #[expect(clippy::too_many_arguments, reason = "one call with everything that a seal needs and reports")]
     fn seal_org(
         &self,
-        parts: &Parts<'_>,
-        due: &Due,
+        context: &SealContext<'_>,
+        due: &DueSeal,
         now: Timestamp,
         sealer: &mut Sealer,
-        pace: &Pace<'_>,
+        throttle: &SealThrottle<'_>,
         report: &mut SealReport,
     ) -> Result<(), SealError> {
         let watch = Stopwatch::start();
         let store = &due.store;
-        let alone = store.sealing();
+        let guard = store.sealing();
         if self.stores.is_dropped(store.org) {
             return Ok(());
         }
         let sealed = if due.all {
-            self.try_seal_all(parts, due, now, pace)
+            self.try_seal_all(context, due, now, throttle)
         } else {
-            // A seal of all times that failed may have left the end of the window before that of the segments.
+            // After a failed seal of all times the end of the window may be before that of the
+            // segments.
             let closed = store.head.barrier().max(store.segments().sealed_until);
             let end = WindowEnd { until_ms: due.until.max(closed), all: false };
-            self.try_seal(parts, store, end, now, pace)
+            self.try_seal(context, store, end, now, throttle)
         };
-        drop(alone);
+        drop(guard);
         match &sealed {
             Ok(metas) => {
-                sealer.made(store.org);
+                sealer.record_success(store.org);
                 self.seals.made.fetch_add(1, Ordering::Relaxed);
                 report.orgs += 1;
                 report.segments += metas.len() as u64;
@@ -293,106 +321,108 @@ impl Tsdb {
                 tracing::info!(org = store.org.0, segments = metas.len(), samples, "sealed in {ms:.0} ms");
             }
             Err(e) => {
-                sealer.failed(store.org, now, with_sources(e));
+                sealer.record_failure(store.org, now, with_sources(e));
                 self.seals.failed.fetch_add(1, Ordering::Relaxed);
             }
         }
         sealed.map(drop)
     }
 
-    /// Seals the samples of an organisation that a wrong clock let in together with all others, and sets the end of the
-    /// window back to where the clock is.
+    /// Seals all samples of an organisation, those ahead of the clock included, and sets the end of
+    /// the window back to the time of the clock.
     ///
-    /// The first of two seals takes the samples in order, however many there are. The second one takes what came during
-    /// the first: without it everything before those times would be late until the clock comes to them.
+    /// The first of two seals takes the samples in order, however many there are. The second one
+    /// takes the samples that arrived during the first. Without it, everything before their times
+    /// would be late until the clock reaches them.
     fn try_seal_all(
         &self,
-        parts: &Parts<'_>,
-        due: &Due,
+        context: &SealContext<'_>,
+        due: &DueSeal,
         now: Timestamp,
-        pace: &Pace<'_>,
+        throttle: &SealThrottle<'_>,
     ) -> Result<Vec<SegmentMeta>, SealError> {
         let store = &due.store;
         let mut written = Vec::new();
         if let Some(greatest) = store.greatest_ms().filter(|greatest| *greatest >= due.until) {
             let sealed_until = store.segments().sealed_until;
             let until_ms = greatest.saturating_add(1).max(store.head.barrier()).max(sealed_until);
-            written = self.try_seal(parts, store, WindowEnd { until_ms, all: false }, now, pace)?;
+            written = self.try_seal(context, store, WindowEnd { until_ms, all: false }, now, throttle)?;
         }
         let end = WindowEnd { until_ms: due.until, all: true };
-        written.extend(self.try_seal(parts, store, end, now, pace)?);
+        written.extend(self.try_seal(context, store, end, now, throttle)?);
         tracing::warn!(
             org = store.org.0,
-            "samples ahead of the clock were sealed with the others: a clock is or was wrong, here or where they come from"
+            "sealed samples that are ahead of the clock: this clock or that of a sender is or was wrong"
         );
         Ok(written)
     }
 
     fn try_seal(
         &self,
-        parts: &Parts<'_>,
+        context: &SealContext<'_>,
         store: &Arc<OrgStore>,
         end: WindowEnd,
         now: Timestamp,
-        pace: &Pace<'_>,
+        throttle: &SealThrottle<'_>,
     ) -> Result<Vec<SegmentMeta>, SealError> {
-        // Files of which it is not known whether they are listed stay: a store that tries on would fill the disk.
-        parts.manifest.admit()?;
-        let space = self.options.disk.space(&parts.folder.segments)?;
+        // Files whose listing is uncertain stay. Retries without this check would fill the disk.
+        context.manifest.admit()?;
+        let space = self.options.disk.space(&context.folder.segments)?;
         let needed = space.samples_floor() + store.head.counters.bytes.load(Ordering::Relaxed);
         if space.free < needed {
             return Err(SealError::DiskFull { free: space.free, needed });
         }
-        let kind = if end.all { Kind::SealAll } else { Kind::Seal };
+        let kind = if end.all { RecordKind::SealAll } else { RecordKind::Seal };
         let draft = Draft::new(store.org, kind, seal_body(end.until_ms));
-        let outcomes = parts.log.commit(vec![draft], now).map_err(SealError::Log)?;
-        let seal_seq = outcomes.first().map_or(0, |outcome| outcome.record_seq);
+        let outcomes = context.log.commit(vec![draft], now).map_err(SealError::Log)?;
+        let seq = outcomes.first().map_or(0, |outcome| outcome.record_seq);
         let mut written = Vec::new();
-        let moved = self.move_window(parts, store, (seal_seq, end), pace, &mut written);
+        let moved = self.move_window(context, store, SealRecord { seq, end }, throttle, &mut written);
         if let Err(e) = &moved
             && !matches!(e, SealError::Stopped)
         {
             let listed = matches!(e, SealError::Manifest(e) if !e.is_certain());
             if !listed {
-                self.throw_away(parts, store, &written);
+                self.remove_files(context, store, &written);
             }
             store.reopen();
         }
         moved.map(|()| written)
     }
 
-    /// Steps 2 to 5; `written` has the files even where it fails.
+    /// Runs steps 2 to 5. `written` gets the written segments even on failure.
     fn move_window(
         &self,
-        parts: &Parts<'_>,
+        context: &SealContext<'_>,
         store: &Arc<OrgStore>,
-        (seal_seq, end): (u64, WindowEnd),
-        pace: &Pace<'_>,
+        record: SealRecord,
+        throttle: &SealThrottle<'_>,
         written: &mut Vec<SegmentMeta>,
     ) -> Result<(), SealError> {
-        // What control says of S must not be beyond what the log holds after a power cut.
-        parts.log.flush().map_err(SealError::Log)?;
+        let SealRecord { seq: seal_seq, end } = record;
+        // The S in control must not exceed the end of the log after a power cut.
+        context.log.flush().map_err(SealError::Log)?;
         let before = store.segments();
         let step = || if self.options.disk.seal_goes_on() { Ok(()) } else { Err(SealError::Stopped) };
         step()?;
-        let dir = parts.folder.segments_of(store.org);
+        let dir = context.folder.segments_of(store.org);
         disk::create_dir(&dir)?;
-        disk::sync_dir(&parts.folder.segments)?;
-        let mut window = Window {
+        disk::sync_dir(&context.folder.segments)?;
+        let mut window = SealWindow {
             since: before.sealed_until,
             until: end.until_ms,
-            first_log_seq: first_unsealed(parts.log, store.org, &before),
+            first_log_seq: first_unsealed(context.log, store.org, &before),
             last_log_seq: seal_seq,
         };
         if end.all {
-            // Whatever it takes may lie across other segments.
+            // All its samples may overlap with other segments.
             let greatest = store.greatest_ms().map_or(i64::MIN, |greatest| greatest.saturating_add(1));
             (window.since, window.until) = (i64::MAX, end.until_ms.max(greatest));
         }
-        encode::write(store, &dir, parts.folder.store, &window, pace, written)?;
+        encode::write(store, &dir, context.folder.store, &window, throttle, written)?;
         step()?;
-        let registry_bytes = append_registry(parts.folder, store)?.bytes;
-        let opened = self.open_written(parts, store, written)?;
+        let registry_bytes = append_registry(context.folder, store)?.bytes;
+        let opened = self.open_written(context, store, written)?;
         step()?;
         let state = SealState {
             seq: seal_seq,
@@ -400,40 +430,41 @@ impl Tsdb {
             registry_bytes,
             next_segment: store.next_segment.load(Ordering::Relaxed),
         };
-        self.list(parts, store, (state, end.all), (written, opened))?;
+        self.list(context, store, NewSegments { written, opened, state, seals_all: end.all })?;
         step()?;
         store.release_closed();
         step()
     }
 
-    /// Steps 4 and 5 for what was written. More segments than fit one change are listed before the others: their samples
-    /// are in the head, too, until the last change notes that they have moved, and where both have them they agree.
+    /// Runs steps 4 and 5 for the new segments. Segments beyond the limit of one change are listed
+    /// in several changes. Until the last change moves the samples, the head holds them as well,
+    /// and both copies agree.
     fn list(
         &self,
-        parts: &Parts<'_>,
+        context: &SealContext<'_>,
         store: &OrgStore,
-        (state, seals_all): (SealState, bool),
-        (written, mut opened): (&[SegmentMeta], Vec<Arc<Part>>),
+        new: NewSegments<'_>,
     ) -> Result<(), SealError> {
+        let NewSegments { written, mut opened, state, seals_all } = new;
         let mut left = written;
         loop {
             let (some, rest) = left.split_at(left.len().min(CHANGE_SEGMENTS_MAX));
             left = rest;
             let is_last = left.is_empty();
-            let change = Change {
+            let change = ManifestChange {
                 state: is_last.then_some(state),
                 seals_all: is_last && seals_all,
                 add: some.to_vec(),
-                ..Change::default()
+                ..ManifestChange::default()
             };
-            let parts_of_it: Vec<Arc<Part>> = opened.drain(..some.len().min(opened.len())).collect();
-            let mut goes_on = true;
-            store.change_segments(parts.manifest, change, |now| {
-                goes_on = self.options.disk.seal_goes_on();
-                if !goes_on {
+            let parts: Vec<Arc<IndexedSegment>> = opened.drain(..some.len().min(opened.len())).collect();
+            let mut continues = true;
+            store.change_segments(context.manifest, change, |now| {
+                continues = self.options.disk.seal_goes_on();
+                if !continues {
                     return now.clone();
                 }
-                let mut next = now.with(&[], parts_of_it);
+                let mut next = now.with(&[], parts);
                 if is_last {
                     (next.seal_seq, next.sealed_until) = (state.seq, state.until_ms);
                     if seals_all {
@@ -442,7 +473,7 @@ impl Tsdb {
                 }
                 next
             })?;
-            if !goes_on {
+            if !continues {
                 return Err(SealError::Stopped);
             }
             if is_last {
@@ -451,25 +482,26 @@ impl Tsdb {
         }
     }
 
-    /// What was just written, read back.
+    /// Opens the segments that were just written.
     fn open_written(
         &self,
-        parts: &Parts<'_>,
+        context: &SealContext<'_>,
         store: &OrgStore,
         written: &[SegmentMeta],
-    ) -> Result<Vec<Arc<Part>>, SealError> {
-        let dir = parts.folder.segments_of(store.org);
-        let opened = written.iter().map(|meta| Segment::open(&dir, parts.folder.store, meta));
+    ) -> Result<Vec<Arc<IndexedSegment>>, SealError> {
+        let dir = context.folder.segments_of(store.org);
+        let opened = written.iter().map(|meta| Segment::open(&dir, context.folder.store, meta));
         let segments = opened
             .collect::<Result<Vec<_>, _>>()
             .map_err(|e| SealError::Segment { org: store.org, what: with_sources(&e) })?;
         let table = store.table();
-        Ok(segments.into_iter().map(|segment| Arc::new(Part::new(segment, &table))).collect())
+        Ok(segments.into_iter().map(|segment| Arc::new(IndexedSegment::new(segment, &table))).collect())
     }
 
-    /// Removes the files of a seal that failed, but for those that are listed. What cannot be removed is unlisted: the next start does it.
-    fn throw_away(&self, parts: &Parts<'_>, store: &OrgStore, written: &[SegmentMeta]) {
-        let dir = parts.folder.segments_of(store.org);
+    /// Removes the unlisted files of a failed seal. The next start removes those that cannot be
+    /// removed now.
+    fn remove_files(&self, context: &SealContext<'_>, store: &OrgStore, written: &[SegmentMeta]) {
+        let dir = context.folder.segments_of(store.org);
         let set = store.segments();
         let is_listed = |meta: &SegmentMeta| set.parts.iter().any(|part| part.meta().seq == meta.seq);
         for meta in written.iter().filter(|meta| !is_listed(meta)) {
@@ -483,39 +515,40 @@ impl Tsdb {
         }
     }
 
-    /// Removes the log files at the front of which everything is in segments and registries (docs/storage.md section 9).
-    fn trim(&self, parts: &Parts<'_>, report: &mut SealReport) -> Result<(), SealError> {
+    /// Removes the first log files whose content is in segments and registries (docs/storage.md
+    /// section 9).
+    fn trim(&self, context: &SealContext<'_>, report: &mut SealReport) -> Result<(), SealError> {
         let _removal = self.removal.lock().ignore_poison();
-        let full = parts.log.full_files();
+        let full = context.log.full_files();
         let mut end = None;
         for file in &full {
             if !self.is_sealed(file)? {
                 break;
             }
-            end = Some(Begin { file: file.number + 1, seq: file.last_seq + 1 });
+            end = Some(LogOrigin { file: file.number + 1, seq: file.last_seq + 1 });
         }
         let mut first = 0;
         if let Some(begin) = end {
-            parts.manifest.set_log_begin(begin)?;
+            context.manifest.set_log_begin(begin)?;
             if !self.options.disk.seal_goes_on() {
                 return Err(SealError::Stopped);
             }
             first = begin.file;
         }
-        self.note_removed(parts.log.remove_before(first), report);
+        self.report_removed(context.log.remove_before(first), report);
         Ok(())
     }
 
-    /// Tries those log files again that could not be unlinked.
-    fn remove_trimmed(&self, parts: &Parts<'_>, report: &mut SealReport) {
-        if parts.log.trimmed().size() != (0, 0) {
+    /// Retries to unlink the trimmed log files.
+    fn remove_trimmed(&self, context: &SealContext<'_>, report: &mut SealReport) {
+        if context.log.trimmed().size() != (0, 0) {
             let _removal = self.removal.lock().ignore_poison();
-            self.note_removed(parts.log.remove_before(0), report);
+            self.report_removed(context.log.remove_before(0), report);
         }
     }
 
-    fn note_removed(&self, removed: Removed, report: &mut SealReport) {
-        for file in removed.gone {
+    fn report_removed(&self, removed: Removed, report: &mut SealReport) {
+        for file in removed.unlinked {
             let FullFile { path, first_seq, last_seq, .. } = &file;
             let reason = "its samples are in segments";
             tracing::info!(path = %path.display(), first_seq, last_seq, reason, "a log file was removed");
@@ -523,29 +556,30 @@ impl Tsdb {
         }
         if let Some(refused) = removed.refused {
             self.seals.unlinks_failed.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!("a log file that is needed no more stays for now: {}", refused.line());
+            tracing::warn!("cannot remove a log file that is no longer needed: {}", refused.line());
         }
     }
 
-    /// The greatest time that the log has of each organisation, if deletions wait for the log to go: what was deleted since
-    /// is nowhere else, and after a start nobody else remembers it.
-    fn logged(&self, parts: &Parts<'_>) -> Result<BTreeMap<OrgId, i64>, SealError> {
+    /// Returns the greatest sample time in the log for each organisation. Empty unless deletions
+    /// wait for the log to be trimmed: times of samples deleted since are only in the log, and
+    /// after a start only the log files know them.
+    fn greatest_logged(&self, context: &SealContext<'_>) -> Result<BTreeMap<OrgId, i64>, SealError> {
         let mut greatest = BTreeMap::new();
         if self.stores.all().iter().all(|store| store.segments().tombstones.is_empty()) {
             return Ok(greatest);
         }
-        // What the file at hand has, too.
-        parts.log.settle();
-        for file in parts.log.full_files() {
+        // Includes the records of the current file.
+        context.log.settle();
+        for file in context.log.full_files() {
             for OrgSpan { org, greatest_ms, .. } in spans_of(&file)? {
-                let known: &mut i64 = greatest.entry(org).or_insert(i64::MIN);
-                *known = greatest_ms.max(*known);
+                let entry: &mut i64 = greatest.entry(org).or_insert(i64::MIN);
+                *entry = greatest_ms.max(*entry);
             }
         }
         Ok(greatest)
     }
 
-    /// Whether a log file holds nothing that is not in segments and registries too.
+    /// Returns whether all samples and series of a log file are in segments and registries.
     fn is_sealed(&self, file: &FullFile) -> Result<bool, SealError> {
         Ok(spans_of(file)?.iter().all(|span| match self.stores.org(span.org) {
             Some(store) => store.segments().covers(span),
@@ -554,7 +588,8 @@ impl Tsdb {
     }
 }
 
-/// What each organisation has in a log file; those of an earlier process are read for it.
+/// Returns the spans of a log file for each organisation. Files of an earlier process are read for
+/// them.
 fn spans_of(file: &FullFile) -> Result<Vec<OrgSpan>, SealError> {
     Ok(match &file.spans {
         Some(spans) => spans.clone(),
@@ -562,28 +597,29 @@ fn spans_of(file: &FullFile) -> Result<Vec<OrgSpan>, SealError> {
     })
 }
 
-/// Where a seal ends that takes everything: behind the last sample, but for those ahead of the clock. A last sample that
-/// was deleted counts: its record is in the log, and would keep the log from ending behind it. `logged`: the last one of
-/// the log, where that is known.
+/// Returns the end of a seal of everything: just after the last sample that is not ahead of the
+/// clock. A deleted last sample counts, because its record is in the log and would prevent the
+/// removal of the file. `logged` is the last time in the log, if known.
 fn forced_until(store: &OrgStore, logged: Option<i64>, now: Timestamp) -> i64 {
     let newest = store.usage.newest().map(Timestamp::as_ms).max(store.greatest_ms()).max(logged);
     let greatest = newest.unwrap_or(i64::MIN).min(now.as_ms());
     greatest.saturating_add(1).max(store.head.barrier())
 }
 
-/// Whether a seal up to `until` would move samples, or let go of records.
-fn has_news(store: &OrgStore, until: i64) -> bool {
+/// Returns whether a seal up to `until` would move samples or release records.
+fn has_unsealed(store: &OrgStore, until: i64) -> bool {
     store.least_ms().is_some_and(|least| least < until)
         || store.last_seq.load(Ordering::Acquire) > store.segments().seal_seq
 }
 
-/// The end of the window that the clock is in.
+/// Returns the end of the last window that is over by the clock, in ms.
 fn window_end(now: Timestamp) -> i64 {
     now.as_ms().div_euclid(due::WINDOW_MS).saturating_mul(due::WINDOW_MS)
 }
 
-/// Whether an organisation has something that only a clock can explain that was wrong: samples, an end of the sealed time
-/// or records of the log later than `latest`. Waiting for the clock to come there would keep the log from ending.
+/// Returns whether an organisation has samples, an end of the sealed time or log records later than
+/// `latest`, which only a wrong clock explains. Waiting for the clock to reach that time would keep
+/// log files.
 fn needs_seal_of_all(store: &OrgStore, log: &Log, latest: Timestamp) -> bool {
     let latest_ms = latest.as_ms();
     let set = store.segments();
@@ -596,11 +632,12 @@ fn needs_seal_of_all(store: &OrgStore, log: &Log, latest: Timestamp) -> bool {
             .any(|span| span.org == store.org && span.greatest_ms > latest_ms && !set.covers(span))
 }
 
-/// The first record that may hold samples of the organisation that are not in segments.
+/// Returns the number of the first record that may hold samples of the organisation that are not in
+/// segments.
 fn first_unsealed(log: &Log, org: OrgId, set: &SegmentSet) -> u64 {
     let full = log.full_files();
     let unsealed = full.iter().find(|file| {
-        // Where it is not known what a file holds, it may hold some.
+        // A file with unknown content may hold some.
         file.spans.as_ref().is_none_or(|spans| spans.iter().any(|span| span.org == org && !set.covers(span)))
     });
     let at_hand = log.counters().file_first_seq.load(Ordering::Acquire);

@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::block_cache::{BlockCache, OrgCache};
-use super::changes::Changes;
-use super::delete::Deletion;
+use super::deletion::Deletion;
 use super::error::Damage;
 use super::head::Head;
-use super::manifest::{Change, Manifest, ManifestError};
+use super::manifest::{Manifest, ManifestChange, ManifestError};
 use super::options::OrgLimits;
 use super::quota::Usage;
 use super::segments::{Obsolete, SegmentSet};
@@ -21,8 +20,9 @@ use super::series::table::Table;
 use super::series::{definition, registry};
 use super::side_data::record::decode_starts;
 use super::side_data::{SideRecord, SideTable};
-use super::wal::log::{Draft, Outcome};
-use super::wal::record::{Kind, parse_seal, record_bytes};
+use super::store_version::StoreVersion;
+use super::wal::log::{ApplyOutcome, Draft};
+use super::wal::record::{RecordKind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
 use crate::sync::IgnorePoison as _;
@@ -66,7 +66,7 @@ pub(super) struct OrgStore {
     pub(super) last_seq: AtomicU64,
     pub(super) arrivals: Arrivals,
     /// The version for result caches.
-    pub(super) changes: Changes,
+    pub(super) changes: StoreVersion,
     /// BlockCache values of segments, cached for later queries.
     pub(super) decoded: Arc<OrgCache>,
 }
@@ -221,7 +221,7 @@ impl OrgStore {
     pub(super) fn change_segments(
         &self,
         manifest: &Manifest,
-        change: Change,
+        change: ManifestChange,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<(), ManifestError> {
         self.change_segments_if(manifest, |_| true, change, next).map(drop)
@@ -233,7 +233,7 @@ impl OrgStore {
         &self,
         manifest: &Manifest,
         fits: impl FnOnce(&SegmentSet) -> bool,
-        change: Change,
+        change: ManifestChange,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<bool, ManifestError> {
         let guard = self.changing();
@@ -258,7 +258,7 @@ impl OrgStore {
         &self,
         _guard: &MutexGuard<'_, ()>,
         manifest: &Manifest,
-        change: Change,
+        change: ManifestChange,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<(), ManifestError> {
         manifest.commit(self.org, change)?;
@@ -404,16 +404,16 @@ fn set(seqs: &mut Vec<u64>, series: u32, seq: u64) {
 pub(super) struct Record<'b> {
     pub(super) seq: u64,
     pub(super) org: OrgId,
-    pub(super) kind: Kind,
+    pub(super) kind: RecordKind,
     pub(super) body: &'b [u8],
-    /// The decoded body of [`Kind::Samples`], if the record has just been logged. None if it was
+    /// The decoded body of [`RecordKind::Samples`], if the record has just been logged. None if it was
     /// read from a file.
     pub(super) samples: Option<&'b [LogSample]>,
 }
 
 impl<'b> Record<'b> {
     /// Creates a record that was read from a file.
-    pub(super) const fn read(seq: u64, org: OrgId, kind: Kind, body: &'b [u8]) -> Record<'b> {
+    pub(super) const fn read(seq: u64, org: OrgId, kind: RecordKind, body: &'b [u8]) -> Record<'b> {
         Record { seq, org, kind, body, samples: None }
     }
 
@@ -515,7 +515,7 @@ impl Stores {
                 kept_from_ms: AtomicI64::new(i64::MIN),
                 last_seq: AtomicU64::new(0),
                 arrivals: Arrivals::default(),
-                changes: Changes::default(),
+                changes: StoreVersion::default(),
                 decoded: OrgCache::new(&self.decoded),
             })
         };
@@ -578,7 +578,7 @@ impl Stores {
     }
 
     /// Like [`Stores::apply`], for side data.
-    fn apply_side(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
+    fn apply_side(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<ApplyOutcome, Damage> {
         let Record { seq, org, kind, body, .. } = record;
         let store = self.org_or_new(org);
         let table = rows.map(|_| store.table());
@@ -591,21 +591,21 @@ impl Stores {
                 || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, at_ms))
         };
         store.last_seq.store(seq, Ordering::Release);
-        if kind == Kind::Exemplars && sealed.as_ref().is_some_and(|sealed| seq <= sealed.seal_seq) {
+        if kind == RecordKind::Exemplars && sealed.as_ref().is_some_and(|sealed| seq <= sealed.seal_seq) {
             // A seal takes every exemplar before it, of any time.
-            return Ok(Outcome::default());
+            return Ok(ApplyOutcome::default());
         }
         // The times of the record are known only after it is applied.
-        let _open = (kind != Kind::Exemplars).then(|| store.changes.open());
+        let _open = (kind != RecordKind::Exemplars).then(|| store.changes.open());
         let least_ms = Cell::new(i64::MAX);
-        if kind == Kind::Starts {
+        if kind == RecordKind::Starts {
             decode_starts(body, |start| least_ms.set(least_ms.get().min(start.at_ms)))?;
         }
         let applied = store.side.apply(SideRecord { seq, kind, body }, knows, skip, |at_ms| {
             least_ms.set(least_ms.get().min(at_ms));
             store.arrivals.record_time(at_ms);
         });
-        if kind != Kind::Exemplars {
+        if kind != RecordKind::Exemplars {
             // Part of a damaged body may have been applied.
             store.changes.note(if applied.is_ok() { least_ms.get() } else { i64::MIN });
         }
@@ -615,7 +615,7 @@ impl Stores {
     }
 
     /// Like [`Stores::apply`], for a deletion.
-    fn apply_deletion(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
+    fn apply_deletion(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<ApplyOutcome, Damage> {
         let Record { seq, org, body, .. } = record;
         let deletion = Deletion::decode(body)?;
         let store = self.org_or_new(org);
@@ -632,7 +632,7 @@ impl Stores {
         store.changes.note(deletion.from_ms);
         // The last checkpoint still has the deleted samples, so another one is due.
         self.uncovered.fetch_add(1, Ordering::Relaxed);
-        Ok(Outcome { record_seq: seq, ..Outcome::default() })
+        Ok(ApplyOutcome { record_seq: seq, ..ApplyOutcome::default() })
     }
 
     pub(super) fn set_limits(&self, org: OrgId, limits: OrgLimits) {
@@ -652,20 +652,20 @@ impl Stores {
         record: Record<'_>,
         scratch: &mut Vec<LogSample>,
         rows: Option<&RowSeqs>,
-    ) -> Result<Outcome, Damage> {
+    ) -> Result<ApplyOutcome, Damage> {
         let Record { seq, org, kind, body, samples } = record;
-        if kind == Kind::Dropped {
+        if kind == RecordKind::Dropped {
             self.drop_org(org);
-            return Ok(Outcome { record_seq: seq, ..Outcome::default() });
+            return Ok(ApplyOutcome { record_seq: seq, ..ApplyOutcome::default() });
         }
         if self.is_dropped(org) {
-            return Ok(Outcome::default());
+            return Ok(ApplyOutcome::default());
         }
-        if kind != Kind::Mark {
+        if kind != RecordKind::Mark {
             self.org_or_new(org).count_record(body);
         }
         match kind {
-            Kind::Samples | Kind::SamplesV1 => {
+            RecordKind::Samples | RecordKind::SamplesV1 => {
                 if samples.is_none() || cfg!(debug_assertions) {
                     samples::decode(kind, body, scratch)?;
                 }
@@ -685,50 +685,54 @@ impl Stores {
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }
-            Kind::Histograms | Kind::Exemplars | Kind::Starts => self.apply_side(record, rows),
-            Kind::Series if samples.is_some() => {
+            RecordKind::Histograms | RecordKind::Exemplars | RecordKind::Starts => {
+                self.apply_side(record, rows)
+            }
+            RecordKind::Series if samples.is_some() => {
                 // The caller registered its series in the table before logging it.
                 let ids = definition::ids(body)?;
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
                 store.durable().extend(ids);
-                Ok(Outcome::default())
+                Ok(ApplyOutcome::default())
             }
-            Kind::Series | Kind::RegistrySeries => {
+            RecordKind::Series | RecordKind::RegistrySeries => {
                 let store = self.org_or_new(org);
-                if kind == Kind::Series {
+                if kind == RecordKind::Series {
                     store.last_seq.store(seq, Ordering::Release);
                 }
                 let mut table = store.table_mut();
-                let defined = table.define_all(body, kind == Kind::RegistrySeries);
+                let defined = table.define_all(body, kind == RecordKind::RegistrySeries);
                 store.usage.record_table(&table);
                 drop(table);
                 self.settle_names(&store);
-                defined.map(|()| Outcome::default())
+                defined.map(|()| ApplyOutcome::default())
             }
-            Kind::Metadata | Kind::RegistryMetadata => {
+            RecordKind::Metadata | RecordKind::RegistryMetadata => {
                 let store = self.org_or_new(org);
-                if kind == Kind::Metadata {
+                if kind == RecordKind::Metadata {
                     store.last_seq.store(seq, Ordering::Release);
                 }
                 let mut known = store.metadata_mut();
-                metadata::decode(body, &mut |metric| known.set(metric, kind == Kind::RegistryMetadata))?;
-                Ok(Outcome::default())
+                metadata::decode(body, &mut |metric| {
+                    known.set(metric, kind == RecordKind::RegistryMetadata)
+                })?;
+                Ok(ApplyOutcome::default())
             }
-            Kind::Seal | Kind::SealAll => {
+            RecordKind::Seal | RecordKind::SealAll => {
                 let until_ms = parse_seal(body)?;
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
                 match kind {
-                    Kind::SealAll => store.close_all(until_ms),
+                    RecordKind::SealAll => store.close_all(until_ms),
                     _ => store.close_window(until_ms),
                 }
                 // Earlier records will soon be in segments, and the log is trimmed after that.
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
-                Ok(Outcome { record_seq: seq, ..Outcome::default() })
+                Ok(ApplyOutcome { record_seq: seq, ..ApplyOutcome::default() })
             }
-            Kind::Delete => self.apply_deletion(record, rows),
-            Kind::Mark | Kind::Switch | Kind::Dropped => Ok(Outcome::default()),
+            RecordKind::Delete => self.apply_deletion(record, rows),
+            RecordKind::Mark | RecordKind::Switch | RecordKind::Dropped => Ok(ApplyOutcome::default()),
         }
     }
 }

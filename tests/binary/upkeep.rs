@@ -444,7 +444,7 @@ fn repair_saves_what_is_good_into_a_new_folder_and_says_what_is_lost() {
     let text = succeeded(&promlet(&["repair", "--to"], &[&saved, dir.path()]));
     let after: Vec<_> = files_below(dir.path()).iter().map(|p| std::fs::read(p).expect("read")).collect();
     assert!(before == after, "never in place");
-    assert!(text.contains("written anew") && text.contains("is lost"), "{text}");
+    assert!(text.contains("rewritten") && text.contains("is lost"), "{text}");
     let (report, code) = check(true, &saved);
     assert_eq!(code, 0, "{report:#}");
     let all = expected(0..250);

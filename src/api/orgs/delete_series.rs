@@ -21,6 +21,7 @@ use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{Identity, Role};
 use crate::model::{Conductor, Pace};
 use crate::promql::{Lease, QueryError};
+use crate::tsdb::DeletedSamples;
 
 /// What deleting needs.
 #[derive(Clone, Debug)]
@@ -77,7 +78,7 @@ async fn delete(
         };
         let pace = Pace::of(&metering);
         let deleted = match pace.hold(0) {
-            Ok(()) => tsdb.delete_within(org, (&selectors, range), now, &pace),
+            Ok(()) => tsdb.delete_within(org, DeletedSamples { selectors: &selectors, range }, now, &pace),
             Err(stopped) => Err(stopped.into()),
         };
         deleted.map_err(|error| metering.refused.take().map_or_else(|| error.into(), ApiError::from))

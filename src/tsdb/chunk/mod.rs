@@ -25,7 +25,7 @@
 //! The smallest kind that preserves the bits is used. Decimals have precedence, since they decode
 //! fastest.
 
-use super::bytes::{POWERS, Reader, put_varint, put_zigzag, scaled, whole_bytes};
+use super::codec::{POWERS, Reader, put_varint, put_zigzag, scaled, whole_bytes};
 use super::error::Damage;
 
 /// Samples of a mini-block at most.

@@ -1,9 +1,11 @@
-//! When deletions are carried out: when what they hide is removed from segments and log.
+//! Decides when deletions are carried out, that is, when deleted samples are removed from segments
+//! and log.
 //!
-//! Every merge leaves out what is deleted. Where none comes along, a deletion waits an hour for others, so that many of them
-//! write a segment once and not once each; then segments are merged for its sake when nothing else is to be done, and
-//! after twelve hours before anything else: within a day (docs/specification.md C6) even where a job takes ten seconds for each of 4,096
-//! segments. A log file that has its records is ended and removed as soon as its samples are in segments.
+//! Every merge drops deleted samples. A deletion without a merge waits an hour for others, so that
+//! several deletions rewrite a segment only once. Then segments are merged for its sake if no other
+//! work is left, and after twelve hours before all other work. So deletions complete within a day
+//! (docs/specification.md C6), even if a job takes ten seconds for each of 4,096 segments. A log
+//! file with deleted samples is closed and removed as soon as its samples are in segments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +15,14 @@ use crate::tsdb::manifest::TOMBSTONES_MAX;
 use crate::tsdb::store::OrgStore;
 
 const HOUR_MS: i64 = 3_600_000;
-/// Others are waited for.
+/// The time that a deletion waits for others.
 const DUE_MS: i64 = HOUR_MS;
-/// Nothing else comes first any more.
+/// The time after which a deletion comes before all other work.
 const OVERDUE_MS: i64 = 12 * HOUR_MS;
-/// Time between two looks at the log.
+/// The time between two checks of the log.
 const LOG_MS: i64 = HOUR_MS;
 
-/// How long a deletion waits.
+/// The urgency of a deletion by its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Age {
     Fresh,
@@ -28,24 +30,25 @@ pub(super) enum Age {
     Overdue,
 }
 
-/// The deletions that are not carried out, and since when they are known. In memory alone: those that a start finds are
-/// overdue.
+/// The pending deletions and the times at which they were first seen. They are kept only in memory.
+/// Deletions found at a start are overdue.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct PendingDeletions {
     since: BTreeMap<(OrgId, u64), Option<Timestamp>>,
-    looked: bool,
+    refreshed: bool,
     log_at: Option<Timestamp>,
 }
 
-/// Whether so much time has passed. A moment ahead of the clock is of a clock that was wrong: it holds nothing up.
+/// Returns whether `ms` have passed since `since`. A time ahead of the clock counts as passed,
+/// because it comes from a clock that was wrong.
 fn passed(since: Timestamp, now: Timestamp, ms: i64) -> bool {
     !(0..ms).contains(&now.ms_since(since))
 }
 
-impl Waiting {
-    /// Takes note of what came and went.
-    pub(super) fn look(&mut self, stores: &[Arc<OrgStore>], now: Timestamp) {
-        let first = self.looked.then_some(now);
+impl PendingDeletions {
+    /// Adds new deletions and removes completed ones.
+    pub(super) fn refresh(&mut self, stores: &[Arc<OrgStore>], now: Timestamp) {
+        let first = self.refreshed.then_some(now);
         let before = std::mem::take(&mut self.since);
         for store in stores {
             for (number, _) in &store.segments().tombstones {
@@ -53,24 +56,25 @@ impl Waiting {
                 self.since.insert(key, before.get(&key).copied().unwrap_or(first));
             }
         }
-        self.looked = true;
+        self.refreshed = true;
     }
 
-    /// How long a deletion waits, one of so many of its organisation.
+    /// Returns the age of a deletion. `all` is the number of deletions of its organisation.
     pub(super) fn age(&self, deletion: (OrgId, u64), all: usize, now: Timestamp) -> Age {
         match self.since.get(&deletion) {
-            // It came after the last look.
+            // It arrived after the last refresh.
             None => Age::Fresh,
             Some(None) => Age::Overdue,
             Some(Some(since)) if passed(*since, now, OVERDUE_MS) => Age::Overdue,
-            // Room is made before it is needed.
+            // Deletions become due early when half of their limit is used.
             Some(Some(since)) if passed(*since, now, DUE_MS) || all > TOMBSTONES_MAX / 2 => Age::Due,
             Some(Some(_)) => Age::Fresh,
         }
     }
 
-    /// The last record of the log that has something deleted which is to be gone by now, if it is time to look.
-    pub(super) fn in_the_log(&mut self, stores: &[Arc<OrgStore>], begin: u64, now: Timestamp) -> Option<u64> {
+    /// Returns the last log record with deleted samples that should be gone by now; none if there
+    /// is no such record, or if the last check is less than an hour ago.
+    pub(super) fn due_in_log(&mut self, stores: &[Arc<OrgStore>], begin: u64, now: Timestamp) -> Option<u64> {
         if self.log_at.is_some_and(|at| !passed(at, now, LOG_MS)) {
             return None;
         }

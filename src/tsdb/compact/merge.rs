@@ -1,7 +1,8 @@
-//! Several segments into new ones, family by family and series by series; value blocks are copied as bytes where nothing
-//! has to change in them.
+//! Merges segments into new ones, family by family and series by series. Unchanged value blocks are
+//! copied as bytes.
 //!
-//! Memory: one series' samples of the time at hand, the directory of the segment being written, 1 MiB of buffer.
+//! Memory: the samples of one series in the current window, the directory of the new segment, and 1
+//! MiB of buffer.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use super::known::{Numbers, SharedTimes};
+use super::caches::{SharedTimes, SourceFamily, ValueNumbers};
 use crate::clock::Stopwatch;
 use crate::model::{Histogram, HistogramColumns, StoreId, TimeRange, Timestamp};
 use crate::tsdb::error::DiskError;
@@ -22,20 +23,22 @@ use crate::tsdb::segment::{
     FamilyRow, FamilyScan, NewSegment, Segment, SegmentBlock, SegmentDamage, SegmentMeta, SegmentWriteError,
     SegmentWriter, SeriesPart, SeriesWriteError, TimelineCache,
 };
-use crate::tsdb::segments::Part;
+use crate::tsdb::segments::IndexedSegment;
 use crate::tsdb::side_data::exemplars::NewestExemplars;
 use crate::tsdb::side_data::late_starts::LateStarts;
 use crate::tsdb::side_data::{sealed, start_timestamps};
 
-/// Blocks of fewer samples are joined with their neighbours: a quarter of the 1,024 that a block may have.
+/// Blocks with fewer samples are joined with their neighbours: a quarter of the 1,024 that a block
+/// may have.
 const BLOCK_SMALL: usize = 256;
+/// The samples of a full block.
 const BLOCK_SAMPLES: usize = 1_024;
-/// Bytes written a second in the background (docs/storage.md section 11).
+/// The write rate of background merges in bytes per second (docs/storage.md section 11).
 const BYTES_PER_S: f64 = 32.0 * 1_048_576.0;
-/// Bytes between two looks at the clock.
+/// The bytes between two checks of the clock.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Why nothing was merged. The sources stay.
+/// The reason why a merge failed. The sources stay.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MergeError {
     #[error(transparent)]
@@ -45,20 +48,20 @@ pub(super) enum MergeError {
     Damaged { seq: u64, source: SegmentDamage },
 }
 
-/// How fast.
-pub(super) struct Pace<'t> {
-    /// None: as fast as it goes.
+/// The rate limit of a merge.
+pub(super) struct Throttle<'t> {
+    /// None: full speed.
     rest: Option<&'t Rest>,
     watch: Stopwatch,
     bytes: u64,
 }
 
-impl<'t> Pace<'t> {
-    pub(super) fn new(rest: Option<&'t Rest>) -> Pace<'t> {
-        Pace { rest, watch: Stopwatch::start(), bytes: 0 }
+impl<'t> Throttle<'t> {
+    pub(super) fn new(rest: Option<&'t Rest>) -> Throttle<'t> {
+        Throttle { rest, watch: Stopwatch::start(), bytes: 0 }
     }
 
-    /// Rests if the bytes written so far came too fast.
+    /// Sleeps if the bytes since the last check were written faster than the limit.
     #[expect(clippy::cast_precision_loss, reason = "a second more or less at 2^53 bytes")]
     fn wrote(&mut self, bytes: u64) {
         self.bytes += bytes;
@@ -72,12 +75,12 @@ impl<'t> Pace<'t> {
     }
 }
 
-/// What to merge into what.
+/// The input of a merge.
 pub(super) struct Merge<'t> {
-    /// Where two hold the same moment of a series, the later wins.
-    pub(super) sources: &'t [Arc<Part>],
+    /// If two sources have a sample of a series at the same time, the one of the later source wins.
+    pub(super) sources: &'t [Arc<IndexedSegment>],
     pub(super) tombstones: &'t [Arc<Tombstone>],
-    /// Its number is not used.
+    /// The template of the new segments. Its number is not used.
     pub(super) new: NewSegment,
     pub(super) cut_ms: Option<i64>,
     pub(super) dir: &'t Path,
@@ -85,24 +88,24 @@ pub(super) struct Merge<'t> {
     pub(super) next_segment: &'t AtomicU64,
 }
 
-/// The label names and metric name of a source's family at hand.
+/// The label names and metric name of a family. Families are merged in its order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct FamilyKey {
     metric: Option<String>,
     names: Vec<String>,
 }
 
-/// A source, and how far it is read.
-struct Cursor<'t> {
+/// A source, and the family at which it is read.
+struct SegmentCursor<'t> {
     segment: &'t Segment,
     family: usize,
-    /// None: at the end.
-    key: Option<Key>,
+    /// None at the end.
+    key: Option<FamilyKey>,
 }
 
-impl<'t> Cursor<'t> {
-    fn new(segment: &'t Segment) -> Result<Cursor<'t>, MergeError> {
-        let mut cursor = Cursor { segment, family: 0, key: None };
+impl<'t> SegmentCursor<'t> {
+    fn new(segment: &'t Segment) -> Result<SegmentCursor<'t>, MergeError> {
+        let mut cursor = SegmentCursor { segment, family: 0, key: None };
         cursor.read()?;
         Ok(cursor)
     }
@@ -111,7 +114,7 @@ impl<'t> Cursor<'t> {
         self.key = if self.family < self.segment.families() {
             let names = self.segment.names(self.family).map_err(|damage| damaged(self.segment, damage))?;
             let metric = self.segment.metric(self.family).map_err(|damage| damaged(self.segment, damage))?;
-            Some(Key { metric, names })
+            Some(FamilyKey { metric, names })
         } else {
             None
         };
@@ -128,42 +131,47 @@ fn damaged(segment: &Segment, source: SegmentDamage) -> MergeError {
     MergeError::Damaged { seq: segment.meta().seq, source }
 }
 
-/// A family of one of the sources, being walked.
-struct Rows<'t> {
+/// A family of one of the sources, while it is read.
+struct FamilyRows<'t> {
     walk: FamilyScan<'t>,
-    /// Place among the sources.
+    /// The index among the sources.
     source: usize,
     family: usize,
     row: usize,
-    /// None: at the end.
+    /// None at the end.
     id: Option<u32>,
 }
 
 /// A series in one of the sources.
 #[derive(Clone, Copy)]
-struct Place<'t> {
+struct SourceRow<'t> {
     segment: &'t Segment,
     source: usize,
     family: usize,
     row: usize,
-    /// Which of the rows that are walked.
+    /// The index in the list of [`FamilyRows`].
     walked: usize,
     first: i64,
     last: i64,
 }
 
-/// A run of samples in the arenas, or a block to be copied.
-enum Run<'t> {
+/// A run of samples in the buffers, or a block that is copied.
+enum OutputRun<'t> {
     Samples(Range<usize>, Range<usize>),
     Block(Range<usize>, &'t Segment, SegmentBlock<'t>),
 }
 
-/// A run of bytes beside the rows, and the time that it reaches over.
-type Beside = (Vec<u8>, Option<(i64, i64)>);
-
-/// Reused between series.
+/// The side data of a series.
 #[derive(Default)]
-struct Arena {
+struct SideRun {
+    bytes: Vec<u8>,
+    /// The first and last time of its histograms.
+    span: Option<(i64, i64)>,
+}
+
+/// The buffers of a merge, reused between series.
+#[derive(Default)]
+struct MergeBuffers {
     columns: SampleColumns,
     times: Vec<i64>,
     bits: Vec<u64>,
@@ -172,10 +180,10 @@ struct Arena {
     read: TimelineCache,
 }
 
-/// Everything of the sources; `written` gets what is finished, even where it fails.
+/// Merges all sources. `written` gets the finished segments even on failure.
 pub(super) fn merge(
     merge: &Merge<'_>,
-    pace: &mut Pace<'_>,
+    throttle: &mut Throttle<'_>,
     written: &mut Vec<SegmentMeta>,
 ) -> Result<(), MergeError> {
     let least = merge.sources.iter().map(|part| part.meta().min_ms).min().unwrap_or(0);
@@ -185,31 +193,31 @@ pub(super) fn merge(
     }
     let Some(width) = merge.cut_ms else {
         let ends = (true, true);
-        return Window {
+        return MergeWindow {
             merge,
             from: i64::MIN,
             to: i64::MAX,
             ends,
             writer: None,
-            numbers: Numbers::default(),
-            pace,
+            numbers: ValueNumbers::default(),
+            throttle,
             written,
         }
         .run();
     };
-    // As many as the planner counted: a few.
+    // The planner bounds their number.
     for number in least.div_euclid(width)..=most.div_euclid(width) {
         let from = number.saturating_mul(width);
         let to = from.saturating_add(width - 1);
         let ends = (number == least.div_euclid(width), number == most.div_euclid(width));
-        Window {
+        MergeWindow {
             merge,
             from,
             to,
             ends,
             writer: None,
-            numbers: Numbers::default(),
-            pace: &mut *pace,
+            numbers: ValueNumbers::default(),
+            throttle: &mut *throttle,
             written: &mut *written,
         }
         .run()?;
@@ -217,23 +225,23 @@ pub(super) fn merge(
     Ok(())
 }
 
-/// One walk over the sources, for a stretch of time, both ends included.
-struct Window<'t, 'm, 'p> {
+/// One pass over the sources for a range of time, both ends inclusive.
+struct MergeWindow<'t, 'm, 'p> {
     merge: &'t Merge<'t>,
     from: i64,
     to: i64,
-    /// Whether it is the first, and the last.
+    /// Whether it is the first window, and whether it is the last.
     ends: (bool, bool),
     writer: Option<SegmentWriter>,
-    /// Of the values of that writer.
-    numbers: Numbers,
-    pace: &'m mut Pace<'p>,
+    /// The value numbers of that writer.
+    numbers: ValueNumbers,
+    throttle: &'m mut Throttle<'p>,
     written: &'m mut Vec<SegmentMeta>,
 }
 
-impl<'t> Window<'t, '_, '_> {
+impl<'t> MergeWindow<'t, '_, '_> {
     fn run(mut self) -> Result<(), MergeError> {
-        let done = self.families().and_then(|()| self.beside());
+        let done = self.families().and_then(|()| self.side_data());
         match (done, self.writer) {
             (Ok(()), Some(writer)) => {
                 self.written.push(writer.finish()?);
@@ -241,7 +249,7 @@ impl<'t> Window<'t, '_, '_> {
             }
             (Ok(()), None) => Ok(()),
             (Err(e), writer) => {
-                // What stays of the file is removed by the next start.
+                // The next start removes the rest of the file.
                 if let Some(Err(left)) = writer.map(SegmentWriter::abandon) {
                     tracing::warn!("{}", left.line());
                 }
@@ -253,37 +261,37 @@ impl<'t> Window<'t, '_, '_> {
     fn families(&mut self) -> Result<(), MergeError> {
         let mut cursors = Vec::new();
         for part in self.merge.sources {
-            cursors.push(Cursor::new(&part.segment)?);
+            cursors.push(SegmentCursor::new(&part.segment)?);
         }
-        let mut arena = Arena::default();
+        let mut buffers = MergeBuffers::default();
         while let Some(key) = cursors.iter().filter_map(|cursor| cursor.key.clone()).min() {
-            let mut rows: Vec<Rows<'t>> = Vec::new();
+            let mut rows: Vec<FamilyRows<'t>> = Vec::new();
             for (source, cursor) in cursors.iter_mut().enumerate() {
                 if cursor.key.as_ref() == Some(&key) {
                     let (segment, family) = (cursor.segment, cursor.family);
                     let walk = segment.scan(family).map_err(|damage| damaged(segment, damage))?;
                     let id = walk.id(0);
-                    rows.push(Rows { walk, source, family, row: 0, id });
+                    rows.push(FamilyRows { walk, source, family, row: 0, id });
                     cursor.next()?;
                 }
             }
-            self.family(&key, &mut rows, &mut arena)?;
+            self.family(&key, &mut rows, &mut buffers)?;
         }
         for cursor in &cursors {
-            // A page that vanished would have shortened a walk.
+            // A page that failed to load would have ended a scan early.
             cursor.segment.intact().map_err(|damage| damaged(cursor.segment, damage))?;
         }
         Ok(())
     }
 
-    /// What stands beside the rows: in the last of the window's segments.
-    fn beside(&mut self) -> Result<(), MergeError> {
+    /// Merges the side data into the last segment of the window.
+    fn side_data(&mut self) -> Result<(), MergeError> {
         let sources = self.merge.sources;
         let ids: BTreeSet<u32> = sources.iter().flat_map(|part| part.segment.side_data_ids()).collect();
         let most = sources.iter().map(|part| part.meta().max_ms).max().unwrap_or(self.to).min(self.to);
         for id in ids {
-            let (run, span) =
-                if id == sealed::EXEMPLARS_ID { self.exemplars()? } else { self.beside_of(id)? };
+            let SideRun { bytes: run, span } =
+                if id == sealed::EXEMPLARS_ID { self.exemplars()? } else { self.side_data_of(id)? };
             if run.is_empty() {
                 continue;
             }
@@ -294,13 +302,13 @@ impl<'t> Window<'t, '_, '_> {
             let put = writer.put_side_data(id, &run, span.unwrap_or((most, most)));
             self.writer = Some(writer);
             put?;
-            self.pace.wrote(run.len() as u64);
+            self.throttle.wrote(run.len() as u64);
         }
         Ok(())
     }
 
-    /// The run of a series, and the time of its histograms.
-    fn beside_of(&self, id: u32) -> Result<Beside, MergeError> {
+    /// Merges the side data of a series.
+    fn side_data_of(&self, id: u32) -> Result<SideRun, MergeError> {
         let range = TimeRange::new(Timestamp::from_ms(self.from), Timestamp::from_ms(self.to));
         let (mut histograms, mut starts) = (HistogramColumns::default(), Vec::new());
         let mut late = LateStarts::default();
@@ -311,13 +319,14 @@ impl<'t> Window<'t, '_, '_> {
             sealed::read_histograms(run, range, &mut here)
                 .and_then(|()| sealed::read_starts(run, &mut starts, &mut late))
                 .map_err(|damage| damaged(segment, segment.side_data_damage(damage)))?;
-            let kept = |at: i64| !self.deleted(segment, id).any(|tombstone| tombstone.hides(id, at));
-            histograms.extend(here.times.into_iter().zip(here.histograms).filter(|(at, _)| kept(*at)));
+            let visible = |at: i64| !self.deleted(segment, id).any(|tombstone| tombstone.hides(id, at));
+            histograms.extend(here.times.into_iter().zip(here.histograms).filter(|(at, _)| visible(*at)));
         }
         sealed::sort_and_dedup(&mut histograms);
         sealed::sort_and_dedup_starts(&mut starts);
-        // Those that are older than everything go with the first window. What began before another one and holds in it
-        // goes with it, too: the windows before may be gone earlier.
+        // Start timestamps before all windows go with the first one. A start timestamp before a
+        // window that still holds in it is copied into it, because earlier windows may expire
+        // first.
         let from = if self.ends.0 { i64::MIN } else { self.from };
         let starts = start_timestamps::within(&starts, from, self.to);
         late.retain(|at| at <= self.to && (self.from <= at || self.ends.0));
@@ -327,11 +336,12 @@ impl<'t> Window<'t, '_, '_> {
         sealed::put_histograms(&mut run, &samples);
         sealed::put_starts(&mut run, starts);
         sealed::put_late_starts(&mut run, &late);
-        Ok((run, histograms.times.first().copied().zip(histograms.times.last().copied())))
+        let span = histograms.times.first().copied().zip(histograms.times.last().copied());
+        Ok(SideRun { bytes: run, span })
     }
 
-    /// The newest exemplars of all sources, in the last window.
-    fn exemplars(&self) -> Result<Beside, MergeError> {
+    /// Merges the newest exemplars of all sources, for the last window.
+    fn exemplars(&self) -> Result<SideRun, MergeError> {
         let mut newest = NewestExemplars::default();
         for part in self.merge.sources.iter().filter(|_| self.ends.1) {
             let segment = &part.segment;
@@ -350,28 +360,33 @@ impl<'t> Window<'t, '_, '_> {
             &mut run,
             newest.into_sorted().iter().map(|(series, exemplar)| (*series, exemplar)),
         );
-        Ok((run, None))
+        Ok(SideRun { bytes: run, span: None })
     }
 
-    fn family(&mut self, key: &Key, rows: &mut [Rows<'t>], arena: &mut Arena) -> Result<(), MergeError> {
+    fn family(
+        &mut self,
+        key: &FamilyKey,
+        rows: &mut [FamilyRows<'t>],
+        buffers: &mut MergeBuffers,
+    ) -> Result<(), MergeError> {
         let names: Vec<&str> = key.names.iter().map(String::as_str).collect();
         let mut begun = false;
-        let mut places: Vec<Place<'t>> = Vec::new();
+        let mut source_rows: Vec<SourceRow<'t>> = Vec::new();
         while let Some(id) = rows.iter().filter_map(|row| row.id).min() {
-            places.clear();
+            source_rows.clear();
             for (walked, rows) in rows.iter_mut().enumerate().filter(|(_, rows)| rows.id == Some(id)) {
-                let Rows { source, family, row, .. } = *rows;
+                let FamilyRows { source, family, row, .. } = *rows;
                 let segment = rows.walk.segment();
                 if let Some((first, last)) =
                     rows.walk.span(row).filter(|(a, b)| *a <= self.to && self.from <= *b)
                 {
-                    places.push(Place { segment, source, family, row, walked, first, last });
+                    source_rows.push(SourceRow { segment, source, family, row, walked, first, last });
                 }
                 rows.row += 1;
                 rows.id = rows.walk.id(rows.row);
             }
-            let Some(named) = places.last().copied() else { continue };
-            let mut runs = self.runs(id, rows, &mut places, arena)?;
+            let Some(named) = source_rows.last().copied() else { continue };
+            let mut runs = self.runs(id, rows, &mut source_rows, buffers)?;
             if runs.is_empty() {
                 continue;
             }
@@ -382,23 +397,24 @@ impl<'t> Window<'t, '_, '_> {
                 begun = false;
             }
             if self.writer.is_none() {
-                self.numbers = Numbers::default();
+                self.numbers = ValueNumbers::default();
                 self.writer = Some(self.create()?);
             }
-            // A writer is large: it stays where it is.
+            // A writer is large, so it is not moved.
             let Some(writer) = &mut self.writer else { continue };
             let before = writer.data_bytes();
             if !std::mem::replace(&mut begun, true) {
                 writer.family(&names)?;
             }
             if let Some(rows) = rows.get(named.walked) {
+                let family = SourceFamily { source: rows.source, walk: &rows.walk };
                 self.numbers
-                    .set(writer, (rows.source, &rows.walk), named.row)
+                    .set(writer, family, named.row)
                     .map_err(|damage| damaged(named.segment, damage))?;
             }
-            put(writer, id, &self.numbers.row, &mut runs, arena)?;
+            put(writer, id, &self.numbers.row, &mut runs, buffers)?;
             let bytes = writer.data_bytes() - before;
-            self.pace.wrote(bytes);
+            self.throttle.wrote(bytes);
         }
         Ok(())
     }
@@ -409,35 +425,35 @@ impl<'t> Window<'t, '_, '_> {
         Ok(SegmentWriter::create(self.merge.dir, self.merge.store, new)?)
     }
 
-    /// What is to be written of a series, in order of time.
+    /// Returns the output runs of a series, in order of time.
     fn runs(
         &self,
         id: u32,
-        rows: &[Rows<'t>],
-        places: &mut [Place<'t>],
-        arena: &mut Arena,
-    ) -> Result<Vec<Run<'t>>, MergeError> {
-        arena.times.clear();
-        arena.bits.clear();
+        rows: &[FamilyRows<'t>],
+        source_rows: &mut [SourceRow<'t>],
+        buffers: &mut MergeBuffers,
+    ) -> Result<Vec<OutputRun<'t>>, MergeError> {
+        buffers.times.clear();
+        buffers.bits.clear();
         let mut runs = Vec::new();
-        let deleted = places.iter().any(|place| self.deleted(place.segment, id).next().is_some());
-        let mut in_time: Vec<Place<'t>> = places.to_vec();
-        in_time.sort_unstable_by_key(|place| place.first);
+        let deleted = source_rows.iter().any(|row| self.deleted(row.segment, id).next().is_some());
+        let mut in_time: Vec<SourceRow<'t>> = source_rows.to_vec();
+        in_time.sort_unstable_by_key(|row| row.first);
         let apart = in_time.is_sorted_by(|a, b| a.last < b.first);
         if deleted || !apart {
-            self.mix(id, places, arena)?;
-            let Arena { times, bits, all, .. } = arena;
+            self.merge_samples(id, source_rows, buffers)?;
+            let MergeBuffers { times, bits, all, .. } = buffers;
             times.extend(all.iter().map(|(at, _)| *at));
             bits.extend(all.iter().map(|(_, pattern)| *pattern));
             if !times.is_empty() {
-                runs.push(Run::Samples(0..times.len(), 0..bits.len()));
+                runs.push(OutputRun::Samples(0..times.len(), 0..bits.len()));
             }
             return Ok(runs);
         }
-        for place in in_time {
+        for row in in_time {
             let (from, to) = (self.from, self.to);
-            let Some(walked) = rows.get(place.walked) else { continue };
-            let walk = walked.walk.each_block(place.row, |_, block| {
+            let Some(walked) = rows.get(row.walked) else { continue };
+            let walk = walked.walk.each_block(row.row, |_, block| {
                 if block.last < from {
                     return Ok(true);
                 }
@@ -445,76 +461,84 @@ impl<'t> Window<'t, '_, '_> {
                     return Ok(false);
                 }
                 let whole = from <= block.first && block.last <= to;
-                let start = arena.times.len();
+                let start = buffers.times.len();
                 let waiting = match runs.last() {
-                    Some(Run::Samples(times, _)) => times.len() % BLOCK_SAMPLES,
+                    Some(OutputRun::Samples(times, _)) => times.len() % BLOCK_SAMPLES,
                     _ => 0,
                 };
-                // A few samples that wait for more take the next block with them.
+                // A short pending run takes the next block with it.
                 let joins = waiting > 0 && waiting < BLOCK_SMALL && waiting + block.count <= BLOCK_SAMPLES;
                 if whole && block.count >= BLOCK_SMALL && !joins {
-                    arena.shared.read((place.source, place.segment), &block, &mut arena.times)?;
-                    runs.push(Run::Block(start..arena.times.len(), place.segment, block));
+                    buffers.shared.read(row.source, row.segment, &block, &mut buffers.times)?;
+                    runs.push(OutputRun::Block(start..buffers.times.len(), row.segment, block));
                     return Ok(true);
                 }
-                arena.columns.times.clear();
-                arena.columns.values.clear();
-                arena.shared.read((place.source, place.segment), &block, &mut arena.columns.times)?;
-                place.segment.values(id, &block, &mut arena.columns.values)?;
-                let SampleColumns { times, values } = &arena.columns;
+                buffers.columns.times.clear();
+                buffers.columns.values.clear();
+                buffers.shared.read(row.source, row.segment, &block, &mut buffers.columns.times)?;
+                row.segment.values(id, &block, &mut buffers.columns.values)?;
+                let SampleColumns { times, values } = &buffers.columns;
                 let first = times.partition_point(|at| *at < from);
                 let end = times.partition_point(|at| *at <= to);
-                let first_bits = arena.bits.len();
-                arena.times.extend(times.get(first..end).unwrap_or_default());
-                arena.bits.extend(values.get(first..end).unwrap_or_default().iter().map(|v| v.to_bits()));
+                let first_bits = buffers.bits.len();
+                buffers.times.extend(times.get(first..end).unwrap_or_default());
+                buffers.bits.extend(values.get(first..end).unwrap_or_default().iter().map(|v| v.to_bits()));
                 match runs.last_mut() {
-                    Some(Run::Samples(times, bits)) => {
-                        (times.end, bits.end) = (arena.times.len(), arena.bits.len());
+                    Some(OutputRun::Samples(times, bits)) => {
+                        (times.end, bits.end) = (buffers.times.len(), buffers.bits.len());
                     }
                     _ if end > first => {
-                        runs.push(Run::Samples(start..arena.times.len(), first_bits..arena.bits.len()));
+                        runs.push(OutputRun::Samples(
+                            start..buffers.times.len(),
+                            first_bits..buffers.bits.len(),
+                        ));
                     }
                     _ => {}
                 }
                 Ok(true)
             });
-            walk.map_err(|damage| damaged(place.segment, damage))?;
+            walk.map_err(|damage| damaged(row.segment, damage))?;
         }
         Ok(runs)
     }
 
-    /// The samples of all sources, the later winning, without the deleted ones, in `arena.all`.
-    fn mix(&self, id: u32, places: &mut [Place<'t>], arena: &mut Arena) -> Result<(), MergeError> {
-        places.sort_unstable_by_key(|place| place.source);
-        arena.all.clear();
+    /// Merges the samples of all sources into `buffers.all`. The later source wins; deleted samples
+    /// are dropped.
+    fn merge_samples(
+        &self,
+        id: u32,
+        source_rows: &mut [SourceRow<'t>],
+        buffers: &mut MergeBuffers,
+    ) -> Result<(), MergeError> {
+        source_rows.sort_unstable_by_key(|row| row.source);
+        buffers.all.clear();
         let range = crate::model::TimeRange::new(
             crate::model::Timestamp::from_ms(self.from),
             crate::model::Timestamp::from_ms(self.to),
         );
-        for place in places {
-            arena.columns.times.clear();
-            arena.columns.values.clear();
-            place
-                .segment
-                .rows(place.family)
+        for row in source_rows {
+            buffers.columns.times.clear();
+            buffers.columns.values.clear();
+            row.segment
+                .rows(row.family)
                 .and_then(|rows| {
-                    place.segment.read(
-                        FamilyRow { rows: &rows, row: place.row },
+                    row.segment.read(
+                        FamilyRow { rows: &rows, row: row.row },
                         range,
-                        &mut arena.read,
+                        &mut buffers.read,
                         None,
-                        &mut arena.columns,
+                        &mut buffers.columns,
                     )
                 })
-                .map_err(|damage| damaged(place.segment, damage))?;
-            let SampleColumns { times, values } = &arena.columns;
+                .map_err(|damage| damaged(row.segment, damage))?;
+            let SampleColumns { times, values } = &buffers.columns;
             let samples = times.iter().copied().zip(values.iter().map(|value| value.to_bits()));
-            let kept = |at: i64| !self.deleted(place.segment, id).any(|tombstone| tombstone.hides(id, at));
-            arena.all.extend(samples.filter(|(at, _)| kept(*at)));
+            let visible = |at: i64| !self.deleted(row.segment, id).any(|tombstone| tombstone.hides(id, at));
+            buffers.all.extend(samples.filter(|(at, _)| visible(*at)));
         }
-        // Stable: of equal times, the one of the later source comes last, and stays.
-        arena.all.sort_by_key(|(at, _)| *at);
-        arena.all.dedup_by(|later, earlier| {
+        // The sort is stable: among equal times the sample of the later source comes last and wins.
+        buffers.all.sort_by_key(|(at, _)| *at);
+        buffers.all.dedup_by(|later, earlier| {
             let same = later.0.cmp(&earlier.0) == Ordering::Equal;
             if same {
                 earlier.1 = later.1;
@@ -524,7 +548,7 @@ impl<'t> Window<'t, '_, '_> {
         Ok(())
     }
 
-    /// Deletions that a series of a source still has to suffer.
+    /// Returns the tombstones that apply to a series of a source.
     fn deleted(&self, segment: &Segment, id: u32) -> impl Iterator<Item = &Tombstone> {
         let meta = segment.meta();
         let tombstones = self.merge.tombstones.iter().map(|tombstone| &**tombstone);
@@ -536,31 +560,33 @@ fn put(
     writer: &mut SegmentWriter,
     id: u32,
     numbers: &[u32],
-    runs: &mut [Run<'_>],
-    arena: &Arena,
+    runs: &mut [OutputRun<'_>],
+    buffers: &MergeBuffers,
 ) -> Result<(), MergeError> {
-    let times = |range: &Range<usize>| arena.times.get(range.clone()).unwrap_or_default();
+    let times = |range: &Range<usize>| buffers.times.get(range.clone()).unwrap_or_default();
     let pieces: Vec<SeriesPart<'_>> = runs
         .iter()
         .map(|run| match run {
-            Run::Samples(at, bits) => SeriesPart::Samples {
+            OutputRun::Samples(at, bits) => SeriesPart::Samples {
                 times: times(at),
-                bits: arena.bits.get(bits.clone()).unwrap_or_default(),
+                bits: buffers.bits.get(bits.clone()).unwrap_or_default(),
             },
-            Run::Block(at, _, block) => SeriesPart::Block { times: times(at), bytes: block.values },
+            OutputRun::Block(at, _, block) => SeriesPart::Block { times: times(at), bytes: block.values },
         })
         .collect();
     writer.put_parts_numbered(id, numbers, &pieces).map_err(|e| match e {
         SeriesWriteError::Write(e) => MergeError::Write(e),
         SeriesWriteError::Damaged { part, damage } => match runs.get(part) {
-            Some(Run::Block(_, segment, block)) => damaged(segment, segment.value_damage(block, damage)),
+            Some(OutputRun::Block(_, segment, block)) => {
+                damaged(segment, segment.value_damage(block, damage))
+            }
             _ => MergeError::Write(SegmentWriteError::Shape("a piece that is not there")),
         },
     })
 }
 
-/// Removes files of a job that failed.
-pub(super) fn throw_away(dir: &Path, written: &[SegmentMeta]) -> Result<(), DiskError> {
+/// Removes the output files of a failed job.
+pub(super) fn remove_files(dir: &Path, written: &[SegmentMeta]) -> Result<(), DiskError> {
     for meta in written {
         crate::tsdb::disk::remove_file(&dir.join(meta.file_name()))?;
     }

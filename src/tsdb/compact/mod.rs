@@ -1,18 +1,21 @@
-//! Compaction: small segments into larger ones, late samples into their place, deleted samples out (docs/storage.md section 11).
+//! Compaction: merges small segments into larger ones, moves late samples to their place, and drops
+//! deleted samples (docs/storage.md section 11).
 //!
-//! For one organisation, in this order; whatever stops it in between loses nothing:
+//! The steps for one organisation, in this order. An interruption at any point loses no data:
 //! ```text
-//! 1 a job is chosen                                                                    [plan]
-//! 2 its sources are merged into new files, synced and named                            [merge]
-//! 3 ONE commit in control: the new segments are listed, the sources are obsolete       the samples have moved
-//! 4 the new set is published
-//! 5 the files of the sources are removed, each when its last reader has let go; then their obsolete rows
+//! 1 choose a job                                                         [plan]
+//! 2 merge its sources into new files, sync them and rename them          [merge]
+//! 3 ONE commit in control: list the new segments, mark the sources as obsolete;
+//!   this moves the samples
+//! 4 publish the new set
+//! 5 remove each source file when its last reader is gone, then its obsolete row
 //! ```
-//! A crash before 3 leaves files that name the segments they replace, which are all listed: the next start removes them.
-//! After it, the next start removes the sources.
+//! A crash before 3 leaves unlisted files that name the segments they replace, all of which are
+//! listed. The next start removes those files. After a crash past 3, the next start removes the
+//! sources.
 
+mod caches;
 mod deletions;
-mod known;
 mod merge;
 mod plan;
 
@@ -21,49 +24,49 @@ use std::sync::Arc;
 
 use super::checkpoint::Folder;
 use super::error::{AppendError, DiskError};
-use super::manifest::{Change, Manifest, ManifestError, Tombstone};
-use super::retain::Present;
+use super::manifest::{Manifest, ManifestChange, ManifestError, Tombstone};
+use super::retention::Present;
 use super::segment::{HISTOGRAMS, LATE, NewSegment, Segment, SegmentMeta, trim_memory};
-use super::segments::{Obsolete, Part, SegmentSet};
+use super::segments::{IndexedSegment, Obsolete, SegmentSet};
 use super::store::OrgStore;
 use super::{Sink, Tsdb};
 use crate::kv::with_sources;
 use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
-use deletions::{Age, Waiting};
-use merge::{Merge, MergeError, Pace};
+use deletions::{Age, PendingDeletions};
+use merge::{Merge, MergeError, Throttle};
 pub(super) use plan::rank;
-use plan::{Job, View, Zeal};
+use plan::{MergeJob, PlanInput, Urgency};
 
-/// Jobs of one call at most, so that a plan that never ends is noticed and not followed.
+/// The limit of jobs in one call, so that a plan that never ends is noticed.
 const JOBS_MAX: usize = 10_000;
 
-/// What upkeep did.
+/// The result of a maintenance run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpkeepReport {
-    /// Compactions.
+    /// Compactions run.
     pub jobs: u64,
-    /// Segments they merged.
+    /// Segments merged by them.
     pub merged: u64,
-    /// Segments they made.
+    /// Segments written by them.
     pub made: u64,
-    /// Bytes of those.
+    /// Bytes written by them.
     pub bytes: u64,
-    /// Segments that retention dropped.
+    /// Segments dropped by retention.
     pub expired: u64,
-    /// Files removed.
+    /// Segment files removed.
     pub removed: u64,
-    /// Segments that are too old by the wall clock and wait until the retention clock has confirmed it.
+    /// Segments that are too old by the wall clock, until the retention clock confirms it.
     pub waiting: u64,
 }
 
-/// Why upkeep stopped. Nothing is lost: what was there is there.
+/// The reason why maintenance stopped. No data is lost: the source segments remain in place.
 #[derive(Debug, thiserror::Error)]
 pub enum UpkeepError {
     /// The store has no folder, or must not write to it.
-    #[error("this store has no upkeep: {0}")]
+    #[error("cannot maintain this store: {0}")]
     Closed(String),
-    /// Too little free space for what a compaction writes.
+    /// Less space is free than a compaction needs.
     #[error("too little free space for a compaction: {free} bytes free, {needed} needed")]
     DiskFull {
         /// Bytes free.
@@ -71,22 +74,22 @@ pub enum UpkeepError {
         /// Bytes that must be free.
         needed: u64,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A segment was not written, or could not be read.
+    /// A segment could not be written or read.
     #[error("segments of organisation {org} were not merged: {what}")]
     Merge {
-        /// Whose.
+        /// The organisation of the segments.
         org: OrgId,
-        /// How.
+        /// The cause.
         what: String,
     },
     /// The list of segments was not changed.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// The log was not trimmed after deletions were carried out.
-    #[error("what was deleted stays in the log: {0}")]
+    #[error("deleted samples stay in the log: {0}")]
     Trim(String),
     /// The record of a dropped organisation was not made durable.
     #[error("the record was not written")]
@@ -96,164 +99,189 @@ pub enum UpkeepError {
     Stopped,
 }
 
-/// Held by the one who compacts: never two at once.
+/// The state of compaction. Its lock admits one compaction at a time.
 #[derive(Debug, Default)]
 pub(super) struct Compactor {
-    /// Segments that could not be merged: they are not tried again before the next start.
+    /// Segments that could not be merged. They are not retried before the next start.
     failed: BTreeSet<(OrgId, u64)>,
-    waiting: Waiting,
+    pending: PendingDeletions,
 }
 
-/// What upkeep needs of a store that writes.
+/// The parts of a writable store that maintenance uses.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'t> {
+pub(super) struct MaintenanceContext<'t> {
     pub(super) folder: &'t Folder,
     pub(super) manifest: &'t Manifest,
 }
 
-/// One organisation's part of it.
+/// The context of maintenance for one organisation.
 #[derive(Clone, Copy)]
-struct Shelf<'t> {
-    place: Place<'t>,
+struct OrgContext<'t> {
+    maintenance: MaintenanceContext<'t>,
     store: &'t Arc<OrgStore>,
 }
 
+/// The clocks of a maintenance run.
+#[derive(Clone, Copy)]
+struct MaintenanceTime<'t> {
+    /// The wall clock.
+    now: Timestamp,
+    /// The retention clock.
+    present: &'t Present,
+}
+
+/// The segments of an organisation when a job begins, and those that it merges.
+#[derive(Clone, Copy)]
+struct JobInput<'t> {
+    before: &'t SegmentSet,
+    sources: &'t [Arc<IndexedSegment>],
+}
+
 impl Tsdb {
-    pub(super) fn place(&self) -> Result<Place<'_>, UpkeepError> {
+    /// Returns the parts for maintenance; an error if the store is read-only or in memory.
+    pub(super) fn maintenance_context(&self) -> Result<MaintenanceContext<'_>, UpkeepError> {
         match (&self.folder, &self.log, &self.manifest) {
-            (Some(folder), Sink::Log(_), Some(manifest)) => Ok(Place { folder, manifest }),
+            (Some(folder), Sink::Log(_), Some(manifest)) => Ok(MaintenanceContext { folder, manifest }),
             (_, Sink::ReadOnly { why, .. }, _) => Err(UpkeepError::Closed(why.clone())),
-            _ => Err(UpkeepError::Closed("it lives in memory alone".to_owned())),
+            _ => Err(UpkeepError::Closed("it is in memory only".to_owned())),
         }
     }
 
-    /// Does what is due: gives back decoded values and orders of series that no query uses, drops what retention lets go of, removes files that nobody reads any more, and merges segments
-    /// of each organisation in one job at most. To be asked every ten seconds; does nothing while another call is at work.
+    /// Runs the due maintenance. Releases decoded values and series orders that no query uses,
+    /// drops expired segments, removes files without readers, and runs at most one merge for each
+    /// organisation. `tasks` calls it every ten seconds. Does nothing while another call is
+    /// running.
     ///
     /// # Errors
-    /// [`UpkeepError`] of the first organisation where it failed; what is due for the others is done.
+    /// The [`UpkeepError`] of the first organisation that failed. The work for the others is done.
     pub fn maintain(&self, now: Timestamp) -> Result<UpkeepReport, UpkeepError> {
         if self.stores.decoded.evict_idle(now) > 0 {
             trim_memory();
         }
         self.stores.all().iter().for_each(|store| store.table().age_orders());
         let mut report = UpkeepReport::default();
-        let Ok(place) = self.place() else { return Ok(report) };
+        let Ok(maintenance) = self.maintenance_context() else { return Ok(report) };
         let Ok(mut compactor) = self.compactor.try_lock() else { return Ok(report) };
-        self.finish_drops(place)?;
+        self.finish_drops(maintenance)?;
         let all = self.stores.all();
-        compactor.waiting.look(&all, now);
-        let present = self.retention_present(place, now);
+        compactor.pending.refresh(&all, now);
+        let present = self.retention_present(maintenance, now);
         let mut failed = None;
-        // One whose disk space or control fails holds nobody else up.
+        // A failure of one organisation's disk or control must not delay the others.
         for store in &all {
-            match self.keep_up(place, store, &present, &mut report) {
+            match self.maintain_org(maintenance, store, &present, &mut report) {
                 Err(UpkeepError::Stopped) => return Err(UpkeepError::Stopped),
                 done => failed = failed.or(done.err()),
             }
         }
-        self.note_waiting(report.waiting);
+        self.record_waiting(report.waiting);
         for store in &all {
-            match self.one_job(Shelf { place, store }, now, &mut compactor, &mut report) {
+            match self.run_due_job(OrgContext { maintenance, store }, now, &mut compactor, &mut report) {
                 Err(UpkeepError::Stopped) => return Err(UpkeepError::Stopped),
                 done => failed = failed.or(done.err()),
             }
         }
-        if let Some(seq) = compactor.waiting.in_the_log(&all, place.manifest.log_begin()?.seq, now) {
-            let gone = self.let_records_go(seq).map_err(|e| UpkeepError::Trim(with_sources(&e)));
+        let begin = maintenance.manifest.log_begin()?.seq;
+        if let Some(seq) = compactor.pending.due_in_log(&all, begin, now) {
+            let gone = self.release_records(seq).map_err(|e| UpkeepError::Trim(with_sources(&e)));
             failed = failed.or(gone.err());
         }
         failed.map_or(Ok(report), Err)
     }
 
-    fn keep_up(
+    /// Expires segments, removes tombstones and removes files of one organisation.
+    fn maintain_org(
         &self,
-        place: Place<'_>,
+        maintenance: MaintenanceContext<'_>,
         store: &Arc<OrgStore>,
         present: &Present,
         report: &mut UpkeepReport,
     ) -> Result<(), UpkeepError> {
-        self.expire(place, store, present, report)?;
-        self.forget_tombstones(place, store)?;
-        self.sweep(place, store, report)
+        self.expire(maintenance, store, present, report)?;
+        self.forget_tombstones(maintenance, store)?;
+        self.sweep(maintenance, store, report)
     }
 
-    /// What is due for one organisation, if anything.
-    fn one_job(
+    /// Runs the due merge of one organisation, if there is one.
+    fn run_due_job(
         &self,
-        shelf: Shelf<'_>,
+        context: OrgContext<'_>,
         now: Timestamp,
         compactor: &mut Compactor,
         report: &mut UpkeepReport,
     ) -> Result<(), UpkeepError> {
-        let Some(job) = next_job(shelf.store, compactor, Zeal::Due, now) else { return Ok(()) };
-        let mut pace = Pace::new(Some(&self.options.rest));
-        self.run_job(shelf, &job, compactor, &mut pace, report)?;
-        self.forget_tombstones(shelf.place, shelf.store)?;
-        self.sweep(shelf.place, shelf.store, report)
+        let Some(job) = next_job(context.store, compactor, Urgency::Due, now) else { return Ok(()) };
+        let mut throttle = Throttle::new(Some(&self.options.rest));
+        self.run_job(context, &job, compactor, &mut throttle, report)?;
+        self.forget_tombstones(context.maintenance, context.store)?;
+        self.sweep(context.maintenance, context.store, report)
     }
 
-    /// Merges segments until each day is one, today included, as fast as it goes; waits for a job under way.
+    /// Merges segments until each day is one segment, today included, at full speed. Waits for a
+    /// maintenance run in progress.
     ///
     /// # Errors
-    /// [`UpkeepError`] of the first organisation where it failed; the others are done.
+    /// The [`UpkeepError`] of the first organisation that failed. The work for the others is done.
     pub fn compact(&self, now: Timestamp) -> Result<UpkeepReport, UpkeepError> {
         let mut report = UpkeepReport::default();
-        let place = self.place()?;
+        let maintenance = self.maintenance_context()?;
         let mut compactor = self.compactor.lock().ignore_poison();
         let mut failed = None;
-        let present = self.retention_present(place, now);
+        let present = self.retention_present(maintenance, now);
+        let time = MaintenanceTime { now, present: &present };
         for store in self.stores.all() {
-            if let Err(e) = self.compact_org(place, &store, (now, &present), &mut compactor, &mut report) {
+            if let Err(e) = self.compact_org(maintenance, &store, time, &mut compactor, &mut report) {
                 failed.get_or_insert(e);
             }
         }
-        self.note_waiting(report.waiting);
+        self.record_waiting(report.waiting);
         failed.map_or(Ok(report), Err)
     }
 
     fn compact_org(
         &self,
-        place: Place<'_>,
+        maintenance: MaintenanceContext<'_>,
         store: &Arc<OrgStore>,
-        (now, present): (Timestamp, &Present),
+        time: MaintenanceTime<'_>,
         compactor: &mut Compactor,
         report: &mut UpkeepReport,
     ) -> Result<(), UpkeepError> {
-        self.expire(place, store, present, report)?;
+        self.expire(maintenance, store, time.present, report)?;
         for _ in 0..JOBS_MAX {
-            let Some(job) = next_job(store, compactor, Zeal::All, now) else { break };
-            self.run_job(Shelf { place, store }, &job, compactor, &mut Pace::new(None), report)?;
+            let Some(job) = next_job(store, compactor, Urgency::All, time.now) else { break };
+            let context = OrgContext { maintenance, store };
+            self.run_job(context, &job, compactor, &mut Throttle::new(None), report)?;
         }
-        self.forget_tombstones(place, store)?;
-        self.sweep(place, store, report)
+        self.forget_tombstones(maintenance, store)?;
+        self.sweep(maintenance, store, report)
     }
 
     fn run_job(
         &self,
-        shelf: Shelf<'_>,
-        job: &Job,
+        context: OrgContext<'_>,
+        job: &MergeJob,
         compactor: &mut Compactor,
-        pace: &mut Pace<'_>,
+        throttle: &mut Throttle<'_>,
         report: &mut UpkeepReport,
     ) -> Result<(), UpkeepError> {
-        let Shelf { place, store } = shelf;
-        // Files of which it is not known whether they are listed stay: a store that tries on would fill the disk.
-        place.manifest.admit()?;
+        let OrgContext { maintenance, store } = context;
+        // Files whose listing is uncertain stay. Retries without this check would fill the disk.
+        maintenance.manifest.admit()?;
         let before = store.segments();
-        let sources: Vec<Arc<Part>> = job
+        let sources: Vec<Arc<IndexedSegment>> = job
             .sources
             .iter()
             .filter_map(|seq| before.parts.iter().find(|part| part.meta().seq == *seq).map(Arc::clone))
             .collect();
         let bytes: u64 = sources.iter().map(|part| part.meta().file_bytes).sum();
-        let space = self.options.disk.space(&place.folder.segments)?;
+        let space = self.options.disk.space(&maintenance.folder.segments)?;
         let needed = space.growth_needs(bytes.saturating_mul(2));
         if space.free < needed {
             return Err(UpkeepError::DiskFull { free: space.free, needed });
         }
         let mut written = Vec::new();
-        let done = self.merge_and_list(shelf, job, (&before, &sources), pace, &mut written);
+        let input = JobInput { before: &before, sources: &sources };
+        let done = self.merge_and_list(context, job, input, throttle, &mut written);
         match &done {
             Ok(()) => {
                 report.jobs += 1;
@@ -273,7 +301,7 @@ impl Tsdb {
             Err(UpkeepError::Stopped) => {}
             Err(e) => {
                 if !matches!(e, UpkeepError::Manifest(e) if !e.is_certain()) {
-                    merge::throw_away(&place.folder.segments_of(store.org), &written)?;
+                    merge::remove_files(&maintenance.folder.segments_of(store.org), &written)?;
                 }
                 if matches!(e, UpkeepError::Merge { .. }) {
                     compactor.failed.extend(job.sources.iter().map(|seq| (store.org, *seq)));
@@ -283,75 +311,84 @@ impl Tsdb {
         done
     }
 
-    /// Steps 2 to 4; `written` has the files even where it fails.
+    /// Runs steps 2 to 4. `written` gets the written segments even on failure.
     fn merge_and_list(
         &self,
-        Shelf { place, store }: Shelf<'_>,
-        job: &Job,
-        (before, sources): (&SegmentSet, &[Arc<Part>]),
-        pace: &mut Pace<'_>,
+        context: OrgContext<'_>,
+        job: &MergeJob,
+        input: JobInput<'_>,
+        throttle: &mut Throttle<'_>,
         written: &mut Vec<SegmentMeta>,
     ) -> Result<(), UpkeepError> {
+        let OrgContext { maintenance, store } = context;
+        let JobInput { before, sources } = input;
         let step = || if self.options.disk.upkeep_goes_on() { Ok(()) } else { Err(UpkeepError::Stopped) };
         step()?;
-        let dir = place.folder.segments_of(store.org);
+        let dir = maintenance.folder.segments_of(store.org);
         let tombstones: Vec<Arc<Tombstone>> = before.tombstones.iter().map(|(_, t)| Arc::clone(t)).collect();
         let merge = Merge {
             sources,
             tombstones: &tombstones,
-            new: what_comes_out(store.org, job, before, sources),
+            new: output_of(store.org, job, before, sources),
             cut_ms: job.cut_ms,
             dir: &dir,
-            store: place.folder.store,
+            store: maintenance.folder.store,
             next_segment: &store.next_segment,
         };
         let failed = |what: String| UpkeepError::Merge { org: store.org, what };
-        merge::merge(&merge, pace, written).map_err(|e| match e {
+        merge::merge(&merge, throttle, written).map_err(|e| match e {
             MergeError::Write(super::segment::SegmentWriteError::Disk(e)) => UpkeepError::Disk(e),
             other => failed(with_sources(&other)),
         })?;
         step()?;
-        let opened = written.iter().map(|meta| Segment::open(&dir, place.folder.store, meta));
+        let opened = written.iter().map(|meta| Segment::open(&dir, maintenance.folder.store, meta));
         let opened = opened.collect::<Result<Vec<_>, _>>().map_err(|e| failed(with_sources(&e)))?;
         let table = store.table();
-        let parts: Vec<Arc<Part>> =
-            opened.into_iter().map(|segment| Arc::new(Part::new(segment, &table))).collect();
+        let parts: Vec<Arc<IndexedSegment>> =
+            opened.into_iter().map(|segment| Arc::new(IndexedSegment::new(segment, &table))).collect();
         drop(table);
-        let change = Change {
+        let change = ManifestChange {
             add: written.clone(),
             drop: sources.iter().map(|part| (part.meta().clone(), "it was merged into another")).collect(),
-            ..Change::default()
+            ..ManifestChange::default()
         };
-        let mut goes_on = true;
-        let known: Vec<u64> = before.tombstones.iter().map(|(number, _)| *number).collect();
-        let fits = |now: &SegmentSet| now.tombstones.iter().all(|(number, _)| known.contains(number));
-        // A backup sets list and files aside under this lock.
-        let still = self.removal.lock().ignore_poison();
-        let listed = store.change_segments_if(place.manifest, fits, change, |now| {
-            goes_on = self.options.disk.upkeep_goes_on();
-            if goes_on { now.with(&job.sources, parts) } else { now.clone() }
+        let mut continues = true;
+        let known_tombstones: Vec<u64> = before.tombstones.iter().map(|(number, _)| *number).collect();
+        let fits =
+            |now: &SegmentSet| now.tombstones.iter().all(|(number, _)| known_tombstones.contains(number));
+        // A backup copies the list and links the files under this lock.
+        let removal = self.removal.lock().ignore_poison();
+        let listed = store.change_segments_if(maintenance.manifest, fits, change, |now| {
+            continues = self.options.disk.upkeep_goes_on();
+            if continues { now.with(&job.sources, parts) } else { now.clone() }
         })?;
-        drop(still);
-        if !goes_on {
+        drop(removal);
+        if !continues {
             return Err(UpkeepError::Stopped);
         }
         if !listed {
-            // What was deleted meanwhile would come back with what was read before. The next tick begins again.
-            merge::throw_away(&dir, written)?;
+            // A deletion arrived during the merge, whose output still has those samples. The next
+            // tick starts over.
+            merge::remove_files(&dir, written)?;
             written.clear();
             return Ok(());
         }
-        retire(store, place.folder, sources, "it was merged into another");
+        retire(store, maintenance.folder, sources, "it was merged into another");
         step()
     }
 
-    /// Removes tombstones that nothing needs any more: no segment holds what they hide, and the log has no record so old.
-    fn forget_tombstones(&self, place: Place<'_>, store: &OrgStore) -> Result<(), UpkeepError> {
+    /// Removes tombstones that are no longer needed: no segment holds samples that they hide, and
+    /// the log has no record that old.
+    fn forget_tombstones(
+        &self,
+        maintenance: MaintenanceContext<'_>,
+        store: &OrgStore,
+    ) -> Result<(), UpkeepError> {
         let set = store.segments();
         if set.tombstones.is_empty() {
             return Ok(());
         }
-        let begin = place.manifest.log_begin()?.seq;
+        let begin = maintenance.manifest.log_begin()?.seq;
         let idle = |tombstone: &Tombstone| {
             let has = |meta: &&SegmentMeta| match meta.flags & HISTOGRAMS {
                 0 => tombstone.masks(meta),
@@ -363,8 +400,8 @@ impl Tsdb {
         let numbers: Vec<u64> = idle.map(|(number, _)| *number).collect();
         // A commit takes 64 rows.
         for numbers in numbers.chunks(48) {
-            let change = Change { remove_tombstones: numbers.to_vec(), ..Change::default() };
-            store.change_segments(place.manifest, change, |now| {
+            let change = ManifestChange { remove_tombstones: numbers.to_vec(), ..ManifestChange::default() };
+            store.change_segments(maintenance.manifest, change, |now| {
                 let mut next = now.clone();
                 next.tombstones.retain(|(number, _)| !numbers.contains(number));
                 next
@@ -373,24 +410,23 @@ impl Tsdb {
         Ok(())
     }
 
-    /// Removes the files of segments that are listed no more and that nobody reads any more; then what control noted of
-    /// them.
+    /// Removes the files of unlisted segments without readers, and then their rows in control.
     pub(super) fn sweep(
         &self,
-        place: Place<'_>,
+        maintenance: MaintenanceContext<'_>,
         store: &OrgStore,
         report: &mut UpkeepReport,
     ) -> Result<(), UpkeepError> {
         let free: Vec<Obsolete> = {
             let mut obsolete = store.obsolete.lock().ignore_poison();
-            // A commit takes 64 rows; the rest goes next time.
+            // A commit takes 64 rows. The rest follows with the next call.
             obsolete.extract_if(.., |file| file.is_free()).take(48).collect()
         };
         if free.is_empty() {
             return Ok(());
         }
         let gone: Vec<u64> = free.iter().map(|file| file.seq).collect();
-        let removed = self.unlink(place, store, &free);
+        let removed = self.unlink(maintenance, store, &free);
         if removed.is_err() {
             store.obsolete.lock().ignore_poison().extend(free);
         }
@@ -398,10 +434,15 @@ impl Tsdb {
         if !self.options.disk.upkeep_goes_on() {
             return Err(UpkeepError::Stopped);
         }
-        Ok(place.manifest.commit(store.org, Change { gone, ..Change::default() })?)
+        Ok(maintenance.manifest.commit(store.org, ManifestChange { gone, ..ManifestChange::default() })?)
     }
 
-    fn unlink(&self, place: Place<'_>, store: &OrgStore, files: &[Obsolete]) -> Result<u64, UpkeepError> {
+    fn unlink(
+        &self,
+        maintenance: MaintenanceContext<'_>,
+        store: &OrgStore,
+        files: &[Obsolete],
+    ) -> Result<u64, UpkeepError> {
         let _removal = self.removal.lock().ignore_poison();
         let mut removed = 0;
         for Obsolete { path, reason, .. } in files {
@@ -410,13 +451,13 @@ impl Tsdb {
                 removed += 1;
             }
         }
-        super::disk::sync_dir(&place.folder.segments_of(store.org))?;
+        super::disk::sync_dir(&maintenance.folder.segments_of(store.org))?;
         Ok(removed)
     }
 }
 
-/// Their files may go when the last reader has let go.
-pub(super) fn retire(store: &OrgStore, folder: &Folder, parts: &[Arc<Part>], reason: &str) {
+/// Queues the files of unlisted segments for removal. Each is removed when its last reader is gone.
+pub(super) fn retire(store: &OrgStore, folder: &Folder, parts: &[Arc<IndexedSegment>], reason: &str) {
     let dir = folder.segments_of(store.org);
     let gone = parts.iter().map(|part| Obsolete {
         seq: part.meta().seq,
@@ -427,18 +468,28 @@ pub(super) fn retire(store: &OrgStore, folder: &Folder, parts: &[Arc<Part>], rea
     store.obsolete.lock().ignore_poison().extend(gone);
 }
 
-fn next_job(store: &OrgStore, compactor: &Compactor, zeal: Zeal, now: Timestamp) -> Option<Job> {
-    // Floats and histograms are never in one segment.
+/// Chooses the next merge of an organisation, if there is one.
+fn next_job(store: &OrgStore, compactor: &Compactor, urgency: Urgency, now: Timestamp) -> Option<MergeJob> {
+    // A segment holds either floats or histograms.
     let mut kinds = [0, HISTOGRAMS].into_iter();
-    kinds.find_map(|kind| job_among(store, compactor, (zeal, kind), now))
+    kinds.find_map(|kind| job_of_kind(store, compactor, JobFilter { urgency, kind }, now))
 }
 
-fn job_among(
+/// The jobs to consider.
+#[derive(Clone, Copy)]
+struct JobFilter {
+    urgency: Urgency,
+    /// [`HISTOGRAMS`] for segments with histograms, 0 for those with floats.
+    kind: u8,
+}
+
+fn job_of_kind(
     store: &OrgStore,
     compactor: &Compactor,
-    (zeal, kind): (Zeal, u8),
+    filter: JobFilter,
     now: Timestamp,
-) -> Option<Job> {
+) -> Option<MergeJob> {
+    let JobFilter { urgency, kind } = filter;
     let set = store.segments();
     let mut segments = set.metas();
     segments.retain(|meta| meta.flags & HISTOGRAMS == kind);
@@ -446,18 +497,23 @@ fn job_among(
     avoid.extend(compactor.failed.iter().filter(|(org, _)| *org == store.org).map(|(_, seq)| *seq));
     let of_age = |least: Age| -> Vec<&Tombstone> {
         let ages = set.tombstones.iter().map(|(number, tombstone)| {
-            (compactor.waiting.age((store.org, *number), set.tombstones.len(), now), &**tombstone)
+            (compactor.pending.age((store.org, *number), set.tombstones.len(), now), &**tombstone)
         });
         ages.filter(|(age, _)| *age >= least).map(|(_, tombstone)| tombstone).collect()
     };
     let overdue = of_age(Age::Overdue);
-    let due = of_age(if zeal == Zeal::All { Age::Fresh } else { Age::Due });
-    let view =
-        |tombstones| View { segments: &segments, sealed_until: set.sealed_until, tombstones, avoid: &avoid };
-    plan::tombstone_job(view(&overdue)).or_else(|| plan::plan(view(&due), zeal))
+    let due = of_age(if urgency == Urgency::All { Age::Fresh } else { Age::Due });
+    let input = |tombstones| PlanInput {
+        segments: &segments,
+        sealed_until: set.sealed_until,
+        tombstones,
+        avoid: &avoid,
+    };
+    plan::tombstone_job(input(&overdue)).or_else(|| plan::plan(input(&due), urgency))
 }
 
-fn what_comes_out(org: OrgId, job: &Job, set: &SegmentSet, sources: &[Arc<Part>]) -> NewSegment {
+/// Describes the segments that a job writes.
+fn output_of(org: OrgId, job: &MergeJob, set: &SegmentSet, sources: &[Arc<IndexedSegment>]) -> NewSegment {
     let metas = || sources.iter().map(|part| part.meta());
     let least = metas().map(|meta| meta.min_ms).min().unwrap_or(i64::MAX);
     let most = metas().map(|meta| meta.max_ms).max().unwrap_or(i64::MIN);
@@ -471,7 +527,7 @@ fn what_comes_out(org: OrgId, job: &Job, set: &SegmentSet, sources: &[Arc<Part>]
         org,
         seq: 0,
         level: job.level,
-        // What late samples were in it lie across other segments still.
+        // Late samples of the sources still overlap with other segments.
         flags: histograms | if mixed && metas().any(|meta| meta.flags & LATE != 0) { LATE } else { 0 },
         first_log_seq: metas().map(|meta| meta.first_log_seq).min().unwrap_or(0),
         last_log_seq: metas().map(|meta| meta.last_log_seq).max().unwrap_or(0),

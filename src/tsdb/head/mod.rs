@@ -30,7 +30,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use stripe::{PutResult, SealBounds, Span, Stripe};
 
 use super::report::SampleColumns;
-use super::wal::log::{Outcome, RefusedSample};
+use super::wal::log::{ApplyOutcome, RefusedSample};
 use super::wal::samples::LogSample;
 use crate::model::TimeRange;
 use crate::sync::IgnorePoison as _;
@@ -215,7 +215,7 @@ impl Head {
 
     /// Applies the samples of one record in order. `skip` returns whether a series already has this
     /// record.
-    pub(super) fn apply(&self, seq: u64, samples: &[LogSample], skip: impl Fn(u32) -> bool) -> Outcome {
+    pub(super) fn apply(&self, seq: u64, samples: &[LogSample], skip: impl Fn(u32) -> bool) -> ApplyOutcome {
         self.apply_to(|_| true, seq, samples, skip)
     }
 
@@ -228,8 +228,8 @@ impl Head {
         seq: u64,
         samples: &[LogSample],
         skip: impl Fn(u32) -> bool,
-    ) -> Outcome {
-        let mut outcome = Outcome::default();
+    ) -> ApplyOutcome {
+        let mut outcome = ApplyOutcome::default();
         let (barrier, short_tails) = (self.barrier(), self.short_tails.load(Ordering::Relaxed));
         let mut rest = samples;
         while let Some(first) = rest.first() {

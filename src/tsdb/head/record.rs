@@ -18,8 +18,8 @@
 
 use super::arena::Link;
 use super::slots::TailBits;
-use crate::tsdb::bytes::{Reader, put_varint};
 use crate::tsdb::chunk::{self, MINI};
+use crate::tsdb::codec::{Reader, put_varint};
 use crate::tsdb::error::Damage;
 
 const SAME: u8 = 0;

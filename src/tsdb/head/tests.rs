@@ -258,7 +258,7 @@ proptest! {
     }
 }
 
-fn apply(head: &Head, samples: &[(u32, i64, u64)]) -> Outcome {
+fn apply(head: &Head, samples: &[(u32, i64, u64)]) -> ApplyOutcome {
     let samples: Vec<LogSample> = samples
         .iter()
         .map(|(series, at_ms, bits)| LogSample { series: *series, at_ms: *at_ms, bits: *bits })

@@ -1,12 +1,14 @@
-//! The segments of a repaired store: copied where everything in them can be read, else written anew without what cannot.
+//! The segments of a repaired store. A readable segment is copied, others are rewritten without
+//! their unreadable blocks.
 //!
-//! Of a segment of histograms the runs beside the rows are what counts: the rows, which say how many observations each
-//! histogram has, are made again from them. In a damaged run the histograms' blocks have checksums of their own and are
-//! saved one by one; start timestamps and exemplars have none but the run's, so those of a damaged run are lost.
+//! In a segment of histograms the side data is decisive: the rows, which hold the observation
+//! counts of each histogram, are derived from it. In a damaged run the blocks of the histograms
+//! have their own checksums and are saved one by one. Start timestamps and exemplars have only the
+//! checksum of the run, so those of a damaged run are lost.
 
 use std::path::Path;
 
-use super::{RepairError, Repaired, TOLD_MAX, copy};
+use super::{REPORTED_MAX, RepairError, Repaired, copy};
 use crate::kv::{Finding, OfflineControl, Weight, with_sources};
 use crate::model::{Histogram, HistogramColumns, OrgId, StoreId, Timestamp};
 use crate::tsdb::check::each_bad_block;
@@ -19,8 +21,8 @@ use crate::tsdb::segment::{
 };
 use crate::tsdb::side_data::sealed;
 
-/// Segments on their way into the new folder.
-pub(super) struct Saving<'s> {
+/// The state of segments_repair segments into the new folder.
+pub(super) struct SegmentRepair<'s> {
     dir: &'s Path,
     to: &'s Path,
     control: &'s mut OfflineControl,
@@ -30,22 +32,22 @@ pub(super) struct Saving<'s> {
     bytes: u64,
 }
 
-impl<'s> Saving<'s> {
+impl<'s> SegmentRepair<'s> {
     pub(super) fn new(
         dir: &'s Path,
         to: &'s Path,
         control: &'s mut OfflineControl,
         repaired: &'s mut Repaired,
-    ) -> Saving<'s> {
-        Saving { dir, to, control, repaired, files: 0, samples: 0, bytes: 0 }
+    ) -> SegmentRepair<'s> {
+        SegmentRepair { dir, to, control, repaired, files: 0, samples: 0, bytes: 0 }
     }
 
-    /// What was saved.
-    pub(super) fn in_words(&self) -> String {
+    /// Describes the saved segments.
+    pub(super) fn description(&self) -> String {
         format!("{} files, {} samples, {} bytes", self.files, self.samples, self.bytes)
     }
 
-    /// Saves a listed segment, or takes it out of the list.
+    /// Saves a listed segment, or removes it from the list.
     pub(super) fn segment(&mut self, org: OrgId, meta: &SegmentMeta) -> Result<(), RepairError> {
         let name = org.0.to_string();
         let (from, to) = (self.dir.join("segments").join(&name), self.to.join("segments").join(&name));
@@ -77,13 +79,13 @@ impl<'s> Saving<'s> {
         }
         let written = write_readable(&segment, &to, self.control.store_id())?;
         manifest::unlist(self.control, meta);
-        let (kept, what) = match &written {
-            Some(new) => (new.samples, "written anew without what cannot be read"),
-            None => (0, "nothing of it can be read"),
+        let (readable, what) = match &written {
+            Some(new) => (new.samples, "rewritten without its unreadable blocks"),
+            None => (0, "no block of it can be read"),
         };
-        let (gone, mut bad_ones) = (meta.samples.saturating_sub(kept), Vec::new());
+        let (gone, mut bad_ones) = (meta.samples.saturating_sub(readable), Vec::new());
         each_bad_block(&segment, &mut |bad| {
-            if bad.weight == Weight::Loss && self.repaired.lost.len() + bad_ones.len() < TOLD_MAX {
+            if bad.weight == Weight::Loss && self.repaired.lost.len() + bad_ones.len() < REPORTED_MAX {
                 bad_ones.push(bad.finding(org, &file));
             }
         });
@@ -105,7 +107,7 @@ impl<'s> Saving<'s> {
     }
 }
 
-/// A segment of the same place in the list with everything that can be read; none if there is nothing.
+/// Writes a segment with the same number that holds all readable blocks; none if there are none.
 fn write_readable(
     segment: &Segment,
     to: &Path,
@@ -144,7 +146,8 @@ fn write_readable(
     for id in segment.side_data_ids() {
         let run = run_of(segment, id);
         if !run.is_empty() {
-            // Starts and exemplars are of no time of their own: they stay where the segment ended.
+            // Start timestamps and exemplars have no time of their own, so they keep the end of the
+            // segment.
             let last = segment.meta().max_ms;
             let times = histograms_of(segment, id).times;
             let span = times.first().copied().zip(times.last().copied()).unwrap_or((last, last));
@@ -159,10 +162,10 @@ fn write_readable(
     Ok(Some(writer.finish()?))
 }
 
-/// What can be read of a row of floats.
+/// Reads the readable blocks of a row of floats.
 fn row_of(segment: &Segment, family: usize, row: usize) -> (Vec<i64>, Vec<u64>) {
     let mut columns = SampleColumns::default();
-    // What cannot be walked ends the series; what cannot be decoded is left out.
+    // An error of the scan ends the series. Blocks that cannot be decoded are skipped.
     let _ = segment.each_block(family, row, |id, block| {
         let _ = segment.decode(id, &block, &mut columns);
         Ok(true)
@@ -170,7 +173,7 @@ fn row_of(segment: &Segment, family: usize, row: usize) -> (Vec<i64>, Vec<u64>) 
     (columns.times, columns.values.iter().map(|value| value.to_bits()).collect())
 }
 
-/// The histograms of a series that can be read.
+/// Reads the readable histograms of a series.
 fn histograms_of(segment: &Segment, id: u32) -> HistogramColumns {
     let mut histograms = HistogramColumns::default();
     if id != sealed::EXEMPLARS_ID
@@ -181,7 +184,7 @@ fn histograms_of(segment: &Segment, id: u32) -> HistogramColumns {
     histograms
 }
 
-/// A run as it was, or with the histograms of it that can be read.
+/// Returns a valid run unchanged, and a damaged run with its readable histograms.
 fn run_of(segment: &Segment, id: u32) -> Vec<u8> {
     if let Ok(Some(run)) = segment.side_data(id)
         && sealed::verify(id, run).is_ok()

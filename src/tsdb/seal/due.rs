@@ -1,112 +1,127 @@
-//! When which organisation is to be sealed.
+//! Decides when an organisation is sealed.
 //!
-//! A window of event time, half an hour at :00 and :30, closes when the clock is two minutes past its end and no sample
-//! below the end has come for ten seconds; where they keep coming, fifteen minutes after the first one beyond the end
-//! was seen, so that a backfill of old times stays in order too. Memory, the log's size and too many late samples make
-//! it sooner. One sender's clock never makes another's samples late, since only the server's clock and arrivals count.
+//! A window of event time, half an hour from :00 or :30, closes when the clock is two minutes past
+//! its end and no sample before the end has arrived for ten seconds. If such samples keep arriving,
+//! it closes fifteen minutes after the first sample at or after the end, so that a backfill of old
+//! times stays in order, too. High memory use, a large log and many late samples make it close
+//! earlier. One sender's clock never makes another's samples late, since only the server's clock
+//! and arrivals count.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Due, forced_until, needs_seal_of_all, window_end};
+use super::{DueSeal, forced_until, needs_seal_of_all, window_end};
 use crate::clock::Stopwatch;
 use crate::model::{OrgId, Timestamp};
 use crate::tsdb::options::Options;
 use crate::tsdb::store::{OrgStore, Stores};
 use crate::tsdb::wal::log::Log;
 
+/// The length of a window in ms.
 pub(super) const WINDOW_MS: i64 = 30 * 60_000;
-/// How far past its end the clock must be.
+/// The time that the clock must be past the end of a window.
 const PAST_MS: i64 = 2 * 60_000;
-/// How long nothing below the end may have come.
+/// The time without samples before the end of a window.
 const QUIET_MS: i64 = 10_000;
-/// After so long beyond the end it is not waited for quiet any more.
+/// The time after the first sample at or after the end that closes the window in any case.
 const PATIENCE_MS: i64 = 15 * 60_000;
-/// A seal that failed is tried again, and an early one repeated, after this.
+/// The delay before a failed seal is retried, and between two early seals.
 const AGAIN_MS: i64 = 60_000;
 
-/// Whether so much time has passed. A moment ahead of the clock is of a clock that was wrong: it holds nothing up.
+/// Returns whether `ms` have passed since `since`. A time ahead of the clock counts as passed,
+/// because it comes from a clock that was wrong.
 fn passed(since: Timestamp, now: Timestamp, ms: i64) -> bool {
     !(0..ms).contains(&now.ms_since(since))
 }
 
-/// What sealing remembers; one seal at a time.
+/// The state of the decisions. Its lock admits one seal at a time.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Sealer {
-    orgs: BTreeMap<OrgId, Watch>,
-    /// When everything was sealed early.
+    orgs: BTreeMap<OrgId, OrgSchedule>,
+    /// The time of the last early seal of everything.
     early_at: Option<Timestamp>,
-    /// Since the last seal that was made.
+    /// The time since the last successful seal.
     last_made: Option<Stopwatch>,
 }
 
-/// What is known of one organisation.
+/// The state of the decisions for one organisation.
 #[derive(Debug, Default)]
-struct Watch {
-    /// The end of the window that is waited for.
+struct OrgSchedule {
+    /// The end of the window that closes next.
     end: i64,
-    /// When a sample below it was seen last.
+    /// The last time at which a sample before the end had arrived.
     below_at: Option<Timestamp>,
-    /// When one beyond it was seen first.
+    /// The first time at which a sample at or after the end had arrived.
     beyond_since: Option<Timestamp>,
-    /// The end of the last window that is sealed.
+    /// The end of the last sealed window.
     done: Option<i64>,
     failure: Option<(Timestamp, String)>,
-    /// When it was sealed early for its own memory.
+    /// The time of the last early seal for its own memory.
     pressed_at: Option<Timestamp>,
-    /// When all its times were to be sealed.
+    /// The time at which a seal of all times was last due.
     all_at: Option<Timestamp>,
 }
 
+/// The clocks of a decision.
+#[derive(Clone, Copy)]
+pub(super) struct SealClock {
+    /// The wall clock.
+    pub(super) now: Timestamp,
+    /// The latest time of a sample from a correct clock.
+    pub(super) latest: Timestamp,
+}
+
 impl Sealer {
-    /// What is to be sealed now, and up to when. A sample after `latest` is of a wrong clock. Where memory or the log ask for
-    /// a seal, the wall clock alone decides which samples are ahead: if it is behind, they are those of right senders, and
-    /// without them nothing would become free.
+    /// Returns the seals that are due now, with their ends. A sample after `latest` comes from a
+    /// wrong clock. For seals that free memory or log space, only the wall clock decides which
+    /// samples are ahead. If the wall clock is behind, those samples come from correct senders, and
+    /// a seal without them would free nothing.
     pub(super) fn due(
         &mut self,
         stores: &Stores,
         options: &Options,
         log: &Log,
-        (now, latest): (Timestamp, Timestamp),
-    ) -> Vec<Due> {
+        clock: SealClock,
+    ) -> Vec<DueSeal> {
+        let SealClock { now, latest } = clock;
         let end = now.as_ms().saturating_sub(PAST_MS).div_euclid(WINDOW_MS).saturating_mul(WINDOW_MS);
         let all = stores.all();
         let early = self.is_early(&all, stores, options, log, now);
         let mut due = Vec::new();
         for store in all {
-            let watch = self.orgs.entry(store.org).or_default();
-            let is_ripe = watch.is_ripe(&store, end, now);
-            let rests = watch.failure.as_ref().is_some_and(|(at, _)| !passed(*at, now, AGAIN_MS));
+            let schedule = self.orgs.entry(store.org).or_default();
+            let is_ripe = schedule.is_ripe(&store, end, now);
+            let rests = schedule.failure.as_ref().is_some_and(|(at, _)| !passed(*at, now, AGAIN_MS));
             if rests {
                 continue;
             }
-            let again = watch.all_at.is_none_or(|at| passed(at, now, AGAIN_MS));
-            let asked = early || watch.is_pressed(&store, now);
+            let again = schedule.all_at.is_none_or(|at| passed(at, now, AGAIN_MS));
+            let asked = early || schedule.is_pressed(&store, now);
             let latest = if asked { options.latest_plausible(now) } else { latest };
             if again && needs_seal_of_all(&store, log, latest) {
-                watch.all_at = Some(now);
-                due.push(Due { until: window_end(now), all: true, store });
+                schedule.all_at = Some(now);
+                due.push(DueSeal { until: window_end(now), all: true, store });
             } else if asked {
                 let until = forced_until(&store, None, now);
                 if has_work(&store, until, log) {
-                    due.push(Due { store, until, all: false });
+                    due.push(DueSeal { store, until, all: false });
                 }
-            } else if is_ripe && watch.done != Some(end) {
+            } else if is_ripe && schedule.done != Some(end) {
                 let until = end_for(&store, end);
                 if has_work(&store, until, log) {
-                    due.push(Due { store, until, all: false });
+                    due.push(DueSeal { store, until, all: false });
                 } else {
-                    // What comes for it from now on waits for the next one.
-                    watch.done = Some(end);
+                    // Samples that arrive for this window from now on wait for the next one.
+                    schedule.done = Some(end);
                 }
             }
         }
         due
     }
 
-    /// Whether memory or space ask for a seal of everything.
+    /// Returns whether memory, log size or late samples require a seal of everything.
     fn is_early(
         &mut self,
         all: &[Arc<OrgStore>],
@@ -126,25 +141,25 @@ impl Sealer {
         asked && again
     }
 
-    pub(super) fn made(&mut self, org: OrgId) {
+    pub(super) fn record_success(&mut self, org: OrgId) {
         self.last_made = Some(Stopwatch::start());
-        let watch = self.orgs.entry(org).or_default();
-        (watch.failure, watch.done) = (None, Some(watch.end));
+        let schedule = self.orgs.entry(org).or_default();
+        (schedule.failure, schedule.done) = (None, Some(schedule.end));
     }
 
-    pub(super) fn failed(&mut self, org: OrgId, now: Timestamp, why: String) {
+    pub(super) fn record_failure(&mut self, org: OrgId, now: Timestamp, why: String) {
         self.orgs.entry(org).or_default().failure = Some((now, why));
     }
 
-    /// Whether something was sealed so lately.
+    /// Returns whether a seal succeeded within the last `time`.
     pub(in crate::tsdb) fn made_within(&self, time: Duration) -> bool {
         self.last_made.is_some_and(|watch| watch.elapsed() < time)
     }
 
-    /// What failed and was not made since, one sentence each.
+    /// Describes the failed seals without a later success, one sentence each.
     pub(in crate::tsdb) fn failures(&self) -> impl Iterator<Item = String> {
-        self.orgs.iter().filter_map(|(org, watch)| {
-            let (at, why) = watch.failure.as_ref()?;
+        self.orgs.iter().filter_map(|(org, schedule)| {
+            let (at, why) = schedule.failure.as_ref()?;
             let at = at.to_rfc3339();
             Some(format!(
                 "organisation {org} was not sealed at {at}; its samples stay in memory and in the log: {why}"
@@ -153,8 +168,8 @@ impl Sealer {
     }
 }
 
-impl Watch {
-    /// Whether its memory is used up, and a seal of its own is to make room.
+impl OrgSchedule {
+    /// Returns whether the organisation's memory limit requires a seal of its samples.
     fn is_pressed(&mut self, store: &OrgStore, now: Timestamp) -> bool {
         let again = self.pressed_at.is_none_or(|at| passed(at, now, AGAIN_MS));
         let pressed = again && store.usage.take_pressed();
@@ -164,7 +179,7 @@ impl Watch {
         pressed
     }
 
-    /// Takes note of what came, and says whether the window may be closed.
+    /// Records the arrivals since the last call. Returns whether the window may be closed.
     fn is_ripe(&mut self, store: &OrgStore, end: i64, now: Timestamp) -> bool {
         if end != self.end {
             (self.end, self.beyond_since) = (end, None);
@@ -180,8 +195,9 @@ impl Watch {
     }
 }
 
-/// How far an organisation is sealed when the window that ends at `end` closes: not beyond the window of its newest
-/// sample, so that a clock that was wrong for a while does not make everything after it late.
+/// Returns the end of a seal when the window up to `end` closes: at most the end of the window of
+/// the newest sample, so that a clock that is ahead for a while does not make all later samples
+/// late.
 fn end_for(store: &OrgStore, end: i64) -> i64 {
     let newest = store
         .greatest_ms()
@@ -189,7 +205,7 @@ fn end_for(store: &OrgStore, end: i64) -> i64 {
     end.min(newest).max(store.segments().sealed_until)
 }
 
-/// Whether there is anything to move, or a log file waits for this organisation alone.
+/// Returns whether there are samples to move, or a log file is held only by this organisation.
 fn has_work(store: &OrgStore, until: i64, log: &Log) -> bool {
     if store.least_ms().is_some_and(|least| least < until) {
         return true;

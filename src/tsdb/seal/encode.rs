@@ -1,9 +1,10 @@
-//! What lies before the barrier of a head, written to segments.
+//! Writes the closed samples of a head to segments.
 //!
-//! A seal makes one segment of what came in time and, where there are, one of late samples. What spans more than two
-//! hours, as after a backfill, is cut at UTC days, so that retention and reading by time find their pieces; what spans
-//! years is cut more coarsely, so that a seal has a bounded number of files. Few are written at a time: the rest is
-//! found in further passes over the head.
+//! A seal makes one segment of the samples in time and, if there are late samples, one of those. A
+//! span of more than two hours, as after a backfill, is cut at UTC days, so that retention and
+//! reads by time use only the segments that they need. A span of years is cut more coarsely, so
+//! that a seal has a bounded number of files. Only a few files are written at a time; further
+//! passes over the head write the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,51 +23,56 @@ use crate::tsdb::side_data::late_starts::LateStarts;
 use crate::tsdb::side_data::sealed;
 use crate::tsdb::store::OrgStore;
 
-/// Not cut: a window, and the one after it that waited.
+/// The longest span that is not cut: a window, and the next one that waited.
 const WHOLE_MS: i64 = 2 * 3_600_000;
 const DAY_MS: i64 = 24 * 3_600_000;
-/// Pieces of either kind at most; twice as many fit one change of the list.
-const PIECES_MAX: i64 = 31;
-/// Segments that are written at a time.
+/// The limit of partitions of late samples, and of others. Twice as many fit one change of the
+/// list.
+const PARTITIONS_MAX: i64 = 31;
+/// The number of segments that are written at a time.
 const OPEN_MAX: usize = 8;
-/// Series whose samples are fetched together: half an hour of them is 30 kB, a day at most a few times the cache.
+/// The number of series whose samples are prefetched together. Half an hour of them is 30 kB, a day
+/// at most a few times the cache.
 const TOUCHED: usize = 32;
-/// Work between rests.
+/// The working time between two pauses.
 const WORK: Duration = Duration::from_millis(20);
 
-/// What a seal takes.
-pub(super) struct Window {
-    /// Samples before this are late: the time before it was sealed earlier.
+/// The window of a seal.
+pub(super) struct SealWindow {
+    /// Samples before this are late, because that time was sealed earlier.
     pub(super) since: i64,
+    /// The exclusive end.
     pub(super) until: i64,
     pub(super) first_log_seq: u64,
     pub(super) last_log_seq: u64,
 }
 
-impl Window {
-    /// The time at which stands what has none of its own: no later than the newest sample, from which ages count.
+impl SealWindow {
+    /// Returns the time assigned to data without a time of its own: at most that of the newest
+    /// sample, from which ages count.
     fn end(&self, store: &OrgStore) -> i64 {
         let last = self.until - 1;
         store.usage.newest().map_or(last, |newest| newest.as_ms().min(last))
     }
 }
 
-/// How fast.
-pub(super) enum Pace<'t> {
+/// The rate limit of a seal.
+pub(super) enum SealThrottle<'t> {
     Full,
-    /// Half a core, unless somebody waits.
-    Half {
+    /// Half of one core, unless a thread waits for the seal.
+    HalfCore {
         rest: &'t Rest,
-        hurry: &'t AtomicU32,
+        /// The number of threads that wait.
+        waiting: &'t AtomicU32,
     },
 }
 
-impl Pace<'_> {
+impl SealThrottle<'_> {
     fn rest(&self, watch: &mut Stopwatch) {
-        if let Pace::Half { rest, hurry } = self
+        if let SealThrottle::HalfCore { rest, waiting } = self
             && watch.elapsed() >= WORK
         {
-            if hurry.load(Ordering::Relaxed) == 0 {
+            if waiting.load(Ordering::Relaxed) == 0 {
                 rest.take(watch.elapsed());
             }
             *watch = Stopwatch::start();
@@ -74,28 +80,28 @@ impl Pace<'_> {
     }
 }
 
-/// Which segment a sample belongs into.
+/// The partition of a sample. Each partition has its own segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Piece {
+struct Partition {
     late: bool,
     number: i64,
 }
 
-/// How one kind of samples is cut.
-struct Cut {
-    /// Width in ms; none: not at all.
+/// The partitioning of late samples, or of others.
+struct CutWidth {
+    /// The width of a partition in ms; none: one partition.
     width: Option<i64>,
 }
 
-impl Cut {
-    fn of(first: i64, last: i64) -> Cut {
+impl CutWidth {
+    fn of(first: i64, last: i64) -> CutWidth {
         let span = last.saturating_sub(first);
         if span <= WHOLE_MS {
-            return Cut { width: None };
+            return CutWidth { width: None };
         }
-        // One more piece than widths may be touched.
-        let days = (span / DAY_MS / (PIECES_MAX - 1)).saturating_add(1);
-        Cut { width: Some(days.saturating_mul(DAY_MS)) }
+        // The range may touch one partition more than it has widths.
+        let days = (span / DAY_MS / (PARTITIONS_MAX - 1)).saturating_add(1);
+        CutWidth { width: Some(days.saturating_mul(DAY_MS)) }
     }
 
     fn number(&self, at_ms: i64) -> i64 {
@@ -103,70 +109,80 @@ impl Cut {
     }
 }
 
-struct Cuts {
+/// The partitioning of all samples of a seal.
+struct CutWidths {
     since: i64,
-    late: Cut,
-    main: Cut,
+    late: CutWidth,
+    main: CutWidth,
 }
 
-impl Cuts {
-    fn piece(&self, at_ms: i64) -> Piece {
+impl CutWidths {
+    fn partition_of(&self, at_ms: i64) -> Partition {
         let late = at_ms < self.since;
         let cut = if late { &self.late } else { &self.main };
-        Piece { late, number: cut.number(at_ms) }
+        Partition { late, number: cut.number(at_ms) }
     }
 }
 
-/// Writes all segments of a window. `written` gets those that are finished, even where it fails.
+/// Writes all segments of a window. `written` gets the finished ones even on failure.
 pub(super) fn write(
     store: &OrgStore,
     dir: &Path,
     id: StoreId,
-    window: &Window,
-    pace: &Pace<'_>,
+    window: &SealWindow,
+    throttle: &SealThrottle<'_>,
     written: &mut Vec<SegmentMeta>,
 ) -> Result<(), SealError> {
     if let Some(least) = store.head.least_ms().filter(|least| *least < window.until) {
-        write_kind(store, (dir, id, false), window, least, pace, written)?;
+        let output = SegmentOutput { dir, id, side_data: false };
+        write_kind(store, output, window, least, throttle, written)?;
     }
-    let beside = store.side.extent().map_or(window.until, |(least, _)| least);
+    let least = store.side.extent().map_or(window.until, |(least, _)| least);
     if store.side.has_closed() {
         store.side.note_end(window.end(store));
-        write_kind(store, (dir, id, true), window, beside.min(window.until - 1), pace, written)?;
+        let output = SegmentOutput { dir, id, side_data: true };
+        write_kind(store, output, window, least.min(window.until - 1), throttle, written)?;
     }
     Ok(())
 }
 
-/// The floats, or what is beside them.
+/// The place and kind of new segments.
+#[derive(Clone, Copy)]
+struct SegmentOutput<'t> {
+    dir: &'t Path,
+    id: StoreId,
+    /// Write histograms, start timestamps and exemplars instead of floats.
+    side_data: bool,
+}
+
+/// Writes either the floats or the side data.
 fn write_kind(
     store: &OrgStore,
-    (dir, id, beside): (&Path, StoreId, bool),
-    window: &Window,
+    output: SegmentOutput<'_>,
+    window: &SealWindow,
     least: i64,
-    pace: &Pace<'_>,
+    throttle: &SealThrottle<'_>,
     written: &mut Vec<SegmentMeta>,
 ) -> Result<(), SealError> {
     let last = window.until - 1;
-    let cuts = Cuts {
+    let cuts = CutWidths {
         since: window.since,
-        late: Cut::of(least, last.min(window.since.saturating_sub(1))),
-        main: Cut::of(least.max(window.since), last),
+        late: CutWidth::of(least, last.min(window.since.saturating_sub(1))),
+        main: CutWidth::of(least.max(window.since), last),
     };
-    let mut wanted = None;
+    let mut selected = None;
     loop {
         let mut pass = Pass {
             store,
-            dir,
-            id,
-            beside,
+            output,
             window,
             cuts: &cuts,
-            wanted,
+            selected,
             open: BTreeMap::new(),
             later: BTreeSet::new(),
             numbers: Vec::new(),
         };
-        let run = if beside { pass.run_beside(pace) } else { pass.run(pace) };
+        let run = if output.side_data { pass.run_side_data(throttle) } else { pass.run(throttle) };
         let later = match run {
             Ok(()) => pass.finish(written)?,
             Err(e) => {
@@ -177,57 +193,55 @@ fn write_kind(
         if later.is_empty() {
             return Ok(());
         }
-        wanted = Some(later);
+        selected = Some(later);
     }
 }
 
-/// One walk over the head.
+/// One pass over the head.
 struct Pass<'t> {
     store: &'t OrgStore,
-    dir: &'t Path,
-    id: StoreId,
-    /// Whether it is about histograms, start timestamps and exemplars.
-    beside: bool,
-    window: &'t Window,
-    cuts: &'t Cuts,
-    /// None: whatever there is.
-    wanted: Option<BTreeSet<Piece>>,
-    open: BTreeMap<Piece, Open>,
-    /// Pieces that were seen and are for another pass.
-    later: BTreeSet<Piece>,
-    /// Those of the values at hand.
+    output: SegmentOutput<'t>,
+    window: &'t SealWindow,
+    cuts: &'t CutWidths,
+    /// The partitions to write; none: all.
+    selected: Option<BTreeSet<Partition>>,
+    open: BTreeMap<Partition, OpenSegment>,
+    /// Partitions that the pass met but left for another pass.
+    later: BTreeSet<Partition>,
+    /// The value numbers of the current row.
     numbers: Vec<u32>,
 }
 
-struct Open {
+/// A segment that is being written.
+struct OpenSegment {
     writer: SegmentWriter,
     family: Option<usize>,
-    /// By code of the label name and code of the value: the writer's number of that value.
+    /// The writer's value numbers, by codes of label name and value.
     numbers: Vec<Vec<u32>>,
-    /// Those that were full.
+    /// The full segments of the same partition.
     finished: Vec<SegmentMeta>,
 }
 
-/// No number yet.
+/// The mark of a value without a number.
 const UNKNOWN: u32 = u32::MAX;
 
-impl Open {
-    fn new(writer: SegmentWriter, finished: Vec<SegmentMeta>) -> Open {
-        Open { writer, family: None, numbers: Vec::new(), finished }
+impl OpenSegment {
+    fn new(writer: SegmentWriter, finished: Vec<SegmentMeta>) -> OpenSegment {
+        OpenSegment { writer, family: None, numbers: Vec::new(), finished }
     }
 
-    /// The writer's numbers of a row's values, in `numbers`.
-    fn number(&mut self, store: &OrgStore, row: &Row, numbers: &mut Vec<u32>) {
+    /// Puts the writer's numbers of a row's values into `numbers`.
+    fn number(&mut self, store: &OrgStore, row: &LabelRow, numbers: &mut Vec<u32>) {
         numbers.clear();
-        for (place, (name, code)) in row.names.iter().zip(&row.codes).enumerate() {
+        for (index, (name, code)) in row.names.iter().zip(&row.codes).enumerate() {
             let (name, code) = (*name as usize, *code as usize);
             let known = self.numbers.get(name).and_then(|numbers| numbers.get(code)).copied();
             if let Some(number) = known.filter(|number| *number != UNKNOWN) {
                 numbers.push(number);
                 continue;
             }
-            let text = row.value(store, place);
-            let number = self.writer.number(place, &text);
+            let text = row.value(store, index);
+            let number = self.writer.number(index, &text);
             if self.numbers.len() <= name {
                 self.numbers.resize_with(name + 1, Vec::new);
             }
@@ -244,19 +258,20 @@ impl Open {
     }
 }
 
-/// The labels of a series as the table has them.
+/// The labels of a series, as codes of the series table.
 #[derive(Default)]
-struct Row {
+struct LabelRow {
     family: usize,
-    /// Codes of the label names, ascending by their texts.
+    /// The codes of the label names, ascending by text.
     names: Vec<u32>,
-    /// Codes of the values.
+    /// The codes of the values.
     codes: Vec<u32>,
 }
 
-impl Row {
-    /// Takes the labels of a series; answers whether it is in the family. `near` is the row to look at first.
-    fn set(&mut self, store: &OrgStore, (family, id): (usize, u32), near: usize) -> bool {
+impl LabelRow {
+    /// Takes the labels of a series. Returns whether the series is in the family. `near` is the row
+    /// to check first.
+    fn set(&mut self, store: &OrgStore, family: usize, id: u32, near: usize) -> bool {
         let table = store.table();
         let Some(found) = table.families.get(family) else { return false };
         let row = if found.ids.get(near) == Some(&id) { Ok(near) } else { found.ids.binary_search(&id) };
@@ -274,20 +289,20 @@ impl Row {
         self.names.iter().filter_map(|name| table.names.text(*name).map(Arc::clone)).collect()
     }
 
-    fn value(&self, store: &OrgStore, place: usize) -> Arc<str> {
+    fn value(&self, store: &OrgStore, index: usize) -> Arc<str> {
         let table = store.table();
-        let codes = self.names.get(place).zip(self.codes.get(place));
+        let codes = self.names.get(index).zip(self.codes.get(index));
         let text = codes.and_then(|(name, code)| table.values(*name)?.text(*code));
         text.map_or_else(Arc::default, Arc::clone)
     }
 }
 
 impl Pass<'_> {
-    fn run(&mut self, pace: &Pace<'_>) -> Result<(), SealError> {
+    fn run(&mut self, throttle: &SealThrottle<'_>) -> Result<(), SealError> {
         let mut watch = Stopwatch::start();
         let mut columns = SampleColumns::default();
         let mut bits = Vec::new();
-        let mut row = Row::default();
+        let mut row = LabelRow::default();
         let families = self.store.table().families.len();
         for family in 0..families {
             let ids = self.ids(family);
@@ -297,25 +312,26 @@ impl Pass<'_> {
                     columns.times.clear();
                     columns.values.clear();
                     self.store.head.copy_closed(*id, &mut columns);
-                    if columns.times.is_empty() || !row.set(self.store, (family, *id), near) {
+                    if columns.times.is_empty() || !row.set(self.store, family, *id, near) {
                         continue;
                     }
                     bits.clear();
                     bits.extend(columns.values.iter().map(|value| value.to_bits()));
                     self.series(*id, &row, &columns.times, &bits)?;
-                    pace.rest(&mut watch);
+                    throttle.rest(&mut watch);
                 }
             }
         }
         Ok(())
     }
 
-    /// The same for what is beside the floats: rows of how many observations each histogram counts, and runs of the rest.
-    fn run_beside(&mut self, pace: &Pace<'_>) -> Result<(), SealError> {
+    /// Writes the side data: a row with the observation counts of each histogram, and a run of the
+    /// rest.
+    fn run_side_data(&mut self, throttle: &SealThrottle<'_>) -> Result<(), SealError> {
         let mut watch = Stopwatch::start();
         let closed = self.store.side.closed_series();
         let (mut histograms, mut bits) = (HistogramColumns::default(), Vec::new());
-        let mut row = Row::default();
+        let mut row = LabelRow::default();
         let families = self.store.table().families.len();
         for family in 0..families {
             for id in self.ids(family).into_iter().filter(|id| closed.binary_search(id).is_ok()) {
@@ -323,59 +339,66 @@ impl Pass<'_> {
                 bits.clear();
                 let (mut starts, mut late) = (Vec::new(), LateStarts::default());
                 self.store.side.copy_closed(id, &mut histograms, &mut starts, &mut late);
-                if !row.set(self.store, (family, id), 0) {
+                if !row.set(self.store, family, id, 0) {
                     continue;
                 }
                 bits.extend(histograms.histograms.iter().map(|histogram| histogram.count().to_bits()));
                 self.series(id, &row, &histograms.times, &bits)?;
-                for (piece, span, run) in self.runs(&histograms, &starts, &late) {
-                    self.put_run(piece, id, &run, span)?;
+                for (partition, span, run) in self.runs(&histograms, &starts, &late) {
+                    self.put_run(partition, id, &run, span)?;
                 }
-                pace.rest(&mut watch);
+                throttle.rest(&mut watch);
             }
         }
         let mut run = Vec::new();
         sealed::put_exemplars(&mut run, self.store.side.exemplars().closed());
         if !run.is_empty() {
             let last = self.store.side.end();
-            self.put_run(self.cuts.piece(last), sealed::EXEMPLARS_ID, &run, (last, last))?;
+            self.put_run(self.cuts.partition_of(last), sealed::EXEMPLARS_ID, &run, (last, last))?;
         }
         Ok(())
     }
 
-    /// The runs of a series by piece; start timestamps go with the newest, since they hold until others come.
+    /// Encodes the side data of a series by partition. Start timestamps go with the newest
+    /// partition, since they hold until the next one.
     fn runs(
         &self,
         histograms: &HistogramColumns,
         starts: &[(i64, i64)],
         late: &LateStarts,
-    ) -> Vec<(Piece, (i64, i64), Vec<u8>)> {
+    ) -> Vec<(Partition, (i64, i64), Vec<u8>)> {
         let last = self.store.side.end();
-        let mut runs: BTreeMap<Piece, ((i64, i64), Vec<u8>)> = BTreeMap::new();
+        let mut runs: BTreeMap<Partition, ((i64, i64), Vec<u8>)> = BTreeMap::new();
         let all: Vec<(i64, &Histogram)> =
             histograms.times.iter().copied().zip(&histograms.histograms).collect();
-        for group in all.chunk_by(|a, b| self.cuts.piece(a.0) == self.cuts.piece(b.0)) {
+        for group in all.chunk_by(|a, b| self.cuts.partition_of(a.0) == self.cuts.partition_of(b.0)) {
             let (Some((first, _)), Some((end, _))) = (group.first(), group.last()) else { continue };
-            let run = runs.entry(self.cuts.piece(*first)).or_insert(((*first, *end), Vec::new()));
+            let run = runs.entry(self.cuts.partition_of(*first)).or_insert(((*first, *end), Vec::new()));
             sealed::put_histograms(&mut run.1, group);
         }
         if !starts.is_empty() || !late.is_empty() {
-            let run = runs.entry(self.cuts.piece(last)).or_insert(((last, last), Vec::new()));
+            let run = runs.entry(self.cuts.partition_of(last)).or_insert(((last, last), Vec::new()));
             sealed::put_starts(&mut run.1, starts);
             sealed::put_late_starts(&mut run.1, late);
         }
-        runs.into_iter().map(|(piece, (span, run))| (piece, span, run)).collect()
+        runs.into_iter().map(|(partition, (span, run))| (partition, span, run)).collect()
     }
 
-    fn put_run(&mut self, piece: Piece, id: u32, run: &[u8], span: (i64, i64)) -> Result<(), SealError> {
+    fn put_run(
+        &mut self,
+        partition: Partition,
+        id: u32,
+        run: &[u8],
+        span: (i64, i64),
+    ) -> Result<(), SealError> {
         let org = self.store.org;
-        match self.writer_of(piece)? {
+        match self.writer_of(partition)? {
             Some(open) => open.writer.put_side_data(id, run, span).map_err(|e| failed(org, e)),
             None => Ok(()),
         }
     }
 
-    /// The series of a family, ascending.
+    /// Returns the series ids of a family in ascending order.
     fn ids(&self, family: usize) -> Vec<u32> {
         let table = self.store.table();
         let mut ids = table.families.get(family).map(|family| family.ids.clone()).unwrap_or_default();
@@ -384,32 +407,33 @@ impl Pass<'_> {
         ids
     }
 
-    fn series(&mut self, id: u32, row: &Row, times: &[i64], bits: &[u64]) -> Result<(), SealError> {
+    fn series(&mut self, id: u32, row: &LabelRow, times: &[i64], bits: &[u64]) -> Result<(), SealError> {
         let (mut times, mut bits) = (times, bits);
         while let Some(first) = times.first() {
-            let piece = self.cuts.piece(*first);
-            let count = times.partition_point(|at| self.cuts.piece(*at) == piece);
+            let partition = self.cuts.partition_of(*first);
+            let count = times.partition_point(|at| self.cuts.partition_of(*at) == partition);
             let (Some((these_times, rest_times)), Some((these_bits, rest_bits))) =
                 (times.split_at_checked(count), bits.split_at_checked(count))
             else {
                 return Ok(());
             };
             (times, bits) = (rest_times, rest_bits);
-            self.put(piece, id, row, (these_times, these_bits))?;
+            self.put(partition, id, row, SampleSlices { times: these_times, bits: these_bits })?;
         }
         Ok(())
     }
 
     fn put(
         &mut self,
-        piece: Piece,
+        partition: Partition,
         id: u32,
-        row: &Row,
-        (times, bits): (&[i64], &[u64]),
+        row: &LabelRow,
+        samples: SampleSlices<'_>,
     ) -> Result<(), SealError> {
+        let SampleSlices { times, bits } = samples;
         let (org, store) = (self.store.org, self.store);
         let mut numbers = std::mem::take(&mut self.numbers);
-        let Some(open) = self.writer_of(piece)? else { return Ok(()) };
+        let Some(open) = self.writer_of(partition)? else { return Ok(()) };
         let mut write = || {
             if open.family.replace(row.family) != Some(row.family) {
                 let names = row.names(store);
@@ -424,47 +448,47 @@ impl Pass<'_> {
         written.map_err(|e| failed(org, e))
     }
 
-    /// The writer of a piece; none where the piece is for another pass.
-    fn writer_of(&mut self, piece: Piece) -> Result<Option<&mut Open>, SealError> {
-        let is_wanted = self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&piece));
-        if !is_wanted {
+    /// Returns the writer of a partition; none if the partition is left for another pass.
+    fn writer_of(&mut self, partition: Partition) -> Result<Option<&mut OpenSegment>, SealError> {
+        let is_selected = self.selected.as_ref().is_none_or(|selected| selected.contains(&partition));
+        if !is_selected {
             return Ok(None);
         }
-        if !self.open.contains_key(&piece) && self.open.len() == OPEN_MAX {
-            self.later.insert(piece);
+        if !self.open.contains_key(&partition) && self.open.len() == OPEN_MAX {
+            self.later.insert(partition);
             return Ok(None);
         }
         let org = self.store.org;
-        // A writer is large: it is moved only where another one begins.
-        if self.open.get(&piece).is_none_or(|open| open.writer.is_full()) {
-            let open = match self.open.remove(&piece) {
+        // A writer is large, so it is moved only when another one begins.
+        if self.open.get(&partition).is_none_or(|open| open.writer.is_full()) {
+            let open = match self.open.remove(&partition) {
                 Some(open) => {
                     let mut finished = open.finished;
                     finished.push(open.writer.finish().map_err(|e| failed(org, e))?);
-                    Open::new(self.create(piece)?, finished)
+                    OpenSegment::new(self.create(partition)?, finished)
                 }
-                None => Open::new(self.create(piece)?, Vec::new()),
+                None => OpenSegment::new(self.create(partition)?, Vec::new()),
             };
-            self.open.insert(piece, open);
+            self.open.insert(partition, open);
         }
-        Ok(self.open.get_mut(&piece))
+        Ok(self.open.get_mut(&partition))
     }
 
-    fn create(&self, piece: Piece) -> Result<SegmentWriter, SealError> {
+    fn create(&self, partition: Partition) -> Result<SegmentWriter, SealError> {
         let new = NewSegment {
             org: self.store.org,
             seq: self.store.next_segment.fetch_add(1, Ordering::Relaxed),
             level: 0,
-            flags: if piece.late { LATE } else { 0 } | if self.beside { HISTOGRAMS } else { 0 },
+            flags: if partition.late { LATE } else { 0 } | if self.output.side_data { HISTOGRAMS } else { 0 },
             first_log_seq: self.window.first_log_seq,
             last_log_seq: self.window.last_log_seq,
             replaces: Vec::new(),
         };
-        SegmentWriter::create(self.dir, self.id, new).map_err(|e| failed(self.store.org, e))
+        SegmentWriter::create(self.output.dir, self.output.id, new).map_err(|e| failed(self.store.org, e))
     }
 
-    /// Finishes the segments; answers what is left for another pass.
-    fn finish(self, written: &mut Vec<SegmentMeta>) -> Result<BTreeSet<Piece>, SealError> {
+    /// Finishes the segments. Returns the partitions that are left for another pass.
+    fn finish(self, written: &mut Vec<SegmentMeta>) -> Result<BTreeSet<Partition>, SealError> {
         let org = self.store.org;
         let mut first = None;
         for open in self.open.into_values() {
@@ -474,23 +498,30 @@ impl Pass<'_> {
                     Ok(meta) => written.push(meta),
                     Err(e) => first = Some(failed(org, e)),
                 },
-                (Some(_), writer) => give_up(writer),
+                (Some(_), writer) => remove_unfinished(writer),
             }
         }
         first.map_or(Ok(self.later), Err)
     }
 
-    /// Removes what is not finished; the caller does so with what is.
+    /// Removes the unfinished files. The caller removes the finished ones.
     fn abandon(self, written: &mut Vec<SegmentMeta>) {
         for open in self.open.into_values() {
             written.extend(open.finished);
-            give_up(open.writer);
+            remove_unfinished(open.writer);
         }
     }
 }
 
-/// What is left of the file is removed by the next start, if not here.
-fn give_up(writer: SegmentWriter) {
+/// Samples of one series.
+#[derive(Clone, Copy)]
+struct SampleSlices<'s> {
+    times: &'s [i64],
+    bits: &'s [u64],
+}
+
+/// Removes an unfinished file. If that fails, the next start removes it.
+fn remove_unfinished(writer: SegmentWriter) {
     if let Err(e) = writer.abandon() {
         tracing::warn!("{}", with_sources(&e));
     }
@@ -511,23 +542,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_long_the_time_the_pieces_are_few(first: i64, span in 0i64..i64::MAX, at in 0.0f64..1.0) {
+        fn any_range_of_time_has_few_partitions(first: i64, span in 0i64..i64::MAX, at in 0.0f64..1.0) {
             let last = first.saturating_add(span);
-            let cut = Cut::of(first, last);
-            prop_assert!(cut.number(last) - cut.number(first) < PIECES_MAX);
-            #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "any moment will do")]
+            let cut = CutWidth::of(first, last);
+            prop_assert!(cut.number(last) - cut.number(first) < PARTITIONS_MAX);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "any time will do")]
             let moment = first.saturating_add(((last.saturating_sub(first)) as f64 * at) as i64).min(last);
             prop_assert!((cut.number(first)..=cut.number(last)).contains(&cut.number(moment)));
         }
     }
 
     #[test]
-    fn two_hours_stay_whole_and_longer_times_are_cut_at_days() {
+    fn two_hours_are_one_partition_and_longer_spans_are_cut_at_days() {
         let noon = 12 * 3_600_000;
-        assert_eq!(Cut::of(noon + 11 * 3_600_000, noon + 13 * 3_600_000).width, None);
-        let cut = Cut::of(noon, noon + 3 * DAY_MS);
+        assert_eq!(CutWidth::of(noon + 11 * 3_600_000, noon + 13 * 3_600_000).width, None);
+        let cut = CutWidth::of(noon, noon + 3 * DAY_MS);
         assert_eq!((cut.number(DAY_MS - 1), cut.number(DAY_MS), cut.number(-1)), (0, 1, -1));
-        assert_eq!(Cut::of(0, 30 * DAY_MS - 1).width, Some(DAY_MS));
-        assert_eq!(Cut::of(0, 300 * DAY_MS).width, Some(11 * DAY_MS));
+        assert_eq!(CutWidth::of(0, 30 * DAY_MS - 1).width, Some(DAY_MS));
+        assert_eq!(CutWidth::of(0, 300 * DAY_MS).width, Some(11 * DAY_MS));
     }
 }

@@ -10,7 +10,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::tsdb::bytes::{Reader, put_varint};
+use crate::tsdb::codec::{Reader, put_varint};
 use crate::tsdb::error::Damage;
 
 const GROUP: usize = 16;

@@ -12,7 +12,7 @@ use super::format::{DIRECT, LOCAL};
 use super::packed::{ColumnPool, PackedColumn};
 use super::{dictionary, format};
 use crate::model::METRIC_NAME;
-use crate::tsdb::bytes::put_varint;
+use crate::tsdb::codec::put_varint;
 
 /// Texts, numbered in the order of their first use.
 #[derive(Debug, Default)]

@@ -51,7 +51,7 @@
 
 use super::{HISTOGRAMS, SegmentMeta};
 use crate::model::{OrgId, StoreId};
-use crate::tsdb::bytes::Reader;
+use crate::tsdb::codec::Reader;
 use crate::tsdb::error::Damage;
 
 /// The version that is written. Version 1 is read as well.

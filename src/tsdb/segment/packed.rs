@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 use rapidhash::v3::rapidhash_v3;
 
-use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
+use crate::tsdb::codec::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 
 const SLOPE: u8 = 0x80;

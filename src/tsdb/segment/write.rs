@@ -15,7 +15,7 @@ use super::format::{
 use super::side_data::{SideDataEntry, encode_index, run_crc};
 use super::{FILE_BYTES_MAX, HISTOGRAMS, SegmentMeta, SegmentWriteError};
 use crate::model::{OrgId, StoreId};
-use crate::tsdb::bytes::put_varint;
+use crate::tsdb::codec::put_varint;
 use crate::tsdb::disk;
 use crate::tsdb::error::{Damage, DiskError};
 

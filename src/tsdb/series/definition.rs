@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use rapidhash::RapidHashMap;
 
 use super::table::Table;
-use crate::tsdb::bytes::{Reader, put_text, put_varint, put_zigzag};
+use crate::tsdb::codec::{Reader, put_text, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 
 /// A builder of one body.

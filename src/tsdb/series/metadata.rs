@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::{MetricKind, MetricMetadata};
-use crate::tsdb::bytes::{Reader, put_text, put_varint};
+use crate::tsdb::codec::{Reader, put_text, put_varint};
 use crate::tsdb::error::Damage;
 use crate::tsdb::options::OrgLimits;
 

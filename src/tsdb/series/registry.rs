@@ -24,8 +24,8 @@ use crate::model::{OrgId, StoreId};
 use crate::tsdb::disk;
 use crate::tsdb::error::{DiskError, OpenError};
 use crate::tsdb::wal::record::{
-    BadHeader, FILE_HEADER_BYTES, FileHeader, Found, HEADER_BYTES, Kind, Layout, MAGIC_REGISTRY, find_record,
-    promised_bytes, put_record,
+    BadHeader, FILE_HEADER_BYTES, FileHeader, HEADER_BYTES, Layout, MAGIC_REGISTRY, ParsedRecord, RecordKind,
+    parse_plain_record, promised_bytes, put_record,
 };
 
 /// The largest registry that is read. 2 M series take about 110 MB (docs/storage.md section 0,
@@ -80,7 +80,7 @@ pub(in crate::tsdb) fn read(
     path: &Path,
     store: StoreId,
     org: OrgId,
-    on_record: &mut dyn FnMut(Kind, &[u8]) -> bool,
+    on_record: &mut dyn FnMut(RecordKind, &[u8]) -> bool,
 ) -> Result<ReadRegistry, OpenError> {
     let foreign = |what: &str| OpenError::Foreign { path: path.to_owned(), what: what.to_owned() };
     let mut window = FileWindow::open(path)?;
@@ -97,8 +97,8 @@ pub(in crate::tsdb) fn read(
     let mut end = End { bytes: FILE_HEADER_BYTES as u64, seq: 0 };
     loop {
         let bytes = promised_bytes(window.at_least(HEADER_BYTES)?);
-        match find_record(window.at_least(bytes)?) {
-            Found::Record(header, body, bytes) if header.seq == end.seq + 1 && header.org == org => {
+        match parse_plain_record(window.at_least(bytes)?) {
+            ParsedRecord::Record(header, body, bytes) if header.seq == end.seq + 1 && header.org == org => {
                 let Some(kind) = header.kind else { return Err(foreign("written by a newer version")) };
                 if !on_record(kind, body) {
                     break;
@@ -161,7 +161,7 @@ pub(in crate::tsdb) fn read_longer_copy(
     store: StoreId,
     org: OrgId,
     have: u64,
-    on_record: &mut dyn FnMut(Kind, &[u8]) -> bool,
+    on_record: &mut dyn FnMut(RecordKind, &[u8]) -> bool,
 ) -> Result<Option<End>, OpenError> {
     let path = copy_of(dir, org);
     if !std::fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > have) {
@@ -249,7 +249,7 @@ pub(in crate::tsdb) fn append(
     store: StoreId,
     org: OrgId,
     end: End,
-    records: &[(Kind, Vec<u8>)],
+    records: &[(RecordKind, Vec<u8>)],
 ) -> Result<End, DiskError> {
     if records.is_empty() {
         return Ok(end);

@@ -9,7 +9,7 @@ use crate::tsdb::append::AcceptedTimes;
 use crate::tsdb::report::AppendReport;
 use crate::tsdb::store::OrgStore;
 use crate::tsdb::wal::log::Draft;
-use crate::tsdb::wal::record::Kind;
+use crate::tsdb::wal::record::RecordKind;
 
 /// A record is closed once its body has this many bytes. One more part, of at most 250 kB, always
 /// fits.
@@ -95,20 +95,20 @@ pub(in crate::tsdb) fn admit(
             if let Some((series, ..)) = part.first() {
                 body.histograms(*series, &samples);
             }
-            records.close_full(Kind::Histograms, &mut body);
+            records.close_full(RecordKind::Histograms, &mut body);
         }
     }
-    records.close(Kind::Histograms, &mut body);
+    records.close(RecordKind::Histograms, &mut body);
     for (series, exemplar) in &exemplars {
         body.exemplar(*series, exemplar);
-        records.close_full(Kind::Exemplars, &mut body);
+        records.close_full(RecordKind::Exemplars, &mut body);
     }
-    records.close(Kind::Exemplars, &mut body);
+    records.close(RecordKind::Exemplars, &mut body);
     for start in starts {
         body.start(start);
-        records.close_full(Kind::Starts, &mut body);
+        records.close_full(RecordKind::Starts, &mut body);
     }
-    records.close(Kind::Starts, &mut body);
+    records.close(RecordKind::Starts, &mut body);
     AdmittedRecords { drafts: records.drafts, series }
 }
 
@@ -133,14 +133,14 @@ struct RecordBatcher<'s> {
 
 impl RecordBatcher<'_> {
     /// Closes the record if its body has reached the bound.
-    fn close_full(&mut self, kind: Kind, body: &mut RecordBody) {
+    fn close_full(&mut self, kind: RecordKind, body: &mut RecordBody) {
         if body.bytes() >= BODY_BYTES_SOFT {
             self.close(kind, body);
         }
     }
 
     /// Closes the record, unless its body is empty.
-    fn close(&mut self, kind: Kind, body: &mut RecordBody) {
+    fn close(&mut self, kind: RecordKind, body: &mut RecordBody) {
         if !body.is_empty() {
             let (body, greatest_ms) = std::mem::take(body).finish();
             self.drafts.push(Draft { greatest_ms, ..Draft::new(self.store.org, kind, body) });

@@ -17,7 +17,7 @@ use super::record::{self, RecordBody};
 use super::start_timestamps::StartTimestamps;
 use super::{SideSeries, SideTable, read};
 use crate::model::OrgId;
-use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
+use crate::tsdb::codec::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 
 const IN_ORDER: u8 = 0;
@@ -286,7 +286,7 @@ mod tests {
     use super::super::tests::{any_histogram, exponential};
     use super::*;
     use crate::model::{Exemplar, HistogramColumns, Labels, TimeRange, Timestamp};
-    use crate::tsdb::wal::record::Kind;
+    use crate::tsdb::wal::record::RecordKind;
 
     type SideContent = (Vec<HistogramColumns>, Vec<(Vec<(i64, i64)>, LateStarts)>, Vec<(u32, Exemplar)>);
 
@@ -303,7 +303,7 @@ mod tests {
         (histograms, starts, exemplars)
     }
 
-    fn apply(side: &SideTable, seq: u64, kind: Kind, fill: impl FnOnce(&mut RecordBody)) {
+    fn apply(side: &SideTable, seq: u64, kind: RecordKind, fill: impl FnOnce(&mut RecordBody)) {
         let mut body = RecordBody::default();
         fill(&mut body);
         if !body.is_empty() {
@@ -333,14 +333,14 @@ mod tests {
             let side = SideTable::new(Default::default());
             side.close_window(barrier);
             for (seq, (id, at, histogram)) in histograms.iter().enumerate() {
-                apply(&side, seq as u64, Kind::Histograms, |body| body.histograms(id * 999, &[(*at, histogram)]));
+                apply(&side, seq as u64, RecordKind::Histograms, |body| body.histograms(id * 999, &[(*at, histogram)]));
             }
-            apply(&side, 99, Kind::Starts, |body| {
+            apply(&side, 99, RecordKind::Starts, |body| {
                 for (id, at_ms, start_ms) in &starts {
                     body.start(record::LogStart { series: id * 999, at_ms: *at_ms, start_ms: *start_ms });
                 }
             });
-            apply(&side, 100, Kind::Exemplars, |body| {
+            apply(&side, 100, RecordKind::Exemplars, |body| {
                 for (id, at, text) in &exemplars {
                     let labels = Labels::from_pairs([("trace_id", text.as_str())]);
                     body.exemplar(id * 999, &Exemplar { labels, value: 1.0, at: Timestamp::from_ms(*at) });
@@ -377,12 +377,12 @@ mod tests {
     fn the_bytes_match_the_documented_format() {
         let side = SideTable::new(Default::default());
         let histogram = exponential(0, 0.0, &[], &[], 0.0, 3, &[]);
-        apply(&side, 5, Kind::Histograms, |body| body.histograms(7, &[(1, &histogram)]));
-        apply(&side, 6, Kind::Starts, |body| {
+        apply(&side, 5, RecordKind::Histograms, |body| body.histograms(7, &[(1, &histogram)]));
+        apply(&side, 6, RecordKind::Starts, |body| {
             body.start(record::LogStart { series: 7, at_ms: 1, start_ms: -1 });
         });
         side.close_window(1);
-        apply(&side, 7, Kind::Starts, |body| {
+        apply(&side, 7, RecordKind::Starts, |body| {
             body.start(record::LogStart { series: 7, at_ms: 0, start_ms: -2 });
         });
         let rows = side.rows_of(7, 14).expect("some");

@@ -22,7 +22,7 @@
 use std::sync::Arc;
 
 use crate::model::{CounterReset, Histogram, HistogramCounts, HistogramShape};
-use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, unzigzag, zigzag};
+use crate::tsdb::codec::{Reader, put_varint, put_zigzag, unzigzag, zigzag};
 use crate::tsdb::error::Damage;
 use crate::tsdb::segment::{is_float, put_shape, take_shape};
 

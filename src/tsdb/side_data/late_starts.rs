@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::tsdb::bytes::{Reader, put_zigzag};
+use crate::tsdb::codec::{Reader, put_zigzag};
 use crate::tsdb::error::Damage;
 
 /// Estimated memory of an entry, with its share of a tree node.

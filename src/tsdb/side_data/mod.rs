@@ -38,8 +38,8 @@ use start_timestamps::StartTimestamps;
 
 use super::error::Damage;
 use super::head::stripe::Span;
-use super::wal::log::Outcome;
-use super::wal::record::Kind;
+use super::wal::log::ApplyOutcome;
+use super::wal::record::RecordKind;
 use crate::model::{HistogramColumns, TimeRange};
 use crate::sync::IgnorePoison as _;
 
@@ -69,7 +69,7 @@ pub(super) struct SideTable {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SideRecord<'a> {
     pub(super) seq: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: RecordKind,
     pub(super) body: &'a [u8],
 }
 
@@ -221,12 +221,12 @@ impl SideTable {
         knows: impl Fn(u32) -> bool,
         skip: impl Fn(u32, i64) -> bool,
         arrived: impl Fn(i64),
-    ) -> Result<Outcome, Damage> {
+    ) -> Result<ApplyOutcome, Damage> {
         let SideRecord { seq, kind, body } = record;
-        let mut outcome = Outcome::default();
+        let mut outcome = ApplyOutcome::default();
         match kind {
-            Kind::Histograms => self.apply_histograms(record, knows, skip, arrived, &mut outcome)?,
-            Kind::Starts => {
+            RecordKind::Histograms => self.apply_histograms(record, knows, skip, arrived, &mut outcome)?,
+            RecordKind::Starts => {
                 let barrier = self.barrier.load(Ordering::Relaxed);
                 record::decode_starts(body, |LogStart { series, at_ms, start_ms }| {
                     if skip(series, at_ms) {
@@ -239,7 +239,7 @@ impl SideTable {
                     }
                 })?;
             }
-            Kind::Exemplars => {
+            RecordKind::Exemplars => {
                 let mut dropped = 0;
                 self.change_exemplars(|exemplars| {
                     record::decode_exemplars(body, |series, exemplar| {
@@ -267,7 +267,7 @@ impl SideTable {
         knows: impl Fn(u32) -> bool,
         skip: impl Fn(u32, i64) -> bool,
         arrived: impl Fn(i64),
-        outcome: &mut Outcome,
+        outcome: &mut ApplyOutcome,
     ) -> Result<(), Damage> {
         let SideRecord { seq, body, .. } = record;
         let barrier = self.barrier.load(Ordering::Relaxed);

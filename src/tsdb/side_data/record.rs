@@ -11,9 +11,9 @@
 
 use super::histogram_chunk::{self, HistogramDecoder};
 use crate::model::{Exemplar, Histogram, Label, Labels, Timestamp};
-use crate::tsdb::bytes::{Reader, put_text, put_varint, put_zigzag};
+use crate::tsdb::codec::{Reader, put_text, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
-use crate::tsdb::wal::record::Kind;
+use crate::tsdb::wal::record::RecordKind;
 
 /// Labels of an exemplar at most: they share 128 characters.
 const LABELS_MAX: usize = Exemplar::LABEL_CHARS_MAX;
@@ -169,13 +169,13 @@ pub(in crate::tsdb) fn decode_starts(body: &[u8], mut each: impl FnMut(LogStart)
 /// # Errors
 /// [`Damage`] if the body is not of its kind.
 pub(in crate::tsdb) fn filter(
-    kind: Kind,
+    kind: RecordKind,
     body: &[u8],
     retained: impl Fn(u32, i64) -> bool,
 ) -> Result<(Option<Vec<u8>>, u64), Damage> {
     let (mut out, mut left_out) = (RecordBody::default(), 0);
     match kind {
-        Kind::Histograms => decode_histograms(body, |series, mut decoder| {
+        RecordKind::Histograms => decode_histograms(body, |series, mut decoder| {
             let mut rows = Vec::new();
             while let Some((at, histogram)) = decoder.next()? {
                 if retained(series, at) {
@@ -187,14 +187,14 @@ pub(in crate::tsdb) fn filter(
             out.histograms(series, &rows.iter().map(|(at, histogram)| (*at, histogram)).collect::<Vec<_>>());
             Ok(())
         })?,
-        Kind::Exemplars => decode_exemplars(body, |series, exemplar| {
+        RecordKind::Exemplars => decode_exemplars(body, |series, exemplar| {
             if retained(series, exemplar.at.as_ms()) {
                 out.exemplar(series, &exemplar);
             } else {
                 left_out += 1;
             }
         })?,
-        Kind::Starts => decode_starts(body, |start| {
+        RecordKind::Starts => decode_starts(body, |start| {
             if retained(start.series, start.at_ms) {
                 out.start(start);
             } else {
@@ -208,18 +208,20 @@ pub(in crate::tsdb) fn filter(
 
 /// Returns the greatest time in a body of one of these kinds, or `i64::MIN` for any other kind. Of
 /// a damaged body only the part before the damage counts.
-pub(in crate::tsdb) fn greatest_ms(kind: Kind, body: &[u8]) -> i64 {
+pub(in crate::tsdb) fn greatest_ms(kind: RecordKind, body: &[u8]) -> i64 {
     let mut greatest = i64::MIN;
     // Damage was reported when the record was applied.
     let _ = match kind {
-        Kind::Histograms => decode_histograms(body, |_, mut decoder| {
+        RecordKind::Histograms => decode_histograms(body, |_, mut decoder| {
             while let Some(at) = decoder.advance()? {
                 greatest = greatest.max(at);
             }
             Ok(())
         }),
-        Kind::Exemplars => decode_exemplars(body, |_, exemplar| greatest = greatest.max(exemplar.at.as_ms())),
-        Kind::Starts => decode_starts(body, |start| greatest = greatest.max(start.at_ms)),
+        RecordKind::Exemplars => {
+            decode_exemplars(body, |_, exemplar| greatest = greatest.max(exemplar.at.as_ms()))
+        }
+        RecordKind::Starts => decode_starts(body, |start| greatest = greatest.max(start.at_ms)),
         _ => Ok(()),
     };
     greatest
@@ -273,7 +275,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(back, expected);
-            prop_assert_eq!(greatest_ms(Kind::Histograms, &bytes), greatest);
+            prop_assert_eq!(greatest_ms(RecordKind::Histograms, &bytes), greatest);
 
             let exemplars: Vec<(u32, Exemplar)> =
                 exemplars.iter().map(|(s, at, v, labels)| (*s, exemplar(*at, *v, labels))).collect();
@@ -283,7 +285,7 @@ mod tests {
             let mut back = Vec::new();
             decode_exemplars(&bytes, |series, exemplar| back.push((series, exemplar))).expect("decodes");
             prop_assert_eq!(back, exemplars);
-            prop_assert_eq!(greatest_ms(Kind::Exemplars, &bytes), greatest);
+            prop_assert_eq!(greatest_ms(RecordKind::Exemplars, &bytes), greatest);
 
             let starts: Vec<LogStart> =
                 starts.iter().map(|(series, at_ms, start_ms)| LogStart { series: *series, at_ms: *at_ms, start_ms: *start_ms }).collect();
@@ -293,12 +295,12 @@ mod tests {
             let mut back = Vec::new();
             decode_starts(&bytes, |start| back.push(start)).expect("decodes");
             prop_assert_eq!(back, starts);
-            prop_assert_eq!(greatest_ms(Kind::Starts, &bytes), greatest);
+            prop_assert_eq!(greatest_ms(RecordKind::Starts, &bytes), greatest);
         }
 
         #[test]
         fn a_reader_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            for kind in [Kind::Histograms, Kind::Exemplars, Kind::Starts] {
+            for kind in [RecordKind::Histograms, RecordKind::Exemplars, RecordKind::Starts] {
                 greatest_ms(kind, &bytes);
             }
         }

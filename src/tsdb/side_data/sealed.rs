@@ -14,7 +14,7 @@
 use super::late_starts::LateStarts;
 use super::record::{self, RecordBody};
 use crate::model::{Exemplar, Histogram, HistogramColumns, TimeRange};
-use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
+use crate::tsdb::codec::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 use crate::tsdb::segment;
 

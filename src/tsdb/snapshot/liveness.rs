@@ -16,7 +16,7 @@ use crate::tsdb::head::{STRIPE_SERIES, Spans, slot};
 use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::report::{SampleColumns, SeriesId};
 use crate::tsdb::segment;
-use crate::tsdb::segments::{Part, SegmentSet};
+use crate::tsdb::segments::{IndexedSegment, SegmentSet};
 use crate::tsdb::side_data::SideTable;
 use crate::tsdb::store::OrgStore;
 
@@ -48,7 +48,7 @@ pub(super) fn with_liveness_from<T>(
     let mut set = store.segments();
     loop {
         let spans = store.head.spans();
-        let mut parts: Vec<&Part> = set.parts.iter().map(|part| &**part).collect();
+        let mut parts: Vec<&IndexedSegment> = set.parts.iter().map(|part| &**part).collect();
         parts.sort_by_key(|part| Reverse(part.meta().max_ms));
         let side = store.side.has_histograms().then_some(&store.side);
         let head = HeadCursor { spans: &spans, stripe: None, side };
@@ -74,7 +74,7 @@ pub(super) struct Liveness<'s> {
     head: HeadCursor<'s>,
     set: &'s SegmentSet,
     /// The parts, newest first.
-    parts: Vec<&'s Part>,
+    parts: Vec<&'s IndexedSegment>,
     /// The family probed last, and its rows in each of the parts that contain it.
     family: Option<(u32, Vec<PartRows<'s>>)>,
     /// The range in which samples of the head count.
@@ -134,7 +134,7 @@ impl<'s> VisibleTime<'s> {
 
 /// The rows of one family in a segment.
 struct PartRows<'s> {
-    part: &'s Part,
+    part: &'s IndexedSegment,
     ids: segment::SeriesIds<'s>,
     spans: segment::RowSpans<'s>,
     /// Whether every series of the segment has samples in the range.

@@ -7,7 +7,7 @@ use super::warnings::Warnings;
 use crate::model::TimeRange;
 use crate::tsdb::block_cache::BlockRange;
 use crate::tsdb::segment::{FamilyRows, TimelineCache, TimelineRow};
-use crate::tsdb::segments::{Part, SegmentSet};
+use crate::tsdb::segments::{IndexedSegment, SegmentSet};
 
 /// The families and locations that are cached at most before the cache is cleared.
 const FAMILIES_MAX: usize = 1 << 14;
@@ -147,7 +147,7 @@ impl LocationCache {
 
 impl FamilyInPart {
     /// Returns the row of a series, its timeline, and the first and last time of the timeline.
-    fn row(&mut self, part: &Part, series: u32) -> Option<(usize, usize, (i64, i64))> {
+    fn row(&mut self, part: &IndexedSegment, series: u32) -> Option<(usize, usize, (i64, i64))> {
         let row = part.segment.ids_of(&self.rows).row_near(self.next, series)?;
         self.next = row + 1;
         let timeline = part.segment.timeline_of(&self.rows, row)?;

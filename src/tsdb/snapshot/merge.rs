@@ -26,7 +26,7 @@ use crate::tsdb::block_cache::CacheHandle;
 use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{FamilyRow, TimelineCache, TimelineRow, non_decreasing_at};
-use crate::tsdb::segments::{Part, SegmentSet};
+use crate::tsdb::segments::{IndexedSegment, SegmentSet};
 use crate::tsdb::series::table::Table;
 use crate::tsdb::store::OrgStore;
 
@@ -414,7 +414,13 @@ impl ReadState {
 }
 
 /// Removes samples that were deleted after the segment was written.
-fn apply_tombstones(set: &SegmentSet, part: &Part, series: u32, from: usize, out: &mut SampleColumns) {
+fn apply_tombstones(
+    set: &SegmentSet,
+    part: &IndexedSegment,
+    series: u32,
+    from: usize,
+    out: &mut SampleColumns,
+) {
     for tombstone in set.tombstones_of(part, series) {
         let (mut write, mut read) = (from, from);
         while let (Some(at), Some(value)) = (out.times.get(read).copied(), out.values.get(read).copied()) {

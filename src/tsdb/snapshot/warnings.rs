@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use crate::model::Timestamp;
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::segment::SegmentDamage;
-use crate::tsdb::segments::{Bad, Part};
+use crate::tsdb::segments::{IndexedSegment, UnreadableSegment};
 
 /// The most warnings per snapshot. Further ones would report the same problem again.
 const TEXTS_MAX: usize = 10;
@@ -39,7 +39,7 @@ impl Warnings {
 
     /// Adds a warning about a listed segment that could not be opened and overlaps a requested
     /// range.
-    pub(super) fn bad(&self, bad: &Bad) {
+    pub(super) fn bad(&self, bad: &UnreadableSegment) {
         let time = |ms: i64| Timestamp::from_ms(ms).to_rfc3339();
         self.add(format!(
             "samples from {} to {} may be missing: segment {} cannot be used",
@@ -50,7 +50,7 @@ impl Warnings {
     }
 
     /// Adds a warning about a damaged block or directory of a segment.
-    pub(super) fn damage(&self, part: &Part, damage: &SegmentDamage) {
+    pub(super) fn damage(&self, part: &IndexedSegment, damage: &SegmentDamage) {
         let is_new = self.add(format!(
             "some samples are missing: segment {} is damaged at byte {}: {}",
             part.meta().file_name(),

@@ -1,12 +1,15 @@
-//! Time as an adversary: clocks that jump, restarts, kills, senders with other clocks, seals, merges, retention, deletions,
-//! damage and both ways out of it, at random, against a model that knows what may be gone.
+//! Adversarial tests of time: clocks that jump, restarts, kills, senders with other clocks, seals,
+//! merges, retention, deletions, damage and both repairs, in random order, against a model that
+//! knows which samples may be lost.
 //!
-//! The value of a sample follows from its series and time, so that nothing depends on which of two writes wins. The model
-//! of the retention clock is naive: it keeps the whole history of what the clock reached. What is promised to a sender
-//! whose time is right does not follow from that model but from the true time.
+//! The value of a sample follows from its series and time, so it does not matter which of two
+//! writes wins. The model of the retention clock is naive: it keeps the whole history of the times
+//! that the clock reached. The promise to a sender with the right time does not follow from that
+//! model but from the true time.
 //!
-//! The walks have 100,000 steps in all, a quarter of them from seeds that differ from run to run and are printed;
-//! `PROMLET_TIME_WALK=<first seed>,<seeds>,<steps>` makes them longer or repeats one that failed.
+//! The random runs have 100,000 steps in all, a quarter of them from seeds that differ from run to
+//! run and are printed. `PROMLET_TIME_WALK=<first seed>,<seeds>,<steps>` makes them longer or
+//! repeats a failed one.
 
 #[path = "../../../tests/clock_walk/steps.rs"]
 mod steps;
@@ -15,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::clock::Machine;
+use super::clock::FakeMachine;
 use super::*;
 use crate::kv::OfflineControl;
 use crate::model::{MatchOp, Matcher};
@@ -23,34 +26,36 @@ use crate::tsdb::repair::{accept_loss, repair};
 use steps::{DAY, Damage, DamageKind, Deletion, HOUR, JUMPS, MINUTE, SERIES, Sending, Step, Steps};
 
 const GRACE: i64 = 72 * HOUR;
-/// How far a sender may be ahead of the clock.
+/// The greatest lead of a sender over the clock.
 const AHEAD: i64 = 10 * MINUTE;
-/// Running time of a process in which no sample is refused for good because it is ahead of the clock.
+/// The running time of a process in which no sample is refused for good for being ahead of the
+/// clock.
 const UNCONFIRMED: i64 = 15 * MINUTE;
-/// No record of one sample ends with as many zeros.
+/// The upper bound of the record of one sample. No such record ends with as many zeros.
 const RECORD_BYTES_MAX: usize = 64;
 
-/// What is written of the rule that the retention clock follows.
+/// The documented rule of the retention clock.
 #[derive(Clone)]
-struct Reached {
+struct ClockState {
     running_ms: i64,
     reached_ms: i64,
-    /// The latest time that may be the present.
+    /// The latest possible present.
     latest_ms: i64,
-    /// The running time at which the wall clock went behind it.
+    /// The running time at which the wall clock fell behind it.
     behind_since: Option<i64>,
-    /// The last running time and time at which the wall clock had only advanced by the running time.
+    /// The last running time and time at which the wall clock had advanced only by the running
+    /// time.
     steady: (i64, i64),
-    /// How much of the history there was.
+    /// The length of the history at this state.
     length: usize,
 }
 
 struct NaiveClock {
-    at: Reached,
-    /// Running time and what was reached then, for as long as it can matter.
+    at: ClockState,
+    /// The running time and the time reached then, as far back as it can matter.
     history: Vec<(i64, i64)>,
-    /// What a kill leaves.
-    stored: Reached,
+    /// The state that a kill restores.
+    stored: ClockState,
     read_at_ms: u64,
 }
 
@@ -58,15 +63,15 @@ impl NaiveClock {
     fn new(start_ms: i64) -> NaiveClock {
         let (running_ms, reached_ms, latest_ms) = (0, start_ms, start_ms);
         let steady = (0, start_ms);
-        let at = Reached { running_ms, reached_ms, latest_ms, behind_since: None, steady, length: 0 };
-        let stored = Reached { running_ms: -5 * MINUTE, ..at.clone() };
+        let at = ClockState { running_ms, reached_ms, latest_ms, behind_since: None, steady, length: 0 };
+        let stored = ClockState { running_ms: -5 * MINUTE, ..at.clone() };
         NaiveClock { at, history: Vec::new(), stored, read_at_ms: 0 }
     }
 
     fn tick(&mut self, wall_ms: i64, ran_ms: u64) {
         let ran = (ran_ms - self.read_at_ms).cast_signed();
         self.read_at_ms = ran_ms;
-        let Reached { running_ms, reached_ms, latest_ms, behind_since, steady, length } = &mut self.at;
+        let ClockState { running_ms, reached_ms, latest_ms, behind_since, steady, length } = &mut self.at;
         *reached_ms = match wall_ms < *reached_ms {
             false => wall_ms.min(*reached_ms + 9 * ran),
             true => wall_ms.max(*reached_ms - 8 * ran),
@@ -102,13 +107,13 @@ impl NaiveClock {
         self.history.truncate(self.at.length);
     }
 
-    /// Whether the clock knows that this is the time.
+    /// Returns whether the clock knows that `time_ms` is the present.
     fn knows(&self, time_ms: i64) -> bool {
-        let Reached { running_ms, latest_ms, steady, .. } = &self.at;
+        let ClockState { running_ms, latest_ms, steady, .. } = &self.at;
         [*latest_ms, steady.1 + running_ms - steady.0].iter().all(|known| (known - time_ms).abs() <= MINUTE)
     }
 
-    /// The latest time that was reached for the whole grace period.
+    /// Returns the latest time that was reached for the whole grace period.
     fn confirmed(&self, grace_ms: i64) -> Option<i64> {
         let old = self.history.iter().rposition(|(running, _)| running + grace_ms <= self.at.running_ms)?;
         self.history.get(old..)?.iter().map(|(_, reached)| *reached).min()
@@ -123,53 +128,55 @@ enum Fate {
     MayBeGone,
 }
 
-/// Where a record ends: its log file, and no more bytes of that than it needs.
-type LogEnd = (PathBuf, usize);
+/// The end of a record: its log file, and an upper bound of the offset in it.
+type RecordEnd = (PathBuf, usize);
 
-/// What a kill and damage may have undone.
+/// What a kill and damage may have reverted.
 #[derive(Default)]
 struct Unsealed {
     /// The ends of the records of samples.
-    samples: BTreeMap<(u64, i64), LogEnd>,
+    samples: BTreeMap<(u64, i64), RecordEnd>,
     /// The ends of the records of deletions, and what they deleted.
-    deletions: Vec<(LogEnd, BTreeSet<(u64, i64)>)>,
+    deletions: Vec<(RecordEnd, BTreeSet<(u64, i64)>)>,
 }
 
-/// What is promised to senders whose time is right, by the true time alone.
+/// The promise to senders with the right time, by the true time alone.
 #[derive(Default)]
 struct Promise {
-    /// No less than how far a wrong clock can have led the retention clock ahead of the true time.
+    /// An upper bound of the lead of the retention clock over the true time that a wrong clock can
+    /// have caused.
     led_ms: i64,
     /// Whether the wall clock was ahead since the last tick.
     was_ahead: bool,
-    /// Running time when the wall clock was last right and the store knew it.
+    /// The running time at which the wall clock was last right and the store knew it.
     agreed_at: Option<u64>,
 }
 
-struct Walk {
+/// A random run.
+struct AdversaryRun {
     steps: Steps,
-    machine: Machine,
-    /// The store, and the accounts beside it.
+    machine: FakeMachine,
+    /// The id of the store and its accounts.
     store: StoreId,
     tsdb: Option<Opened>,
     clock: NaiveClock,
     retention_ms: Option<i64>,
-    /// Samples before this need not be shown.
+    /// Samples before this may be hidden.
     hidden_ms: i64,
-    /// No less than the newest sample that the store knows.
+    /// An upper bound of the newest sample that the store knows.
     newest: Option<i64>,
     samples: BTreeMap<(u64, i64), Fate>,
-    /// Records since the last seal, where damage follows.
+    /// Records since the last seal, while damage is about to follow.
     unsealed: Option<Unsealed>,
     promise: Promise,
-    /// Running time when the store was opened.
+    /// The running time at which the store was opened.
     opened_at: u64,
-    /// Running time since which the wall clock has not jumped.
+    /// The running time since which the wall clock has not jumped.
     steady_since: u64,
 }
 
 fn value(series: u64, at_ms: i64) -> f64 {
-    // Every millisecond another value, none of them exact in decimal.
+    // Every millisecond has another value, none of them exact in decimal.
     (at_ms % 1_000_003) as f64 * 1.1 + series as f64
 }
 
@@ -177,17 +184,17 @@ fn name(series: u64) -> Labels {
     up(&format!("job-{series}"))
 }
 
-impl Walk {
-    fn new(seed: u64) -> Walk {
-        let mut machine = Machine::new();
+impl AdversaryRun {
+    fn new(seed: u64) -> AdversaryRun {
+        let mut machine = FakeMachine::new();
         let store = control(machine.dir.path()).1.store_id();
         let mut steps = Steps::new(seed);
-        // The first start of half of the stores is by a clock that is wrong.
+        // Half of the stores are first started with a wrong clock.
         machine.ahead_ms = if steps.roll(2) == 0 { steps.pick(&JUMPS) } else { 0 };
         let built_ms = machine.true_ms - steps.roll(60).cast_signed() * DAY;
         machine.built = Some(Timestamp::from_ms(built_ms));
         let clock = NaiveClock::new(machine.now().as_ms().min(built_ms));
-        let mut walk = Walk {
+        let mut run = AdversaryRun {
             steps,
             machine,
             store,
@@ -202,9 +209,9 @@ impl Walk {
             opened_at: 0,
             steady_since: 0,
         };
-        walk.open();
-        walk.tick();
-        walk
+        run.open();
+        run.tick();
+        run
     }
 
     fn wall_ms(&self) -> i64 {
@@ -231,7 +238,7 @@ impl Walk {
     fn open(&mut self) {
         let opened = try_open_at(self.machine.dir.path(), self.store, self.options(), self.machine.now());
         let (tsdb, report) = opened.expect("opens");
-        // A bit of one copy of a file's secret may have been flipped, which costs nothing.
+        // A bit of one copy of a file's secret may have been flipped, which loses nothing.
         let notes = report.notes.iter().filter(|note| !note.contains("one of the two copies of the secret"));
         assert_eq!((report.read_only, notes.collect()), (None, Vec::<&String>::new()));
         self.tsdb = Some(tsdb);
@@ -247,7 +254,7 @@ impl Walk {
             self.clock.store();
         } else {
             self.clock.kill();
-            // Up to five minutes of running are not stored, in which it may have fallen.
+            // Up to five minutes of running are not stored, in which the clock may have fallen.
             self.promise.led_ms += HOUR;
             if self.clock.at.latest_ms < self.machine.true_ms - 4 * MINUTE {
                 self.promise.agreed_at = None;
@@ -256,8 +263,8 @@ impl Walk {
         self.tsdb = None;
     }
 
-    /// How far a wrong clock can lead the retention clock: it gains eight times the running time while the wall clock is
-    /// ahead, and loses as much otherwise.
+    /// Updates the lead of the retention clock that a wrong clock can cause: it gains eight times
+    /// the running time while the wall clock is ahead, and loses as much otherwise.
     fn promise(&mut self, wall: i64, ran_ms: u64) {
         let moved = 8 * (ran_ms - self.clock.read_at_ms).cast_signed();
         let is_ahead = wall > self.machine.true_ms;
@@ -267,7 +274,7 @@ impl Walk {
         promise.was_ahead = is_ahead;
     }
 
-    /// What retention may do at a tick.
+    /// Applies what retention may do at a tick.
     fn tick_model(&mut self) {
         let (wall, ran) = (self.wall_ms(), self.ran_ms());
         self.promise(wall, ran);
@@ -294,7 +301,7 @@ impl Walk {
         self.tsdb().maintain(self.machine.now()).expect("done");
     }
 
-    /// Sends a sample; it is stored exactly where the rule says so.
+    /// Sends a sample, and checks that it is stored exactly if the rule says so.
     fn send(&mut self, series: u64, at: i64) {
         let mut batch = BatchBuilder::default();
         let sample = Sample { at: Timestamp::from_ms(at), value: value(series, at) };
@@ -318,7 +325,7 @@ impl Walk {
         let (least, most) = (by(self.newest), by(alive));
         assert!(stored == least || stored == most, "at {at}, wall {wall}, reached {reached}: {stored}");
         if at == self.machine.true_ms && !stored && !retried {
-            self.check_refusal_of_right_sender();
+            self.check_refusal_of_correct_sender();
         }
         if stored {
             self.samples.insert((series, at), Fate::Kept);
@@ -330,16 +337,17 @@ impl Walk {
         }
     }
 
-    /// A sender whose time is right is refused for good only by a clock that was ahead for an eighth of the retention, or
-    /// that has been behind for the grace period or since a start, and is still behind after 15 minutes of running.
-    fn check_refusal_of_right_sender(&self) {
+    /// A sender with the right time is refused for good only by a clock that was ahead for an
+    /// eighth of the retention, or that has been behind for the grace period or since a start and
+    /// is still behind after 15 minutes of running.
+    fn check_refusal_of_correct_sender(&self) {
         let (wall, time, ran) = (self.wall_ms(), self.machine.true_ms, self.ran_ms());
         let was_led = self.retention_ms.is_some_and(|age| self.promise.led_ms > age);
         let agreed = self.promise.agreed_at.is_some_and(|at| (ran - at).cast_signed() < GRACE - HOUR);
         let is_behind = wall + AHEAD < time && !agreed && (ran - self.opened_at).cast_signed() >= UNCONFIRMED;
         assert!(
             was_led || is_behind,
-            "a sender whose time {time} is right is refused for good; wall {wall}, reached {}, latest {}",
+            "a sender with the right time {time} is refused for good; wall {wall}, reached {}, latest {}",
             self.clock.at.reached_ms,
             self.clock.at.latest_ms
         );
@@ -352,7 +360,7 @@ impl Walk {
             self.tick();
         }
         for (series, off) in &sending.samples {
-            // After 1 AD, whatever the jump.
+            // The times are after 1 AD, whatever the jump.
             self.send(*series, self.machine.true_ms + off);
         }
     }
@@ -396,7 +404,8 @@ impl Walk {
         self.steady_since = self.ran_ms();
     }
 
-    /// What is there is what was stored, but for what was deleted and what retention may hide or remove.
+    /// Checks that the store holds the stored samples, except those deleted and those that
+    /// retention may hide or remove.
     fn check(&mut self, what: &str) {
         let found = content(self.tsdb(), ORG);
         let mut shown: BTreeSet<(u64, i64)> = BTreeSet::new();
@@ -424,7 +433,8 @@ impl Walk {
         self.check_log(what);
     }
 
-    /// Once the wall clock has not jumped for a while, right or wrong, a seal lets the log end behind what segments hold.
+    /// Checks that a seal lets the log end after the sealed samples, once the wall clock has not
+    /// jumped for a while, right or wrong.
     fn check_log(&mut self, what: &str) {
         if self.ran_ms() - self.steady_since < 2 * HOUR.unsigned_abs() {
             return;
@@ -446,17 +456,17 @@ impl Walk {
         (path, bytes)
     }
 
-    /// Where the log ends; looked for only where damage follows.
-    fn log_end(&self) -> LogEnd {
+    /// Returns the end of the log. Computed only while damage is about to follow.
+    fn log_end(&self) -> RecordEnd {
         if self.unsealed.is_none() {
-            return LogEnd::default();
+            return RecordEnd::default();
         }
         let (path, bytes) = self.last_log_file();
         (path.file_name().map(PathBuf::from).unwrap_or_default(), used(&bytes))
     }
 
-    /// Damages the end of the log of a killed store, and takes one of the two ways out. What segments have is not lost, nor
-    /// what lies before the damage.
+    /// Damages the end of the log of a killed store and applies one of the two repairs. Samples in
+    /// segments and before the damage must survive.
     fn damage(&mut self, damage: &Damage) {
         self.tick_model();
         self.tsdb().seal_and_merge(self.machine.now()).expect("sealed");
@@ -483,7 +493,8 @@ impl Walk {
         self.open();
         self.tick();
         let file = path.file_name().map(PathBuf::from).unwrap_or_default();
-        let is_intact = |(of, end): &LogEnd| *of < file || (*of == file && end + RECORD_BYTES_MAX <= place);
+        let is_intact =
+            |(of, end): &RecordEnd| *of < file || (*of == file && end + RECORD_BYTES_MAX <= place);
         let Unsealed { samples: ends, deletions } = self.unsealed.take().unwrap_or_default();
         let found = content(self.tsdb(), ORG);
         let shown = |(series, at): &(u64, i64)| {
@@ -498,7 +509,7 @@ impl Walk {
                 *fate = Fate::MayBeGone;
             }
         }
-        // A deletion whose record is lost may be undone, for what was there before it.
+        // A deletion with a lost record may be reverted for samples before it.
         for (_, deleted) in deletions.iter().filter(|(end, _)| !is_intact(end)) {
             for key in deleted {
                 self.samples.entry(*key).or_insert(Fate::MayBeGone);
@@ -507,14 +518,14 @@ impl Walk {
         self.check("after the damage");
     }
 
-    /// `serve --accept-loss`.
+    /// Accepts the loss like `serve --accept-loss`.
     fn accept(&self) {
         let (control, _folder) = control(self.machine.dir.path());
         let home = Home { dir: self.machine.dir.path(), store: self.store, control };
         accept_loss(&home, &mut Entropy::seeded(11), self.machine.now()).expect("accepted");
     }
 
-    /// `promlet repair`.
+    /// Repairs the store like `promlet repair`.
     fn repair(&mut self) {
         let (to, scratch) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
         let from = self.machine.dir.path();
@@ -556,35 +567,35 @@ impl Walk {
     }
 }
 
-/// How many bytes of a log file are no zeros at its end.
+/// Returns the bytes of a log file without the zeros at its end.
 fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1
 }
 
-fn walk(seed: u64, steps: u64) {
+fn run_adversary(seed: u64, steps: u64) {
     let failed = std::panic::catch_unwind(|| {
-        let mut walk = Walk::new(seed);
+        let mut run = AdversaryRun::new(seed);
         let mut last = "start";
         for number in 0..steps {
-            let step = walk.steps.draw();
-            let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| walk.take(&step)));
+            let step = run.steps.draw();
+            let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.take(&step)));
             assert!(taken.is_ok(), "seed {seed}, step {number}, {step:?}, after {last}");
             last = step.name();
         }
-        walk.check("at the end");
+        run.check("at the end");
     });
     assert!(failed.is_ok(), "PROMLET_TIME_WALK={seed},1,{steps} repeats it");
 }
 
-#[expect(clippy::disallowed_methods, reason = "a longer walk is asked for by hand")]
-fn told(variable: &str) -> Option<String> {
-    std::env::var(variable).ok()
+#[expect(clippy::disallowed_methods, reason = "a longer run is requested by hand")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 #[test]
 fn no_sequence_of_wrong_clocks_loses_a_sample_or_pins_the_log() {
-    let told = told("PROMLET_TIME_WALK").unwrap_or_default();
-    let numbers: Vec<u64> = told.split(',').filter_map(|n| n.parse().ok()).collect();
+    let setting = variable("PROMLET_TIME_WALK").unwrap_or_default();
+    let numbers: Vec<u64> = setting.split(',').filter_map(|n| n.parse().ok()).collect();
     let (seeds, steps): (Vec<u64>, u64) = match *numbers.as_slice() {
         [first, seeds, steps] => ((first..first + seeds).collect(), steps),
         _ => {
@@ -599,7 +610,7 @@ fn no_sequence_of_wrong_clocks_loses_a_sample_or_pins_the_log() {
         for _ in 0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
             threads.spawn(|| {
                 while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    walk(*seed, steps);
+                    run_adversary(*seed, steps);
                 }
             });
         }

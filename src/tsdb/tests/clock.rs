@@ -1,4 +1,4 @@
-//! Clocks that are wrong: nothing is lost by them, and nothing waits for ever.
+//! Tests of wrong clocks: no sample is lost, and no resource is held forever.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -11,24 +11,24 @@ const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
 const RETENTION: Duration = Duration::from_secs(90 * 86_400);
 
-/// A machine: its wall clock is a number, and its monotonic clock moves when a test says so.
-pub(super) struct Machine {
+/// A machine whose wall clock is a number and whose monotonic clock moves when a test says so.
+pub(super) struct FakeMachine {
     pub(super) dir: tempfile::TempDir,
     faults: Arc<Faults>,
     pub(super) ran_ms: Arc<AtomicU64>,
-    /// How far the wall clock is ahead of the true time.
+    /// The lead of the wall clock over the true time.
     pub(super) ahead_ms: i64,
     pub(super) true_ms: i64,
-    /// When the program was built.
+    /// The build time of the program.
     pub(super) built: Option<Timestamp>,
 }
 
-impl Machine {
-    pub(super) fn new() -> Machine {
+impl FakeMachine {
+    pub(super) fn new() -> FakeMachine {
         let faults = faults();
         faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
         let dir = tempfile::tempdir().expect("a folder");
-        Machine { dir, faults, ran_ms: Arc::default(), ahead_ms: 0, true_ms: NOW.as_ms(), built: None }
+        FakeMachine { dir, faults, ran_ms: Arc::default(), ahead_ms: 0, true_ms: NOW.as_ms(), built: None }
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -54,13 +54,13 @@ impl Machine {
         tsdb
     }
 
-    /// Lets time pass in which the server runs.
+    /// Lets time pass while the server runs.
     pub(super) fn run(&mut self, ms: i64) {
         self.true_ms += ms;
         self.ran_ms.fetch_add(ms.unsigned_abs(), Ordering::SeqCst);
     }
 
-    /// Lets time pass with a tick of upkeep each ten minutes; how many segments expired.
+    /// Lets time pass with a maintenance tick every ten minutes. Returns how many segments expired.
     fn tick_for(&mut self, tsdb: &Tsdb, ms: i64) -> u64 {
         let mut expired = 0;
         for _ in 0..ms / 600_000 {
@@ -71,7 +71,7 @@ impl Machine {
         expired
     }
 
-    /// One sample of each of the last days, sealed day by day.
+    /// Writes one sample of each of the last days, and seals after each day.
     fn history(&self, tsdb: &Tsdb, days: i64) {
         for day in (1..=days).rev() {
             let mut batch = BatchBuilder::default();
@@ -83,7 +83,7 @@ impl Machine {
     }
 }
 
-/// Sends one sample of the time `at`.
+/// Sends one sample with the time `at`.
 fn send(tsdb: &Tsdb, job: &str, at: Timestamp, now: Timestamp) -> u64 {
     try_send(tsdb, job, at, now).expect("answered")
 }
@@ -103,9 +103,9 @@ fn segments(tsdb: &Tsdb) -> usize {
 }
 
 #[test]
-fn a_server_started_with_a_clock_that_is_ahead_keeps_its_history_though_a_sample_agrees() {
+fn a_server_started_with_a_clock_that_is_ahead_keeps_its_history_even_if_a_sample_agrees() {
     for days in [91, 365] {
-        let mut machine = Machine::new();
+        let mut machine = FakeMachine::new();
         let tsdb = machine.open();
         machine.history(&tsdb, 85);
         tsdb.close();
@@ -125,17 +125,17 @@ fn a_server_started_with_a_clock_that_is_ahead_keeps_its_history_though_a_sample
         assert_eq!(
             send(&tsdb, "right", right, machine.now()),
             1,
-            "a sender whose time is right is not refused"
+            "a sender with the right time is not refused"
         );
         machine.ahead_ms = 0;
         assert_eq!(machine.tick_for(&tsdb, HOUR), 0);
-        assert_eq!((days_shown(&tsdb), tsdb.health().notes), (85, Vec::new()), "the clock was put right");
+        assert_eq!((days_shown(&tsdb), tsdb.health().notes), (85, Vec::new()), "the clock was corrected");
     }
 }
 
 #[test]
-fn no_path_hands_the_clock_of_the_wall_to_retention() {
-    let mut machine = Machine::new();
+fn no_path_passes_the_wall_clock_to_retention() {
+    let mut machine = FakeMachine::new();
     let tsdb = machine.open();
     machine.history(&tsdb, 85);
     machine.run(10_000);
@@ -160,8 +160,8 @@ fn no_path_hands_the_clock_of_the_wall_to_retention() {
 }
 
 #[test]
-fn a_store_of_an_earlier_version_keeps_its_history_when_its_first_start_is_ahead() {
-    let mut machine = Machine::new();
+fn a_store_of_an_earlier_version_keeps_its_history_if_its_first_start_is_ahead() {
+    let mut machine = FakeMachine::new();
     let tsdb = machine.open();
     machine.history(&tsdb, 85);
     let row = tsdb.manifest.as_ref().map(|manifest| manifest.retention_clock().expect("read"));
@@ -176,8 +176,8 @@ fn a_store_of_an_earlier_version_keeps_its_history_when_its_first_start_is_ahead
 
 #[test]
 fn a_store_whose_first_start_is_a_year_ahead_hides_refuses_and_removes_nothing() {
-    let mut machine = Machine::new();
-    // Built on the day before.
+    let mut machine = FakeMachine::new();
+    // The program was built on the day before.
     machine.built = Some(Timestamp::from_ms(machine.true_ms - DAY));
     machine.ahead_ms = 365 * DAY;
     let tsdb = machine.open();
@@ -189,9 +189,9 @@ fn a_store_whose_first_start_is_a_year_ahead_hides_refuses_and_removes_nothing()
         assert_eq!(machine.tick_for(&tsdb, HOUR), 0);
         assert_eq!(days_shown(&tsdb), 80, "nothing is hidden");
     }
-    assert_eq!(warnings(&tsdb, "hours ahead of the time that has passed").len(), 1, "the operator is warned");
+    assert_eq!(warnings(&tsdb, "hours ahead of the running time").len(), 1, "the operator is warned");
     assert_eq!(machine.tick_for(&tsdb, 2 * DAY), 0);
-    // Put right within the grace period.
+    // The clock is corrected within the grace period.
     machine.ahead_ms = 0;
     assert_eq!(machine.tick_for(&tsdb, 4 * DAY), 0);
     assert_eq!(days_shown(&tsdb), 80);
@@ -199,7 +199,7 @@ fn a_store_whose_first_start_is_a_year_ahead_hides_refuses_and_removes_nothing()
 
 #[test]
 fn one_organisation_with_a_sample_ahead_does_not_move_the_first_retention_clock_of_a_store() {
-    let mut machine = Machine::new();
+    let mut machine = FakeMachine::new();
     let tsdb = machine.open();
     machine.history(&tsdb, 85);
     machine.ahead_ms = 365 * DAY;
@@ -215,14 +215,14 @@ fn one_organisation_with_a_sample_ahead_does_not_move_the_first_retention_clock_
     assert_eq!(days_shown(&tsdb), 85);
 }
 
-/// What `/readyz` says of this.
+/// Returns the matching notes of `/readyz`.
 fn warnings(tsdb: &Tsdb, words: &str) -> Vec<String> {
     tsdb.health().notes.into_iter().filter(|note| note.contains(words)).collect()
 }
 
 #[test]
-fn a_jump_is_warned_about_until_what_it_expires_is_removed() {
-    let mut machine = Machine::new();
+fn a_jump_is_warned_about_until_the_samples_that_it_expires_are_removed() {
+    let mut machine = FakeMachine::new();
     let tsdb = machine.open();
     machine.history(&tsdb, 89);
     machine.tick_for(&tsdb, HOUR);
@@ -231,7 +231,7 @@ fn a_jump_is_warned_about_until_what_it_expires_is_removed() {
     let (mut warned, mut expired) = (0, 0);
     for hour in 0..90 {
         assert_eq!(send(&tsdb, "wrong", machine.now(), machine.now()), 1);
-        let is_warned = !warnings(&tsdb, "segments wait to be removed").is_empty();
+        let is_warned = !warnings(&tsdb, "segments wait for removal").is_empty();
         expired += machine.tick_for(&tsdb, HOUR);
         if expired == 0 && hour > 0 {
             assert!(is_warned, "after {hour} hours, before anything is removed");
@@ -242,15 +242,15 @@ fn a_jump_is_warned_about_until_what_it_expires_is_removed() {
 }
 
 #[test]
-fn a_clock_that_is_earlier_than_the_program_is_warned_about_at_once() {
-    let mut machine = Machine::new();
+fn a_clock_that_is_earlier_than_the_build_is_warned_about_at_once() {
+    let mut machine = FakeMachine::new();
     machine.built = Some(Timestamp::from_ms(machine.true_ms - 2 * DAY));
     let tsdb = machine.open();
     assert_eq!(tsdb.health().notes, Vec::<String>::new());
     drop(tsdb);
     machine.ahead_ms = -365 * DAY;
     let tsdb = machine.open();
-    assert_eq!(warnings(&tsdb, "is earlier than this program was built (20").len(), 1);
+    assert_eq!(warnings(&tsdb, "is earlier than the build of this program (20").len(), 1);
     machine.ran_ms.fetch_add(HOUR.unsigned_abs(), Ordering::SeqCst);
     let right = Timestamp::from_ms(machine.true_ms + 40 * DAY);
     let refused = try_send(&tsdb, "a", right, machine.now());
@@ -261,8 +261,8 @@ fn a_clock_that_is_earlier_than_the_program_is_warned_about_at_once() {
 }
 
 #[test]
-fn a_sender_whose_time_is_right_is_stored_for_72_hours_of_running_after_the_clock_went_back() {
-    let mut machine = Machine::new();
+fn samples_of_a_correct_sender_are_stored_for_72_hours_of_running_after_the_clock_went_back() {
+    let mut machine = FakeMachine::new();
     let mut tsdb = machine.open();
     machine.tick_for(&tsdb, HOUR);
     machine.ahead_ms = -2 * HOUR;
@@ -281,15 +281,15 @@ fn a_sender_whose_time_is_right_is_stored_for_72_hours_of_running_after_the_cloc
     assert_eq!(
         send(&tsdb, "a", Timestamp::from_ms(machine.true_ms), machine.now()),
         0,
-        "then the clock is believed"
+        "then the wall clock counts"
     );
     assert_eq!(tsdb.health().notes, Vec::<String>::new());
 }
 
 #[test]
-fn samples_that_are_ahead_of_a_clock_that_went_back_are_sealed_where_memory_or_the_log_ask_for_it() {
+fn samples_ahead_of_a_clock_that_went_back_are_sealed_if_memory_or_the_log_require_it() {
     for by in ["command", "memory", "log"] {
-        let mut machine = Machine::new();
+        let mut machine = FakeMachine::new();
         let mut options = machine.options();
         if by == "log" {
             options.seal_log_bytes = 200 << 10;
@@ -326,10 +326,11 @@ fn samples_that_are_ahead_of_a_clock_that_went_back_are_sealed_where_memory_or_t
             tsdb.maintain(machine.now()).expect("done");
         }
         assert!(log_files(&tsdb) <= 8, "{by}: {} log files", log_files(&tsdb));
-        assert!(refused <= 200, "{by}: {refused} of 600 are sent again");
+        assert!(refused <= 200, "{by}: {refused} of 600 are refused for now");
         assert!(segments(&tsdb) < 60, "{by}: {} segments", segments(&tsdb));
         let expected = content(&tsdb, ORG);
-        // Those who send the time of before are not late, nor are those who send the right time once the clock is right.
+        // Neither samples with the earlier times nor those with the right time are late once the
+        // clock is right.
         machine.ahead_ms = 0;
         let late = |tsdb: &Tsdb| tsdb.stats().orgs.iter().map(|org| org.late_samples).sum::<u64>();
         assert_eq!(late(&tsdb), 0, "{by}");
@@ -343,7 +344,7 @@ fn samples_that_are_ahead_of_a_clock_that_went_back_are_sealed_where_memory_or_t
 
 #[test]
 fn a_deleted_sample_ahead_of_the_clock_keeps_no_log_file_across_a_kill() {
-    let mut machine = Machine::new();
+    let mut machine = FakeMachine::new();
     let tsdb = machine.open();
     machine.run(10_000);
     tsdb.maintain(machine.now()).expect("done");
@@ -363,8 +364,8 @@ fn a_deleted_sample_ahead_of_the_clock_keeps_no_log_file_across_a_kill() {
 }
 
 #[test]
-fn a_server_that_starts_with_the_time_of_its_last_stop_refuses_no_sender_for_good_within_15_minutes() {
-    let mut machine = Machine::new();
+fn a_server_that_starts_with_the_time_of_its_last_stop_refuses_no_sample_for_good_within_15_minutes() {
+    let mut machine = FakeMachine::new();
     let tsdb = machine.open();
     assert_eq!(send(&tsdb, "a", machine.now(), machine.now()), 1);
     tsdb.close();
@@ -378,19 +379,19 @@ fn a_server_that_starts_with_the_time_of_its_last_stop_refuses_no_sender_for_goo
         assert!(matches!(refused, Err(AppendError::ClockUnconfirmed { .. })), "{refused:?}");
         machine.run(60_000);
     }
-    assert_eq!(content(&tsdb, ORG).len(), 1, "no series was made");
+    assert_eq!(content(&tsdb, ORG).len(), 1, "no series was created");
     assert_eq!(
         send(&tsdb, "a", Timestamp::from_ms(machine.true_ms), machine.now()),
         0,
-        "the clock is believed"
+        "then the wall clock counts"
     );
     machine.ahead_ms = 0;
     assert_eq!(send(&tsdb, "a", machine.now(), machine.now()), 1);
 }
 
 #[test]
-fn a_server_that_was_stopped_for_a_month_expires_what_is_too_old_after_the_grace_period() {
-    let mut machine = Machine::new();
+fn a_server_that_was_stopped_for_a_month_expires_old_samples_after_the_grace_period() {
+    let mut machine = FakeMachine::new();
     let tsdb = machine.open();
     machine.history(&tsdb, 85);
     tsdb.close();
@@ -410,8 +411,8 @@ fn a_server_that_was_stopped_for_a_month_expires_what_is_too_old_after_the_grace
 }
 
 #[test]
-fn a_longer_retention_within_the_grace_period_keeps_everything() {
-    let mut machine = Machine::new();
+fn a_longer_retention_within_the_grace_period_keeps_all_samples() {
+    let mut machine = FakeMachine::new();
     let tsdb = machine.open();
     machine.history(&tsdb, 85);
     machine.ahead_ms = 365 * DAY;
@@ -424,7 +425,7 @@ fn a_longer_retention_within_the_grace_period_keeps_everything() {
 
 #[test]
 fn a_sender_is_not_refused_by_a_server_whose_clock_went_back() {
-    let mut machine = Machine::new();
+    let mut machine = FakeMachine::new();
     let tsdb = machine.open();
     machine.run(10_000);
     tsdb.maintain(machine.now()).expect("done");
@@ -433,15 +434,15 @@ fn a_sender_is_not_refused_by_a_server_whose_clock_went_back() {
     assert_eq!(send(&tsdb, "a", right, machine.now()), 1);
 }
 
-/// Log files and their bytes.
+/// Returns the number of log files.
 fn log_files(tsdb: &Tsdb) -> u64 {
     tsdb.stats().wal_files
 }
 
 #[test]
-fn a_sample_ahead_of_the_clock_does_not_keep_the_log_from_ending() {
+fn a_sample_ahead_of_the_clock_does_not_prevent_the_removal_of_log_files() {
     for sealed_ahead in [false, true] {
-        let mut machine = Machine::new();
+        let mut machine = FakeMachine::new();
         let mut tsdb = machine.open();
         machine.ahead_ms = 365 * DAY;
         assert_eq!(send(&tsdb, "ahead", machine.now(), machine.now()), 1);
@@ -487,8 +488,8 @@ fn a_sample_ahead_of_the_clock_does_not_keep_the_log_from_ending() {
 }
 
 #[test]
-fn histograms_starts_and_exemplars_ahead_of_the_clock_do_not_keep_the_log_from_ending() {
-    let mut machine = Machine::new();
+fn histograms_starts_and_exemplars_ahead_of_the_clock_do_not_prevent_the_removal_of_log_files() {
+    let mut machine = FakeMachine::new();
     let mut tsdb = machine.open();
     machine.ahead_ms = 365 * DAY;
     let mut batch = BatchBuilder::default();
@@ -498,7 +499,7 @@ fn histograms_starts_and_exemplars_ahead_of_the_clock_do_not_keep_the_log_from_e
     batch.exemplar(Exemplar { labels: labels(&[("trace_id", "1")]), value: 0.5, at });
     assert_eq!(tsdb.append(ORG, &batch.batch(), at).expect("stored").stored, 1);
     machine.ahead_ms = 0;
-    let of_ahead = |tsdb: &Tsdb| side::beside(tsdb, ORG).remove(&side::native("ahead").to_string());
+    let of_ahead = |tsdb: &Tsdb| side::side_data(tsdb, ORG).remove(&side::native("ahead").to_string());
     let expected = of_ahead(&tsdb);
     let (histograms, starts, exemplars) = expected.clone().expect("stored");
     assert_eq!((histograms.len(), starts.len(), exemplars.len()), (1, 1, 1));
@@ -517,8 +518,8 @@ fn histograms_starts_and_exemplars_ahead_of_the_clock_do_not_keep_the_log_from_e
 }
 
 #[test]
-fn a_log_that_an_earlier_version_left_pinned_is_trimmed_after_a_start() {
-    let mut machine = Machine::new();
+fn a_log_that_an_earlier_version_could_not_trim_is_trimmed_after_a_start() {
+    let mut machine = FakeMachine::new();
     let tsdb = machine.open();
     machine.ahead_ms = 365 * DAY;
     assert_eq!(send(&tsdb, "ahead", machine.now(), machine.now()), 1);
@@ -535,8 +536,8 @@ fn a_log_that_an_earlier_version_left_pinned_is_trimmed_after_a_start() {
     assert_eq!(content(&tsdb, ORG), expected);
 }
 
-/// Requests that fill small log files.
-fn fill(tsdb: &Tsdb, machine: &mut Machine, requests: i32) {
+/// Sends requests that fill small log files.
+fn fill(tsdb: &Tsdb, machine: &mut FakeMachine, requests: i32) {
     for n in 0..requests {
         machine.run(1_000);
         let mut batch = BatchBuilder::default();
@@ -551,7 +552,7 @@ fn fill(tsdb: &Tsdb, machine: &mut Machine, requests: i32) {
 #[test]
 fn a_seal_of_all_times_that_stops_at_any_step_loses_nothing() {
     for steps in 0..14 {
-        let mut machine = Machine::new();
+        let mut machine = FakeMachine::new();
         let tsdb = machine.open();
         machine.ahead_ms = 365 * DAY;
         assert_eq!(send(&tsdb, "0", machine.now(), machine.now()), 1);
@@ -578,11 +579,11 @@ fn a_seal_of_all_times_that_stops_at_any_step_loses_nothing() {
 
 #[test]
 fn an_organisation_at_its_memory_limit_recovers_after_a_clock_that_went_back() {
-    let mut machine = Machine::new();
+    let mut machine = FakeMachine::new();
     let tsdb = machine.open();
     let limits = OrgLimits { memory_bytes_max: Some(400 << 10), ..OrgLimits::default() };
     tsdb.set_limits(ORG, limits);
-    let full = |machine: &mut Machine| {
+    let full = |machine: &mut FakeMachine| {
         for n in 0..20_000 {
             machine.run(1_000);
             let mut batch = BatchBuilder::default();

@@ -1,12 +1,15 @@
-//! What is on disk when the process or the machine ends, and what comes of damage.
+//! Tests of the state on disk when the process or the machine stops, and of damaged files.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::tsdb::wal::replay::{self, Begin};
+use crate::tsdb::wal::replay::{self, LogOrigin};
 
-/// A folder with a log of some records, closed; and the log file.
+/// A kind of damage: its description, and the function that does it.
+type DamageCase = (&'static str, fn(&Path));
+
+/// Returns a folder with a closed log of some records, and the path of the log file.
 fn small_log() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
@@ -18,15 +21,15 @@ fn small_log() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Where records begin.
+/// The offset of the first record.
 const FIRST: usize = 4_128;
 
-/// Bytes up to the end of the last record.
+/// Returns the offset of the end of the last record.
 fn log_bytes(path: &Path) -> usize {
     let end = replay::replay(
         path.parent().expect("in a folder"),
         STORE,
-        Begin::default(),
+        LogOrigin::default(),
         0,
         &mut |_, _, _| Ok(()),
     )
@@ -34,10 +37,10 @@ fn log_bytes(path: &Path) -> usize {
     usize::try_from(end.tail.expect("a file").offset).expect("small")
 }
 
-/// The records of a log, and whether it is damaged.
+/// Returns the records of a log, and whether it is damaged.
 fn replayed(dir: &Path) -> (Vec<(u64, Vec<u8>)>, bool) {
     let mut records = Vec::new();
-    let end = replay::replay(dir, STORE, Begin::default(), 0, &mut |header, body, _| {
+    let end = replay::replay(dir, STORE, LogOrigin::default(), 0, &mut |header, body, _| {
         records.push((header.seq, body.to_vec()));
         Ok(())
     })
@@ -46,7 +49,7 @@ fn replayed(dir: &Path) -> (Vec<(u64, Vec<u8>)>, bool) {
 }
 
 #[test]
-fn a_log_cut_anywhere_is_a_prefix() {
+fn a_log_cut_anywhere_holds_a_prefix_of_its_records() {
     let (_dir, path) = small_log();
     let whole = std::fs::read(&path).expect("read");
     let content = &whole[..log_bytes(&path)];
@@ -75,7 +78,7 @@ fn a_log_cut_anywhere_is_a_prefix() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_log_is_noticed_or_padding() {
+fn every_flipped_bit_of_a_log_is_detected_or_harmless() {
     let (_dir, path) = small_log();
     let whole = std::fs::read(&path).expect("read");
     let content = &whole[..log_bytes(&path) + 24];
@@ -84,7 +87,7 @@ fn every_flipped_bit_of_a_log_is_noticed_or_padding() {
     std::fs::write(&file, content).expect("written");
     let (all, _) = replayed(dir.path());
     let last_mark = all.last().expect("records").0;
-    // Between the copies of the secret there is nothing.
+    // The bytes between the copies of the secret are unused.
     for bit in (0..content.len() * 8).filter(|bit| !(100..4_090).contains(&(bit / 8))) {
         let mut bytes = content.to_vec();
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -95,21 +98,23 @@ fn every_flipped_bit_of_a_log_is_noticed_or_padding() {
             "bit {bit}: a record that was never written"
         );
         let missing: Vec<u64> = all.iter().filter(|r| !records.contains(r)).map(|r| r.0).collect();
-        // The last mark vouches for everything before it, and nothing for it: it holds nothing.
+        // The last mark vouches for all records before it, and no record vouches for the mark,
+        // which holds no data.
         assert!(
             damaged || missing.is_empty() || missing == [last_mark],
-            "bit {bit}: {missing:?} lost in silence"
+            "bit {bit}: {missing:?} lost without a report"
         );
         assert!(missing.len() <= 1, "bit {bit}: {missing:?}");
     }
 }
 
 #[test]
-fn damage_in_the_middle_is_read_only_and_stays_as_it_is() {
+fn a_log_damaged_in_the_middle_is_opened_read_only_and_not_changed() {
     let (dir, path) = small_log();
     let before = content(&open(dir.path()).0, ORG);
     let mut bytes = std::fs::read(&path).expect("read");
-    // The last samples record but one: search its value's bytes (4.5: its code, two bytes of its pattern) from behind.
+    // The last samples record but one: search its value's bytes (4.5: its code, two bytes of its
+    // pattern) from the end.
     let at = bytes.windows(3).rposition(|three| three == [0x02, 0x40, 0x12]).expect("there");
     bytes[at + 2] ^= 1;
     std::fs::write(&path, &bytes).expect("written");
@@ -122,7 +127,7 @@ fn damage_in_the_middle_is_read_only_and_stays_as_it_is() {
         assert_eq!(try_write(&tsdb, ORG, &up("x"), &[ago(0, 1.0)]), Err(AppendError::ReadOnly(why)));
         assert!(matches!(tsdb.checkpoint(NOW), Err(CheckpointError::Closed(_))));
         let after = content(&tsdb, ORG);
-        let samples = |content: &Content| content.values().map(Vec::len).sum::<usize>();
+        let samples = |content: &StoreContent| content.values().map(Vec::len).sum::<usize>();
         assert_eq!(samples(&after), samples(&before) - 1, "only the damaged record is lost");
         assert_eq!(std::fs::read(&path).expect("read"), bytes, "not a byte is changed");
     }
@@ -131,7 +136,7 @@ fn damage_in_the_middle_is_read_only_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_torn_tail_is_cleared_and_the_log_goes_on() {
+fn a_torn_tail_is_cleared_and_the_log_continues() {
     let (dir, path) = small_log();
     let mut bytes = std::fs::read(&path).expect("read");
     let end = log_bytes(&path);
@@ -148,7 +153,7 @@ fn a_torn_tail_is_cleared_and_the_log_goes_on() {
 }
 
 #[test]
-fn a_copy_taken_while_samples_come_holds_every_acknowledged_one() {
+fn a_copy_taken_during_writes_holds_every_acknowledged_sample() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     let over = AtomicBool::new(false);
@@ -198,8 +203,7 @@ fn flip(path: &Path, at: usize) {
 
 #[test]
 fn damage_outside_the_log_costs_time_only() {
-    type Damage = (&'static str, fn(&Path));
-    let damages: [Damage; 8] = [
+    let damages: [DamageCase; 8] = [
         ("DONE flipped", |dir| flip(&dir.join("head/1/DONE"), 40)),
         ("DONE gone", |dir| std::fs::remove_file(dir.join("head/1/DONE")).expect("removed")),
         ("part gone", |dir| std::fs::remove_dir_all(dir.join("head/1/00")).expect("removed")),
@@ -227,7 +231,7 @@ fn damage_outside_the_log_costs_time_only() {
         damage(dir.path());
         for start in 0..2 {
             let (tsdb, report) = open(dir.path());
-            // A damaged registry has a copy, so that a checkpoint may be used.
+            // A damaged registry is replaced by its copy, so the checkpoint can be used.
             let mode = if what.contains("registry") { RecoveryMode::Checkpoint } else { RecoveryMode::Log };
             assert_eq!((&report.read_only, report.mode), (&None, mode), "{what}: {report:?}");
             assert_eq!(
@@ -236,7 +240,7 @@ fn damage_outside_the_log_costs_time_only() {
             );
             assert_eq!(content(&tsdb, ORG), before, "{what}");
         }
-        // The next checkpoint heals it.
+        // The next checkpoint repairs it.
         let (tsdb, _) = open(dir.path());
         tsdb.checkpoint(NOW).expect("made");
         drop(tsdb);
@@ -247,7 +251,7 @@ fn damage_outside_the_log_costs_time_only() {
 }
 
 #[test]
-fn files_of_another_store_or_a_newer_version_are_left_alone() {
+fn files_of_another_store_or_a_newer_version_are_not_changed() {
     let (dir, path) = small_log();
     let other = StoreId([8; 16]);
     let opened = try_open(dir.path(), other, options(&faults()));
@@ -262,7 +266,7 @@ fn files_of_another_store_or_a_newer_version_are_left_alone() {
     assert_eq!(std::fs::read(&path).expect("read"), bytes);
 }
 
-/// Batches that fill files: values without a pattern, 9 bytes each.
+/// Writes batches that fill files: values without a pattern, 9 bytes each.
 fn fill(tsdb: &Tsdb, from: u64, batches: u64) -> Result<(), AppendError> {
     for batch in from..from + batches {
         let value =
@@ -275,7 +279,7 @@ fn fill(tsdb: &Tsdb, from: u64, batches: u64) -> Result<(), AppendError> {
 }
 
 #[test]
-fn a_full_file_is_followed_by_the_next_and_a_missing_one_is_damage() {
+fn a_full_log_file_is_followed_by_the_next_and_a_missing_one_is_damage() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, 0, 220).expect("stored");
@@ -296,7 +300,7 @@ fn wal(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("wal/{number:010}.wal"))
 }
 
-/// A folder whose log went on in a second file; closed.
+/// Creates a folder whose log continues in a second file, and closes it.
 fn two_files(checkpoint: bool) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
@@ -310,7 +314,7 @@ fn two_files(checkpoint: bool) -> tempfile::TempDir {
     dir
 }
 
-/// Twice read-only for this reason, and not a byte of the log is changed.
+/// Checks that two starts are read-only for this reason and change no byte of the log.
 fn stays_read_only(dir: &Path, says: &str) {
     let names = || crate::tsdb::disk::names(&dir.join("wal")).expect("listed");
     let before = names();
@@ -324,7 +328,7 @@ fn stays_read_only(dir: &Path, says: &str) {
 }
 
 #[test]
-fn the_newest_file_deleted_is_damage_with_the_range() {
+fn the_deleted_newest_log_file_is_damage_with_the_range_of_records() {
     for checkpoint in [false, true] {
         let dir = two_files(checkpoint);
         std::fs::remove_file(wal(dir.path(), 2)).expect("removed");
@@ -333,9 +337,8 @@ fn the_newest_file_deleted_is_damage_with_the_range() {
 }
 
 #[test]
-fn a_file_that_a_checkpoint_covers_is_missed_all_the_same() {
-    type Damage = (&'static str, fn(&Path));
-    let damages: [Damage; 7] = [
+fn a_missing_or_damaged_log_file_is_detected_even_if_a_checkpoint_covers_it() {
+    let damages: [DamageCase; 7] = [
         ("wal/0000000001.wal is missing", |file| std::fs::remove_file(file).expect("removed")),
         ("bytes of 1048576: records behind", |file| cut(file, 1_000_000)),
         ("file header checksum differs", |file| flip(file, 20)),
@@ -357,11 +360,13 @@ fn a_file_that_a_checkpoint_covers_is_missed_all_the_same() {
     }
 }
 
-/// The machine stopped between the switch and the first record of the next file, or within that record.
+/// The machine stopped between the switch and the first record of the next file, or within that
+/// record.
 #[test]
-fn the_log_goes_on_in_the_file_that_a_switch_names() {
+fn the_log_continues_in_the_file_that_a_switch_names() {
     for torn in [0, 300] {
-        // Killed: after a clean stop control knows of the records of the second file.
+        // The store is killed, because after a clean stop control knows of the records of the
+        // second file.
         let dir = tempfile::tempdir().expect("made");
         let (tsdb, _) = open(dir.path());
         fill(&tsdb, 0, 13).expect("stored");
@@ -384,10 +389,10 @@ fn the_log_goes_on_in_the_file_that_a_switch_names() {
         assert_eq!((report.read_only, tsdb.stats().wal_files), (None, 2));
         assert!(content(&tsdb, ORG) == before);
         drop(tsdb);
-        // The first mark says what the file before held, as if nothing had stopped.
+        // The first mark describes the file before, as if nothing had stopped.
         let wal = dir.path().join("wal");
-        let end = replay::replay(&wal, STORE, Begin::default(), 0, &mut |_, _, _| Ok(())).expect("read");
-        let held = end.full[0].spans.as_ref().expect("told");
+        let end = replay::replay(&wal, STORE, LogOrigin::default(), 0, &mut |_, _, _| Ok(())).expect("read");
+        let held = end.full[0].spans.as_ref().expect("known");
         assert_eq!((end.full.len(), held.len(), held[0].org), (1, 1, ORG));
         assert!(held[0].last_seq > 10 && held[0].greatest_ms < NOW.as_ms());
     }
@@ -398,9 +403,8 @@ fn cut(path: &Path, bytes: u64) {
 }
 
 #[test]
-fn a_log_file_that_became_shorter_or_a_log_that_is_gone_is_never_taken_for_an_empty_one() {
-    type Damage = (&'static str, fn(&Path));
-    let damages: [Damage; 5] = [
+fn a_shortened_or_missing_log_is_never_taken_for_an_empty_one() {
+    let damages: [DamageCase; 5] = [
         ("wal/0000000001.wal has 300 bytes of 1048576", |dir| cut(&dir.join("wal/0000000001.wal"), 300)),
         ("wal/0000000001.wal has 64 bytes of 1048576", |dir| cut(&dir.join("wal/0000000001.wal"), 64)),
         ("wal holds no log file", |dir| {
@@ -435,7 +439,7 @@ fn a_crash_before_the_first_log_file_leaves_a_new_store() {
 }
 
 #[test]
-fn what_a_checkpoint_counted_on_in_a_damaged_registry_is_kept_before_it_is_cut() {
+fn a_damaged_registry_that_a_checkpoint_relies_on_is_copied_before_it_is_cut() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(0, 1.0)]);
@@ -469,7 +473,8 @@ fn a_full_disk_refuses_and_resumes_without_a_restart() {
     assert!(matches!(fill(&tsdb, stored, 1), Err(AppendError::DiskFull { .. })));
     assert!(matches!(tsdb.checkpoint(NOW), Err(CheckpointError::DiskFull { .. })));
     faults.free_bytes.store(1 << 40, Ordering::SeqCst);
-    // Said before anyone writes: a balancer that reads it sends nothing until then.
+    // The state changes before a write is tried, since a load balancer that reads it sends no write
+    // until then.
     assert_eq!(tsdb.health().writes, Writes::Open);
     fill(&tsdb, stored, 1).expect("stored");
     drop(tsdb);

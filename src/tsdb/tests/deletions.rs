@@ -1,4 +1,5 @@
-//! Deletions: that they are bounded, that they wait for nobody, and when they are carried out.
+//! Tests of deletions: their limits, that they wait for no other organisation, and when they are
+//! carried out.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ fn at(ms: i64) -> Timestamp {
     Timestamp::from_ms(ms)
 }
 
-/// A sample a minute for an hour.
+/// Writes a sample per minute for an hour.
 fn hour(tsdb: &Tsdb, org: OrgId, job: &str, from: i64) {
     let samples: Vec<Sample> =
         (0..60).map(|n| Sample { at: at(from + i64::from(n) * 60_000), value: f64::from(n) }).collect();
@@ -33,7 +34,7 @@ fn delete(tsdb: &Tsdb, org: OrgId, job: &str, from: i64, to: i64) -> Result<Dele
     tsdb.delete(org, &[vec![matcher]], TimeRange::new(at(from), at(to)), NOW)
 }
 
-fn waiting(tsdb: &Tsdb) -> usize {
+fn pending(tsdb: &Tsdb) -> usize {
     tsdb.stores.org(ORG).expect("there").segments().tombstones.len()
 }
 
@@ -48,15 +49,15 @@ fn a_deletion_waits_for_no_seal_of_another_organisation() {
     for org in [ORG, OTHER] {
         hour(&tsdb, org, "a", MIDNIGHT - 3 * HOUR);
     }
-    let (told, heard) = std::sync::mpsc::channel();
+    let (result, received) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        // As while another organisation is sealed.
+        // The locks of a seal of another organisation.
         let other = tsdb.stores.org(OTHER).expect("there");
-        let (sealer, alone) = (tsdb.sealer(), other.sealing());
+        let (sealer, guard) = (tsdb.sealer(), other.sealing());
         let tsdb = &tsdb;
-        scope.spawn(move || told.send(delete(tsdb, ORG, "a", 0, i64::MAX).expect("deleted").series));
-        assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(1), "it waits");
-        drop((sealer, alone));
+        scope.spawn(move || result.send(delete(tsdb, ORG, "a", 0, i64::MAX).expect("deleted").series));
+        assert_eq!(received.recv_timeout(Duration::from_secs(60)), Ok(1), "it waits");
+        drop((sealer, guard));
     });
     assert_eq!((content(&tsdb, ORG).len(), content(&tsdb, OTHER).len()), (0, 1));
 }
@@ -69,22 +70,23 @@ fn an_organisation_is_dropped_while_another_is_sealed() {
         hour(&tsdb, org, "a", MIDNIGHT - 3 * HOUR);
     }
     tsdb.seal(NOW).expect("sealed");
-    let (told, heard) = std::sync::mpsc::channel();
+    let (result, received) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let other = tsdb.stores.org(OTHER).expect("there");
-        let (sealer, alone) = (tsdb.sealer(), other.sealing());
+        let (sealer, guard) = (tsdb.sealer(), other.sealing());
         let tsdb = &tsdb;
-        scope.spawn(move || told.send(tsdb.drop_org(ORG, NOW).is_ok()));
-        assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(true), "it waits");
-        drop((sealer, alone));
+        scope.spawn(move || result.send(tsdb.drop_org(ORG, NOW).is_ok()));
+        assert_eq!(received.recv_timeout(Duration::from_secs(60)), Ok(true), "it waits");
+        drop((sealer, guard));
     });
     assert!(!dir.path().join("segments/3").exists() && dir.path().join("segments/4").exists());
     assert_eq!(content(&tsdb, OTHER).len(), 1);
 }
 
-/// A seal of all that has the organisation on its list makes nothing of it anew, whoever comes first.
+/// A seal in progress that has the organisation on its list recreates nothing of it, whichever
+/// comes first.
 #[test]
-fn a_seal_that_comes_to_a_dropped_organisation_leaves_it_dropped() {
+fn a_seal_that_reaches_a_dropped_organisation_leaves_it_dropped() {
     for _ in 0..10 {
         let dir = tempfile::tempdir().expect("a folder");
         let tsdb = store(dir.path());
@@ -93,7 +95,7 @@ fn a_seal_that_comes_to_a_dropped_organisation_leaves_it_dropped() {
         }
         std::thread::scope(|scope| {
             let (tsdb, own) = (&tsdb, tsdb.stores.org(ORG).expect("there"));
-            let alone = own.sealing();
+            let guard = own.sealing();
             scope.spawn(|| tsdb.seal(NOW).expect("sealed"));
             while tsdb.sealer.try_lock().is_ok() {
                 std::thread::yield_now();
@@ -102,7 +104,7 @@ fn a_seal_that_comes_to_a_dropped_organisation_leaves_it_dropped() {
             while !tsdb.stores.is_dropped(ORG) {
                 std::thread::yield_now();
             }
-            drop(alone);
+            drop(guard);
         });
         let left = ["segments/3", "series/3.reg", "series/3.copy"];
         assert!(left.iter().all(|name| !dir.path().join(name).exists()));
@@ -111,7 +113,7 @@ fn a_seal_that_comes_to_a_dropped_organisation_leaves_it_dropped() {
 }
 
 #[test]
-fn deletions_that_wait_are_bounded_and_a_seal_makes_room() {
+fn pending_deletions_are_bounded_and_a_seal_carries_them_out() {
     let dir = tempfile::tempdir().expect("a folder");
     let tsdb = store(dir.path());
     hour(&tsdb, ORG, "a", MIDNIGHT - 10 * HOUR);
@@ -128,15 +130,16 @@ fn deletions_that_wait_are_bounded_and_a_seal_makes_room() {
     let refused = delete(&tsdb, ORG, "b", last, last);
     let words = refused.as_ref().map_err(ToString::to_string).expect_err("too many");
     assert!(
-        words.starts_with("256 deletions of 256 ranges of series wait") && words.contains("promlet seal"),
+        words.starts_with("256 deletions of 256 ranges of series are pending")
+            && words.contains("promlet seal"),
         "{words}"
     );
     assert!(matches!(refused, Err(DeleteError::TooMany { waiting: TOMBSTONES_MAX, .. })));
-    assert_eq!(content(&tsdb, ORG), before, "nothing of it was done");
+    assert_eq!(content(&tsdb, ORG), before, "nothing was deleted");
     tsdb.seal_and_merge(NOW).expect("sealed");
-    assert_eq!(waiting(&tsdb), 0);
+    assert_eq!(pending(&tsdb), 0);
     assert!(content(&tsdb, ORG) == before);
-    assert_eq!(delete(&tsdb, ORG, "b", last, last).expect("there is room").series, 1);
+    assert_eq!(delete(&tsdb, ORG, "b", last, last).expect("below the limit").series, 1);
     tsdb.close();
     drop(tsdb);
     let after = content(&store(dir.path()), ORG);
@@ -150,12 +153,12 @@ fn a_seal_carries_out_deletions_of_the_newest_samples() {
     hour(&tsdb, ORG, "a", MIDNIGHT - 3 * HOUR);
     hour(&tsdb, ORG, "a", MIDNIGHT - 2 * HOUR);
     delete(&tsdb, ORG, "a", MIDNIGHT - 2 * HOUR, i64::MAX).expect("deleted");
-    assert_eq!(waiting(&tsdb), 1);
+    assert_eq!(pending(&tsdb), 1);
     assert_eq!(tsdb.seal_and_merge(NOW).expect("sealed").samples, 60);
-    assert_eq!(waiting(&tsdb), 0);
+    assert_eq!(pending(&tsdb), 0);
 }
 
-/// What a start finds has neither the samples nor their times; the log has.
+/// After a start only the log has the deleted samples and their times.
 #[test]
 fn a_seal_after_a_start_carries_out_deletions_of_the_newest_samples() {
     for checkpoint in [false, true] {
@@ -170,9 +173,9 @@ fn a_seal_after_a_start_carries_out_deletions_of_the_newest_samples() {
         tsdb.close();
         drop(tsdb);
         let tsdb = store(dir.path());
-        assert_eq!(waiting(&tsdb), 1);
+        assert_eq!(pending(&tsdb), 1);
         assert_eq!(tsdb.seal_and_merge(NOW).expect("sealed").samples, 60);
-        assert_eq!((waiting(&tsdb), tsdb.stats().wal_files), (0, 1), "checkpoint: {checkpoint}");
+        assert_eq!((pending(&tsdb), tsdb.stats().wal_files), (0, 1), "checkpoint: {checkpoint}");
     }
 }
 
@@ -187,27 +190,27 @@ fn a_deletion_that_covers_earlier_ones_replaces_them() {
     let start = MIDNIGHT - 3 * HOUR;
     for n in 1..60 {
         delete(&tsdb, ORG, "a", start, start + n * 60_000).expect("deleted");
-        assert_eq!(waiting(&tsdb), 1);
+        assert_eq!(pending(&tsdb), 1);
     }
-    // Neither covers what is of another series or time.
+    // Deletions of other series or times are not covered.
     delete(&tsdb, ORG, "b", start, start + 60_000).expect("deleted");
     delete(&tsdb, ORG, "b", start + 60_000, start + 120_000).expect("deleted");
-    assert_eq!(waiting(&tsdb), 3);
-    // What came in between is new to the earlier ones alone.
+    assert_eq!(pending(&tsdb), 3);
+    // A sample in between is new only to the earlier deletions.
     write(&tsdb, ORG, &up("a"), &[Sample { at: at(start), value: 7.0 }]);
     tsdb.seal(NOW).expect("sealed");
     delete(&tsdb, ORG, "a", start, start + HOUR).expect("deleted");
-    assert_eq!(waiting(&tsdb), 3);
+    assert_eq!(pending(&tsdb), 3);
     for _ in 0..2 {
         let found = content(&tsdb, ORG);
         assert_eq!((found.len(), found[&up("b").to_string()].len()), (1, 57));
         tsdb.seal_and_merge(NOW).expect("merged");
     }
-    assert_eq!(waiting(&tsdb), 0);
+    assert_eq!(pending(&tsdb), 0);
 }
 
 #[test]
-fn what_was_deleted_is_gone_from_the_disk_within_the_day_though_nothing_else_is_to_be_merged() {
+fn deleted_samples_are_gone_from_the_disk_within_a_day_even_without_other_merges() {
     let dir = tempfile::tempdir().expect("a folder");
     let tsdb = store(dir.path());
     hour(&tsdb, ORG, "a", MIDNIGHT - 2 * DAY);
@@ -222,17 +225,17 @@ fn what_was_deleted_is_gone_from_the_disk_within_the_day_though_nothing_else_is_
         let done = tsdb.maintain(NOW.plus_ms(minutes * 60_000)).expect("done");
         assert_eq!((done.jobs, sealed(&tsdb)), (jobs, left), "after {minutes} minutes");
     }
-    // The log file that has the record was ended; it goes with the next seal or the next look.
+    // The log file with the record was closed. The next seal or the next check removes it.
     tsdb.seal(NOW.plus_ms(2 * HOUR)).expect("sealed");
     tsdb.maintain(NOW.plus_ms(3 * HOUR)).expect("done");
-    assert_eq!((waiting(&tsdb), content(&tsdb, ORG)), (0, expected.clone()));
+    assert_eq!((pending(&tsdb), content(&tsdb, ORG)), (0, expected.clone()));
     tsdb.close();
     drop(tsdb);
     assert_eq!(content(&store(dir.path()), ORG), expected);
 }
 
 #[test]
-fn deletions_that_a_start_finds_come_before_everything_else() {
+fn deletions_found_at_a_start_come_before_other_merges() {
     let dir = tempfile::tempdir().expect("a folder");
     let tsdb = store(dir.path());
     hour(&tsdb, ORG, "a", MIDNIGHT - 5 * DAY);
@@ -247,16 +250,17 @@ fn deletions_that_a_start_finds_come_before_everything_else() {
     let tsdb = store(dir.path());
     let before = tsdb.stats().segments;
     assert_eq!(tsdb.maintain(NOW).expect("done").jobs, 1);
-    assert_eq!((tsdb.stats().segments, sealed(&tsdb)), (before, 35), "the hours wait");
+    assert_eq!((tsdb.stats().segments, sealed(&tsdb)), (before, 35), "the other merge waits");
     assert_eq!(tsdb.maintain(NOW).expect("done").jobs, 1);
     assert!(tsdb.stats().segments < before);
 }
 
 #[test]
-fn an_organisation_whose_segments_cannot_be_merged_holds_no_other_up() {
+fn an_organisation_with_unmergeable_segments_delays_no_other() {
     let dir = tempfile::tempdir().expect("a folder");
     let tsdb = store(dir.path());
-    // A clock that went back between the organisations would set the end of the sealed time back.
+    // With one loop per organisation the clock would go back between them and set the end of the
+    // sealed time back.
     for half in 0..5 {
         let from = MIDNIGHT - DAY + half * HOUR / 2;
         for org in [ORG, OTHER] {

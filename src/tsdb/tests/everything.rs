@@ -1,7 +1,8 @@
-//! The store of several organisations against a map, through everything at once, by seed: a long walk and not a small
-//! counterexample; floats and what is [`beside`] them. `PROMLET_WALK=<first seed>,<seeds>,<steps>` makes it longer.
+//! A model test of several organisations through all operations, by seed: long random runs instead
+//! of small counterexamples, with floats and their [`side_data`].
+//! `PROMLET_WALK=<first seed>,<seeds>,<steps>` makes it longer.
 
-mod beside;
+mod side_data;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,20 +10,20 @@ use std::time::Duration;
 use super::*;
 use crate::model::{MatchOp, Matcher};
 use crate::tsdb::options::Rest;
-use beside::Beside;
+use side_data::SideModel;
 
-/// Numbers by chance, the same for the same seed.
+/// A random generator that gives the same numbers for the same seed.
 struct Dice(Entropy);
 
-/// What [`Dice`] has sides of.
-trait Side: Copy {
+/// A type of number that [`Dice`] draws.
+trait DiceNumber: Copy {
     fn wide(self) -> i64;
     fn narrow(wide: i64) -> Self;
 }
 
-macro_rules! sides {
+macro_rules! dice_numbers {
     ($($number:ty),*) => {$(
-        impl Side for $number {
+        impl DiceNumber for $number {
             fn wide(self) -> i64 {
                 i64::try_from(self).expect("small")
             }
@@ -33,10 +34,10 @@ macro_rules! sides {
         }
     )*};
 }
-sides!(i32, i64, u8, u32, u64, usize);
+dice_numbers!(i32, i64, u8, u32, u64, usize);
 
 impl Dice {
-    fn random_range<T: Side>(&mut self, range: std::ops::Range<T>) -> T {
+    fn random_range<T: DiceNumber>(&mut self, range: std::ops::Range<T>) -> T {
         let (start, end) = (range.start.wide(), range.end.wide());
         let drawn = u64::from_le_bytes(self.0.bytes()) % (end - start).cast_unsigned();
         T::narrow(start + drawn.cast_signed())
@@ -52,17 +53,18 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const SERIES: usize = 5;
 
-/// One series by the rules of the head.
+/// One series of floats by the rules of the head.
 #[derive(Clone, Debug, Default)]
-struct Series {
-    /// What came in order and was not deleted.
+struct FloatSeries {
+    /// Samples that came in order and were not deleted.
     in_order: BTreeMap<i64, u64>,
     samples: BTreeMap<i64, u64>,
-    /// What was older than is kept at some time. Where less is too old again, it may be seen again, or may be gone.
+    /// Samples that retention hid at some time. If the retention grows again, they may be visible
+    /// or gone.
     hidden: BTreeMap<i64, u64>,
 }
 
-impl Series {
+impl FloatSeries {
     fn put(&mut self, at: i64, bits: u64, barrier: i64) -> bool {
         if at >= barrier {
             match self.in_order.range(barrier..).next_back() {
@@ -92,42 +94,42 @@ impl Series {
 }
 
 #[derive(Debug)]
-struct Org {
+struct OrgModel {
     id: OrgId,
     barrier: i64,
-    /// The greatest time of a sample that ever came.
+    /// The greatest time of a sample that ever arrived.
     newest: Option<i64>,
-    series: Vec<Series>,
-    beside: Vec<Beside>,
+    series: Vec<FloatSeries>,
+    side_data: Vec<SideModel>,
     descriptions: BTreeMap<String, u64>,
 }
 
-impl Org {
-    fn new(id: u32) -> Org {
-        Org {
+impl OrgModel {
+    fn new(id: u32) -> OrgModel {
+        OrgModel {
             id: OrgId(id),
             barrier: i64::MIN,
             newest: None,
-            series: vec![Series::default(); SERIES],
-            beside: vec![Beside::default(); SERIES],
+            series: vec![FloatSeries::default(); SERIES],
+            side_data: vec![SideModel::default(); SERIES],
             descriptions: BTreeMap::new(),
         }
     }
 
-    /// What is older is not kept.
+    /// Returns the start of the retained time.
     fn kept_from(&self, age: Option<i64>, now: i64) -> i64 {
         self.newest.zip(age).map_or(i64::MIN, |(newest, age)| newest.min(now) - age)
     }
 
     fn hide(&mut self, kept_from: i64) {
         self.series.iter_mut().for_each(|series| series.hide(kept_from));
-        self.beside.iter_mut().for_each(|beside| beside.hide(kept_from));
+        self.side_data.iter_mut().for_each(|side_data| side_data.hide(kept_from));
     }
 }
 
-/// What one request says of a series at a time.
+/// A sample of a request.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct SentSample {
     series: usize,
     at: i64,
     number: u64,
@@ -136,16 +138,17 @@ struct Said {
     exemplar: bool,
 }
 
-struct Walk {
+/// A random run.
+struct ModelRun {
     rng: Dice,
     dir: tempfile::TempDir,
     faults: Arc<Faults>,
     tsdb: Option<Opened>,
     now: i64,
-    orgs: Vec<Org>,
+    orgs: Vec<OrgModel>,
     next_org: u32,
     retention: Option<i64>,
-    /// Starts so far.
+    /// The number of starts so far.
     starts: usize,
     gone: BTreeSet<OrgId>,
 }
@@ -158,24 +161,24 @@ fn name(series: usize) -> Labels {
     }
 }
 
-impl Walk {
-    fn new(seed: u64) -> Walk {
+impl ModelRun {
+    fn new(seed: u64) -> ModelRun {
         let faults = faults();
         faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
-        let mut walk = Walk {
+        let mut run = ModelRun {
             rng: Dice(Entropy::seeded(seed)),
             dir: tempfile::tempdir().expect("made"),
             faults,
             tsdb: None,
             now: NOW.as_ms(),
-            orgs: vec![Org::new(1), Org::new(2)],
+            orgs: vec![OrgModel::new(1), OrgModel::new(2)],
             next_org: 3,
             retention: None,
             starts: 0,
             gone: BTreeSet::new(),
         };
-        walk.open();
-        walk
+        run.open();
+        run
     }
 
     fn tsdb(&self) -> &Opened {
@@ -188,7 +191,8 @@ impl Walk {
 
     fn open(&mut self) {
         self.tsdb = None;
-        // What is read is the same with as much kept decoded as there is, with hardly anything and with nothing.
+        // Reads are the same with an unlimited cache of decoded values, with a tiny one and
+        // without.
         let decoded_bytes_max = [32 << 20, 3_000, 0][self.starts % 3];
         self.starts += 1;
         let rest = Rest::by(|_| {});
@@ -197,13 +201,13 @@ impl Walk {
         assert_eq!((report.read_only, report.notes), (None, Vec::new()));
         self.tsdb = Some(tsdb);
         self.limits();
-        for place in 0..self.orgs.len() {
-            let id = self.orgs[place].id;
+        for index in 0..self.orgs.len() {
+            let id = self.orgs[index].id;
             let barrier = self.barrier(id);
             let found = self.newest(id);
-            let org = &mut self.orgs[place];
+            let org = &mut self.orgs[index];
             assert_eq!(barrier, org.barrier, "the barrier of {id} after a start");
-            // Where the newest ones were deleted, that may be forgotten.
+            // A start may forget the newest time if the newest samples were deleted.
             let least = org.series.iter().filter_map(|series| series.samples.keys().next_back()).max();
             assert!(
                 least.copied() <= found && found <= org.newest,
@@ -212,11 +216,11 @@ impl Walk {
             );
             org.newest = found;
         }
-        self.upkeep_at(self.now);
+        self.maintain_at(self.now);
     }
 
-    /// What a tick at that time does to what is kept.
-    fn upkeep_at(&mut self, now: i64) {
+    /// Runs maintenance at that time, and applies retention to the model.
+    fn maintain_at(&mut self, now: i64) {
         self.tsdb().maintain(Timestamp::from_ms(now)).expect("done");
         let age = self.retention;
         for org in &mut self.orgs {
@@ -239,10 +243,10 @@ impl Walk {
         self.tsdb().stores.org(org).map_or(i64::MIN, |store| store.head.barrier())
     }
 
-    fn note_barriers(&mut self) {
-        for place in 0..self.orgs.len() {
-            let barrier = self.barrier(self.orgs[place].id);
-            let org = &mut self.orgs[place];
+    fn record_barriers(&mut self) {
+        for index in 0..self.orgs.len() {
+            let barrier = self.barrier(self.orgs[index].id);
+            let org = &mut self.orgs[index];
             assert!(barrier >= org.barrier, "a barrier fell");
             org.barrier = barrier;
         }
@@ -264,8 +268,8 @@ impl Walk {
     }
 
     fn append(&mut self) {
-        let place = self.rng.random_range(0..self.orgs.len());
-        let mut wanted = Vec::new();
+        let index = self.rng.random_range(0..self.orgs.len());
+        let mut samples = Vec::new();
         for _ in 0..self.rng.random_range(1..4) {
             let series = self.rng.random_range(0..SERIES);
             let start = self.time();
@@ -285,63 +289,65 @@ impl Walk {
                     start.saturating_add((n - count) * step)
                 };
                 let (at, number) = (at.max(-62_135_596_800_000), self.rng.random_range(0..3u64));
-                wanted.push(Said { series, at, number, is_histogram, start: None, exemplar: false });
+                let (start, exemplar) = (None, false);
+                samples.push(SentSample { series, at, number, is_histogram, start, exemplar });
             }
         }
-        // At the newest times, and with a sample: what is deleted with that sample goes with it.
-        for said in &mut wanted {
-            said.exemplar = self.rng.random_range(0..8) == 0;
+        // Exemplars and start timestamps have the time of a sample and are deleted with it.
+        for sample in &mut samples {
+            sample.exemplar = self.rng.random_range(0..8) == 0;
             if self.rng.random_range(0..4) == 0 {
-                let start = said.at - 1_000 * self.rng.random_range(1..4);
-                said.start = (start != 0).then_some(start);
+                let start = sample.at - 1_000 * self.rng.random_range(1..4);
+                sample.start = (start != 0).then_some(start);
             }
         }
         let described = (self.rng.random_range(0..10) == 0).then(|| self.rng.random_range(0..4u64));
-        self.send(place, &wanted, described);
+        self.send(index, &samples, described);
     }
 
-    fn send(&mut self, place: usize, wanted: &[Said], described: Option<u64>) {
+    fn send(&mut self, index: usize, samples: &[SentSample], described: Option<u64>) {
         let mut batch = BatchBuilder::default();
         let metric = |number: u64| if number.is_multiple_of(2) { "up" } else { "down" };
-        for said in wanted {
-            let at = Timestamp::from_ms(said.at);
-            let value = said.number as f64;
-            batch.series(&name(said.series), (!said.is_histogram).then_some(Sample { at, value }));
-            if said.is_histogram {
-                batch.histograms([(at, beside::histogram(said.number))]);
+        for sample in samples {
+            let at = Timestamp::from_ms(sample.at);
+            let value = sample.number as f64;
+            batch.series(&name(sample.series), (!sample.is_histogram).then_some(Sample { at, value }));
+            if sample.is_histogram {
+                batch.histograms([(at, side_data::histogram(sample.number))]);
             }
-            if said.exemplar {
-                batch.exemplar(beside::exemplar(said.at, said.number));
+            if sample.exemplar {
+                batch.exemplar(side_data::exemplar(sample.at, sample.number));
             }
-            if let Some(start) = said.start {
+            if let Some(start) = sample.start {
                 batch.start(at, Timestamp::from_ms(start));
             }
         }
         if let Some(number) = described {
-            beside::describe(&mut batch, metric(number), number);
+            side_data::describe(&mut batch, metric(number), number);
         }
-        if told("PROMLET_WALK_TELL").is_some() {
-            eprintln!("to {}: {wanted:?}", self.orgs[place].id);
+        if variable("PROMLET_WALK_TELL").is_some() {
+            eprintln!("to {}: {samples:?}", self.orgs[index].id);
         }
-        let report = self.tsdb().append(self.orgs[place].id, &batch.batch(), self.now()).expect("stored");
-        let org = &mut self.orgs[place];
-        org.newest = org.newest.max(wanted.iter().map(|said| said.at).max());
+        let report = self.tsdb().append(self.orgs[index].id, &batch.batch(), self.now()).expect("stored");
+        let org = &mut self.orgs[index];
+        org.newest = org.newest.max(samples.iter().map(|sample| sample.at).max());
         let (barrier, oldest) = (org.barrier, org.kept_from(self.retention, self.now));
         let (mut stored, mut exemplars) = (0, 0);
-        // The records of a request hold its series in order of id; within a series the order of the request.
-        for Said { series, at, number, is_histogram, start, exemplar } in wanted.iter().copied() {
+        // The records of a request hold its series in order of id, and the samples of a series in
+        // the order of the request.
+        for SentSample { series, at, number, is_histogram, start, exemplar } in samples.iter().copied() {
             if at < oldest {
                 continue;
             }
-            let beside = &mut org.beside[series];
+            let side_data = &mut org.side_data[series];
             stored += u64::from(if is_histogram {
-                beside.histograms.put(at, number, barrier)
+                side_data.histograms.put(at, number, barrier)
             } else {
                 org.series[series].put(at, (number as f64).to_bits(), barrier)
             });
-            exemplars += u64::from(exemplar && beside.put_exemplar(at, number));
+            exemplars += u64::from(exemplar && side_data.put_exemplar(at, number));
             if let Some(start) = start {
-                beside.starts.insert(at, start);
+                side_data.starts.insert(at, start);
             }
         }
         if let Some(number) = described {
@@ -351,20 +357,20 @@ impl Walk {
     }
 
     fn delete(&mut self) {
-        let place = self.rng.random_range(0..self.orgs.len());
+        let index = self.rng.random_range(0..self.orgs.len());
         let (a, b) = (self.time(), self.time());
         let (from, to) = if self.rng.random_range(0..3) == 0 { (a, a) } else { (a.min(b), a.max(b)) };
         let range = TimeRange::new(Timestamp::from_ms(from), Timestamp::from_ms(to));
         let down = self.rng.random_bool(0.5);
         let matcher =
             Matcher::new("__name__", MatchOp::Equal, if down { "down" } else { "up" }).expect("one");
-        let id = self.orgs[place].id;
+        let id = self.orgs[index].id;
         self.tsdb().delete(id, &[vec![matcher]], range, self.now()).expect("deleted");
-        let Org { series, beside, .. } = &mut self.orgs[place];
-        for (number, (series, beside)) in series.iter_mut().zip(beside).enumerate() {
+        let OrgModel { series, side_data, .. } = &mut self.orgs[index];
+        for (number, (series, side_data)) in series.iter_mut().zip(side_data).enumerate() {
             if number.is_multiple_of(2) != down {
                 series.delete(from, to);
-                beside.delete(from, to);
+                side_data.delete(from, to);
             }
         }
     }
@@ -384,14 +390,14 @@ impl Walk {
                 self.faults.seal_steps_left.store(steps, Ordering::SeqCst);
                 drop(self.tsdb().seal(now));
                 self.faults.seal_steps_left.store(-1, Ordering::SeqCst);
-                self.note_barriers();
+                self.record_barriers();
                 self.open();
             }
         }
-        self.note_barriers();
+        self.record_barriers();
     }
 
-    fn upkeep(&mut self) {
+    fn maintain(&mut self) {
         let now = self.now();
         match self.rng.random_range(0..4) {
             0 => drop(self.tsdb().compact(now).expect("compacted")),
@@ -407,19 +413,19 @@ impl Walk {
     }
 
     fn drop_one(&mut self) {
-        let place = self.rng.random_range(0..self.orgs.len());
-        let id = self.orgs[place].id;
+        let index = self.rng.random_range(0..self.orgs.len());
+        let id = self.orgs[index].id;
         self.tsdb().drop_org(id, self.now()).expect("dropped");
         self.gone.insert(id);
-        self.orgs[place] = Org::new(self.next_org);
+        self.orgs[index] = OrgModel::new(self.next_org);
         self.next_org += 1;
         self.limits();
     }
 
-    /// A clock that is wrong for a while, to either side.
+    /// Runs maintenance with a wrong clock, ahead or behind.
     fn wrong_clock(&mut self) {
         let wrong = self.now + [400 * DAY, -400 * DAY][self.rng.random_range(0..2usize)];
-        self.upkeep_at(wrong);
+        self.maintain_at(wrong);
     }
 
     fn step(&mut self) -> &'static str {
@@ -439,7 +445,7 @@ impl Walk {
                 "seal"
             }
             780..840 => {
-                self.upkeep();
+                self.maintain();
                 "upkeep"
             }
             840..890 => {
@@ -480,7 +486,7 @@ impl Walk {
 
     fn check(&mut self, what: &str) {
         if self.retention.is_some() {
-            self.upkeep_at(self.now);
+            self.maintain_at(self.now);
         }
         for org in &self.orgs {
             let mut found = content(self.tsdb(), org.id);
@@ -492,8 +498,8 @@ impl Walk {
                 found.retain(|(at, bits)| {
                     series.samples.contains_key(at) || series.hidden.get(at) != Some(bits)
                 });
-                // At a time that has both, the histogram is what there is.
-                let hidden = &org.beside[number].histograms.samples;
+                // At a time with both, the histogram wins.
+                let hidden = &org.side_data[number].histograms.samples;
                 let floats = series.samples.iter().filter(|(at, _)| !hidden.contains_key(at));
                 let expected: Vec<(i64, u64)> = floats.map(|(at, bits)| (*at, *bits)).collect();
                 if found != expected {
@@ -510,45 +516,45 @@ impl Walk {
                     );
                 }
             }
-            assert!(found.is_empty(), "series that nobody wrote");
-            let wrong = beside::complaint(self.tsdb(), org.id, &org.beside, &org.descriptions);
+            assert!(found.is_empty(), "series that were never written");
+            let wrong = side_data::complaint(self.tsdb(), org.id, &org.side_data, &org.descriptions);
             assert_eq!(wrong, None, "{what}: {}, barrier {}, now {}", org.id, org.barrier, self.now);
         }
         for org in &self.gone {
-            assert_eq!(content(self.tsdb(), *org), Content::new());
+            assert_eq!(content(self.tsdb(), *org), StoreContent::new());
         }
     }
 }
 
-fn walk(seed: u64, steps: usize) {
-    let mut walk = Walk::new(seed);
+fn run_model(seed: u64, steps: usize) {
+    let mut run = ModelRun::new(seed);
     for number in 0..steps {
-        let what = walk.step();
-        if told("PROMLET_WALK_TELL").is_some() {
+        let what = run.step();
+        if variable("PROMLET_WALK_TELL").is_some() {
             eprintln!(
                 "{number}: {what} now {} barriers {:?}",
-                walk.now,
-                walk.orgs.iter().map(|o| o.barrier).collect::<Vec<_>>()
+                run.now,
+                run.orgs.iter().map(|o| o.barrier).collect::<Vec<_>>()
             );
         }
-        walk.check(&format!("seed {seed}, step {number}, {what}"));
+        run.check(&format!("seed {seed}, step {number}, {what}"));
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a longer walk is asked for by hand")]
-fn told(variable: &str) -> Option<String> {
-    std::env::var(variable).ok()
+#[expect(clippy::disallowed_methods, reason = "a longer run is requested by hand")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 #[test]
-fn organisations_equal_maps_through_everything() {
-    let told = told("PROMLET_WALK").unwrap_or_default();
-    let numbers: Vec<u64> = told.split(',').filter_map(|n| n.parse().ok()).collect();
+fn organisations_equal_maps_through_all_operations() {
+    let setting = variable("PROMLET_WALK").unwrap_or_default();
+    let numbers: Vec<u64> = setting.split(',').filter_map(|n| n.parse().ok()).collect();
     let (first, seeds, steps) = match *numbers.as_slice() {
         [first, seeds, steps] => (first, seeds, steps),
         _ => (1, 2, 150),
     };
     for seed in first..first + seeds {
-        walk(seed, usize::try_from(steps).expect("few"));
+        run_model(seed, usize::try_from(steps).expect("few"));
     }
 }

@@ -1,4 +1,5 @@
-//! A log that cannot be written or synced.
+//! Tests of injected faults: a log that cannot be written or synced, a full disk, and missing
+//! resources.
 
 use std::time::Duration;
 
@@ -14,12 +15,13 @@ fn check(fail: impl Fn(&Faults)) {
     fail(&faults);
     let refused = try_write(&tsdb, ORG, &up("a"), &[ago(9, 2.0)]).expect_err("refused");
     assert!(matches!(&refused, AppendError::Fenced(why) if why.contains("injected fault")), "{refused:?}");
-    // The fault is over, the fence is not: what the failed call left behind is unknown.
+    // The fault has ended, but the log stays fenced, because the state after the failed call is
+    // unknown.
     faults.log_syncs_left.store(-1, Ordering::SeqCst);
     faults.log_writes_left.store(-1, Ordering::SeqCst);
     assert!(matches!(try_write(&tsdb, ORG, &up("b"), &[ago(8, 2.0)]), Err(AppendError::Fenced(_))));
     assert!(matches!(tsdb.health().writes, Writes::Fenced(_)));
-    assert_eq!(content(&tsdb, ORG), acknowledged, "reads go on and show nothing unacknowledged");
+    assert_eq!(content(&tsdb, ORG), acknowledged, "reads continue and show nothing unacknowledged");
     tsdb.close();
     drop(tsdb);
     let (tsdb, report) = open(dir.path());
@@ -53,7 +55,7 @@ fn with_an_interval_a_killed_process_loses_nothing() {
     for n in 0..50 {
         write(&tsdb, ORG, &up(&format!("job-{}", n % 3)), &[ago(100 - n, n as f64)]);
     }
-    // What the disk's cache has is what a killed process leaves.
+    // A killed process leaves the content of the page cache.
     let image = tempfile::tempdir().expect("made");
     copy_tree(dir.path(), image.path());
     assert!(tsdb.stats().wal_syncs < syncs + 50, "not each write is synced");
@@ -63,7 +65,7 @@ fn with_an_interval_a_killed_process_loses_nothing() {
 }
 
 #[test]
-fn with_an_interval_the_log_is_synced_though_nobody_comes_by() {
+fn with_an_interval_the_log_is_synced_without_further_writes() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open_with(dir.path(), by_interval(&faults(), Duration::from_millis(100)));
     let syncs = tsdb.stats().wal_syncs;
@@ -74,7 +76,7 @@ fn with_an_interval_the_log_is_synced_though_nobody_comes_by() {
 }
 
 #[test]
-fn with_an_interval_a_failed_sync_closes_the_log_all_the_same() {
+fn with_an_interval_a_failed_sync_closes_the_log_as_well() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
     let (tsdb, _) = open_with(dir.path(), by_interval(&faults, Duration::from_secs(3_600)));
@@ -88,7 +90,7 @@ fn with_an_interval_a_failed_sync_closes_the_log_all_the_same() {
 }
 
 #[test]
-fn a_closed_store_reads_and_refuses() {
+fn a_closed_store_serves_reads_and_refuses_writes() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(10, 1.0)]);
@@ -100,7 +102,7 @@ fn a_closed_store_reads_and_refuses() {
 }
 
 #[test]
-fn a_full_head_refuses() {
+fn a_full_head_refuses_new_series() {
     let options = Options { head_bytes_max: 1_000, ..Options::default() };
     let tsdb = Tsdb::in_memory(options, [0; 32]);
     for n in 0..10 {
@@ -113,7 +115,7 @@ fn a_full_head_refuses() {
 }
 
 #[test]
-fn once_there_is_room_again_no_write_is_refused_for_a_file_that_found_none_before() {
+fn once_the_disk_has_space_again_no_write_is_refused_for_an_earlier_failure_to_create_a_file() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
     faults.log_file_bytes.store(8_160, Ordering::SeqCst);
@@ -123,7 +125,8 @@ fn once_there_is_room_again_no_write_is_refused_for_a_file_that_found_none_befor
         faults.free_bytes.store(200 << 20, Ordering::SeqCst);
         let full = (0..1_000).find_map(|n| try_write(&tsdb, ORG, &up(&n.to_string()), &[ago(0, 1.0)]).err());
         assert!(matches!(full, Some(AppendError::DiskFull { .. })), "{full:?}");
-        // They go on in files of their own, and somewhere in these the next one is looked for in vain.
+        // Deletions still create log files of their own. During some of them the spare file cannot
+        // be created.
         for n in 0..10 + 10 * round {
             let one = [vec![crate::model::Matcher::equal("job", &n.to_string())]];
             tsdb.delete(ORG, &one, TimeRange::ALL, NOW).expect("deleted");
@@ -136,9 +139,10 @@ fn once_there_is_room_again_no_write_is_refused_for_a_file_that_found_none_befor
     }
 }
 
-/// What uses up descriptors or memory may go again, and then nothing may be left of the refusals.
+/// The shortage of descriptors or memory may end. Afterwards nothing of the refused requests may be
+/// stored.
 #[test]
-fn without_descriptors_or_memory_for_a_new_file_the_log_refuses_and_goes_on_when_they_are_back() {
+fn without_descriptors_or_memory_for_a_new_file_the_log_refuses_and_continues_afterwards() {
     for errno in [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE, rustix::io::Errno::NOMEM] {
         let dir = tempfile::tempdir().expect("made");
         let faults = faults();
@@ -161,7 +165,7 @@ fn without_descriptors_or_memory_for_a_new_file_the_log_refuses_and_goes_on_when
         assert!(matches!(try_next(2_000), Err(AppendError::OutOfResources(_))));
         assert_eq!(tsdb.health().writes, Writes::Open);
         drop(failing);
-        // Attempts that fail a few times in a row are nobody's business.
+        // Attempts that fail a few times in a row cause no error.
         let once = Failing::after(&next, 0, errno.raw_os_error(), false);
         for n in 3_000..3_100 {
             try_next(n).expect("there are descriptors again");
@@ -180,20 +184,22 @@ fn without_descriptors_or_memory_for_a_new_file_the_log_refuses_and_goes_on_when
     }
 }
 
-/// So many attempts of an operation that fails for want of resources are made.
+/// The number of attempts of an operation that lacks resources.
 const ATTEMPTS: usize = 8;
 
 #[test]
-fn a_write_that_finds_no_resources_is_refused_and_nothing_of_it_comes_back() {
+fn a_write_that_lacks_resources_is_refused_and_nothing_of_it_reappears() {
     for errno in [rustix::io::Errno::NOMEM, rustix::io::Errno::INTR] {
         let dir = tempfile::tempdir().expect("made");
         let (tsdb, _) = open(dir.path());
         write(&tsdb, ORG, &up("a"), &[ago(100_000, 0.5)]);
         let log = dir.path().join("wal/0000000001.wal");
-        // Two records: the second one stands where the next group would end that is the first one alone.
+        // Two records. The second one begins at the offset at which the next group, the first
+        // record alone, will end.
         let first: Vec<Sample> = (1..=16_384).map(|n| ago(50_000 - n, n as f64)).collect();
         let both: Vec<Sample> = first.iter().copied().chain((1..100).map(|n| ago(20_000 - n, 1.0))).collect();
-        // The attempts to write, and one to clear what they left: the next request does that first.
+        // The attempts to write, and one to clear the bytes that they left. The next request starts
+        // by clearing them.
         let failing = Failing::leaving_bytes(&log, ATTEMPTS + 1, errno.raw_os_error());
         let refused = try_write(&tsdb, ORG, &up("a"), &both);
         assert!(matches!(refused, Err(AppendError::OutOfResources(_))), "{refused:?}");
@@ -201,14 +207,14 @@ fn a_write_that_finds_no_resources_is_refused_and_nothing_of_it_comes_back() {
         assert_eq!(content(&tsdb, ORG).values().map(Vec::len).sum::<usize>(), 1);
         assert_eq!(write(&tsdb, ORG, &up("a"), &first).stored, 16_384);
         drop(failing);
-        // As before, but what the attempts left is cleared at once.
+        // Like before, but the bytes that the attempts left are cleared at once.
         let failing = Failing::leaving_bytes(&log, ATTEMPTS, errno.raw_os_error());
         let refused = try_write(&tsdb, ORG, &up("b"), &[ago(9, 1.0)]);
         assert!(matches!(refused, Err(AppendError::OutOfResources(_))), "{refused:?}");
         drop(failing);
         let expected = content(&tsdb, ORG);
         assert_eq!(expected.values().map(Vec::len).sum::<usize>(), 16_385);
-        // What a killed process leaves.
+        // The state that a killed process leaves.
         let image = tempfile::tempdir().expect("made");
         copy_tree(dir.path(), image.path());
         let (killed, report) = open(image.path());
@@ -218,7 +224,7 @@ fn a_write_that_finds_no_resources_is_refused_and_nothing_of_it_comes_back() {
 }
 
 #[test]
-fn marks_and_switches_that_find_no_resources_are_written_later() {
+fn marks_and_switches_that_lack_resources_are_written_later() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
     faults.log_file_bytes.store(8_160, Ordering::SeqCst);
@@ -227,7 +233,8 @@ fn marks_and_switches_that_find_no_resources_are_written_later() {
     for n in 0..600 {
         let failing = (n % 3 == 0).then(|| {
             let code = rustix::io::Errno::NOMEM.raw_os_error();
-            // Sometimes as many as a group takes, sometimes a few that are tried again at once.
+            // Sometimes as many failures as a group takes, sometimes a few that are retried at
+            // once.
             Failing::leaving_bytes(&dir.path().join("wal"), if n % 60 == 0 { ATTEMPTS + 1 } else { 2 }, code)
         });
         match try_write(&tsdb, ORG, &up(&n.to_string()), &[ago(0, 1.0)]) {
@@ -250,7 +257,7 @@ fn marks_and_switches_that_find_no_resources_are_written_later() {
 }
 
 #[test]
-fn a_sync_of_the_log_that_a_signal_interrupts_is_done_again() {
+fn a_sync_of_the_log_that_a_signal_interrupts_is_retried() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     let log = dir.path().join("wal/0000000001.wal");
@@ -260,7 +267,7 @@ fn a_sync_of_the_log_that_a_signal_interrupts_is_done_again() {
     assert!(interrupted.was_met());
     assert_eq!(tsdb.health().writes, Writes::Open);
     drop(interrupted);
-    // What a sync without memory left behind is as unknown as after any other failure.
+    // The state after a sync without memory is as unknown as after any other failure.
     let _failing = Failing::after(&log, 1, rustix::io::Errno::NOMEM.raw_os_error(), false);
     let refused = try_write(&tsdb, ORG, &up("a"), &[ago(9, 1.0)]);
     assert!(matches!(refused, Err(AppendError::Fenced(_))), "{refused:?}");
@@ -268,7 +275,7 @@ fn a_sync_of_the_log_that_a_signal_interrupts_is_done_again() {
 
 /// docs/storage.md section 12, row by row.
 #[test]
-fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room() {
+fn a_disk_that_fills_up_stops_growth_then_samples_and_never_operations_that_free_space() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
     faults.log_file_bytes.store(8_160, Ordering::SeqCst);
@@ -282,11 +289,11 @@ fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room(
     free(samples + (64 << 10));
     let refused = tsdb.checkpoint(NOW);
     let Err(CheckpointError::DiskFull { needed, .. }) = refused else { panic!("{refused:?}") };
-    assert!((samples + (64 << 10)..growth).contains(&needed), "{needed}: what is left is for samples");
+    assert!((samples + (64 << 10)..growth).contains(&needed), "{needed}: the rest is for samples");
     free(growth - 1);
-    tsdb.checkpoint(NOW).expect("it is small");
+    tsdb.checkpoint(NOW).expect("a small one");
     let health = tsdb.health();
-    assert_eq!((health.writes, health.notes.len()), (Writes::Open, 1), "it goes on, and says so");
+    assert_eq!((health.writes, health.notes.len()), (Writes::Open, 1), "it continues with a note");
     assert!(
         health.notes[0].contains("checkpoints and compactions that take much wait"),
         "{:?}",
@@ -298,7 +305,7 @@ fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room(
     let full = (0..1_000).find_map(|n| try_write(&tsdb, ORG, &up(&n.to_string()), &[ago(0, 1.0)]).err());
     assert_eq!(full, Some(AppendError::DiskFull { free: samples - 1, needed: samples }), "no new file");
     assert!(matches!(tsdb.health().writes, Writes::DiskFull { .. }));
-    assert!(content(&tsdb, ORG).len() > 1, "questions go on");
+    assert!(content(&tsdb, ORG).len() > 1, "queries continue");
     for n in 0..100 {
         let one = [vec![crate::model::Matcher::equal("job", &n.to_string())]];
         tsdb.delete(ORG, &one, TimeRange::ALL, NOW).expect("deleted, though it takes more than one file");
@@ -317,11 +324,11 @@ fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room(
     assert_eq!(report.read_only, None);
     let found = content(&tsdb, ORG);
     assert_eq!(found[r#"{__name__="up", job="a"}"#].len(), 3);
-    assert!(!found.contains_key(r#"{__name__="up", job="7"}"#), "what was deleted stays so");
+    assert!(!found.contains_key(r#"{__name__="up", job="7"}"#), "deleted samples stay deleted");
 }
 
 #[test]
-fn without_free_inodes_writes_that_need_a_log_file_are_refused_and_the_state_says_so_until_there_are_some() {
+fn without_free_inodes_writes_that_need_a_log_file_are_refused_until_there_are_some() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
     faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
@@ -344,7 +351,7 @@ fn without_free_inodes_writes_that_need_a_log_file_are_refused_and_the_state_say
     write(&tsdb, ORG, &up("a"), &[ago(5, 3.0)]);
 }
 
-/// Writes several log files of 64 KiB full.
+/// Writes several full log files of 64 KiB.
 fn fill_files(tsdb: &Tsdb) {
     for step in 0..20_i32 {
         let sample =
@@ -356,19 +363,19 @@ fn fill_files(tsdb: &Tsdb) {
 }
 
 #[test]
-fn a_log_file_that_cannot_be_unlinked_forces_no_seals_and_goes_as_soon_as_it_can() {
+fn a_log_file_that_cannot_be_unlinked_forces_no_seals_and_is_removed_as_soon_as_possible() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
     faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
-    // With one file more than the one at hand everything would be sealed early, each minute.
+    // With one file more than the current one, everything would be sealed early, every minute.
     let (tsdb, _) = open_with(dir.path(), Options { seal_log_bytes: 64 << 10, ..options(&faults) });
     fill_files(&tsdb);
     let first = dir.path().join("wal").join("0000000001.wal");
     let stuck = Failing::after(&first, 0, 5, true);
     let sealed = tsdb.seal(NOW).expect("the seal itself is made");
-    assert!(sealed.log_files_removed >= 2, "the others go: {sealed:?}");
+    assert!(sealed.log_files_removed >= 2, "the others are removed: {sealed:?}");
     let stats = tsdb.stats();
-    assert_eq!((stats.wal_files, stats.wal_file_bytes), (1, 64 << 10), "it is no part of the log");
+    assert_eq!((stats.wal_files, stats.wal_file_bytes), (1, 64 << 10), "it is not part of the log");
     assert_eq!(
         (stats.wal_trimmed_files, stats.wal_trimmed_bytes, stats.wal_unlinks_failed),
         (1, 64 << 10, 1)
@@ -381,7 +388,7 @@ fn a_log_file_that_cannot_be_unlinked_forces_no_seals_and_goes_as_soon_as_it_can
         let due = tsdb.seal_if_due(NOW.plus_ms(minute * 60_000)).expect("asked");
         assert_eq!((due.orgs, due.log_files_removed), (0, 0), "minute {minute}");
     }
-    assert_eq!(tsdb.stats().wal_unlinks_failed, 4, "it is tried each time");
+    assert_eq!(tsdb.stats().wal_unlinks_failed, 4, "each attempt is counted");
     assert!(first.exists());
     drop(stuck);
     assert_eq!(tsdb.seal_if_due(NOW.plus_ms(300_000)).expect("asked").log_files_removed, 1);
@@ -392,7 +399,7 @@ fn a_log_file_that_cannot_be_unlinked_forces_no_seals_and_goes_as_soon_as_it_can
 }
 
 #[test]
-fn a_log_file_that_stayed_though_it_is_trimmed_does_not_keep_a_store_from_starting() {
+fn a_trimmed_log_file_that_cannot_be_unlinked_does_not_prevent_a_start() {
     let dir = tempfile::tempdir().expect("made");
     let first = dir.path().join("wal").join("0000000001.wal");
     let expected = {
@@ -408,7 +415,7 @@ fn a_log_file_that_stayed_though_it_is_trimmed_does_not_keep_a_store_from_starti
     let stuck = Failing::after(&first, 0, 5, true);
     let (tsdb, report) = open(dir.path());
     assert_eq!(report.read_only, None);
-    assert!(report.notes.iter().any(|note| note.contains("needed no more")), "{:?}", report.notes);
+    assert!(report.notes.iter().any(|note| note.contains("no longer needed")), "{:?}", report.notes);
     assert_eq!(content(&tsdb, ORG), expected);
     drop((tsdb, stuck));
     let (tsdb, report) = open(dir.path());

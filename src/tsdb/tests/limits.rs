@@ -1,4 +1,4 @@
-//! What is refused, and that the rest of a request is stored (docs/specification.md C7).
+//! Tests of refusals, and that the rest of a request is stored (docs/specification.md C7).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn samples_outside_the_window_are_refused_one_by_one() {
     let day = 86_400_000;
     let limits = OrgLimits { retention: Some(Duration::from_secs(86_400)), ..OrgLimits::default() };
     tsdb.set_limits(OrgId(2), limits);
-    // Organisation, milliseconds before now, what happens.
+    // Organisation, milliseconds before now, expected refusal.
     let cases = [
         (1, 0, None),
         (1, -600_000, None),
@@ -20,12 +20,12 @@ fn samples_outside_the_window_are_refused_one_by_one() {
         (1, 3_650 * day, None),
         (1, NOW.as_ms() + 62_135_596_800_000, None),
         (1, NOW.as_ms() + 62_135_596_800_001, Some("out_of_bounds")),
-        // Before the newest sample, which is one millisecond old.
+        // Ages count from the newest sample, which is one millisecond old.
         (2, day + 1, None),
         (2, day + 2, Some("too_old")),
     ];
-    for (place, (org, before, code)) in cases.into_iter().enumerate() {
-        let series = up(&place.to_string());
+    for (index, (org, before, code)) in cases.into_iter().enumerate() {
+        let series = up(&index.to_string());
         let report = write(&tsdb, OrgId(org), &series, &[ago(before, 1.0), ago(1, 2.0)]);
         assert_eq!(report.refusals.first().map(|r| r.code), code, "{before}: {report:?}");
         assert_eq!(report.stored, 2 - u64::from(code.is_some()), "{before}");
@@ -38,7 +38,7 @@ fn samples_outside_the_window_are_refused_one_by_one() {
 }
 
 #[test]
-fn a_series_of_which_nothing_is_stored_is_not_registered() {
+fn a_series_without_a_stored_sample_is_not_registered() {
     let tsdb = Tsdb::in_memory(options(&faults()), [0; 32]);
     let report = write(&tsdb, ORG, &up("a"), &[ago(-3_600_000, 1.0), ago(-3_600_001, 1.0)]);
     assert_eq!((report.refused, report.refused_by_code.as_slice()), (2, &[("too_far_in_future", 2)][..]));
@@ -49,7 +49,7 @@ fn a_series_of_which_nothing_is_stored_is_not_registered() {
 }
 
 #[test]
-fn a_duplicate_is_fine_with_the_same_bits_and_refused_with_others() {
+fn a_duplicate_sample_is_accepted_with_the_same_bits_and_refused_with_others() {
     let tsdb = Tsdb::scaffold();
     let stale = f64::from_bits(STALE_NAN_BITS);
     write(&tsdb, ORG, &up("a"), &[ago(10, stale)]);
@@ -63,7 +63,7 @@ fn a_duplicate_is_fine_with_the_same_bits_and_refused_with_others() {
 }
 
 #[test]
-fn late_samples_are_kept_and_the_last_word_counts() {
+fn late_samples_are_stored_and_the_last_one_wins() {
     let tsdb = Tsdb::scaffold();
     write(&tsdb, ORG, &up("a"), &[ago(10, 1.0), ago(5, 2.0)]);
     assert_eq!(write(&tsdb, ORG, &up("a"), &[ago(7, 3.0), ago(20, 4.0), ago(10, 5.0)]).stored, 3);
@@ -76,7 +76,7 @@ fn late_samples_are_kept_and_the_last_word_counts() {
 }
 
 #[test]
-fn beyond_the_series_limit_known_series_go_on() {
+fn known_series_are_accepted_beyond_the_series_limit() {
     let tsdb = Tsdb::scaffold();
     tsdb.set_limits(ORG, OrgLimits { series_max: 2, ..OrgLimits::default() });
     let mut batch = BatchBuilder::default();
@@ -110,7 +110,7 @@ fn ten_refusals_are_named_and_all_are_counted() {
 }
 
 #[test]
-fn a_batch_with_forced_labels_is_another_series() {
+fn forced_labels_make_another_series() {
     let tsdb = Tsdb::scaffold();
     let mut builder = BatchBuilder::default();
     builder.series(&up("a"), [ago(10, 1.0)]);
@@ -134,13 +134,13 @@ fn descriptions_survive_a_restart_and_are_bounded() {
     tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
     let before = tsdb.stats().wal_records;
     tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
-    assert_eq!(tsdb.stats().wal_records, before + 1, "nothing new is said");
+    assert_eq!(tsdb.stats().wal_records, before + 1, "no description is new");
     tsdb.checkpoint(NOW).expect("made");
     let mut news = BatchBuilder::default();
     news.describe("up", MetricKind::Gauge, "last", "").describe("c", MetricKind::Gauge, "", "");
     tsdb.append(ORG, &news.batch(), NOW).expect("stored");
     assert_eq!(tsdb.stats().orgs[0].metadata_dropped_total, 3);
-    let said = |tsdb: &Tsdb| {
+    let descriptions = |tsdb: &Tsdb| {
         let listing = tsdb.snapshot(&Access::whole(ORG)).metadata(None, 10);
         listing
             .items
@@ -149,11 +149,11 @@ fn descriptions_survive_a_restart_and_are_bounded() {
             .collect::<Vec<_>>()
     };
     let expected = ["b counter b s", "up gauge last "];
-    assert_eq!(said(&tsdb), expected);
+    assert_eq!(descriptions(&tsdb), expected);
     drop(tsdb);
     let (tsdb, _) = open(dir.path());
-    assert_eq!(said(&tsdb), expected);
+    assert_eq!(descriptions(&tsdb), expected);
     tsdb.checkpoint(NOW).expect("made");
     drop(tsdb);
-    assert_eq!(said(&open(dir.path()).0), expected);
+    assert_eq!(descriptions(&open(dir.path()).0), expected);
 }

@@ -1,4 +1,5 @@
-//! Listings say what selections show: every one of them is made again from `select` and `read`.
+//! Tests that listings agree with selections. Each listing is derived again from `select` and
+//! `read`.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +10,18 @@ use crate::model::{MatchOp, Matcher, Scope};
 
 const NAMES: [&str; 4] = ["a", "b", "job", "zone"];
 
-/// A series: which of the metrics, a value for each label (0: it has none), where its two samples lie.
-type Drawn = (u8, [u8; 4], i64, i64);
+/// A series: its metric, a value for each label (0 for none), and the times of its two samples.
+type DrawnSeries = (u8, [u8; 4], i64, i64);
 
-fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
+fn drawn() -> impl Strategy<Value = Vec<DrawnSeries>> {
     let series = (0u8..4, [0u8..4, 0u8..3, 0u8..30, 0u8..2], 0i64..100, 0i64..50);
     prop::collection::vec(series, 1..60)
 }
 
 /// Writes the series, and seals after the first `sealed` of them.
-fn fill(tsdb: &Tsdb, drawn: &[Drawn], sealed: usize) {
-    for (place, (metric, values, at, more)) in drawn.iter().enumerate() {
-        if place == sealed && sealed > 0 {
+fn fill(tsdb: &Tsdb, drawn: &[DrawnSeries], sealed: usize) {
+    for (index, (metric, values, at, more)) in drawn.iter().enumerate() {
+        if index == sealed && sealed > 0 {
             tsdb.seal(NOW).expect("sealed");
         }
         let mut pairs = vec![("__name__".to_owned(), format!("m{metric}"))];
@@ -98,8 +99,9 @@ fn check(snapshot: &Snapshot, selectors: &[Vec<Matcher>], range: TimeRange) -> R
     Ok(())
 }
 
-/// Both over all of time and over a part of it, as somebody who may see everything and within a scope.
-fn check_all(tsdb: &Tsdb, (selectors, scope, (from, to)): &Question) -> Result<(), TestCaseError> {
+/// Checks a query over all time and over a part of it, with full access and within a scope.
+fn check_all(tsdb: &Tsdb, query: &ListingQuery) -> Result<(), TestCaseError> {
+    let ListingQuery { selectors, scope, ages: (from, to) } = query;
     let mut access = Access::whole(ORG);
     if let Some(matchers) = scope {
         access.scope = Scope { matchers: matchers.clone(), ..Scope::default() };
@@ -112,44 +114,52 @@ fn check_all(tsdb: &Tsdb, (selectors, scope, (from, to)): &Question) -> Result<(
     Ok(())
 }
 
-/// Selectors, those of the scope, two ages.
-type Question = (Vec<Vec<Matcher>>, Option<Vec<Matcher>>, (i64, i64));
+/// A query of a listing.
+#[derive(Clone, Debug)]
+struct ListingQuery {
+    selectors: Vec<Vec<Matcher>>,
+    /// The matchers of the scope.
+    scope: Option<Vec<Matcher>>,
+    /// The ends of a range, in ms before now, in either order.
+    ages: (i64, i64),
+}
 
-fn question() -> impl Strategy<Value = Question> {
+fn query() -> impl Strategy<Value = ListingQuery> {
     let selectors = prop::collection::vec(matchers(), 0..3);
     (selectors, prop::option::of(matchers()), (0i64..160, 0i64..160))
+        .prop_map(|(selectors, scope, ages)| ListingQuery { selectors, scope, ages })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn listings_say_what_selections_show(drawn in drawn(), question in question()) {
+    fn listings_agree_with_selections(drawn in drawn(), query in query()) {
         let tsdb = Tsdb::scaffold();
         fill(&tsdb, &drawn, 0);
-        check_all(&tsdb, &question)?;
+        check_all(&tsdb, &query)?;
     }
 }
 
 proptest! {
-    // Each seals to the disk.
+    // Each case seals to the disk.
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn segments_are_listed_as_the_head_is(drawn in drawn(), sealed in 1usize..60, question in question()) {
+    fn segments_are_listed_like_the_head(drawn in drawn(), sealed in 1usize..60, query in query()) {
         let dir = tempfile::tempdir().expect("made");
         let (tsdb, _) = open(dir.path());
         fill(&tsdb, &drawn, sealed);
-        check_all(&tsdb, &question)?;
+        check_all(&tsdb, &query)?;
         tsdb.seal(NOW).expect("sealed");
-        check_all(&tsdb, &question)?;
+        check_all(&tsdb, &query)?;
     }
 }
 
-/// Series with samples before and after a window and none in it, in the head and sealed: within a scope that hides what is
-/// before, every listing is that of a store that never had it.
+/// Series with samples before and after a window and none in it, in the head and sealed. Within a
+/// scope that hides the earlier samples, every listing is that of a store that never had them.
 #[test]
-fn what_a_scope_hides_is_in_no_listing_though_more_comes_after_the_range() {
+fn no_listing_shows_what_a_scope_hides_even_if_later_samples_follow() {
     let times: [(&str, &[i64]); 5] = [
         ("before and after", &[900, 850, 100]),
         ("in it", &[900, 500, 100]),
@@ -161,7 +171,7 @@ fn what_a_scope_hides_is_in_no_listing_though_more_comes_after_the_range() {
         let dir = tempfile::tempdir().expect("made");
         let (tsdb, _) = open(dir.path());
         let histogram = crate::tsdb::side_data::tests::exponential(0, 0.0, &[], &[], 0.0, 3, &[]);
-        // The second organisation never had what the scope of the first one hides.
+        // The second organisation never had the samples that the scope of the first one hides.
         let org = |number: u32, hidden: i64| {
             for (job, agos) in times {
                 let samples: Vec<Sample> =
@@ -169,8 +179,8 @@ fn what_a_scope_hides_is_in_no_listing_though_more_comes_after_the_range() {
                 let mut batch = BatchBuilder::default();
                 batch.series(&up(job), samples);
                 if agos.is_empty() {
-                    let told = [900, 100].into_iter().filter(|ms| *ms <= hidden);
-                    batch.histograms(told.map(|ms| (NOW.plus_ms(-ms), histogram.clone())));
+                    let visible = [900, 100].into_iter().filter(|ms| *ms <= hidden);
+                    batch.histograms(visible.map(|ms| (NOW.plus_ms(-ms), histogram.clone())));
                 }
                 tsdb.append(OrgId(number), &batch.batch(), NOW).expect("stored");
             }

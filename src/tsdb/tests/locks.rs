@@ -1,5 +1,5 @@
-//! Who waits for whom: the log and counts for no reader, readers that must not wait for nobody, and what a selection finds
-//! while series are added beside it.
+//! Tests of lock waits: the log and statistics never wait for a reader, reads without waiting
+//! return at once, and selections are correct while series are added.
 
 use std::sync::atomic::AtomicBool;
 
@@ -14,7 +14,7 @@ fn batch(job: &str) -> BatchBuilder {
 }
 
 #[test]
-fn neither_the_log_nor_counts_wait_for_the_table_of_series() {
+fn neither_the_log_nor_statistics_wait_for_the_series_table() {
     let dir = tempfile::tempdir().expect("a folder");
     let (tsdb, _) = open(dir.path());
     tsdb.append(ORG, &batch("a").batch(), NOW).expect("stored");
@@ -22,11 +22,11 @@ fn neither_the_log_nor_counts_wait_for_the_table_of_series() {
     let appending = tsdb.prepare(ORG, &more.batch(), NOW).expect("admitted");
     let store = tsdb.stores.org(ORG).expect("it has written");
     {
-        // As a reader that takes long would hold it, and a writer behind that.
+        // Like a slow reader with a writer behind it.
         let _table = store.table_mut();
-        let (done, heard) = std::sync::mpsc::channel();
-        tsdb.commit_then(appending, move |appended| done.send(appended.is_ok()).expect("heard"));
-        assert_eq!(heard.recv(), Ok(true), "definitions, metadata and samples are applied");
+        let (done, received) = std::sync::mpsc::channel();
+        tsdb.commit_then(appending, move |appended| done.send(appended.is_ok()).expect("received"));
+        assert_eq!(received.recv(), Ok(true), "definitions, metadata and samples are applied");
         let _checkpoints = tsdb.checkpoints.lock().ignore_poison();
         let _exemplars = store.side.exemplars();
         let stats = tsdb.stats();
@@ -35,7 +35,8 @@ fn neither_the_log_nor_counts_wait_for_the_table_of_series() {
     }
     let snapshot = tsdb.snapshot(&Access::whole(ORG));
     assert_eq!(&*snapshot.metadata(None, 9).items[0].help, "b");
-    // What became durable meanwhile is in the registry before the log that defines it goes.
+    // Definitions that became durable meanwhile are in the registry before their log file is
+    // removed.
     tsdb.seal(NOW).expect("sealed");
     drop((snapshot, store, tsdb));
     let (tsdb, _) = open(dir.path());
@@ -43,7 +44,7 @@ fn neither_the_log_nor_counts_wait_for_the_table_of_series() {
 }
 
 #[test]
-fn a_read_that_does_not_wait_is_given_up_where_a_lock_is_taken() {
+fn a_read_without_waiting_is_given_up_if_a_lock_is_taken() {
     let tsdb = Tsdb::scaffold();
     tsdb.append(ORG, &batch("a").batch(), NOW).expect("stored");
     let store = tsdb.stores.org(ORG).expect("it has written");
@@ -76,15 +77,15 @@ fn a_read_that_does_not_wait_is_given_up_where_a_lock_is_taken() {
     assert!(!snapshot.is_given_up());
 }
 
-/// Series come with labels and values that nobody had before, while another thread selects within a scope.
+/// Series with new labels and values are added while another thread selects within a scope.
 #[test]
-fn series_that_are_added_beside_a_selection_never_escape_its_matchers() {
+fn series_added_during_a_selection_never_escape_its_matchers() {
     let tsdb = Tsdb::scaffold();
     let write = |n: usize| {
         let mut batch = BatchBuilder::default();
         let (value, hidden) = (format!("v{n}"), format!("h{}", n % 7));
         let mut pairs = vec![("__name__", "m"), ("value", value.as_str())];
-        // A label that is new to the store now and then.
+        // Now and then the label is new to the store.
         let name = format!("label_{}", n / 50);
         if !n.is_multiple_of(3) {
             pairs.push((&name, "secret"));
@@ -114,7 +115,7 @@ fn series_that_are_added_beside_a_selection_never_escape_its_matchers() {
             };
             assert!(found.iter().all(|series| passes(&series.labels)), "{found:?}");
             assert!(found.is_sorted_by(|a, b| a.labels < b.labels));
-            // Those that were there before are all found.
+            // All series from before the selection are found.
             let old = (0..100).step_by(6).count();
             let first = |series: &&crate::tsdb::SelectedSeries| {
                 series.labels.value("value")[1..].parse::<usize>().expect("a number") < 100

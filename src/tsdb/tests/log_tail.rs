@@ -1,14 +1,15 @@
-//! A log whose end was lost: the loss is reported, and samples that are acknowledged afterwards survive every later kill.
+//! A log whose end was lost: the loss is reported, and samples acknowledged afterwards survive
+//! every later kill.
 
 use std::path::PathBuf;
 
 use super::*;
 use crate::model::{MatchOp, Matcher};
-use crate::tsdb::wal::replay::{self, Begin};
+use crate::tsdb::wal::replay::{self, LogOrigin};
 
 const NEW_SAMPLES: i64 = 400;
 
-/// How the end of the log is lost.
+/// The kind of loss at the end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
     CutBeforeTheDeletion,
@@ -16,10 +17,10 @@ enum Loss {
     ZerosFromTheDeletion,
 }
 
-/// The newest log file with records, and where the last of them ends.
+/// Returns the newest log file with records, and the end of its last record.
 fn end_of_log(dir: &Path) -> (PathBuf, usize) {
-    let end =
-        replay::replay(&dir.join("wal"), STORE, Begin::default(), 0, &mut |_, _, _| Ok(())).expect("read");
+    let end = replay::replay(&dir.join("wal"), STORE, LogOrigin::default(), 0, &mut |_, _, _| Ok(()))
+        .expect("read");
     let tail = end.tail.expect("a file");
     (tail.path, usize::try_from(tail.offset).expect("small"))
 }
@@ -86,7 +87,7 @@ fn samples_acknowledged_after_an_accepted_loss_survive_a_deletion_whose_record_w
 }
 
 #[test]
-fn a_lost_deletion_hides_earlier_samples_and_not_later_ones_that_can_still_be_read() {
+fn a_lost_deletion_hides_earlier_samples_and_not_later_readable_ones() {
     let live = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(live.path());
     write(&tsdb, ORG, &up("a"), &[ago(9_000_000, 1.0)]);
@@ -100,7 +101,7 @@ fn a_lost_deletion_hides_earlier_samples_and_not_later_ones_that_can_still_be_re
     drop(tsdb);
     let (path, _) = end_of_log(dir.path());
     let mut bytes = std::fs::read(&path).expect("read");
-    // The body of the deletion, behind the 24 or 32 bytes of its header.
+    // The body of the deletion, after the 24 or 32 bytes of its header.
     *bytes.get_mut(deletion_at + 34).expect("within") ^= 1;
     std::fs::write(&path, bytes).expect("written");
     let (tsdb, report) = open(dir.path());

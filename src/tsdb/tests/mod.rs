@@ -1,4 +1,4 @@
-//! Promises of the room, through its door.
+//! Tests of the store through its public functions.
 
 mod adversary;
 mod clock;
@@ -12,18 +12,18 @@ mod listings;
 mod locks;
 mod log_tail;
 mod model;
-mod names;
 mod planted;
 mod power;
+mod prefetch;
 mod quota;
 mod reading;
 mod refusing;
+mod registry_load;
 mod replaying;
 mod seal;
 mod side;
 mod upkeep;
-mod warm;
-mod written;
+mod write_amplification;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -38,17 +38,19 @@ const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
 const STORE: StoreId = StoreId([7; 16]);
 const ORG: OrgId = OrgId(3);
 
-/// Time and bit pattern by label set.
-type Content = BTreeMap<String, Vec<(i64, u64)>>;
+/// The time and bit pattern of all samples, by label set.
+type StoreContent = BTreeMap<String, Vec<(i64, u64)>>;
 
-/// The machine's own disk may be nearly full; the tests' never is unless they say so.
+/// The disk of the tests has space unless a test says otherwise; the machine's own may be nearly
+/// full.
 fn faults() -> Arc<Faults> {
     let faults = Faults::default();
     faults.free_bytes.store(1 << 40, Ordering::SeqCst);
     Arc::new(faults)
 }
 
-/// Options under which retention believes every clock at once; `clock` has tests of what it believes otherwise.
+/// Options under which retention accepts every clock at once. The tests of its clock are in
+/// `clock`.
 fn options(faults: &Arc<Faults>) -> Options {
     let days = std::sync::atomic::AtomicU64::new(0);
     let elapsed =
@@ -57,10 +59,10 @@ fn options(faults: &Arc<Faults>) -> Options {
     Options { disk: Disk::Faulty(Arc::clone(faults)), elapsed, expiry_grace, ..Options::default() }
 }
 
-/// An open store with the accounts' database beside it, in `accounts/`; closed in this order.
+/// An open store with its accounts' database in `accounts/`. They are closed in this order.
 struct Opened {
     tsdb: Tsdb,
-    /// Taken along by a copy of the folder.
+    /// Kept open with the store, so that a copy of the folder contains it.
     _control: Arc<Control>,
     _folder: DataFolder,
 }
@@ -109,15 +111,17 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
     Labels::from_pairs(pairs.iter().copied())
 }
 
-/// A checkpoint that says less than it has: the last five records are replayed over rows that know them.
-fn early_checkpoint(tsdb: &Tsdb) {
+/// Writes a checkpoint that claims less than it holds: the last five records are replayed over rows
+/// that contain them.
+fn checkpoint_claiming_less(tsdb: &Tsdb) {
     let folder = tsdb.folder.clone().expect("on disk");
     let early = tsdb.stats().last_seq.saturating_sub(5);
-    let covered = (early, checkpoint::barriers(&tsdb.stores));
-    checkpoint::write(&folder, &tsdb.stores, covered, || Ok(())).expect("made");
+    let barriers = checkpoint::barriers(&tsdb.stores);
+    let start = checkpoint::CheckpointStart { replay_seq: early, barriers };
+    checkpoint::write(&folder, &tsdb.stores, start, || Ok(())).expect("made");
 }
 
-/// What the server's task does: a window is closed only once it is quiet.
+/// Seals like the server's task. A window closes only after a quiet time.
 fn seal_due(tsdb: &Tsdb) {
     for later in [0, 10_000] {
         tsdb.seal_if_due(NOW.plus_ms(later)).expect("sealed");
@@ -128,7 +132,7 @@ fn up(job: &str) -> Labels {
     labels(&[("__name__", "up"), ("job", job)])
 }
 
-/// A sample so many milliseconds before now.
+/// Returns a sample `ms` milliseconds before now.
 fn ago(ms: i64, value: f64) -> Sample {
     Sample { at: NOW.plus_ms(-ms), value }
 }
@@ -148,42 +152,43 @@ fn try_write(
     tsdb.append(org, &batch.batch(), NOW)
 }
 
-/// What a store that nobody writes to holds, read as a whole; and that a few samples of each series, and the newest alone,
-/// are read as they stand in it.
-fn content(tsdb: &Tsdb, org: OrgId) -> Content {
+/// Returns everything in a store without writers. Also checks that reads of a few samples of each
+/// series, and of the newest alone, agree with it.
+fn content(tsdb: &Tsdb, org: OrgId) -> StoreContent {
     let snapshot = tsdb.snapshot(&Access::whole(org));
     let content = read_whole(&snapshot);
     check_short_reads(&snapshot, &content);
     content
 }
 
-/// As a query reads: one series after the other, each looked up beforehand.
-fn read_whole(snapshot: &Snapshot) -> Content {
+/// Reads like a query: one series after the other, with a prefetch of all of them.
+fn read_whole(snapshot: &Snapshot) -> StoreContent {
     let found = snapshot.select(&[], TimeRange::ALL);
     let mut reader = snapshot.reader(TimeRange::ALL, NOW);
     reader.look_ahead(found.iter().map(|series| series.id));
     let (mut out, mut histograms) = (ReadColumns::default(), HistogramColumns::default());
-    let mut content = Content::new();
+    let mut content = StoreContent::new();
     for series in found {
         reader.read(series.id, &mut out, &mut histograms);
-        let rises =
+        let is_non_decreasing =
             out.values().windows(2).all(|two| two[0] <= two[1]) && !out.values().iter().any(|v| v.is_nan());
-        assert!(rises || !out.is_known_to_rise(), "{}: {:?}", series.labels, out.values());
+        assert!(is_non_decreasing || !out.is_known_to_rise(), "{}: {:?}", series.labels, out.values());
         let samples = out.times().iter().copied().zip(out.values().iter().map(|v| v.to_bits()));
         content.insert(series.labels.to_string(), samples.collect());
     }
     content
 }
 
-/// Reads a few samples of each series, and the newest alone, at some moments: they are those of the content.
-fn check_short_reads(snapshot: &Snapshot, content: &Content) {
+/// Reads a few samples of each series, and the newest alone, at some times, and compares them with
+/// the content.
+fn check_short_reads(snapshot: &Snapshot, content: &StoreContent) {
     let times: BTreeSet<i64> = content.values().flatten().map(|(at, _)| *at).collect();
     let times: Vec<i64> = times.into_iter().collect();
-    let places = [times.len() / 2, times.len().saturating_sub(1)];
-    for (at, length) in places.iter().filter_map(|place| times.get(*place)).zip([60_000, 300_000]) {
+    let indices = [times.len() / 2, times.len().saturating_sub(1)];
+    for (at, length) in indices.iter().filter_map(|index| times.get(*index)).zip([60_000, 300_000]) {
         let range = TimeRange::new(Timestamp::from_ms(at - length), Timestamp::from_ms(*at));
         let mut found = snapshot.select(&[], range);
-        // As queries read them, and as blocks of series come that are ordered by labels.
+        // In the order of ids, as queries read them. Blocks ordered by labels differ.
         found.sort_unstable_by_key(|series| series.id);
         for newest in [false, true] {
             let reader = snapshot.reader(range, NOW);
@@ -200,7 +205,7 @@ fn check_short_reads(snapshot: &Snapshot, content: &Content) {
                     let within = all.into_iter().filter(|(at, _)| range.contains(Timestamp::from_ms(*at)));
                     let mut expected: Vec<(i64, u64)> = within.collect();
                     if newest && !histograms.is_empty() {
-                        // The newest may be one of those.
+                        // A histogram may be the newest.
                         continue;
                     }
                     expected.drain(..if newest { expected.len().saturating_sub(1) } else { 0 });
@@ -208,7 +213,7 @@ fn check_short_reads(snapshot: &Snapshot, content: &Content) {
                 }
             }
             let missed = left.values().flatten().find(|(at, _)| range.contains(Timestamp::from_ms(*at)));
-            assert_eq!(missed, None, "not found in {range:?}");
+            assert_eq!(missed, None, "not selected in {range:?}");
         }
     }
 }
@@ -221,7 +226,7 @@ fn copy_tree(from: &Path, to: &Path) {
         if path.is_dir() {
             copy_tree(&path, &target);
         } else {
-            // A spare may be renamed under our hands; it holds nothing.
+            // A spare file may be renamed during the copy. It holds no records.
             let copied = std::fs::copy(&path, &target);
             assert!(copied.is_ok() || path.extension().is_some_and(|e| e == "new"), "{}", path.display());
         }

@@ -1,58 +1,60 @@
-//! The store against a map, through everything that may happen to it.
+//! A model test: the store against a map, through restarts, seals and checkpoints.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::tsdb::opening::{Go, Onlooker};
+use crate::tsdb::open_progress::{OpenControl, ProgressObserver};
 
 #[derive(Clone, Debug)]
-enum Step {
+enum StoreStep {
     Append {
         org: u32,
         series: usize,
         samples: Vec<(i64, u8)>,
     },
     Checkpoint,
-    /// A checkpoint that claims to cover less than its rows hold, as when records come while it is written.
+    /// A checkpoint that claims to cover less than its rows hold, as if records arrived while it
+    /// was written.
     EarlyCheckpoint,
-    /// Everything is sealed.
+    /// Seals everything.
     Seal,
-    /// What the clock asks for is sealed: some of the samples.
+    /// Seals what is due by the clock, which is a part of the samples.
     SealDue,
-    /// The segments cannot be written.
+    /// A seal whose segments cannot be written.
     FailedSeal,
-    /// The process ends after so many steps of a seal.
+    /// The process ends after this many steps of a seal.
     StoppedSeal(u8),
     CloseAndOpen,
     DropAndOpen,
-    /// As the one before; the start is ended after so many of its steps, and so is the next one a step later.
+    /// Like `DropAndOpen`, but the start is stopped after this many steps, and the next one a step
+    /// later.
     StoppedStart(u8),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = StoreStep> {
     let samples = prop::collection::vec((0i64..600, 0u8..3), 1..40);
     prop_oneof![
-        8 => (1u32..3, 0usize..4, samples).prop_map(|(org, series, samples)| Step::Append { org, series, samples }),
-        1 => Just(Step::Checkpoint),
-        1 => Just(Step::EarlyCheckpoint),
-        2 => Just(Step::Seal),
-        2 => Just(Step::SealDue),
-        1 => Just(Step::FailedSeal),
-        1 => (0u8..12).prop_map(Step::StoppedSeal),
-        1 => Just(Step::CloseAndOpen),
-        1 => Just(Step::DropAndOpen),
-        1 => (0u8..20).prop_map(Step::StoppedStart),
+        8 => (1u32..3, 0usize..4, samples).prop_map(|(org, series, samples)| StoreStep::Append { org, series, samples }),
+        1 => Just(StoreStep::Checkpoint),
+        1 => Just(StoreStep::EarlyCheckpoint),
+        2 => Just(StoreStep::Seal),
+        2 => Just(StoreStep::SealDue),
+        1 => Just(StoreStep::FailedSeal),
+        1 => (0u8..12).prop_map(StoreStep::StoppedSeal),
+        1 => Just(StoreStep::CloseAndOpen),
+        1 => Just(StoreStep::DropAndOpen),
+        1 => (0u8..20).prop_map(StoreStep::StoppedStart),
     ]
 }
 
-/// The rules of the head in their simplest form.
+/// The rules of the head for one series, in their simplest form.
 #[derive(Default)]
-struct Series {
+struct ModelSeries {
     last: Option<(i64, u64)>,
     samples: BTreeMap<i64, u64>,
 }
 
-impl Series {
+impl ModelSeries {
     fn put(&mut self, at: i64, bits: u64, barrier: i64) -> bool {
         match self.last {
             _ if at < barrier => {}
@@ -69,14 +71,14 @@ fn name(series: usize) -> Labels {
     up(&format!("job-{series}"))
 }
 
-/// Begins a start that is ended after so many steps, unless it is done before.
+/// Begins a start that is stopped after this many steps, unless it completes earlier.
 fn stopped_start(dir: &Path, options: Options, after: i64) {
     let left = std::sync::atomic::AtomicI64::new(after);
-    let onlooker = Onlooker::by(move |_| match left.fetch_sub(1, Ordering::SeqCst) {
-        1.. => Go::On,
-        _ => Go::No,
+    let observer = ProgressObserver::new(move |_| match left.fetch_sub(1, Ordering::SeqCst) {
+        1.. => OpenControl::Continue,
+        _ => OpenControl::Stop,
     });
-    match try_open(dir, STORE, Options { onlooker, ..options }) {
+    match try_open(dir, STORE, Options { observer, ..options }) {
         Ok(_) | Err(OpenError::Stopped) => {}
         Err(e) => unreachable!("another error: {e}"),
     }
@@ -91,10 +93,10 @@ proptest! {
         let faults = faults();
         let open = |dir| open_with(dir, options(&faults));
         let mut tsdb = open(dir.path()).0;
-        let mut model: BTreeMap<(u32, usize), Series> = BTreeMap::new();
+        let mut model: BTreeMap<(u32, usize), ModelSeries> = BTreeMap::new();
         for step in &steps {
             match step {
-                Step::Append { org, series, samples } => {
+                StoreStep::Append { org, series, samples } => {
                     let of = |(ago_s, value): &(i64, u8)| ago(600_000 - ago_s * 1_000, f64::from(*value));
                     let samples: Vec<Sample> = samples.iter().map(of).collect();
                     let barrier = tsdb.stores.org(OrgId(*org)).map(|store| store.head.barrier());
@@ -106,22 +108,22 @@ proptest! {
                     prop_assert_eq!(report.stored, stored as u64);
                     prop_assert_eq!(report.refused, (samples.len() - stored) as u64);
                 }
-                Step::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
-                Step::EarlyCheckpoint => early_checkpoint(&tsdb),
-                Step::Seal => drop(tsdb.seal(NOW).expect("sealed")),
-                Step::SealDue => seal_due(&tsdb),
-                Step::FailedSeal => seal::without_room_for_segments(dir.path(), || drop(tsdb.seal(NOW))),
-                Step::StoppedSeal(_) | Step::CloseAndOpen | Step::DropAndOpen | Step::StoppedStart(_) => {
-                    if let Step::StoppedSeal(after) = step {
+                StoreStep::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
+                StoreStep::EarlyCheckpoint => checkpoint_claiming_less(&tsdb),
+                StoreStep::Seal => drop(tsdb.seal(NOW).expect("sealed")),
+                StoreStep::SealDue => seal_due(&tsdb),
+                StoreStep::FailedSeal => seal::without_room_for_segments(dir.path(), || drop(tsdb.seal(NOW))),
+                StoreStep::StoppedSeal(_) | StoreStep::CloseAndOpen | StoreStep::DropAndOpen | StoreStep::StoppedStart(_) => {
+                    if let StoreStep::StoppedSeal(after) = step {
                         faults.seal_steps_left.store(i64::from(*after), Ordering::SeqCst);
                         drop(tsdb.seal(NOW));
                         faults.seal_steps_left.store(-1, Ordering::SeqCst);
                     }
-                    if matches!(step, Step::CloseAndOpen) {
+                    if matches!(step, StoreStep::CloseAndOpen) {
                         tsdb.close();
                     }
                     drop(tsdb);
-                    if let Step::StoppedStart(after) = step {
+                    if let StoreStep::StoppedStart(after) = step {
                         stopped_start(dir.path(), options(&faults), i64::from(*after));
                         stopped_start(dir.path(), options(&faults), i64::from(*after) + 1);
                     }
@@ -132,7 +134,7 @@ proptest! {
                 }
             }
             for org in 1..3 {
-                let mut expected = Content::new();
+                let mut expected = StoreContent::new();
                 for ((_, series), known) in model.iter().filter(|((o, _), _)| *o == org) {
                     expected.insert(name(*series).to_string(), known.samples.iter().map(|(t, v)| (*t, *v)).collect());
                 }
@@ -143,10 +145,10 @@ proptest! {
 }
 
 #[test]
-fn a_long_series_survives_checkpoints_in_many_rows() {
+fn a_long_series_survives_checkpoints_with_many_rows() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
-    // Values without a pattern: 9 kB a thousand, so that a series spans rows.
+    // Values without a pattern take 9 kB per thousand, so a series spans several rows.
     let value =
         |i: i64| f64::from_bits(0x3ff0_0000_0000_0000 | (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12);
     let samples: Vec<Sample> = (0..5_000).map(|i| ago(6_000_000 - i * 1_000, value(i))).collect();
@@ -164,7 +166,7 @@ fn a_long_series_survives_checkpoints_in_many_rows() {
         (RecoveryMode::Checkpoint, 0, 5_510)
     );
     assert_eq!(content(&tsdb, ORG), before);
-    // What comes next is judged as before the restart.
+    // The next samples are judged as before the restart.
     assert_eq!(write(&tsdb, ORG, &up("a"), &samples[4_999..]).stored, 1);
     assert_eq!(write(&tsdb, ORG, &up("a"), &[ago(6_000_000 - 4_999_000, -1.0)]).refused, 1);
     assert_eq!(content(&tsdb, ORG), before);
@@ -207,7 +209,7 @@ fn a_checkpoint_is_due_by_samples() {
 }
 
 #[test]
-fn what_racing_writers_left_is_what_a_replay_finds() {
+fn the_result_of_racing_writers_equals_that_of_a_replay() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     std::thread::scope(|scope| {
@@ -215,7 +217,8 @@ fn what_racing_writers_left_is_what_a_replay_finds() {
             let tsdb = &tsdb;
             scope.spawn(move || {
                 for n in 0..150 {
-                    // The same few series and times from all: who comes first decides, and the log knows who did.
+                    // All writers use the same few series and times. The first one wins, and the
+                    // log records which it was.
                     let at = (n * 7 + writer * 3) % 100;
                     let samples = [ago(1_000 - at, writer as f64), ago(1_000 - at - 1, n as f64)];
                     write(tsdb, ORG, &name(usize::try_from(n % 3).expect("small")), &samples);
@@ -234,5 +237,5 @@ fn what_racing_writers_left_is_what_a_replay_finds() {
     assert_eq!(content(&tsdb, ORG), live);
     drop(tsdb);
     std::fs::remove_dir_all(dir.path().join("head")).expect("removed");
-    assert_eq!(content(&open(dir.path()).0, ORG), live, "the whole log says the same");
+    assert_eq!(content(&open(dir.path()).0, ORG), live, "a replay of the whole log agrees");
 }

@@ -1,18 +1,20 @@
-//! Bytes of whole records in what senders send: a log whose end is torn, or that is damaged, never applies them.
+//! Tests with the bytes of whole records in senders' data: a torn or damaged log never applies
+//! them.
 
 use std::path::PathBuf;
 
 use super::*;
 use crate::kv::keyed::RecordKey;
-use crate::tsdb::delete::Deletion;
-use crate::tsdb::wal::record::{FileHeader, Found, Layout, MAGIC_WAL, NewRecord, put_record};
-use crate::tsdb::wal::replay::{self, Begin};
+use crate::tsdb::deletion::Deletion;
+use crate::tsdb::wal::record::{FileHeader, Layout, MAGIC_WAL, NewRecord, ParsedRecord, put_record};
+use crate::tsdb::wal::replay::{self, LogOrigin};
 use crate::tsdb::wal::samples;
 
 const OTHER: OrgId = OrgId(4);
 
-/// A record of version 1 that is text, so that a label value can hold it; `body` makes its body of a number.
-fn as_text(seq: u64, org: OrgId, kind: Kind, body: impl Fn(i64) -> Vec<u8>) -> String {
+/// Encodes a record of version 1 as text, so that a label value can hold it. `body` makes a body
+/// from a number.
+fn as_text(seq: u64, org: OrgId, kind: RecordKind, body: impl Fn(i64) -> Vec<u8>) -> String {
     let texts = (0..100_000).filter_map(|n| {
         let mut record = Vec::new();
         put_record(&mut record, seq, org, kind, seq - 1, &body(n));
@@ -21,7 +23,7 @@ fn as_text(seq: u64, org: OrgId, kind: Kind, body: impl Fn(i64) -> Vec<u8>) -> S
     texts.into_iter().next().expect("one of them is text")
 }
 
-/// What a neighbour would like to be true of the other organisation.
+/// Returns forged records that would harm the other organisation.
 fn forgeries(seq: u64) -> [String; 4] {
     let deletion = |n: i64| Deletion { from_ms: n, to_ms: i64::MAX >> 1, series: vec![(0, 40)] };
     let deletion = |n: i64| {
@@ -34,26 +36,26 @@ fn forgeries(seq: u64) -> [String; 4] {
         [&[1][..], &at_ms.to_le_bytes(), &[0, 1, 0, 1, 1, 10]].concat()
     };
     [
-        as_text(seq, OTHER, Kind::Delete, deletion),
-        as_text(seq, OTHER, Kind::Samples, sample),
-        as_text(seq, OTHER, Kind::Dropped, |n| vec![0; 1 + usize::try_from(n).unwrap_or(0)]),
-        as_text(1 << 40, OTHER, Kind::Delete, deletion),
+        as_text(seq, OTHER, RecordKind::Delete, deletion),
+        as_text(seq, OTHER, RecordKind::Samples, sample),
+        as_text(seq, OTHER, RecordKind::Dropped, |n| vec![0; 1 + usize::try_from(n).unwrap_or(0)]),
+        as_text(1 << 40, OTHER, RecordKind::Delete, deletion),
     ]
 }
 
-/// Where a record starts and ends.
+/// The byte range of a record in a file.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RecordRange {
     start: usize,
     end: usize,
 }
 
-/// Every record of the only log file.
-fn records(content: &[u8]) -> Vec<Place> {
+/// Returns the ranges of all records of the only log file.
+fn records(content: &[u8]) -> Vec<RecordRange> {
     let layout = Layout::of(content, 1);
     let (mut found, mut start) = (Vec::new(), layout.first_record());
-    while let Found::Record(_, _, bytes) = layout.find(&content[start..]) {
-        found.push(Place { start, end: start + bytes });
+    while let ParsedRecord::Record(_, _, bytes) = layout.parse(&content[start..]) {
+        found.push(RecordRange { start, end: start + bytes });
         start += bytes;
     }
     found
@@ -63,14 +65,15 @@ fn log_file(dir: &Path) -> PathBuf {
     dir.join("wal/0000000001.wal")
 }
 
-/// Writes the only log file of a folder anew with the same records in version 1, as earlier versions left it.
+/// Rewrites the only log file of a folder with the same records in version 1, as an earlier version
+/// left it.
 fn make_plain(dir: &Path) {
     let path = log_file(dir);
     let content = std::fs::read(&path).expect("read");
     let header = FileHeader::parse(&content, MAGIC_WAL).expect("a header");
     let mut plain = FileHeader { layout: Layout::Plain, ..header }.encode(MAGIC_WAL);
-    for place in records(&content) {
-        let Found::Record(found, body, _) = header.layout.find(&content[place.start..]) else {
+    for record in records(&content) {
+        let ParsedRecord::Record(found, body, _) = header.layout.parse(&content[record.start..]) else {
             panic!("one")
         };
         let durable = found.seq - u64::from(found.lag);
@@ -80,16 +83,17 @@ fn make_plain(dir: &Path) {
     std::fs::write(&path, plain).expect("written");
 }
 
-/// A folder, as a killed process leaves it.
+/// A folder of a killed process with a planted record.
 struct Planted {
     dir: tempfile::TempDir,
-    /// The record whose body holds a forgery, at a place where a search could find it.
-    around: Place,
-    /// What the other organisation holds.
-    held: Content,
+    /// The record whose body holds a forgery, aligned so that a search could find it.
+    around: RecordRange,
+    /// The content of the other organisation.
+    held: StoreContent,
 }
 
-/// Plants what `forge` makes of the number behind that of the record around it. A later record follows.
+/// Plants the output of `forge`, called with the number after that of the record around it. A later
+/// record follows.
 fn planted(forge: impl Fn(u64) -> String, is_plain: bool) -> Planted {
     for attempt in 0..40 {
         let live = tempfile::tempdir().expect("made");
@@ -110,10 +114,10 @@ fn planted(forge: impl Fn(u64) -> String, is_plain: bool) -> Planted {
         let bytes = std::fs::read(log_file(dir.path())).expect("read");
         let at =
             bytes.windows(forgery.len()).position(|found| found == forgery.as_bytes()).expect("verbatim");
-        let around = records(&bytes).into_iter().find(|place| (place.start..place.end).contains(&at));
+        let around = records(&bytes).into_iter().find(|record| (record.start..record.end).contains(&at));
         let around = around.expect("a record");
         let seq = u64::from_le_bytes(bytes[around.start + 8..around.start + 16].try_into().expect("eight"));
-        // A mark of the log may have come in between.
+        // A mark of the log may have been written in between.
         if at % 8 == 0 && seq == enclosing {
             return Planted { dir, around, held };
         }
@@ -143,7 +147,7 @@ fn a_record_planted_in_a_label_value_is_never_applied() {
             let (tsdb, report) = open(dir.path());
             assert_eq!(content(&tsdb, OTHER), held, "{what}");
             let is_read_only = report.read_only.is_some();
-            // Where a tear and damage look alike in a file of version 1, it counts as damage.
+            // In a file of version 1 a tear that looks like damage counts as damage.
             assert!(is_torn || is_read_only, "{what}");
             assert!(!is_torn || is_plain || !is_read_only, "{what}: {:?}", report.read_only);
             assert!(is_torn || content(&tsdb, ORG).contains_key(&up("later").to_string()), "{what}");
@@ -160,14 +164,14 @@ fn a_record_planted_in_a_label_value_is_never_applied() {
     }
 }
 
-/// Records that are forged one behind the other, so that the numbers go on without a gap.
+/// Forges several consecutive records, so that the numbers continue without a gap.
 fn chain(seq: u64) -> String {
     let body = |n| vec![0; 1 + usize::try_from(n).unwrap_or(0)];
-    (seq..seq + 3).map(|seq| as_text(seq, OTHER, Kind::Dropped, body)).collect()
+    (seq..seq + 3).map(|seq| as_text(seq, OTHER, RecordKind::Dropped, body)).collect()
 }
 
 #[test]
-fn no_value_of_a_byte_of_a_header_of_version_1_lets_a_search_end_in_the_body() {
+fn no_changed_byte_of_a_header_of_version_1_lets_a_search_enter_the_body() {
     // Long enough that two bytes of the length matter.
     let repeated: fn(u64) -> String = |seq| forgeries(seq)[2].repeat(20);
     for forge in [repeated, chain] {
@@ -179,30 +183,30 @@ fn no_value_of_a_byte_of_a_header_of_version_1_lets_a_search_end_in_the_body() {
         // Every value of the bytes of the length, some of the others.
         let values = |at: usize| (0..=u8::MAX).step_by(if at < 4 { 1 } else { 7 });
         for (at, byte) in (0..24).flat_map(|at| values(at).map(move |byte| (at, byte))) {
-            let place = around.start + at;
-            if whole[place] == byte {
+            let index = around.start + at;
+            if whole[index] == byte {
                 continue;
             }
             let mut bytes = whole[..written].to_vec();
-            bytes[place] = byte;
+            bytes[index] = byte;
             let length = u32::from_le_bytes(bytes[around.start..around.start + 4].try_into().expect("four"));
             let end = around.start + (24 + length as usize).next_multiple_of(8);
             hits += usize::from(
-                end < around.end && matches!(Layout::Plain.find(&bytes[end..]), Found::Record(..)),
+                end < around.end && matches!(Layout::Plain.parse(&bytes[end..]), ParsedRecord::Record(..)),
             );
             let dir = tempfile::tempdir().expect("made");
             let file = dir.path().join("0000000001.wal");
             std::fs::write(&file, &bytes).expect("written");
             let (mut found, mut forged) = (Vec::new(), false);
-            let end = replay::replay(dir.path(), STORE, Begin::default(), 0, &mut |header, body, _| {
-                forged |= header.kind == Some(Kind::Dropped);
+            let end = replay::replay(dir.path(), STORE, LogOrigin::default(), 0, &mut |header, body, _| {
+                forged |= header.kind == Some(RecordKind::Dropped);
                 found.push((header.seq, body.to_vec()));
                 Ok(())
             });
             let end = end.expect("read");
             assert!(!forged, "byte {at} is {byte}");
             assert!(end.damage.is_some(), "byte {at} is {byte}");
-            // One record is lost, and those behind it are not.
+            // One record is lost, and those after it are not.
             let lost =
                 u64::from_le_bytes(whole[around.start + 8..around.start + 16].try_into().expect("eight"));
             let seqs: Vec<u64> = found.iter().map(|(seq, _)| *seq).collect();
@@ -211,7 +215,7 @@ fn no_value_of_a_byte_of_a_header_of_version_1_lets_a_search_end_in_the_body() {
             assert!(end.last_seq > lost + 1, "byte {at} is {byte}");
         }
         assert!(hits > 0, "some value of the length leads to a forgery");
-        // The door that users take, for a few of them.
+        // Opens the store for a few of them.
         for (at, byte) in [(0, 8), (0, 64), (1, 0), (1, 1), (9, 3), (20, 200)] {
             let mut bytes = whole.clone();
             if std::mem::replace(&mut bytes[around.start + at], byte) == byte {
@@ -234,13 +238,13 @@ fn two_changed_bytes_of_a_length_of_version_1_apply_no_forgery() {
     for length in (0..around.end - around.start).step_by(8) {
         let mut bytes = whole.clone();
         let other = u32::try_from(length).expect("small").to_le_bytes();
-        // The checksum goes too, so that no length explains it.
+        // The checksum is changed as well, so that no length explains it.
         bytes[around.start..around.start + 4].copy_from_slice(&other);
         bytes[around.start + 4] ^= 0x55;
         let dir = tempfile::tempdir().expect("made");
         std::fs::write(dir.path().join("0000000001.wal"), &bytes).expect("written");
-        let end = replay::replay(dir.path(), STORE, Begin::default(), 0, &mut |header, _, _| {
-            assert_ne!(header.kind, Some(Kind::Dropped), "length {length}");
+        let end = replay::replay(dir.path(), STORE, LogOrigin::default(), 0, &mut |header, _, _| {
+            assert_ne!(header.kind, Some(RecordKind::Dropped), "length {length}");
             Ok(())
         });
         assert!(end.expect("read").damage.is_some(), "length {length}");
@@ -248,16 +252,18 @@ fn two_changed_bytes_of_a_length_of_version_1_apply_no_forgery() {
 }
 
 #[test]
-fn the_planted_sample_is_one() {
+fn the_planted_sample_decodes_to_one_sample() {
     let record = forgeries(5)[1].clone();
-    let Found::Record(header, body, _) = Layout::Plain.find(record.as_bytes()) else { panic!("no record") };
+    let ParsedRecord::Record(header, body, _) = Layout::Plain.parse(record.as_bytes()) else {
+        panic!("no record")
+    };
     let mut read = Vec::new();
     samples::decode(header.kind.expect("a kind"), body, &mut read).expect("samples");
     assert_eq!((header.seq, header.org, read.len(), read[0].series), (5, OTHER, 1, 0));
 }
 
 #[test]
-fn a_log_of_version_1_opens_and_goes_on_in_a_file_of_version_2() {
+fn a_log_of_version_1_opens_and_continues_in_a_file_of_version_2() {
     let live = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(live.path());
     for n in 0..5 {
@@ -289,7 +295,7 @@ fn a_log_of_version_1_opens_and_goes_on_in_a_file_of_version_2() {
 }
 
 #[test]
-fn a_verified_record_whose_number_is_too_great_for_the_bytes_before_it_is_not_applied() {
+fn a_verified_record_with_too_great_a_number_for_its_offset_is_not_applied() {
     let live = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(live.path());
     write(&tsdb, ORG, &up("a"), &[ago(9_000, 1.0)]);
@@ -301,14 +307,14 @@ fn a_verified_record_whose_number_is_too_great_for_the_bytes_before_it_is_not_ap
     let mut bytes = std::fs::read(&path).expect("read");
     let (layout, end) = (Layout::of(&bytes, 1), records(&bytes).last().expect("some").end);
     let mut record = vec![0xee; 64];
-    let forged = NewRecord { seq: 1 << 40, org: ORG, kind: Kind::Dropped, durable: 1 << 39 };
+    let forged = NewRecord { seq: 1 << 40, org: ORG, kind: RecordKind::Dropped, durable: 1 << 39 };
     layout.put(&mut record, forged, &[0]);
     bytes[end..end + record.len()].copy_from_slice(&record);
     std::fs::write(&path, bytes).expect("written");
     let (tsdb, report) = open(dir.path());
     assert!(report.read_only.is_some());
     assert_eq!(content(&tsdb, ORG), held);
-    let end = replay::replay(&dir.path().join("wal"), STORE, Begin::default(), 0, &mut |_, _, _| Ok(()));
+    let end = replay::replay(&dir.path().join("wal"), STORE, LogOrigin::default(), 0, &mut |_, _, _| Ok(()));
     assert!(end.expect("read").last_seq < 100);
 }
 

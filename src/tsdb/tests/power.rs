@@ -1,5 +1,6 @@
-//! The log on a disk that loses power at any moment: every state that a cut can leave opens, with everything that was
-//! answered and nothing that was never sent; and each sync is needed, since without it some cut loses something.
+//! The log on a disk that loses power at any time. Every state that a cut can leave opens with
+//! everything that was acknowledged and nothing that was never sent. Each sync is needed: without
+//! it some cut loses data.
 
 mod failing;
 mod sealing;
@@ -10,14 +11,15 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::kv::ops::recording::{Cut, Op, Recording, Trace};
 
-/// States tried after each operation.
+/// The number of states tried after each operation.
 const STATES: usize = 6;
 
-/// Bytes of a log file: some batches fill it.
+/// The bytes of a log file. Some batches fill it.
 const FILE_BYTES: u32 = 8_160;
 
-/// What was sent, by the number of its answer: values without a pattern, some 730 B a batch. So many that the last file
-/// is not half full: the next one would be made ready, and syncs of a file that takes nothing are nobody's loss.
+/// Returns the batches in the order of their responses: values without a pattern, about 730 bytes
+/// each. The last file is less than half full, since otherwise the next file would be prepared, and
+/// the syncs of a file without records lose nothing.
 fn batches() -> Vec<(Labels, Vec<Sample>)> {
     let value = |i: i64| f64::from_bits((i as u64 + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2);
     let batch = |n: i64| {
@@ -33,7 +35,8 @@ fn small_files() -> Options {
     options(&faults)
 }
 
-/// Opens the log beside accounts that no cut touches: nothing is sealed here, so they have nothing to say about it.
+/// Opens the log with accounts that no cut touches. Nothing is sealed here, so the accounts hold
+/// nothing about the log.
 fn open_beside(dir: &Path, control: &Arc<Control>) -> Result<(Tsdb, RecoveryReport), OpenError> {
     let home = Home { dir, store: STORE, control: Arc::clone(control) };
     Tsdb::open(home, small_files(), &mut Entropy::seeded(1), NOW)
@@ -56,7 +59,7 @@ fn trace_with(control: &Arc<Control>, options: Options) -> Trace {
     recording.finish()
 }
 
-/// What is wrong with what a cut left.
+/// Describes what is wrong with the state after a cut, if anything.
 fn judge(cut: &Cut, control: &Arc<Control>) -> Option<String> {
     let dir = tempfile::tempdir().expect("made");
     cut.put(dir.path());
@@ -70,10 +73,10 @@ fn judge(cut: &Cut, control: &Arc<Control>) -> Option<String> {
     judge_content(cut, &tsdb)
 }
 
-/// The store that a cut left, put into a folder, and what its start complains of.
+/// Opens the store that a cut left. Returns it with the complaint of its start, if any.
 ///
 /// # Errors
-/// What is wrong where it does not open.
+/// A description if the store does not open.
 fn opened(cut: &Cut, dir: &Path) -> Result<(Opened, Option<String>), String> {
     cut.put(dir);
     let (tsdb, report) = try_open(dir, STORE, small_files())
@@ -81,18 +84,18 @@ fn opened(cut: &Cut, dir: &Path) -> Result<(Opened, Option<String>), String> {
     Ok((tsdb, report.read_only.or_else(|| report.notes.first().cloned())))
 }
 
-/// What is lost, or invented.
+/// Describes lost or invented samples.
 fn judge_content(cut: &Cut, tsdb: &Tsdb) -> Option<String> {
     judge_stored(&cut.answered, tsdb).map(|what| format!("after {} operations {what}", cut.at))
 }
 
-/// The same, by the batches that were answered.
+/// Like `judge_content`, for the acknowledged batches.
 fn judge_stored(answered: &BTreeSet<usize>, tsdb: &Tsdb) -> Option<String> {
     judge_found(answered, content(tsdb, ORG))
 }
 
-/// The same of what was read.
-fn judge_found(answered: &BTreeSet<usize>, found: Content) -> Option<String> {
+/// Like `judge_stored`, for content that was already read.
+fn judge_found(answered: &BTreeSet<usize>, found: StoreContent) -> Option<String> {
     let found: BTreeMap<String, BTreeSet<(i64, u64)>> =
         found.into_iter().map(|(series, samples)| (series, samples.into_iter().collect())).collect();
     let mut sent: BTreeMap<String, BTreeSet<(i64, u64)>> = BTreeMap::new();
@@ -104,20 +107,20 @@ fn judge_found(answered: &BTreeSet<usize>, found: Content) -> Option<String> {
         }
         sent.entry(series.to_string()).or_default().extend(pairs);
     }
-    let strange =
+    let unknown =
         found.iter().find(|(series, have)| !sent.get(*series).is_some_and(|sent| have.is_subset(sent)));
-    strange.map(|(series, _)| format!("{series} holds what was never sent"))
+    unknown.map(|(series, _)| format!("{series} holds samples that were never sent"))
 }
 
 #[test]
-fn every_state_that_a_power_cut_can_leave_of_the_log_opens_with_all_that_was_answered() {
+fn every_state_that_a_power_cut_can_leave_of_the_log_opens_with_all_acknowledged_samples() {
     let accounts = tempfile::tempdir().expect("made");
     let (control, _folder) = control(accounts.path());
     assert_eq!(trace(&control).cuts(STATES, 1, &[], |cut| judge(cut, &control)), None);
 }
 
 #[test]
-fn every_state_that_a_power_cut_can_leave_of_an_allocated_log_opens_with_all_that_was_answered() {
+fn every_state_that_a_power_cut_can_leave_of_an_allocated_log_opens_with_all_acknowledged_samples() {
     let accounts = tempfile::tempdir().expect("made");
     let (control, _folder) = control(accounts.path());
     let faults = faults();
@@ -130,21 +133,22 @@ fn every_state_that_a_power_cut_can_leave_of_an_allocated_log_opens_with_all_tha
 }
 
 #[test]
-fn each_sync_of_the_log_left_out_loses_something() {
+fn without_any_one_sync_of_the_log_some_power_cut_loses_samples() {
     let accounts = tempfile::tempdir().expect("made");
     let (control, _folder) = control(accounts.path());
     let trace = trace(&control);
-    let needless: Vec<(usize, String)> = trace
+    let redundant: Vec<(usize, String)> = trace
         .syncs()
         .into_iter()
-        .filter(|(place, _)| trace.cuts(STATES, 1, &[*place], |cut| judge(cut, &control)).is_none())
+        .filter(|(index, _)| trace.cuts(STATES, 1, &[*index], |cut| judge(cut, &control)).is_none())
         .collect();
-    // The names of the store's other directories: without them a log that is gone would look like a new store's.
-    let place = needless.first().map_or(0, |(place, _)| *place);
-    assert_eq!(needless, [(place, String::new())]);
+    // The sync of the names of the store's other directories. Without them, a lost log would look
+    // like that of a new store.
+    let index = redundant.first().map_or(0, |(index, _)| *index);
+    assert_eq!(redundant, [(index, String::new())]);
 }
 
-/// A checkpoint makes durable what was written before it; what came after may be lost, and is no damage.
+/// A checkpoint makes earlier writes durable. Later ones may be lost, which is not damage.
 #[test]
 fn with_an_interval_every_cut_opens_with_all_that_a_checkpoint_covers() {
     let (dir, accounts) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
@@ -162,7 +166,8 @@ fn with_an_interval_every_cut_opens_with_all_that_a_checkpoint_covers() {
         }
     }
     drop(tsdb);
-    // Accounts of before: those of now know how far the log was durable at the checkpoint.
+    // Accounts from before the checkpoint: the current ones record how far the log was durable at
+    // the checkpoint.
     let before = tempfile::tempdir().expect("made");
     let (before, _folder) = super::control(before.path());
     assert_eq!(recording.finish().cuts(STATES, 1, &[], |cut| judge(cut, &before)), None);

@@ -1,4 +1,4 @@
-//! What one organisation takes, and that it takes nothing from another.
+//! Tests of limits per organisation, and that no organisation takes resources from another.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn many(tsdb: &Tsdb, org: OrgId, names: std::ops::Range<u32>, now: Timestamp) ->
 }
 
 #[test]
-fn new_series_come_no_faster_than_allowed_and_known_ones_go_on() {
+fn new_series_are_limited_by_rate_and_known_ones_are_accepted() {
     let tsdb = Tsdb::scaffold();
     tsdb.set_limits(ORG, OrgLimits { new_series_per_s: Some(2), ..OrgLimits::default() });
     let report = many(&tsdb, ORG, 0..25, NOW);
@@ -35,7 +35,7 @@ fn new_series_come_no_faster_than_allowed_and_known_ones_go_on() {
 }
 
 #[test]
-fn late_samples_are_taken_within_the_window_before_the_newest() {
+fn late_samples_are_accepted_within_the_window_before_the_newest() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     let limits = OrgLimits { ooo_window: Some(Duration::from_secs(60)), ..OrgLimits::default() };
@@ -71,7 +71,7 @@ fn late_samples_are_taken_within_the_window_before_the_newest() {
     assert_eq!(write(&tsdb, OrgId(4), &up("b"), &[ago(9_000_000, 1.0)]).refused, 0);
 }
 
-/// Writes new series until the store says no; answers how many it took.
+/// Writes new series until the store refuses one. Returns how many it accepted.
 fn fill(tsdb: &Tsdb, org: OrgId) -> (u32, AppendError) {
     for n in 0..20_000 {
         if let Err(why) = try_write(tsdb, org, &up(&n.to_string()), &[ago(0, 1.0)]) {
@@ -82,7 +82,7 @@ fn fill(tsdb: &Tsdb, org: OrgId) -> (u32, AppendError) {
 }
 
 #[test]
-fn an_organisation_that_takes_all_memory_it_can_leaves_room_for_others() {
+fn an_organisation_that_uses_all_memory_it_can_leaves_room_for_others() {
     let tsdb = Tsdb::in_memory(Options { head_bytes_max: 4 << 20, ..Options::default() }, [0; 32]);
     let mut taken = Vec::new();
     for org in 1..=5 {
@@ -96,7 +96,7 @@ fn an_organisation_that_takes_all_memory_it_can_leaves_room_for_others() {
     let used: u64 = stats.orgs.iter().map(|org| org.memory_bytes).sum();
     let floors = 5 * (4 << 20) / 256;
     assert!((3 << 20..(4 << 20) + floors).contains(&used), "{used}");
-    assert_eq!(content(&tsdb, OrgId(5)).len(), taken[4] as usize, "what was taken is there");
+    assert_eq!(content(&tsdb, OrgId(5)).len(), taken[4] as usize, "accepted samples are stored");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn an_organisations_own_limits_of_memory_and_disk_hold() {
 }
 
 #[test]
-fn names_leave_half_of_the_memory_to_samples() {
+fn series_names_leave_half_of_the_memory_to_samples() {
     let tsdb = Tsdb::scaffold();
     tsdb.set_limits(ORG, OrgLimits { memory_bytes_max: Some(200_000), ..OrgLimits::default() });
     let long = "x".repeat(4_000);
@@ -130,11 +130,11 @@ fn names_leave_half_of_the_memory_to_samples() {
     }
     assert!((10..20).contains(&refused), "{refused}");
     let known = labels(&[("__name__", "up"), ("x", &format!("0{long}"))]);
-    assert_eq!(write(&tsdb, ORG, &known, &[ago(-1, 1.0)]).stored, 1, "samples of known series go on");
+    assert_eq!(write(&tsdb, ORG, &known, &[ago(-1, 1.0)]).stored, 1, "known series are accepted");
 }
 
 #[test]
-fn what_was_stored_today_is_counted_from_midnight() {
+fn the_samples_stored_today_are_counted_from_midnight() {
     let tsdb = Tsdb::scaffold();
     many(&tsdb, ORG, 0..3, NOW);
     assert_eq!((tsdb.stored_today(ORG, NOW), tsdb.stored_today(OrgId(4), NOW)), (3, 0));
@@ -145,7 +145,7 @@ fn what_was_stored_today_is_counted_from_midnight() {
 }
 
 #[test]
-fn an_organisation_out_of_memory_is_sealed_and_goes_on() {
+fn an_organisation_out_of_memory_is_sealed_and_accepts_samples_again() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     tsdb.set_limits(ORG, OrgLimits { memory_bytes_max: Some(1 << 20), ..OrgLimits::default() });
@@ -171,7 +171,7 @@ fn an_organisation_out_of_memory_is_sealed_and_goes_on() {
 }
 
 #[test]
-fn what_a_longer_retention_lets_in_is_read_at_once_and_not_after_the_next_upkeep() {
+fn samples_that_a_longer_retention_admits_are_read_before_the_next_maintenance() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     let keep = |hours: Option<u64>| {
@@ -189,15 +189,15 @@ fn what_a_longer_retention_lets_in_is_read_at_once_and_not_after_the_next_upkeep
     let version = || tsdb.snapshot(&Access::whole(ORG)).version();
     let before = version();
     keep(Some(3));
-    assert!(version() > before, "answers that were kept are asked for anew");
+    assert!(version() > before, "cached results are invalidated");
     assert_eq!((write(&tsdb, ORG, &up("a"), &[ago(2 * hour, 2.0)]).stored, count()), (1, 2));
     keep(None);
-    // Before 1970 and in the year 1.
+    // Times before 1970 and in the year 1.
     let old = [-5_000, -62_135_596_800_000].map(|ms| Sample { at: Timestamp::from_ms(ms), value: 3.0 });
     assert_eq!((write(&tsdb, ORG, &up("b"), &old).stored, count()), (2, 4));
     upkeep();
-    assert_eq!(count(), 4, "and upkeep lets go of none");
+    assert_eq!(count(), 4, "and maintenance removes none");
     keep(Some(3));
     upkeep();
-    assert_eq!(count(), 2, "what a shorter one lets go of is hidden by the next upkeep");
+    assert_eq!(count(), 2, "the next maintenance hides what a shorter retention excludes");
 }

@@ -1,4 +1,4 @@
-//! Selections and listings, and that no scope can be escaped.
+//! Tests of selections and listings, and that no query escapes its scope.
 
 use super::*;
 use crate::model::{MatchOp, Matcher, MetricKind, NameGlob, Scope};
@@ -44,7 +44,7 @@ fn shown(snapshot: &Snapshot, matchers: &[Matcher], range: TimeRange) -> Vec<Str
 }
 
 #[test]
-fn matchers_select_and_the_order_is_that_of_labels() {
+fn matchers_select_series_in_the_order_of_labels() {
     use MatchOp::{Equal, NotEqual, NotRegex, Regex};
     let tsdb = shop();
     let snapshot = tsdb.snapshot(&Access::whole(ORG));
@@ -52,8 +52,8 @@ fn matchers_select_and_the_order_is_that_of_labels() {
     assert_eq!(all.len(), 6);
     let sorted = snapshot.select(&[], TimeRange::ALL);
     assert!(sorted.is_sorted_by(|a, b| a.labels < b.labels));
-    type Case<'a> = (&'a [(&'a str, MatchOp, &'a str)], usize);
-    let cases: [Case<'_>; 13] = [
+    type SelectorCase<'a> = (&'a [(&'a str, MatchOp, &'a str)], usize);
+    let cases: [SelectorCase<'_>; 13] = [
         (&[("__name__", Equal, "http_requests_total")], 3),
         (&[("__name__", Regex, "http_.*")], 4),
         (&[("__name__", NotEqual, "queue_length")], 5),
@@ -85,7 +85,7 @@ fn names(listing: &Listing<Arc<str>>) -> Vec<&str> {
 }
 
 #[test]
-fn listings_are_sorted_limited_and_say_so() {
+fn listings_are_sorted_and_limited_and_report_truncation() {
     let tsdb = shop();
     let snapshot = tsdb.snapshot(&Access::whole(ORG));
     let all = TimeRange::ALL;
@@ -119,9 +119,9 @@ fn listings_are_sorted_limited_and_say_so() {
     assert_eq!(snapshot.metadata(Some("queue_length"), 5).items.len(), 1);
 }
 
-/// docs/specification.md D7: what a scope hides is in no answer.
+/// docs/specification.md D7: no response contains what a scope hides.
 #[test]
-fn a_scope_holds_in_every_question() {
+fn a_scope_holds_in_every_listing() {
     let tsdb = shop();
     let globs = |list: &[&str]| list.iter().map(|glob| NameGlob::new(glob)).collect::<Vec<_>>();
     let scope = |matchers: Vec<Matcher>, names: Vec<Vec<NameGlob>>| Scope { matchers, names, min_time: None };
@@ -145,7 +145,7 @@ fn a_scope_holds_in_every_question() {
         assert!(snapshot.is_scoped());
         let visible = snapshot.select(&[], all);
         assert_eq!(visible.len(), count, "{scope:?}");
-        // Asking for the hidden ones by name or by pattern finds nothing more.
+        // Asking for the hidden series by name or by pattern finds nothing more.
         let wide = [
             vec![matcher("job", MatchOp::Regex, ".*")],
             vec![matcher("__name__", MatchOp::Equal, "secret_total")],
@@ -190,12 +190,12 @@ fn a_scope_in_time_hides_older_samples_everywhere() {
 }
 
 #[test]
-fn organisations_see_their_own_and_unknown_ones_nothing() {
+fn organisations_see_only_their_own_series_and_unknown_ones_see_none() {
     let tsdb = shop();
     let foreign = tsdb.snapshot(&Access::whole(OrgId(99)));
     assert_eq!(shown(&foreign, &[], TimeRange::ALL), ["http_foreign/foreign/"]);
-    let nobody = tsdb.snapshot(&Access::whole(OrgId(5)));
-    assert!(shown(&nobody, &[], TimeRange::ALL).is_empty());
-    assert!(nobody.label_names(&[], TimeRange::ALL, 9).items.is_empty());
-    assert_eq!(tsdb.stats().orgs.len(), 2, "reading makes no organisation");
+    let unknown = tsdb.snapshot(&Access::whole(OrgId(5)));
+    assert!(shown(&unknown, &[], TimeRange::ALL).is_empty());
+    assert!(unknown.label_names(&[], TimeRange::ALL, 9).items.is_empty());
+    assert_eq!(tsdb.stats().orgs.len(), 2, "reading creates no organisation");
 }

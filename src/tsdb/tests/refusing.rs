@@ -1,4 +1,4 @@
-//! Refusing again what was refused before: by memory of it, with the same outcome as without.
+//! Tests that the cache of refused series gives the same responses as no cache.
 
 use std::time::Duration;
 
@@ -6,15 +6,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a sender does next.
+/// The next action of a sender.
 #[derive(Clone, Debug)]
-enum Step {
-    /// A request of series, by number, in one of two spellings of their labels; `ago_s` seconds old.
+enum SenderStep {
+    /// Sends a request with these series, each with one of two spellings of its labels. The samples
+    /// are `ago_s` seconds old.
     Send {
         series: Vec<(u8, bool)>,
         ago_s: i64,
     },
-    /// The limits change: series, labels of one, new ones a second.
+    /// Changes the limits: series, labels of one series, new series per second.
     Limit {
         series_max: u32,
         labels_max: usize,
@@ -23,22 +24,23 @@ enum Step {
     Wait(u32),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = SenderStep> {
     let series = prop::collection::vec((0u8..40, any::<bool>()), 1..60);
     let limit = (0u32..30, 2usize..5, prop_oneof![2 => Just(None), 1 => (0u32..2).prop_map(Some)]);
     prop_oneof![
         6 => (series, prop_oneof![5 => Just(0i64), 1 => Just(100), 1 => Just(-10_000)])
-            .prop_map(|(series, ago_s)| Step::Send { series, ago_s }),
-        2 => limit.prop_map(|(series_max, labels_max, new_series_per_s)| Step::Limit {
+            .prop_map(|(series, ago_s)| SenderStep::Send { series, ago_s }),
+        2 => limit.prop_map(|(series_max, labels_max, new_series_per_s)| SenderStep::Limit {
             series_max,
             labels_max,
             new_series_per_s
         }),
-        1 => (0u32..3_000).prop_map(Step::Wait),
+        1 => (0u32..3_000).prop_map(SenderStep::Wait),
     ]
 }
 
-/// Some series have four labels, some no metric name; the second spelling has an empty label, which changes nothing.
+/// Builds a request. Some series have four labels, some no metric name. The second spelling has an
+/// empty label, which changes nothing.
 fn request(series: &[(u8, bool)], at: Timestamp) -> BatchBuilder {
     let mut batch = BatchBuilder::default();
     for (n, other) in series {
@@ -60,13 +62,13 @@ fn request(series: &[(u8, bool)], at: Timestamp) -> BatchBuilder {
 
 proptest! {
     #[test]
-    fn what_is_remembered_of_refused_series_changes_no_answer(steps in prop::collection::vec(step(), 1..30)) {
+    fn the_cache_of_refused_series_changes_no_response(steps in prop::collection::vec(step(), 1..30)) {
         let stores = [Tsdb::scaffold(), Tsdb::scaffold()];
         let mut now = NOW;
         for step in steps {
             match step {
-                Step::Wait(ms) => now = now.plus_ms(i64::from(ms)),
-                Step::Limit { series_max, labels_max, new_series_per_s } => {
+                SenderStep::Wait(ms) => now = now.plus_ms(i64::from(ms)),
+                SenderStep::Limit { series_max, labels_max, new_series_per_s } => {
                     let limits = OrgLimits {
                         series_max,
                         labels_max,
@@ -77,11 +79,11 @@ proptest! {
                     };
                     stores.iter().for_each(|store| store.set_limits(ORG, limits.clone()));
                 }
-                Step::Send { series, ago_s } => {
+                SenderStep::Send { series, ago_s } => {
                     let batch = request(&series, now.plus_ms(-ago_s * 1_000));
-                    let [mut with, mut without] = [0, 1].map(|place: usize| {
-                        let report = stores[place].append(ORG, &batch.batch(), now).expect("answered");
-                        if place == 1 {
+                    let [mut with, mut without] = [0, 1].map(|index: usize| {
+                        let report = stores[index].append(ORG, &batch.batch(), now).expect("answered");
+                        if index == 1 {
                             stores[1].stores.org_or_new(ORG).table_mut().refused.clear();
                         }
                         report
@@ -96,9 +98,9 @@ proptest! {
     }
 }
 
-/// The same request again costs no look at the labels of what it is refused for, but of the few series that are named.
+/// A repeated request parses only the labels of the few series that its response names.
 #[test]
-fn labels_of_refused_series_are_looked_at_once() {
+fn labels_of_refused_series_are_parsed_once() {
     use std::sync::atomic::AtomicUsize;
     static PARSED: AtomicUsize = AtomicUsize::new(0);
     fn counting<'a>(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str> {
@@ -123,20 +125,20 @@ fn labels_of_refused_series_are_looked_at_once() {
         }
         let mut batch = batch.batch();
         batch.parse_labels = counting;
-        for (round, looks) in [(0, 1_000..=1_000), (1, 0..=10), (2, 0..=10)] {
+        for (round, parses) in [(0, 1_000..=1_000), (1, 0..=10), (2, 0..=10)] {
             let report = tsdb.append(ORG, &batch, NOW).expect("answered");
             assert_eq!(report.refused_by_code, [(code, 2_000)], "{case}");
             assert_eq!((report.stored, report.refused, report.refusals.len()), (0, 2_000, 10), "{case}");
-            assert!(looks.contains(&parsed()), "{case}, round {round}");
+            assert!(parses.contains(&parsed()), "{case}, round {round}");
         }
     }
     let usage = tsdb.stores.org_or_new(ORG).memory_bytes();
-    assert!(usage >= 3_000 * 16, "what is remembered counts as memory of the organisation: {usage}");
+    assert!(usage >= 3_000 * 16, "the cache counts as memory of the organisation: {usage}");
 }
 
-/// A cycle of more label sets than an organisation may remember in any case: its share of the memory decides.
+/// A cycle of more label sets than the limit of an organisation. Its share of the memory decides.
 #[test]
-fn refused_label_sets_are_remembered_as_memory_allows() {
+fn refused_label_sets_are_cached_as_memory_allows() {
     use std::sync::atomic::AtomicU64;
     static PARSED: AtomicU64 = AtomicU64::new(0);
     fn counting<'a>(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str> {
@@ -156,7 +158,7 @@ fn refused_label_sets_are_remembered_as_memory_allows() {
             batch
         })
         .collect();
-    let looks_of_second_round = |head_bytes_max: u64| {
+    let parses_of_second_round = |head_bytes_max: u64| {
         let tsdb = Tsdb::in_memory(Options { head_bytes_max, ..Options::default() }, [0; 32]);
         tsdb.set_limits(ORG, OrgLimits { series_max: 0, ..OrgLimits::default() });
         for round in 0..2 {
@@ -170,10 +172,10 @@ fn refused_label_sets_are_remembered_as_memory_allows() {
         }
         PARSED.load(Ordering::SeqCst)
     };
-    // The first ten of each request are named.
-    assert_eq!(looks_of_second_round(4 << 30), REQUESTS * 10);
-    // Without memory for more, those that found no room are looked at again, and no others but for what they replaced.
+    // The first ten of each request are named in the response.
+    assert_eq!(parses_of_second_round(4 << 30), REQUESTS * 10);
+    // Without memory for more, only those that were not cached, or replaced, are parsed again.
     let beyond = REQUESTS * SERIES - (1 << 18);
-    let looks = looks_of_second_round(64 << 20) - REQUESTS * 10;
-    assert!((beyond..beyond * 3 / 2).contains(&looks), "{looks} of {beyond}");
+    let parses = parses_of_second_round(64 << 20) - REQUESTS * 10;
+    assert!((beyond..beyond * 3 / 2).contains(&parses), "{parses} of {beyond}");
 }

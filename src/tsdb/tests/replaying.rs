@@ -1,19 +1,19 @@
-//! A start by several threads makes what one thread makes.
+//! Tests that a start with several threads gives the same result as with one.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::model::{MatchOp, Matcher};
 use crate::tsdb::head::{STRIPE_SERIES, slot};
-use crate::tsdb::opening::{Go, Onlooker, Phase, Step};
+use crate::tsdb::open_progress::{OpenControl, OpenStep, Phase, ProgressObserver};
 
-/// Series of an organisation: in four stripes.
+/// Series of an organisation, in four stripes.
 const SERIES: u32 = 3 * STRIPE_SERIES + 200;
 
-/// What is done before the crash.
+/// An action before the crash.
 #[derive(Clone, Debug)]
-enum Act {
-    /// Organisation, series, time in steps before now, value.
+enum Action {
+    /// Organisation; series, time in steps before now, and value.
     Write(u32, Vec<(u32, u16, u8)>),
     Seal,
     Delete(u32, u16),
@@ -21,15 +21,15 @@ enum Act {
     Drop(u32),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn action() -> impl Strategy<Value = Action> {
     let samples = prop::collection::vec((0..SERIES, 0u16..400, 0u8..4), 1..400);
     prop_oneof![
-        12 => (1u32..4, samples).prop_map(|(org, samples)| Act::Write(org, samples)),
-        1 => Just(Act::Seal),
-        1 => (1u32..3, 0u16..400).prop_map(|(org, ago)| Act::Delete(org, ago)),
-        1 => Just(Act::Checkpoint),
-        // The third organisation comes and goes.
-        1 => Just(Act::Drop(3)),
+        12 => (1u32..4, samples).prop_map(|(org, samples)| Action::Write(org, samples)),
+        1 => Just(Action::Seal),
+        1 => (1u32..3, 0u16..400).prop_map(|(org, ago)| Action::Delete(org, ago)),
+        1 => Just(Action::Checkpoint),
+        // The third organisation is dropped and created again.
+        1 => Just(Action::Drop(3)),
     ]
 }
 
@@ -45,7 +45,7 @@ fn batch(samples: impl IntoIterator<Item = (u32, Sample)>) -> BatchBuilder {
     batch
 }
 
-/// A store with all its series, whose every stripe has a sample of each.
+/// Creates a store in which all series have a sample, in every stripe.
 fn seeded(dir: &Path, faults: &Arc<Faults>) {
     let (tsdb, _) = open_with(dir, options(faults));
     for org in 1..3 {
@@ -54,27 +54,27 @@ fn seeded(dir: &Path, faults: &Arc<Faults>) {
     }
 }
 
-fn act_out(tsdb: &Tsdb, act: &Act) {
-    match act {
-        Act::Write(org, samples) => {
+fn perform(tsdb: &Tsdb, action: &Action) {
+    match action {
+        Action::Write(org, samples) => {
             let sample = |(number, steps, value): &(u32, u16, u8)| {
                 (*number, ago(i64::from(*steps) * 5_000, f64::from(*value)))
             };
             tsdb.append(OrgId(*org), &batch(samples.iter().map(sample)).batch(), NOW).expect("stored");
         }
-        Act::Seal => drop(tsdb.seal(NOW.plus_ms(-600_000)).expect("sealed")),
-        Act::Delete(org, steps) => {
+        Action::Seal => drop(tsdb.seal(NOW.plus_ms(-600_000)).expect("sealed")),
+        Action::Delete(org, steps) => {
             let from = NOW.plus_ms(-i64::from(*steps) * 5_000);
             let some = Matcher::new("n", MatchOp::Regex, ".*[37]").expect("a matcher");
             let range = TimeRange { start: from, end: from.plus_ms(300_000) };
             tsdb.delete(OrgId(*org), &[vec![some]], range, NOW).expect("deleted");
         }
-        Act::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
-        Act::Drop(org) => tsdb.drop_org(OrgId(*org), NOW).expect("dropped"),
+        Action::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
+        Action::Drop(org) => tsdb.drop_org(OrgId(*org), NOW).expect("dropped"),
     }
 }
 
-/// Everything that the heads hold and count, down to the bytes of chunks.
+/// Formats everything that the heads hold and count, down to the bytes of chunks.
 fn heads(tsdb: &Tsdb) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
@@ -82,11 +82,11 @@ fn heads(tsdb: &Tsdb) -> String {
     for store in tsdb.stores.all() {
         let counters = &store.head.counters;
         let counted = (load(&counters.samples), load(&counters.late), load(&counters.bytes));
-        let noted =
+        let recorded =
             (store.last_seq.load(Ordering::SeqCst), store.arrivals.take_least(), store.arrivals.greatest());
         let _ = writeln!(
             text,
-            "{} {counted:?} {noted:?} {} {}",
+            "{} {counted:?} {recorded:?} {} {}",
             store.org,
             store.head.barrier(),
             load(&store.usage.log_bytes)
@@ -100,9 +100,9 @@ fn heads(tsdb: &Tsdb) -> String {
                 stripe.released_until(),
                 stripe.size()
             );
-            for place in 0..slot(STRIPE_SERIES - 1) + 1 {
-                stripe.copy_chunks(place, |order, samples, least, chunk| {
-                    let _ = writeln!(text, "{place} {order:?} {samples} {least} {chunk:02x?}");
+            for slot in 0..slot(STRIPE_SERIES - 1) + 1 {
+                stripe.copy_chunks(slot, |order, samples, least, chunk| {
+                    let _ = writeln!(text, "{slot} {order:?} {samples} {least} {chunk:02x?}");
                 });
             }
         }
@@ -115,15 +115,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_replay_by_several_threads_makes_what_one_thread_makes_to_the_bit(
-        acts in prop::collection::vec(act(), 1..14),
+    fn a_replay_by_several_threads_equals_one_by_one_thread_to_the_bit(
+        actions in prop::collection::vec(action(), 1..14),
     ) {
         let dir = tempfile::tempdir().expect("made");
         let faults = faults();
         seeded(dir.path(), &faults);
         let (tsdb, _) = open_with(dir.path(), options(&faults));
-        acts.iter().for_each(|act| act_out(&tsdb, act));
-        // As a crash: nothing is sealed, no mark is written.
+        actions.iter().for_each(|action| perform(&tsdb, action));
+        // Like a crash: nothing is sealed, no mark is written.
         drop(tsdb);
         let replayed = |threads: usize| {
             let copy = tempfile::tempdir().expect("made");
@@ -134,13 +134,13 @@ proptest! {
         };
         let alone = replayed(0);
         for threads in [1, 2, 3] {
-            prop_assert!(replayed(threads) == alone, "{threads} threads make something else");
+            prop_assert!(replayed(threads) == alone, "{threads} threads give another result");
         }
     }
 }
 
-/// A store with a checkpoint, segments and a log of several files, not closed in order. The samples stored after the
-/// checkpoint.
+/// Creates a store with a checkpoint, segments and a log of several files that was not closed
+/// cleanly. Returns the number of samples stored after the checkpoint.
 fn crashed(dir: &Path, faults: &Arc<Faults>) -> u64 {
     faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
     seeded(dir, faults);
@@ -160,39 +160,42 @@ fn crashed(dir: &Path, faults: &Arc<Faults>) -> u64 {
 }
 
 #[test]
-fn a_start_tells_how_far_it_is_and_each_phase_gets_to_its_end() {
+fn a_start_reports_its_progress_and_completes_each_phase() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
     let stored = crashed(dir.path(), &faults);
-    let steps: Arc<Mutex<Vec<Step>>> = Arc::default();
-    let told = Arc::clone(&steps);
-    let onlooker = Onlooker::by(move |step| {
-        told.lock().expect("whole").push(*step);
-        Go::On
+    let steps: Arc<Mutex<Vec<OpenStep>>> = Arc::default();
+    let reported = Arc::clone(&steps);
+    let observer = ProgressObserver::new(move |step| {
+        reported.lock().expect("whole").push(*step);
+        OpenControl::Continue
     });
-    let (_tsdb, report) = open_with(dir.path(), Options { onlooker, ..options(&faults) });
+    let (_tsdb, report) = open_with(dir.path(), Options { observer, ..options(&faults) });
     let steps = steps.lock().expect("whole");
     let mut phases: Vec<Phase> = steps.iter().map(|step| step.phase).collect();
     phases.dedup();
     assert_eq!(phases, [Phase::Names, Phase::Segments, Phase::Checkpoint, Phase::Log]);
     for phase in phases {
-        let of_it: Vec<&Step> = steps.iter().filter(|step| step.phase == phase && step.all > 0).collect();
-        assert!(of_it.is_sorted_by_key(|step| (step.file, step.done)), "{phase:?}");
-        let last = of_it.last().expect("told");
-        // Behind the log's last file there may be a spare one.
+        let in_phase: Vec<&OpenStep> =
+            steps.iter().filter(|step| step.phase == phase && step.all > 0).collect();
+        assert!(in_phase.is_sorted_by_key(|step| (step.file, step.done)), "{phase:?}");
+        let last = in_phase.last().expect("reported");
+        // A spare file may follow the log's last file.
         let spare = u64::from(phase == Phase::Log);
         assert!(last.done <= last.all && (last.files - spare..=last.files).contains(&last.file), "{last:?}");
-        // The end of a registry is its header, that of the log its last file's zeros; a segment is told before it is opened.
+        // The rest of a registry is its header, that of the log its last file's zeros. A segment is
+        // reported before it is opened.
         assert!(last.percent() > Some(if phase == Phase::Segments { -1.0 } else { 50.0 }), "{last:?}");
     }
-    let last = steps.last().expect("told");
+    let last = steps.last().expect("reported");
     assert!(last.files > 3 && last.records > 0 && last.samples <= report.samples, "{last:?}");
-    assert_eq!(report.samples, stored, "what the checkpoint has is not replayed, everything else is");
+    assert_eq!(report.samples, stored, "only samples after the checkpoint are replayed");
 }
 
-/// Whether it begins with a checkpoint or with the log alone, whatever the length of tails when the process ended.
+/// Holds with a checkpoint or with the log alone, whatever the length of tails at the end of the
+/// process.
 #[test]
-fn what_a_start_holds_is_less_than_three_quarters_of_what_the_process_held() {
+fn a_started_store_uses_less_than_three_quarters_of_the_memory_before() {
     for (rounds, checkpoint) in [(18, None), (40, None), (48, None), (40, Some(15)), (48, Some(48))] {
         let dir = tempfile::tempdir().expect("made");
         let faults = faults();
@@ -215,7 +218,7 @@ fn what_a_start_holds_is_less_than_three_quarters_of_what_the_process_held() {
         assert_eq!(report.checkpoint_samples > 0, checkpoint.is_some());
         assert!(held * 4 < most * 3, "{rounds} rounds, {checkpoint:?}: {held} B of {most} B");
         assert_eq!(content(&tsdb, ORG), before);
-        // It goes on as if nothing had been.
+        // It continues as if it had never stopped.
         for round in rounds + 1..rounds + 30 {
             let every = batch((0..SERIES).map(|number| (number, ago(800_000 - round * 15_000, 7.5))));
             tsdb.append(ORG, &every.batch(), NOW).expect("stored");
@@ -226,7 +229,7 @@ fn what_a_start_holds_is_less_than_three_quarters_of_what_the_process_held() {
 }
 
 #[test]
-fn a_start_that_is_ended_at_any_step_leaves_everything_to_the_next_one() {
+fn a_start_that_is_stopped_at_any_step_leaves_everything_to_the_next_one() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
     crashed(dir.path(), &faults);
@@ -239,11 +242,11 @@ fn a_start_that_is_ended_at_any_step_leaves_everything_to_the_next_one() {
     let mut stopped = 0;
     for steps in [0, 1, 2, 5, 20, 100, 130, 150] {
         let left = Arc::new(std::sync::atomic::AtomicI64::new(steps));
-        let onlooker = Onlooker::by(move |_| match left.fetch_sub(1, Ordering::SeqCst) {
-            1.. => Go::On,
-            _ => Go::No,
+        let observer = ProgressObserver::new(move |_| match left.fetch_sub(1, Ordering::SeqCst) {
+            1.. => OpenControl::Continue,
+            _ => OpenControl::Stop,
         });
-        match try_open(dir.path(), STORE, Options { onlooker, ..options(&faults) }) {
+        match try_open(dir.path(), STORE, Options { observer, ..options(&faults) }) {
             Err(OpenError::Stopped) => stopped += 1,
             Err(e) => unreachable!("another error: {e}"),
             Ok(_) => assert!(steps > 100, "it ended after {steps} steps"),

@@ -1,12 +1,12 @@
-//! Samples that move from the head to segments, and everything that may stop them on their way.
+//! Tests of seals, and of everything that may interrupt them.
 
 use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::model::MatchOp;
 
-/// Runs something while the directories of segments are plain files.
-pub(super) fn without_room_for_segments(dir: &Path, act: impl FnOnce()) {
+/// Calls `run` while the directories of segments are plain files.
+pub(super) fn without_room_for_segments(dir: &Path, run: impl FnOnce()) {
     let segments = dir.join("segments");
     let aside = dir.join("segments-aside");
     std::fs::rename(&segments, &aside).expect("renamed");
@@ -14,12 +14,12 @@ pub(super) fn without_room_for_segments(dir: &Path, act: impl FnOnce()) {
     for org in 0..10 {
         std::fs::write(segments.join(org.to_string()), "in the way").expect("written");
     }
-    act();
+    run();
     std::fs::remove_dir_all(&segments).expect("removed");
     std::fs::rename(&aside, &segments).expect("renamed back");
 }
 
-/// Samples of an hour for a few series, ending now.
+/// Writes samples of one hour for a few series, ending now.
 fn fill(tsdb: &Tsdb, org: OrgId) {
     for n in 0..240i64 {
         let mut batch = BatchBuilder::default();
@@ -33,7 +33,7 @@ fn fill(tsdb: &Tsdb, org: OrgId) {
     }
 }
 
-fn samples(content: &Content) -> usize {
+fn samples(content: &StoreContent) -> usize {
     content.values().map(Vec::len).sum()
 }
 
@@ -46,10 +46,11 @@ pub(super) fn log_files(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Stops a seal after so many steps and starts twice from what it left: nothing may differ, live or later, and no file be
-/// left that is not listed.
+/// Stops a seal after `after` steps and starts twice from the state that it left. The content must
+/// not differ, neither live nor later, and no unlisted file may remain.
 fn stopped_seal(
-    (dir, faults): (&Path, &Arc<Faults>),
+    dir: &Path,
+    faults: &Arc<Faults>,
     tsdb: Opened,
     now: Timestamp,
     after: i64,
@@ -81,7 +82,7 @@ fn segment_files(dir: &Path, org: OrgId) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn a_seal_moves_everything_and_nothing_changes_for_readers() {
+fn a_seal_moves_all_samples_and_changes_nothing_for_readers() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
@@ -95,7 +96,7 @@ fn a_seal_moves_everything_and_nothing_changes_for_readers() {
     assert_eq!((stats.samples, stats.segments, stats.sealed_samples, stats.seals), (0, 2, 2_400, 2));
     assert_eq!((stats.wal_files, stats.wal_file_bytes), (1, 1 << 20), "the log is trimmed and small again");
     assert_eq!(log_files(dir.path()), ["0000000002.wal"]);
-    assert_eq!(tsdb.seal(NOW).expect("sealed").orgs, 0, "there is nothing new");
+    assert_eq!(tsdb.seal(NOW).expect("sealed").orgs, 0, "no sample is new");
     tsdb.close();
     drop(tsdb);
     for _ in 0..2 {
@@ -111,7 +112,7 @@ fn a_seal_moves_everything_and_nothing_changes_for_readers() {
 }
 
 #[test]
-fn what_comes_after_a_seal_joins_what_is_in_segments() {
+fn samples_after_a_seal_are_read_together_with_sealed_ones() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
@@ -119,7 +120,7 @@ fn what_comes_after_a_seal_joins_what_is_in_segments() {
     tsdb.seal(NOW).expect("sealed");
     let series = up("job-1");
     let known = expected.get_mut(&series.to_string()).expect("there");
-    // In order, late between others, late and again, and before everything.
+    // In order, late between others, late at the same time, and before everything.
     for sample in [ago(-1_000, 1.5), ago(1_000_001, 2.5), ago(15_000, -3.5), ago(90_000_000, 4.5)] {
         write(&tsdb, ORG, &series, &[sample]);
         known.retain(|(at, _)| *at != sample.at.as_ms());
@@ -141,14 +142,14 @@ fn what_comes_after_a_seal_joins_what_is_in_segments() {
 }
 
 #[test]
-fn a_window_is_sealed_when_the_clock_is_past_it_and_it_is_quiet() {
+fn a_window_is_sealed_once_the_clock_is_past_it_and_it_is_quiet() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
     let before = content(&tsdb, ORG);
     let end = NOW.as_ms().div_euclid(1_800_000) * 1_800_000;
     assert!(end + 120_000 < NOW.as_ms());
-    assert_eq!(tsdb.seal_if_due(NOW).expect("asked").orgs, 0, "samples have just come");
+    assert_eq!(tsdb.seal_if_due(NOW).expect("asked").orgs, 0, "samples have just arrived");
     let report = tsdb.seal_if_due(NOW.plus_ms(10_000)).expect("sealed");
     let below = before.values().flatten().filter(|(at, _)| *at < end).count() as u64;
     assert_eq!((report.orgs, report.samples), (1, below));
@@ -166,7 +167,7 @@ fn a_window_is_sealed_when_the_clock_is_past_it_and_it_is_quiet() {
 }
 
 #[test]
-fn a_backfill_is_waited_for_but_not_for_ever() {
+fn a_backfill_delays_a_seal_but_not_forever() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("now"), &[ago(0, 1.0)]);
@@ -180,7 +181,7 @@ fn a_backfill_is_waited_for_but_not_for_ever() {
 }
 
 #[test]
-fn a_clock_that_is_wrong_for_a_while_makes_nothing_late_that_comes_later() {
+fn a_temporarily_wrong_clock_makes_no_later_sample_late() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
@@ -200,18 +201,18 @@ fn late_samples_wait_for_the_end_of_a_window() {
     tsdb.seal(NOW).expect("sealed");
     let end = NOW.as_ms().div_euclid(1_800_000) * 1_800_000 + 1_800_000 + 120_000;
     let mut sealed = 0;
-    for (place, at) in (NOW.as_ms()..end + 60_000).step_by(10_000).enumerate() {
-        write(&tsdb, ORG, &up("job-1"), &[ago(3_600_000 + place as i64, 1.0)]);
+    for (index, at) in (NOW.as_ms()..end + 60_000).step_by(10_000).enumerate() {
+        write(&tsdb, ORG, &up("job-1"), &[ago(3_600_000 + index as i64, 1.0)]);
         tsdb.seal_if_due(Timestamp::from_ms(at)).expect("asked");
         let quiet = tsdb.seal_if_due(Timestamp::from_ms(at).plus_ms(10_000)).expect("asked");
         sealed += quiet.segments;
-        assert!(sealed <= 2, "once for the window that had ended, once for this one");
+        assert!(sealed <= 2, "once for the last window, once for this one");
     }
     assert!(sealed >= 1);
 }
 
 #[test]
-fn much_memory_or_a_long_log_make_it_sooner() {
+fn high_memory_use_a_long_log_or_late_samples_cause_an_early_seal() {
     for limit in [
         |options: &mut Options| options.seal_head_bytes = 1,
         |options: &mut Options| options.seal_log_bytes = 1,
@@ -229,7 +230,7 @@ fn much_memory_or_a_long_log_make_it_sooner() {
 }
 
 #[test]
-fn a_sample_sent_again_after_its_seal_is_judged_alike_live_and_after_a_restart() {
+fn a_repeated_sample_after_its_seal_is_judged_alike_live_and_after_a_restart() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(10, 1.0), ago(5, 2.0)]);
@@ -243,13 +244,13 @@ fn a_sample_sent_again_after_its_seal_is_judged_alike_live_and_after_a_restart()
     drop(tsdb);
     let (tsdb, _) = open(dir.path());
     assert_eq!(content(&tsdb, ORG), live);
-    assert_eq!(write(&tsdb, ORG, &up("a"), &[ago(5, 4.0)]).stored, 1, "late: the last word counts");
+    assert_eq!(write(&tsdb, ORG, &up("a"), &[ago(5, 4.0)]).stored, 1, "late: the last one wins");
     tsdb.seal(NOW).expect("sealed");
     assert_eq!(content(&tsdb, ORG)[&up("a").to_string()].last(), Some(&(NOW.as_ms() - 5, 4f64.to_bits())));
 }
 
 #[test]
-fn a_seal_that_ends_anywhere_loses_and_doubles_nothing() {
+fn a_seal_that_stops_at_any_step_loses_and_duplicates_nothing() {
     let mut stopped = 0;
     for after in 0..20 {
         let dir = tempfile::tempdir().expect("made");
@@ -263,7 +264,7 @@ fn a_seal_that_ends_anywhere_loses_and_doubles_nothing() {
         write(&tsdb, ORG, &up("job-1"), &[ago(7_000, 1.0), ago(40_000_000, 2.0)]);
         write(&tsdb, ORG, &up("job-9"), &[ago(-9, 1.0)]);
         let before = content(&tsdb, ORG);
-        let sealed = stopped_seal((dir.path(), &faults), tsdb, NOW.plus_ms(10), after, |stats, start| {
+        let sealed = stopped_seal(dir.path(), &faults, tsdb, NOW.plus_ms(10), after, |stats, start| {
             assert_eq!(stats.samples + stats.sealed_samples, 1_203, "start {start} after step {after}");
         });
         let (tsdb, _) = open_with(dir.path(), options(&faults));
@@ -283,7 +284,7 @@ fn a_seal_that_ends_anywhere_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn a_seal_that_fails_is_told_and_tried_again_after_a_minute() {
+fn a_failed_seal_is_reported_and_retried_after_a_minute() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
@@ -295,7 +296,7 @@ fn a_seal_that_fails_is_told_and_tried_again_after_a_minute() {
     let notes = tsdb.health().notes;
     assert!(notes.len() == 1 && notes[0].starts_with("organisation 3 was not sealed at"), "{notes:?}");
     assert_eq!(tsdb.stats().seals_failed, 1);
-    // Samples of the closed window are late now, and the last word counts.
+    // Samples of the closed window are late now, and the last one wins.
     write(&tsdb, ORG, &up("job-1"), &[ago(3_600_000, 77.0)]);
     let before = content(&tsdb, ORG);
     assert_eq!(tsdb.seal_if_due(due.plus_ms(59_000)).expect("asked").orgs, 0);
@@ -304,7 +305,7 @@ fn a_seal_that_fails_is_told_and_tried_again_after_a_minute() {
 }
 
 #[test]
-fn a_full_disk_is_asked_before_a_seal() {
+fn free_space_is_checked_before_a_seal() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
     let (tsdb, _) = open_with(dir.path(), options(&faults));
@@ -326,13 +327,13 @@ fn readers_see_every_sample_at_every_moment_of_a_seal() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0..20_000i64 {
-                // As long as it takes on a disk that is quicker than the seals.
+                // As many samples as it takes on a disk that is faster than the seals.
                 if n >= 600 && tsdb.stats().seals > 3 {
                     break;
                 }
                 let mut batch = BatchBuilder::default();
                 for labels in &series {
-                    // Every third is late.
+                    // Every third sample is late.
                     let at = if n % 3 == 2 { n - 40 } else { n };
                     batch.series(labels, [ago(10_000 - at * 10, at as f64)]);
                 }
@@ -377,7 +378,7 @@ fn readers_see_every_sample_at_every_moment_of_a_seal() {
 }
 
 #[test]
-fn samples_around_the_epoch_are_sealed_and_found() {
+fn samples_around_the_epoch_are_sealed_and_read() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     let at = |ms: i64| Sample { at: Timestamp::from_ms(ms), value: ms as f64 };
@@ -421,7 +422,7 @@ fn years_of_samples_become_a_bounded_number_of_segments() {
 }
 
 #[test]
-fn selections_and_listings_find_what_is_sealed() {
+fn selections_and_listings_include_sealed_series() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("old"), &[ago(10_000_000, 1.0), ago(9_000_000, 1.0)]);
@@ -447,7 +448,7 @@ fn selections_and_listings_find_what_is_sealed() {
     };
     assert_eq!(up_seen(TimeRange::ALL), Some((2, NOW.plus_ms(-10))));
     assert_eq!(up_seen(range(10_000_000, 9_500_000)), Some((1, NOW.plus_ms(-9_000_000))));
-    // Scopes hold for segments too.
+    // Scopes apply to segments, too.
     let matcher = crate::model::Matcher::new("job", MatchOp::Equal, "new").expect("valid");
     let scope = crate::model::Scope { matchers: vec![matcher], ..crate::model::Scope::default() };
     let scoped = tsdb.snapshot(&Access { org: ORG, scope });
@@ -468,9 +469,9 @@ fn selections_and_listings_find_what_is_sealed() {
 }
 
 #[test]
-fn a_segment_that_is_gone_or_damaged_costs_its_samples_and_is_told() {
-    type Harm = (&'static str, fn(&Path));
-    let harms: [Harm; 3] = [
+fn a_missing_or_damaged_segment_costs_only_its_samples_and_is_reported() {
+    type SegmentDamageCase = (&'static str, fn(&Path));
+    let damages: [SegmentDamageCase; 3] = [
         ("gone", |path| std::fs::remove_file(path).expect("removed")),
         ("cut", |path| {
             std::fs::OpenOptions::new().write(true).open(path).and_then(|f| f.set_len(100)).expect("cut");
@@ -481,7 +482,7 @@ fn a_segment_that_is_gone_or_damaged_costs_its_samples_and_is_told() {
             std::fs::copy(other, path).expect("copied");
         }),
     ];
-    for (what, harm) in harms {
+    for (what, damage) in damages {
         let dir = tempfile::tempdir().expect("made");
         let (tsdb, _) = open(dir.path());
         fill(&tsdb, OrgId(9));
@@ -490,7 +491,7 @@ fn a_segment_that_is_gone_or_damaged_costs_its_samples_and_is_told() {
         write(&tsdb, ORG, &up("job-1"), &[ago(-500, 1.0)]);
         tsdb.close();
         drop(tsdb);
-        harm(&segment_files(dir.path(), ORG)[0]);
+        damage(&segment_files(dir.path(), ORG)[0]);
         for start in 0..2 {
             let (tsdb, report) = open(dir.path());
             assert_eq!(report.read_only, None, "{what}");
@@ -499,7 +500,7 @@ fn a_segment_that_is_gone_or_damaged_costs_its_samples_and_is_told() {
                 "{what}: {:?}",
                 report.notes
             );
-            assert_eq!(samples(&content(&tsdb, ORG)), 1 + start, "{what}: what is elsewhere serves");
+            assert_eq!(samples(&content(&tsdb, ORG)), 1 + start, "{what}: other samples are read");
             assert_eq!(samples(&content(&tsdb, OrgId(9))), 1_200, "{what}");
             let warnings = |range| {
                 let snapshot = tsdb.snapshot(&Access::whole(ORG));
@@ -510,7 +511,7 @@ fn a_segment_that_is_gone_or_damaged_costs_its_samples_and_is_told() {
             assert_eq!(
                 warnings(TimeRange::new(NOW, NOW)),
                 Vec::<String>::new(),
-                "{what}: elsewhere all is well"
+                "{what}: no warning for other times"
             );
             write(&tsdb, ORG, &up("job-1"), &[ago(-600, 2.0)]);
             tsdb.seal(NOW.plus_ms(1_000)).expect("sealed");
@@ -519,7 +520,7 @@ fn a_segment_that_is_gone_or_damaged_costs_its_samples_and_is_told() {
 }
 
 #[test]
-fn a_block_that_was_flipped_is_a_warning_and_never_a_wrong_number() {
+fn a_flipped_block_is_a_warning_and_never_a_wrong_value() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
@@ -529,7 +530,7 @@ fn a_block_that_was_flipped_is_a_warning_and_never_a_wrong_number() {
     drop(tsdb);
     let path = segment_files(dir.path(), ORG).remove(0);
     let whole = std::fs::read(&path).expect("read");
-    let mut told = 0;
+    let mut reported = 0;
     for at in (64..whole.len()).step_by(97) {
         let mut bytes = whole.clone();
         bytes[at] ^= 4;
@@ -545,23 +546,23 @@ fn a_block_that_was_flipped_is_a_warning_and_never_a_wrong_number() {
                 assert!(before[&series.labels.to_string()].contains(&(*at, value.to_bits())), "byte {at}");
             }
         }
-        let is_told = !report.notes.is_empty() || !snapshot.warnings().is_empty();
-        assert!(found == 1_200 || is_told, "byte {at}: {found} samples in silence");
-        told += usize::from(is_told);
+        let is_reported = !report.notes.is_empty() || !snapshot.warnings().is_empty();
+        assert!(found == 1_200 || is_reported, "byte {at}: {found} samples without a report");
+        reported += usize::from(is_reported);
     }
-    assert!(told > 3, "{told}");
+    assert!(reported > 3, "{reported}");
 }
 
 #[test]
-fn names_come_back_from_segments_when_the_registry_is_lost() {
-    type Harm = fn(&Path);
-    let harms: [Harm; 2] = [
+fn names_are_restored_from_segments_if_the_registry_is_lost() {
+    type RegistryDamage = fn(&Path);
+    let damages: [RegistryDamage; 2] = [
         |registry| std::fs::remove_file(registry).expect("removed"),
         |registry| {
             std::fs::OpenOptions::new().write(true).open(registry).and_then(|f| f.set_len(90)).expect("cut");
         },
     ];
-    for (harm, with_copy) in harms.into_iter().flat_map(|harm| [(harm, false), (harm, true)]) {
+    for (damage, with_copy) in damages.into_iter().flat_map(|damage| [(damage, false), (damage, true)]) {
         let dir = tempfile::tempdir().expect("made");
         let (tsdb, _) = open(dir.path());
         fill(&tsdb, ORG);
@@ -569,15 +570,15 @@ fn names_come_back_from_segments_when_the_registry_is_lost() {
         write(&tsdb, ORG, &up("after"), &[ago(-10, 1.0)]);
         let before = content(&tsdb, ORG);
         drop(tsdb);
-        harm(&dir.path().join("series/3.reg"));
+        damage(&dir.path().join("series/3.reg"));
         if with_copy {
-            harm(&dir.path().join("series/3.copy"));
+            damage(&dir.path().join("series/3.copy"));
         }
         let words = if with_copy { "names come from" } else { "its copy has the names" };
         let (tsdb, report) = open(dir.path());
         assert!(report.read_only.is_none() && report.notes.iter().any(|n| n.contains(words)), "{report:?}");
         assert_eq!(content(&tsdb, ORG), before);
-        // The next seal heals it.
+        // The next seal repairs it.
         tsdb.seal(NOW.plus_ms(1_000)).expect("sealed");
         drop(tsdb);
         let (tsdb, report) = open(dir.path());
@@ -587,14 +588,14 @@ fn names_come_back_from_segments_when_the_registry_is_lost() {
 }
 
 #[test]
-fn the_beginning_of_the_log_is_missed_only_where_it_was_not_trimmed() {
+fn a_missing_start_of_the_log_is_damage_only_if_it_was_not_trimmed() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
     tsdb.seal(NOW).expect("sealed");
     write(&tsdb, ORG, &up("a"), &[ago(-10, 1.0)]);
     let sealed = tsdb.seal(NOW).expect("sealed");
-    assert_eq!(sealed.samples, 0, "a sample as far ahead as senders may be stays in the head");
+    assert_eq!(sealed.samples, 0, "a sample ahead within the limit for senders stays in the head");
     let first = log_files(dir.path());
     drop(tsdb);
     let (tsdb, report) = open(dir.path());
@@ -606,13 +607,13 @@ fn the_beginning_of_the_log_is_missed_only_where_it_was_not_trimmed() {
         let (tsdb, report) = open(dir.path());
         let why = report.read_only.expect("read-only");
         assert!(why.contains("missing") || why.contains("holds no log file"), "{why}");
-        assert_eq!(samples(&content(&tsdb, ORG)), 1_200, "what is sealed serves");
+        assert_eq!(samples(&content(&tsdb, ORG)), 1_200, "sealed samples are read");
         assert!(matches!(tsdb.seal(NOW), Err(SealError::Closed(_))));
     }
 }
 
 #[test]
-fn files_of_segments_that_nobody_lists_are_explained_or_kept() {
+fn unlisted_segment_files_are_removed_or_quarantined() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
@@ -625,7 +626,7 @@ fn files_of_segments_that_nobody_lists_are_explained_or_kept() {
     std::fs::write(path.with_file_name("0000000901-L0.seg.new"), "half").expect("written");
     let (tsdb, report) = open(dir.path());
     assert_eq!((report.read_only.clone(), report.quarantined), (None, 1));
-    assert!(report.notes[0].contains("is not listed and was put into quarantine"), "{:?}", report.notes);
+    assert!(report.notes[0].contains("is not listed and was moved to quarantine"), "{:?}", report.notes);
     assert_eq!(segment_files(dir.path(), ORG).len(), 1);
     assert_eq!(content(&tsdb, ORG), before);
     drop(tsdb);
@@ -633,7 +634,7 @@ fn files_of_segments_that_nobody_lists_are_explained_or_kept() {
 }
 
 #[test]
-fn a_seal_makes_durable_what_is_only_written() {
+fn a_seal_makes_written_records_durable() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
     let hour = std::time::Duration::from_secs(3_600);
@@ -643,11 +644,11 @@ fn a_seal_makes_durable_what_is_only_written() {
     let before = tsdb.stats().wal_syncs;
     faults.seal_steps_left.store(0, Ordering::SeqCst);
     assert!(matches!(tsdb.seal(NOW), Err(SealError::Stopped)));
-    assert!(tsdb.stats().wal_syncs > before, "before anything says that it is in a segment");
+    assert!(tsdb.stats().wal_syncs > before, "before a segment is listed");
 }
 
 #[test]
-fn a_closed_store_seals_nothing_and_waits_for_nobody() {
+fn a_closed_store_seals_nothing_and_does_not_wait() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
@@ -657,14 +658,15 @@ fn a_closed_store_seals_nothing_and_waits_for_nobody() {
 }
 
 #[test]
-fn what_a_failed_seal_made_late_is_late_after_a_checkpoint_and_a_start() {
+fn samples_that_a_failed_seal_made_late_are_late_after_a_checkpoint_and_a_start() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(50_000, 1.0)]);
     write(&tsdb, ORG, &up("b"), &[ago(1_000, 1.0)]);
     without_room_for_segments(dir.path(), || assert!(tsdb.seal(NOW).is_err()));
     tsdb.checkpoint(NOW).expect("made");
-    // Before the barrier: late, so that the last one written wins, though it is the series' newest.
+    // Before the barrier, so late: the last one written wins, though it is the newest of the
+    // series.
     for value in [2.0, 3.0] {
         assert_eq!(write(&tsdb, ORG, &up("a"), &[ago(20_000, value)]).stored, 1);
     }
@@ -677,7 +679,7 @@ fn what_a_failed_seal_made_late_is_late_after_a_checkpoint_and_a_start() {
 }
 
 #[test]
-fn what_was_late_before_a_deletion_is_late_when_it_is_replayed() {
+fn a_sample_that_was_late_before_a_deletion_is_late_in_a_replay() {
     for at_checkpoint in 0..6 {
         let dir = tempfile::tempdir().expect("made");
         let (tsdb, _) = open(dir.path());
@@ -707,7 +709,7 @@ fn what_was_late_before_a_deletion_is_late_when_it_is_replayed() {
 }
 
 #[test]
-fn a_store_whose_control_is_fenced_writes_no_more_segments() {
+fn a_store_with_a_fenced_control_writes_no_more_segments() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     for hour in [3, 2] {
@@ -719,7 +721,7 @@ fn a_store_whose_control_is_fenced_writes_no_more_segments() {
     tsdb._control.fail_syncs(true);
     assert!(matches!(tsdb.seal(NOW), Err(SealError::Manifest(_))));
     let files = segment_files(dir.path(), ORG);
-    assert_eq!(files.len(), 3, "it is not known whether the third is listed");
+    assert_eq!(files.len(), 3, "it is unknown whether the third is listed");
     for _ in 0..5 {
         assert!(matches!(tsdb.seal(NOW), Err(SealError::Manifest(_))));
         assert!(matches!(tsdb.compact(NOW), Err(UpkeepError::Manifest(_))));
@@ -735,7 +737,7 @@ fn a_store_whose_control_is_fenced_writes_no_more_segments() {
 }
 
 #[test]
-fn a_clock_that_goes_back_holds_no_seal_up() {
+fn a_clock_that_goes_back_delays_no_seal() {
     let dir = tempfile::tempdir().expect("made");
     let mut options = options(&faults());
     options.seal_head_bytes = 1;
@@ -747,7 +749,7 @@ fn a_clock_that_goes_back_holds_no_seal_up() {
 }
 
 #[test]
-fn what_comes_in_order_after_a_deletion_wins_over_what_was_late_before_it() {
+fn samples_in_order_after_a_deletion_win_over_late_ones_before_it() {
     let dir = tempfile::tempdir().expect("made");
     let (mut tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(1_000, 1.0), ago(5_000, 2.0), ago(4_000, 2.5)]);
@@ -767,7 +769,7 @@ fn what_comes_in_order_after_a_deletion_wins_over_what_was_late_before_it() {
 }
 
 #[test]
-fn a_seal_of_many_segments_may_end_between_its_changes() {
+fn a_seal_of_many_segments_can_stop_between_its_changes() {
     let week: Vec<Sample> =
         (0..7 * 24).rev().map(|hour| ago(1_000 + hour * 3_600_000, hour as f64)).collect();
     let mut ends = 0;
@@ -778,7 +780,7 @@ fn a_seal_of_many_segments_may_end_between_its_changes() {
         let (tsdb, _) = open_with(dir.path(), options(&faults));
         write(&tsdb, ORG, &up("a"), &week);
         let before = content(&tsdb, ORG);
-        let sealed = stopped_seal((dir.path(), &faults), tsdb, NOW, after, |_, _| {});
+        let sealed = stopped_seal(dir.path(), &faults, tsdb, NOW, after, |_, _| {});
         let (tsdb, _) = open_with(dir.path(), options(&faults));
         tsdb.seal(NOW).expect("sealed");
         assert_eq!((tsdb.stats().samples, content(&tsdb, ORG)), (0, before));

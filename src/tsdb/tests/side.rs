@@ -1,4 +1,5 @@
-//! Histograms, start timestamps and exemplars, through everything that may happen to them.
+//! Tests of histograms, start timestamps and exemplars through seals, merges, restarts and
+//! deletions.
 
 use proptest::prelude::*;
 
@@ -29,12 +30,12 @@ fn write_native(
     tsdb.append(org, &batch.batch(), NOW).expect("stored")
 }
 
-/// By label set: times and histograms, start changes, times and first labels of exemplars.
-pub(super) type Beside = BTreeMap<String, (Vec<(i64, Histogram)>, Vec<StartChange>, Vec<Exemplar>)>;
+/// By label set: times and histograms, start changes, and exemplars.
+pub(super) type SideContent = BTreeMap<String, (Vec<(i64, Histogram)>, Vec<StartChange>, Vec<Exemplar>)>;
 
-pub(super) fn beside(tsdb: &Tsdb, org: OrgId) -> Beside {
+pub(super) fn side_data(tsdb: &Tsdb, org: OrgId) -> SideContent {
     let snapshot = tsdb.snapshot(&Access::whole(org));
-    let mut found = Beside::new();
+    let mut found = SideContent::new();
     let mut out = HistogramColumns::default();
     for series in snapshot.select(&[], TimeRange::ALL) {
         snapshot.read_histograms(series.id, TimeRange::ALL, &mut out);
@@ -49,7 +50,7 @@ pub(super) fn beside(tsdb: &Tsdb, org: OrgId) -> Beside {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum SideStep {
     Append { org: u32, series: usize, samples: Vec<(i64, Histogram)>, start: Option<i64>, exemplar: bool },
     Checkpoint,
     EarlyCheckpoint,
@@ -62,33 +63,34 @@ enum Step {
     DropAndOpen,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = SideStep> {
     let samples = prop::collection::vec((0i64..600, any_histogram()), 1..12);
     let starts = prop::option::of(601i64..604);
     let append = (1u32..3, 0usize..4, samples, starts, any::<bool>());
     prop_oneof![
-        8 => append.prop_map(|(org, series, samples, start, exemplar)| Step::Append { org, series, samples, start, exemplar }),
-        1 => Just(Step::Checkpoint),
-        1 => Just(Step::EarlyCheckpoint),
-        2 => Just(Step::Seal),
-        2 => Just(Step::SealDue),
-        1 => Just(Step::FailedSeal),
-        1 => (0u8..12).prop_map(Step::StoppedSeal),
-        1 => Just(Step::Compact),
-        1 => Just(Step::CloseAndOpen),
-        1 => Just(Step::DropAndOpen),
+        8 => append.prop_map(|(org, series, samples, start, exemplar)| SideStep::Append { org, series, samples, start, exemplar }),
+        1 => Just(SideStep::Checkpoint),
+        1 => Just(SideStep::EarlyCheckpoint),
+        2 => Just(SideStep::Seal),
+        2 => Just(SideStep::SealDue),
+        1 => Just(SideStep::FailedSeal),
+        1 => (0u8..12).prop_map(SideStep::StoppedSeal),
+        1 => Just(SideStep::Compact),
+        1 => Just(SideStep::CloseAndOpen),
+        1 => Just(SideStep::DropAndOpen),
     ]
 }
 
+/// The rules of the head for one series of histograms, in their simplest form.
 #[derive(Default)]
-struct Series {
+struct HistogramSeries {
     last: Option<i64>,
     samples: BTreeMap<i64, Histogram>,
-    /// What was said last of each time.
+    /// The last start timestamp sent for each time.
     starts: BTreeMap<i64, i64>,
 }
 
-impl Series {
+impl HistogramSeries {
     fn put(&mut self, at: i64, histogram: &Histogram, barrier: i64) -> bool {
         if at < barrier {
             self.samples.insert(at, histogram.clone());
@@ -107,16 +109,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn histograms_and_starts_equal_maps_through_restarts_and_what_is_beside_them_stays(steps in prop::collection::vec(step(), 1..30)) {
+    fn histograms_and_starts_equal_maps_through_restarts_and_exemplars_are_unchanged(steps in prop::collection::vec(step(), 1..30)) {
         let dir = tempfile::tempdir().expect("made");
         let faults = faults();
         let open = |dir| open_with(dir, options(&faults));
         let mut tsdb = open(dir.path()).0;
-        let mut model: BTreeMap<(u32, usize), Series> = BTreeMap::new();
+        let mut model: BTreeMap<(u32, usize), HistogramSeries> = BTreeMap::new();
         for step in &steps {
-            let before: Vec<Beside> = (1..3).map(|org| beside(&tsdb, OrgId(org))).collect();
+            let before: Vec<SideContent> = (1..3).map(|org| side_data(&tsdb, OrgId(org))).collect();
             match step {
-                Step::Append { org, series, samples, start, exemplar } => {
+                SideStep::Append { org, series, samples, start, exemplar } => {
                     let time = |ago_s: i64| at(600_000 - ago_s * 1_000);
                     let mut batch = BatchBuilder::default();
                     let name = native(&format!("job-{series}"));
@@ -138,19 +140,19 @@ proptest! {
                     prop_assert_eq!((report.stored, report.histograms), (stored as u64, stored as u64));
                     prop_assert_eq!(report.refused, (samples.len() - stored) as u64);
                 }
-                Step::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
-                Step::EarlyCheckpoint => early_checkpoint(&tsdb),
-                Step::Seal => drop(tsdb.seal(NOW).expect("sealed")),
-                Step::SealDue => seal_due(&tsdb),
-                Step::FailedSeal => seal::without_room_for_segments(dir.path(), || drop(tsdb.seal(NOW))),
-                Step::Compact => drop(tsdb.compact(NOW).expect("merged")),
-                Step::StoppedSeal(_) | Step::CloseAndOpen | Step::DropAndOpen => {
-                    if let Step::StoppedSeal(after) = step {
+                SideStep::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
+                SideStep::EarlyCheckpoint => checkpoint_claiming_less(&tsdb),
+                SideStep::Seal => drop(tsdb.seal(NOW).expect("sealed")),
+                SideStep::SealDue => seal_due(&tsdb),
+                SideStep::FailedSeal => seal::without_room_for_segments(dir.path(), || drop(tsdb.seal(NOW))),
+                SideStep::Compact => drop(tsdb.compact(NOW).expect("merged")),
+                SideStep::StoppedSeal(_) | SideStep::CloseAndOpen | SideStep::DropAndOpen => {
+                    if let SideStep::StoppedSeal(after) = step {
                         faults.seal_steps_left.store(i64::from(*after), Ordering::SeqCst);
                         drop(tsdb.seal(NOW));
                         faults.seal_steps_left.store(-1, Ordering::SeqCst);
                     }
-                    if matches!(step, Step::CloseAndOpen) {
+                    if matches!(step, SideStep::CloseAndOpen) {
                         tsdb.close();
                     }
                     drop(tsdb);
@@ -161,8 +163,8 @@ proptest! {
                 }
             }
             for org in 1..3u32 {
-                let found = beside(&tsdb, OrgId(org));
-                if !matches!(step, Step::Append { .. }) {
+                let found = side_data(&tsdb, OrgId(org));
+                if !matches!(step, SideStep::Append { .. }) {
                     prop_assert_eq!(&found, &before[org as usize - 1]);
                 }
                 for ((_, series), known) in model.iter().filter(|((o, _), _)| *o == org) {
@@ -186,7 +188,7 @@ proptest! {
 }
 
 #[test]
-fn a_series_of_histograms_is_listed_has_no_floats_and_ends_at_a_restart_where_it_ended() {
+fn a_series_of_histograms_is_listed_without_floats_and_restored_by_a_restart() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(5, 1.0)]);
@@ -199,26 +201,26 @@ fn a_series_of_histograms_is_listed_has_no_floats_and_ends_at_a_restart_where_it
     snapshot.read(found[0].id, TimeRange::ALL, &mut floats);
     assert!(floats.times.is_empty());
     let early = TimeRange::new(Timestamp::from_ms(0), at(40_000));
-    assert!(snapshot.select(&[], early).is_empty(), "found where they are, and only there");
-    let (stats, before) = (tsdb.stats(), beside(&tsdb, ORG));
+    assert!(snapshot.select(&[], early).is_empty(), "selected only where it has samples");
+    let (stats, before) = (tsdb.stats(), side_data(&tsdb, ORG));
     assert_eq!((stats.samples, stats.orgs[0].histograms), (301, 300));
     assert!(stats.head_bytes > 2_000);
     tsdb.checkpoint(NOW).expect("made");
     drop(tsdb);
     let (tsdb, report) = open(dir.path());
     assert_eq!((report.mode, report.samples), (RecoveryMode::Checkpoint, 0));
-    assert_eq!(beside(&tsdb, ORG), before);
+    assert_eq!(side_data(&tsdb, ORG), before);
     assert_eq!(tsdb.stats().orgs[0].histograms, 300);
-    // What comes next is judged as before the restart.
+    // The next samples are judged as before the restart.
     let last = at(30_000 - 299 * 100);
     assert_eq!(write_native(&tsdb, ORG, &native("a"), [(last, histogram(299))]).stored, 1);
     let report = write_native(&tsdb, ORG, &native("a"), [(last, histogram(1))]);
     assert_eq!((report.refused, report.refusals[0].code), (1, "duplicate_sample"));
-    assert_eq!(beside(&tsdb, ORG), before);
+    assert_eq!(side_data(&tsdb, ORG), before);
 }
 
 #[test]
-fn at_one_time_a_series_has_one_value_and_the_histogram_is_it() {
+fn a_series_has_one_value_at_a_time_and_the_histogram_wins_over_the_float() {
     let tsdb = Tsdb::scaffold();
     let mut batch = BatchBuilder::default();
     batch.series(&native("a"), [ago(30, 1.0), ago(20, 2.0), ago(10, 3.0)]);
@@ -227,7 +229,7 @@ fn at_one_time_a_series_has_one_value_and_the_histogram_is_it() {
     let series = native("a").to_string();
     let floats: Vec<i64> = content(&tsdb, ORG)[&series].iter().map(|(at, _)| *at).collect();
     assert_eq!(floats, [at(30).as_ms(), at(10).as_ms()]);
-    let histograms: Vec<i64> = beside(&tsdb, ORG)[&series].0.iter().map(|(at, _)| *at).collect();
+    let histograms: Vec<i64> = side_data(&tsdb, ORG)[&series].0.iter().map(|(at, _)| *at).collect();
     assert_eq!(histograms, [at(20).as_ms(), at(15).as_ms()]);
 }
 
@@ -247,7 +249,7 @@ fn refusals_name_the_histogram_and_the_others_are_stored() {
 }
 
 #[test]
-fn what_is_refused_leaves_no_series_behind() {
+fn a_refused_sample_creates_no_series() {
     let tsdb = Tsdb::in_memory(options(&faults()), [0; 32]);
     let exemplar = |id: &str| Exemplar { labels: labels(&[("trace_id", id)]), value: 0.25, at: at(5) };
     let mut builder = BatchBuilder::default();
@@ -273,10 +275,10 @@ fn what_is_refused_leaves_no_series_behind() {
     let codes: Vec<&str> = report.refusals.iter().map(|refusal| refusal.code).collect();
     assert_eq!(codes, ["too_far_in_future", "histogram_schema"]);
     assert!(report.refusals[1].series.contains("wrong"), "{:?}", report.refusals[1]);
-    // Nor is anything remembered of it.
+    // The result is the same for a repeated request.
     nothing(&tsdb.append(ORG, &batch, NOW).expect("answered"), 2);
-    // Of a series that is there the refused sample's start says nothing either; an exemplar in an entry of its own finds
-    // the series that another entry of the request makes.
+    // The start timestamp of a refused sample has no effect on an existing series either. An
+    // exemplar in an entry of its own finds the series that another entry of the request creates.
     let mut builder = BatchBuilder::default();
     builder.series(&native("b"), []).exemplar(exemplar("early"));
     builder.series(&native("b"), []).histograms([(at(9), histogram(1))]).start(at(8), at(50));
@@ -291,7 +293,7 @@ fn what_is_refused_leaves_no_series_behind() {
 }
 
 #[test]
-fn exemplars_are_found_by_selector_time_and_scope_and_outlive_a_restart() {
+fn exemplars_are_found_by_selector_time_and_scope_and_survive_a_restart() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     let exemplar =
@@ -302,7 +304,7 @@ fn exemplars_are_found_by_selector_time_and_scope_and_outlive_a_restart() {
     let long = "ä".repeat(121);
     batch.exemplar(exemplar(&long, 6)).exemplar(exemplar("early", 700));
     let report = tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
-    // What is there already is as good as kept.
+    // An exemplar that is already stored counts as stored.
     assert_eq!((report.stored, report.exemplars, report.refused), (2, 4, 0));
     assert_eq!(tsdb.stats().orgs[0].exemplars_dropped_total, 2);
     let ids = |tsdb: &Tsdb, selector: &[Matcher], range: TimeRange, limit| {
@@ -338,14 +340,14 @@ fn exemplars_are_found_by_selector_time_and_scope_and_outlive_a_restart() {
 }
 
 #[test]
-fn start_timestamps_are_changes_that_samples_of_either_kind_may_bring() {
+fn start_timestamps_are_changes_that_samples_of_either_kind_can_bring() {
     let tsdb = Tsdb::scaffold();
     let mut batch = BatchBuilder::default();
     batch.series(&up("a"), (0..10).rev().map(|n| ago(n * 10, 1.0)));
     for n in 0..10 {
         batch.start(at(n * 10), at(if n > 4 { 1_000 } else { 45 }));
     }
-    // None is known any more; one after its sample is what was said.
+    // Zero means unknown. A start timestamp after its sample is kept as sent.
     let none = Timestamp::from_ms(0);
     batch.start(at(10), none).start(at(0), at(-5));
     tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
@@ -359,9 +361,9 @@ fn start_timestamps_are_changes_that_samples_of_either_kind_may_bring() {
     assert_eq!(snapshot.starts(id, TimeRange::new(at(60), at(60))), [change(at(90), at(1_000))]);
 }
 
-/// Everything beside the floats, in segments of both orders, then in one.
+/// All side data, in segments of both orders, then in one.
 #[test]
-fn what_was_sealed_is_read_merged_deleted_and_verified_like_floats() {
+fn sealed_side_data_is_read_merged_deleted_and_verified_like_floats() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     let write_all = |from: i64, count: i64, start: i64| {
@@ -384,22 +386,22 @@ fn what_was_sealed_is_read_merged_deleted_and_verified_like_floats() {
     assert_eq!((report.segments, report.samples), (2, 1_500), "floats and histograms apart");
     write_all(40_005, 100, 41_000);
     write_all(30_000, 200, 31_000);
-    let before = (beside(&tsdb, ORG), content(&tsdb, ORG));
+    let before = (side_data(&tsdb, ORG), content(&tsdb, ORG));
     let native_a = native("a").to_string();
     assert_eq!(
         (before.0[&native_a].0.len(), before.0[&native_a].1.len(), before.0[&native_a].2.len()),
         (800, 3, 3)
     );
     assert_eq!(before.0[&up("a").to_string()].1.len(), 3, "floats have start timestamps, too");
-    assert!(content(&tsdb, ORG)[&native_a].is_empty(), "no count is taken for a sample");
+    assert!(content(&tsdb, ORG)[&native_a].is_empty(), "observation counts are not read as samples");
     let report = tsdb.seal(NOW).expect("sealed");
     assert_eq!(report.samples, 900);
-    assert_eq!((beside(&tsdb, ORG), content(&tsdb, ORG)), before);
+    assert_eq!((side_data(&tsdb, ORG), content(&tsdb, ORG)), before);
     let stats = tsdb.stats();
-    assert_eq!((stats.samples, stats.orgs[0].histograms), (0, 0), "the head let go");
+    assert_eq!((stats.samples, stats.orgs[0].histograms), (0, 0), "the head released them");
     let merged = tsdb.compact(NOW).expect("merged");
     assert_eq!((merged.jobs, merged.made), (2, 2), "{merged:?}");
-    assert_eq!((beside(&tsdb, ORG), content(&tsdb, ORG)), before);
+    assert_eq!((side_data(&tsdb, ORG), content(&tsdb, ORG)), before);
     for part in &tsdb.stores.org(ORG).expect("there").segments().parts {
         part.segment.verify(true).expect("whole");
     }
@@ -407,12 +409,12 @@ fn what_was_sealed_is_read_merged_deleted_and_verified_like_floats() {
     drop(tsdb);
     let (tsdb, report) = open(dir.path());
     assert_eq!((report.read_only, report.notes, report.samples), (None, Vec::new(), 0));
-    assert_eq!((beside(&tsdb, ORG), content(&tsdb, ORG)), before);
+    assert_eq!((side_data(&tsdb, ORG), content(&tsdb, ORG)), before);
     let (from, to) = (at(41_000), at(29_900));
     let selector = vec![Matcher::equal("job", "a")];
     tsdb.delete(ORG, &[selector], TimeRange::new(from, to), NOW).expect("deleted");
     let check = |tsdb: &Tsdb| {
-        let found = beside(tsdb, ORG);
+        let found = side_data(tsdb, ORG);
         let left = found[&native_a].0.iter().all(|(at, _)| *at < from.as_ms() || to.as_ms() < *at);
         assert!(left && found[&native_a].0.len() > 500, "{}", found[&native_a].0.len());
         assert_eq!(found[&native_a].2.len(), 1, "its exemplars too");
@@ -426,14 +428,14 @@ fn what_was_sealed_is_read_merged_deleted_and_verified_like_floats() {
 }
 
 #[test]
-fn damaged_histograms_are_told_of_and_the_rest_is_read() {
+fn damaged_histograms_are_reported_and_the_others_are_read() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     for job in ["a", "b"] {
         write_native(&tsdb, ORG, &native(job), (0..50).map(|n| (at(5_000 - n * 10), histogram(3))));
     }
     tsdb.seal(NOW).expect("sealed");
-    let before = beside(&tsdb, ORG);
+    let before = side_data(&tsdb, ORG);
     let (path, place) = {
         let set = tsdb.stores.org(ORG).expect("there").segments();
         let part = set.beside().next().expect("one");
@@ -462,7 +464,7 @@ fn damaged_histograms_are_told_of_and_the_rest_is_read() {
 }
 
 #[test]
-fn two_months_that_come_late_with_histograms_are_sealed() {
+fn two_months_of_late_samples_and_histograms_are_sealed() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     let day = 86_400_000;
@@ -476,17 +478,17 @@ fn two_months_that_come_late_with_histograms_are_sealed() {
     tsdb.seal(NOW).expect("sealed");
     both(60 * day, 60);
     both(-1_000, 1);
-    let (floats, histograms) = (content(&tsdb, ORG), beside(&tsdb, ORG));
+    let (floats, histograms) = (content(&tsdb, ORG), side_data(&tsdb, ORG));
     let report = tsdb.seal(NOW.plus_ms(2_000)).expect("sealed");
     assert!((10..=124).contains(&report.segments), "{report:?}");
-    assert_eq!((content(&tsdb, ORG), beside(&tsdb, ORG)), (floats.clone(), histograms.clone()));
+    assert_eq!((content(&tsdb, ORG), side_data(&tsdb, ORG)), (floats.clone(), histograms.clone()));
     drop(tsdb);
     let (tsdb, _) = open(dir.path());
-    assert_eq!((content(&tsdb, ORG), beside(&tsdb, ORG)), (floats, histograms));
+    assert_eq!((content(&tsdb, ORG), side_data(&tsdb, ORG)), (floats, histograms));
 }
 
 #[test]
-fn what_comes_after_a_deletion_of_the_newest_histogram_is_decided_alike_after_a_start() {
+fn samples_after_a_deletion_of_the_newest_histogram_are_judged_alike_after_a_start() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     let put =
@@ -496,7 +498,7 @@ fn what_comes_after_a_deletion_of_the_newest_histogram_is_decided_alike_after_a_
     tsdb.delete(ORG, &[vec![matcher]], TimeRange::new(at(2_000), NOW), NOW).expect("deleted");
     tsdb.checkpoint(NOW).expect("made");
     assert_eq!((put(5_000, 3), put(5_000, 4)), (1, 0), "in order, and then refused: the newest is gone");
-    let before = beside(&tsdb, ORG);
+    let before = side_data(&tsdb, ORG);
     drop(tsdb);
-    assert_eq!(beside(&open(dir.path()).0, ORG), before);
+    assert_eq!(side_data(&open(dir.path()).0, ORG), before);
 }

@@ -1,4 +1,5 @@
-//! Seals, compactions, deletions, retention and crashes between their steps, against a plain map.
+//! Model tests of seals, compactions, deletions, retention and crashes between their steps, against
+//! a map.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +15,7 @@ const DAY: i64 = 24 * HOUR;
 /// 00:00 UTC of a day before now.
 const MIDNIGHT: i64 = NOW.as_ms().div_euclid(DAY) * DAY;
 
-/// Options that neither wait nor seal by themselves.
+/// Returns options without pauses.
 fn patient(faults: &Arc<Faults>) -> Options {
     Options { rest: Rest::by(|_| {}), ..options(faults) }
 }
@@ -27,7 +28,7 @@ fn put(tsdb: &Tsdb, job: &str, at_ms: i64, value: f64) -> bool {
     write(tsdb, ORG, &up(job), &[Sample { at: at(at_ms), value }]).stored == 1
 }
 
-/// A sample a minute.
+/// Writes a sample per minute.
 fn minutes(tsdb: &Tsdb, job: &str, from: i64, count: i64) {
     #[expect(clippy::cast_precision_loss, reason = "small")]
     let samples: Vec<Sample> =
@@ -49,7 +50,7 @@ fn listed(tsdb: &Tsdb) -> BTreeSet<String> {
     store.segments().metas().iter().map(|meta| meta.file_name()).collect()
 }
 
-/// Level, first and last hour since midnight of each segment, in order of number.
+/// Returns level, first and last hour since midnight of each segment, in order of number.
 fn shape(tsdb: &Tsdb) -> Vec<(u8, i64, i64)> {
     let set = tsdb.stores.org(ORG).expect("there").segments();
     let hour = |ms: i64| (ms - MIDNIGHT).div_euclid(HOUR);
@@ -82,7 +83,7 @@ fn a_forced_compaction_makes_one_segment_of_a_day_and_changes_no_sample() {
 }
 
 #[test]
-fn blocks_that_are_large_are_copied_and_small_ones_joined() {
+fn large_blocks_are_copied_and_small_ones_joined() {
     let dir = tempfile::tempdir().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for (from, count) in [(-1_200, 300), (-900, 40), (-860, 40), (-800, 700)] {
@@ -105,7 +106,7 @@ fn blocks_that_are_large_are_copied_and_small_ones_joined() {
 }
 
 #[test]
-fn a_file_stays_until_its_last_reader_lets_go() {
+fn a_segment_file_stays_until_its_last_reader_is_gone() {
     let dir = tempfile::tempdir().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for hour in [-3, -2] {
@@ -121,7 +122,7 @@ fn a_file_stays_until_its_last_reader_lets_go() {
 }
 
 #[test]
-fn upkeep_in_the_background_merges_two_hours_and_then_the_day() {
+fn maintenance_merges_two_hours_and_then_the_day() {
     let dir = tempfile::tempdir().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for hour in 0..4 {
@@ -129,7 +130,7 @@ fn upkeep_in_the_background_merges_two_hours_and_then_the_day() {
         tsdb.seal(at(MIDNIGHT - DAY + (hour + 1) * HOUR)).expect("sealed");
     }
     let before = content(&tsdb, ORG);
-    // The day is not over: the last sample was at 03:59.
+    // The day is not over: the last sample is from 03:59.
     for (jobs, hours) in [(1, vec![(-24, -23), (-22, -22), (-21, -21)]), (0, vec![])] {
         let report = tsdb.maintain(NOW).expect("done");
         assert_eq!(report.jobs, jobs);
@@ -150,7 +151,7 @@ fn upkeep_in_the_background_merges_two_hours_and_then_the_day() {
 }
 
 #[test]
-fn a_damaged_segment_is_not_merged_and_nothing_of_the_others_is_lost() {
+fn a_damaged_segment_is_not_merged_and_no_other_sample_is_lost() {
     let dir = tempfile::tempdir().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for hour in [-3, -2] {
@@ -173,7 +174,7 @@ fn a_damaged_segment_is_not_merged_and_nothing_of_the_others_is_lost() {
 }
 
 #[test]
-fn a_compaction_needs_twice_the_space_of_what_it_reads() {
+fn a_compaction_needs_twice_the_bytes_of_its_sources() {
     let dir = tempfile::tempdir().expect("a folder");
     let faults = faults();
     let (tsdb, _) = open_with(dir.path(), patient(&faults));
@@ -188,14 +189,14 @@ fn a_compaction_needs_twice_the_space_of_what_it_reads() {
 }
 
 #[test]
-fn retention_drops_whole_segments_and_says_so_after_a_restart() {
+fn retention_drops_whole_segments_durably() {
     let dir = tempfile::tempdir().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for hour in [-72, -48, -2] {
         minutes(&tsdb, "a", MIDNIGHT + hour * HOUR, 60);
         tsdb.seal(NOW).expect("sealed");
     }
-    // From so many minutes before midnight on; the newest sample is of 22:59.
+    // Retains samples from this many minutes before midnight on. The newest sample is from 22:59.
     let keep = |minutes: i64| {
         let age = (minutes - 61) * 60_000;
         let retention = Some(Duration::from_millis(age.unsigned_abs()));
@@ -204,7 +205,7 @@ fn retention_drops_whole_segments_and_says_so_after_a_restart() {
     let shown = || content(&tsdb, ORG).values().next().map_or(0, Vec::len);
     keep(72 * 60);
     assert_eq!((tsdb.maintain(NOW).expect("done").expired, shown()), (0, 180));
-    // What is too old in a segment that is not wholly so is hidden.
+    // Samples that are too old in a segment that is not are hidden.
     keep(72 * 60 - 20);
     assert_eq!((tsdb.maintain(NOW).expect("done").expired, shown()), (0, 160));
     keep(70 * 60);
@@ -213,15 +214,15 @@ fn retention_drops_whole_segments_and_says_so_after_a_restart() {
     assert_eq!(listed(&tsdb).len(), 2);
     tsdb.set_limits(ORG, OrgLimits { retention_bytes: Some(1), ..OrgLimits::default() });
     assert_eq!(tsdb.maintain(NOW).expect("done").expired, 2);
-    assert_eq!(content(&tsdb, ORG), Content::new());
+    assert_eq!(content(&tsdb, ORG), StoreContent::new());
     tsdb.close();
     drop(tsdb);
     let (again, report) = open_with(dir.path(), patient(&faults()));
-    assert_eq!((content(&again, ORG), report.notes), (Content::new(), Vec::new()));
+    assert_eq!((content(&again, ORG), report.notes), (StoreContent::new(), Vec::new()));
 }
 
 #[test]
-fn a_server_started_while_the_clock_is_a_year_ahead_drops_and_refuses_nothing() {
+fn a_server_started_with_the_clock_a_year_ahead_drops_and_refuses_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
     let limits = OrgLimits { retention: Some(Duration::from_secs(90 * 86_400)), ..OrgLimits::default() };
     let (elapsed, expiry_grace) = (Elapsed::default(), Options::default().expiry_grace);
@@ -241,7 +242,7 @@ fn a_server_started_while_the_clock_is_a_year_ahead_drops_and_refuses_nothing() 
     let mut batch = BatchBuilder::default();
     batch.series(&up("b"), [ago(1_000, 1.0)]);
     assert_eq!(tsdb.append(ORG, &batch.batch(), ahead).expect("stored").stored, 1);
-    assert_eq!(tsdb.maintain(ahead).expect("done").expired, 0, "a year in which nothing comes");
+    assert_eq!(tsdb.maintain(ahead).expect("done").expired, 0, "a year without samples");
 }
 
 #[test]
@@ -256,11 +257,11 @@ fn a_sample_from_the_future_drops_and_hides_nothing() {
     let before = content(&tsdb, ORG);
     assert_eq!(tsdb.maintain(NOW).expect("done").expired, 0);
     assert_eq!(content(&tsdb, ORG), before);
-    assert!(put(&tsdb, "b", NOW.as_ms() - 80 * DAY, 1.0), "late samples are taken as before");
+    assert!(put(&tsdb, "b", NOW.as_ms() - 80 * DAY, 1.0), "late samples are accepted as before");
 }
 
 #[test]
-fn what_goes_for_want_of_bytes_brings_no_old_value_back() {
+fn a_segment_dropped_for_its_bytes_restores_no_overridden_value() {
     let dir = tempfile::tempdir().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     minutes(&tsdb, "a", MIDNIGHT - 10 * HOUR, 400);
@@ -284,7 +285,7 @@ fn what_goes_for_want_of_bytes_brings_no_old_value_back() {
 }
 
 #[test]
-fn what_was_deleted_stays_deleted_and_what_comes_later_is_new() {
+fn deleted_samples_stay_deleted_and_later_ones_are_new() {
     let dir = tempfile::tempdir().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for job in ["a", "b"] {
@@ -310,7 +311,7 @@ fn what_was_deleted_stays_deleted_and_what_comes_later_is_new() {
             2 => drop(tsdb.compact(NOW).expect("compacted")),
             _ => {
                 let tombstones = tsdb.stores.org(ORG).expect("there").segments().tombstones.len();
-                assert_eq!(tombstones, 0, "nothing holds it any more");
+                assert_eq!(tombstones, 0, "no file holds the samples");
             }
         }
         assert_eq!(content(&tsdb, ORG), expected, "step {step}");
@@ -322,7 +323,7 @@ fn what_was_deleted_stays_deleted_and_what_comes_later_is_new() {
 }
 
 #[test]
-fn a_dropped_organisation_leaves_nothing_and_comes_back_never() {
+fn a_dropped_organisation_leaves_no_files_and_never_reappears() {
     let dir = tempfile::tempdir().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     minutes(&tsdb, "a", MIDNIGHT - 3 * HOUR, 60);
@@ -331,22 +332,22 @@ fn a_dropped_organisation_leaves_nothing_and_comes_back_never() {
     write(&tsdb, OrgId(4), &up("other"), &[ago(1_000, 1.0)]);
     tsdb.checkpoint(NOW).expect("a checkpoint");
     tsdb.drop_org(ORG, NOW).expect("dropped");
-    assert_eq!(content(&tsdb, ORG), Content::new());
+    assert_eq!(content(&tsdb, ORG), StoreContent::new());
     let gone =
         || ["segments/3", "series/3.reg", "series/3.copy"].iter().all(|name| !dir.path().join(name).exists());
     assert!(gone());
     tsdb.close();
     drop(tsdb);
     let (again, report) = open_with(dir.path(), patient(&faults()));
-    assert_eq!((content(&again, ORG), content(&again, OrgId(4)).len()), (Content::new(), 1));
+    assert_eq!((content(&again, ORG), content(&again, OrgId(4)).len()), (StoreContent::new(), 1));
     assert_eq!(report.notes, Vec::<String>::new());
     again.maintain(NOW).expect("done");
     assert!(gone());
-    assert!(again.seal(NOW).expect("sealed").log_files_removed > 0, "its records keep no log file");
+    assert!(again.seal(NOW).expect("sealed").log_files_removed > 0, "its records hold no log file");
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum UpkeepStep {
     Put {
         job: usize,
         at: i64,
@@ -366,7 +367,7 @@ enum Step {
     },
     Checkpoint,
     Restart,
-    /// A compaction, a delete or upkeep that ends after so many steps, and a start after it.
+    /// A compaction that ends after this many steps, and a start after it.
     Crash {
         steps: i64,
     },
@@ -374,25 +375,25 @@ enum Step {
 
 const JOBS: [&str; 3] = ["a", "b", "c"];
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = UpkeepStep> {
     // Minutes around a midnight.
     let time = || -1_500i64..900;
     prop_oneof![
-        3 => (0usize..3, time()).prop_map(|(job, at)| Step::Put { job, at }),
-        4 => (0usize..3, time(), 1i64..400).prop_map(|(job, at, count)| Step::Many { job, at, count }),
-        4 => Just(Step::Seal),
-        2 => Just(Step::Compact),
-        2 => Just(Step::Maintain),
-        2 => (0usize..3, time(), 0i64..500).prop_map(|(job, from, more)| Step::Delete { job, from, to: from + more }),
-        1 => Just(Step::Checkpoint),
-        1 => Just(Step::Restart),
-        3 => (0i64..7).prop_map(|steps| Step::Crash { steps }),
+        3 => (0usize..3, time()).prop_map(|(job, at)| UpkeepStep::Put { job, at }),
+        4 => (0usize..3, time(), 1i64..400).prop_map(|(job, at, count)| UpkeepStep::Many { job, at, count }),
+        4 => Just(UpkeepStep::Seal),
+        2 => Just(UpkeepStep::Compact),
+        2 => Just(UpkeepStep::Maintain),
+        2 => (0usize..3, time(), 0i64..500).prop_map(|(job, from, more)| UpkeepStep::Delete { job, from, to: from + more }),
+        1 => Just(UpkeepStep::Checkpoint),
+        1 => Just(UpkeepStep::Restart),
+        3 => (0i64..7).prop_map(|steps| UpkeepStep::Crash { steps }),
     ]
 }
 
-type Model = BTreeMap<String, BTreeMap<i64, u64>>;
+type SampleModel = BTreeMap<String, BTreeMap<i64, u64>>;
 
-fn as_content(model: &Model) -> Content {
+fn as_content(model: &SampleModel) -> StoreContent {
     let samples = |samples: &BTreeMap<i64, u64>| samples.iter().map(|(at, bits)| (*at, *bits)).collect();
     model.iter().filter(|(_, s)| !s.is_empty()).map(|(job, s)| (up(job).to_string(), samples(s))).collect()
 }
@@ -405,19 +406,19 @@ proptest! {
         let dir = tempfile::tempdir().expect("a folder");
         let faults = faults();
         let (mut tsdb, _) = open_with(dir.path(), patient(&faults));
-        let mut model = Model::new();
+        let mut model = SampleModel::new();
         let minute = |n: i64| MIDNIGHT - 5 * DAY + n * 60_000;
         let mut value = 0.0f64;
         for (number, step) in steps.into_iter().enumerate() {
             match &step {
-                Step::Put { job, at } => {
+                UpkeepStep::Put { job, at } => {
                     value += 1.0;
                     if put(&tsdb, JOBS[*job], minute(*at), value) {
                         model.entry(JOBS[*job].to_owned()).or_default().insert(minute(*at), value.to_bits());
                     }
                 }
-                Step::Many { job, at, count } => {
-                    // Moments that nothing else has, so that none is refused.
+                UpkeepStep::Many { job, at, count } => {
+                    // Each step uses its own times, so that no sample is refused.
                     let own = 30_000 + i64::try_from(number).expect("few steps");
                     let samples: Vec<Sample> = (0..*count)
                         .map(|n| {
@@ -429,26 +430,26 @@ proptest! {
                     let kept = model.entry(JOBS[*job].to_owned()).or_default();
                     kept.extend(samples.iter().map(|sample| (sample.at.as_ms(), sample.value.to_bits())));
                 }
-                Step::Seal => drop(tsdb.seal(NOW).expect("sealed")),
-                Step::Compact => {
+                UpkeepStep::Seal => drop(tsdb.seal(NOW).expect("sealed")),
+                UpkeepStep::Compact => {
                     tsdb.compact(NOW).expect("compacted");
                     prop_assert_eq!(files(dir.path()), listed(&tsdb));
                 }
-                Step::Maintain => drop(tsdb.maintain(NOW).expect("done")),
-                Step::Delete { job, from, to } => {
+                UpkeepStep::Maintain => drop(tsdb.maintain(NOW).expect("done")),
+                UpkeepStep::Delete { job, from, to } => {
                     let range = TimeRange::new(Timestamp::from_ms(minute(*from)), Timestamp::from_ms(minute(*to)));
                     tsdb.delete(ORG, &[job_is(JOBS[*job])], range, NOW).expect("deleted");
                     if let Some(samples) = model.get_mut(JOBS[*job]) {
                         samples.retain(|at, _| !range.contains(Timestamp::from_ms(*at)));
                     }
                 }
-                Step::Checkpoint => drop(tsdb.checkpoint(NOW).expect("a checkpoint")),
-                Step::Restart => {
+                UpkeepStep::Checkpoint => drop(tsdb.checkpoint(NOW).expect("a checkpoint")),
+                UpkeepStep::Restart => {
                     tsdb.close();
                     drop(tsdb);
                     (tsdb, _) = open_with(dir.path(), patient(&faults));
                 }
-                Step::Crash { steps } => {
+                UpkeepStep::Crash { steps } => {
                     faults.upkeep_steps_left.store(*steps, Ordering::SeqCst);
                     let stopped = tsdb.compact(NOW);
                     prop_assert!(matches!(stopped, Ok(_) | Err(UpkeepError::Stopped)), "{:?}", stopped);
@@ -467,7 +468,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_too_old_is_not_seen_though_its_segment_stays() {
+fn samples_that_are_too_old_are_hidden_while_their_segment_stays() {
     let dir = tempfile::tempdir().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     minutes(&tsdb, "a", MIDNIGHT - 3 * HOUR, 60);
@@ -482,20 +483,20 @@ fn what_is_too_old_is_not_seen_though_its_segment_stays() {
     };
     assert_eq!(keep(MIDNIGHT - 3 * HOUR + 20 * 60_000), 100);
     assert_eq!(keep(MIDNIGHT - 3 * HOUR + 59 * 60_000), 61);
-    // What is deleted while it is hidden does not come back.
+    // Samples deleted while they are hidden do not reappear.
     tsdb.delete(ORG, &[job_is("a")], TimeRange::new(at(0), at(MIDNIGHT - 3 * HOUR + 9 * 60_000)), NOW)
         .expect("deleted");
     assert_eq!(keep(MIDNIGHT - 4 * HOUR), 110);
 }
 
 #[test]
-fn what_comes_for_a_dropped_organisation_keeps_no_log_file() {
+fn samples_of_a_dropped_organisation_hold_no_log_file() {
     let dir = tempfile::tempdir().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     minutes(&tsdb, "a", MIDNIGHT - 3 * HOUR, 60);
     tsdb.drop_org(ORG, NOW).expect("dropped");
     let report = write(&tsdb, ORG, &up("a"), &[ago(1_000, 1.0)]);
-    assert_eq!((report.stored, content(&tsdb, ORG)), (0, Content::new()));
+    assert_eq!((report.stored, content(&tsdb, ORG)), (0, StoreContent::new()));
     write(&tsdb, OrgId(4), &up("other"), &[ago(1_000, 1.0)]);
     assert!(tsdb.seal(NOW).expect("sealed").log_files_removed > 0);
     assert_eq!(seal::log_files(dir.path()).len(), 1);

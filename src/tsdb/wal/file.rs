@@ -1,9 +1,10 @@
-//! Log files: `wal/<number>.wal`, at their full length and with all of their blocks before the first record, so that an
-//! append never meets a full disk. The bytes after the last record read as zeros.
+//! Log files, `wal/<number>.wal`. A file has its full length and all of its blocks before the first
+//! record, so an append never meets a full disk. The bytes after the last record read as zeros.
 //!
-//! The blocks are filled with zeros or only allocated (`Disk::allocates_log_file`). Zeros cost as many bytes as the log
-//! itself, and a sync then changes no metadata. Allocated blocks cost nothing, and each sync also commits to the journal
-//! of the file system that they are now written. A file system that cannot allocate gets zeros.
+//! The blocks are filled with zeros or only allocated (`Disk::allocates_log_file`). Zeros cost as
+//! many bytes as the log itself, and a later sync changes no metadata. Allocated blocks cost
+//! nothing, but each sync also commits to the file system's journal that the blocks are now
+//! written. A file system without allocation gets zeros.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,50 +17,53 @@ use crate::model::StoreId;
 use crate::tsdb::disk::{self, Disk};
 use crate::tsdb::error::{AppendError, DiskError};
 
-/// A file while little comes: a fresh or idle folder stays small.
+/// The size of a file under light load, so that a fresh or idle folder stays small.
 pub(in crate::tsdb) const SMALL_BYTES: u32 = 1 << 20;
-/// A file while one fills within 10 s.
+/// The size of the next file if the current one fills within 10 s.
 pub(in crate::tsdb) const LARGE_BYTES: u32 = 16 << 20;
 
-/// A log file that takes records.
+/// An open log file that takes records.
 #[derive(Debug)]
 pub(in crate::tsdb) struct LogFile {
     pub(in crate::tsdb) file: File,
     pub(in crate::tsdb) path: PathBuf,
     pub(in crate::tsdb) number: u64,
     pub(in crate::tsdb) bytes: u32,
-    /// How its records are written.
+    /// The layout of its records.
     pub(in crate::tsdb) layout: Layout,
 }
 
-/// What to make.
+/// The parameters of a new log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) struct NewFile {
+    /// The file's number.
     pub(in crate::tsdb) number: u64,
+    /// The number of the file before it, 0 if none.
     pub(in crate::tsdb) before: u64,
     pub(in crate::tsdb) bytes: u32,
     pub(in crate::tsdb) created_ms: i64,
-    /// For what gives space back: made while there is any room at all.
+    /// Created even when space is short, for records that free space.
     pub(in crate::tsdb) urgent: bool,
-    /// The secret of its records: its own, also where a number is used again.
+    /// The secret of its records. It is fresh even if a file number is used again.
     pub(in crate::tsdb) key: RecordKey,
-    /// Mean bytes of a group in the file before it; 0 where that is unknown.
+    /// The mean size of a group in the previous file; 0 if unknown.
     pub(in crate::tsdb) group_bytes: u64,
 }
 
-/// Below this not even an urgent file is made: room for itself and for account changes.
+/// The free bytes that even an urgent file requires, for the file itself and for account changes.
 const URGENT_FLOOR: u64 = 32 << 20;
 
-/// Why there is no new file.
+/// The reason why a log file could not be created.
 #[derive(Debug)]
 pub(in crate::tsdb) enum MakeError {
-    /// Less than the floor of docs/storage.md section 12 is free.
+    /// Less space is free than the floor of docs/storage.md section 12.
     Full { free: u64, needed: u64 },
     /// The file system refused.
     Disk(DiskError),
 }
 
 impl MakeError {
+    /// Returns the error for the caller of an append.
     pub(in crate::tsdb) fn refusal(&self) -> AppendError {
         match self {
             MakeError::Full { free, needed } => AppendError::DiskFull { free: *free, needed: *needed },
@@ -68,7 +72,7 @@ impl MakeError {
         }
     }
 
-    /// Whether the next attempt may succeed: there was no room, or no descriptor or memory.
+    /// Returns whether a later attempt may succeed: disk space, descriptors or memory were short.
     pub(in crate::tsdb) fn is_transient(&self) -> bool {
         match self {
             MakeError::Full { .. } => true,
@@ -77,19 +81,20 @@ impl MakeError {
     }
 }
 
-/// Where a file of this number lies.
+/// Returns the path of the file with this number.
 pub(in crate::tsdb) fn path_of(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:010}.wal"))
 }
 
-/// The number in a file's name.
+/// Parses the number in a file's name.
 pub(in crate::tsdb) fn number_of(name: &str) -> Option<u64> {
     name.strip_suffix(".wal")
         .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
         .and_then(|n| n.parse().ok())
 }
 
-/// Makes a file: header and zeros or allocated blocks, synced under another name, renamed, the directory synced.
+/// Creates a log file. Writes the header and zeros (or allocates blocks) under a temporary name,
+/// syncs the file, renames it, and syncs the directory.
 pub(in crate::tsdb) fn make(
     disk: &Disk,
     dir: &Path,

@@ -1,20 +1,26 @@
-//! The log while it is written: records of all organisations, one sync for all that waits.
+//! The log while it is written. It holds the records of all organisations; one sync covers all
+//! queued records.
 //!
 //! ```text
-//! callers --submit--> queue --one of them at a time: number, one pwrite, one fdatasync, apply in log order--> outcomes
+//! callers --submit--> queue --one writer at a time--> outcomes
+//!                             number, one pwrite, one fdatasync, apply in log order
 //! ```
-//! Whoever submits and finds nobody writing writes a group itself, so that a lone request pays for no other thread; what
-//! came meanwhile is the next group, which the log's own thread takes over. One lock holds numbering, writing and
-//! applying together: records reach the head in the order of their numbers.
+//! A caller that submits while no group is being written writes a group itself, so a lone request
+//! pays for no thread switch. Records that arrive meanwhile form the next group, which the log's
+//! own thread writes. One lock covers numbering, writing and applying, so records reach the head in
+//! the order of their numbers.
 //!
-//! What is applied is what was logged, through the function that replay uses: what a record does to the head is a function
-//! of the log alone. Samples are not read back from the bytes just made of them (a dev build checks that they could be). A failed write or sync closes the log until a restart: what a failed
-//! `fdatasync` left behind is unknown, and asking again would say yes (docs/storage.md section 18).
+//! Live writes and replay apply records through the same function, so the effect of a record on the
+//! head depends on the log alone. Samples are not decoded again from the bytes just encoded (a dev
+//! build checks that they could be). A failed write or sync closes the log until a restart: the
+//! state after a failed `fdatasync` is unknown, and a second one would report success
+//! (docs/storage.md section 18).
 //!
-//! With [`Durability::Interval`] a group is applied and answered once it is written, which a killed process survives, and
-//! synced at the latest within the interval, which bounds what a power cut takes. A record still says only what was
-//! *synced* when it was written (its lag), so what a cut leaves of unsynced records is a torn tail to the replay, of at most
-//! 2 MiB and one group. Seals, marks and switches are synced in every mode, with all that is before them.
+//! With [`Durability::Interval`] a group is applied and acknowledged once it is written, which
+//! survives a killed process. It is synced at the latest within the interval, which bounds the loss
+//! in a power cut. A record still states only what was *synced* when it was written (its lag). So a
+//! replay takes unsynced records that a power cut destroyed for a torn tail, of at most 2 MiB and
+//! one group. Seals, marks and switches are synced in every mode, with all records before them.
 
 mod committer;
 
@@ -30,7 +36,7 @@ use std::time::Duration;
 use committer::Committer;
 
 use super::file::{self, LogFile, MakeError, NewFile};
-use super::record::{Kind, OrgSpan};
+use super::record::{OrgSpan, RecordKind};
 use super::samples::LogSample;
 use super::trimmed::{Removed, Trimmed};
 use crate::kv::keyed::RecordKey;
@@ -41,28 +47,29 @@ use crate::tsdb::error::{AppendError, Damage};
 use crate::tsdb::options::Durability;
 use crate::tsdb::report::Writes;
 
-/// Bodies that wait at most; then submitting waits. Every waiting body has a waiting caller, and lanes bound those.
+/// The limit of queued body bytes; above it `submit` waits. Each queued body has a waiting caller,
+/// and the lanes bound the number of callers.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
-/// A body at most when writing: with its header and a first mark it fits the smallest file.
+/// The limit of a written body. With its header and a first mark it fits the smallest file.
 pub(in crate::tsdb) const BODY_BYTES_WRITTEN_MAX: usize = 640 << 10;
-/// After so long without traffic a mark vouches for the last group.
+/// The time without traffic after which a mark records that the last group is durable.
 const MARK_AFTER: Duration = Duration::from_millis(100);
 
-/// A record before it has a number.
+/// A record without a number.
 #[derive(Debug)]
 pub(in crate::tsdb) struct Draft {
     pub(in crate::tsdb) org: OrgId,
-    pub(in crate::tsdb) kind: Kind,
+    pub(in crate::tsdb) kind: RecordKind,
     pub(in crate::tsdb) body: Vec<u8>,
-    /// What a body of [`Kind::Samples`] says.
+    /// The decoded samples of a body of [`RecordKind::Samples`].
     pub(in crate::tsdb) samples: Vec<LogSample>,
-    /// The greatest time of a sample in it; the least possible if it has none.
+    /// The greatest sample time in it; `i64::MIN` if it has no samples.
     pub(in crate::tsdb) greatest_ms: i64,
 }
 
 impl Draft {
-    /// One without samples of the usual kind.
-    pub(in crate::tsdb) fn new(org: OrgId, kind: Kind, body: Vec<u8>) -> Draft {
+    /// Creates a draft of another kind than samples.
+    pub(in crate::tsdb) fn new(org: OrgId, kind: RecordKind, body: Vec<u8>) -> Draft {
         Draft { org, kind, body, samples: Vec::new(), greatest_ms: i64::MIN }
     }
 }
@@ -72,102 +79,105 @@ impl Draft {
 pub(in crate::tsdb) struct RefusedSample {
     pub(in crate::tsdb) series: u32,
     pub(in crate::tsdb) at_ms: i64,
-    /// Bit patterns: what came and what is there.
+    /// The bit pattern of the refused value.
     pub(in crate::tsdb) bits: u64,
+    /// The bit pattern of the stored value.
     pub(in crate::tsdb) have: u64,
 }
 
-/// What applying a record did.
+/// The effect of applying a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::tsdb) struct Outcome {
+pub(in crate::tsdb) struct ApplyOutcome {
     pub(in crate::tsdb) stored: u64,
     pub(in crate::tsdb) refused: u64,
-    /// Samples of series that nothing defines.
+    /// Samples of series without a definition.
     pub(in crate::tsdb) orphans: u64,
-    /// Of a seal, a deletion, a drop: its record's number.
+    /// The record's number, for a seal, a deletion and a drop.
     pub(in crate::tsdb) record_seq: u64,
-    /// The first of the refused.
+    /// The first of the refused samples.
     pub(in crate::tsdb) first: Vec<RefusedSample>,
-    /// Histograms among the stored.
+    /// The number of histograms among the stored samples.
     pub(in crate::tsdb) histograms: u64,
-    /// The first of the refused histograms: series and time.
+    /// The series and time of the first refused histograms.
     pub(in crate::tsdb) first_histograms: Vec<(u32, i64)>,
-    /// Exemplars that were not there before.
+    /// The number of exemplars that were not stored before.
     pub(in crate::tsdb) exemplars: u64,
 }
 
-/// Puts a record, with its number, into the head. Called by one thread at a time, in order of seq.
+/// Applies a record, with its number, to the head. Only one thread at a time calls it, in order of
+/// seq.
 ///
-/// A record that was just written and cannot be read is a defect: it closes the log.
-pub(in crate::tsdb) type Apply = Box<dyn FnMut(u64, &Draft) -> Result<Outcome, Damage> + Send>;
+/// A record that was just written and cannot be read is a defect, which closes the log.
+pub(in crate::tsdb) type Apply = Box<dyn FnMut(u64, &Draft) -> Result<ApplyOutcome, Damage> + Send>;
 
-/// Takes the outcomes of a caller's records, or why nothing of them is acknowledged. Called at most once, by whoever
-/// writes the log: it must be short.
-pub(in crate::tsdb) type Done = Box<dyn FnOnce(Result<Vec<Outcome>, AppendError>) + Send>;
+/// Receives the outcomes of a caller's records, or the reason why none of them is acknowledged. The
+/// writer of the log calls it at most once, so it must return quickly.
+pub(in crate::tsdb) type Done = Box<dyn FnOnce(Result<Vec<ApplyOutcome>, AppendError>) + Send>;
 
-/// Records of one caller on their way.
+/// The pending records of one caller.
 struct Caller {
-    left: usize,
-    outcomes: Vec<Outcome>,
+    pending: usize,
+    outcomes: Vec<ApplyOutcome>,
     done: Option<Done>,
 }
 
-/// Answers the caller of a record; its records share it.
+/// The reply to a caller. All of its records share it.
 #[derive(Clone)]
 struct Reply(Arc<Mutex<Caller>>);
 
 impl Reply {
     fn new(records: usize, done: Done) -> Reply {
         let outcomes = Vec::with_capacity(records);
-        Reply(Arc::new(Mutex::new(Caller { left: records, outcomes, done: Some(done) })))
+        Reply(Arc::new(Mutex::new(Caller { pending: records, outcomes, done: Some(done) })))
     }
 
-    /// Of one record. The caller hears of it with the last one, or at once where one failed.
-    fn send(&self, outcome: Result<Outcome, AppendError>) {
+    /// Records the outcome of one record. The caller is notified after the last one, or at the
+    /// first failure.
+    fn send(&self, outcome: Result<ApplyOutcome, AppendError>) {
         let mut caller = lock(&self.0);
-        let said = match outcome {
+        let result = match outcome {
             Ok(outcome) => {
                 caller.outcomes.push(outcome);
-                caller.left = caller.left.saturating_sub(1);
-                (caller.left == 0).then(|| Ok(std::mem::take(&mut caller.outcomes)))
+                caller.pending = caller.pending.saturating_sub(1);
+                (caller.pending == 0).then(|| Ok(std::mem::take(&mut caller.outcomes)))
             }
             Err(why) => Some(Err(why)),
         };
-        let done = said.and_then(|said| Some((caller.done.take()?, said)));
+        let done = result.and_then(|result| Some((caller.done.take()?, result)));
         drop(caller);
-        if let Some((done, said)) = done {
-            done(said);
+        if let Some((done, result)) = done {
+            done(result);
         }
     }
 }
 
 impl std::fmt::Debug for Reply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Reply").field(&lock(&self.0).left).finish()
+        f.debug_tuple("Reply").field(&lock(&self.0).pending).finish()
     }
 }
 
-/// Where the log goes on.
+/// The position at which the log continues.
 #[derive(Debug)]
 pub(in crate::tsdb) struct Resume {
     pub(in crate::tsdb) file: LogFile,
     pub(in crate::tsdb) offset: u32,
-    /// The file has no record yet: what its first mark says of the file before.
+    /// Set if the file has no record yet: the spans of the file before it, for its first mark.
     pub(in crate::tsdb) first_mark: Option<Vec<OrgSpan>>,
     pub(in crate::tsdb) last_seq: u64,
-    /// Secrets of new files are derived from it. Random, of this process.
+    /// The random key of this process from which the secrets of new files are derived.
     pub(in crate::tsdb) key: RecordKey,
-    /// What the file holds already.
+    /// The spans of the records that the file already holds.
     pub(in crate::tsdb) spans: BTreeMap<OrgId, OrgSpan>,
-    /// Its first record; without one, the next.
+    /// The number of its first record, or of the next record if it has none.
     pub(in crate::tsdb) first_seq: u64,
-    /// The files before it.
+    /// The files before it, in order of number.
     pub(in crate::tsdb) full: Vec<FullFile>,
     pub(in crate::tsdb) files: u64,
     pub(in crate::tsdb) file_bytes: u64,
 }
 
-/// Counters of the log since the start of the process.
+/// The log's counters since the start of the process.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Counters {
     pub(in crate::tsdb) files: AtomicU64,
@@ -176,11 +186,11 @@ pub(in crate::tsdb) struct Counters {
     pub(in crate::tsdb) records: AtomicU64,
     pub(in crate::tsdb) syncs: AtomicU64,
     pub(in crate::tsdb) last_seq: AtomicU64,
-    /// Every record up to this one is durable.
+    /// Every record up to this number is durable.
     pub(in crate::tsdb) durable_seq: AtomicU64,
-    /// Every record up to this one is in the head.
+    /// Every record up to this number is in the head.
     pub(in crate::tsdb) applied_seq: AtomicU64,
-    /// The first record of the file at hand.
+    /// The number of the first record of the current file.
     pub(in crate::tsdb) file_first_seq: AtomicU64,
 }
 
@@ -192,82 +202,90 @@ pub(in crate::tsdb) struct FullFile {
     pub(in crate::tsdb) bytes: u64,
     pub(in crate::tsdb) first_seq: u64,
     pub(in crate::tsdb) last_seq: u64,
-    /// What it holds of each organisation; none: to be looked up in the file.
+    /// Its content per organisation; none if it must be read from the file.
     pub(in crate::tsdb) spans: Option<Vec<OrgSpan>>,
 }
 
 /// The log of a running store.
 #[derive(Debug)]
 pub(in crate::tsdb) struct Log {
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
     committer: Arc<Mutex<Committer>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// The state that the callers and both threads of the log share.
 #[derive(Debug)]
-struct Shared {
+struct LogState {
     dir: PathBuf,
     store: StoreId,
     disk: Disk,
     counters: Counters,
-    queue: Mutex<Queue>,
-    /// Something to write, or the end.
+    queue: Mutex<CommitQueue>,
+    /// Signals new work or the end to the log's own thread.
     work: Condvar,
-    /// The queue became shorter.
-    room: Condvar,
+    /// Signals that the queue became shorter.
+    queue_space: Condvar,
     spare: Mutex<Spare>,
     spare_changed: Condvar,
-    /// A mark says that the last group is durable.
+    /// True once a mark states that the last group is durable.
     vouched: AtomicBool,
-    /// Groups written.
+    /// The number of groups written.
     groups: AtomicU64,
-    /// Callers of [`Log::flush`] who wait for their turn.
+    /// The number of callers of [`Log::flush`] that wait for the lock.
     flushes: AtomicUsize,
     durability: Durability,
-    /// Files before the one at hand, in order of number.
+    /// The files before the current one, in order of number.
     full: Mutex<Vec<FullFile>>,
     trimmed: Trimmed,
 }
 
+/// The records that wait to be written, and the state of writes.
 #[derive(Debug)]
-struct Queue {
+struct CommitQueue {
     drafts: VecDeque<(Draft, Reply)>,
     bytes: usize,
     writes: Writes,
     closing: Closing,
     now_ms: i64,
-    /// Somebody waits for a small new file.
+    /// Set while a caller of [`Log::settle`] waits for a small new file.
     settle: Option<Sender<()>>,
 }
 
+/// The way in which the log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
     No,
-    /// After what waits.
+    /// End after the queued records are written.
     Drain,
-    /// At once: the process ends without being asked to.
+    /// End at once, without a request to close the store.
     Abandon,
 }
 
+/// The file that the log will continue in.
 #[derive(Debug)]
 enum Spare {
+    /// Not requested.
     None,
-    Wanted(NewFile),
+    /// Requested from the thread that creates files.
+    Requested(NewFile),
     Ready(LogFile),
     Failed(MakeError),
-    Over,
+    /// The log has ended.
+    Stopped,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every critical section here leaves its value whole; a panic elsewhere must not take the log with it.
+    // Every critical section here leaves its value consistent, and a panic elsewhere must not stop
+    // the log.
     mutex.lock().ignore_poison()
 }
 
 impl Log {
-    /// Starts the threads.
+    /// Starts the log's threads.
     ///
     /// # Errors
-    /// Where the operating system starts none.
+    /// The operating system's error if a thread cannot be started.
     pub(in crate::tsdb) fn start(
         dir: PathBuf,
         store: StoreId,
@@ -283,7 +301,7 @@ impl Log {
         counters.durable_seq.store(resume.last_seq, Ordering::Relaxed);
         counters.applied_seq.store(resume.last_seq, Ordering::Relaxed);
         counters.file_first_seq.store(resume.first_seq, Ordering::Relaxed);
-        let queue = Queue {
+        let queue = CommitQueue {
             drafts: VecDeque::new(),
             bytes: 0,
             writes: Writes::Open,
@@ -291,14 +309,14 @@ impl Log {
             now_ms: 0,
             settle: None,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LogState {
             dir,
             store,
             disk,
             counters,
             queue: Mutex::new(queue),
             work: Condvar::new(),
-            room: Condvar::new(),
+            queue_space: Condvar::new(),
             spare: Mutex::new(Spare::None),
             spare_changed: Condvar::new(),
             vouched: AtomicBool::new(true),
@@ -323,18 +341,20 @@ impl Log {
         Ok(log)
     }
 
-    /// Makes records durable and applies them; waits for both. Consecutive numbers in this order, not one group.
+    /// Makes records durable, applies them, and waits for both. They get consecutive numbers in
+    /// this order, but may be in several groups.
     ///
     /// # Errors
-    /// [`AppendError`]: nothing of it is acknowledged, though records before the failure may be kept.
+    /// [`AppendError`]: none of them is acknowledged, though records before the failure may be
+    /// stored.
     pub(in crate::tsdb) fn commit(
         &self,
         drafts: Vec<Draft>,
         now: Timestamp,
-    ) -> Result<Vec<Outcome>, AppendError> {
+    ) -> Result<Vec<ApplyOutcome>, AppendError> {
         let (sender, outcomes) = mpsc::channel();
-        // The receiver waits below.
-        self.submit(drafts, now, Box::new(move |said| drop(sender.send(said))));
+        // The receiver waits below, so sending cannot fail.
+        self.submit(drafts, now, Box::new(move |result| drop(sender.send(result))));
         if self.write_group() {
             self.shared.work.notify_one();
         }
@@ -342,20 +362,21 @@ impl Log {
         outcomes.recv().map_err(ended)?
     }
 
-    /// As [`Log::commit`], without waiting: `done` hears what came of it, perhaps before this returns. Unless somebody
-    /// writes, what waits is written here, with what comes meanwhile: the caller should have nobody waiting for it.
+    /// Like [`Log::commit`] without waiting: `done` gets the result, perhaps before this returns.
+    /// Unless another thread writes, this one writes all queued records, including those that
+    /// arrive meanwhile. So no request should wait for the caller.
     pub(in crate::tsdb) fn commit_then(&self, drafts: Vec<Draft>, now: Timestamp, done: Done) {
         self.submit(drafts, now, done);
         while self.write_group() {}
     }
 
-    /// Puts records into the queue; waits while that is full.
+    /// Puts records into the queue. Waits while the queue is full.
     fn submit(&self, drafts: Vec<Draft>, now: Timestamp, done: Done) {
         let gives_space = drafts.iter().all(|draft| draft.kind.gives_space());
         let mut queue = lock(&self.shared.queue);
         let mut admitted = self.shared.admit(&mut queue, gives_space);
         while queue.bytes > QUEUE_BYTES_MAX && queue.writes == Writes::Open {
-            queue = self.shared.room.wait(queue).ignore_poison();
+            queue = self.shared.queue_space.wait(queue).ignore_poison();
             admitted = self.shared.admit(&mut queue, gives_space);
         }
         if drafts.is_empty() || admitted.is_err() {
@@ -370,11 +391,12 @@ impl Log {
         }
     }
 
-    /// Writes a group unless somebody writes: they look at the queue again when they are done. Whether more waits then,
-    /// which is this caller's to see to.
+    /// Writes a group unless another thread writes, which checks the queue again afterwards.
+    /// Returns whether more records are queued, which this caller must then take care of.
     fn write_group(&self) -> bool {
         if self.shared.flushes.load(Ordering::Acquire) > 0 {
-            // Who writes group after group would never let them in: the lock knows no order. The log's own thread waits.
+            // The lock is unfair: a thread that writes group after group would starve the flushes.
+            // The log's own thread waits for the lock instead.
             self.shared.work.notify_one();
             return false;
         }
@@ -388,7 +410,7 @@ impl Log {
         !lock(&self.shared.queue).drafts.is_empty()
     }
 
-    /// Makes everything durable that is applied; the last number of it.
+    /// Makes all applied records durable. Returns the number of the last one.
     ///
     /// # Errors
     /// [`AppendError::Fenced`].
@@ -403,37 +425,40 @@ impl Log {
         Ok(committer.durable())
     }
 
-    /// Whether a record of samples would be taken now; asks for space again if there was none.
+    /// Checks whether a record of samples would be accepted now. Measures free space again if it
+    /// was short.
     pub(in crate::tsdb) fn admit(&self) -> Result<(), AppendError> {
         self.shared.admit(&mut lock(&self.shared.queue), false)
     }
 
-    /// Whether a record that gives space back would be taken now.
+    /// Checks whether a record that frees space would be accepted now.
     pub(in crate::tsdb) fn admit_giving_space(&self) -> Result<(), AppendError> {
         self.shared.admit(&mut lock(&self.shared.queue), true)
     }
 
-    /// Whether writes are open now. Asks for space again if there was none: nobody sends to a store that says full.
+    /// Returns whether writes are open now. Measures free space again if it was short, since
+    /// clients send nothing to a store that reports a full disk.
     pub(in crate::tsdb) fn writes(&self) -> Writes {
         let mut queue = lock(&self.shared.queue);
-        // The refusal is what the state says, too.
+        // The state contains the refusal, too.
         drop(self.shared.admit(&mut queue, false));
         queue.writes.clone()
     }
 
-    /// Takes no more records until a restart; what waits already is written. Does nothing where writes are closed.
+    /// Accepts no more records until a restart. Queued records are still written. Does nothing if
+    /// writes are closed.
     pub(in crate::tsdb) fn stop(&self, why: &str) {
         let mut queue = lock(&self.shared.queue);
         if matches!(queue.writes, Writes::Open | Writes::DiskFull { .. }) {
             queue.writes = Writes::Stopped(why.to_owned());
         }
         drop(queue);
-        // Who waits for room must hear of it.
-        self.shared.room.notify_all();
+        // Callers that wait for queue space must see the refusal.
+        self.shared.queue_space.notify_all();
     }
 
-    /// Goes on in a small new file unless the one at hand is still without samples, and gives the spare file back.
-    /// Waits for it; does nothing where writes are closed.
+    /// Switches to a small new file, unless the current one still has no samples, and removes the
+    /// spare file. Waits for completion. Does nothing if writes are closed.
     pub(in crate::tsdb) fn settle(&self) {
         let (done, settled) = mpsc::channel();
         {
@@ -444,17 +469,18 @@ impl Log {
             queue.settle = Some(done);
         }
         self.shared.work.notify_all();
-        // The log's thread drops it unanswered where it ends first.
+        // The log's thread drops the sender if it ends first.
         let _ = settled.recv();
     }
 
-    /// The files before the one at hand.
+    /// Returns the files before the current one.
     pub(in crate::tsdb) fn full_files(&self) -> Vec<FullFile> {
         lock(&self.shared.full).clone()
     }
 
-    /// Unlinks the first files, up to and without number `end`; the caller has noted durably that the log begins there.
-    /// From now on they are no part of it: what cannot be unlinked does not count to its size.
+    /// Unlinks the first files, up to and excluding number `end`. The caller has durably recorded
+    /// that the log begins there. From then on they are no part of the log, and a file that cannot
+    /// be unlinked does not count in its size.
     pub(in crate::tsdb) fn remove_before(&self, end: u64) -> Removed {
         let mut full = lock(&self.shared.full);
         let count = full.iter().take_while(|file| file.number < end).count();
@@ -467,7 +493,7 @@ impl Log {
         self.shared.trimmed.remove(&self.shared.dir, trimmed)
     }
 
-    /// Files from before the log's beginning that could not be unlinked.
+    /// Returns the files before the log's start that could not be unlinked.
     pub(in crate::tsdb) fn trimmed(&self) -> &Trimmed {
         &self.shared.trimmed
     }
@@ -476,7 +502,8 @@ impl Log {
         &self.shared.counters
     }
 
-    /// Writes what waits and a last mark, removes the spare file, ends the threads. A second call does nothing.
+    /// Writes the queued records and a last mark, removes the spare file, and ends the threads. A
+    /// second call does nothing.
     pub(in crate::tsdb) fn close(&self) {
         self.end(Closing::Drain);
     }
@@ -492,10 +519,10 @@ impl Log {
             }
         }
         self.shared.work.notify_all();
-        self.shared.room.notify_all();
+        self.shared.queue_space.notify_all();
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
-            // A thread that panicked has said so on standard error; there is nobody else to tell.
+            // A panicked thread has already reported its panic on standard error.
             drop(thread.join());
         }
     }
@@ -507,8 +534,8 @@ impl Drop for Log {
     }
 }
 
-impl Shared {
-    fn admit(&self, queue: &mut Queue, gives_space: bool) -> Result<(), AppendError> {
+impl LogState {
+    fn admit(&self, queue: &mut CommitQueue, gives_space: bool) -> Result<(), AppendError> {
         if let Writes::DiskFull { needed, .. } = queue.writes {
             match self.disk.space(&self.dir) {
                 Ok(space) if space.allows_samples_again(needed) => queue.writes = Writes::Open,
@@ -526,13 +553,13 @@ impl Shared {
         }
     }
 
-    /// Answers everything that waits with this refusal, and closes writes accordingly.
+    /// Replies to all queued records with this refusal, and closes writes accordingly.
     fn refuse_all(&self, group: Vec<(Draft, Reply)>, why: &AppendError) {
         let waiting = {
             let mut queue = lock(&self.queue);
-            // Nothing of what waits was written, and the next request tries again.
-            let goes_on = matches!(why, AppendError::OutOfResources(_));
-            if !goes_on && !matches!(queue.writes, Writes::Fenced(_) | Writes::Stopped(_)) {
+            // No queued record was written, and the next request tries again.
+            let continues = matches!(why, AppendError::OutOfResources(_));
+            if !continues && !matches!(queue.writes, Writes::Fenced(_) | Writes::Stopped(_)) {
                 queue.writes = match why {
                     AppendError::DiskFull { free, needed } => {
                         Writes::DiskFull { free: *free, needed: *needed }
@@ -544,26 +571,26 @@ impl Shared {
             queue.bytes = 0;
             std::mem::take(&mut queue.drafts)
         };
-        self.room.notify_all();
+        self.queue_space.notify_all();
         for (_, reply) in group.into_iter().chain(waiting) {
             reply.send(Err(why.clone()));
         }
     }
 }
 
-/// The log's own thread: what callers leave, marks, syncs, the end.
-fn run(shared: &Shared, committer: &Mutex<Committer>) {
+/// The loop of the log's own thread: it writes queued groups, marks and syncs until the log ends.
+fn run(shared: &LogState, committer: &Mutex<Committer>) {
     let how = loop {
         match shared.next() {
-            Next::Write => shared.guarded(|| lock(committer).write_group()),
-            Next::Mark => shared.guarded(|| lock(committer).mark()),
-            Next::Sync => shared.guarded(|| lock(committer).sync_if_due()),
-            Next::Settle(done) => {
+            CommitterTask::Write => shared.guarded(|| lock(committer).write_group()),
+            CommitterTask::Mark => shared.guarded(|| lock(committer).mark()),
+            CommitterTask::Sync => shared.guarded(|| lock(committer).sync_if_due()),
+            CommitterTask::Settle(done) => {
                 shared.guarded(|| lock(committer).settle());
-                // Who stopped waiting needs no answer.
+                // The receiver may have stopped waiting.
                 let _ = done.send(());
             }
-            Next::End(how) => break how,
+            CommitterTask::End(how) => break how,
         }
     };
     if how == Closing::Drain {
@@ -576,19 +603,20 @@ fn run(shared: &Shared, committer: &Mutex<Committer>) {
         });
     }
     shared.refuse_all(Vec::new(), &AppendError::Closed);
-    // Nobody may wait for what will never come.
+    // The log is closed. Cancel the settle request so that its caller does not wait forever.
     lock(&shared.queue).settle = None;
-    let spare = std::mem::replace(&mut *lock(&shared.spare), Spare::Over);
+    let spare = std::mem::replace(&mut *lock(&shared.spare), Spare::Stopped);
     shared.spare_changed.notify_all();
     if let (Closing::Drain, Spare::Ready(file)) = (how, spare)
         && lock(committer).is_clear()
     {
-        // An empty spare is harmless; the next start removes it if this does not.
+        // An unused spare is harmless. The next start removes it if this fails.
         let _ = disk::remove_file(&file.path).and_then(|()| disk::sync_dir(&shared.dir));
     }
 }
 
-enum Next {
+/// A task of the log's own thread.
+enum CommitterTask {
     Write,
     Mark,
     Sync,
@@ -596,17 +624,17 @@ enum Next {
     End(Closing),
 }
 
-impl Shared {
-    /// Does something with the log; a panic closes it, since nobody may wait for what will never come.
+impl LogState {
+    /// Runs `work` on the log. A panic closes the log, so that no caller waits forever.
     fn guarded<T>(&self, work: impl FnOnce() -> T) {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
             self.refuse_all(Vec::new(), &AppendError::Fenced("writing the log has panicked".to_owned()));
         }
     }
 
-    /// Waits for what the log's own thread is to do.
-    fn next(&self) -> Next {
-        // A quarter of the interval: half of it may pass until a sync is begun.
+    /// Waits for the next task of the log's own thread.
+    fn next(&self) -> CommitterTask {
+        // A quarter of the interval, since up to half of it may pass before a sync begins.
         let check_after = match self.durability {
             Durability::Synced => MARK_AFTER,
             Durability::Interval(interval) => MARK_AFTER.min(interval / 4),
@@ -618,13 +646,13 @@ impl Shared {
             if queue.closing == Closing::Abandon
                 || (queue.closing == Closing::Drain && queue.drafts.is_empty())
             {
-                return Next::End(queue.closing);
+                return CommitterTask::End(queue.closing);
             }
             if !queue.drafts.is_empty() {
-                return Next::Write;
+                return CommitterTask::Write;
             }
             if let Some(done) = queue.settle.take() {
-                return Next::Settle(done);
+                return CommitterTask::Settle(done);
             }
             let vouched = self.vouched.load(Ordering::Acquire);
             if vouched || !matches!(queue.writes, Writes::Open | Writes::DiskFull { .. }) {
@@ -642,27 +670,27 @@ impl Shared {
             quiet = if written == groups { quiet + check_after } else { Duration::ZERO };
             groups = written;
             if quiet >= MARK_AFTER {
-                return Next::Mark;
+                return CommitterTask::Mark;
             }
             if matches!(self.durability, Durability::Interval(_)) {
-                return Next::Sync;
+                return CommitterTask::Sync;
             }
         }
     }
 }
 
-/// The thread that makes files ready.
-fn make_spares(shared: &Shared) {
+/// The loop of the thread that creates spare files.
+fn make_spares(shared: &LogState) {
     let mut spare = lock(&shared.spare);
     loop {
         match &*spare {
-            Spare::Over => return,
-            Spare::Wanted(new) => {
+            Spare::Stopped => return,
+            Spare::Requested(new) => {
                 let new = *new;
                 drop(spare);
                 let made = file::make(&shared.disk, &shared.dir, shared.store, new);
                 spare = lock(&shared.spare);
-                if matches!(*spare, Spare::Wanted(_)) {
+                if matches!(*spare, Spare::Requested(_)) {
                     *spare = made.map_or_else(Spare::Failed, Spare::Ready);
                 }
                 shared.spare_changed.notify_all();

@@ -1,14 +1,17 @@
-//! Accepted batches in plain files, durable before the 2xx (docs/storage.md sections 4, 5 and 10).
+//! The write-ahead log: accepted batches in plain files, durable before the 2xx response
+//! (docs/storage.md sections 4, 5 and 10).
 //!
-//! * [`record`]: the drawings of files and records. [`samples`]: the body that most records have.
-//! * [`mod@file`]: making a log file, zeroed and synced before its first record.
-//! * [`log`]: one committer for all organisations, and the thread that applies what it made durable, in log order.
-//! * [`trimmed`]: files that it needs no more.
-//! * [`pieces`]: a file read by and by. [`replay`]: reading it all back; what is a torn tail and what is damage.
+//! * [`record`]: the byte layouts of files and records. [`samples`]: the body of most records.
+//! * [`mod@file`]: creation of a log file, zeroed and synced before its first record.
+//! * [`log`]: one committer for all organisations. It makes groups durable and applies them in log
+//!   order.
+//! * [`trimmed`]: files that the log no longer needs.
+//! * [`reader`]: buffered reads of one file. [`replay`]: the read of the whole log after a start,
+//!   which distinguishes a torn tail from damage.
 
 pub(super) mod file;
 pub(super) mod log;
-pub(super) mod pieces;
+pub(super) mod reader;
 pub(super) mod record;
 pub(super) mod replay;
 pub(super) mod samples;

@@ -1,88 +1,94 @@
-//! Files and records of the log, byte by byte. All integers little-endian, checksums CRC32C.
+//! The byte layout of log files and records. All integers are little-endian; checksums are CRC32C.
 //!
-//! File header, 64 bytes; in version 2 the secret of the file follows, drawn in [`crate::kv::keyed`], and records begin
-//! at byte 4,128:
+//! File header, 64 bytes. In version 2 the secret of the file follows ([`crate::kv::keyed`] shows
+//! its layout), and records begin at byte 4,128:
 //! ```text
 //!  0  8 "PROMWAL1"     8 u16 version 1 | 2   10 u16 header bytes 64 | 4,128   12 u32 file bytes
-//! 16 16 store id      32 u64 file number  40 i64 created, ms       48 u64 number of the file before it, 0 if none
-//! 56  4 zero          60 u32 crc of 0..60
+//! 16 16 store id      32 u64 file number  40 i64 created, ms
+//! 48 u64 number of the file before it, 0 if none             56  4 zero   60 u32 crc of 0..60
 //! ```
-//! Record of version 2, which every new file of the log has: the 32 byte header of [`crate::kv::keyed`], body, zeros to
-//! a multiple of 8. Its bytes 8 to 24 are those of version 1. No sender can make such a record: whatever label values or
-//! names contain, a search for records after damage never takes them for one.
+//! Record of version 2, which every new log file has: the 32-byte header of [`crate::kv::keyed`],
+//! body, zeros to a multiple of 8. Its bytes 8 to 24 are those of version 1. No sender can forge
+//! such a record. Whatever label values or names contain, a search for records after damage never
+//! takes them for one.
 //!
-//! Record of version 1: 24 byte header, body, zeros to a multiple of 8. Registries of series have these, which are never
-//! searched for records, and log files of earlier versions:
+//! Record of version 1: 24-byte header, body, zeros to a multiple of 8. It occurs in log files of
+//! earlier versions and in series registries, which are never searched for records:
 //! ```text
 //!  0 u32 body bytes L (1 .. 16 MiB; 0 = end of data)      4 u32 crc of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
-//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch 9 deletion
-//!         10 exemplars 11 starts 12 seal of all times 32, 33 registry
+//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal
+//!         8 switch 9 deletion 10 exemplars 11 starts 12 seal of all times 32, 33 registry
 //! 21 u8  body version: 2 of samples (1 is read), else 1
 //! 22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
 //! 24 body
 //! ```
-//! A valid record that says "s was durable" (`seq - lag >= s`) proves that damage at s is no torn tail.
+//! A valid record that states "s was durable" (`seq - lag >= s`) proves that damage at s is no torn
+//! tail.
 //!
-//! The log never appends samples to a file of version 1: the first write after a start leaves it, with a switch, for a
-//! file of version 2.
+//! The log never appends samples to a file of version 1. The first write after a start leaves such
+//! a file, with a switch, for a file of version 2.
 //!
 //! Body of a mark:
 //! ```text
-//! u64 last seq known durable, varint n, n x { varint org, i64 greatest time of a sample, u64 last seq of a record }
+//! u64 last seq known durable, varint n,
+//! n x { varint org, i64 greatest time of a sample, u64 last seq of a record }
 //! ```
-//! The list is about the file before and stands only in the first record of a file; n = 0 elsewhere, and where the
-//! file before held more than 16,384 organisations (the reader then looks into that file).
+//! The list describes the file before and occurs only in the first record of a file. n = 0
+//! elsewhere, and if the file before held more than 16,384 organisations (the reader then reads
+//! that file).
 //!
-//! Body of a seal, which closes a window of its organisation: `i64 U`, the end of the window in ms. Samples before U
-//! that come in later records are late ones, live and in replay alike.
+//! Body of a seal, which closes a window of its organisation: `i64 U`, the exclusive end of the
+//! window in ms. Samples before U in later records are late, both live and in a replay.
 //!
-//! Body of a seal of all times: `i64 U`, as of a seal. It takes every sample of the earlier records, whatever its time, and
-//! sets the end of the window to U even where that is earlier than before.
+//! Body of a seal of all times: `i64 U`, as in a seal. It takes all samples of the earlier records,
+//! whatever their time, and sets the end of the window to U even if the end was later before.
 //!
 //! Body of a switch, the last record of a file that was left for the next one:
 //! ```text
 //! u64 number of the next file
 //! ```
-//! It is synced after the next file exists durably (with its zeros and its name) and before the first record of that
-//! file is written: one more write and sync for each file, and none of them on the path of a record that still fits. So
-//! a next file that a switch names and that is not there was lost, whether it held records or not; without the switch
-//! the newest file could vanish in silence, since nothing before it would know of it. Each file keeps room for its
-//! switch. Files without one are read as well: earlier versions wrote none.
+//! A switch is synced after the next file exists durably (with its zeros and its name), and before
+//! the first record of that file is written. That is one more write and sync for each file, none of
+//! them in the path of a record that still fits. So a missing file that a switch names was lost,
+//! with or without records. Without the switch the loss of the newest file would go unnoticed,
+//! since no earlier file would mention it. Each file reserves room for its switch. Files without
+//! one are read as well, since earlier versions wrote none.
 
 use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, KEYED_HEADER_BYTES, RecordKey};
 use crate::kv::plain::verifying_lengths;
 use crate::model::{OrgId, StoreId};
-use crate::tsdb::bytes::{Reader, put_varint};
+use crate::tsdb::codec::{Reader, put_varint};
 use crate::tsdb::error::Damage;
 
-/// Bytes of the file header.
+/// The length of the file header in bytes.
 pub(in crate::tsdb) const FILE_HEADER_BYTES: usize = 64;
-/// Bytes of a record's header.
+/// The length of a record header of version 1 in bytes.
 pub(in crate::tsdb) const HEADER_BYTES: usize = 24;
-/// Bytes of a body at most, when reading.
+/// The limit of a body that is read.
 pub(in crate::tsdb) const BODY_BYTES_MAX: usize = 16 << 20;
-/// The same header stands before other files of the store, told apart by these words.
+/// The magic of log files. Other files of the store have the same header with another magic.
 pub(in crate::tsdb) const MAGIC_WAL: [u8; 8] = *b"PROMWAL1";
-/// The registry of series.
+/// The magic of the series registry.
 pub(in crate::tsdb) const MAGIC_REGISTRY: [u8; 8] = *b"PROMREG1";
 const VERSION: u16 = 1;
-/// Files whose records are keyed.
+/// The version of files with keyed records.
 const VERSION_KEYED: u16 = 2;
-/// No record is smaller: so many bytes after a record, its number is at most one greater.
+/// The length of the shortest keyed record. After this many bytes the sequence number has grown by
+/// at most one.
 pub(in crate::tsdb) const RECORD_BYTES_MIN: u64 = 32;
-/// The version of every body but those of [`Kind::Samples`].
+/// The version of all bodies except those of [`RecordKind::Samples`].
 const BODY_VERSION: u8 = 1;
-/// The version of the bodies of [`Kind::Samples`].
+/// The version of the bodies of [`RecordKind::Samples`].
 const SAMPLES_VERSION: u8 = 2;
-/// Organisations in a mark at most: 16,384 x 17 bytes is 0.3 MB, which fits the smallest file.
+/// The limit of organisations in a mark: 16,384 x 17 bytes is 0.3 MB, which fits the smallest file.
 const MARK_ORGS_MAX: usize = 16_384;
 
-/// What a body is.
+/// The type of a record's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) enum Kind {
+pub(in crate::tsdb) enum RecordKind {
     Samples,
-    /// Samples in the layout of version 1: read, and written only where such a record is copied.
+    /// Samples in the layout of version 1. Read, and written only if such a record is copied.
     SamplesV1,
     Series,
     Histograms,
@@ -91,7 +97,7 @@ pub(in crate::tsdb) enum Kind {
     /// The organisation was dropped.
     Dropped,
     Seal,
-    /// A seal of samples of any time, after which the end of the window may be earlier.
+    /// A seal of samples of any time. The end of the window may become earlier.
     SealAll,
     Switch,
     /// Samples were deleted.
@@ -102,106 +108,113 @@ pub(in crate::tsdb) enum Kind {
     RegistryMetadata,
 }
 
-impl Kind {
+impl RecordKind {
     const fn code(self) -> u8 {
         match self {
-            Kind::Samples | Kind::SamplesV1 => 1,
-            Kind::Series => 2,
-            Kind::Histograms => 3,
-            Kind::Metadata => 4,
-            Kind::Mark => 5,
-            Kind::Dropped => 6,
-            Kind::Seal => 7,
-            Kind::Switch => 8,
-            Kind::Delete => 9,
-            Kind::Exemplars => 10,
-            Kind::Starts => 11,
-            Kind::SealAll => 12,
-            Kind::RegistrySeries => 32,
-            Kind::RegistryMetadata => 33,
+            RecordKind::Samples | RecordKind::SamplesV1 => 1,
+            RecordKind::Series => 2,
+            RecordKind::Histograms => 3,
+            RecordKind::Metadata => 4,
+            RecordKind::Mark => 5,
+            RecordKind::Dropped => 6,
+            RecordKind::Seal => 7,
+            RecordKind::Switch => 8,
+            RecordKind::Delete => 9,
+            RecordKind::Exemplars => 10,
+            RecordKind::Starts => 11,
+            RecordKind::SealAll => 12,
+            RecordKind::RegistrySeries => 32,
+            RecordKind::RegistryMetadata => 33,
         }
     }
 
-    /// The version of its body.
+    /// Returns the version of its body.
     const fn version(self) -> u8 {
         match self {
-            Kind::Samples => SAMPLES_VERSION,
+            RecordKind::Samples => SAMPLES_VERSION,
             _ => BODY_VERSION,
         }
     }
 
-    /// Whether its bodies are those of `samples`, in either version.
+    /// Returns whether its bodies are those of [`super::samples`], in either version.
     pub(in crate::tsdb) const fn is_samples(self) -> bool {
-        matches!(self, Kind::Samples | Kind::SamplesV1)
+        matches!(self, RecordKind::Samples | RecordKind::SamplesV1)
     }
 
-    /// Synced whatever the mode: others count on it being there, with everything before it.
+    /// Returns whether the record is synced in every mode. Other parts rely on it and on all
+    /// records before it.
     pub(in crate::tsdb) const fn is_synced_at_once(self) -> bool {
         !self.is_samples()
             && !matches!(
                 self,
-                Kind::Series | Kind::Histograms | Kind::Metadata | Kind::Exemplars | Kind::Starts
+                RecordKind::Series
+                    | RecordKind::Histograms
+                    | RecordKind::Metadata
+                    | RecordKind::Exemplars
+                    | RecordKind::Starts
             )
     }
 
-    /// Whether it is a step on the way to more room on the disk: written though the disk is full.
+    /// Returns whether the record helps to free disk space. Such records are written even if the
+    /// disk is full.
     pub(in crate::tsdb) const fn gives_space(self) -> bool {
-        matches!(self, Kind::Delete | Kind::Dropped | Kind::Seal | Kind::SealAll)
+        matches!(self, RecordKind::Delete | RecordKind::Dropped | RecordKind::Seal | RecordKind::SealAll)
     }
 
-    /// None: written by a newer version.
-    const fn of(code: u8, version: u8) -> Option<Kind> {
+    /// Returns the kind; none if a newer version wrote the record.
+    const fn of(code: u8, version: u8) -> Option<RecordKind> {
         match (code, version) {
-            (1, SAMPLES_VERSION) => Some(Kind::Samples),
-            (1, BODY_VERSION) => Some(Kind::SamplesV1),
-            (2, BODY_VERSION) => Some(Kind::Series),
-            (3, BODY_VERSION) => Some(Kind::Histograms),
-            (4, BODY_VERSION) => Some(Kind::Metadata),
-            (5, BODY_VERSION) => Some(Kind::Mark),
-            (6, BODY_VERSION) => Some(Kind::Dropped),
-            (7, BODY_VERSION) => Some(Kind::Seal),
-            (8, BODY_VERSION) => Some(Kind::Switch),
-            (9, BODY_VERSION) => Some(Kind::Delete),
-            (10, BODY_VERSION) => Some(Kind::Exemplars),
-            (11, BODY_VERSION) => Some(Kind::Starts),
-            (12, BODY_VERSION) => Some(Kind::SealAll),
-            (32, BODY_VERSION) => Some(Kind::RegistrySeries),
-            (33, BODY_VERSION) => Some(Kind::RegistryMetadata),
+            (1, SAMPLES_VERSION) => Some(RecordKind::Samples),
+            (1, BODY_VERSION) => Some(RecordKind::SamplesV1),
+            (2, BODY_VERSION) => Some(RecordKind::Series),
+            (3, BODY_VERSION) => Some(RecordKind::Histograms),
+            (4, BODY_VERSION) => Some(RecordKind::Metadata),
+            (5, BODY_VERSION) => Some(RecordKind::Mark),
+            (6, BODY_VERSION) => Some(RecordKind::Dropped),
+            (7, BODY_VERSION) => Some(RecordKind::Seal),
+            (8, BODY_VERSION) => Some(RecordKind::Switch),
+            (9, BODY_VERSION) => Some(RecordKind::Delete),
+            (10, BODY_VERSION) => Some(RecordKind::Exemplars),
+            (11, BODY_VERSION) => Some(RecordKind::Starts),
+            (12, BODY_VERSION) => Some(RecordKind::SealAll),
+            (32, BODY_VERSION) => Some(RecordKind::RegistrySeries),
+            (33, BODY_VERSION) => Some(RecordKind::RegistryMetadata),
             _ => None,
         }
     }
 }
 
-/// A record's header.
+/// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) struct Header {
+pub(in crate::tsdb) struct RecordHeader {
     pub(in crate::tsdb) seq: u64,
     pub(in crate::tsdb) org: OrgId,
-    /// None: a newer version's.
-    pub(in crate::tsdb) kind: Option<Kind>,
+    /// None if a newer version wrote it.
+    pub(in crate::tsdb) kind: Option<RecordKind>,
     pub(in crate::tsdb) lag: u16,
 }
 
-impl Header {
-    /// The last seq that this record knows to be durable; none when it is too long ago to be told.
+impl RecordHeader {
+    /// Returns the last sequence number that this record states to be durable; none if the lag is
+    /// too large to be stated.
     pub(in crate::tsdb) fn vouches_to(&self) -> Option<u64> {
         if self.lag == u16::MAX { None } else { Some(self.seq.saturating_sub(u64::from(self.lag))) }
     }
 }
 
-/// How the records of a file are laid out and verified.
+/// The layout of a file's records, which decides how they are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) enum Layout {
     /// Version 1: a checksum without a key.
     Plain,
     /// Version 2.
     Keyed(RecordKey),
-    /// Version 2, and neither copy of its secret can be read: no record of it verifies.
+    /// Version 2 without a readable copy of its secret. None of its records can be verified.
     Lost,
 }
 
 impl Layout {
-    /// The layout of a log file, whose first [`KEYED_FILE_HEADER_BYTES`] bytes are `start`.
+    /// Returns the layout of a log file, whose first [`KEYED_FILE_HEADER_BYTES`] bytes are `start`.
     pub(in crate::tsdb) fn of(start: &[u8], file_number: u64) -> Layout {
         match FileHeader::parse(start, MAGIC_WAL) {
             Ok(header) => header.layout,
@@ -209,7 +222,7 @@ impl Layout {
         }
     }
 
-    /// Where the first record of a file stands.
+    /// Returns the offset of the first record of a file.
     pub(in crate::tsdb) const fn first_record(self) -> usize {
         match self {
             Layout::Plain => FILE_HEADER_BYTES,
@@ -217,7 +230,7 @@ impl Layout {
         }
     }
 
-    /// Bytes of a record's header.
+    /// Returns the length of a record header in bytes.
     pub(in crate::tsdb) const fn header_bytes(self) -> usize {
         match self {
             Layout::Plain => HEADER_BYTES,
@@ -225,12 +238,12 @@ impl Layout {
         }
     }
 
-    /// Bytes of a whole record.
+    /// Returns the length of a whole record in bytes, padding included.
     pub(in crate::tsdb) const fn record_bytes(self, body_bytes: usize) -> usize {
         (self.header_bytes() + body_bytes).next_multiple_of(8)
     }
 
-    /// Bytes of a switch as a whole record: what each file keeps free for it.
+    /// Returns the length of a switch record, which each file keeps free.
     pub(in crate::tsdb) const fn switch_bytes(self) -> usize {
         self.record_bytes(8)
     }
@@ -246,20 +259,21 @@ impl Layout {
         out.resize(start + self.record_bytes(body.len()), 0);
     }
 
-    /// Reads the record at the start of `bytes`.
-    pub(in crate::tsdb) fn find(self, bytes: &[u8]) -> Found<'_> {
+    /// Parses the record at the start of `bytes`.
+    pub(in crate::tsdb) fn parse(self, bytes: &[u8]) -> ParsedRecord<'_> {
         match self {
-            Layout::Plain => find_record(bytes),
-            Layout::Keyed(key) => find_keyed(key, bytes),
-            Layout::Lost => Found::Bad("the secret of the file's records is damaged"),
+            Layout::Plain => parse_plain_record(bytes),
+            Layout::Keyed(key) => parse_keyed(key, bytes),
+            Layout::Lost => ParsedRecord::Bad("the secret of the file's records is damaged"),
         }
     }
 
-    /// Bytes that [`Layout::find`] needs of the record whose header is `header`, or as many as show that it is none.
+    /// Returns how many bytes [`Layout::parse`] needs to parse the record with the header `header`,
+    /// or to reject it.
     pub(in crate::tsdb) fn promised_bytes(self, header: &[u8]) -> usize {
         match self {
             Layout::Plain => promised_bytes(header),
-            // Only a length that verifies is worth reading.
+            // Only a verified length is worth reading.
             Layout::Keyed(key) => header
                 .first_chunk()
                 .and_then(|header| key.verify(header))
@@ -269,40 +283,42 @@ impl Layout {
     }
 }
 
-fn find_keyed(key: RecordKey, bytes: &[u8]) -> Found<'_> {
+fn parse_keyed(key: RecordKey, bytes: &[u8]) -> ParsedRecord<'_> {
     let Some((header, rest)) = bytes.split_first_chunk::<KEYED_HEADER_BYTES>() else {
         let what = "record header is cut short";
-        return if bytes.iter().all(|b| *b == 0) { Found::End } else { Found::Bad(what) };
+        return if bytes.iter().all(|b| *b == 0) { ParsedRecord::End } else { ParsedRecord::Bad(what) };
     };
     if header.starts_with(&[0; 4]) {
-        return Found::End;
+        return ParsedRecord::End;
     }
-    let Some(verified) = key.verify(header) else { return Found::Bad("record header does not verify") };
+    let Some(verified) = key.verify(header) else {
+        return ParsedRecord::Bad("record header does not verify");
+    };
     let body_bytes = verified.body_bytes as usize;
     let (Some(found), 1..=BODY_BYTES_MAX) = (parse_fields(&verified.fields), body_bytes) else {
-        return Found::Bad("record header is impossible");
+        return ParsedRecord::Bad("record header is impossible");
     };
     let bytes = Layout::Keyed(key).record_bytes(body_bytes);
     match rest.get(..body_bytes).filter(|body| verified.has_body(body)) {
-        Some(body) => Found::Record(found, body, bytes),
-        None => Found::Unreadable(found, bytes),
+        Some(body) => ParsedRecord::Record(found, body, bytes),
+        None => ParsedRecord::Unreadable(found, bytes),
     }
 }
 
-/// What the header of a new record holds beside length and checksums.
+/// The fields of a new record's header, besides length and checksums.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tsdb) struct NewRecord {
-    /// Its number: that of the record before it, plus 1.
+    /// The sequence number: that of the previous record plus 1.
     pub(in crate::tsdb) seq: u64,
     /// 0 in marks and switches.
     pub(in crate::tsdb) org: OrgId,
-    pub(in crate::tsdb) kind: Kind,
-    /// The last record known to be durable.
+    pub(in crate::tsdb) kind: RecordKind,
+    /// The sequence number of the last durable record.
     pub(in crate::tsdb) durable: u64,
 }
 
-/// Bytes 8 to 24 of a record's header.
-fn fields(seq: u64, org: OrgId, kind: Kind, durable: u64) -> [u8; 16] {
+/// Encodes bytes 8 to 24 of a record header.
+fn fields(seq: u64, org: OrgId, kind: RecordKind, durable: u64) -> [u8; 16] {
     let lag = u16::try_from(seq.saturating_sub(durable)).unwrap_or(u16::MAX);
     let mut fields = [0; 16];
     fields[..8].copy_from_slice(&seq.to_le_bytes());
@@ -313,18 +329,18 @@ fn fields(seq: u64, org: OrgId, kind: Kind, durable: u64) -> [u8; 16] {
     fields
 }
 
-fn parse_fields(fields: &[u8; 16]) -> Option<Header> {
+fn parse_fields(fields: &[u8; 16]) -> Option<RecordHeader> {
     let mut reader = Reader::new(fields);
     let parsed = (|| {
         let (seq, org, code, version, lag) =
             (reader.u64()?, reader.u32()?, reader.u8()?, reader.u8()?, reader.u16()?);
-        Ok::<_, Damage>(Header { seq, org: OrgId(org), kind: Kind::of(code, version), lag })
+        Ok::<_, Damage>(RecordHeader { seq, org: OrgId(org), kind: RecordKind::of(code, version), lag })
     })();
     parsed.ok()
 }
 
-/// What bytes say as the header of a record of version 1, whether it verifies or not.
-pub(in crate::tsdb) fn plain_header(bytes: &[u8]) -> Option<Header> {
+/// Parses bytes as a record header of version 1, without verification.
+pub(in crate::tsdb) fn plain_header(bytes: &[u8]) -> Option<RecordHeader> {
     let [_, _, _, _, _, _, _, _, rest @ ..] = bytes.first_chunk::<HEADER_BYTES>()?;
     parse_fields(rest)
 }
@@ -332,16 +348,18 @@ pub(in crate::tsdb) fn plain_header(bytes: &[u8]) -> Option<Header> {
 /// The end of a record of version 1 that does not verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) struct BadEnd {
-    /// Bytes of the record.
+    /// The length of the record in bytes.
     pub(in crate::tsdb) bytes: usize,
-    /// Exactly one length explains the checksum. Otherwise it is what the header says, and the header may be damaged.
+    /// True if exactly one length explains the checksum. Otherwise the length is that of the
+    /// header, which may be damaged.
     pub(in crate::tsdb) is_certain: bool,
 }
 
-/// Where the record of version 1 at the start of `bytes` ends, which should be record `seq` and does not verify; none
-/// where nothing tells.
+/// Returns the end of the record of version 1 at the start of `bytes`, which should be record `seq`
+/// and does not verify; none if it cannot be determined.
 ///
-/// A search in a file of version 1 continues there and nowhere else: a sender may have put whole records into the body.
+/// In a file of version 1 a search continues only there, because a sender may have put whole
+/// records into the body.
 pub(in crate::tsdb) fn end_of_bad_plain_record(bytes: &[u8], seq: u64) -> Option<BadEnd> {
     let header = plain_header(bytes)?;
     if header.seq == seq && header.kind.is_some() {
@@ -356,17 +374,18 @@ pub(in crate::tsdb) fn end_of_bad_plain_record(bytes: &[u8], seq: u64) -> Option
     fits.then(|| BadEnd { bytes: record_bytes(length), is_certain: false })
 }
 
-/// Bytes of a whole record of version 1 with a body of so many.
+/// Returns the length of a whole record of version 1 in bytes, padding included.
 pub(in crate::tsdb) const fn record_bytes(body_bytes: usize) -> usize {
     (HEADER_BYTES + body_bytes).next_multiple_of(8)
 }
 
-/// Appends a record of version 1. Bodies are 1 byte to 16 MiB; the writers' own bounds are far below.
+/// Appends a record of version 1. Bodies have 1 byte to 16 MiB; the writers' own limits are far
+/// below.
 pub(in crate::tsdb) fn put_record(
     out: &mut Vec<u8>,
     seq: u64,
     org: OrgId,
-    kind: Kind,
+    kind: RecordKind,
     durable: u64,
     body: &[u8],
 ) {
@@ -382,60 +401,61 @@ pub(in crate::tsdb) fn put_record(
     out.resize(start + record_bytes(body.len()), 0);
 }
 
-/// What stands at a place where a record may begin.
+/// The result of parsing the bytes at an offset at which a record may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) enum Found<'a> {
-    /// A whole record; the next may begin after so many bytes.
-    Record(Header, &'a [u8], usize),
-    /// The header of a keyed record verifies and its body does not: it ends after so many bytes.
-    Unreadable(Header, usize),
-    /// No record was written here.
+pub(in crate::tsdb) enum ParsedRecord<'a> {
+    /// A valid record: header, body, and length in bytes with padding.
+    Record(RecordHeader, &'a [u8], usize),
+    /// A keyed record with a valid header and a damaged body, and its length in bytes.
+    Unreadable(RecordHeader, usize),
+    /// The end of the written records.
     End,
-    /// Neither.
+    /// Bytes that are no record and not the end, and the reason.
     Bad(&'static str),
 }
 
-/// Bytes that the record at the start of `bytes` has by its header, or as many as are needed to see that it is none.
+/// Returns the length that the header at the start of `bytes` states, or as many bytes as are
+/// needed to reject it.
 pub(in crate::tsdb) fn promised_bytes(bytes: &[u8]) -> usize {
     let body_bytes = bytes.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
     if body_bytes > BODY_BYTES_MAX { HEADER_BYTES } else { record_bytes(body_bytes) }
 }
 
-/// Reads the record of version 1 at the start of `bytes`.
-pub(in crate::tsdb) fn find_record(bytes: &[u8]) -> Found<'_> {
+/// Parses the record of version 1 at the start of `bytes`.
+pub(in crate::tsdb) fn parse_plain_record(bytes: &[u8]) -> ParsedRecord<'_> {
     let mut reader = Reader::new(bytes);
     let Ok(length) = reader.array::<4>() else {
         return if bytes.iter().all(|b| *b == 0) {
-            Found::End
+            ParsedRecord::End
         } else {
-            Found::Bad("record header is cut short")
+            ParsedRecord::Bad("record header is cut short")
         };
     };
     let body_bytes = u32::from_le_bytes(length) as usize;
     if body_bytes == 0 {
-        return Found::End;
+        return ParsedRecord::End;
     }
     if body_bytes > BODY_BYTES_MAX {
-        return Found::Bad("record is longer than 16 MiB");
+        return ParsedRecord::Bad("record is longer than 16 MiB");
     }
     let read = |reader: &mut Reader<'_>| Ok::<_, Damage>((reader.u32()?, reader.array::<16>()?));
-    let Ok((crc, rest)) = read(&mut reader) else { return Found::Bad("record header is cut short") };
-    let Ok(body) = reader.take(body_bytes) else { return Found::Bad("record body is cut short") };
+    let Ok((crc, rest)) = read(&mut reader) else { return ParsedRecord::Bad("record header is cut short") };
+    let Ok(body) = reader.take(body_bytes) else { return ParsedRecord::Bad("record body is cut short") };
     if crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&length), &rest), body) != crc {
-        return Found::Bad("record checksum differs");
+        return ParsedRecord::Bad("record checksum differs");
     }
     match parse_fields(&rest) {
-        Some(header) => Found::Record(header, body, record_bytes(body_bytes)),
-        None => Found::Bad("record header is cut short"),
+        Some(header) => ParsedRecord::Record(header, body, record_bytes(body_bytes)),
+        None => ParsedRecord::Bad("record header is cut short"),
     }
 }
 
-/// A file's header.
+/// The header of a log file or registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) struct FileHeader {
     pub(in crate::tsdb) file_bytes: u32,
     pub(in crate::tsdb) store: StoreId,
-    /// The file's number; of a registry, the organisation's.
+    /// The number of the log file, or the organisation of a registry.
     pub(in crate::tsdb) number: u64,
     pub(in crate::tsdb) created_ms: i64,
     pub(in crate::tsdb) before: u64,
@@ -443,12 +463,12 @@ pub(in crate::tsdb) struct FileHeader {
     pub(in crate::tsdb) layout: Layout,
 }
 
-/// Why bytes are no file header.
+/// The reason why bytes are no valid file header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) enum BadHeader {
-    /// Damaged, or not ours.
+    /// Damaged, or of another program.
     Damaged(&'static str),
-    /// Whole, but of a newer version.
+    /// Valid, but of a newer version.
     Newer,
 }
 
@@ -477,8 +497,8 @@ impl FileHeader {
         out
     }
 
-    /// Reads a header. `bytes` may be the first 64 bytes of the file alone: then the secret of a file of version 2 is not
-    /// found.
+    /// Parses a file header. `bytes` may be only the first 64 bytes of the file. The secret of a
+    /// file of version 2 is then unknown ([`Layout::Lost`]).
     pub(in crate::tsdb) fn parse(bytes: &[u8], magic: [u8; 8]) -> Result<FileHeader, BadHeader> {
         let head =
             bytes.first_chunk::<FILE_HEADER_BYTES>().ok_or(BadHeader::Damaged("file header is cut short"))?;
@@ -514,7 +534,7 @@ impl FileHeader {
     }
 }
 
-/// What a file holds of one organisation: when nothing of it is needed, the file may go.
+/// A file's records of one organisation. Once none of them is needed, the file may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) struct OrgSpan {
     pub(in crate::tsdb) org: OrgId,
@@ -542,7 +562,7 @@ impl Mark {
         out
     }
 
-    /// Reads a mark.
+    /// Parses a mark.
     pub(in crate::tsdb) fn parse(body: &[u8]) -> Result<Mark, Damage> {
         let mut reader = Reader::new(body);
         let durable = reader.u64()?;
@@ -558,12 +578,12 @@ impl Mark {
     }
 }
 
-/// The body of a switch.
+/// Encodes the body of a switch.
 pub(in crate::tsdb) const fn encode_switch(next_file: u64) -> [u8; 8] {
     next_file.to_le_bytes()
 }
 
-/// The number of the file that goes on.
+/// Parses the body of a switch: the number of the next file.
 pub(in crate::tsdb) fn parse_switch(body: &[u8]) -> Result<u64, Damage> {
     let mut reader = Reader::new(body);
     let next = reader.u64()?;
@@ -571,12 +591,12 @@ pub(in crate::tsdb) fn parse_switch(body: &[u8]) -> Result<u64, Damage> {
     Ok(next)
 }
 
-/// The body of a seal: the end of the window.
+/// Encodes the body of a seal: the exclusive end of the window in ms.
 pub(in crate::tsdb) fn seal_body(until_ms: i64) -> Vec<u8> {
     until_ms.to_le_bytes().to_vec()
 }
 
-/// Reads the body of a seal.
+/// Parses the body of a seal.
 pub(in crate::tsdb) fn parse_seal(body: &[u8]) -> Result<i64, Damage> {
     let mut reader = Reader::new(body);
     let until_ms = reader.i64()?;
@@ -595,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_header_is_the_drawing() {
+    fn the_file_header_has_its_golden_bytes() {
         let header = FileHeader {
             file_bytes: 1 << 20,
             store: StoreId([7; 16]),
@@ -632,24 +652,24 @@ mod tests {
     }
 
     #[test]
-    fn the_record_is_the_drawing() {
+    fn the_plain_record_has_its_golden_bytes() {
         let mut bytes = Vec::new();
-        put_record(&mut bytes, 5, OrgId(9), Kind::Metadata, 3, b"abc");
+        put_record(&mut bytes, 5, OrgId(9), RecordKind::Metadata, 3, b"abc");
         assert_eq!(bytes.len(), 32);
         assert_eq!(hex(&bytes[..4]), "03000000");
         let mut covered = bytes[..4].to_vec();
         covered.extend_from_slice(&bytes[8..27]);
         assert_eq!(bytes[4..8], crc32c::crc32c(&covered).to_le_bytes());
         assert_eq!(hex(&bytes[8..]), "0500000000000000090000000401020061626300 00000000".replace(' ', ""));
-        let header = Header { seq: 5, org: OrgId(9), kind: Some(Kind::Metadata), lag: 2 };
-        assert_eq!(find_record(&bytes), Found::Record(header, b"abc", 32));
+        let header = RecordHeader { seq: 5, org: OrgId(9), kind: Some(RecordKind::Metadata), lag: 2 };
+        assert_eq!(parse_plain_record(&bytes), ParsedRecord::Record(header, b"abc", 32));
         assert_eq!(header.vouches_to(), Some(3));
     }
 
     const KEY: [u8; 16] = [7; 16];
 
     #[test]
-    fn the_keyed_file_header_is_the_drawing() {
+    fn the_keyed_file_header_has_its_golden_bytes() {
         let header = FileHeader {
             file_bytes: 1 << 20,
             store: StoreId([7; 16]),
@@ -681,10 +701,10 @@ mod tests {
     }
 
     #[test]
-    fn the_keyed_record_is_the_drawing() {
+    fn the_keyed_record_has_its_golden_bytes() {
         let layout = Layout::Keyed(RecordKey::from_bytes(KEY));
         let mut bytes = Vec::new();
-        let record = NewRecord { seq: 5, org: OrgId(9), kind: Kind::Metadata, durable: 3 };
+        let record = NewRecord { seq: 5, org: OrgId(9), kind: RecordKind::Metadata, durable: 3 };
         layout.put(&mut bytes, record, b"abc");
         assert_eq!(bytes.len(), 40);
         assert_eq!(hex(&bytes[..4]), "03000000");
@@ -692,16 +712,16 @@ mod tests {
         assert_eq!(hex(&bytes[8..24]), "05000000000000000900000004010200");
         assert_eq!(hex(&bytes[24..32]), GOLDEN_HASH);
         assert_eq!(hex(&bytes[32..]), "6162630000000000");
-        let header = Header { seq: 5, org: OrgId(9), kind: Some(Kind::Metadata), lag: 2 };
-        assert_eq!(layout.find(&bytes), Found::Record(header, b"abc", 40));
+        let header = RecordHeader { seq: 5, org: OrgId(9), kind: Some(RecordKind::Metadata), lag: 2 };
+        assert_eq!(layout.parse(&bytes), ParsedRecord::Record(header, b"abc", 40));
         assert_eq!(layout.promised_bytes(&bytes), 40);
         for bit in 0..bytes.len() * 8 {
             let mut bytes = bytes.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            match (bit / 8, layout.find(&bytes)) {
-                (0..32, Found::Bad(_)) => {}
-                (32..35, Found::Unreadable(found, 40)) => assert_eq!(found, header),
-                (35.., Found::Record(found, b"abc", 40)) => assert_eq!(found, header),
+            match (bit / 8, layout.parse(&bytes)) {
+                (0..32, ParsedRecord::Bad(_)) => {}
+                (32..35, ParsedRecord::Unreadable(found, 40)) => assert_eq!(found, header),
+                (35.., ParsedRecord::Record(found, b"abc", 40)) => assert_eq!(found, header),
                 (_, other) => panic!("bit {bit}: {other:?}"),
             }
         }
@@ -710,11 +730,11 @@ mod tests {
     const GOLDEN_HASH: &str = "f26eb9dfc8ac772f";
 
     #[test]
-    fn one_flipped_bit_of_a_plain_record_leaves_its_end_known() {
+    fn the_end_of_a_plain_record_with_one_flipped_bit_is_found() {
         let mut whole = Vec::new();
-        put_record(&mut whole, 5, OrgId(9), Kind::Samples, 3, &[0xa5; 700]);
+        put_record(&mut whole, 5, OrgId(9), RecordKind::Samples, 3, &[0xa5; 700]);
         let end = whole.len();
-        put_record(&mut whole, 6, OrgId(9), Kind::Samples, 3, &[0xa5; 70_000]);
+        put_record(&mut whole, 6, OrgId(9), RecordKind::Samples, 3, &[0xa5; 70_000]);
         for bit in 0..(HEADER_BYTES + 700) * 8 {
             let mut bytes = whole.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -722,13 +742,13 @@ mod tests {
             assert_eq!(found, Some(BadEnd { bytes: end, is_certain: bit < 32 }), "bit {bit}");
         }
         assert_eq!(end_of_bad_plain_record(&[0; 100], 5), None);
-        // A header that says another number may be that of anything.
+        // A header with another number may belong to other data.
         let of_another = BadEnd { bytes: end, is_certain: false };
         assert_eq!(end_of_bad_plain_record(&whole, 7), Some(of_another));
     }
 
     #[test]
-    fn the_mark_is_the_drawing() {
+    fn the_mark_has_its_golden_bytes() {
         let mark = Mark { durable: 7, orgs: vec![OrgSpan { org: OrgId(200), greatest_ms: -1, last_seq: 6 }] };
         let bytes = mark.encode();
         assert_eq!(hex(&bytes), "070000000000000001c801ffffffffffffffff0600000000000000");
@@ -736,11 +756,12 @@ mod tests {
     }
 
     #[test]
-    fn the_records_of_seals_are_the_drawing() {
+    fn seal_records_have_their_golden_bytes() {
         let layout = Layout::Keyed(RecordKey::from_bytes(KEY));
-        for (kind, drawn, hash) in
-            [(Kind::Seal, "0701", "2b279332f3e6700e"), (Kind::SealAll, "0c01", "299cd02d671b5dc2")]
-        {
+        for (kind, drawn, hash) in [
+            (RecordKind::Seal, "0701", "2b279332f3e6700e"),
+            (RecordKind::SealAll, "0c01", "299cd02d671b5dc2"),
+        ] {
             let mut bytes = Vec::new();
             let record = NewRecord { seq: 5, org: OrgId(9), kind, durable: 3 };
             let body = seal_body(-2);
@@ -751,25 +772,25 @@ mod tests {
                 (hex(&bytes[24..32]).as_str(), hex(&bytes[32..]).as_str()),
                 (hash, "feffffffffffffff")
             );
-            let header = Header { seq: 5, org: OrgId(9), kind: Some(kind), lag: 2 };
-            assert_eq!(layout.find(&bytes), Found::Record(header, &body[..], 40));
+            let header = RecordHeader { seq: 5, org: OrgId(9), kind: Some(kind), lag: 2 };
+            assert_eq!(layout.parse(&bytes), ParsedRecord::Record(header, &body[..], 40));
             assert_eq!(parse_seal(&body), Ok(-2));
         }
     }
 
     #[test]
-    fn the_switch_is_the_drawing() {
+    fn the_switch_has_its_golden_bytes() {
         let mut bytes = Vec::new();
-        put_record(&mut bytes, 5, OrgId(0), Kind::Switch, 5, &encode_switch(258));
+        put_record(&mut bytes, 5, OrgId(0), RecordKind::Switch, 5, &encode_switch(258));
         assert_eq!(hex(&bytes[8..]), "050000000000000000000000080100000201000000000000");
         assert_eq!(bytes.len(), Layout::Plain.switch_bytes());
-        let Found::Record(header, body, _) = find_record(&bytes) else { panic!("a record") };
-        assert_eq!((header.kind, parse_switch(body)), (Some(Kind::Switch), Ok(258)));
+        let ParsedRecord::Record(header, body, _) = parse_plain_record(&bytes) else { panic!("a record") };
+        assert_eq!((header.kind, parse_switch(body)), (Some(RecordKind::Switch), Ok(258)));
         assert!(parse_switch(&body[..7]).is_err() && parse_switch(&[0; 9]).is_err());
     }
 
     #[test]
-    fn the_seal_is_the_drawing() {
+    fn the_seal_body_has_its_golden_bytes() {
         let bytes = seal_body(-2);
         assert_eq!(hex(&bytes), "feffffffffffffff");
         assert_eq!(parse_seal(&bytes), Ok(-2));
@@ -777,25 +798,27 @@ mod tests {
     }
 
     #[test]
-    fn a_far_lag_vouches_for_nothing() {
+    fn a_record_with_the_greatest_lag_vouches_for_nothing() {
         let mut bytes = Vec::new();
-        put_record(&mut bytes, 100_000, OrgId(0), Kind::Mark, 1, b"x");
-        let Found::Record(header, ..) = find_record(&bytes) else { panic!("a record") };
+        put_record(&mut bytes, 100_000, OrgId(0), RecordKind::Mark, 1, b"x");
+        let ParsedRecord::Record(header, ..) = parse_plain_record(&bytes) else { panic!("a record") };
         assert_eq!(header.vouches_to(), None);
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed_or_padding() {
+    fn every_flipped_bit_of_a_plain_record_is_detected_unless_it_is_padding() {
         let mut whole = Vec::new();
-        put_record(&mut whole, 5, OrgId(9), Kind::Samples, 3, b"abcde");
-        let Found::Record(header, body, _) = find_record(&whole) else { panic!("a record") };
+        put_record(&mut whole, 5, OrgId(9), RecordKind::Samples, 3, b"abcde");
+        let ParsedRecord::Record(header, body, _) = parse_plain_record(&whole) else { panic!("a record") };
         for bit in 0..whole.len() * 8 {
             let mut bytes = whole.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            match find_record(&bytes) {
-                Found::Record(h, b, _) => assert!(bit / 8 >= 29 && (h, b) == (header, body), "bit {bit}"),
-                Found::End | Found::Unreadable(..) => panic!("bit {bit} ends the data"),
-                Found::Bad(_) => {}
+            match parse_plain_record(&bytes) {
+                ParsedRecord::Record(h, b, _) => {
+                    assert!(bit / 8 >= 29 && (h, b) == (header, body), "bit {bit}")
+                }
+                ParsedRecord::End | ParsedRecord::Unreadable(..) => panic!("bit {bit} ends the data"),
+                ParsedRecord::Bad(_) => {}
             }
         }
     }
@@ -803,8 +826,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_reader_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = find_record(&bytes);
-            let _ = Layout::Keyed(RecordKey::from_bytes(KEY)).find(&bytes);
+            let _ = parse_plain_record(&bytes);
+            let _ = Layout::Keyed(RecordKey::from_bytes(KEY)).parse(&bytes);
             let _ = end_of_bad_plain_record(&bytes, 1);
             let _ = Layout::of(&bytes, 1);
             let _ = Mark::parse(&bytes);

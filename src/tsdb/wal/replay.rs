@@ -1,22 +1,24 @@
-//! Reading the log back (docs/storage.md section 10, step 7).
+//! Reads the log after a start (docs/storage.md section 10, step 7).
 //!
-//! Records are handed out in order of seq. At the first place that holds no valid record although bytes stand there, or
-//! where a seq is skipped, the rest of the log is searched. If a later record says that the missing one was durable,
-//! this is **damage**: everything readable is still handed out, and the store must not write. If none does, it is a
-//! **torn tail** that was never acknowledged: nothing after it is handed out, and its bytes are cleared before the log
-//! goes on.
+//! Records are handed out in order of seq. If an offset holds bytes but no valid record, or if a
+//! seq is skipped, the rest of the log is searched. If a later record states that the missing one
+//! was durable, this is **damage**: everything readable is still handed out, and the store must not
+//! write. Otherwise it is a **torn tail** that was never acknowledged: nothing after it is handed
+//! out, and its bytes are cleared before the log continues.
 //!
-//! The search trusts nothing that a sender may have written. In files of version 2 a record counts only if it verifies
-//! with the file's secret, and a record whose header verifies is passed over as a whole. In files of version 1, whose
-//! checksums have no key, the search never looks into the body of a record: it continues where the bad one ends
-//! ([`super::record::end_of_bad_plain_record`]). Where that end is only what a header says that may be damaged, the
-//! records behind it count only if their numbers continue without a gap up to the end of the data: a record planted in a
-//! body repeats the number of the one behind it. Otherwise the rest of the file counts as lost if anything in it looks
-//! like a durable record. And no number may be greater than the bytes since the break allow, with [`RECORD_BYTES_MIN`]
-//! for each record.
+//! The search trusts no bytes that a sender may have written. In files of version 2 a record counts
+//! only if it verifies with the file's secret, and a record whose header verifies is skipped as a
+//! whole. In files of version 1, whose checksums have no key, the search never enters the body of a
+//! record: it continues at the end of the bad one ([`super::record::end_of_bad_plain_record`]). If
+//! that end is known only from a header that may be damaged, the records after it count only if
+//! their numbers continue without a gap up to the end of the data, since a record planted in a body
+//! repeats the number of the record after it. Otherwise the rest of the file counts as lost if
+//! anything in it looks like a durable record. And no number may be greater than the bytes since
+//! the break allow, at [`RECORD_BYTES_MIN`] for each record.
 //!
-//! A file that its predecessor's switch names, or that stands between two others, and is not there, is damage too.
-//! Files whose records all come before the checkpoint are looked at, not read: header, length, first record.
+//! A missing file that its predecessor's switch names, or that should lie between two others, is
+//! damage too. Of files whose records are all in the checkpoint, only header, length and first
+//! record are checked.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -25,10 +27,10 @@ use std::path::{Path, PathBuf};
 
 use super::file::{self, LogFile};
 use super::log::FullFile;
-use super::pieces::Pieces;
+use super::reader::LogReader;
 use super::record::{
-    BadEnd, BadHeader, FileHeader, Found, Header, Kind, Layout, MAGIC_WAL, Mark, OrgSpan, RECORD_BYTES_MIN,
-    parse_switch,
+    BadEnd, BadHeader, FileHeader, Layout, MAGIC_WAL, Mark, OrgSpan, ParsedRecord, RECORD_BYTES_MIN,
+    RecordHeader, RecordKind, parse_switch,
 };
 use super::samples;
 use crate::kv::keyed::KEYED_FILE_HEADER_BYTES;
@@ -38,61 +40,62 @@ use crate::tsdb::disk;
 use crate::tsdb::error::{DiskError, OpenError};
 use crate::tsdb::side_data;
 
-/// A log file at most, when reading.
+/// The limit of a log file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// A torn tail is one group: 1 MiB, or one record. More bytes than this after the break are no torn tail.
+/// The limit of a torn tail, which is one group: 1 MiB, or one record. More bytes after the break
+/// are damage.
 const TORN_BYTES_MAX: u64 = 4 << 20;
 
-/// Where the log begins: noted durably before anything before it is unlinked.
+/// The start of the log. It is recorded durably before any earlier file is unlinked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) struct Begin {
-    /// Number of the first file.
+pub(in crate::tsdb) struct LogOrigin {
+    /// The number of the first file.
     pub(in crate::tsdb) file: u64,
-    /// Its first record.
+    /// The number of its first record.
     pub(in crate::tsdb) seq: u64,
 }
 
-impl Default for Begin {
-    fn default() -> Begin {
-        Begin { file: 1, seq: 1 }
+impl Default for LogOrigin {
+    fn default() -> LogOrigin {
+        LogOrigin { file: 1, seq: 1 }
     }
 }
 
-/// What is wrong with a log beyond a torn tail.
+/// Damage of the log beyond a torn tail.
 #[derive(Debug)]
 pub(in crate::tsdb) struct LogDamage {
-    /// The files to keep a copy of.
+    /// The files to copy into quarantine.
     pub(in crate::tsdb) files: Vec<PathBuf>,
-    /// Where in the first of them, if known.
+    /// The offset in the first of them, if known.
     pub(in crate::tsdb) offset: Option<u64>,
-    /// For the operator.
+    /// The description for the operator.
     pub(in crate::tsdb) text: String,
 }
 
-/// The last file, and where in it the log goes on.
+/// The last file, and the offset in it at which the log continues.
 #[derive(Debug)]
 pub(in crate::tsdb) struct Tail {
     pub(in crate::tsdb) path: PathBuf,
     pub(in crate::tsdb) header: FileHeader,
     pub(in crate::tsdb) offset: u64,
-    /// Bytes after it that were written and never acknowledged.
+    /// The bytes after the offset that were written and never acknowledged.
     pub(in crate::tsdb) torn_bytes: u64,
-    /// Of a file that has no record yet: the file before, which ended with a switch to it.
+    /// For a file without records: the previous file, which ended with a switch to it.
     pub(in crate::tsdb) before: Option<PathBuf>,
 }
 
-/// How the log ended.
+/// The result of reading the log.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct LogEnd {
     pub(in crate::tsdb) files: u64,
     pub(in crate::tsdb) file_bytes: u64,
     pub(in crate::tsdb) records: u64,
     pub(in crate::tsdb) last_seq: u64,
-    /// The last file with records, or the only one. None: there is no file.
+    /// The last file with records, or the only file. None if there is no file.
     pub(in crate::tsdb) tail: Option<Tail>,
-    /// Files after it that hold no record: spares.
+    /// The files after it, which hold no records (spares).
     pub(in crate::tsdb) spares: Vec<PathBuf>,
-    /// Files before it, as far as their beginnings can be read.
+    /// The files before it whose first records can be read.
     pub(in crate::tsdb) full: Vec<FullFile>,
     /// The first record of the tail's file; without one, the next.
     pub(in crate::tsdb) first_seq: u64,
@@ -101,53 +104,56 @@ pub(in crate::tsdb) struct LogEnd {
     pub(in crate::tsdb) damage: Option<LogDamage>,
 }
 
-/// How far the reading is.
+/// The progress of reading the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::tsdb) struct Place {
-    /// The file at hand, from 1.
+pub(in crate::tsdb) struct ReplayPosition {
+    /// The current file, counted from 1.
     pub(in crate::tsdb) file: u64,
     pub(in crate::tsdb) files: u64,
-    /// Bytes done, and of how many; files that are only looked at are not counted.
+    /// Bytes read. Files that are only checked do not count.
     pub(in crate::tsdb) bytes: u64,
+    /// Bytes of all files that are read.
     pub(in crate::tsdb) bytes_all: u64,
     pub(in crate::tsdb) records: u64,
 }
 
-/// Takes each record; an error ends the reading.
-pub(in crate::tsdb) type OnRecord<'a> = &'a mut dyn FnMut(&Header, &[u8], &Place) -> Result<(), OpenError>;
+/// The receiver of each record. An error ends the reading.
+pub(in crate::tsdb) type OnRecord<'a> =
+    &'a mut dyn FnMut(&RecordHeader, &[u8], &ReplayPosition) -> Result<(), OpenError>;
 
-/// A record found after a break: file, place.
-struct Later {
+/// A valid record after a break.
+struct LaterRecord {
     path: PathBuf,
     offset: u64,
 }
 
-/// Hands out every record after `from_seq`.
+/// Reads the log and hands out every record after `from_seq`.
 ///
-/// Files whose records all come before are looked at and not read: what they hold is in the checkpoint.
+/// Files whose records all come before are checked but not read, since the checkpoint holds their
+/// content.
 ///
 /// # Errors
-/// [`OpenError`] where a file cannot be read, is another store's or a newer version's, and what `on_record` says.
-/// Damage is not an error.
+/// [`OpenError`] if a file cannot be read, or belongs to another store or a newer version, and any
+/// error of `on_record`. Damage is not an error.
 pub(in crate::tsdb) fn replay(
     dir: &Path,
     store: StoreId,
-    begin: Begin,
+    begin: LogOrigin,
     from_seq: u64,
     on_record: OnRecord<'_>,
 ) -> Result<LogEnd, OpenError> {
     let from_seq = from_seq.max(begin.seq.saturating_sub(1));
     let end = LogEnd::default();
-    let place = Place::default();
+    let position = ReplayPosition::default();
     let (memory, expected, next_file, broken) = (Vec::new(), None, None, None);
-    let mut walk = Walk {
+    let mut scan = LogScan {
         dir,
         store,
         begin,
         from_seq,
         on_record,
         end,
-        place,
+        position,
         memory,
         expected,
         next_file,
@@ -155,95 +161,99 @@ pub(in crate::tsdb) fn replay(
         passed: 0,
         data_end: 0,
     };
-    walk.files()?;
-    Ok(walk.end)
+    scan.files()?;
+    Ok(scan.end)
 }
 
-struct Walk<'a> {
+struct LogScan<'a> {
     dir: &'a Path,
     store: StoreId,
-    begin: Begin,
+    begin: LogOrigin,
     from_seq: u64,
     on_record: OnRecord<'a>,
     end: LogEnd,
-    place: Place,
-    /// For the pieces of files.
+    position: ReplayPosition,
+    /// The buffer for reading files, reused from file to file.
     memory: Vec<u8>,
     /// The next seq; none before the first record.
     expected: Option<u64>,
-    /// The file that the last switch names.
+    /// The number of the file that the last switch names.
     next_file: Option<u64>,
-    broken: Option<Break>,
-    /// Bytes of the files before the one at hand, with those that are missing.
+    broken: Option<LogBreak>,
+    /// The bytes of the files before the current one, missing files included.
     passed: u64,
-    /// Where the last record ended, or where the log begins; counted as `passed` is.
+    /// The end of the last record, or the start of the log, counted like `passed`.
     data_end: u64,
 }
 
-/// Where the unbroken log ends.
-struct Break {
-    /// The seq that is missing there.
+/// The first gap in the log.
+struct LogBreak {
+    /// The missing seq.
     seq: u64,
     path: PathBuf,
     offset: u64,
     what: &'static str,
-    /// A later record was durable after the missing one was.
+    /// Whether a later record proves that the missing one was durable.
     vouched: bool,
-    /// Where the last record before it ended, counted as [`Walk::passed`] is.
+    /// The end of the last record before the gap, counted like [`LogScan::passed`].
     data_end: u64,
-    /// Whether the file it is in was searched.
+    /// Whether the file with the gap was searched.
     searched: bool,
-    /// The valid records since.
-    later: Vec<Later>,
+    /// The valid records after the gap.
+    later: Vec<LaterRecord>,
 }
 
-/// Records of a file of version 1 behind a bad one whose end is not certain: they count once their numbers continue
-/// without a gap up to the end of the data.
-struct Doubt {
-    /// Where the bad record begins.
+/// Records in a file of version 1 after a bad one whose end is uncertain. They count only if their
+/// numbers continue without a gap up to the end of the data.
+struct UncertainEnd {
+    /// The offset of the bad record.
     offset: u64,
-    /// How many records had been found before it, and whether one of them had vouched.
+    /// The number of later records found before it.
     later: usize,
+    /// Whether one of those proved that the missing record was durable.
     vouched: bool,
-    /// There is a record behind it.
+    /// Whether a record was found after it.
     has_record: bool,
 }
 
-impl Break {
-    /// The greatest number that a record at this place may have, counted as [`Walk::passed`] is.
-    const fn greatest_seq_at(&self, place: u64) -> u64 {
-        self.seq.saturating_add(place.saturating_sub(self.data_end) / RECORD_BYTES_MIN)
+impl LogBreak {
+    /// Returns the greatest number that a record at `position` may have. `position` is counted like
+    /// [`LogScan::passed`].
+    const fn greatest_seq_at(&self, position: u64) -> u64 {
+        self.seq.saturating_add(position.saturating_sub(self.data_end) / RECORD_BYTES_MIN)
     }
 
-    /// Remembers the state before a bad record whose end is not certain.
-    fn doubt(&self, offset: u64) -> Doubt {
-        Doubt { offset, later: self.later.len(), vouched: self.vouched, has_record: false }
+    /// Saves the state before a bad record with an uncertain end.
+    fn doubt(&self, offset: u64) -> UncertainEnd {
+        UncertainEnd { offset, later: self.later.len(), vouched: self.vouched, has_record: false }
     }
 
-    /// Takes what the header of a later record says of the missing one. `first`: both are in one file.
-    fn note(&mut self, found: &Header, first: bool) {
+    /// Applies what the header of a later record states about the missing one. `first` is true if
+    /// both are in one file.
+    fn note(&mut self, found: &RecordHeader, first: bool) {
         self.vouched |= found.vouches_to().is_some_and(|durable| durable >= self.seq);
-        // The next file is begun only when everything before it is durable.
+        // The next file is begun only once everything before it is durable.
         self.vouched |= !first;
     }
 
-    /// The rest of a file of version 1, from where nothing in it can be told from what senders wrote: it is damage if
-    /// anything there looks like a record that was durable after the missing one, and none of it is handed out.
+    /// Judges the rest of a file of version 1 in which records cannot be distinguished from
+    /// senders' data. It is damage if anything there looks like a record that was durable after the
+    /// missing one. None of it is handed out.
     fn note_unsearched(
         &mut self,
-        pieces: &mut Pieces,
+        reader: &mut LogReader,
         passed: u64,
         from: u64,
         first: bool,
     ) -> Result<(), DiskError> {
         let mut offset = from;
-        while offset < pieces.length() && !self.vouched {
+        while offset < reader.length() && !self.vouched {
             let may_have = self.seq..=self.greatest_seq_at(passed.saturating_add(offset));
-            let possible = pieces
+            let possible = reader
                 .plain_header(offset)?
                 .filter(|header| header.kind.is_some() && may_have.contains(&header.seq));
             if possible.is_some()
-                && let Found::Record(found, ..) = pieces.record(offset)?
+                && let ParsedRecord::Record(found, ..) = reader.record(offset)?
             {
                 self.note(&found, first);
             }
@@ -253,7 +263,7 @@ impl Break {
     }
 }
 
-impl Walk<'_> {
+impl LogScan<'_> {
     fn files(&mut self) -> Result<(), OpenError> {
         let mut files = Vec::new();
         let names = if self.dir.is_dir() { disk::names(self.dir)? } else { Vec::new() };
@@ -263,25 +273,27 @@ impl Walk<'_> {
             }
         }
         files.sort_unstable();
-        let kept = files.partition_point(|(number, _)| *number < self.begin.file);
-        self.end.trimmed = files.drain(..kept).map(|(_, path)| path).collect();
+        let trimmed_count = files.partition_point(|(number, _)| *number < self.begin.file);
+        self.end.trimmed = files.drain(..trimmed_count).map(|(_, path)| path).collect();
         let starts = files.iter().map(|(_, path)| FileStart::read(path)).collect::<Result<Vec<_>, _>>()?;
-        // Of the first files those are skipped behind which another begins that still comes in time.
+        // Skip each of the first files whose successor also begins at or before the first wanted
+        // record.
         let in_time = |start: &&FileStart| start.first_seq.is_some_and(|first| first <= self.from_seq + 1);
         let skipped = starts.iter().skip(1).take_while(in_time).count();
         if files.first().is_some_and(|(number, _)| *number == self.begin.file) {
-            // A file that was left for before its first record came: the numbers go on where the log begins.
+            // If a file was left before its first record, the numbers continue from the start of
+            // the log.
             self.end.last_seq = self.begin.seq.saturating_sub(1);
         }
-        self.place.files = files.len() as u64;
+        self.position.files = files.len() as u64;
         for (_, path) in files.iter().skip(skipped) {
-            self.place.bytes_all += std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
+            self.position.bytes_all += std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
         }
         let mut bytes_before = 0;
         let mut before: Option<u64> = self.begin.file.checked_sub(1);
-        for (place, (number, path)) in files.iter().enumerate() {
+        for (index, (number, path)) in files.iter().enumerate() {
             self.end.files += 1;
-            self.place.file = self.end.files;
+            self.position.file = self.end.files;
             let bytes = std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
             self.end.file_bytes += bytes;
             if let Some(before) = before.filter(|before| before + 1 != *number) {
@@ -295,17 +307,17 @@ impl Walk<'_> {
                 self.note_damage(path, text);
             }
             before = Some(*number);
-            if let (Some(start), Some(next)) = (starts.get(place), starts.get(place + 1)) {
+            if let (Some(start), Some(next)) = (starts.get(index), starts.get(index + 1)) {
                 self.end.full.extend(start.full(*number, path, bytes, next));
             }
-            if place < skipped {
+            if index < skipped {
                 self.look_at(*number, path)?;
             } else {
-                self.place.bytes = bytes_before;
+                self.position.bytes = bytes_before;
                 bytes_before += bytes;
-                let mut pieces = Pieces::open(path, FILE_BYTES_MAX, std::mem::take(&mut self.memory))?;
-                self.file(*number, path, &mut pieces)?;
-                self.memory = pieces.into_memory();
+                let mut reader = LogReader::open(path, FILE_BYTES_MAX, std::mem::take(&mut self.memory))?;
+                self.file(*number, path, &mut reader)?;
+                self.memory = reader.into_memory();
             }
             self.passed = self.passed.saturating_add(capacity(path, bytes)?);
         }
@@ -314,13 +326,14 @@ impl Walk<'_> {
         let tail = self.end.tail.as_ref().map_or(0, |tail| tail.header.number);
         self.end.full.retain(|file| file.number < tail);
         self.end.full.extend(self.left_for_an_empty_file(&files)?);
-        let place = files.iter().position(|(number, _)| *number == tail);
-        let first = place.and_then(|place| starts.get(place)?.first_seq);
+        let index = files.iter().position(|(number, _)| *number == tail);
+        let first = index.and_then(|index| starts.get(index)?.first_seq);
         self.end.first_seq = first.unwrap_or(self.end.last_seq.saturating_add(1));
         Ok(())
     }
 
-    /// A file's header; what is wrong with it is noted, and whose it is not is an error.
+    /// Parses a file header. Damage is recorded; a header of another store or a newer version is an
+    /// error.
     fn header(&mut self, number: u64, path: &Path, content: &[u8]) -> Result<FileHeader, OpenError> {
         let foreign = |what: &str| OpenError::Foreign { path: path.to_owned(), what: what.to_owned() };
         match FileHeader::parse(content, MAGIC_WAL) {
@@ -343,7 +356,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A file that the checkpoint covers: it has to be there and whole in its outlines, for the checkpoint is a copy.
+    /// Checks a file that the checkpoint covers. It must exist with a valid outline, because the
+    /// checkpoint is only a copy of it.
     fn look_at(&mut self, number: u64, path: &Path) -> Result<(), OpenError> {
         let start = read_start(path)?;
         self.header(number, path, &start)?;
@@ -352,35 +366,35 @@ impl Walk<'_> {
         }
         let layout = Layout::of(&start, number);
         let at = layout.first_record();
-        let what = match layout.find(start.get(at..).unwrap_or_default()) {
-            Found::Record(..) => return Ok(()),
-            Found::Unreadable(..) => UNREADABLE,
-            Found::Bad(what) => what,
-            Found::End => "there is no record, though later files have some",
+        let what = match layout.parse(start.get(at..).unwrap_or_default()) {
+            ParsedRecord::Record(..) => return Ok(()),
+            ParsedRecord::Unreadable(..) => UNREADABLE,
+            ParsedRecord::Bad(what) => what,
+            ParsedRecord::End => "there is no record, though later files have some",
         };
         let text = format!("log damaged at byte {at} of {} ({what})", path.display());
         self.note_damage_at(path, at as u64, text);
         Ok(())
     }
 
-    fn file(&mut self, number: u64, path: &Path, pieces: &mut Pieces) -> Result<(), OpenError> {
-        let header = self.header(number, path, pieces.header()?)?;
-        let goes_on = self.next_file == Some(number);
+    fn file(&mut self, number: u64, path: &Path, reader: &mut LogReader) -> Result<(), OpenError> {
+        let header = self.header(number, path, reader.header()?)?;
+        let continues = self.next_file == Some(number);
         let records_before = self.end.records;
-        let mut offset = pieces.first_record();
+        let mut offset = reader.first_record();
         while self.broken.is_none() {
-            match pieces.record(offset)? {
-                Found::Record(found, body, bytes) if self.fits(&found) => {
+            match reader.record(offset)? {
+                ParsedRecord::Record(found, body, bytes) if self.fits(&found) => {
                     offset += bytes as u64;
-                    self.place.bytes += bytes as u64;
+                    self.position.bytes += bytes as u64;
                     self.data_end = self.passed.saturating_add(offset);
                     self.hand_out(&found, body, path)?;
                 }
-                Found::Record(..) => self.break_at(path, offset, "records are missing before it"),
-                Found::Unreadable(..) => self.break_at(path, offset, UNREADABLE),
-                Found::Bad(what) => self.break_at(path, offset, what),
-                Found::End => {
-                    if pieces.written_from(offset)? > offset {
+                ParsedRecord::Record(..) => self.break_at(path, offset, "records are missing before it"),
+                ParsedRecord::Unreadable(..) => self.break_at(path, offset, UNREADABLE),
+                ParsedRecord::Bad(what) => self.break_at(path, offset, what),
+                ParsedRecord::End => {
+                    if reader.written_from(offset)? > offset {
                         self.break_at(path, offset, "bytes after the end of data");
                     }
                     break;
@@ -389,8 +403,8 @@ impl Walk<'_> {
         }
         let had_records = self.end.records > records_before;
         if self.broken.is_some() {
-            self.search(path, offset, header, pieces)?;
-        } else if had_records || goes_on || self.end.tail.is_none() {
+            self.search(path, offset, header, reader)?;
+        } else if had_records || continues || self.end.tail.is_none() {
             let before = self.end.tail.take().map(|tail| tail.path).filter(|_| !had_records);
             self.end.tail = Some(Tail { path: path.to_owned(), header, offset, torn_bytes: 0, before });
         } else {
@@ -399,16 +413,17 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether this record is the next one.
-    fn fits(&self, found: &Header) -> bool {
+    /// Returns whether this record is the next one.
+    fn fits(&self, found: &RecordHeader) -> bool {
         match self.expected {
             Some(expected) => found.seq == expected,
-            // The first record that is read: everything before it is in the checkpoint, or was never written.
+            // This is the first record read. Everything before it is in the checkpoint or was never
+            // written.
             None => found.seq > 0 && found.seq <= self.from_seq.saturating_add(1),
         }
     }
 
-    fn hand_out(&mut self, found: &Header, body: &[u8], path: &Path) -> Result<(), OpenError> {
+    fn hand_out(&mut self, found: &RecordHeader, body: &[u8], path: &Path) -> Result<(), OpenError> {
         if found.kind.is_none() {
             let what = format!("record {} was written by a newer version", found.seq);
             return Err(OpenError::Foreign { path: path.to_owned(), what });
@@ -416,15 +431,15 @@ impl Walk<'_> {
         self.end.records += 1;
         self.end.last_seq = found.seq;
         self.expected = Some(found.seq.saturating_add(1));
-        if found.kind == Some(Kind::Switch) {
+        if found.kind == Some(RecordKind::Switch) {
             match parse_switch(body) {
                 Ok(next) => self.next_file = Some(next),
                 Err(e) => self.note_damage(path, format!("{}: switch {}: {e}", path.display(), found.seq)),
             }
         }
         if found.seq > self.from_seq {
-            self.place.records = self.end.records;
-            (self.on_record)(found, body, &self.place)?;
+            self.position.records = self.end.records;
+            (self.on_record)(found, body, &self.position)?;
         }
         Ok(())
     }
@@ -432,7 +447,7 @@ impl Walk<'_> {
     fn break_at(&mut self, path: &Path, offset: u64, what: &'static str) {
         let seq = self.expected.unwrap_or(self.begin.seq);
         let path = path.to_owned();
-        self.broken = Some(Break {
+        self.broken = Some(LogBreak {
             seq,
             path,
             offset,
@@ -444,63 +459,64 @@ impl Walk<'_> {
         });
     }
 
-    /// Notes every valid record after the break in this file.
+    /// Collects all valid records after the break in this file.
     fn search(
         &mut self,
         path: &Path,
         from: u64,
         header: FileHeader,
-        pieces: &mut Pieces,
+        reader: &mut LogReader,
     ) -> Result<(), OpenError> {
-        let (passed, is_plain) = (self.passed, pieces.layout() == Layout::Plain);
+        let (passed, is_plain) = (self.passed, reader.layout() == Layout::Plain);
         let Some(broken) = &mut self.broken else { return Ok(()) };
         let first = !std::mem::replace(&mut broken.searched, true);
-        let mut offset = if first { from } else { pieces.first_record() };
+        let mut offset = if first { from } else { reader.first_record() };
         let seen_before = broken.later.len();
         // In a file of version 1: the number that the record at `offset` should have.
         let mut here = first.then_some(broken.seq);
-        let mut doubt: Option<Doubt> = None;
-        while offset < pieces.length() {
+        let mut doubt: Option<UncertainEnd> = None;
+        while offset < reader.length() {
             let may_have = broken.seq..=broken.greatest_seq_at(passed.saturating_add(offset));
-            match pieces.record(offset)? {
-                Found::Record(found, _, bytes)
+            match reader.record(offset)? {
+                ParsedRecord::Record(found, _, bytes)
                     if may_have.contains(&found.seq) && (doubt.is_none() || here == Some(found.seq)) =>
                 {
                     if let Some(doubt) = &mut doubt {
                         doubt.has_record = true;
                     }
                     broken.note(&found, first);
-                    broken.later.push(Later { path: path.to_owned(), offset });
+                    broken.later.push(LaterRecord { path: path.to_owned(), offset });
                     offset += bytes as u64;
                     here = Some(found.seq.saturating_add(1));
                 }
-                // Its header verified: it ends there, whatever its body contains.
-                Found::Unreadable(found, bytes) => {
+                // Its header verified, so it ends there, whatever its body contains.
+                ParsedRecord::Unreadable(found, bytes) => {
                     if may_have.contains(&found.seq) {
                         broken.note(&found, first);
                     }
                     offset += bytes as u64;
                 }
                 found if is_plain => {
-                    let is_end = found == Found::End;
-                    let whole = if let Found::Record(_, _, bytes) = found { Some(bytes) } else { None };
+                    let is_end = found == ParsedRecord::End;
+                    let whole =
+                        if let ParsedRecord::Record(_, _, bytes) = found { Some(bytes) } else { None };
                     if is_end
                         && doubt.as_ref().is_some_and(|doubt| doubt.has_record)
-                        && pieces.written_from(offset)? == offset
+                        && reader.written_from(offset)? == offset
                     {
                         doubt = None;
                         break;
                     }
                     let end = match (whole, here) {
                         (Some(bytes), None) => Some(BadEnd { bytes, is_certain: true }),
-                        // A number out of its turn where the place is in doubt.
+                        // A record with an unexpected number after an uncertain end does not count.
                         (Some(_), Some(_)) if doubt.is_some() => None,
-                        (_, Some(seq)) => pieces.end_of_bad_record(offset, seq)?,
+                        (_, Some(seq)) => reader.end_of_bad_record(offset, seq)?,
                         (None, None) => None,
                     };
                     let Some(end) = end else {
                         if doubt.is_none() {
-                            broken.note_unsearched(pieces, passed, offset, first)?;
+                            broken.note_unsearched(reader, passed, offset, first)?;
                         }
                         break;
                     };
@@ -510,30 +526,30 @@ impl Walk<'_> {
                     here = here.map(|seq| seq.saturating_add(1));
                     offset += end.bytes as u64;
                 }
-                // Of another time, but certainly a record: nothing in it is looked at. One whose number is too great is not
-                // applied, and no crash leaves it.
-                Found::Record(found, _, bytes) => {
+                // A valid record with an unexpected number: its body is not searched. A number that
+                // is too great is not applied, and no crash produces it.
+                ParsedRecord::Record(found, _, bytes) => {
                     if found.seq > broken.seq {
                         broken.vouched = true;
                     }
                     offset += bytes as u64;
                 }
-                Found::Bad(_) | Found::End => offset += 8,
+                ParsedRecord::Bad(_) | ParsedRecord::End => offset += 8,
             }
         }
-        // A file that records fill to its last byte has no other end.
-        if let Some(doubt) = doubt.filter(|doubt| !doubt.has_record || offset < pieces.length()) {
+        // A file that records fill to its last byte has no other end mark.
+        if let Some(doubt) = doubt.filter(|doubt| !doubt.has_record || offset < reader.length()) {
             broken.later.truncate(doubt.later);
             broken.vouched = doubt.vouched;
-            broken.note_unsearched(pieces, passed, doubt.offset, first)?;
+            broken.note_unsearched(reader, passed, doubt.offset, first)?;
         }
         if first {
-            let torn_bytes = pieces.written_from(from)? - from;
+            let torn_bytes = reader.written_from(from)? - from;
             if torn_bytes > TORN_BYTES_MAX {
                 broken.vouched = true;
             }
             let before = self.end.tail.take().map(|tail| tail.path);
-            let before = before.filter(|_| from <= pieces.first_record());
+            let before = before.filter(|_| from <= reader.first_record());
             self.end.tail = Some(Tail { path: path.to_owned(), header, offset: from, torn_bytes, before });
         } else if broken.later.len() == seen_before {
             self.end.spares.push(path.to_owned());
@@ -541,7 +557,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The file before the tail where the tail has no record yet, so that nothing in it tells of that file.
+    /// Returns the file before the tail if the tail has no record yet, so that no mark describes
+    /// that file.
     fn left_for_an_empty_file(&self, files: &[(u64, PathBuf)]) -> Result<Option<FullFile>, DiskError> {
         let Some(path) = self.end.tail.as_ref().and_then(|tail| tail.before.as_ref()) else {
             return Ok(None);
@@ -560,7 +577,7 @@ impl Walk<'_> {
         }))
     }
 
-    /// Decides whether the newest file is the last one that there was.
+    /// Records damage if the newest file that a switch names is missing.
     fn judge_end(&mut self, newest: Option<u64>) {
         if let (Some(next), Some(newest)) = (self.next_file, newest)
             && next > newest
@@ -574,24 +591,25 @@ impl Walk<'_> {
         }
     }
 
-    /// Decides what a break was.
+    /// Decides whether a break is a torn tail or damage, and hands out the later records in case of
+    /// damage.
     fn judge_break(&mut self) -> Result<(), OpenError> {
         let Some(broken) = self.broken.take() else { return Ok(()) };
         if !broken.vouched {
             return Ok(());
         }
         let (mut missing, mut next) = (Vec::new(), broken.seq);
-        let mut open: Option<(&Path, Pieces)> = None;
+        let mut open: Option<(&Path, LogReader)> = None;
         for later in &broken.later {
-            let pieces = match open.take() {
-                Some((path, pieces)) if path == later.path => pieces,
+            let reader = match open.take() {
+                Some((path, reader)) if path == later.path => reader,
                 other => {
-                    let memory = other.map_or_else(Vec::new, |(_, pieces)| pieces.into_memory());
-                    Pieces::open(&later.path, FILE_BYTES_MAX, memory)?
+                    let memory = other.map_or_else(Vec::new, |(_, reader)| reader.into_memory());
+                    LogReader::open(&later.path, FILE_BYTES_MAX, memory)?
                 }
             };
-            let (_, pieces) = open.insert((&later.path, pieces));
-            if let Found::Record(found, body, _) = pieces.record(later.offset)?
+            let (_, reader) = open.insert((&later.path, reader));
+            if let ParsedRecord::Record(found, body, _) = reader.record(later.offset)?
                 && found.seq >= next
             {
                 if found.seq > next {
@@ -622,7 +640,7 @@ impl Walk<'_> {
         }
     }
 
-    /// As [`Walk::note_damage`], with the place in the file.
+    /// Like [`LogScan::note_damage`], with the offset in the file.
     fn note_damage_at(&mut self, path: &Path, offset: u64, text: String) {
         self.note_damage(path, text);
         if let Some(damage) = self.end.damage.as_mut().filter(|damage| damage.files.len() == 1) {
@@ -631,10 +649,11 @@ impl Walk<'_> {
     }
 }
 
-/// What is wrong with a record whose header verifies.
+/// The description of a record with a valid header and a damaged body.
 const UNREADABLE: &str = "record body differs from its checksum";
 
-/// Bytes that a file had room for, by its header or by its length; the most that a file has where its header is damaged.
+/// Returns the bytes that a file had room for, by its header or its length. If the header is
+/// damaged, returns the limit of a file.
 fn capacity(path: &Path, length: u64) -> Result<u64, DiskError> {
     let mut start = Vec::new();
     let file = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
@@ -643,7 +662,7 @@ fn capacity(path: &Path, length: u64) -> Result<u64, DiskError> {
     Ok(length.max(bytes.unwrap_or(FILE_BYTES_MAX)))
 }
 
-/// The header and the first record, which is a mark of at most 0.35 MB.
+/// Reads the file header and the first record, which is a mark of at most 0.35 MB.
 fn read_start(path: &Path) -> Result<Vec<u8>, DiskError> {
     let file = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
     let mut start = Vec::new();
@@ -664,27 +683,27 @@ fn read_start(path: &Path) -> Result<Vec<u8>, DiskError> {
     Ok(start)
 }
 
-/// The number in the name of a log file.
+/// Parses the number in the name of a log file.
 fn number_in(path: &Path) -> u64 {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     file::number_of(&name).unwrap_or_default()
 }
 
-/// What the first record of a file says.
+/// The content of a file's first record.
 struct FileStart {
     first_seq: Option<u64>,
-    /// About the file before; empty where it says nothing.
+    /// The spans of the file before; empty if the record has none.
     spans: Vec<OrgSpan>,
 }
 
 impl FileStart {
-    /// Reads the first record alone; one that cannot be read is looked at with its file.
+    /// Reads only the first record. A damaged one is reported when its file is read.
     fn read(path: &Path) -> Result<FileStart, DiskError> {
         let start = read_start(path)?;
         let layout = Layout::of(&start, number_in(path));
-        Ok(match layout.find(start.get(layout.first_record()..).unwrap_or_default()) {
-            Found::Record(header, body, _) => {
-                let mark = (header.kind == Some(Kind::Mark)).then(|| Mark::parse(body).ok()).flatten();
+        Ok(match layout.parse(start.get(layout.first_record()..).unwrap_or_default()) {
+            ParsedRecord::Record(header, body, _) => {
+                let mark = (header.kind == Some(RecordKind::Mark)).then(|| Mark::parse(body).ok()).flatten();
                 let spans = mark.map(|mark| mark.orgs).unwrap_or_default();
                 FileStart { first_seq: Some(header.seq), spans }
             }
@@ -692,7 +711,7 @@ impl FileStart {
         })
     }
 
-    /// The file that this is the start of, told by the start of the `next` one.
+    /// Describes the file with this start, given the start of the `next` one.
     fn full(&self, number: u64, path: &Path, bytes: u64, next: &FileStart) -> Option<FullFile> {
         Some(FullFile {
             number,
@@ -705,16 +724,16 @@ impl FileStart {
     }
 }
 
-/// What a file's records hold of each organisation, for the first mark of the next file.
+/// Reads the spans of a file's records per organisation, for the first mark of the next file.
 pub(in crate::tsdb) fn spans_of_file(path: &Path) -> Result<BTreeMap<OrgId, OrgSpan>, DiskError> {
-    let mut pieces = Pieces::open(path, FILE_BYTES_MAX, Vec::new())?;
+    let mut reader = LogReader::open(path, FILE_BYTES_MAX, Vec::new())?;
     let mut spans = BTreeMap::new();
     let mut scratch = Vec::new();
-    let mut offset = pieces.first_record();
-    while let Found::Record(header, body, bytes) = pieces.record(offset)? {
+    let mut offset = reader.first_record();
+    while let ParsedRecord::Record(header, body, bytes) = reader.record(offset)? {
         offset += bytes as u64;
         let org = header.org;
-        if matches!(header.kind, Some(Kind::Mark | Kind::Switch)) {
+        if matches!(header.kind, Some(RecordKind::Mark | RecordKind::Switch)) {
             continue;
         }
         let span = spans.entry(org).or_insert(OrgSpan { org, greatest_ms: i64::MIN, last_seq: 0 });
@@ -731,9 +750,10 @@ pub(in crate::tsdb) fn spans_of_file(path: &Path) -> Result<BTreeMap<OrgId, OrgS
     Ok(spans)
 }
 
-/// What to tell about a file that is shorter than its header says.
+/// Describes a file that is shorter than its header states.
 ///
-/// All bytes of a log file are durable before its first record: no crash makes it shorter, so records may be gone.
+/// All bytes of a log file are durable before its first record. No crash shortens it, so records
+/// may be lost.
 pub(in crate::tsdb) fn cut_short(path: &Path) -> Result<Option<String>, DiskError> {
     let mut start = Vec::new();
     let file = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
@@ -745,7 +765,7 @@ pub(in crate::tsdb) fn cut_short(path: &Path) -> Result<Option<String>, DiskErro
             path.display(),
             header.file_bytes
         )),
-        // Whatever else is wrong with a header is told where its records are read.
+        // Other header damage is reported when the file's records are read.
         _ => None,
     })
 }
@@ -759,7 +779,8 @@ pub(in crate::tsdb) fn resume(tail: &Tail) -> Result<LogFile, DiskError> {
     }
     let FileHeader { number, file_bytes: bytes, layout, .. } = tail.header;
     if tail.torn_bytes > 0 || tail.offset > layout.first_record() as u64 {
-        // A killed process may have left records that only the page cache has. From here on they count as durable.
+        // A killed process may have left records only in the page cache. From here on they count as
+        // durable.
         ops::sync_all(&file, &tail.path).map_err(DiskError::at("sync", &tail.path))?;
     }
     Ok(LogFile { file, path: tail.path.clone(), number, bytes, layout })

@@ -3,30 +3,34 @@
 //! Version 2, which is written:
 //! ```text
 //! varint n, at most 1,048,576; i64 base time
-//! runs {zigzag gap to the next series id, varint length} covering n       the first gap is from 0
-//! runs {zigzag time step, varint length} covering n                       the first step is from the base time
+//! runs {zigzag gap to the next series id, varint length} covering n    the first gap is from 0
+//! runs {zigzag time step, varint length} covering n    the first step is from the base time
 //! groups of 64 values, the last one shorter:
-//!     one code of 4 bits per value, the first value in the low half of the first byte, zero bits to a whole byte
+//!     one code of 4 bits per value, the first value in the low half of the first byte,
+//!     zero bits to a whole byte
 //!     the bytes of each value
 //! code 0..8      the bit pattern, big-endian, without its 8 - code low zero bytes
 //! code 9..14     an unsigned whole number in code - 8 bytes, low byte first
-//! code 15        an unsigned number of thousandths in 4 bytes, low byte first; the value is that number / 1000
+//! code 15        an unsigned number of thousandths in 4 bytes, low byte first;
+//!                the value is that number / 1000
 //! ```
-//! Samples are mostly sorted by series id, and the samples of one series keep their sender's order. One scrape therefore
-//! has few runs of either kind: gaps of 1, steps of 0. Every body decodes alone: no value refers to another record, so
-//! that damage to one record never takes another.
+//! Samples are mostly sorted by series id, and the samples of one series keep their sender's order.
+//! One scrape therefore has few runs of either kind: gaps of 1, steps of 0. Each body decodes alone
+//! and refers to no other record, so damage to one record never affects another.
 //!
-//! Version 1, which is still read, has the same counts and runs; each value is `u8 tag`, then 0-8 bytes:
+//! Version 1, which is still read, has the same counts and runs. Each value is `u8 tag`, then 0-8
+//! bytes:
 //! ```text
 //! tag 0x80 | len             the bit pattern, big-endian, without its 8 - len low zero bytes
-//! tag e << 4 | len, e 0..3   zigzag decimal mantissa m in len bytes, low first; value = m / 10^e, the same bits
+//! tag e << 4 | len, e 0..3   zigzag decimal mantissa m in len bytes, low first;
+//!                            value = m / 10^e, the same bits
 //! ```
 
-use super::record::Kind;
-use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, unscaled, unzigzag, whole_bytes, zigzag};
+use super::record::RecordKind;
+use crate::tsdb::codec::{Reader, put_varint, put_zigzag, unscaled, unzigzag, whole_bytes, zigzag};
 use crate::tsdb::error::Damage;
 
-/// One sample on its way to the head.
+/// A sample of a log record, before it reaches the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) struct LogSample {
     pub(in crate::tsdb) series: u32,
@@ -34,28 +38,28 @@ pub(in crate::tsdb) struct LogSample {
     pub(in crate::tsdb) bits: u64,
 }
 
-/// Largest decimal exponent of a value in version 1.
+/// The largest decimal exponent of a value in version 1.
 const EXPONENT_MAX: u8 = 3;
-/// Tag of a bit pattern without bytes in version 1.
+/// The tag of a bit pattern without bytes in version 1.
 const PATTERN: u8 = 0x80;
-/// Upper bound of the bytes of a value in either version, its tag or code included.
+/// The upper bound of a value's bytes in either version, its tag or code included.
 const VALUE_BYTES_MAX: usize = 9;
-/// Values that share one block of codes.
+/// The number of values that share one block of codes.
 const GROUP: usize = 64;
-/// Code of a whole number without bytes; such a number is written as a pattern instead.
+/// The code of a whole number without bytes. Such a number is written as a pattern instead.
 const WHOLE: u8 = 8;
-/// Bytes of a whole number at most.
+/// The limit of a whole number's bytes.
 const WHOLE_BYTES_MAX: u32 = 6;
-/// Code of a number of thousandths.
+/// The code of a number of thousandths.
 const THOUSANDTHS: u8 = 15;
-/// Bytes of a number of thousandths.
+/// The bytes of a number of thousandths.
 const THOUSANDTHS_BYTES: u8 = 4;
-/// Samples of a body at most. Writers stay far below; a hostile count allocates at most 24 MiB.
+/// The limit of a body's samples. Writers stay far below. A hostile count allocates at most 24 MiB.
 const SAMPLES_MAX: usize = 1 << 20;
-/// Bytes that one sample takes at most: two runs of its own and a value, the count aside.
+/// The upper bound of one sample's bytes: two runs of its own and a value, without the count.
 pub(in crate::tsdb) const SAMPLE_BYTES_MAX: usize = 2 * (10 + 5) + VALUE_BYTES_MAX;
 
-/// Appends a body of version 2, which is that of [`Kind::Samples`].
+/// Appends a body of version 2, the version of [`RecordKind::Samples`].
 pub(in crate::tsdb) fn encode(out: &mut Vec<u8>, samples: &[LogSample]) {
     let base = samples.first().map_or(0, |s| s.at_ms);
     put_varint(out, samples.len() as u64);
@@ -75,19 +79,19 @@ fn put_runs(out: &mut Vec<u8>, samples: &[LogSample], base: i64, of: impl Fn(&Lo
         match &mut run {
             Some((same, length)) if *same == step => *length += 1,
             _ => {
-                if let Some(before) = run.replace((step, 1)) {
-                    put_run(out, before);
+                if let Some((step, length)) = run.replace((step, 1)) {
+                    put_run(out, step, length);
                 }
             }
         }
     }
-    if let Some(last) = run {
-        put_run(out, last);
+    if let Some((step, length)) = run {
+        put_run(out, step, length);
     }
 }
 
 #[inline]
-fn put_run(out: &mut Vec<u8>, (step, length): (i64, u64)) {
+fn put_run(out: &mut Vec<u8>, step: i64, length: u64) {
     match (u8::try_from(zigzag(step)), u8::try_from(length)) {
         (Ok(step @ ..0x80), Ok(length @ ..0x80)) => out.extend_from_slice(&[step, length]),
         _ => {
@@ -97,18 +101,19 @@ fn put_run(out: &mut Vec<u8>, (step, length): (i64, u64)) {
     }
 }
 
-/// Each group is built on the stack. A value is stored as eight bytes, and the next value overwrites the surplus ones.
+/// Encodes the values. Each group is built on the stack. A value is stored as eight bytes, and the
+/// next value overwrites the surplus ones.
 fn put_values(out: &mut Vec<u8>, samples: &[LogSample]) {
     for group in samples.chunks(GROUP) {
         let mut bytes = [0; GROUP / 2 + 8 * GROUP];
         let mut at = group.len().div_ceil(2);
-        for (place, sample) in group.iter().enumerate() {
-            let Coded { code, length, word } = code(sample.bits);
+        for (index, sample) in group.iter().enumerate() {
+            let EncodedValue { code, length, word } = code(sample.bits);
             if let Some(value) = bytes.get_mut(at..at + 8) {
                 value.copy_from_slice(&word.to_le_bytes());
             }
-            if let Some(codes) = bytes.get_mut(place / 2) {
-                *codes |= code << (4 * (place & 1));
+            if let Some(codes) = bytes.get_mut(index / 2) {
+                *codes |= code << (4 * (index & 1));
             }
             at += usize::from(length);
         }
@@ -116,22 +121,24 @@ fn put_values(out: &mut Vec<u8>, samples: &[LogSample]) {
     }
 }
 
-/// A value's code, and its bytes: the `length` low ones of `word`.
+/// A value's code, and its bytes: the low `length` bytes of `word`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Coded {
+struct EncodedValue {
     code: u8,
     length: u8,
     word: u64,
 }
 
-/// The shortest form of a value. Whole numbers are found by their exponent and low zero bits, without a branch; the
-/// division that finds thousandths is left to values whose pattern is long.
+/// Returns the shortest encoding of a value. The exponent and the low zero bits identify whole
+/// numbers without a branch. The division that identifies thousandths runs only for values with a
+/// long pattern.
 #[inline]
-fn code(bits: u64) -> Coded {
+fn code(bits: u64) -> EncodedValue {
     const FRACTION_BITS: u32 = 52;
     let zeros = bits.trailing_zeros();
     let pattern = 8 - whole_bytes(zeros);
-    // A negative value, a fraction below one, an infinity and a NaN all give an exponent that is too large.
+    // A negative value, a fraction below one, an infinity and a NaN all give an exponent that is
+    // too large.
     let exponent = u32::try_from(bits >> FRACTION_BITS).unwrap_or(u32::MAX).wrapping_sub(1_023);
     let whole_length = u8::try_from(exponent / 8 + 1).unwrap_or(u8::MAX);
     let is_whole = (exponent < 8 * WHOLE_BYTES_MAX)
@@ -140,17 +147,17 @@ fn code(bits: u64) -> Coded {
     if is_whole {
         let fraction = bits & ((1 << FRACTION_BITS) - 1) | 1 << FRACTION_BITS;
         let word = fraction.wrapping_shr(FRACTION_BITS.wrapping_sub(exponent));
-        return Coded { code: WHOLE + whole_length, length: whole_length, word };
+        return EncodedValue { code: WHOLE + whole_length, length: whole_length, word };
     }
     if pattern > THOUSANDTHS_BYTES + 1
         && let Some(number) = thousandths(bits)
     {
-        return Coded { code: THOUSANDTHS, length: THOUSANDTHS_BYTES, word: u64::from(number) };
+        return EncodedValue { code: THOUSANDTHS, length: THOUSANDTHS_BYTES, word: u64::from(number) };
     }
-    Coded { code: pattern, length: pattern, word: bits.swap_bytes() }
+    EncodedValue { code: pattern, length: pattern, word: bits.swap_bytes() }
 }
 
-/// The number of thousandths that divides to the same bits.
+/// Returns the number of thousandths whose quotient has the same bits.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,
@@ -177,7 +184,7 @@ fn take_values(reader: &mut Reader<'_>, out: &mut [LogSample]) -> Result<(), Dam
                 rest >>= 4;
             }
             if rest != 0 {
-                // Only the last byte of a group with an odd number of values keeps bits.
+                // Only the last byte of a group with an odd number of values has unused bits.
                 return Err(reader.damage("code without a value"));
             }
         }
@@ -192,12 +199,12 @@ fn take_coded(reader: &mut Reader<'_>, code: u8) -> Result<u64, Damage> {
     }
     let is_whole = code > WHOLE;
     let word = reader.low_bytes(usize::from(if is_whole { code - WHOLE } else { code }))?;
-    // A whole number has six bytes at most, so that the conversion is exact.
+    // A whole number has at most six bytes, so the conversion is exact.
     Ok(if is_whole { (word as f64).to_bits() } else { word.swap_bytes() })
 }
 
-/// Decodes a value of version 1. Both readings are computed and one is selected: the kind of the next value cannot be
-/// predicted, and a mispredicted branch costs more than either.
+/// Decodes a value of version 1. Computes both forms and selects one: the kind of the next value
+/// cannot be predicted, and a mispredicted branch costs more than either form.
 #[inline]
 fn take_value(reader: &mut Reader<'_>) -> Result<u64, Damage> {
     let tag = reader.u8()?;
@@ -210,7 +217,8 @@ fn take_value(reader: &mut Reader<'_>) -> Result<u64, Damage> {
     Ok(if tag & PATTERN == 0 { decimal } else { word.swap_bytes() })
 }
 
-/// Takes the runs that cover `out` and hands each to `set` with its values, which begin after `base`.
+/// Decodes the runs that cover `out`, and calls `set` for each sample with its value. Values are
+/// counted from `base`.
 #[inline]
 fn take_runs(
     reader: &mut Reader<'_>,
@@ -239,12 +247,13 @@ fn take_runs(
     Ok(())
 }
 
-/// Replaces `out` with the samples of a body of this kind: [`Kind::Samples`] or [`Kind::SamplesV1`].
+/// Replaces `out` with the samples of a body of kind [`RecordKind::Samples`] or
+/// [`RecordKind::SamplesV1`].
 ///
 /// # Errors
-/// [`Damage`] where the body is invalid; the content of `out` is then unspecified.
-pub(in crate::tsdb) fn decode(kind: Kind, body: &[u8], out: &mut Vec<LogSample>) -> Result<(), Damage> {
-    let is_v1 = kind == Kind::SamplesV1;
+/// [`Damage`] if the body is invalid. The content of `out` is then unspecified.
+pub(in crate::tsdb) fn decode(kind: RecordKind, body: &[u8], out: &mut Vec<LogSample>) -> Result<(), Damage> {
+    let is_v1 = kind == RecordKind::SamplesV1;
     let mut reader = Reader::new(body);
     let count = if is_v1 { reader.count(1)? } else { take_count(&mut reader)? };
     let base = reader.i64()?;
@@ -267,7 +276,7 @@ pub(in crate::tsdb) fn decode(kind: Kind, body: &[u8], out: &mut Vec<LogSample>)
     reader.end()
 }
 
-/// The count of version 2: a sample takes half a byte or more.
+/// Decodes the count of version 2, in which a sample takes at least half a byte.
 fn take_count(reader: &mut Reader<'_>) -> Result<usize, Damage> {
     let count = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
     if count > SAMPLES_MAX || count.div_ceil(2) > reader.left() {
@@ -292,7 +301,7 @@ mod tests {
         })
     }
 
-    /// A body of version 1, for the tests that read old logs.
+    /// Encodes a body of version 1, for the tests that read old logs.
     fn encode_v1(out: &mut Vec<u8>, samples: &[LogSample]) {
         encode(out, samples);
         let mut values = Vec::new();
@@ -309,8 +318,8 @@ mod tests {
         #[test]
         fn decode_after_encode_is_identity(samples in prop::collection::vec(sample(), 0..200)) {
             for (kind, encode) in [
-                (Kind::Samples, encode as fn(&mut Vec<u8>, &[LogSample])),
-                (Kind::SamplesV1, encode_v1),
+                (RecordKind::Samples, encode as fn(&mut Vec<u8>, &[LogSample])),
+                (RecordKind::SamplesV1, encode_v1),
             ] {
                 let mut body = Vec::new();
                 encode(&mut body, &samples);
@@ -337,8 +346,8 @@ mod tests {
 
         #[test]
         fn a_reader_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode(Kind::Samples, &bytes, &mut Vec::new());
-            let _ = decode(Kind::SamplesV1, &bytes, &mut Vec::new());
+            let _ = decode(RecordKind::Samples, &bytes, &mut Vec::new());
+            let _ = decode(RecordKind::SamplesV1, &bytes, &mut Vec::new());
         }
 
         #[test]
@@ -348,11 +357,11 @@ mod tests {
         ) {
             let mut body = Vec::new();
             encode(&mut body, &samples);
-            for (place, byte) in flips {
-                let place = place % body.len();
-                body[place] = byte;
+            for (at, byte) in flips {
+                let at = at % body.len();
+                body[at] = byte;
             }
-            let _ = decode(Kind::Samples, &body, &mut Vec::new());
+            let _ = decode(RecordKind::Samples, &body, &mut Vec::new());
         }
     }
 
@@ -365,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_version_2_is_the_drawing() {
+    fn the_body_of_version_2_has_its_golden_bytes() {
         let mut body = Vec::new();
         encode(
             &mut body,
@@ -379,7 +388,8 @@ mod tests {
                 of(10, 1_015, 2_019_301.0),
             ],
         );
-        // n 7, base 1,000 | gaps 5 x1, 1 x2, 0 x1, 1 x3 | steps 0 x3, 15 x1, 0 x3 | codes 2 2, 2 0, 15 10, 11
+        // n 7, base 1,000 | gaps 5 x1, 1 x2, 0 x1, 1 x3 | steps 0 x3, 15 x1, 0 x3
+        // codes 2 2, 2 0, 15 10, 11
         // patterns 3ff8, c008, 7ff0, 0 | 77,400 thousandths | 258 | 2,019,301
         let drawn =
             "07e803000000000000 0a01020200010203 00031e010003 2202af0b 3ff8 c008 7ff0 582e0100 0201 e5cf1e";
@@ -387,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_group_has_codes_of_its_own() {
+    fn each_group_of_64_values_has_its_own_codes() {
         let samples: Vec<LogSample> = (0..65).map(|i| of(i, 0, 1.0)).collect();
         let mut body = Vec::new();
         encode(&mut body, &samples);
@@ -402,7 +412,7 @@ mod tests {
             put_varint(&mut body, count);
             body.extend_from_slice(&[0; 64]);
             let mut out = Vec::new();
-            assert!(decode(Kind::Samples, &body, &mut out).is_err() && out.capacity() == 0, "{count}");
+            assert!(decode(RecordKind::Samples, &body, &mut out).is_err() && out.capacity() == 0, "{count}");
         }
     }
 
@@ -413,7 +423,7 @@ mod tests {
         let codes = body.len() - 3;
         assert_eq!(body[codes], 0x02);
         body[codes] = 0x12;
-        assert!(decode(Kind::Samples, &body, &mut Vec::new()).is_err());
+        assert!(decode(RecordKind::Samples, &body, &mut Vec::new()).is_err());
     }
 
     #[test]
@@ -422,13 +432,13 @@ mod tests {
         let mut body = vec![5, 0xe8, 3, 0, 0, 0, 0, 0, 0, 0x0a, 1, 2, 4, 0, 5];
         body.extend_from_slice(&[0x11, 0x1e, 0x01, 0x05, 0x82, 0x7f, 0xf0, 0x00, 0x33, 0x0e, 0xad, 0x25]);
         let mut samples = Vec::new();
-        assert_eq!(decode(Kind::SamplesV1, &body, &mut samples), Ok(()));
+        assert_eq!(decode(RecordKind::SamplesV1, &body, &mut samples), Ok(()));
         let values: Vec<f64> = samples.iter().map(|sample| f64::from_bits(sample.bits)).collect();
         assert_eq!(values, [1.5, -3.0, f64::INFINITY, 0.0, 1_234.567]);
     }
 
     #[test]
-    fn a_scrape_is_small() {
+    fn a_scrape_takes_at_most_two_and_a_half_bytes_per_sample() {
         let samples: Vec<LogSample> =
             (0..2_000).map(|i| LogSample { series: i, at_ms: 0, bits: f64::from(i).to_bits() }).collect();
         let mut body = Vec::new();

@@ -1,5 +1,5 @@
-//! Log files from before the log's beginning. They are no part of it any more, whatever becomes of them: unlinked at
-//! once, or tried again where the file system refuses, at the latest by the next start.
+//! Log files from before the log's start. They are no longer part of the log. They are unlinked at
+//! once. If the file system refuses, the unlinking is retried, at the latest by the next start.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,45 +10,46 @@ use crate::sync::IgnorePoison as _;
 use crate::tsdb::disk;
 use crate::tsdb::error::DiskError;
 
-/// Those that could not be unlinked yet.
+/// The trimmed files that could not be unlinked yet.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Trimmed {
     /// Locked while files are unlinked.
-    left: Mutex<Vec<FullFile>>,
-    /// How many those are, and their bytes: readable while files are unlinked.
+    remaining: Mutex<Vec<FullFile>>,
+    /// The number of those files, readable while files are unlinked.
     files: AtomicU64,
+    /// The bytes of those files, readable while files are unlinked.
     bytes: AtomicU64,
 }
 
-/// What an attempt did.
+/// The result of an attempt to unlink files.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Removed {
-    /// Unlinked.
-    pub(in crate::tsdb) gone: Vec<FullFile>,
-    /// The first refusal.
+    /// The files that were unlinked.
+    pub(in crate::tsdb) unlinked: Vec<FullFile>,
+    /// The first error.
     pub(in crate::tsdb) refused: Option<DiskError>,
 }
 
 impl Trimmed {
-    /// Unlinks `more` and what was left.
+    /// Unlinks `more` and the files that earlier attempts could not unlink.
     pub(in crate::tsdb) fn remove(&self, dir: &Path, more: Vec<FullFile>) -> Removed {
-        let mut left = self.left();
-        left.extend(more);
+        let mut remaining = self.remaining();
+        remaining.extend(more);
         let mut removed = Removed::default();
-        for file in std::mem::take(&mut *left) {
-            // One that somebody else has removed is gone as well.
+        for file in std::mem::take(&mut *remaining) {
+            // A file that another program removed counts as unlinked.
             match disk::remove_if_there(&file.path) {
-                Ok(_) => removed.gone.push(file),
+                Ok(_) => removed.unlinked.push(file),
                 Err(e) => {
                     removed.refused.get_or_insert(e);
-                    left.push(file);
+                    remaining.push(file);
                 }
             }
         }
-        self.files.store(left.len() as u64, Ordering::Relaxed);
-        self.bytes.store(left.iter().map(|file| file.bytes).sum(), Ordering::Relaxed);
-        // A name that comes back after a power cut is removed by the next start.
-        if !removed.gone.is_empty()
+        self.files.store(remaining.len() as u64, Ordering::Relaxed);
+        self.bytes.store(remaining.iter().map(|file| file.bytes).sum(), Ordering::Relaxed);
+        // A name that reappears after a power cut is removed by the next start.
+        if !removed.unlinked.is_empty()
             && let Err(e) = disk::sync_dir(dir)
         {
             removed.refused.get_or_insert(e);
@@ -56,12 +57,13 @@ impl Trimmed {
         removed
     }
 
-    /// How many files were left by the last attempt, and their bytes. Waits for no attempt under way.
+    /// Returns the number and the bytes of the files that the last attempt could not unlink. Does
+    /// not wait for an attempt in progress.
     pub(in crate::tsdb) fn size(&self) -> (u64, u64) {
         (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    fn left(&self) -> MutexGuard<'_, Vec<FullFile>> {
-        self.left.lock().ignore_poison()
+    fn remaining(&self) -> MutexGuard<'_, Vec<FullFile>> {
+        self.remaining.lock().ignore_poison()
     }
 }

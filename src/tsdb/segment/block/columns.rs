@@ -7,7 +7,7 @@ use super::integers::{CHANGE, DIFFERENCE, FACTOR, GRID, LEVEL, SPARSE};
 use super::pack::MINI;
 use super::unpack::{NarrowNumbers, take_first, take_mini, take_mini_as, take_narrow};
 use crate::simd::simd_dispatch;
-use crate::tsdb::bytes::{Reader, unzigzag};
+use crate::tsdb::codec::{Reader, unzigzag};
 use crate::tsdb::error::Damage;
 
 /// A receiver of the requested integers of a column, in order.

@@ -24,7 +24,7 @@ use super::columns::{self, ColumnSlice};
 use super::integers::{self, FLAG_BITS};
 use super::{BLOCK_SAMPLES, put_times, set_crc, times_of, value_crc, values, verified};
 use crate::model::{BucketSpan, CounterReset, Histogram, HistogramColumns, HistogramCounts, HistogramShape};
-use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
+use crate::tsdb::codec::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 
 /// Cells of a block at most, so that a decoded block takes no more than about two megabytes.

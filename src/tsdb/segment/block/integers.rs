@@ -21,7 +21,7 @@
 //! ```
 
 use super::pack::{MINI, MiniNumber as _, bits, low_half, put_list, put_mini};
-use crate::tsdb::bytes::{put_varint, put_zigzag, unzigzag, zigzag};
+use crate::tsdb::codec::{put_varint, put_zigzag, unzigzag, zigzag};
 
 /// Flags of a column. The order is in the low two bits.
 pub(super) const SPARSE: u8 = 4;

@@ -26,7 +26,7 @@ mod values;
 
 use std::ops::Range;
 
-use crate::tsdb::bytes::{Reader, put_varint};
+use crate::tsdb::codec::{Reader, put_varint};
 use crate::tsdb::error::Damage;
 
 /// Samples of a block at most.

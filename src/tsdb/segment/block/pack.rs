@@ -12,7 +12,7 @@
 //! Prediction errors, the usual input, take about 0.15 bits more than their entropy as kind 1 with
 //! the best k (a Rice code). A few outliers make only themselves longer, not the other numbers.
 
-use crate::tsdb::bytes::put_varint;
+use crate::tsdb::codec::put_varint;
 
 /// Numbers of a mini at most.
 pub(super) const MINI: usize = 128;

@@ -8,7 +8,7 @@
 use super::BLOCK_SAMPLES;
 use super::columns::{self, ColumnSlice, IntegerSink};
 use super::integers::{self, FACTOR, FLAG_BITS, SPARSE};
-use crate::tsdb::bytes::{Reader, put_varint};
+use crate::tsdb::codec::{Reader, put_varint};
 use crate::tsdb::error::Damage;
 
 /// Appends the body of a block.

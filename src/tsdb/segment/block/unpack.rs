@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use super::pack::{LONG, MINI, ODD, PACKED, SPLIT, low_half};
-use crate::tsdb::bytes::Reader;
+use crate::tsdb::codec::Reader;
 use crate::tsdb::error::Damage;
 
 /// Bits of a narrow number at most.

@@ -31,7 +31,7 @@ use super::integers::{self, ColumnPlan, FLAG_BITS};
 use super::output::{OutputSlots, ScaledOutput};
 use super::pack::MINI;
 use super::value_crc;
-use crate::tsdb::bytes::{Reader, put_varint, whole_bytes};
+use crate::tsdb::codec::{Reader, put_varint, whole_bytes};
 use crate::tsdb::error::Damage;
 
 const SAME: u8 = 0;

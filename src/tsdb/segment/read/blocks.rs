@@ -3,7 +3,7 @@
 use super::super::block::{TimeHeader, time_header, times_of, values_within};
 use super::super::format::{DATA, TIMES};
 use super::{FamilyRows, Segment, SegmentDamage};
-use crate::tsdb::bytes::Reader;
+use crate::tsdb::codec::Reader;
 use crate::tsdb::error::Damage;
 use crate::tsdb::report::SampleColumns;
 

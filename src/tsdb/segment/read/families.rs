@@ -5,7 +5,7 @@ use super::super::format::{COLUMNS, DICTIONARIES, FAMILIES};
 use super::super::packed::PackedColumn;
 use super::scan::LabelColumn;
 use super::{FamilyRows, Segment, SegmentDamage, TimelineColumns};
-use crate::tsdb::bytes::Reader;
+use crate::tsdb::codec::Reader;
 use crate::tsdb::error::Damage;
 
 /// The decoded record of a family, except for its label columns.

@@ -3,7 +3,7 @@
 use super::super::format::{COLUMNS, DICTIONARIES, DIRECT, FAMILIES, LOCAL};
 use super::families::FamilyRecord;
 use super::{PackedColumn, Segment, SegmentBlock, SegmentDamage};
-use crate::tsdb::bytes::Reader;
+use crate::tsdb::codec::Reader;
 use crate::tsdb::error::Damage;
 
 /// A family whose rows are read one after another.

@@ -1,15 +1,16 @@
-//! The n-th file operation fails, for every kind of operation that comes: once with EIO, or with ENOSPC until there is
-//! space again. Whatever was answered is there after the next start, which is an ordinary one.
+//! The n-th file operation fails, for every kind of operation: once with EIO, or with ENOSPC until
+//! space is free again. All acknowledged samples are present after the next start, which is a
+//! normal one.
 
 use super::*;
 use crate::kv::ops::recording::Failing;
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
-/// Every so manieth operation is tried, beginning with another for each kind of failure.
-const STEP: usize = 4;
+/// The distance between the failing operations. Each kind of failure begins with another one.
+const STRIDE: usize = 4;
 
-/// A start that may fail at any operation.
+/// Opens a store. Any operation may fail.
 fn start(dir: &Path) -> Option<Opened> {
     let folder = DataFolder::open(&dir.join("accounts"), NOW, &mut Entropy::seeded(2)).ok()?;
     let (control, _) = Control::open(&folder, &ControlOptions { now: NOW, users_table: 1 }).ok()?;
@@ -19,7 +20,7 @@ fn start(dir: &Path) -> Option<Opened> {
     Some(Opened { tsdb, _control: control, _folder: folder })
 }
 
-/// Everything that writes, whatever it is told; answers which batches were stored.
+/// Runs all writing operations and ignores their failures. Returns the stored batches.
 fn live(dir: &Path, lasting: bool) -> Vec<usize> {
     let mut stored = Vec::new();
     let Some(tsdb) = start(dir) else { return stored };
@@ -27,7 +28,7 @@ fn live(dir: &Path, lasting: bool) -> Vec<usize> {
         if try_write(&tsdb, ORG, series, samples).is_ok() {
             stored.push(number);
         }
-        // Refusals of these are the point: they may come at any place, and must cost nothing.
+        // These operations may be refused at any time, which must lose nothing.
         match number % 5 {
             1 => drop(tsdb.checkpoint(NOW)),
             2 | 4 => drop(tsdb.seal(NOW)),
@@ -35,36 +36,37 @@ fn live(dir: &Path, lasting: bool) -> Vec<usize> {
             _ => retain(&tsdb),
         }
     }
-    let unfinished = half_made(dir);
-    // One failure leaves nothing behind: a store that tries on would fill the disk. A lasting one may forbid to remove.
+    let unfinished = unfinished_files(dir);
+    // A single failure leaves no unfinished file, since retries would otherwise fill the disk. A
+    // lasting one may prevent the removal.
     assert!(lasting || unfinished.is_empty(), "{unfinished:?}");
     tsdb.close();
     stored
 }
 
-/// Another organisation whose samples of each round are too old by the next.
+/// Writes samples of another organisation that are too old by the next round.
 fn retain(tsdb: &Tsdb) {
     let other = OrgId(9);
     let retention = Some(std::time::Duration::from_secs(60));
     tsdb.set_limits(other, OrgLimits { retention, ..OrgLimits::default() });
     let mut batch = BatchBuilder::default();
     batch.series(&up("old"), [ago(1_000, 1.0)]);
-    // Whether any of it comes through is not the point.
+    // It does not matter whether any of these succeed.
     drop(tsdb.append(other, &batch.batch(), NOW));
     drop(tsdb.seal(NOW));
     drop(tsdb.maintain(NOW.plus_ms(120_000)));
 }
 
-/// Files of segments that are not finished.
-fn half_made(dir: &Path) -> Vec<String> {
+/// Returns the unfinished segment files.
+fn unfinished_files(dir: &Path) -> Vec<String> {
     let dir = dir.join("segments").join(ORG.to_string());
     let mut names = if dir.exists() { disk::names(&dir).expect("listed") } else { Vec::new() };
     names.retain(|name| name.ends_with(".new"));
     names
 }
 
-fn every(os_error: i32, lasting: bool, first: usize) {
-    for left in (first..).step_by(STEP) {
+fn fail_every_stride(os_error: i32, lasting: bool, first: usize) {
+    for left in (first..).step_by(STRIDE) {
         let dir = tempfile::tempdir().expect("made");
         drop(open_with(dir.path(), small_files()));
         let failing = Failing::after(dir.path(), left, os_error, lasting);
@@ -84,11 +86,11 @@ fn every(os_error: i32, lasting: bool, first: usize) {
 }
 
 #[test]
-fn an_operation_that_fails_once_costs_nothing_that_was_answered() {
-    every(EIO, false, 1);
+fn an_operation_that_fails_once_loses_no_acknowledged_sample() {
+    fail_every_stride(EIO, false, 1);
 }
 
 #[test]
-fn a_disk_that_is_full_from_any_operation_on_costs_nothing_that_was_answered() {
-    every(ENOSPC, true, 3);
+fn a_disk_that_is_full_from_any_operation_on_loses_no_acknowledged_sample() {
+    fail_every_stride(ENOSPC, true, 3);
 }

@@ -1,16 +1,18 @@
-//! Retention and deletions, on a disk that loses power at any moment: what was said to be gone stays gone, and nothing else
-//! goes with it. The accounts' journal is on that disk, as in [`super::sealing`].
+//! Retention and deletions, on a disk that loses power at any time. Acknowledged removals stay
+//! removed, and nothing else is lost. The accounts' journal is on that disk, as in
+//! [`super::sealing`].
 
 use std::time::Duration;
 
 use super::*;
 use crate::model::Matcher;
 
-/// States tried after each operation: opening one costs a new database of accounts.
+/// The number of states tried after each operation. Opening one creates a new database of accounts.
 const STATES: usize = 3;
 const DAY_MS: i64 = 86_400_000;
 
-/// What was answered beside the batches: samples are there, a series is deleted, another is dropped for its age.
+/// The acknowledged operations besides the batches: samples are written, one series is deleted,
+/// another expires.
 const WRITTEN: usize = 100;
 const DELETED: usize = 101;
 const EXPIRED: usize = 102;
@@ -63,17 +65,17 @@ fn judge_shrunk(cut: &Cut) -> Option<String> {
             left.iter().all(|one| *one == (sent.at.as_ms(), sent.value.to_bits()))
         };
         if !is_one_of(&old, &ago(5 * DAY_MS, 1.0)) || !is_one_of(&deleted, &ago(50_000, 2.0)) {
-            return Some("it holds what was never sent".to_owned());
+            return Some("it holds samples that were never sent".to_owned());
         }
         if !deleted.is_empty() && answered(DELETED) {
-            return Some("what was deleted is back".to_owned());
+            return Some("deleted samples reappeared".to_owned());
         }
         if !old.is_empty() && answered(EXPIRED) {
-            return Some("what retention dropped is back".to_owned());
+            return Some("samples that retention dropped reappeared".to_owned());
         }
         let in_between = cut.answered.iter().any(|number| *number > 2 && *number < WRITTEN);
         if answered(WRITTEN) && !in_between && (old.is_empty() || deleted.is_empty()) {
-            return Some("it lacks what nobody took away".to_owned());
+            return Some("samples are missing that were neither deleted nor expired".to_owned());
         }
         judge_found(&cut.answered, found)
     });
@@ -81,6 +83,6 @@ fn judge_shrunk(cut: &Cut) -> Option<String> {
 }
 
 #[test]
-fn a_power_cut_brings_nothing_back_that_retention_or_a_deletion_took_and_takes_nothing_else() {
+fn a_power_cut_restores_nothing_that_retention_or_a_deletion_removed_and_loses_nothing_else() {
     assert_eq!(shrinking_trace().cuts(STATES, 1, &[], judge_shrunk), None);
 }

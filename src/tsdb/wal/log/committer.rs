@@ -1,4 +1,5 @@
-//! Who writes the log: numbers what waits, writes it, syncs it, applies it and answers, in this order.
+//! The writer of the log. It numbers queued records, writes, syncs and applies them, and replies,
+//! in this order.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Apply, Draft, FullFile, QUEUE_BYTES_MAX, Reply, Resume, Shared, Spare, lock};
+use super::{Apply, Draft, FullFile, LogState, QUEUE_BYTES_MAX, Reply, Resume, Spare, lock};
 use crate::clock::Stopwatch;
 use crate::kv::descriptors::is_transient;
 use crate::kv::keyed::RecordKey;
@@ -18,48 +19,50 @@ use crate::tsdb::error::AppendError;
 use crate::tsdb::options::Durability;
 use crate::tsdb::report::Writes;
 use crate::tsdb::wal::file::{LARGE_BYTES, LogFile, NewFile, SMALL_BYTES};
-use crate::tsdb::wal::record::{Kind, Layout, Mark, NewRecord, OrgSpan, encode_switch, record_bytes};
+use crate::tsdb::wal::record::{Layout, Mark, NewRecord, OrgSpan, RecordKind, encode_switch, record_bytes};
 
-/// A group: 1 MiB of records,
+/// The limit of the records of a group, in bytes.
 const GROUP_BYTES_MAX: usize = 1 << 20;
-/// or so many.
+/// The limit of the number of records in a group.
 const GROUP_RECORDS_MAX: usize = 256;
-/// Bytes that wait for a sync at most: with a group behind them they stay below what a torn tail may have.
+/// The limit of unsynced bytes. With a group after them they stay below the limit of a torn tail.
 const UNSYNCED_BYTES_MAX: u64 = 2 << 20;
-/// A file that is half full within this makes the next one large: full within 10 s.
+/// If half of a file fills within this time, the next file is large (see `LARGE_BYTES`).
 const FAST_HALF: Duration = Duration::from_secs(5);
-/// How often free space is asked for besides before each new file.
+/// The interval between checks of free space, in addition to the check before each new file.
 const SPACE_EVERY: Duration = Duration::from_secs(5);
 
-/// What has been written and not synced.
+/// The record bytes that are written and not synced.
 #[derive(Debug)]
 struct Unsynced {
     since: Stopwatch,
     bytes: u64,
 }
 
-/// Numbers, writes, syncs and applies. Whoever holds it is the only one.
+/// The state of the log's single writer. The lock around it makes its holder the only writer.
 pub(super) struct Committer {
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
     apply: Apply,
     file: LogFile,
     offset: u32,
-    /// The last number written,
+    /// The number of the last record written.
     written: u64,
-    /// and the last one synced.
+    /// The number of the last record synced.
     durable: u64,
     unsynced: Option<Unsynced>,
-    /// The file is new: its first record is a mark with what the file before held.
+    /// Set while the file is new. Its first record is then a mark with the spans of the file before
+    /// it.
     first_mark: Option<Vec<OrgSpan>>,
     spans: BTreeMap<OrgId, OrgSpan>,
     buffer: Vec<u8>,
-    /// Bytes from the offset on that a write which failed may have left in the file.
+    /// The bytes after `offset` that a failed write may have left in the file.
     remains: usize,
     key: RecordKey,
-    /// New files so far, so that each has a secret of its own.
-    made: Cell<u64>,
-    /// Syncs of the file at hand since it was opened, and the bytes that they made durable.
+    /// The number of files made so far; each gets a secret of its own.
+    files_made: Cell<u64>,
+    /// Syncs of the current file since it was opened.
     file_syncs: u64,
+    /// The bytes that those syncs made durable.
     synced_bytes: u64,
     since_file: Stopwatch,
     since_space: Stopwatch,
@@ -75,8 +78,8 @@ impl std::fmt::Debug for Committer {
 }
 
 impl Committer {
-    /// One that goes on where the log ended.
-    pub(super) fn new(shared: Arc<Shared>, apply: Apply, resume: Resume) -> Committer {
+    /// Creates a committer that continues where the log ended.
+    pub(super) fn new(shared: Arc<LogState>, apply: Apply, resume: Resume) -> Committer {
         let Resume { file, offset, first_mark, last_seq, spans, key, .. } = resume;
         Committer {
             shared,
@@ -91,7 +94,7 @@ impl Committer {
             buffer: Vec::new(),
             remains: 0,
             key,
-            made: Cell::new(0),
+            files_made: Cell::new(0),
             file_syncs: 0,
             synced_bytes: 0,
             since_file: Stopwatch::start(),
@@ -99,12 +102,12 @@ impl Committer {
         }
     }
 
-    /// The last record that is on the disk.
+    /// Returns the number of the last durable record.
     pub(super) const fn durable(&self) -> u64 {
         self.durable
     }
 
-    /// Takes what waits, up to a group, and writes it; false where nothing waits.
+    /// Writes the next group of the queue. Returns false if the queue is empty.
     pub(super) fn write_group(&mut self) -> bool {
         let mut queue = lock(&self.shared.queue);
         let mut group = Vec::with_capacity(queue.drafts.len().min(GROUP_RECORDS_MAX));
@@ -123,13 +126,13 @@ impl Committer {
             return false;
         }
         if crowded {
-            self.shared.room.notify_all();
+            self.shared.queue_space.notify_all();
         }
         self.write(group);
         true
     }
 
-    /// Makes a group durable, in as many writes as it touches files.
+    /// Makes a group durable. Uses one write for each file that the group touches.
     fn write(&mut self, group: Vec<(Draft, Reply)>) {
         let gives_space = group.iter().all(|(draft, _)| draft.kind.gives_space());
         if !gives_space && self.since_space.elapsed() >= SPACE_EVERY {
@@ -141,27 +144,28 @@ impl Committer {
                 return self.shared.refuse_all(group, &why);
             }
         }
-        let mut left = group.into_iter().peekable();
-        while let Some((draft, _)) = left.peek() {
-            if self.room() < self.file.layout.record_bytes(draft.body.len())
+        let mut rest = group.into_iter().peekable();
+        while let Some((draft, _)) = rest.peek() {
+            if self.space_for_records() < self.file.layout.record_bytes(draft.body.len())
                 && let Err(why) = self.switch(draft.kind.gives_space())
             {
-                return self.shared.refuse_all(left.collect(), &why);
+                return self.shared.refuse_all(rest.collect(), &why);
             }
             self.buffer.clear();
             let mut seq = self.written;
-            // Taken once it is written: a write that finds no resources is tried again.
+            // The mark is taken only after a successful write: a write that lacks resources is
+            // retried.
             if let Some(orgs) = self.first_mark.clone() {
                 seq += 1;
                 let mark = Mark { durable: self.durable, orgs }.encode();
-                let record = NewRecord { seq, org: OrgId(0), kind: Kind::Mark, durable: self.durable };
+                let record = NewRecord { seq, org: OrgId(0), kind: RecordKind::Mark, durable: self.durable };
                 self.file.layout.put(&mut self.buffer, record, &mark);
             }
-            let (room, layout) = (self.room(), self.file.layout);
+            let (space, layout) = (self.space_for_records(), self.file.layout);
             let first_seq = seq + 1;
             let mut records = Vec::new();
             while let Some((draft, reply)) =
-                left.next_if(|(draft, _)| self.buffer.len() + layout.record_bytes(draft.body.len()) <= room)
+                rest.next_if(|(draft, _)| self.buffer.len() + layout.record_bytes(draft.body.len()) <= space)
             {
                 seq += 1;
                 let record = NewRecord { seq, org: draft.org, kind: draft.kind, durable: self.durable };
@@ -170,7 +174,7 @@ impl Committer {
             }
             let at_once = records.iter().any(|(draft, _): &(Draft, Reply)| draft.kind.is_synced_at_once());
             if let Err(why) = self.write_buffer(seq, at_once) {
-                return self.shared.refuse_all(records.into_iter().chain(left).collect(), &why);
+                return self.shared.refuse_all(records.into_iter().chain(rest).collect(), &why);
             }
             self.first_mark = None;
             for (seq, (draft, _)) in (first_seq..).zip(&records) {
@@ -182,18 +186,19 @@ impl Committer {
             self.shared.counters.records.fetch_add(records.len() as u64, Ordering::Relaxed);
             self.shared.groups.fetch_add(1, Ordering::Release);
             if self.shared.vouched.swap(false, Ordering::AcqRel) {
-                // The log's own thread begins to count the time until the mark. It looks and waits under this lock.
+                // The log's own thread starts to count the time until the mark. It checks and waits
+                // under this lock.
                 let _looking = lock(&self.shared.queue);
                 self.shared.work.notify_one();
             }
             if let Err(why) = self.apply(first_seq, records) {
-                return self.shared.refuse_all(left.collect(), &why);
+                return self.shared.refuse_all(rest.collect(), &why);
             }
             self.prepare_spare();
         }
     }
 
-    /// Puts records into the head, in their order, and answers.
+    /// Applies records to the head in their order, and replies to their callers.
     fn apply(&mut self, first_seq: u64, records: Vec<(Draft, Reply)>) -> Result<(), AppendError> {
         let mut records = (first_seq..).zip(records);
         while let Some((seq, (draft, reply))) = records.next() {
@@ -204,8 +209,8 @@ impl Committer {
                 }
                 Err(e) => {
                     let why = AppendError::Fenced(format!("record {seq} cannot be applied: {e}"));
-                    let left = records.map(|(_, record)| record);
-                    self.shared.refuse_all(std::iter::once((draft, reply)).chain(left).collect(), &why);
+                    let rest = records.map(|(_, record)| record);
+                    self.shared.refuse_all(std::iter::once((draft, reply)).chain(rest).collect(), &why);
                     return Err(why);
                 }
             }
@@ -213,27 +218,28 @@ impl Committer {
         Ok(())
     }
 
-    /// Says that everything so far is durable. Where the file has no room the next file's first mark says it.
+    /// Writes a record that all earlier ones are durable. If the file has no room, the first mark
+    /// of the next file says so.
     pub(super) fn mark(&mut self) {
         self.shared.vouched.store(true, Ordering::Release);
         if let Err(why) = self.sync() {
             return self.shared.refuse_all(Vec::new(), &why);
         }
         let mark = Mark { durable: self.durable, orgs: Vec::new() }.encode();
-        if self.room() < self.file.layout.record_bytes(mark.len()) {
+        if self.space_for_records() < self.file.layout.record_bytes(mark.len()) {
             return;
         }
         if !self.put_mark(&mark) {
-            // It is written a while later, or by the next group.
+            // The mark is written later, or by the next group.
             self.shared.vouched.store(false, Ordering::Release);
         }
     }
 
-    /// Writes a mark; false where there are no resources for it now.
+    /// Writes a mark. Returns false if resources are short now.
     fn put_mark(&mut self, mark: &[u8]) -> bool {
         self.buffer.clear();
         let seq = self.written + 1;
-        let record = NewRecord { seq, org: OrgId(0), kind: Kind::Mark, durable: self.durable };
+        let record = NewRecord { seq, org: OrgId(0), kind: RecordKind::Mark, durable: self.durable };
         self.file.layout.put(&mut self.buffer, record, mark);
         match self.write_buffer(seq, true) {
             Ok(()) => true,
@@ -245,17 +251,17 @@ impl Committer {
         }
     }
 
-    /// Bytes for records; the switch's own are kept free. A file of version 1 takes its switch and nothing else: senders
-    /// can make records that verify there.
-    fn room(&self) -> usize {
+    /// Returns the bytes that are left for records, without those reserved for the switch. A file
+    /// of version 1 takes only its switch, because senders can make records that verify there.
+    fn space_for_records(&self) -> usize {
         match self.file.layout {
-            Layout::Keyed(_) => self.left().saturating_sub(self.file.layout.switch_bytes()),
+            Layout::Keyed(_) => self.unwritten_bytes().saturating_sub(self.file.layout.switch_bytes()),
             Layout::Plain | Layout::Lost => 0,
         }
     }
 
-    /// Bytes of the file that nothing was written to.
-    const fn left(&self) -> usize {
+    /// Returns the bytes of the file that were never written.
+    const fn unwritten_bytes(&self) -> usize {
         self.file.bytes.saturating_sub(self.offset) as usize
     }
 
@@ -263,7 +269,8 @@ impl Committer {
         self.offset as usize == self.file.layout.first_record()
     }
 
-    /// One write, and in the usual mode one sync. `at_once`: in every mode.
+    /// Writes the buffer, and syncs it as the durability mode demands. `at_once` syncs in every
+    /// mode.
     fn write_buffer(&mut self, last_seq: u64, at_once: bool) -> Result<(), AppendError> {
         if self.is_at_first_record() {
             self.shared.counters.file_first_seq.store(self.written + 1, Ordering::Release);
@@ -286,13 +293,13 @@ impl Committer {
         let unsynced = self.unsynced.get_or_insert_with(|| Unsynced { since: Stopwatch::start(), bytes: 0 });
         unsynced.bytes += bytes as u64;
         let synced = if at_once { self.sync() } else { self.sync_if_needed() };
-        // A failure has named the place where these bytes begin.
+        // The offset moves after the sync, so that a failure names the first byte of this write.
         self.offset = self.offset.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         synced
     }
 
-    /// Zeroes what a write that failed may have left behind the last record: of a shorter group in its place, what stands
-    /// behind would be read as the next records.
+    /// Zeroes the bytes that a failed write may have left after the last record. If a shorter group
+    /// were written in their place, the rest of them would be read as the next records.
     fn clear_remains(&mut self) -> Result<(), AppendError> {
         if self.remains > 0 {
             let LogFile { file, path, .. } = &self.file;
@@ -303,12 +310,14 @@ impl Committer {
         Ok(())
     }
 
-    /// Whether nothing stands behind the last record, such as a switch to a file that is to be removed; clears it.
+    /// Clears the bytes after the last record, such as a switch to a file that is to be removed.
+    /// Returns whether that succeeded.
     pub(super) fn is_clear(&mut self) -> bool {
         self.clear_remains().is_ok()
     }
 
-    /// Why an operation on the file's bytes from the offset on fails: for want of something that comes back, or for good.
+    /// Returns the error for a failed operation at the current offset: transient if resources are
+    /// short, otherwise fatal.
     fn failed(&self, what: &str, e: &std::io::Error) -> AppendError {
         let words = format!("{what} {} at byte {}: {e}", self.file.path.display(), self.offset);
         if is_transient(e) { AppendError::OutOfResources(words) } else { AppendError::Fenced(words) }
@@ -316,7 +325,7 @@ impl Committer {
 
     fn sync_if_needed(&mut self) -> Result<(), AppendError> {
         match (self.shared.durability, &self.unsynced) {
-            // Half of the interval is left for the sync itself, and for a thread that is late.
+            // The other half of the interval is left for the sync itself and for a late thread.
             (Durability::Interval(interval), Some(unsynced))
                 if unsynced.since.elapsed() < interval / 2 && unsynced.bytes < UNSYNCED_BYTES_MAX =>
             {
@@ -326,17 +335,20 @@ impl Committer {
         }
     }
 
-    /// For the log's own thread, when nobody else comes by.
+    /// Syncs if the interval demands it. The log's own thread calls this when no group is written.
     pub(super) fn sync_if_due(&mut self) {
         if let Err(why) = self.sync_if_needed() {
             self.shared.refuse_all(Vec::new(), &why);
         }
     }
 
-    /// Makes what is written durable.
+    /// Makes all written records durable.
+    ///
+    /// # Errors
+    /// [`AppendError::Fenced`] for any failure.
     pub(super) fn sync(&mut self) -> Result<(), AppendError> {
         let Some(bytes) = self.unsynced.as_ref().map(|unsynced| unsynced.bytes) else { return Ok(()) };
-        // Whatever the reason, what a sync that failed left behind is unknown.
+        // The state of the disk after a failed sync is unknown, whatever the cause was.
         self.shared.disk.sync_log(&self.file.file, &self.file.path).map_err(|e| {
             AppendError::Fenced(format!("sync {} at byte {}: {e}", self.file.path.display(), self.offset))
         })?;
@@ -349,14 +361,14 @@ impl Committer {
         Ok(())
     }
 
-    /// Leaves a small file at hand that nothing was written to but its first mark, and no spare.
+    /// Switches to a small file that holds only its first mark, and removes the spare file.
     pub(super) fn settle(&mut self) {
         if !matches!(lock(&self.shared.queue).writes, Writes::Open) || !self.is_clear() {
             return;
         }
         let spare = {
             let mut spare = lock(&self.shared.spare);
-            // One that is being made is small work; it goes with the next settling.
+            // A spare that is being made is small and is removed at the next call.
             if matches!(*spare, Spare::Ready(_)) {
                 std::mem::replace(&mut *spare, Spare::None)
             } else {
@@ -364,7 +376,7 @@ impl Committer {
             }
         };
         if let Spare::Ready(file) = spare {
-            // An empty spare is harmless; the next start removes it if this does not.
+            // An unused spare is harmless. The next start removes it if this fails.
             let _ = disk::remove_file(&file.path).and_then(|()| disk::sync_dir(&self.shared.dir));
         }
         if self.file.bytes == SMALL_BYTES && self.spans.is_empty() {
@@ -373,13 +385,14 @@ impl Committer {
         {
             let mut spare = lock(&self.shared.spare);
             if matches!(*spare, Spare::None) {
-                *spare = Spare::Wanted(NewFile { bytes: SMALL_BYTES, group_bytes: 0, ..self.next_file() });
+                *spare = Spare::Requested(NewFile { bytes: SMALL_BYTES, group_bytes: 0, ..self.next_file() });
                 self.shared.spare_changed.notify_all();
             }
         }
         match self.switch(false) {
             Ok(()) => {
-                // A file is never the log's only one without a record that says how far the log was.
+                // A file is the only one of the log only with a record that says how far the log
+                // was.
                 let orgs = self.first_mark.clone().unwrap_or_default();
                 let mark = Mark { durable: self.durable, orgs }.encode();
                 if self.put_mark(&mark) {
@@ -388,7 +401,8 @@ impl Committer {
                 }
             }
             Err(why @ AppendError::Fenced(_)) => self.shared.refuse_all(Vec::new(), &why),
-            // Nothing waits for this file: it is tried again when one is needed, and told then.
+            // No record waits for this file. The next one that needs it retries and reports the
+            // error.
             Err(_) => {}
         }
     }
@@ -398,13 +412,13 @@ impl Committer {
         let created_ms = lock(&self.shared.queue).now_ms;
         let bytes = if fast { LARGE_BYTES } else { SMALL_BYTES };
         let number = self.file.number;
-        self.made.set(self.made.get() + 1);
-        let key = self.key.derive(number + 1, self.made.get());
+        self.files_made.set(self.files_made.get() + 1);
+        let key = self.key.derive(number + 1, self.files_made.get());
         let group_bytes = self.synced_bytes / self.file_syncs.max(1);
         NewFile { number: number + 1, before: number, bytes, created_ms, urgent: false, key, group_bytes }
     }
 
-    /// Has the next file made ready once this one is half full.
+    /// Requests the next file once this one is half full.
     fn prepare_spare(&self) {
         let first = u32::try_from(self.file.layout.first_record()).unwrap_or(u32::MAX);
         if self.offset.saturating_sub(first) < self.file.bytes.saturating_sub(first) / 2 {
@@ -412,51 +426,51 @@ impl Committer {
         }
         let mut spare = lock(&self.shared.spare);
         if matches!(*spare, Spare::None) {
-            *spare = Spare::Wanted(self.next_file());
+            *spare = Spare::Requested(self.next_file());
             self.shared.spare_changed.notify_all();
         }
     }
 
-    /// Says, durably, that the log goes on in a file that is there. A file filled by an earlier version, to its last
-    /// bytes, has no room to say so.
+    /// Writes and syncs a switch record that names the next file, which exists. A file that an
+    /// earlier version filled to its last bytes has no room for a switch.
     fn leave_for(&mut self, next: u64) -> Result<(), AppendError> {
-        if self.left() < self.file.layout.switch_bytes() {
+        if self.unwritten_bytes() < self.file.layout.switch_bytes() {
             self.clear_remains()?;
             return self.sync();
         }
         self.buffer.clear();
         let seq = self.written + 1;
         let body = encode_switch(next);
-        let record = NewRecord { seq, org: OrgId(0), kind: Kind::Switch, durable: self.durable };
+        let record = NewRecord { seq, org: OrgId(0), kind: RecordKind::Switch, durable: self.durable };
         self.file.layout.put(&mut self.buffer, record, &body);
         self.write_buffer(seq, true)
     }
 
-    /// Goes on in the next file.
+    /// Continues the log in the next file.
     fn switch(&mut self, urgent: bool) -> Result<(), AppendError> {
         let mut spare = lock(&self.shared.spare);
-        // That there was no room or no descriptor when half of this file was written says nothing of now.
+        // A shortage of space or descriptors when this file was half full may be over by now.
         let is_wanted = match &*spare {
             Spare::None => true,
             Spare::Failed(why) => why.is_transient(),
-            Spare::Wanted(_) | Spare::Ready(_) | Spare::Over => false,
+            Spare::Requested(_) | Spare::Ready(_) | Spare::Stopped => false,
         };
         if is_wanted {
             let next = self.next_file();
             let bytes = if urgent { SMALL_BYTES } else { next.bytes };
-            *spare = Spare::Wanted(NewFile { bytes, urgent, ..next });
+            *spare = Spare::Requested(NewFile { bytes, urgent, ..next });
             self.shared.spare_changed.notify_all();
         }
-        while matches!(*spare, Spare::Wanted(_)) {
+        while matches!(*spare, Spare::Requested(_)) {
             spare = self.shared.spare_changed.wait(spare).ignore_poison();
         }
-        let found = std::mem::replace(&mut *spare, Spare::None);
+        let taken = std::mem::replace(&mut *spare, Spare::None);
         drop(spare);
-        match found {
+        match taken {
             Spare::Ready(file) => {
                 if let Err(why) = self.leave_for(file.number) {
                     let mut spare = lock(&self.shared.spare);
-                    // After any other failure the switch may be on the disk: the file stays.
+                    // After any other failure the switch may be on the disk, so the file stays.
                     if matches!((&why, &*spare), (AppendError::OutOfResources(_), Spare::None)) {
                         *spare = Spare::Ready(file);
                     }
@@ -483,7 +497,7 @@ impl Committer {
                 Ok(())
             }
             Spare::Failed(why) => Err(why.refusal()),
-            Spare::None | Spare::Wanted(_) | Spare::Over => Err(AppendError::Closed),
+            Spare::None | Spare::Requested(_) | Spare::Stopped => Err(AppendError::Closed),
         }
     }
 }

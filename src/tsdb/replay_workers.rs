@@ -1,13 +1,14 @@
-//! Samples of the log on their way into the heads at a start, by several threads.
+//! Applies the samples of the log to the heads at a start, on several threads.
 //!
 //! ```text
-//! the reading thread: records, checksums, names, everything that is no sample --+--> applier 0: stripes 0, n, 2n, ..
-//!                                                                               +--> applier 1: stripes 1, n+1, ..
+//! the reading thread: records, checksums, names, all other kinds of records
+//!     +--> worker 0: stripes 0, n, 2n, ..
+//!     +--> worker 1: stripes 1, n+1, ..
 //! ```
-//! What becomes of a sample depends on what came to its stripe before it, and on the barrier. Each stripe has one
-//! applier, which is handed the records in their order; and what concerns whole heads (seals, deletions, drops) waits
-//! until all appliers are done and is done by the reading thread. So the heads are, bit for bit, those that one thread
-//! alone would make.
+//! The effect of a sample depends on the earlier samples of its stripe and on the barrier. Each
+//! stripe has one worker, which gets the records in order. Records that change whole heads (seals,
+//! deletions, drops) wait until all workers are done, and the reading thread applies them. So the
+//! heads are, bit for bit, those of a replay by one thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,50 +17,52 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 use super::error::{Damage, OpenError};
 use super::store::{OrgStore, Record, RowSeqs, Stores, skipped};
-use super::wal::record::Kind;
+use super::wal::record::RecordKind;
 use super::wal::samples::{self, LogSample};
 
-/// Pieces of records that wait for an applier at most.
+/// The limit of batches that wait for a worker.
 const QUEUE_MAX: usize = 16;
-/// Samples of a piece, 0.4 MB: all that wait are 6 MB at most. What this version writes fits into one.
-const PIECE_SAMPLES: usize = 16_384;
+/// The samples of a batch, 0.4 MB, so that waiting batches have at most 6 MB. A record of this
+/// version fits into one.
+const BATCH_SAMPLES: usize = 16_384;
 
 /// Samples of one record.
-struct Piece {
+struct SampleBatch {
     store: Arc<OrgStore>,
     seq: u64,
     samples: Vec<LogSample>,
 }
 
-enum Work {
-    Apply(Arc<Piece>),
-    /// Say so when everything before this is done.
-    Meet(Sender<()>),
+/// A task of a worker.
+enum WorkerTask {
+    Apply(Arc<SampleBatch>),
+    /// Report when all earlier work is done.
+    Barrier(Sender<()>),
 }
 
-/// The appliers, and the thread that hands out records.
-pub(super) struct Appliers<'scope> {
+/// The replay workers, and the thread that hands out records.
+pub(super) struct ReplayWorkers<'scope> {
     stores: &'scope Stores,
     rows: &'scope RowSeqs,
-    queues: Vec<SyncSender<Work>>,
+    queues: Vec<SyncSender<WorkerTask>>,
     threads: Vec<ScopedJoinHandle<'scope, ()>>,
     stored: Arc<AtomicU64>,
     orphans: u64,
-    /// Something is in the queues.
+    /// Whether the queues may hold work.
     is_behind: bool,
     scratch: Vec<LogSample>,
 }
 
-impl<'scope> Appliers<'scope> {
-    /// Starts so many threads; with none of them everything is done where it is handed out.
+impl<'scope> ReplayWorkers<'scope> {
+    /// Starts `threads` workers. Without workers, the calling thread applies all records.
     pub(super) fn start(
         scope: &'scope Scope<'scope, '_>,
         threads: usize,
         stores: &'scope Stores,
         rows: &'scope RowSeqs,
-    ) -> Result<Appliers<'scope>, OpenError> {
+    ) -> Result<ReplayWorkers<'scope>, OpenError> {
         let stored = Arc::new(AtomicU64::new(0));
-        let mut appliers = Appliers {
+        let mut workers = ReplayWorkers {
             stores,
             rows,
             queues: Vec::with_capacity(threads),
@@ -75,22 +78,23 @@ impl<'scope> Appliers<'scope> {
             let stored = Arc::clone(&stored);
             let run = move || apply(stores, rows, &stored, &work, |stripe| stripe % all == number);
             let thread = std::thread::Builder::new().name(format!("replay-{number}"));
-            appliers.threads.push(thread.spawn_scoped(scope, run).map_err(OpenError::Thread)?);
-            appliers.queues.push(queue);
+            workers.threads.push(thread.spawn_scoped(scope, run).map_err(OpenError::Thread)?);
+            workers.queues.push(queue);
         }
-        Ok(appliers)
+        Ok(workers)
     }
 
-    /// Does what a record says, or has it done.
+    /// Applies a record, or hands it to the workers.
     ///
     /// # Errors
-    /// [`OpenError::Thread`] where an applier has ended. The inner one: the record cannot be read.
+    /// [`OpenError::Thread`] if a worker has ended. The inner error means that the record cannot be
+    /// read.
     pub(super) fn take(&mut self, record: Record<'_>) -> Result<Result<(), Damage>, OpenError> {
         if record.kind.is_samples() && !self.queues.is_empty() {
             return self.hand_out(record);
         }
         if concerns_heads(record.kind) {
-            self.meet()?;
+            self.wait_for_workers()?;
         }
         Ok(self.stores.apply(record, &mut self.scratch, Some(self.rows)).map(|outcome| {
             self.stored.fetch_add(outcome.stored, Ordering::Relaxed);
@@ -98,7 +102,7 @@ impl<'scope> Appliers<'scope> {
         }))
     }
 
-    /// As [`Stores::apply`] does with samples, but for the head's part.
+    /// Hands samples to the workers. Like [`Stores::apply`], except for the head.
     fn hand_out(&mut self, record: Record<'_>) -> Result<Result<(), Damage>, OpenError> {
         let Record { seq, org, kind, body, .. } = record;
         if self.stores.is_dropped(org) {
@@ -113,47 +117,48 @@ impl<'scope> Appliers<'scope> {
         self.orphans += store.retain_replayed(seq, &mut samples);
         store.record_samples(seq, &samples);
         self.is_behind = true;
-        while samples.len() > PIECE_SAMPLES {
-            let rest = samples.split_off(PIECE_SAMPLES);
-            self.queue(Piece { store: Arc::clone(&store), seq, samples })?;
+        while samples.len() > BATCH_SAMPLES {
+            let rest = samples.split_off(BATCH_SAMPLES);
+            self.queue(SampleBatch { store: Arc::clone(&store), seq, samples })?;
             samples = rest;
         }
-        self.queue(Piece { store, seq, samples })?;
+        self.queue(SampleBatch { store, seq, samples })?;
         Ok(Ok(()))
     }
 
-    fn queue(&self, piece: Piece) -> Result<(), OpenError> {
-        let piece = Arc::new(piece);
+    fn queue(&self, batch: SampleBatch) -> Result<(), OpenError> {
+        let batch = Arc::new(batch);
         for queue in &self.queues {
-            queue.send(Work::Apply(Arc::clone(&piece))).map_err(|_| ended())?;
+            queue.send(WorkerTask::Apply(Arc::clone(&batch))).map_err(|_| ended())?;
         }
         Ok(())
     }
 
-    /// Waits until everything that was handed out is done.
-    fn meet(&mut self) -> Result<(), OpenError> {
+    /// Waits until the workers have applied all records so far.
+    fn wait_for_workers(&mut self) -> Result<(), OpenError> {
         if !std::mem::take(&mut self.is_behind) {
             return Ok(());
         }
-        let (done, dones) = channel();
+        let (done, all_done) = channel();
         for queue in &self.queues {
-            queue.send(Work::Meet(done.clone())).map_err(|_| ended())?;
+            queue.send(WorkerTask::Barrier(done.clone())).map_err(|_| ended())?;
         }
         drop(done);
         for _ in &self.queues {
-            dones.recv().map_err(|_| ended())?;
+            all_done.recv().map_err(|_| ended())?;
         }
         Ok(())
     }
 
-    /// Samples stored so far.
+    /// Returns the number of samples stored so far.
     pub(super) fn stored(&self) -> u64 {
         self.stored.load(Ordering::Relaxed)
     }
 
-    /// Waits for the last sample; answers how many were stored, and how many are of series that nothing defines.
+    /// Waits for the last sample. Returns the number of stored samples, and of samples without a
+    /// defined series.
     pub(super) fn finish(mut self) -> Result<(u64, u64), OpenError> {
-        self.meet()?;
+        self.wait_for_workers()?;
         self.queues.clear();
         for thread in self.threads.drain(..) {
             thread.join().map_err(|_| ended())?;
@@ -162,25 +167,25 @@ impl<'scope> Appliers<'scope> {
     }
 }
 
-/// Whether a record changes heads otherwise than by samples.
-const fn concerns_heads(kind: Kind) -> bool {
+/// Returns whether a record changes heads in another way than by adding samples.
+const fn concerns_heads(kind: RecordKind) -> bool {
     match kind {
-        Kind::Seal
-        | Kind::SealAll
-        | Kind::Delete
-        | Kind::Dropped
-        | Kind::Samples
-        | Kind::SamplesV1 => true,
-        Kind::Series
-        | Kind::Metadata
-        | Kind::Mark
-        | Kind::Switch
-        | Kind::RegistrySeries
-        | Kind::RegistryMetadata
-        // Beside the heads, in a table of their own.
-        | Kind::Histograms
-        | Kind::Exemplars
-        | Kind::Starts => false,
+        RecordKind::Seal
+        | RecordKind::SealAll
+        | RecordKind::Delete
+        | RecordKind::Dropped
+        | RecordKind::Samples
+        | RecordKind::SamplesV1 => true,
+        RecordKind::Series
+        | RecordKind::Metadata
+        | RecordKind::Mark
+        | RecordKind::Switch
+        | RecordKind::RegistrySeries
+        | RecordKind::RegistryMetadata
+        // These are stored beside the heads, in a table of their own.
+        | RecordKind::Histograms
+        | RecordKind::Exemplars
+        | RecordKind::Starts => false,
     }
 }
 
@@ -192,20 +197,20 @@ fn apply(
     stores: &Stores,
     rows: &RowSeqs,
     stored: &AtomicU64,
-    work: &Receiver<Work>,
+    work: &Receiver<WorkerTask>,
     takes: impl Fn(u32) -> bool,
 ) {
     for work in work {
         match work {
-            Work::Apply(piece) => {
-                let Piece { store, seq, samples } = &*piece;
+            WorkerTask::Apply(batch) => {
+                let SampleBatch { store, seq, samples } = &*batch;
                 let skip = skipped(Some(rows), store.org, *seq);
                 let outcome = store.head.apply_to(&takes, *seq, samples, skip);
                 stored.fetch_add(outcome.stored, Ordering::Relaxed);
                 stores.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
             }
-            // Who stopped waiting has met with an error.
-            Work::Meet(done) => drop(done.send(())),
+            // The receiver is gone only after an error.
+            WorkerTask::Barrier(done) => drop(done.send(())),
         }
     }
 }

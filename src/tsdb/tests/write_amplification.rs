@@ -1,35 +1,36 @@
-//! The bytes that the store asks the file system to write for one sample. This prints the figures:
-//! `cargo test --lib tsdb::tests::written -- --nocapture`.
+//! The bytes that the store writes for one sample. This prints them:
+//! `cargo test --lib tsdb::tests::write_amplification -- --nocapture`.
 
 use super::*;
 use crate::kv::ops::recording::{Op, Recording};
 use crate::model::WriteBatch;
 
 const SERIES: i64 = 10_000;
-/// Enough that the first two log files, which are filled with zeros, are a small part.
+/// Enough rounds that the first two log files, which are filled with zeros, are a small part.
 const ROUNDS: i64 = 200;
-/// Bytes that a write dirties at least: a page.
+/// The least bytes that a write dirties: a page.
 const PAGE: u64 = 4_096;
 
-/// One scrape of counters, histogram buckets, decimal gauges, byte counts, ratios and flags.
+/// Fills a batch with one scrape of counters, histogram buckets, decimal gauges, byte counts,
+/// ratios and flags.
 fn scrape(batch: &mut WriteBatch<'_>, round: i64) {
     let mut entropy = Entropy::seeded(round.unsigned_abs());
-    for (place, sample) in (0_i64..).zip(&mut batch.samples) {
+    for (index, sample) in (0_i64..).zip(&mut batch.samples) {
         let noise = i64::from(u16::from_le_bytes(entropy.bytes()) % 997);
-        sample.at = NOW.plus_ms((round - ROUNDS) * 15_000 + place / 20);
-        sample.value = match place % 10 {
-            0..=3 => (place * 131 + round * (place % 89) + noise) as f64,
-            4 => ((place * 7_919) % 50_000_000 + round * 1_000 + noise) as f64,
+        sample.at = NOW.plus_ms((round - ROUNDS) * 15_000 + index / 20);
+        sample.value = match index % 10 {
+            0..=3 => (index * 131 + round * (index % 89) + noise) as f64,
+            4 => ((index * 7_919) % 50_000_000 + round * 1_000 + noise) as f64,
             5 => (noise + 1_000) as f64 / 10.0,
             6 => (noise * 1_048_576) as f64,
-            7 => (place * 37 + round) as f64 + noise as f64 / 997.0,
+            7 => (index * 37 + round) as f64 + noise as f64 / 997.0,
             8 => 1.0,
             _ => 0.0,
         };
     }
 }
 
-/// Whole pages of all writes below the folder, and the bytes of the zeros among them.
+/// Returns the bytes of the pages of all writes below the folder, and of the zeros among them.
 fn written(ops: &[Op]) -> (u64, u64) {
     let (mut all, mut zeros) = (0, 0);
     for op in ops {
@@ -45,7 +46,7 @@ fn written(ops: &[Op]) -> (u64, u64) {
 }
 
 #[test]
-fn a_sample_of_large_requests_costs_at_most_eight_written_bytes() {
+fn a_sample_of_large_requests_takes_at_most_eight_written_bytes() {
     let dir = tempfile::tempdir().expect("made");
     let mut builder = BatchBuilder::default();
     for i in 0..SERIES {
@@ -62,8 +63,8 @@ fn a_sample_of_large_requests_costs_at_most_eight_written_bytes() {
     tsdb.seal(NOW).expect("sealed");
     let (written, zeros) = written(&recording.finish().ops);
     let samples = (SERIES * ROUNDS).unsigned_abs();
-    // The first two log files, of 1 MiB each, are filled before anything is known of the groups, and accounts have a
-    // journal.
+    // The first two log files, of 1 MiB each, are filled before the size of groups is known, and
+    // accounts have a journal.
     assert!(zeros <= 3 << 20, "{zeros} bytes of zeros");
     assert!(written <= 8 * samples, "{written} bytes for {samples} samples");
     println!(

@@ -1,11 +1,14 @@
-//! Retention: whole segments go when their last sample is too old, or when an organisation has more bytes than it may
-//! keep, the oldest first. A segment that is partly too old stays; what is too old in it is masked at reading.
+//! Retention: drops whole segments whose last sample is too old, and the oldest segments of an
+//! organisation above its limit of bytes. A segment that is only partly too old stays, and reads
+//! hide its old samples.
 //!
-//! Ages count from the organisation's newest sample ([`horizon`]), so one that stopped sending keeps what it has. A segment
-//! that overrides values of another never goes before that one.
+//! Ages count from the organisation's newest sample ([`horizon`]), so an organisation that stopped
+//! sending keeps its samples. A segment that overrides values of another is never dropped before
+//! that one.
 //!
-//! No age counts from the wall clock itself: [`clock`] bounds how fast the present of retention moves. Samples are
-//! hidden by [`Present::shown`]; their segments are removed by [`Present::confirmed`], which is a grace period behind.
+//! No age counts from the wall clock itself: [`clock`] bounds the speed of retention's present.
+//! Samples are hidden by [`Present::shown`]. Their segments are removed by [`Present::confirmed`],
+//! which is a grace period behind.
 
 pub(super) mod clock;
 
@@ -14,79 +17,82 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::Tsdb;
-use super::compact::{Place, UpkeepError, UpkeepReport, rank, retire};
+use super::compact::{MaintenanceContext, UpkeepError, UpkeepReport, rank, retire};
 use super::error::Unconfirmed;
-use super::manifest::{Change, Manifest};
+use super::manifest::{Manifest, ManifestChange};
 use super::options::Options;
 use super::segment::SegmentMeta;
-use super::segments::{Obsolete, Part};
+use super::segments::{IndexedSegment, Obsolete};
 use super::store::OrgStore;
 use crate::kv::with_sources;
 use crate::model::Timestamp;
 use crate::sync::IgnorePoison as _;
 use clock::{RetentionClock, grace_of};
 
-/// How far the wall clock has moved ahead of the running time before the operator is warned.
-const AHEAD_NOTED: Duration = Duration::from_secs(3_600);
-/// How much earlier than the build of the program the wall clock is before the operator is warned.
-const BEFORE_BUILD_NOTED: Duration = Duration::from_secs(86_400);
-/// Running time of a process in which a sample that is too far ahead of the clock is refused so that it is sent again: a
-/// machine without a battery-backed clock starts with the time of its last stop, or of a past year, until it has asked a
-/// time server.
+/// The lead of the wall clock over the running time above which the operator is warned.
+const AHEAD_WARNED: Duration = Duration::from_secs(3_600);
+/// The operator is warned if the wall clock is earlier than the build of the program by more than
+/// this.
+const BEFORE_BUILD_WARNED: Duration = Duration::from_secs(86_400);
+/// The running time of a process during which a sample too far ahead of the clock is refused with a
+/// retryable error. A machine without a battery-backed clock starts with the time of its last stop,
+/// or of a past year, until it has asked a time server.
 const CLOCK_CONFIRMED_AFTER: Duration = Duration::from_secs(900);
-/// Running time between two warnings.
+/// The running time between two warnings.
 const WARN_EVERY: Duration = Duration::from_secs(3_600);
-/// Segments of one commit at most: each takes two rows of 64.
-const AT_ONCE: usize = 24;
+/// The limit of segments in one commit. Each takes two rows of 64.
+const COMMIT_SEGMENTS_MAX: usize = 24;
 
-/// What an organisation keeps.
+/// The retention limits of an organisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Keep {
-    /// None: any age.
+pub(super) struct RetentionLimits {
+    /// The greatest age; none: unlimited.
     pub(super) age: Option<Duration>,
-    /// None: any number.
+    /// The limit of segment bytes; none: unlimited.
     pub(super) bytes: Option<u64>,
 }
 
-/// Returns the start of what is kept by age: `age` before the newest sample, or before `now` where that is earlier. None:
-/// nothing is too old.
+/// Returns the start of the retained time: `age` before the newest sample, or before `now` if that
+/// is earlier. None if no sample is too old.
 ///
-/// By the clock alone, an organisation that stopped sending would lose the history that it stopped at. By the newest
-/// sample alone, one sample from the future would drop everything. Both are moved by one wrong clock on a machine that
-/// also runs the senders, so `now` is a time of [`Present`] and never the wall clock's own.
+/// By the clock alone, an organisation that stopped sending would lose its history. By the newest
+/// sample alone, one sample from the future would drop all samples. One wrong clock on a machine
+/// that also runs the senders moves both, so `now` is a time of [`Present`] and never that of the
+/// wall clock itself.
 pub(super) fn horizon(age: Option<Duration>, newest: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     Some(newest?.min(now).minus(age?))
 }
 
-/// A segment, and what decides when it goes.
-struct Leaving<'a> {
+/// A segment, and the time that decides when it expires.
+struct Expiring<'a> {
     meta: &'a SegmentMeta,
-    /// The last time of it and of all that it wins over, and they over others: before those are gone it must stay, or
-    /// values that it overrides would be seen again.
+    /// The last time of the segment and of all segments that it overrides, directly or indirectly.
+    /// It must stay until they are gone, or overridden values would reappear.
     last_ms: i64,
 }
 
-/// In the order in which they may go: whatever is left of this list when it is cut short, no value comes back.
-fn by_age<'a>(segments: &[&'a SegmentMeta]) -> Vec<Leaving<'a>> {
+/// Sorts segments in the order in which they may expire. No overridden value reappears, wherever
+/// this list is cut.
+fn by_age<'a>(segments: &[&'a SegmentMeta]) -> Vec<Expiring<'a>> {
     let mut metas = segments.to_vec();
     metas.sort_unstable_by_key(|meta| rank(meta));
-    let mut all: Vec<Leaving<'a>> = Vec::with_capacity(metas.len());
+    let mut all: Vec<Expiring<'a>> = Vec::with_capacity(metas.len());
     for meta in metas {
         let beaten =
             all.iter().filter(|other| other.meta.min_ms <= meta.max_ms && meta.min_ms <= other.meta.max_ms);
         let last_ms =
             beaten.map(|other| other.last_ms).max().map_or(meta.max_ms, |last| last.max(meta.max_ms));
-        all.push(Leaving { meta, last_ms });
+        all.push(Expiring { meta, last_ms });
     }
-    // Stable: of those that go at the same time, the ones that others win over go first.
-    all.sort_by_key(|leaving| leaving.last_ms);
+    // The sort is stable: of segments that expire at the same time, overridden ones come first.
+    all.sort_by_key(|expiring| expiring.last_ms);
     all
 }
 
-/// The numbers of the segments that are to be removed, and why, in the order in which they may.
+/// Returns the numbers of the segments to remove with the reasons, in the order of their removal.
 pub(super) fn expired(
     segments: &[&SegmentMeta],
-    keep: Keep,
+    keep: RetentionLimits,
     newest: Option<Timestamp>,
     now: Timestamp,
 ) -> Vec<(u64, &'static str)> {
@@ -94,11 +100,11 @@ pub(super) fn expired(
     let mut bytes: u64 = segments.iter().map(|meta| meta.file_bytes).sum();
     let most = keep.bytes.unwrap_or(u64::MAX);
     if bytes <= most && segments.iter().all(|meta| meta.max_ms >= oldest) {
-        // Nearly always.
+        // This is nearly always the case.
         return Vec::new();
     }
     let mut gone: Vec<(u64, &'static str)> = Vec::new();
-    for Leaving { meta, last_ms } in by_age(segments) {
+    for Expiring { meta, last_ms } in by_age(segments) {
         if last_ms < oldest {
             gone.push((meta.seq, "it is older than is kept"));
         } else if bytes > most {
@@ -111,23 +117,24 @@ pub(super) fn expired(
     gone
 }
 
-/// The times by which one run of retention goes.
+/// The present of one retention run.
 #[derive(Clone, Debug)]
 pub(super) struct Present {
-    /// The wall clock's time.
+    /// The time of the wall clock.
     wall: Timestamp,
-    /// None: a store in memory, which has no segments.
+    /// None for a store in memory, which has no segments.
     clock: Option<RetentionClock>,
     grace: Duration,
 }
 
 impl Present {
-    /// The time by which samples are hidden and refused.
+    /// Returns the time by which samples are hidden and refused.
     fn shown(&self) -> Timestamp {
         self.clock.as_ref().map_or(self.wall, |clock| clock.reached().min(self.wall))
     }
 
-    /// The time by which segments of an organisation that keeps samples for `age` are removed.
+    /// Returns the time by which segments are removed, for an organisation with the retention
+    /// `age`.
     fn confirmed(&self, age: Option<Duration>) -> Timestamp {
         let grace = age.map_or(Duration::ZERO, |age| grace_of(age, self.grace));
         let confirmed = |clock: &RetentionClock| clock.confirmed(grace).unwrap_or(Timestamp::MIN);
@@ -138,34 +145,34 @@ impl Present {
 /// The retention clock of an open store.
 #[derive(Debug)]
 pub(super) struct Retention {
-    state: Mutex<State>,
+    state: Mutex<RetentionState>,
     /// [`RetentionClock::reached`] in ms; `i64::MIN` in a store in memory.
     reached_ms: AtomicI64,
-    /// [`RetentionClock::latest`] likewise.
+    /// [`RetentionClock::latest`] in ms; `i64::MIN` in a store in memory.
     latest_ms: AtomicI64,
-    /// How far the wall clock was ahead when the retention clock was moved last, in ms.
+    /// The lead of the wall clock at the last move of the retention clock, in ms.
     ahead_ms: AtomicU64,
-    /// Segments that would be removed by the wall clock and are not.
+    /// The number of segments that the wall clock would expire and the retention clock does not.
     waiting: AtomicU64,
-    /// [`Options::elapsed`] when the store was opened.
+    /// [`Options::elapsed`] at the opening of the store.
     opened_at: Duration,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RetentionState {
     clock: Option<RetentionClock>,
-    /// The row in control.
+    /// The clock as stored in control.
     stored: Option<RetentionClock>,
-    /// [`Options::elapsed`] when the clock was moved last.
+    /// [`Options::elapsed`] at the last move of the clock.
     read_at: Duration,
-    /// The wall clock's time then; none in a store in memory.
+    /// The time of the wall clock at that move; none in a store in memory.
     wall: Option<Timestamp>,
-    /// When each warning was logged last.
+    /// The time of the last log entry of each warning.
     warned_at: [Option<Duration>; 3],
 }
 
-impl State {
-    /// How far the wall clock is ahead of the retention clock.
+impl RetentionState {
+    /// Returns the lead of the wall clock over the retention clock.
     fn ahead(&self) -> Duration {
         let both = self.wall.zip(self.clock.as_ref());
         ms(both.map_or(0, |(wall, clock)| wall.ms_since(clock.reached())))
@@ -173,9 +180,9 @@ impl State {
 
     fn before_build(&self, built: Option<Timestamp>) -> Option<String> {
         let (wall, built) = self.wall.zip(built)?;
-        (ms(built.ms_since(wall)) > BEFORE_BUILD_NOTED).then(|| {
+        (ms(built.ms_since(wall)) > BEFORE_BUILD_WARNED).then(|| {
             format!(
-                "this machine's clock ({}) is earlier than this program was built ({}): set it right. Samples that are ahead of it are not stored; their senders send them again",
+                "this machine's clock ({}) is earlier than the build of this program ({}): correct the clock. Samples ahead of it are not stored; their senders retry them",
                 wall.to_rfc3339(),
                 built.to_rfc3339()
             )
@@ -184,9 +191,9 @@ impl State {
 
     fn ahead_of_running(&self, waiting: u64) -> Option<String> {
         let ahead = self.ahead().saturating_add(self.clock.as_ref()?.gained());
-        (ahead > AHEAD_NOTED && waiting > 0).then(|| {
+        (ahead > AHEAD_WARNED && waiting > 0).then(|| {
             format!(
-                "the clock is {} hours ahead of the time that has passed for this store, as after a long stop or by a wrong clock: retention follows slowly, {waiting} segments wait to be removed. If the clock is wrong, put it right, or raise the retention, and nothing is removed",
+                "the clock is {} hours ahead of the running time of this store, after a long stop or because it is wrong: retention follows slowly, and {waiting} segments wait for removal. If the clock is wrong, correct it, or increase the retention, and no segment is removed",
                 ahead.as_secs() / 3_600
             )
         })
@@ -194,27 +201,28 @@ impl State {
 
     fn behind(&self, options: &Options) -> Option<String> {
         let (wall, clock) = self.wall.zip(self.clock.as_ref())?;
-        let (latest, held) = (clock.latest(), clock.held()?);
+        let (latest, hold) = (clock.latest(), clock.remaining_hold()?);
         (latest > options.latest_plausible(wall)).then(|| {
             let minutes = latest.ms_since(wall) / 60_000;
-            let until = match held.is_zero() {
-                true => "fewer and fewer of them, since the clock has been behind for 72 hours of running".to_owned(),
-                false => format!("for another {} hours of running", held.as_secs().div_ceil(3_600)),
+            let until = match hold.is_zero() {
+                true => "a shrinking part of them, since the clock has been behind for 72 hours of running".to_owned(),
+                false => format!("for another {} hours of running", hold.as_secs().div_ceil(3_600)),
             };
             format!(
-                "the clock is {minutes} minutes behind times that this server has seen. Samples that agree with those times are stored: {until}. If the clock is wrong, set it right"
+                "the clock is {minutes} minutes behind times that this server has seen. Samples that agree with those times are stored: {until}. If the clock is wrong, correct it"
             )
         })
     }
 }
 
-/// No time where the number is negative.
+/// Converts milliseconds to a duration; zero if negative.
 fn ms(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
 impl Retention {
-    /// Goes on from the stored clock, or begins one. `newest`: the earliest of the organisations' newest samples.
+    /// Continues the stored clock, or begins a new one. `newest` is the earliest of the
+    /// organisations' newest samples.
     pub(super) fn begin(
         stored: Option<RetentionClock>,
         wall: Timestamp,
@@ -224,13 +232,18 @@ impl Retention {
         let opened_at = options.elapsed.read();
         let clock = stored.clone().unwrap_or_else(|| RetentionClock::new(wall, options.built, newest));
         let [reached_ms, latest_ms] = [clock.reached(), clock.latest()].map(|at| AtomicI64::new(at.as_ms()));
-        let state =
-            State { clock: Some(clock), stored, read_at: opened_at, wall: Some(wall), ..State::default() };
+        let state = RetentionState {
+            clock: Some(clock),
+            stored,
+            read_at: opened_at,
+            wall: Some(wall),
+            ..RetentionState::default()
+        };
         let (ahead_ms, waiting) = (AtomicU64::new(0), AtomicU64::new(0));
         Retention { state: Mutex::new(state), reached_ms, latest_ms, ahead_ms, waiting, opened_at }
     }
 
-    /// That of a store in memory, which removes nothing.
+    /// Returns the retention of a store in memory, which removes nothing.
     pub(super) fn in_memory(options: &Options) -> Retention {
         Retention {
             state: Mutex::default(),
@@ -242,31 +255,33 @@ impl Retention {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is one assignment.
+    fn state(&self) -> MutexGuard<'_, RetentionState> {
+        // Each change is a single assignment, so a poisoned state is consistent.
         self.state.lock().ignore_poison()
     }
 
-    /// The retention clock's time; none in a store in memory.
+    /// Returns the time of the retention clock; none in a store in memory.
     pub(super) fn reached(&self) -> Option<Timestamp> {
         let ms = self.reached_ms.load(Ordering::Relaxed);
         (ms > i64::MIN).then_some(Timestamp::from_ms(ms))
     }
 
-    /// The latest time that may be the present; none in a store in memory.
+    /// Returns the latest possible present; none in a store in memory.
     pub(super) fn latest(&self) -> Option<Timestamp> {
         let ms = self.latest_ms.load(Ordering::Relaxed);
         (ms > i64::MIN).then_some(Timestamp::from_ms(ms))
     }
 
-    /// How far the wall clock was ahead when it was looked at last, and how many segments wait for that. Takes no lock:
-    /// the state is locked while a row of control is synced.
+    /// Returns the lead of the wall clock at the last move, and the number of segments that wait
+    /// for the retention clock. Takes no lock, because the state is locked while control syncs a
+    /// row.
     pub(super) fn lag(&self) -> (Duration, u64) {
         let ahead = Duration::from_millis(self.ahead_ms.load(Ordering::Relaxed));
         (ahead, self.waiting.load(Ordering::Relaxed))
     }
 
-    /// Why the wall clock may be behind, so that no sample is refused for good because it is ahead of it.
+    /// Returns the reason why the wall clock may be behind. While there is one, no sample is
+    /// refused for good for being ahead of the clock.
     pub(super) fn unconfirmed(&self, now: Timestamp, options: &Options) -> Option<Unconfirmed> {
         if let Some(built) = options.built.filter(|built| now < *built) {
             return Some(Unconfirmed::BeforeBuild { built });
@@ -276,8 +291,8 @@ impl Retention {
         Some(Unconfirmed::JustStarted { until: now.plus(left) })
     }
 
-    /// What the operator should know of a clock that is wrong, or may be: earlier than the program, ahead of the time that
-    /// has passed, behind times that were seen.
+    /// Returns warnings about the clock: earlier than the program, ahead of the running time, and
+    /// behind times that were seen.
     pub(super) fn notes(&self, options: &Options) -> [Option<String>; 3] {
         let (state, waiting) = (self.state(), self.waiting.load(Ordering::Relaxed));
         [state.before_build(options.built), state.ahead_of_running(waiting), state.behind(options)]
@@ -285,9 +300,9 @@ impl Retention {
 }
 
 impl Tsdb {
-    /// Moves the retention clock on. Its row is written when it is due; a write that fails makes retention later after
-    /// a restart and is no reason to stop.
-    pub(super) fn retention_present(&self, place: Place<'_>, wall: Timestamp) -> Present {
+    /// Moves the retention clock to the present. Its row in control is written when it is due. A
+    /// failed write only makes retention later after a restart.
+    pub(super) fn retention_present(&self, maintenance: MaintenanceContext<'_>, wall: Timestamp) -> Present {
         let mut state = self.retention.state();
         let elapsed = self.options.elapsed.read();
         let ran = elapsed.saturating_sub(state.read_at);
@@ -298,24 +313,24 @@ impl Tsdb {
             self.retention.latest_ms.store(clock.latest().as_ms(), Ordering::Relaxed);
         }
         if let Some(clock) = state.clock.clone().filter(|clock| clock.is_due(state.stored.as_ref())) {
-            self.store_retention_clock(place.manifest, &mut state, clock);
+            self.store_retention_clock(maintenance.manifest, &mut state, clock);
         }
         let ahead_ms = u64::try_from(state.ahead().as_millis()).unwrap_or(u64::MAX);
         self.retention.ahead_ms.store(ahead_ms, Ordering::Relaxed);
         Present { wall, clock: state.clock.clone(), grace: self.options.expiry_grace }
     }
 
-    fn store_retention_clock(&self, manifest: &Manifest, state: &mut State, clock: RetentionClock) {
+    fn store_retention_clock(&self, manifest: &Manifest, state: &mut RetentionState, clock: RetentionClock) {
         match manifest.set_retention_clock(&clock) {
             Ok(()) => state.stored = Some(clock),
             Err(error) => tracing::warn!(
-                "the retention clock was not stored; retention is later after a restart: {}",
+                "the retention clock was not stored; retention will be late after a restart: {}",
                 with_sources(&error)
             ),
         }
     }
 
-    /// Stores the retention clock before the store is closed.
+    /// Stores the retention clock before the store closes.
     pub(super) fn close_retention(&self, manifest: &Manifest) {
         let mut state = self.retention.state();
         if let Some(clock) = state.clock.clone().filter(|clock| state.stored.as_ref() != Some(clock)) {
@@ -323,13 +338,13 @@ impl Tsdb {
         }
     }
 
-    /// Records how many segments wait for the retention clock.
-    pub(super) fn note_waiting(&self, segments: u64) {
+    /// Records the number of segments that wait for the retention clock.
+    pub(super) fn record_waiting(&self, segments: u64) {
         self.retention.waiting.store(segments, Ordering::Relaxed);
         self.warn_of_clocks();
     }
 
-    /// Logs each of [`Retention::notes`] once an hour.
+    /// Logs each of [`Retention::notes`] at most once an hour.
     pub(super) fn warn_of_clocks(&self) {
         let notes = self.retention.notes(&self.options);
         let mut state = self.retention.state();
@@ -343,10 +358,11 @@ impl Tsdb {
         }
     }
 
-    /// Drops what retention lets go of: control first, then the set, the files when nobody reads them.
+    /// Drops the expired segments: first from control, then from the set. Their files follow when
+    /// they have no readers.
     pub(super) fn expire(
         &self,
-        place: Place<'_>,
+        maintenance: MaintenanceContext<'_>,
         store: &Arc<OrgStore>,
         present: &Present,
         report: &mut UpkeepReport,
@@ -357,9 +373,9 @@ impl Tsdb {
             oldest = horizon(limits.retention, newest, present.shown()).map_or(i64::MIN, Timestamp::as_ms);
             oldest
         });
-        let keep = Keep { age: limits.retention, bytes: limits.retention_bytes };
+        let keep = RetentionLimits { age: limits.retention, bytes: limits.retention_bytes };
         let now = present.confirmed(limits.retention);
-        let by_age = Keep { bytes: None, ..keep };
+        let by_age = RetentionLimits { bytes: None, ..keep };
         let waiting = {
             let set = store.segments();
             let by_wall = expired(&set.metas(), by_age, newest, present.wall).len();
@@ -369,7 +385,7 @@ impl Tsdb {
         loop {
             let set = store.segments();
             let mut gone = expired(&set.metas(), keep, newest, now);
-            gone.truncate(AT_ONCE);
+            gone.truncate(COMMIT_SEGMENTS_MAX);
             if gone.is_empty() {
                 return Ok(());
             }
@@ -381,26 +397,31 @@ impl Tsdb {
                     gone.iter().find(|(seq, _)| *seq == meta.seq).map(|(_, why)| ((*meta).clone(), *why))
                 })
                 .collect();
-            let mut goes_on = true;
-            // A backup sets list and files aside under this lock.
-            let still = self.removal.lock().ignore_poison();
-            store.change_segments(place.manifest, Change { drop: dropped, ..Change::default() }, |now| {
-                goes_on = self.options.disk.upkeep_goes_on();
-                if goes_on { now.with(&numbers, Vec::new()) } else { now.clone() }
-            })?;
-            drop(still);
-            // What is too old is hidden already; what goes for its bytes was there to be read.
+            let mut continues = true;
+            // A backup copies the list and links the files under this lock.
+            let removal = self.removal.lock().ignore_poison();
+            store.change_segments(
+                maintenance.manifest,
+                ManifestChange { drop: dropped, ..ManifestChange::default() },
+                |now| {
+                    continues = self.options.disk.upkeep_goes_on();
+                    if continues { now.with(&numbers, Vec::new()) } else { now.clone() }
+                },
+            )?;
+            drop(removal);
+            // Samples that are too old are hidden already. Those dropped for their bytes were
+            // visible.
             let shown = metas.iter().filter(|meta| numbers.contains(&meta.seq) && meta.max_ms >= oldest);
             if let Some(least_ms) = shown.map(|meta| meta.min_ms).min() {
                 store.changes.note(least_ms);
             }
-            if !goes_on {
+            if !continues {
                 return Err(UpkeepError::Stopped);
             }
-            let parts: Vec<Arc<Part>> =
+            let parts: Vec<Arc<IndexedSegment>> =
                 set.parts.iter().filter(|part| numbers.contains(&part.meta().seq)).map(Arc::clone).collect();
-            retire(store, place.folder, &parts, "retention");
-            let dir = place.folder.segments_of(store.org);
+            retire(store, maintenance.folder, &parts, "retention");
+            let dir = maintenance.folder.segments_of(store.org);
             let bad = set.bad.iter().filter(|bad| numbers.contains(&bad.meta.seq)).map(|bad| Obsolete {
                 seq: bad.meta.seq,
                 path: dir.join(bad.meta.file_name()),
@@ -445,13 +466,13 @@ mod tests {
         now: i64,
     ) -> Vec<u64> {
         let list: Vec<&SegmentMeta> = list.iter().collect();
-        let keep = Keep { age: keep.0.map(Duration::from_millis), bytes: keep.1 };
+        let keep = RetentionLimits { age: keep.0.map(Duration::from_millis), bytes: keep.1 };
         let newest = newest.map(Timestamp::from_ms);
         expired(&list, keep, newest, Timestamp::from_ms(now)).iter().map(|(seq, _)| *seq).collect()
     }
 
     #[test]
-    fn what_is_too_old_goes_and_then_the_oldest_until_the_bytes_fit() {
+    fn expired_segments_are_dropped_and_then_the_oldest_until_the_bytes_fit() {
         let list = [meta(1, 0, 100, 10), meta(2, 101, 200, 10), meta(3, 260, 300, 10), meta(4, 201, 250, 10)];
         let check = |age: Option<u64>, bytes: Option<u64>, expected: &[u64]| {
             assert_eq!(gone(&list, (age, bytes), Some(1_200), 1_200), expected, "{age:?} {bytes:?}");
@@ -487,16 +508,17 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_overrides_values_goes_no_earlier_than_they() {
-        // Late samples of an old time over a large segment, others of a yet older time over those, and one that has
-        // nothing below it.
+    fn a_segment_expires_no_earlier_than_the_segments_that_it_overrides() {
+        // Late samples of an old time over a large segment, older ones over those, and a segment
+        // that overrides nothing.
         let list = [meta(1, 0, 100, 50), meta(2, 10, 20, 5), meta(3, -10, 12, 5), meta(4, -50, -40, 5)];
         for (bytes, expected) in
             [(64, &[4][..]), (60, &[4]), (59, &[4, 1]), (9, &[4, 1, 2]), (4, &[4, 1, 2, 3])]
         {
             assert_eq!(gone(&list, (None, Some(bytes)), None, 0), expected, "{bytes}");
         }
-        // By age, too: half of the large one stays, and with it what lies over it.
+        // The same by age: half of the large segment is retained, and so are those that override
+        // it.
         assert_eq!(gone(&list, (Some(50), None), Some(100), 100), [4]);
         assert_eq!(gone(&list, (Some(50), None), Some(151), 151), [4, 1, 2, 3]);
     }

@@ -1,4 +1,4 @@
-//! Whether a segment from elsewhere is the one that a stopped folder lists.
+//! Verifies that a segment from a backup is the one that a stopped folder lists.
 
 use std::path::{Path, PathBuf};
 
@@ -6,22 +6,22 @@ use super::manifest;
 use super::segment::Segment;
 use crate::kv::{OfflineControl, with_sources};
 
-/// Why a segment does not belong into a folder.
+/// The reason why a segment does not fit a folder.
 #[derive(Debug, thiserror::Error)]
 pub enum UnfitSegment {
     /// The folder's list cannot be read.
     #[error("the folder's list of segments cannot be read: {0}")]
     List(String),
-    /// The folder does not list it.
+    /// The folder does not list the segment.
     #[error(
-        "the folder does not list {} any more: its samples were merged into another segment, or removed, after the backup",
+        "the folder does not list {}: its samples were merged into another segment, or removed, after the backup",
         path.display()
     )]
     NotListed {
-        /// What was asked for.
+        /// The requested file.
         path: PathBuf,
     },
-    /// It is another one of the same name, or damaged.
+    /// The file is another segment of the same name, or damaged.
     #[error("{} is not the segment that the folder lists: {what}", path.display())]
     Other {
         /// The file.
@@ -31,12 +31,13 @@ pub enum UnfitSegment {
     },
 }
 
-/// Reads the segment `file` below `root`, every checksum of it, as the folder that `control` is of lists it.
+/// Reads the segment `file` below `root` with all checksums, and compares it with the list in
+/// `control`.
 ///
 /// # Errors
-/// [`UnfitSegment`].
+/// [`UnfitSegment`] if the folder does not list the file, or lists another one.
 pub fn fits_list(root: &Path, control: &OfflineControl, file: &Path) -> Result<(), UnfitSegment> {
-    let manifest::Known { listed: all, .. } =
+    let manifest::StoreManifest { listed: all, .. } =
         manifest::offline(control).map_err(|bad| UnfitSegment::List(bad.to_string()))?;
     let segments = Path::new("segments");
     let mut metas = all.values().flat_map(|listed| &listed.segments);

@@ -1,30 +1,32 @@
-//! What is beside the floats in the walk: native histograms, which keep to the floats' rules, exemplars, start timestamps and
-//! descriptions.
+//! The side data in the random run: native histograms, which follow the rules of floats, exemplars,
+//! start timestamps and descriptions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{OrgId, Series, labels, name};
+use super::{FloatSeries, OrgId, labels, name};
 use crate::model::{
     Access, BatchBuilder, Exemplar, Histogram, HistogramColumns, MetricKind, TimeRange, Timestamp,
 };
 use crate::tsdb::Tsdb;
 use crate::tsdb::side_data::tests::exponential;
 
-/// Exemplars of a series that are kept.
+/// The number of exemplars that a series keeps.
 const RING: usize = 100;
 
-/// One series beside its floats. A histogram stands as the number that [`histogram`] makes it of.
+/// The side data of one series. A histogram is stored as the number from which [`histogram`] makes
+/// it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Beside {
-    pub(super) histograms: Series,
+pub(super) struct SideModel {
+    pub(super) histograms: FloatSeries,
     pub(super) exemplars: VecDeque<(i64, u64)>,
-    /// Those that the ring let go of, or that were too old: a start may find them in segments where there is room again.
+    /// Exemplars that the ring dropped, or that were too old. A start may load them from segments
+    /// when there is room again.
     old_exemplars: Vec<(i64, u64)>,
-    /// What samples said since when they count.
+    /// The start timestamp of each sample time.
     pub(super) starts: BTreeMap<i64, i64>,
 }
 
-/// Of two shapes, floats among them, so that blocks are made of several runs.
+/// Makes histograms of two shapes and with float counts, so that blocks consist of several runs.
 pub(super) fn histogram(number: u64) -> Histogram {
     if number == 3 {
         return Histogram::stale();
@@ -43,8 +45,8 @@ pub(super) fn describe(batch: &mut BatchBuilder, metric: &str, number: u64) {
     batch.describe(metric, MetricKind::Gauge, &format!("help {number}"), "");
 }
 
-impl Beside {
-    /// As the ring takes one; whether it is there now.
+impl SideModel {
+    /// Adds an exemplar by the rules of the ring. Returns whether it is in the ring now.
     pub(super) fn put_exemplar(&mut self, at: i64, number: u64) -> bool {
         if self.exemplars.contains(&(at, number)) {
             return true;
@@ -74,31 +76,31 @@ impl Beside {
     }
 }
 
-/// What a store holds of one series.
-struct Found {
+/// The side data of one series in the store.
+struct StoredSideData {
     histograms: Vec<(i64, Histogram)>,
     exemplars: Vec<Exemplar>,
 }
 
-/// What is wrong with what an organisation holds beside its floats.
+/// Describes what is wrong with the side data of an organisation, if anything.
 pub(super) fn complaint(
     tsdb: &Tsdb,
     org: OrgId,
-    all: &[Beside],
+    all: &[SideModel],
     descriptions: &BTreeMap<String, u64>,
 ) -> Option<String> {
     let snapshot = tsdb.snapshot(&Access::whole(org));
     let mut ids = BTreeMap::new();
-    let mut found: BTreeMap<String, Found> = BTreeMap::new();
+    let mut found: BTreeMap<String, StoredSideData> = BTreeMap::new();
     let mut out = HistogramColumns::default();
     for series in snapshot.select(&[], TimeRange::ALL) {
         snapshot.read_histograms(series.id, TimeRange::ALL, &mut out);
         let histograms = out.times.iter().copied().zip(out.histograms.iter().cloned()).collect();
         ids.insert(series.labels.to_string(), series.id);
-        found.insert(series.labels.to_string(), Found { histograms, exemplars: Vec::new() });
+        found.insert(series.labels.to_string(), StoredSideData { histograms, exemplars: Vec::new() });
     }
     for series in snapshot.exemplars(&[&[]], TimeRange::ALL, usize::MAX).items {
-        let empty = || Found { histograms: Vec::new(), exemplars: Vec::new() };
+        let empty = || StoredSideData { histograms: Vec::new(), exemplars: Vec::new() };
         found.entry(series.labels.to_string()).or_insert_with(empty).exemplars = series.exemplars;
     }
     for (number, expected) in all.iter().enumerate() {
@@ -121,7 +123,7 @@ pub(super) fn complaint(
         let exemplars = found.get(&name).map_or(&[][..], |found| &found.exemplars);
         let kept: Vec<Exemplar> =
             expected.exemplars.iter().map(|(at, number)| exemplar(*at, *number)).collect();
-        // Some older ones may be back.
+        // Some older ones may have been loaded again.
         let older = exemplars.iter().take_while(|one| !kept.contains(one)).count();
         let is_old =
             |one: &Exemplar| expected.old_exemplars.iter().any(|(at, number)| exemplar(*at, *number) == *one);
@@ -141,9 +143,9 @@ pub(super) fn complaint(
         let Some(id) = ids.get(&name) else { continue };
         for (at, start) in &expected.starts {
             let moment = TimeRange::new(Timestamp::from_ms(*at), Timestamp::from_ms(*at));
-            let said = snapshot.starts(*id, moment).last().map(|change| change.start.as_ms());
-            if said != Some(*start) {
-                return Some(format!("start of {name} at {at}: {said:?}, not {start}"));
+            let reported = snapshot.starts(*id, moment).last().map(|change| change.start.as_ms());
+            if reported != Some(*start) {
+                return Some(format!("start of {name} at {at}: {reported:?}, not {start}"));
             }
         }
     }

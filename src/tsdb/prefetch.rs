@@ -1,8 +1,9 @@
-//! Reads what a start and the first questions are going to look at, so that they find it in memory and do not wait for the disk:
-//! the program itself, and the newest segments.
+//! Reads the program itself and the newest segments ahead, so that a start and the first queries
+//! find them in memory and do not wait for the disk.
 //!
-//! Both come into the kernel's cache and not into the process, and go first where memory is short. What others read and write
-//! meanwhile waits for two steps at most, since the next one is asked for only when the one before the last is there.
+//! Both are read into the page cache of the kernel, not into the process, and are evicted first
+//! when memory is short. Other reads and writes wait for at most two steps, since the next step is
+//! requested only after the last but one is complete.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -16,172 +17,176 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::segment::{Map, machine_memory};
-use super::segments::Part;
+use super::segments::IndexedSegment;
 use super::store::Stores;
 use crate::sync::IgnorePoison as _;
 
-/// How much is asked for at once: a slow disk takes 10 ms for it.
+/// The bytes of one request. A slow disk takes 10 ms for it.
 const STEP_BYTES: usize = 1 << 20;
-/// Of the program; a release build has half of it.
+/// The limit for the program. A release build has half of it.
 const PROGRAM_BYTES_MAX: u64 = 64 << 20;
 
-/// A thread that reads; it ends by itself, or with this.
+/// A background thread that reads ahead. It ends by itself, or when this is dropped.
 #[derive(Debug, Default)]
-pub struct Warming {
+pub struct Prefetch {
     stop: Arc<AtomicBool>,
-    thread: Mutex<Option<Reading>>,
+    thread: Mutex<Option<PrefetchThread>>,
 }
 
-/// The thread while it is not waited for.
+/// The thread while it is running.
 #[derive(Debug)]
-struct Reading {
+struct PrefetchThread {
     thread: JoinHandle<()>,
-    /// Nothing comes from here; it is closed when the thread is done.
+    /// A channel without messages. It is closed when the thread ends.
     ended: Receiver<Infallible>,
 }
 
-/// Begins to read the program's own file. A start looks at its pages here and there, and each look would wait for the disk: it
-/// takes less time beside one that reads it through.
-pub fn warm_program() -> Warming {
-    Warming::by("warm-program", |stop| {
+/// Starts to read the program's own file. A start touches its pages at random, and each would wait
+/// for the disk. Together with a sequential read it takes less time.
+pub fn prefetch_program() -> Prefetch {
+    Prefetch::by("warm-program", |stop| {
         let Ok(file) = std::env::current_exe().and_then(File::open) else { return };
         let bytes = file.metadata().map_or(0, |found| found.len()).min(bytes_at_most(PROGRAM_BYTES_MAX));
-        // What cannot be read is the kernel's to tell.
+        // A read error shows up again when the page is used.
         if let Ok(map) = Map::new(&file, bytes) {
-            let ask = |range| {
+            let request = |range| {
                 map.will_need(range);
                 true
             };
-            drop(read_through(&file, bytes, stop, ask));
+            drop(read_through(&file, bytes, stop, request));
         }
     })
 }
 
-impl Warming {
-    /// Begins to read what the stores have now, up to so many bytes.
-    pub(super) fn start(stores: &Stores, bytes_max: u64) -> Warming {
+impl Prefetch {
+    /// Starts to read the newest segments of the stores, up to `bytes_max` bytes.
+    pub(super) fn start(stores: &Stores, bytes_max: u64) -> Prefetch {
         let all = stores.all();
         let sets: Vec<_> = all.iter().map(|store| store.segments()).collect();
-        let of_set = |parts: &[Arc<Part>]| {
+        let of_set = |parts: &[Arc<IndexedSegment>]| {
             parts.iter().map(|part| (part.meta().max_ms, part.meta().file_bytes)).collect()
         };
         let sizes: Vec<_> = sets.iter().map(|set| of_set(&set.parts)).collect();
         let chosen = newest(&sizes, bytes_at_most(bytes_max)).into_iter();
-        let wanted: Vec<(Weak<Part>, u64)> = chosen
+        let wanted: Vec<(Weak<IndexedSegment>, u64)> = chosen
             .filter_map(|(set, part, bytes)| Some((Arc::downgrade(sets.get(set)?.parts.get(part)?), bytes)))
             .collect();
         if wanted.is_empty() {
-            return Warming::default();
+            return Prefetch::default();
         }
-        Warming::by("warm-segments", move |stop| {
-            // What cannot be read is told to whoever asks for it.
-            wanted.iter().for_each(|(part, bytes)| drop(warm(part, *bytes, stop)));
+        Prefetch::by("warm-segments", move |stop| {
+            // A read error is reported to the query that reads the segment.
+            wanted.iter().for_each(|(part, bytes)| drop(read_segment(part, *bytes, stop)));
         })
     }
 
-    fn by(name: &str, read: impl FnOnce(&AtomicBool) + Send + 'static) -> Warming {
+    fn by(name: &str, read: impl FnOnce(&AtomicBool) + Send + 'static) -> Prefetch {
         let stop = Arc::<AtomicBool>::default();
-        let told = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let (at_work, ended) = channel();
         let work = move || {
             let _at_work = at_work;
-            read(&told);
+            read(&stopped);
         };
-        // Without a thread to spare first questions wait for the disk, and that is all.
+        // If no thread can be started, the first queries wait for the disk.
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work).ok();
-        Warming { stop, thread: Mutex::new(thread.map(|thread| Reading { thread, ended })) }
+        Prefetch { stop, thread: Mutex::new(thread.map(|thread| PrefetchThread { thread, ended })) }
     }
 
-    /// Waits until all is read, but no longer than this.
+    /// Waits until everything is read, or for `longest`.
     pub(super) fn wait_for(&self, longest: Duration) {
         if let Some(reading) = &*self.lock() {
-            // That it is closed and that it takes longer is the same here.
+            // A closed channel and a timeout are treated alike.
             let _ = reading.ended.recv_timeout(longest);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Reading>> {
-        // Whole after every statement.
+    fn lock(&self) -> MutexGuard<'_, Option<PrefetchThread>> {
+        // The value is consistent after every statement.
         self.thread.lock().ignore_poison()
     }
 
-    /// Ends it, after the step under way.
+    /// Stops the thread after the current step.
     pub(super) fn end(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.wait();
     }
 
+    /// Waits until the thread has ended.
     pub(super) fn wait(&self) {
         let reading = self.lock().take();
-        if let Some(Reading { thread, .. }) = reading {
-            // A panic of the thread was told when it happened.
+        if let Some(PrefetchThread { thread, .. }) = reading {
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }
 }
 
-impl Drop for Warming {
+impl Drop for Prefetch {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// No more than a sixteenth of the machine's memory.
+/// Limits bytes to a sixteenth of the machine's memory.
 fn bytes_at_most(bytes_max: u64) -> u64 {
     machine_memory().map_or(bytes_max, |memory| bytes_max.min(memory / 16))
 }
 
-/// What to read of which segments, in that order: set, place in it, bytes. A set is an organisation's segments with the time
-/// of the newest sample and the size of each. The newest segment of every organisation comes before the second of any, and the
-/// small ones first, so that they are those of as many as possible.
+/// Returns the segments to read, in that order: set, index in the set, bytes. A set holds the time
+/// of the newest sample and the size of each segment of an organisation. The newest segment of
+/// every organisation comes before the second of any. Among those, small ones come first, so that
+/// as many organisations as possible are served.
 fn newest(sets: &[Vec<(i64, u64)>], bytes_max: u64) -> Vec<(usize, usize, u64)> {
     let mut all = Vec::new();
     for (set, parts) in sets.iter().enumerate() {
-        let mut places: Vec<usize> = (0..parts.len()).collect();
-        let of = |place: &usize| parts.get(*place).copied().unwrap_or_default();
-        places.sort_by_key(|place| std::cmp::Reverse(of(place)));
-        all.extend(places.iter().enumerate().map(|(age, place)| (age, of(place).1, set, *place)));
+        let mut indices: Vec<usize> = (0..parts.len()).collect();
+        let of = |index: &usize| parts.get(*index).copied().unwrap_or_default();
+        indices.sort_by_key(|index| std::cmp::Reverse(of(index)));
+        all.extend(indices.iter().enumerate().map(|(age, index)| (age, of(index).1, set, *index)));
     }
     all.sort_unstable();
     let mut left = bytes_max;
     let mut chosen = Vec::new();
-    for (_, bytes, set, place) in all {
+    for (_, bytes, set, index) in all {
         let bytes = bytes.min(left);
         if bytes == 0 {
             break;
         }
         left -= bytes;
-        chosen.push((set, place, bytes));
+        chosen.push((set, index, bytes));
     }
     chosen
 }
 
-/// Reads so much of a segment, unless it goes or `stop` is said.
-fn warm(part: &Weak<Part>, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
+/// Reads the first `bytes` of a segment, unless the segment is dropped or `stop` is set.
+fn read_segment(part: &Weak<IndexedSegment>, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
     let path = part.upgrade().map(|part| part.segment.path().to_owned());
     let Some(file) = path.map(File::open).transpose()? else { return Ok(()) };
-    // Not held while the disk reads: a file whose segment somebody holds cannot go.
-    let ask = |range| {
+    // The segment is not kept alive during a read, because a file with a live segment cannot be
+    // removed.
+    let request = |range| {
         part.upgrade().is_some_and(|part| {
             part.segment.prefetch(range);
             true
         })
     };
-    read_through(&file, bytes, stop, ask)
+    read_through(&file, bytes, stop, request)
 }
 
-/// Has the beginning of a file read step by step, until `ask`, which is called for each of them, says that it is enough.
+/// Reads the beginning of a file step by step. Calls `request` for each step, and stops when it
+/// returns false.
 fn read_through(
     file: &File,
     bytes: u64,
     stop: &AtomicBool,
-    ask: impl Fn(Range<usize>) -> bool,
+    request: impl Fn(Range<usize>) -> bool,
 ) -> io::Result<()> {
     let wait_for = |end: usize| file.read_at(&mut [0], end.saturating_sub(1) as u64);
     let (mut before, end) = (0, usize::try_from(bytes).unwrap_or(usize::MAX));
     for from in (0..end).step_by(STEP_BYTES) {
         let to = end.min(from + STEP_BYTES);
-        if stop.load(Ordering::Relaxed) || !ask(from..to) {
+        if stop.load(Ordering::Relaxed) || !request(from..to) {
             return Ok(());
         }
         wait_for(before)?;

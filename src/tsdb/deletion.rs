@@ -1,65 +1,67 @@
-//! Deletions: of samples by selectors and time, and of whole organisations.
+//! Deletions of samples by selectors and time, and of whole organisations.
 //!
-//! A deletion is a record of the log, so that its order among the writes is known: samples of earlier records are gone,
-//! those of later ones are new. Applying it removes samples from the head; a tombstone in control hides those in segments
-//! from then on; the next compactions leave them out. Replay does the same to the head, so that what becomes of the samples
-//! around it is decided as it was. Answered when the tombstone is durable. One that was not answered may have removed what
-//! the head alone had.
+//! A deletion is a record of the log, so its order among the writes is known: samples of earlier
+//! records are deleted, those of later ones are new. Applying it removes samples from the head.
+//! From then on a tombstone in control hides samples in segments, and the next compactions drop
+//! them. A replay applies the deletion to the head in the same order, so it makes the same
+//! decisions about the samples around it. The caller gets a response once the tombstone is durable.
+//! A deletion without a response may have removed the samples that only the head had.
 //!
-//! Deletions that wait to be carried out are bounded in number; one that covers an earlier one replaces it. The samples are
-//! gone from the disk within a day (`compact::deletions`).
+//! The number of pending deletions is bounded. A deletion that covers an earlier one replaces it.
+//! The samples are gone from the disk within a day (`compact::deletions`).
 //!
 //! Body of the record (type 8):
 //! ```text
-//! i64 first ms, i64 last ms, both included;   varint ranges n;
+//! i64 first ms, i64 last ms, both inclusive;   varint ranges n;
 //! n x { varint first series id - the id after the range before, varint series - 1 }
 //! ```
-//! The record of an organisation that was dropped (type 6) has a body of one zero byte.
+//! The record of a dropped organisation (type 6) has a body of one zero byte.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::bytes::{Reader, put_varint};
-use super::compact::{Place, UpkeepError};
+use super::codec::{Reader, put_varint};
+use super::compact::{MaintenanceContext, UpkeepError};
 use super::error::{AppendError, Damage};
 use super::manifest::{
-    Change, ManifestError, TOMBSTONE_RANGES_MAX, TOMBSTONES_MAX, TOMBSTONES_RANGES_MAX, Tombstone,
+    ManifestChange, ManifestError, TOMBSTONE_RANGES_MAX, TOMBSTONES_MAX, TOMBSTONES_RANGES_MAX, Tombstone,
 };
 use super::series::registry;
 use super::store::OrgStore;
-use super::wal::log::{Draft, Outcome};
-use super::wal::record::Kind;
+use super::wal::log::{ApplyOutcome, Draft};
+use super::wal::record::RecordKind;
 use super::{Sink, Snapshot, Tsdb, disk};
 use crate::model::{Matcher, OrgId, Pace, Scope, Stopped, TimeRange, Timestamp};
 use crate::sync::IgnorePoison as _;
 
-/// Earlier deletions that one commit of 64 rows replaces.
+/// The limit of earlier deletions that one commit of 64 rows replaces.
 const COVERED_AT_ONCE: usize = 48;
 
-/// What a deletion did.
+/// The result of a deletion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeleteReport {
     /// Series that had samples in the range.
     pub series: u64,
-    /// Segments that hold some of the samples, hidden, until they are merged.
+    /// Segments with hidden samples, which remain until the segments are merged.
     pub segments: u64,
 }
 
-/// Why nothing was deleted.
+/// The reason why a deletion failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeleteError {
-    /// The request had to end before anything was deleted.
-    #[error("the series to delete were not all looked for")]
+    /// The request ended before anything was deleted.
+    #[error("the request ended before all series to delete were found")]
     Stopped(#[from] Stopped),
-    /// No selector: that would be everything.
+    /// No selector was given, which would delete everything.
     #[error("a deletion needs a selector")]
     NoSelector,
-    /// Earlier deletions are to be carried out first: [`Tsdb::seal_and_merge`] does so at once, upkeep by itself.
+    /// Earlier deletions must be carried out first. [`Tsdb::seal_and_merge`] does so at once,
+    /// maintenance within a day.
     #[error(
-        "{waiting} deletions of {ranges} ranges of series wait to be carried out, which is as many as may: wait for them, or seal (`promlet seal`), which carries them out"
+        "{waiting} deletions of {ranges} ranges of series are pending, which is the limit: wait for them, or run `promlet seal`, which carries them out"
     )]
     TooMany {
-        /// Deletions.
+        /// Pending deletions.
         waiting: usize,
         /// Ranges of series in them.
         ranges: usize,
@@ -72,12 +74,12 @@ pub enum DeleteError {
     Manifest(#[from] ManifestError),
 }
 
-/// A deletion as its record says it.
+/// The content of a deletion record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Deletion {
     pub(super) from_ms: i64,
     pub(super) to_ms: i64,
-    /// Both ends in; ascending, apart.
+    /// Ranges of series ids, both ends inclusive, ascending and not adjacent.
     pub(super) series: Vec<(u32, u32)>,
 }
 
@@ -96,8 +98,10 @@ impl Deletion {
         out
     }
 
+    /// Decodes the body of a deletion record.
+    ///
     /// # Errors
-    /// [`Damage`] where the bytes are no such body.
+    /// [`Damage`] if the body is invalid.
     pub(super) fn decode(body: &[u8]) -> Result<Deletion, Damage> {
         let mut reader = Reader::new(body);
         let (from_ms, to_ms) = (reader.i64()?, reader.i64()?);
@@ -125,23 +129,24 @@ impl Deletion {
         TimeRange::new(Timestamp::from_ms(self.from_ms), Timestamp::from_ms(self.to_ms))
     }
 
-    /// Removes from the head what it has, but for series whose rows of a checkpoint (`floats`, `beside`) tell of it.
-    /// `exemplars`: whether those that are there came before it.
+    /// Removes the samples from the head, except for series whose checkpoint rows (`floats`,
+    /// `side_data`) already include this deletion. `exemplars` tells whether the present exemplars
+    /// are older than the deletion.
     pub(super) fn apply(
         &self,
         store: &OrgStore,
         floats: impl Fn(u32) -> bool,
-        beside: impl Fn(u32) -> bool,
+        side_data: impl Fn(u32) -> bool,
         exemplars: bool,
     ) {
-        // The thread that writes the log does not wait for the table.
+        // Takes no lock of the series table: the thread that writes the log must not wait for it.
         let end = store.usage.ids_end();
         for (first, last) in &self.series {
             for id in *first..(*last).saturating_add(1).min(end) {
                 if !floats(id) {
                     store.head.delete(id, self.range());
                 }
-                if !beside(id) {
+                if !side_data(id) {
                     store.side.delete(id, self.range());
                 }
                 if exemplars {
@@ -152,7 +157,7 @@ impl Deletion {
     }
 }
 
-/// Ids as ranges, both ends in.
+/// Groups ids into ranges, both ends inclusive.
 fn ranges(mut ids: Vec<u32>) -> Vec<(u32, u32)> {
     ids.sort_unstable();
     ids.dedup();
@@ -167,11 +172,11 @@ fn ranges(mut ids: Vec<u32>) -> Vec<(u32, u32)> {
 }
 
 impl Tsdb {
-    /// Deletes the samples in `range` (both ends in) of every series that passes all matchers of any selector. Once it
-    /// answers they are never seen again, but for queries under way.
+    /// Deletes the samples in `range` (both ends inclusive) of every series that all matchers of
+    /// any selector match. After it returns, only queries in progress still see them.
     ///
     /// # Errors
-    /// [`DeleteError`]; the deletion may then be done in part.
+    /// [`DeleteError`]. The deletion may then be partly done.
     pub fn delete(
         &self,
         org: OrgId,
@@ -179,20 +184,22 @@ impl Tsdb {
         range: TimeRange,
         now: Timestamp,
     ) -> Result<DeleteReport, DeleteError> {
-        self.delete_within(org, (selectors, range), now, &Pace::endless())
+        self.delete_within(org, DeletedSamples { selectors, range }, now, &Pace::endless())
     }
 
-    /// As [`Tsdb::delete`]; the series are looked for within `pace`, and only then is anything deleted.
+    /// Deletes samples like [`Tsdb::delete`]. The search for the series is bounded by `pace`, and
+    /// nothing is deleted before it ends.
     ///
     /// # Errors
-    /// As [`Tsdb::delete`], and [`DeleteError::Stopped`].
+    /// Like [`Tsdb::delete`], and [`DeleteError::Stopped`].
     pub fn delete_within(
         &self,
         org: OrgId,
-        (selectors, range): (&[Vec<Matcher>], TimeRange),
+        samples: DeletedSamples<'_>,
         now: Timestamp,
         pace: &Pace<'_>,
     ) -> Result<DeleteReport, DeleteError> {
+        let DeletedSamples { selectors, range } = samples;
         if selectors.is_empty() {
             return Err(DeleteError::NoSelector);
         }
@@ -203,7 +210,8 @@ impl Tsdb {
         }
         let mut report = DeleteReport::default();
         let Some(store) = self.stores.org(org) else { return Ok(report) };
-        // What retention hides goes as well: it would be seen again if more were kept.
+        // Samples hidden by retention are deleted as well. They would reappear if the retention
+        // were increased.
         let snapshot = Snapshot::ignoring_retention(Arc::clone(&store), Scope::default());
         let mut ids = Vec::new();
         for matchers in selectors {
@@ -219,27 +227,27 @@ impl Tsdb {
         Ok(report)
     }
 
-    /// Answers the segments that are masked.
+    /// Deletes the samples of some series. Returns the number of segments that the tombstone masks.
     fn delete_some(
         &self,
         store: &Arc<OrgStore>,
         deletion: Deletion,
         now: Timestamp,
     ) -> Result<u64, DeleteError> {
-        let draft = Draft::new(store.org, Kind::Delete, deletion.encode());
+        let draft = Draft::new(store.org, RecordKind::Delete, deletion.encode());
         let Some(manifest) = &self.manifest else {
             self.commit(vec![draft], now)?;
             return Ok(0);
         };
-        // A seal at work may have copied what is deleted here and not named its segment yet.
-        let _no_seal = self.no_seal_of(store);
-        // No segment may be listed between the record and its tombstone: one merged from older and newer ones would be
-        // taken for new.
-        let alone = store.changing();
+        // A seal in progress may have copied deleted samples into a segment that is not listed yet.
+        let _no_seal = self.block_seals_of(store);
+        // No segment may be listed between the record and its tombstone: the tombstone would take a
+        // segment merged from older and newer ones for a new one.
+        let changing = store.changing();
         let set = store.segments();
         let clean_from = store.next_segment.load(Ordering::SeqCst);
         let Deletion { from_ms, to_ms, series } = deletion;
-        // Later than every record there is, until its own number is known.
+        // Greater than all record numbers, until its own number is known.
         let mut tombstone = Tombstone { from_ms, to_ms, upto_seq: u64::MAX, clean_from, series };
         let (covered, left): (Vec<_>, Vec<_>) =
             set.tombstones.iter().partition(|(_, earlier)| tombstone.covers(earlier));
@@ -249,64 +257,76 @@ impl Tsdb {
         }
         let covered: Vec<u64> = covered.iter().map(|(number, _)| *number).take(COVERED_AT_ONCE).collect();
         let outcomes = self.commit(vec![draft], now)?;
-        // A tombstone beyond what the log holds after a power cut would mask what comes then.
+        // A tombstone beyond the end of the log after a power cut would mask later samples.
         self.flush()?;
-        let upto_seq = outcomes.first().map_or(0, |outcome: &Outcome| outcome.record_seq);
+        let upto_seq = outcomes.first().map_or(0, |outcome: &ApplyOutcome| outcome.record_seq);
         tombstone.upto_seq = upto_seq;
         let tombstone = Arc::new(tombstone);
         let masked = set.metas().iter().filter(|meta| tombstone.masks(meta)).count();
-        let change = Change {
+        let change = ManifestChange {
             add_tombstones: vec![(upto_seq, (*tombstone).clone())],
             remove_tombstones: covered.clone(),
-            ..Change::default()
+            ..ManifestChange::default()
         };
-        store.change_held(&alone, manifest, change, |now| {
+        store.change_held(&changing, manifest, change, |now| {
             let mut next = now.clone();
             next.tombstones.retain(|(number, _)| !covered.contains(number));
             next.tombstones.push((upto_seq, tombstone));
             next
         })?;
-        // The head has noted it; what segments have goes only now.
+        // The head has recorded its change. The samples in segments are hidden only now.
         store.changes.note(from_ms);
         Ok(masked as u64)
     }
 
-    /// Removes everything that an organisation stored: control notes that it is dropped, its record ends it in memory, then
-    /// its rows and its files go. What a crash leaves of it is removed after the next start. Its number must not be used
-    /// again; what still comes for it is thrown away.
+    /// Removes all data of an organisation. Control records the drop, the log record ends the
+    /// organisation in memory, then its rows and files are removed. The next start finishes the
+    /// removal after a crash. Its number must not be used again, since later records for it are
+    /// discarded.
     ///
     /// # Errors
-    /// [`UpkeepError`]; once control has the note the organisation is gone, at the latest with the next start, and
-    /// [`Tsdb::maintain`] removes the rest.
+    /// [`UpkeepError`]. Once control has recorded the drop, the organisation is gone, at the latest
+    /// after the next start, and [`Tsdb::maintain`] removes the rest.
     pub fn drop_org(&self, org: OrgId, now: Timestamp) -> Result<(), UpkeepError> {
-        let place = self.place()?;
-        place.manifest.set_dropped(org)?;
-        let draft = Draft::new(org, Kind::Dropped, vec![0]);
+        let maintenance = self.maintenance_context()?;
+        maintenance.manifest.set_dropped(org)?;
+        let draft = Draft::new(org, RecordKind::Dropped, vec![0]);
         self.commit(vec![draft], now).map_err(UpkeepError::Log)?;
         let _alone = self.compactor.lock().ignore_poison();
-        self.finish_drops(place)
+        self.finish_drops(maintenance)
     }
 
-    /// Removes rows and files of organisations that were dropped. Those of others are sealed meanwhile.
-    pub(super) fn finish_drops(&self, place: Place<'_>) -> Result<(), UpkeepError> {
+    /// Removes rows and files of dropped organisations. Other organisations can be sealed
+    /// meanwhile.
+    pub(super) fn finish_drops(&self, maintenance: MaintenanceContext<'_>) -> Result<(), UpkeepError> {
         for (org, store) in self.stores.dropped_unfinished() {
-            // A seal of it that is under way would list and make what is removed here; one that comes to it later sees that
-            // it is dropped.
-            drop(store.as_ref().map(|store| self.no_seal_of(store)));
-            // A backup sets list and files aside under the one, a checkpoint writes registries under the other.
+            // A seal of it in progress would list and write the files that are removed here. A
+            // later seal sees that the organisation is dropped.
+            drop(store.as_ref().map(|store| self.block_seals_of(store)));
+            // A backup copies the list and links the files under the first lock; a checkpoint
+            // writes registries under the second.
             let _removal = self.removal.lock().ignore_poison();
             let _checkpoints = self.checkpoints.lock().ignore_poison();
-            while place.manifest.forget(org)? {}
-            disk::remove_dir_if_there(&place.folder.segments_of(org))?;
-            disk::sync_dir(&place.folder.segments)?;
-            disk::remove_if_there(&registry::path_of(&place.folder.series, org))?;
-            disk::remove_if_there(&registry::copy_of(&place.folder.series, org))?;
-            disk::sync_dir(&place.folder.series)?;
+            while maintenance.manifest.forget(org)? {}
+            disk::remove_dir_if_there(&maintenance.folder.segments_of(org))?;
+            disk::sync_dir(&maintenance.folder.segments)?;
+            disk::remove_if_there(&registry::path_of(&maintenance.folder.series, org))?;
+            disk::remove_if_there(&registry::copy_of(&maintenance.folder.series, org))?;
+            disk::sync_dir(&maintenance.folder.series)?;
             self.stores.drop_is_finished(org);
-            tracing::info!(org = org.0, "removed everything of an organisation that was dropped");
+            tracing::info!(org = org.0, "removed all data of a dropped organisation");
         }
         Ok(())
     }
+}
+
+/// The samples to delete: those in `range` of all series that any selector matches.
+#[derive(Clone, Copy, Debug)]
+pub struct DeletedSamples<'s> {
+    /// The matchers of each selector.
+    pub selectors: &'s [Vec<Matcher>],
+    /// The time, both ends inclusive.
+    pub range: TimeRange,
 }
 
 #[cfg(test)]
@@ -317,7 +337,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_deletion_comes_back(from_ms: i64, to_ms: i64, ids in prop::collection::vec(prop_oneof![0u32..50, any::<u32>()], 0..40)) {
+        fn a_deletion_decodes_to_itself(from_ms: i64, to_ms: i64, ids in prop::collection::vec(prop_oneof![0u32..50, any::<u32>()], 0..40)) {
             let series = ranges(ids.clone());
             let deletion = Deletion { from_ms, to_ms, series };
             prop_assert_eq!(Deletion::decode(&deletion.encode()), Ok(deletion.clone()));
@@ -327,13 +347,13 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_are_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = Deletion::decode(&bytes);
         }
     }
 
     #[test]
-    fn the_body_is_as_drawn() {
+    fn the_body_has_its_golden_bytes() {
         let deletion = Deletion { from_ms: 1, to_ms: -1, series: vec![(3, 3), (5, 300)] };
         assert_eq!(
             deletion.encode(),

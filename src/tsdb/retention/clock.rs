@@ -1,20 +1,24 @@
-//! The clock that retention goes by. It bounds what a wrong clock, or a sample that a wrong clock let in, can expire.
+//! The clock of retention. It bounds how much a wrong clock, or a sample that a wrong clock
+//! admitted, can expire.
 //!
-//! The retention clock follows the wall clock, but never faster than processes on this store have been running, by the
-//! monotonic clock: each hour of running moves it by that hour and by at most [`CATCH_UP`] more. A clock that is set a
-//! year ahead therefore moves it by minutes, and the time for which a server was stopped is credited while it runs. A
-//! wall clock that is behind pulls the retention clock back, [`FALL`] times as fast as time passes.
+//! The retention clock follows the wall clock, but is bounded by the running time of processes on
+//! this store, by the monotonic clock: each hour of running moves it by that hour and by at most
+//! [`CATCH_UP`] more. So a clock that is set a year ahead moves it by minutes, and the time of a
+//! stopped server is credited while it runs. A wall clock that is behind pulls the retention clock
+//! back, [`FALL`] times as fast as time passes.
 //!
-//! Segments are removed only by times that the retention clock passed a grace period of running ago and did not fall
-//! behind since: [`RetentionClock::confirmed`]. Putting the clock right within the grace period undoes everything.
+//! Segments are removed only by times that the retention clock passed at least a grace period of
+//! running ago and did not fall behind since: [`RetentionClock::confirmed`]. Correcting the clock
+//! within the grace period reverts everything.
 //!
-//! In the other direction, too, a grace period undoes a clock that is behind: [`RetentionClock::latest`] continues for
-//! [`GRACE_MAX`] of running at the time from which the wall clock went back, so that senders whose time is right are
-//! stored, and only then falls [`LATEST_FALL`] times as fast as time passes. A wall clock that returns to where it would be
-//! without the jumps of the last [`GRACE_MAX`] has been put right and is followed at once.
+//! A grace period also reverts a clock that is behind: [`RetentionClock::latest`] continues from
+//! the time at which the wall clock went back for [`GRACE_MAX`] of running, so that samples of
+//! correct senders are stored, and only then falls, [`LATEST_FALL`] times as fast as time passes. A
+//! wall clock that returns to its course without the jumps of the last [`GRACE_MAX`] was corrected
+//! and is followed at once.
 //!
-//! The state is one row of control, written at most every [`PERSIST_EVERY`] of running. What a kill loses of it makes
-//! retention later and never earlier.
+//! The state is one row of control, written at most every [`PERSIST_EVERY`] of running. State lost
+//! in a kill makes retention later, never earlier.
 
 use std::time::Duration;
 
@@ -23,48 +27,49 @@ use serde::{Deserialize, Serialize};
 use crate::kv::{Record, decode_body};
 use crate::model::Timestamp;
 
-/// Multiples of the running time by which the retention clock gains on a wall clock that is ahead of it: a server that
-/// runs three hours a day keeps up.
+/// The multiple of the running time by which the retention clock gains on a wall clock that is
+/// ahead. With it a server that runs three hours a day keeps up.
 const CATCH_UP: i64 = 8;
-/// Multiples of the running time by which it falls towards a wall clock that is behind: a machine that starts in 1970
-/// and is put right after a minute loses eight minutes of 90 days.
+/// The multiple of the running time by which it falls towards a wall clock that is behind. With it
+/// a machine that starts in 1970 and is corrected after a minute loses eight minutes of 90 days.
 const FALL: i64 = 8;
-/// How far the wall clock may be behind [`RetentionClock::latest`] and still agree with it. Senders may be ahead by ten
-/// times as much.
+/// The lag of the wall clock behind [`RetentionClock::latest`] within which both agree. Senders may
+/// be ahead by ten times as much.
 const LATEST_SLACK_MS: i64 = 60_000;
-/// Multiples of the running time by which [`RetentionClock::latest`] falls once the wall clock has been behind it for
-/// [`GRACE_MAX`] of running.
+/// The multiple of the running time by which [`RetentionClock::latest`] falls once the wall clock
+/// has been behind it for [`GRACE_MAX`] of running.
 const LATEST_FALL: i64 = 24;
-/// Running time between two marks.
+/// The running time between two marks.
 const MARK_EVERY_MS: u64 = 30 * 60_000;
-/// Running time between two writes of the row.
+/// The running time between two writes of the row.
 const PERSIST_EVERY: Duration = Duration::from_secs(300);
 /// The longest grace period; older marks are dropped.
 const GRACE_MAX: Duration = Duration::from_secs(72 * 3_600);
 const GRACE_MAX_MS: u64 = 72 * 3_600_000;
-/// An organisation's grace period is at most this part of its retention.
+/// An organisation's grace period is at most its retention divided by this.
 const GRACE_PART: u32 = 4;
 
-/// A time that the retention clock passed, and the running time then.
+/// A time that the retention clock passed, with the running time at that moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
+struct ClockMark {
     running_ms: u64,
     at_ms: i64,
 }
 
-/// The retention clock, as stored: table 0x27, no key.
+/// The retention clock, as stored in table 0x27 without a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::tsdb) struct RetentionClock {
-    /// Milliseconds that processes on this store have run.
+    /// The running time of all processes on this store, in ms.
     running_ms: u64,
     reached_ms: i64,
     latest_ms: i64,
-    /// Both numbers ascend. At most one mark for each [`MARK_EVERY_MS`] of [`GRACE_MAX`], and one older one.
-    marks: Vec<Mark>,
-    /// The running time at which the wall clock went behind `latest_ms`; none while it agrees.
+    /// Both numbers ascend. At most one mark for each [`MARK_EVERY_MS`] of [`GRACE_MAX`], and one
+    /// older one.
+    marks: Vec<ClockMark>,
+    /// The running time at which the wall clock fell behind `latest_ms`; none while they agree.
     behind_since_ms: Option<u64>,
-    /// The last time at which the wall clock was where the running time since the time before led.
-    steady: Mark,
+    /// The last time at which the wall clock was on the course given by the running time.
+    steady: ClockMark,
 }
 
 /// Version 1 of [`RetentionClock`].
@@ -73,7 +78,7 @@ struct RetentionClockV1 {
     running_ms: u64,
     reached_ms: i64,
     latest_ms: i64,
-    marks: Vec<Mark>,
+    marks: Vec<ClockMark>,
 }
 
 impl Record for RetentionClock {
@@ -87,23 +92,24 @@ impl Record for RetentionClock {
             1 => decode_body(body)?,
             _ => return Err(format!("version {version} of the retention clock")),
         };
-        let steady = Mark { running_ms, at_ms: latest_ms };
+        let steady = ClockMark { running_ms, at_ms: latest_ms };
         Ok(RetentionClock { running_ms, reached_ms, latest_ms, marks, behind_since_ms: None, steady })
     }
 }
 
 impl RetentionClock {
-    /// The clock of a store that has none yet: the latest time that something other than the wall clock confirms, or the
-    /// wall clock's where that is earlier. A clock that is ahead at the first start of a store must not hide, refuse or
-    /// expire anything either. `built`: when this program was built. `newest`: the earliest of the organisations' newest
-    /// samples. Without both, the wall clock's time.
+    /// Creates the clock of a store without one. It begins at the latest time that something other
+    /// than the wall clock confirms, or at the wall clock if that is earlier, so a clock that is
+    /// ahead at the first start hides, refuses and expires nothing either. `built` is the build
+    /// time of this program. `newest` is the earliest of the organisations' newest samples. Without
+    /// both, the clock begins at the wall clock.
     pub(in crate::tsdb) fn new(
         wall: Timestamp,
         built: Option<Timestamp>,
         newest: Option<Timestamp>,
     ) -> RetentionClock {
         let reached_ms = built.max(newest).map_or(wall, |confirmed| confirmed.min(wall)).as_ms();
-        let steady = Mark { running_ms: 0, at_ms: reached_ms };
+        let steady = ClockMark { running_ms: 0, at_ms: reached_ms };
         RetentionClock {
             running_ms: 0,
             reached_ms,
@@ -114,7 +120,7 @@ impl RetentionClock {
         }
     }
 
-    /// Moves the clock by `ran` of monotonic time towards the wall clock.
+    /// Moves the clock towards the wall clock by `ran` of monotonic time.
     pub(in crate::tsdb) fn advance(&mut self, wall: Timestamp, ran: Duration) {
         let ran_ms = i64::try_from(ran.as_millis()).unwrap_or(i64::MAX);
         let wall_ms = wall.as_ms();
@@ -125,20 +131,20 @@ impl RetentionClock {
         };
         self.move_latest(wall_ms, ran_ms);
         self.running_ms = self.running_ms.saturating_add(ran_ms.unsigned_abs());
-        // Times that the clock has not reached any more have to be passed again.
+        // Times that the clock fell behind must be passed again.
         while self.marks.last().is_some_and(|mark| mark.at_ms > self.reached_ms) {
             self.marks.pop();
         }
         let since = self.marks.last().map(|mark| self.running_ms.saturating_sub(mark.running_ms));
         if since.is_none_or(|since| since >= MARK_EVERY_MS) {
-            self.marks.push(Mark { running_ms: self.running_ms, at_ms: self.reached_ms });
+            self.marks.push(ClockMark { running_ms: self.running_ms, at_ms: self.reached_ms });
         }
         let old = self.passed_marks(GRACE_MAX);
         self.marks.drain(..old.saturating_sub(1));
     }
 
-    /// Moves the latest time that may be the present. It advances with the running time alone, whether the wall clock
-    /// jumped ahead or went back.
+    /// Moves the latest possible present. It advances only with the running time, whether the wall
+    /// clock jumped ahead or went back.
     fn move_latest(&mut self, wall_ms: i64, ran_ms: i64) {
         let agrees = wall_ms.saturating_add(LATEST_SLACK_MS) >= self.latest_ms;
         let steady_for_ms =
@@ -150,7 +156,8 @@ impl RetentionClock {
             self.latest_ms.saturating_add(ran_ms).min(wall_ms)
         } else {
             self.behind_since_ms.get_or_insert(self.running_ms);
-            let held_ms = self.held().map_or(0, |held| i64::try_from(held.as_millis()).unwrap_or(i64::MAX));
+            let held_ms =
+                self.remaining_hold().map_or(0, |held| i64::try_from(held.as_millis()).unwrap_or(i64::MAX));
             let held_ms = held_ms.min(ran_ms);
             let falls_ms = ran_ms.saturating_sub(held_ms).saturating_mul(LATEST_FALL);
             self.latest_ms.saturating_add(held_ms).saturating_sub(falls_ms).max(wall_ms)
@@ -158,19 +165,20 @@ impl RetentionClock {
         self.latest_ms = latest_ms.max(self.reached_ms);
         if is_steady || steady_for_ms > GRACE_MAX_MS {
             let running_ms = self.running_ms.saturating_add(ran_ms.unsigned_abs());
-            // What has lasted for a grace period is no jump any more.
-            self.steady = Mark { running_ms, at_ms: if is_steady { wall_ms } else { self.latest_ms } };
+            // A jump that has lasted for a grace period counts as the new course.
+            self.steady = ClockMark { running_ms, at_ms: if is_steady { wall_ms } else { self.latest_ms } };
         }
     }
 
-    /// Running time for which [`RetentionClock::latest`] still advances although the wall clock is behind it; none where the
-    /// wall clock is not behind, or was put right.
-    pub(in crate::tsdb) fn held(&self) -> Option<Duration> {
+    /// Returns the running time for which [`RetentionClock::latest`] still advances although the
+    /// wall clock is behind it; none if the wall clock is not behind or was corrected.
+    pub(in crate::tsdb) fn remaining_hold(&self) -> Option<Duration> {
         let behind_ms = self.running_ms.saturating_sub(self.behind_since_ms?);
         Some(Duration::from_millis(GRACE_MAX_MS.saturating_sub(behind_ms)))
     }
 
-    /// How much further than the running time the clock has moved within the longest grace period.
+    /// Returns the lead over the running time that the clock gained within the longest grace
+    /// period.
     pub(in crate::tsdb) fn gained(&self) -> Duration {
         let gained_ms = self.marks.first().map_or(0, |first| {
             let ran_ms = i64::try_from(self.running_ms.saturating_sub(first.running_ms)).unwrap_or(i64::MAX);
@@ -179,18 +187,19 @@ impl RetentionClock {
         Duration::from_millis(u64::try_from(gained_ms).unwrap_or(0))
     }
 
-    /// The latest time that may be the present: where the wall clock went back, what it was before and the running time
-    /// since. Senders that agree with it are not refused.
+    /// Returns the latest possible present. After the wall clock went back it is the time before
+    /// that, plus the running time since. Samples that agree with it are not refused.
     pub(in crate::tsdb) fn latest(&self) -> Timestamp {
         Timestamp::from_ms(self.latest_ms)
     }
 
-    /// The present as far as retention believes it.
+    /// Returns retention's present.
     pub(in crate::tsdb) fn reached(&self) -> Timestamp {
         Timestamp::from_ms(self.reached_ms)
     }
 
-    /// The latest time that was passed `grace` of running time ago; none while there is no such time.
+    /// Returns the latest time that was passed `grace` of running time ago; none if there is no
+    /// such time.
     pub(in crate::tsdb) fn confirmed(&self, grace: Duration) -> Option<Timestamp> {
         if grace.is_zero() {
             return Some(self.reached());
@@ -199,20 +208,20 @@ impl RetentionClock {
         self.marks.get(last).map(|mark| Timestamp::from_ms(mark.at_ms))
     }
 
-    /// How many marks are older than `grace`.
+    /// Returns the number of marks older than `grace`.
     fn passed_marks(&self, grace: Duration) -> usize {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.marks.partition_point(|mark| mark.running_ms.saturating_add(grace_ms) <= self.running_ms)
     }
 
-    /// Whether a restart from `stored` would lose more than [`PERSIST_EVERY`].
+    /// Returns whether a restart from `stored` would lose at least [`PERSIST_EVERY`].
     pub(in crate::tsdb) fn is_due(&self, stored: Option<&RetentionClock>) -> bool {
         let passed = |stored: &RetentionClock| self.running_ms.saturating_sub(stored.running_ms);
         stored.is_none_or(|stored| u128::from(passed(stored)) >= PERSIST_EVERY.as_millis())
     }
 }
 
-/// The grace period of an organisation that keeps samples for `age`.
+/// Returns the grace period of an organisation with the retention `age`.
 pub(in crate::tsdb) fn grace_of(age: Duration, longest: Duration) -> Duration {
     longest.min(GRACE_MAX).min(age / GRACE_PART)
 }
@@ -240,19 +249,19 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_a_year_ahead_moves_retention_by_what_has_passed_and_eight_times_that() {
+    fn a_clock_a_year_ahead_moves_retention_by_at_most_nine_times_the_running_time() {
         let mut clock = RetentionClock::new(at(START_MS), None, None);
         for tick in 1..=360 {
             clock.advance(at(START_MS + 365 * DAY_MS + tick * 10_000), Duration::from_secs(10));
         }
         assert_eq!(clock.reached(), at(START_MS + 9 * HOUR_MS));
-        assert_eq!(clock.confirmed(GRACE_MAX), None, "and nothing of it is confirmed");
+        assert_eq!(clock.confirmed(GRACE_MAX), None, "and no time is confirmed");
         clock.advance(at(START_MS + HOUR_MS), hours(1));
-        assert_eq!(clock.reached(), at(START_MS + HOUR_MS), "the clock is put right");
+        assert_eq!(clock.reached(), at(START_MS + HOUR_MS), "the clock was corrected");
     }
 
     #[test]
-    fn a_store_without_a_clock_begins_at_the_latest_time_that_something_else_than_the_wall_clock_confirms() {
+    fn a_new_clock_begins_at_the_latest_time_that_the_build_or_a_sample_confirms() {
         let (built, day_later) = (at(START_MS), at(START_MS + DAY_MS));
         let begun = |wall, built, newest| RetentionClock::new(wall, built, newest).reached();
         let ahead = at(START_MS + 365 * DAY_MS);
@@ -274,37 +283,41 @@ mod tests {
     }
 
     #[test]
-    fn senders_are_stored_for_72_hours_of_running_after_the_wall_clock_went_back() {
+    fn samples_are_stored_for_72_hours_of_running_after_the_wall_clock_went_back() {
         let mut clock = RetentionClock::new(at(START_MS), None, None);
         clock.advance(at(START_MS + HOUR_MS), hours(1));
         for hour in 1..=72 {
             clock.advance(at(START_MS + (hour - 365 * 24) * HOUR_MS), hours(1));
             assert_eq!(clock.latest(), at(START_MS + (1 + hour) * HOUR_MS), "after {hour} hours");
         }
-        assert_eq!(clock.held(), Some(Duration::ZERO));
+        assert_eq!(clock.remaining_hold(), Some(Duration::ZERO));
         let fell = clock.clone();
         clock.advance(at(START_MS + (73 - 365 * 24) * HOUR_MS), hours(1));
         assert_eq!(clock.latest(), at(START_MS + (73 - LATEST_FALL) * HOUR_MS));
         let mut clock = fell;
         clock.advance(at(START_MS + 74 * HOUR_MS), hours(1));
-        assert_eq!((clock.latest(), clock.held()), (at(START_MS + 74 * HOUR_MS), None), "put right");
+        assert_eq!(
+            (clock.latest(), clock.remaining_hold()),
+            (at(START_MS + 74 * HOUR_MS), None),
+            "corrected"
+        );
     }
 
     #[test]
-    fn a_wall_clock_that_went_back_is_held_across_a_restart_and_across_a_moment_in_which_it_was_right() {
+    fn a_grace_period_continues_across_a_restart_and_a_moment_with_a_correct_clock() {
         let mut clock = RetentionClock::new(at(START_MS), None, None);
         for hour in 1..=50 {
             clock.advance(at(START_MS + (hour - 30) * HOUR_MS), hours(1));
             clock = decode_body(&body_of(&clock)).expect("decodes");
         }
-        assert_eq!(clock.held(), Some(hours(22)));
+        assert_eq!(clock.remaining_hold(), Some(hours(22)));
         clock.advance(at(START_MS + 50 * HOUR_MS), Duration::ZERO);
         clock.advance(at(START_MS + 21 * HOUR_MS), hours(1));
-        assert_eq!((clock.latest(), clock.held()), (at(START_MS + 51 * HOUR_MS), Some(hours(71))));
+        assert_eq!((clock.latest(), clock.remaining_hold()), (at(START_MS + 51 * HOUR_MS), Some(hours(71))));
     }
 
     #[test]
-    fn the_latest_time_follows_a_wall_clock_that_jumps_ahead_no_faster_than_the_clock_itself() {
+    fn the_latest_time_follows_a_jump_ahead_no_faster_than_the_retention_clock() {
         let mut clock = RetentionClock::new(at(START_MS), None, None);
         clock.advance(at(START_MS + 50 * 365 * DAY_MS), hours(1));
         assert_eq!(
@@ -314,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_ahead_that_is_put_right_leaves_nothing_behind() {
+    fn a_corrected_jump_ahead_leaves_no_trace() {
         let mut clock = RetentionClock::new(at(START_MS), None, None);
         clock.advance(at(START_MS + HOUR_MS), hours(1));
         for hour in 2..=4 {
@@ -322,7 +335,7 @@ mod tests {
             assert_eq!(clock.latest(), at(START_MS + (9 * hour - 8) * HOUR_MS));
         }
         clock.advance(at(START_MS + 5 * HOUR_MS), hours(1));
-        assert_eq!((clock.latest(), clock.held()), (clock.reached(), None));
+        assert_eq!((clock.latest(), clock.remaining_hold()), (clock.reached(), None));
         clock.advance(at(START_MS + 10 * HOUR_MS), hours(5));
         assert_eq!(
             (clock.reached(), clock.latest()),
@@ -331,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_clock_gained_is_known_until_the_grace_period_is_over() {
+    fn the_gained_time_is_reported_until_the_grace_period_ends() {
         let mut clock = RetentionClock::new(at(START_MS), None, None);
         clock.advance(at(START_MS + HOUR_MS), hours(1));
         assert_eq!(clock.gained(), Duration::ZERO);
@@ -340,7 +353,8 @@ mod tests {
             clock.advance(at(START_MS + (hour + 40) * HOUR_MS), hours(1));
             gained.push(clock.gained());
         }
-        // 40 hours are caught up with after 5 hours; the mark before that is the first one for 72 hours more.
+        // The clock catches up with 40 hours after 5 hours. The mark before that is the first one
+        // for 72 hours more.
         assert_eq!(gained.iter().position(|gained| *gained == hours(40)), Some(4));
         let over = gained.iter().rposition(|gained| !gained.is_zero());
         assert!(over.is_some_and(|hour| (71..=77).contains(&hour)), "{over:?}");
@@ -376,15 +390,15 @@ mod tests {
         clock.advance(at(0), Duration::from_secs(60));
         assert_eq!(clock.confirmed(GRACE_MAX), before);
         assert_eq!(clock.reached(), at(wall - 8 * 60_000));
-        assert_eq!(clock.latest(), at(wall + 60_000), "a sender whose time is right is believed");
+        assert_eq!(clock.latest(), at(wall + 60_000), "samples of a correct sender are accepted");
         clock.advance(at(wall + HOUR_MS), hours(1));
         assert_eq!(clock.reached(), at(wall + HOUR_MS));
     }
 
     #[test]
-    fn the_row_is_the_drawing() {
-        let marks = vec![Mark { running_ms: 3, at_ms: -2 }];
-        let steady = Mark { running_ms: 8, at_ms: -9 };
+    fn the_row_has_its_golden_bytes() {
+        let marks = vec![ClockMark { running_ms: 3, at_ms: -2 }];
+        let steady = ClockMark { running_ms: 8, at_ms: -9 };
         let clock = RetentionClock {
             running_ms: 300,
             reached_ms: 2,
@@ -393,17 +407,18 @@ mod tests {
             behind_since_ms: Some(7),
             steady,
         };
-        // bincode: 300 is 251 and a u16; signed numbers are zigzag; a list begins with its length, an option with 0 or 1.
+        // bincode: 300 is 251 and a u16; signed numbers are zigzag; a list begins with its length,
+        // an option with 0 or 1.
         let body = [251, 0x2c, 0x01, 4, 10, 1, 3, 3, 1, 7, 8, 17];
         assert_eq!(body_of(&clock), body);
         assert_eq!(decode_body::<RetentionClock>(&body), Ok(clock));
     }
 
     #[test]
-    fn version_1_of_the_row_opens() {
+    fn version_1_of_the_row_is_read() {
         let body = [251, 0x2c, 0x01, 4, 10, 1, 3, 3];
-        let marks = vec![Mark { running_ms: 3, at_ms: -2 }];
-        let steady = Mark { running_ms: 300, at_ms: 5 };
+        let marks = vec![ClockMark { running_ms: 3, at_ms: -2 }];
+        let steady = ClockMark { running_ms: 300, at_ms: 5 };
         let (running_ms, reached_ms, latest_ms) = (300, 2, 5);
         let clock =
             RetentionClock { running_ms, reached_ms, latest_ms, marks, behind_since_ms: None, steady };
@@ -412,15 +427,16 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the wall clock says, the retention clock advances with the running time alone, and what is confirmed
-        /// was reached a whole grace period ago.
+        /// The retention clock advances only with the running time, whatever the wall clock shows,
+        /// and every confirmed time was reached a whole grace period ago.
         #[test]
-        fn no_sequence_of_clocks_confirms_what_did_not_last(
+        fn no_sequence_of_clocks_confirms_a_time_that_did_not_last(
             steps in prop::collection::vec((-400i64..400, 0u64..12, any::<bool>()), 1..200),
         ) {
             let mut clock = RetentionClock::new(at(START_MS), None, None);
             let mut stored = clock.clone();
-            // What was reached at each running time of this history; a restart forgets what was not stored.
+            // The time reached at each running time of this history. A restart loses the part that
+            // was not stored.
             let mut history: Vec<(u64, i64)> = Vec::new();
             let mut running = 0;
             for (days, ran, restarts) in steps {
@@ -433,8 +449,8 @@ mod tests {
                 clock.advance(at(START_MS + days * DAY_MS), ran);
                 let ran_ms = i64::try_from(ran.as_millis()).expect("hours");
                 prop_assert!(clock.reached_ms - before.reached_ms <= ran_ms * (1 + CATCH_UP));
-                // A sender that agrees with it is not refused, and it follows no clock but the retention clock faster
-                // than time passes.
+                // Samples that agree with the latest time are not refused. Only the retention clock
+                // moves it faster than time passes.
                 prop_assert!(clock.latest_ms >= clock.reached_ms);
                 prop_assert!(clock.latest_ms <= clock.reached_ms.max(before.latest_ms + ran_ms));
                 let held = clock.behind_since_ms.is_some_and(|since| clock.running_ms - since <= GRACE_MAX_MS);

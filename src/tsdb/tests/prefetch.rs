@@ -1,9 +1,9 @@
-//! What of segments is read from the disk, and when.
+//! Tests of the segments that are read ahead.
 
 use super::*;
 
-/// Sealed samples of two organisations.
-fn sealed(dir: &Path) -> Content {
+/// Writes and seals samples of two organisations.
+fn sealed(dir: &Path) -> StoreContent {
     let (tsdb, _) = open(dir);
     for (org, hours) in [(ORG, 1..4), (OrgId(4), 2..3)] {
         for hour in hours {
@@ -18,7 +18,7 @@ fn sealed(dir: &Path) -> Content {
     content
 }
 
-/// Of each organisation's segments, in how many units they were asked for, and of how many.
+/// Returns the requested units and all units of each organisation's segments.
 fn asked(tsdb: &Tsdb) -> Vec<(usize, usize)> {
     let stores = tsdb.stores.all();
     let mut all: Vec<_> =
@@ -28,13 +28,13 @@ fn asked(tsdb: &Tsdb) -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn after_a_start_the_newest_segments_are_read_up_to_the_bound_and_otherwise_what_is_looked_at() {
+fn a_start_reads_the_newest_segments_up_to_the_limit_and_others_on_demand() {
     let dir = tempfile::tempdir().expect("a folder");
     let content_before = sealed(dir.path());
     let with = |warm_bytes_max| {
         let (tsdb, report) = open_with(dir.path(), Options { warm_bytes_max, ..options(&faults()) });
         assert!(report.notes.is_empty(), "{:?}", report.notes);
-        tsdb.warming.wait();
+        tsdb.prefetch.wait();
         tsdb
     };
     let tsdb = with(u64::MAX);
@@ -46,7 +46,7 @@ fn after_a_start_the_newest_segments_are_read_up_to_the_bound_and_otherwise_what
     let (tsdb, _) = open_with(dir.path(), Options { warm_bytes_max: u64::MAX, ..options(&faults()) });
     tsdb.wait_until_warm(Duration::ZERO);
     tsdb.wait_until_warm(Duration::from_secs(60));
-    assert_eq!(asked(&tsdb), all, "it was waited for");
+    assert_eq!(asked(&tsdb), all, "the prefetch completed");
     drop(tsdb);
     let tsdb = with(1);
     assert_eq!(asked(&tsdb).iter().filter(|(asked, _)| *asked > 0).count(), 1, "{:?}", asked(&tsdb));
@@ -54,16 +54,16 @@ fn after_a_start_the_newest_segments_are_read_up_to_the_bound_and_otherwise_what
     let tsdb = with(0);
     assert!(asked(&tsdb).iter().all(|(asked, _)| *asked == 0));
     assert_eq!(content(&tsdb, ORG), content_before);
-    assert!(asked(&tsdb).iter().any(|(asked, _)| *asked > 0), "what is read is asked for");
+    assert!(asked(&tsdb).iter().any(|(asked, _)| *asked > 0), "reads request units");
 }
 
 #[test]
-fn ending_while_segments_are_read_ahead_costs_nothing() {
+fn closing_a_store_during_the_prefetch_loses_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
     let content_before = sealed(dir.path());
     let (tsdb, _) = open_with(dir.path(), Options { warm_bytes_max: u64::MAX, ..options(&faults()) });
     assert_eq!(content(&tsdb, ORG), content_before);
     tsdb.close();
     tsdb.close();
-    assert_eq!(content(&tsdb, ORG), content_before, "reads go on after the end of all threads");
+    assert_eq!(content(&tsdb, ORG), content_before, "reads continue after the end of all threads");
 }

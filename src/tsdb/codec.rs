@@ -1,9 +1,9 @@
-//! Reading and writing the small pieces that every drawing of this room is made of: little-endian numbers, varints
-//! (7 bits a byte, low first, at most 10 bytes), zigzag, counted text.
+//! Primitives of all binary formats of this module: little-endian numbers, varints (7 bits per
+//! byte, low bits first, at most 10 bytes), zigzag numbers, and text with its length.
 
 use super::error::Damage;
 
-/// Reads pieces off bytes that nobody vouches for. Never panics, never allocates.
+/// Parses untrusted bytes. Never panics and never allocates.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -15,17 +15,17 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes, whole: bytes.len() }
     }
 
-    /// Bytes not read yet.
+    /// Returns the number of unread bytes.
     pub(super) fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// The bytes not read yet, left where they are.
+    /// Returns the unread bytes without consuming them.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Damage at the present place.
+    /// Returns damage at the current offset.
     pub(super) fn damage(&self, what: &'static str) -> Damage {
         Damage::new(self.whole - self.rest.len(), what)
     }
@@ -71,11 +71,11 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// The next bytes, at most eight, as the low ones of a number.
+    /// Reads `count` bytes, at most eight, as the low bytes of a number.
     #[inline]
     pub(super) fn low_bytes(&mut self, count: usize) -> Result<u64, Damage> {
         if let Some(eight) = self.rest.first_chunk::<8>() {
-            // Most bodies go on: eight bytes are there, and those too much are masked away.
+            // Most bodies continue, so eight bytes are available and the surplus is masked.
             let mask = u64::MAX.checked_shr(64 - 8 * u32::try_from(count).unwrap_or(8).min(8)).unwrap_or(0);
             self.rest = self.rest.get(count.min(8)..).unwrap_or_default();
             return Ok(u64::from_le_bytes(*eight) & mask);
@@ -123,7 +123,8 @@ impl<'a> Reader<'a> {
         self.varint().map(unzigzag)
     }
 
-    /// A varint that counts things of at least `each` bytes: no more than can still come.
+    /// Reads the count of items that take at least `each` bytes. Fails if they cannot fit into the
+    /// unread bytes.
     pub(super) fn count(&mut self, each: usize) -> Result<usize, Damage> {
         let value = self.varint()?;
         match usize::try_from(value) {
@@ -132,20 +133,21 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A varint length and so many bytes of UTF-8.
+    /// Reads a varint length and as many bytes of UTF-8.
     pub(super) fn text(&mut self) -> Result<&'a str, Damage> {
         let length = self.count(1)?;
         let bytes = self.take(length)?;
         std::str::from_utf8(bytes).map_err(|_| self.damage("text is not UTF-8"))
     }
 
-    /// Nothing may be left.
+    /// Fails if bytes are left.
     pub(super) fn end(&self) -> Result<(), Damage> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.damage("bytes after the end")) }
     }
 }
 
-/// A varint that ends within eight bytes, and how many it takes: without a branch for each.
+/// Decodes a varint of at most eight bytes, without a branch per byte. Returns the value and the
+/// number of bytes.
 #[inline]
 const fn short_of_eight(eight: [u8; 8]) -> Option<(u64, usize)> {
     let word = u64::from_le_bytes(eight);
@@ -153,7 +155,8 @@ const fn short_of_eight(eight: [u8; 8]) -> Option<(u64, usize)> {
     if ends == 0 {
         return None;
     }
-    // The bytes up to the first end, seven bits of each; these move together, then those of twos, then of fours.
+    // Keeps the bytes up to the first end, seven bits of each. Then joins pairs of bytes, pairs of
+    // those, and so on.
     let word = word & (ends ^ (ends - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
     let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
     let word = word & 0x0000_3fff_0000_3fff | (word & 0x3fff_0000_3fff_0000) >> 2;
@@ -181,7 +184,7 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Small numbers of either sign become small numbers.
+/// Maps numbers with a small magnitude of either sign to small numbers.
 #[inline]
 pub(super) const fn zigzag(value: i64) -> u64 {
     (value.cast_unsigned() << 1) ^ (value >> 63).cast_unsigned()
@@ -192,17 +195,19 @@ pub(super) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
 
-/// Whole bytes in a count of bits of at most 64.
+/// Returns the number of whole bytes in at most 64 bits.
 pub(super) fn whole_bytes(bits: u32) -> u8 {
     u8::try_from(bits / 8).unwrap_or(8)
 }
 
-/// Of ten, by exponent.
+/// Powers of ten by exponent.
 pub(super) const POWERS: [f64; 10] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
-/// The value with so many decimals taken out, if that loses no bit: `unscaled(m, e)` is `value` again.
+/// Returns the mantissa `m` of `value` as a decimal with `exponent` decimals, if
+/// `unscaled(m, exponent)` has the same bits as `value`.
 ///
-/// Mantissas stay below 2^53, where every integer is a double. Minus zero, NaN and infinities have none.
+/// Mantissas stay below 2^53, where every integer is a double. Minus zero, NaN and infinities have
+/// none.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,
@@ -216,13 +221,13 @@ pub(super) fn scaled(value: f64, exponent: u8) -> Option<i64> {
     if !(-BOUND..=BOUND).contains(&wide) {
         return None;
     }
-    // Half away from zero is as good as any rounding: the bits decide.
+    // Rounds half away from zero. The rounding mode does not matter, since the bits are compared.
     let mantissa = (wide + 0.5f64.copysign(wide)) as i64;
     let back = mantissa as f64 / power;
     (back.to_bits() == value.to_bits()).then_some(mantissa)
 }
 
-/// The value of a mantissa; none for an exponent that is never written.
+/// Returns the value of a mantissa; none for an exponent that is never written.
 #[inline]
 #[expect(
     clippy::cast_precision_loss,
@@ -230,7 +235,7 @@ pub(super) fn scaled(value: f64, exponent: u8) -> Option<i64> {
 )]
 pub(super) fn unscaled(mantissa: i64, exponent: u8) -> Option<f64> {
     if exponent == 0 {
-        // Most are whole, and a division is not free.
+        // Most values are whole numbers, which need no division.
         return Some(mantissa as f64);
     }
     POWERS.get(usize::from(exponent)).map(|power| mantissa as f64 / power)
@@ -244,7 +249,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(value: u64, signed: i64) {
+        fn numbers_decode_to_themselves(value: u64, signed: i64) {
             let mut out = Vec::new();
             put_varint(&mut out, value);
             put_zigzag(&mut out, signed);
@@ -255,7 +260,7 @@ mod tests {
         }
 
         #[test]
-        fn a_scaled_value_is_the_same_bits(bits: u64, exponent in 0u8..=9) {
+        fn a_scaled_value_decodes_to_the_same_bits(bits: u64, exponent in 0u8..=9) {
             let value = f64::from_bits(bits);
             if let Some(mantissa) = scaled(value, exponent) {
                 prop_assert_eq!(unscaled(mantissa, exponent).map(f64::to_bits), Some(bits));
@@ -264,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_are_found() {
+    fn decimals_are_recognised() {
         for (value, exponent, mantissa) in
             [(1.5, 1, 15), (0.1, 1, 1), (-2.25, 2, -225), (1e15, 0, 1_000_000_000_000_000)]
         {
