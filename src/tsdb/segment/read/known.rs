@@ -11,7 +11,7 @@ use super::super::format::{DATA, TIMES};
 use super::blocks::BlockBytes;
 use super::rows::Stored;
 use super::{Block, Rows, Segment, SegmentDamage};
-use crate::model::{Steady, TimeRange, Times, TimesBuilder};
+use crate::model::{RegularTimes, TimeRange, Times, TimesBuilder};
 use crate::tsdb::decoded::{Found as Kept, Keeper, Piece, Place};
 use crate::tsdb::report::SampleColumns;
 
@@ -236,7 +236,7 @@ impl Found<'_> {
         let to = to.max(from);
         let told = if self.newest { from.max(to.saturating_sub(1)) } else { from };
         let at = first.wrapping_add(step.wrapping_mul(i64::try_from(told).unwrap_or_default()));
-        self.times.push_steady(Steady { first: at, apart: step, len: to.saturating_sub(told) });
+        self.times.push_regular(RegularTimes { first: at, interval_ms: step, len: to.saturating_sub(told) });
         from..to
     }
 }
