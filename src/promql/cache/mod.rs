@@ -179,7 +179,7 @@ impl RangeCache {
         let subqueries = Subqueries::of(self, access);
         let beside =
             || Hooks { subqueries: (self.bytes_max > 0).then_some(&subqueries), ..Hooks::default() };
-        let compute = || eval::run(&plan, query, (snapshot, options, budget), beside());
+        let compute = || eval::run(&plan, query, snapshot, options, budget, beside());
         let text = query.expr.to_string();
         // Before anything is read: what comes while it is computed is news.
         let version = snapshot.version().filter(|_| !query.instant && self.bytes_max > 0);
@@ -403,7 +403,7 @@ fn tail(
     beside: Hooks<'_>,
 ) -> Result<Option<Answer>, QueryError> {
     let plan = plan::build(query, options, budget)?;
-    let answer = eval::run(&plan, query, (snapshot, options, budget), beside)?;
+    let answer = eval::run(&plan, query, snapshot, options, budget, beside)?;
     Ok((answer.annotations == Annotations::default()).then_some(answer))
 }
 

@@ -80,8 +80,8 @@ struct CompensatedSums {
     ordinary: Vec<Option<u32>>,
 }
 
-/// Steps that share one case distinction. The first steps of a row often have no value, which
-/// affects their block only.
+/// Steps of a row that are added by the same branch. The first steps of a row often have no value;
+/// only their block then takes the slower branch.
 const BLOCK_STEPS: usize = 32;
 
 /// Magnitude below which all intermediate results of the functions below stay finite.
@@ -159,8 +159,8 @@ impl CompensatedSums {
     }
 }
 
-/// Returns a sum and its rounding error by Knuth's branch-free formula. It equals Neumaier's choice
-/// between the greater and the smaller operand to the bit.
+/// Returns a sum and its rounding error by Knuth's branch-free formula. The error equals, to the
+/// bit, that of Neumaier's formula, which compares magnitudes.
 #[inline(always)]
 fn two_sum(sum: f64, value: f64) -> (f64, f64) {
     let next = sum + value;

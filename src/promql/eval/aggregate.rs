@@ -403,6 +403,8 @@ fn merge_counts(rows: LabelledRows) -> Result<LabelledRows, QueryError> {
     Ok(rows)
 }
 
+/// Which rows of a group keep their value: those with the greatest or least values, or the first
+/// ones.
 #[derive(Clone, Copy, PartialEq)]
 enum Pick {
     Greatest,

@@ -150,14 +150,14 @@ pub(super) struct CommonRows {
     recipe: RowRecipe,
     grid: Grid,
     pub(super) rows: Arc<RowsBySeries>,
-    _aside: Aside,
+    _charge: Aside,
 }
 
 /// A reservation for rows that are being computed.
 #[derive(Debug)]
 pub(super) struct PendingRows {
     recipe: RowRecipe,
-    aside: Aside,
+    charge: Aside,
 }
 
 impl Context<'_> {
@@ -183,18 +183,18 @@ impl Context<'_> {
         }
         let recipe = RowRecipe::of(core).filter(|recipe| self.shared_recipes.contains(recipe))?;
         let bytes = rows_bytes(rows, grid.len);
-        let aside = if bytes <= BYTES_MAX { self.meter.aside(bytes) } else { None };
-        Some(PendingRows { recipe, aside: aside? })
+        let charge = if bytes <= BYTES_MAX { self.meter.aside(bytes) } else { None };
+        Some(PendingRows { recipe, charge: charge? })
     }
 
     /// Stores all rows of an aggregation.
     pub(super) fn store_common_rows(
         &self,
-        PendingRows { recipe, aside }: PendingRows,
+        PendingRows { recipe, charge }: PendingRows,
         batches: Vec<RowBatch>,
         grid: Grid,
     ) {
         let rows = Arc::new(RowsBySeries::of(batches));
-        self.common_rows.borrow_mut().push(Rc::new(CommonRows { recipe, grid, rows, _aside: aside }));
+        self.common_rows.borrow_mut().push(Rc::new(CommonRows { recipe, grid, rows, _charge: charge }));
     }
 }

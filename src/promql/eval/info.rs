@@ -136,7 +136,7 @@ impl Context<'_> {
         let TargetInfo { info, groups, optional } = target;
         let EnrichedRows { rows: out, by_labels } = out;
         let head = &base.heads[i];
-        // The info series of the previous step and the output row: they change rarely.
+        // The selected info series of the previous step and their output row: both rarely change.
         let mut last: Option<(Vec<Option<usize>>, usize)> = None;
         for step in 0..base.steps() {
             let Some(point) = base.point(i, step) else { continue };

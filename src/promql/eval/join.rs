@@ -466,7 +466,7 @@ impl Context<'_> {
                 }
                 continue;
             }
-            // The output row by the partner at the previous step: partners change rarely.
+            // The partner at the previous step and its output row: partners rarely change.
             let mut last: Option<(Option<usize>, usize)> = None;
             for (step, value) in many.row(*i).iter().enumerate() {
                 let histogram = if spec.native { many.histogram(*i, step) } else { None };

@@ -78,7 +78,9 @@ pub(super) struct Hooks<'a> {
 pub(super) fn run(
     plan: &Plan,
     query: &Query,
-    (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
+    snapshot: &Snapshot,
+    options: &Options,
+    budget: &Budget<'_>,
     hooks: Hooks<'_>,
 ) -> Result<Answer, QueryError> {
     let notes = RefCell::new(Notes::default());
@@ -193,7 +195,7 @@ impl Context<'_> {
             let native = all.native;
             let (from, to) = node.edges(grid.start_ms);
             if node.extension.is_some() && !native.is_empty() {
-                let text = "anchored and smoothed modifiers are not supported with histograms here";
+                let text = "anchored and smoothed range selectors do not support native histograms";
                 return Err(QueryError::execution(text));
             }
             charge.add_samples(samples.len())?;
@@ -213,7 +215,7 @@ impl Context<'_> {
             Ok(())
         })?;
         let clean = |head: RowHead| {
-            if head.drops_name { rows::nameless(&head.labels) } else { head.labels }.settled()
+            if head.drops_name { rows::labels_without_name(&head.labels) } else { head.labels }.settled()
         };
         let mut series: Vec<MatrixSeries> = found
             .into_iter()

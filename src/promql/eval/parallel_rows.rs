@@ -198,7 +198,7 @@ impl Context<'_> {
         let batch = batch(series.len(), steps);
         let (batches, cost_ns) = (series.len().div_ceil(batch), cost_ns(series.len(), plan, steps));
         let worker_bytes = rows_bytes(BUFFERS * batch, steps).saturating_add(scratch_bytes as u64);
-        let (slots, _asides) = self.acquire_workers(cost_ns, batches, worker_bytes);
+        let (slots, _charges) = self.acquire_workers(cost_ns, batches, worker_bytes);
         let each = size_of::<RowCounts>() + size_of::<RowTarget<'_>>() + size_of::<SeriesId>();
         self.meter.has_memory((series.len() as u64).saturating_mul(each as u64))?;
         let mut counts = vec![RowCounts::default(); series.len()];

@@ -622,7 +622,7 @@ fn metadata(labels: &Labels) -> [&str; 3] {
 }
 
 /// Returns the labels without the metric name and its companions.
-pub(super) fn nameless(labels: &Labels) -> Labels {
+pub(super) fn labels_without_name(labels: &Labels) -> Labels {
     labels.filtered(|name| !is_metadata(name))
 }
 

@@ -446,7 +446,7 @@ impl Context<'_> {
         held.add_rows(rows, steps)?;
         held.add_bytes(extra_bytes.saturating_mul((groups as u64).saturating_mul(steps as u64)))?;
         held.add_bytes(scratch_bytes as u64)?;
-        let (slots, _asides) = self.acquire_workers(
+        let (slots, _charges) = self.acquire_workers(
             cost_ns,
             blocks,
             rows_bytes(2 * block, steps).saturating_add(scratch_bytes as u64),

@@ -88,7 +88,7 @@ pub fn explain(
     let mut root = Estimator::new(snapshot, options, budget).plan(&plan, query)?;
     let trace = Trace::default();
     let beside = eval::Hooks { trace: Some(&trace), subqueries: None };
-    let answer = eval::run(&plan, query, (snapshot, options, budget), beside)?;
+    let answer = eval::run(&plan, query, snapshot, options, budget, beside)?;
     trace.fill(Node::of_plan(&plan), &mut root);
     Ok((answer, root))
 }

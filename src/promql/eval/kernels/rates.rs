@@ -34,7 +34,7 @@ struct WindowEnds<'v> {
     lasts: &'v [f64],
 }
 
-/// The result that is computed from first and last values.
+/// The variant of the function: `rate`, `increase` or `delta`.
 #[derive(Clone, Copy)]
 struct Rate {
     /// The samples are a counter, which is never negative: extrapolation goes back at most to its
