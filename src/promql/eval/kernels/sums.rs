@@ -2,10 +2,10 @@
 //! Neumaier's compensation.
 //!
 //! Let E be the exponent of the greatest magnitude, e that of the lowest bit set in any value, and
-//! n the number of values. Every sum of some of the values is a multiple of 2^e below 2^(E + 1 +
-//! log2 n). The total of all rounding errors of at most n additions is a multiple of 2^e below 2^(E
-//! + 1 + 2 log2 n - 53). If `E + 1 + 2 ceil(log2 n) - e <= 104`, this total fits a double, with a
-//! bit to spare for the difference of two. Then Neumaier's compensation is exact, his sum and
+//! n the number of values. Every sum of some of the values is a multiple of 2^e and below
+//! `2^(E + 1 + log2 n)`. The total rounding error of at most n additions is a multiple of 2^e and
+//! below `2^(E + 1 + 2 log2 n - 53)`. If `E + 1 + 2 ceil(log2 n) - e <= 104`, this total fits a
+//! double, with a bit to spare for the difference of two. Then Neumaier's compensation is exact, his sum and
 //! compensation together are the true sum, and one last addition rounds it. The same holds for sums
 //! from the start of the series. The difference of two of them is the true sum of the window
 //! between, and is rounded once as well.
