@@ -5,10 +5,10 @@
 //! n the number of values. Every sum of some of the values is a multiple of 2^e and below
 //! `2^(E + 1 + log2 n)`. The total rounding error of at most n additions is a multiple of 2^e and
 //! below `2^(E + 1 + 2 log2 n - 53)`. If `E + 1 + 2 ceil(log2 n) - e <= 104`, this total fits a
-//! double, with a bit to spare for the difference of two. Then Neumaier's compensation is exact, his sum and
-//! compensation together are the true sum, and one last addition rounds it. The same holds for sums
-//! from the start of the series. The difference of two of them is the true sum of the window
-//! between, and is rounded once as well.
+//! double, with a bit to spare for the difference of two. Then Neumaier's compensation is exact,
+//! his sum and compensation together are the true sum, and one last addition rounds it. The same
+//! holds for sums from the start of the series. The difference of two of them is the true sum of
+//! the window between, and is rounded once as well.
 //!
 //! A mean divides sum and compensation separately, so it needs the plain sum of its window in
 //! order: one addition per value instead of seven, eight windows at a time. The compensation is the
