@@ -35,7 +35,7 @@ pub use pace::{Conductor, Pace, Stopped};
 pub use pattern::{CaptureError, Captures, CompileLimits, MayCompile, Pattern, PatternCache, PatternError};
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
-pub use times::{Steady, Times, TimesBuilder};
+pub use times::{RegularTimes, Times, TimesBuilder};
 pub use write::{
     BatchBuilder, HistogramSample, MetricKind, MetricMetadata, ParseLabels, Refusal, RenderedLabels,
     WriteBatch, WriteExemplar, WriteSeries, WriteStart,

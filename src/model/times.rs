@@ -6,44 +6,44 @@ use std::sync::OnceLock;
 /// are a list only once somebody asks for one: a scrape each 15 s for a day is 5,760 numbers that three of them tell.
 #[derive(Debug)]
 pub struct Times {
-    steady: Option<Steady>,
+    regular: Option<RegularTimes>,
     /// There from the beginning where they are not steady.
     list: OnceLock<Vec<i64>>,
 }
 
 /// So many times, each so far after the one before. All of them are times that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Steady {
+pub struct RegularTimes {
     /// The first one, in milliseconds since the epoch.
     pub first: i64,
     /// Milliseconds, at least one.
-    pub apart: i64,
+    pub interval_ms: i64,
     /// How many there are.
     pub len: usize,
 }
 
-impl Steady {
+impl RegularTimes {
     /// The time at this place.
     #[inline]
     pub fn at(self, place: usize) -> Option<i64> {
-        (place < self.len).then(|| self.reckon(place))
+        (place < self.len).then(|| self.time_at(place))
     }
 
     #[inline]
-    fn reckon(self, place: usize) -> i64 {
-        self.first.wrapping_add(self.apart.wrapping_mul(i64::try_from(place).unwrap_or_default()))
+    fn time_at(self, place: usize) -> i64 {
+        self.first.wrapping_add(self.interval_ms.wrapping_mul(i64::try_from(place).unwrap_or_default()))
     }
 
     /// All of them, ascending.
     fn all(self) -> impl ExactSizeIterator<Item = i64> {
-        (0..self.len).map(move |place| self.reckon(place))
+        (0..self.len).map(move |place| self.time_at(place))
     }
 }
 
 impl Times {
     /// How many they are.
     pub fn len(&self) -> usize {
-        self.steady.map_or_else(|| self.list().len(), |steady| steady.len)
+        self.regular.map_or_else(|| self.list().len(), |regular| regular.len)
     }
 
     /// Whether there are none.
@@ -53,12 +53,12 @@ impl Times {
 
     /// The times themselves, made when they are first asked for.
     pub fn list(&self) -> &[i64] {
-        self.list.get_or_init(|| self.steady.map_or_else(Vec::new, |steady| steady.all().collect()))
+        self.list.get_or_init(|| self.regular.map_or_else(Vec::new, |regular| regular.all().collect()))
     }
 
     /// Of times that are equally far apart, two at least: which they are.
-    pub fn steady(&self) -> Option<Steady> {
-        self.steady
+    pub fn regular(&self) -> Option<RegularTimes> {
+        self.regular
     }
 }
 
@@ -66,7 +66,7 @@ impl Times {
 #[derive(Debug, Default)]
 pub struct TimesBuilder {
     /// All that came, as long as they are equally far apart. Less than two are any.
-    steady: Option<Steady>,
+    regular: Option<RegularTimes>,
     /// All that came otherwise.
     list: Vec<i64>,
 }
@@ -74,7 +74,7 @@ pub struct TimesBuilder {
 impl TimesBuilder {
     /// How many came.
     pub fn len(&self) -> usize {
-        self.steady.map_or(self.list.len(), |steady| steady.len)
+        self.regular.map_or(self.list.len(), |regular| regular.len)
     }
 
     /// Whether none came.
@@ -83,22 +83,22 @@ impl TimesBuilder {
     }
 
     /// Adds times that are equally far apart, after all that came before.
-    pub fn push_steady(&mut self, more: Steady) {
+    pub fn push_regular(&mut self, more: RegularTimes) {
         if more.len == 0 {
             return;
         }
-        if more.apart > 0 {
-            match &mut self.steady {
-                Some(steady)
-                    if steady.apart == more.apart
-                        && steady.reckon(steady.len) == more.first
-                        && steady.first < more.first =>
+        if more.interval_ms > 0 {
+            match &mut self.regular {
+                Some(regular)
+                    if regular.interval_ms == more.interval_ms
+                        && regular.time_at(regular.len) == more.first
+                        && regular.first < more.first =>
                 {
-                    steady.len += more.len;
+                    regular.len += more.len;
                     return;
                 }
                 None if self.list.is_empty() => {
-                    self.steady = Some(more);
+                    self.regular = Some(more);
                     return;
                 }
                 _ => {}
@@ -109,35 +109,35 @@ impl TimesBuilder {
 
     /// Adds some, after all that came before.
     pub fn push(&mut self, more: &Times) {
-        match more.steady {
-            Some(steady) => self.push_steady(steady),
+        match more.regular {
+            Some(regular) => self.push_regular(regular),
             None => self.list_mut().extend_from_slice(more.list()),
         }
     }
 
     /// All that came, to be changed as long as they ascend.
     pub fn list_mut(&mut self) -> &mut Vec<i64> {
-        if let Some(steady) = self.steady.take() {
-            self.list.extend(steady.all());
+        if let Some(regular) = self.regular.take() {
+            self.list.extend(regular.all());
         }
         &mut self.list
     }
 
     /// Leaves the last one.
     pub fn keep_last(&mut self) {
-        if let Some(steady) = &mut self.steady {
-            *steady = Steady { first: steady.reckon(steady.len - 1), len: 1, ..*steady };
+        if let Some(regular) = &mut self.regular {
+            *regular = RegularTimes { first: regular.time_at(regular.len - 1), len: 1, ..*regular };
         }
         self.list.drain(..self.list.len().saturating_sub(1));
     }
 
     /// What came.
     pub fn build(mut self) -> Times {
-        if let Some(steady) = self.steady.filter(|steady| steady.len > 1) {
-            return Times { steady: Some(steady), list: OnceLock::new() };
+        if let Some(regular) = self.regular.filter(|regular| regular.len > 1) {
+            return Times { regular: Some(regular), list: OnceLock::new() };
         }
         self.list_mut();
-        Times { steady: None, list: OnceLock::from(self.list) }
+        Times { regular: None, list: OnceLock::from(self.list) }
     }
 }
 
@@ -149,14 +149,14 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Piece {
-        Steady { gap: i64, apart: i64, len: usize },
+        Regular { gap: i64, apart: i64, len: usize },
         Listed(Vec<i64>),
     }
 
     fn any_piece() -> impl Strategy<Value = Piece> {
         let apart = || prop_oneof![4 => Just(15i64), 1 => 1i64..20];
         prop_oneof![
-            4 => (apart(), apart(), 0usize..5).prop_map(|(gap, apart, len)| Piece::Steady { gap, apart, len }),
+            4 => (apart(), apart(), 0usize..5).prop_map(|(gap, apart, len)| Piece::Regular { gap, apart, len }),
             1 => prop::collection::vec(apart(), 0..4).prop_map(Piece::Listed),
         ]
     }
@@ -174,8 +174,8 @@ mod tests {
             for piece in pieces {
                 let mut these = TimesBuilder::default();
                 match piece {
-                    Piece::Steady { gap, apart, len } => {
-                        these.push_steady(Steady { first: end + gap, apart, len });
+                    Piece::Regular { gap, apart, len } => {
+                        these.push_regular(RegularTimes { first: end + gap, interval_ms: apart, len });
                     }
                     Piece::Listed(gaps) => {
                         let mut at = end;
@@ -198,11 +198,11 @@ mod tests {
             let times = builder.build();
             prop_assert_eq!(times.len(), expected.len());
             let alike = |pair: &[i64]| pair[1] - pair[0] == expected[1] - expected[0];
-            match times.steady() {
-                Some(steady) => {
-                    prop_assert_eq!((0..steady.len).filter_map(|place| steady.at(place)).collect::<Vec<_>>(), expected.clone());
-                    prop_assert_eq!(steady.at(steady.len), None);
-                    prop_assert!(steady.len > 1 && expected.windows(2).all(alike));
+            match times.regular() {
+                Some(regular) => {
+                    prop_assert_eq!((0..regular.len).filter_map(|place| regular.at(place)).collect::<Vec<_>>(), expected.clone());
+                    prop_assert_eq!(regular.at(regular.len), None);
+                    prop_assert!(regular.len > 1 && expected.windows(2).all(alike));
                 }
                 None => prop_assert_eq!(times.is_empty(), expected.is_empty()),
             }
@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn pieces_that_go_on_alike_stay_steady() {
         let mut builder = TimesBuilder::default();
-        builder.push_steady(Steady { first: 0, apart: 15, len: 1_024 });
-        builder.push_steady(Steady { first: 15 * 1_024, apart: 15, len: 416 });
-        let all = Steady { first: 0, apart: 15, len: 1_440 };
-        assert_eq!(builder.build().steady(), Some(all));
+        builder.push_regular(RegularTimes { first: 0, interval_ms: 15, len: 1_024 });
+        builder.push_regular(RegularTimes { first: 15 * 1_024, interval_ms: 15, len: 416 });
+        let all = RegularTimes { first: 0, interval_ms: 15, len: 1_440 };
+        assert_eq!(builder.build().regular(), Some(all));
     }
 }

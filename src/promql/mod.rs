@@ -98,5 +98,5 @@ pub fn run(
     budget: &Budget<'_>,
 ) -> Result<Answer, QueryError> {
     let plan = plan::build(query, options, budget)?;
-    eval::run(&plan, query, (snapshot, options, budget), eval::Beside::default())
+    eval::run(&plan, query, snapshot, options, budget, eval::Hooks::default())
 }

@@ -29,7 +29,7 @@ use crate::model::{Access, MatchOp, Matcher, OrgId, Steps, TimeRange, Timestamp,
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::Snapshot;
 
-use super::eval::Beside;
+use super::eval::Hooks;
 use super::plan;
 use super::value::MatrixSeries;
 use super::{Annotations, Answer, Budget, Options, Query, QueryError, QueryStats, Value, eval};
@@ -177,9 +177,8 @@ impl RangeCache {
     ) -> Result<Answer, QueryError> {
         let plan = plan::build(query, options, budget)?;
         let subqueries = Subqueries::of(self, access);
-        let beside =
-            || Beside { subqueries: (self.bytes_max > 0).then_some(&subqueries), ..Beside::default() };
-        let compute = || eval::run(&plan, query, (snapshot, options, budget), beside());
+        let beside = || Hooks { subqueries: (self.bytes_max > 0).then_some(&subqueries), ..Hooks::default() };
+        let compute = || eval::run(&plan, query, snapshot, options, budget, beside());
         let text = query.expr.to_string();
         // Before anything is read: what comes while it is computed is news.
         let version = snapshot.version().filter(|_| !query.instant && self.bytes_max > 0);
@@ -400,10 +399,10 @@ fn last_step(steps: &Steps) -> i64 {
 fn tail(
     query: &Query,
     (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
-    beside: Beside<'_>,
+    beside: Hooks<'_>,
 ) -> Result<Option<Answer>, QueryError> {
     let plan = plan::build(query, options, budget)?;
-    let answer = eval::run(&plan, query, (snapshot, options, budget), beside)?;
+    let answer = eval::run(&plan, query, snapshot, options, budget, beside)?;
     Ok((answer.annotations == Annotations::default()).then_some(answer))
 }
 

@@ -1,4 +1,5 @@
-//! What the rows of each group come to: they are added one after the other, each value to what its group has at its step.
+//! Accumulators of aggregations: rows are added one after the other, each value to the state of its
+//! group at its step.
 
 use crate::promql::functions::sums::{Mean, Sum, Variance};
 use crate::promql::syntax::tree::AggregateOp;
@@ -6,17 +7,17 @@ use crate::simd::simd_dispatch;
 
 use super::rows::{ABSENT, is_absent};
 
-/// Groups by steps of something that grows with each row.
+/// State for each group and step, to which rows are added.
 pub(super) trait Accumulate: Send {
-    /// Adds a row to a group; of two rows the one that is added first comes first.
+    /// Adds a row to a group. The order of additions matters for floating-point results.
     fn add(&mut self, group: usize, row: &[f64]);
 
-    /// The groups' rows, one after the other.
+    /// Returns the rows of the groups, one after the other.
     fn finish(self: Box<Self>) -> Vec<f64>;
 }
 
-/// Bytes that an accumulator holds for each group and step beside the value that it answers; none for aggregations that
-/// are not a matter of adding.
+/// Returns the bytes that an accumulator needs for each group and step, in addition to the
+/// resulting value. Returns `None` for aggregations that have no accumulator.
 pub(super) fn extra_bytes(op: AggregateOp) -> Option<u64> {
     match op {
         AggregateOp::Count | AggregateOp::Group | AggregateOp::Min | AggregateOp::Max => Some(0),
@@ -32,30 +33,33 @@ pub(super) fn extra_bytes(op: AggregateOp) -> Option<u64> {
     }
 }
 
-/// An accumulator of nothing yet, where there is one. Its memory was paid for: a value and [`extra_bytes`] each.
+/// Returns an empty accumulator, if the aggregation has one. The caller has charged a value and
+/// [`extra_bytes`] for each group and step.
 pub(super) fn accumulator(op: AggregateOp, groups: usize, steps: usize) -> Option<Box<dyn Accumulate>> {
     let absent = || vec![ABSENT; groups * steps];
     Some(match op {
-        AggregateOp::Sum => Box::new(Sums::of(groups, steps)),
-        AggregateOp::Avg => Box::new(States::of((groups, steps), Mean::of, Mean::add, Mean::value)),
+        AggregateOp::Sum => Box::new(CompensatedSums::of(groups, steps)),
+        AggregateOp::Avg => Box::new(GenericStates::of(groups, steps, Mean::of, Mean::add, Mean::value)),
         AggregateOp::Stdvar => {
-            Box::new(States::of((groups, steps), Variance::of, Variance::add, Variance::value))
+            Box::new(GenericStates::of(groups, steps, Variance::of, Variance::add, Variance::value))
         }
         AggregateOp::Stddev => {
             let deviation = |state: &Variance| state.value().sqrt();
-            Box::new(States::of((groups, steps), Variance::of, Variance::add, deviation))
+            Box::new(GenericStates::of(groups, steps, Variance::of, Variance::add, deviation))
         }
         AggregateOp::Count => {
-            Box::new(Values { steps, values: absent(), first: |_| 1.0, add: |count, _| count + 1.0 })
+            Box::new(ValueStates { steps, values: absent(), first: |_| 1.0, add: |count, _| count + 1.0 })
         }
-        AggregateOp::Group => Box::new(Values { steps, values: absent(), first: |_| 1.0, add: |one, _| one }),
+        AggregateOp::Group => {
+            Box::new(ValueStates { steps, values: absent(), first: |_| 1.0, add: |one, _| one })
+        }
         AggregateOp::Min => {
             let add = |least: f64, value| if value < least || least.is_nan() { value } else { least };
-            Box::new(Values { steps, values: absent(), first: |value| value, add })
+            Box::new(ValueStates { steps, values: absent(), first: |value| value, add })
         }
         AggregateOp::Max => {
             let add = |most: f64, value| if value > most || most.is_nan() { value } else { most };
-            Box::new(Values { steps, values: absent(), first: |value| value, add })
+            Box::new(ValueStates { steps, values: absent(), first: |value| value, add })
         }
         AggregateOp::Topk
         | AggregateOp::Bottomk
@@ -66,51 +70,59 @@ pub(super) fn accumulator(op: AggregateOp, groups: usize, steps: usize) -> Optio
     })
 }
 
-/// Sums and what they lack, apart: they are added to without a branch for each value.
-struct Sums {
+/// Sums with Neumaier's compensation in separate arrays, so that adding needs no branch per value.
+struct CompensatedSums {
     steps: usize,
     sums: Vec<f64>,
-    lacking: Vec<f64>,
-    /// Of each [`TOGETHER`] steps of each group: rows added, while all of their values were ordinary.
+    compensations: Vec<f64>,
+    /// For each block of [`BLOCK_STEPS`] steps of each group: the number of rows added, as long as
+    /// all of their values were ordinary.
     ordinary: Vec<Option<u32>>,
 }
 
-/// Values that are looked at together. Windows of the first steps mostly have no value yet: that is told of a few alone.
-const TOGETHER: usize = 32;
+/// Steps of a row that are added by the same branch. The first steps of a row often have no value;
+/// only their block then takes the slower branch.
+const BLOCK_STEPS: usize = 32;
 
-/// Far enough from infinity that nothing below leaves the finite numbers.
+/// Magnitude below which all intermediate results of the functions below stay finite.
 const ORDINARY_MAX: f64 = 1e300;
 
-/// As many sums of so large values as there may be series are ordinary.
+/// Limit for single values: sums of as many of them as there may be series are below
+/// [`ORDINARY_MAX`].
 const ORDINARY_VALUE_MAX: f64 = 1e290;
 
-impl Sums {
-    fn of(groups: usize, steps: usize) -> Sums {
-        let (len, pieces) = (groups * steps, groups * steps.div_ceil(TOGETHER));
-        Sums { steps, sums: vec![ABSENT; len], lacking: vec![0.0; len], ordinary: vec![Some(0); pieces] }
+impl CompensatedSums {
+    fn of(groups: usize, steps: usize) -> CompensatedSums {
+        let (len, blocks) = (groups * steps, groups * steps.div_ceil(BLOCK_STEPS));
+        CompensatedSums {
+            steps,
+            sums: vec![ABSENT; len],
+            compensations: vec![0.0; len],
+            ordinary: vec![Some(0); blocks],
+        }
     }
 }
 
-/// Whether none is further from zero; absence is a NaN, which is not.
+/// Returns whether no magnitude exceeds `most`. Returns `false` for absent values, which are NaN.
 #[inline(always)]
 fn all_within(values: &[f64], most: f64) -> bool {
     values.iter().fold(true, |all, value| all & (value.abs() <= most))
 }
 
-/// Whether none that is there is further from zero.
+/// Returns whether no magnitude of a present value exceeds `most`.
 #[inline(always)]
 fn all_within_or_absent(values: &[f64], most: f64) -> bool {
     values.iter().fold(true, |all, value| all & ((value.abs() <= most) | is_absent(*value)))
 }
 
-impl Accumulate for Sums {
+impl Accumulate for CompensatedSums {
     fn add(&mut self, group: usize, row: &[f64]) {
         simd_dispatch!(self.add_row(group, row));
     }
 
     fn finish(self: Box<Self>) -> Vec<f64> {
-        let Sums { mut sums, lacking, .. } = *self;
-        for (value, rest) in sums.iter_mut().zip(&lacking) {
+        let CompensatedSums { mut sums, compensations, .. } = *self;
+        for (value, rest) in sums.iter_mut().zip(&compensations) {
             if !is_absent(*value) {
                 *value = Sum { sum: *value, rest: *rest }.value();
             }
@@ -119,37 +131,38 @@ impl Accumulate for Sums {
     }
 }
 
-impl Sums {
+impl CompensatedSums {
     #[inline(always)]
     fn add_row(&mut self, group: usize, row: &[f64]) {
         let inside = group * self.steps..(group + 1) * self.steps;
-        let pieces = self.steps.div_ceil(TOGETHER);
-        let ordinary = &mut self.ordinary[group * pieces..(group + 1) * pieces];
-        let sums = self.sums[inside.clone()].chunks_mut(TOGETHER);
-        let lacking = self.lacking[inside].chunks_mut(TOGETHER);
-        for (((values, sums), lacking), ordinary) in row.chunks(TOGETHER).zip(sums).zip(lacking).zip(ordinary)
+        let blocks = self.steps.div_ceil(BLOCK_STEPS);
+        let ordinary = &mut self.ordinary[group * blocks..(group + 1) * blocks];
+        let sums = self.sums[inside.clone()].chunks_mut(BLOCK_STEPS);
+        let compensations = self.compensations[inside].chunks_mut(BLOCK_STEPS);
+        for (((values, sums), compensations), ordinary) in
+            row.chunks(BLOCK_STEPS).zip(sums).zip(compensations).zip(ordinary)
         {
             let rows = ordinary.filter(|rows| *rows < u32::MAX && all_within(values, ORDINARY_VALUE_MAX));
             *ordinary = rows.map(|rows| rows + 1);
             match rows {
                 Some(0) => sums.copy_from_slice(values),
-                // Their sums are ordinary as well.
-                Some(_) => add_ordinary(values, sums, lacking),
+                // Sums of ordinary values are ordinary as well.
+                Some(_) => add_ordinary(values, sums, compensations),
                 None if all_within_or_absent(values, ORDINARY_MAX)
                     && all_within_or_absent(sums, ORDINARY_MAX) =>
                 {
-                    add_present(values, sums, lacking);
+                    add_present(values, sums, compensations);
                 }
-                None => add_any(values, sums, lacking),
+                None => add_any(values, sums, compensations),
             }
         }
     }
 }
 
-/// Knuth's sum of two, and what it rounds away: to the bit what Neumaier's choice between greater and less comes to, without
-/// a choice.
+/// Returns a sum and its rounding error by Knuth's branch-free formula. The error equals, to the
+/// bit, that of Neumaier's formula, which compares magnitudes.
 #[inline(always)]
-fn sum_of_two(sum: f64, value: f64) -> (f64, f64) {
+fn two_sum(sum: f64, value: f64) -> (f64, f64) {
     let next = sum + value;
     let of_value = next - sum;
     let of_sum = next - of_value;
@@ -157,32 +170,32 @@ fn sum_of_two(sum: f64, value: f64) -> (f64, f64) {
 }
 
 #[inline(always)]
-fn add_ordinary(values: &[f64], sums: &mut [f64], lacking: &mut [f64]) {
-    for ((value, sum), rest) in values.iter().zip(sums).zip(lacking) {
-        let (next, lost) = sum_of_two(*sum, *value);
+fn add_ordinary(values: &[f64], sums: &mut [f64], compensations: &mut [f64]) {
+    for ((value, sum), rest) in values.iter().zip(sums).zip(compensations) {
+        let (next, lost) = two_sum(*sum, *value);
         *rest += lost;
         *sum = next;
     }
 }
 
-/// The same where some of either are absent.
+/// Like `add_ordinary`, for values and sums of which some may be absent.
 #[inline(always)]
-fn add_present(values: &[f64], sums: &mut [f64], lacking: &mut [f64]) {
-    for ((value, sum), rest) in values.iter().zip(sums).zip(lacking) {
-        let (next, lost) = sum_of_two(*sum, *value);
+fn add_present(values: &[f64], sums: &mut [f64], compensations: &mut [f64]) {
+    for ((value, sum), rest) in values.iter().zip(sums).zip(compensations) {
+        let (next, lost) = two_sum(*sum, *value);
         let (no_sum, no_value) = (is_absent(*sum), is_absent(*value));
         *rest = if no_sum | no_value { *rest } else { *rest + lost };
-        // The first value is the sum.
+        // The first value becomes the sum.
         let next = if no_sum { *value } else { next };
         *sum = if no_value { *sum } else { next };
     }
 }
 
-fn add_any(values: &[f64], sums: &mut [f64], lacking: &mut [f64]) {
-    for ((value, sum), rest) in values.iter().zip(sums).zip(lacking) {
+fn add_any(values: &[f64], sums: &mut [f64], compensations: &mut [f64]) {
+    for ((value, sum), rest) in values.iter().zip(sums).zip(compensations) {
         let mut next = Sum { sum: *sum, rest: *rest };
         next.add(*value);
-        // The first value is the sum, whatever absence and it would come to.
+        // The first value becomes the sum; adding it to the absent sum would yield NaN.
         let next = if is_absent(*sum) { Sum::of(*value) } else { next };
         let next = if is_absent(*value) { Sum { sum: *sum, rest: *rest } } else { next };
         (*sum, *rest) = (next.sum, next.rest);
@@ -198,15 +211,15 @@ fn add_each(row: &[f64], states: &mut [f64], first: impl Fn(f64) -> f64, add: im
     }
 }
 
-/// Where the state is the value itself.
-struct Values<F, A> {
+/// Accumulator whose state is the resulting value.
+struct ValueStates<F, A> {
     steps: usize,
     values: Vec<f64>,
     first: F,
     add: A,
 }
 
-impl<F: Fn(f64) -> f64 + Send, A: Fn(f64, f64) -> f64 + Send> Accumulate for Values<F, A> {
+impl<F: Fn(f64) -> f64 + Send, A: Fn(f64, f64) -> f64 + Send> Accumulate for ValueStates<F, A> {
     fn add(&mut self, group: usize, row: &[f64]) {
         let states = &mut self.values[group * self.steps..(group + 1) * self.steps];
         let (first, add) = (&self.first, &self.add);
@@ -218,8 +231,8 @@ impl<F: Fn(f64) -> f64 + Send, A: Fn(f64, f64) -> f64 + Send> Accumulate for Val
     }
 }
 
-/// A state of any kind for each group and step.
-struct States<S, F, A, V> {
+/// Accumulator with a state of any type.
+struct GenericStates<S, F, A, V> {
     steps: usize,
     states: Vec<Option<S>>,
     first: F,
@@ -227,13 +240,13 @@ struct States<S, F, A, V> {
     value: V,
 }
 
-impl<S: Copy, F, A, V> States<S, F, A, V> {
-    fn of((groups, steps): (usize, usize), first: F, add: A, value: V) -> States<S, F, A, V> {
-        States { steps, states: vec![None; groups * steps], first, add, value }
+impl<S: Copy, F, A, V> GenericStates<S, F, A, V> {
+    fn of(groups: usize, steps: usize, first: F, add: A, value: V) -> GenericStates<S, F, A, V> {
+        GenericStates { steps, states: vec![None; groups * steps], first, add, value }
     }
 }
 
-impl<S, F, A, V> Accumulate for States<S, F, A, V>
+impl<S, F, A, V> Accumulate for GenericStates<S, F, A, V>
 where
     S: Copy + Send,
     F: Fn(f64) -> S + Send,
@@ -269,51 +282,51 @@ mod tests {
         prop_oneof![1 => few, 8 => near, 2 => any::<f64>(), 1 => Just(f64::MAX), 1 => Just(5e-324)]
     }
 
-    /// Whole rows of 70 steps added at once are, to the bit, what adding value by value comes to.
-    fn same_sums(rows: &[Vec<f64>]) -> Result<(), TestCaseError> {
-        let mut together = Sums::of(1, 70);
-        let (mut sums, mut lacking) = (vec![ABSENT; 70], vec![0.0; 70]);
+    /// Checks that adding rows of 70 steps as a whole equals adding value by value, to the bit.
+    fn check_sums(rows: &[Vec<f64>]) -> Result<(), TestCaseError> {
+        let mut whole = CompensatedSums::of(1, 70);
+        let (mut sums, mut compensations) = (vec![ABSENT; 70], vec![0.0; 70]);
         for row in rows {
-            together.add(0, row);
-            add_any(row, &mut sums, &mut lacking);
+            whole.add(0, row);
+            add_any(row, &mut sums, &mut compensations);
         }
         let bits = |all: &[f64]| all.iter().map(|value| value.to_bits()).collect::<Vec<u64>>();
-        prop_assert_eq!(bits(&together.sums), bits(&sums));
-        prop_assert_eq!(bits(&together.lacking), bits(&lacking));
+        prop_assert_eq!(bits(&whole.sums), bits(&sums));
+        prop_assert_eq!(bits(&whole.compensations), bits(&compensations));
         Ok(())
     }
 
     proptest! {
         #[test]
-        fn sums_of_ordinary_rows_are_what_adding_value_by_value_comes_to(
+        fn sums_of_ordinary_rows_equal_value_by_value_sums(
             rows in prop::collection::vec(prop::collection::vec(-1e6..1e6f64, 70), 1..12),
-            strange in prop::option::of((0usize..12, 0usize..70, number())),
+            unusual in prop::option::of((0usize..12, 0usize..70, number())),
         ) {
             let mut rows = rows;
-            if let Some((row, step, value)) = strange {
+            if let Some((row, step, value)) = unusual {
                 let row = row % rows.len();
                 rows[row][step] = value;
             }
-            same_sums(&rows)?;
+            check_sums(&rows)?;
         }
 
-        /// As where the first windows reach back to before the first sample, and series begin and end in between.
+        /// Gaps at the start and end of rows, as of series that begin and end in between.
         #[test]
-        fn sums_of_rows_with_gaps_are_what_adding_value_by_value_comes_to(
+        fn sums_of_rows_with_gaps_equal_value_by_value_sums(
             rows in prop::collection::vec((prop::collection::vec(-1e6..1e6f64, 70), 0usize..70, 0usize..70), 1..12),
         ) {
             let gapped = |(mut row, from, to): (Vec<f64>, usize, usize)| {
                 row.iter_mut().enumerate().filter(|(at, _)| *at < from.min(to) || *at >= from.max(to)).for_each(|(_, value)| *value = ABSENT);
                 row
             };
-            same_sums(&rows.into_iter().map(gapped).collect::<Vec<_>>())?;
+            check_sums(&rows.into_iter().map(gapped).collect::<Vec<_>>())?;
         }
 
         #[test]
-        fn sums_are_what_adding_value_by_value_comes_to(
+        fn sums_of_any_values_equal_value_by_value_sums(
             rows in prop::collection::vec(prop::collection::vec(number(), 70), 1..12),
         ) {
-            same_sums(&rows)?;
+            check_sums(&rows)?;
         }
     }
 }

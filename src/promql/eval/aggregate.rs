@@ -1,4 +1,5 @@
-//! Aggregations: groups are found once by labels, then rows are added to their group's row, one after another.
+//! Aggregations: rows are grouped once by their labels, then added to the row of their group one
+//! after the other.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -14,32 +15,37 @@ use crate::promql::syntax::tree::{AggregateOp, Grouping};
 
 use super::Context;
 use super::accumulate::{accumulator, extra_bytes};
-use super::keyed::{NUMBERED_BYTES, numbered};
-use super::native::{clear, printed};
-use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
+use super::label_keys::{NUMBERING_BYTES, number_label_sets};
+use super::native::{format_value, remove_value};
+use super::rows::{ABSENT, Duplicates, Grid, LabelledRows, Point, RowHead, Scalars, is_absent};
 use super::sort::{VALUE_UNITS, by_value};
 
-/// `quantile` takes so many steps of each row at once: one value of each row would be one of each line of memory.
-const STEPS_TOGETHER: usize = 8;
+/// Steps of each row that `quantile` processes at a time, so that it uses whole cache lines.
+const STEP_BLOCK: usize = 8;
 
-/// Which group each row belongs to, in order of first appearance.
-pub(super) struct Groups {
-    pub(super) heads: Vec<Head>,
-    /// For each row its group.
+/// The groups of some rows, in order of first appearance.
+pub(super) struct RowGroups {
+    pub(super) heads: Vec<RowHead>,
+    /// The group of each row.
     pub(super) of_row: Vec<usize>,
     _charge: Charge,
 }
 
-/// Memory of a group beside its label set: its list of rows, and its head, which is copied to the result.
-const GROUP_BYTES: usize = size_of::<Vec<usize>>() + 2 * size_of::<Head>();
+/// Bytes of a group in addition to its label set: its list of rows, and its head, which is copied
+/// to the result.
+const GROUP_BYTES: usize = size_of::<Vec<usize>>() + 2 * size_of::<RowHead>();
 
-impl Groups {
-    /// Numbers the groups of `rows`, and charges `meter` before memory is taken.
-    fn of(rows: &Rows, keep: impl Fn(&str) -> bool, meter: &Rc<Meter>) -> Result<Groups, QueryError> {
+impl RowGroups {
+    /// Groups `rows` by the labels that `keep` accepts. Charges `meter` before it allocates.
+    fn of(
+        rows: &LabelledRows,
+        keep: impl Fn(&str) -> bool,
+        meter: &Rc<Meter>,
+    ) -> Result<RowGroups, QueryError> {
         let mut numbering = meter.charge();
-        numbering.add_bytes((rows.len() * NUMBERED_BYTES) as u64)?;
-        let numbers = numbered(rows.heads.iter().map(|head| &head.labels), &keep);
-        // Each row's group, and its place in the group's list.
+        numbering.add_bytes((rows.len() * NUMBERING_BYTES) as u64)?;
+        let numbers = number_label_sets(rows.heads.iter().map(|head| &head.labels), &keep);
+        // The group of each row, and the row's entry in the list of its group.
         let mut charge = meter.charge();
         charge.add_values(rows.len().saturating_mul(2))?;
         let of_group = |first: &usize| {
@@ -50,19 +56,19 @@ impl Groups {
         charge.add_bytes(numbers.firsts.iter().map(of_group).sum::<usize>() as u64)?;
         let of_row: Vec<usize> = numbers.of.iter().map(|group| *group as usize).collect();
         let named = |first: &usize| rows.heads[*first].labels.filtered(&keep);
-        let heads = numbers.firsts.iter().map(|first| Head { labels: named(first), drops_name: false });
-        let mut heads: Vec<Head> = heads.collect();
+        let heads = numbers.firsts.iter().map(|first| RowHead { labels: named(first), drops_name: false });
+        let mut heads: Vec<RowHead> = heads.collect();
         for (head, group) in rows.heads.iter().zip(&of_row) {
             heads[*group].drops_name |= head.drops_name;
         }
-        // Where the name is not part of the key there is none to drop.
+        // If the name is not a grouping label, there is none to drop.
         for head in &mut heads {
             head.drops_name &= head.labels.get(METRIC_NAME).is_some();
         }
-        Ok(Groups { heads, of_row, _charge: charge })
+        Ok(RowGroups { heads, of_row, _charge: charge })
     }
 
-    /// For each group its rows.
+    /// Returns the rows of each group.
     fn members(&self) -> Vec<Vec<usize>> {
         let mut members = vec![Vec::new(); self.heads.len()];
         for (row, group) in self.of_row.iter().enumerate() {
@@ -72,8 +78,8 @@ impl Groups {
     }
 }
 
-/// Whether a label of this name tells groups apart.
-pub(super) fn tells_apart(name: &str, grouping: &Grouping) -> bool {
+/// Returns whether a label of this name is part of the grouping key.
+pub(super) fn is_grouping_label(name: &str, grouping: &Grouping) -> bool {
     match grouping {
         Grouping::By(names) => names.iter().any(|by| by == name),
         Grouping::Without(names) => name != METRIC_NAME && !names.iter().any(|without| without == name),
@@ -81,7 +87,7 @@ pub(super) fn tells_apart(name: &str, grouping: &Grouping) -> bool {
 }
 
 impl Context<'_> {
-    pub(super) fn aggregate(&self, node: &AggregateNode, grid: Grid) -> Result<Rows, QueryError> {
+    pub(super) fn aggregate(&self, node: &AggregateNode, grid: Grid) -> Result<LabelledRows, QueryError> {
         if let Some(rows) = self.try_streaming(node, grid)? {
             return Ok(rows);
         }
@@ -94,12 +100,12 @@ impl Context<'_> {
             self.check_param(node, param)?;
             let counts = matches!(node.op, AggregateOp::Topk | AggregateOp::Bottomk | AggregateOp::Limitk);
             if counts && param.values.iter().all(|k| *k < 1.0) {
-                // Nothing is asked for at any step: nothing is looked at, nothing is said.
-                return Ok(Rows::new(&self.meter, rows.steps()));
+                // `k` is less than 1 at every step: the result is empty, without annotations.
+                return Ok(LabelledRows::new(&self.meter, rows.steps()));
             }
         }
         if rows.has_histograms() {
-            rows = self.before_aggregation(node, rows);
+            rows = self.prepare_histograms(node, rows);
         }
         if rows.is_empty() {
             return Ok(rows);
@@ -107,12 +113,12 @@ impl Context<'_> {
         if let Param::Text(label) = &node.param {
             return self.count_values(&rows, label, &node.grouping);
         }
-        let groups = Groups::of(&rows, |name| tells_apart(name, &node.grouping), &self.meter)?;
+        let groups = RowGroups::of(&rows, |name| is_grouping_label(name, &node.grouping), &self.meter)?;
         match (node.op, param) {
             (op @ (AggregateOp::Sum | AggregateOp::Avg), _) => {
-                let floats = self.fold(op, &rows, &groups)?;
+                let floats = self.accumulate(op, &rows, &groups)?;
                 if rows.has_histograms() {
-                    self.fold_native(node, &rows, &groups, floats)
+                    self.aggregate_native(node, &rows, &groups, floats)
                 } else {
                     Ok(floats)
                 }
@@ -125,22 +131,22 @@ impl Context<'_> {
                 | AggregateOp::Min
                 | AggregateOp::Max),
                 _,
-            ) => self.fold(op, &rows, &groups),
+            ) => self.accumulate(op, &rows, &groups),
             (AggregateOp::Quantile, Some(q)) => self.quantile(&rows, &groups, &q),
             (AggregateOp::Topk, Some(k)) => self.pick(rows, &groups, &k, Pick::Greatest),
             (AggregateOp::Bottomk, Some(k)) => self.pick(rows, &groups, &k, Pick::Least),
             (AggregateOp::Limitk, Some(k)) if rows.has_histograms() => {
-                self.limit_native(rows, &groups, |step| whole(k.values[step]))
+                self.limit_mixed_rows(rows, &groups, |step| to_count(k.values[step]))
             }
             (AggregateOp::Limitk, Some(k)) => self.pick(rows, &groups, &k, Pick::First),
             (AggregateOp::LimitRatio, Some(ratio)) => Ok(limit_ratio(rows, &ratio)),
             (_, None) | (AggregateOp::CountValues, _) => {
-                Err(QueryError::BadQuery("the aggregation lacks its parameter".into()))
+                Err(QueryError::BadQuery("the aggregation requires a parameter".into()))
             }
         }
     }
 
-    /// What no group may be computed with, or what is to be said about the parameter.
+    /// Checks the parameter at all steps: returns an error, or adds annotations.
     fn check_param(&self, node: &AggregateNode, param: &Scalars) -> Result<(), QueryError> {
         let values = &param.values;
         match node.op {
@@ -148,7 +154,7 @@ impl Context<'_> {
                 if values.iter().any(|k| k.is_nan()) {
                     return Err(QueryError::execution("Parameter value is NaN"));
                 }
-                // 2^63: what an int64 holds, as upstream's texts have it.
+                // 2^63, the bound of int64, which Prometheus names in its messages.
                 const BOUND: f64 = 9_223_372_036_854_775_808.0;
                 if let Some(k) = values.iter().find(|k| **k <= -BOUND) {
                     return Err(QueryError::execution(format!(
@@ -189,36 +195,46 @@ impl Context<'_> {
     }
 
     /// Adds the rows to their groups, one after the other.
-    fn fold(&self, op: AggregateOp, rows: &Rows, groups: &Groups) -> Result<Rows, QueryError> {
+    fn accumulate(
+        &self,
+        op: AggregateOp,
+        rows: &LabelledRows,
+        groups: &RowGroups,
+    ) -> Result<LabelledRows, QueryError> {
         let (count, steps) = (groups.heads.len(), rows.steps());
         let mut held = self.meter.charge();
         held.add_rows(count, steps)?;
         let each = extra_bytes(op).unwrap_or_default();
         held.add_bytes(each.saturating_mul((count as u64).saturating_mul(steps as u64)))?;
         let Some(mut accumulator) = accumulator(op, count, steps) else {
-            return Err(QueryError::BadQuery("the aggregation does not add".into()));
+            return Err(QueryError::BadQuery("the aggregation has no accumulator".into()));
         };
         for (i, group) in groups.of_row.iter().enumerate() {
             self.budget.check()?;
             accumulator.add(*group, rows.row(i));
         }
-        let mut out = Rows::of(&self.meter, groups.heads.clone(), accumulator.finish(), steps)?;
-        out.settle_all()?;
-        out.merged(Duplicates::Merge)
+        let mut out = LabelledRows::of(&self.meter, groups.heads.clone(), accumulator.finish(), steps)?;
+        out.finish_all()?;
+        out.merge_duplicates(Duplicates::Merge)
     }
 
-    fn quantile(&self, rows: &Rows, groups: &Groups, q: &Scalars) -> Result<Rows, QueryError> {
-        let mut out = Rows::with_room(&self.meter, groups.heads.len(), rows.steps())?;
+    fn quantile(
+        &self,
+        rows: &LabelledRows,
+        groups: &RowGroups,
+        q: &Scalars,
+    ) -> Result<LabelledRows, QueryError> {
+        let mut out = LabelledRows::with_capacity(&self.meter, groups.heads.len(), rows.steps())?;
         let mut held = self.meter.charge();
-        held.add_values(rows.len().saturating_mul(STEPS_TOGETHER))?;
-        let mut columns: [Vec<f64>; STEPS_TOGETHER] = Default::default();
+        held.add_values(rows.len().saturating_mul(STEP_BLOCK))?;
+        let mut columns: [Vec<f64>; STEP_BLOCK] = Default::default();
         for (head, members) in groups.heads.iter().zip(groups.members()) {
             let target = out.push_absent(head.clone());
-            let pieces = target.chunks_mut(STEPS_TOGETHER).zip(q.values.chunks(STEPS_TOGETHER));
-            for (piece, (target, q)) in pieces.enumerate() {
+            let blocks = target.chunks_mut(STEP_BLOCK).zip(q.values.chunks(STEP_BLOCK));
+            for (block, (target, q)) in blocks.enumerate() {
                 self.budget.check()?;
                 columns.iter_mut().for_each(Vec::clear);
-                let first = piece * STEPS_TOGETHER;
+                let first = block * STEP_BLOCK;
                 for i in &members {
                     let values = &rows.row(*i)[first..first + target.len()];
                     for (value, column) in
@@ -233,36 +249,43 @@ impl Context<'_> {
                     }
                 }
             }
-            out.settle_last()?;
+            out.finish_last()?;
         }
         Ok(out)
     }
 
-    /// `topk`, `bottomk` and `limitk`: rows keep their labels; at each step at most `k` of a group keep their value.
-    fn pick(&self, mut rows: Rows, groups: &Groups, k: &Scalars, which: Pick) -> Result<Rows, QueryError> {
+    /// Evaluates `topk`, `bottomk` and `limitk`: rows keep their labels, and at each step at most
+    /// `k` rows of a group keep their value.
+    fn pick(
+        &self,
+        mut rows: LabelledRows,
+        groups: &RowGroups,
+        k: &Scalars,
+        which: Pick,
+    ) -> Result<LabelledRows, QueryError> {
         let steps = rows.steps();
         let mut order = Vec::new();
         let mut best: Vec<(f64, usize)> = Vec::new();
         for members in groups.members() {
             for step in 0..steps {
                 self.budget.check()?;
-                let k = whole(k.values[step]).min(members.len());
+                let k = to_count(k.values[step]).min(members.len());
                 best.clear();
                 for i in &members {
                     let slot = &mut rows.row_mut(*i)[step];
                     if !is_absent(*slot) {
                         let value = std::mem::replace(slot, ABSENT);
-                        offer(&mut best, k, (value, *i), which);
+                        insert_candidate(&mut best, k, (value, *i), which);
                     }
                 }
-                // A large `k` was collected unsorted.
+                // For a large `k` the values were collected unsorted.
                 if best.len() > INSERT_MAX {
-                    let mut places = self.sorted(best.len(), |pace, a, b| {
+                    let mut sorted = self.sorted(best.len(), |pace, a, b| {
                         pace.spend(VALUE_UNITS)?;
                         Ok(which.order(best[a].0, best[b].0))
                     })?;
-                    places.truncate(k);
-                    best = places.into_iter().map(|place| best[place]).collect();
+                    sorted.truncate(k);
+                    best = sorted.into_iter().map(|i| best[i]).collect();
                 }
                 for (value, i) in &best {
                     rows.row_mut(*i)[step] = *value;
@@ -272,7 +295,7 @@ impl Context<'_> {
                 }
             }
         }
-        // The order of an instant result: group by group, best first.
+        // Instant results are ordered by group, the best first.
         if steps == 1 {
             return rows.reordered(&order);
         }
@@ -280,16 +303,22 @@ impl Context<'_> {
         Ok(rows)
     }
 
-    /// A series for each different value, told in `label`.
-    fn count_values(&self, rows: &Rows, label: &str, grouping: &Grouping) -> Result<Rows, QueryError> {
-        let told = !matches!(grouping, Grouping::Without(names) if names.iter().any(|name| name == label));
-        let apart = |name: &str| name != label && tells_apart(name, grouping);
-        let groups = Groups::of(rows, apart, &self.meter)?;
-        let mut out = Rows::new(&self.meter, rows.steps());
-        let mut places: HashMap<(usize, Told), usize> = HashMap::new();
+    /// Returns a row for each different value, which becomes the value of `label`.
+    fn count_values(
+        &self,
+        rows: &LabelledRows,
+        label: &str,
+        grouping: &Grouping,
+    ) -> Result<LabelledRows, QueryError> {
+        let adds_label =
+            !matches!(grouping, Grouping::Without(names) if names.iter().any(|name| name == label));
+        let is_key = |name: &str| name != label && is_grouping_label(name, grouping);
+        let groups = RowGroups::of(rows, is_key, &self.meter)?;
+        let mut out = LabelledRows::new(&self.meter, rows.steps());
+        let mut row_of: HashMap<(usize, CountedValue), usize> = HashMap::new();
         for (i, group) in groups.of_row.iter().enumerate() {
             self.budget.check()?;
-            // What is counted is mostly what it was a step before.
+            // The value is mostly the same as at the previous step.
             let mut before: Option<(u64, usize)> = None;
             for step in 0..rows.steps() {
                 let Some(point) = rows.point(i, step) else { continue };
@@ -297,60 +326,68 @@ impl Context<'_> {
                     Point::Float(value) => Some(value.to_bits()),
                     Point::Histogram(_) => None,
                 };
-                let place = match before {
-                    Some((same, place)) if Some(same) == bits => place,
-                    _ => counted(&mut out, &mut places, (&groups, *group), point, told.then_some(label))?,
+                let row = match before {
+                    Some((same, row)) if Some(same) == bits => row,
+                    _ => counting_row(
+                        &mut out,
+                        &mut row_of,
+                        &groups,
+                        *group,
+                        point,
+                        adds_label.then_some(label),
+                    )?,
                 };
-                before = bits.map(|bits| (bits, place));
-                let count = &mut out.row_mut(place)[step];
+                before = bits.map(|bits| (bits, row));
+                let count = &mut out.row_mut(row)[step];
                 *count = if is_absent(*count) { 1.0 } else { *count + 1.0 };
             }
         }
-        out.settle_all()?;
-        if told { out.merged(Duplicates::Merge) } else { added(out) }
+        out.finish_all()?;
+        if adds_label { out.merge_duplicates(Duplicates::Merge) } else { merge_counts(out) }
     }
 }
 
-/// The row in which a group's values like this one are counted.
-fn counted(
-    out: &mut Rows,
-    places: &mut HashMap<(usize, Told), usize>,
-    (groups, group): (&Groups, usize),
+/// Returns the index of the row that counts this value of a group; adds the row if there is none.
+fn counting_row(
+    out: &mut LabelledRows,
+    row_of: &mut HashMap<(usize, CountedValue), usize>,
+    groups: &RowGroups,
+    group: usize,
     point: Point<'_>,
     label: Option<&str>,
 ) -> Result<usize, QueryError> {
     let what = match point {
-        Point::Float(value) if value.is_nan() => Told::Bits(f64::NAN.to_bits()),
-        Point::Float(value) => Told::Bits(value.to_bits()),
-        Point::Histogram(histogram) => Told::Text(histogram.to_string()),
+        Point::Float(value) if value.is_nan() => CountedValue::Bits(f64::NAN.to_bits()),
+        Point::Float(value) => CountedValue::Bits(value.to_bits()),
+        Point::Histogram(histogram) => CountedValue::Text(histogram.to_string()),
     };
     let key = (group, what);
-    if let Some(place) = places.get(&key) {
-        return Ok(*place);
+    if let Some(row) = row_of.get(&key) {
+        return Ok(*row);
     }
     let head = &groups.heads[group];
     let mut builder = head.labels.to_builder();
     if let Some(label) = label {
-        builder.set(label, printed(point, plain_float));
+        builder.set(label, format_value(point, plain_float));
     }
-    out.push_paid(Head { labels: builder.build(), drops_name: head.drops_name })?;
-    places.insert(key, out.len() - 1);
+    out.push_charged(RowHead { labels: builder.build(), drops_name: head.drops_name })?;
+    row_of.insert(key, out.len() - 1);
     Ok(out.len() - 1)
 }
 
-/// A value that is counted.
+/// A value that is counted: the bits of a float or the text of a histogram.
 #[derive(PartialEq, Eq, Hash)]
-enum Told {
+enum CountedValue {
     Bits(u64),
     Text(String),
 }
 
-/// Rows of equal labels are one group: their counts add up.
-fn added(rows: Rows) -> Result<Rows, QueryError> {
+/// Adds up the counts of rows with equal labels.
+fn merge_counts(rows: LabelledRows) -> Result<LabelledRows, QueryError> {
     let mut rows = rows;
-    let mut places: HashMap<Labels, usize> = HashMap::new();
+    let mut row_of: HashMap<Labels, usize> = HashMap::new();
     for i in 0..rows.len() {
-        let into = *places.entry(rows.heads[i].labels.clone()).or_insert(i);
+        let into = *row_of.entry(rows.heads[i].labels.clone()).or_insert(i);
         if into == i {
             continue;
         }
@@ -366,6 +403,8 @@ fn added(rows: Rows) -> Result<Rows, QueryError> {
     Ok(rows)
 }
 
+/// Which rows of a group keep their value: those with the greatest or least values, or the first
+/// ones.
 #[derive(Clone, Copy, PartialEq)]
 enum Pick {
     Greatest,
@@ -383,11 +422,12 @@ impl Pick {
     }
 }
 
-/// Up to this many the best are kept sorted while they are collected; more are sorted at the end.
+/// Largest `k` for which the best values are kept sorted while they are collected. For a larger `k`
+/// they are sorted at the end.
 const INSERT_MAX: usize = 64;
 
-/// Keeps the `k` best; of equals the one that came first.
-fn offer(best: &mut Vec<(f64, usize)>, k: usize, candidate: (f64, usize), which: Pick) {
+/// Inserts a candidate among the `k` best values. Among equal values the earlier one wins.
+fn insert_candidate(best: &mut Vec<(f64, usize)>, k: usize, candidate: (f64, usize), which: Pick) {
     if k == 0 {
         return;
     }
@@ -402,32 +442,34 @@ fn offer(best: &mut Vec<(f64, usize)>, k: usize, candidate: (f64, usize), which:
         }
         best.pop();
     }
-    let place = best.partition_point(|have| which.order(have.0, candidate.0) != std::cmp::Ordering::Greater);
-    best.insert(place, candidate);
+    let position =
+        best.partition_point(|have| which.order(have.0, candidate.0) != std::cmp::Ordering::Greater);
+    best.insert(position, candidate);
 }
 
-/// A count given as a number: fractions cut off, less than one is none.
+/// Returns a count given as a float: fractions are cut off, values below 1 are 0.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "the cast saturates, which is what is wanted"
 )]
-fn whole(k: f64) -> usize {
+fn to_count(k: f64) -> usize {
     if k < 1.0 { 0 } else { k as usize }
 }
 
-/// Keeps the share of series whose labels' hash is small (or, for a negative ratio, large).
-fn limit_ratio(mut rows: Rows, ratio: &Scalars) -> Rows {
+/// Keeps the series whose label hash is in the lower part of its range, or in the upper part for a
+/// negative ratio.
+fn limit_ratio(mut rows: LabelledRows, ratio: &Scalars) -> LabelledRows {
     for i in 0..rows.len() {
-        let place = hash_place(&rows.heads[i].labels);
+        let fraction = hash_fraction(&rows.heads[i].labels);
         let native = rows.has_histograms();
         for (step, ratio) in ratio.values.iter().enumerate() {
             let ratio = ratio.clamp(-1.0, 1.0);
-            let kept = if ratio >= 0.0 { place < ratio } else { place >= 1.0 + ratio };
+            let kept = if ratio >= 0.0 { fraction < ratio } else { fraction >= 1.0 + ratio };
             if !kept {
                 rows.row_mut(i)[step] = ABSENT;
                 if native {
-                    clear(&mut rows, i, step);
+                    remove_value(&mut rows, i, step);
                 }
             }
         }
@@ -436,9 +478,10 @@ fn limit_ratio(mut rows: Rows, ratio: &Scalars) -> Rows {
     rows
 }
 
-/// Where in `[0, 1)` a label set's hash lies: of each name and value, with its length before it.
+/// Returns the hash of a label set, scaled to `[0, 1)`. The hash covers each name and value,
+/// preceded by its length, as in Prometheus's `stringlabels`.
 #[expect(clippy::cast_precision_loss, reason = "a share needs no more bits")]
-fn hash_place(labels: &Labels) -> f64 {
+fn hash_fraction(labels: &Labels) -> f64 {
     let mut bytes = Vec::new();
     for label in labels {
         for text in [label.name, label.value] {
@@ -456,7 +499,7 @@ fn hash_place(labels: &Labels) -> f64 {
     super::hash::xxh64(&bytes) as f64 / 18_446_744_073_709_551_616.0
 }
 
-/// A number without an exponent, as short as it can be read back.
+/// Formats a number without exponent, in the shortest form that reads back to it.
 fn plain_float(value: f64) -> String {
     if value.is_nan() {
         "NaN".into()

@@ -1,4 +1,5 @@
-//! XXH64 with seed 0 (xxHash specification, section "XXH64 algorithm"): what `limit_ratio` samples series by.
+//! XXH64 with seed 0 (xxHash specification, section "XXH64 algorithm"), by which `limit_ratio`
+//! samples series.
 
 const P1: u64 = 0x9E37_79B1_85EB_CA87;
 const P2: u64 = 0xC2B2_AE3D_27D4_EB4F;
@@ -50,8 +51,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_hashes() {
-        // As other implementations publish them: no bytes, a tail alone, stripes and a tail.
+    fn hashes_equal_published_test_vectors() {
+        // As published by other implementations: no bytes, only a tail, stripes and a tail.
         let cases = [
             ("", 0xef46_db37_51d8_e999),
             ("a", 0xd24e_c4f1_a98c_6e5b),

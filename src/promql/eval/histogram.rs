@@ -1,4 +1,5 @@
-//! `histogram_quantile` and its kin over classic buckets: groups and bounds once, then step by step.
+//! `histogram_quantile` and similar functions over classic buckets: buckets are grouped once, then
+//! evaluated step by step.
 
 use std::collections::HashMap;
 
@@ -11,29 +12,40 @@ use crate::promql::functions::over_time::{check_quantile, go_float};
 use crate::promql::plan::{HistogramFunction, HistogramNode};
 
 use super::Context;
-use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent};
+use super::rows::{Duplicates, Grid, LabelledRows, RowHead, Scalars, is_absent};
 
-/// The label with a bucket's upper bound.
+/// The label with a bucket's upper bound, inclusive.
 const BOUND: &str = "le";
 
-/// The buckets of one histogram: which rows they are, ascending in bound.
-struct Histogram {
-    head: Head,
+/// A function of classic buckets, for all steps of a histogram at once and for a single step.
+struct BucketFunction<A, S> {
+    /// Receives bounds and rows of the buckets, fills the output row and marks the steps that it
+    /// computed.
+    all_steps: A,
+    /// Receives a step and its buckets. Returns the value, and how non-monotonic counts were fixed.
+    single: S,
+}
+
+/// A classic histogram: its labels without `le`, and bound and row of each bucket in ascending
+/// order of bounds.
+struct ClassicHistogram {
+    head: RowHead,
     buckets: Vec<(f64, usize)>,
 }
 
 impl Context<'_> {
-    pub(super) fn histogram(&self, node: &HistogramNode, grid: Grid) -> Result<Rows, QueryError> {
+    pub(super) fn histogram(&self, node: &HistogramNode, grid: Grid) -> Result<LabelledRows, QueryError> {
         let rows = self.vector(&node.arg, grid)?;
         let histograms = self.histograms(&rows, node);
         let delayed = self.options.delayed_name_removal;
         let quantiles = |q: &Scalars| {
             self.warn_of_quantile(q, node);
-            let of = |step: usize, buckets: &mut Vec<ClassicBucket>| quantile(q.values[step], buckets);
-            let many = |buckets: &[(f64, &[f64])], row: &mut [f64], told: &mut [bool]| {
-                quantiles(&q.values, buckets, row, told);
+            let single = |step: usize, buckets: &mut Vec<ClassicBucket>| quantile(q.values[step], buckets);
+            let all_steps = |buckets: &[(f64, &[f64])], row: &mut [f64], done: &mut [bool]| {
+                quantiles(&q.values, buckets, row, done);
             };
-            let classic = self.each_histogram(&rows, &histograms, grid, (many, of), node)?;
+            let classic =
+                self.each_histogram(&rows, &histograms, grid, BucketFunction { all_steps, single }, node)?;
             self.add_native(node, &rows, classic, |step, histogram, head| {
                 self.native_quantile(node, q.values[step], histogram, head)
             })
@@ -45,26 +57,32 @@ impl Context<'_> {
             }
             HistogramFunction::Fraction { lower, upper } => {
                 let (lower, upper) = (self.scalar(lower, grid)?, self.scalar(upper, grid)?);
-                let of = |step: usize, buckets: &mut Vec<ClassicBucket>| {
+                let single = |step: usize, buckets: &mut Vec<ClassicBucket>| {
                     (fraction(lower.values[step], upper.values[step], buckets), None)
                 };
                 let none = |_: &[(f64, &[f64])], _: &mut [f64], _: &mut [bool]| {};
-                let classic = self.each_histogram(&rows, &histograms, grid, (none, of), node)?;
+                let classic = self.each_histogram(
+                    &rows,
+                    &histograms,
+                    grid,
+                    BucketFunction { all_steps: none, single },
+                    node,
+                )?;
                 let out = self.add_native(node, &rows, classic, |step, histogram, head| {
-                    self.native_fraction(node, (lower.values[step], upper.values[step]), histogram, head)
+                    self.native_fraction(node, lower.values[step], upper.values[step], histogram, head)
                 })?;
                 out.without_names(delayed, Duplicates::Merge)
             }
             HistogramFunction::Quantiles { label, qs } => {
-                let mut all = Rows::new(&self.meter, grid.len);
+                let mut all = LabelledRows::new(&self.meter, grid.len);
                 for q in qs {
                     let q = self.scalar(q, grid)?;
                     for (head, row) in quantiles(&q)?.iter() {
-                        place_quantiles(&mut all, head, label, row, &q)?;
+                        add_quantile_rows(&mut all, head, label, row, &q)?;
                     }
-                    all.settle_all()?;
+                    all.finish_all()?;
                 }
-                all.merged(Duplicates::Merge)?.without_names(delayed, Duplicates::Merge)
+                all.merge_duplicates(Duplicates::Merge)?.without_names(delayed, Duplicates::Merge)
             }
         }
     }
@@ -77,10 +95,10 @@ impl Context<'_> {
         }
     }
 
-    /// Groups rows by everything but their bound.
-    fn histograms(&self, rows: &Rows, node: &HistogramNode) -> Vec<Histogram> {
-        let mut places: HashMap<Labels, usize> = HashMap::new();
-        let mut histograms: Vec<Histogram> = Vec::new();
+    /// Groups rows by all labels except `le`. Warns of rows whose bound is missing or malformed.
+    fn histograms(&self, rows: &LabelledRows, node: &HistogramNode) -> Vec<ClassicHistogram> {
+        let mut index_of: HashMap<Labels, usize> = HashMap::new();
+        let mut histograms: Vec<ClassicHistogram> = Vec::new();
         for (i, head) in rows.heads.iter().enumerate() {
             if rows.has_histograms() && !Self::has_floats(rows, i) {
                 continue;
@@ -95,15 +113,15 @@ impl Context<'_> {
                 continue;
             };
             let labels = head.labels.filtered(|name| name != BOUND);
-            let place = *places.entry(labels.clone()).or_insert(histograms.len());
-            if place == histograms.len() {
-                histograms.push(Histogram {
-                    head: Head { labels, drops_name: head.drops_name },
+            let index = *index_of.entry(labels.clone()).or_insert(histograms.len());
+            if index == histograms.len() {
+                histograms.push(ClassicHistogram {
+                    head: RowHead { labels, drops_name: head.drops_name },
                     buckets: Vec::new(),
                 });
             }
-            histograms[place].head.drops_name |= head.drops_name;
-            histograms[place].buckets.push((le, i));
+            histograms[index].head.drops_name |= head.drops_name;
+            histograms[index].buckets.push((le, i));
         }
         for histogram in &mut histograms {
             histogram.buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -111,29 +129,30 @@ impl Context<'_> {
         histograms
     }
 
-    /// A row for each histogram: `many` tells what it can of all steps and which those are, `of` one of the others.
+    /// Computes a row for each histogram. `all_steps` computes as many steps as it can and marks
+    /// them; `single` computes each of the others.
     fn each_histogram(
         &self,
-        rows: &Rows,
-        histograms: &[Histogram],
+        rows: &LabelledRows,
+        histograms: &[ClassicHistogram],
         grid: Grid,
-        (many, mut of): (
+        BucketFunction { all_steps, mut single }: BucketFunction<
             impl Fn(&[(f64, &[f64])], &mut [f64], &mut [bool]),
             impl FnMut(usize, &mut Vec<ClassicBucket>) -> (f64, Option<MonotonicFix>),
-        ),
+        >,
         node: &HistogramNode,
-    ) -> Result<Rows, QueryError> {
-        let mut out = Rows::with_room(&self.meter, histograms.len(), grid.len)?;
-        let (mut buckets, mut bounded, mut told) = (Vec::new(), Vec::new(), Vec::new());
+    ) -> Result<LabelledRows, QueryError> {
+        let mut out = LabelledRows::with_capacity(&self.meter, histograms.len(), grid.len)?;
+        let (mut buckets, mut bounded, mut done) = (Vec::new(), Vec::new(), Vec::new());
         for histogram in histograms {
             self.budget.check()?;
             bounded.clear();
             bounded.extend(histogram.buckets.iter().map(|(le, row)| (*le, rows.row(*row))));
             let row = out.push_absent(histogram.head.clone());
-            told.clear();
-            told.resize(row.len(), false);
-            many(&bounded, row, &mut told);
-            for (step, result) in row.iter_mut().enumerate().filter(|(step, _)| !told[*step]) {
+            done.clear();
+            done.resize(row.len(), false);
+            all_steps(&bounded, row, &mut done);
+            for (step, result) in row.iter_mut().enumerate().filter(|(step, _)| !done[*step]) {
                 let at_step =
                     bounded.iter().map(|(le, counts)| ClassicBucket { le: *le, count: counts[step] });
                 buckets.clear();
@@ -141,7 +160,7 @@ impl Context<'_> {
                 if buckets.is_empty() {
                     continue;
                 }
-                let (value, lifted) = of(step, &mut buckets);
+                let (value, lifted) = single(step, &mut buckets);
                 *result = value;
                 if let Some(MonotonicFix { lowest, highest, max_difference }) = lifted {
                     let at = grid.at(step);
@@ -151,28 +170,29 @@ impl Context<'_> {
                     self.notes.borrow_mut().fixed_buckets(node.arg_span, name, fixes);
                 }
             }
-            out.settle_last()?;
+            out.finish_last()?;
         }
         Ok(out)
     }
 }
 
-/// Adds a row for each run of equal quantiles; the label tells which. A quantile that comes back is merged later.
-fn place_quantiles(
-    all: &mut Rows,
-    head: &Head,
+/// Adds a row for each run of steps with equal `q`, which becomes the value of `label`. Rows of a
+/// `q` that recurs are merged by the caller.
+fn add_quantile_rows(
+    all: &mut LabelledRows,
+    head: &RowHead,
     label: &str,
     row: &[f64],
     q: &Scalars,
 ) -> Result<(), QueryError> {
-    let mut told: Option<f64> = None;
+    let mut done: Option<f64> = None;
     for (step, value) in row.iter().enumerate().filter(|(_, value)| !is_absent(**value)) {
         let q = q.values[step];
-        if told.is_none_or(|told| told.to_bits() != q.to_bits()) {
+        if done.is_none_or(|done| done.to_bits() != q.to_bits()) {
             let mut builder = head.labels.to_builder();
             builder.set(label, metrics_float(q));
-            all.push_paid(Head { labels: builder.build(), drops_name: head.drops_name })?;
-            told = Some(q);
+            all.push_charged(RowHead { labels: builder.build(), drops_name: head.drops_name })?;
+            done = Some(q);
         }
         let last = all.len() - 1;
         all.row_mut(last)[step] = *value;
@@ -180,7 +200,7 @@ fn place_quantiles(
     Ok(())
 }
 
-/// A number as OpenMetrics writes it: never without a fraction or an exponent.
+/// Formats a number as OpenMetrics does: always with a fraction or an exponent.
 fn metrics_float(value: f64) -> String {
     let text = go_float(value);
     if value.is_finite() && !text.contains(['.', 'e']) { text + ".0" } else { text }

@@ -1,8 +1,9 @@
-//! `info`: labels of info series, such as `target_info`, are added to the series of the same instance and job
-//! (prometheus promql/info.go).
+//! `info`: adds labels of info series, such as `target_info`, to series of the same instance and
+//! job (Prometheus promql/info.go).
 //!
-//! Info series are grouped once by name, instance and job. At each step the newest sample of a group speaks for it; what
-//! the groups say together is added to a row's labels.
+//! Info series are grouped once by name, instance and job. At each step the newest sample of a
+//! group selects the info series whose labels are used. The labels of all groups of a target are
+//! added to a row's labels.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,25 +14,42 @@ use crate::promql::plan::{InfoNode, Selector, SelectorOutput};
 use crate::promql::syntax::tree::Span;
 
 use super::Context;
-use super::rows::{Duplicates, Grid, Head, Point, Rows, is_absent};
+use super::rows::{Duplicates, Grid, LabelledRows, Point, RowHead, is_absent};
 
-/// What identifies a target; upstream knows no others either.
+/// Identifying labels of a target; Prometheus knows no others either.
 const IDENTIFYING: [&str; 2] = ["instance", "job"];
 
-/// Which target a series is of.
-type Target = [String; 2];
+/// The values of the identifying labels of a series.
+type TargetKey = [String; 2];
 
-fn target(labels: &Labels) -> Target {
+fn target(labels: &Labels) -> TargetKey {
     IDENTIFYING.map(|name| labels.value(name).to_owned())
 }
 
-/// The info series of one name and target: for each step the row that speaks.
-struct Group {
-    speaks: Vec<Option<usize>>,
+/// The info series of one name and target: at each step the row whose labels are used.
+struct InfoGroup {
+    selected: Vec<Option<usize>>,
+}
+
+/// The info series of one row's target.
+#[derive(Clone, Copy)]
+struct TargetInfo<'i> {
+    /// All info series.
+    info: &'i LabelledRows,
+    /// The groups of the target; empty if the row is an info series itself.
+    groups: &'i [InfoGroup],
+    /// The row is part of the result even without info series.
+    optional: bool,
+}
+
+/// The output rows, and the index of each label set.
+struct EnrichedRows {
+    rows: LabelledRows,
+    by_labels: HashMap<Labels, usize>,
 }
 
 impl Context<'_> {
-    pub(super) fn info(&self, node: &InfoNode, grid: Grid) -> Result<Rows, QueryError> {
+    pub(super) fn info(&self, node: &InfoNode, grid: Grid) -> Result<LabelledRows, QueryError> {
         let base = self.vector(&node.arg, grid)?;
         let is_info: Vec<bool> = self.budget.pacing(None, |pace| {
             let is_info = |name: &str| {
@@ -47,38 +65,41 @@ impl Context<'_> {
         let info = self.info_series(node, grid, &base, &is_info)?;
         let groups = grouped(&info, &present(&base))?;
         let optional = node.data.iter().all(|test| test.matches(""));
-        let mut out = Rows::new(&self.meter, grid.len);
-        let mut places: HashMap<Labels, usize> = HashMap::new();
+        let rows = LabelledRows::new(&self.meter, grid.len);
+        let mut out = EnrichedRows { rows, by_labels: HashMap::new() };
         for (i, head) in base.heads.iter().enumerate() {
             self.budget.check()?;
-            let known = groups.get(&target(&head.labels)).filter(|_| !is_info[i]);
-            let known = known.map_or(&[][..], |groups| &groups[..]);
+            let candidates = groups.get(&target(&head.labels)).filter(|_| !is_info[i]);
+            let candidates = candidates.map_or(&[][..], |groups| &groups[..]);
             let optional = optional || is_info[i];
-            self.tell(node, (&base, i), (&info, known, optional), (&mut out, &mut places))?;
+            let target = TargetInfo { info: &info, groups: candidates, optional };
+            self.add_row(node, &base, i, target, &mut out)?;
         }
-        out.settle_all()?;
-        out.merged(Duplicates::Merge)
+        let EnrichedRows { rows: mut out, .. } = out;
+        out.finish_all()?;
+        out.merge_duplicates(Duplicates::Merge)
     }
 
-    /// The info series that may speak, each sample its own time in seconds.
+    /// Returns the info series of the targets of `base`. The value of each sample is its own time
+    /// in seconds.
     fn info_series(
         &self,
         node: &InfoNode,
         grid: Grid,
-        base: &Rows,
+        base: &LabelledRows,
         is_info: &[bool],
-    ) -> Result<Rows, QueryError> {
-        let mut known: [HashSet<&str>; 2] = Default::default();
+    ) -> Result<LabelledRows, QueryError> {
+        let mut candidates: [HashSet<&str>; 2] = Default::default();
         for (head, _) in base.heads.iter().zip(is_info).filter(|(_, is_info)| !**is_info) {
-            for (name, known) in IDENTIFYING.into_iter().zip(&mut known) {
+            for (name, candidates) in IDENTIFYING.into_iter().zip(&mut candidates) {
                 let value = head.labels.value(name);
                 if !value.is_empty() {
-                    known.insert(value);
+                    candidates.insert(value);
                 }
             }
         }
-        if known.iter().all(HashSet::is_empty) {
-            return Ok(Rows::new(&self.meter, grid.len));
+        if candidates.iter().all(HashSet::is_empty) {
+            return Ok(LabelledRows::new(&self.meter, grid.len));
         }
         let matchers = node.names.iter().chain(&node.data).cloned().collect();
         let selector = Selector {
@@ -89,8 +110,8 @@ impl Context<'_> {
             span: Span::default(),
         };
         let admit = |labels: &Labels| {
-            let mut tests = IDENTIFYING.into_iter().zip(&known);
-            tests.all(|(name, known)| known.is_empty() || known.contains(labels.value(name)))
+            let mut tests = IDENTIFYING.into_iter().zip(&candidates);
+            tests.all(|(name, candidates)| candidates.is_empty() || candidates.contains(labels.value(name)))
         };
         if self.snapshot.has_histograms() {
             let values = Selector { look: SelectorOutput::Value, ..selector };
@@ -103,83 +124,87 @@ impl Context<'_> {
         self.select_where(&selector, grid, &admit)
     }
 
-    /// Adds one row, under as many label sets as info series say different things over time.
-    fn tell(
+    /// Adds one row, divided into as many label sets as the info series yield over time.
+    fn add_row(
         &self,
         node: &InfoNode,
-        (base, i): (&Rows, usize),
-        (info, groups, optional): (&Rows, &[Group], bool),
-        (out, places): (&mut Rows, &mut HashMap<Labels, usize>),
+        base: &LabelledRows,
+        i: usize,
+        target: TargetInfo<'_>,
+        out: &mut EnrichedRows,
     ) -> Result<(), QueryError> {
+        let TargetInfo { info, groups, optional } = target;
+        let EnrichedRows { rows: out, by_labels } = out;
         let head = &base.heads[i];
-        // Who spoke last, and the row it led to: that changes rarely.
+        // The selected info series of the previous step and their output row: both rarely change.
         let mut last: Option<(Vec<Option<usize>>, usize)> = None;
         for step in 0..base.steps() {
             let Some(point) = base.point(i, step) else { continue };
-            let speakers: Vec<Option<usize>> = groups.iter().map(|group| group.speaker(step)).collect();
-            if !optional && speakers.iter().all(Option::is_none) {
+            let selected: Vec<Option<usize>> = groups.iter().map(|group| group.selected_at(step)).collect();
+            if !optional && selected.iter().all(Option::is_none) {
                 continue;
             }
-            let place = match &last {
-                Some((before, place)) if *before == speakers => *place,
+            let row = match &last {
+                Some((before, row)) if *before == selected => *row,
                 _ => {
-                    let said = speakers.iter().flatten().map(|row| &info.heads[*row].labels);
-                    let labels = enriched(&head.labels, said, node)?;
-                    let place = match places.get(&labels) {
-                        Some(place) => *place,
+                    let info_labels = selected.iter().flatten().map(|row| &info.heads[*row].labels);
+                    let labels = enriched(&head.labels, info_labels, node)?;
+                    let row = match by_labels.get(&labels) {
+                        Some(row) => *row,
                         None => {
                             let drops_name = head.drops_name;
-                            out.push_paid(Head { labels: labels.clone(), drops_name })?;
-                            places.insert(labels, out.len() - 1);
+                            out.push_charged(RowHead { labels: labels.clone(), drops_name })?;
+                            by_labels.insert(labels, out.len() - 1);
                             out.len() - 1
                         }
                     };
-                    last = Some((speakers, place));
-                    place
+                    last = Some((selected, row));
+                    row
                 }
             };
-            if out.point(place, step).is_some() {
+            if out.point(row, step).is_some() {
                 return Err(super::rows::same_labelset());
             }
             match point {
-                Point::Float(value) => out.row_mut(place)[step] = value,
-                Point::Histogram(histogram) => out.put_histogram(place, step, Arc::clone(histogram))?,
+                Point::Float(value) => out.row_mut(row)[step] = value,
+                Point::Histogram(histogram) => out.put_histogram(row, step, Arc::clone(histogram))?,
             }
         }
         Ok(())
     }
 }
 
-/// Steps at which any row has a value: nothing is asked of info series at others.
-fn present(rows: &Rows) -> Vec<bool> {
+/// Returns the steps at which any row has a value. Info series are not needed at other steps.
+fn present(rows: &LabelledRows) -> Vec<bool> {
     let mut present = vec![false; rows.steps()];
     (0..rows.len()).for_each(|i| rows.mark_present(i, &mut present));
     present
 }
 
-/// The groups of each target, in order of name.
-fn grouped(info: &Rows, active: &[bool]) -> Result<HashMap<Target, Vec<Group>>, QueryError> {
-    let mut targets: HashMap<Target, BTreeMap<&str, Group>> = HashMap::new();
+/// Returns the groups of each target in the order of names.
+fn grouped(info: &LabelledRows, active: &[bool]) -> Result<HashMap<TargetKey, Vec<InfoGroup>>, QueryError> {
+    let mut targets: HashMap<TargetKey, BTreeMap<&str, InfoGroup>> = HashMap::new();
     for (i, head) in info.heads.iter().enumerate() {
         let groups = targets.entry(target(&head.labels)).or_default();
         let group = groups
             .entry(head.labels.value(METRIC_NAME))
-            .or_insert_with(|| Group { speaks: vec![None; info.steps()] });
-        group.hear(info, i, active)?;
+            .or_insert_with(|| InfoGroup { selected: vec![None; info.steps()] });
+        group.select(info, i, active)?;
     }
     Ok(targets.into_iter().map(|(target, names)| (target, names.into_values().collect())).collect())
 }
 
-impl Group {
-    fn speaker(&self, step: usize) -> Option<usize> {
-        self.speaks.get(step).copied().flatten()
+impl InfoGroup {
+    fn selected_at(&self, step: usize) -> Option<usize> {
+        self.selected.get(step).copied().flatten()
     }
 
-    /// At each step the row with the newest sample speaks. Two of the same time contradict each other.
-    fn hear(&mut self, info: &Rows, row: usize, active: &[bool]) -> Result<(), QueryError> {
+    /// Selects `row` at the steps at which its sample is the newest of the group. Fails if two
+    /// samples have the same time.
+    fn select(&mut self, info: &LabelledRows, row: usize, active: &[bool]) -> Result<(), QueryError> {
         let steps = info.row(row).iter().zip(active).enumerate();
         for (step, (at, _)) in steps.filter(|(_, (at, active))| **active && !is_absent(**at)) {
-            if let Some(other) = self.speaker(step) {
+            if let Some(other) = self.selected_at(step) {
                 let newest = info.row(other)[step];
                 if newest > *at {
                     continue;
@@ -192,24 +217,24 @@ impl Group {
                     )));
                 }
             }
-            self.speaks[step] = Some(row);
+            self.selected[step] = Some(row);
         }
         Ok(())
     }
 }
 
-/// The labels, and those of info series that are not there yet and were asked for.
+/// Returns the labels of a row with the selected labels of info series that it lacks.
 fn enriched<'l>(
     labels: &Labels,
-    said: impl Iterator<Item = &'l Labels>,
+    info_labels: impl Iterator<Item = &'l Labels>,
     node: &InfoNode,
 ) -> Result<Labels, QueryError> {
     let mut added: BTreeMap<&str, &str> = BTreeMap::new();
-    for info in said {
+    for info in info_labels {
         for label in info.iter() {
             let (name, value) = (label.name, label.value);
-            let wanted = node.data.is_empty() || node.data.iter().any(|test| test.name() == name);
-            if name == METRIC_NAME || !wanted {
+            let is_selected = node.data.is_empty() || node.data.iter().any(|test| test.name() == name);
+            if name == METRIC_NAME || !is_selected {
                 continue;
             }
             if added.get(name).is_some_and(|other| *other != value) {

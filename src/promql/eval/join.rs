@@ -1,6 +1,8 @@
-//! Two vectors: pairs are found once by the labels of their series, then computed step by step.
+//! Binary operators between two vectors: pairs of series are determined once by their labels, then
+//! computed step by step.
 //!
-//! That two series may not share a signature is a rule about one step: series that are never present together are fine.
+//! A match group with two series on the one side is an error only at steps at which both are
+//! present.
 
 use std::sync::Arc;
 
@@ -12,56 +14,64 @@ use crate::promql::plan::{Join, is_comparison, is_set};
 use crate::promql::syntax::tree::{BinaryOp, Cardinality, Matching, Span};
 use crate::promql::{FloatHistogram, QueryError};
 
-use super::included::include;
-use super::keyed::{NUMBERED_BYTES, numbered};
-use super::native::{Outcome, trims};
+use super::join_labels::include;
+use super::label_keys::{NUMBERING_BYTES, number_label_sets};
+use super::native::{OperatorResult, trims};
 use super::parallel_rows::SeriesCheckInterval;
-use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, is_absent, is_metadata};
+use super::rows::{ABSENT, Duplicates, Grid, LabelledRows, Point, RowHead, is_absent, is_metadata};
 use super::{Context, operators};
 
-/// The rows of both sides that share the values of the matching labels.
-struct Group<'g> {
-    /// The labels they share.
+/// The rows of both sides of a join.
+#[derive(Clone, Copy)]
+struct JoinSides<'r> {
+    many: &'r LabelledRows,
+    one: &'r LabelledRows,
+}
+
+/// The rows of both sides with equal values of the matching labels.
+struct MatchGroup<'g> {
+    /// The matching labels and their values.
     shared: Labels,
-    /// Rows of the side that may have many (of one-to-one, the left).
+    /// Rows of the many side; for one-to-one matching, of the left side.
     many: &'g [usize],
-    /// Rows of the other side.
+    /// Rows of the one side.
     one: &'g [usize],
 }
 
-/// All groups, by number.
-struct Groups {
-    many: Members,
-    one: Members,
-    /// Of each group the labels of the first row, the many side's before the other's.
+/// All match groups, by number.
+struct MatchGroups {
+    many: SideRows,
+    one: SideRows,
+    /// For each group, the index of the first row with its labels; rows of the one side are counted
+    /// after those of the many side.
     firsts: Vec<usize>,
-    /// Whether any label that goes with the name had to be equal.
+    /// Whether any matching label is removed together with the metric name.
     metadata: bool,
 }
 
-/// One side's rows, group by group.
-struct Members {
+/// The rows of one side, group by group.
+struct SideRows {
     rows: Vec<usize>,
-    /// Where each group's rows end.
+    /// For each group, the exclusive end of its rows.
     ends: Vec<usize>,
 }
 
-impl Members {
-    fn new(groups: usize, of_rows: &[u32]) -> Members {
+impl SideRows {
+    fn new(groups: usize, of_rows: &[u32]) -> SideRows {
         let mut ends = vec![0; groups + 1];
         of_rows.iter().for_each(|group| ends[*group as usize + 1] += 1);
         for group in 0..groups {
             ends[group + 1] += ends[group];
         }
         let mut rows = vec![0; of_rows.len()];
-        // Where a group's next row belongs; its end, once all have come.
+        // The position of each group's next row, which is the group's end once all rows are placed.
         for (row, group) in of_rows.iter().enumerate() {
-            let place = &mut ends[*group as usize];
-            rows[*place] = row;
-            *place += 1;
+            let position = &mut ends[*group as usize];
+            rows[*position] = row;
+            *position += 1;
         }
         ends.truncate(groups);
-        Members { rows, ends }
+        SideRows { rows, ends }
     }
 
     fn of(&self, group: usize) -> &[usize] {
@@ -70,11 +80,12 @@ impl Members {
     }
 }
 
-/// Memory of a row while the rows of both sides are grouped: its number, its place in its group, and its group.
-const GROUPED_BYTES: usize = NUMBERED_BYTES + 4 * size_of::<usize>();
+/// Bytes of a row while the rows of both sides are grouped: its group number, its position in its
+/// group, and its group.
+const GROUPED_BYTES: usize = NUMBERING_BYTES + 4 * size_of::<usize>();
 
 impl Context<'_> {
-    /// Charges the memory of [`Groups::new`] for `rows` rows of both sides.
+    /// Charges the memory of [`MatchGroups::new`] for `rows` rows of both sides.
     fn charge_grouping(&self, rows: usize) -> Result<Charge, QueryError> {
         let mut charge = self.meter.charge();
         charge.add_bytes(rows.saturating_mul(GROUPED_BYTES) as u64)?;
@@ -82,31 +93,32 @@ impl Context<'_> {
     }
 }
 
-impl Groups {
-    fn new(many: &Rows, one: &Rows, matching: &Matching) -> Groups {
+impl MatchGroups {
+    fn new(many: &LabelledRows, one: &LabelledRows, matching: &Matching) -> MatchGroups {
         let heads = many.heads.iter().chain(&one.heads);
-        let numbers = numbered(heads.map(|head| &head.labels), |name| must_be_equal(matching, name));
+        let numbers = number_label_sets(heads.map(|head| &head.labels), |name| must_be_equal(matching, name));
         let (of_many, of_one) = numbers.of.split_at(many.len());
         let groups = numbers.firsts.len();
-        let (many, one) = (Members::new(groups, of_many), Members::new(groups, of_one));
+        let (many, one) = (SideRows::new(groups, of_many), SideRows::new(groups, of_one));
         let metadata = numbers.names.iter().any(|name| is_metadata(name));
-        Groups { many, one, firsts: numbers.firsts, metadata }
+        MatchGroups { many, one, firsts: numbers.firsts, metadata }
     }
 
     fn len(&self) -> usize {
         self.firsts.len()
     }
 
-    /// One after the other, with the labels that its rows share.
+    /// Returns the groups in order, with the labels that their rows share.
     fn each<'g>(
         &'g self,
-        (many, one): (&'g Rows, &'g Rows),
+        sides: JoinSides<'g>,
         matching: &'g Matching,
-    ) -> impl Iterator<Item = Group<'g>> {
+    ) -> impl Iterator<Item = MatchGroup<'g>> {
+        let JoinSides { many, one } = sides;
         self.firsts.iter().enumerate().map(move |(group, first)| {
             let head = many.heads.get(*first).unwrap_or_else(|| &one.heads[first - many.len()]);
             let shared = head.labels.filtered(|name| must_be_equal(matching, name));
-            Group { shared, many: self.many.of(group), one: self.one.of(group) }
+            MatchGroup { shared, many: self.many.of(group), one: self.one.of(group) }
         })
     }
 }
@@ -116,27 +128,38 @@ fn must_be_equal(matching: &Matching, name: &str) -> bool {
     if matching.on { listed } else { name != METRIC_NAME && !listed }
 }
 
-/// A row of the many side, one of the other side, and at which steps that one is there.
-type Pair<'a> = (&'a [f64], &'a [f64], &'a [Option<usize>]);
+/// A row of the many side, a row of the one side, and the row of the one side that is present at
+/// each step.
+#[derive(Clone, Copy)]
+struct PairRows<'a> {
+    many: &'a [f64],
+    one: &'a [f64],
+    partner: &'a [Option<usize>],
+}
 
-/// Where what they come to belongs: values, which steps are taken, at which anything of the many side is there.
-type Places<'a> = (&'a mut [f64], &'a mut [bool], &'a mut [bool]);
+/// The output row of a pair: its values, the steps that have a pair already, and the steps at which
+/// the many side is present.
+struct OutputRow<'a> {
+    values: &'a mut [f64],
+    taken: &'a mut [bool],
+    present: &'a mut [bool],
+}
 
-/// A join with its sides in the order "many, one".
-struct Sides<'n> {
+/// The parameters of a join, with its sides in the order "many, one".
+struct JoinSpec<'n> {
     op: BinaryOp,
     matching: &'n Matching,
-    /// The many side is the right one: `group_right`.
+    /// The many side is the right one (`group_right`).
     swapped: bool,
     returns_bool: bool,
     fill_many: Option<f64>,
     fill_one: Option<f64>,
-    /// Either side has native histograms, or only they have an answer.
+    /// Some operands are native histograms, or the operator applies only to them.
     native: bool,
     span: Span,
 }
 
-impl Sides<'_> {
+impl JoinSpec<'_> {
     fn compute(&self, many: f64, one: f64) -> f64 {
         let (left, right) = if self.swapped { (one, many) } else { (many, one) };
         if !is_comparison(self.op) || self.returns_bool {
@@ -149,10 +172,11 @@ impl Sides<'_> {
         self.matching.cardinality == Cardinality::OneToOne
     }
 
-    /// A row of the many side with the only one it meets, at the steps at which both are there: values, which steps of the
-    /// row are `taken`, and at which anything of the many side is `present`.
-    fn pair_rows(&self, pair: Pair<'_>, to: Places<'_>) -> Result<(), QueryError> {
-        // So that the compiler knows what is computed at each step.
+    /// Computes a row of the many side with its only partner, at the steps at which both are
+    /// present. Marks the steps that are `taken` in the output row and at which the many side is
+    /// `present`.
+    fn pair_rows(&self, pair: PairRows<'_>, to: OutputRow<'_>) -> Result<(), QueryError> {
+        // Separate calls let the compiler specialise the loop for the operator.
         match self.op {
             BinaryOp::Mul if self.swapped => self.pair_rows_by(|many, one| one * many, pair, to),
             BinaryOp::Mul => self.pair_rows_by(|many, one| many * one, pair, to),
@@ -165,14 +189,14 @@ impl Sides<'_> {
     fn pair_rows_by(
         &self,
         compute: impl Fn(f64, f64) -> f64,
-        (many, one, partner): Pair<'_>,
-        (out, taken, present): Places<'_>,
+        PairRows { many, one, partner }: PairRows<'_>,
+        OutputRow { values, taken, present }: OutputRow<'_>,
     ) -> Result<(), QueryError> {
         let one_to_one = self.one_to_one();
         let pairs = many.iter().zip(one).zip(partner);
-        let places = out.iter_mut().zip(taken).zip(present);
-        for (((many, one), met), ((out, taken), present)) in pairs.zip(places) {
-            if is_absent(*many) || met.is_none() {
+        let steps = values.iter_mut().zip(taken).zip(present);
+        for (((many, one), matched), ((out, taken), present)) in pairs.zip(steps) {
+            if is_absent(*many) || matched.is_none() {
                 continue;
             }
             if std::mem::replace(present, true) && one_to_one {
@@ -186,8 +210,8 @@ impl Sides<'_> {
         Ok(())
     }
 
-    /// Whether a label of the many side is one of the pair's.
-    fn keeps(&self, name: &str) -> bool {
+    /// Returns whether a label of the many side is a label of the result.
+    fn keeps_label(&self, name: &str) -> bool {
         let drops_name = !is_comparison(self.op) && trims(self.op).is_none();
         if drops_name && is_metadata(name) {
             return false;
@@ -196,9 +220,9 @@ impl Sides<'_> {
         !self.one_to_one() || listed() == self.matching.on
     }
 
-    /// What a pair is called.
+    /// Returns the labels of a pair's result.
     fn labels(&self, many: &Labels, one: &Labels) -> Labels {
-        let kept = many.filtered(|name| self.keeps(name));
+        let kept = many.filtered(|name| self.keeps_label(name));
         if self.matching.include.is_empty() {
             return kept;
         }
@@ -210,9 +234,9 @@ impl Sides<'_> {
         builder.build()
     }
 
-    /// All pairs, in the order of groups, where each row of the many side can have one only, whatever the values are, and no
-    /// two pairs have the same labels.
-    fn sole_pairs(&self, groups: &Groups, many: &Rows) -> Option<Vec<(usize, usize)>> {
+    /// Returns all pairs in the order of groups, if they do not depend on the values: each row of
+    /// the many side has at most one partner, and no two pairs have the same labels.
+    fn static_pairs(&self, groups: &MatchGroups, many: &LabelledRows) -> Option<Vec<(usize, usize)>> {
         if self.native || self.fill_many.is_some() || self.fill_one.is_some() {
             return None;
         }
@@ -229,46 +253,50 @@ impl Sides<'_> {
         self.all_differ(groups, &pairs, many).then_some(pairs)
     }
 
-    /// Whether no two pairs can have the same labels.
-    fn all_differ(&self, groups: &Groups, pairs: &[(usize, usize)], many: &Rows) -> bool {
-        // One-to-one, groups have one pair each, and its labels are those that tell groups apart, or more.
+    /// Returns whether all pairs have different labels.
+    fn all_differ(&self, groups: &MatchGroups, pairs: &[(usize, usize)], many: &LabelledRows) -> bool {
+        // With one-to-one matching, each group has one pair, and its labels include the matching
+        // labels.
         if self.one_to_one() && (is_comparison(self.op) || !groups.metadata) {
             return true;
         }
-        let stays = |name: &str| self.keeps(name) && !self.matching.include.iter().any(|label| label == name);
-        // Rows differ from one another, and so do they without what is the same in all.
+        let keeps =
+            |name: &str| self.keeps_label(name) && !self.matching.include.iter().any(|label| label == name);
+        // The rows differ, and they still do after labels that are equal in all rows are removed.
         let first = pairs.first().and_then(|(row, _)| many.heads[*row].labels.row());
-        let goes_alike = first.is_some_and(|(table, _, mask)| {
-            let goes = mask & !table.mask(stays);
+        let removes_equal = first.is_some_and(|(table, _, mask)| {
+            let goes = mask & !table.mask(keeps);
             goes & !table.same() == 0
                 && many.heads.iter().all(|head| {
                     head.labels.row().is_some_and(|(of, _, has)| Arc::ptr_eq(of, table) && has == mask)
                 })
         });
-        if goes_alike {
+        if removes_equal {
             return true;
         }
         let sets = pairs.iter().map(|(row, _)| &many.heads[*row].labels);
-        numbered(sets, stays).firsts.len() == pairs.len()
+        number_label_sets(sets, keeps).firsts.len() == pairs.len()
     }
 
-    /// Puts what a pair comes to in the place of the many side's row; answers at how many steps there is anything.
-    fn pair_in_place(&self, many: &mut [f64], one: &[f64]) -> usize {
-        // So that the compiler knows what is computed at each step. Which is left decides between two NaNs.
+    /// Replaces a row of the many side by the pair's result. Returns the number of steps with a
+    /// value.
+    fn combine_in_place(&self, many: &mut [f64], one: &[f64]) -> usize {
+        // Separate calls let the compiler specialise the loop for the operator. The order of
+        // operands decides which NaN of two is the result.
         match (self.op, self.swapped) {
-            (BinaryOp::Add, false) => pair_by(|many, one| many + one, many, one),
-            (BinaryOp::Sub, false) => pair_by(|many, one| many - one, many, one),
-            (BinaryOp::Mul, false) => pair_by(|many, one| many * one, many, one),
-            (BinaryOp::Mul, true) => pair_by(|many, one| one * many, many, one),
-            (BinaryOp::Div, false) => pair_by(|many, one| many / one, many, one),
-            (BinaryOp::Div, true) => pair_by(|many, one| one / many, many, one),
+            (BinaryOp::Add, false) => combine_by(|many, one| many + one, many, one),
+            (BinaryOp::Sub, false) => combine_by(|many, one| many - one, many, one),
+            (BinaryOp::Mul, false) => combine_by(|many, one| many * one, many, one),
+            (BinaryOp::Mul, true) => combine_by(|many, one| one * many, many, one),
+            (BinaryOp::Div, false) => combine_by(|many, one| many / one, many, one),
+            (BinaryOp::Div, true) => combine_by(|many, one| one / many, many, one),
             (BinaryOp::Less, false) if !self.returns_bool => filter_by(|many, one| many < one, many, one),
             (BinaryOp::Greater, false) if !self.returns_bool => filter_by(|many, one| many > one, many, one),
             _ => {
                 let mut present = 0;
                 for (value, other) in many.iter_mut().zip(one) {
-                    let met = !is_absent(*value) && !is_absent(*other);
-                    *value = if met { self.compute(*value, *other) } else { ABSENT };
+                    let matched = !is_absent(*value) && !is_absent(*other);
+                    *value = if matched { self.compute(*value, *other) } else { ABSENT };
                     present += usize::from(!is_absent(*value));
                 }
                 present
@@ -278,13 +306,13 @@ impl Sides<'_> {
 }
 
 #[inline(always)]
-fn pair_by(compute: impl Fn(f64, f64) -> f64, many: &mut [f64], one: &[f64]) -> usize {
+fn combine_by(compute: impl Fn(f64, f64) -> f64, many: &mut [f64], one: &[f64]) -> usize {
     let mut present = 0;
     for (value, other) in many.iter_mut().zip(one) {
-        let met = !is_absent(*value) & !is_absent(*other);
+        let matched = !is_absent(*value) & !is_absent(*other);
         let found = compute(*value, *other);
-        *value = if met { found } else { ABSENT };
-        present += usize::from(met);
+        *value = if matched { found } else { ABSENT };
+        present += usize::from(matched);
     }
     present
 }
@@ -293,7 +321,7 @@ fn pair_by(compute: impl Fn(f64, f64) -> f64, many: &mut [f64], one: &[f64]) -> 
 fn filter_by(holds: impl Fn(f64, f64) -> bool, many: &mut [f64], one: &[f64]) -> usize {
     let mut present = 0;
     for (value, other) in many.iter_mut().zip(one) {
-        // Absence is a NaN, for which nothing holds.
+        // An absent value is NaN, so no comparison holds for it.
         let holds = holds(*value, *other);
         *value = if holds { *value } else { ABSENT };
         present += usize::from(holds);
@@ -301,8 +329,8 @@ fn filter_by(holds: impl Fn(f64, f64) -> bool, many: &mut [f64], one: &[f64]) ->
     present
 }
 
-/// Steps at which any row has a value.
-fn any_present(rows: &Rows) -> Vec<bool> {
+/// Returns the steps at which any row has a value.
+fn any_present(rows: &LabelledRows) -> Vec<bool> {
     let mut present = vec![false; rows.steps()];
     for i in 0..rows.len() {
         rows.mark_present(i, &mut present);
@@ -311,7 +339,7 @@ fn any_present(rows: &Rows) -> Vec<bool> {
 }
 
 impl Context<'_> {
-    pub(super) fn join(&self, node: &Join, grid: Grid) -> Result<Rows, QueryError> {
+    pub(super) fn join(&self, node: &Join, grid: Grid) -> Result<LabelledRows, QueryError> {
         let lhs = self.vector(&node.lhs, grid)?;
         let rhs = self.vector(&node.rhs, grid)?;
         if is_set(node.op) {
@@ -320,11 +348,11 @@ impl Context<'_> {
         let matching = &node.matching;
         let swapped = matching.cardinality == Cardinality::OneToMany;
         let (many, one) = if swapped { (rhs, lhs) } else { (lhs, rhs) };
-        // Upstream turns the sides round for `group_right`, but not the values filled in: the left one always stands
-        // for a missing sample of the many side (fill-modifier.test).
+        // Prometheus swaps the sides for `group_right`, but not the fill values: `fill_left` always
+        // replaces a missing sample of the many side (fill-modifier.test).
         let (fill_many, fill_one) = (matching.fill_left, matching.fill_right);
         let native = many.has_histograms() || one.has_histograms() || trims(node.op).is_some();
-        let sides = Sides {
+        let spec = JoinSpec {
             op: node.op,
             matching,
             swapped,
@@ -336,181 +364,187 @@ impl Context<'_> {
         };
         let filled = fill_many.is_some() || fill_one.is_some();
         if (many.is_empty() || one.is_empty()) && !filled {
-            return Ok(Rows::new(&self.meter, grid.len));
+            return Ok(LabelledRows::new(&self.meter, grid.len));
         }
         let _grouping = self.charge_grouping(many.len() + one.len())?;
-        let groups = Groups::new(&many, &one, matching);
-        if let Some(pairs) = sides.sole_pairs(&groups, &many) {
+        let groups = MatchGroups::new(&many, &one, matching);
+        if let Some(pairs) = spec.static_pairs(&groups, &many) {
             drop(groups);
-            let out = self.pair_up(&sides, &pairs, many, &one)?;
-            return if node.returns_bool && is_comparison(node.op) { self.unnamed(out) } else { Ok(out) };
+            let out = self.join_in_place(&spec, &pairs, many, &one)?;
+            return if node.returns_bool && is_comparison(node.op) { self.drop_names(out) } else { Ok(out) };
         }
-        // Where one side is empty at a step nothing is checked there, unless values are filled in.
+        // At steps at which one side is empty nothing is checked, unless values are filled in.
         let active: Vec<bool> = if filled {
             vec![true; grid.len]
         } else {
             any_present(&many).into_iter().zip(any_present(&one)).map(|(a, b)| a && b).collect()
         };
-        let mut out = Rows::with_room(&self.meter, many.len(), grid.len)?;
-        for group in groups.each((&many, &one), matching) {
+        let mut out = LabelledRows::with_capacity(&self.meter, many.len(), grid.len)?;
+        let sides = JoinSides { many: &many, one: &one };
+        for group in groups.each(sides, matching) {
             self.budget.check()?;
-            let partner = one_side(&sides, &group, &one, &active)?;
-            self.join_group(&sides, &group, (&many, &one), &partner, &mut out)?;
+            let partner = partners(&spec, &group, &one, &active)?;
+            self.join_group(&spec, &group, sides, &partner, &mut out)?;
         }
-        out.settle_all()?;
-        let out = out.merged(Duplicates::Merge)?;
-        if node.returns_bool && is_comparison(node.op) { self.unnamed(out) } else { Ok(out) }
+        out.finish_all()?;
+        let out = out.merge_duplicates(Duplicates::Merge)?;
+        if node.returns_bool && is_comparison(node.op) { self.drop_names(out) } else { Ok(out) }
     }
 
-    /// Pairs of which each is known: the rows of the many side become theirs, where they are.
-    fn pair_up(
+    /// Computes pairs that are known in advance, in the memory of the many side's rows.
+    fn join_in_place(
         &self,
-        sides: &Sides<'_>,
+        spec: &JoinSpec<'_>,
         pairs: &[(usize, usize)],
-        mut many: Rows,
-        one: &Rows,
-    ) -> Result<Rows, QueryError> {
+        mut many: LabelledRows,
+        one: &LabelledRows,
+    ) -> Result<LabelledRows, QueryError> {
         let steps = many.steps();
         let mut interval = SeriesCheckInterval::default();
         let mut total = 0;
-        let mut met: Vec<(usize, usize)> = Vec::with_capacity(pairs.len());
+        let mut matches: Vec<(usize, usize)> = Vec::with_capacity(pairs.len());
         for (row, other) in pairs {
             if interval.is_due(steps) {
                 self.budget.check()?;
             }
-            let present = sides.pair_in_place(many.row_mut(*row), one.row(*other));
+            let present = spec.combine_in_place(many.row_mut(*row), one.row(*other));
             total += present;
             if present > 0 {
-                met.push((*row, *other));
+                matches.push((*row, *other));
             }
         }
-        let places: Vec<usize> = met.iter().map(|(row, _)| *row).collect();
-        if sides.matching.include.is_empty() {
-            // Rows that met nobody go.
+        let rows: Vec<usize> = matches.iter().map(|(row, _)| *row).collect();
+        if spec.matching.include.is_empty() {
+            // Rows without a partner are removed below.
             let heads = many.heads.iter_mut();
-            Labels::filter_all(heads.map(|head| &mut head.labels), |name| sides.keeps(name));
+            Labels::filter_all(heads.map(|head| &mut head.labels), |name| spec.keeps_label(name));
         } else {
-            let names = &sides.matching.include;
+            let names = &spec.matching.include;
             include(
                 &mut many.heads,
                 &one.heads,
-                (&met, names),
-                |name| sides.keeps(name),
-                |many, one| sides.labels(many, one),
+                &matches,
+                names,
+                |name| spec.keeps_label(name),
+                |many, one| spec.labels(many, one),
             );
         }
-        many.settle_picked(&places, total)
+        many.finish_selected(&rows, total)
     }
 
-    /// The pairs of one group. `partner` tells for each step which row of the one side is there.
+    /// Computes the pairs of one group. `partner` has the present row of the one side at each step.
     fn join_group(
         &self,
-        sides: &Sides<'_>,
-        group: &Group<'_>,
-        (many, one): (&Rows, &Rows),
+        spec: &JoinSpec<'_>,
+        group: &MatchGroup<'_>,
+        JoinSides { many, one }: JoinSides<'_>,
         partner: &[Option<usize>],
-        out: &mut Rows,
+        out: &mut LabelledRows,
     ) -> Result<(), QueryError> {
-        if group.many.is_empty() && sides.fill_many.is_none() {
+        if group.many.is_empty() && spec.fill_many.is_none() {
             return Ok(());
         }
         let mut many_present = vec![false; partner.len()];
-        let mut made = MadeRows::default();
-        let sole = sole(partner).filter(|_| !sides.native && sides.fill_one.is_none());
+        let mut group_rows = GroupRows::default();
+        let only_partner = only_partner(partner).filter(|_| !spec.native && spec.fill_one.is_none());
         for i in group.many {
             self.budget.check()?;
             let head = &many.heads[*i];
-            if let Some(met) = sole {
+            if let Some(matched) = only_partner {
                 let values = many.row(*i);
-                let pairs =
-                    values.iter().zip(partner).any(|(value, met)| !is_absent(*value) && met.is_some());
+                let pairs = values
+                    .iter()
+                    .zip(partner)
+                    .any(|(value, matched)| !is_absent(*value) && matched.is_some());
                 if pairs {
-                    let labels = sides.labels(&head.labels, &one.heads[met].labels);
-                    let place = made.place(labels, head.drops_name, out)?;
-                    let Made { row, taken } = &mut made.rows[place];
-                    let to = (out.row_mut(*row), &mut taken[..], &mut many_present[..]);
-                    sides.pair_rows((values, one.row(met), partner), to)?;
+                    let labels = spec.labels(&head.labels, &one.heads[matched].labels);
+                    let index = group_rows.index_of(labels, head.drops_name, out)?;
+                    let JoinedRow { row, taken } = &mut group_rows.rows[index];
+                    let pair = PairRows { many: values, one: one.row(matched), partner };
+                    let values = out.row_mut(*row);
+                    spec.pair_rows(pair, OutputRow { values, taken, present: &mut many_present })?;
                 }
                 continue;
             }
-            // Where the row's pairs stand, by the partner it met last: partners change rarely.
+            // The partner at the previous step and its output row: partners rarely change.
             let mut last: Option<(Option<usize>, usize)> = None;
             for (step, value) in many.row(*i).iter().enumerate() {
-                let histogram = if sides.native { many.histogram(*i, step) } else { None };
+                let histogram = if spec.native { many.histogram(*i, step) } else { None };
                 if is_absent(*value) && histogram.is_none() {
                     continue;
                 }
-                let (met, other) = match (partner[step], sides.fill_one) {
-                    (Some(met), _) => (Some(met), one.row(met)[step]),
+                let (matched, other) = match (partner[step], spec.fill_one) {
+                    (Some(matched), _) => (Some(matched), one.row(matched)[step]),
                     (None, Some(fill)) => (None, fill),
                     (None, None) => continue,
                 };
                 let mut native = None;
-                if sides.native {
+                if spec.native {
                     let left = histogram.map_or(Point::Float(*value), Point::Histogram);
-                    let right = met.and_then(|met| one.histogram(met, step));
+                    let right = matched.and_then(|matched| one.histogram(matched, step));
                     let right = right.map_or(Point::Float(other), Point::Histogram);
-                    // What has no answer has not met either.
-                    let Some(found) = self.native_pair(sides, left, right) else { continue };
+                    // A pair without a result does not count as a match.
+                    let Some(found) = self.native_pair(spec, left, right) else { continue };
                     native = Some(found);
                 }
-                if sides.one_to_one() && many_present[step] {
+                if spec.one_to_one() && many_present[step] {
                     return Err(not_explicit());
                 }
                 many_present[step] = true;
-                let place = match last {
-                    Some((whom, place)) if whom == met => place,
+                let index = match last {
+                    Some((last_matched, index)) if last_matched == matched => index,
                     _ => {
-                        let other = met.map_or(&group.shared, |met| &one.heads[met].labels);
-                        made.place(sides.labels(&head.labels, other), head.drops_name, out)?
+                        let other = matched.map_or(&group.shared, |matched| &one.heads[matched].labels);
+                        group_rows.index_of(spec.labels(&head.labels, other), head.drops_name, out)?
                     }
                 };
-                last = Some((met, place));
-                let place = &mut made.rows[place];
-                // A pair that a comparison drops has taken its place all the same.
-                if std::mem::replace(&mut place.taken[step], true) {
+                last = Some((matched, index));
+                let joined = &mut group_rows.rows[index];
+                // A pair that a comparison drops still occupies its step.
+                if std::mem::replace(&mut joined.taken[step], true) {
                     return Err(not_unique());
                 }
                 match native {
-                    None => out.row_mut(place.row)[step] = sides.compute(*value, other),
-                    Some(found) => found.put(out, place.row, step)?,
+                    None => out.row_mut(joined.row)[step] = spec.compute(*value, other),
+                    Some(found) => found.put(out, joined.row, step)?,
                 }
             }
         }
-        let Some(fill) = sides.fill_many else { return Ok(()) };
-        for (step, met) in partner.iter().enumerate() {
-            let Some(met) = met.filter(|_| !many_present[step]) else { continue };
-            let head = &one.heads[met];
-            let labels = sides.labels(&group.shared, &head.labels);
-            let place = made.place(labels, head.drops_name, out)?;
-            let row = made.rows[place].row;
-            if sides.native {
-                let Some(point) = one.point(met, step) else { continue };
-                if let Some(found) = self.native_pair(sides, Point::Float(fill), point) {
+        let Some(fill) = spec.fill_many else { return Ok(()) };
+        for (step, matched) in partner.iter().enumerate() {
+            let Some(matched) = matched.filter(|_| !many_present[step]) else { continue };
+            let head = &one.heads[matched];
+            let labels = spec.labels(&group.shared, &head.labels);
+            let index = group_rows.index_of(labels, head.drops_name, out)?;
+            let row = group_rows.rows[index].row;
+            if spec.native {
+                let Some(point) = one.point(matched, step) else { continue };
+                if let Some(found) = self.native_pair(spec, Point::Float(fill), point) {
                     found.put(out, row, step)?;
                 }
                 continue;
             }
-            out.row_mut(row)[step] = sides.compute(fill, one.row(met)[step]);
+            out.row_mut(row)[step] = spec.compute(fill, one.row(matched)[step]);
         }
         Ok(())
     }
 
-    /// What a pair comes to of which one at least may be a histogram; nothing where the operator has no answer.
-    fn native_pair(&self, sides: &Sides<'_>, many: Point<'_>, one: Point<'_>) -> Option<Found> {
-        let (left, right) = if sides.swapped { (one, many) } else { (many, one) };
-        let told = |holds: bool| Found::Float(f64::from(u8::from(holds)));
-        let found = match self.combine(sides.op, left, right, sides.span) {
-            Outcome::Refused => return None,
-            Outcome::Dropped if sides.returns_bool => told(false),
-            Outcome::Dropped => Found::Nothing,
-            Outcome::Kept if sides.returns_bool => told(true),
-            Outcome::Kept => match left {
-                Point::Float(value) => Found::Float(value),
-                Point::Histogram(histogram) => Found::Histogram(Arc::clone(histogram)),
+    /// Computes a pair of which at least one operand may be a histogram. Returns `None` if the
+    /// operator does not apply.
+    fn native_pair(&self, spec: &JoinSpec<'_>, many: Point<'_>, one: Point<'_>) -> Option<PairValue> {
+        let (left, right) = if spec.swapped { (one, many) } else { (many, one) };
+        let render = |holds: bool| PairValue::Float(f64::from(u8::from(holds)));
+        let found = match self.combine(spec.op, left, right, spec.span) {
+            OperatorResult::Refused => return None,
+            OperatorResult::Dropped if spec.returns_bool => render(false),
+            OperatorResult::Dropped => PairValue::Nothing,
+            OperatorResult::CommonRows if spec.returns_bool => render(true),
+            OperatorResult::CommonRows => match left {
+                Point::Float(value) => PairValue::Float(value),
+                Point::Histogram(histogram) => PairValue::Histogram(Arc::clone(histogram)),
             },
-            Outcome::Float(value) => Found::Float(value),
-            Outcome::Histogram(histogram) => Found::Histogram(Arc::new(histogram)),
+            OperatorResult::Float(value) => PairValue::Float(value),
+            OperatorResult::Histogram(histogram) => PairValue::Histogram(Arc::new(histogram)),
         };
         Some(found)
     }
@@ -519,15 +553,15 @@ impl Context<'_> {
         &self,
         op: BinaryOp,
         matching: &Matching,
-        mut lhs: Rows,
-        rhs: &Rows,
-    ) -> Result<Rows, QueryError> {
+        mut lhs: LabelledRows,
+        rhs: &LabelledRows,
+    ) -> Result<LabelledRows, QueryError> {
         let _grouping = self.charge_grouping(lhs.len() + rhs.len())?;
-        let groups = Groups::new(&lhs, rhs, matching);
+        let groups = MatchGroups::new(&lhs, rhs, matching);
         let mut mask = vec![false; lhs.steps().max(rhs.steps())];
         let mut interval = SeriesCheckInterval::default();
         if op == BinaryOp::Or {
-            return self.either(&groups, lhs, rhs, &mut mask);
+            return self.union(&groups, lhs, rhs, &mut mask);
         }
         for group in 0..groups.len() {
             let (left, right) = (groups.many.of(group), groups.one.of(group));
@@ -556,19 +590,20 @@ impl Context<'_> {
         Ok(lhs)
     }
 
-    /// The left side, and of the right one what no row of the left one's in its group hides.
-    fn either(
+    /// Evaluates `or`: the rows of the left side, and those of the right side at steps at which no
+    /// row of the same group on the left is present.
+    fn union(
         &self,
-        groups: &Groups,
-        mut lhs: Rows,
-        rhs: &Rows,
+        groups: &MatchGroups,
+        mut lhs: LabelledRows,
+        rhs: &LabelledRows,
         mask: &mut [bool],
-    ) -> Result<Rows, QueryError> {
+    ) -> Result<LabelledRows, QueryError> {
         let mut hidden: Vec<Option<usize>> = vec![None; rhs.len()];
         for group in (0..groups.len()).filter(|group| !groups.many.of(*group).is_empty()) {
             groups.one.of(group).iter().for_each(|row| hidden[*row] = Some(group));
         }
-        lhs.add_room(rhs.len())?;
+        lhs.reserve_rows(rhs.len())?;
         let mut interval = SeriesCheckInterval::default();
         for ((i, (head, row)), hidden) in rhs.iter().enumerate().zip(hidden) {
             if interval.is_due(mask.len()) {
@@ -584,35 +619,35 @@ impl Context<'_> {
             }
             copy_histograms(rhs, i, &mut lhs, |step| !mask[step])?;
         }
-        lhs.settle_again()?;
-        lhs.merged(Duplicates::Merge)
+        lhs.recount()?;
+        lhs.merge_duplicates(Duplicates::Merge)
     }
 }
 
-/// What a pair comes to.
-enum Found {
-    /// It met, and is dropped.
+/// The result of a pair.
+enum PairValue {
+    /// A comparison dropped the pair.
     Nothing,
     Float(f64),
     Histogram(Arc<FloatHistogram>),
 }
 
-impl Found {
-    fn put(self, out: &mut Rows, row: usize, step: usize) -> Result<(), QueryError> {
+impl PairValue {
+    fn put(self, out: &mut LabelledRows, row: usize, step: usize) -> Result<(), QueryError> {
         match self {
-            Found::Nothing => {}
-            Found::Float(value) => out.row_mut(row)[step] = value,
-            Found::Histogram(histogram) => out.put_histogram(row, step, histogram)?,
+            PairValue::Nothing => {}
+            PairValue::Float(value) => out.row_mut(row)[step] = value,
+            PairValue::Histogram(histogram) => out.put_histogram(row, step, histogram)?,
         }
         Ok(())
     }
 }
 
-/// Gives the last row of `out` the histograms of a row, at steps that are `shown`.
+/// Copies the histograms of a row to the last row of `out`, at the steps that are `shown`.
 fn copy_histograms(
-    from: &Rows,
+    from: &LabelledRows,
     row: usize,
-    out: &mut Rows,
+    out: &mut LabelledRows,
     shown: impl Fn(usize) -> bool,
 ) -> Result<(), QueryError> {
     let last = out.len() - 1;
@@ -622,41 +657,46 @@ fn copy_histograms(
     Ok(())
 }
 
-/// The rows that a group made.
+/// The output rows of a group.
 #[derive(Default)]
-struct MadeRows {
-    places: RapidHashMap<Labels, usize>,
-    rows: Vec<Made>,
+struct GroupRows {
+    by_labels: RapidHashMap<Labels, usize>,
+    rows: Vec<JoinedRow>,
 }
 
-/// A row that a group made, and the steps at which a pair stands there.
-struct Made {
+/// An output row, and the steps at which it has a pair.
+struct JoinedRow {
     row: usize,
     taken: Vec<bool>,
 }
 
-impl MadeRows {
-    /// The place of the row with these labels among those the group made.
-    fn place(&mut self, labels: Labels, drops_name: bool, out: &mut Rows) -> Result<usize, QueryError> {
-        let place = match self.places.get(&labels) {
-            Some(place) => *place,
+impl GroupRows {
+    /// Returns the index of the output row with these labels; adds the row if there is none.
+    fn index_of(
+        &mut self,
+        labels: Labels,
+        drops_name: bool,
+        out: &mut LabelledRows,
+    ) -> Result<usize, QueryError> {
+        let index = match self.by_labels.get(&labels) {
+            Some(index) => *index,
             None => {
                 let row = out.len();
-                out.push_paid(Head { labels: labels.clone(), drops_name })?;
-                self.rows.push(Made { row, taken: vec![false; out.steps()] });
-                self.places.insert(labels, self.rows.len() - 1);
+                out.push_charged(RowHead { labels: labels.clone(), drops_name })?;
+                self.rows.push(JoinedRow { row, taken: vec![false; out.steps()] });
+                self.by_labels.insert(labels, self.rows.len() - 1);
                 self.rows.len() - 1
             }
         };
-        out.heads[self.rows[place].row].drops_name |= drops_name;
-        Ok(place)
+        out.heads[self.rows[index].row].drops_name |= drops_name;
+        Ok(index)
     }
 }
 
-/// The only row of the one side that is there at any step, if there is one.
-fn sole(partner: &[Option<usize>]) -> Option<usize> {
-    let first = partner.iter().find_map(|met| *met);
-    first.filter(|_| partner.iter().all(|met| met.is_none() || *met == first))
+/// Returns the only row of the one side that is present at any step, if there is exactly one.
+fn only_partner(partner: &[Option<usize>]) -> Option<usize> {
+    let first = partner.iter().find_map(|matched| *matched);
+    first.filter(|_| partner.iter().all(|matched| matched.is_none() || *matched == first))
 }
 
 fn not_explicit() -> QueryError {
@@ -669,11 +709,11 @@ fn not_unique() -> QueryError {
     QueryError::execution("multiple matches for labels: grouping labels must ensure unique matches")
 }
 
-/// For each step the one row of the one side that is there, or why there may not be two.
-fn one_side(
-    sides: &Sides<'_>,
-    group: &Group<'_>,
-    one: &Rows,
+/// Returns the present row of the one side at each step. Fails if there are two at one step.
+fn partners(
+    spec: &JoinSpec<'_>,
+    group: &MatchGroup<'_>,
+    one: &LabelledRows,
     active: &[bool],
 ) -> Result<Vec<Option<usize>>, QueryError> {
     let mut partner: Vec<Option<usize>> = vec![None; active.len()];
@@ -684,7 +724,7 @@ fn one_side(
                 continue;
             }
             if let Some(other) = partner[step] {
-                let side = if sides.swapped { "left" } else { "right" };
+                let side = if spec.swapped { "left" } else { "right" };
                 let mut pair = [one.heads[*i].labels.to_string(), one.heads[other].labels.to_string()];
                 pair.sort();
                 return Err(QueryError::execution(format!(
@@ -711,16 +751,16 @@ mod tests {
     const STEPS: i64 = 20;
     const STEP_S: i64 = 30;
 
-    /// A series: which of some values its labels have, its first and last step, its first value.
-    type Series = ([usize; 4], (i64, i64), i32);
+    /// A series: indices of its label values, its first and last step, its first value.
+    type SeriesSpec = ([usize; 4], (i64, i64), i32);
 
-    fn series(most: usize) -> impl Strategy<Value = Vec<Series>> {
+    fn series(most: usize) -> impl Strategy<Value = Vec<SeriesSpec>> {
         let labels = [0usize..6, 0..3, 0..4, 0..3];
         prop::collection::vec((labels, (-8..8i64, 8..28i64), -3..4i32), 1..most)
     }
 
-    /// Series of both sides, and two of one signature that are never there together.
-    fn store(many: &[Series], one: &[Series]) -> Snapshot {
+    /// Returns series of both sides, and two with one signature that are never present together.
+    fn store(many: &[SeriesSpec], one: &[SeriesSpec]) -> Snapshot {
         let mut batch = BatchBuilder::default();
         let mut put = |pairs: &[(&str, &str)], (first, last): (i64, i64), value: i32| {
             let at = |step: i64| Timestamp::from_s(1_000 + step * STEP_S);
@@ -748,7 +788,7 @@ mod tests {
         store.snapshot(&Access::whole(OrgId(1)))
     }
 
-    fn told(text: &str, snapshot: &Snapshot, instant: bool, delayed_name_removal: bool) -> String {
+    fn render(text: &str, snapshot: &Snapshot, instant: bool, delayed_name_removal: bool) -> String {
         let expr = parse(text, &Caps::default()).expect("an expression").expr;
         let (first, last) = (Timestamp::from_s(1_000), Timestamp::from_s(1_000 + STEPS * STEP_S));
         let steps = Steps::new(first, if instant { first } else { last }, STEP_S * 1_000).expect("a grid");
@@ -760,7 +800,7 @@ mod tests {
         }
     }
 
-    /// Joins, with `A` for the many side and `B` for the other one.
+    /// Joins with `A` for the many side and `B` for the one side.
     const JOINS: [&str; 15] = [
         "A * on (pod) group_left () B",
         "A * on (pod) group_left (node) B",
@@ -782,9 +822,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Two rows of one signature on the one side, which nothing of the many side meets, make it look at each step.
+        /// Two series of one signature that match nothing are added to the one side; they force the
+        /// evaluation step by step.
         #[test]
-        fn pairs_that_are_known_from_the_start_are_those_that_are_met_step_by_step(
+        fn static_pairs_give_the_results_of_pairs_matched_step_by_step(
             many in series(60),
             one in series(9),
             (instant, delayed) in (any::<bool>(), any::<bool>()),
@@ -793,8 +834,8 @@ mod tests {
             for join in JOINS {
                 for (a, b) in [("a", "b"), ("{__name__=~\"a.*\"}", "b"), ("a", "{__name__=~\"b.*\"}")] {
                     let of = |b: &str| join.replace('A', a).replace('B', b);
-                    let plain = told(&of(b), &snapshot, instant, delayed);
-                    let stepwise = told(&of(&format!("({b} or {{__name__=~\"cc?\"}})")), &snapshot, instant, delayed);
+                    let plain = render(&of(b), &snapshot, instant, delayed);
+                    let stepwise = render(&of(&format!("({b} or {{__name__=~\"cc?\"}})")), &snapshot, instant, delayed);
                     prop_assert_eq!(plain, stepwise, "{}", of(b));
                 }
             }

@@ -1,27 +1,27 @@
 //! Runs a plan over one snapshot: labels first, then series by series over all steps.
 //!
-//! Every node answers [`Rows`]: output labels once, and one value for each series and step. Nothing here is evaluated
-//! step by step but what must compare series with one another, such as `topk`.
+//! Every node returns [`LabelledRows`]: its output labels, and one value for each series and step.
+//! Only nodes that compare series with one another, such as `topk`, are evaluated step by step.
 
 mod accumulate;
 mod aggregate;
+mod common_rows;
 mod hash;
 mod histogram;
-mod included;
 mod info;
 mod join;
-mod kept;
+mod join_labels;
 mod kernels;
-mod keyed;
+mod label_keys;
 mod native;
 mod operators;
 mod parallel_rows;
-mod peel;
+mod pushdown;
 mod relabel;
 mod rows;
 mod select;
 mod sort;
-mod starts;
+mod start_timestamps;
 mod streaming_aggregate;
 mod subquery;
 mod windows;
@@ -41,52 +41,68 @@ use super::functions::seconds;
 use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
 use super::{Answer, Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, Value, VectorSample};
 
-use kept::{Kept, Way};
+use common_rows::{CommonRows, RowRecipe};
 pub(super) use parallel_rows::scratch_bytes;
-use rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent, present};
+use rows::{ABSENT, Duplicates, Grid, LabelledRows, Point, RowHead, Scalars, is_absent, present};
 
-/// What every part of an evaluation needs.
+/// The state that all parts of an evaluation share.
 struct Context<'a> {
     snapshot: &'a Snapshot,
     options: &'a Options,
     budget: &'a Budget<'a>,
     meter: Rc<Meter>,
     notes: RefCell<Notes>,
-    /// Where an explanation is asked for: what each node did.
+    /// Records what each node did, for `explain`.
     trace: Option<&'a Trace>,
-    /// Where subqueries may be kept: what is kept of them.
+    /// Cached results of subqueries.
     subqueries: Option<&'a Subqueries<'a>>,
-    /// How rows are made that more than one aggregation asks for, and those that are there.
-    repeated: Vec<Way>,
-    kept: RefCell<Vec<Rc<Kept>>>,
-    /// What the label sets of selected series hold: until the end, since results share them.
+    /// Recipes of rows that several aggregations need, and the rows that have been computed.
+    shared_recipes: Vec<RowRecipe>,
+    common_rows: RefCell<Vec<Rc<CommonRows>>>,
+    /// Memory of the label sets of selected series. It is held until the end, because results share
+    /// the label sets.
     labels: RefCell<Charge>,
 }
 
-/// Who stands beside an evaluation; nobody by default.
+/// Optional hooks of an evaluation: a trace and a subquery cache.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Beside<'a> {
+pub(super) struct Hooks<'a> {
     pub(super) trace: Option<&'a Trace>,
     pub(super) subqueries: Option<&'a Subqueries<'a>>,
 }
 
-/// Evaluates what was planned for `query` with these options.
+/// Evaluates the plan of `query`.
+///
+/// # Errors
+/// Limits, deadline, cancellation, and errors of the expression at any step.
 pub(super) fn run(
     plan: &Plan,
     query: &Query,
-    (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
-    beside: Beside<'_>,
+    snapshot: &Snapshot,
+    options: &Options,
+    budget: &Budget<'_>,
+    hooks: Hooks<'_>,
 ) -> Result<Answer, QueryError> {
     let notes = RefCell::new(Notes::default());
     let meter = Meter::new(options.limits, budget);
-    let (repeated, kept) = (kept::repeated(plan), RefCell::default());
-    let Beside { trace, subqueries } = beside;
+    let (shared_recipes, common_rows) = (common_rows::shared_recipes(plan), RefCell::default());
+    let Hooks { trace, subqueries } = hooks;
     let labels = RefCell::new(meter.charge());
-    let context =
-        Context { snapshot, options, budget, meter, notes, trace, subqueries, repeated, kept, labels };
+    let context = Context {
+        snapshot,
+        options,
+        budget,
+        meter,
+        notes,
+        trace,
+        subqueries,
+        shared_recipes,
+        common_rows,
+        labels,
+    };
     let steps = query.steps;
     let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };
-    // Compiled expressions are held from before the evaluation to its end.
+    // Compiled patterns stay in memory until the evaluation ends.
     let mut patterns = context.meter.charge();
     patterns.add_bytes(plan.pattern_bytes())?;
     let value = context.value(plan, grid, query.instant)?;
@@ -98,11 +114,12 @@ pub(super) fn run(
 }
 
 impl Context<'_> {
-    /// Looks for series within the budget. Where other queries hold the memory, waits for it outside of the selection,
-    /// which locks the series table, and selects again.
-    fn find<T>(&self, look: impl Fn(&Paced<'_>) -> Result<T, Stopped>) -> Result<T, QueryError> {
+    /// Runs a lookup of series within the budget. If other queries hold the memory that it needs,
+    /// waits for it and runs the lookup again. The wait is outside of the lookup, which locks the
+    /// series table.
+    fn select_paced<T>(&self, select: impl Fn(&Paced<'_>) -> Result<T, Stopped>) -> Result<T, QueryError> {
         loop {
-            match self.budget.paced(self.snapshot, Some(&self.meter), &look) {
+            match self.budget.paced(self.snapshot, Some(&self.meter), &select) {
                 Err(QueryError::MemoryBusy { needed, .. }) => self.meter.wait_for(needed, self.budget)?,
                 other => return other,
             }
@@ -125,13 +142,13 @@ impl Context<'_> {
                 Ok(Value::Matrix(vec![MatrixSeries { labels: Labels::default(), samples, histograms }]))
             }
             Plan::Vector(node) => {
-                let mut rows = self.vector(node, grid)?.clean()?;
+                let mut rows = self.vector(node, grid)?.apply_name_drops()?;
                 if !instant {
                     self.meter.has_memory(matrix_bytes(&rows))?;
                 }
                 let heads = std::mem::take(&mut rows.heads);
                 let count = heads.len();
-                // A few of many series do not keep what all of them are called.
+                // Settled labels do not keep the label table of all selected series in memory.
                 let labels = heads.into_iter().map(|head| head.labels.settled());
                 if instant {
                     let each = size_of::<VectorSample>();
@@ -147,13 +164,17 @@ impl Context<'_> {
                 }
                 Ok(Value::Matrix(matrix_of(grid, &rows, labels)))
             }
-            Plan::Matrix(node) => self.raw(node, grid).map(Value::Matrix),
+            Plan::Matrix(node) => self.raw_matrix(node, grid).map(Value::Matrix),
         }
     }
 
-    /// Selects series, and charges their label sets until the end of the evaluation.
-    fn selected(&self, matchers: &[Matcher], range: TimeRange) -> Result<Vec<SelectedSeries>, QueryError> {
-        let found = self.find(|paced| paced.select(matchers, range))?;
+    /// Selects series in `range` and charges their label sets until the end of the evaluation.
+    fn select_series(
+        &self,
+        matchers: &[Matcher],
+        range: TimeRange,
+    ) -> Result<Vec<SelectedSeries>, QueryError> {
+        let found = self.select_paced(|paced| paced.select(matchers, range))?;
         self.charge_labels(&found)?;
         Ok(found)
     }
@@ -164,16 +185,17 @@ impl Context<'_> {
         self.labels.borrow_mut().add_bytes(bytes as u64)
     }
 
-    /// The samples of one window as they are stored, or as a subquery computes them.
-    fn raw(&self, node: &MatrixNode, grid: Grid) -> Result<Vec<MatrixSeries>, QueryError> {
-        let mut found: Vec<(Head, Vec<Sample>, Vec<HistogramPoint>)> = Vec::new();
+    /// Returns the samples of one window, as stored or as computed by a subquery, in the order of
+    /// labels.
+    fn raw_matrix(&self, node: &MatrixNode, grid: Grid) -> Result<Vec<MatrixSeries>, QueryError> {
+        let mut found: Vec<(RowHead, Vec<Sample>, Vec<HistogramPoint>)> = Vec::new();
         let mut charge = self.meter.charge();
         self.each_series(node, grid, 0, &mut |head, all| {
             let samples = windows::samples(node, grid.start_ms, &all);
             let native = all.native;
             let (from, to) = node.edges(grid.start_ms);
             if node.extension.is_some() && !native.is_empty() {
-                let text = "anchored and smoothed modifiers are not supported with histograms here";
+                let text = "anchored and smoothed range selectors do not support native histograms";
                 return Err(QueryError::execution(text));
             }
             charge.add_samples(samples.len())?;
@@ -192,8 +214,9 @@ impl Context<'_> {
             }
             Ok(())
         })?;
-        let clean =
-            |head: Head| if head.drops_name { rows::nameless(&head.labels) } else { head.labels }.settled();
+        let clean = |head: RowHead| {
+            if head.drops_name { rows::labels_without_name(&head.labels) } else { head.labels }.settled()
+        };
         let mut series: Vec<MatrixSeries> = found
             .into_iter()
             .map(|(head, samples, histograms)| MatrixSeries { labels: clean(head), samples, histograms })
@@ -260,7 +283,7 @@ impl Context<'_> {
         }
     }
 
-    fn vector(&self, node: &VectorNode, grid: Grid) -> Result<Rows, QueryError> {
+    fn vector(&self, node: &VectorNode, grid: Grid) -> Result<LabelledRows, QueryError> {
         let Some(trace) = self.trace else { return self.vector_of(node, grid) };
         let before = trace.enter(&self.meter);
         let rows = self.vector_of(node, grid)?;
@@ -268,20 +291,20 @@ impl Context<'_> {
         Ok(rows)
     }
 
-    fn vector_of(&self, node: &VectorNode, grid: Grid) -> Result<Rows, QueryError> {
+    fn vector_of(&self, node: &VectorNode, grid: Grid) -> Result<LabelledRows, QueryError> {
         self.budget.check()?;
         if grid.len == 0 {
-            return Ok(Rows::new(&self.meter, 0));
+            return Ok(LabelledRows::new(&self.meter, 0));
         }
         match node {
             VectorNode::Select(selector) => self.select(selector, grid),
             VectorNode::Info(node) => self.info(node, grid),
             VectorNode::From(scalar) => {
                 let scalars = self.scalar(scalar, grid)?;
-                let mut rows = Rows::with_room(&self.meter, 1, grid.len)?;
-                let head = Head { labels: Labels::default(), drops_name: false };
+                let mut rows = LabelledRows::with_capacity(&self.meter, 1, grid.len)?;
+                let head = RowHead { labels: Labels::default(), drops_name: false };
                 rows.push_absent(head).copy_from_slice(&scalars.values);
-                rows.settle_last()?;
+                rows.finish_last()?;
                 Ok(rows)
             }
             VectorNode::StepTimes(arg) => {
@@ -293,8 +316,8 @@ impl Context<'_> {
                         }
                     }
                 }
-                let rows = native::numbered(rows, |step| seconds(grid.at(step)));
-                self.unnamed(rows)
+                let rows = native::with_numbers(rows, |step| seconds(grid.at(step)));
+                self.drop_names(rows)
             }
             VectorNode::Map { run, arg, .. } => {
                 let mut rows = self.vector(arg, grid)?.without_histograms();
@@ -303,7 +326,7 @@ impl Context<'_> {
                         *value = run(*value);
                     }
                 }
-                self.unnamed(rows)
+                self.drop_names(rows)
             }
             VectorNode::MapWith { run, arg, params, .. } => {
                 let rows = self.vector(arg, grid)?.without_histograms();
@@ -313,12 +336,12 @@ impl Context<'_> {
             VectorNode::Window(window) => self.window(window, grid),
             VectorNode::Absent { arg, labels } => {
                 let rows = self.vector(arg, grid)?;
-                self.where_absent(labels, grid, |present| {
+                self.absent_row(labels, grid, |present| {
                     (0..rows.len()).for_each(|i| rows.mark_present(i, present));
                     Ok(())
                 })
             }
-            VectorNode::AbsentOverTime { arg, labels } => self.where_absent(labels, grid, |present| {
+            VectorNode::AbsentOverTime { arg, labels } => self.absent_row(labels, grid, |present| {
                 self.each_window(arg, grid, &mut |_, step| {
                     present[step] = true;
                     Ok(())
@@ -334,9 +357,9 @@ impl Context<'_> {
                 if rows.has_histograms() {
                     self.negate_native(&mut rows)?;
                 }
-                self.unnamed(rows)
+                self.drop_names(rows)
             }
-            VectorNode::MapHistograms { run, arg, .. } => self.of_histograms(*run, self.vector(arg, grid)?),
+            VectorNode::MapHistograms { run, arg, .. } => self.map_histograms(*run, self.vector(arg, grid)?),
             VectorNode::WithScalar(node) => self.with_scalar(node, grid),
             VectorNode::Join(node) => self.join(node, grid),
             VectorNode::Aggregate(node) => self.aggregate(node, grid),
@@ -354,7 +377,7 @@ impl Context<'_> {
             }
             VectorNode::Histogram(node) => self.histogram(node, grid),
             VectorNode::StepInvariant(inner) => {
-                self.vector(inner, grid.once())?.repeated(&self.meter, grid.len)
+                self.vector(inner, grid.once())?.repeat(&self.meter, grid.len)
             }
         }
     }
@@ -366,47 +389,47 @@ impl Context<'_> {
     fn map_with(
         &self,
         run: fn(f64, &[f64]) -> Option<f64>,
-        mut rows: Rows,
+        mut rows: LabelledRows,
         params: &[Scalars],
-    ) -> Result<Rows, QueryError> {
-        let mut at_step = vec![0.0; params.len()];
+    ) -> Result<LabelledRows, QueryError> {
+        let mut params_at_step = vec![0.0; params.len()];
         for step in 0..rows.steps() {
-            for (value, scalars) in at_step.iter_mut().zip(params) {
+            for (value, scalars) in params_at_step.iter_mut().zip(params) {
                 *value = scalars.values[step];
             }
             for i in 0..rows.len() {
                 let value = &mut rows.row_mut(i)[step];
                 if !is_absent(*value) {
-                    *value = run(*value, &at_step).unwrap_or(ABSENT);
+                    *value = run(*value, &params_at_step).unwrap_or(ABSENT);
                 }
             }
         }
         rows.drop_empty();
-        self.unnamed(rows)
+        self.drop_names(rows)
     }
 
-    /// One row of ones where `mark` left a step unmarked.
-    fn where_absent(
+    /// Returns one row with 1 at the steps that `mark` left unmarked.
+    fn absent_row(
         &self,
         labels: &Labels,
         grid: Grid,
         mark: impl FnOnce(&mut [bool]) -> Result<(), QueryError>,
-    ) -> Result<Rows, QueryError> {
-        let mut rows = Rows::with_room(&self.meter, 2, grid.len)?;
+    ) -> Result<LabelledRows, QueryError> {
+        let mut rows = LabelledRows::with_capacity(&self.meter, 2, grid.len)?;
         let mut present = vec![false; grid.len];
         mark(&mut present)?;
-        let row = rows.push_absent(Head { labels: labels.clone(), drops_name: false });
+        let row = rows.push_absent(RowHead { labels: labels.clone(), drops_name: false });
         for (value, present) in row.iter_mut().zip(&present) {
             if !present {
                 *value = 1.0;
             }
         }
-        rows.settle_last()?;
+        rows.finish_last()?;
         Ok(rows)
     }
 
-    /// Takes the names off.
-    fn unnamed(&self, rows: Rows) -> Result<Rows, QueryError> {
+    /// Removes metric names, at once or delayed, as the options say.
+    fn drop_names(&self, rows: LabelledRows) -> Result<LabelledRows, QueryError> {
         rows.without_names(self.options.delayed_name_removal, Duplicates::Merge)
     }
 }
@@ -429,19 +452,20 @@ fn samples(grid: Grid, row: &[f64]) -> Vec<Sample> {
     samples
 }
 
-/// What rows take as series, beside the rows.
-fn matrix_bytes(rows: &Rows) -> u64 {
+/// Returns the bytes of rows as series, without the memory of the rows themselves.
+fn matrix_bytes(rows: &LabelledRows) -> u64 {
     let samples: usize = rows.iter().map(|(_, row)| present(row)).sum();
     bytes_of::<Sample>(samples).saturating_add(bytes_of::<MatrixSeries>(rows.len().saturating_mul(2)))
 }
 
-/// Rows as series, in the order of their labels.
-fn matrix(grid: Grid, rows: &Rows) -> Vec<MatrixSeries> {
+/// Returns the rows as series in the order of their labels.
+fn matrix(grid: Grid, rows: &LabelledRows) -> Vec<MatrixSeries> {
     matrix_of(grid, rows, rows.heads.iter().map(|head| head.labels.clone().settled()))
 }
 
-/// The same with labels that were taken from the rows.
-fn matrix_of(grid: Grid, rows: &Rows, labels: impl Iterator<Item = Labels>) -> Vec<MatrixSeries> {
+/// Returns the rows as series with these `labels`, which belong to the rows in order. The series
+/// are in the order of their labels.
+fn matrix_of(grid: Grid, rows: &LabelledRows, labels: impl Iterator<Item = Labels>) -> Vec<MatrixSeries> {
     let series = labels.enumerate().map(|(i, labels)| {
         let point = |(step, value): (usize, &Arc<_>)| HistogramPoint {
             at: Timestamp::from_ms(grid.at(step)),

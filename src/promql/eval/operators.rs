@@ -6,26 +6,26 @@ use crate::promql::syntax::tree::BinaryOp;
 
 use super::Context;
 use super::native::trims;
-use super::rows::{ABSENT, Grid, Rows, is_absent};
+use super::rows::{ABSENT, Grid, LabelledRows, is_absent};
 
-/// Arithmetic; a comparison answers 0 or 1.
+/// Returns the result of an arithmetic operator. A comparison yields 0 or 1.
 pub(super) fn scalar(op: BinaryOp, a: f64, b: f64) -> f64 {
     match op {
         BinaryOp::Add => a + b,
         BinaryOp::Sub => a - b,
         BinaryOp::Mul => a * b,
         BinaryOp::Div => a / b,
-        // Both C's fmod: the sign is the dividend's, and by zero is NaN.
+        // As fmod of C: the result has the sign of the dividend, and division by zero is NaN.
         BinaryOp::Mod => a % b,
         BinaryOp::Pow => a.powf(b),
         BinaryOp::Atan2 => a.atan2(b),
-        // Only histograms have observations to keep.
+        // Trimming applies to histograms only.
         BinaryOp::TrimUpper | BinaryOp::TrimLower => ABSENT,
         _ => f64::from(u8::from(holds(op, a, b))),
     }
 }
 
-/// Whether a comparison holds. Set operators have no numbers to compare and hold nowhere.
+/// Returns whether a comparison holds; `false` for other operators.
 pub(super) fn holds(op: BinaryOp, a: f64, b: f64) -> bool {
     match op {
         BinaryOp::Equal => a == b,
@@ -39,7 +39,7 @@ pub(super) fn holds(op: BinaryOp, a: f64, b: f64) -> bool {
 }
 
 impl Context<'_> {
-    pub(super) fn with_scalar(&self, node: &WithScalar, grid: Grid) -> Result<Rows, QueryError> {
+    pub(super) fn with_scalar(&self, node: &WithScalar, grid: Grid) -> Result<LabelledRows, QueryError> {
         let mut rows = self.vector(&node.vector, grid)?;
         let scalars = self.scalar(&node.scalar, grid)?;
         let filters = is_comparison(node.op) && !node.returns_bool;
@@ -65,6 +65,6 @@ impl Context<'_> {
             self.native_with_scalar(node, &scalars, &mut rows)?;
         }
         rows.drop_empty();
-        if filters || op.is_trim() { Ok(rows) } else { self.unnamed(rows) }
+        if filters || op.is_trim() { Ok(rows) } else { self.drop_names(rows) }
     }
 }

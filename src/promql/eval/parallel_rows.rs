@@ -1,15 +1,15 @@
-//! Rows of many series, each computed from the samples of its own series: in batches, by as many
-//! threads as are free.
+//! Rows of many series, each computed from the samples of its own series: in batches, by all free
+//! threads.
 //!
-//! A batch is a fixed number of neighbouring series, whichever thread computes it. The query's thread
-//! writes rows into the result; a worker writes a batch into a buffer, and the query's thread copies
-//! its rows into the result. So no bit of the result depends on the number of threads. The query's
-//! thread counts and reports afterwards, in the order of rows.
+//! A batch is a fixed number of neighbouring series, whichever thread computes it. The query's
+//! thread writes rows into the result; a worker writes a batch into a buffer, from which the
+//! query's thread copies the rows into the result. So no bit of the result depends on the number of
+//! threads. Afterwards the query's thread counts samples and reports errors in the order of rows.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use crate::model::{HistogramColumns, TimeRange, Timestamp};
+use crate::model::{HistogramColumns, Stopped, TimeRange, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Aside, Progress, rows_bytes};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask, WorkerSlot};
@@ -17,54 +17,64 @@ use crate::sync::IgnorePoison as _;
 use crate::tsdb::{ReadColumns, SelectedSeries, SeriesId, SeriesReader, Snapshot, non_decreasing};
 
 use super::Context;
-use super::kernels::{Floats, GoesOn, SCRATCH_BYTES_MAX, STEP_BYTES, Scratch, Stopped, TimesOf, any_stale};
-use super::rows::{Filled, Rows, present};
+use super::kernels::{
+    ContinueCheck, FloatSamples, KernelScratch, SCRATCH_BYTES_MAX, STEP_BYTES, SampleTimes, any_stale,
+};
+use super::rows::{LabelledRows, RowCounts, present};
 use super::windows::drop_stale;
 
-/// Values of one batch: half of what fits a core's own cache.
+/// Values in one batch: half of a core's own cache.
 const BATCH_VALUES: usize = 8_192;
-/// The most and the fewest series of one batch.
+/// The most and the fewest series in one batch.
 const BATCH_SERIES: (usize, usize) = (256, 8);
-/// Buffers of each worker: for the batch it computes and for those that wait to be copied.
+/// Buffers of each worker: one for the batch that it computes, the others for batches that wait to
+/// be copied.
 const BUFFERS: usize = 4;
 
-/// Computes one row from the samples of one series, and overwrites all of its values.
-pub(super) type FillRow =
-    dyn Fn(&mut Scratch, Floats<'_>, &mut [f64], GoesOn<'_>) -> Result<(), Stopped> + Send + Sync;
+/// A function that computes one row from the samples of one series and overwrites all of its
+/// values.
+pub(super) type FillRow = dyn Fn(&mut KernelScratch, FloatSamples<'_>, &mut [f64], ContinueCheck<'_>) -> Result<(), Stopped>
+    + Send
+    + Sync;
 
-/// Makes a row function that threads can share.
+/// Returns a row function that threads can share.
 pub(super) fn fill_row(
-    fill: impl Fn(&mut Scratch, Floats<'_>, &mut [f64], GoesOn<'_>) -> Result<(), Stopped> + Send + Sync + 'static,
+    fill: impl Fn(&mut KernelScratch, FloatSamples<'_>, &mut [f64], ContinueCheck<'_>) -> Result<(), Stopped>
+    + Send
+    + Sync
+    + 'static,
 ) -> Arc<FillRow> {
     Arc::new(fill)
 }
 
-/// The read samples in the form from which rows are computed. Windows contain no staleness markers.
-pub(super) fn floats_of(read: &mut ReadColumns, windows: bool) -> Floats<'_> {
-    // A rising sequence contains no marker, because a marker is NaN.
-    let rises = windows && (read.is_known_to_rise() || non_decreasing(read.values()));
-    if windows && !rises && any_stale(read.values()) {
+/// Returns the samples that were read in the form from which rows are computed. If `windows` is
+/// set, staleness markers are removed first.
+pub(super) fn floats_of(read: &mut ReadColumns, windows: bool) -> FloatSamples<'_> {
+    // A non-decreasing sequence contains no marker, because a marker is NaN.
+    let non_decreasing = windows && (read.is_known_to_rise() || non_decreasing(read.values()));
+    if windows && !non_decreasing && any_stale(read.values()) {
         drop_stale(read.change());
     }
-    let times = read.shared_times().map_or_else(|| TimesOf::Own(read.times()), TimesOf::Shared);
-    Floats { times, values: read.values(), rises }
+    let times = read.shared_times().map_or_else(|| SampleTimes::Own(read.times()), SampleTimes::Shared);
+    FloatSamples { times, values: read.values(), non_decreasing }
 }
 
-/// How the samples of each series are read.
+/// The way in which the samples of each series are read.
 #[derive(Clone, Copy)]
 pub(super) struct ReadPlan {
     pub(super) range: TimeRange,
-    /// The samples are those of windows: without staleness markers, and counted while they are read.
+    /// The samples are used in windows: staleness markers are removed, and the samples count as
+    /// held while a row is computed.
     pub(super) windows: bool,
-    /// Estimated time of one step, without reading.
+    /// Estimated nanoseconds of one step, without reading samples.
     pub(super) step_ns: u64,
 }
 
-/// [`ReadPlan::step_ns`] of a step that looks for one sample or two.
-pub(super) const LOOK_NS: u64 = 2;
+/// [`ReadPlan::step_ns`] of a step that looks up one or two samples.
+pub(super) const LOOKUP_NS: u64 = 2;
 
 impl ReadPlan {
-    /// A reader for a grid of `steps` steps.
+    /// Returns a reader for a grid of `steps` steps.
     pub(super) fn reader(
         self,
         snapshot: &Snapshot,
@@ -79,28 +89,28 @@ impl ReadPlan {
 
 /// The result of [`Context::compute_rows`].
 pub(super) enum RowsOrSeries {
-    Rows(Rows),
-    /// Some of the series have native histograms, which need another evaluation. The series were
+    Rows(LabelledRows),
+    /// Some of the series have native histograms and need another evaluation. The series are
     /// counted already.
     Native(Vec<SelectedSeries>),
 }
 
-/// A series and the place of its row in the result.
-struct Target<'w> {
+/// A series and its output row.
+struct RowTarget<'w> {
     id: SeriesId,
-    filled: &'w mut Filled,
+    counts: &'w mut RowCounts,
     values: &'w mut [f64],
 }
 
-/// The rows of one batch, computed by a worker.
+/// The rows of one batch that a worker has computed.
 #[derive(Default)]
 struct FinishedBatch {
     batch: usize,
     values: Vec<f64>,
-    filled: Vec<Filled>,
+    counts: Vec<RowCounts>,
 }
 
-/// Finished batches, and buffers for further ones.
+/// Finished batches, and free buffers.
 #[derive(Default)]
 struct BatchQueue {
     finished: Vec<FinishedBatch>,
@@ -109,7 +119,7 @@ struct BatchQueue {
     waiting: usize,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct RowTask {
     snapshot: Snapshot,
     plan: ReadPlan,
@@ -117,28 +127,28 @@ struct RowTask {
     fill: Arc<FillRow>,
     scratch_bytes: usize,
     steps: usize,
-    /// Series of each batch.
+    /// Series in each batch.
     batch: usize,
     /// The series in the order of batches; empty if there are no workers.
     ids: Vec<SeriesId>,
-    /// The next batch that no thread has taken.
+    /// Index of the next batch that no thread has taken.
     next: AtomicUsize,
     queue: Mutex<BatchQueue>,
     /// Signalled when the queue changes.
     changed: Condvar,
     progress: Option<Arc<Progress>>,
-    /// A thread has stopped the task; there is no result.
+    /// Set when a thread has stopped the task; there is no result then.
     stopped: AtomicBool,
-    /// A series has native histograms; the query continues with another evaluation.
+    /// Set when a series has native histograms; the query then uses another evaluation.
     native: AtomicBool,
-    /// Values that rows may still hold, inclusive.
+    /// Largest number of values in all rows, inclusive.
     present_max: u64,
     present: AtomicU64,
 }
 
 impl Context<'_> {
-    /// Acquires workers for work that is estimated to take `cost_ns` and has this many `pieces`, as
-    /// long as there is memory for the `bytes` that each of them needs.
+    /// Acquires workers for work that is estimated to take `cost_ns` and consists of `pieces`
+    /// parts. Stops when there is no memory for the `bytes` that each worker needs.
     pub(super) fn acquire_workers(
         &self,
         cost_ns: u64,
@@ -148,30 +158,30 @@ impl Context<'_> {
         let mut acquired = (Vec::new(), Vec::new());
         while acquired.0.len() + 1 < pieces {
             let Some(slot) = self.budget.workers.and_then(|pool| pool.try_acquire(cost_ns)) else { break };
-            let Some(aside) = self.meter.aside(bytes) else { break };
+            let Some(charge) = self.meter.aside(bytes) else { break };
             acquired.0.push(slot);
-            acquired.1.push(aside);
+            acquired.1.push(charge);
         }
         acquired
     }
 
-    /// Runs the query's `own` part of a task while workers run theirs. All have stopped when it
-    /// returns.
+    /// Runs the query's `own` part of a task while workers run theirs. All threads have stopped
+    /// when it returns.
     pub(super) fn run_parallel<T: ParallelTask>(
         &self,
         task: &Arc<T>,
         slots: Vec<WorkerSlot>,
-        own: impl FnOnce(GoesOn<'_>) -> Result<(), Stopped>,
+        own: impl FnOnce(ContinueCheck<'_>) -> Result<(), Stopped>,
     ) -> Result<(), QueryError> {
         let mut refused = None;
-        let mut goes_on = || self.budget.check().map_err(|error| refused = Some(error)).map_err(|()| Stopped);
+        let mut check = || self.budget.check().map_err(|error| refused = Some(error)).map_err(|()| Stopped);
         let pool = self.budget.workers.filter(|_| !slots.is_empty());
         let workers = pool.map(|pool| pool.spawn(slots, task));
-        if own(&mut goes_on).is_err() {
+        if own(&mut check).is_err() {
             task.stop();
         }
         if let Some(workers) = workers {
-            workers.join(|| goes_on().is_ok());
+            workers.join(|| check().is_ok());
         }
         refused.map_or(Ok(()), Err)
     }
@@ -179,29 +189,29 @@ impl Context<'_> {
     /// Computes a row of `steps` values for each series that has samples.
     pub(super) fn compute_rows(
         &self,
-        found: Vec<SelectedSeries>,
+        series: Vec<SelectedSeries>,
         plan: ReadPlan,
         steps: usize,
         fill: Arc<FillRow>,
     ) -> Result<RowsOrSeries, QueryError> {
-        self.meter.found_series(found.len())?;
-        self.meter.foresee(found.len(), steps, self.budget)?;
-        let mut rows = Rows::with_room(&self.meter, found.len(), steps)?;
-        let scratch_bytes = scratch_bytes(found.len(), plan.range, steps);
+        self.meter.found_series(series.len())?;
+        self.meter.foresee(series.len(), steps, self.budget)?;
+        let mut rows = LabelledRows::with_capacity(&self.meter, series.len(), steps)?;
+        let scratch_bytes = scratch_bytes(series.len(), plan.range, steps);
         let mut held = self.meter.charge();
         held.add_bytes(scratch_bytes as u64)?;
-        let batch = batch(found.len(), steps);
-        let (batches, cost_ns) = (found.len().div_ceil(batch), cost_ns(found.len(), plan, steps));
+        let batch = batch(series.len(), steps);
+        let (batches, cost_ns) = (series.len().div_ceil(batch), cost_ns(series.len(), plan, steps));
         let worker_bytes = rows_bytes(BUFFERS * batch, steps).saturating_add(scratch_bytes as u64);
-        let (slots, _asides) = self.acquire_workers(cost_ns, batches, worker_bytes);
-        let each = size_of::<Filled>() + size_of::<Target<'_>>() + size_of::<SeriesId>();
-        self.meter.has_memory((found.len() as u64).saturating_mul(each as u64))?;
-        let mut filled = vec![Filled::default(); found.len()];
+        let (slots, _charges) = self.acquire_workers(cost_ns, batches, worker_bytes);
+        let each = size_of::<RowCounts>() + size_of::<RowTarget<'_>>() + size_of::<SeriesId>();
+        self.meter.has_memory((series.len() as u64).saturating_mul(each as u64))?;
+        let mut counts = vec![RowCounts::default(); series.len()];
         let present_max = self.meter.samples_left();
-        let row_by_row = rows.all_absent(found.len()).chunks_mut(steps);
-        let targets = found.iter().zip(&mut filled).zip(row_by_row);
-        let mut targets: Vec<Target<'_>> =
-            targets.map(|((series, filled), values)| Target { id: series.id, filled, values }).collect();
+        let row_by_row = rows.absent_values(series.len()).chunks_mut(steps);
+        let targets = series.iter().zip(&mut counts).zip(row_by_row);
+        let mut targets: Vec<RowTarget<'_>> =
+            targets.map(|((series, counts), values)| RowTarget { id: series.id, counts, values }).collect();
         // Series that were written together have neighbouring ids and mostly the same times.
         targets.sort_unstable_by_key(|target| target.id);
         let mut queue = BatchQueue::default();
@@ -209,7 +219,8 @@ impl Context<'_> {
         let task = Arc::new(RowTask {
             snapshot: self.snapshot.clone(),
             plan,
-            // The first histogram of the range needs its predecessor, which a lookback before it contains.
+            // The first histogram of the range needs its predecessor, which is at most a lookback
+            // older.
             histograms_from: plan.range.start.plus_ms(self.options.lookback_ms.saturating_neg()),
             fill,
             scratch_bytes,
@@ -225,7 +236,7 @@ impl Context<'_> {
             present_max,
             present: AtomicU64::new(0),
         });
-        self.run_parallel(&task, slots, |goes_on| task.own_part(&mut targets, goes_on))?;
+        self.run_parallel(&task, slots, |check| task.own_part(&mut targets, check))?;
         if task.present.load(Ordering::Relaxed) > present_max {
             return Err(self.meter.too_many_samples());
         }
@@ -233,23 +244,23 @@ impl Context<'_> {
             return self.budget.check().and(Err(QueryError::Cancelled));
         }
         if task.native.load(Ordering::Relaxed) {
-            return Ok(RowsOrSeries::Native(found));
+            return Ok(RowsOrSeries::Native(series));
         }
-        self.meter.add_samples(filled.iter().map(|one| one.read as u64).sum());
-        rows.settle_filled(found, &filled, plan.windows)?;
+        self.meter.add_samples(counts.iter().map(|one| one.read as u64).sum());
+        rows.finish_filled(series, &counts, plan.windows)?;
         Ok(RowsOrSeries::Rows(rows))
     }
 }
 
-/// Series of one batch: enough to be worth waking a worker, and few enough that the last batch is a
-/// small part of all work.
+/// Returns the number of series in one batch: enough to be worth waking a worker, and few enough
+/// that the last batch is a small part of all work.
 fn batch(series: usize, steps: usize) -> usize {
     let (most, least) = BATCH_SERIES;
     (BATCH_VALUES / steps.max(1)).min(most).min(series / 16).max(least)
 }
 
-/// Estimated time with decoded blocks in the cache; without them it takes about twice as long. Assumes
-/// a sample each 15 s.
+/// Returns the estimated nanoseconds of all rows with decoded blocks in the cache; without them it
+/// takes about twice as long. Assumes a sample every 15 s.
 pub(super) fn cost_ns(series: usize, plan: ReadPlan, steps: usize) -> u64 {
     let each = 400 + usual_samples(plan.range) + (steps as u64).saturating_mul(plan.step_ns);
     (series as u64).saturating_mul(each)
@@ -259,7 +270,7 @@ fn usual_samples(range: TimeRange) -> u64 {
     (range.end.ms_since(range.start).max(0).unsigned_abs() / 15_000).min(100_000)
 }
 
-/// Bytes of lists of times that one thread may keep beside the current one: those of all series, up to
+/// Returns how many bytes of times and windows one thread may cache: those of all series, up to
 /// [`SCRATCH_BYTES_MAX`].
 pub(in crate::promql) fn scratch_bytes(series: usize, range: TimeRange, steps: usize) -> usize {
     let samples = usize::try_from(usual_samples(range)).unwrap_or(usize::MAX);
@@ -267,15 +278,15 @@ pub(in crate::promql) fn scratch_bytes(series: usize, range: TimeRange, steps: u
     series.saturating_mul(each).min(SCRATCH_BYTES_MAX)
 }
 
-/// Decides when to check deadline and cancellation: reading the clock costs as much as reading some
-/// samples.
+/// Decides when to check deadline and cancellation between series: reading the clock costs as much
+/// as reading some samples.
 #[derive(Default)]
 pub(super) struct SeriesCheckInterval {
     since: usize,
 }
 
 impl SeriesCheckInterval {
-    /// Adds one series with this many samples and steps. Returns whether a check is due, which is
+    /// Adds one series with `work` samples and steps. Returns whether a check is due, which is
     /// every few microseconds.
     pub(super) fn is_due(&mut self, work: usize) -> bool {
         self.since += 256 + work;
@@ -290,7 +301,7 @@ impl SeriesCheckInterval {
 /// Buffers of one thread.
 struct WorkerState<'w> {
     reader: SeriesReader<'w>,
-    scratch: Scratch,
+    scratch: KernelScratch,
     read: ReadColumns,
     histograms: HistogramColumns,
     interval: SeriesCheckInterval,
@@ -316,7 +327,7 @@ impl RowTask {
         self.queue.lock().ignore_poison()
     }
 
-    /// Waits until the queue changes, for [`POLL_INTERVAL`] at most.
+    /// Waits until the queue changes, for at most [`POLL_INTERVAL`].
     fn wait<'s>(&self, mut queue: MutexGuard<'s, BatchQueue>) -> MutexGuard<'s, BatchQueue> {
         queue.waiting += 1;
         let waited = self.changed.wait_timeout(queue, POLL_INTERVAL);
@@ -325,7 +336,7 @@ impl RowTask {
         queue
     }
 
-    /// Unlocks a queue that was changed, and wakes the threads that wait for it.
+    /// Unlocks a changed queue and wakes the threads that wait for it.
     fn unlock(&self, queue: MutexGuard<'_, BatchQueue>) {
         let waiting = queue.waiting > 0;
         drop(queue);
@@ -334,7 +345,7 @@ impl RowTask {
         }
     }
 
-    /// Whether the rows are not needed any more.
+    /// Returns whether the rows are not needed any more.
     fn has_ended(&self) -> bool {
         self.stopped.load(Ordering::Relaxed) || self.native.load(Ordering::Relaxed)
     }
@@ -342,15 +353,16 @@ impl RowTask {
     fn worker_state(&self) -> WorkerState<'_> {
         WorkerState {
             reader: self.plan.reader(&self.snapshot, self.histograms_from, self.steps),
-            scratch: Scratch::within(self.scratch_bytes),
+            scratch: KernelScratch::within(self.scratch_bytes),
             read: ReadColumns::default(),
             histograms: HistogramColumns::default(),
             interval: SeriesCheckInterval::default(),
         }
     }
 
-    /// The part of the query's thread: computes batches into the result, and copies those of workers.
-    fn own_part(&self, targets: &mut [Target<'_>], check: GoesOn<'_>) -> Result<(), Stopped> {
+    /// Runs the part of the query's thread: computes batches into the result and copies those of
+    /// workers.
+    fn own_part(&self, targets: &mut [RowTarget<'_>], check: ContinueCheck<'_>) -> Result<(), Stopped> {
         let mut state = self.worker_state();
         let count = targets.len().div_ceil(self.batch);
         let mut complete = 0;
@@ -359,11 +371,11 @@ impl RowTask {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(batch) = targets.chunks_mut(self.batch).nth(next) else { break };
             state.reader.look_ahead(batch.iter().map(|target| target.id));
-            for Target { id, filled, values } in batch {
+            for RowTarget { id, counts, values } in batch {
                 if self.has_ended() {
                     return Ok(());
                 }
-                **filled = self.compute_row(*id, &mut state, values, check)?;
+                **counts = self.compute_row(*id, &mut state, values, check)?;
             }
             complete += 1 + self.copy_finished(targets);
         }
@@ -381,16 +393,16 @@ impl RowTask {
     }
 
     /// Copies the finished batches of workers into the result. Returns their number.
-    fn copy_finished(&self, targets: &mut [Target<'_>]) -> usize {
+    fn copy_finished(&self, targets: &mut [RowTarget<'_>]) -> usize {
         if self.ids.is_empty() {
             return 0;
         }
         let mut finished = std::mem::take(&mut self.lock().finished);
-        for FinishedBatch { batch, values, filled } in &finished {
+        for FinishedBatch { batch, values, counts } in &finished {
             let of_batch = targets.chunks_mut(self.batch).nth(*batch).unwrap_or_default();
-            for ((target, row), filled) in of_batch.iter_mut().zip(values.chunks(self.steps)).zip(filled) {
+            for ((target, row), counts) in of_batch.iter_mut().zip(values.chunks(self.steps)).zip(counts) {
                 target.values.copy_from_slice(row);
-                *target.filled = *filled;
+                *target.counts = *counts;
             }
         }
         let count = finished.len();
@@ -402,7 +414,7 @@ impl RowTask {
         count
     }
 
-    /// The part of a worker: computes batches into the queue.
+    /// Runs the part of a worker: computes batches into the queue.
     fn worker_part(&self, should_continue: &dyn Fn() -> bool) -> Result<(), Stopped> {
         let mut state = self.worker_state();
         let mut check = || if self.stopped.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) };
@@ -411,13 +423,13 @@ impl RowTask {
             finished.batch = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(ids) = self.ids.chunks(self.batch).nth(finished.batch) else { break };
             finished.values.resize(ids.len() * self.steps, 0.0);
-            finished.filled.clear();
+            finished.counts.clear();
             state.reader.look_ahead(ids.iter().copied());
             for (id, row) in ids.iter().zip(finished.values.chunks_mut(self.steps)) {
                 if self.has_ended() {
                     return Ok(());
                 }
-                finished.filled.push(self.compute_row(*id, &mut state, row, &mut check)?);
+                finished.counts.push(self.compute_row(*id, &mut state, row, &mut check)?);
             }
             let mut queue = self.lock();
             queue.finished.push(finished);
@@ -426,7 +438,7 @@ impl RowTask {
         Ok(())
     }
 
-    /// A free buffer; waits while all are in use. `None` if all batches are taken.
+    /// Returns a free buffer; waits while all are in use. Returns `None` if all batches are taken.
     fn free_buffer(&self) -> Option<FinishedBatch> {
         let mut queue = self.lock();
         while !self.has_ended() && self.next.load(Ordering::Relaxed) * self.batch < self.ids.len() {
@@ -439,19 +451,19 @@ impl RowTask {
     }
 
     /// Computes one row and overwrites all of its values. A series with native histograms ends the
-    /// task and leaves the row as it is.
+    /// task and leaves the row unchanged.
     fn compute_row(
         &self,
         id: SeriesId,
         state: &mut WorkerState<'_>,
         row: &mut [f64],
-        check: GoesOn<'_>,
-    ) -> Result<Filled, Stopped> {
+        check: ContinueCheck<'_>,
+    ) -> Result<RowCounts, Stopped> {
         let WorkerState { reader, scratch, read, histograms, interval } = state;
         reader.read(id, read, histograms);
         if !histograms.is_empty() {
             self.native.store(true, Ordering::Relaxed);
-            return Ok(Filled::default());
+            return Ok(RowCounts::default());
         }
         let samples = read.len();
         if let Some(progress) = &self.progress {
@@ -468,7 +480,7 @@ impl RowTask {
         if before.saturating_add(present as u64) > self.present_max {
             return Err(Stopped);
         }
-        Ok(Filled { read: samples, held, present })
+        Ok(RowCounts { read: samples, held, present })
     }
 }
 
@@ -492,7 +504,7 @@ mod tests {
         "topk(3, m * on (id) group_left (g) rate(m[1m]))",
     ];
 
-    /// Series of different lengths, whose ids and labels are in different orders.
+    /// Returns series of different lengths, whose ids and labels have different orders.
     fn snapshot() -> Snapshot {
         let (store, mut batch) = (Tsdb::scaffold(), BatchBuilder::default());
         for n in 0..SERIES {
@@ -551,14 +563,14 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_is_ended_ends_with_any_number_of_threads_and_holds_nothing() {
+    fn an_expired_query_stops_and_releases_its_memory_with_any_number_of_threads() {
         let (snapshot, workers, pool) = (snapshot(), WorkerPool::eager(2), MemoryPool::new(1 << 30));
         for text in EXPRESSIONS {
             let whole = render(&evaluate(text, &snapshot, Limits::default(), &Budget::default()));
-            // The query is ended before it begins, in between, or after its last check.
-            for looks in [0_u32, 1, 2, 5, 10] {
+            // The query is cancelled before it begins, in between, or after its last check.
+            for checks in [0_u32, 1, 2, 5, 10] {
                 let _query = workers.begin_query();
-                let left = std::cell::Cell::new(looks);
+                let left = std::cell::Cell::new(checks);
                 let expired = || left.replace(left.get().saturating_sub(1)) == 0;
                 let lease = Arc::new(pool.lease(OrgId(1)));
                 let budget = Budget {
@@ -570,7 +582,7 @@ mod tests {
                 let ended = evaluate(text, &snapshot, Limits::default(), &budget);
                 match ended {
                     Err(error) => assert!(matches!(error, QueryError::Timeout), "{text}: {error}"),
-                    Ok(_) => assert!(looks > 2 && render(&ended) == whole, "{text} after {looks}"),
+                    Ok(_) => assert!(checks > 2 && render(&ended) == whole, "{text} after {checks}"),
                 }
             }
             assert_eq!(pool.usage().bytes, 0);

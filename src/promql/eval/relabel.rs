@@ -1,4 +1,4 @@
-//! `label_replace` and `label_join`: labels only, values pass through.
+//! `label_replace` and `label_join`: they change labels only.
 
 use std::sync::Arc;
 
@@ -9,18 +9,22 @@ use crate::promql::QueryError;
 use crate::promql::plan::Relabel;
 
 use super::Context;
-use super::included::set_label;
-use super::rows::{Duplicates, Rows};
+use super::join_labels::set_label;
+use super::rows::{Duplicates, LabelledRows};
 
 impl Context<'_> {
-    pub(super) fn relabel(&self, mut rows: Rows, relabel: &Relabel) -> Result<Rows, QueryError> {
+    pub(super) fn relabel(
+        &self,
+        mut rows: LabelledRows,
+        relabel: &Relabel,
+    ) -> Result<LabelledRows, QueryError> {
         let (heads, charge) = rows.heads_and_charge();
         let target = match relabel {
             Relabel::Replace { target, .. } | Relabel::Join { target, .. } => target,
         };
-        let mut texts = Texts::default();
-        // What becomes of each text of the source: mostly many rows have the same.
-        let mut known: RapidHashMap<&str, Option<u32>> = RapidHashMap::default();
+        let mut values = LabelValueSet::default();
+        // The result for each source text: many rows mostly have the same.
+        let mut results: RapidHashMap<&str, Option<u32>> = RapidHashMap::default();
         let mut of_rows = Vec::with_capacity(heads.len());
         let mut sets = Vec::with_capacity(heads.len());
         for head in heads.iter() {
@@ -28,40 +32,40 @@ impl Context<'_> {
             let set = match relabel {
                 Relabel::Replace { replacement, source, pattern, .. } => {
                     let source = head.labels.value(source);
-                    match known.get(source) {
+                    match results.get(source) {
                         Some(set) => *set,
                         None => {
-                            let value = self.replaced(pattern, replacement, source)?;
+                            let value = self.replacement_for(pattern, replacement, source)?;
                             charge.add_bytes(value.as_ref().map_or(0, |value| value.len() as u64))?;
-                            *known.entry(source).or_insert(value.map(|value| texts.place(&value)))
+                            *results.entry(source).or_insert(value.map(|value| values.index_plus_one(&value)))
                         }
                     }
                 }
                 Relabel::Join { separator, sources, .. } => {
                     let value = joined(&head.labels, separator, sources)?;
                     charge.add_bytes(value.len() as u64)?;
-                    Some(texts.place(&value))
+                    Some(values.index_plus_one(&value))
                 }
             };
             sets.push(set.is_some());
-            // Where nothing matches a label stays what it was.
-            of_rows.push(set.unwrap_or_else(|| texts.place(head.labels.value(target))));
+            // Without a match the label keeps its value.
+            of_rows.push(set.unwrap_or_else(|| values.index_plus_one(head.labels.value(target))));
         }
         if !sets.contains(&true) {
-            return rows.merged(Duplicates::Merge);
+            return rows.merge_duplicates(Duplicates::Merge);
         }
-        set_label(heads, target, texts.all, of_rows);
+        set_label(heads, target, values.all, of_rows);
         if target == METRIC_NAME {
-            // A name that is set on purpose is no longer to be dropped.
+            // A name that was set explicitly must not be dropped.
             for (head, _) in heads.iter_mut().zip(sets).filter(|(_, set)| *set) {
                 head.drops_name = false;
             }
         }
-        rows.merged(Duplicates::Merge)
+        rows.merge_duplicates(Duplicates::Merge)
     }
 
-    /// What becomes of a text; none where it does not match.
-    fn replaced(
+    /// Returns the new value for a source text, or `None` if the pattern does not match.
+    fn replacement_for(
         &self,
         pattern: &Pattern,
         replacement: &str,
@@ -83,27 +87,27 @@ impl Context<'_> {
     }
 }
 
-/// The texts of one label, each once.
+/// Different values of one label.
 #[derive(Default)]
-struct Texts {
+struct LabelValueSet {
     all: Vec<Arc<str>>,
-    places: RapidHashMap<Arc<str>, u32>,
+    indices: RapidHashMap<Arc<str>, u32>,
 }
 
-impl Texts {
-    /// One more than its place; 0 for the empty text, which is none.
-    fn place(&mut self, text: &str) -> u32 {
+impl LabelValueSet {
+    /// Returns one more than the index of a text, or 0 for the empty text, which removes the label.
+    fn index_plus_one(&mut self, text: &str) -> u32 {
         if text.is_empty() {
             return 0;
         }
-        if let Some(place) = self.places.get(text) {
-            return *place;
+        if let Some(index) = self.indices.get(text) {
+            return *index;
         }
         let text: Arc<str> = text.into();
         self.all.push(Arc::clone(&text));
-        let place = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
-        self.places.insert(text, place);
-        place
+        let index = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
+        self.indices.insert(text, index);
+        index
     }
 }
 
@@ -117,15 +121,17 @@ fn joined(labels: &Labels, separator: &str, sources: &[String]) -> Result<String
     Ok(values.join(separator))
 }
 
-/// What one label value may become: functions around functions would double it again and again.
+/// Largest length of a label value in bytes. Nested functions could otherwise double it again and
+/// again.
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
 fn too_long() -> QueryError {
     QueryError::execution(format!("a label value would be longer than {VALUE_BYTES_MAX} bytes"))
 }
 
-/// Fills `$1`, `${1}`, `$name`, `${name}` and `$$` in, as Go's `Regexp.Expand` does: the longest name of word
-/// characters, an unknown one is empty, a `$` that starts nothing stays. `None` where it becomes too long.
+/// Expands `$1`, `${1}`, `$name`, `${name}` and `$$` as Go's `Regexp.Expand` does: names are as
+/// long as possible, an unknown name is empty, and a `$` without a name is literal. Returns `None`
+/// if the result exceeds [`VALUE_BYTES_MAX`].
 fn expand(template: &str, captures: &Captures<'_>) -> Option<String> {
     let mut out = String::new();
     let mut rest = template;
@@ -146,18 +152,18 @@ fn expand(template: &str, captures: &Captures<'_>) -> Option<String> {
         } else {
             captures.name(name)
         };
-        let held = group.unwrap_or_default();
-        if out.len().saturating_add(held.len()) > VALUE_BYTES_MAX {
+        let value = group.unwrap_or_default();
+        if out.len().saturating_add(value.len()) > VALUE_BYTES_MAX {
             return None;
         }
-        out.push_str(held);
+        out.push_str(value);
         rest = next;
     }
     out.push_str(rest);
     (out.len() <= VALUE_BYTES_MAX).then_some(out)
 }
 
-/// The name after a `$`, and what follows it.
+/// Splits off the name after a `$`.
 fn reference(text: &str) -> Option<(&str, &str)> {
     let (braced, body) = text.strip_prefix('{').map_or((false, text), |body| (true, body));
     let is_word = |c: char| c == '_' || c.is_alphanumeric();
@@ -174,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_are_filled_as_go_fills_them() {
+    fn templates_expand_as_in_go() {
         let pattern = Pattern::new("(?P<word>[a-z]+)-([0-9]+)").expect("valid");
         let captures = pattern.captures("ab-12").expect("matches");
         let cases = [

@@ -1,10 +1,12 @@
-//! What an expression yields while it is evaluated: rows of values, one for each series, one value for each step.
+//! Intermediate results of an evaluation: labelled rows with one value for each step.
 //!
-//! A step without a value holds [`ABSENT`]: the staleness marker's bits. No result can be that NaN: the store's markers
-//! are filtered where samples are read, and arithmetic only makes quiet NaNs, which these bits are not.
+//! A step without a value holds [`ABSENT`], the bits of the staleness marker. No result can have
+//! these bits: markers in the store are filtered when samples are read, and arithmetic produces
+//! only quiet NaNs, which these bits are not.
 //!
-//! Native histograms stand beside the values, in columns that only rows with histograms have: where a step has one, its
-//! value is [`ABSENT`], so that what computes floats alone passes over it and pays nothing.
+//! Native histograms are stored separately, in rows that exist only if there are histograms. A step
+//! with a histogram has the value [`ABSENT`], so code that computes floats skips it without extra
+//! cost.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,28 +18,28 @@ use crate::promql::budget::{Charge, Meter};
 use crate::simd::simd_dispatch;
 use crate::tsdb::SelectedSeries;
 
-use super::keyed::numbered;
+use super::label_keys::number_label_sets;
 
-/// No value at this step.
+/// The value of a step without a value.
 pub(super) const ABSENT: f64 = f64::from_bits(STALE_NAN_BITS);
 
-/// Whether there is no value.
+/// Returns whether this is [`ABSENT`].
 #[inline]
 pub(super) fn is_absent(value: f64) -> bool {
     value.to_bits() == STALE_NAN_BITS
 }
 
-/// How many steps have a value.
+/// Returns the number of steps with a value.
 pub(super) fn present(row: &[f64]) -> usize {
     #[inline(always)]
     fn count(row: &[f64]) -> usize {
         row.iter().filter(|value| !is_absent(**value)).count()
     }
-    // At one moment a row is one value, and there are many of them.
+    // Rows of instant queries have one value, and there are many of them.
     if row.len() < 8 { count(row) } else { simd_dispatch!(count(row)) }
 }
 
-/// The steps something is evaluated at; may be none, inside a subquery.
+/// The steps of an evaluation. Inside a subquery there may be none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     pub(super) start_ms: i64,
@@ -46,7 +48,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// The time of the `i`-th step; saturates.
+    /// Returns the time of the `i`-th step in milliseconds; saturates.
     pub(super) fn at(&self, i: usize) -> i64 {
         let ahead = self.step_ms.saturating_mul(i64::try_from(i).unwrap_or(i64::MAX));
         self.start_ms.saturating_add(ahead)
@@ -56,45 +58,46 @@ impl Grid {
         self.at(self.len.saturating_sub(1))
     }
 
-    /// The first step alone.
+    /// Returns the grid of the first step only.
     pub(super) fn once(&self) -> Grid {
         Grid { start_ms: self.start_ms, step_ms: self.step_ms, len: self.len.min(1) }
     }
 }
 
-/// Whose a row is.
+/// The labels of a row.
 #[derive(Clone, Debug)]
-pub(super) struct Head {
+pub(super) struct RowHead {
     pub(super) labels: Labels,
-    /// The name goes at the end of the query (delayed name removal).
+    /// The metric name is removed at the end of the query (delayed name removal).
     pub(super) drops_name: bool,
 }
 
-/// Rows of one value per step. No two rows of a finished node have equal labels, and none is without any value.
+/// Labelled rows with one value per step. The rows of a finished node have different labels, and
+/// each has a value at some step.
 #[derive(Debug)]
-pub(super) struct Rows {
-    pub(super) heads: Vec<Head>,
-    /// Row by row, `steps` each.
+pub(super) struct LabelledRows {
+    pub(super) heads: Vec<RowHead>,
+    /// Row after row, `steps` values each.
     values: Vec<f64>,
-    /// As many as rows, or none at all where no row has histograms.
-    histograms: Vec<Option<Column>>,
+    /// One entry for each row, or empty if no row has histograms.
+    histograms: Vec<Option<HistogramRow>>,
     steps: usize,
     charge: Charge,
-    /// Rows that are paid for.
-    room: usize,
+    /// Number of rows whose memory is charged.
+    charged_rows: usize,
 }
 
-/// The histograms of one row, one place for each step.
-type Column = Box<[Option<Arc<FloatHistogram>>]>;
+/// The histograms of one row, one entry for each step.
+type HistogramRow = Box<[Option<Arc<FloatHistogram>>]>;
 
-/// One value of either kind.
+/// A value of either kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Point<'r> {
     Float(f64),
     Histogram(&'r Arc<FloatHistogram>),
 }
 
-/// The size of a histogram as samples are counted: one for what it is, one for each 16 bytes of buckets.
+/// Returns how many samples a histogram counts as: one, plus one for each 16 bytes of buckets.
 pub(super) fn samples_of(histogram: &FloatHistogram) -> usize {
     histogram.bytes() / 16 + 1
 }
@@ -107,7 +110,7 @@ pub(super) struct Scalars {
 }
 
 impl Scalars {
-    /// `len` times `value`, paid before it is allocated.
+    /// Returns `len` copies of `value`. Charges the memory before it is allocated.
     pub(super) fn filled(meter: &Rc<Meter>, len: usize, value: f64) -> Result<Scalars, QueryError> {
         let mut charge = meter.charge();
         charge.add_values(len)?;
@@ -118,52 +121,56 @@ impl Scalars {
     }
 }
 
-/// What became of one series that was read for a row.
+/// Counts of one series that was read for a row.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Filled {
+pub(super) struct RowCounts {
     /// Samples that were read.
     pub(super) read: usize,
-    /// Those that the row was made of.
+    /// Samples from which the row was computed.
     pub(super) held: usize,
-    /// Values of the row.
+    /// Steps with a value.
     pub(super) present: usize,
 }
 
-/// What two rows of equal labels mean.
+/// How rows with equal labels are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Duplicates {
-    /// They are one series, unless both have a value at one step.
+    /// They are merged into one row; an error if both have a value at one step.
     Merge,
-    /// An error, as upstream has it for functions of windows.
+    /// They are an error, as in Prometheus for window functions.
     Refuse,
 }
 
-impl Rows {
-    pub(super) fn new(meter: &Rc<Meter>, steps: usize) -> Rows {
+impl LabelledRows {
+    pub(super) fn new(meter: &Rc<Meter>, steps: usize) -> LabelledRows {
         let (heads, values, histograms) = (Vec::new(), Vec::new(), Vec::new());
-        Rows { heads, values, histograms, steps, charge: meter.charge(), room: 0 }
+        LabelledRows { heads, values, histograms, steps, charge: meter.charge(), charged_rows: 0 }
     }
 
-    /// Pays for and allocates up to `rows` rows; they still have to be pushed.
-    pub(super) fn with_room(meter: &Rc<Meter>, rows: usize, steps: usize) -> Result<Rows, QueryError> {
+    /// Charges and allocates the memory of `rows` rows, which are not pushed yet.
+    pub(super) fn with_capacity(
+        meter: &Rc<Meter>,
+        rows: usize,
+        steps: usize,
+    ) -> Result<LabelledRows, QueryError> {
         let mut charge = meter.charge();
         charge.add_rows(rows, steps)?;
         let values = try_with_capacity(rows.saturating_mul(steps))?;
         let heads = try_with_capacity(rows)?;
-        Ok(Rows { heads, values, histograms: Vec::new(), steps, charge, room: rows })
+        Ok(LabelledRows { heads, values, histograms: Vec::new(), steps, charge, charged_rows: rows })
     }
 
-    /// Rows of values that are there, row by row; pays for them.
+    /// Returns rows with these values, row after row, and charges them.
     pub(super) fn of(
         meter: &Rc<Meter>,
-        heads: Vec<Head>,
+        heads: Vec<RowHead>,
         values: Vec<f64>,
         steps: usize,
-    ) -> Result<Rows, QueryError> {
+    ) -> Result<LabelledRows, QueryError> {
         let mut charge = meter.charge();
         charge.add_rows(heads.len(), steps)?;
-        let room = heads.len();
-        Ok(Rows { heads, values, histograms: Vec::new(), steps, charge, room })
+        let charged_rows = heads.len();
+        Ok(LabelledRows { heads, values, histograms: Vec::new(), steps, charge, charged_rows })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -188,11 +195,11 @@ impl Rows {
         &mut self.values[from..from + self.steps]
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Head, &[f64])> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&RowHead, &[f64])> {
         self.heads.iter().enumerate().map(|(i, head)| (head, self.row(i)))
     }
 
-    /// Whether any row has histograms.
+    /// Returns whether any row has histograms.
     pub(super) fn has_histograms(&self) -> bool {
         !self.histograms.is_empty()
     }
@@ -201,14 +208,14 @@ impl Rows {
         self.histograms.get(row)?.as_ref()?.get(step)?.as_ref()
     }
 
-    /// The histograms of a row, by step.
+    /// Returns the histograms of a row with their steps.
     pub(super) fn row_histograms(&self, row: usize) -> impl Iterator<Item = (usize, &Arc<FloatHistogram>)> {
         let column = self.histograms.get(row).and_then(Option::as_ref);
-        let places = column.into_iter().flat_map(|column| column.iter().enumerate());
-        places.filter_map(|(step, histogram)| Some((step, histogram.as_ref()?)))
+        let entries = column.into_iter().flat_map(|column| column.iter().enumerate());
+        entries.filter_map(|(step, histogram)| Some((step, histogram.as_ref()?)))
     }
 
-    /// Marks the steps at which a row has a value of either kind.
+    /// Sets `present` at the steps at which a row has a value of either kind.
     pub(super) fn mark_present(&self, row: usize, present: &mut [bool]) {
         for (value, present) in self.row(row).iter().zip(present.iter_mut()) {
             *present |= !is_absent(*value);
@@ -216,7 +223,7 @@ impl Rows {
         self.row_histograms(row).for_each(|(step, _)| present[step] = true);
     }
 
-    /// What stands at a place, of either kind.
+    /// Returns the value of a row at a step, of either kind.
     pub(super) fn point(&self, row: usize, step: usize) -> Option<Point<'_>> {
         let value = self.row(row)[step];
         if !is_absent(value) {
@@ -225,8 +232,8 @@ impl Rows {
         self.histogram(row, step).map(Point::Histogram)
     }
 
-    /// Puts a histogram at a place and takes any float away from it. Pays for a column where the row had none, and for a
-    /// histogram that nobody else holds.
+    /// Sets the histogram of a row at a step and removes its float. Charges a histogram row if
+    /// there was none, and the histogram if nothing else refers to it.
     pub(super) fn put_histogram(
         &mut self,
         row: usize,
@@ -239,23 +246,23 @@ impl Rows {
         if Arc::strong_count(&histogram) == 1 {
             self.charge.add_bytes(histogram.bytes() as u64)?;
         }
-        let place = &mut self.histograms[row];
-        if place.is_none() {
+        let slot = &mut self.histograms[row];
+        if slot.is_none() {
             self.charge.add_values(self.steps)?;
         }
-        let column = place.get_or_insert_with(|| vec![None; self.steps].into_boxed_slice());
+        let column = slot.get_or_insert_with(|| vec![None; self.steps].into_boxed_slice());
         column[step] = Some(histogram);
         self.row_mut(row)[step] = ABSENT;
         Ok(())
     }
 
-    /// Takes a histogram away from its place.
+    /// Removes and returns a histogram.
     pub(super) fn take_histogram(&mut self, row: usize, step: usize) -> Option<Arc<FloatHistogram>> {
         self.histograms.get_mut(row)?.as_mut()?.get_mut(step)?.take()
     }
 
-    /// Leaves the floats alone, and the rows that have any.
-    pub(super) fn without_histograms(mut self) -> Rows {
+    /// Removes all histograms, and the rows that have no floats.
+    pub(super) fn without_histograms(mut self) -> LabelledRows {
         if self.has_histograms() {
             self.histograms = Vec::new();
             self.drop_empty();
@@ -263,15 +270,15 @@ impl Rows {
         self
     }
 
-    /// Without rows that have nothing, once their histograms were taken one by one.
-    pub(super) fn without_empty(mut self) -> Rows {
+    /// Removes empty rows after all histograms were taken out.
+    pub(super) fn without_empty(mut self) -> LabelledRows {
         self.histograms = Vec::new();
         self.drop_empty();
         self
     }
 
-    /// Pays for histograms that rows of this will share with whoever read them.
-    pub(super) fn pay_for(&mut self, bytes: usize) -> Result<(), QueryError> {
+    /// Charges histograms that these rows share with a cache or reader.
+    pub(super) fn charge_shared(&mut self, bytes: usize) -> Result<(), QueryError> {
         self.charge.add_bytes(bytes as u64)
     }
 
@@ -287,13 +294,14 @@ impl Rows {
         &mut self.values
     }
 
-    /// The heads to change, and the charge for what that takes.
-    pub(super) fn heads_and_charge(&mut self) -> (&mut [Head], &mut Charge) {
+    /// Returns the heads for a change, and the charge for the memory that it needs.
+    pub(super) fn heads_and_charge(&mut self) -> (&mut [RowHead], &mut Charge) {
         (&mut self.heads, &mut self.charge)
     }
 
-    /// Adds a row without values, in room that was paid for by [`Rows::with_room`].
-    pub(super) fn push_absent(&mut self, head: Head) -> &mut [f64] {
+    /// Adds a row without values. Its memory must have been charged by
+    /// [`LabelledRows::with_capacity`].
+    pub(super) fn push_absent(&mut self, head: RowHead) -> &mut [f64] {
         self.heads.push(head);
         if !self.histograms.is_empty() {
             self.histograms.push(None);
@@ -302,51 +310,52 @@ impl Rows {
         self.row_mut(self.heads.len() - 1)
     }
 
-    /// Adds a row without values, and pays for it where it is not paid for.
-    pub(super) fn push_paid(&mut self, head: Head) -> Result<&mut [f64], QueryError> {
-        if self.heads.len() >= self.room {
+    /// Adds a row without values and charges it if necessary.
+    pub(super) fn push_charged(&mut self, head: RowHead) -> Result<&mut [f64], QueryError> {
+        if self.heads.len() >= self.charged_rows {
             self.charge.add_rows(1, self.steps)?;
-            self.room = self.heads.len() + 1;
+            self.charged_rows = self.heads.len() + 1;
         }
         Ok(self.push_absent(head))
     }
 
-    /// Room for so many rows, all absent, to be filled in any order; [`Rows::settle_filled`] makes rows of it.
-    pub(super) fn all_absent(&mut self, rows: usize) -> &mut [f64] {
+    /// Returns the values of `rows` absent rows, to be filled in any order.
+    /// [`LabelledRows::finish_filled`] completes the rows.
+    pub(super) fn absent_values(&mut self, rows: usize) -> &mut [f64] {
         self.values.resize(rows * self.steps, ABSENT);
         &mut self.values
     }
 
-    /// Names the rows that were filled, leaves out those without values, and counts samples in the order of rows: those
-    /// that each is made of, where they are `held` meanwhile, and those that it has.
-    pub(super) fn settle_filled(
+    /// Labels the filled rows, removes those without values, and counts samples in the order of
+    /// rows: the values of each row and, if `held`, the samples from which it was computed.
+    pub(super) fn finish_filled(
         &mut self,
-        found: Vec<SelectedSeries>,
-        filled: &[Filled],
+        series: Vec<SelectedSeries>,
+        counts: &[RowCounts],
         held: bool,
     ) -> Result<(), QueryError> {
         let steps = self.steps;
         let mut kept = 0;
-        for (i, (series, filled)) in found.into_iter().zip(filled).enumerate() {
+        for (i, (series, counts)) in series.into_iter().zip(counts).enumerate() {
             if held {
-                self.charge.pass_samples(filled.held)?;
+                self.charge.pass_samples(counts.held)?;
             }
-            self.charge.add_samples(filled.present)?;
-            if filled.present == 0 {
+            self.charge.add_samples(counts.present)?;
+            if counts.present == 0 {
                 continue;
             }
             if kept != i {
                 self.values.copy_within(i * steps..(i + 1) * steps, kept * steps);
             }
-            self.heads.push(Head { labels: series.labels, drops_name: false });
+            self.heads.push(RowHead { labels: series.labels, drops_name: false });
             kept += 1;
         }
         self.values.truncate(kept * steps);
         Ok(())
     }
 
-    /// Takes the last row back where it stayed without values; else counts its samples.
-    pub(super) fn settle_last(&mut self) -> Result<(), QueryError> {
+    /// Removes the last row if it has no values; otherwise counts its samples.
+    pub(super) fn finish_last(&mut self) -> Result<(), QueryError> {
         let Some(last) = self.heads.len().checked_sub(1) else { return Ok(()) };
         let floats = present(self.row(last));
         let present = floats + self.count_histograms(last);
@@ -358,45 +367,50 @@ impl Rows {
         self.charge.add_samples(present)
     }
 
-    /// Counts all present samples, for rows whose rows were filled side by side.
-    pub(super) fn settle_all(&mut self) -> Result<(), QueryError> {
+    /// Removes empty rows and counts all samples, for rows that were filled together.
+    pub(super) fn finish_all(&mut self) -> Result<(), QueryError> {
         self.drop_empty();
         let present = self.present();
         self.charge.add_samples(present)
     }
 
-    /// Counts all present samples in place of those that were counted of the rows before they were changed.
-    pub(super) fn settle_again(&mut self) -> Result<(), QueryError> {
+    /// Removes empty rows and counts all samples, in place of those counted before the rows were
+    /// changed.
+    pub(super) fn recount(&mut self) -> Result<(), QueryError> {
         self.drop_empty();
         let present = self.present();
         self.charge.replace_samples(present)
     }
 
-    /// Leaves the rows of these `places` in their order, each with so many values, and counts those in place of what was
-    /// counted before; no row is there twice, or without any value.
-    pub(super) fn settle_picked(mut self, places: &[usize], present: usize) -> Result<Rows, QueryError> {
-        if !places.is_sorted() {
-            if places.len() < self.heads.len() {
-                self.charge.add_values(places.len().saturating_mul(self.steps))?;
+    /// Keeps the rows with these `indices`, in this order, and counts their `present` values in
+    /// place of those counted before. No index may occur twice, and each row must have a value.
+    pub(super) fn finish_selected(
+        mut self,
+        indices: &[usize],
+        present: usize,
+    ) -> Result<LabelledRows, QueryError> {
+        if !indices.is_sorted() {
+            if indices.len() < self.heads.len() {
+                self.charge.add_values(indices.len().saturating_mul(self.steps))?;
             }
-            self = self.reordered(places)?;
-        } else if places.len() < self.heads.len() {
-            for (to, from) in places.iter().copied().enumerate() {
+            self = self.reordered(indices)?;
+        } else if indices.len() < self.heads.len() {
+            for (to, from) in indices.iter().copied().enumerate() {
                 self.heads.swap(to, from);
                 self.values.copy_within(from * self.steps..(from + 1) * self.steps, to * self.steps);
             }
-            self.heads.truncate(places.len());
-            self.values.truncate(places.len() * self.steps);
+            self.heads.truncate(indices.len());
+            self.values.truncate(indices.len() * self.steps);
         }
         self.charge.replace_samples(present)?;
         Ok(self)
     }
 
-    /// Pays for and allocates up to so many rows more.
-    pub(super) fn add_room(&mut self, rows: usize) -> Result<(), QueryError> {
-        let more = (self.heads.len() + rows).saturating_sub(self.room);
+    /// Charges and allocates the memory of up to `rows` additional rows.
+    pub(super) fn reserve_rows(&mut self, rows: usize) -> Result<(), QueryError> {
+        let more = (self.heads.len() + rows).saturating_sub(self.charged_rows);
         self.charge.add_rows(more, self.steps)?;
-        self.room += more;
+        self.charged_rows += more;
         try_reserve_exact(&mut self.heads, rows)?;
         try_reserve_exact(&mut self.values, rows.saturating_mul(self.steps))?;
         Ok(())
@@ -430,36 +444,36 @@ impl Rows {
         self.values.truncate(kept * steps);
     }
 
-    /// Rows in the order of `places`, each a row's index, and none twice.
-    pub(super) fn reordered(mut self, places: &[usize]) -> Result<Rows, QueryError> {
-        if places.len() == self.heads.len() {
-            self.move_values(places);
+    /// Returns the rows with these `indices`, in this order. No index may occur twice.
+    pub(super) fn reordered(mut self, indices: &[usize]) -> Result<LabelledRows, QueryError> {
+        if indices.len() == self.heads.len() {
+            self.move_values(indices);
         } else {
-            let mut values = try_with_capacity(places.len() * self.steps)?;
-            places.iter().for_each(|i| values.extend_from_slice(self.row(*i)));
+            let mut values = try_with_capacity(indices.len() * self.steps)?;
+            indices.iter().for_each(|i| values.extend_from_slice(self.row(*i)));
             self.values = values;
         }
-        self.heads = picked(self.heads, places);
+        self.heads = pick(self.heads, indices);
         if !self.histograms.is_empty() {
-            self.histograms = picked(self.histograms, places);
+            self.histograms = pick(self.histograms, indices);
         }
         Ok(self)
     }
 
-    /// Moves the values of each row to where its index stands among the `places`, which are all there are: memory that was
-    /// used before costs less than new memory.
-    fn move_values(&mut self, places: &[usize]) {
+    /// Permutes the values in place: row `i` becomes the row that had the index `indices[i]`.
+    /// `indices` contains every index. Memory in use is cheaper than newly allocated memory.
+    fn move_values(&mut self, indices: &[usize]) {
         let steps = self.steps;
-        let mut moved = vec![false; places.len()];
+        let mut moved = vec![false; indices.len()];
         let mut first_row = vec![0.0; steps];
-        for first in 0..places.len() {
-            if moved[first] || places[first] == first {
+        for first in 0..indices.len() {
+            if moved[first] || indices[first] == first {
                 continue;
             }
             first_row.copy_from_slice(self.row(first));
             let mut to = first;
-            while places[to] != first {
-                let from = places[to];
+            while indices[to] != first {
+                let from = indices[to];
                 self.values.copy_within(from * steps..(from + 1) * steps, to * steps);
                 moved[to] = true;
                 to = from;
@@ -469,22 +483,22 @@ impl Rows {
         }
     }
 
-    /// Rows in the order of their labels.
-    pub(super) fn by_labels(self) -> Result<Rows, QueryError> {
+    /// Sorts the rows by their labels.
+    pub(super) fn sorted_by_labels(self) -> Result<LabelledRows, QueryError> {
         if self.heads.is_sorted_by(|a, b| a.labels <= b.labels) {
             return Ok(self);
         }
-        let mut places: Vec<usize> = (0..self.heads.len()).collect();
-        places.sort_by(|a, b| self.heads[*a].labels.cmp(&self.heads[*b].labels));
-        self.reordered(&places)
+        let mut indices: Vec<usize> = (0..self.heads.len()).collect();
+        indices.sort_by(|a, b| self.heads[*a].labels.cmp(&self.heads[*b].labels));
+        self.reordered(&indices)
     }
 
-    /// Rows of more steps, all with the value of the only one there is.
-    pub(super) fn repeated(self, meter: &Rc<Meter>, steps: usize) -> Result<Rows, QueryError> {
+    /// Returns rows of `steps` steps, each with the value of its only step.
+    pub(super) fn repeat(self, meter: &Rc<Meter>, steps: usize) -> Result<LabelledRows, QueryError> {
         if steps == self.steps {
             return Ok(self);
         }
-        let mut out = Rows::with_room(meter, self.len(), steps)?;
+        let mut out = LabelledRows::with_capacity(meter, self.len(), steps)?;
         for (i, head) in self.heads.iter().enumerate() {
             let value = self.row(i).first().copied().unwrap_or(ABSENT);
             out.push_absent(head.clone()).fill(value);
@@ -494,32 +508,32 @@ impl Rows {
                     out.put_histogram(last, step, Arc::clone(histogram))?;
                 }
             }
-            out.settle_last()?;
+            out.finish_last()?;
         }
         Ok(out)
     }
 
-    /// Makes rows of equal labels one, or refuses.
-    pub(super) fn merged(mut self, duplicates: Duplicates) -> Result<Rows, QueryError> {
-        // Mostly they are in order still, and so each different from the others.
+    /// Merges rows with equal labels, or fails.
+    pub(super) fn merge_duplicates(mut self, duplicates: Duplicates) -> Result<LabelledRows, QueryError> {
+        // Rows are mostly still in order, and therefore distinct.
         if self.heads.is_sorted_by(|a, b| a.labels < b.labels) {
             return Ok(self);
         }
-        let numbers = numbered(self.heads.iter().map(|head| &head.labels), |_| true);
+        let numbers = number_label_sets(self.heads.iter().map(|head| &head.labels), |_| true);
         let (of, firsts) = (numbers.of, numbers.firsts);
         if firsts.len() == self.heads.len() {
             return Ok(self);
         }
         for (i, number) in of.into_iter().enumerate() {
-            let into = firsts[number as usize];
-            if into == i {
+            let target_row = firsts[number as usize];
+            if target_row == i {
                 continue;
             }
             if duplicates == Duplicates::Refuse {
                 return Err(same_labelset());
             }
             let (before, after) = self.values.split_at_mut(i * self.steps);
-            let target = &mut before[into * self.steps..(into + 1) * self.steps];
+            let target = &mut before[target_row * self.steps..(target_row + 1) * self.steps];
             for (have, value) in target.iter_mut().zip(&mut after[..self.steps]) {
                 if is_absent(*value) {
                     continue;
@@ -530,16 +544,16 @@ impl Rows {
                 *have = std::mem::replace(value, ABSENT);
             }
             if self.has_histograms() {
-                self.merge_histograms(into, i)?;
+                self.merge_histograms(target_row, i)?;
             }
             let drops_name = self.heads[i].drops_name;
-            self.heads[into].drops_name |= drops_name;
+            self.heads[target_row].drops_name |= drops_name;
         }
         self.drop_empty();
         Ok(self)
     }
 
-    /// Moves the histograms of one row to another, where nothing may stand at their steps.
+    /// Moves the histograms of row `from` to row `into`. Fails if both have a value at one step.
     fn merge_histograms(&mut self, into: usize, from: usize) -> Result<(), QueryError> {
         for step in 0..self.steps {
             let float = !is_absent(self.row(into)[step]);
@@ -555,46 +569,50 @@ impl Rows {
         Ok(())
     }
 
-    /// Takes names off: at once, or marked for the end of the query.
-    pub(super) fn without_names(mut self, delayed: bool, duplicates: Duplicates) -> Result<Rows, QueryError> {
+    /// Removes metric names: at once, or by marking the rows for the end of the query.
+    pub(super) fn without_names(
+        mut self,
+        delayed: bool,
+        duplicates: Duplicates,
+    ) -> Result<LabelledRows, QueryError> {
         if delayed {
             for head in &mut self.heads {
                 head.drops_name = true;
             }
             return Ok(self);
         }
-        // Where all have one name (or none), taking it off cannot make two of them equal.
+        // If all rows have the same name, or none, removing it cannot make two rows equal.
         let mut names = self.heads.iter().map(|head| metadata(&head.labels));
         let first = names.next();
         let unique = names.all(|name| Some(name) == first);
         Labels::filter_all(self.heads.iter_mut().map(|head| &mut head.labels), |name| !is_metadata(name));
-        if unique { Ok(self) } else { self.merged(duplicates) }
+        if unique { Ok(self) } else { self.merge_duplicates(duplicates) }
     }
 
-    /// Carries out the removals that were marked.
-    pub(super) fn clean(mut self) -> Result<Rows, QueryError> {
+    /// Performs the removals that were marked.
+    pub(super) fn apply_name_drops(mut self) -> Result<LabelledRows, QueryError> {
         if self.heads.iter().all(|head| !head.drops_name) {
             return Ok(self);
         }
         let named = self.heads.iter_mut();
         let named = named.filter_map(|head| std::mem::take(&mut head.drops_name).then_some(&mut head.labels));
         Labels::filter_all(named, |name| !is_metadata(name));
-        self.merged(Duplicates::Merge)
+        self.merge_duplicates(Duplicates::Merge)
     }
 }
 
-/// Those of these `places`, none of which is there twice.
-fn picked<T>(all: Vec<T>, places: &[usize]) -> Vec<T> {
+/// Returns the elements with these indices, none of which occurs twice.
+fn pick<T>(all: Vec<T>, indices: &[usize]) -> Vec<T> {
     let mut all: Vec<Option<T>> = all.into_iter().map(Some).collect();
-    places.iter().filter_map(|place| all[*place].take()).collect()
+    indices.iter().filter_map(|index| all[*index].take()).collect()
 }
 
-/// The error of two equal label sets at one step.
+/// Returns the error for two equal label sets at one step.
 pub(super) fn same_labelset() -> QueryError {
     QueryError::execution("vector cannot contain metrics with the same labelset")
 }
 
-/// The labels that go with the metric's name.
+/// Returns whether a label is removed together with the metric name.
 pub(super) fn is_metadata(name: &str) -> bool {
     name == METRIC_NAME || name == "__type__" || name == "__unit__"
 }
@@ -603,8 +621,8 @@ fn metadata(labels: &Labels) -> [&str; 3] {
     [labels.value(METRIC_NAME), labels.value("__type__"), labels.value("__unit__")]
 }
 
-/// The labels without the metric's name.
-pub(super) fn nameless(labels: &Labels) -> Labels {
+/// Returns the labels without the metric name and its companions.
+pub(super) fn labels_without_name(labels: &Labels) -> Labels {
     labels.filtered(|name| !is_metadata(name))
 }
 
@@ -618,27 +636,27 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_stand_where_they_were_put_whether_all_of_them_are_or_few(
+        fn reordered_rows_keep_their_labels_and_values(
             order in Just((0..12usize).collect::<Vec<_>>()).prop_shuffle(),
             left in 0usize..13,
             steps in 0usize..4,
         ) {
             let meter = Meter::new(Limits::default(), &Budget::default());
-            let called = |row: usize| Labels::from_pairs([("row", row.to_string())]);
+            let labels_of = |row: usize| Labels::from_pairs([("row", row.to_string())]);
             let values = |row: usize| (0..steps).map(move |step| (row * 10 + step) as f64);
-            let rows = || -> Result<Rows, QueryError> {
-                let heads = (0..12).map(|row| Head { labels: called(row), drops_name: false });
-                Rows::of(&meter, heads.collect(), (0..12).flat_map(values).collect(), steps)
+            let rows = || -> Result<LabelledRows, QueryError> {
+                let heads = (0..12).map(|row| RowHead { labels: labels_of(row), drops_name: false });
+                LabelledRows::of(&meter, heads.collect(), (0..12).flat_map(values).collect(), steps)
             };
             let mut sorted = order[..left].to_vec();
             sorted.sort_unstable();
-            for places in [&order[..left], &sorted] {
-                let moved = rows().expect("room").reordered(places).expect("room");
-                let settled = rows().expect("room").settle_picked(places, left * steps).expect("room");
-                for rows in [moved, settled] {
+            for indices in [&order[..left], &sorted] {
+                let moved = rows().expect("memory").reordered(indices).expect("memory");
+                let selected = rows().expect("memory").finish_selected(indices, left * steps).expect("memory");
+                for rows in [moved, selected] {
                     let found: Vec<Labels> = rows.heads.iter().map(|head| head.labels.clone()).collect();
-                    prop_assert_eq!(found, places.iter().map(|row| called(*row)).collect::<Vec<_>>());
-                    let expected: Vec<f64> = places.iter().copied().flat_map(values).collect();
+                    prop_assert_eq!(found, indices.iter().map(|row| labels_of(*row)).collect::<Vec<_>>());
+                    let expected: Vec<f64> = indices.iter().copied().flat_map(values).collect();
                     prop_assert_eq!(&rows.values, &expected);
                 }
             }

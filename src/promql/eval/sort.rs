@@ -1,7 +1,7 @@
-//! Sorting: kept only where there is one step, since a matrix is ordered by labels.
+//! Sorting. The order is kept only for a single step, because a matrix is ordered by labels.
 //!
-//! The sorts of the standard library cannot be ended from within a comparison, and may panic where a comparison contradicts
-//! an earlier one. So rows are merged here, and the budget is asked before each comparison that has become due.
+//! A sort of the standard library cannot be stopped from within a comparison, and it may panic if
+//! comparisons are inconsistent. So this module has a merge sort of its own that checks the budget.
 
 use std::cmp::Ordering;
 
@@ -9,49 +9,54 @@ use crate::model::{Labels, Pace, Stopped};
 use crate::promql::QueryError;
 use crate::promql::syntax::tree::Span;
 
-use super::rows::Rows;
+use super::rows::LabelledRows;
 use super::{ABSENT, Context};
 
-/// Units of comparing two numbers, and of moving a place.
+/// Cost of comparing two numbers and moving an index, in units of [`Pace`].
 pub(super) const VALUE_UNITS: u64 = 20;
-/// Units of finding a label in two label sets.
+/// Cost of finding a label in two label sets.
 const LABEL_UNITS: u64 = 100;
-/// Units of comparing a byte of a label's value.
+/// Cost of comparing a byte of a label's value.
 const BYTE_UNITS: u64 = 4;
 
 impl Context<'_> {
-    pub(super) fn sort(&self, rows: Rows, descending: bool, span: Span) -> Result<Rows, QueryError> {
+    pub(super) fn sort(
+        &self,
+        rows: LabelledRows,
+        descending: bool,
+        span: Span,
+    ) -> Result<LabelledRows, QueryError> {
         if self.is_pointless(&rows, span) {
             return Ok(rows);
         }
-        let places = self.sorted(rows.len(), |pace, a, b| {
+        let indices = self.sorted(rows.len(), |pace, a, b| {
             pace.spend(VALUE_UNITS)?;
             Ok(by_value(first(&rows, a), first(&rows, b), descending))
         })?;
-        rows.reordered(&places)
+        rows.reordered(&indices)
     }
 
     pub(super) fn sort_by_label(
         &self,
-        rows: Rows,
+        rows: LabelledRows,
         names: &[String],
         descending: bool,
         span: Span,
-    ) -> Result<Rows, QueryError> {
+    ) -> Result<LabelledRows, QueryError> {
         if self.is_pointless(&rows, span) {
             return Ok(rows);
         }
-        let places = self.sorted(rows.len(), |pace, a, b| {
+        let indices = self.sorted(rows.len(), |pace, a, b| {
             let order = by_names(names, &rows.heads[a].labels, &rows.heads[b].labels, pace)?;
             Ok(if descending { order.reverse() } else { order })
         })?;
-        rows.reordered(&places)
+        rows.reordered(&indices)
     }
 
-    /// The places of so many rows in their order, equal ones in the order they have.
+    /// Returns the indices of `count` rows in ascending order. The sort is stable.
     ///
     /// # Errors
-    /// Those of the budget, and that there is no memory for the places.
+    /// Those of the budget, and lack of memory for the indices.
     pub(super) fn sorted(
         &self,
         count: usize,
@@ -62,7 +67,7 @@ impl Context<'_> {
         self.budget.pacing(None, |pace| merge_sorted(count, |a, b| order(pace, a, b)))
     }
 
-    fn is_pointless(&self, rows: &Rows, span: Span) -> bool {
+    fn is_pointless(&self, rows: &LabelledRows, span: Span) -> bool {
         if rows.steps() > 1 {
             let text = "sort is ineffective for range queries since results are always ordered by labels";
             self.notes.borrow_mut().warn(span, text);
@@ -71,7 +76,7 @@ impl Context<'_> {
     }
 }
 
-/// A stable merge sort of `0..count`.
+/// Sorts `0..count` by a stable merge sort.
 fn merge_sorted(
     count: usize,
     mut order: impl FnMut(usize, usize) -> Result<Ordering, Stopped>,
@@ -83,7 +88,7 @@ fn merge_sorted(
         to.clear();
         for pair in from.chunks(width.saturating_mul(2)) {
             let (mut left, mut right) = pair.split_at(width.min(pair.len()));
-            // Rows that are in order already take one comparison for each chunk.
+            // Sorted rows need only one comparison for each pair of chunks.
             if let (Some(last), Some(first)) = (left.last(), right.first())
                 && order(*last, *first)? != Ordering::Greater
             {
@@ -110,7 +115,7 @@ fn merge_sorted(
     Ok(from)
 }
 
-/// By the values of the named labels, the first that differ, else by all labels.
+/// Compares the values of the named labels in order; if all are equal, compares all labels.
 fn by_names(names: &[String], a: &Labels, b: &Labels, pace: &Pace<'_>) -> Result<Ordering, Stopped> {
     let spend = |a: &str, b: &str| pace.spend(LABEL_UNITS + (a.len() + b.len()) as u64 * BYTE_UNITS);
     for name in names {
@@ -130,11 +135,11 @@ fn by_names(names: &[String], a: &Labels, b: &Labels, pace: &Pace<'_>) -> Result
     Ok(a.cmp(b))
 }
 
-fn first(rows: &Rows, i: usize) -> f64 {
+fn first(rows: &LabelledRows, i: usize) -> f64 {
     rows.row(i).first().copied().unwrap_or(ABSENT)
 }
 
-/// The order of `sort` and `topk`: NaN is last whichever the direction.
+/// Compares values as `sort` and `topk` do: NaN is last in both directions.
 pub(super) fn by_value(a: f64, b: f64, descending: bool) -> Ordering {
     match (a.is_nan(), b.is_nan()) {
         (true, true) => Ordering::Equal,
@@ -145,7 +150,7 @@ pub(super) fn by_value(a: f64, b: f64, descending: bool) -> Ordering {
     }
 }
 
-/// Runs of digits compare as numbers, everything else as text.
+/// Compares runs of digits as numbers and everything else as text.
 fn natural(mut a: &str, mut b: &str) -> Ordering {
     if a == b {
         return Ordering::Equal;
@@ -170,7 +175,7 @@ fn natural(mut a: &str, mut b: &str) -> Ordering {
     }
 }
 
-/// The leading run of digits, or of anything but digits.
+/// Splits off the leading run of digits, or of anything but digits.
 fn run(text: &str) -> (&str, &str) {
     let digit = text.starts_with(|c: char| c.is_ascii_digit());
     let end = text.find(|c: char| c.is_ascii_digit() != digit).unwrap_or(text.len());
@@ -185,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_merge_sort_is_the_stable_sort(values in prop::collection::vec(0u8..20, 0..80)) {
+        fn merge_sort_equals_the_stable_sort_of_the_standard_library(values in prop::collection::vec(0u8..20, 0..80)) {
             let mut expected: Vec<usize> = (0..values.len()).collect();
             expected.sort_by_key(|place| values[*place]);
             let sorted = merge_sorted(values.len(), |a, b| Ok(values[a].cmp(&values[b])));
@@ -193,14 +198,14 @@ mod tests {
         }
 
         #[test]
-        fn a_merge_sort_ends_at_the_first_refusal(values in prop::collection::vec(0u8..20, 0..80), most in 0u32..100) {
-            let mut asked = 0;
+        fn merge_sort_stops_at_the_first_error(values in prop::collection::vec(0u8..20, 0..80), most in 0u32..100) {
+            let mut comparisons = 0;
             let sorted = merge_sorted(values.len(), |a, b| {
-                asked += 1;
-                if asked > most { Err(Stopped) } else { Ok(values[a].cmp(&values[b])) }
+                comparisons += 1;
+                if comparisons > most { Err(Stopped) } else { Ok(values[a].cmp(&values[b])) }
             });
-            prop_assert_eq!(sorted.is_err(), asked > most);
-            prop_assert!(asked <= most + 1);
+            prop_assert_eq!(sorted.is_err(), comparisons > most);
+            prop_assert!(comparisons <= most + 1);
         }
     }
 

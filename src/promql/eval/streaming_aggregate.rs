@@ -1,16 +1,16 @@
-//! Aggregations that add the row of each series to its group as soon as it is computed, and do not
-//! keep it.
+//! Aggregations that add the row of each series to its group as soon as it is computed, and discard
+//! it.
 //!
-//! Series are computed in blocks, in the order of their labels; inside a block in the order in which
-//! they are stored. The thread that finishes the next block in order adds its rows to their groups,
-//! and those of the following blocks that are finished already. So rows are added in the order of
-//! labels, whatever the number of threads. A thread that finds no free buffer waits until the rows of
-//! a block were added.
+//! Series are divided into blocks in the order of their labels. Within a block they are computed in
+//! the order in which they are stored. The thread that finishes the next block in order adds its
+//! rows to their groups, and those of following blocks that are finished already. So rows are added
+//! in the order of labels, whatever the number of threads. A thread that finds no free buffer waits
+//! until the rows of a block have been added.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use crate::model::{HistogramColumns, Matcher, Timestamp};
+use crate::model::{HistogramColumns, Matcher, Stopped, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Progress, rows_bytes};
 use crate::promql::plan::{AggregateNode, MatrixSource, ScalarNode, SelectorOutput, VectorNode, WindowNode};
@@ -20,91 +20,91 @@ use crate::tsdb::{Grouped, GroupedSeries, ReadColumns, SeriesReader, Snapshot};
 
 use super::Context;
 use super::accumulate::{Accumulate, accumulator, extra_bytes};
-use super::aggregate::tells_apart;
-use super::kept::{KeptRows, Part};
-use super::kernels::{GoesOn, Scratch, Stopped};
+use super::aggregate::is_grouping_label;
+use super::common_rows::{RowBatch, RowsBySeries};
+use super::kernels::{ContinueCheck, KernelScratch};
 use super::parallel_rows::{
-    FillRow, LOOK_NS, ReadPlan, SeriesCheckInterval, cost_ns, fill_row, floats_of, scratch_bytes,
+    FillRow, LOOKUP_NS, ReadPlan, SeriesCheckInterval, cost_ns, fill_row, floats_of, scratch_bytes,
 };
-use super::peel::{Peeled, Peels};
-use super::rows::{ABSENT, Grid, Head, Rows, is_absent, is_metadata};
+use super::pushdown::{ElementwiseOps, PushedDown};
+use super::rows::{ABSENT, Grid, LabelledRows, RowHead, is_absent, is_metadata};
 
-/// Values of one block: what fits a core's own cache.
+/// Values in one block: the size of a core's own cache.
 const BLOCK_VALUES: usize = 16_384;
-/// The most series of one block.
+/// The most series in one block.
 const BLOCK_SERIES_MAX: usize = 1_024;
 
-/// The rows of one block, and what was read for each.
+/// The rows of one block, with counts of each.
 #[derive(Default)]
-struct Block {
+struct SeriesBlock {
     number: usize,
     values: Vec<f64>,
-    read: Vec<Read>,
+    read: Vec<ReadCounts>,
 }
 
-/// What was read for one series.
+/// Counts of one series that was read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Read {
+pub(super) struct ReadCounts {
     samples: usize,
     held: usize,
     /// The row has a value before the elementwise operations.
-    found: bool,
-    /// The row has a value after them.
-    any: bool,
+    before_ops: bool,
+    /// The row has a value after the elementwise operations.
+    after_ops: bool,
 }
 
-/// The state of the aggregation after the rows that were added.
+/// The state of the aggregation after the rows added so far.
 struct Accumulated {
     accumulator: Box<dyn Accumulate>,
-    /// Groups with a value, in the order of their first value.
+    /// Groups with a value, in the order in which their first value was added.
     groups: Vec<u32>,
-    has_any: Vec<bool>,
+    seen_groups: Vec<bool>,
     /// Some row had a value before the elementwise operations.
-    found_any: bool,
-    /// Rows with a value.
+    any_before_ops: bool,
+    /// Number of rows with a value.
     rows: usize,
     samples: u64,
-    /// The most samples held for one series.
+    /// Largest number of samples that one row was computed from.
     held: usize,
 }
 
-/// The blocks: those to be computed, those to be added, and free buffers.
+/// Progress of the blocks, and free buffers.
 struct BlockQueue {
-    /// The next block that no thread has taken.
+    /// Number of the next block that no thread has taken.
     computed: usize,
-    /// The next block whose rows are to be added.
+    /// Number of the next block whose rows are to be added.
     added: usize,
-    free: Vec<Block>,
+    free: Vec<SeriesBlock>,
     /// Threads that wait for a free buffer.
     waiting: usize,
-    finished: Vec<Block>,
+    finished: Vec<SeriesBlock>,
     /// `None` while a thread adds rows.
     accumulated: Option<Accumulated>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct AggregateTask {
     snapshot: Snapshot,
     plan: ReadPlan,
     histograms_from: Timestamp,
     fill: Arc<FillRow>,
-    peels: Peels,
+    ops: ElementwiseOps,
     series: Vec<GroupedSeries>,
     /// Rows that the query computed before.
-    kept: Option<Arc<KeptRows>>,
-    /// Where rows are kept that the query needs again.
-    keep: Option<Mutex<Vec<Part>>>,
+    reused: Option<Arc<RowsBySeries>>,
+    /// Collects the computed rows if the query needs them again.
+    retained: Option<Mutex<Vec<RowBatch>>>,
     steps: usize,
-    /// Series of each block.
+    /// Series in each block.
     block: usize,
     scratch_bytes: usize,
     queue: Mutex<BlockQueue>,
     /// Signalled when a buffer becomes free.
     freed: Condvar,
     progress: Option<Arc<Progress>>,
-    /// A thread has stopped the task; there is no result.
+    /// Set when a thread has stopped the task; there is no result then.
     stopped: AtomicBool,
-    /// A series has native histograms; the query continues with another evaluation.
+    /// Set when a series with native histograms occurs; the query then uses another evaluation.
     native: AtomicBool,
 }
 
@@ -123,12 +123,16 @@ impl ParallelTask for AggregateTask {
 }
 
 impl AggregateTask {
-    /// Computes block after block while it `should_continue`; the part of one thread.
-    fn compute_blocks(&self, goes_on: GoesOn<'_>, should_continue: &dyn Fn() -> bool) -> Result<(), Stopped> {
-        let mut check = || if self.is_stopped() { Err(Stopped) } else { goes_on() };
+    /// Computes blocks while it `should_continue`. This is the part of one thread.
+    fn compute_blocks(
+        &self,
+        check: ContinueCheck<'_>,
+        should_continue: &dyn Fn() -> bool,
+    ) -> Result<(), Stopped> {
+        let mut check = || if self.is_stopped() { Err(Stopped) } else { check() };
         let mut reader = self.plan.reader(&self.snapshot, self.histograms_from, self.steps);
         let mut state =
-            WorkerState { scratch: Scratch::within(self.scratch_bytes), ..WorkerState::default() };
+            WorkerState { scratch: KernelScratch::within(self.scratch_bytes), ..WorkerState::default() };
         check()?;
         while should_continue() {
             let Some(mut block) = self.take_block(&mut check)? else { break };
@@ -147,9 +151,9 @@ impl AggregateTask {
         self.queue.lock().ignore_poison()
     }
 
-    /// A free buffer with the number of the next block; waits while all are in use. `None` if all
-    /// blocks are taken.
-    fn take_block(&self, check: GoesOn<'_>) -> Result<Option<Block>, Stopped> {
+    /// Returns a free buffer with the number of the next block; waits while all are in use. Returns
+    /// `None` if all blocks are taken.
+    fn take_block(&self, check: ContinueCheck<'_>) -> Result<Option<SeriesBlock>, Stopped> {
         let mut queue = self.lock();
         loop {
             if self.is_stopped() {
@@ -178,35 +182,35 @@ impl AggregateTask {
 
     fn compute(
         &self,
-        block: &mut Block,
+        block: &mut SeriesBlock,
         reader: &mut SeriesReader<'_>,
         state: &mut WorkerState,
-        check: GoesOn<'_>,
+        check: ContinueCheck<'_>,
     ) -> Result<(), Stopped> {
         let WorkerState { scratch, columns, histograms, order, interval } = state;
         let series = self.series_of(block.number);
         block.values.resize(series.len() * self.steps, ABSENT);
         block.read.clear();
-        block.read.resize(series.len(), Read::default());
+        block.read.resize(series.len(), ReadCounts::default());
         order.clear();
         order.extend(0..series.len());
         // Series that were written together have neighbouring ids and mostly the same times.
-        order.sort_unstable_by_key(|place| series[*place].id);
-        if let Some(kept) = &self.kept {
-            order.retain(|place| {
-                let Some((read, values)) = kept.row(series[*place].id, self.steps) else { return true };
-                let row = &mut block.values[place * self.steps..(place + 1) * self.steps];
+        order.sort_unstable_by_key(|index| series[*index].id);
+        if let Some(reused) = &self.reused {
+            order.retain(|index| {
+                let Some((read, values)) = reused.row(series[*index].id, self.steps) else { return true };
+                let row = &mut block.values[index * self.steps..(index + 1) * self.steps];
                 row.copy_from_slice(values);
-                block.read[*place] = self.apply_peels(row, read);
+                block.read[*index] = self.apply_ops(row, read);
                 false
             });
         }
-        let room = if self.keep.is_some() { order.len() * self.steps } else { 0 };
-        let mut part = Part::with_room(room);
-        reader.look_ahead(order.iter().map(|place| series[*place].id));
+        let capacity = if self.retained.is_some() { order.len() * self.steps } else { 0 };
+        let mut row_batch = RowBatch::with_capacity(capacity);
+        reader.look_ahead(order.iter().map(|index| series[*index].id));
         let mut read = 0;
-        for place in order.iter().copied() {
-            reader.read(series[place].id, columns, histograms);
+        for index in order.iter().copied() {
+            reader.read(series[index].id, columns, histograms);
             if !histograms.is_empty() {
                 self.native.store(true, Ordering::Relaxed);
                 return Err(Stopped);
@@ -218,16 +222,16 @@ impl AggregateTask {
             }
             let floats = floats_of(columns, self.plan.windows);
             let held = floats.times.len();
-            let row = &mut block.values[place * self.steps..(place + 1) * self.steps];
+            let row = &mut block.values[index * self.steps..(index + 1) * self.steps];
             (self.fill)(scratch, floats, row, check)?;
-            let this = Read { samples, held, found: any(row), any: false };
-            if self.keep.is_some() {
-                part.push(series[place].id, this, row);
+            let this = ReadCounts { samples, held, before_ops: has_value(row), after_ops: false };
+            if self.retained.is_some() {
+                row_batch.push(series[index].id, this, row);
             }
-            block.read[place] = self.apply_peels(row, this);
+            block.read[index] = self.apply_ops(row, this);
         }
-        if let Some(keep) = &self.keep {
-            keep.lock().ignore_poison().push(part);
+        if let Some(retained) = &self.retained {
+            retained.lock().ignore_poison().push(row_batch);
         }
         if let Some(progress) = &self.progress {
             progress.read_all(series.len(), read);
@@ -236,14 +240,14 @@ impl AggregateTask {
     }
 
     /// Applies the elementwise operations to a row.
-    fn apply_peels(&self, row: &mut [f64], read: Read) -> Read {
-        self.peels.apply(row);
-        Read { any: read.found && any(row), ..read }
+    fn apply_ops(&self, row: &mut [f64], read: ReadCounts) -> ReadCounts {
+        self.ops.apply(row);
+        ReadCounts { after_ops: read.before_ops && has_value(row), ..read }
     }
 
-    /// Puts a computed block into the queue, and adds the blocks whose turn it is, unless another
-    /// thread does.
-    fn finish(&self, block: Block) {
+    /// Puts a computed block into the queue and adds the blocks that are next in order, unless
+    /// another thread is adding.
+    fn finish(&self, block: SeriesBlock) {
         let mut queue = self.lock();
         queue.finished.push(block);
         let Some(mut accumulated) = queue.accumulated.take() else { return };
@@ -263,17 +267,18 @@ impl AggregateTask {
         queue.accumulated = Some(accumulated);
     }
 
-    fn add(&self, block: &Block, accumulated: &mut Accumulated) {
+    fn add(&self, block: &SeriesBlock, accumulated: &mut Accumulated) {
         let series = self.series_of(block.number).iter().zip(&block.read);
         for ((series, read), row) in series.zip(block.values.chunks(self.steps)) {
             accumulated.samples += read.samples as u64;
             accumulated.held = accumulated.held.max(read.held);
-            accumulated.found_any |= read.found;
-            if !read.any {
+            accumulated.any_before_ops |= read.before_ops;
+            if !read.after_ops {
                 continue;
             }
             accumulated.rows += 1;
-            if let Some(seen) = accumulated.has_any.get_mut(series.group as usize).filter(|seen| !**seen) {
+            if let Some(seen) = accumulated.seen_groups.get_mut(series.group as usize).filter(|seen| !**seen)
+            {
                 *seen = true;
                 accumulated.groups.push(series.group);
             }
@@ -282,45 +287,52 @@ impl AggregateTask {
     }
 }
 
-fn any(row: &[f64]) -> bool {
+fn has_value(row: &[f64]) -> bool {
     row.iter().any(|value| !is_absent(*value))
 }
 
 /// Buffers of one thread.
 #[derive(Default)]
 struct WorkerState {
-    scratch: Scratch,
+    scratch: KernelScratch,
     columns: ReadColumns,
     histograms: HistogramColumns,
     order: Vec<usize>,
     interval: SeriesCheckInterval,
 }
 
-/// What an aggregation reads, and how.
-struct Source<'n> {
-    peeled: &'n Peeled<'n>,
+/// The series that an aggregation reads, and how.
+struct RowSource<'n> {
+    pushed_down: &'n PushedDown<'n>,
     matchers: &'n [Matcher],
     plan: ReadPlan,
+    /// Bytes of the accumulator for each group and step, in addition to the value.
+    extra_bytes: u64,
     /// The window function, if there is one.
     window: Option<&'n WindowNode>,
 }
 
 impl Context<'_> {
-    /// Evaluates an aggregation over selected series without keeping their rows. `None` if the
-    /// aggregation or its argument needs another evaluation.
-    pub(super) fn try_streaming(&self, node: &AggregateNode, grid: Grid) -> Result<Option<Rows>, QueryError> {
+    /// Evaluates an aggregation over selected series without storing their rows. Returns `None` if
+    /// the aggregation or its argument needs another evaluation.
+    pub(super) fn try_streaming(
+        &self,
+        node: &AggregateNode,
+        grid: Grid,
+    ) -> Result<Option<LabelledRows>, QueryError> {
         if self.options.delayed_name_removal {
             return Ok(None);
         }
         let Some(extra_bytes) = extra_bytes(node.op) else { return Ok(None) };
-        let peeled = &Peeled::of(&node.arg);
-        match peeled.core {
+        let pushed_down = &PushedDown::of(&node.arg);
+        match pushed_down.core {
             VectorNode::Select(selector) if selector.look == SelectorOutput::Value => {
                 let range = self.selected_range(selector, grid);
-                let source = Source {
-                    peeled,
+                let source = RowSource {
+                    pushed_down,
                     matchers: &selector.matchers,
-                    plan: ReadPlan { range, windows: false, step_ns: LOOK_NS },
+                    plan: ReadPlan { range, windows: false, step_ns: LOOKUP_NS },
+                    extra_bytes,
                     window: None,
                 };
                 let (when, lookback) = (selector.when, self.options.lookback_ms);
@@ -329,7 +341,7 @@ impl Context<'_> {
                     scratch.newest(grid, samples, edges, |_, value| value, row);
                     Ok(())
                 });
-                self.stream_source(node, grid, &source, extra_bytes, fill)
+                self.stream_source(node, grid, &source, fill)
             }
             VectorNode::Window(window) => {
                 let MatrixSource::Select(matchers) = &window.arg.source else { return Ok(None) };
@@ -339,14 +351,14 @@ impl Context<'_> {
                 }
                 let params = self.params(&window.params, grid)?;
                 let columns: Vec<&[f64]> = params.iter().map(|param| &param.values[..]).collect();
-                if !self.is_plain(window, &columns, grid) {
+                if !self.needs_only_samples(window, &columns, grid) {
                     return Ok(None);
                 }
-                let (whole, _held) = self.kernel(window, &columns, grid)?;
+                let (kernel, _held) = self.kernel(window, &columns, grid)?;
                 let range = self.window_range(&window.arg, grid);
-                let plan = ReadPlan { range, windows: true, step_ns: whole.step_ns() };
-                let source = Source { peeled, matchers, plan, window: Some(window) };
-                self.stream_source(node, grid, &source, extra_bytes, whole.into_fill())
+                let plan = ReadPlan { range, windows: true, step_ns: kernel.step_ns() };
+                let source = RowSource { pushed_down, matchers, plan, extra_bytes, window: Some(window) };
+                self.stream_source(node, grid, &source, kernel.into_fill())
             }
             _ => Ok(None),
         }
@@ -356,70 +368,69 @@ impl Context<'_> {
         &self,
         node: &AggregateNode,
         grid: Grid,
-        source: &Source<'_>,
-        extra_bytes: u64,
+        source: &RowSource<'_>,
         fill: Arc<FillRow>,
-    ) -> Result<Option<Rows>, QueryError> {
+    ) -> Result<Option<LabelledRows>, QueryError> {
         let before = self.trace.map(|trace| trace.enter(&self.meter));
-        let names_go =
-            source.peeled.takes_names || source.window.is_some_and(|window| !window.kernel.keeps_name);
-        let goes = |name: &str| names_go && is_metadata(name);
-        let apart = |name: &str| tells_apart(name, &node.grouping) && !goes(name);
-        let mut grouped =
-            self.find(|paced| paced.select_grouped(source.matchers, source.plan.range, &apart, &goes))?;
+        let drops_names =
+            source.pushed_down.drops_names || source.window.is_some_and(|window| !window.kernel.keeps_name);
+        let is_dropped = |name: &str| drops_names && is_metadata(name);
+        let is_key = |name: &str| is_grouping_label(name, &node.grouping) && !is_dropped(name);
+        let mut grouped = self.select_paced(|paced| {
+            paced.select_grouped(source.matchers, source.plan.range, &is_key, &is_dropped)
+        })?;
         if grouped.differ {
-            // Names are dropped, and series may be equal without them.
+            // Names are dropped, and some series are equal without them.
             return Ok(None);
         }
-        let found = grouped.series.len();
-        self.meter.found_series(found)?;
+        let count = grouped.series.len();
+        self.meter.found_series(count)?;
         let mut selected = self.meter.charge();
         selected.add_bytes(grouped.bytes())?;
-        let Some((accumulated, held)) =
-            self.stream_series(&mut grouped, grid, (node, extra_bytes), source, fill)?
-        else {
-            self.meter.lost_series(found);
+        let Some((accumulated, held)) = self.stream_series(&mut grouped, grid, node, source, fill)? else {
+            self.meter.lost_series(count);
             return Ok(None);
         };
         self.meter.add_samples(accumulated.samples);
         if let Some((trace, before)) = self.trace.zip(before) {
-            // The aggregation and its argument are evaluated together; the trace shows it for the argument.
-            for node in &source.peeled.nodes {
+            // The aggregation and its argument are evaluated together; the trace records this at
+            // the argument.
+            for node in &source.pushed_down.nodes {
                 trace.leave(std::ptr::from_ref(*node).addr(), before, accumulated.rows, &self.meter);
             }
         }
         if let Some(window) = source.window {
             self.meter.charge().pass_samples(accumulated.held)?;
             // Such functions drop the name, so all series of a group have the same one.
-            if window.kernel.counts && accumulated.found_any {
-                self.doubt_counter(window, &grouped.name);
+            if window.kernel.counts && accumulated.any_before_ops {
+                self.note_unusual_counter_name(window, &grouped.name);
             }
         }
         let values = accumulated.accumulator.finish();
         let label = |group: &u32| grouped.groups.get(*group as usize);
         let heads = accumulated.groups.iter().filter_map(label);
-        let heads: Vec<Head> =
-            heads.map(|labels| Head { labels: labels.clone(), drops_name: false }).collect();
+        let heads: Vec<RowHead> =
+            heads.map(|labels| RowHead { labels: labels.clone(), drops_name: false }).collect();
         // Groups are numbered in the order of their first series, which may have no value.
-        let values = if (0..).zip(&accumulated.groups).all(|(place, group)| place == *group) {
+        let values = if (0..).zip(&accumulated.groups).all(|(index, group)| index == *group) {
             values
         } else {
             let rows = accumulated.groups.iter().map(|group| *group as usize * grid.len);
             rows.flat_map(|from| values[from..from + grid.len].iter().copied()).collect()
         };
         drop((held, selected));
-        let mut rows = Rows::of(&self.meter, heads, values, grid.len)?;
-        rows.settle_all()?;
+        let mut rows = LabelledRows::of(&self.meter, heads, values, grid.len)?;
+        rows.finish_all()?;
         Ok(Some(rows))
     }
 
-    /// Reads the series and adds their rows. `None` if some have native histograms.
+    /// Reads the series and adds their rows. Returns `None` if some have native histograms.
     fn stream_series(
         &self,
         grouped: &mut Grouped,
         grid: Grid,
-        (node, extra_bytes): (&AggregateNode, u64),
-        &Source { peeled, plan, .. }: &Source<'_>,
+        node: &AggregateNode,
+        &RowSource { pushed_down, plan, extra_bytes, .. }: &RowSource<'_>,
         fill: Arc<FillRow>,
     ) -> Result<Option<(Accumulated, Charge)>, QueryError> {
         let (series, groups, steps) = (std::mem::take(&mut grouped.series), grouped.groups.len(), grid.len);
@@ -435,7 +446,7 @@ impl Context<'_> {
         held.add_rows(rows, steps)?;
         held.add_bytes(extra_bytes.saturating_mul((groups as u64).saturating_mul(steps as u64)))?;
         held.add_bytes(scratch_bytes as u64)?;
-        let (slots, _asides) = self.acquire_workers(
+        let (slots, _charges) = self.acquire_workers(
             cost_ns,
             blocks,
             rows_bytes(2 * block, steps).saturating_add(scratch_bytes as u64),
@@ -444,14 +455,14 @@ impl Context<'_> {
         let accumulated = Accumulated {
             accumulator,
             groups: Vec::new(),
-            has_any: vec![false; groups],
-            found_any: false,
+            seen_groups: vec![false; groups],
+            any_before_ops: false,
             rows: 0,
             samples: 0,
             held: 0,
         };
         let mut free = Vec::new();
-        free.resize_with(2 * (slots.len() + 1), Block::default);
+        free.resize_with(2 * (slots.len() + 1), SeriesBlock::default);
         let queue = BlockQueue {
             computed: 0,
             added: 0,
@@ -460,18 +471,23 @@ impl Context<'_> {
             finished: Vec::new(),
             accumulated: Some(accumulated),
         };
-        let kept = self.kept(peeled.core, grid);
-        let keeping = if kept.is_none() { self.keeping(peeled.core, series.len(), grid) } else { None };
+        let reused = self.common_rows(pushed_down.core, grid);
+        let pending = if reused.is_none() {
+            self.reserve_common_rows(pushed_down.core, series.len(), grid)
+        } else {
+            None
+        };
         let task = Arc::new(AggregateTask {
             snapshot: self.snapshot.clone(),
             plan,
-            // The first histogram of the range needs its predecessor, which a lookback before it contains.
+            // The first histogram of the range needs its predecessor, which a lookback before it
+            // contains.
             histograms_from: plan.range.start.plus_ms(self.options.lookback_ms.saturating_neg()),
             fill,
-            peels: peeled.peels.clone(),
+            ops: pushed_down.ops.clone(),
             series,
-            kept: kept.as_ref().map(|kept| Arc::clone(&kept.rows)),
-            keep: keeping.as_ref().map(|_| Mutex::default()),
+            reused: reused.as_ref().map(|reused| Arc::clone(&reused.rows)),
+            retained: pending.as_ref().map(|_| Mutex::default()),
             steps,
             block,
             scratch_bytes,
@@ -481,16 +497,16 @@ impl Context<'_> {
             stopped: AtomicBool::new(false),
             native: AtomicBool::new(false),
         });
-        self.run_parallel(&task, slots, |goes_on| task.compute_blocks(goes_on, &|| true))?;
+        self.run_parallel(&task, slots, |check| task.compute_blocks(check, &|| true))?;
         if task.native.load(Ordering::Relaxed) {
             return Ok(None);
         }
         if task.is_stopped() {
             return self.budget.check().and(Err(QueryError::Cancelled));
         }
-        if let Some((keeping, parts)) = keeping.zip(task.keep.as_ref()) {
-            let parts = std::mem::take(&mut *parts.lock().ignore_poison());
-            self.keep(keeping, parts, grid);
+        if let Some((pending, row_batches)) = pending.zip(task.retained.as_ref()) {
+            let row_batches = std::mem::take(&mut *row_batches.lock().ignore_poison());
+            self.store_common_rows(pending, row_batches, grid);
         }
         let accumulated = task.lock().accumulated.take();
         Ok(accumulated.map(|accumulated| (accumulated, held)))

@@ -1,8 +1,8 @@
-//! What a subquery is of, evaluated at the subquery's steps: anew, or from what was kept for an earlier question.
+//! Subqueries: their expression is evaluated at the steps of the subquery, or taken from the cache.
 //!
-//! Its steps are multiples of their length, whoever asks and when, so that two questions at different moments want the same
-//! ones. Rows come in the order of their labels: that of an aggregation's groups would depend on which steps are evaluated
-//! together.
+//! The steps are absolute multiples of the step length, so two queries at different moments need
+//! the same steps. Rows are in the order of their labels: the order of an aggregation's groups
+//! would depend on which steps are evaluated together.
 
 use std::sync::Arc;
 
@@ -12,42 +12,50 @@ use crate::promql::QueryError;
 use crate::promql::cache::{self, AskedSubquery, Found, Subqueries};
 use crate::promql::plan::{MatrixNode, MatrixSource, VectorNode};
 
-use super::rows::{Grid, Head, Rows};
+use super::rows::{Grid, LabelledRows, RowHead};
 use super::{Context, matrix, matrix_bytes};
 
 impl Context<'_> {
-    /// The rows of what a subquery is of, and the steps that they were evaluated at; none of a selector.
-    pub(super) fn subquery(&self, node: &MatrixNode, grid: Grid) -> Result<Option<(Rows, Grid)>, QueryError> {
+    /// Returns the rows of the expression of a subquery, and the steps at which they were
+    /// evaluated. Returns `None` for a selector.
+    pub(super) fn subquery(
+        &self,
+        node: &MatrixNode,
+        grid: Grid,
+    ) -> Result<Option<(LabelledRows, Grid)>, QueryError> {
         let MatrixSource::Subquery { expr, step_ms, text, selectors } = &node.source else { return Ok(None) };
         let (first, last) = self.window_span(node, grid);
         let steps = subquery_grid(first, last, *step_ms);
-        let kept = self.subqueries.zip(text.as_deref()).filter(|_| steps.len > 0);
-        let asked = kept.and_then(|(subqueries, text)| {
-            let asked = subqueries.ask(
+        let cache = self.subqueries.zip(text.as_deref()).filter(|_| steps.len > 0);
+        let request = cache.and_then(|(subqueries, text)| {
+            let request = subqueries.ask(
                 (text, expr),
                 (node.range_ms, steps.start_ms, steps.last(), steps.step_ms),
                 (self.snapshot, self.options),
             );
-            Some((subqueries, asked?))
+            Some((subqueries, request?))
         });
-        let rows = match asked {
-            Some((subqueries, asked)) => self.kept_or_new((expr, *selectors), steps, subqueries, asked)?,
-            None => self.vector(expr, steps)?.by_labels()?,
+        let rows = match request {
+            Some((subqueries, request)) => {
+                self.cached_or_computed(expr, *selectors, steps, subqueries, request)?
+            }
+            None => self.vector(expr, steps)?.sorted_by_labels()?,
         };
         Ok(Some((rows, steps)))
     }
 
-    fn kept_or_new(
+    fn cached_or_computed(
         &self,
-        (expr, selectors): (&VectorNode, usize),
+        expr: &VectorNode,
+        selectors: usize,
         steps: Grid,
         subqueries: &Subqueries<'_>,
-        asked: AskedSubquery,
-    ) -> Result<Rows, QueryError> {
-        match subqueries.find(&asked, self.snapshot, self.budget) {
+        request: AskedSubquery,
+    ) -> Result<LabelledRows, QueryError> {
+        match subqueries.find(&request, self.snapshot, self.budget) {
             Found::Whole(series) => {
                 self.budget.check()?;
-                // Where there is no room for it the evaluation says so in its own words.
+                // If there is no memory for them, the evaluation below reports the error.
                 if let Ok(rows) = self.rows_of(&series, steps) {
                     subqueries.hit();
                     self.meter.passed_selectors(selectors);
@@ -55,43 +63,44 @@ impl Context<'_> {
                 }
             }
             Found::UpTo(series, until_ms) => {
-                if let Some((all, rows)) = self.extended(expr, steps, &series, until_ms) {
+                if let Some((all, rows)) = self.extend_cached(expr, steps, &series, until_ms) {
                     subqueries.extended();
-                    subqueries.keep(asked, (self.snapshot, self.budget), &all);
+                    subqueries.keep(request, (self.snapshot, self.budget), &all);
                     return Ok(rows);
                 }
             }
             Found::Nothing => {}
         }
         subqueries.missed();
-        let told = self.notes.borrow().told();
-        let rows = self.vector(expr, steps)?.by_labels()?;
-        if self.is_silent_since(told)
+        let count = self.notes.borrow().told();
+        let rows = self.vector(expr, steps)?.sorted_by_labels()?;
+        if self.is_silent_since(count)
             && subqueries.admits(rows.len(), steps.len)
             && self.meter.has_memory(matrix_bytes(&rows)).is_ok()
         {
-            subqueries.keep(asked, (self.snapshot, self.budget), &matrix(steps, &rows));
+            subqueries.keep(request, (self.snapshot, self.budget), &matrix(steps, &rows));
         }
         Ok(rows)
     }
 
-    /// What is kept up to a step, and the steps after it computed; none where that has no answer, or one with a remark:
-    /// both may be about all steps.
-    fn extended(
+    /// Extends cached series by evaluating the steps after `until_ms`. Returns `None` if that
+    /// evaluation fails or adds an annotation, because either may concern all steps.
+    fn extend_cached(
         &self,
         expr: &VectorNode,
         steps: Grid,
         series: &[MatrixSeries],
         until_ms: i64,
-    ) -> Option<(Vec<MatrixSeries>, Rows)> {
-        let there = usize::try_from(until_ms.saturating_sub(steps.start_ms) / steps.step_ms).ok()? + 1;
-        let later = Grid { start_ms: steps.at(there), len: steps.len.checked_sub(there)?, ..steps };
-        let (notes, told) = (self.notes.borrow().clone(), self.notes.borrow().told());
+    ) -> Option<(Vec<MatrixSeries>, LabelledRows)> {
+        let cached_steps = usize::try_from(until_ms.saturating_sub(steps.start_ms) / steps.step_ms).ok()? + 1;
+        let later =
+            Grid { start_ms: steps.at(cached_steps), len: steps.len.checked_sub(cached_steps)?, ..steps };
+        let (notes, count) = (self.notes.borrow().clone(), self.notes.borrow().told());
         let newer = self.vector(expr, later).and_then(|rows| {
             self.meter.has_memory(matrix_bytes(&rows))?;
             Ok(matrix(later, &rows))
         });
-        let Some(newer) = newer.ok().filter(|_| self.is_silent_since(told)) else {
+        let Some(newer) = newer.ok().filter(|_| self.is_silent_since(count)) else {
             self.notes.replace(notes);
             return None;
         };
@@ -100,21 +109,21 @@ impl Context<'_> {
         Some((all, rows))
     }
 
-    /// Whether nothing was to be said since, about an expression or a file.
-    fn is_silent_since(&self, told: u64) -> bool {
-        self.notes.borrow().told() == told && self.snapshot.warnings().is_empty()
+    /// Returns whether no annotation and no warning of the snapshot was added since `count`.
+    fn is_silent_since(&self, count: u64) -> bool {
+        self.notes.borrow().told() == count && self.snapshot.warnings().is_empty()
     }
 
-    /// Series as rows of these steps; what lies outside of them is left out.
-    fn rows_of(&self, series: &[MatrixSeries], steps: Grid) -> Result<Rows, QueryError> {
-        let mut rows = Rows::with_room(&self.meter, series.len(), steps.len)?;
+    /// Converts series to rows of these steps. Samples at other times are omitted.
+    fn rows_of(&self, series: &[MatrixSeries], steps: Grid) -> Result<LabelledRows, QueryError> {
+        let mut rows = LabelledRows::with_capacity(&self.meter, series.len(), steps.len)?;
         let (first, last) = (Timestamp::from_ms(steps.start_ms), Timestamp::from_ms(steps.last()));
-        let place = |at_ms: i64| {
+        let step_of = |at_ms: i64| {
             let ahead = usize::try_from(at_ms.checked_sub(steps.start_ms)? / steps.step_ms).ok()?;
             (at_ms >= steps.start_ms && ahead < steps.len).then_some(ahead)
         };
         for one in series {
-            let row = rows.push_absent(Head { labels: one.labels.clone(), drops_name: false });
+            let row = rows.push_absent(RowHead { labels: one.labels.clone(), drops_name: false });
             let from = one.samples.partition_point(|sample| sample.at < first);
             let to = one.samples.partition_point(|sample| sample.at <= last);
             let inside = one.samples.get(from..to).unwrap_or_default();
@@ -122,28 +131,28 @@ impl Context<'_> {
                 row.iter_mut().zip(inside).for_each(|(value, sample)| *value = sample.value);
             } else {
                 for sample in inside {
-                    if let Some(step) = place(sample.at.as_ms()) {
+                    if let Some(step) = step_of(sample.at.as_ms()) {
                         row[step] = sample.value;
                     }
                 }
             }
             let number = rows.len() - 1;
             for point in &one.histograms {
-                if let Some(step) = place(point.at.as_ms()) {
-                    rows.pay_for(point.value.bytes())?;
+                if let Some(step) = step_of(point.at.as_ms()) {
+                    rows.charge_shared(point.value.bytes())?;
                     rows.put_histogram(number, step, Arc::clone(&point.value))?;
                 }
             }
-            rows.settle_last()?;
+            rows.finish_last()?;
         }
         Ok(rows)
     }
 }
 
-/// The absolute multiples of the step in `(after, until]`.
+/// Returns the absolute multiples of the step in `(after, until]`.
 fn subquery_grid(after: i64, until: i64, step_ms: i64) -> Grid {
     let step_ms = step_ms.max(1);
-    // Division rounds towards zero: before 1970 that is already beyond the bound.
+    // Division rounds towards zero, so a negative quotient may already be beyond `after`.
     let mut start_ms = (after / step_ms).saturating_mul(step_ms);
     if start_ms <= after {
         start_ms = start_ms.saturating_add(step_ms);
@@ -157,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subquery_lies_on_absolute_multiples_of_its_step() {
+    fn subquery_steps_are_absolute_multiples_of_the_step_length() {
         let cases = [
             ((0, 100, 30), (30, 3)),
             ((-1, 100, 30), (0, 4)),

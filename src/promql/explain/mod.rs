@@ -87,8 +87,8 @@ pub fn explain(
     let plan = plan::build(query, options, budget)?;
     let mut root = Estimator::new(snapshot, options, budget).plan(&plan, query)?;
     let trace = Trace::default();
-    let beside = eval::Beside { trace: Some(&trace), subqueries: None };
-    let answer = eval::run(&plan, query, (snapshot, options, budget), beside)?;
+    let beside = eval::Hooks { trace: Some(&trace), subqueries: None };
+    let answer = eval::run(&plan, query, snapshot, options, budget, beside)?;
     trace.fill(Node::of_plan(&plan), &mut root);
     Ok((answer, root))
 }

@@ -1,35 +1,37 @@
-//! Least and greatest of each window: of two pieces that cover it, or by a queue of those that may still be it.
+//! Minimum and maximum of each window, by two overlapping spans of a sparse table or by a monotonic
+//! queue.
 
-use super::Frames;
+use super::StepWindows;
 
-/// The best values of all pieces of a length, each of two pieces of half of it.
+/// One level of a sparse table: the best values of all spans of one length, computed from two spans
+/// of half that length.
 #[derive(Default)]
-pub(super) struct Pieces {
+pub(super) struct SparseTable {
     best: Vec<f64>,
     next: Vec<f64>,
 }
 
-/// Fills a row that is absent with each window's best value, the first of those that are as good; false where some value is
-/// no number, and nothing was done.
+/// Fills an absent row with the best value of each window, the earliest of several equal ones.
+/// Returns `false` without any change if any value is NaN.
 pub(super) fn values(
-    pieces: &mut Pieces,
-    frames: &Frames,
+    table: &mut SparseTable,
+    windows: &StepWindows,
     values: &[f64],
     row: &mut [f64],
     better: impl Fn(f64, f64) -> bool,
 ) -> bool {
-    let is_number = |piece: &[f64]| piece.iter().fold(true, |all, value| all & !value.is_nan());
+    let is_number = |chunk: &[f64]| chunk.iter().fold(true, |all, value| all & !value.is_nan());
     if !values.chunks(64).all(is_number) {
         return false;
     }
     let of_two = |first: f64, later: f64| if better(later, first) { later } else { first };
-    let all = frames.all();
-    let longest = all.iter().map(|frame| frame.to - frame.from).max().unwrap_or(0);
-    let looked_at: usize = all.iter().map(|frame| frame.to - frame.from).sum();
+    let all = windows.all();
+    let longest = all.iter().map(|range| range.to - range.from).max().unwrap_or(0);
+    let visited: usize = all.iter().map(|range| range.to - range.from).sum();
     let doublings = longest.checked_ilog2().unwrap_or(0);
-    // Few windows are as soon looked through.
-    let length = if looked_at / 2 > values.len() { 1 << doublings } else { usize::MAX };
-    let Pieces { best, next } = pieces;
+    // For few or short windows a scan of each is as fast.
+    let length = if visited / 2 > values.len() { 1 << doublings } else { usize::MAX };
+    let SparseTable { best, next } = table;
     if length <= longest {
         best.clear();
         best.extend_from_slice(values);
@@ -40,43 +42,46 @@ pub(super) fn values(
             std::mem::swap(best, next);
         }
     }
-    for (frame, out) in all.iter().zip(row) {
-        let len = frame.to - frame.from;
+    for (range, out) in all.iter().zip(row) {
+        let len = range.to - range.from;
         if len >= length {
-            // Pieces that overlap: what both have is as good in both, and the first one's comes first.
-            *out = of_two(best[frame.from], best[frame.to - length]);
-        } else if let Some(best) = values[frame.from..frame.to].iter().copied().reduce(of_two) {
+            // The two spans overlap. Their common values are equal, and the earlier span wins a
+            // tie.
+            *out = of_two(best[range.from], best[range.to - length]);
+        } else if let Some(best) = values[range.from..range.to].iter().copied().reduce(of_two) {
             *out = best;
         }
     }
     true
 }
 
-/// `told` the place of each window's best value. A later value that is `better` stands in for an earlier one, and anything
-/// for NaN, as in going through the window from its start.
+/// Fills a row with `result` of the index of each window's best value. A later value that is
+/// `better` replaces an earlier one, and any value replaces NaN, as in a scan from the start of the
+/// window.
 pub(super) fn fill(
-    frames: &Frames,
+    windows: &StepWindows,
     values: &[f64],
     queue: &mut Vec<usize>,
     row: &mut [f64],
     better: impl Fn(f64, f64) -> bool,
-    told: impl Fn(usize) -> f64,
+    result: impl Fn(usize) -> f64,
 ) {
     queue.clear();
-    // Places of values of which none is better than one before it; the first `gone` of them are behind the window.
+    // Monotonic queue: indices of values of which none is better than an earlier one. The first
+    // `gone` entries lie before the window.
     let mut gone = 0;
     let mut next = 0;
-    for (frame, out) in frames.all().iter().zip(row) {
-        if frame.from == frame.to {
+    for (range, out) in windows.all().iter().zip(row) {
+        if range.from == range.to {
             continue;
         }
-        // What lies before the window is never looked at again.
-        if next < frame.from {
-            next = frame.from;
+        // Values before the window are never needed again.
+        if next < range.from {
+            next = range.from;
             queue.clear();
             gone = 0;
         }
-        for (place, value) in values.iter().enumerate().take(frame.to).skip(next) {
+        for (index, value) in values.iter().enumerate().take(range.to).skip(next) {
             while let Some(last) = queue.get(gone..).and_then(<[usize]>::last) {
                 let last = values[*last];
                 if !(better(*value, last) || last.is_nan()) {
@@ -84,14 +89,14 @@ pub(super) fn fill(
                 }
                 queue.pop();
             }
-            queue.push(place);
+            queue.push(index);
         }
-        next = next.max(frame.to);
-        while queue.get(gone).is_some_and(|place| *place < frame.from) {
+        next = next.max(range.to);
+        while queue.get(gone).is_some_and(|index| *index < range.from) {
             gone += 1;
         }
-        if let Some(place) = queue.get(gone) {
-            *out = told(*place);
+        if let Some(index) = queue.get(gone) {
+            *out = result(*index);
         }
     }
 }
@@ -100,23 +105,24 @@ pub(super) fn fill(
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::abreast::tests::{any_frames, any_values};
+    use super::super::interleaved::tests::{any_sliding_windows, any_values};
     use super::*;
 
     proptest! {
-        /// Whatever the values and the windows are, the best of each is what the queue finds, to the bit.
+        /// For any values and windows, the sparse table and the queue find the same value, to the
+        /// bit.
         #[test]
-        fn the_best_of_two_pieces_is_what_the_queue_finds(
+        fn sparse_table_and_queue_find_the_same_value(
             values in any_values(),
-            windows in any_frames(),
+            sliding in any_sliding_windows(),
             greatest in any::<bool>(),
         ) {
             let better = |a: f64, b: f64| if greatest { a > b } else { a < b };
-            let frames = windows.over(values.len());
-            let mut row = vec![0.5; frames.all().len()];
-            if super::values(&mut Pieces::default(), &frames, &values, &mut row, better) {
-                let mut queued = vec![0.5; frames.all().len()];
-                fill(&frames, &values, &mut Vec::new(), &mut queued, better, |place| values[place]);
+            let windows = sliding.over(values.len());
+            let mut row = vec![0.5; windows.all().len()];
+            if super::values(&mut SparseTable::default(), &windows, &values, &mut row, better) {
+                let mut queued = vec![0.5; windows.all().len()];
+                fill(&windows, &values, &mut Vec::new(), &mut queued, better, |index| values[index]);
                 for (found, queued) in row.iter().zip(queued) {
                     prop_assert_eq!(found.to_bits(), queued.to_bits(), "{} for {}", found, queued);
                 }

@@ -1,137 +1,146 @@
-//! Whole rows at once: one series' samples to one value for each step, at a cost for each step that does not grow with
-//! the window where equality to the bit allows it.
+//! Window functions for whole rows: from the samples of one series to one value for each step.
+//! Where equality to the bit allows it, the cost of a step does not grow with the window.
 //!
-//! What a row needs to know of its samples' times is known for all series that share them ([`Frames`]). Where a kernel
-//! cannot take a shortcut on the values it met, it runs the function of the one window, step by step.
+//! Sample ranges of windows depend on sample times only, so all series with the same times share
+//! them ([`StepWindows`]). If the values of a series do not admit a shortcut, the kernel runs the
+//! function of the single window step by step.
 
-mod abreast;
-mod counts;
+mod counting;
 mod extremes;
-mod frames;
-mod lines;
-mod newest;
+mod interleaved;
+mod latest_regular;
 mod rates;
-mod spreads;
+mod regression;
 mod sums;
+mod variance;
+mod windows;
 
 use std::sync::Arc;
 
-use frames::{Frames, Known};
-use newest::Newest;
+use latest_regular::LatestSamples;
+use regression::{LineFunction, RegressionScratch};
+use windows::{StepWindows, WindowCache};
 
-use crate::model::{Steady, Times, is_stale};
+use crate::model::{RegularTimes, Stopped, Times, is_stale};
 use crate::promql::functions::regression::FittedLine;
 use crate::promql::functions::{RowKernel, SampleWindow, count, seconds};
 use crate::promql::plan::WindowNode;
 use crate::simd::simd_dispatch;
 
-use super::parallel_rows::{FillRow, LOOK_NS, fill_row};
+use super::parallel_rows::{FillRow, LOOKUP_NS, fill_row};
 use super::rows::{ABSENT, Grid};
 
-/// Whoever computes may be told to stop.
-pub(super) struct Stopped;
+/// Callback that checks deadline and cancellation.
+pub(super) type ContinueCheck<'g> = &'g mut dyn FnMut() -> Result<(), Stopped>;
 
-/// Asked now and then.
-pub(super) type GoesOn<'g> = &'g mut dyn FnMut() -> Result<(), Stopped>;
-
-/// Asks now and then whether to go on: long windows at many steps take long for one series too.
+/// Decides when to check deadline and cancellation within one series: long windows at many steps
+/// take long for one series, too.
 #[derive(Default)]
-pub(super) struct Patience {
-    looked_at: usize,
+pub(super) struct CheckInterval {
+    visited: usize,
 }
 
-impl Patience {
-    /// After so many samples more.
-    pub(super) fn after<E>(
+impl CheckInterval {
+    /// Counts `samples` processed samples and runs `check` if one is due.
+    pub(super) fn add_samples<E>(
         &mut self,
         samples: usize,
-        goes_on: impl FnOnce() -> Result<(), E>,
+        check: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         const SAMPLES_BETWEEN_CHECKS: usize = 65_536;
-        self.looked_at += samples;
-        if self.looked_at <= SAMPLES_BETWEEN_CHECKS {
+        self.visited += samples;
+        if self.visited <= SAMPLES_BETWEEN_CHECKS {
             return Ok(());
         }
-        self.looked_at = 0;
-        goes_on()
+        self.visited = 0;
+        check()
     }
 }
 
-/// More than this of times and places is not kept by one thread.
+/// Largest number of bytes of times and windows that one thread caches.
 pub(super) const SCRATCH_BYTES_MAX: usize = 8 << 20;
 
-/// What is kept for each step beside the times.
-pub(super) const STEP_BYTES: usize = frames::STEP_BYTES;
+/// Bytes cached for each step, in addition to the times.
+pub(super) const STEP_BYTES: usize = windows::STEP_BYTES;
 
-/// One series' samples, as its row is computed from them; ascending.
+/// The samples of one series in ascending order of time.
 #[derive(Clone, Copy)]
-pub(super) struct Floats<'s> {
-    pub(super) times: TimesOf<'s>,
+pub(super) struct FloatSamples<'s> {
+    pub(super) times: SampleTimes<'s>,
     pub(super) values: &'s [f64],
-    /// All are numbers, and none is less than the one before: that is known.
-    pub(super) rises: bool,
+    /// All values are known to be numbers, none less than its predecessor.
+    pub(super) non_decreasing: bool,
 }
 
-/// The times of one series' samples.
+/// The samples of one series, with a list of times.
 #[derive(Clone, Copy)]
-pub(super) enum TimesOf<'s> {
-    /// That nobody else is known to have.
+pub(super) struct ListedSamples<'s> {
+    pub(super) times: &'s [i64],
+    pub(super) values: &'s [f64],
+}
+
+/// The sample times of one series.
+#[derive(Clone, Copy)]
+pub(super) enum SampleTimes<'s> {
+    /// A list that is not known to belong to other series.
     Own(&'s [i64]),
-    /// That are other series' as well.
+    /// A list that other series have as well.
     Shared(&'s Arc<Times>),
 }
 
-impl<'s> TimesOf<'s> {
+impl<'s> SampleTimes<'s> {
     pub(super) fn len(self) -> usize {
         match self {
-            TimesOf::Own(list) => list.len(),
-            TimesOf::Shared(times) => times.len(),
+            SampleTimes::Own(list) => list.len(),
+            SampleTimes::Shared(times) => times.len(),
         }
     }
 
-    /// Which they are, where that can be told without a list of them.
-    pub(super) fn steady(self) -> Option<Steady> {
+    /// Returns the times as an arithmetic sequence, if they are known to be one.
+    pub(super) fn regular(self) -> Option<RegularTimes> {
         match self {
-            TimesOf::Own(_) => None,
-            TimesOf::Shared(times) => times.steady(),
+            SampleTimes::Own(_) => None,
+            SampleTimes::Shared(times) => times.regular(),
         }
     }
 
-    /// A list of them; of shared ones it may have to be made.
+    /// Returns the list of times. Shared regular times may have to be expanded first.
     pub(super) fn list(self) -> &'s [i64] {
         match self {
-            TimesOf::Own(list) => list,
-            TimesOf::Shared(times) => times.list(),
+            SampleTimes::Own(list) => list,
+            SampleTimes::Shared(times) => times.list(),
         }
     }
 }
 
-/// What one row after the other is computed in.
+/// Buffers that are reused from row to row.
 #[derive(Default)]
-pub(super) struct Scratch {
-    known: Known,
+pub(super) struct KernelScratch {
+    window_cache: WindowCache,
     resets: Vec<usize>,
     marks: Vec<u32>,
     queue: Vec<usize>,
-    sums: sums::Prefixes,
-    lines: lines::Room,
-    columns: abreast::Columns,
-    pieces: extremes::Pieces,
+    sums: sums::PrefixSums,
+    regression: RegressionScratch,
+    columns: interleaved::WindowColumns,
+    table: extremes::SparseTable,
 }
 
-impl Scratch {
-    /// One that keeps so much of lists of times, and one list in any case.
-    pub(super) fn within(bytes_max: usize) -> Scratch {
-        Scratch { known: Known::within(bytes_max), ..Scratch::default() }
+impl KernelScratch {
+    /// Returns buffers that cache up to `bytes_max` bytes of times and windows, and one list in any
+    /// case.
+    pub(super) fn within(bytes_max: usize) -> KernelScratch {
+        KernelScratch { window_cache: WindowCache::within(bytes_max), ..KernelScratch::default() }
     }
 
-    /// Fills a row, whatever it held, with what is `told` of the newest sample in each step's window.
+    /// Overwrites a row with `result` of the time and value of the newest sample in each step's
+    /// window; steps without one become absent.
     pub(super) fn newest(
         &mut self,
         grid: Grid,
-        Floats { times, values, .. }: Floats<'_>,
+        FloatSamples { times, values, .. }: FloatSamples<'_>,
         edges: impl Fn(i64) -> (i64, i64),
-        told: impl Fn(i64, f64) -> f64,
+        result: impl Fn(i64, f64) -> f64,
         row: &mut [f64],
     ) {
         if times.len() == 0 {
@@ -139,37 +148,39 @@ impl Scratch {
             return;
         }
         if let [value] = row {
-            // Where one moment is looked at, looking costs less than knowing which times were looked at before.
+            // For a single step, a binary search is cheaper than the cache.
             let (after, until) = edges(grid.at(0));
             let times = times.list();
             let newest = times.partition_point(|at| *at <= until).checked_sub(1);
             let newest = newest.filter(|newest| times[*newest] > after);
-            *value = newest.map_or(ABSENT, |newest| told(times[newest], values[newest]));
+            *value = newest.map_or(ABSENT, |newest| result(times[newest], values[newest]));
             return;
         }
-        if let Some(steady) = times.steady()
-            && let Some(places) =
-                self.known.even(grid, &edges).and_then(|windows| Newest::of(steady, windows))
+        if let Some(regular) = times.regular()
+            && let Some(latest) = self
+                .window_cache
+                .even_windows(grid, &edges)
+                .and_then(|windows| LatestSamples::of(regular, windows))
         {
-            places.fill(steady, values, told, row);
+            latest.fill(regular, values, result, row);
             return;
         }
-        let frames = self.known.fit(grid, times, edges, false);
-        match times.steady() {
-            Some(steady) => {
-                counts::each(frames, row, |_, to| {
-                    told(steady.at(to - 1).unwrap_or_default(), values[to - 1])
+        let windows = self.window_cache.windows_for(grid, times, edges, false);
+        match times.regular() {
+            Some(regular) => {
+                counting::each(windows, row, |_, to| {
+                    result(regular.at(to - 1).unwrap_or_default(), values[to - 1])
                 });
             }
             None => {
                 let times = times.list();
-                counts::each(frames, row, |_, to| told(times[to - 1], values[to - 1]));
+                counting::each(windows, row, |_, to| result(times[to - 1], values[to - 1]));
             }
         }
     }
 }
 
-/// A window function, what its arguments are at each step, and the steps.
+/// A window function with its arguments at each step, and the steps.
 pub(super) struct Kernel {
     pub(super) node: Arc<WindowNode>,
     pub(super) params: Vec<Vec<f64>>,
@@ -177,7 +188,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// About how long each step takes, beside reading.
+    /// Returns the estimated time of one step in nanoseconds, without reading samples.
     pub(super) fn step_ns(&self) -> u64 {
         match self.node.kernel.row_kernel {
             RowKernel::Mean | RowKernel::Sum => 10,
@@ -186,164 +197,168 @@ impl Kernel {
             | RowKernel::Forecast
             | RowKernel::Slope
             | RowKernel::Variance => 50,
-            _ => LOOK_NS,
+            _ => LOOKUP_NS,
         }
     }
 
-    /// As it is shared by those who fill rows.
+    /// Returns the kernel as a row function that threads can share.
     pub(super) fn into_fill(self) -> Arc<FillRow> {
-        fill_row(move |scratch, samples, row, goes_on| self.fill(scratch, samples, row, goes_on))
+        fill_row(move |scratch, samples, row, check| self.fill(scratch, samples, row, check))
     }
 
-    /// Fills a row, whatever it held; no staleness markers among the samples.
+    /// Overwrites a row. The samples must not contain staleness markers.
     pub(super) fn fill(
         &self,
-        scratch: &mut Scratch,
-        Floats { times, values, rises }: Floats<'_>,
+        scratch: &mut KernelScratch,
+        FloatSamples { times, values, non_decreasing }: FloatSamples<'_>,
         row: &mut [f64],
-        goes_on: GoesOn<'_>,
+        check: ContinueCheck<'_>,
     ) -> Result<(), Stopped> {
         if times.len() == 0 {
             row.fill(ABSENT);
             return Ok(());
         }
-        let Scratch { known, resets, marks, queue, sums, lines, columns, pieces } = scratch;
+        let KernelScratch { window_cache, resets, marks, queue, sums, regression, columns, table } = scratch;
         let extrapolates =
             matches!(self.node.kernel.row_kernel, RowKernel::Rate | RowKernel::Increase | RowKernel::Delta);
         let edges = |at_ms| self.node.arg.edges(at_ms);
-        let frames = known.fit(self.grid, times, edges, extrapolates);
+        let windows = window_cache.windows_for(self.grid, times, edges, extrapolates);
+        let listed = || ListedSamples { times: times.list(), values };
         if !extrapolates {
             row.fill(ABSENT);
         }
         match self.node.kernel.row_kernel {
-            RowKernel::Each => return self.each(frames, resets, (times.list(), values), row, goes_on),
+            RowKernel::Each => return self.each(windows, resets, listed(), row, check),
             RowKernel::Rate | RowKernel::Increase => {
                 resets.clear();
-                if !rises {
+                if !non_decreasing {
                     drops(values, resets);
                 }
                 let per_second = self.node.kernel.row_kernel == RowKernel::Rate;
-                rates::fill(frames, values, Some(resets), per_second, row);
+                rates::fill(windows, values, Some(resets), per_second, row);
             }
-            RowKernel::Delta => rates::fill(frames, values, None, false, row),
+            RowKernel::Delta => rates::fill(windows, values, None, false, row),
             RowKernel::LastRate => {
-                counts::last_two(frames, (times.list(), values), row, |(before, last), apart| {
-                    (if last < before { last } else { last - before }) / seconds(apart)
+                counting::last_two(windows, listed(), row, |(before, last), interval_ms| {
+                    (if last < before { last } else { last - before }) / seconds(interval_ms)
                 })
             }
             RowKernel::LastDelta => {
-                counts::last_two(frames, (times.list(), values), row, |(before, last), _| last - before);
+                counting::last_two(windows, listed(), row, |(before, last), _| last - before);
             }
-            RowKernel::Count => counts::each(frames, row, |from, to| count(to - from)),
-            RowKernel::Present => counts::each(frames, row, |_, _| 1.0),
-            RowKernel::First => counts::each(frames, row, |from, _| values[from]),
-            RowKernel::Last => counts::each(frames, row, |_, to| values[to - 1]),
-            RowKernel::Resets => counts::pairs(frames, values, marks, row, |before, value| value < before),
-            RowKernel::Changes => counts::pairs(frames, values, marks, row, |before, value| {
+            RowKernel::Count => counting::each(windows, row, |from, to| count(to - from)),
+            RowKernel::Present => counting::each(windows, row, |_, _| 1.0),
+            RowKernel::First => counting::each(windows, row, |from, _| values[from]),
+            RowKernel::Last => counting::each(windows, row, |_, to| values[to - 1]),
+            RowKernel::Resets => counting::pairs(windows, values, marks, row, |before, value| value < before),
+            RowKernel::Changes => counting::pairs(windows, values, marks, row, |before, value| {
                 before != value && !(before.is_nan() && value.is_nan())
             }),
             RowKernel::Least => {
-                if !extremes::values(pieces, frames, values, row, |a, b| a < b) {
-                    extremes::fill(frames, values, queue, row, |a, b| a < b, |i| values[i]);
+                if !extremes::values(table, windows, values, row, |a, b| a < b) {
+                    extremes::fill(windows, values, queue, row, |a, b| a < b, |i| values[i]);
                 }
             }
             RowKernel::Greatest => {
-                if !extremes::values(pieces, frames, values, row, |a, b| a > b) {
-                    extremes::fill(frames, values, queue, row, |a, b| a > b, |i| values[i]);
+                if !extremes::values(table, windows, values, row, |a, b| a > b) {
+                    extremes::fill(windows, values, queue, row, |a, b| a > b, |i| values[i]);
                 }
             }
             RowKernel::FirstTime | RowKernel::LastTime | RowKernel::LeastTime | RowKernel::GreatestTime => {
-                self.moments(frames, queue, (times.list(), values), row);
+                self.sample_times(windows, queue, listed(), row);
             }
             RowKernel::Sum | RowKernel::Mean => {
                 let is_mean = self.node.kernel.row_kernel == RowKernel::Mean;
-                if !sums::fill(sums, frames, values, is_mean, row) {
-                    return self.each(frames, resets, (times.list(), values), row, goes_on);
+                if !sums::fill(sums, windows, values, is_mean, row) {
+                    return self.each(windows, resets, listed(), row, check);
                 }
             }
             RowKernel::Variance | RowKernel::Deviation => {
                 let is_root = self.node.kernel.row_kernel == RowKernel::Deviation;
-                let told = |variance: f64| if is_root { variance.sqrt() } else { variance };
-                if !spreads::fill(columns, (frames, values), told, row, goes_on)? {
-                    return self.each(frames, resets, (times.list(), values), row, goes_on);
+                let result = |variance: f64| if is_root { variance.sqrt() } else { variance };
+                if !variance::fill(columns, windows, values, result, row, check)? {
+                    return self.each(windows, resets, listed(), row, check);
                 }
             }
             RowKernel::Slope => {
-                let line = (|_: usize, first: i64| first, |_: usize, line: FittedLine| line.slope());
-                if !lines::fill(lines, frames, (times.list(), values), line, row, goes_on)? {
-                    return self.each(frames, resets, (times.list(), values), row, goes_on);
+                let line = LineFunction {
+                    origin_ms: |_: usize, first: i64| first,
+                    result: |_: usize, line: FittedLine| line.slope(),
+                };
+                if !regression::fill(regression, windows, listed(), line, row, check)? {
+                    return self.each(windows, resets, listed(), row, check);
                 }
             }
             RowKernel::Forecast => {
                 let [ahead] = self.params.as_slice() else {
-                    return self.each(frames, resets, (times.list(), values), row, goes_on);
+                    return self.each(windows, resets, listed(), row, check);
                 };
-                let line = (
-                    |step: usize, _: i64| self.grid.at(step),
-                    |step: usize, line: FittedLine| line.at(ahead[step]),
-                );
-                if !lines::fill(lines, frames, (times.list(), values), line, row, goes_on)? {
-                    return self.each(frames, resets, (times.list(), values), row, goes_on);
+                let line = LineFunction {
+                    origin_ms: |step: usize, _: i64| self.grid.at(step),
+                    result: |step: usize, line: FittedLine| line.at(ahead[step]),
+                };
+                if !regression::fill(regression, windows, listed(), line, row, check)? {
+                    return self.each(windows, resets, listed(), row, check);
                 }
             }
         }
         Ok(())
     }
 
-    /// When what is asked for was.
-    fn moments(
+    /// Fills a row with times of samples: of the first, last, least or greatest of each window.
+    fn sample_times(
         &self,
-        frames: &Frames,
+        windows: &StepWindows,
         queue: &mut Vec<usize>,
-        (times, values): (&[i64], &[f64]),
+        ListedSamples { times, values }: ListedSamples<'_>,
         row: &mut [f64],
     ) {
-        let at = |place: usize| seconds(times[place]);
+        let at = |index: usize| seconds(times[index]);
         match self.node.kernel.row_kernel {
-            RowKernel::FirstTime => counts::each(frames, row, |from, _| at(from)),
-            RowKernel::LastTime => counts::each(frames, row, |_, to| at(to - 1)),
-            RowKernel::LeastTime => extremes::fill(frames, values, queue, row, |a, b| a <= b, at),
-            _ => extremes::fill(frames, values, queue, row, |a, b| a >= b, at),
+            RowKernel::FirstTime => counting::each(windows, row, |from, _| at(from)),
+            RowKernel::LastTime => counting::each(windows, row, |_, to| at(to - 1)),
+            RowKernel::LeastTime => extremes::fill(windows, values, queue, row, |a, b| a <= b, at),
+            _ => extremes::fill(windows, values, queue, row, |a, b| a >= b, at),
         }
     }
 
-    /// Each window by itself.
+    /// Runs the scalar function on each window.
     fn each(
         &self,
-        frames: &Frames,
+        windows: &StepWindows,
         resets: &mut Vec<usize>,
-        (times, values): (&[i64], &[f64]),
+        ListedSamples { times, values }: ListedSamples<'_>,
         row: &mut [f64],
-        goes_on: GoesOn<'_>,
+        check: ContinueCheck<'_>,
     ) -> Result<(), Stopped> {
         let run = self.node.kernel.run;
         resets.clear();
         if self.node.kernel.needs_resets {
             drops(values, resets);
         }
-        let mut at_step = vec![0.0; self.params.len()];
-        let mut reset_places = 0..0;
-        let mut patience = Patience::default();
-        for (step, (out, frame)) in row.iter_mut().zip(frames.all()).enumerate() {
-            let (from, to) = (frame.from, frame.to);
+        let mut params = vec![0.0; self.params.len()];
+        let mut reset_range = 0..0;
+        let mut interval = CheckInterval::default();
+        for (step, (out, range)) in row.iter_mut().zip(windows.all()).enumerate() {
+            let (from, to) = (range.from, range.to);
             if from == to {
                 continue;
             }
-            patience.after(to - from, &mut *goes_on)?;
-            for (value, values) in at_step.iter_mut().zip(&self.params) {
+            interval.add_samples(to - from, &mut *check)?;
+            for (value, values) in params.iter_mut().zip(&self.params) {
                 *value = values[step];
             }
             let at_ms = self.grid.at(step);
             let (start_ms, end_ms) = self.node.arg.edges(at_ms);
-            reset_places = rates::within(resets, reset_places, from, to);
+            reset_range = rates::within(resets, reset_range, from, to);
             let window = SampleWindow {
                 times: &times[from..to],
                 values: &values[from..to],
                 start_ms,
                 end_ms,
                 at_ms,
-                params: &at_step,
-                resets: &resets[reset_places.clone()],
+                params: &params,
+                resets: &resets[reset_range.clone()],
                 first: from,
                 starts: &[],
                 extension: None,
@@ -356,7 +371,8 @@ impl Kernel {
     }
 }
 
-/// Where values are lower than the one before. A comparison with NaN is no drop.
+/// Collects the indices of values that are lower than their predecessor. A comparison with NaN is
+/// not a drop.
 fn drops(values: &[f64], resets: &mut Vec<usize>) {
     resets.clear();
     simd_dispatch!(push_drops(values, resets));
@@ -365,21 +381,21 @@ fn drops(values: &[f64], resets: &mut Vec<usize>) {
 #[inline(always)]
 fn push_drops(values: &[f64], resets: &mut Vec<usize>) {
     let later = values.get(1..).unwrap_or_default();
-    // Most pieces have none, and are compared without a branch for each value.
-    for (piece, (before, after)) in values.chunks(64).zip(later.chunks(64)).enumerate() {
+    // Most chunks contain no drop; comparing them as a whole needs no branch per value.
+    for (chunk, (before, after)) in values.chunks(64).zip(later.chunks(64)).enumerate() {
         if before.iter().zip(after).fold(false, |any, (before, value)| any | (value < before)) {
             let pairs = before.iter().zip(after).enumerate();
             let found = pairs.filter(|(_, (before, value))| value < before);
-            resets.extend(found.map(|(i, _)| piece * 64 + i + 1));
+            resets.extend(found.map(|(i, _)| chunk * 64 + i + 1));
         }
     }
 }
 
-/// Whether any value is a staleness marker.
+/// Returns whether any value is a staleness marker.
 pub(super) fn any_stale(values: &[f64]) -> bool {
-    // A marker is a NaN, which several values are asked for at once; few are one, and those are looked at.
-    let any_nan = |piece: &[f64]| piece.iter().fold(false, |any, value| any | value.is_nan());
+    // A marker is a NaN. NaNs are found several values at a time, and only those are examined.
+    let any_nan = |chunk: &[f64]| chunk.iter().fold(false, |any, value| any | value.is_nan());
     simd_dispatch!(
-        values.chunks(64).any(|piece| any_nan(piece) && piece.iter().any(|value| is_stale(*value)))
+        values.chunks(64).any(|chunk| any_nan(chunk) && chunk.iter().any(|value| is_stale(*value)))
     )
 }

@@ -1,40 +1,44 @@
-//! Aggregations over vectors that have native histograms.
+//! Aggregations over vectors with native histograms.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::model::Labels;
 use crate::promql::QueryError;
-use crate::promql::eval::aggregate::Groups;
+use crate::promql::eval::aggregate::RowGroups;
 use crate::promql::eval::rows::{ABSENT, Point, is_absent};
 use crate::promql::histogram::{HistogramMean, HistogramSum};
 use crate::promql::plan::AggregateNode;
 use crate::promql::syntax::tree::AggregateOp;
 
 use super::windows::{conflicting, mixed_buckets, reconciled};
-use super::{Context, Rows, presence};
+use super::{Context, LabelledRows, count_as_one};
 
-/// What a group's histograms come to at one step.
-enum State {
+/// The aggregated histograms of a group at one step.
+enum NativeAggregate {
     Sum(HistogramSum),
     Mean(Box<HistogramMean>),
-    /// Buckets of both kinds: there is no result.
+    /// There were exponential and custom buckets, so there is no result.
     Mixed,
 }
 
-impl State {
+impl NativeAggregate {
     fn sum(&self) -> Option<&HistogramSum> {
         match self {
-            State::Sum(sum) => Some(sum),
-            State::Mean(mean) => Some(mean.sum()),
-            State::Mixed => None,
+            NativeAggregate::Sum(sum) => Some(sum),
+            NativeAggregate::Mean(mean) => Some(mean.sum()),
+            NativeAggregate::Mixed => None,
         }
     }
 }
 
 impl Context<'_> {
-    /// What is done with histograms before an aggregation looks at floats: nothing, where it looks at histograms itself.
-    pub(in crate::promql::eval) fn before_aggregation(&self, node: &AggregateNode, rows: Rows) -> Rows {
+    /// Prepares histograms for an aggregation: removes those that it ignores, or counts them as 1.
+    pub(in crate::promql::eval) fn prepare_histograms(
+        &self,
+        node: &AggregateNode,
+        rows: LabelledRows,
+    ) -> LabelledRows {
         let (ignores, span) = match node.op {
             AggregateOp::Min => ("min", node.arg_span),
             AggregateOp::Max => ("max", node.arg_span),
@@ -43,7 +47,7 @@ impl Context<'_> {
             AggregateOp::Quantile => ("quantile", node.arg_span),
             AggregateOp::Topk => ("topk", node.span),
             AggregateOp::Bottomk => ("bottomk", node.span),
-            AggregateOp::Count | AggregateOp::Group => return presence(rows),
+            AggregateOp::Count | AggregateOp::Group => return count_as_one(rows),
             AggregateOp::Sum
             | AggregateOp::Avg
             | AggregateOp::CountValues
@@ -56,18 +60,18 @@ impl Context<'_> {
         rows.without_histograms()
     }
 
-    /// Adds to the floats of `sum` and `avg` what the histograms of each group come to.
-    pub(in crate::promql::eval) fn fold_native(
+    /// Adds the aggregated histograms of each group to the results of `sum` and `avg` over floats.
+    pub(in crate::promql::eval) fn aggregate_native(
         &self,
         node: &AggregateNode,
-        rows: &Rows,
-        groups: &Groups,
-        mut floats: Rows,
-    ) -> Result<Rows, QueryError> {
+        rows: &LabelledRows,
+        groups: &RowGroups,
+        mut floats: LabelledRows,
+    ) -> Result<LabelledRows, QueryError> {
         let steps = rows.steps();
         let mut held = self.meter.charge();
         held.add_values(groups.heads.len().saturating_mul(steps))?;
-        let mut states: Vec<Option<Box<State>>> = Vec::new();
+        let mut states: Vec<Option<Box<NativeAggregate>>> = Vec::new();
         states.resize_with(groups.heads.len() * steps, || None);
         for (row, group) in groups.of_row.iter().enumerate() {
             self.budget.check()?;
@@ -75,9 +79,9 @@ impl Context<'_> {
                 let state = &mut states[group * steps + step];
                 let Some(state) = state else {
                     let first = if node.op == AggregateOp::Avg {
-                        State::Mean(Box::new(HistogramMean::of(histogram)))
+                        NativeAggregate::Mean(Box::new(HistogramMean::of(histogram)))
                     } else {
-                        State::Sum(HistogramSum::of(histogram))
+                        NativeAggregate::Sum(HistogramSum::of(histogram))
                     };
                     held.add_bytes(first.sum().map_or(0, HistogramSum::bytes) as u64)?;
                     *state = Some(Box::new(first));
@@ -85,45 +89,46 @@ impl Context<'_> {
                 };
                 let before = state.sum().map_or(0, HistogramSum::bytes);
                 let added = match &mut **state {
-                    State::Sum(sum) => sum.add(histogram),
-                    State::Mean(mean) => mean.add(histogram),
-                    State::Mixed => Ok(()),
+                    NativeAggregate::Sum(sum) => sum.add(histogram),
+                    NativeAggregate::Mean(mean) => mean.add(histogram),
+                    NativeAggregate::Mixed => Ok(()),
                 };
                 if added.is_err() {
                     let name = rows.heads[row].labels.metric_name();
                     self.notes.borrow_mut().warn(node.arg_span, mixed_buckets(name));
-                    **state = State::Mixed;
+                    **state = NativeAggregate::Mixed;
                 }
                 let after = state.sum().map_or(0, HistogramSum::bytes);
                 held.add_bytes(after.saturating_sub(before) as u64)?;
             }
         }
-        let mut places: HashMap<Labels, usize> = HashMap::with_capacity(floats.len());
-        places.extend(floats.heads.iter().enumerate().map(|(row, head)| (head.labels.clone(), row)));
+        let mut row_of: HashMap<Labels, usize> = HashMap::with_capacity(floats.len());
+        row_of.extend(floats.heads.iter().enumerate().map(|(row, head)| (head.labels.clone(), row)));
         for (group, head) in groups.heads.iter().enumerate() {
             for step in 0..steps {
                 let Some(state) = states[group * steps + step].take() else { continue };
-                let place = match places.get(&head.labels) {
-                    Some(place) => *place,
+                let target = match row_of.get(&head.labels) {
+                    Some(target) => *target,
                     None => {
-                        floats.push_paid(head.clone())?;
-                        places.insert(head.labels.clone(), floats.len() - 1);
+                        floats.push_charged(head.clone())?;
+                        row_of.insert(head.labels.clone(), floats.len() - 1);
                         floats.len() - 1
                     }
                 };
-                self.place_sum(node, &state, &mut floats, (place, step))?;
+                self.store_aggregate(node, &state, &mut floats, target, step)?;
             }
         }
-        floats.settle_all()?;
+        floats.finish_all()?;
         Ok(floats)
     }
 
-    fn place_sum(
+    fn store_aggregate(
         &self,
         node: &AggregateNode,
-        state: &State,
-        out: &mut Rows,
-        (row, step): (usize, usize),
+        state: &NativeAggregate,
+        out: &mut LabelledRows,
+        row: usize,
+        step: usize,
     ) -> Result<(), QueryError> {
         let mut notes = self.notes.borrow_mut();
         if let Some(sum) = state.sum() {
@@ -141,20 +146,21 @@ impl Context<'_> {
             return Ok(());
         }
         let value = match state {
-            State::Sum(sum) => sum.value(),
-            State::Mean(mean) => mean.value(),
-            State::Mixed => return Ok(()),
+            NativeAggregate::Sum(sum) => sum.value(),
+            NativeAggregate::Mean(mean) => mean.value(),
+            NativeAggregate::Mixed => return Ok(()),
         };
         out.put_histogram(row, step, Arc::new(value))
     }
 
-    /// `limitk` where rows have histograms: at each step the first `k` of a group keep what they have.
-    pub(in crate::promql::eval) fn limit_native(
+    /// Evaluates `limitk` for rows with histograms: at each step the first `k` rows of a group keep
+    /// their value.
+    pub(in crate::promql::eval) fn limit_mixed_rows(
         &self,
-        mut rows: Rows,
-        groups: &Groups,
+        mut rows: LabelledRows,
+        groups: &RowGroups,
         k: impl Fn(usize) -> usize,
-    ) -> Result<Rows, QueryError> {
+    ) -> Result<LabelledRows, QueryError> {
         let mut kept = vec![0usize; groups.heads.len()];
         for step in 0..rows.steps() {
             self.budget.check()?;
@@ -165,7 +171,7 @@ impl Context<'_> {
                     continue;
                 }
                 if kept[*group] >= k {
-                    clear(&mut rows, row, step);
+                    remove_value(&mut rows, row, step);
                 } else {
                     kept[*group] += 1;
                 }
@@ -176,14 +182,14 @@ impl Context<'_> {
     }
 }
 
-/// Takes away whatever stands at a place.
-pub(in crate::promql::eval) fn clear(rows: &mut Rows, row: usize, step: usize) {
+/// Removes the float or histogram at a step of a row.
+pub(in crate::promql::eval) fn remove_value(rows: &mut LabelledRows, row: usize, step: usize) {
     rows.row_mut(row)[step] = ABSENT;
     rows.take_histogram(row, step);
 }
 
-/// What `count_values` writes of a histogram.
-pub(in crate::promql::eval) fn printed(point: Point<'_>, float: fn(f64) -> String) -> String {
+/// Formats a value for `count_values`.
+pub(in crate::promql::eval) fn format_value(point: Point<'_>, float: fn(f64) -> String) -> String {
     match point {
         Point::Float(value) => float(value),
         Point::Histogram(histogram) => histogram.to_string(),

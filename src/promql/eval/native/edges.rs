@@ -1,5 +1,6 @@
-//! Histograms at the edges of windows that look at samples around them, `anchored` and `smoothed` (prometheus
-//! promql/functions.go, extendedHistogramRate), and on the line around an instant.
+//! Histograms at the edges of `anchored` and `smoothed` windows, which also use samples outside of
+//! the window (Prometheus promql/functions.go, extendedHistogramRate), and interpolation at an
+//! instant.
 
 use std::sync::Arc;
 
@@ -10,20 +11,21 @@ use crate::promql::plan::Selector;
 use crate::promql::syntax::tree::Extension;
 use crate::promql::{FloatHistogram, QueryError};
 
-use super::rates::{NativeWindow, Remark, Remarks, added, taken};
-use super::{Context, Rows, Samples};
+use super::rates::{NativeWindow, WindowNote, WindowNotes, added, subtracted};
+use super::{Context, LabelledRows, SeriesSamples};
 use crate::model::CounterReset;
 
-/// A histogram and its time.
-type At<'h> = (i64, &'h FloatHistogram);
+/// A histogram and its time in milliseconds.
+type TimedHistogram<'h> = (i64, &'h FloatHistogram);
 
-/// The histogram at `at` on the line between two. A counter that began anew between them began at nothing.
-fn on_the_line(
-    before: At<'_>,
-    after: At<'_>,
+/// Interpolates between two histograms at the time `at`. A counter that was reset between them is
+/// taken to restart from zero.
+fn interpolate(
+    before: TimedHistogram<'_>,
+    after: TimedHistogram<'_>,
     at: i64,
     counter: bool,
-    remarks: &mut Remarks,
+    window_notes: &mut WindowNotes,
 ) -> Option<FloatHistogram> {
     if at == before.0 {
         return Some(before.1.clone());
@@ -36,15 +38,16 @@ fn on_the_line(
         return Some(after.1.times(share));
     }
     let reset = if after.1.reset() == before.1.reset() { after.1.reset() } else { CounterReset::Unknown };
-    let change = taken(after.1, before.1, remarks)?.times(share);
-    Some(added(&change, before.1, remarks)?.with_reset(reset))
+    let change = subtracted(after.1, before.1, window_notes)?.times(share);
+    Some(added(&change, before.1, window_notes)?.with_reset(reset))
 }
 
-/// `rate`, `increase` (both of counters) and `delta` from edge to edge; nothing is extrapolated.
+/// Computes `rate` and `increase` (of counters) and `delta` from edge to edge, without
+/// extrapolation.
 pub(super) fn change(
     window: &NativeWindow<'_>,
     counter: bool,
-    remarks: &mut Remarks,
+    window_notes: &mut WindowNotes,
 ) -> Option<FloatHistogram> {
     let (times, histograms) = (window.times, window.histograms);
     let smoothed = window.extension == Some(Extension::Smoothed);
@@ -57,30 +60,30 @@ pub(super) fn change(
     }
     let within = &histograms[first..=last.max(first)];
     if counter && within.iter().any(|histogram| histogram.is_gauge()) {
-        remarks.push(Remark::NotCounter);
+        window_notes.push(WindowNote::NotCounter);
     }
     if within.iter().any(|histogram| histogram.is_custom() != histograms[first].is_custom()) {
-        remarks.push(Remark::MixedBuckets);
+        window_notes.push(WindowNote::MixedBuckets);
         return None;
     }
     let sample = |i: usize| (times[i], &*histograms[i]);
     let cut_left = smoothed && times[first] < window.start_ms;
     let left = if cut_left {
-        on_the_line(sample(first), sample(first + 1), window.start_ms, counter, remarks)?
+        interpolate(sample(first), sample(first + 1), window.start_ms, counter, window_notes)?
     } else {
         FloatHistogram::clone(&histograms[first])
     };
     let right = if smoothed && last > 0 && times[last] > window.end_ms {
-        on_the_line(sample(last - 1), sample(last), window.end_ms, counter, remarks)?
+        interpolate(sample(last - 1), sample(last), window.end_ms, counter, window_notes)?
     } else {
         FloatHistogram::clone(&histograms[last])
     };
     if !(counter || left.is_gauge() && right.is_gauge()) {
-        remarks.push(Remark::NotGauge);
+        window_notes.push(WindowNote::NotGauge);
     }
-    let mut change = taken(&right, &left, remarks)?;
+    let mut change = subtracted(&right, &left, window_notes)?;
     if counter {
-        // A line that crosses a reset has accounted for it already.
+        // An interpolation across a reset has accounted for the reset already.
         let crossed = cut_left && histograms[first + 1].is_reset_since(&histograms[first]);
         let (mut before, from) =
             if crossed { (&*histograms[first + 1], first + 2) } else { (&left, first + 1) };
@@ -88,7 +91,7 @@ pub(super) fn change(
             let inner = histograms[from..last].iter().map(|histogram| &**histogram);
             for histogram in inner.chain([&right]) {
                 if histogram.is_reset_since(before) {
-                    change = added(&change, before, remarks)?;
+                    change = added(&change, before, window_notes)?;
                 }
                 before = histogram;
             }
@@ -98,16 +101,17 @@ pub(super) fn change(
 }
 
 impl Context<'_> {
-    /// A smoothed selector's value at one step, of the row added last.
+    /// Computes the value of a smoothed selector at one step of the row added last.
     pub(super) fn smooth_native(
         &self,
         selector: &Selector,
-        look: i64,
-        (samples, step): (&Samples<'_>, usize),
-        rows: &mut Rows,
+        eval_ms: i64,
+        samples: &SeriesSamples<'_>,
+        step: usize,
+        rows: &mut LabelledRows,
     ) -> Result<(), QueryError> {
         let lookback = self.options.lookback_ms;
-        let (from, to) = (look.saturating_sub(lookback), look.saturating_add(lookback));
+        let (from, to) = (eval_ms.saturating_sub(lookback), eval_ms.saturating_add(lookback));
         let native = samples.native;
         let inside =
             native.times.partition_point(|at| *at <= from)..native.times.partition_point(|at| *at <= to);
@@ -120,42 +124,42 @@ impl Context<'_> {
             .collect();
         let row = rows.len() - 1;
         if inside.is_empty() {
-            let place = floats.partition_point(|(at, _)| *at < look);
-            let value = match (place.checked_sub(1).map(|i| floats[i]), floats.get(place)) {
-                (_, Some((at, value))) if *at == look => *value,
-                (Some(before), Some(after)) => interpolate_float(before, *after, look, false),
+            let index = floats.partition_point(|(at, _)| *at < eval_ms);
+            let value = match (index.checked_sub(1).map(|i| floats[i]), floats.get(index)) {
+                (_, Some((at, value))) if *at == eval_ms => *value,
+                (Some(before), Some(after)) => interpolate_float(before, *after, eval_ms, false),
                 (Some((_, value)), None) => value,
                 (None, _) => return Ok(()),
             };
             rows.row_mut(row)[step] = value;
             return Ok(());
         }
-        let mut remarks = Remarks::new();
+        let mut window_notes = WindowNotes::new();
         let (times, histograms) = (&native.times[inside.clone()], &native.histograms[inside]);
-        let place = times.partition_point(|at| *at < look);
-        let before = place.checked_sub(1).map(|i| (times[i], &histograms[i]));
-        let after = times.get(place).map(|at| (*at, &histograms[place]));
+        let index = times.partition_point(|at| *at < eval_ms);
+        let before = index.checked_sub(1).map(|i| (times[i], &histograms[i]));
+        let after = times.get(index).map(|at| (*at, &histograms[index]));
         let found = match (before, after) {
             _ if !floats.is_empty() => {
-                remarks.push(Remark::Mixed);
+                window_notes.push(WindowNote::Mixed);
                 None
             }
-            (_, Some((at, histogram))) if at == look => Some(Arc::clone(histogram)),
+            (_, Some((at, histogram))) if at == eval_ms => Some(Arc::clone(histogram)),
             (Some((_, a)), Some((_, b))) if a.is_custom() != b.is_custom() => {
-                remarks.push(Remark::MixedBuckets);
+                window_notes.push(WindowNote::MixedBuckets);
                 None
             }
             (Some((then, a)), Some((now, b))) => {
                 let counter = !(a.is_gauge() && b.is_gauge());
-                on_the_line((then, a), (now, b), look, counter, &mut remarks).map(Arc::new)
+                interpolate((then, a), (now, b), eval_ms, counter, &mut window_notes).map(Arc::new)
             }
             (Some((_, histogram)), None) => {
                 Some(Arc::new(FloatHistogram::clone(histogram).with_reset(CounterReset::Unknown)))
             }
             (None, _) => None,
         };
-        for remark in remarks {
-            self.remark(remark, selector.span, rows.heads[row].labels.metric_name());
+        for note in window_notes {
+            self.add_window_note(note, selector.span, rows.heads[row].labels.metric_name());
         }
         match found {
             Some(histogram) => rows.put_histogram(row, step, histogram),

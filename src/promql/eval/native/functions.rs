@@ -1,22 +1,22 @@
-//! `histogram_quantile`, `histogram_fraction` and what else is asked of a vector's histograms.
+//! `histogram_quantile`, `histogram_fraction` and other functions of native histograms.
 
 use std::collections::HashMap;
 
 use crate::model::Labels;
-use crate::promql::eval::rows::{ABSENT, Head, is_absent};
+use crate::promql::eval::rows::{ABSENT, RowHead, is_absent};
 use crate::promql::histogram::{NanEffect, has_nan_observations};
 use crate::promql::plan::HistogramNode;
 use crate::promql::{FloatHistogram, QueryError};
 
-use super::{Context, Rows};
+use super::{Context, LabelledRows};
 
 impl Context<'_> {
-    /// One number out of each histogram; floats have none.
-    pub(in crate::promql::eval) fn of_histograms(
+    /// Replaces each histogram by a number; floats are removed.
+    pub(in crate::promql::eval) fn map_histograms(
         &self,
         run: fn(&FloatHistogram) -> f64,
-        mut rows: Rows,
-    ) -> Result<Rows, QueryError> {
+        mut rows: LabelledRows,
+    ) -> Result<LabelledRows, QueryError> {
         rows.values_mut().fill(ABSENT);
         for row in 0..rows.len() {
             self.budget.check()?;
@@ -26,36 +26,36 @@ impl Context<'_> {
                 }
             }
         }
-        self.unnamed(rows.without_empty())
+        self.drop_names(rows.without_empty())
     }
 
-    /// Adds to what classic histograms came to what the native ones of `rows` do. Where both of the same labels are there,
-    /// neither is answered.
+    /// Adds the results of the native histograms in `rows` to those of the classic ones. A step
+    /// that has both for the same labels gets no value and a warning.
     pub(in crate::promql::eval) fn add_native(
         &self,
         node: &HistogramNode,
-        rows: &Rows,
-        mut classic: Rows,
-        of: impl Fn(usize, &FloatHistogram, &Head) -> f64,
-    ) -> Result<Rows, QueryError> {
+        rows: &LabelledRows,
+        mut classic: LabelledRows,
+        of: impl Fn(usize, &FloatHistogram, &RowHead) -> f64,
+    ) -> Result<LabelledRows, QueryError> {
         if !rows.has_histograms() {
             return Ok(classic);
         }
-        let mut places: HashMap<Labels, usize> = HashMap::new();
-        places.extend(classic.heads.iter().enumerate().map(|(row, head)| (head.labels.clone(), row)));
+        let mut row_of: HashMap<Labels, usize> = HashMap::new();
+        row_of.extend(classic.heads.iter().enumerate().map(|(row, head)| (head.labels.clone(), row)));
         for (row, head) in rows.heads.iter().enumerate() {
             self.budget.check()?;
             for (step, histogram) in rows.row_histograms(row) {
-                let place = match places.get(&head.labels) {
-                    Some(place) => *place,
+                let target_row = match row_of.get(&head.labels) {
+                    Some(target_row) => *target_row,
                     None => {
-                        classic.push_paid(head.clone())?;
-                        places.insert(head.labels.clone(), classic.len() - 1);
+                        classic.push_charged(head.clone())?;
+                        row_of.insert(head.labels.clone(), classic.len() - 1);
                         classic.len() - 1
                     }
                 };
-                classic.heads[place].drops_name |= head.drops_name;
-                let target = &mut classic.row_mut(place)[step];
+                classic.heads[target_row].drops_name |= head.drops_name;
+                let target = &mut classic.row_mut(target_row)[step];
                 if is_absent(*target) {
                     *target = of(step, histogram, head);
                 } else {
@@ -68,12 +68,12 @@ impl Context<'_> {
                 }
             }
         }
-        classic.settle_all()?;
+        classic.finish_all()?;
         Ok(classic)
     }
 
-    /// ` for metric name "x"`, where the name is still known once the function has answered.
-    fn of_metric(&self, head: &Head) -> String {
+    /// Returns ` for metric name "x"` if the name is known after the function, else an empty text.
+    fn of_metric(&self, head: &RowHead) -> String {
         let name = head.labels.metric_name();
         let known = self.options.delayed_name_removal && !name.is_empty();
         if known { format!(" for metric name {name:?}") } else { String::new() }
@@ -84,7 +84,7 @@ impl Context<'_> {
         node: &HistogramNode,
         q: f64,
         histogram: &FloatHistogram,
-        head: &Head,
+        head: &RowHead,
     ) -> f64 {
         let found = histogram.quantile(q);
         let what = match found.nan {
@@ -101,12 +101,13 @@ impl Context<'_> {
     pub(in crate::promql::eval) fn native_fraction(
         &self,
         node: &HistogramNode,
-        (lower, upper): (f64, f64),
+        lower: f64,
+        upper: f64,
         histogram: &FloatHistogram,
-        head: &Head,
+        head: &RowHead,
     ) -> f64 {
-        let asked = histogram.count() != 0.0 && lower < upper;
-        if asked && has_nan_observations(histogram) {
+        let is_computed = histogram.count() != 0.0 && lower < upper;
+        if is_computed && has_nan_observations(histogram) {
             let of = self.of_metric(head);
             let text =
                 "input to histogram_fraction has NaN observations, which are excluded from all fractions";

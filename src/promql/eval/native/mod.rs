@@ -1,8 +1,11 @@
-//! Native histograms in an evaluation: slow but right, beside the floats and never in their way.
+//! Native histograms in an evaluation. They are evaluated separately, so that floats cost nothing
+//! extra.
 //!
-//! What is known of counter resets is told anew when samples are read, as Prometheus' storage does: a sample of a counter
-//! that goes on from the one before says so, one that does not, or that has none before it, says nothing. Where only
-//! counts and sums are asked for (`histogram_count` and its kin), one that does not go on says that it began anew.
+//! The counter reset hint of each sample is computed when it is read, as in Prometheus's storage. A
+//! sample of a counter that continues the previous one has the hint "not reset"; any other has the
+//! hint "unknown". If only counts and sums are needed (`histogram_count` and similar functions),
+//! a sample with lower counts than the previous one has the hint "reset", and any other that has a
+//! previous one has "not reset".
 
 mod aggregate;
 mod edges;
@@ -11,8 +14,8 @@ mod operators;
 mod rates;
 mod windows;
 
-pub(super) use aggregate::{clear, printed};
-pub(super) use operators::{Outcome, trims};
+pub(super) use aggregate::{format_value, remove_value};
+pub(super) use operators::{OperatorResult, trims};
 
 use std::sync::Arc;
 
@@ -23,31 +26,31 @@ use crate::promql::{FloatHistogram, QueryError};
 use crate::tsdb::{SampleColumns, SeriesId};
 
 use super::Context;
-use super::rows::{Grid, Rows, is_absent, samples_of};
-use super::starts::Starts;
+use super::rows::{Grid, LabelledRows, is_absent, samples_of};
+use super::start_timestamps::StartTimestamps;
 
-/// One series' samples: floats, and histograms at other times.
+/// Samples of one series: floats, and histograms at other times.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Samples<'s> {
-    /// Ascending.
+pub(super) struct SeriesSamples<'s> {
+    /// Ascending, in milliseconds.
     pub(super) times: &'s [i64],
-    /// As many.
+    /// One for each time.
     pub(super) values: &'s [f64],
-    pub(super) native: &'s Native,
-    /// Who it is in the store; samples that were computed are nobody's.
+    pub(super) native: &'s NativeSamples,
+    /// The series in the store; `None` for computed samples.
     pub(super) id: Option<SeriesId>,
 }
 
-/// One series' native histograms.
+/// The native histograms of one series.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Native {
-    /// Ascending.
+pub(super) struct NativeSamples {
+    /// Ascending, in milliseconds.
     pub(super) times: Vec<i64>,
-    /// As many.
+    /// One for each time.
     pub(super) histograms: Vec<Arc<FloatHistogram>>,
 }
 
-impl Native {
+impl NativeSamples {
     pub(super) fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
@@ -62,24 +65,25 @@ impl Native {
         self.histograms.push(histogram);
     }
 
-    /// How much memory they take.
+    /// Returns the bytes of memory of the histograms.
     pub(super) fn bytes(&self) -> usize {
         self.histograms.iter().map(|histogram| histogram.bytes() + 16).sum()
     }
 
-    /// How many samples they count for.
+    /// Returns the number of samples that the histograms count as.
     pub(super) fn samples(&self) -> usize {
         self.histograms.iter().map(|histogram| samples_of(histogram)).sum()
     }
 
-    /// Drops what is before `from`, markers included, and tells where the markers were.
+    /// Converts stored histograms from time `from` on and returns the times of their staleness
+    /// markers separately. Earlier histograms only determine the first reset hint.
     fn of(
         columns: &HistogramColumns,
         floats: &SampleColumns,
         from: i64,
         counts_only: bool,
-    ) -> (Native, Vec<i64>) {
-        let mut native = Native::default();
+    ) -> (NativeSamples, Vec<i64>) {
+        let mut native = NativeSamples::default();
         let mut markers = Vec::new();
         let mut before: Option<(i64, FloatHistogram)> = None;
         for (at, stored) in columns.times.iter().zip(&columns.histograms) {
@@ -91,12 +95,13 @@ impl Native {
                 continue;
             }
             let histogram = FloatHistogram::from(stored);
-            // A float in between ends what went on.
+            // A float in between ends the sequence.
             let since = before.take().filter(|(then, _)| {
                 let next = floats.times.partition_point(|time| time <= then);
                 floats.times.get(next).is_none_or(|time| time > at)
             });
-            let reset = told(stored, &histogram, since.as_ref().map(|(_, before)| before), counts_only);
+            let reset =
+                counter_reset_hint(stored, &histogram, since.as_ref().map(|(_, before)| before), counts_only);
             let histogram = histogram.with_reset(reset);
             if *at >= from {
                 native.push(*at, Arc::new(histogram.clone()));
@@ -107,8 +112,8 @@ impl Native {
     }
 }
 
-/// What a sample says of resets once it is read.
-fn told(
+/// Returns the counter reset hint of a sample that follows `before`.
+fn counter_reset_hint(
     stored: &Histogram,
     histogram: &FloatHistogram,
     before: Option<&FloatHistogram>,
@@ -132,31 +137,33 @@ fn told(
     }
 }
 
-/// Where a series' samples are read into.
+/// Buffers for the samples of one series.
 #[derive(Default)]
-pub(super) struct Readings {
+pub(super) struct SampleBuffers {
     pub(super) floats: SampleColumns,
     stored: HistogramColumns,
-    pub(super) native: Native,
-    /// Times of histograms that say the series has ended.
+    pub(super) native: NativeSamples,
+    /// Times of staleness markers among the histograms.
     markers: Vec<i64>,
 }
 
-impl Readings {
-    /// Whether there is anything but floats.
+impl SampleBuffers {
+    /// Returns whether the series has histograms in the range that was read, including the lookback
+    /// before it.
     pub(super) fn has_histograms(&self) -> bool {
         !self.stored.is_empty()
     }
 
-    pub(super) fn samples(&self, id: Option<SeriesId>) -> Samples<'_> {
-        Samples { times: &self.floats.times, values: &self.floats.values, native: &self.native, id }
+    pub(super) fn samples(&self, id: Option<SeriesId>) -> SeriesSamples<'_> {
+        SeriesSamples { times: &self.floats.times, values: &self.floats.values, native: &self.native, id }
     }
 }
 
 impl Context<'_> {
-    /// Reads one series whole, and counts what was read.
-    pub(super) fn read(&self, id: SeriesId, range: TimeRange, counts_only: bool, into: &mut Readings) {
-        // Where no sample is before the range, what went on is unknown: a lookback's worth is enough to find one.
+    /// Reads one series and counts the samples.
+    pub(super) fn read(&self, id: SeriesId, range: TimeRange, counts_only: bool, into: &mut SampleBuffers) {
+        // The first reset hint needs the previous sample, which is at most a lookback before the
+        // range.
         let from = range.start.plus_ms(self.options.lookback_ms.saturating_neg());
         self.snapshot.read_both(id, range, from, &mut into.floats, &mut into.stored);
         self.meter.read_samples(into.floats.times.len());
@@ -164,45 +171,46 @@ impl Context<'_> {
         into.markers.clear();
         if !into.stored.is_empty() {
             let start = range.start.as_ms();
-            (into.native, into.markers) = Native::of(&into.stored, &into.floats, start, counts_only);
+            (into.native, into.markers) = NativeSamples::of(&into.stored, &into.floats, start, counts_only);
             self.meter.read_samples(into.native.samples());
         }
     }
 
-    /// An instant selector's row over a series that has histograms: for each step the newest sample of either kind.
+    /// Fills the last row for an instant selector over a series with histograms: at each step the
+    /// newest sample of either kind.
     pub(super) fn select_native(
         &self,
         selector: &Selector,
         grid: Grid,
         id: SeriesId,
-        readings: &Readings,
-        rows: &mut Rows,
+        buffers: &SampleBuffers,
+        rows: &mut LabelledRows,
     ) -> Result<(), QueryError> {
-        let Readings { floats, native, markers, .. } = readings;
+        let SampleBuffers { floats, native, markers, .. } = buffers;
         let row = rows.len() - 1;
-        rows.pay_for(native.bytes())?;
+        rows.charge_shared(native.bytes())?;
         if selector.look == SelectorOutput::Start && !self.options.use_start_timestamps {
             return Ok(());
         }
-        let (mut float_starts, mut native_starts) = (Starts::default(), Starts::default());
+        let (mut float_starts, mut native_starts) = (StartTimestamps::default(), StartTimestamps::default());
         if selector.look == SelectorOutput::Start {
-            float_starts = self.starts_of(Some(id), &floats.times);
-            native_starts = self.starts_of(Some(id), &native.times);
+            float_starts = self.start_timestamps(Some(id), &floats.times);
+            native_starts = self.start_timestamps(Some(id), &native.times);
         }
-        let start = |starts: &Starts, i: usize| seconds(starts.of.get(i).copied().unwrap_or(0));
+        let start = |starts: &StartTimestamps, i: usize| seconds(starts.of.get(i).copied().unwrap_or(0));
         for step in 0..grid.len {
-            let look = selector.when.look(grid.at(step));
+            let eval_ms = selector.when.look(grid.at(step));
             if selector.look == SelectorOutput::Smoothed {
-                self.smooth_native(selector, look, (&readings.samples(Some(id)), step), rows)?;
+                self.smooth_native(selector, eval_ms, &buffers.samples(Some(id)), step, rows)?;
                 continue;
             }
-            let oldest = look.saturating_sub(self.options.lookback_ms);
-            let float = newest(&floats.times, look).map(|i| (floats.times[i], i));
-            let histogram = newest(&native.times, look).map(|i| (native.times[i], i));
-            let marker = newest(markers, look).map_or(i64::MIN, |i| markers[i]);
+            let oldest = eval_ms.saturating_sub(self.options.lookback_ms);
+            let float = newest(&floats.times, eval_ms).map(|i| (floats.times[i], i));
+            let histogram = newest(&native.times, eval_ms).map(|i| (native.times[i], i));
+            let marker = newest(markers, eval_ms).map_or(i64::MIN, |i| markers[i]);
             let Some(at) = float.map(|(at, _)| at).max(histogram.map(|(at, _)| at)) else { continue };
             let float = float.filter(|(time, _)| *time == at).map(|(_, i)| i);
-            // A marker hides everything before it.
+            // A staleness marker hides all earlier samples.
             let stale = float.is_some_and(|i| is_stale(floats.values[i]));
             if at <= oldest || marker > at || stale {
                 continue;
@@ -224,18 +232,18 @@ impl Context<'_> {
     }
 }
 
-/// The place of the newest time that is not after `look`.
-fn newest(times: &[i64], look: i64) -> Option<usize> {
-    times.partition_point(|at| *at <= look).checked_sub(1)
+/// Returns the index of the newest time that is not after `look`.
+fn newest(times: &[i64], eval_ms: i64) -> Option<usize> {
+    times.partition_point(|at| *at <= eval_ms).checked_sub(1)
 }
 
-/// The samples a row of a subquery has: what it knew of resets is about its neighbours in the series, which are not
-/// its neighbours any more.
-pub(super) fn native_of_row(rows: &Rows, row: usize, grid: Grid, into: &mut Native) {
+/// Collects the histograms of a subquery's row. Reset hints become unknown, because they refer to
+/// neighbours in the original series.
+pub(super) fn native_of_row(rows: &LabelledRows, row: usize, grid: Grid, into: &mut NativeSamples) {
     into.clear();
     for (step, histogram) in rows.row_histograms(row) {
-        let known = matches!(histogram.reset(), CounterReset::Reset | CounterReset::NotReset);
-        let histogram = if known {
+        let is_known = matches!(histogram.reset(), CounterReset::Reset | CounterReset::NotReset);
+        let histogram = if is_known {
             Arc::new(FloatHistogram::clone(histogram).with_reset(CounterReset::Unknown))
         } else {
             Arc::clone(histogram)
@@ -244,8 +252,8 @@ pub(super) fn native_of_row(rows: &Rows, row: usize, grid: Grid, into: &mut Nati
     }
 }
 
-/// Numbers in place of histograms, by the step.
-pub(super) fn numbered(mut rows: Rows, number: impl Fn(usize) -> f64) -> Rows {
+/// Replaces histograms by `number` of their step.
+pub(super) fn with_numbers(mut rows: LabelledRows, number: impl Fn(usize) -> f64) -> LabelledRows {
     if !rows.has_histograms() {
         return rows;
     }
@@ -259,8 +267,9 @@ pub(super) fn numbered(mut rows: Rows, number: impl Fn(usize) -> f64) -> Rows {
     rows.without_empty()
 }
 
-/// Writes a one wherever a row has a value of either kind: what counts samples, and not what they are.
-pub(super) fn presence(mut rows: Rows) -> Rows {
+/// Sets all values of either kind to 1, for aggregations that only count samples. Histograms are
+/// removed.
+pub(super) fn count_as_one(mut rows: LabelledRows) -> LabelledRows {
     for row in 0..rows.len() {
         for step in 0..rows.steps() {
             if rows.take_histogram(row, step).is_some() || !is_absent(rows.row(row)[step]) {

@@ -1,4 +1,4 @@
-//! Functions of windows over series that have native histograms.
+//! Window functions over series with native histograms.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,49 +8,49 @@ use crate::promql::histogram::{HistogramMean, HistogramSum};
 use crate::promql::plan::WindowNode;
 use crate::promql::{FloatHistogram, QueryError};
 
-use super::rates::{NativeWindow, Remark, last_change, rate};
-use super::{Context, Grid, Rows, Samples, Starts};
+use super::rates::{NativeWindow, WindowNote, last_change, rate};
+use super::{Context, Grid, LabelledRows, SeriesSamples, StartTimestamps};
 use crate::promql::eval::rows::{ABSENT, is_absent};
-use crate::promql::eval::starts::began_between;
+use crate::promql::eval::start_timestamps::{TimedStart, restarted_between};
 use crate::promql::syntax::tree::{Extension, Span};
 
-/// What a window yields.
-enum Found {
+/// The result of a window.
+enum WindowResult {
     Nothing,
     Float(f64),
     Histogram(Arc<FloatHistogram>),
 }
 
-impl From<Option<FloatHistogram>> for Found {
-    fn from(histogram: Option<FloatHistogram>) -> Found {
-        histogram.map_or(Found::Nothing, |histogram| Found::Histogram(Arc::new(histogram)))
+impl From<Option<FloatHistogram>> for WindowResult {
+    fn from(histogram: Option<FloatHistogram>) -> WindowResult {
+        histogram.map_or(WindowResult::Nothing, |histogram| WindowResult::Histogram(Arc::new(histogram)))
     }
 }
 
-/// One window with histograms, and floats perhaps.
-struct Mixed<'w> {
+/// A window with histograms, and possibly floats.
+struct MixedWindow<'w> {
     times: &'w [i64],
     values: &'w [f64],
-    /// As in [`NativeWindow::starts`].
+    /// As [`NativeWindow::starts`], for the floats.
     starts: &'w [i64],
     native: NativeWindow<'w>,
 }
 
 /// A sample of either kind.
 #[derive(Clone, Copy)]
-enum Sample<'w> {
+enum EitherSample<'w> {
     Float(f64),
     Histogram(&'w Arc<FloatHistogram>),
 }
 
-impl<'w> Mixed<'w> {
-    /// All samples in order of time, with their times.
-    fn all(&self) -> impl Iterator<Item = (i64, Sample<'w>)> {
+impl<'w> MixedWindow<'w> {
+    /// Returns all samples with their times, in order of time.
+    fn all(&self) -> impl Iterator<Item = (i64, EitherSample<'w>)> {
         self.with_starts().map(|(at, _, sample)| (at, sample))
     }
 
-    /// The same with start timestamps.
-    fn with_starts(&self) -> impl Iterator<Item = (i64, i64, Sample<'w>)> {
+    /// Like `all`, with start timestamps.
+    fn with_starts(&self) -> impl Iterator<Item = (i64, i64, EitherSample<'w>)> {
         let (times, values, starts, native) = (self.times, self.values, self.starts, self.native);
         let (mut float, mut histogram) = (0, 0);
         std::iter::from_fn(move || {
@@ -62,18 +62,18 @@ impl<'w> Mixed<'w> {
                 let (at, value) = (times.get(float)?, values.get(float)?);
                 let start = starts.get(float).copied().unwrap_or(0);
                 float += 1;
-                return Some((*at, start, Sample::Float(*value)));
+                return Some((*at, start, EitherSample::Float(*value)));
             }
             let (at, start) = (native.times.get(histogram)?, native.start(histogram));
             let found = native.histograms.get(histogram)?;
             histogram += 1;
-            Some((*at, start, Sample::Histogram(found)))
+            Some((*at, start, EitherSample::Histogram(found)))
         })
     }
 
-    /// The samples that an anchored window looks at: from the last one at or before its start, if any is inside. All of
-    /// any other window.
-    fn anchored(&self) -> Vec<(i64, i64, Sample<'w>)> {
+    /// Returns the samples of an anchored window: from the last one at or before its start, or none
+    /// if no sample is inside. Returns all samples of any other window.
+    fn anchored(&self) -> Vec<(i64, i64, EitherSample<'w>)> {
         let all: Vec<_> = self.with_starts().collect();
         if self.native.extension != Some(Extension::Anchored) {
             return all;
@@ -86,100 +86,105 @@ impl<'w> Mixed<'w> {
         !self.times.is_empty()
     }
 
-    /// How often two neighbours differ in a way that counts; of resets, those that start timestamps tell of too.
+    /// Counts the neighbouring samples that differ. For `resets`, restarts shown by start
+    /// timestamps count as well.
     fn count_pairs(
         &self,
         resets: bool,
         floats: fn(f64, f64) -> bool,
         histograms: fn(&FloatHistogram, &FloatHistogram) -> bool,
-    ) -> Found {
+    ) -> WindowResult {
         let samples = self.anchored();
         if samples.is_empty() {
-            return Found::Nothing;
+            return WindowResult::Nothing;
         }
-        let differ = |pair: &&[(i64, i64, Sample<'_>)]| {
+        let differ = |pair: &&[(i64, i64, EitherSample<'_>)]| {
             let [(then, before_start, before), (at, start, now)] = **pair else { return false };
-            let began = resets && began_between((then, before_start), (at, start));
+            let began = resets
+                && restarted_between(TimedStart { at: then, start: before_start }, TimedStart { at, start });
             match (before, now) {
-                (Sample::Float(a), Sample::Float(b)) => began || floats(a, b),
-                (Sample::Histogram(a), Sample::Histogram(b)) => began || histograms(a, b),
+                (EitherSample::Float(a), EitherSample::Float(b)) => began || floats(a, b),
+                (EitherSample::Histogram(a), EitherSample::Histogram(b)) => began || histograms(a, b),
                 _ => true,
             }
         };
-        Found::Float(count(samples.windows(2).filter(differ).count()))
+        WindowResult::Float(count(samples.windows(2).filter(differ).count()))
     }
 
-    /// `irate` and `idelta`: nothing is said of two floats, which are computed as such.
-    fn last_two(&self, counter: bool, remarks: &mut Vec<Remark>) -> Option<Found> {
-        let mut last: [Option<(i64, i64, Sample<'_>)>; 2] = [None, None];
+    /// Computes `irate` and `idelta`. Returns `None` if both samples are floats, whose result the
+    /// float evaluation provides.
+    fn last_two(&self, counter: bool, window_notes: &mut Vec<WindowNote>) -> Option<WindowResult> {
+        let mut last: [Option<(i64, i64, EitherSample<'_>)>; 2] = [None, None];
         for sample in self.with_starts() {
             last = [last[1], Some(sample)];
         }
         let [Some((then, before_start, before)), Some((now, start, last))] = last else {
-            return Some(Found::Nothing);
+            return Some(WindowResult::Nothing);
         };
-        let began = began_between((then, before_start), (now, start));
+        let began =
+            restarted_between(TimedStart { at: then, start: before_start }, TimedStart { at: now, start });
         match (before, last) {
-            (Sample::Float(_), Sample::Float(_)) => None,
-            (Sample::Histogram(before), Sample::Histogram(last)) => {
-                Some(last_change(before, last, (now - then, began), counter, remarks).into())
+            (EitherSample::Float(_), EitherSample::Float(_)) => None,
+            (EitherSample::Histogram(before), EitherSample::Histogram(last)) => {
+                Some(last_change(before, last, now - then, began, counter, window_notes).into())
             }
             _ => {
-                remarks.push(Remark::Mixed);
-                Some(Found::Nothing)
+                window_notes.push(WindowNote::Mixed);
+                Some(WindowResult::Nothing)
             }
         }
     }
 
-    fn sum(&self, remarks: &mut Vec<Remark>) -> Option<FloatHistogram> {
+    fn sum(&self, window_notes: &mut Vec<WindowNote>) -> Option<FloatHistogram> {
         let (first, rest) = self.native.histograms.split_first()?;
         let mut sum = HistogramSum::of(first);
         let added = rest.iter().try_for_each(|histogram| sum.add(histogram));
-        remark_sum(&sum, added.is_ok(), remarks);
+        note_sum(&sum, added.is_ok(), window_notes);
         added.ok().map(|()| sum.value())
     }
 
-    fn mean(&self, remarks: &mut Vec<Remark>) -> Option<FloatHistogram> {
+    fn mean(&self, window_notes: &mut Vec<WindowNote>) -> Option<FloatHistogram> {
         let (first, rest) = self.native.histograms.split_first()?;
         let mut mean = HistogramMean::of(first);
         let added = rest.iter().try_for_each(|histogram| mean.add(histogram));
-        remark_sum(mean.sum(), added.is_ok(), remarks);
+        note_sum(mean.sum(), added.is_ok(), window_notes);
         added.ok().map(|()| mean.value())
     }
 }
 
-fn remark_sum(sum: &HistogramSum, added: bool, remarks: &mut Vec<Remark>) {
+fn note_sum(sum: &HistogramSum, added: bool, window_notes: &mut Vec<WindowNote>) {
     if !added {
-        remarks.push(Remark::MixedBuckets);
+        window_notes.push(WindowNote::MixedBuckets);
         return;
     }
     if sum.resets_conflict() {
-        remarks.push(Remark::ResetsConflict);
+        window_notes.push(WindowNote::ResetsConflict);
     }
     if sum.reconciled {
-        remarks.push(Remark::Reconciled);
+        window_notes.push(WindowNote::Reconciled);
     }
 }
 
 impl Context<'_> {
-    /// Goes over the windows of a row that has histograms, once its floats are computed as if there were no others.
+    /// Computes the windows of a row that has histograms, after its floats were computed as if
+    /// there were no histograms.
     pub(in crate::promql::eval) fn fill_native(
         &self,
         node: &WindowNode,
         grid: Grid,
         name: &str,
-        samples: Samples<'_>,
-        rows: &mut Rows,
+        samples: SeriesSamples<'_>,
+        rows: &mut LabelledRows,
     ) -> Result<(), QueryError> {
         let row = rows.len() - 1;
         let (times, native_times) = (samples.times, &samples.native.times[..]);
-        let (mut float_starts, mut starts) = (Starts::default(), Starts::default());
+        let (mut float_starts, mut starts) = (StartTimestamps::default(), StartTimestamps::default());
         if node.kernel.uses_starts {
-            float_starts = self.starts_of(samples.id, times);
-            starts = self.starts_of(samples.id, native_times);
+            float_starts = self.start_timestamps(samples.id, times);
+            starts = self.start_timestamps(samples.id, native_times);
         }
-        let (before_ms, after_ms) = self.around(&node.arg);
-        let mut remarks = Vec::new();
+        let (before_ms, after_ms) = self.margins(&node.arg);
+        let mut window_notes = Vec::new();
         let resets = self.resets_of(node, &samples.native.histograms)?;
         for step in 0..grid.len {
             self.budget.check()?;
@@ -192,7 +197,7 @@ impl Context<'_> {
             if native.is_empty() {
                 continue;
             }
-            let window = Mixed {
+            let window = MixedWindow {
                 times: &times[floats.clone()],
                 values: &samples.values[floats.clone()],
                 starts: float_starts.of.get(floats).unwrap_or_default(),
@@ -208,24 +213,25 @@ impl Context<'_> {
             };
             let overlaps = starts.overlaps.iter().any(|i| *i > native.start && *i < native.end);
             if overlaps && node.kernel.counts && node.arg.extension.is_none() {
-                self.doubt_starts(node, name);
+                self.warn_overlapping_starts(node, name);
             }
-            let Some(found) = self.native_window(node, name, &window, &mut remarks) else { continue };
-            for remark in remarks.drain(..) {
-                self.remark(remark, node.arg_span, name);
+            let Some(found) = self.native_window(node, name, &window, &mut window_notes) else { continue };
+            for note in window_notes.drain(..) {
+                self.add_window_note(note, node.arg_span, name);
             }
             rows.row_mut(row)[step] = ABSENT;
             match found {
-                Found::Nothing => {}
-                Found::Float(value) => rows.row_mut(row)[step] = value,
-                Found::Histogram(histogram) => rows.put_histogram(row, step, histogram)?,
+                WindowResult::Nothing => {}
+                WindowResult::Float(value) => rows.row_mut(row)[step] = value,
+                WindowResult::Histogram(histogram) => rows.put_histogram(row, step, histogram)?,
             }
         }
         Ok(())
     }
 
-    /// For functions that look at every neighbour in each window: whether counts went down, once for all windows. What they
-    /// add up besides, they have to add up in each window in order.
+    /// Returns for each histogram whether counts were reset before it, for functions that compare
+    /// all neighbours in each window. This is computed once for all windows; the additions at
+    /// resets still happen in each window in order.
     fn resets_of(
         &self,
         node: &WindowNode,
@@ -244,14 +250,15 @@ impl Context<'_> {
         Ok(resets)
     }
 
-    /// What a window with histograms yields; nothing where its floats decide.
+    /// Returns the result of a window with histograms, or `None` if the result of its floats
+    /// applies.
     fn native_window(
         &self,
         node: &WindowNode,
         name: &str,
-        window: &Mixed<'_>,
-        remarks: &mut Vec<Remark>,
-    ) -> Option<Found> {
+        window: &MixedWindow<'_>,
+        window_notes: &mut Vec<WindowNote>,
+    ) -> Option<WindowResult> {
         let work = node.kernel.native;
         let needs_one_kind = matches!(
             work,
@@ -262,16 +269,16 @@ impl Context<'_> {
                 | NativeKernel::Delta
         );
         if needs_one_kind && window.is_mixed() {
-            remarks.push(Remark::Mixed);
-            return Some(Found::Nothing);
+            window_notes.push(WindowNote::Mixed);
+            return Some(WindowResult::Nothing);
         }
-        let sample = |sample: Option<(i64, Sample<'_>)>| match sample {
-            Some((_, Sample::Float(value))) => Found::Float(value),
-            Some((_, Sample::Histogram(histogram))) => Found::Histogram(Arc::clone(histogram)),
-            None => Found::Nothing,
+        let sample = |sample: Option<(i64, EitherSample<'_>)>| match sample {
+            Some((_, EitherSample::Float(value))) => WindowResult::Float(value),
+            Some((_, EitherSample::Histogram(histogram))) => WindowResult::Histogram(Arc::clone(histogram)),
+            None => WindowResult::Nothing,
         };
-        let time = |sample: Option<(i64, Sample<'_>)>| {
-            sample.map_or(Found::Nothing, |(at, _)| Found::Float(seconds(at)))
+        let time = |sample: Option<(i64, EitherSample<'_>)>| {
+            sample.map_or(WindowResult::Nothing, |(at, _)| WindowResult::Float(seconds(at)))
         };
         Some(match work {
             NativeKernel::FloatsOnly => {
@@ -280,24 +287,24 @@ impl Context<'_> {
                         "ignored histograms in a range containing both floats and histograms for metric name \
                          {name:?}"
                     );
-                    // Upstream points at the first argument, whichever that is.
+                    // Prometheus reports the position of the first argument, whichever it is.
                     self.notes.borrow_mut().info(node.param_span, text);
                 }
                 return None;
             }
-            NativeKernel::Count => Found::Float(count(window.times.len() + window.native.times.len())),
-            NativeKernel::Present => Found::Float(1.0),
+            NativeKernel::Count => WindowResult::Float(count(window.times.len() + window.native.times.len())),
+            NativeKernel::Present => WindowResult::Float(1.0),
             NativeKernel::First => sample(window.all().next()),
             NativeKernel::Last => sample(window.all().last()),
             NativeKernel::FirstTime => time(window.all().next()),
             NativeKernel::LastTime => time(window.all().last()),
-            NativeKernel::Sum => window.sum(remarks).into(),
-            NativeKernel::Mean => window.mean(remarks).into(),
-            NativeKernel::Rate => rate(&window.native, true, true, remarks).into(),
-            NativeKernel::Increase => rate(&window.native, true, false, remarks).into(),
-            NativeKernel::Delta => rate(&window.native, false, false, remarks).into(),
-            NativeKernel::LastRate => return window.last_two(true, remarks),
-            NativeKernel::LastDelta => return window.last_two(false, remarks),
+            NativeKernel::Sum => window.sum(window_notes).into(),
+            NativeKernel::Mean => window.mean(window_notes).into(),
+            NativeKernel::Rate => rate(&window.native, true, true, window_notes).into(),
+            NativeKernel::Increase => rate(&window.native, true, false, window_notes).into(),
+            NativeKernel::Delta => rate(&window.native, false, false, window_notes).into(),
+            NativeKernel::LastRate => return window.last_two(true, window_notes),
+            NativeKernel::LastDelta => return window.last_two(false, window_notes),
             NativeKernel::Resets => {
                 window.count_pairs(true, |a, b| b < a, |before, now| now.is_reset_since(before))
             }
@@ -308,45 +315,45 @@ impl Context<'_> {
         })
     }
 
-    /// Says what is to be said, of the metric `name`.
-    pub(super) fn remark(&self, remark: Remark, span: Span, name: &str) {
+    /// Adds an annotation about the metric `name`.
+    pub(super) fn add_window_note(&self, note: WindowNote, span: Span, name: &str) {
         let mut notes = self.notes.borrow_mut();
-        match remark {
-            Remark::Mixed => notes
+        match note {
+            WindowNote::Mixed => notes
                 .warn(span, format!("encountered a mix of histograms and floats for metric name {name:?}")),
-            Remark::MixedBuckets => notes.warn(span, mixed_buckets(name)),
-            Remark::NotCounter => {
+            WindowNote::MixedBuckets => notes.warn(span, mixed_buckets(name)),
+            WindowNote::NotCounter => {
                 notes.warn(span, format!("this native histogram metric is not a counter: {name:?}"));
             }
-            Remark::NotGauge => {
+            WindowNote::NotGauge => {
                 notes.warn(span, format!("this native histogram metric is not a gauge: {name:?}"));
             }
-            Remark::ReconciledAdding => notes.info(span, reconciled("addition")),
-            Remark::ReconciledSubtracting => notes.info(span, reconciled("subtraction")),
-            Remark::Reconciled => notes.info(span, reconciled("aggregation")),
-            Remark::ResetsConflict => notes.warn(span, conflicting("aggregation")),
+            WindowNote::ReconciledAdding => notes.info(span, reconciled("addition")),
+            WindowNote::ReconciledSubtracting => notes.info(span, reconciled("subtraction")),
+            WindowNote::Reconciled => notes.info(span, reconciled("aggregation")),
+            WindowNote::ResetsConflict => notes.warn(span, conflicting("aggregation")),
         }
     }
 
-    /// Whether a row has a float anywhere.
-    pub(in crate::promql::eval) fn has_floats(rows: &Rows, row: usize) -> bool {
+    /// Returns whether a row has a float at any step.
+    pub(in crate::promql::eval) fn has_floats(rows: &LabelledRows, row: usize) -> bool {
         rows.row(row).iter().any(|value| !is_absent(*value))
     }
 }
 
-/// Exponential and custom buckets in one place.
+/// Returns the warning about a mix of exponential and custom buckets.
 pub(super) fn mixed_buckets(name: &str) -> String {
     format!(
         "vector contains a mix of histograms with exponential and custom buckets schemas for metric name {name:?}"
     )
 }
 
-/// Custom bounds that differ, and what was done then.
+/// Returns the annotation about custom bounds that were reconciled.
 pub(super) fn reconciled(what: &str) -> String {
     format!("mismatched custom buckets were reconciled during {what}")
 }
 
-/// Samples that contradict each other.
+/// Returns the warning about conflicting counter resets.
 pub(super) fn conflicting(what: &str) -> String {
     format!("conflicting counter resets during histogram {what}")
 }

@@ -11,7 +11,7 @@ use super::super::format::{DATA, TIMES};
 use super::blocks::ValueBlocks;
 use super::rows::RowLocation;
 use super::{FamilyRow, FamilyRows, Segment, SegmentBlock, SegmentDamage, TimelineRow};
-use crate::model::{Steady, TimeRange, Times, TimesBuilder};
+use crate::model::{RegularTimes, TimeRange, Times, TimesBuilder};
 use crate::tsdb::block_cache::{BlockAddress, BlockLookup, BlockRange, CacheHandle};
 use crate::tsdb::report::SampleColumns;
 
@@ -246,7 +246,7 @@ impl TimelineBuilder<'_> {
         let to = to.max(from);
         let added = if self.newest { from.max(to.saturating_sub(1)) } else { from };
         let at = first.wrapping_add(step.wrapping_mul(i64::try_from(added).unwrap_or_default()));
-        self.times.push_steady(Steady { first: at, apart: step, len: to.saturating_sub(added) });
+        self.times.push_regular(RegularTimes { first: at, interval_ms: step, len: to.saturating_sub(added) });
         from..to
     }
 }
