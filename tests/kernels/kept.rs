@@ -9,7 +9,7 @@ use promlet::model::{
 };
 use promlet::promql::syntax::{Caps, Features, parse};
 use promlet::promql::{
-    Answer, Budget, CacheUse, HistogramPoint, Options, Query, QueryError, RangeCache, Value, run,
+    Answer, Budget, CacheUsage, HistogramPoint, Options, Query, QueryError, RangeCache, Value, run,
 };
 use promlet::tsdb::Tsdb;
 use proptest::prelude::*;
@@ -168,7 +168,7 @@ fn question(text: &str, at_s: i64, steps: i64) -> Query {
     Query { expr, text: text.to_owned(), steps: steps_of, instant: steps == 0 }
 }
 
-fn play(store: &Tsdb, acts: &[Act], texts: &[usize]) -> Result<CacheUse, TestCaseError> {
+fn play(store: &Tsdb, acts: &[Act], texts: &[usize]) -> Result<CacheUsage, TestCaseError> {
     let (cache, options, budget) = (RangeCache::new(1 << 20), Options::default(), Budget::default());
     let mut scraped = 0.0;
     for act in acts {
@@ -252,7 +252,7 @@ fn the_play_meets_every_way_a_subquery_is_found() {
         let uses = play(&Tsdb::scaffold(), &acts, &[text]).expect("the law holds").subqueries;
         let name = TEXTS[text];
         if text == 24 {
-            assert_eq!(uses, promlet::promql::Finds::default(), "{name}");
+            assert_eq!(uses, promlet::promql::CacheOutcomes::default(), "{name}");
             continue;
         }
         assert!(uses.hits >= 50, "{name}: {uses:?}");

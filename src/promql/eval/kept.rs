@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rapidhash::RapidHashMap;
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
-use crate::promql::budget::{Aside, rows_bytes};
+use crate::promql::budget::{OptionalCharge, rows_bytes};
 use crate::promql::plan::{MatrixSource, Node, Plan, ScalarNode, SelectorOutput, VectorNode, WindowNode};
 use crate::tsdb::SeriesId;
 
@@ -146,14 +146,14 @@ pub(super) struct Kept {
     way: Way,
     grid: Grid,
     pub(super) rows: Arc<KeptRows>,
-    _aside: Aside,
+    _aside: OptionalCharge,
 }
 
 /// What is about to be kept.
 #[derive(Debug)]
 pub(super) struct Keeping {
     way: Way,
-    aside: Aside,
+    aside: OptionalCharge,
 }
 
 impl Context<'_> {
@@ -174,7 +174,7 @@ impl Context<'_> {
         }
         let way = Way::of(core).filter(|way| self.repeated.contains(way))?;
         let bytes = rows_bytes(rows, grid.len);
-        let aside = if bytes <= BYTES_MAX { self.meter.aside(bytes) } else { None };
+        let aside = if bytes <= BYTES_MAX { self.meter.optional_charge(bytes) } else { None };
         Some(Keeping { way, aside: aside? })
     }
 

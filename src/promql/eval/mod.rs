@@ -33,9 +33,9 @@ use std::sync::Arc;
 use crate::model::{Labels, Matcher, Sample, Stopped, TimeRange, Timestamp, bytes_of};
 use crate::tsdb::{Paced, SelectedSeries, Snapshot};
 
-use super::annotations::Notes;
+use super::annotations::AnnotationCollector;
 use super::budget::{Charge, Meter};
-use super::cache::Subqueries;
+use super::cache::SubqueryCache;
 use super::explain::Trace;
 use super::functions::seconds;
 use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
@@ -51,11 +51,11 @@ struct Context<'a> {
     options: &'a Options,
     budget: &'a Budget<'a>,
     meter: Rc<Meter>,
-    notes: RefCell<Notes>,
+    notes: RefCell<AnnotationCollector>,
     /// Where an explanation is asked for: what each node did.
     trace: Option<&'a Trace>,
     /// Where subqueries may be kept: what is kept of them.
-    subqueries: Option<&'a Subqueries<'a>>,
+    subqueries: Option<&'a SubqueryCache<'a>>,
     /// How rows are made that more than one aggregation asks for, and those that are there.
     repeated: Vec<Way>,
     kept: RefCell<Vec<Rc<Kept>>>,
@@ -67,7 +67,7 @@ struct Context<'a> {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Beside<'a> {
     pub(super) trace: Option<&'a Trace>,
-    pub(super) subqueries: Option<&'a Subqueries<'a>>,
+    pub(super) subqueries: Option<&'a SubqueryCache<'a>>,
 }
 
 /// Evaluates what was planned for `query` with these options.
@@ -77,7 +77,7 @@ pub(super) fn run(
     (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
     beside: Beside<'_>,
 ) -> Result<Answer, QueryError> {
-    let notes = RefCell::new(Notes::default());
+    let notes = RefCell::new(AnnotationCollector::default());
     let meter = Meter::new(options.limits, budget);
     let (repeated, kept) = (kept::repeated(plan), RefCell::default());
     let Beside { trace, subqueries } = beside;

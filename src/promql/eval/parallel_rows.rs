@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::model::{HistogramColumns, TimeRange, Timestamp};
 use crate::promql::QueryError;
-use crate::promql::budget::{Aside, Progress, rows_bytes};
+use crate::promql::budget::{OptionalCharge, QueryProgress, rows_bytes};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask, WorkerSlot};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{ReadColumns, Reader, SelectedSeries, SeriesId, Snapshot, rises};
@@ -121,7 +121,7 @@ struct RowTask {
     queue: Mutex<BatchQueue>,
     /// Signalled when the queue changes.
     changed: Condvar,
-    progress: Option<Arc<Progress>>,
+    progress: Option<Arc<QueryProgress>>,
     /// A thread has stopped the task; there is no result.
     stopped: AtomicBool,
     /// A series has native histograms; the query continues with another evaluation.
@@ -139,11 +139,11 @@ impl Context<'_> {
         cost_ns: u64,
         pieces: usize,
         bytes: u64,
-    ) -> (Vec<WorkerSlot>, Vec<Aside>) {
+    ) -> (Vec<WorkerSlot>, Vec<OptionalCharge>) {
         let mut acquired = (Vec::new(), Vec::new());
         while acquired.0.len() + 1 < pieces {
             let Some(slot) = self.budget.workers.and_then(|pool| pool.try_acquire(cost_ns)) else { break };
-            let Some(aside) = self.meter.aside(bytes) else { break };
+            let Some(aside) = self.meter.optional_charge(bytes) else { break };
             acquired.0.push(slot);
             acquired.1.push(aside);
         }
@@ -180,7 +180,7 @@ impl Context<'_> {
         fill: Arc<FillRow>,
     ) -> Result<RowsOrSeries, QueryError> {
         self.meter.found_series(found.len())?;
-        self.meter.foresee(found.len(), steps, self.budget)?;
+        self.meter.reserve_rows(found.len(), steps, self.budget)?;
         let mut rows = Rows::with_room(&self.meter, found.len(), steps)?;
         let scratch_bytes = scratch_bytes(found.len(), plan.range, steps);
         let mut held = self.meter.charge();

@@ -329,7 +329,7 @@ impl Rows {
         let mut kept = 0;
         for (i, (series, filled)) in found.into_iter().zip(filled).enumerate() {
             if held {
-                self.charge.pass_samples(filled.held)?;
+                self.charge.count_transient_samples(filled.held)?;
             }
             self.charge.add_samples(filled.present)?;
             if filled.present == 0 {

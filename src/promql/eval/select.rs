@@ -68,7 +68,7 @@ impl Context<'_> {
             }
         } else {
             self.meter.found_series(found.len())?;
-            self.meter.foresee(found.len(), grid.len, self.budget)?;
+            self.meter.reserve_rows(found.len(), grid.len, self.budget)?;
         }
         let mut rows = Rows::with_room(&self.meter, found.len(), grid.len)?;
         let mut readings = Readings::default();

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::model::{HistogramColumns, Matcher, Timestamp};
 use crate::promql::QueryError;
-use crate::promql::budget::{Charge, Progress, rows_bytes};
+use crate::promql::budget::{Charge, QueryProgress, rows_bytes};
 use crate::promql::plan::{AggregateNode, MatrixSource, ScalarNode, SelectorOutput, VectorNode, WindowNode};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask};
 use crate::sync::IgnorePoison as _;
@@ -101,7 +101,7 @@ struct AggregateTask {
     queue: Mutex<BlockQueue>,
     /// Signalled when a buffer becomes free.
     freed: Condvar,
-    progress: Option<Arc<Progress>>,
+    progress: Option<Arc<QueryProgress>>,
     /// A thread has stopped the task; there is no result.
     stopped: AtomicBool,
     /// A series has native histograms; the query continues with another evaluation.
@@ -378,7 +378,7 @@ impl Context<'_> {
         let Some((accumulated, held)) =
             self.stream_series(&mut grouped, grid, (node, extra_bytes), source, fill)?
         else {
-            self.meter.lost_series(found);
+            self.meter.revert_found_series(found);
             return Ok(None);
         };
         self.meter.add_samples(accumulated.samples);
@@ -389,7 +389,7 @@ impl Context<'_> {
             }
         }
         if let Some(window) = source.window {
-            self.meter.charge().pass_samples(accumulated.held)?;
+            self.meter.charge().count_transient_samples(accumulated.held)?;
             // Such functions drop the name, so all series of a group have the same one.
             if window.kernel.counts && accumulated.found_any {
                 self.doubt_counter(window, &grouped.name);
@@ -430,7 +430,7 @@ impl Context<'_> {
         let scratch_bytes = scratch_bytes(series.len(), plan.range, steps);
         // Each thread has two buffers: one that it fills, and one that waits to be added.
         let rows = groups.saturating_add(2 * block);
-        self.meter.foresee(rows, steps, self.budget)?;
+        self.meter.reserve_rows(rows, steps, self.budget)?;
         let mut held = self.meter.charge();
         held.add_rows(rows, steps)?;
         held.add_bytes(extra_bytes.saturating_mul((groups as u64).saturating_mul(steps as u64)))?;

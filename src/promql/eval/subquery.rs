@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::model::Timestamp;
 use crate::promql::MatrixSeries;
 use crate::promql::QueryError;
-use crate::promql::cache::{self, AskedSubquery, Found, Subqueries};
+use crate::promql::cache::{self, CacheLookup, SubqueryCache, SubqueryRequest, SubqueryTimes};
 use crate::promql::plan::{MatrixNode, MatrixSource, VectorNode};
 
 use super::rows::{Grid, Head, Rows};
@@ -23,11 +23,13 @@ impl Context<'_> {
         let steps = subquery_grid(first, last, *step_ms);
         let kept = self.subqueries.zip(text.as_deref()).filter(|_| steps.len > 0);
         let asked = kept.and_then(|(subqueries, text)| {
-            let asked = subqueries.ask(
-                (text, expr),
-                (node.range_ms, steps.start_ms, steps.last(), steps.step_ms),
-                (self.snapshot, self.options),
-            );
+            let times = SubqueryTimes {
+                range_ms: node.range_ms,
+                first_ms: steps.start_ms,
+                last_ms: steps.last(),
+                step_ms: steps.step_ms,
+            };
+            let asked = subqueries.request((text, expr), times, (self.snapshot, self.options));
             Some((subqueries, asked?))
         });
         let rows = match asked {
@@ -41,36 +43,36 @@ impl Context<'_> {
         &self,
         (expr, selectors): (&VectorNode, usize),
         steps: Grid,
-        subqueries: &Subqueries<'_>,
-        asked: AskedSubquery,
+        subqueries: &SubqueryCache<'_>,
+        asked: SubqueryRequest,
     ) -> Result<Rows, QueryError> {
-        match subqueries.find(&asked, self.snapshot, self.budget) {
-            Found::Whole(series) => {
+        match subqueries.look_up(&asked, self.snapshot, self.budget) {
+            CacheLookup::Hit(series) => {
                 self.budget.check()?;
                 // Where there is no room for it the evaluation says so in its own words.
                 if let Ok(rows) = self.rows_of(&series, steps) {
                     subqueries.hit();
-                    self.meter.passed_selectors(selectors);
+                    self.meter.skip_selectors(selectors);
                     return Ok(rows);
                 }
             }
-            Found::UpTo(series, until_ms) => {
+            CacheLookup::Prefix(series, until_ms) => {
                 if let Some((all, rows)) = self.extended(expr, steps, &series, until_ms) {
                     subqueries.extended();
-                    subqueries.keep(asked, (self.snapshot, self.budget), &all);
+                    subqueries.store(asked, (self.snapshot, self.budget), &all);
                     return Ok(rows);
                 }
             }
-            Found::Nothing => {}
+            CacheLookup::Miss => {}
         }
-        subqueries.missed();
-        let told = self.notes.borrow().told();
+        subqueries.miss();
+        let told = self.notes.borrow().recorded();
         let rows = self.vector(expr, steps)?.by_labels()?;
         if self.is_silent_since(told)
             && subqueries.admits(rows.len(), steps.len)
             && self.meter.has_memory(matrix_bytes(&rows)).is_ok()
         {
-            subqueries.keep(asked, (self.snapshot, self.budget), &matrix(steps, &rows));
+            subqueries.store(asked, (self.snapshot, self.budget), &matrix(steps, &rows));
         }
         Ok(rows)
     }
@@ -86,7 +88,7 @@ impl Context<'_> {
     ) -> Option<(Vec<MatrixSeries>, Rows)> {
         let there = usize::try_from(until_ms.saturating_sub(steps.start_ms) / steps.step_ms).ok()? + 1;
         let later = Grid { start_ms: steps.at(there), len: steps.len.checked_sub(there)?, ..steps };
-        let (notes, told) = (self.notes.borrow().clone(), self.notes.borrow().told());
+        let (notes, told) = (self.notes.borrow().clone(), self.notes.borrow().recorded());
         let newer = self.vector(expr, later).and_then(|rows| {
             self.meter.has_memory(matrix_bytes(&rows))?;
             Ok(matrix(later, &rows))
@@ -102,7 +104,7 @@ impl Context<'_> {
 
     /// Whether nothing was to be said since, about an expression or a file.
     fn is_silent_since(&self, told: u64) -> bool {
-        self.notes.borrow().told() == told && self.snapshot.warnings().is_empty()
+        self.notes.borrow().recorded() == told && self.snapshot.warnings().is_empty()
     }
 
     /// Series as rows of these steps; what lies outside of them is left out.

@@ -44,7 +44,7 @@ impl Context<'_> {
                 let found = self.selected(matchers, self.window_range(node, grid))?;
                 self.meter.found_series(found.len())?;
                 if kept > 0 {
-                    self.meter.foresee(found.len(), kept, self.budget)?;
+                    self.meter.reserve_rows(found.len(), kept, self.budget)?;
                 }
                 self.each_found(node, grid, found, visit)?;
             }
@@ -181,7 +181,7 @@ impl Context<'_> {
         let (whole, _held) = self.kernel(node, &columns, grid)?;
         let plan = ReadPlan { range, windows: true, step_ns: whole.step_ns() };
         let RowsOrSeries::Rows(rows) = self.compute_rows(found, plan, grid.len, whole.into_fill())? else {
-            self.meter.lost_series(count);
+            self.meter.revert_found_series(count);
             return Ok(None);
         };
         if node.kernel.counts && !rows.is_empty() {
