@@ -1,8 +1,9 @@
-//! Mails that wait to be sent, and when each is tried: a schedule without thread or clock.
+//! The schedule of queued mails and their attempts, without a thread or a clock.
 //!
-//! A server that cannot be reached is left alone by all mails together, for 5 s, then 10, up to 5 minutes; a mail that it
-//! does not want yet (4xx: greylisting, a full mailbox) is tried again alone, up to every 15 minutes. A link is tried for
-//! as long as it is good, everything else for a day. What the server refuses for good is not tried again.
+//! If the server cannot be reached, no mail is tried for 5 s, then 10 s, and so on up to 5 minutes.
+//! A mail that the server does not accept yet (4xx: greylisting, a full mailbox) is delayed alone,
+//! up to 15 minutes. A link is tried while it is valid, every other mail for a day. A mail that the
+//! server refuses permanently is not tried again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,31 +12,32 @@ use crate::model::Timestamp;
 
 use super::Mail;
 
-/// Mails that may wait; a server that takes none for that long loses the next ones, said in the log.
-pub(super) const WAITING_MAX: usize = 256;
-/// Of those, mails that people without an account cause; the rest of the queue is kept for accounts.
-const WAITING_STRANGERS_MAX: usize = WAITING_MAX / 2;
-/// Whatever is not sent within this time is not sent at all.
+/// The maximal number of queued mails. Further mails are dropped and logged.
+pub(super) const QUEUED_MAX: usize = 256;
+/// The maximal number of queued mails that requests without an account cause. The rest of the queue
+/// is reserved for accounts.
+const QUEUED_STRANGERS_MAX: usize = QUEUED_MAX / 2;
+/// The maximal age of a mail; an older one is dropped.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// The queue is full: the mail is not sent.
+/// The queue is full and the mail was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many mails wait already")]
 pub struct QueueFull;
 
-/// How long to wait before the second attempt, and at most before a later one.
+/// The delay before the second attempt, and the upper bounds of later delays.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pauses {
+pub(super) struct RetryDelays {
     pub(super) first: Duration,
-    /// Of one mail.
+    /// The upper bound for one mail.
     pub(super) mail_max: Duration,
-    /// Of the server.
+    /// The upper bound for the server.
     pub(super) server_max: Duration,
 }
 
-impl Default for Pauses {
-    fn default() -> Pauses {
-        Pauses {
+impl Default for RetryDelays {
+    fn default() -> RetryDelays {
+        RetryDelays {
             first: Duration::from_secs(5),
             mail_max: Duration::from_secs(15 * 60),
             server_max: Duration::from_secs(5 * 60),
@@ -43,8 +45,8 @@ impl Default for Pauses {
     }
 }
 
-impl Pauses {
-    /// Before the attempt that follows so many failed ones.
+impl RetryDelays {
+    /// Returns the delay after `failed` failed attempts, which doubles each time up to `most`.
     fn after(self, failed: u32, most: Duration) -> Duration {
         let doubled =
             self.first.saturating_mul(1_u32.checked_shl(failed.saturating_sub(1)).unwrap_or(u32::MAX));
@@ -52,32 +54,33 @@ impl Pauses {
     }
 }
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Came {
-    /// It is sent.
+pub(super) enum SendOutcome {
+    /// The mail was sent.
     Sent,
-    /// The server does not want this mail yet.
+    /// The server does not accept this mail yet.
     Later,
-    /// The server never wants this mail, or it is none.
+    /// The server will never accept this mail, or the mail is invalid.
     Never,
-    /// No server took part, or it wants none of us: the others would fare alike.
+    /// No server was reached, or it accepts no mail from us, so other mails would fail too.
     Unreachable,
 }
 
-/// A time until which nothing happens, and how long that is at most, so that a clock that is set back stops nothing.
+/// A delay until a time. It is never longer than its length, so setting the clock back does not
+/// prolong it.
 #[derive(Clone, Copy, Debug)]
-struct Pause {
+struct Delay {
     until: Timestamp,
     length: Duration,
 }
 
-impl Pause {
-    fn of(length: Duration, now: Timestamp) -> Pause {
-        Pause { until: now.plus(length), length }
+impl Delay {
+    fn of(length: Duration, now: Timestamp) -> Delay {
+        Delay { until: now.plus(length), length }
     }
 
-    /// What is left of it.
+    /// Returns the remaining delay.
     fn left(self, now: Timestamp) -> Duration {
         let left = Duration::from_millis(u64::try_from(self.until.ms_since(now)).unwrap_or_default());
         if left > self.length { Duration::ZERO } else { left }
@@ -86,17 +89,17 @@ impl Pause {
 
 /// One mail in the queue.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct QueuedMail {
     pub(super) mail: Mail,
-    /// Attempts so far that were about this mail alone.
+    /// The number of failed attempts that concerned this mail alone.
     pub(super) failed: u32,
-    pause: Option<Pause>,
+    delay: Option<Delay>,
     tried: bool,
 }
 
-impl Waiting {
-    /// Whether nobody would want it any more.
-    fn is_over(&self, now: Timestamp) -> bool {
+impl QueuedMail {
+    /// Returns whether the mail has expired.
+    fn has_expired(&self, now: Timestamp) -> bool {
         let lives = match self.mail.expires_in {
             Duration::ZERO => AGE_MAX,
             link => link.min(AGE_MAX),
@@ -105,105 +108,114 @@ impl Waiting {
     }
 }
 
-/// What is to be done now.
+/// What the queue's thread does next.
 #[derive(Debug)]
-pub(super) enum Next {
-    /// Send it.
-    Send(Waiting),
-    /// Its time is over; it is out of the queue.
-    GiveUp(Waiting),
-    /// Nothing for this long, unless another mail comes.
+pub(super) enum NextAction {
+    /// Sends the mail.
+    Send(QueuedMail),
+    /// Drops the mail, which has expired and is out of the queue.
+    Drop(QueuedMail),
+    /// Waits this long, or until a mail arrives.
     Wait(Duration),
-    /// Nothing until another mail comes.
+    /// Waits until a mail arrives.
     Idle,
 }
 
-/// The queue.
+/// The queued mails and the state of the server.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    waiting: VecDeque<Waiting>,
-    pauses: Pauses,
-    /// How often in a row the server could not be reached, and until when it is left alone.
+    queued: VecDeque<QueuedMail>,
+    delays: RetryDelays,
+    /// The number of consecutive attempts that did not reach the server.
     unreachable: u32,
-    pause: Option<Pause>,
+    /// The delay during which no mail is tried.
+    delay: Option<Delay>,
 }
 
 impl Schedule {
-    pub(super) fn new(pauses: Pauses) -> Schedule {
-        Schedule { pauses, ..Schedule::default() }
+    pub(super) fn new(delays: RetryDelays) -> Schedule {
+        Schedule { delays, ..Schedule::default() }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.waiting.len()
+        self.queued.len()
     }
 
-    /// Whether the last attempt reached a server that takes mail from us.
-    pub(super) const fn is_well(&self) -> bool {
+    /// Returns whether the last attempt reached a server that accepts our mail.
+    pub(super) const fn is_healthy(&self) -> bool {
         self.unreachable == 0
     }
 
+    /// Queues a mail.
+    ///
     /// # Errors
-    /// [`QueueFull`].
+    /// [`QueueFull`], if the share of the queue is used up.
     pub(super) fn push(&mut self, mail: Mail) -> Result<(), QueueFull> {
-        let most = if mail.kind.may_go_to_strangers() { WAITING_STRANGERS_MAX } else { WAITING_MAX };
-        if self.waiting.len() >= most {
+        let most = if mail.kind.may_go_to_strangers() { QUEUED_STRANGERS_MAX } else { QUEUED_MAX };
+        if self.queued.len() >= most {
             return Err(QueueFull);
         }
-        self.waiting.push_back(Waiting { mail, failed: 0, pause: None, tried: false });
+        self.queued.push_back(QueuedMail { mail, failed: 0, delay: None, tried: false });
         Ok(())
     }
 
-    /// Takes what is due out of the queue, oldest first.
-    pub(super) fn next(&mut self, now: Timestamp) -> Next {
-        if let Some(at) = self.waiting.iter().position(|one| one.is_over(now))
-            && let Some(over) = self.waiting.remove(at)
+    /// Removes the next due mail from the queue, oldest first, or returns how long to wait.
+    pub(super) fn next(&mut self, now: Timestamp) -> NextAction {
+        if let Some(at) = self.queued.iter().position(|one| one.has_expired(now))
+            && let Some(over) = self.queued.remove(at)
         {
-            return Next::GiveUp(over);
+            return NextAction::Drop(over);
         }
-        let server = self.pause.map_or(Duration::ZERO, |pause| pause.left(now));
-        let wait = |one: &Waiting| one.pause.map_or(Duration::ZERO, |pause| pause.left(now)).max(server);
+        let server = self.delay.map_or(Duration::ZERO, |delay| delay.left(now));
+        let wait = |one: &QueuedMail| one.delay.map_or(Duration::ZERO, |delay| delay.left(now)).max(server);
         let Some((at, soonest)) =
-            self.waiting.iter().map(wait).enumerate().min_by_key(|(at, wait)| (*wait, *at))
+            self.queued.iter().map(wait).enumerate().min_by_key(|(at, wait)| (*wait, *at))
         else {
-            return Next::Idle;
+            return NextAction::Idle;
         };
-        match self.waiting.get(at).filter(|_| soonest.is_zero()).is_some() {
-            true => self.waiting.remove(at).map_or(Next::Idle, Next::Send),
-            false => Next::Wait(soonest),
+        match self.queued.get(at).filter(|_| soonest.is_zero()).is_some() {
+            true => self.queued.remove(at).map_or(NextAction::Idle, NextAction::Send),
+            false => NextAction::Wait(soonest),
         }
     }
 
-    /// Notes what came of an attempt; answers when the mail is tried again, if it is.
-    pub(super) fn came(&mut self, mut one: Waiting, came: Came, now: Timestamp) -> Option<Duration> {
+    /// Records the outcome of an attempt. Returns the delay before the next one, if there is one.
+    pub(super) fn record(
+        &mut self,
+        mut one: QueuedMail,
+        outcome: SendOutcome,
+        now: Timestamp,
+    ) -> Option<Duration> {
         one.tried = true;
-        if came != Came::Unreachable {
-            (self.unreachable, self.pause) = (0, None);
+        if outcome != SendOutcome::Unreachable {
+            (self.unreachable, self.delay) = (0, None);
         }
-        match came {
-            Came::Sent | Came::Never => None,
-            Came::Later => {
+        match outcome {
+            SendOutcome::Sent | SendOutcome::Never => None,
+            SendOutcome::Later => {
                 one.failed = one.failed.saturating_add(1);
-                let length = self.pauses.after(one.failed, self.pauses.mail_max);
-                one.pause = Some(Pause::of(length, now));
-                self.waiting.push_back(one);
+                let length = self.delays.after(one.failed, self.delays.mail_max);
+                one.delay = Some(Delay::of(length, now));
+                self.queued.push_back(one);
                 Some(length)
             }
-            Came::Unreachable => {
+            SendOutcome::Unreachable => {
                 self.unreachable = self.unreachable.saturating_add(1);
-                let length = self.pauses.after(self.unreachable, self.pauses.server_max);
-                self.pause = Some(Pause::of(length, now));
-                // It had its turn; its order is kept.
-                self.waiting.push_front(one);
+                let length = self.delays.after(self.unreachable, self.delays.server_max);
+                self.delay = Some(Delay::of(length, now));
+                // The mail stays first in the queue.
+                self.queued.push_front(one);
                 Some(length)
             }
         }
     }
 
-    /// At the end: only what was never tried is worth one attempt. Answers how many are let go.
-    pub(super) fn keep_untried(&mut self) -> usize {
-        let before = self.waiting.len();
-        self.waiting.retain(|one| !one.tried);
-        before - self.waiting.len()
+    /// Drops all mails that were tried, because a stop gives only untried mails an attempt. Returns
+    /// their number.
+    pub(super) fn drop_tried(&mut self) -> usize {
+        let before = self.queued.len();
+        self.queued.retain(|one| !one.tried);
+        before - self.queued.len()
     }
 }
 
@@ -223,123 +235,124 @@ mod tests {
         Mail { to: to.into(), kind: MailKind::MagicLink, url, expires_in: Duration::from_secs(600), at: T0 }
     }
 
-    fn taken(next: Next) -> Waiting {
+    fn taken(next: NextAction) -> QueuedMail {
         match next {
-            Next::Send(one) => one,
+            NextAction::Send(one) => one,
             other => panic!("{other:?}"),
         }
     }
 
-    fn waits(next: &Next) -> u64 {
+    fn waits(next: &NextAction) -> u64 {
         match next {
-            Next::Wait(left) => left.as_secs(),
+            NextAction::Wait(left) => left.as_secs(),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn a_server_that_is_away_is_asked_less_and_less_often_and_the_mail_arrives() {
+    fn attempts_back_off_while_the_server_is_unreachable_and_the_mail_arrives() {
         let mut schedule = Schedule::default();
         schedule.push(link("a")).expect("room");
         schedule.push(link("b")).expect("room");
         let mut now = 0;
-        for pause in [5, 10, 20, 40, 80] {
+        for delay in [5, 10, 20, 40, 80] {
             let one = taken(schedule.next(at(now)));
-            assert_eq!(one.mail.to, "a", "the oldest stays the first");
-            let again = schedule.came(one, Came::Unreachable, at(now));
-            assert_eq!(again, Some(Duration::from_secs(pause)));
-            assert!(!schedule.is_well());
-            assert_eq!(waits(&schedule.next(at(now))), pause, "nobody else is tried meanwhile");
-            now += pause;
+            assert_eq!(one.mail.to, "a", "the oldest mail stays first");
+            let retry_in = schedule.record(one, SendOutcome::Unreachable, at(now));
+            assert_eq!(retry_in, Some(Duration::from_secs(delay)));
+            assert!(!schedule.is_healthy());
+            assert_eq!(waits(&schedule.next(at(now))), delay, "no other mail is tried meanwhile");
+            now += delay;
         }
         for to in ["a", "b"] {
             let one = taken(schedule.next(at(now)));
             assert_eq!(one.mail.to, to);
-            assert_eq!(schedule.came(one, Came::Sent, at(now)), None);
+            assert_eq!(schedule.record(one, SendOutcome::Sent, at(now)), None);
         }
-        assert!(schedule.is_well() && matches!(schedule.next(at(now)), Next::Idle));
+        assert!(schedule.is_healthy() && matches!(schedule.next(at(now)), NextAction::Idle));
     }
 
     #[test]
-    fn a_mail_that_is_not_wanted_yet_keeps_no_other_one_waiting() {
+    fn a_mail_that_is_refused_for_now_does_not_delay_others() {
         let mut schedule = Schedule::default();
         schedule.push(link("a")).expect("room");
         schedule.push(link("b")).expect("room");
         let one = taken(schedule.next(T0));
-        assert_eq!(schedule.came(one, Came::Later, T0), Some(Duration::from_secs(5)));
-        assert!(schedule.is_well(), "the server is there");
+        assert_eq!(schedule.record(one, SendOutcome::Later, T0), Some(Duration::from_secs(5)));
+        assert!(schedule.is_healthy(), "the server was reached");
         let other = taken(schedule.next(T0));
         assert_eq!(other.mail.to, "b");
         assert_eq!(
-            schedule.came(other, Came::Never, T0),
+            schedule.record(other, SendOutcome::Never, T0),
             None,
-            "what is refused for good is not tried again"
+            "a permanent refusal is not tried again"
         );
         assert_eq!(waits(&schedule.next(at(1))), 4);
         let one = taken(schedule.next(at(5)));
-        assert_eq!(schedule.came(one, Came::Later, at(5)), Some(Duration::from_secs(10)));
+        assert_eq!(schedule.record(one, SendOutcome::Later, at(5)), Some(Duration::from_secs(10)));
         assert_eq!(schedule.len(), 1);
     }
 
     #[test]
-    fn a_link_is_tried_while_it_is_good_and_a_notice_for_a_day() {
+    fn a_link_is_tried_while_it_is_valid_and_a_notice_for_a_day() {
         let mut schedule = Schedule::default();
         schedule.push(link("a")).expect("room");
         schedule.push(Mail::notice("b", MailKind::PasswordChanged, T0)).expect("room");
         let week = Duration::from_secs(7 * 86_400);
         schedule.push(Mail { kind: MailKind::Invite, expires_in: week, ..link("c") }).expect("room");
         let one = taken(schedule.next(T0));
-        schedule.came(one, Came::Unreachable, T0);
-        assert!(matches!(schedule.next(at(600)), Next::GiveUp(one) if one.mail.to == "a"));
+        schedule.record(one, SendOutcome::Unreachable, T0);
+        assert!(matches!(schedule.next(at(600)), NextAction::Drop(one) if one.mail.to == "a"));
         let one = taken(schedule.next(at(600)));
         assert_eq!(one.mail.to, "b");
-        schedule.came(one, Came::Unreachable, at(600));
+        schedule.record(one, SendOutcome::Unreachable, at(600));
         for to in ["b", "c"] {
-            assert!(matches!(schedule.next(at(86_400)), Next::GiveUp(one) if one.mail.to == to));
+            assert!(matches!(schedule.next(at(86_400)), NextAction::Drop(one) if one.mail.to == to));
         }
-        assert!(matches!(schedule.next(at(86_400)), Next::Idle));
+        assert!(matches!(schedule.next(at(86_400)), NextAction::Idle));
     }
 
     #[test]
-    fn pauses_end_however_long_it_takes_and_whatever_the_clock_does() {
+    fn delays_are_bounded_and_end_when_the_clock_is_set_back() {
         let mut schedule = Schedule::default();
         let now = T0;
         schedule.push(Mail::notice("a", MailKind::PasswordChanged, now)).expect("room");
         for _ in 0..40 {
             let one = match schedule.next(now.plus(Duration::from_secs(300))) {
-                Next::Send(one) => one,
+                NextAction::Send(one) => one,
                 other => panic!("{other:?}"),
             };
-            let again = schedule.came(one, Came::Unreachable, now).expect("again");
-            assert!(again <= Duration::from_secs(300), "{again:?}");
+            let retry_in = schedule.record(one, SendOutcome::Unreachable, now).expect("tried again");
+            assert!(retry_in <= Duration::from_secs(300), "{retry_in:?}");
         }
-        // Set back by an hour: what was to come in five minutes comes now and not in an hour and five minutes.
-        assert!(matches!(schedule.next(now.plus_ms(-3_600_000)), Next::Send(_)));
+        // The clock is set back by an hour. The mail is due at once, not in an hour and five
+        // minutes.
+        assert!(matches!(schedule.next(now.plus_ms(-3_600_000)), NextAction::Send(_)));
     }
 
     #[test]
-    fn the_queue_is_bounded_and_at_the_end_what_was_never_tried_is_left() {
+    fn the_queue_is_bounded_and_a_stop_keeps_only_untried_mails() {
         let mut schedule = Schedule::default();
-        for n in 0..WAITING_MAX {
+        for n in 0..QUEUED_MAX {
             schedule.push(link(&n.to_string())).expect("room");
         }
         assert_eq!(schedule.push(link("x")), Err(QueueFull));
         let one = taken(schedule.next(T0));
-        schedule.came(one, Came::Later, T0);
-        assert_eq!(schedule.keep_untried(), 1);
-        assert_eq!(schedule.len(), WAITING_MAX - 1);
+        schedule.record(one, SendOutcome::Later, T0);
+        assert_eq!(schedule.drop_tried(), 1);
+        assert_eq!(schedule.len(), QUEUED_MAX - 1);
     }
 
     #[test]
     fn invitations_and_sign_ups_leave_half_of_the_queue_to_accounts() {
         let mut schedule = Schedule::default();
         let invitation = || Mail { kind: MailKind::Invite, ..link("x") };
-        for _ in 0..WAITING_STRANGERS_MAX {
+        for _ in 0..QUEUED_STRANGERS_MAX {
             schedule.push(invitation()).expect("room");
         }
         assert_eq!(schedule.push(invitation()), Err(QueueFull));
         assert_eq!(schedule.push(Mail { kind: MailKind::Signup, ..link("x") }), Err(QueueFull));
-        for _ in WAITING_STRANGERS_MAX..WAITING_MAX {
+        for _ in QUEUED_STRANGERS_MAX..QUEUED_MAX {
             schedule.push(link("ada")).expect("room");
         }
         assert_eq!(schedule.push(link("ada")), Err(QueueFull));
