@@ -1,9 +1,9 @@
 //! The queue between requests and the mail server.
 //!
 //! The queue is in memory only: a mail carries a secret in plain text, which must not reach the
-//! disk, and a link lives ten minutes. A clean stop tries mails once that were never tried. Mails
-//! that wait for another attempt are lost with the process, as in a crash, and users request a new
-//! link.
+//! disk, and most links expire soon. A clean stop makes one attempt for each mail that was never
+//! tried. Mails that wait for another attempt are lost with the process, as in a crash, and users
+//! request a new link.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -166,8 +166,8 @@ impl MailQueue {
         }
     }
 
-    /// Tries mails once that were never tried, and ends the thread. Blocks meanwhile, within
-    /// `FINAL_ATTEMPTS_MAX`.
+    /// Makes one attempt for each mail that was never tried, and ends the thread. Blocks meanwhile,
+    /// for at most `FINAL_ATTEMPTS_MAX` and the running attempt.
     pub fn close(mut self) {
         self.stop();
     }

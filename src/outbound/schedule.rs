@@ -1,9 +1,10 @@
 //! The schedule of queued mails and their attempts, without a thread or a clock.
 //!
 //! If the server cannot be reached, no mail is tried for 5 s, then 10 s, and so on up to 5 minutes.
-//! A mail that the server does not accept yet (4xx: greylisting, a full mailbox) is delayed alone,
-//! up to 15 minutes. A link is tried while it is valid, every other mail for a day. A mail that the
-//! server refuses permanently is not tried again.
+//! A mail that the server does not accept yet (4xx: greylisting, a full mailbox) is delayed for up
+//! to 15 minutes, without delaying others. A link is tried while it is valid, but at most for a
+//! day; every other mail is tried for a day. A mail that the server refuses permanently is not
+//! tried again.
 
 use std::collections::VecDeque;
 use std::time::Duration;

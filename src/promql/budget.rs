@@ -312,7 +312,7 @@ impl Meter {
         self.reserve_bytes(rows_bytes(rows, steps), budget)
     }
 
-    /// Like [`Meter::foresee`], for `bytes` bytes.
+    /// Like [`Meter::reserve_rows`], for `bytes` bytes.
     pub(super) fn reserve_bytes(&self, bytes: u64, budget: &Budget<'_>) -> Result<(), QueryError> {
         self.wait_for(self.held_bytes.get().saturating_add(bytes), budget)
     }

@@ -22,11 +22,11 @@ mod worker_pool;
 
 pub use annotations::Annotations;
 pub use budget::{Budget, Limits, QueryProgress, QueryStats};
-pub use cache::{CacheUsage, CacheOutcomes, RangeCache};
+pub use cache::{CacheOutcomes, CacheUsage, RangeCache};
 pub use error::QueryError;
 pub use functions::{FUNCTIONS, Function, function};
 pub use histogram::{FloatHistogram, HistogramBucket};
-pub use memory::{Lease, MemoryPool, MemoryUse, LeaseError};
+pub use memory::{Lease, LeaseError, MemoryPool, MemoryPoolUsage};
 pub use value::{HistogramPoint, MatrixSeries, Value, VectorSample};
 pub use windows::{WindowSpec, windows};
 pub use worker_pool::{ActiveWorkers, ParallelTask, WorkerPool, WorkerSlot};
@@ -82,7 +82,7 @@ impl Default for Options {
 
 /// The value of a query, with its annotations and its cost.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct QueryResult {
     /// The value: of any kind for an instant query, a matrix for a range query.
     pub value: Value,
     /// Warnings and infos.
@@ -101,7 +101,7 @@ pub fn run(
     snapshot: &Snapshot,
     options: &Options,
     budget: &Budget<'_>,
-) -> Result<Answer, QueryError> {
+) -> Result<QueryResult, QueryError> {
     let plan = plan::build(query, options, budget)?;
     eval::run(&plan, query, (snapshot, options, budget), eval::Beside::default())
 }

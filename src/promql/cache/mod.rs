@@ -4,7 +4,7 @@
 //! **Exact.** A cached result equals, to the bit, an evaluation at the same moment. Each entry
 //! carries the version of the store from which it was computed ([`Snapshot::version`]). A later
 //! request reuses the steps that read no sample that was added or removed since
-//! ([`Snapshot::unchanged_before`]) or is hidden by another floor ([`Snapshot::floor`]). The plan
+//! ([`Snapshot::unchanged_before`]) or hidden by another floor ([`Snapshot::floor`]). The plan
 //! says how far each step looks ([`reach`]). Later steps are computed and appended if the plan can
 //! be computed in parts; otherwise the result is reused as a whole or not at all. No clock is read:
 //! a step after all samples stays valid until a sample arrives.
@@ -36,7 +36,7 @@ use crate::tsdb::Snapshot;
 use super::eval::Beside;
 use super::plan;
 use super::value::MatrixSeries;
-use super::{Annotations, Answer, Budget, Options, Query, QueryError, QueryStats, Value, eval};
+use super::{Annotations, Budget, Options, Query, QueryError, QueryResult, QueryStats, Value, eval};
 
 use reach::{Reach, has_parts};
 pub(super) use subqueries::{SubqueryCache, SubqueryRequest, SubqueryTimes};
@@ -51,15 +51,15 @@ const ENTRIES_MAX: usize = 2_048;
 pub struct RangeCache {
     bytes_max: u64,
     state: Mutex<CacheState>,
-    counts: OutcomeCounters,
-    of_subqueries: OutcomeCounters,
+    range_outcomes: OutcomeCounters,
+    subquery_outcomes: OutcomeCounters,
 }
 
 #[derive(Debug, Default)]
 struct CacheState {
     entries: HashMap<RangeKey, CachedRange>,
     bytes: u64,
-    of_org: HashMap<OrgId, u64>,
+    bytes_by_org: HashMap<OrgId, u64>,
     /// The number of uses so far; an entry stores it as the time of its last use.
     uses: u64,
     /// The number of evicted entries.
@@ -80,7 +80,7 @@ pub struct CacheOutcomes {
     pub hits: u64,
     /// A part of the result was cached.
     pub extended: u64,
-    /// Miss usable was cached, and the whole result was computed.
+    /// Nothing usable was cached, and the whole result was computed.
     pub misses: u64,
 }
 
@@ -164,8 +164,8 @@ impl RangeCache {
         RangeCache {
             bytes_max,
             state: Mutex::default(),
-            counts: OutcomeCounters::default(),
-            of_subqueries: OutcomeCounters::default(),
+            range_outcomes: OutcomeCounters::default(),
+            subquery_outcomes: OutcomeCounters::default(),
         }
     }
 
@@ -177,10 +177,11 @@ impl RangeCache {
     pub fn run(
         &self,
         query: &Query,
-        (access, snapshot): (&Access, &Snapshot),
+        access: &Access,
+        snapshot: &Snapshot,
         options: &Options,
         budget: &Budget<'_>,
-    ) -> Result<Answer, QueryError> {
+    ) -> Result<QueryResult, QueryError> {
         let plan = plan::build(query, options, budget)?;
         let subqueries = SubqueryCache::of(self, access);
         let beside =
@@ -202,19 +203,18 @@ impl RangeCache {
         };
         match self.look_up(&key, &request, snapshot) {
             CacheLookup::Hit(series) => {
-                self.counts.hit();
+                self.range_outcomes.hit();
                 budget.check()?;
                 check_available(bytes_of(&key, &series))?;
                 return Ok(answer(cut(&series, request.first_ms, request.last_ms), QueryStats::default()));
             }
             CacheLookup::Prefix(series, until_ms) if !carries_types(snapshot, budget) => {
-                let tail = query_after(query, until_ms).and_then(|query| {
-                    evaluate_tail(&query, (snapshot, options, budget), beside()).transpose()
-                });
+                let tail = query_after(query, until_ms)
+                    .and_then(|query| evaluate_tail(&query, snapshot, options, budget, beside()).transpose());
                 // An error or an annotation may concern the whole range, so the whole range is
                 // evaluated.
                 if let Some(Ok(tail)) = tail {
-                    self.counts.extended();
+                    self.range_outcomes.extended();
                     let Value::Matrix(newer) = tail.value else { return compute() };
                     check_available(bytes_of(&key, &series))?;
                     let joined = join(cut(&series, request.first_ms, until_ms), newer);
@@ -227,7 +227,7 @@ impl RangeCache {
         let answer = compute()?;
         // A miss is counted only here, because an inline evaluation that runs out of time is
         // repeated on the query lane.
-        self.counts.miss();
+        self.range_outcomes.miss();
         let silent = answer.annotations == Annotations::default();
         if let Value::Matrix(series) = &answer.value
             && silent
@@ -242,8 +242,8 @@ impl RangeCache {
     pub fn usage(&self) -> CacheUsage {
         let state = self.lock();
         CacheUsage {
-            ranges: self.counts.outcomes(),
-            subqueries: self.of_subqueries.outcomes(),
+            ranges: self.range_outcomes.outcomes(),
+            subqueries: self.subquery_outcomes.outcomes(),
             evicted: state.evicted,
             bytes: state.bytes,
             entries: state.entries.len(),
@@ -265,7 +265,7 @@ impl RangeCache {
         let series = Arc::clone(&entry.series);
         if until_ms >= request.last_ms {
             if (request.first_ms, request.last_ms) == (entry.first_ms, entry.last_ms) {
-                // The entry is still valid; the newer version gives query_after comparisons a finer mark.
+                // The entry is still valid; the newer version gives later comparisons a finer mark.
                 (entry.version, entry.floor_ms) = (request.version, request.floor_ms);
             }
             return CacheLookup::Hit(series);
@@ -296,7 +296,7 @@ impl RangeCache {
         state.remove(&key);
         state.insert(key, CachedRange { first_ms, last_ms, version, floor_ms, series, bytes, used });
         let mut evicted = 0;
-        while state.of_org.get(&org).is_some_and(|bytes| *bytes > org_max) {
+        while state.bytes_by_org.get(&org).is_some_and(|bytes| *bytes > org_max) {
             evicted += state.evict(|key| key.org == org);
         }
         while state.bytes > self.bytes_max || state.entries.len() > ENTRIES_MAX {
@@ -358,17 +358,17 @@ impl RangeKey {
 impl CacheState {
     fn insert(&mut self, key: RangeKey, entry: CachedRange) {
         self.bytes += entry.bytes;
-        *self.of_org.entry(key.org).or_default() += entry.bytes;
+        *self.bytes_by_org.entry(key.org).or_default() += entry.bytes;
         self.entries.insert(key, entry);
     }
 
     fn remove(&mut self, key: &RangeKey) {
         let Some(entry) = self.entries.remove(key) else { return };
         self.bytes -= entry.bytes;
-        let of_org = self.of_org.entry(key.org).or_default();
-        *of_org -= entry.bytes;
-        if *of_org == 0 {
-            self.of_org.remove(&key.org);
+        let org_bytes = self.bytes_by_org.entry(key.org).or_default();
+        *org_bytes -= entry.bytes;
+        if *org_bytes == 0 {
+            self.bytes_by_org.remove(&key.org);
         }
     }
 
@@ -412,9 +412,11 @@ fn last_step(steps: &Steps) -> i64 {
 /// annotations.
 fn evaluate_tail(
     query: &Query,
-    (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
+    snapshot: &Snapshot,
+    options: &Options,
+    budget: &Budget<'_>,
     beside: Beside<'_>,
-) -> Result<Option<Answer>, QueryError> {
+) -> Result<Option<QueryResult>, QueryError> {
     let plan = plan::build(query, options, budget)?;
     let answer = eval::run(&plan, query, (snapshot, options, budget), beside)?;
     Ok((answer.annotations == Annotations::default()).then_some(answer))
@@ -427,8 +429,8 @@ fn query_after(query: &Query, until_ms: i64) -> Option<Query> {
     Some(Query { steps, ..query.clone() })
 }
 
-fn answer(series: Vec<MatrixSeries>, stats: QueryStats) -> Answer {
-    Answer { value: Value::Matrix(series), annotations: Annotations::default(), stats }
+fn answer(series: Vec<MatrixSeries>, stats: QueryStats) -> QueryResult {
+    QueryResult { value: Value::Matrix(series), annotations: Annotations::default(), stats }
 }
 
 /// Copies the steps from `first_ms` to `last_ms`, both inclusive, and omits series without any.

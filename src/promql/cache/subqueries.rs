@@ -48,9 +48,11 @@ impl<'c> SubqueryCache<'c> {
     /// any sample is read. Returns `None` if the result must not be cached.
     pub(in crate::promql) fn request(
         &self,
-        (text, expr): (&str, &VectorNode),
+        text: &str,
+        expr: &VectorNode,
         times: SubqueryTimes,
-        (snapshot, options): (&Snapshot, &Options),
+        snapshot: &Snapshot,
+        options: &Options,
     ) -> Option<SubqueryRequest> {
         // With delayed removal of names, the rows still carry names that are to be removed.
         let version = snapshot.version().filter(|_| !options.delayed_name_removal)?;
@@ -99,7 +101,8 @@ impl<'c> SubqueryCache<'c> {
     pub(in crate::promql) fn store(
         &self,
         request: SubqueryRequest,
-        (snapshot, budget): (&Snapshot, &Budget<'_>),
+        snapshot: &Snapshot,
+        budget: &Budget<'_>,
         series: &[MatrixSeries],
     ) {
         if !carries_types(snapshot, budget) {
@@ -109,16 +112,16 @@ impl<'c> SubqueryCache<'c> {
 
     /// Counts an evaluation that was cached as a whole.
     pub(in crate::promql) fn hit(&self) {
-        self.cache.of_subqueries.hit();
+        self.cache.subquery_outcomes.hit();
     }
 
     /// Counts an evaluation of which a part was cached.
     pub(in crate::promql) fn extended(&self) {
-        self.cache.of_subqueries.extended();
+        self.cache.subquery_outcomes.extended();
     }
 
     /// Counts an evaluation that was computed as a whole.
     pub(in crate::promql) fn miss(&self) {
-        self.cache.of_subqueries.miss();
+        self.cache.subquery_outcomes.miss();
     }
 }

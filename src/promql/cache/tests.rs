@@ -33,7 +33,7 @@ fn ask(text: &str, (start_s, end_s, step_s): (i64, i64, i64)) -> Query {
 }
 
 /// Renders a result with the bits of its samples.
-fn render(answer: &Result<Answer, QueryError>) -> String {
+fn render(answer: &Result<QueryResult, QueryError>) -> String {
     match answer {
         Err(error) => format!("{error:?}"),
         Ok(answer) => {
@@ -54,7 +54,7 @@ fn render(answer: &Result<Answer, QueryError>) -> String {
 fn check(cache: &RangeCache, store: &Tsdb, access: &Access, query: &Query, options: &Options) -> u64 {
     let snapshot = store.snapshot(access);
     let budget = Budget::default();
-    let found = cache.run(query, (access, &snapshot), options, &budget);
+    let found = cache.run(query, access, &snapshot, options, &budget);
     let expected = run(query, &snapshot, options, &budget);
     assert_eq!(render(&found), render(&expected), "{} at {:?}", query.text, query.steps);
     found.map_or(0, |answer| answer.stats.samples)
@@ -81,7 +81,7 @@ fn a_repeated_query_reads_nothing_and_a_later_end_reads_the_new_steps_only() {
     assert!(all > 300, "{all}");
     assert_eq!(read((300, 1_500, 60)), 0, "nothing is read");
     assert_eq!(read((600, 1_200, 60)), 0, "a part of it");
-    assert_eq!(read((300, 1_500, 60)), 0, "the part did not replace the unrestricted");
+    assert_eq!(read((300, 1_500, 60)), 0, "the part did not replace the whole");
     // Two new steps: their two windows and the samples between.
     let tail = read((360, 1_620, 60));
     assert!(tail > 0 && tail <= 4 * 12, "{tail}");
@@ -102,7 +102,7 @@ fn an_evaluation_that_times_out_is_counted_neither_as_a_hit_nor_as_a_miss() {
     let (access, query) = (unrestricted(), ask("n_total", (300, 1_500, 60)));
     let expired = || true;
     let budget = Budget { expired: Some(&expired), ..Budget::default() };
-    let ended = cache.run(&query, (&access, &store.snapshot(&access)), &options, &budget);
+    let ended = cache.run(&query, &access, &store.snapshot(&access), &options, &budget);
     assert_eq!(ended.expect_err("ended"), QueryError::Timeout);
     assert_eq!(cache.usage().ranges, CacheOutcomes::default());
     check(&cache, &store, &access, &query, &options);
@@ -115,7 +115,7 @@ fn a_result_of_abandoned_reads_is_not_cached() {
     let (access, query) = (unrestricted(), ask("n_total", (300, 1_500, 60)));
     let busy = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let snapshot = store.snapshot(&access).without_waiting(busy);
-    cache.run(&query, (&access, &snapshot), &options, &Budget::default()).expect("an answer");
+    cache.run(&query, &access, &snapshot, &options, &Budget::default()).expect("an answer");
     assert_eq!(cache.usage().entries, 0);
 }
 
@@ -146,7 +146,8 @@ fn a_result_is_computed_again_after_a_change_that_may_affect_it() {
     let limits = Limits { samples_max: 10, ..Limits::default() };
     let refused = cache.run(
         &ask(text, range),
-        (&access, &store.snapshot(&access)),
+        &access,
+        &store.snapshot(&access),
         &Options { limits, ..options.clone() },
         &Budget::default(),
     );
@@ -312,7 +313,7 @@ fn samples_written_during_an_evaluation_are_in_the_next_result() {
         });
         while !writer.is_finished() {
             let snapshot = store.snapshot(&unrestricted());
-            cache.run(&query, (&unrestricted(), &snapshot), &options, &Budget::default()).expect("answers");
+            cache.run(&query, &unrestricted(), &snapshot, &options, &Budget::default()).expect("answers");
         }
     });
     check(&cache, &store, &unrestricted(), &query, &options);

@@ -39,7 +39,9 @@ use super::cache::SubqueryCache;
 use super::explain::Trace;
 use super::functions::seconds;
 use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
-use super::{Answer, Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, Value, VectorSample};
+use super::{
+    Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, QueryResult, Value, VectorSample,
+};
 
 use kept::{Kept, Way};
 pub(super) use parallel_rows::scratch_bytes;
@@ -76,7 +78,7 @@ pub(super) fn run(
     query: &Query,
     (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
     beside: Beside<'_>,
-) -> Result<Answer, QueryError> {
+) -> Result<QueryResult, QueryError> {
     let notes = RefCell::new(AnnotationCollector::default());
     let meter = Meter::new(options.limits, budget);
     let (repeated, kept) = (kept::repeated(plan), RefCell::default());
@@ -94,7 +96,7 @@ pub(super) fn run(
     let stats = context.meter.stats();
     let mut annotations = context.notes.into_inner().finish(&query.text);
     annotations.warnings.extend(snapshot.warnings());
-    Ok(Answer { value, annotations, stats })
+    Ok(QueryResult { value, annotations, stats })
 }
 
 impl Context<'_> {

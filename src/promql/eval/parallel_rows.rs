@@ -474,7 +474,7 @@ mod tests {
     use super::*;
     use crate::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps};
     use crate::promql::syntax::{Caps, parse};
-    use crate::promql::{Answer, Budget, Limits, MemoryPool, Options, Query, WorkerPool, run};
+    use crate::promql::{Budget, Limits, MemoryPool, Options, Query, QueryResult, WorkerPool, run};
     use crate::tsdb::Tsdb;
 
     const SERIES: usize = 300;
@@ -508,7 +508,7 @@ mod tests {
         snapshot: &Snapshot,
         limits: Limits,
         budget: &Budget<'_>,
-    ) -> Result<Answer, QueryError> {
+    ) -> Result<QueryResult, QueryError> {
         let expr = parse(text, &Caps::default()).expect("an expression").expr;
         let (first, last) = (Timestamp::from_s(0), Timestamp::from_s(700));
         let steps = Steps::new(first, last, 20_000).expect("a grid");
@@ -516,7 +516,7 @@ mod tests {
         run(&query, snapshot, &Options { limits, ..Options::default() }, budget)
     }
 
-    fn render(answer: &Result<Answer, QueryError>) -> String {
+    fn render(answer: &Result<QueryResult, QueryError>) -> String {
         match answer {
             // The peak of held samples depends on the number of threads.
             Ok(answer) => format!("{:?} {:?} {}", answer.value, answer.annotations, answer.stats.samples),

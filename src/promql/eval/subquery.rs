@@ -29,7 +29,7 @@ impl Context<'_> {
                 last_ms: steps.last(),
                 step_ms: steps.step_ms,
             };
-            let asked = subqueries.request((text, expr), times, (self.snapshot, self.options));
+            let asked = subqueries.request(text, expr, times, self.snapshot, self.options);
             Some((subqueries, asked?))
         });
         let rows = match asked {
@@ -59,7 +59,7 @@ impl Context<'_> {
             CacheLookup::Prefix(series, until_ms) => {
                 if let Some((all, rows)) = self.extended(expr, steps, &series, until_ms) {
                     subqueries.extended();
-                    subqueries.store(asked, (self.snapshot, self.budget), &all);
+                    subqueries.store(asked, self.snapshot, self.budget, &all);
                     return Ok(rows);
                 }
             }
@@ -72,7 +72,7 @@ impl Context<'_> {
             && subqueries.admits(rows.len(), steps.len)
             && self.meter.has_memory(matrix_bytes(&rows)).is_ok()
         {
-            subqueries.store(asked, (self.snapshot, self.budget), &matrix(steps, &rows));
+            subqueries.store(asked, self.snapshot, self.budget, &matrix(steps, &rows));
         }
         Ok(rows)
     }

@@ -48,7 +48,7 @@ fn a_cached_subquery_counts_as_read_in_the_progress() {
         let progress = Arc::new(QueryProgress::default());
         let budget = Budget { progress: Some(Arc::clone(&progress)), ..Budget::default() };
         let snapshot = store.snapshot(&access);
-        cache.run(&query, (&access, &snapshot), &Options::default(), &budget).expect("answers");
+        cache.run(&query, &access, &snapshot, &Options::default(), &budget).expect("answers");
         assert_eq!((cache.usage().subqueries.hits, progress.share(3)), (hits, 1.0));
     }
 }
