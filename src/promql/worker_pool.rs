@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_a_worker_reaches_its_query_and_the_worker_goes_on() {
+    fn a_panic_of_a_worker_reaches_its_query_and_the_worker_continues() {
         let pool = WorkerPool::new(2);
         let _query = pool.begin_query();
         let (task, workers, started) = spawned(&pool, Behaviour::Panics);
