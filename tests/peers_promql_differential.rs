@@ -5,10 +5,12 @@
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
-#[path = "differential/answers.rs"]
-mod answers;
+#[path = "differential/annotations.rs"]
+mod annotations;
 #[path = "differential/chance.rs"]
 mod chance;
+#[path = "differential/comparison.rs"]
+mod comparison;
 #[path = "differential/data.rs"]
 mod data;
 #[path = "differential/expressions.rs"]
@@ -22,8 +24,6 @@ mod histograms;
 #[path = "peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
-#[path = "differential/remarks.rs"]
-mod remarks;
 #[path = "differential/servers.rs"]
 mod servers;
 
@@ -33,8 +33,8 @@ use std::time::Duration;
 use promlet::clock::Stopwatch;
 use promlet::promql::syntax::tree::ValueType;
 
-use answers::{Exactness, Order, difference};
 use chance::Chance;
+use comparison::{Exactness, Order, difference};
 use data::{BEGIN_MS, END_MS};
 use expressions::{Grammar, Node, Range};
 use servers::{EvalTimes, ServerPair};
@@ -91,7 +91,7 @@ fn every_kind_of_remark_is_a_real_prometheus_own() {
         "PROMLET_DIFFERENTIAL_SEED",
         20_261_121,
     )))));
-    let wrong = remarks::compared(&pair);
+    let wrong = annotations::compared(&pair);
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
@@ -184,7 +184,7 @@ fn moment(chance: &mut Chance) -> i64 {
     }
 }
 
-fn asked(pair: &ServerPair, node: &Node, when: EvalTimes) -> (answers::QueryResponse, Option<String>) {
+fn asked(pair: &ServerPair, node: &Node, when: EvalTimes) -> (comparison::QueryResponse, Option<String>) {
     let text = node.to_string();
     let exactness = match &text {
         text if node.kind == ValueType::Matrix && expressions::has_histograms(text) => Exactness::Shape,
@@ -202,7 +202,7 @@ fn asked(pair: &ServerPair, node: &Node, when: EvalTimes) -> (answers::QueryResp
     // With names removed at the end it forgets at random which are to go: it may make two series one, or an error of them.
     let unsteady = expressions::has_histograms(&text) || pair.delayed_name_removal;
     let mut tries = if unsteady { 4 } else { 1 };
-    let mut first: Option<answers::QueryResponse> = None;
+    let mut first: Option<comparison::QueryResponse> = None;
     loop {
         let (theirs, ours) = (pair.prometheus(&text, when), pair.promlet(&text, when));
         let mut found = difference(&theirs, &ours, exactness, order);

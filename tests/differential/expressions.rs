@@ -439,7 +439,7 @@ impl<'c> Grammar<'c> {
         });
         let fits: Vec<&Function> =
             all.filter(|row| self.exact == 0 || !LIBRARY.contains(&row.name)).collect();
-        // Functions with a difference listed in `answers` are not applied to the data that shows
+        // Functions with a difference listed in `comparison` are not applied to the data that shows
         // it.
         let differs = |row: &&Function| {
             let of_odd = DATES.contains(&row.name);
@@ -484,7 +484,7 @@ impl<'c> Grammar<'c> {
                 node = node.text(", ");
             }
             node = match kind {
-                // The calendar of numbers that are no times differs, see `answers`.
+                // The calendar of numbers that are no times differs, see `comparison`.
                 ValueType::Vector if DATES.contains(&row.name) && !self.whole_language => {
                     let text = self.selected();
                     node.child(Node::leaf(ValueType::Vector, text))

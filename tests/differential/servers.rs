@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use promlet::clock::Stopwatch;
 
-use super::answers::QueryResponse;
+use super::comparison::QueryResponse;
 use super::harness::{ORG, Server, Start, bootstrap, compressed, percent};
 use super::packages::prometheus;
 

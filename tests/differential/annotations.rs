@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::answers::comparable;
+use super::comparison::comparable;
 use super::data::{BEGIN_MS, END_MS};
 use super::servers::{EvalTimes, ServerPair};
 
