@@ -1,9 +1,10 @@
 //! Samples into the store and back out of its log: `cargo bench --bench append`.
 //!
-//! Data: 100,000 series (10 labels each, 1,000 targets), one sample each 15 s, requests of 2,000 series, labels seen
-//! before; values counters, one-decimal gauges and constants in equal parts. Told, per wall clock: millions of samples
-//! per second, and bytes per sample where bytes are made. The log goes to a temporary folder. What begins with "remote
-//! write" is told per second of CPU time, of all threads and of the kernel for them: whole requests, snappy and protobuf.
+//! Data: 100,000 series (10 labels each, 1,000 targets), one sample each 15 s, in requests of 2,000
+//! series with known labels; counters, one-decimal gauges and constants in equal parts. Printed per
+//! wall clock: millions of samples per second, and bytes per sample where bytes are written. The
+//! log is in a temporary folder. Rows that begin with "remote write" are per second of CPU time, of
+//! all threads and of the kernel for them: whole requests with snappy and protobuf.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -45,7 +46,7 @@ fn labels(i: u32) -> Labels {
     Labels::from_pairs(pairs)
 }
 
-/// Requests of the series in a range, which `add` adds.
+/// Returns requests for a range of series, which `add` fills.
 fn requests(series: Range<u32>, mut add: impl FnMut(&mut BatchBuilder, &Labels)) -> Vec<BatchBuilder> {
     let mut request = |first: u32| {
         let mut batch = BatchBuilder::default();
@@ -63,7 +64,7 @@ fn with_sample(batch: &mut BatchBuilder, labels: &Labels) {
     batch.series(labels, [Sample { at: START, value: 0.0 }]);
 }
 
-/// Moves a request to a round.
+/// Moves a request to another round.
 fn age(batch: &mut WriteBatch<'_>, round: i64) {
     let at = START.plus_ms(round * 15_000);
     for (place, sample) in batch.samples.iter_mut().enumerate() {
@@ -84,7 +85,7 @@ fn round(store: &Tsdb, batches: &mut [WriteBatch<'_>], round: i64) {
     }
 }
 
-/// CPU time of the threads that live, in seconds.
+/// Returns the CPU time of the live threads in seconds.
 fn cpu() -> f64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
     let ns = tasks.filter_map(|task| {
@@ -108,7 +109,7 @@ fn put_bytes(tag: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// A series' samples, which both versions of remote write have as their second field.
+/// Writes the samples of a series, which are the second field in both versions of remote write.
 fn put_samples(batch: &WriteBatch<'_>, series: &WriteSeries<'_>, out: &mut Vec<u8>) {
     for sample in &batch.samples[series.samples.clone()] {
         let mut bytes = vec![0x09];
@@ -119,7 +120,7 @@ fn put_samples(batch: &WriteBatch<'_>, series: &WriteSeries<'_>, out: &mut Vec<u
     }
 }
 
-/// A round as its sender would send it: `WriteRequest` messages, each a snappy block.
+/// Encodes a round as its sender would: `WriteRequest` messages, each as a snappy block.
 fn bodies(batches: &mut [WriteBatch<'_>], round: i64) -> Vec<Vec<u8>> {
     let request = |batch: &mut WriteBatch<'_>| {
         age(batch, round);
@@ -141,7 +142,8 @@ fn bodies(batches: &mut [WriteBatch<'_>], round: i64) -> Vec<Vec<u8>> {
     batches.iter_mut().map(request).collect()
 }
 
-/// The same in remote write 2.0: `Request` messages with a table of symbols each, and what each series says of its metric.
+/// Encodes a round for remote write 2.0: `Request` messages with a table of symbols each, and the
+/// metadata of each series.
 fn bodies_2(batches: &mut [WriteBatch<'_>], round: i64) -> Vec<Vec<u8>> {
     let request = |batch: &mut WriteBatch<'_>| {
         age(batch, round);
@@ -177,7 +179,7 @@ fn bodies_2(batches: &mut [WriteBatch<'_>], round: i64) -> Vec<Vec<u8>> {
     batches.iter_mut().map(request).collect()
 }
 
-/// Takes whole requests in, and tells the samples per second of CPU time.
+/// Ingests whole requests and prints the samples per second of CPU time.
 fn remote_write(what: &str, version: usize, store: &Tsdb, rounds: &[Vec<Vec<u8>>]) {
     let (protocol, now) = (&PROTOCOLS[version - 1], START.plus_ms(3 * ROUNDS * 15_000));
     let (limits, mut scratch) = (ingest::DecodeLimits::default(), ingest::DecodeScratch::default());
@@ -193,7 +195,7 @@ fn remote_write(what: &str, version: usize, store: &Tsdb, rounds: &[Vec<Vec<u8>>
             }
         }
     };
-    // The first round meets these bytes for the first time.
+    // The first round has these bytes for the first time.
     take(&rounds[0]);
     let before = cpu();
     rounds[1..].iter().for_each(|bodies| take(bodies));
@@ -204,33 +206,33 @@ fn remote_write(what: &str, version: usize, store: &Tsdb, rounds: &[Vec<Vec<u8>>
     println!("{rate:>8.2}  {:>8.0}  {what} (version {version}, {bytes:.0} B), per CPU second", seconds * 1e3);
 }
 
-fn told(what: &str, samples: f64, watch: Stopwatch) {
+fn print_rate(what: &str, samples: f64, watch: Stopwatch) {
     let seconds = watch.elapsed().as_secs_f64();
     println!("{:>8.2}  {:>8.0}  {what}", samples / seconds / 1e6, seconds * 1e3);
 }
 
-/// Everything into segments, and out of them again.
+/// Seals all samples into segments and reads them back.
 fn sealed(store: &Tsdb) {
     let watch = Stopwatch::start();
     let report = store.seal(START.plus_ms(600_000)).expect("sealed");
-    told("sealed", report.samples as f64, watch);
+    print_rate("sealed", report.samples as f64, watch);
     println!("{:>27.3} bytes a sample in segments", report.bytes as f64 / report.samples as f64);
     let snapshot = store.snapshot(&Access::whole(ORG));
     let watch = Stopwatch::start();
     let selected = snapshot.select(&[], TimeRange::ALL);
-    told("series selected and sorted, sealed", selected.len() as f64, watch);
+    print_rate("series selected and sorted, sealed", selected.len() as f64, watch);
     let mut out = SampleColumns::default();
     let watch = Stopwatch::start();
     for series in &selected {
         snapshot.read(series.id, TimeRange::ALL, &mut out);
     }
-    told("read from segments", report.samples as f64, watch);
+    print_rate("read from segments", report.samples as f64, watch);
 }
 
-/// Rounds stay within ten minutes of the clock.
+/// The number of samples. Rounds stay within ten minutes of the clock.
 const ALL: f64 = SERIES as f64 * (ROUNDS - 1) as f64;
 
-/// The rounds of the second half, by eight threads that take turns.
+/// Appends the rounds of the second half from eight threads that take turns.
 fn eight_callers(store: &Tsdb, builders: &[BatchBuilder]) {
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -256,7 +258,8 @@ fn eight_callers(store: &Tsdb, builders: &[BatchBuilder]) {
     });
 }
 
-/// Label sets that are refused in turn: three times as many as an organisation may have remembered whatever its memory.
+/// The number of label sets that are refused in turn: three times as many as an organisation
+/// remembers at least.
 const REFUSED: u32 = 3 << 18;
 
 /// Nanoseconds of CPU time per series of requests that are sent repeatedly. The first round does
@@ -297,7 +300,7 @@ fn cpu_now() -> f64 {
     cpu()
 }
 
-/// Prints costs beside that of accepting the same.
+/// Prints costs relative to those of accepting the same samples.
 struct Costs {
     accepted: f64,
     is_fine: bool,
@@ -319,8 +322,9 @@ fn is_stored(report: &AppendReport, all: u64) -> bool {
     report.stored == all
 }
 
-/// What refusing costs beside accepting, for every reason: `cargo bench --bench append -- refusals`. Requests are repeated,
-/// as senders do; the first round is not counted. Returns whether refusing is never dearer.
+/// Compares the cost of refusing with that of accepting, for every reason: `cargo bench --bench
+/// append -- refusals`. Requests are repeated, as senders do; the first round is not counted.
+/// Returns whether refusing is never more expensive.
 fn refusals() -> bool {
     println!("{:>8}  {:>8}  what", "ns", "ratio");
     let with_limits = |limits: OrgLimits| {
@@ -428,7 +432,7 @@ fn cost_of_duplicates(batches: &mut [WriteBatch<'_>]) -> f64 {
     seconds * 1e9 / series / f64::from(ROUNDS)
 }
 
-/// A histogram of 40 buckets.
+/// A histogram with 40 buckets.
 fn histogram() -> Histogram {
     let spans = vec![BucketSpan { offset: 0, length: 40 }];
     let shape = HistogramShape::new(3, 0.0, Vec::new(), spans, Vec::new()).expect("valid");
@@ -437,7 +441,7 @@ fn histogram() -> Histogram {
     Histogram::new(Arc::new(shape), CounterReset::Unknown, 1_000.0, counts).expect("valid")
 }
 
-/// A store whose organisation has as many names as fit into its memory.
+/// Returns a store whose organisation has as many names as fit into its memory.
 fn full_of_names() -> Tsdb {
     let store = Tsdb::in_memory(Options::default(), [0; 32]);
     let own = OrgLimits { memory_bytes_max: Some(72 << 20), ..OrgLimits::default() };
@@ -463,10 +467,10 @@ fn main() -> ExitCode {
     let memory = Tsdb::scaffold();
     let watch = Stopwatch::start();
     round(&memory, &mut batches, 0);
-    told("new series, in memory", f64::from(SERIES), watch);
+    print_rate("new series, in memory", f64::from(SERIES), watch);
     let watch = Stopwatch::start();
     (1..ROUNDS).for_each(|n| round(&memory, &mut batches, n));
-    told("known series: look-up, encode, decode, apply; in memory, one caller", ALL, watch);
+    print_rate("known series: look-up, encode, decode, apply; in memory, one caller", ALL, watch);
     let stats = memory.stats();
     println!("{:>27.1} bytes a series of the head", stats.head_bytes as f64 / stats.series as f64);
 
@@ -484,10 +488,10 @@ fn main() -> ExitCode {
     round(&store, &mut batches, 0);
     let watch = Stopwatch::start();
     (1..ROUNDS / 2).for_each(|n| round(&store, &mut batches, n));
-    told("logged and synced, one caller", ALL / 2.0, watch);
+    print_rate("logged and synced, one caller", ALL / 2.0, watch);
     let watch = Stopwatch::start();
     eight_callers(&store, &builders);
-    told("logged and synced, eight callers", ALL / 2.0, watch);
+    print_rate("logged and synced, eight callers", ALL / 2.0, watch);
     let stats = store.stats();
     println!(
         "{:>27.2} bytes a sample in the log, {} syncs",
@@ -495,7 +499,7 @@ fn main() -> ExitCode {
         stats.wal_syncs
     );
 
-    // After all rounds before.
+    // The samples follow all rounds before.
     let rounds: Vec<_> = (0..ROUNDS / 2).map(|n| bodies(&mut batches, n + ROUNDS)).collect();
     remote_write("remote write: parse, look up, encode, decode, apply; in memory", 1, &memory, &rounds);
     remote_write("remote write: parse, look up, log, sync, apply; one caller", 1, &store, &rounds);
@@ -507,16 +511,16 @@ fn main() -> ExitCode {
     drop((store, folder));
     let watch = Stopwatch::start();
     let ((store, folder), report) = open();
-    told("replayed", report.samples as f64, watch);
+    print_rate("replayed", report.samples as f64, watch);
     let watch = Stopwatch::start();
     match store.checkpoint(START) {
         Ok(made) => {
-            told("checkpoint", made.samples as f64, watch);
+            print_rate("checkpoint", made.samples as f64, watch);
             println!("{:>27.2} bytes a sample in rows", made.bytes as f64 / made.samples as f64);
             drop((store, folder));
             let watch = Stopwatch::start();
             let ((store, folder), report) = open();
-            told("loaded from the checkpoint", report.checkpoint_samples as f64, watch);
+            print_rate("loaded from the checkpoint", report.checkpoint_samples as f64, watch);
             sealed(&store);
             drop((store, folder));
         }
@@ -526,12 +530,12 @@ fn main() -> ExitCode {
     let snapshot = memory.snapshot(&Access::whole(ORG));
     let watch = Stopwatch::start();
     let selected = snapshot.select(&[], TimeRange::ALL);
-    told("series selected and sorted", selected.len() as f64, watch);
+    print_rate("series selected and sorted", selected.len() as f64, watch);
     let mut out = SampleColumns::default();
     let watch = Stopwatch::start();
     for series in &selected {
         snapshot.read(series.id, TimeRange::ALL, &mut out);
     }
-    told("read", stats.samples as f64, watch);
+    print_rate("read", stats.samples as f64, watch);
     ExitCode::SUCCESS
 }

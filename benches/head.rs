@@ -1,8 +1,10 @@
-//! A million active series at the end of a window: `cargo bench --bench head` (`-- 100000` for fewer of them).
+//! A million active series at the end of a window: `cargo bench --bench head` (`-- 100000` for
+//! fewer series).
 //!
-//! Data: as in the bench `append`, 10 labels each, 10,000 targets; one sample each 15 s for 31 minutes, requests of 2,000
-//! series; values counters, one-decimal gauges and constants in equal parts. Told: bytes a series, as the process's
-//! anonymous memory grew and as the store accounts them; nanoseconds per sample and per series; seconds to be ready.
+//! Data: as in the bench `append`, 10 labels each, 10,000 targets; one sample each 15 s for 31
+//! minutes, in requests of 2,000 series; counters, one-decimal gauges and constants in equal parts.
+//! Printed: bytes per series, by the growth of the process's anonymous memory and by the store's
+//! own count; nanoseconds per sample and per series; seconds until the store is open.
 
 use std::sync::Arc;
 
@@ -15,9 +17,9 @@ use promlet::model::{
 use promlet::tsdb::{Home, Options, SampleColumns, Tsdb};
 
 const REQUEST: u32 = 2_000;
-/// Half an hour and the minute until it is sealed.
+/// Half an hour, and the minute until it is sealed.
 const ROUNDS: i64 = 124;
-/// Rounds that the log of the second part holds.
+/// The number of rounds in the log of the second part.
 const LOGGED: i64 = 10;
 const ORG: OrgId = OrgId(1);
 const START: Timestamp = Timestamp::from_s(1_795_000_000);
@@ -66,7 +68,7 @@ fn round(store: &Tsdb, batches: &mut [WriteBatch<'_>], round: i64) {
     }
 }
 
-/// Anonymous memory of this process, in bytes.
+/// Returns the anonymous memory of this process in bytes.
 fn anonymous() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("there");
@@ -74,7 +76,7 @@ fn anonymous() -> f64 {
     kib * 1024.0
 }
 
-fn told(what: &str, value: f64, unit: &str) {
+fn print_figure(what: &str, value: f64, unit: &str) {
     println!("{value:>10.1} {unit:<11} {what}");
 }
 
@@ -87,27 +89,31 @@ fn memory(batches: &mut [WriteBatch<'_>], series: f64) {
     let store = Tsdb::scaffold();
     let watch = Stopwatch::start();
     round(&store, batches, 0);
-    told("a new series: parsed, found to be new, added", seconds(watch) * 1e9 / series, "ns");
+    print_figure("a new series: parsed, found to be new, added", seconds(watch) * 1e9 / series, "ns");
     let names = anonymous() - before;
     let watch = Stopwatch::start();
     (1..ROUNDS).for_each(|n| round(&store, batches, n));
     let samples = series * (ROUNDS - 1) as f64;
-    told("a sample: look-up, encode, decode, apply; one caller", seconds(watch) * 1e9 / samples, "ns");
+    print_figure(
+        "a sample: look-up, encode, decode, apply; one caller",
+        seconds(watch) * 1e9 / samples,
+        "ns",
+    );
     let stats = store.stats();
-    told("memory grew by, after one sample each", names / series, "B a series");
-    told("memory grew by, after 31 minutes", (anonymous() - before) / series, "B a series");
-    told("accounted: head", stats.head_bytes as f64 / series, "B a series");
-    told("accounted: head and names", stats.orgs[0].memory_bytes as f64 / series, "B a series");
-    questions(&store, series);
+    print_figure("memory grew by, after one sample each", names / series, "B a series");
+    print_figure("memory grew by, after 31 minutes", (anonymous() - before) / series, "B a series");
+    print_figure("accounted: head", stats.head_bytes as f64 / series, "B a series");
+    print_figure("accounted: head and names", stats.orgs[0].memory_bytes as f64 / series, "B a series");
+    queries(&store, series);
 }
 
-fn questions(store: &Tsdb, series: f64) {
+fn queries(store: &Tsdb, series: f64) {
     let snapshot = store.snapshot(&Access::whole(ORG));
     let equal = |name: &str, value: &str| Matcher::new(name, MatchOp::Equal, value).expect("valid");
     let watch = Stopwatch::start();
     let selected = snapshot
         .select(&[equal("__name__", "shop_metric_7_total"), equal("job", "service-3")], TimeRange::ALL);
-    told("one metric of one job selected", seconds(watch) * 1e6, "us");
+    print_figure("one metric of one job selected", seconds(watch) * 1e6, "us");
     let mut out = SampleColumns::default();
     let watch = Stopwatch::start();
     let mut samples = 0;
@@ -115,22 +121,26 @@ fn questions(store: &Tsdb, series: f64) {
         snapshot.read(found.id, TimeRange::ALL, &mut out);
         samples += out.times.len();
     }
-    told("a sample read", seconds(watch) * 1e9 / samples as f64, "ns");
+    print_figure("a sample read", seconds(watch) * 1e9 / samples as f64, "ns");
     let watch = Stopwatch::start();
     let all = snapshot.select(&[equal("job", "service-3")], TimeRange::ALL);
-    told(
+    print_figure(
         "one job of all metrics selected and sorted",
         seconds(watch) * 1e9 / all.len() as f64,
         "ns a series",
     );
     let watch = Stopwatch::start();
     assert!(snapshot.select(&[equal("method", "OPTIONS")], TimeRange::ALL).is_empty());
-    told("all series scanned for a value that none has", seconds(watch) * 1e9 / series, "ns a series");
+    print_figure(
+        "all series scanned for a value that none has",
+        seconds(watch) * 1e9 / series,
+        "ns a series",
+    );
     let watch = Stopwatch::start();
     let pace = promlet::model::Pace::endless();
     let values =
         snapshot.paced(&pace).label_values("pod", &[], TimeRange::ALL, 20_000).expect("it never stops");
-    told("values of a label", seconds(watch) * 1e3, "ms");
+    print_figure("values of a label", seconds(watch) * 1e3, "ms");
     assert!(!values.items.is_empty());
 }
 
@@ -153,24 +163,25 @@ fn starts(batches: &mut [WriteBatch<'_>], series: f64) {
     (0..LOGGED).for_each(|n| round(&store, batches, n));
     drop((store, folder));
     let ((store, folder), report, took, grown) = open();
-    told("ready from the log alone", took, "s");
-    told("of it", took * 1e9 / report.samples as f64, "ns a sample");
-    told("memory grew by", grown, "B a series");
+    print_figure("ready from the log alone", took, "s");
+    print_figure("of it", took * 1e9 / report.samples as f64, "ns a sample");
+    print_figure("memory grew by", grown, "B a series");
     let now = START.plus_ms(LOGGED * 15_000);
     store.checkpoint(now).expect("made");
     drop((store, folder));
     let ((store, folder), _, took, _) = open();
-    told("ready from a checkpoint", took, "s");
+    print_figure("ready from a checkpoint", took, "s");
     store.seal(now).expect("sealed");
-    // As at a clean stop: what the checkpoint before has is in segments now.
+    // As at a clean stop: the samples of the previous checkpoint are in segments now.
     store.checkpoint(now).expect("made");
     drop((store, folder));
     let (_, report, took, _) = open();
-    told("ready after everything was sealed", took, "s");
+    print_figure("ready after everything was sealed", took, "s");
     assert_eq!(report.series as f64, series);
 }
 
-/// What one part freed, the next would use again and seem to need no memory: each has a process of its own.
+/// Runs each part in a process of its own, because one part would reuse the memory that another
+/// freed and seem to need none.
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let asked = words.iter().find_map(|word| word.parse().ok());

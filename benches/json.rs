@@ -1,7 +1,7 @@
-//! Answers as JSON and as gzip: `cargo bench --bench json`.
+//! Results as JSON and as gzip: `cargo bench --bench json`.
 //!
-//! Data: 200 series of 240 points 15 s apart, of values of one kind each. Told: nanoseconds and bytes a point; of gzip the
-//! whole way from values to coded bytes.
+//! Data: 200 series of 240 points 15 s apart, with values of one kind each. Printed: nanoseconds
+//! and bytes per point; for gzip from values to compressed bytes.
 
 use promlet::api::encoding::Coding;
 use promlet::api::prom_json;

@@ -1,4 +1,4 @@
-//! What label questions cost beside what there is: 1,000,000 series of 1,000 metrics on 1,000 instances.
+//! The cost of label listings in a store of 1,000,000 series: 1,000 metrics on 1,000 instances.
 //!
 //! `cargo bench --bench listings -- [instances] [metrics]`
 
@@ -10,7 +10,7 @@ use promlet::tsdb::{MetricFilter, Options, Tsdb};
 
 const NOW: Timestamp = Timestamp::from_s(1_800_000_000);
 const ORG: OrgId = OrgId(1);
-const GOES_ON: &str = "this pace never stops";
+const NEVER_STOPS: &str = "this pace never stops";
 
 fn main() {
     let mut numbers = std::env::args().filter_map(|text| text.parse::<usize>().ok());
@@ -38,7 +38,7 @@ fn main() {
     let recent = TimeRange::new(NOW.plus_ms(-3_600_000), NOW);
     let one = [vec![Matcher::equal("__name__", "metric_0007_total")]];
     let job = [vec![Matcher::equal("job", "job_7")]];
-    let ask = |what: &str, question: &dyn Fn() -> usize| {
+    let measure = |what: &str, question: &dyn Fn() -> usize| {
         let mut best = f64::INFINITY;
         let mut found = 0;
         for _ in 0..5 {
@@ -48,26 +48,34 @@ fn main() {
         }
         println!("{what:<34} {best:>10.3} ms, {found} of {series} series");
     };
-    ask("label names, all of time", &|| {
-        snapshot.label_names(&[], TimeRange::ALL, all).expect(GOES_ON).items.len()
+    measure("label names, all of time", &|| {
+        snapshot.label_names(&[], TimeRange::ALL, all).expect(NEVER_STOPS).items.len()
     });
-    ask("label names, an hour", &|| snapshot.label_names(&[], recent, all).expect(GOES_ON).items.len());
-    ask("metric names, an hour", &|| {
-        snapshot.label_values("__name__", &[], recent, all).expect(GOES_ON).items.len()
+    measure("label names, an hour", &|| {
+        snapshot.label_names(&[], recent, all).expect(NEVER_STOPS).items.len()
     });
-    ask("instances, an hour", &|| {
-        snapshot.label_values("instance", &[], recent, all).expect(GOES_ON).items.len()
+    measure("metric names, an hour", &|| {
+        snapshot.label_values("__name__", &[], recent, all).expect(NEVER_STOPS).items.len()
     });
-    ask("paths, an hour", &|| snapshot.label_values("path", &[], recent, all).expect(GOES_ON).items.len());
-    ask("instances of a metric, an hour", &|| {
-        snapshot.label_values("instance", &one, recent, all).expect(GOES_ON).items.len()
+    measure("instances, an hour", &|| {
+        snapshot.label_values("instance", &[], recent, all).expect(NEVER_STOPS).items.len()
     });
-    ask("metric names of a job, an hour", &|| {
-        snapshot.label_values("__name__", &job, recent, all).expect(GOES_ON).items.len()
+    measure("paths, an hour", &|| {
+        snapshot.label_values("path", &[], recent, all).expect(NEVER_STOPS).items.len()
     });
-    ask("series of a metric, an hour", &|| snapshot.series(&one, recent, all).expect(GOES_ON).items.len());
-    ask("series of a job, an hour", &|| snapshot.series(&job, recent, all).expect(GOES_ON).items.len());
-    ask("metrics, an hour", &|| {
-        snapshot.metrics(&MetricFilter::default(), recent, all).expect(GOES_ON).items.len()
+    measure("instances of a metric, an hour", &|| {
+        snapshot.label_values("instance", &one, recent, all).expect(NEVER_STOPS).items.len()
+    });
+    measure("metric names of a job, an hour", &|| {
+        snapshot.label_values("__name__", &job, recent, all).expect(NEVER_STOPS).items.len()
+    });
+    measure("series of a metric, an hour", &|| {
+        snapshot.series(&one, recent, all).expect(NEVER_STOPS).items.len()
+    });
+    measure("series of a job, an hour", &|| {
+        snapshot.series(&job, recent, all).expect(NEVER_STOPS).items.len()
+    });
+    measure("metrics, an hour", &|| {
+        snapshot.metrics(&MetricFilter::default(), recent, all).expect(NEVER_STOPS).items.len()
     });
 }

@@ -1,9 +1,11 @@
-//! Does a login tell by its time whether anybody has the address (docs/specification.md F, row 2)? `cargo bench --bench login`.
+//! Whether the time of a failed login reveals that an address has an account (docs/specification.md
+//! F, row 2): `cargo bench --bench login`.
 //!
-//! 200 pairs of failed logins at the default cost of a hash, taking turns: one for an address that has an account, one for
-//! an address that nobody has. Told: the medians, how far they are apart, and with what probability two samples of one and
-//! the same distribution differ like these (Mann-Whitney U, normal approximation). That both do the same work is what
-//! `unknown_wrong_and_disabled_are_one_answer_after_the_same_work` asserts.
+//! 200 pairs of failed logins at the default cost of a hash, taking turns: one for an address with
+//! an account, one for an address without. Printed: the medians, their difference, and the
+//! probability that two samples of one distribution differ as much (Mann-Whitney U, normal
+//! approximation). That both do the same work is asserted by
+//! `unknown_wrong_and_disabled_are_one_answer_after_the_same_work`.
 
 use std::sync::Arc;
 
@@ -35,7 +37,7 @@ fn accounts(dir: &std::path::Path, now: Timestamp, rng: &mut Entropy) -> Identit
     identity
 }
 
-/// Milliseconds of one failed login.
+/// Returns the milliseconds of one failed login.
 fn fail(identity: &Identity, email: &str, client: &Client, now: Timestamp, rng: &mut Entropy) -> f64 {
     let password = Password("not the password");
     let attempt = PasswordLogin { email, password, client, replaces: None, device: None };
@@ -52,7 +54,7 @@ fn median(times: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// The two-sided probability that one distribution gives two samples as far apart as these.
+/// Returns the two-sided probability that one distribution gives two samples that differ as much.
 #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
 fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     let above = |x: &f64| {
@@ -71,7 +73,7 @@ fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     let u: f64 = a.iter().map(above).sum();
     let (n, m) = (a.len() as f64, b.len() as f64);
     let z = (u - n * m / 2.0).abs() / (n * m * (n + m + 1.0) / 12.0).sqrt();
-    // The complementary error function by Abramowitz and Stegun 7.1.26, right to seven digits.
+    // The complementary error function by Abramowitz and Stegun 7.1.26, accurate to seven digits.
     let x = z / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
     let series = [0.254_829_592, -0.284_496_736, 1.421_413_741, -1.453_152_027, 1.061_405_429];
@@ -86,7 +88,7 @@ fn main() {
     let client = Client { ip: "192.0.2.1".parse().expect("an address"), user_agent: String::new() };
     let (mut known, mut unknown) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS + 10 {
-        // Nobody is throttled: the failures of the day before yesterday are forgotten.
+        // No login is throttled: failures of the day before yesterday are forgotten.
         now = now.plus_ms(2 * 86_400_000);
         let mut of = |email| fail(&identity, email, &client, now, &mut rng);
         let (one, other) = match pair % 2 {

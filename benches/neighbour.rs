@@ -1,17 +1,20 @@
-//! What one organisation notices of its neighbour: `cargo bench --bench neighbour [-- SERIES [SECONDS]]`.
+//! The effect of a noisy organisation on its neighbour: `cargo bench --bench neighbour [-- SERIES
+//! [SECONDS]]`.
 //!
-//! Starts the built server with two organisations. `acme` has a million series (or SERIES) and abuses the server in one way
-//! after another, for six seconds (or SECONDS) each. Meanwhile `quiet` loads the panels of a dashboard and writes samples,
-//! and `/healthz` is asked over new connections. Every row shows the 99th percentiles of `quiet` beside those of an idle
-//! server, the slowest `/healthz`, and the memory of the process so far.
+//! Starts the built server with two organisations. `acme` has a million series (or SERIES) and
+//! abuses the server in one way after another, for six seconds (or SECONDS) each. Meanwhile `quiet`
+//! loads the panels of a dashboard and writes samples, and `/healthz` is requested over new
+//! connections. Each row shows the 99th percentiles of `quiet`, the slowest `/healthz`, and the
+//! memory of the process so far. The first row is an idle server.
 //!
-//! Checks: no request of `quiet` fails, both percentiles stay within three times of idle, or within 1.5 times of what they
-//! are beside another program that keeps every processor busy, `/healthz` answers within 100 ms, and memory stays within the
-//! budgets that the server documents. The exit status is 1 where a check fails. One row is a control: the process is stopped
-//! again and again, which the checks must find. The last row shows all abuses at once, before the memory is checked; its
-//! percentiles are printed, not judged.
+//! Checks: no request of `quiet` fails; both percentiles stay within three times those of the idle
+//! server, or within 1.5 times those next to another program that keeps every processor busy;
+//! `/healthz` responds within 100 ms; and memory stays within the documented budgets. The exit
+//! status is 1 if a check fails. One row is a control: the process is stopped repeatedly, which the
+//! checks must detect. The last row shows all abuses at once, before the memory is checked; its
+//! percentiles are printed but not checked.
 
-#![expect(clippy::panic, reason = "a bench that cannot go on ends with the reason")]
+#![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 #![expect(clippy::cast_possible_truncation, reason = "figures to print, and places within short lists")]
 
 #[path = "../tests/binary/harness.rs"]
@@ -33,25 +36,27 @@ use serde_json::{Value, json};
 
 const NOISY: &str = "acme";
 const QUIET: &str = "quiet";
-/// Threads that abuse the server at once.
+/// The number of threads that abuse the server.
 const WORKERS: usize = 8;
-/// Series of a request.
+/// The number of series in a request.
 const REQUEST: usize = 5_000;
-/// Percentiles may grow by this factor, and health may take this long.
+/// The factor by which percentiles may grow, and the time within which `/healthz` must respond.
 const FACTOR: f64 = 3.0;
 const HEALTH_MS: f64 = 100.0;
 /// Percentiles below this are noise.
 const FLOOR_MS: f64 = 1.0;
-/// Percentiles may also be this much above those beside another program that keeps every processor busy.
+/// The factor by which percentiles may exceed those next to another program that keeps every
+/// processor busy.
 const BUSY_FACTOR: f64 = 1.5;
-/// The budgets of the server as it is started here, in bytes: queries, answers kept, values kept decoded, request bodies.
+/// The budgets of the server as started here, in bytes: queries, cached results, decoded blocks,
+/// request bodies.
 const QUERY_MEMORY: u64 = 256 << 20;
 const BUDGETS: u64 = QUERY_MEMORY + (64 << 20) + (32 << 20) + (256 << 20);
 /// A pattern that takes milliseconds for each of the long values.
 const SLOW: &str = "(?:.*[ab].{40}c.{40}d.*)+[e-z]";
 
-/// Everything that the threads share.
-struct Site {
+/// The state that all threads share.
+struct BenchSite {
     server: Server,
     cookie: String,
     noisy: (String, String),
@@ -68,7 +73,7 @@ fn agent(timeout: Duration) -> ureq::Agent {
     config.timeout_global(Some(timeout)).build().into()
 }
 
-/// Sends a request and reads the whole answer; returns its status, 0 where there is none.
+/// Sends a request and reads the whole response. Returns the status, or 0 without a response.
 fn send(agent: &ureq::Agent, method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> u16 {
     let mut builder = ureq::http::Request::builder().method(method).uri(url);
     for (name, value) in headers {
@@ -86,7 +91,7 @@ fn send(agent: &ureq::Agent, method: &str, url: &str, headers: &[(&str, &str)], 
     status
 }
 
-impl Site {
+impl BenchSite {
     fn org(&self, slug: &str, path: &str) -> String {
         format!("{}/api/v1/orgs/{slug}/{path}", self.server.url)
     }
@@ -123,7 +128,7 @@ impl Site {
         send(agent, "POST", &url, &headers, body.to_string().as_bytes())
     }
 
-    /// A connection on which a request was begun.
+    /// Opens a connection and sends the head of a request.
     fn begin(&self, head: &str) -> Option<TcpStream> {
         let mut stream = TcpStream::connect(self.server.url.strip_prefix("http://")?).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
@@ -133,14 +138,14 @@ impl Site {
         Some(stream)
     }
 
-    /// A line of `/proc/PID/status`, in bytes.
+    /// Returns a value of `/proc/PID/status` in bytes.
     fn status(&self, name: &str) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.server.pid())).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) << 10
     }
 
-    /// What samples and names of all organisations take, by the server's own count.
+    /// Returns the memory of the samples and names of all organisations, as the server counts it.
     fn stored_bytes(&self) -> u64 {
         let body = self.server.get("/metrics", &[]).body;
         let lines = body.lines().filter(|line| line.starts_with("promlet_org_memory_bytes{"));
@@ -148,7 +153,7 @@ impl Site {
     }
 }
 
-/// The status of the answer that a connection has; 0 where it has none.
+/// Returns the status of the response on a connection, or 0 without one.
 fn status_on(stream: &mut TcpStream) -> u16 {
     let mut head = [0; 12];
     if stream.read_exact(&mut head).is_err() {
@@ -170,7 +175,7 @@ fn one(at: Timestamp) -> Vec<Sample> {
     vec![Sample { at, value: 1.0 }]
 }
 
-fn prepare(server: Server, series: usize) -> Site {
+fn prepare(server: Server, series: usize) -> BenchSite {
     let cookie = server.sign_in();
     let headers = [("Cookie", &*cookie)];
     let made = server.post_json("/api/v1/orgs", &headers, &json!({ "slug": QUIET }));
@@ -196,7 +201,7 @@ fn prepare(server: Server, series: usize) -> Site {
     };
     let nameless: Vec<_> =
         (0..REQUEST).map(|n| (Labels::from_pairs([("n", n.to_string())]), one(now))).collect();
-    let site = Site {
+    let site = BenchSite {
         known: (0..8).map(|n| of(&mut (n * REQUEST..(n + 1) * REQUEST), now)).collect(),
         nameless: remote_write(&nameless),
         old: of(&mut (0..REQUEST), now.plus_ms(-400 * 86_400_000)),
@@ -212,7 +217,7 @@ fn prepare(server: Server, series: usize) -> Site {
         let body = of(&mut (first..(first + REQUEST).min(series)), now);
         assert_eq!(site.write(&agent, NOISY, &site.noisy.1, &body), 204, "series from {first}");
     }
-    // Texts on which a pattern takes long.
+    // Values on which a pattern takes long.
     let long = |n: usize| {
         let mut random = n as u64 + 1;
         let mut letter = || {
@@ -245,11 +250,10 @@ fn prepare(server: Server, series: usize) -> Site {
     site
 }
 
-/// One turn of an abuse, and its number; returns the status of the answer.
-type Turn = fn(&Site, &ureq::Agent, u64) -> u16;
-/// One way to abuse the server: its name, the statuses of answers that show that it reaches what it aims at, and one turn
-/// of it.
-type Abuse = (&'static str, &'static [u16], Turn);
+/// One request of an abuse, with its number. Returns the status of the response.
+type AbuseRequest = fn(&BenchSite, &ureq::Agent, u64) -> u16;
+/// One kind of abuse: its name, the statuses that show that it reaches its target, and one request.
+type Abuse = (&'static str, &'static [u16], AbuseRequest);
 
 const ABUSES: &[Abuse] = &[
     ("listing, slow pattern", &[200], |site, agent, _| {
@@ -293,7 +297,8 @@ const ABUSES: &[Abuse] = &[
         let url = site.org(NOISY, "query/instant?metric=m_7");
         send(agent, "GET", &url, &[("Authorization", &bearer)], &[])
     }),
-    // 6 MB on each of 32 connections, beyond the 128 MiB that an organisation may hold: what is refused has filled its share.
+    // 6 MB on each of 32 connections exceed the 128 MiB of an organisation, so a refused request
+    // shows that its share is full.
     ("slow bodies, slug respelled", &[503], |site, _, turn| {
         let slug = ["acme", "%61cme", "a%63me", "ac%6de"][(turn % 4) as usize];
         let mut streams: Vec<TcpStream> =
@@ -308,7 +313,7 @@ const ABUSES: &[Abuse] = &[
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        // They are held for a while, and then come to their end.
+        // The bodies are held for a while and then completed.
         std::thread::sleep(Duration::from_millis(500));
         let ended = streams.iter_mut().map(|stream| {
             let _ = stream.write_all(&piece);
@@ -383,7 +388,7 @@ const ABUSES: &[Abuse] = &[
     }),
 ];
 
-/// What was measured, in milliseconds.
+/// The measured times in milliseconds.
 #[derive(Default)]
 struct Measured {
     queries: Vec<f64>,
@@ -398,7 +403,8 @@ fn percentile(of: &mut [f64], share: f64) -> f64 {
     of.get(place.saturating_sub(1)).copied().unwrap_or(f64::INFINITY)
 }
 
-/// Repeats a request until the time is over, with pauses; returns milliseconds of each, and how many failed.
+/// Repeats a request with pauses until the time is over. Returns the milliseconds of each, and the
+/// number of failures.
 fn repeat(time: Duration, pause: Duration, ask: &mut dyn FnMut(u64) -> bool) -> (Vec<f64>, u64) {
     let (whole, mut times, mut failed) = (Stopwatch::start(), Vec::new(), 0);
     let mut turn = 0;
@@ -413,8 +419,8 @@ fn repeat(time: Duration, pause: Duration, ask: &mut dyn FnMut(u64) -> bool) -> 
     (times, failed)
 }
 
-/// The quiet organisation's requests, and those of whoever watches the server.
-fn measure(site: &Site, time: Duration) -> Measured {
+/// Measures the requests of the quiet organisation and the health checks.
+fn measure(site: &BenchSite, time: Duration) -> Measured {
     const PANELS: [&str; 4] = [
         "sum by (job) (rate(q_total[5m]))",
         "avg(q_total)",
@@ -459,7 +465,7 @@ fn measure(site: &Site, time: Duration) -> Measured {
     })
 }
 
-/// The figures of a row, in milliseconds.
+/// The figures of a row in milliseconds.
 struct Row {
     queries_ms: f64,
     writes_ms: f64,
@@ -477,7 +483,7 @@ impl Row {
         }
     }
 
-    /// What a neighbour must not notice.
+    /// Returns the checks that fail, because the neighbour is affected.
     fn problems(&self, idle: &Row, busy: &Row) -> Vec<String> {
         let mut problems = Vec::new();
         let allowed =
@@ -500,15 +506,19 @@ impl Row {
     }
 }
 
-/// Measures while the abuses go on, each by a thread of its own; returns also the number of the abuser's requests by
-/// status.
-fn beside(site: &Site, time: Duration, abuses: &[Turn]) -> (Row, BTreeMap<u16, u64>) {
+/// Measures while abuses run, each on a thread of its own. Returns also the number of the abuser's
+/// requests by status.
+fn measure_with_abuses(
+    site: &BenchSite,
+    time: Duration,
+    abuses: &[AbuseRequest],
+) -> (Row, BTreeMap<u16, u64>) {
     let (over, turns, statuses) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::new(BTreeMap::new()));
     let (over, turns, statuses) = (&over, &turns, &statuses);
     let measured = std::thread::scope(|scope| {
         for abuse in abuses {
             scope.spawn(move || {
-                // As if it came from another machine: what is measured is the server, not the abuser's own work.
+                // Low priority simulates another machine: the server is measured, not the abuser.
                 rustix::process::setpriority_process(None, 19).expect("a lower priority is always allowed");
                 let agent = agent(Duration::from_secs(10));
                 while !over.load(Ordering::Relaxed) {
@@ -517,7 +527,7 @@ fn beside(site: &Site, time: Duration, abuses: &[Turn]) -> (Row, BTreeMap<u16, u
                 }
             });
         }
-        // It is under way when the first figure is taken.
+        // The abuse runs before the first figure is taken.
         std::thread::sleep(Duration::from_millis(500));
         let measured = measure(site, time);
         over.store(true, Ordering::Relaxed);
@@ -526,8 +536,8 @@ fn beside(site: &Site, time: Duration, abuses: &[Turn]) -> (Row, BTreeMap<u16, u
     (Row::of(measured), statuses.lock().expect("no panic").clone())
 }
 
-/// Measures while threads that do not belong to the server keep every processor busy.
-fn beside_busy_processors(site: &Site, time: Duration) -> Row {
+/// Measures while threads outside of the server keep every processor busy.
+fn measure_with_busy_processors(site: &BenchSite, time: Duration) -> Row {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
@@ -543,8 +553,8 @@ fn beside_busy_processors(site: &Site, time: Duration) -> Row {
     })
 }
 
-/// The control: the whole process stands still for 300 ms of every 600.
-fn stopped(site: &Site, time: Duration) -> Row {
+/// The control: the whole process is stopped for 300 ms of every 600 ms.
+fn measure_stopped(site: &BenchSite, time: Duration) -> Row {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -588,40 +598,40 @@ fn main() -> ExitCode {
         "| abuse | its requests | queries p99 ms | writes p99 ms | health max ms | memory MB | checks |"
     );
     println!("|---|---|---|---|---|---|---|");
-    let tell = |name: &str, requests: &str, row: &Row, checks: &str| {
+    let print_row = |name: &str, requests: &str, row: &Row, checks: &str| {
         let Row { queries_ms, writes_ms, health_ms, .. } = row;
         let mb = site.status("VmRSS") >> 20;
         println!(
             "| {name} | {requests} | {queries_ms:.1} | {writes_ms:.1} | {health_ms:.1} | {mb} | {checks} |"
         );
     };
-    tell("none", "", &idle, "");
-    let busy = beside_busy_processors(&site, time);
-    tell("another program on every processor", "", &busy, "");
-    let control = stopped(&site, time.min(Duration::from_secs(3)));
+    print_row("none", "", &idle, "");
+    let busy = measure_with_busy_processors(&site, time);
+    print_row("another program on every processor", "", &busy, "");
+    let control = measure_stopped(&site, time.min(Duration::from_secs(3)));
     let found = control.problems(&idle, &busy);
-    tell("control: the process is stopped", "", &control, &found.join(", "));
+    print_row("control: the process is stopped", "", &control, &found.join(", "));
     let mut failed = 0;
     if found.is_empty() {
-        println!("The checks did not find that the process was stopped: they prove nothing.");
+        println!("The checks did not detect that the process was stopped, so they prove nothing.");
         failed += 1;
     }
     for (name, aims, abuse) in ABUSES {
-        let (row, statuses) = beside(&site, time, &[*abuse; WORKERS]);
+        let (row, statuses) = measure_with_abuses(&site, time, &[*abuse; WORKERS]);
         let mut problems = row.problems(&idle, &busy);
         if !aims.iter().any(|aim| statuses.contains_key(aim)) {
             problems.push("the abuse does not reach what it aims at".to_owned());
         }
         failed += usize::from(!problems.is_empty());
         let checks = if problems.is_empty() { "passed".to_owned() } else { problems.join(", ") };
-        tell(name, &counted(&statuses), &row, &checks);
+        print_row(name, &counted(&statuses), &row, &checks);
         std::thread::sleep(Duration::from_secs(1));
     }
-    let all: Vec<Turn> = ABUSES.iter().map(|(.., abuse)| *abuse).collect();
-    let (row, statuses) = beside(&site, time, &all);
-    tell("all of these at once", &counted(&statuses), &row, "memory only");
+    let all: Vec<AbuseRequest> = ABUSES.iter().map(|(.., abuse)| *abuse).collect();
+    let (row, statuses) = measure_with_abuses(&site, time, &all);
+    print_row("all of these at once", &counted(&statuses), &row, "memory only");
     let (peak, stored) = (site.status("VmHWM"), site.stored_bytes());
-    // A quarter more for what the allocator keeps.
+    // A quarter more for the overhead of the allocator.
     let allowed = base + (stored + BUDGETS) / 4 * 5;
     let mb = |bytes: u64| bytes >> 20;
     println!(

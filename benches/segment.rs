@@ -1,8 +1,10 @@
-//! Sealed blocks beside the head's mini-blocks: `cargo bench --bench segment`.
+//! Sealed blocks compared with the head's mini-blocks: `cargo bench --bench segment`.
 //!
-//! Data: series as monitored machines send them, 144,000 samples each, at 15 s. Told, for both on the same samples: ns a
-//! sample to encode and to decode times and values, checksums of the sealed blocks verified; bytes a sample with times, and
-//! without them where all series of a target share them. Best of five. Both codecs are private, so this builds its own.
+//! Data: series as monitored machines send them, 144,000 samples each, at 15 s. Printed for both on
+//! the same samples: nanoseconds per sample to encode and decode times and values, with the
+//! checksums of sealed blocks verified; bytes per sample with times, and without them where all
+//! series of a target share times. Best of five. Both codecs are private, so this bench compiles
+//! them itself.
 
 use std::hint::black_box;
 
@@ -21,17 +23,17 @@ mod codec;
 mod mini;
 
 #[path = "../src/simd.rs"]
-#[expect(dead_code, unreachable_pub, reason = "nothing is compared with narrow registers")]
+#[expect(dead_code, unreachable_pub, reason = "nothing is compared with the scalar code")]
 #[cfg_attr(test, expect(unused_imports, reason = "a bench runs no tests"))]
 mod simd;
 
-/// What the codecs import.
+/// The modules that the codecs import.
 mod tsdb {
     pub(crate) use crate::codec;
     pub(crate) use crate::error;
 }
 
-/// As in `tsdb::error`.
+/// The same type as in `tsdb::error`.
 mod error {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Damage {
@@ -64,7 +66,7 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Around 0, most within 1.
+    /// Returns a random number around 0, mostly within 1.
     fn about(&mut self) -> f64 {
         (self.unit() + self.unit() + self.unit() + self.unit() - 2.0) * 1.7
     }
@@ -75,10 +77,10 @@ fn rounded(value: f64, decimals: i32) -> f64 {
     (value * power).round() / power
 }
 
-/// A series: what it is, and its next value from the one before.
-type Kind = (&'static str, fn(f64, &mut Random) -> f64);
+/// A kind of series: its name, and its next value from the previous one.
+type SeriesKind = (&'static str, fn(f64, &mut Random) -> f64);
 
-const KINDS: [Kind; 12] = [
+const KINDS: [SeriesKind; 12] = [
     ("constant", |_, _| 1.0),
     ("rarely moving", |before, random| before + f64::from(u8::from(random.unit() < 0.01))),
     ("counter, steady", |before, _| before + 15.0),
@@ -98,7 +100,7 @@ const KINDS: [Kind; 12] = [
     ("random doubles", |_, random| random.unit()),
 ];
 
-fn series((_, next): Kind) -> Vec<u64> {
+fn series((_, next): SeriesKind) -> Vec<u64> {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut value = 0.0;
     let mut step = |_| {
@@ -108,7 +110,7 @@ fn series((_, next): Kind) -> Vec<u64> {
     (0..SAMPLES).map(&mut step).collect()
 }
 
-/// ns a sample, best of five.
+/// Returns nanoseconds per sample, the best of five runs.
 fn best(mut run: impl FnMut()) -> f64 {
     let mut once = || {
         let watch = Stopwatch::start();
@@ -189,7 +191,7 @@ fn minis(times: &[i64], values: &[u64], samples: usize) -> Figures {
     Figures { encode, decode, times: 0.0, values: bytes as f64 / SAMPLES as f64 }
 }
 
-fn told(what: &str, ours: Figures, minis: Figures) {
+fn print_row(what: &str, ours: Figures, minis: Figures) {
     println!(
         "{:>6.2} {:>6.1} {:>7.3} {:>7.3}   {:>6.2} {:>6.1} {:>7.3}   {:>5.2} {:>5.2} {:>5.2}  {what}",
         ours.decode,
@@ -220,7 +222,7 @@ fn main() {
         for kind in KINDS {
             let values = series(kind);
             let figures = (sealed(&regular, &values, samples), minis(&regular, &values, samples));
-            told(kind.0, figures.0, figures.1);
+            print_row(kind.0, figures.0, figures.1);
             let add = |sum: &mut Figures, one: Figures| {
                 sum.decode += one.decode / KINDS.len() as f64;
                 sum.encode += one.encode / KINDS.len() as f64;
@@ -230,12 +232,12 @@ fn main() {
             add(&mut sum.0, figures.0);
             add(&mut sum.1, figures.1);
         }
-        told("mean of these", sum.0, sum.1);
+        print_row("mean of these", sum.0, sum.1);
         let counter = series(KINDS[4]);
         for (what, times) in
             [("counter, bytes; 2 ms jitter", &jittered), ("counter, bytes; irregular", &irregular)]
         {
-            told(what, sealed(times, &counter, samples), minis(times, &counter, samples));
+            print_row(what, sealed(times, &counter, samples), minis(times, &counter, samples));
         }
     }
 }

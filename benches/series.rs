@@ -1,11 +1,12 @@
-//! What many series take: `cargo bench --bench series [-- SERIES [ROUNDS]]`.
+//! The memory and CPU time of many series: `cargo bench --bench series [-- SERIES [ROUNDS]]`.
 //!
-//! Starts the built server and sends four million series (or SERIES) of ten labels, one sample each in ten rounds (or
-//! ROUNDS), by remote write over one connection. Shown after each round: the memory of the process and its CPU time. At the
-//! end all series are counted by their metric's name. With the defaults, the exit status is 1 where memory or CPU time are
-//! above the bounds: 1,480 MB (0.35 of the 4,228 MB of VictoriaMetrics) and 417 s.
+//! Starts the built server and sends four million series (or SERIES) with ten labels and one sample
+//! each, in ten rounds (or ROUNDS), by remote write over one connection. Prints the memory of the
+//! process and its CPU time after each round. At the end all series are counted by metric name.
+//! With the defaults, the exit status is 1 if memory or CPU time exceed the bounds: 1,480 MB (0.35
+//! of the 4,228 MB of VictoriaMetrics) and 417 s.
 
-#![expect(clippy::panic, reason = "a bench that cannot go on ends with the reason")]
+#![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 #![expect(clippy::cast_possible_truncation, reason = "a number of series")]
 
 #[path = "../tests/binary/harness.rs"]
@@ -17,13 +18,13 @@ use std::process::ExitCode;
 use harness::{ORG, Server, Start, bootstrap, field, percent, varint};
 use promlet::clock::{Clock, Stopwatch};
 
-/// Series of a request, and of a target.
+/// The number of series in a request, and of a target.
 const REQUEST: usize = 2_000;
 const METRICS: usize = 100;
 const MEMORY_MB_MAX: u64 = 1_480;
 const CPU_S_MAX: f64 = 417.0;
 
-/// Labels as remote write encodes them.
+/// Encodes labels for remote write.
 fn encoded(pairs: &[(&str, String)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in pairs {
@@ -35,7 +36,8 @@ fn encoded(pairs: &[(&str, String)]) -> Vec<u8> {
     out
 }
 
-/// The labels of a metric and of a target, in the order in which they stand in a label set.
+/// Returns the labels of a metric; with those of a target they alternate in the order of a label
+/// set.
 fn metric(m: usize) -> [Vec<u8>; 3] {
     let method = ["GET", "POST", "PUT", "DELETE"][m % 4].to_owned();
     let code = ["200", "204", "404", "500"][m / 4 % 4].to_owned();
@@ -59,7 +61,7 @@ fn target(t: usize) -> [Vec<u8>; 2] {
     ]
 }
 
-/// CPU time of a process, in seconds: user and system, in hundredths.
+/// Returns the CPU time of a process in seconds, user and system, to the hundredth.
 fn cpu_s(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after = text.rsplit(')').next().unwrap_or_default();

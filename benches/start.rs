@@ -1,10 +1,11 @@
-//! How soon a store of 1,000,000 series is open after a clean stop, and after it was killed:
-//! `cargo bench --bench start -- [series] [folder] [killed]`.
+//! The time to open a store of 1,000,000 series after a clean stop, and after a kill: `cargo bench
+//! --bench start -- [series] [folder] [killed]`.
 //!
-//! Data: targets of 100 series, 10 labels each, four samples a series; sealed, with a last checkpoint, as the server
-//! stops. Each start is a process of its own, so that no memory is warm; the file caches are. Told: what opening the
-//! samples took, what opening the accounts took before it, and the memory then; of a store that was killed also what it
-//! had while it ran.
+//! Data: targets of 100 series, 10 labels each, four samples a series; sealed, with a last
+//! checkpoint, as after a stop of the server. Each start is a process of its own, so that no memory
+//! is warm, but the file caches are. Printed: the time to open the samples, the time to open the
+//! accounts before that, and the memory afterwards; for a killed store also the memory while it
+//! ran.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,7 +39,7 @@ fn labels(i: u32) -> Labels {
     Labels::from_pairs(pairs)
 }
 
-/// Opens a folder; tells what accounts and samples took, in milliseconds.
+/// Opens a folder. Returns the milliseconds for accounts and for samples.
 fn open(dir: &Path, now: Timestamp) -> (Tsdb, DataFolder, Arc<Control>, [f64; 2]) {
     let watch = Stopwatch::start();
     let mut rng = Entropy::system();
@@ -57,17 +58,17 @@ fn open(dir: &Path, now: Timestamp) -> (Tsdb, DataFolder, Arc<Control>, [f64; 2]
     (store, folder, control, [accounts, samples])
 }
 
-/// Closes as the server does.
+/// Closes the store as the server does.
 fn close((store, folder, control): (Tsdb, DataFolder, Arc<Control>), now: Timestamp) {
     store.seal(now).expect("sealed");
     store.checkpoint(now).expect("a checkpoint");
     store.close();
     drop(store);
-    Arc::into_inner(control).expect("nobody else has it").close().expect("closed");
+    Arc::into_inner(control).expect("the only owner").close().expect("closed");
     folder.close_clean(now).expect("closed");
 }
 
-/// Ends as a killed process does where `killed`.
+/// Fills a folder; ends like a killed process if `killed`.
 fn fill(dir: &Path, series: u32, killed: bool) {
     let (store, folder, control, _) = open(dir, START);
     let mut stored = 0;
@@ -91,7 +92,7 @@ fn fill(dir: &Path, series: u32, killed: bool) {
     println!("closed in {:.0} ms", watch.elapsed_ms());
 }
 
-/// A field of /proc/self/status in MiB.
+/// Returns a value of `/proc/self/status` in MiB.
 fn memory(field: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
@@ -113,7 +114,7 @@ fn start(dir: &Path, killed: bool) {
     close((store, folder, control), now);
 }
 
-/// The same program with other words: whatever it took of memory goes with it.
+/// Runs this program again with other arguments, so that each part starts without used memory.
 fn run(words: &[&str]) {
     let program = std::env::current_exe().expect("a program");
     let status = Command::new(program).args(words).status().expect("starts");

@@ -1,8 +1,9 @@
-//! What the store does behind its senders: `cargo bench --bench upkeep [series] [samples of each] [seals]`.
+//! Background work of the store: `cargo bench --bench upkeep [series] [samples of each] [seals]`.
 //!
-//! Data: targets of 200 series (10 labels each, scraped every 15 s, each target at a phase of its own), values counters,
-//! one-decimal gauges, constants and floats in equal parts. Told, in CPU time of all threads and of the kernel for them: ns
-//! for each sample to take in, to seal, to merge; bytes a sample of the segments, and what was written for them.
+//! Data: targets of 200 series (10 labels each, scraped every 15 s, each target with its own
+//! phase); counters, one-decimal gauges, constants and floats in equal parts. Printed, in CPU time
+//! of all threads and of the kernel for them: nanoseconds per sample to ingest, seal and merge;
+//! bytes per sample in segments, and bytes written.
 
 use std::sync::Arc;
 
@@ -44,7 +45,7 @@ fn value(i: u32, n: i64) -> f64 {
     }
 }
 
-/// CPU time of the process, ended threads too, in seconds.
+/// Returns the CPU time of the process in seconds, with ended threads.
 fn cpu() -> f64 {
     let text = std::fs::read_to_string("/proc/self/stat").expect("Linux");
     let after = text.rsplit(')').next().expect("a name");
@@ -53,24 +54,24 @@ fn cpu() -> f64 {
     ticks / 100.0
 }
 
-/// Bytes that the process gave to the file system.
+/// Returns the number of bytes that the process has written to the file system.
 fn written() -> f64 {
     let text = std::fs::read_to_string("/proc/self/io").expect("Linux");
     let line = text.lines().find_map(|line| line.strip_prefix("wchar: ")).expect("a line");
     line.parse().expect("a number")
 }
 
-struct Told {
+struct Measurement {
     cpu: f64,
     written: f64,
 }
 
-impl Told {
-    fn start() -> Told {
-        Told { cpu: cpu(), written: written() }
+impl Measurement {
+    fn start() -> Measurement {
+        Measurement { cpu: cpu(), written: written() }
     }
 
-    fn tell(self, what: &str, samples: f64) {
+    fn print(self, what: &str, samples: f64) {
         let (ns, bytes) = ((cpu() - self.cpu) * 1e9 / samples, (written() - self.written) / samples);
         println!("{ns:>10.1} ns  {bytes:>8.2} B written  {what}, each of {samples} samples");
     }
@@ -115,23 +116,23 @@ fn main() {
     let mut done = 1;
     let every = rounds / seals;
     for number in 1..=seals {
-        let told = Told::start();
+        let measurement = Measurement::start();
         let before = done;
         while done < number * every {
             round(done);
             done += 1;
         }
-        told.tell("taken in", f64::from(series) * (done - before).max(1) as f64);
-        let told = Told::start();
+        measurement.print("taken in", f64::from(series) * (done - before).max(1) as f64);
+        let measurement = Measurement::start();
         let report = store.seal(START.plus_ms(done * 15_000)).expect("sealed");
-        told.tell("sealed", report.samples as f64);
+        measurement.print("sealed", report.samples as f64);
         println!("{:>28.3} B a sample of the segments", report.bytes as f64 / report.samples as f64);
     }
     if seals > 1 {
-        let told = Told::start();
+        let measurement = Measurement::start();
         let report = store.compact(START.plus_ms(done * 15_000)).expect("merged");
         let stats = store.stats();
-        told.tell("merged", stats.sealed_samples as f64);
+        measurement.print("merged", stats.sealed_samples as f64);
         println!(
             "{:>28.3} B a sample of the segments, {} jobs",
             stats.segment_bytes as f64 / stats.sealed_samples as f64,

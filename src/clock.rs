@@ -1,6 +1,7 @@
 //! The wall clock, read only at the edge.
 //!
-//! The core takes `now: Timestamp` as an argument; what holds a [`Clock`] is `api`, `outbound`, `tasks` and the wiring.
+//! The core takes `now: Timestamp` as an argument; only `api`, `outbound`, `tasks` and the wiring
+//! hold a [`Clock`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,22 +9,22 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::model::Timestamp;
 
-/// Where `now` comes from.
+/// The source of the current time.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// The machine's wall clock.
     System,
-    /// Milliseconds since the Unix epoch, moved by the test that holds it.
+    /// Milliseconds since the Unix epoch, set by the test that holds the clock.
     Manual(Arc<AtomicI64>),
 }
 
 impl Clock {
-    /// A clock that stands at `at` until [`Clock::advance`] moves it.
+    /// Returns a clock that stands at `at` until [`Clock::advance`] moves it.
     pub fn manual(at: Timestamp) -> Clock {
         Clock::Manual(Arc::new(AtomicI64::new(at.as_ms())))
     }
 
-    /// The present, in milliseconds since the Unix epoch. A wall clock before 1970 reads as the negative time it says.
+    /// Returns the current time. Before 1970 it is negative.
     pub fn now(&self) -> Timestamp {
         match self {
             Clock::System => wall(),
@@ -31,7 +32,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock forward; the system clock is not ours to move and ignores it.
+    /// Moves a manual clock forward; has no effect on the system clock.
     pub fn advance(&self, by: Duration) {
         if let Clock::Manual(ms) = self {
             ms.fetch_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Ordering::SeqCst);
@@ -48,23 +49,23 @@ fn wall() -> Timestamp {
     Timestamp::from_ms(ms)
 }
 
-/// Monotonic time since a moment, for durations in logs, statistics and deadlines; never for expiry.
+/// A monotonic stopwatch for durations in logs, statistics and deadlines; never for expiry.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    /// Starts now.
+    /// Starts a stopwatch.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the monotonic clock")]
     pub fn start() -> Stopwatch {
         Stopwatch(Instant::now())
     }
 
-    /// Time since the start.
+    /// Returns the time since the start.
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }
 
-    /// Milliseconds since the start, with fractions.
+    /// Returns the milliseconds since the start, with fractions.
     pub fn elapsed_ms(&self) -> f64 {
         self.elapsed().as_secs_f64() * 1_000.0
     }

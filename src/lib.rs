@@ -1,8 +1,9 @@
 //! promlet: a metrics server in one binary and one data folder.
 //!
-//! The rooms in reading order; ARCHITECTURE.md is the map, `tests/tidy.rs` holds its walls.
+//! The rooms in reading order. ARCHITECTURE.md describes them, and `tests/tidy.rs` enforces their
+//! boundaries.
 
-// Tests of a room and of the whole share what they make folders with.
+// Unit tests and integration tests share the code that makes folders.
 #[cfg(test)]
 extern crate self as promlet;
 

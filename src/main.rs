@@ -1,4 +1,4 @@
-//! The binary: hands over to [`promlet::cli`].
+//! The binary, which calls [`promlet::cli`].
 
 fn main() -> std::process::ExitCode {
     promlet::cli::main()

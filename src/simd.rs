@@ -1,9 +1,10 @@
-//! Loops over many numbers with the SIMD instructions of the running processor: 32-byte registers if it
-//! has AVX2, otherwise those that every processor of the target has (16 bytes on x86-64 and aarch64).
+//! Loops over many numbers with the SIMD instructions of the running processor: 32-byte registers
+//! if it has AVX2, otherwise those that every processor of the target has (16 bytes on x86-64 and
+//! aarch64).
 //!
-//! Both perform the same operations on the same numbers in the same order. No operations are fused or
-//! reordered, so no bit of a result depends on the processor. 64-byte registers (AVX-512) were no
-//! faster for rows of some hundred steps, and slower for rows of some tens.
+//! Both variants perform the same operations on the same numbers in the same order. No operations
+//! are fused or reordered, so no bit of a result depends on the processor. 64-byte registers
+//! (AVX-512) were no faster for rows of some hundred steps, and slower for rows of some tens.
 
 use std::cell::Cell;
 
@@ -11,15 +12,15 @@ use std::cell::Cell;
 use fearless_simd::{Level, Simd};
 
 thread_local! {
-    /// [`scalar_only`] is running.
+    /// Whether [`scalar_only`] is running on this thread.
     static SCALAR_ONLY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs an expression with the widest registers: `simd_dispatch!(sum(values))`. The dispatch takes some
-/// nanoseconds, so use it once per row or block and not per number.
+/// Runs an expression with the widest registers: `simd_dispatch!(sum(values))`. The dispatch takes
+/// some nanoseconds, so use it once per row or block and not per number.
 ///
-/// Only code that is inlined into the expression is compiled for these registers: the functions that
-/// it calls have to be `#[inline(always)]`.
+/// Only code that is inlined into the expression is compiled for these registers, so the functions
+/// that it calls must be `#[inline(always)]`.
 macro_rules! simd_dispatch {
     ($work:expr) => {
         $crate::simd::run(
@@ -43,8 +44,8 @@ pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Runs `work` without [`simd_dispatch`] on this thread, as a processor without AVX2 does. For tests,
-/// because results do not tell the two apart.
+/// Runs `work` without [`simd_dispatch`] on this thread, like a processor without AVX2. For tests,
+/// because results do not tell the two variants apart.
 pub fn scalar_only<R>(work: impl FnOnce() -> R) -> R {
     let before = SCALAR_ONLY.replace(true);
     let result = work();
@@ -69,7 +70,7 @@ mod tests {
         }
     }
 
-    /// All NaNs are equal.
+    /// Returns the bits of all values; all NaNs become equal.
     fn bits(values: &[f64]) -> Vec<u64> {
         values.iter().map(|value| if value.is_nan() { f64::NAN } else { *value }.to_bits()).collect()
     }

@@ -1,17 +1,17 @@
 //! Locks that ignore poisoning.
 //!
-//! A panic poisons the locks that its thread holds. Code under our locks either cannot panic, or leaves
-//! the locked data consistent at every point where it can. So the other threads go on with the data,
-//! and one panic does not stop the server.
+//! A panic poisons the locks that its thread holds. Code under our locks either cannot panic, or
+//! leaves the locked data consistent at every point where it can. So other threads continue with
+//! the data, and one panic does not stop the server.
 
 use std::sync::{PoisonError, TryLockError};
 
 /// Extends the results of [`std::sync::Mutex`], [`std::sync::RwLock`] and [`std::sync::Condvar`].
 pub(crate) trait IgnorePoison {
-    /// A guard, or what else the call returns.
+    /// The guard, or the other value that the call returns.
     type Guard;
 
-    /// The guard, whether or not a thread panicked while it held the lock.
+    /// Returns the guard, whether or not a thread panicked while it held the lock.
     fn ignore_poison(self) -> Self::Guard;
 }
 
@@ -24,7 +24,7 @@ impl<G> IgnorePoison for Result<G, PoisonError<G>> {
 }
 
 impl<G> IgnorePoison for Result<G, TryLockError<G>> {
-    /// None where the lock is not free.
+    /// `None` if the lock is held by another thread.
     type Guard = Option<G>;
 
     fn ignore_poison(self) -> Option<G> {

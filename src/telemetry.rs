@@ -1,4 +1,4 @@
-//! Where logs go: standard error, so that standard output stays for mail and for what `demo` prints.
+//! Logging to standard error, so that standard output is free for mail and the output of `demo`.
 
 use std::io::IsTerminal;
 
@@ -6,23 +6,24 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::LogFormat;
 
-/// Why logging could not be set up.
+/// The reason why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The directives do not parse.
+    /// The directives cannot be parsed.
     #[error("PROMLET_LOG {0:?}: {1}; use a level (error, warn, info, debug, trace) or tracing directives")]
     Directives(String, String),
-    /// Something else set it up first.
+    /// Logging was set up before.
     #[error("logging is already set up")]
     Twice,
 }
 
-/// Starts logging for the whole process. Colours only on a terminal.
+/// Starts logging for the whole process. Colours are used on terminals only.
 ///
 /// # Errors
-/// [`TelemetryError`] for directives that do not parse, or a second call.
+/// [`TelemetryError`], if the directives cannot be parsed or logging is already set up.
 pub fn start(directives: &str, format: LogFormat) -> Result<(), TelemetryError> {
-    // Sled and the HTTP crates talk a lot at debug; asking for promlet's debug should not drown in it.
+    // Sled and the HTTP packages log much at debug level, which must not hide promlet's own
+    // messages.
     let quiet = format!("sled=warn,hyper=warn,hyper_util=warn,{directives}");
     let filter = EnvFilter::builder()
         .parse(quiet)

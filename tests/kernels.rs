@@ -1,19 +1,19 @@
-//! The evaluator against an oracle: the plainest evaluation there is, one step after the other, one sample after the
-//! other, over samples that lie in a map. It shares nothing with the evaluator but the parser; the formulas are written
-//! down again. What both answer is compared bit by bit.
+//! The evaluator compared, to the bit, with an oracle: the simplest evaluation, step by step and
+//! sample by sample, over samples in a map. The oracle shares only the parser with the evaluator;
+//! the formulas are implemented independently.
 
 #[path = "kernels/data.rs"]
 mod data;
 #[path = "kernels/expressions.rs"]
 mod expressions;
-#[path = "kernels/kept.rs"]
-mod kept;
 #[path = "kernels/laws.rs"]
-#[expect(clippy::panic, reason = "helpers of tests give up as tests do")]
+#[expect(clippy::panic, reason = "test helpers may panic like tests")]
 mod laws;
 #[path = "kernels/native.rs"]
 mod native;
 #[path = "kernels/oracle.rs"]
 mod oracle;
+#[path = "kernels/subquery_cache.rs"]
+mod subquery_cache;
 #[path = "kernels/windows.rs"]
 mod windows;

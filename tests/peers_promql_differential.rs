@@ -5,10 +5,12 @@
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
-#[path = "differential/answers.rs"]
-mod answers;
+#[path = "differential/annotations.rs"]
+mod annotations;
 #[path = "differential/chance.rs"]
 mod chance;
+#[path = "differential/comparison.rs"]
+mod comparison;
 #[path = "differential/data.rs"]
 mod data;
 #[path = "differential/expressions.rs"]
@@ -22,8 +24,6 @@ mod histograms;
 #[path = "peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
-#[path = "differential/remarks.rs"]
-mod remarks;
 #[path = "differential/servers.rs"]
 mod servers;
 
@@ -33,11 +33,11 @@ use std::time::Duration;
 use promlet::clock::Stopwatch;
 use promlet::promql::syntax::tree::ValueType;
 
-use answers::{Exactness, Order, difference};
 use chance::Chance;
+use comparison::{Exactness, Order, difference};
 use data::{BEGIN_MS, END_MS};
 use expressions::{Grammar, Node, Range};
-use servers::{Pair, When};
+use servers::{EvalTimes, ServerPair};
 
 /// When there are samples.
 const DATA_RANGE: Range = Range { begin_ms: BEGIN_MS, end_ms: END_MS };
@@ -61,13 +61,13 @@ fn chosen_text(name: &str) -> Option<String> {
 }
 
 /// Prints both answers to each line, `TIME QUERY` or `START,END,STEP QUERY` in milliseconds.
-fn ask_by_hand(pair: &Pair, questions: &str) {
+fn ask_by_hand(pair: &ServerPair, questions: &str) {
     for line in questions.lines() {
         let (when, text) = line.split_once(' ').expect("a time and a query");
         let numbers: Vec<i64> = when.split(',').map(|ms| ms.parse().expect("milliseconds")).collect();
         let when = match numbers[..] {
-            [start, end, step] => When::From { start, end, step },
-            _ => When::At(numbers[0]),
+            [start, end, step] => EvalTimes::From { start, end, step },
+            _ => EvalTimes::At(numbers[0]),
         };
         println!("{line}\n  theirs {}", pair.prometheus(text, when).body);
         println!("  ours   {}", pair.promlet(text, when).body);
@@ -86,12 +86,12 @@ fn a_real_prometheus_gives_the_same_answers_with_names_removed_at_the_end() {
 
 #[test]
 fn every_kind_of_remark_is_a_real_prometheus_own() {
-    let pair = Pair::start(false);
+    let pair = ServerPair::start(false);
     pair.write(&data::requests(data::generate(&mut Chance::new(chosen(
         "PROMLET_DIFFERENTIAL_SEED",
         20_261_121,
     )))));
-    let wrong = remarks::compared(&pair);
+    let wrong = annotations::compared(&pair);
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
@@ -100,7 +100,7 @@ fn compare(delayed_name_removal: bool) {
     let queries = chosen("PROMLET_DIFFERENTIAL_QUERIES", 2_000);
     println!("seed {seed}, {queries} queries");
     let mut chance = Chance::new(seed);
-    let pair = Pair::start(delayed_name_removal);
+    let pair = ServerPair::start(delayed_name_removal);
     pair.write(&data::requests(data::generate(&mut chance)));
 
     if let Some(questions) = chosen_text("PROMLET_DIFFERENTIAL_ASK") {
@@ -146,17 +146,17 @@ impl std::fmt::Debug for Tally {
     }
 }
 
-fn one(pair: &Pair, chance: &mut Chance, tally: &Mutex<Tally>) {
+fn one(pair: &ServerPair, chance: &mut Chance, tally: &Mutex<Tally>) {
     let when = if chance.percent(50) {
-        When::At(moment(chance))
+        EvalTimes::At(moment(chance))
     } else {
         let start = moment(chance);
         let step = *chance.pick(&[15_000, 30_000, 60_000, 7_000, 47_001, 300_000, 1_500]);
-        When::From { start, end: start + step * chance.between(0, 30), step }
+        EvalTimes::From { start, end: start + step * chance.between(0, 30), step }
     };
-    let mut node = Grammar::shared(chance, DATA_RANGE).expression(matches!(when, When::From { .. }));
+    let mut node = Grammar::shared(chance, DATA_RANGE).expression(matches!(when, EvalTimes::From { .. }));
     if chance.percent(8) {
-        node.broken(chance);
+        node.ill_typed(chance);
     }
     let (theirs, found) = asked(pair, &node, when);
     let smallest = found.map(|what| shrink(pair, node, when, what));
@@ -184,17 +184,17 @@ fn moment(chance: &mut Chance) -> i64 {
     }
 }
 
-fn asked(pair: &Pair, node: &Node, when: When) -> (answers::Said, Option<String>) {
+fn asked(pair: &ServerPair, node: &Node, when: EvalTimes) -> (comparison::QueryResponse, Option<String>) {
     let text = node.to_string();
     let exactness = match &text {
         text if node.kind == ValueType::Matrix && expressions::has_histograms(text) => Exactness::Shape,
-        text if expressions::is_otherwise(text) => Exactness::Shape,
-        text if expressions::is_library(text) => Exactness::Library,
+        text if expressions::differs_in_3_5(text) => Exactness::Shape,
+        text if expressions::depends_on_library(text) => Exactness::Library,
         _ => Exactness::Bits,
     };
     let order = match when {
-        When::At(_) if text.starts_with("sort_by_label") && !pair.delayed_name_removal => Order::Labels,
-        When::At(_) if text.starts_with("sort") && exactness == Exactness::Bits => Order::Values,
+        EvalTimes::At(_) if text.starts_with("sort_by_label") && !pair.delayed_name_removal => Order::Labels,
+        EvalTimes::At(_) if text.starts_with("sort") && exactness == Exactness::Bits => Order::Values,
         _ if pair.delayed_name_removal => Order::NothingNorNames,
         _ => Order::Nothing,
     };
@@ -202,7 +202,7 @@ fn asked(pair: &Pair, node: &Node, when: When) -> (answers::Said, Option<String>
     // With names removed at the end it forgets at random which are to go: it may make two series one, or an error of them.
     let unsteady = expressions::has_histograms(&text) || pair.delayed_name_removal;
     let mut tries = if unsteady { 4 } else { 1 };
-    let mut first: Option<answers::Said> = None;
+    let mut first: Option<comparison::QueryResponse> = None;
     loop {
         let (theirs, ours) = (pair.prometheus(&text, when), pair.promlet(&text, when));
         let mut found = difference(&theirs, &ours, exactness, order);
@@ -220,12 +220,12 @@ fn asked(pair: &Pair, node: &Node, when: When) -> (answers::Said, Option<String>
 }
 
 /// The smallest expression within `node` that differs still.
-fn shrink(pair: &Pair, mut node: Node, when: When, mut what: String) -> (Node, String) {
+fn shrink(pair: &ServerPair, mut node: Node, when: EvalTimes, mut what: String) -> (Node, String) {
     let mut tries = 60;
     'smaller: loop {
         for less in node.smaller() {
             let allowed = matches!(less.kind, ValueType::Vector | ValueType::Scalar)
-                || less.kind == ValueType::Matrix && matches!(when, When::At(_));
+                || less.kind == ValueType::Matrix && matches!(when, EvalTimes::At(_));
             if !allowed {
                 continue;
             }

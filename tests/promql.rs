@@ -1,18 +1,18 @@
-//! PromQL through its front door: scripts of our own, in Prometheus' test language.
+//! PromQL tests through the public API, with scripts in Prometheus' test language.
 
 #[path = "differential/chance.rs"]
-#[expect(dead_code, reason = "what data for a real Prometheus needs alone is not used here")]
+#[expect(dead_code, reason = "parts of it are used by the comparison with Prometheus only")]
 mod chance;
 #[path = "differential/expressions.rs"]
-#[expect(dead_code, reason = "what is asked of a real Prometheus alone is not used here")]
+#[expect(dead_code, reason = "parts of it are used by the comparison with Prometheus only")]
 mod expressions;
 #[path = "promql/fuzz.rs"]
 mod fuzz;
 #[path = "promql/laws.rs"]
-#[expect(clippy::panic, reason = "helpers of tests give up as tests do")]
+#[expect(clippy::panic, reason = "test helpers may panic like tests")]
 mod laws;
 #[path = "promql/limits.rs"]
-#[expect(clippy::panic, reason = "helpers of tests give up as tests do")]
+#[expect(clippy::panic, reason = "test helpers may panic like tests")]
 mod limits;
 #[path = "promql/runner/mod.rs"]
 mod runner;
@@ -81,16 +81,17 @@ fn every_function_has_a_script_that_calls_it() {
     }
 }
 
-/// The kinds of value that there are: in the scripts called `kinds_of_...` a metric of each kind is called so.
+/// The kinds of values. The scripts called `kinds_of_...` have a metric of each kind with this
+/// name.
 const KINDS: [&str; 6] = ["ordinary", "missing", "ended", "nans", "infinite", "histogram"];
 
 #[test]
-fn every_function_of_series_and_every_aggregation_meets_every_kind_of_value() {
+fn every_function_of_series_and_every_aggregation_is_tested_with_every_kind_of_value() {
     let scripts: Vec<_> = scripts().into_iter().filter(|(name, _)| name.starts_with("kinds_of_")).collect();
-    // A function of scalars alone meets no series, and so none of the kinds.
-    let meets_series =
+    // A function of scalars only reads no series, so no kind applies to it.
+    let reads_series =
         |row: &&Function| row.args.iter().any(|kind| matches!(kind, ValueType::Vector | ValueType::Matrix));
-    let functions = FUNCTIONS.iter().filter(meets_series).map(|row| row.name);
+    let functions = FUNCTIONS.iter().filter(reads_series).map(|row| row.name);
     let mut missing = Vec::new();
     for name in functions.chain(AggregateOp::ALL.map(AggregateOp::as_str)) {
         for kind in KINDS {
@@ -136,9 +137,9 @@ fn every_modifier_has_a_script() {
     }
 }
 
-/// Every kind of warning and info that there is, by a piece of its text.
+/// Every kind of warning and info, by a part of its text.
 #[test]
-fn every_kind_of_remark_is_expected_at_its_place() {
+fn every_kind_of_annotation_is_expected_with_its_position() {
     let kinds = [
         "ratio value should be between -1 and 1, got",
         "quantile value should be between 0 and 1, got",
@@ -173,34 +174,36 @@ fn every_kind_of_remark_is_expected_at_its_place() {
         lines.filter(|line| line.starts_with("expect warn") || line.starts_with("expect info"))
     };
     for kind in kinds {
-        let told = expected().any(|line| {
+        let expected_with_position = expected().any(|line| {
             let line = line.replace('\\', "");
             line.contains(kind) && line.contains(" (1:") && line.trim_end_matches('$').ends_with(')')
         });
-        assert!(told, "no script expects {kind:?} with its place");
+        assert!(expected_with_position, "no script expects {kind:?} with its position");
     }
 }
 
-/// The lines that evaluate something.
+/// Returns the lines that evaluate an expression.
 fn evaluations(scripts: &[(String, String)]) -> impl Iterator<Item = &str> {
     scripts.iter().flat_map(|(_, text)| text.lines().map(str::trim)).filter(|line| line.starts_with("eval"))
 }
 
-/// Whether the function or aggregation is called there.
+/// Returns whether the line calls the function or aggregation.
 fn calls(line: &str, name: &str) -> bool {
     ["(", " by (", " without ("].iter().any(|open| {
-        let mut places = line.match_indices(&format!("{name}{open}")).map(|(at, _)| at).collect::<Vec<_>>();
-        places.retain(|at| !line[..*at].ends_with(is_of_words));
-        !places.is_empty()
+        let mut positions =
+            line.match_indices(&format!("{name}{open}")).map(|(at, _)| at).collect::<Vec<_>>();
+        positions.retain(|at| !line[..*at].ends_with(is_word_char));
+        !positions.is_empty()
     })
 }
 
-/// Whether the metric is named there.
+/// Returns whether the line names the metric.
 fn names(line: &str, metric: &str) -> bool {
-    let mut places = line.match_indices(metric).map(|(at, _)| at);
-    places.any(|at| !line[..at].ends_with(is_of_words) && !line[at + metric.len()..].starts_with(is_of_words))
+    let mut positions = line.match_indices(metric).map(|(at, _)| at);
+    positions
+        .any(|at| !line[..at].ends_with(is_word_char) && !line[at + metric.len()..].starts_with(is_word_char))
 }
 
-fn is_of_words(c: char) -> bool {
+fn is_word_char(c: char) -> bool {
     c == '_' || c.is_ascii_alphanumeric()
 }

@@ -17,7 +17,7 @@ use super::limits::Limits;
 use crate::clock::Stopwatch;
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
-use crate::promql::{Finds, MemoryPool, RangeCache};
+use crate::promql::{CacheOutcomes, MemoryPool, RangeCache};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{BlockCacheUsage, OrgStats, Stats, Tsdb, Writes};
 
@@ -261,7 +261,7 @@ impl OwnMetrics {
         let memory = self.memory.usage();
         let cache = self.cache.usage();
         let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
-        let found = |name, help, of: Finds| {
+        let found = |name, help, of: CacheOutcomes| {
             let mut family = Family::new(name, MetricKind::Counter, help);
             for (result, times) in [("hit", of.hits), ("extended", of.extended), ("miss", of.misses)] {
                 family.row(vec![("result", result.to_owned())], count(times));

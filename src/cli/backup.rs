@@ -8,7 +8,7 @@ use super::progress::{Line, number, size};
 use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::server::{AskError, Asking, OpenStore, Question, Staged};
-use crate::upkeep::{self, BackupReport};
+use crate::upkeep::{self, BackupReport, SegmentPaths};
 
 /// Makes a backup of the running server's folder, or of a stopped one.
 pub(super) fn run(dir: &Path, out: &Path, with_key: bool) -> anyhow::Result<()> {
@@ -92,8 +92,8 @@ pub(super) fn restore(dir: &Path, from: &Path) -> anyhow::Result<()> {
 pub(super) fn restore_one(dir: &Path, from: &Path, file: &Path, scratch: &Path) -> anyhow::Result<()> {
     let mut line = Line::new("restoring");
     let (now, mut rng) = (Clock::System.now(), Entropy::system());
-    let done =
-        upkeep::restore_one((dir, from, file), scratch, now, &mut rng, &mut |progress| line.show(progress))?;
+    let paths = SegmentPaths { dir, backup: from, file };
+    let done = upkeep::restore_one(paths, scratch, now, &mut rng, &mut |progress| line.show(progress))?;
     drop(line);
     if done.was_whole {
         println!("{} is as it was backed up on {}: nothing to do", file.display(), done.made_at);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Stopwatch;
 use crate::server::Show;
-use crate::upkeep::Progress;
+use crate::upkeep::UpkeepProgress;
 
 /// How often the line changes.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -22,12 +22,12 @@ impl Line {
         Line { doing, shown: None, is_terminal: std::io::stderr().is_terminal() }
     }
 
-    pub(super) fn show(&mut self, progress: Progress) {
+    pub(super) fn show(&mut self, progress: UpkeepProgress) {
         if !self.is_terminal || self.shown.is_some_and(|shown| shown.elapsed() < PERIOD) {
             return;
         }
         self.shown = Some(Stopwatch::start());
-        let Progress { files, files_all, bytes, bytes_all } = progress;
+        let UpkeepProgress { files, files_all, bytes, bytes_all } = progress;
         let (bytes, all) = (size(bytes), size(bytes_all));
         // A line that cannot be shown is missed by nobody.
         let _ = write!(

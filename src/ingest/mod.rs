@@ -143,9 +143,9 @@ fn check_size(body: &[u8], limits: &DecodeLimits) -> Result<(), DecodeError> {
     if body.is_empty() { Err(DecodeError::Empty) } else { check_memory(body.len()) }
 }
 
-/// Checks that there is memory for the decoded form of a decompressed body of `bytes` bytes: series,
-/// labels and samples in lists that double as they grow. [`DecodeLimits`] bounds the memory that an
-/// unusual body needs beyond that.
+/// Checks that there is memory for the decoded form of a decompressed body of `bytes` bytes:
+/// series, labels and samples in lists that double as they grow. [`DecodeLimits`] bounds the memory
+/// that an unusual body needs beyond that.
 ///
 /// # Errors
 /// [`DecodeError::OutOfMemory`].

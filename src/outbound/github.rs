@@ -1,25 +1,27 @@
-//! GitHub, which is no OpenID provider: OAuth, then `/user` and `/user/emails`.
+//! A client of GitHub, which is not an OpenID provider: OAuth, then `/user` and `/user/emails`.
 
 use form_urlencoded::Serializer;
 use serde::Deserialize;
 
-use super::https::{Https, HttpsOptions, ProviderError, Question, error_code, is_reachable_by, json};
+use super::https::{
+    HttpsClient, HttpsOptions, ProviderError, ProviderRequest, error_code, json, may_request,
+};
 use super::oidc::{Authorization, with_query};
 
-/// What the operator says about GitHub.
+/// The operator's settings for GitHub.
 #[derive(Clone)]
 pub struct GithubOptions {
-    /// Our name there.
+    /// The client id of promlet at GitHub.
     pub client_id: String,
-    /// Proves that we are it.
+    /// The client secret.
     pub client_secret: String,
-    /// `https://github.com`, or an Enterprise server.
+    /// `https://github.com`, or the URL of an Enterprise server.
     pub base_url: String,
-    /// `https://api.github.com`, or an Enterprise server's `/api/v3`.
+    /// `https://api.github.com`, or `/api/v3` of an Enterprise server.
     pub api_url: String,
-    /// Whoever is in none of these organisations may not come; empty: everybody may.
+    /// Only members of one of these organisations may sign in; if empty, everybody may.
     pub allowed_orgs: Vec<String>,
-    /// How it is reached.
+    /// The connection settings.
     pub https: HttpsOptions,
 }
 
@@ -29,18 +31,18 @@ impl std::fmt::Debug for GithubOptions {
     }
 }
 
-/// Somebody at GitHub.
+/// A person's account at GitHub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GithubAccount {
-    /// The number that never changes hands; the name does.
+    /// The numeric id. It is permanent; the login name is not.
     pub id: u64,
-    /// The name.
+    /// The login name.
     pub login: String,
-    /// What they want to be called.
+    /// The display name.
     pub name: Option<String>,
-    /// Their primary address, where GitHub verified it.
+    /// The primary address, if GitHub has verified it.
     pub verified_email: Option<String>,
-    /// Whether they are in an allowed organisation; `None` where none is named.
+    /// Whether the person is in an allowed organisation; `None` if no organisation is configured.
     pub in_allowed_org: Option<bool>,
 }
 
@@ -48,18 +50,18 @@ pub struct GithubAccount {
 #[derive(Debug)]
 pub struct GithubClient {
     options: GithubOptions,
-    https: Https,
+    https: HttpsClient,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Redeemed {
+enum TokenResponse {
     Token { access_token: String },
     Refused { error: String },
 }
 
 #[derive(Deserialize)]
-struct User {
+struct GithubUser {
     id: u64,
     login: String,
     name: Option<String>,
@@ -77,60 +79,60 @@ struct OrgMembership {
     state: String,
 }
 
-/// Organisations that are asked about, one question each.
+/// The maximal number of allowed organisations; each takes one request.
 const ORGS_MAX: usize = 20;
 
 impl GithubClient {
-    /// Asks nobody yet.
+    /// Creates a client; sends no request.
     ///
     /// # Errors
-    /// In words: a URL that may not be asked, or too many organisations.
+    /// A sentence, if a URL must not be used or there are too many organisations.
     pub fn new(mut options: GithubOptions) -> Result<GithubClient, String> {
         for url in [&mut options.base_url, &mut options.api_url] {
             *url = url.trim_end_matches('/').to_owned();
-            if !is_reachable_by(url) {
+            if !may_request(url) {
                 return Err(format!(
-                    "GitHub's URL {url:?} is not https:// (http:// is for this machine alone)"
+                    "GitHub's URL {url:?} is not https:// (http:// is allowed for this machine only)"
                 ));
             }
         }
         if options.allowed_orgs.len() > ORGS_MAX {
-            return Err(format!("at most {ORGS_MAX} organisations of GitHub may be named"));
+            return Err(format!("at most {ORGS_MAX} GitHub organisations may be configured"));
         }
         let is_name = |org: &String| org.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
         if let Some(org) = options.allowed_orgs.iter().find(|org| org.is_empty() || !is_name(org)) {
-            return Err(format!("{org:?} is no name of an organisation at GitHub"));
+            return Err(format!("{org:?} is not the name of a GitHub organisation"));
         }
-        let https = Https::new(&options.https)?;
+        let https = HttpsClient::new(&options.https)?;
         Ok(GithubClient { options, https })
     }
 
-    /// Its name for itself.
+    /// Returns the base URL, which identifies the provider.
     pub fn issuer(&self) -> &str {
         &self.options.base_url
     }
 
-    /// Where to send the browser.
-    pub fn authorize_url(&self, sent: Authorization<'_>) -> String {
+    /// Returns the URL to which the browser is redirected.
+    pub fn authorize_url(&self, authorization: Authorization<'_>) -> String {
         let scopes = match self.options.allowed_orgs.is_empty() {
             true => "read:user user:email",
             false => "read:user user:email read:org",
         };
         let query = Serializer::new(String::new())
             .append_pair("client_id", &self.options.client_id)
-            .append_pair("redirect_uri", sent.redirect_uri)
+            .append_pair("redirect_uri", authorization.redirect_uri)
             .append_pair("scope", scopes)
-            .append_pair("state", sent.state)
-            .append_pair("code_challenge", sent.challenge)
+            .append_pair("state", authorization.state)
+            .append_pair("code_challenge", authorization.challenge)
             .append_pair("code_challenge_method", "S256")
             .finish();
         with_query(&format!("{}/login/oauth/authorize", self.options.base_url), &query)
     }
 
-    /// Redeems a code, and asks who it is of.
+    /// Redeems a code and fetches the account that it belongs to.
     ///
     /// # Errors
-    /// [`ProviderError`]; `Refused` for a code that is not good.
+    /// [`ProviderError`]; `Refused` for a code that is not valid.
     pub async fn account(
         &self,
         code: &str,
@@ -138,7 +140,7 @@ impl GithubClient {
         redirect_uri: &str,
     ) -> Result<GithubAccount, ProviderError> {
         let token = self.redeem(code, verifier, redirect_uri).await?;
-        let user: User = self.api("/user", &token).await?;
+        let user: GithubUser = self.api("/user", &token).await?;
         let addresses: Vec<Address> = self.api("/user/emails?per_page=100", &token).await?;
         let verified_email =
             addresses.into_iter().find(|one| one.primary && one.verified).map(|one| one.email);
@@ -158,30 +160,30 @@ impl GithubClient {
             .append_pair("code_verifier", verifier)
             .finish();
         let url = format!("{}/login/oauth/access_token", self.options.base_url);
-        let question =
-            Question { url: &url, form: Some(form), authorization: None, accept: "application/json" };
-        // A code that is not good is a 200 with an error in it.
-        match json(&self.https.ask(question).await?, "access_token")? {
-            Redeemed::Token { access_token } => Ok(access_token),
-            Redeemed::Refused { error } if error == "bad_verification_code" => {
+        let request =
+            ProviderRequest { url: &url, form: Some(form), authorization: None, accept: "application/json" };
+        // GitHub reports an invalid code with status 200 and an error in the body.
+        match json(&self.https.send(request).await?, "access_token")? {
+            TokenResponse::Token { access_token } => Ok(access_token),
+            TokenResponse::Refused { error } if error == "bad_verification_code" => {
                 Err(ProviderError::Refused(error))
             }
-            Redeemed::Refused { error } => {
+            TokenResponse::Refused { error } => {
                 Err(ProviderError::Misbehaved(format!("access_token: {}", error_code(&error))))
             }
         }
     }
 
-    /// Membership is asked for one by one: a list would have to be read to its end.
+    /// Requests each membership by itself, because a list would have to be read to its end.
     async fn is_in_allowed_org(&self, token: &str) -> Result<bool, ProviderError> {
         for org in &self.options.allowed_orgs {
             let path = format!("/user/memberships/orgs/{org}");
-            let answer = self.ask_api(&path, token).await?;
+            let response = self.send_to_api(&path, token).await?;
             // 403: the organisation does not let applications see its members.
-            if matches!(answer.status, 403 | 404) {
+            if matches!(response.status, 403 | 404) {
                 continue;
             }
-            let membership: OrgMembership = json(&answer, &path)?;
+            let membership: OrgMembership = json(&response, &path)?;
             if membership.state == "active" {
                 return Ok(true);
             }
@@ -190,14 +192,18 @@ impl GithubClient {
     }
 
     async fn api<T: serde::de::DeserializeOwned>(&self, path: &str, token: &str) -> Result<T, ProviderError> {
-        json(&self.ask_api(path, token).await?, path)
+        json(&self.send_to_api(path, token).await?, path)
     }
 
-    async fn ask_api(&self, path: &str, token: &str) -> Result<super::https::Answer, ProviderError> {
+    async fn send_to_api(
+        &self,
+        path: &str,
+        token: &str,
+    ) -> Result<super::https::ProviderResponse, ProviderError> {
         let url = format!("{}{path}", self.options.api_url);
         let authorization = Some(format!("Bearer {token}"));
-        let question =
-            Question { url: &url, form: None, authorization, accept: "application/vnd.github+json" };
-        self.https.ask(question).await
+        let request =
+            ProviderRequest { url: &url, form: None, authorization, accept: "application/vnd.github+json" };
+        self.https.send(request).await
     }
 }

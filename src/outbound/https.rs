@@ -1,7 +1,8 @@
-//! Questions over HTTPS, one connection each: no redirects, bounded in time, size and number (docs/specification.md D6, threat 23).
+//! HTTPS requests to sign-in providers, one connection each: without redirects, bounded in time,
+//! size and number (docs/specification.md D6, threat 23).
 //!
-//! Where they go is the operator's word alone, or that of the issuer that the operator named. `http` is for loopback
-//! only, and only where the operator's own URL says so.
+//! The operator alone determines the URLs, directly or by naming an issuer. `http` is allowed for
+//! loopback only, and only if the operator's own URL uses it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,33 +23,34 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
-/// Longest answer, bytes.
+/// The maximal length of a response body in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// Longest head of an answer, bytes.
+/// The maximal length of a response head in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1_024;
-/// Questions under way at once, and how long one more waits for its turn within its own time.
-const AT_ONCE: usize = 16;
+/// The maximal number of concurrent requests. A further request waits within its own timeout.
+const CONCURRENT_MAX: usize = 16;
 
-/// Why a provider gave no usable answer.
+/// The reason why a provider returned no usable response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
-    /// It cannot be reached, does not answer in time, or says that it is down: `idp_unavailable`.
+    /// The provider cannot be reached, does not respond in time, or reports that it is down:
+    /// `idp_unavailable`.
     #[error("the provider cannot be reached: {0}")]
     Unavailable(String),
-    /// It answers what it must not, or does not know us: `idp_error`.
-    #[error("the provider's answer does not fit: {0}")]
+    /// The response violates the protocol, or the provider does not know this client: `idp_error`.
+    #[error("the provider's response is invalid: {0}")]
     Misbehaved(String),
-    /// It refuses this sign-in, by an OAuth error code: `oauth_error`.
+    /// The provider refuses this sign-in with an OAuth error code: `oauth_error`.
     #[error("the provider refused: {0}")]
     Refused(String),
 }
 
-/// How providers are reached.
+/// The connection settings for a provider.
 #[derive(Clone, Debug)]
 pub struct HttpsOptions {
-    /// From the first byte of the connection to the last of the answer.
+    /// The time limit, from connecting to the last byte of the response.
     pub timeout: Duration,
-    /// Certificates (PEM) that are trusted beside the public ones.
+    /// Certificates (PEM) that are trusted in addition to the public ones.
     pub more_roots: Option<Vec<u8>>,
 }
 
@@ -58,44 +60,46 @@ impl Default for HttpsOptions {
     }
 }
 
-/// What is asked.
-pub(super) struct Question<'a> {
+/// One request.
+pub(super) struct ProviderRequest<'a> {
     pub(super) url: &'a str,
-    /// A form to post; `None` is a `GET`.
+    /// The form to post; `None` sends a `GET`.
     pub(super) form: Option<String>,
-    /// The whole value.
+    /// The whole value of the `Authorization` header.
     pub(super) authorization: Option<String>,
     pub(super) accept: &'static str,
 }
 
-/// What was answered.
+/// The response to a request.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ProviderResponse {
     pub(super) status: u16,
     pub(super) body: Bytes,
 }
 
-/// Asks.
+/// An HTTPS client for providers.
 #[derive(Clone)]
-pub(super) struct Https {
+pub(super) struct HttpsClient {
     tls: TlsConnector,
     timeout: Duration,
-    turns: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
 }
 
-/// Ends a connection's task with its question.
-struct Connection(AbortHandle);
+/// The task of a connection, which is aborted on drop.
+struct ConnectionTask(AbortHandle);
 
-impl Drop for Connection {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Https {
+impl HttpsClient {
+    /// Creates a client.
+    ///
     /// # Errors
-    /// In words: the certificates cannot be read.
-    pub(super) fn new(options: &HttpsOptions) -> Result<Https, String> {
+    /// A sentence, if the certificates cannot be read.
+    pub(super) fn new(options: &HttpsOptions) -> Result<HttpsClient, String> {
         let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
         if let Some(pem) = &options.more_roots {
             let mut found = 0_usize;
@@ -105,7 +109,7 @@ impl Https {
                 found += 1;
             }
             if found == 0 {
-                return Err("there is no certificate in it".to_owned());
+                return Err("it contains no certificate".to_owned());
             }
         }
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -113,42 +117,45 @@ impl Https {
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ok(Https {
+        Ok(HttpsClient {
             tls: TlsConnector::from(Arc::new(config)),
             timeout: options.timeout,
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            slots: Arc::new(Semaphore::new(CONCURRENT_MAX)),
         })
     }
 
-    /// Asks, and reads the whole answer.
+    /// Sends a request and reads the whole response.
     ///
     /// # Errors
-    /// [`ProviderError::Unavailable`], [`ProviderError::Misbehaved`] for an answer that is too long.
-    pub(super) async fn ask(&self, question: Question<'_>) -> Result<Answer, ProviderError> {
-        self.in_time(self.answer(question)).await?
+    /// [`ProviderError::Unavailable`], or [`ProviderError::Misbehaved`] for a response that is too
+    /// long.
+    pub(super) async fn send(&self, request: ProviderRequest<'_>) -> Result<ProviderResponse, ProviderError> {
+        self.in_time(self.send_untimed(request)).await?
     }
 
-    /// Waits for as long as an answer may take, and no longer: also behind others who wait for one.
+    /// Waits for a future, but no longer than a request may take. Also limits the wait behind other
+    /// callers.
     ///
     /// # Errors
-    /// [`ProviderError::Unavailable`].
-    pub(super) async fn in_time<F: Future>(&self, waited_for: F) -> Result<F::Output, ProviderError> {
-        let late = |_| ProviderError::Unavailable(format!("no answer in {} ms", self.timeout.as_millis()));
-        tokio::time::timeout(self.timeout, waited_for).await.map_err(late)
+    /// [`ProviderError::Unavailable`], if the time limit passes.
+    pub(super) async fn in_time<F: Future>(&self, future: F) -> Result<F::Output, ProviderError> {
+        let timed_out =
+            |_| ProviderError::Unavailable(format!("no response within {} ms", self.timeout.as_millis()));
+        tokio::time::timeout(self.timeout, future).await.map_err(timed_out)
     }
 
-    async fn answer(&self, question: Question<'_>) -> Result<Answer, ProviderError> {
-        let bad_url = || ProviderError::Misbehaved(format!("{:?} is no URL", question.url));
-        let uri: Uri = question.url.parse().map_err(|_| bad_url())?;
+    async fn send_untimed(&self, request: ProviderRequest<'_>) -> Result<ProviderResponse, ProviderError> {
+        let bad_url = || ProviderError::Misbehaved(format!("{:?} is not a URL", request.url));
+        let uri: Uri = request.url.parse().map_err(|_| bad_url())?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
             return Err(bad_url());
         };
         let tls = scheme == "https";
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
-        let _turn = self.turns.acquire().await.map_err(|_| unavailable(&"closed"))?;
+        let _slot = self.slots.acquire().await.map_err(|_| unavailable(&"closed"))?;
         let stream = TcpStream::connect((host, port)).await.map_err(|error| unavailable(&error))?;
-        let request = request(&uri, authority.as_str(), question)?;
+        let request = http_request(&uri, authority.as_str(), request)?;
         if tls {
             let name = ServerName::try_from(host.to_owned()).map_err(|error| unavailable(&error))?;
             let stream = self.tls.connect(name, stream).await.map_err(|error| unavailable(&error))?;
@@ -163,40 +170,40 @@ fn unavailable(error: &dyn std::fmt::Display) -> ProviderError {
     ProviderError::Unavailable(error.to_string())
 }
 
-fn request(
+fn http_request(
     uri: &Uri,
     authority: &str,
-    question: Question<'_>,
+    request: ProviderRequest<'_>,
 ) -> Result<Request<Full<Bytes>>, ProviderError> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let mut request = Request::builder()
-        .method(if question.form.is_some() { Method::POST } else { Method::GET })
+    let mut builder = Request::builder()
+        .method(if request.form.is_some() { Method::POST } else { Method::GET })
         .uri(path)
         .header(HOST, host)
         .header(USER_AGENT, concat!("promlet/", env!("CARGO_PKG_VERSION")))
-        .header(ACCEPT, question.accept);
-    if let Some(authorization) = question.authorization {
-        request = request.header(AUTHORIZATION, authorization);
+        .header(ACCEPT, request.accept);
+    if let Some(authorization) = request.authorization {
+        builder = builder.header(AUTHORIZATION, authorization);
     }
-    if question.form.is_some() {
-        request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+    if request.form.is_some() {
+        builder = builder.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
     }
-    let body = question.form.unwrap_or_default();
-    request.body(Full::new(body.into())).map_err(|error| ProviderError::Misbehaved(error.to_string()))
+    let body = request.form.unwrap_or_default();
+    builder.body(Full::new(body.into())).map_err(|error| ProviderError::Misbehaved(error.to_string()))
 }
 
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<Answer, ProviderError> {
+) -> Result<ProviderResponse, ProviderError> {
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(HEAD_BYTES_MAX)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|error| unavailable(&error))?;
-    // Its end is seen by the sender.
-    let _connection = Connection(tokio::spawn(async move { drop(connection.await) }).abort_handle());
+    // The sender notices when the connection ends.
+    let _connection = ConnectionTask(tokio::spawn(async move { drop(connection.await) }).abort_handle());
     let response = sender.send_request(request).await.map_err(|error| unavailable(&error))?;
     let status = response.status().as_u16();
     let too_long = || ProviderError::Misbehaved(format!("more than {BODY_BYTES_MAX} bytes"));
@@ -215,21 +222,22 @@ async fn exchange(
         }
         body.extend_from_slice(data);
     }
-    Ok(Answer { status, body: body.into() })
+    Ok(ProviderResponse { status, body: body.into() })
 }
 
-impl std::fmt::Debug for Https {
+impl std::fmt::Debug for HttpsClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Https").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("HttpsClient").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
-/// Whether the operator's own URL may be asked: `https`, or `http` on this machine.
-pub(super) fn is_reachable_by(url: &str) -> bool {
+/// Returns whether a URL of the operator may be requested: `https`, or `http` on this machine.
+pub(super) fn may_request(url: &str) -> bool {
     is_http_url(url, "https") || is_loopback_http(url)
 }
 
-/// Whether a URL that the issuer `base` names may be asked: `https`, or `http` on this machine where the issuer itself is.
+/// Returns whether a URL from the documents of the issuer `base` may be requested: `https`, or
+/// `http` on this machine if the issuer itself is there.
 pub(super) fn may_follow(base: &str, url: &str) -> bool {
     is_http_url(url, "https") || (is_loopback_http(base) && is_loopback_http(url))
 }
@@ -250,21 +258,24 @@ fn is_loopback_http(url: &str) -> bool {
         })
 }
 
-/// A JSON object of an answer with status 200.
+/// Parses the JSON body of a response with status 200.
 ///
 /// # Errors
-/// [`ProviderError`]: 5xx and 429 are `Unavailable`, everything else `Misbehaved`.
-pub(super) fn json<T: serde::de::DeserializeOwned>(answer: &Answer, what: &str) -> Result<T, ProviderError> {
-    match answer.status {
+/// [`ProviderError`]: 5xx and 429 are `Unavailable`, everything else is `Misbehaved`.
+pub(super) fn json<T: serde::de::DeserializeOwned>(
+    response: &ProviderResponse,
+    what: &str,
+) -> Result<T, ProviderError> {
+    match response.status {
         200 => {}
-        429 | 500.. => return Err(ProviderError::Unavailable(format!("{what}: status {}", answer.status))),
+        429 | 500.. => return Err(ProviderError::Unavailable(format!("{what}: status {}", response.status))),
         status => return Err(ProviderError::Misbehaved(format!("{what}: status {status}"))),
     }
     let wrong = |error| ProviderError::Misbehaved(format!("{what}: {error}"));
-    serde_json::from_slice(&answer.body).map_err(wrong)
+    serde_json::from_slice(&response.body).map_err(wrong)
 }
 
-/// An OAuth error code, without what does not belong into a log or an answer.
+/// Reduces an OAuth error code to characters that are safe in logs and responses.
 pub(super) fn error_code(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')).take(64).collect()
 }
@@ -274,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_https_is_asked_but_for_this_machine() {
+    fn only_https_urls_are_requested_except_on_this_machine() {
         for url in [
             "https://accounts.example",
             "https://a.b:8443/x",
@@ -282,7 +293,7 @@ mod tests {
             "http://[::1]:9/x",
             "http://localhost",
         ] {
-            assert!(is_reachable_by(url), "{url}");
+            assert!(may_request(url), "{url}");
         }
         for url in [
             "http://accounts.example",
@@ -296,7 +307,7 @@ mod tests {
             "file:///etc/passwd",
             "http://10.0.0.1",
         ] {
-            assert!(!is_reachable_by(url), "{url}");
+            assert!(!may_request(url), "{url}");
         }
     }
 

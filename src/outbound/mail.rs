@@ -1,42 +1,42 @@
-//! One mail.
+//! The mails that promlet sends.
 
 use std::time::Duration;
 
 use crate::model::Timestamp;
 
-/// What a mail is about: a link to use, or a notice that something happened.
+/// The purpose of a mail: a link to use, or a notice about an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MailKind {
     /// A link that signs in.
     MagicLink,
     /// A link that sets a new password.
     PasswordReset,
-    /// A link that makes an account.
+    /// A link that creates an account.
     Signup,
     /// A link that proves a new address.
     EmailConfirm,
-    /// Notice: somebody wanted an account for an address that has one.
+    /// Notice: somebody tried to create an account for an address that has one.
     SignupKnown,
     /// Notice: the password was changed by its owner.
     PasswordChanged,
-    /// Notice: the password was set anew by a mailed link.
+    /// Notice: the password was reset with a mailed link.
     PasswordWasReset,
-    /// Notice, to the old address: the account has another address now.
+    /// Notice to the old address: the account has another address now.
     EmailChanged,
-    /// Notice: a second factor is asked for from now on.
+    /// Notice: a second factor is required from now on.
     TwofaEnabled,
-    /// Notice: a second factor is not asked for any more.
+    /// Notice: a second factor is no longer required.
     TwofaDisabled,
-    /// Notice: too many wrong codes after a right password.
+    /// Notice: too many wrong codes after a correct password.
     TwofaFailures,
-    /// Notice: an account elsewhere may sign in here now.
+    /// Notice: an account of a sign-in provider can sign in here now.
     IdentityLinked,
-    /// An invitation into an organisation.
+    /// An invitation to an organisation.
     Invite,
 }
 
 impl MailKind {
-    /// As the console line names it.
+    /// Returns the name in the console line.
     pub const fn as_str(self) -> &'static str {
         match self {
             MailKind::MagicLink => "magic_link",
@@ -55,7 +55,8 @@ impl MailKind {
         }
     }
 
-    /// Whether the address may belong to no account, or the request come from anybody: such mails have half of the queue.
+    /// Returns whether the address may belong to no account, or anybody may cause the mail. Such
+    /// mails share half of the queue.
     pub(super) const fn may_go_to_strangers(self) -> bool {
         matches!(self, MailKind::Signup | MailKind::SignupKnown | MailKind::EmailConfirm | MailKind::Invite)
     }
@@ -78,7 +79,8 @@ impl MailKind {
         }
     }
 
-    /// What the mail says. Of a mail with a link, what the link does; it is followed by the link.
+    /// Returns the text of the mail. In a mail with a link, it says what the link does, and the
+    /// link follows.
     const fn text(self) -> &'static str {
         match self {
             MailKind::MagicLink => "Open this link to sign in to promlet.",
@@ -94,7 +96,7 @@ impl MailKind {
                  ask for a new password on the sign-in page at once."
             }
             MailKind::PasswordWasReset => {
-                "The password of your promlet account was set anew by a mailed link, and all sessions were ended. If it was \
+                "The password of your promlet account was reset with a mailed link, and all sessions were ended. If it was \
                  not you, somebody can read your mail: ask for a new password and secure your mailbox."
             }
             MailKind::EmailChanged => {
@@ -124,31 +126,32 @@ impl MailKind {
     }
 }
 
-/// One mail: one that carries a link, or a notice. Prints without address and link.
+/// One mail, with a link or as a notice. Its debug form omits address and link.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Mail {
-    /// To whom.
+    /// The recipient's address.
     pub to: String,
-    /// What about.
+    /// The purpose.
     pub kind: MailKind,
-    /// The link; a secret. Empty in a notice.
+    /// The link, which is a secret. Empty in a notice.
     pub url: String,
-    /// How long the link is good for.
+    /// How long the link is valid; zero in a notice.
     pub expires_in: Duration,
-    /// When it was asked for: the mail's date.
+    /// The time of the request, which becomes the mail's date.
     pub at: Timestamp,
 }
 
 impl Mail {
-    /// A mail that tells what happened.
+    /// Returns a notice without a link.
     pub fn notice(to: impl Into<String>, kind: MailKind, at: Timestamp) -> Mail {
         Mail { to: to.into(), kind, url: String::new(), expires_in: Duration::ZERO, at }
     }
 
-    /// The line of the console mailer: `MAIL to=<email> kind=magic_link url=<url> expires_in=600` (docs/specification.md A6); a notice
-    /// ends behind its kind.
+    /// Returns the line of the console mailer (docs/specification.md A6): `MAIL to=<email>
+    /// kind=magic_link url=<url> expires_in=600`. A notice ends after its kind.
     pub fn console_line(&self) -> String {
-        // Programs read this line field by field, so no field may bring a space or a line of its own.
+        // Programs parse this line by fields, so no field may contain white space or control
+        // characters.
         let field =
             |text: &str| text.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect::<String>();
         let (to, kind) = (field(&self.to), self.kind.as_str());
@@ -161,7 +164,7 @@ impl Mail {
         }
     }
 
-    /// The text of the mail.
+    /// Returns the text of the mail.
     pub fn body(&self) -> String {
         let text = self.kind.text();
         if self.url.is_empty() {
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_console_line_is_the_contracts() {
+    fn the_console_line_has_the_documented_form() {
         assert_eq!(
             mail("ada@example.org").console_line(),
             "MAIL to=ada@example.org kind=magic_link url=http://localhost:8095/api/v1/auth/magic-link/verify?token=mgl_x expires_in=600"

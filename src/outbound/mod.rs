@@ -1,47 +1,49 @@
-//! Messages out: mail, by SMTP, on the console, or kept for a test; and questions to sign-in providers (`oidc`, `github`
-//! over `https`), which know nothing of accounts: they fetch, `identity` judges.
+//! Outgoing messages: mail, which is sent by SMTP, printed on the console, or stored for a test,
+//! and requests to sign-in providers (`oidc`, and `github`, over `https`). This room fetches and
+//! does not know accounts; `identity` verifies.
 //!
-//! Nobody waits for a mail: it goes into a bounded queue that one thread of this room empties, so that an answer takes
-//! the same time whether there is anybody to mail or not (docs/specification.md D5). What does not leave is tried again (`waiting`).
+//! No request waits for a mail. Mails go into a bounded queue that one thread empties, so a
+//! response takes the same time whether a mail is sent or not (docs/specification.md D5). A mail
+//! that cannot be sent is tried again (`schedule`).
 
 mod github;
 mod https;
 mod mail;
 mod oidc;
 mod queue;
+mod schedule;
 mod smtp;
-mod waiting;
 
 pub use github::{GithubAccount, GithubClient, GithubOptions};
 pub use https::{HttpsOptions, ProviderError};
 pub use mail::{Mail, MailKind};
 pub use oidc::{Authorization, OidcClient, OidcOptions, Tokens};
 pub use queue::MailQueue;
+pub use schedule::QueueFull;
 pub use smtp::{SmtpError, SmtpMailer};
-pub use waiting::QueueFull;
 
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 
 use crate::sync::IgnorePoison as _;
 
-/// How mail leaves.
+/// The way in which mails leave.
 #[derive(Clone, Debug)]
 pub enum Mailer {
     /// One line on standard output for each mail, flushed at once ([`Mail::console_line`]).
     Console,
-    /// To a mail server.
+    /// Mails are sent to a mail server.
     Smtp(Arc<SmtpMailer>),
-    /// Nowhere: kept for a test to read.
+    /// Mails are stored for a test to read.
     Memory(Outbox),
 }
 
-/// Mails that were "sent" in a test.
+/// The mails that a test has "sent".
 #[derive(Clone, Debug, Default)]
 pub struct Outbox(Arc<Mutex<Vec<Mail>>>);
 
 impl Outbox {
-    /// All mails so far, oldest first.
+    /// Returns all mails so far, oldest first.
     pub fn mails(&self) -> Vec<Mail> {
         self.0.lock().ignore_poison().clone()
     }
@@ -51,29 +53,29 @@ impl Outbox {
     }
 }
 
-/// Why one mail did not leave.
+/// The reason why a mail was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// Standard output is closed.
-    #[error("standard output takes no mail")]
+    #[error("cannot write the mail to standard output")]
     Console(#[source] std::io::Error),
-    /// The mail server did not take it.
+    /// The mail server did not accept the mail.
     #[error(transparent)]
     Smtp(#[from] SmtpError),
 }
 
 impl SendError {
-    /// What it means for this mail and the others.
-    fn came(&self) -> waiting::Came {
+    /// Classifies the failure for this mail and the others.
+    fn outcome(&self) -> schedule::SendOutcome {
         match self {
-            SendError::Console(_) => waiting::Came::Unreachable,
-            SendError::Smtp(error) => error.came(),
+            SendError::Console(_) => schedule::SendOutcome::Unreachable,
+            SendError::Smtp(error) => error.outcome(),
         }
     }
 }
 
 impl Mailer {
-    /// As `GET /auth/config` names it.
+    /// Returns the name in the response of `GET /auth/config`.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Mailer::Console => "console",
@@ -82,10 +84,10 @@ impl Mailer {
         }
     }
 
-    /// Sends one mail. Blocks: SMTP for up to 20 s.
+    /// Sends one mail. Blocks: up to 20 s with SMTP.
     ///
     /// # Errors
-    /// [`SendError`].
+    /// [`SendError`], if the mail was not sent.
     pub fn send(&self, mail: &Mail) -> Result<(), SendError> {
         match self {
             Mailer::Console => {

@@ -1,7 +1,7 @@
-//! An OpenID Connect issuer, as its client asks it: what it is (discovery), tokens for a code, its keys, who somebody is.
+//! A client of an OpenID Connect issuer: discovery, tokens for a code, keys, and the user's data.
 //!
-//! Discovery and keys are kept for an hour. Keys are fetched anew when a token names one that is not there, at most once
-//! a minute.
+//! Discovery and keys are cached for an hour. If a token names an unknown key, the keys are fetched
+//! again, at most once a minute.
 
 use std::sync::Arc;
 
@@ -11,22 +11,23 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use super::https::{
-    Answer, Https, HttpsOptions, ProviderError, Question, error_code, is_reachable_by, json, may_follow,
+    HttpsClient, HttpsOptions, ProviderError, ProviderRequest, ProviderResponse, error_code, json,
+    may_follow, may_request,
 };
 use crate::model::Timestamp;
 
-/// What the operator says about an issuer.
+/// The operator's settings for an issuer.
 #[derive(Clone)]
 pub struct OidcOptions {
-    /// To the letter, as its discovery document says it.
+    /// The issuer's identifier, exactly as in its discovery document.
     pub issuer: String,
-    /// Our name there.
+    /// The client id of promlet at the issuer.
     pub client_id: String,
-    /// Proves that we are it.
+    /// The client secret.
     pub client_secret: String,
-    /// What is asked for, separated by blanks; `openid` among it.
+    /// The requested scopes, separated by spaces; must contain `openid`.
     pub scopes: String,
-    /// How it is reached.
+    /// The connection settings.
     pub https: HttpsOptions,
 }
 
@@ -36,25 +37,25 @@ impl std::fmt::Debug for OidcOptions {
     }
 }
 
-/// A sign-in that is about to go to the provider.
+/// The parameters of an authorization request.
 #[derive(Clone, Copy)]
 pub struct Authorization<'a> {
-    /// Where the provider sends the browser afterwards.
+    /// The URL to which the provider redirects the browser afterwards.
     pub redirect_uri: &'a str,
-    /// Comes back with the code.
+    /// Returned by the provider with the code.
     pub state: &'a str,
-    /// Comes back inside the ID token.
+    /// Returned by the provider inside the ID token.
     pub nonce: &'a str,
-    /// PKCE, S256.
+    /// The PKCE code challenge, method S256.
     pub challenge: &'a str,
 }
 
-/// What a code was redeemed for. Prints nothing of it.
+/// The tokens that a code was redeemed for. The debug form shows none of them.
 #[derive(Deserialize)]
 pub struct Tokens {
-    /// For the userinfo endpoint.
+    /// The token for the userinfo endpoint.
     pub access_token: String,
-    /// Who it is.
+    /// The token that identifies the user.
     pub id_token: String,
     token_type: String,
 }
@@ -79,59 +80,61 @@ struct Discovery {
 }
 
 #[derive(Deserialize)]
-struct Refusal {
+struct TokenError {
     error: String,
 }
 
-/// Kept for so long.
-const KEPT_MS: i64 = 3_600 * 1_000;
-/// Between two looks for new keys.
-const KEYS_AGAIN_MS: i64 = 60 * 1_000;
+/// How long discovery and keys are cached, in milliseconds.
+const CACHE_MS: i64 = 3_600 * 1_000;
+/// The minimal time between two fetches for unknown keys, in milliseconds.
+const KEYS_REFETCH_MS: i64 = 60 * 1_000;
 
-type Kept<T> = Mutex<Option<(Timestamp, Arc<T>)>>;
+/// A cached document with the time at which it was fetched.
+type CachedDocument<T> = Mutex<Option<(Timestamp, Arc<T>)>>;
 
 /// A client of one issuer.
 #[derive(Debug)]
 pub struct OidcClient {
     options: OidcOptions,
-    https: Https,
-    discovery: Kept<Discovery>,
-    keys: Kept<str>,
+    https: HttpsClient,
+    discovery: CachedDocument<Discovery>,
+    keys: CachedDocument<str>,
 }
 
 impl OidcClient {
-    /// Asks nobody yet.
+    /// Creates a client; sends no request.
     ///
     /// # Errors
-    /// In words: the issuer is no URL that may be asked, or the certificates cannot be read.
+    /// A sentence, if the issuer is not a URL that may be requested or the certificates cannot be
+    /// read.
     pub fn new(options: OidcOptions) -> Result<OidcClient, String> {
-        if !is_reachable_by(&options.issuer) {
+        if !may_request(&options.issuer) {
             return Err(format!(
-                "the issuer {:?} is not an https:// URL (http:// is for this machine alone)",
+                "the issuer {:?} is not an https:// URL (http:// is allowed for this machine only)",
                 options.issuer
             ));
         }
-        let https = Https::new(&options.https)?;
-        Ok(OidcClient { options, https, discovery: Kept::default(), keys: Mutex::new(None) })
+        let https = HttpsClient::new(&options.https)?;
+        Ok(OidcClient { options, https, discovery: CachedDocument::default(), keys: Mutex::new(None) })
     }
 
-    /// Its name for itself.
+    /// Returns the issuer's identifier.
     pub fn issuer(&self) -> &str {
         &self.options.issuer
     }
 
-    /// Our name there.
+    /// Returns the client id of promlet at the issuer.
     pub fn client_id(&self) -> &str {
         &self.options.client_id
     }
 
-    /// Where to send the browser.
+    /// Returns the URL to which the browser is redirected.
     ///
     /// # Errors
-    /// [`ProviderError`].
+    /// [`ProviderError`], if discovery fails.
     pub async fn authorize_url(
         &self,
-        sent: Authorization<'_>,
+        authorization: Authorization<'_>,
         now: Timestamp,
     ) -> Result<String, ProviderError> {
         let discovery = self.discovery(now).await?;
@@ -139,28 +142,29 @@ impl OidcClient {
             .append_pair("response_type", "code")
             .append_pair("response_mode", "query")
             .append_pair("client_id", &self.options.client_id)
-            .append_pair("redirect_uri", sent.redirect_uri)
+            .append_pair("redirect_uri", authorization.redirect_uri)
             .append_pair("scope", &self.options.scopes)
-            .append_pair("state", sent.state)
-            .append_pair("nonce", sent.nonce)
-            .append_pair("code_challenge", sent.challenge)
+            .append_pair("state", authorization.state)
+            .append_pair("nonce", authorization.nonce)
+            .append_pair("code_challenge", authorization.challenge)
             .append_pair("code_challenge_method", "S256")
             .finish();
         Ok(with_query(&discovery.authorization_endpoint, &query))
     }
 
-    /// Whether answers of this issuer always name it (RFC 9207), so that one without is not its.
+    /// Returns whether authorization responses of this issuer always name it (RFC 9207), so that a
+    /// response without it is not from this issuer.
     ///
     /// # Errors
-    /// [`ProviderError`].
+    /// [`ProviderError`], if discovery fails.
     pub async fn names_itself(&self, now: Timestamp) -> Result<bool, ProviderError> {
         Ok(self.discovery(now).await?.authorization_response_iss_parameter_supported)
     }
 
-    /// Redeems a code.
+    /// Redeems a code for tokens.
     ///
     /// # Errors
-    /// [`ProviderError`]; `Refused` for a code that is not good.
+    /// [`ProviderError`]; `Refused` for a code that is not valid.
     pub async fn redeem(
         &self,
         code: &str,
@@ -181,56 +185,57 @@ impl OidcClient {
             .extend_pairs(credentials.into_iter().filter(|_| !basic))
             .finish();
         let authorization = basic.then(|| basic_credentials(id, secret));
-        let question = Question {
+        let request = ProviderRequest {
             url: &discovery.token_endpoint,
             form: Some(form),
             authorization,
             accept: "application/json",
         };
-        let answer = self.https.ask(question).await?;
-        refused(&answer)?;
-        let tokens: Tokens = json(&answer, "token endpoint")?;
+        let response = self.https.send(request).await?;
+        check_refusal(&response)?;
+        let tokens: Tokens = json(&response, "token endpoint")?;
         if !tokens.token_type.eq_ignore_ascii_case("bearer") {
             return Err(ProviderError::Misbehaved("token endpoint: the token type is not Bearer".into()));
         }
         Ok(tokens)
     }
 
-    /// The issuer's keys, as JSON. `unlike`: a set that lacks a key that was asked for; answers `None` where there is
-    /// nothing newer to be had for now.
+    /// Returns the issuer's keys as JSON. `unlike` is a key set that lacks a requested key; then
+    /// the result is `None` if no newer set may be fetched yet.
     ///
     /// # Errors
-    /// [`ProviderError`].
+    /// [`ProviderError`], if the fetch fails.
     pub async fn keys(
         &self,
         unlike: Option<&Arc<str>>,
         now: Timestamp,
     ) -> Result<Option<Arc<str>>, ProviderError> {
         let discovery = self.discovery(now).await?;
-        // Held while asking: whoever comes meanwhile waits for this answer instead of asking, too.
-        let mut kept = self.https.in_time(self.keys.lock()).await?;
-        if let Some((at, keys)) = &*kept {
+        // Single flight: concurrent callers wait for this fetch and share its result.
+        let mut cached = self.https.in_time(self.keys.lock()).await?;
+        if let Some((at, keys)) = &*cached {
             let age_ms = now.ms_since(*at);
-            let other = unlike.is_none_or(|unlike| !Arc::ptr_eq(unlike, keys));
-            if other && age_ms < KEPT_MS {
+            let is_other = unlike.is_none_or(|unlike| !Arc::ptr_eq(unlike, keys));
+            if is_other && age_ms < CACHE_MS {
                 return Ok(Some(Arc::clone(keys)));
             }
-            if !other && age_ms < KEYS_AGAIN_MS {
+            if !is_other && age_ms < KEYS_REFETCH_MS {
                 return Ok(None);
             }
         }
-        let answer = self.get(&discovery.jwks_uri).await?;
-        let _: serde_json::Map<String, serde_json::Value> = json(&answer, "keys")?;
-        let text = std::str::from_utf8(&answer.body);
+        let response = self.get(&discovery.jwks_uri).await?;
+        let _: serde_json::Map<String, serde_json::Value> = json(&response, "keys")?;
+        let text = std::str::from_utf8(&response.body);
         let keys: Arc<str> = text.map_err(|error| ProviderError::Misbehaved(error.to_string()))?.into();
-        *kept = Some((now, Arc::clone(&keys)));
+        *cached = Some((now, Arc::clone(&keys)));
         Ok(Some(keys))
     }
 
-    /// What the issuer says about whom the token is of, as JSON; `None` where it has no place to ask.
+    /// Fetches the issuer's data about the user of the tokens as JSON. Returns `None` if the issuer
+    /// has no userinfo endpoint.
     ///
     /// # Errors
-    /// [`ProviderError`].
+    /// [`ProviderError`], if the request fails.
     pub async fn userinfo(
         &self,
         tokens: &Tokens,
@@ -238,59 +243,66 @@ impl OidcClient {
     ) -> Result<Option<serde_json::Value>, ProviderError> {
         let discovery = self.discovery(now).await?;
         let Some(url) = &discovery.userinfo_endpoint else { return Ok(None) };
-        let question = Question {
+        let request = ProviderRequest {
             url,
             form: None,
             authorization: Some(format!("Bearer {}", tokens.access_token)),
             accept: "application/json",
         };
-        json(&self.https.ask(question).await?, "userinfo endpoint").map(Some)
+        json(&self.https.send(request).await?, "userinfo endpoint").map(Some)
     }
 
-    async fn get(&self, url: &str) -> Result<Answer, ProviderError> {
-        let question = Question { url, form: None, authorization: None, accept: "application/json" };
-        self.https.ask(question).await
+    async fn get(&self, url: &str) -> Result<ProviderResponse, ProviderError> {
+        let request = ProviderRequest { url, form: None, authorization: None, accept: "application/json" };
+        self.https.send(request).await
     }
 
     async fn discovery(&self, now: Timestamp) -> Result<Arc<Discovery>, ProviderError> {
-        let mut kept = self.https.in_time(self.discovery.lock()).await?;
-        if let Some((at, discovery)) = &*kept
-            && now.ms_since(*at) < KEPT_MS
+        let mut cached = self.https.in_time(self.discovery.lock()).await?;
+        if let Some((at, discovery)) = &*cached
+            && now.ms_since(*at) < CACHE_MS
         {
             return Ok(Arc::clone(discovery));
         }
         let issuer = &self.options.issuer;
         let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
-        let found: Discovery = json(&self.get(&url).await?, "discovery")?;
-        if found.issuer != *issuer {
-            let said = format!("discovery: the issuer calls itself {:?}, not {issuer:?}", found.issuer);
-            return Err(ProviderError::Misbehaved(said));
+        let discovered: Discovery = json(&self.get(&url).await?, "discovery")?;
+        if discovered.issuer != *issuer {
+            let message =
+                format!("discovery: the issuer calls itself {:?}, not {issuer:?}", discovered.issuer);
+            return Err(ProviderError::Misbehaved(message));
         }
-        let ours = [Some(&found.token_endpoint), Some(&found.jwks_uri), found.userinfo_endpoint.as_ref()];
-        let all = ours.into_iter().flatten().chain([&found.authorization_endpoint]);
+        let ours = [
+            Some(&discovered.token_endpoint),
+            Some(&discovered.jwks_uri),
+            discovered.userinfo_endpoint.as_ref(),
+        ];
+        let all = ours.into_iter().flatten().chain([&discovered.authorization_endpoint]);
         if let Some(url) = all.into_iter().find(|url| !may_follow(issuer, url)) {
-            return Err(ProviderError::Misbehaved(format!("discovery: {url:?} is no https:// URL")));
+            return Err(ProviderError::Misbehaved(format!("discovery: {url:?} is not an https:// URL")));
         }
-        let found = Arc::new(found);
-        *kept = Some((now, Arc::clone(&found)));
-        Ok(found)
+        let discovered = Arc::new(discovered);
+        *cached = Some((now, Arc::clone(&discovered)));
+        Ok(discovered)
     }
 }
 
-/// A code that is not good is the sign-in's end; a client that is not known is the operator's concern.
-fn refused(answer: &Answer) -> Result<(), ProviderError> {
-    if !(400..500).contains(&answer.status) || answer.status == 429 {
+/// Returns the error of a refused code. An invalid code ends the sign-in only; an unknown client is
+/// a misconfiguration.
+fn check_refusal(response: &ProviderResponse) -> Result<(), ProviderError> {
+    if !(400..500).contains(&response.status) || response.status == 429 {
         return Ok(());
     }
-    let said = serde_json::from_slice::<Refusal>(&answer.body).map(|refusal| error_code(&refusal.error));
-    match said.as_deref() {
+    let message =
+        serde_json::from_slice::<TokenError>(&response.body).map(|refusal| error_code(&refusal.error));
+    match message.as_deref() {
         Ok("invalid_grant") => Err(ProviderError::Refused("invalid_grant".into())),
         Ok(code) => Err(ProviderError::Misbehaved(format!("token endpoint: {code}"))),
         Err(_) => Ok(()),
     }
 }
 
-/// RFC 6749 section 2.3.1: both are form-encoded first.
+/// Returns the `Basic` credentials (RFC 6749 section 2.3.1: id and secret are form-encoded first).
 fn basic_credentials(id: &str, secret: &str) -> String {
     let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
     let pair = format!("{}:{}", encoded(id), encoded(secret));

@@ -11,67 +11,69 @@ use lettre::{Message, SmtpTransport, Transport};
 use url::Url;
 
 use super::Mail;
-use super::waiting::Came;
+use super::schedule::SendOutcome;
 
-/// A mail server that does not answer for this long has not taken the mail.
+/// How long the mail server may take to respond before the attempt counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A mail server and the address that mails come from.
+/// A mail server and the sender's address.
 pub struct SmtpMailer {
     transport: SmtpTransport,
     from: Mailbox,
     sends_readable: bool,
 }
 
-/// Why SMTP cannot be used, or did not take a mail.
+/// The reason why SMTP cannot be used or a mail was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum SmtpError {
-    /// `PROMLET_SMTP_URL`.
-    #[error("the mail server's URL is smtps://user:password@host:port or smtp://host:port?tls=required")]
+    /// `PROMLET_SMTP_URL` is invalid.
+    #[error("the mail server's URL must be smtps://user:password@host:port or smtp://host:port?tls=required")]
     Url(#[source] lettre::transport::smtp::Error),
-    /// `PROMLET_SMTP_CA_FILE`.
-    #[error("{path} cannot be read as certificates in PEM: {why}")]
+    /// `PROMLET_SMTP_CA_FILE` cannot be used.
+    #[error("cannot read certificates in PEM from {path}: {why}")]
     Certificates {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
-    /// `PROMLET_MAIL_FROM`, or the address of a mail.
+    /// `PROMLET_MAIL_FROM`, or the address of a mail, is invalid.
     #[error("not a mail address")]
     Address(#[source] lettre::address::AddressError),
-    /// The mail cannot be put together.
-    #[error("the mail cannot be put together")]
+    /// The message cannot be built.
+    #[error("cannot build the mail")]
     Message(#[source] lettre::error::Error),
-    /// The server did not take it.
-    #[error("the mail server did not take the mail")]
+    /// The server did not accept the mail.
+    #[error("the mail server did not accept the mail")]
     Refused(#[source] lettre::transport::smtp::Error),
 }
 
-/// Replies that are about us and not about one mail: the server is busy or going down, or does not take our login.
-const NOT_FROM_US: [u16; 6] = [421, 454, 530, 534, 535, 538];
+/// Reply codes that concern the server or our login, not one mail: it is busy, is shutting down, or
+/// does not accept our credentials.
+const SERVER_FAILURE_CODES: [u16; 6] = [421, 454, 530, 534, 535, 538];
 
 impl SmtpError {
-    /// What it means for this mail and the others.
-    pub(super) fn came(&self) -> Came {
+    /// Classifies the failure for this mail and the others.
+    pub(super) fn outcome(&self) -> SendOutcome {
         match self {
-            SmtpError::Address(_) | SmtpError::Message(_) => Came::Never,
-            SmtpError::Url(_) | SmtpError::Certificates { .. } => Came::Unreachable,
+            SmtpError::Address(_) | SmtpError::Message(_) => SendOutcome::Never,
+            SmtpError::Url(_) | SmtpError::Certificates { .. } => SendOutcome::Unreachable,
             SmtpError::Refused(error) => match error.status().map(u16::from) {
-                Some(code) if NOT_FROM_US.contains(&code) => Came::Unreachable,
-                Some(500..) => Came::Never,
-                Some(_) => Came::Later,
-                None => Came::Unreachable,
+                Some(code) if SERVER_FAILURE_CODES.contains(&code) => SendOutcome::Unreachable,
+                Some(500..) => SendOutcome::Never,
+                Some(_) => SendOutcome::Later,
+                None => SendOutcome::Unreachable,
             },
         }
     }
 }
 
 impl SmtpMailer {
-    /// Reads the URL, the sender, and the certificates to trust beside the web's; does not connect.
+    /// Parses the URL and the sender, and reads the certificates to trust in addition to the public
+    /// ones. Does not connect.
     ///
     /// # Errors
-    /// [`SmtpError::Url`], [`SmtpError::Address`], [`SmtpError::Certificates`].
+    /// [`SmtpError::Url`], [`SmtpError::Address`] or [`SmtpError::Certificates`].
     pub fn new(url: &str, from: &str, ca_file: Option<&Path>) -> Result<SmtpMailer, SmtpError> {
         let mut builder = SmtpTransport::from_url(url).map_err(SmtpError::Url)?.timeout(Some(TIMEOUT));
         if let Some(path) = ca_file {
@@ -82,15 +84,16 @@ impl SmtpMailer {
         Ok(SmtpMailer { transport: builder.build(), from, sends_readable })
     }
 
-    /// Whether mail may leave this machine unencrypted: without `tls=`, or with a mode that an attacker can turn off.
+    /// Returns whether mail may leave this machine unencrypted: without `tls=`, or with a mode that
+    /// an attacker can turn off.
     pub const fn sends_readable(&self) -> bool {
         self.sends_readable
     }
 
-    /// Connects, and signs in where the URL says how; sends nothing. Blocks.
+    /// Connects, and authenticates if the URL has credentials; sends no mail. Blocks.
     ///
     /// # Errors
-    /// [`SmtpError::Refused`].
+    /// [`SmtpError::Refused`], if the connection or the login fails.
     pub fn check(&self) -> Result<(), SmtpError> {
         self.transport.test_connection().map(drop).map_err(SmtpError::Refused)
     }
@@ -109,19 +112,19 @@ impl SmtpMailer {
     }
 }
 
-/// How the URL wants its connection protected, with more certificates to trust.
+/// Returns the TLS mode of the URL, with more certificates to trust.
 fn tls(url: &str, path: &Path) -> Result<Tls, SmtpError> {
     let refused = |why: String| SmtpError::Certificates { path: path.to_owned(), why };
     let pem = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
     if !pem.windows(17).any(|window| window == b"BEGIN CERTIFICATE") {
-        return Err(refused("it holds none".to_owned()));
+        return Err(refused("it contains no certificate".to_owned()));
     }
     let certificates = Certificate::from_pem(&pem).map_err(|error| refused(error.to_string()))?;
     let url = Url::parse(url).map_err(|error| refused(format!("the mail server's URL: {error}")))?;
     let host = url.host_str().unwrap_or_default().to_owned();
     let parameters = TlsParameters::builder(host).add_root_certificate(certificates).build();
     let parameters = parameters.map_err(SmtpError::Url)?;
-    Ok(match wanted(&url) {
+    Ok(match requested_protection(&url) {
         Protection::Wrapped => Tls::Wrapper(parameters),
         Protection::Required => Tls::Required(parameters),
         Protection::Opportunistic => Tls::Opportunistic(parameters),
@@ -129,21 +132,22 @@ fn tls(url: &str, path: &Path) -> Result<Tls, SmtpError> {
     })
 }
 
-/// How a connection is protected.
+/// The encryption of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protection {
     /// TLS from the first byte.
     Wrapped,
-    /// STARTTLS, or no mail.
+    /// STARTTLS is required.
     Required,
-    /// STARTTLS where the server offers it.
+    /// STARTTLS is used if the server offers it.
     Opportunistic,
-    /// None.
+    /// No encryption.
     None,
 }
 
-/// What the URL asks for, read as the mail library reads it: what a password holds is no mode.
-fn wanted(url: &Url) -> Protection {
+/// Returns the mode that the URL requests, parsed as the mail library does: the text of a password
+/// is not a mode.
+fn requested_protection(url: &Url) -> Protection {
     let mode = url.query_pairs().find(|(name, _)| name == "tls").map(|(_, mode)| mode);
     match (url.scheme(), mode.as_deref()) {
         ("smtps", _) => Protection::Wrapped,
@@ -154,14 +158,15 @@ fn wanted(url: &Url) -> Protection {
 }
 
 fn sends_readable(url: &Url) -> bool {
-    match wanted(url) {
+    match requested_protection(url) {
         Protection::Wrapped | Protection::Required => false,
-        Protection::Opportunistic | Protection::None => !is_this_machine(url.host_str().unwrap_or_default()),
+        Protection::Opportunistic | Protection::None => !is_loopback(url.host_str().unwrap_or_default()),
     }
 }
 
-/// Whether a host is `localhost` or a loopback address. In URLs of this scheme addresses are texts, IPv6 in brackets.
-fn is_this_machine(host: &str) -> bool {
+/// Returns whether a host is `localhost` or a loopback address. In URLs of this scheme addresses
+/// are plain text, IPv6 in brackets.
+fn is_loopback(host: &str) -> bool {
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     match address.parse::<IpAddr>() {
         Ok(ip) => ip.to_canonical().is_loopback(),
@@ -183,7 +188,7 @@ mod tests {
     use super::*;
     use crate::clock::{Clock, Stopwatch};
     use crate::model::Timestamp;
-    use crate::outbound::waiting::Pauses;
+    use crate::outbound::schedule::RetryDelays;
     use crate::outbound::{MailKind, MailQueue, Mailer, Outbox};
 
     fn mail() -> Mail {
@@ -196,9 +201,9 @@ mod tests {
         }
     }
 
-    /// The library takes the first `tls=` and a scheme in any case.
+    /// The library reads the first `tls=` parameter and accepts the scheme in any case.
     #[test]
-    fn mail_that_may_leave_this_machine_unencrypted_is_known() {
+    fn urls_that_may_send_mail_unencrypted_are_recognised() {
         let readable = [
             "smtp://mail.example.org",
             "smtp://u:p@mail.example.org:25",
@@ -228,19 +233,19 @@ mod tests {
         }
     }
 
-    /// Plays a mail server for one mail, and returns what it was told.
+    /// Acts as a mail server for one mail, and returns the received lines.
     fn serve_one(stream: TcpStream) -> String {
         let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
         let mut writer = stream;
-        let mut told = String::new();
+        let mut received = String::new();
         let mut in_data = false;
         writer.write_all(b"220 test ESMTP\r\n").expect("greeted");
         loop {
             let mut line = String::new();
             if reader.read_line(&mut line).expect("a line") == 0 {
-                return told;
+                return received;
             }
-            told.push_str(&line);
+            received.push_str(&line);
             let answer: &[u8] = match (in_data, line.trim_end()) {
                 (true, ".") => {
                     in_data = false;
@@ -270,9 +275,10 @@ mod tests {
             MailQueue::start(Mailer::Smtp(mailer.into()), Clock::manual(mail().at)).expect("a thread");
         queue.send(mail()).expect("room");
         queue.close();
-        let told = server.join().expect("served");
-        // Quoted-printable writes the equals sign as =3D and may break lines with a trailing equals sign.
-        let plain = told.replace("=\r\n", "").replace("=3D", "=");
+        let received = server.join().expect("served");
+        // Quoted-printable encodes the equals sign as =3D and may break lines with a trailing
+        // equals sign.
+        let plain = received.replace("=\r\n", "").replace("=3D", "=");
         for expected in [
             "MAIL FROM:<promlet@example.org>",
             "RCPT TO:<ada@example.org>",
@@ -286,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_and_no_address_is_refused_at_the_start() {
+    fn invalid_urls_addresses_and_certificates_are_refused_at_the_start() {
         assert!(matches!(SmtpMailer::new("ftp://x", "a@b.c", None), Err(SmtpError::Url(_))));
         assert!(matches!(SmtpMailer::new("smtp://127.0.0.1:1", "nobody", None), Err(SmtpError::Address(_))));
         let mailer = SmtpMailer::new("smtps://user:secret@127.0.0.1:1", "a@b.c", None).expect("valid");
@@ -301,9 +307,9 @@ mod tests {
         assert!(matches!(mailer.send(&mail()), Err(SmtpError::Refused(_))));
     }
 
-    /// A server that is going down, one that hangs up, one that wants the mail later, and at last one that takes it.
+    /// The server shuts down, hangs up, defers the mail, and finally accepts it.
     #[test]
-    fn a_mail_that_does_not_leave_is_tried_again_until_it_does() {
+    fn a_mail_is_tried_again_until_it_is_sent() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
         let port = listener.local_addr().expect("bound").port();
         let server = std::thread::spawn(move || {
@@ -316,43 +322,45 @@ mod tests {
         let mailer = SmtpMailer::new(&format!("smtp://127.0.0.1:{port}"), "promlet@example.org", None);
         let mailer = Mailer::Smtp(mailer.expect("valid").into());
         let soon = Duration::from_millis(1);
-        let pauses = Pauses { first: soon, mail_max: soon, server_max: soon };
-        let queue = MailQueue::with(mailer, Clock::System, pauses).expect("a thread");
+        let delays = RetryDelays { first: soon, mail_max: soon, server_max: soon };
+        let queue = MailQueue::with(mailer, Clock::System, delays).expect("a thread");
         assert_eq!(queue.health(), Ok(()));
         queue.send(Mail { at: Clock::System.now(), ..mail() }).expect("room");
         assert!(server.join().expect("served").contains("RCPT TO:<ada@example.org>"));
-        // The answer to the last line of the mail is on its way.
-        let begun = Stopwatch::start();
+        // The reply to the last line of the mail may still be on its way.
+        let started = Stopwatch::start();
         while queue.health().is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it never was well again");
+            assert!(started.elapsed() < Duration::from_secs(60), "it never became healthy again");
             std::thread::yield_now();
         }
         queue.close();
     }
 
     #[test]
-    fn a_stop_waits_for_no_server_that_is_not_there_and_health_says_that_none_is() {
+    fn a_stop_does_not_wait_for_an_unreachable_server_and_health_reports_it() {
         let mailer = SmtpMailer::new("smtp://127.0.0.1:1", "promlet@example.org", None).expect("valid");
         let mailer = Mailer::Smtp(mailer.into());
         let queue = MailQueue::start(mailer, Clock::manual(mail().at)).expect("a thread");
         for _ in 0..10 {
             queue.send(mail()).expect("room");
         }
-        let begun = Stopwatch::start();
-        let said = loop {
+        let started = Stopwatch::start();
+        let reported = loop {
             match queue.health() {
-                Err(said) => break said,
-                Ok(()) => assert!(begun.elapsed() < Duration::from_secs(60), "it never noticed"),
+                Err(reported) => break reported,
+                Ok(()) => {
+                    assert!(started.elapsed() < Duration::from_secs(60), "the failure was never reported")
+                }
             }
             std::thread::yield_now();
         };
-        assert_eq!(said, "mail does not leave at the moment, 10 wait; the log says why");
+        assert_eq!(reported, "mail cannot be sent at the moment, 10 waiting; see the log");
         queue.close();
     }
 
     #[test]
-    fn a_reply_tells_whom_it_is_about() {
-        let asked = |reply: &'static [u8]| {
+    fn a_reply_is_classified_by_its_code() {
+        let outcome_of = |reply: &'static [u8]| {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
             let port = listener.local_addr().expect("bound").port();
             let server = std::thread::spawn(move || {
@@ -362,17 +370,17 @@ mod tests {
             let mailer = SmtpMailer::new(&format!("smtp://127.0.0.1:{port}"), "a@b.c", None).expect("valid");
             let refused = mailer.send(&mail()).expect_err("refused");
             server.join().expect("served");
-            refused.came()
+            refused.outcome()
         };
-        assert_eq!(asked(b"421 busy\r\n"), Came::Unreachable);
-        assert_eq!(asked(b"450 not now\r\n"), Came::Later);
-        assert_eq!(asked(b"535 who are you\r\n"), Came::Unreachable);
-        assert_eq!(asked(b"550 nobody\r\n"), Came::Never);
-        assert_eq!(asked(b"what\r\n"), Came::Unreachable);
+        assert_eq!(outcome_of(b"421 busy\r\n"), SendOutcome::Unreachable);
+        assert_eq!(outcome_of(b"450 not now\r\n"), SendOutcome::Later);
+        assert_eq!(outcome_of(b"535 who are you\r\n"), SendOutcome::Unreachable);
+        assert_eq!(outcome_of(b"550 nobody\r\n"), SendOutcome::Never);
+        assert_eq!(outcome_of(b"what\r\n"), SendOutcome::Unreachable);
     }
 
     #[test]
-    fn certificates_of_ones_own_leave_the_protection_that_the_url_asks_for() {
+    fn own_certificates_keep_the_encryption_that_the_url_requests() {
         for (url, protection) in [
             ("smtps://mail.example.org", Protection::Wrapped),
             ("SMTPS://mail.example.org", Protection::Wrapped),
@@ -382,12 +390,12 @@ mod tests {
             ("smtp://mail.example.org?tls=opportunistic", Protection::Opportunistic),
             ("smtp://mail.example.org", Protection::None),
         ] {
-            assert_eq!(wanted(&Url::parse(url).expect("a URL")), protection, "{url}");
+            assert_eq!(requested_protection(&Url::parse(url).expect("a URL")), protection, "{url}");
         }
     }
 
     #[test]
-    fn a_memory_mail_is_there_at_once() {
+    fn a_memory_mailer_stores_a_mail_at_once() {
         let outbox = Outbox::default();
         let queue =
             MailQueue::start(Mailer::Memory(outbox.clone()), Clock::System).expect("no thread needed");

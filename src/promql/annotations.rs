@@ -1,12 +1,13 @@
-//! Warnings and infos: what is to be said about an answer that is still an answer.
+//! Annotations of a result: warnings and infos that do not invalidate it.
 //!
-//! Texts and rules as in Prometheus' `util/annotations`: each carries `(line:col)` of the sub-expression it is about,
-//! equal texts are told once, with the position of the last.
+//! Texts and rules are those of Prometheus' `util/annotations`. Each text ends with the
+//! `(line:col)` of the sub-expression that it concerns. Equal texts are reported once, with the
+//! position of the last.
 
 use super::functions::over_time::go_float;
 use super::syntax::tree::Span;
 
-/// What is to be said about an answer, in the order it was found, each text once.
+/// The annotations of a result, each text once, in the order of their first occurrence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
     /// Something is likely wrong: `PromQL warning: ...`.
@@ -15,25 +16,25 @@ pub struct Annotations {
     pub infos: Vec<String>,
 }
 
-/// Collects during evaluation; positions are rendered at the end.
+/// The annotations collected during an evaluation; positions are rendered at the end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Notes {
-    warnings: Vec<Note>,
-    infos: Vec<Note>,
-    fixes: Vec<(Span, String, Fixes)>,
-    /// How often something was said, be it again.
-    told: u64,
+pub(super) struct AnnotationCollector {
+    warnings: Vec<PendingAnnotation>,
+    infos: Vec<PendingAnnotation>,
+    fixes: Vec<(Span, String, BucketFixes)>,
+    /// The number of calls that recorded an annotation, repeated texts included.
+    recorded: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Note {
+struct PendingAnnotation {
     text: String,
     span: Span,
 }
 
-/// Buckets of one metric that had to be made monotonic, over all steps.
+/// The corrections that made the buckets of one metric monotonic, over all steps.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fixes {
+pub(super) struct BucketFixes {
     pub(super) lowest: f64,
     pub(super) highest: f64,
     pub(super) max_difference: f64,
@@ -42,69 +43,74 @@ pub(super) struct Fixes {
     pub(super) count: u64,
 }
 
-/// How many different texts are kept; the rest is the same trouble again.
-const NOTES_MAX: usize = 1_000;
+/// The maximal number of different texts of each kind; further ones are dropped.
+const TEXTS_MAX: usize = 1_000;
 
-impl Notes {
+impl AnnotationCollector {
     pub(super) fn warn(&mut self, span: Span, text: impl Into<String>) {
-        self.told += 1;
+        self.recorded += 1;
         add(&mut self.warnings, span, text.into());
     }
 
     pub(super) fn info(&mut self, span: Span, text: impl Into<String>) {
-        self.told += 1;
+        self.recorded += 1;
         add(&mut self.infos, span, text.into());
     }
 
-    /// How often something was said: who finds the same number later knows that nothing was said in between.
-    pub(super) fn told(&self) -> u64 {
-        self.told
+    /// Returns the number of calls that recorded an annotation. An equal number later means that
+    /// none was recorded in between.
+    pub(super) fn recorded(&self) -> u64 {
+        self.recorded
     }
 
-    /// Remembers that buckets of `about` were fixed; the same metric at other steps is merged into one info.
-    pub(super) fn fixed_buckets(&mut self, span: Span, about: &str, fixes: Fixes) {
-        self.told += 1;
-        let full = self.fixes.len() >= NOTES_MAX;
+    /// Records that the buckets of a metric were made monotonic. Corrections of the same metric at
+    /// other steps are merged into one info.
+    pub(super) fn fixed_buckets(&mut self, span: Span, about: &str, fixes: BucketFixes) {
+        self.recorded += 1;
+        let full = self.fixes.len() >= TEXTS_MAX;
         match self.fixes.iter_mut().find(|(at, whose, _)| *at == span && whose == about) {
-            Some((_, _, have)) => {
-                have.lowest = have.lowest.min(fixes.lowest);
-                have.highest = have.highest.max(fixes.highest);
-                have.max_difference = have.max_difference.max(fixes.max_difference);
-                have.first_ms = have.first_ms.min(fixes.first_ms);
-                have.last_ms = have.last_ms.max(fixes.last_ms);
-                have.count += fixes.count;
+            Some((_, _, merged)) => {
+                merged.lowest = merged.lowest.min(fixes.lowest);
+                merged.highest = merged.highest.max(fixes.highest);
+                merged.max_difference = merged.max_difference.max(fixes.max_difference);
+                merged.first_ms = merged.first_ms.min(fixes.first_ms);
+                merged.last_ms = merged.last_ms.max(fixes.last_ms);
+                merged.count += fixes.count;
             }
             None if full => {}
             None => self.fixes.push((span, about.to_owned(), fixes)),
         }
     }
 
-    /// Renders for the text the query was parsed from.
+    /// Renders all annotations for the text from which the query was parsed.
     pub(super) fn finish(mut self, query: &str) -> Annotations {
         for (span, about, fixes) in std::mem::take(&mut self.fixes) {
             let text = fixes.text(&about);
             self.info(span, text);
         }
-        let render = |kind: &str, notes: Vec<Note>| {
-            notes
+        let render = |kind: &str, annotations: Vec<PendingAnnotation>| {
+            annotations
                 .into_iter()
-                .map(|note| format!("PromQL {kind}: {}{}", note.text, position(query, note.span)))
+                .map(|annotation| {
+                    format!("PromQL {kind}: {}{}", annotation.text, position(query, annotation.span))
+                })
                 .collect()
         };
         Annotations { warnings: render("warning", self.warnings), infos: render("info", self.infos) }
     }
 }
 
-fn add(notes: &mut Vec<Note>, span: Span, text: String) {
-    // As upstream keeps them, the last one hides those before it.
-    if let Some(note) = notes.iter_mut().find(|note| note.text == text) {
-        note.span = span;
-    } else if notes.len() < NOTES_MAX {
-        notes.push(Note { text, span });
+fn add(annotations: &mut Vec<PendingAnnotation>, span: Span, text: String) {
+    // As upstream, the position of a repeated text is that of its last occurrence.
+    if let Some(annotation) = annotations.iter_mut().find(|annotation| annotation.text == text) {
+        annotation.span = span;
+    } else if annotations.len() < TEXTS_MAX {
+        annotations.push(PendingAnnotation { text, span });
     }
 }
 
-/// ` (line:col)` of the first byte, both from one; columns count bytes, as upstream's do.
+/// Renders ` (line:col)` of the first byte, both counted from one; columns count bytes, as
+/// upstream's do.
 fn position(query: &str, span: Span) -> String {
     let Some(before) = query.as_bytes().get(..span.start as usize) else { return String::new() };
     if query.is_empty() {
@@ -115,7 +121,7 @@ fn position(query: &str, span: Span) -> String {
     format!(" ({line}:{column})")
 }
 
-impl Fixes {
+impl BucketFixes {
     fn text(&self, about: &str) -> String {
         let time = |ms: i64| crate::model::Timestamp::from_ms(ms).to_rfc3339();
         let metric = if about.is_empty() { String::new() } else { format!(" for metric name {about:?}") };
@@ -133,8 +139,8 @@ impl Fixes {
     }
 }
 
-/// A positive number with two significant digits.
+/// Renders a positive number with two significant digits.
 fn two_digits(value: f64) -> String {
-    // The exponent form rounds to the digits asked for; read back, it prints as short as it can.
+    // The exponent form rounds to two digits; parsed again, the number prints in its shortest form.
     format!("{value:.1e}").parse().map_or_else(|_| value.to_string(), go_float)
 }

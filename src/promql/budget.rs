@@ -1,4 +1,4 @@
-//! What one query may cost, and what it did cost.
+//! The limits, the running account, and the measured cost of one query.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -6,52 +6,54 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::QueryError;
-use super::memory::{Lease, NoRoom};
+use super::memory::{Lease, LeaseError};
 use super::worker_pool::WorkerPool;
 use crate::model::{Conductor, Pace, Stopped, check_available};
 use crate::tsdb::{Paced, Snapshot};
 
-/// What one query may cost.
+/// The limits of one query.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Samples held at once, about as Prometheus counts them.
+    /// The number of samples held at once, counted about as Prometheus does.
     pub samples_max: u64,
-    /// Series of one selector. Memory and time bound a query in any case.
+    /// The number of series of one selector. Memory and time bound a query in any case.
     pub series_max: u64,
-    /// Bytes of values held at once; asked for before they are allocated.
+    /// The bytes of values held at once; they are charged before they are allocated.
     pub memory_bytes_max: u64,
 }
 
 impl Default for Limits {
-    /// 10 million samples, any number of series, 256 MiB: the samples of the first limit as columns, and half as much again
-    /// for what is made of them; several queries run at once.
+    /// 10 million samples, any number of series, and 256 MiB: 10 million samples stored as columns,
+    /// and half as much again for derived values, while several queries run at once.
     fn default() -> Limits {
         Limits { samples_max: 10_000_000, series_max: u64::MAX, memory_bytes_max: 256 << 20 }
     }
 }
 
-/// How a running query learns that it should stop, and whom it tells how far it is. The default never stops, tells nobody
-/// and shares no memory.
+/// The means by which a running query learns that it must stop, reports its progress, and shares
+/// memory and threads. The default never stops a query, reports nothing, and shares nothing.
 #[derive(Clone, Default)]
 pub struct Budget<'a> {
-    /// Set by whoever no longer wants the answer.
+    /// Set when the result is no longer needed.
     pub cancel: Option<&'a AtomicBool>,
-    /// Whether the deadline has passed; asked once per series and every few thousand values.
+    /// Returns whether the deadline has passed. Called once per series and every few thousand
+    /// values.
     pub expired: Option<&'a dyn Fn() -> bool>,
-    /// Whether a piece of work of so many units, about nanoseconds, may be done by this thread; asked before pieces that
-    /// are known to be long.
+    /// Returns whether this thread may do work of this many units, which are about nanoseconds.
+    /// Called before work that is known to take long.
     pub admits: Option<&'a dyn Fn(u64) -> bool>,
-    /// Who looks on.
-    pub progress: Option<Arc<Progress>>,
-    /// What it may take of the memory that all queries share.
+    /// The progress, as another thread reads it.
+    pub progress: Option<Arc<QueryProgress>>,
+    /// The query's part of the memory that all queries share.
     pub lease: Option<Arc<Lease>>,
-    /// Worker threads that may compute parts of the query. Without them its own thread computes all.
+    /// Worker threads that may compute parts of the query. Without them its own thread computes
+    /// everything.
     pub workers: Option<&'a WorkerPool>,
 }
 
-/// How far a query is, for who looks on from another thread. Every number is what was true a moment ago.
+/// The progress of a query, read by other threads. Each number may be slightly out of date.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct QueryProgress {
     samples: AtomicU64,
     memory_bytes: AtomicU64,
     selections: AtomicU64,
@@ -59,47 +61,49 @@ pub struct Progress {
     read: AtomicU64,
 }
 
-impl Progress {
-    /// Nothing is done yet, or not any more.
+impl QueryProgress {
+    /// Resets all counters, before a query starts or starts again.
     pub fn begin(&self) {
-        let Progress { samples, memory_bytes, selections, series, read } = self;
+        let QueryProgress { samples, memory_bytes, selections, series, read } = self;
         for counter in [samples, memory_bytes, selections, series, read] {
             counter.store(0, Ordering::Relaxed);
         }
     }
 
-    /// One more series is read, of so many samples.
+    /// Counts one more series as read, with `samples` samples.
     pub(super) fn read(&self, samples: usize) {
         self.samples.fetch_add(samples as u64, Ordering::Relaxed);
         self.read.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many more series are read, of so many samples together.
+    /// Counts `series` more series as read, with `samples` samples in total.
     pub(super) fn read_all(&self, series: usize, samples: usize) {
         self.samples.fetch_add(samples as u64, Ordering::Relaxed);
         self.read.fetch_add(series as u64, Ordering::Relaxed);
     }
 
-    /// Samples read from the store.
+    /// Returns the number of samples read from the store.
     pub fn samples(&self) -> u64 {
         self.samples.load(Ordering::Relaxed)
     }
 
-    /// Bytes of values held now.
+    /// Returns the bytes of values held now.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// From 0 to 1: of `selectors` all but the last are done, of the last one so much as series are read.
+    /// Estimates the finished share of a query with `selectors` selectors, from 0 to 1. All
+    /// selectors but the last started one count as finished, the last one by its share of series
+    /// read.
     #[expect(clippy::cast_precision_loss, reason = "a share of few digits")]
     pub fn share(&self, selectors: usize) -> f64 {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-        let (begun, series, read) = (load(&self.selections), load(&self.series), load(&self.read));
-        if begun == 0.0 {
+        let (started, series, read) = (load(&self.selections), load(&self.series), load(&self.read));
+        if started == 0.0 {
             return 0.0;
         }
         let of_last = if series == 0.0 { 1.0 } else { (read / series).min(1.0) };
-        ((begun - 1.0 + of_last) / (selectors.max(1) as f64)).clamp(0.0, 1.0)
+        ((started - 1.0 + of_last) / (selectors.max(1) as f64)).clamp(0.0, 1.0)
     }
 }
 
@@ -108,7 +112,7 @@ impl std::fmt::Debug for Budget<'_> {
         f.debug_struct("Budget")
             .field("cancel", &self.cancel)
             .field("expired", &self.expired.map(|_| "a deadline"))
-            .field("admits", &self.admits.map(|_| "a test of pieces"))
+            .field("admits", &self.admits.map(|_| "a check of long work"))
             .field("progress", &self.progress)
             .field("lease", &self.lease)
             .field("workers", &self.workers)
@@ -117,7 +121,7 @@ impl std::fmt::Debug for Budget<'_> {
 }
 
 impl Budget<'_> {
-    /// Refuses to go on once cancelled or expired.
+    /// Returns an error if the query was cancelled or its deadline has passed.
     pub(super) fn check(&self) -> Result<(), QueryError> {
         if self.cancel.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
             return Err(QueryError::Cancelled);
@@ -128,24 +132,25 @@ impl Budget<'_> {
         Ok(())
     }
 
-    /// As [`Budget::check`], before a piece of work of so many units.
+    /// Like [`Budget::check`], before work of `units` units.
     pub(super) fn admit(&self, units: u64) -> Result<(), QueryError> {
         self.check()?;
-        // Where a piece is too long for this thread, the caller does the work again elsewhere.
+        // If the work is too long for this thread, the caller repeats the query on another one.
         if self.admits.is_none_or(|admits| admits(units)) { Ok(()) } else { Err(QueryError::Timeout) }
     }
 
-    /// Runs work that asks a pace, which asks this budget, and `meter` for memory.
+    /// Runs work that calls a [`Pace`], which consults this budget and, for memory, `meter`.
     pub(super) fn pacing<T>(
         &self,
         meter: Option<&Meter>,
         work: impl FnOnce(&Pace<'_>) -> Result<T, Stopped>,
     ) -> Result<T, QueryError> {
-        let asking = Asking { budget: self, meter, refused: Cell::new(None) };
-        work(&Pace::of(&asking)).map_err(|Stopped| asking.refused.take().unwrap_or(QueryError::Cancelled))
+        let conductor = BudgetConductor { budget: self, meter, refused: Cell::new(None) };
+        work(&Pace::of(&conductor))
+            .map_err(|Stopped| conductor.refused.take().unwrap_or(QueryError::Cancelled))
     }
 
-    /// Runs a selection or a listing, as [`Budget::pacing`].
+    /// Runs a selection or a listing of series, like [`Budget::pacing`].
     pub(super) fn paced<T>(
         &self,
         snapshot: &Snapshot,
@@ -156,56 +161,58 @@ impl Budget<'_> {
     }
 }
 
-/// Asks a budget before pieces of work, and remembers why it refused.
-struct Asking<'b> {
+/// The [`Conductor`] that consults a budget before each unit of work and stores the reason of a
+/// refusal.
+struct BudgetConductor<'b> {
     budget: &'b Budget<'b>,
     meter: Option<&'b Meter>,
     refused: Cell<Option<QueryError>>,
 }
 
-impl Asking<'_> {
-    fn note(&self, asked: Result<(), QueryError>) -> bool {
-        asked.map_err(|refused| self.refused.set(Some(refused))).is_ok()
+impl BudgetConductor<'_> {
+    fn record(&self, outcome: Result<(), QueryError>) -> bool {
+        outcome.map_err(|refused| self.refused.set(Some(refused))).is_ok()
     }
 }
 
-impl Conductor for Asking<'_> {
+impl Conductor for BudgetConductor<'_> {
     fn admits(&self, units: u64) -> bool {
-        self.note(self.budget.admit(units))
+        self.record(self.budget.admit(units))
     }
 
     fn holds(&self, bytes: u64) -> bool {
-        self.note(self.meter.map_or(Ok(()), |meter| meter.has_room(bytes)))
+        self.record(self.meter.map_or(Ok(()), |meter| meter.lease_more(bytes)))
     }
 }
 
-/// What a query did cost.
+/// The measured cost of a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueryStats {
-    /// Series that selectors found, each selector counted by itself.
+    /// The number of series that selectors matched; each selector counts by itself.
     pub series: u64,
-    /// Samples read from the store.
+    /// The number of samples read from the store.
     pub samples: u64,
-    /// The most samples held at once.
+    /// The highest number of samples held at once.
     pub peak_samples: u64,
-    /// The most bytes of values held at once.
+    /// The highest number of bytes of values held at once.
     pub peak_memory_bytes: u64,
 }
 
-/// Counts what is held right now. [`Charge`]s give back what they took.
+/// The account of what a query holds now. A [`Charge`] returns its part on drop.
 #[derive(Debug)]
 pub(super) struct Meter {
     limits: Limits,
-    progress: Option<Arc<Progress>>,
+    progress: Option<Arc<QueryProgress>>,
     lease: Option<Arc<Lease>>,
     held_samples: Cell<u64>,
     held_bytes: Cell<u64>,
-    /// Bytes that make an evaluation faster and no other: no limit that it meets depends on them.
-    aside_bytes: Cell<u64>,
+    /// Bytes that only make an evaluation faster. No limit of the query counts them, so they never
+    /// change its outcome.
+    optional_bytes: Cell<u64>,
     stats: Cell<QueryStats>,
 }
 
-/// A share of a [`Meter`], given back when dropped.
+/// A part of a [`Meter`], returned on drop.
 #[derive(Debug)]
 pub(super) struct Charge {
     meter: Rc<Meter>,
@@ -221,12 +228,12 @@ impl Meter {
             lease: budget.lease.clone(),
             held_samples: Cell::new(0),
             held_bytes: Cell::new(0),
-            aside_bytes: Cell::new(0),
+            optional_bytes: Cell::new(0),
             stats: Cell::new(QueryStats::default()),
         })
     }
 
-    /// A charge of nothing yet.
+    /// Returns a charge of zero bytes.
     pub(super) fn charge(self: &Rc<Meter>) -> Charge {
         Charge { meter: Rc::clone(self), samples: 0, bytes: 0 }
     }
@@ -235,7 +242,7 @@ impl Meter {
         self.stats.get()
     }
 
-    /// Counts the series of one selector.
+    /// Counts the series that one selector matched.
     pub(super) fn found_series(&self, found: usize) -> Result<(), QueryError> {
         let found = found as u64;
         let mut stats = self.stats.get();
@@ -250,8 +257,8 @@ impl Meter {
         if found > allowed { Err(QueryError::TooManySeries { found, allowed }) } else { Ok(()) }
     }
 
-    /// So many selectors need not be read: what comes of them is known.
-    pub(super) fn passed_selectors(&self, selectors: usize) {
+    /// Counts `selectors` selectors as finished in the progress, because their results were cached.
+    pub(super) fn skip_selectors(&self, selectors: usize) {
         if let Some(progress) = &self.progress {
             progress.read.store(0, Ordering::Relaxed);
             progress.series.store(0, Ordering::Relaxed);
@@ -259,8 +266,8 @@ impl Meter {
         }
     }
 
-    /// Takes back what [`Meter::found_series`] counted: they are looked for again.
-    pub(super) fn lost_series(&self, found: usize) {
+    /// Reverts [`Meter::found_series`] for a selector that is evaluated again.
+    pub(super) fn revert_found_series(&self, found: usize) {
         let mut stats = self.stats.get();
         stats.series = stats.series.saturating_sub(found as u64);
         self.stats.set(stats);
@@ -269,7 +276,7 @@ impl Meter {
         }
     }
 
-    /// Counts samples that came out of the store, of one series.
+    /// Counts the samples of one series that were read from the store.
     pub(super) fn read_samples(&self, read: usize) {
         self.add_samples(read as u64);
         if let Some(progress) = &self.progress {
@@ -277,35 +284,40 @@ impl Meter {
         }
     }
 
-    /// Counts samples that came out of the store, and that whoever looks on was told of.
+    /// Counts samples read from the store that the progress already contains.
     pub(super) fn add_samples(&self, read: u64) {
         let mut stats = self.stats.get();
         stats.samples += read;
         self.stats.set(stats);
     }
 
-    /// How many samples may be held beside those that are.
+    /// Returns how many more samples may be held.
     pub(super) fn samples_left(&self) -> u64 {
         self.limits.samples_max.saturating_sub(self.held_samples.get())
     }
 
-    /// Why no more may be held.
+    /// Returns the error for too many samples.
     pub(super) fn too_many_samples(&self) -> QueryError {
         QueryError::TooManySamples { allowed: self.limits.samples_max }
     }
 
-    /// Admits a query before it reads anything: that `rows` rows of `steps` values will fit beside what is held, and
-    /// takes them out of the shared memory. Who holds nothing yet may wait for that.
-    pub(super) fn foresee(&self, rows: usize, steps: usize, budget: &Budget<'_>) -> Result<(), QueryError> {
-        self.foresee_bytes(rows_bytes(rows, steps), budget)
+    /// Checks, before a query reads anything, that `rows` rows of `steps` values fit beside what is
+    /// held, and leases their memory. A query that holds nothing yet may wait for it.
+    pub(super) fn reserve_rows(
+        &self,
+        rows: usize,
+        steps: usize,
+        budget: &Budget<'_>,
+    ) -> Result<(), QueryError> {
+        self.reserve_bytes(rows_bytes(rows, steps), budget)
     }
 
-    /// Like [`Meter::foresee`], for any `bytes`.
-    pub(super) fn foresee_bytes(&self, bytes: u64, budget: &Budget<'_>) -> Result<(), QueryError> {
+    /// Like [`Meter::reserve_rows`], for `bytes` bytes.
+    pub(super) fn reserve_bytes(&self, bytes: u64, budget: &Budget<'_>) -> Result<(), QueryError> {
         self.wait_for(self.held_bytes.get().saturating_add(bytes), budget)
     }
 
-    /// Takes `needed` bytes in all out of the shared memory, and waits for them while other queries hold it.
+    /// Grows the lease to `needed` bytes in total, and waits while other queries hold them.
     pub(super) fn wait_for(&self, needed: u64, budget: &Budget<'_>) -> Result<(), QueryError> {
         let allowed = self.limits.memory_bytes_max;
         if needed > allowed {
@@ -314,34 +326,34 @@ impl Meter {
         let Some(lease) = &self.lease else { return Ok(()) };
         match lease.grow_to(needed, &|| budget.check().is_ok()) {
             Ok(()) => Ok(()),
-            // Whoever waited in vain says what ended the waiting.
-            Err(no_room) => budget.check().and(Err(no_room.into())),
+            // If the wait ended because the query must stop, that is the error.
+            Err(refused) => budget.check().and(Err(refused.into())),
         }
     }
 
-    /// Takes `bytes` beside what is held out of the shared memory, for what is held for a moment.
-    fn has_room(&self, bytes: u64) -> Result<(), QueryError> {
+    /// Grows the lease by `bytes` more than is held, for values that are held for a moment only.
+    fn lease_more(&self, bytes: u64) -> Result<(), QueryError> {
         let needed = self.held_bytes.get().saturating_add(bytes);
         let allowed = self.limits.memory_bytes_max;
         if needed > allowed {
             return Err(QueryError::TooMuchMemory { needed, allowed });
         }
-        self.share(needed.saturating_add(self.aside_bytes.get()))
+        self.share(needed.saturating_add(self.optional_bytes.get()))
     }
 
-    /// Room for what is of use and not needed, where there is any.
-    pub(super) fn aside(self: &Rc<Meter>, bytes: u64) -> Option<Aside> {
-        let aside = self.aside_bytes.get().saturating_add(bytes);
-        let needed = self.held_bytes.get().saturating_add(aside);
+    /// Reserves memory for an optimisation, if the limits leave any. Does not wait.
+    pub(super) fn optional_charge(self: &Rc<Meter>, bytes: u64) -> Option<OptionalCharge> {
+        let optional_charge = self.optional_bytes.get().saturating_add(bytes);
+        let needed = self.held_bytes.get().saturating_add(optional_charge);
         if needed > self.limits.memory_bytes_max {
             return None;
         }
         self.share(needed).ok()?;
-        self.aside_bytes.set(aside);
-        Some(Aside { meter: Rc::clone(self), bytes })
+        self.optional_bytes.set(optional_charge);
+        Some(OptionalCharge { meter: Rc::clone(self), bytes })
     }
 
-    /// Takes `needed` bytes in all out of the shared memory; never waits.
+    /// Grows the lease to `needed` bytes in total; never waits.
     fn share(&self, needed: u64) -> Result<(), QueryError> {
         match &self.lease {
             Some(lease) if needed > lease.bytes() => Ok(lease.grow_to(needed, &|| false)?),
@@ -349,24 +361,24 @@ impl Meter {
         }
     }
 
-    /// Checks that the operating system has memory for what no limit counts: it is let go of soon, or counted where it is
-    /// kept.
+    /// Checks that the operating system has memory for bytes that no limit counts, because they are
+    /// released soon or are charged where they are stored.
     pub(super) fn has_memory(&self, bytes: u64) -> Result<(), QueryError> {
         Ok(check_available(bytes)?)
     }
 
-    fn tell_memory(&self, held: u64) {
+    fn report_memory(&self, held: u64) {
         if let Some(progress) = &self.progress {
             progress.memory_bytes.store(held, Ordering::Relaxed);
         }
     }
 }
 
-impl From<NoRoom> for QueryError {
-    fn from(no_room: NoRoom) -> QueryError {
-        let (needed, held, allowed) = match no_room {
-            NoRoom::Shared { needed, held, allowed } => (needed, held, allowed),
-            NoRoom::OutOfMemory(none) => return none.into(),
+impl From<LeaseError> for QueryError {
+    fn from(refused: LeaseError) -> QueryError {
+        let (needed, held, allowed) = match refused {
+            LeaseError::Shared { needed, held, allowed } => (needed, held, allowed),
+            LeaseError::OutOfMemory(no_memory) => return no_memory.into(),
         };
         if needed > allowed {
             return QueryError::TooMuchMemory { needed, allowed };
@@ -375,18 +387,19 @@ impl From<NoRoom> for QueryError {
     }
 }
 
-/// A row's labels are shared with the store; what is its own is about 64 bytes of bookkeeping.
+/// Estimates the size of rows in bytes. Labels are shared with the store, so a row has about 64
+/// bytes beside its values.
 pub(super) fn rows_bytes(rows: usize, steps: usize) -> u64 {
     (rows as u64).saturating_mul((steps as u64).saturating_mul(8).saturating_add(64))
 }
 
 impl Charge {
-    /// Takes room for `count` values of eight bytes, before they are allocated.
+    /// Charges `count` values of eight bytes, before they are allocated.
     pub(super) fn add_values(&mut self, count: usize) -> Result<(), QueryError> {
         self.add_bytes((count as u64).saturating_mul(8))
     }
 
-    /// Takes room for `rows` rows of `steps` values.
+    /// Charges `rows` rows of `steps` values.
     pub(super) fn add_rows(&mut self, rows: usize, steps: usize) -> Result<(), QueryError> {
         self.add_bytes(rows_bytes(rows, steps))
     }
@@ -397,10 +410,10 @@ impl Charge {
         if needed > allowed {
             return Err(QueryError::TooMuchMemory { needed, allowed });
         }
-        self.meter.share(needed.saturating_add(self.meter.aside_bytes.get()))?;
+        self.meter.share(needed.saturating_add(self.meter.optional_bytes.get()))?;
         self.bytes += bytes;
         self.meter.held_bytes.set(needed);
-        self.meter.tell_memory(needed);
+        self.meter.report_memory(needed);
         let mut stats = self.meter.stats.get();
         stats.peak_memory_bytes = stats.peak_memory_bytes.max(needed);
         self.meter.stats.set(stats);
@@ -409,22 +422,24 @@ impl Charge {
 
     /// Counts samples that are held from now on.
     pub(super) fn add_samples(&mut self, count: usize) -> Result<(), QueryError> {
-        let needed = self.pass_samples(count)?;
+        let needed = self.count_transient_samples(count)?;
         self.samples += count as u64;
         self.meter.held_samples.set(needed);
         Ok(())
     }
 
-    /// Counts so many samples in place of those that were: both are held while one is made of the other.
+    /// Counts `count` samples in place of those counted before. Both are held while the new ones
+    /// are computed from the old ones.
     pub(super) fn replace_samples(&mut self, count: usize) -> Result<(), QueryError> {
-        let needed = self.pass_samples(count)?;
+        let needed = self.count_transient_samples(count)?;
         self.meter.held_samples.set(needed - self.samples);
         self.samples = count as u64;
         Ok(())
     }
 
-    /// Counts samples that were held for a moment; answers how many were then.
-    pub(super) fn pass_samples(&mut self, count: usize) -> Result<u64, QueryError> {
+    /// Counts samples that are held for a moment only. Returns the number of samples held in total
+    /// at that moment.
+    pub(super) fn count_transient_samples(&mut self, count: usize) -> Result<u64, QueryError> {
         let needed = self.meter.held_samples.get().saturating_add(count as u64);
         if needed > self.meter.limits.samples_max {
             return Err(self.meter.too_many_samples());
@@ -436,16 +451,16 @@ impl Charge {
     }
 }
 
-/// Room for what is not needed, given back when dropped.
+/// Reserved memory of an optimisation, returned on drop.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(super) struct OptionalCharge {
     meter: Rc<Meter>,
     bytes: u64,
 }
 
-impl Drop for Aside {
+impl Drop for OptionalCharge {
     fn drop(&mut self) {
-        self.meter.aside_bytes.set(self.meter.aside_bytes.get() - self.bytes);
+        self.meter.optional_bytes.set(self.meter.optional_bytes.get() - self.bytes);
     }
 }
 
@@ -454,6 +469,6 @@ impl Drop for Charge {
         self.meter.held_samples.set(self.meter.held_samples.get() - self.samples);
         let held = self.meter.held_bytes.get() - self.bytes;
         self.meter.held_bytes.set(held);
-        self.meter.tell_memory(held);
+        self.meter.report_memory(held);
     }
 }

@@ -1,8 +1,9 @@
-//! The memory that all running queries share, and each organisation's part of it.
+//! The memory that all running queries share, and the part of each organisation.
 //!
-//! A query asks for what it is about to hold, in pieces of a MiB; what it has is given back when its [`Lease`] ends. One
-//! organisation never holds more than half, so that a flood of one leaves room for the others. Only a query that holds
-//! nothing yet may wait for room: nobody waits who has what others wait for.
+//! A query leases memory before it allocates, in units of 1 MiB; its [`Lease`] returns all of
+//! it on drop. One organisation never holds more than half, so that a flood of its queries leaves
+//! memory for others. Only a query that holds nothing yet may wait, so no waiting query holds
+//! memory for which another one waits.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,84 +13,85 @@ use std::time::Duration;
 use crate::model::{OrgId, OutOfMemory, check_available};
 use crate::sync::IgnorePoison as _;
 
-/// Leases grow in pieces of this, so that small queries take the lock once.
-const PIECE: u64 = 1 << 20;
+/// The unit in which leases grow, in bytes, so that small queries take the lock once.
+const UNIT: u64 = 1 << 20;
 
-/// How long a waiting query sleeps before it looks at its own deadline.
-const NAP: Duration = Duration::from_millis(10);
+/// How often a waiting query checks its own deadline.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What all queries of a process hold at once.
+/// The memory that all queries of a process may hold at once.
 #[derive(Debug)]
 pub struct MemoryPool {
     bytes_max: u64,
     org_bytes_max: u64,
-    held: Mutex<Held>,
+    held: Mutex<HeldBytes>,
     freed: Condvar,
     refused: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldBytes {
     all: u64,
     by_org: HashMap<OrgId, u64>,
     waiting: usize,
 }
 
-/// Why there is no room; the query may be asked again.
+/// The reason why a lease cannot grow; a later attempt may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoRoom {
-    /// Other queries hold it.
+pub enum LeaseError {
+    /// Other queries hold the memory.
     Shared {
-        /// What the query would hold.
+        /// The bytes that the query would hold.
         needed: u64,
-        /// What other queries hold: all, or those of the organisation where its share is what is met.
+        /// The bytes that other queries hold: all of them, or those of the organisation if its
+        /// share is the limit that was met.
         held: u64,
-        /// What they may hold together.
+        /// The bytes that they may hold together.
         allowed: u64,
     },
-    /// The operating system has none.
+    /// The operating system has no memory.
     OutOfMemory(OutOfMemory),
 }
 
-/// What the pool holds now.
+/// The current use of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryUse {
-    /// Bytes held.
+pub struct MemoryPoolUsage {
+    /// The bytes that queries hold.
     pub bytes: u64,
-    /// Bytes there are.
+    /// The size of the pool in bytes.
     pub bytes_max: u64,
-    /// Queries that wait for room.
+    /// The number of queries that wait for memory.
     pub waiting: usize,
-    /// Queries refused so far.
+    /// The number of refused leases since the start.
     pub refused: u64,
 }
 
 impl MemoryPool {
-    /// `bytes_max` for everybody, half of it for one organisation.
+    /// Returns a pool of `bytes_max` bytes, half of which one organisation may hold.
     pub fn new(bytes_max: u64) -> Arc<MemoryPool> {
         Arc::new(MemoryPool {
             bytes_max,
-            org_bytes_max: (bytes_max / 2).max(PIECE.min(bytes_max)),
+            org_bytes_max: (bytes_max / 2).max(UNIT.min(bytes_max)),
             held: Mutex::default(),
             freed: Condvar::new(),
             refused: AtomicU64::new(0),
         })
     }
 
-    /// What one query can ever get.
+    /// Returns the bytes that one query can hold at most.
     pub fn one_query_max(&self) -> u64 {
         self.org_bytes_max
     }
 
-    /// A lease of nothing yet.
+    /// Returns a lease of zero bytes.
     pub fn lease(self: &Arc<MemoryPool>, org: OrgId) -> Lease {
         Lease { pool: Arc::clone(self), org, bytes: AtomicU64::new(0) }
     }
 
-    /// For `/metrics`.
-    pub fn usage(&self) -> MemoryUse {
+    /// Returns the current use, for `/metrics`.
+    pub fn usage(&self) -> MemoryPoolUsage {
         let held = self.lock();
-        MemoryUse {
+        MemoryPoolUsage {
             bytes: held.all,
             bytes_max: self.bytes_max,
             waiting: held.waiting,
@@ -97,17 +99,18 @@ impl MemoryPool {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        // Only numbers change inside: a panic elsewhere leaves them whole.
+    fn lock(&self) -> MutexGuard<'_, HeldBytes> {
+        // Only numbers change under the lock, so a panic elsewhere leaves them consistent.
         self.held.lock().ignore_poison()
     }
 
-    /// What stands in the way of `more` bytes for a query that has `have`.
-    fn obstacle(&self, held: &Held, org: OrgId, have: u64, more: u64) -> Option<NoRoom> {
-        let of_org = held.by_org.get(&org).copied().unwrap_or(0);
-        let limits = [(of_org, self.org_bytes_max), (held.all, self.bytes_max)];
+    /// Returns the limit that prevents a query with `have` bytes from holding `more` bytes more, if
+    /// one does.
+    fn limit_met(&self, held: &HeldBytes, org: OrgId, have: u64, more: u64) -> Option<LeaseError> {
+        let held_by_org = held.by_org.get(&org).copied().unwrap_or(0);
+        let limits = [(held_by_org, self.org_bytes_max), (held.all, self.bytes_max)];
         let met = limits.into_iter().find(|(held, allowed)| held.saturating_add(more) > *allowed);
-        met.map(|(held, allowed)| NoRoom::Shared {
+        met.map(|(held, allowed)| LeaseError::Shared {
             needed: have.saturating_add(more),
             held: held.saturating_sub(have),
             allowed,
@@ -115,7 +118,7 @@ impl MemoryPool {
     }
 }
 
-/// A part of a [`MemoryPool`]; given back when dropped.
+/// A part of a [`MemoryPool`], returned on drop.
 #[derive(Debug)]
 pub struct Lease {
     pool: Arc<MemoryPool>,
@@ -124,41 +127,42 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// What is held.
+    /// Returns the leased bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Holds at least `bytes` from now on. A lease of nothing waits for room for as long as `goes_on` says so; another
-    /// one is refused at once, and so is each where the operating system does not have what is to be held more.
+    /// Grows the lease to at least `bytes`. A lease of zero bytes waits for memory while
+    /// `should_wait` returns true; a larger one is refused at once. Every lease is refused at once
+    /// if the operating system does not have the memory.
     ///
     /// # Errors
-    /// [`NoRoom`], in the numbers of the moment.
-    pub fn grow_to(&self, bytes: u64, goes_on: &dyn Fn() -> bool) -> Result<(), NoRoom> {
+    /// [`LeaseError`], with the numbers at the time of the refusal.
+    pub fn grow_to(&self, bytes: u64, should_wait: &dyn Fn() -> bool) -> Result<(), LeaseError> {
         let have = self.bytes();
         if bytes <= have {
             return Ok(());
         }
-        // The last piece of what one organisation may have need not be whole.
-        let whole = bytes.div_ceil(PIECE).saturating_mul(PIECE);
+        // The last unit of an organisation's share may be smaller than a MiB.
+        let whole = bytes.div_ceil(UNIT).saturating_mul(UNIT);
         let wanted = if whole > self.pool.org_bytes_max { bytes } else { whole };
         let more = wanted - have;
         let mut held = self.pool.lock();
-        while let Some(met) = self.pool.obstacle(&held, self.org, have, more) {
+        while let Some(met) = self.pool.limit_met(&held, self.org, have, more) {
             let never = wanted > self.pool.org_bytes_max;
-            if have > 0 || never || !goes_on() {
+            if have > 0 || never || !should_wait() {
                 self.pool.refused.fetch_add(1, Ordering::Relaxed);
                 return Err(met);
             }
             held.waiting += 1;
-            let (again, _) = self.pool.freed.wait_timeout(held, NAP).ignore_poison();
+            let (again, _) = self.pool.freed.wait_timeout(held, RECHECK_INTERVAL).ignore_poison();
             held = again;
             held.waiting -= 1;
         }
-        // Before it is taken, so that nothing is to be given back.
+        // Checked before the bytes are taken, so that nothing has to be returned.
         if let Err(none) = check_available(more) {
             self.pool.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(NoRoom::OutOfMemory(none));
+            return Err(LeaseError::OutOfMemory(none));
         }
         held.all += more;
         *held.by_org.entry(self.org).or_default() += more;
@@ -167,7 +171,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Gives back all but `bytes`.
+    /// Returns all bytes but the first `bytes` to the pool.
     pub fn shrink_to(&self, bytes: u64) {
         let have = self.bytes();
         let less = have.saturating_sub(bytes);
@@ -177,9 +181,9 @@ impl Lease {
         self.bytes.store(have - less, Ordering::Relaxed);
         let mut held = self.pool.lock();
         held.all = held.all.saturating_sub(less);
-        let of_org = held.by_org.entry(self.org).or_default();
-        *of_org = of_org.saturating_sub(less);
-        if *of_org == 0 {
+        let held_by_org = held.by_org.entry(self.org).or_default();
+        *held_by_org = held_by_org.saturating_sub(less);
+        if *held_by_org == 0 {
             held.by_org.remove(&self.org);
         }
         let wake = held.waiting > 0;
@@ -210,42 +214,42 @@ mod tests {
     }
 
     #[test]
-    fn one_organisation_gets_half_and_the_other_half_stays_for_others() {
-        let pool = MemoryPool::new(8 * PIECE);
+    fn one_organisation_gets_half_and_the_rest_remains_for_others() {
+        let pool = MemoryPool::new(8 * UNIT);
         let (first, second, other) = (pool.lease(A), pool.lease(A), pool.lease(B));
-        first.grow_to(3 * PIECE, &at_once).expect("there is room");
-        let refused = second.grow_to(2 * PIECE, &at_once).expect_err("the share is met");
-        assert_eq!(refused, NoRoom::Shared { needed: 2 * PIECE, held: 3 * PIECE, allowed: 4 * PIECE });
-        other.grow_to(4 * PIECE, &at_once).expect("another organisation's share");
-        assert_eq!((pool.usage().bytes, pool.usage().refused), (7 * PIECE, 1));
+        first.grow_to(3 * UNIT, &at_once).expect("there is room");
+        let refused = second.grow_to(2 * UNIT, &at_once).expect_err("the share is met");
+        assert_eq!(refused, LeaseError::Shared { needed: 2 * UNIT, held: 3 * UNIT, allowed: 4 * UNIT });
+        other.grow_to(4 * UNIT, &at_once).expect("another organisation's share");
+        assert_eq!((pool.usage().bytes, pool.usage().refused), (7 * UNIT, 1));
         drop(first);
-        second.grow_to(2 * PIECE, &at_once).expect("there is room again");
+        second.grow_to(2 * UNIT, &at_once).expect("there is room again");
         drop((second, other));
         assert_eq!((pool.usage().bytes, pool.lock().by_org.len()), (0, 0));
     }
 
     #[test]
-    fn who_holds_nothing_waits_and_who_holds_something_does_not() {
-        let pool = MemoryPool::new(4 * PIECE);
+    fn only_a_query_that_holds_nothing_waits_for_memory() {
+        let pool = MemoryPool::new(4 * UNIT);
         let (holds, waits) = (pool.lease(A), pool.lease(A));
-        holds.grow_to(2 * PIECE, &at_once).expect("room");
+        holds.grow_to(2 * UNIT, &at_once).expect("room");
         let asked = Cell::new(0);
-        let patience = || {
+        let should_wait = || {
             asked.set(asked.get() + 1);
             if asked.get() == 3 {
-                // As another thread would; the lock is not held while a query waits, but it is while it asks.
+                // The pool's lock is held while this closure runs.
                 return false;
             }
             true
         };
-        waits.grow_to(1, &patience).expect_err("nobody gives anything back");
-        assert_eq!(asked.get(), 3, "it asked again and again");
-        holds.grow_to(3 * PIECE, &|| panic!("a query that holds something must not wait")).expect_err("full");
+        waits.grow_to(1, &should_wait).expect_err("no query returns memory");
+        assert_eq!(asked.get(), 3, "the closure is called at each interval");
+        holds.grow_to(3 * UNIT, &|| panic!("a query that holds something must not wait")).expect_err("full");
     }
 
     #[test]
-    fn what_is_given_back_wakes_who_waits() {
-        let pool = MemoryPool::new(2 * PIECE);
+    fn returned_memory_wakes_a_waiting_query() {
+        let pool = MemoryPool::new(2 * UNIT);
         let holds = pool.lease(A);
         holds.grow_to(1, &at_once).expect("room");
         std::thread::scope(|threads| {
@@ -257,26 +261,30 @@ mod tests {
                 std::thread::yield_now();
             }
             drop(holds);
-            assert_eq!(waiting.join().expect("no panic"), Ok(PIECE));
+            assert_eq!(waiting.join().expect("no panic"), Ok(UNIT));
         });
         assert_eq!(pool.usage().bytes, 0);
     }
 
     #[test]
-    fn what_the_operating_system_does_not_have_is_refused_and_not_taken_from_the_pool() {
+    fn a_lease_that_the_operating_system_cannot_back_is_refused_and_leaves_the_pool_unchanged() {
         let pool = MemoryPool::new(u64::MAX);
         let lease = pool.lease(A);
-        let refused = lease.grow_to(1 << 62, &|| panic!("nobody gives that back")).expect_err("too much");
-        assert_eq!(refused, NoRoom::OutOfMemory(OutOfMemory { bytes: 1 << 62 }));
+        let refused = lease
+            .grow_to(1 << 62, &|| panic!("a query must not wait for the operating system"))
+            .expect_err("too much");
+        assert_eq!(refused, LeaseError::OutOfMemory(OutOfMemory { bytes: 1 << 62 }));
         assert_eq!((pool.usage().bytes, pool.usage().refused), (0, 1));
     }
 
     #[test]
-    fn what_never_fits_is_not_waited_for() {
-        let pool = MemoryPool::new(4 * PIECE);
+    fn a_lease_over_the_share_of_an_organisation_is_refused_without_waiting() {
+        let pool = MemoryPool::new(4 * UNIT);
         let lease = pool.lease(A);
-        let refused = lease.grow_to(u64::MAX, &|| panic!("hopeless")).expect_err("too much");
-        assert_eq!(refused, NoRoom::Shared { needed: u64::MAX, held: 0, allowed: 2 * PIECE });
-        lease.grow_to(2 * PIECE, &at_once).expect("exactly the share");
+        let refused = lease
+            .grow_to(u64::MAX, &|| panic!("a query must not wait for more than its share"))
+            .expect_err("too much");
+        assert_eq!(refused, LeaseError::Shared { needed: u64::MAX, held: 0, allowed: 2 * UNIT });
+        lease.grow_to(2 * UNIT, &at_once).expect("exactly the share");
     }
 }

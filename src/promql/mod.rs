@@ -1,8 +1,9 @@
-//! PromQL: text to value.
+//! PromQL: from text to value.
 //!
-//! `syntax` reads text into a tree, `plan` resolves the tree into typed nodes, `eval` runs the nodes over one
-//! organisation's snapshot: labels first, then series by series over all steps at once. `explain` tells what a plan will
-//! cost, and what each of its nodes did cost. `cache` keeps answers of range queries for as long as they are true.
+//! `syntax` parses text into a tree, `plan` resolves the tree into typed nodes, and `eval` runs the
+//! nodes over the snapshot of one organisation: labels first, then series by series over all steps
+//! at once. `explain` estimates the cost of a plan and reports the measured cost of each node.
+//! `cache` stores results of range queries and reuses the steps that are still valid.
 
 mod annotations;
 mod budget;
@@ -20,14 +21,14 @@ mod windows;
 mod worker_pool;
 
 pub use annotations::Annotations;
-pub use budget::{Budget, Limits, Progress, QueryStats};
-pub use cache::{CacheUse, Finds, RangeCache};
+pub use budget::{Budget, Limits, QueryProgress, QueryStats};
+pub use cache::{CacheOutcomes, CacheUsage, RangeCache};
 pub use error::QueryError;
 pub use functions::{FUNCTIONS, Function, function};
 pub use histogram::{FloatHistogram, HistogramBucket};
-pub use memory::{Lease, MemoryPool, MemoryUse, NoRoom};
+pub use memory::{Lease, LeaseError, MemoryPool, MemoryPoolUsage};
 pub use value::{HistogramPoint, MatrixSeries, Value, VectorSample};
-pub use windows::{Window, windows};
+pub use windows::{WindowSpec, windows};
 pub use worker_pool::{ActiveWorkers, ParallelTask, WorkerPool, WorkerSlot};
 
 use crate::model::Steps;
@@ -35,31 +36,35 @@ use crate::tsdb::Snapshot;
 
 use syntax::tree::Expr;
 
-/// One question.
+/// One query.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// What is asked.
+    /// The expression.
     pub expr: Expr,
-    /// The text it was parsed from: annotations tell lines and columns of it. May be empty, then they tell none.
+    /// The text from which the expression was parsed; annotations refer to lines and columns of it.
+    /// If it is empty, annotations carry no positions.
     pub text: String,
-    /// When; one step for an instant query.
+    /// The evaluation times; one step for an instant query.
     pub steps: Steps,
-    /// An instant query answers a vector (or text, or raw samples), a range query a matrix.
+    /// Whether the result is a vector (or a text, or raw samples) at one time; otherwise it is a
+    /// matrix.
     pub instant: bool,
 }
 
-/// What a server decides about evaluation.
+/// The evaluation options that a server decides.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How far back an instant selector looks, milliseconds; the window is left-open.
+    /// The lookback of an instant selector in milliseconds; the window is left-open.
     pub lookback_ms: i64,
-    /// The step of a subquery that names none, milliseconds.
+    /// The step in milliseconds of a subquery that names none.
     pub subquery_step_ms: i64,
-    /// Keeps `__name__` until the end of the query (upstream's `promql-delayed-name-removal`).
+    /// Whether `__name__` is removed at the end of the query only (upstream's
+    /// `promql-delayed-name-removal`).
     pub delayed_name_removal: bool,
-    /// Counters are read with the start timestamps of their samples (upstream's `use-start-timestamps`).
+    /// Whether counters are read with the start timestamps of their samples (upstream's
+    /// `use-start-timestamps`).
     pub use_start_timestamps: bool,
-    /// What one query may cost.
+    /// The limits of one query.
     pub limits: Limits,
 }
 
@@ -75,28 +80,28 @@ impl Default for Options {
     }
 }
 
-/// A value, and what is to be said about it.
+/// The value of a query, with its annotations and its cost.
 #[derive(Clone, Debug)]
-pub struct Answer {
-    /// The result: of an instant query any kind, of a range query a matrix.
+pub struct QueryResult {
+    /// The value: of any kind for an instant query, a matrix for a range query.
     pub value: Value,
     /// Warnings and infos.
     pub annotations: Annotations,
-    /// What it cost.
+    /// The measured cost.
     pub stats: QueryStats,
 }
 
-/// Evaluates one query over one snapshot.
+/// Evaluates one query over one snapshot, without the cache.
 ///
 /// # Errors
-/// [`QueryError`]: a limit, the deadline, a cancellation, or an expression that has no answer on this data.
-/// Nothing partial is ever returned.
+/// [`QueryError`]: a limit, the deadline, a cancellation, or an expression that has no result on
+/// this data. A partial result is never returned.
 pub fn run(
     query: &Query,
     snapshot: &Snapshot,
     options: &Options,
     budget: &Budget<'_>,
-) -> Result<Answer, QueryError> {
+) -> Result<QueryResult, QueryError> {
     let plan = plan::build(query, options, budget)?;
     eval::run(&plan, query, snapshot, options, budget, eval::Hooks::default())
 }

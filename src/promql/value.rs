@@ -1,11 +1,11 @@
-//! What a query answers.
+//! The values that a query returns.
 
 use std::sync::Arc;
 
 use super::FloatHistogram;
 use crate::model::{Labels, Sample, Timestamp};
 
-/// A result, in the four kinds of Prometheus' API.
+/// A value, in the four kinds of Prometheus' API.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// One number.
@@ -22,41 +22,42 @@ pub enum Value {
         /// The text.
         text: String,
     },
-    /// One value for each series; in no order but where the query sorts.
+    /// One value for each series, in no particular order unless the query sorts.
     Vector(Vec<VectorSample>),
-    /// Samples of each series; sorted by labels.
+    /// The samples of each series, sorted by labels.
     Matrix(Vec<MatrixSeries>),
 }
 
-/// One series' value at the evaluation time.
+/// The value of one series at the evaluation time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VectorSample {
-    /// Whose.
+    /// The labels of the series.
     pub labels: Labels,
     /// The evaluation time, not the sample's.
     pub at: Timestamp,
-    /// The value; nothing is to be read in it where there is a histogram.
+    /// The float value; meaningless if `histogram` is set.
     pub value: f64,
-    /// The value, where it is a native histogram.
+    /// The value, if it is a native histogram.
     pub histogram: Option<Arc<FloatHistogram>>,
 }
 
-/// One series' values over time.
+/// The values of one series over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatrixSeries {
-    /// Whose.
+    /// The labels of the series.
     pub labels: Labels,
-    /// Ascending in time.
+    /// Float samples in ascending order of time.
     pub samples: Vec<Sample>,
-    /// Native histograms, ascending in time, at times without another sample. One of both has something.
+    /// Native histograms in ascending order of time, at times without a float sample. At least one
+    /// of the two lists is not empty.
     pub histograms: Vec<HistogramPoint>,
 }
 
 /// One native histogram of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistogramPoint {
-    /// When.
+    /// The sample time.
     pub at: Timestamp,
-    /// What.
+    /// The histogram.
     pub value: Arc<FloatHistogram>,
 }

@@ -1,37 +1,40 @@
-//! The windows that a question looks at: of range selectors and of subqueries, which have a step as well.
+//! The windows that a query reads: those of range selectors, and those of subqueries, which also
+//! have a step.
 //!
-//! From the tree, before anything is planned: who may ask only so much is told before it costs anything.
+//! They are read from the syntax tree, before a plan is built, so that a caller with restricted
+//! windows is refused before the query costs anything.
 
 use super::syntax::duration_expr::{DurationExpr, QueryTimes};
 use super::syntax::tree::Expr;
 use super::{Options, Query};
 
-/// One pair of brackets.
+/// The range of one selector or subquery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Milliseconds from its start to its end.
+pub struct WindowSpec {
+    /// The range in milliseconds.
     pub range_ms: i64,
-    /// Milliseconds between the inner evaluations of a subquery.
+    /// The step of a subquery in milliseconds.
     pub step_ms: Option<i64>,
 }
 
-/// All windows of a question, in no order. A length that cannot be computed is left out: the plan refuses it.
-pub fn windows(query: &Query, options: &Options) -> Vec<Window> {
+/// Returns all windows of a query, in no order. A length that cannot be computed is omitted; the
+/// plan refuses it.
+pub fn windows(query: &Query, options: &Options) -> Vec<WindowSpec> {
     let times = QueryTimes {
         step_ms: if query.instant { 0 } else { query.steps.step_ms() },
         range_ms: query.steps.end().ms_since(query.steps.start()),
     };
     let length = |length: &DurationExpr| length.positive_ms(times).ok();
     let of_node = |expr: &Expr| match expr {
-        Expr::Matrix(matrix) => length(&matrix.range).map(|range_ms| Window { range_ms, step_ms: None }),
+        Expr::Matrix(matrix) => length(&matrix.range).map(|range_ms| WindowSpec { range_ms, step_ms: None }),
         Expr::Subquery(subquery) => {
             let step_ms = match &subquery.step {
                 Some(step) => length(step)?,
                 None => 0,
             };
-            // As the plan has it: what is not said, and less than a millisecond, is the server's default.
+            // As in the plan: a missing step, or one below a millisecond, is the server's default.
             let step_ms = if step_ms > 0 { step_ms } else { options.subquery_step_ms.max(1) };
-            length(&subquery.range).map(|range_ms| Window { range_ms, step_ms: Some(step_ms) })
+            length(&subquery.range).map(|range_ms| WindowSpec { range_ms, step_ms: Some(step_ms) })
         }
         _ => None,
     };
@@ -45,7 +48,7 @@ mod tests {
     use crate::model::{Steps, Timestamp};
 
     #[test]
-    fn every_pair_of_brackets_is_found_wherever_it_stands() {
+    fn windows_are_found_at_every_level_of_an_expression() {
         let of = |text: &str| {
             let expr = parse(text, &Caps::default()).unwrap_or_else(|e| panic!("{text}: {e}")).expr;
             let steps = Steps::new(Timestamp::from_s(0), Timestamp::from_s(600), 30_000).expect("steps");

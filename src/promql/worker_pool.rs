@@ -52,13 +52,13 @@ struct PoolState {
     reserved: AtomicUsize,
     /// Threads that compute: those of queries, and acquired workers.
     computing: AtomicUsize,
-    queue: Mutex<Queue>,
+    queue: Mutex<JobQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct JobQueue {
     /// Jobs that no worker has started. At most one per core, because each holds a slot.
-    waiting: VecDeque<Arc<Job>>,
+    waiting: VecDeque<Arc<WorkerJob>>,
     parked: Vec<ParkedThread>,
     closed: bool,
 }
@@ -77,7 +77,7 @@ pub trait ParallelTask: Send + Sync + 'static {
 }
 
 /// The part of one worker in a task.
-struct Job {
+struct WorkerJob {
     state: Mutex<JobState>,
     ended: Condvar,
 }
@@ -93,7 +93,7 @@ enum JobState {
 pub struct ActiveWorkers {
     state: Arc<PoolState>,
     task: Arc<dyn ParallelTask>,
-    jobs: Vec<Arc<Job>>,
+    jobs: Vec<Arc<WorkerJob>>,
 }
 
 impl WorkerPool {
@@ -141,7 +141,7 @@ impl WorkerPool {
         let mut workers = ActiveWorkers { state: Arc::clone(&self.state), task, jobs: Vec::new() };
         for slot in slots {
             let state = Mutex::new(JobState::Waiting(Arc::clone(&workers.task), slot));
-            let job = Arc::new(Job { state, ended: Condvar::new() });
+            let job = Arc::new(WorkerJob { state, ended: Condvar::new() });
             workers.jobs.push(Arc::clone(&job));
             let parked = {
                 let mut queue = self.state.lock();
@@ -189,7 +189,7 @@ impl PoolState {
         self.cores.saturating_sub(self.reserved.load(Ordering::Relaxed))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, JobQueue> {
         // No code that can panic runs under the lock, so it is never poisoned.
         self.queue.lock().ignore_poison()
     }
@@ -215,7 +215,7 @@ impl PoolState {
     }
 }
 
-impl Job {
+impl WorkerJob {
     fn lock(&self) -> MutexGuard<'_, JobState> {
         self.state.lock().ignore_poison()
     }
@@ -305,9 +305,9 @@ impl std::fmt::Debug for ActiveWorkers {
     }
 }
 
-impl std::fmt::Debug for Job {
+impl std::fmt::Debug for WorkerJob {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job").finish_non_exhaustive()
+        f.debug_struct("WorkerJob").finish_non_exhaustive()
     }
 }
 
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_a_worker_reaches_its_query_and_the_worker_goes_on() {
+    fn a_panic_of_a_worker_reaches_its_query_and_the_worker_continues() {
         let pool = WorkerPool::new(2);
         let _query = pool.begin_query();
         let (task, workers, started) = spawned(&pool, Behaviour::Panics);

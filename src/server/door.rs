@@ -24,7 +24,7 @@ use crate::api::tls::Certificates;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::kv::descriptors;
-use crate::tasks::{Common, Panics, Task};
+use crate::tasks::{Panics, Task, TaskContext};
 use crate::tsdb::{OpenControl, ProgressObserver};
 
 /// A start that was told to stop ends at its next step. One that does not get there, because the disk does not answer,
@@ -134,7 +134,7 @@ impl Door {
         let tick = move |_| teller.tick(&progress);
         // Nothing is written yet that a panic here could stop.
         let panics = Arc::new(Panics::new(|_, _| ()));
-        Task::start("start", TELL_PERIOD, Common { clock, panics }, tick).map_err(ServerError::Thread)
+        Task::start("start", TELL_PERIOD, TaskContext { clock, panics }, tick).map_err(ServerError::Thread)
     }
 
     /// From now on the rooms answer.

@@ -38,7 +38,7 @@ use crate::identity::{
 use crate::kv::{self, Control, ControlOptions, DataFolder, FolderError};
 use crate::model::{BatchBuilder, OrgId, Timestamp};
 use crate::outbound::MailQueue;
-use crate::tasks::{Common, HostMetrics, Task, remove_deleted};
+use crate::tasks::{HostMetrics, Task, TaskContext, remove_deleted};
 use crate::tsdb::{self, Tsdb, Writes};
 use crate::ui::Ui;
 
@@ -396,8 +396,8 @@ impl Server {
         Ok(())
     }
 
-    fn common(&self) -> Common {
-        Common { clock: self.clock.clone(), panics: self.unwell.panics() }
+    fn common(&self) -> TaskContext {
+        TaskContext { clock: self.clock.clone(), panics: self.unwell.panics() }
     }
 
     /// Has live metrics of this machine and of promlet written into `org` while it runs.

@@ -22,7 +22,7 @@ impl Unwell {
         let (tsdb, counters, note) = (Arc::downgrade(tsdb), Arc::clone(counters), Arc::clone(&why));
         let panics = Panics::new(move |task, verdict| {
             counters.task_panics.fetch_add(1, Ordering::Relaxed);
-            if verdict == Verdict::GoOn {
+            if verdict == Verdict::Continue {
                 return;
             }
             let why = note.get_or_init(|| {

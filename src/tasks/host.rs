@@ -4,9 +4,9 @@ use sysinfo::{Disks, Networks, System};
 
 use crate::model::{BatchBuilder, Labels, MetricKind, Sample, Timestamp};
 
-/// Reads the machine; keeps what the next reading needs for its differences.
+/// The metrics of the machine, and the state from which the next reading computes differences.
 ///
-/// What an operating system does not tell is left out, and logged once.
+/// Values that the operating system does not provide are omitted. This is logged once.
 pub struct HostMetrics {
     system: Option<System>,
     disks: Option<Disks>,
@@ -22,22 +22,24 @@ impl Default for HostMetrics {
 }
 
 impl HostMetrics {
-    /// Looks at the machine for the first time. The first reading's processor usage is therefore that since here.
+    /// Reads the machine for the first time. The first reading's processor usage covers the time
+    /// since then.
     pub fn new() -> HostMetrics {
-        let mut system = told("processors and memory", System::new());
+        let mut system = available("processors and memory", System::new());
         if let Some(system) = &mut system {
             system.refresh_cpu_usage();
         }
         HostMetrics {
             system,
-            disks: told("disks", Disks::new_with_refreshed_list()),
-            networks: told("networks", Networks::new_with_refreshed_list()),
+            disks: available("disks", Disks::new_with_refreshed_list()),
+            networks: available("networks", Networks::new_with_refreshed_list()),
             host: System::host_name().unwrap_or_else(|_| "localhost".into()),
             described: false,
         }
     }
 
-    /// Adds one reading of everything at `at`. Series are labelled `job="host"` and `instance` with the host's name.
+    /// Appends one reading of all metrics at time `at`. Series have the labels `job="host"` and
+    /// `instance` with the host name.
     pub fn read(&mut self, at: Timestamp, out: &mut BatchBuilder) {
         if !self.described {
             self.described = true;
@@ -52,8 +54,8 @@ impl HostMetrics {
         if let Some(system) = &mut self.system {
             system.refresh_cpu_usage();
             system.refresh_memory();
-            for (place, cpu) in system.cpus().iter().enumerate() {
-                put("host_cpu_usage_ratio", &[("cpu", &place.to_string())], f64::from(cpu.usage()) / 100.0);
+            for (number, cpu) in system.cpus().iter().enumerate() {
+                put("host_cpu_usage_ratio", &[("cpu", &number.to_string())], f64::from(cpu.usage()) / 100.0);
             }
             put("host_memory_total_bytes", &[], whole(system.total_memory()));
             put("host_memory_available_bytes", &[], whole(system.available_memory()));
@@ -70,22 +72,22 @@ impl HostMetrics {
         }
         if let Some(disks) = &mut self.disks {
             disks.refresh(true);
-            // A machine in a container can show one disk at many places; the first place of each is enough.
+            // A container can show one disk at many mount points; only the first one is reported.
             let mut seen = Vec::new();
             for disk in disks.iter() {
                 let device = disk.name().to_string_lossy().into_owned();
                 if seen.contains(&device) {
                     continue;
                 }
-                let place = disk.mount_point().to_string_lossy().into_owned();
+                let mount_point = disk.mount_point().to_string_lossy().into_owned();
                 put(
                     "host_disk_total_bytes",
-                    &[("device", &device), ("mountpoint", &place)],
+                    &[("device", &device), ("mountpoint", &mount_point)],
                     whole(disk.total_space()),
                 );
                 put(
                     "host_disk_available_bytes",
-                    &[("device", &device), ("mountpoint", &place)],
+                    &[("device", &device), ("mountpoint", &mount_point)],
                     whole(disk.available_space()),
                 );
                 seen.push(device);
@@ -110,8 +112,10 @@ impl HostMetrics {
     }
 }
 
-fn told<T>(what: &str, answer: Result<T, sysinfo::Error>) -> Option<T> {
-    answer.inspect_err(|error| tracing::warn!(%error, "this system does not tell about its {what}")).ok()
+fn available<T>(what: &str, answer: Result<T, sysinfo::Error>) -> Option<T> {
+    answer
+        .inspect_err(|error| tracing::warn!(%error, "this system does not provide metrics about its {what}"))
+        .ok()
 }
 
 impl std::fmt::Debug for HostMetrics {

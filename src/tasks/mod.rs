@@ -1,4 +1,4 @@
-//! Work that repeats: each task is a plain `fn tick(now)` in a thin loop on a thread of its own.
+//! Recurring work. Each task is a function `tick(now)` that a thread of its own calls in a loop.
 
 mod host;
 mod panics;
@@ -17,19 +17,20 @@ pub use host::HostMetrics;
 pub use panics::{Panics, Verdict};
 pub use removal::{RemovalError, remove_deleted};
 
-/// After a panic inside a tick the task rests this long: long enough not to flood the log, short enough to recover.
+/// The pause of a task after a panic inside a tick: long enough not to flood the log, short enough
+/// to recover.
 const REST_AFTER_PANIC: Duration = Duration::from_secs(10);
 
-/// What every task of a process shares.
+/// The dependencies that all tasks of a process share.
 #[derive(Clone, Debug)]
-pub struct Common {
-    /// What time it is.
+pub struct TaskContext {
+    /// The source of the current time.
     pub clock: Clock,
-    /// Who hears of panics.
+    /// The counter of panics.
     pub panics: Arc<Panics>,
 }
 
-/// A running task; stopping waits for the tick that is under way.
+/// A running task. Stopping it waits for the running tick.
 #[derive(Debug)]
 pub struct Task {
     name: &'static str,
@@ -44,7 +45,7 @@ struct Stop {
 }
 
 impl Stop {
-    /// Sleeps, or returns true at once when told to stop.
+    /// Sleeps for `period`, or until the task is stopped. Returns whether it is stopped.
     fn wait(&self, period: Duration) -> bool {
         let stopped = self.stopped.lock().ignore_poison();
         let waited = self.changed.wait_timeout_while(stopped, period, |stopped| !*stopped);
@@ -53,55 +54,57 @@ impl Stop {
 }
 
 impl Task {
-    /// Calls `tick` now and then once each `period`, until stopped.
+    /// Calls `tick` at once and then once each `period`, until the task is stopped.
     ///
-    /// A tick that panics is logged and tried again after ten seconds; the other tasks do not notice. With the third panic
-    /// within an hour, of all tasks together, the task that had it ends.
+    /// A panic inside a tick is logged, and the task continues after ten seconds. Other tasks are
+    /// not affected. On the third panic within an hour, counted over all tasks, the task that
+    /// panicked ends.
     ///
     /// # Errors
-    /// When the operating system gives no thread.
+    /// The operating system's error if no thread can be started.
     pub fn start(
         name: &'static str,
         period: Duration,
-        common: Common,
+        context: TaskContext,
         tick: impl FnMut(Timestamp) + Send + 'static,
     ) -> std::io::Result<Task> {
-        Task::after(Duration::ZERO, name, period, common, tick)
+        Task::after(Duration::ZERO, name, period, context, tick)
     }
 
-    /// As [`Task::start`], but the first call comes after `delay`: for work that was just done by hand.
+    /// Like [`Task::start`], but the first call follows after `delay`, for work that was just done
+    /// otherwise.
     ///
     /// # Errors
-    /// As [`Task::start`].
+    /// The same as those of [`Task::start`].
     pub fn after(
         delay: Duration,
         name: &'static str,
         period: Duration,
-        common: Common,
+        context: TaskContext,
         mut tick: impl FnMut(Timestamp) + Send + 'static,
     ) -> std::io::Result<Task> {
         let stop = Arc::new(Stop::default());
-        let told = Arc::clone(&stop);
+        let stop_signal = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-            let Common { clock, panics } = common;
+            let TaskContext { clock, panics } = context;
             let mut pause = delay;
-            while !told.wait(pause) {
+            while !stop_signal.wait(pause) {
                 let outcome = catch_unwind(AssertUnwindSafe(|| tick(clock.now())));
                 pause = period;
                 if outcome.is_err() {
-                    if panics.note(name, clock.now()) == Verdict::TooMany {
+                    if panics.record(name, clock.now()) == Verdict::TooMany {
                         break;
                     }
                     pause = REST_AFTER_PANIC;
                     let rest = REST_AFTER_PANIC.as_secs();
-                    tracing::error!(task = name, "task {name} panicked; it goes on in {rest} s");
+                    tracing::error!(task = name, "task {name} panicked; it continues in {rest} s");
                 }
             }
         })?;
         Ok(Task { name, stop, thread: Some(thread) })
     }
 
-    /// Tells the task to end, and waits until it has.
+    /// Stops the task and waits until it has ended.
     pub fn stop(mut self) {
         self.end();
     }
@@ -129,8 +132,8 @@ mod tests {
 
     use super::*;
 
-    fn common(told: impl Fn(&'static str, Verdict) + Send + Sync + 'static) -> Common {
-        Common { clock: Clock::manual(Timestamp::from_s(5)), panics: Arc::new(Panics::new(told)) }
+    fn context(notify: impl Fn(&'static str, Verdict) + Send + Sync + 'static) -> TaskContext {
+        TaskContext { clock: Clock::manual(Timestamp::from_s(5)), panics: Arc::new(Panics::new(notify)) }
     }
 
     #[test]
@@ -138,7 +141,7 @@ mod tests {
         let (ticked, ticks) = mpsc::channel();
         let tick = move |now| ticked.send(now).expect("open");
         let task =
-            Task::start("test", Duration::from_secs(3_600), common(|_, _| {}), tick).expect("a thread");
+            Task::start("test", Duration::from_secs(3_600), context(|_, _| {}), tick).expect("a thread");
         assert_eq!(ticks.recv(), Ok(Timestamp::from_s(5)));
         task.stop();
         assert!(ticks.recv().is_err(), "the thread is gone");
@@ -147,7 +150,7 @@ mod tests {
     #[test]
     fn a_panic_in_a_tick_does_not_end_the_process_or_block_the_stop() {
         let (ticked, ticks) = mpsc::channel();
-        let task = Task::start("test", Duration::from_millis(1), common(|_, _| {}), move |_| {
+        let task = Task::start("test", Duration::from_millis(1), context(|_, _| {}), move |_| {
             ticked.send(()).expect("open");
             panic!("on purpose");
         })
@@ -157,20 +160,20 @@ mod tests {
     }
 
     #[test]
-    fn the_task_that_panics_once_too_often_ends_and_whoever_watches_hears_of_it() {
-        let (told, hears) = mpsc::channel();
-        let common = common(move |task, verdict| told.send((task, verdict)).expect("open"));
+    fn the_task_with_the_third_panic_ends_and_the_observer_is_notified() {
+        let (notify, notifications) = mpsc::channel();
+        let context = context(move |task, verdict| notify.send((task, verdict)).expect("open"));
         let tasks: Vec<Task> = ["one", "two", "three"]
             .into_iter()
             .map(|name| {
                 let tick = |_| panic!("on purpose");
-                Task::start(name, Duration::from_secs(3_600), common.clone(), tick).expect("a thread")
+                Task::start(name, Duration::from_secs(3_600), context.clone(), tick).expect("a thread")
             })
             .collect();
-        let heard: Vec<_> = (0..3).map(|_| hears.recv().expect("told")).collect();
-        let verdicts: Vec<Verdict> = heard.iter().map(|(_, verdict)| *verdict).collect();
-        assert_eq!(verdicts, [Verdict::GoOn, Verdict::GoOn, Verdict::TooMany]);
-        let last = heard.last().map(|(task, _)| *task);
+        let received: Vec<_> = (0..3).map(|_| notifications.recv().expect("notified")).collect();
+        let verdicts: Vec<Verdict> = received.iter().map(|(_, verdict)| *verdict).collect();
+        assert_eq!(verdicts, [Verdict::Continue, Verdict::Continue, Verdict::TooMany]);
+        let last = received.last().map(|(task, _)| *task);
         for mut task in tasks {
             if Some(task.name) == last {
                 let thread = task.thread.take().expect("it was started");

@@ -1,5 +1,6 @@
-//! What panics of work that repeats come to: a task goes on after a rest, but the third panic within an hour, whichever
-//! tasks they are of, says that the process itself is not well (docs/storage.md section 17).
+//! The reaction to panics of recurring work. A task continues after a pause. But the third panic
+//! within an hour, counted over all tasks, shows that the process itself is broken (docs/storage.md
+//! section 17).
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -7,52 +8,53 @@ use std::sync::Mutex;
 use crate::model::Timestamp;
 use crate::sync::IgnorePoison as _;
 
-/// So many within [`WINDOW_MS`] are too many.
+/// The number of panics within [`WINDOW_MS`] at which a task ends.
 const TOO_MANY: usize = 3;
 const WINDOW_MS: i64 = 3_600 * 1_000;
 
-/// What is done about a panic.
+/// The reaction to a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The task goes on after a rest.
-    GoOn,
-    /// There were too many: the task ends, and nothing more is to be written.
+    /// The task continues after a pause.
+    Continue,
+    /// There were too many panics: the task ends, and the store must not be written any more.
     TooMany,
 }
 
-/// Counts the panics of all tasks of a process.
+/// The counter of the panics of all tasks of a process.
 pub struct Panics {
-    /// The newest few.
-    noted: Mutex<VecDeque<Timestamp>>,
-    told: Box<dyn Fn(&'static str, Verdict) + Send + Sync>,
+    /// The times of the most recent panics, at most [`TOO_MANY`].
+    recent: Mutex<VecDeque<Timestamp>>,
+    on_panic: Box<dyn Fn(&'static str, Verdict) + Send + Sync>,
 }
 
 impl Panics {
-    /// `told` hears of each, with the task's name, on that task's thread.
-    pub fn new(told: impl Fn(&'static str, Verdict) + Send + Sync + 'static) -> Panics {
-        Panics { noted: Mutex::default(), told: Box::new(told) }
+    /// Creates a counter. `on_panic` is called for each panic with the name of the task, on the
+    /// thread of that task.
+    pub fn new(on_panic: impl Fn(&'static str, Verdict) + Send + Sync + 'static) -> Panics {
+        Panics { recent: Mutex::default(), on_panic: Box::new(on_panic) }
     }
 
-    /// A tick of `task` panicked.
-    pub fn note(&self, task: &'static str, now: Timestamp) -> Verdict {
+    /// Records a panic in a tick of `task`.
+    pub fn record(&self, task: &'static str, now: Timestamp) -> Verdict {
         let recent = {
-            let mut noted = self.noted.lock().ignore_poison();
-            noted.push_back(now);
-            noted.retain(|at| now.ms_since(*at) < WINDOW_MS);
-            while noted.len() > TOO_MANY {
-                noted.pop_front();
+            let mut recent = self.recent.lock().ignore_poison();
+            recent.push_back(now);
+            recent.retain(|at| now.ms_since(*at) < WINDOW_MS);
+            while recent.len() > TOO_MANY {
+                recent.pop_front();
             }
-            noted.len()
+            recent.len()
         };
-        let verdict = if recent < TOO_MANY { Verdict::GoOn } else { Verdict::TooMany };
-        (self.told)(task, verdict);
+        let verdict = if recent < TOO_MANY { Verdict::Continue } else { Verdict::TooMany };
+        (self.on_panic)(task, verdict);
         verdict
     }
 }
 
 impl std::fmt::Debug for Panics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Panics").field("noted", &self.noted).finish_non_exhaustive()
+        f.debug_struct("Panics").field("recent", &self.recent).finish_non_exhaustive()
     }
 }
 
@@ -67,28 +69,28 @@ mod tests {
     }
 
     #[test]
-    fn the_third_panic_within_an_hour_is_one_too_many_whichever_task_it_is_of() {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let tell = Arc::clone(&told);
-        let panics = Panics::new(move |task, verdict| tell.lock().expect("whole").push((task, verdict)));
-        // Two an hour are no end of anything, however long that goes on.
+    fn the_third_panic_of_any_tasks_within_an_hour_is_one_too_many() {
+        let recorded = Arc::new(Mutex::new(Vec::new()));
+        let recorder = Arc::clone(&recorded);
+        let panics = Panics::new(move |task, verdict| recorder.lock().expect("whole").push((task, verdict)));
+        // Two panics per hour are tolerated, for any length of time.
         for minute in [0, 10, 60, 70, 120, 130] {
-            assert_eq!(panics.note("seal", at(minute)), Verdict::GoOn, "minute {minute}");
+            assert_eq!(panics.record("seal", at(minute)), Verdict::Continue, "minute {minute}");
         }
-        // An hour after the last but one, to the minute.
-        assert_eq!(panics.note("upkeep", at(180)), Verdict::GoOn);
-        assert_eq!(panics.note("seal", at(189)), Verdict::TooMany);
-        assert_eq!(panics.note("seal", at(190)), Verdict::TooMany, "and it stays so while they come");
-        let told = told.lock().expect("whole");
-        assert_eq!(told.len(), 9);
-        assert_eq!(told.get(7), Some(&("seal", Verdict::TooMany)));
+        // One hour after the last but one, to the minute.
+        assert_eq!(panics.record("upkeep", at(180)), Verdict::Continue);
+        assert_eq!(panics.record("seal", at(189)), Verdict::TooMany);
+        assert_eq!(panics.record("seal", at(190)), Verdict::TooMany, "as long as panics continue");
+        let recorded = recorded.lock().expect("whole");
+        assert_eq!(recorded.len(), 9);
+        assert_eq!(recorded.get(7), Some(&("seal", Verdict::TooMany)));
     }
 
     #[test]
-    fn a_clock_that_goes_back_forgets_no_panic() {
+    fn a_clock_that_is_set_back_forgets_no_panic() {
         let panics = Panics::new(|_, _| {});
-        assert_eq!(panics.note("seal", at(100)), Verdict::GoOn);
-        assert_eq!(panics.note("seal", at(0)), Verdict::GoOn);
-        assert_eq!(panics.note("seal", at(1)), Verdict::TooMany);
+        assert_eq!(panics.record("seal", at(100)), Verdict::Continue);
+        assert_eq!(panics.record("seal", at(0)), Verdict::Continue);
+        assert_eq!(panics.record("seal", at(1)), Verdict::TooMany);
     }
 }

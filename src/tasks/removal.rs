@@ -1,25 +1,27 @@
-//! What is left of deleted organisations, from the disk.
+//! Removal of deleted organisations from the disk.
 
 use crate::identity::{Identity, StoreError};
 use crate::model::Timestamp;
 use crate::tsdb::{Tsdb, UpkeepError};
 
-/// Why something of a deleted organisation is left. It stays noted, and the next call goes on.
+/// The reason why data of a deleted organisation remains. The removal stays recorded, and the next
+/// call continues it.
 #[derive(Debug, thiserror::Error)]
 pub enum RemovalError {
-    /// Samples.
+    /// The samples could not be removed.
     #[error("the samples of a deleted organisation are not all removed")]
     Samples(#[from] UpkeepError),
-    /// Accounts.
+    /// The accounts could not be removed.
     #[error("the accounts of a deleted organisation are not all removed")]
     Accounts(#[from] StoreError),
 }
 
-/// Removes what deleted organisations left: samples first, so that the note of it outlives everything else. Does nothing
-/// where there is none, which it knows without a look at the disk. Blocks.
+/// Removes the data of deleted organisations, samples first, so that the record of a removal is
+/// deleted last. Without such a record the call does nothing and does not read the disk. Returns
+/// the number of removed organisations. Blocks.
 ///
 /// # Errors
-/// [`RemovalError`] of the first that failed; the others are removed.
+/// The [`RemovalError`] of the first organisation that failed. All others are removed.
 pub fn remove_deleted(identity: &Identity, tsdb: &Tsdb, now: Timestamp) -> Result<usize, RemovalError> {
     let mut removed = 0;
     let mut failed = None;

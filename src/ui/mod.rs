@@ -1,33 +1,36 @@
 //! The web UI: hand-written HTML, CSS and ES modules, compiled into the binary.
 //!
-//! There is no build step and nothing of a third party: what stands in `assets/` is what the browser
-//! gets. [`FILES`] lists every file once, with the paths it is served under. The pages are written for
-//! the policy of docs/specification.md B (`default-src 'self'; frame-ancestors 'none'; base-uri 'none';
-//! form-action 'self'`): no inline script, no inline style, no event-handler attributes, no address of
-//! another host. The tests at the foot hold that.
+//! There is no build step and no third-party code: the files in `assets/` are what browsers
+//! receive. [`FILES`] lists every file once, with the paths under which it is served. The pages
+//! comply with the policy of docs/specification.md B (`default-src 'self'; frame-ancestors 'none';
+//! base-uri 'none'; form-action 'self'`): no inline script, no inline style, no event-handler
+//! attributes, and no address of another host. The tests of this module check that.
 //!
 //! ```text
-//! /  /login  /login/*  /setup  /invite  /account  /organisation   index.html   one small page, the path picks the view
-//! /app.js  /app/*.js              the cabinet   sign-in, mailed links, first run, explore, account, organisation
-//! /docs  /docs.css  /docs.js     the API      a viewer of /api/v1/openapi.json, unless that is off
+//! /  /login  /login/*  /setup         index.html  one small page; the path selects the view
+//! /invite  /account  /organisation
+//! /app.js  /app/*.js                  the cabinet: sign-in, mailed links, first run, explore,
+//!                                     account, organisation
+//! /docs  /docs.css  /docs.js          a viewer of /api/v1/openapi.json, unless that is off
 //! /app.css  /favicon.svg
-//! /embed.js  /chart/*.js          the element   <metric-chart>, loadable from any origin
+//! /embed.js  /chart/*.js              the element <metric-chart>, loadable from any origin
 //! ```
 //!
-//! This room knows nothing of HTTP: `api` turns an [`Asset`] into a response.
+//! This room does not use HTTP: `api` turns an [`Asset`] into a response.
 
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// A file read from a folder ([`Ui::from_dir`]) may hold this many bytes. The whole embedded UI is a tenth
-/// of it; a bigger file there is a mistake, not a page.
+/// The maximal size in bytes of a file that is read from a folder ([`Ui::from_dir`]). The whole
+/// embedded UI is a tenth of it, so a larger file is a mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What a file is for, which decides its headers: only a [`Kind::Page`] gets the content security policy.
+/// The type of a file, which decides its headers: only a [`AssetKind::Page`] gets the content
+/// security policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum AssetKind {
     /// HTML.
     Page,
     /// JavaScript, always an ES module.
@@ -38,7 +41,7 @@ pub enum Kind {
     Image,
 }
 
-impl Kind {
+impl AssetKind {
     /// The value of `Content-Type`.
     pub const fn content_type(self) -> &'static str {
         match self {
@@ -57,12 +60,12 @@ pub struct Asset {
     pub content_type: &'static str,
     /// The body.
     pub bytes: Cow<'static, [u8]>,
-    /// The value of `ETag`, quotes included; it changes whenever the bytes do.
+    /// The value of `ETag` with quotes. It changes whenever the bytes change.
     pub etag: String,
-    /// What the file is for.
-    pub kind: Kind,
-    /// Whether pages of other origins load this file. A module is fetched with CORS, so these need
-    /// `Access-Control-Allow-Origin: *` (and never credentials).
+    /// The type of the file.
+    pub kind: AssetKind,
+    /// Whether pages of other origins load this file. Modules are fetched with CORS, so such a file
+    /// needs `Access-Control-Allow-Origin: *` (and never credentials).
     pub any_origin: bool,
 }
 
@@ -77,8 +80,8 @@ impl Asset {
         }
     }
 
-    /// Whether a request with this `If-None-Match` already holds these bytes (RFC 9110 section 13.1.2, weak
-    /// comparison): answer 304 without a body.
+    /// Returns whether a request with this `If-None-Match` already has these bytes (RFC 9110
+    /// section 13.1.2, weak comparison), so that the response is 304 without a body.
     pub fn is_held(&self, if_none_match: &str) -> bool {
         if_none_match
             .split(',')
@@ -89,11 +92,11 @@ impl Asset {
 
 /// A file of `assets/`.
 struct Embedded {
-    /// Below `assets/`, and below the folder of [`Ui::from_dir`].
+    /// The path below `assets/`, and below the folder of [`Ui::from_dir`].
     name: &'static str,
-    /// The paths it answers on.
+    /// The URL paths of the file.
     paths: &'static [&'static str],
-    kind: Kind,
+    kind: AssetKind,
     any_origin: bool,
     bytes: &'static [u8],
 }
@@ -103,7 +106,7 @@ macro_rules! files {
         &[$(Embedded {
             name: $name,
             paths: &[$($path),+],
-            kind: Kind::$kind,
+            kind: AssetKind::$kind,
             any_origin: files!(@ $origin),
             bytes: include_bytes!(concat!("assets/", $name)),
         }),+]
@@ -112,10 +115,10 @@ macro_rules! files {
     (@ any) => { true };
 }
 
-/// Where there is nothing, and a page that says so.
+/// The path of the page for URLs that do not exist.
 pub const NOWHERE: &str = "/nowhere";
 
-/// Every file, once. A new file is a row here; the tests compare the table with the folder.
+/// Every file, once. A new file needs a row here; the tests compare the table with the folder.
 const FILES: &[Embedded] = files! {
     Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation"];
     Page   own "nowhere.html" => ["/nowhere"];
@@ -149,10 +152,10 @@ const FILES: &[Embedded] = files! {
     Module own "app/storage.js" => ["/app/storage.js"];
 };
 
-/// The file served under `path` (no query, no fragment, percent signs as they came), from the binary.
+/// Returns the embedded file for `path` (without query and fragment, not percent-decoded).
 ///
-/// The path is looked up in a table and never becomes a file name, so there is nothing to traverse.
-/// Cost: one hash over the file, some 30 KiB.
+/// The path is looked up in a table and never becomes a file name, so path traversal is impossible.
+/// Cost: one hash over the file, about 30 KiB.
 pub fn file(path: &str) -> Option<Asset> {
     find(path).map(|file| Asset::new(file, Cow::Borrowed(file.bytes)))
 }
@@ -161,19 +164,19 @@ fn find(path: &str) -> Option<&'static Embedded> {
     FILES.iter().find(|file| file.paths.contains(&path))
 }
 
-/// A file of an editing folder could not be served.
+/// The reason why a file of an editing folder could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum UiError {
-    /// It is missing or unreadable.
+    /// The file is missing or unreadable.
     #[error("cannot read UI file {path}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
-    /// It is larger than any page has a reason to be.
+    /// The file is larger than a UI file can reasonably be.
     #[error("UI file {path} holds more than {allowed} bytes")]
     TooLarge {
         /// The file.
@@ -183,45 +186,46 @@ pub enum UiError {
     },
 }
 
-/// Where the UI comes from: the binary, or a folder while someone edits it (`PROMLET_UI_DIR`).
+/// The source of the UI: the binary, or a folder while someone edits it (`PROMLET_UI_DIR`).
 #[derive(Clone, Debug, Default)]
 pub struct Ui {
     folder: Option<PathBuf>,
-    /// Where the server's paths begin, if not at the root: `/promlet`.
+    /// The path prefix of the server's URLs, such as `/promlet`; empty at the root.
     prefix: String,
     without_docs: bool,
 }
 
 impl Ui {
-    /// The files in the binary.
+    /// Returns the UI with the files in the binary.
     pub const fn embedded() -> Self {
         Self { folder: None, prefix: String::new(), without_docs: false }
     }
 
-    /// The same below a path, as a proxy shows it: pages name their files there. Modules find each other by themselves.
+    /// Returns the same UI below a path prefix, for a server behind a proxy. Pages contain the
+    /// prefix; modules import each other by relative paths.
     #[must_use]
     pub fn below(self, prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), ..self }
     }
 
-    /// Without the page that shows the API.
+    /// Returns the same UI without the page that shows the API.
     #[must_use]
     pub fn without_docs(self) -> Self {
         Self { without_docs: true, ..self }
     }
 
-    /// The same files, read from a copy of `src/ui/assets` at every request.
+    /// Returns the same UI, but each request reads the file from a copy of `src/ui/assets`.
     ///
-    /// Only the names of the table are opened, so a request cannot name any other file of the disk.
+    /// Only files of the table are opened, so a request cannot name any other file of the disk.
     pub fn from_dir(folder: impl Into<PathBuf>) -> Self {
         Self { folder: Some(folder.into()), ..Self::default() }
     }
 
-    /// The file served under `path`, or `None` where the UI has nothing there.
+    /// Returns the file for `path`, or `None` if the UI has no such path.
     ///
     /// # Errors
-    /// Only with [`Ui::from_dir`], when the file is missing, unreadable or over 1 MiB. Reads block the
-    /// calling thread, which is fine for the one person editing.
+    /// [`UiError`], only with [`Ui::from_dir`], if the file is missing, unreadable or over 1 MiB.
+    /// Reads block the calling thread, which is acceptable for one person who edits.
     pub fn file(&self, path: &str) -> Result<Option<Asset>, UiError> {
         let Some(file) = find(path) else { return Ok(None) };
         if self.without_docs && file.name.starts_with("docs.") {
@@ -234,17 +238,17 @@ impl Ui {
         Ok(Some(Asset::new(file, self.placed(file, bytes))))
     }
 
-    /// What people see where there is nothing.
+    /// Returns the page for URLs that do not exist.
     ///
     /// # Errors
-    /// As [`Ui::file`].
+    /// The same as those of [`Ui::file`].
     pub fn nowhere(&self) -> Result<Option<Asset>, UiError> {
         self.file(NOWHERE)
     }
 
-    /// A page's own addresses, which begin at the root, put below the prefix.
+    /// Puts a page's own addresses, which begin at the root, below the prefix.
     fn placed(&self, file: &Embedded, bytes: Cow<'static, [u8]>) -> Cow<'static, [u8]> {
-        if self.prefix.is_empty() || file.kind != Kind::Page {
+        if self.prefix.is_empty() || file.kind != AssetKind::Page {
             return bytes;
         }
         let text = String::from_utf8_lossy(&bytes);
@@ -258,7 +262,7 @@ impl Ui {
 
 fn read(path: PathBuf) -> Result<Vec<u8>, UiError> {
     let mut bytes = Vec::new();
-    // One byte past the limit tells a full file from one that is cut.
+    // One byte more than the limit shows that the file is too large.
     let outcome = File::open(&path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
     match outcome {
         Err(source) => Err(UiError::Read { path, source }),
@@ -269,7 +273,8 @@ fn read(path: PathBuf) -> Result<Vec<u8>, UiError> {
     }
 }
 
-/// FNV-1a, 64 bit: it tells two builds of a file apart, which is all an `ETag` is for.
+/// Returns the 64-bit FNV-1a hash, which suffices for an `ETag` because it only tells builds of a
+/// file apart.
 fn etag(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! What the UI promises: complete, small, and fit for the strict policy.
+//! Tests of the UI's files: complete, small, and compliant with the strict policy.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ fn text(file: &Embedded) -> &'static str {
     std::str::from_utf8(file.bytes).unwrap()
 }
 
-fn of(kind: Kind) -> impl Iterator<Item = &'static Embedded> {
+fn of(kind: AssetKind) -> impl Iterator<Item = &'static Embedded> {
     FILES.iter().filter(move |file| file.kind == kind)
 }
 
@@ -38,7 +38,7 @@ fn every_file_of_the_folder_is_listed_once() {
 }
 
 #[test]
-fn a_path_leads_to_one_file() {
+fn a_path_belongs_to_one_file() {
     let mut seen = BTreeSet::new();
     for file in FILES {
         for path in file.paths {
@@ -46,9 +46,9 @@ fn a_path_leads_to_one_file() {
             assert_eq!(super::file(path).unwrap().bytes, file.bytes, "{path}");
         }
     }
-    for kind in [Kind::Module, Kind::Style, Kind::Image] {
+    for kind in [AssetKind::Module, AssetKind::Style, AssetKind::Image] {
         for file in of(kind) {
-            // Relative imports resolve against the path, so it has to be the name.
+            // Relative imports resolve against the path, so the path must equal the name.
             assert_eq!(file.paths, [format!("/{}", file.name)], "{}", file.name);
         }
     }
@@ -62,7 +62,7 @@ fn the_whole_ui_is_under_180_kb() {
 
 #[test]
 fn pages_carry_no_inline_script_style_or_handler() {
-    for page in of(Kind::Page) {
+    for page in of(AssetKind::Page) {
         for tag in
             text(page).split('<').skip(1).map(|rest| rest.split('>').next().unwrap().to_ascii_lowercase())
         {
@@ -80,9 +80,9 @@ fn pages_carry_no_inline_script_style_or_handler() {
 }
 
 #[test]
-fn modules_build_no_markup_from_text_and_run_no_text() {
-    // Metric names and label values are foreign bytes: they reach the page as text nodes only (F 48).
-    for module in of(Kind::Module) {
+fn modules_neither_build_markup_from_text_nor_run_text() {
+    // Metric names and label values are untrusted: pages show them in text nodes only (F 48).
+    for module in of(AssetKind::Module) {
         for word in
             ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"]
         {
@@ -95,12 +95,12 @@ fn modules_build_no_markup_from_text_and_run_no_text() {
 }
 
 #[test]
-fn nothing_points_at_another_host() {
+fn no_file_refers_to_another_host() {
     for file in FILES {
         for (at, _) in text(file).match_indices("://") {
             let before = text(file).get(..at).unwrap();
             let after: String = text(file).chars().skip(before.chars().count()).take(40).collect();
-            // The one exception names a markup language and is never fetched.
+            // The only exception is a namespace name, which is never fetched.
             assert!(after.starts_with("://www.w3.org/"), "{}: …{after}", file.name);
         }
         for word in ["src=\"//", "href=\"//", "url(", "@import"] {
@@ -111,7 +111,7 @@ fn nothing_points_at_another_host() {
 
 #[test]
 fn modules_for_other_origins_import_only_each_other() {
-    for module in of(Kind::Module).filter(|module| module.any_origin) {
+    for module in of(AssetKind::Module).filter(|module| module.any_origin) {
         for line in text(module).lines().filter(|line| line.contains(" from '")) {
             let import = line.split(" from '").nth(1).unwrap().split('\'').next().unwrap();
             let name = import.rsplit('/').next().unwrap();
@@ -152,7 +152,7 @@ fn an_editing_folder_serves_the_bytes_on_disk() {
     assert!(matches!(editing.file("/app.css"), Err(UiError::Read { .. })));
     std::fs::write(folder.path().join("app.css"), "p { color: teal }").unwrap();
     let first = editing.file("/app.css").unwrap().unwrap();
-    assert_eq!((&*first.bytes, first.kind), (&b"p { color: teal }"[..], Kind::Style));
+    assert_eq!((&*first.bytes, first.kind), (&b"p { color: teal }"[..], AssetKind::Style));
     std::fs::write(folder.path().join("app.css"), "p { color: navy }").unwrap();
     assert_ne!(editing.file("/app.css").unwrap().unwrap().etag, first.etag);
     std::fs::write(folder.path().join("app.css"), vec![b' '; 1 + (1 << 20)]).unwrap();
@@ -160,7 +160,7 @@ fn an_editing_folder_serves_the_bytes_on_disk() {
 }
 
 #[test]
-fn a_browser_that_holds_the_bytes_is_told_so() {
+fn a_browser_with_the_same_bytes_gets_not_modified() {
     let page = file("/").unwrap();
     let cases = [
         (page.etag.clone(), true),
@@ -176,9 +176,9 @@ fn a_browser_that_holds_the_bytes_is_told_so() {
 }
 
 #[test]
-fn below_a_prefix_a_page_names_its_files_there() {
+fn below_a_prefix_pages_refer_to_files_below_it() {
     let placed = Ui::embedded().below("/metrics/ui");
-    for page in of(Kind::Page) {
+    for page in of(AssetKind::Page) {
         let path = page.paths[0];
         let html = String::from_utf8(placed.file(path).unwrap().unwrap().bytes.into_owned()).unwrap();
         assert!(html.contains("src=\"/metrics/ui/"), "{path}");
@@ -190,12 +190,12 @@ fn below_a_prefix_a_page_names_its_files_there() {
     assert_eq!(
         placed.file("/app.js").unwrap(),
         super::file("/app.js"),
-        "modules find each other by themselves"
+        "modules import each other by relative paths"
     );
 }
 
 #[test]
-fn without_docs_there_is_no_page_of_them() {
+fn without_docs_their_files_are_not_served() {
     let ui = Ui::embedded().without_docs();
     for path in ["/docs", "/docs.js", "/docs.css"] {
         assert!(super::file(path).is_some());
@@ -204,10 +204,11 @@ fn without_docs_there_is_no_page_of_them() {
     assert!(ui.file("/").unwrap().is_some());
 }
 
-/// Addresses of ours are made from where a module came from: a path from the root would leave a prefix.
+/// Addresses of the server are built from a module's own URL, because a path from the root would
+/// ignore the prefix.
 #[test]
 fn modules_name_no_path_from_the_root() {
-    for module in of(Kind::Module) {
+    for module in of(AssetKind::Module) {
         for start in [
             "href: '/",
             "src: '/",

@@ -1,72 +1,78 @@
-//! The second half of a backup: what a server set aside becomes a folder with a manifest.
+//! The second half of a backup: the files that a server staged become a folder with a manifest.
 //!
-//! The server makes the first half in a moment: links to sealed segments and full log files, copies of what still grows
-//! (docs/storage.md section 13). Everything in it stays as it is from then on, so this half takes its time.
+//! The server makes the first half within a moment: links to sealed segments and full log files,
+//! and copies of the files that still grow (docs/storage.md section 13). The staged files do not
+//! change, so this half may take long.
 
 use std::path::Path;
 
-use super::manifest::{self, Entry, Facts, Manifest};
-use super::tree::{self, TreeError};
-use super::{Progress, Watch};
+use super::file_tree::{self, TreeError};
+use super::manifest::{self, Facts, Manifest, ManifestFile};
+use super::{ProgressCallback, UpkeepProgress};
 
-/// A finished backup.
+/// The size of a finished backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupReport {
-    /// Its files.
+    /// The number of its files.
     pub files: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
 }
 
-/// A file that every backup has and no data folder: without a manifest beside it the backup was never finished, or has
-/// lost its manifest, however whole the rest of it looks.
+/// A file that every backup has and no data folder has. If it has no manifest beside it, the backup
+/// was never finished or has lost its manifest, even if all other files are intact.
 pub(super) const MARKER: &str = "BACKUP";
 
-/// Makes the backup `out`, which must not exist or be empty, from `staged`; durable when this answers.
+/// Makes the backup `out`, which must not exist or must be empty, from `staged`. The backup is
+/// durable on return.
 ///
 /// # Errors
-/// [`TreeError`]; a folder without `MANIFEST.json` is left, which is no backup, and as good as always one without
-/// `STORE`, which comes last but for the manifest: neither a check nor a server takes it for a whole data folder.
+/// [`TreeError`]. The folder is left without `MANIFEST.json`, so it is not a backup. `STORE` is
+/// written last but for the manifest, so the folder almost never contains it, and neither a check
+/// nor a server takes it for a complete data folder.
 pub fn finish_backup(
     staged: &Path,
     out: &Path,
     facts: &Facts,
-    watch: Watch<'_>,
+    report: ProgressCallback<'_>,
 ) -> Result<BackupReport, TreeError> {
-    tree::make_new(out)?;
+    file_tree::create_empty(out)?;
     let marker = out.join(MARKER);
     let text = b"promlet backup: restore it with `promlet restore`\n";
-    tree::write_whole(&marker, text)?;
-    let files = tree::files(staged)?;
-    let mut progress = Progress {
+    file_tree::write_atomically(&marker, text)?;
+    let files = file_tree::files(staged)?;
+    let mut progress = UpkeepProgress {
         files_all: files.len() as u64,
         bytes_all: files.iter().map(|(_, bytes)| bytes).sum(),
-        ..Progress::default()
+        ..UpkeepProgress::default()
     };
-    let sha256 = tree::hash(&marker, |_| ())?;
-    let mut entries = vec![Entry { path: MARKER.into(), bytes: text.len() as u64, sha256 }];
+    let sha256 = file_tree::hash(&marker, |_| ())?;
+    let mut entries = vec![ManifestFile { path: MARKER.into(), bytes: text.len() as u64, sha256 }];
     let (last, rest): (Vec<_>, Vec<_>) = files.into_iter().partition(|(path, _)| path == Path::new("STORE"));
     for (path, bytes) in rest.into_iter().chain(last) {
         if path == Path::new("STORE") {
-            // Everything else is durable before the file that makes it a store.
-            tree::sync_dirs(out, entries.iter().map(|entry: &Entry| entry.path.clone()))?;
+            // Everything else is made durable before the file that makes the folder a store.
+            file_tree::sync_dirs(out, entries.iter().map(|entry: &ManifestFile| entry.path.clone()))?;
         }
         let to = out.join(&path);
-        tree::make_way(out, &path)?;
-        tree::link_or_copy(&staged.join(&path), &to)?;
-        let sha256 = tree::hash(&to, |more| {
+        file_tree::create_parents(out, &path)?;
+        file_tree::link_or_copy(&staged.join(&path), &to)?;
+        let sha256 = file_tree::hash(&to, |more| {
             progress.bytes += more;
-            watch(progress);
+            report(progress);
         })?;
-        // A copy that the server made is durable from here on; a link was all the time.
-        tree::sync(&to)?;
+        // A copy of the server becomes durable here; a linked file already is.
+        file_tree::sync(&to)?;
         progress.files += 1;
-        watch(progress);
-        entries.push(Entry { path, bytes, sha256 });
+        report(progress);
+        entries.push(ManifestFile { path, bytes, sha256 });
     }
-    tree::sync_dirs(out, entries.iter().map(|entry| entry.path.clone()))?;
+    file_tree::sync_dirs(out, entries.iter().map(|entry| entry.path.clone()))?;
     entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     let report = BackupReport { files: entries.len() as u64, bytes: progress.bytes_all };
-    tree::write_whole(&out.join(manifest::NAME), Manifest::new(facts, entries).encode().as_bytes())?;
+    file_tree::write_atomically(
+        &out.join(manifest::NAME),
+        Manifest::new(facts, entries).encode().as_bytes(),
+    )?;
     Ok(report)
 }

@@ -1,13 +1,15 @@
-//! `MANIFEST.json` of a backup: what it holds, with the size and SHA-256 of each file, and last a hash of itself.
+//! `MANIFEST.json` of a backup: its files with their sizes and SHA-256, and last the hash of the
+//! manifest itself.
 //!
 //! ```text
-//! { "format": 1, "store": "<32 hex digits>", "made_at": "<RFC 3339>", "promlet": "<version>", "with_key": false,
+//! { "format": 1, "store": "<32 hex digits>", "made_at": "<RFC 3339>", "promlet": "<version>",
+//!   "with_key": false,
 //!   "account_changes": <last one>, "log_records": <last one>,
 //!   "files": [ { "path": "...", "bytes": <n>, "sha256": "<64 hex digits>" }, ... ],
 //!   "sha256": "<64 hex digits>" }
 //! ```
-//! The last value is the hash of the text before the comma in front of it. A backup without a manifest, or with another
-//! one, was never finished.
+//! The last value is the hash of the text before the comma that precedes it. A backup without a
+//! manifest, or with a wrong hash, was never finished.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,51 +18,52 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::tree::{self, TreeError};
+use super::file_tree::{self, TreeError};
 
-/// Its name.
+/// The name of the manifest.
 pub(super) const NAME: &str = "MANIFEST.json";
 const FORMAT: u32 = 1;
-/// A million files of two hundred bytes.
+/// The maximal size in bytes: a million files with two hundred bytes each.
 const BYTES_MAX: u64 = 256 << 20;
-const OWN: &str = ",\n  \"sha256\": \"";
+/// The text before the manifest's own hash.
+const OWN_HASH_PREFIX: &str = ",\n  \"sha256\": \"";
 
-/// What a backup is of.
+/// The description of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// The store, in hex.
+    /// The store id in hexadecimal.
     pub store: String,
-    /// When, as RFC 3339.
+    /// The time of the backup, RFC 3339.
     pub made_at: String,
-    /// Whether `master.key` is in it.
+    /// Whether the backup contains `master.key`.
     pub with_key: bool,
-    /// The last account change in it.
+    /// The number of the last account change in the backup.
     pub account_changes: u64,
-    /// The last record of the log in it.
+    /// The number of the last log record in the backup.
     pub log_records: u64,
 }
 
-/// Why a folder is no backup that can be used.
+/// The reason why a folder cannot be used as a backup.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// The file system refused.
+    /// The file system refused an operation.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// There is no manifest.
-    #[error("{} has no MANIFEST.json: it is no backup, or one that was never finished", dir.display())]
+    /// The folder has no manifest.
+    #[error("{} has no MANIFEST.json: it is not a backup, or was never finished", dir.display())]
     Missing {
         /// The folder.
         dir: PathBuf,
     },
-    /// The manifest is not what was written.
+    /// The manifest is damaged.
     #[error("{} is damaged: {what}", path.display())]
     Damaged {
         /// The manifest.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage.
         what: String,
     },
-    /// A newer promlet made it.
+    /// A newer promlet made the backup.
     #[error("{} has format {found}, this program reads {FORMAT}: use the newer program", path.display())]
     Newer {
         /// The manifest.
@@ -70,13 +73,15 @@ pub enum ManifestError {
     },
 }
 
+/// One file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct ManifestFile {
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
     pub(super) sha256: String,
 }
 
+/// The parsed manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     format: u32,
@@ -86,11 +91,11 @@ pub(super) struct Manifest {
     pub(super) with_key: bool,
     pub(super) account_changes: u64,
     pub(super) log_records: u64,
-    pub(super) files: Vec<Entry>,
+    pub(super) files: Vec<ManifestFile>,
 }
 
 impl Manifest {
-    pub(super) fn new(facts: &Facts, files: Vec<Entry>) -> Manifest {
+    pub(super) fn new(facts: &Facts, files: Vec<ManifestFile>) -> Manifest {
         Manifest {
             format: FORMAT,
             store: facts.store.clone(),
@@ -106,10 +111,10 @@ impl Manifest {
     pub(super) fn encode(&self) -> String {
         let text = serde_json::to_string_pretty(self).expect("numbers, texts and lists");
         let body = text.strip_suffix("\n}").unwrap_or(&text);
-        format!("{body}{OWN}{}\"\n}}\n", digest(body))
+        format!("{body}{OWN_HASH_PREFIX}{}\"\n}}\n", digest(body))
     }
 
-    /// Reads the manifest of the backup in `dir`, its own hash verified.
+    /// Reads the manifest of the backup in `dir` and verifies its own hash.
     pub(super) fn read(dir: &Path) -> Result<Manifest, ManifestError> {
         let path = dir.join(NAME);
         let damaged = |what: &str| ManifestError::Damaged { path: path.clone(), what: what.to_owned() };
@@ -117,26 +122,27 @@ impl Manifest {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 return Err(ManifestError::Missing { dir: dir.to_owned() });
             }
-            other => other.map_err(tree::at("look at", &path))?.len(),
+            other => other.map_err(file_tree::at("look at", &path))?.len(),
         };
         if length > BYTES_MAX {
             return Err(damaged("it is larger than any manifest"));
         }
-        let text = fs::read_to_string(&path).map_err(tree::at("read", &path))?;
-        // The format comes first: a newer one may be signed in another way.
+        let text = fs::read_to_string(&path).map_err(file_tree::at("read", &path))?;
+        // The format is read first, because a newer one may be signed differently.
         let format = serde_json::from_str::<serde_json::Value>(&text).ok();
         let format = format.and_then(|json| json.get("format")?.as_u64());
         if let Some(found) = format.and_then(|n| u32::try_from(n).ok()).filter(|found| *found > FORMAT) {
             return Err(ManifestError::Newer { path, found });
         }
-        let (body, own) = text.rsplit_once(OWN).ok_or_else(|| damaged("it has no hash of itself"))?;
+        let (body, own) =
+            text.rsplit_once(OWN_HASH_PREFIX).ok_or_else(|| damaged("it does not contain its own hash"))?;
         if own.strip_suffix("\"\n}\n") != Some(digest(body).as_str()) {
-            return Err(damaged("its hash of itself is wrong"));
+            return Err(damaged("its own hash is wrong"));
         }
         let manifest: Manifest =
             serde_json::from_str(&format!("{body}\n}}")).map_err(|e| damaged(&e.to_string()))?;
         let paths: BTreeSet<_> = manifest.files.iter().map(|file| &file.path).collect();
-        if paths.len() != manifest.files.len() || !paths.iter().all(|path| tree::is_inside(path)) {
+        if paths.len() != manifest.files.len() || !paths.iter().all(|path| file_tree::is_inside(path)) {
             return Err(damaged("it names a file twice, or one outside of the backup"));
         }
         Ok(manifest)
@@ -159,7 +165,7 @@ mod tests {
             account_changes: 12,
             log_records: 345,
         };
-        let file = |path: &str| Entry { path: path.into(), bytes: 3, sha256: "ab".repeat(32) };
+        let file = |path: &str| ManifestFile { path: path.into(), bytes: 3, sha256: "ab".repeat(32) };
         Manifest::new(&facts, vec![file("STORE"), file("wal/0000000001.wal")])
     }
 
@@ -170,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back_and_is_json() {
+    fn a_manifest_is_read_back_and_is_json() {
         let text = manifest().encode();
         assert_eq!(read(&text).expect("whole"), manifest());
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -179,19 +185,19 @@ mod tests {
     }
 
     #[test]
-    fn any_changed_character_is_noticed() {
+    fn any_changed_character_is_detected() {
         let text = manifest().encode();
-        for place in 0..text.len() {
+        for position in 0..text.len() {
             let mut bytes = text.clone().into_bytes();
-            bytes[place] = if bytes[place] == b'x' { b'y' } else { b'x' };
+            bytes[position] = if bytes[position] == b'x' { b'y' } else { b'x' };
             let changed = String::from_utf8(bytes).expect("ASCII");
-            assert!(read(&changed).is_err(), "byte {place}");
-            assert!(read(&text[..place]).is_err(), "cut at {place}");
+            assert!(read(&changed).is_err(), "byte {position}");
+            assert!(read(&text[..position]).is_err(), "cut at {position}");
         }
     }
 
     #[test]
-    fn a_newer_format_and_paths_that_lead_out_are_refused() {
+    fn a_newer_format_and_paths_outside_of_the_backup_are_refused() {
         let newer = Manifest { format: 2, ..manifest() }.encode();
         assert!(matches!(read(&newer), Err(ManifestError::Newer { found: 2, .. })));
         for path in ["../x", "/etc/passwd", "a/../../b", ""] {

@@ -1,38 +1,39 @@
-//! From a backup to a data folder.
+//! Restores a backup to a data folder.
 
 use std::path::{Path, PathBuf};
 
 use super::backup;
-use super::manifest::{Entry, Manifest, ManifestError};
-use super::tree::{self, TreeError};
-use super::{Progress, Watch};
+use super::file_tree::{self, TreeError};
+use super::manifest::{Manifest, ManifestError, ManifestFile};
+use super::{ProgressCallback, UpkeepProgress};
 
-/// A restored folder.
+/// The result of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// Files copied.
+    /// The number of copied files.
     pub files: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
-    /// When the backup was made, RFC 3339.
+    /// The time of the backup, RFC 3339.
     pub made_at: String,
-    /// Whether the master key came with it; if not, it must be put in place before the first start.
+    /// Whether the backup contained the master key. If not, it must be put in place before the
+    /// first start.
     pub with_key: bool,
 }
 
-/// Why a backup was not restored.
+/// The reason why a backup was not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// The manifest.
+    /// The manifest cannot be used.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The file system refused.
+    /// The file system refused an operation.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// Files of the backup are not what was backed up. Nothing was written.
+    /// Files of the backup are damaged or missing. Nothing was written.
     #[error("the backup is damaged, nothing was restored:{}", list(what))]
     Damaged {
-        /// Each file, and what is wrong with it.
+        /// Each damaged file with its damage.
         what: Vec<(PathBuf, String)>,
     },
 }
@@ -41,86 +42,91 @@ fn list(what: &[(PathBuf, String)]) -> String {
     what.iter().map(|(path, what)| format!("\n  {}: {what}", path.display())).collect()
 }
 
-/// Copies the backup `from` into `dir`, which must not exist or be empty, after every size and hash was verified.
+/// Copies the backup `from` into `dir`, which must not exist or must be empty, after every size and
+/// hash was verified.
 ///
 /// # Errors
-/// [`RestoreError`]. What is left by a restore that was stopped is no data folder: `STORE` comes last.
-pub fn restore(dir: &Path, from: &Path, watch: Watch<'_>) -> Result<RestoreReport, RestoreError> {
+/// [`RestoreError`]. `STORE` is written last, so a partial restore is not a data folder.
+pub fn restore(
+    dir: &Path,
+    from: &Path,
+    report_progress: ProgressCallback<'_>,
+) -> Result<RestoreReport, RestoreError> {
     let manifest = Manifest::read(from)?;
     let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
-    let mut progress = Progress {
+    let mut progress = UpkeepProgress {
         files_all: manifest.files.len() as u64 * 2,
         bytes_all: bytes.saturating_mul(2),
-        ..Progress::default()
+        ..UpkeepProgress::default()
     };
-    let damaged = verify(&manifest, from, &mut progress, watch)?;
+    let damaged = verify(&manifest, from, &mut progress, report_progress)?;
     if !damaged.is_empty() {
         return Err(RestoreError::Damaged { what: damaged });
     }
-    tree::make_new(dir)?;
+    file_tree::create_empty(dir)?;
     let (last, rest): (Vec<_>, Vec<_>) =
         manifest.files.iter().partition(|file| file.path == Path::new("STORE"));
     for mut files in [rest, last] {
         files.retain(|file| file.path != Path::new(backup::MARKER));
         for file in &files {
-            tree::make_way(dir, &file.path)?;
+            file_tree::create_parents(dir, &file.path)?;
             let (source, target) = (from.join(&file.path), dir.join(&file.path));
             if file.path == Path::new("STORE") {
-                tree::copy_whole(&source, &target)?;
+                file_tree::copy_atomically(&source, &target)?;
                 progress.bytes += file.bytes;
             } else {
-                tree::copy(&source, &target, |more| {
+                file_tree::copy(&source, &target, |more| {
                     progress.bytes += more;
-                    watch(progress);
+                    report_progress(progress);
                 })?;
             }
             progress.files += 1;
-            watch(progress);
+            report_progress(progress);
         }
-        tree::sync_dirs(dir, files.iter().map(|file| file.path.clone()))?;
+        file_tree::sync_dirs(dir, files.iter().map(|file| file.path.clone()))?;
     }
     let files = manifest.files.len() as u64;
     Ok(RestoreReport { files, bytes, made_at: manifest.made_at, with_key: manifest.with_key })
 }
 
-/// What is wrong with the files of a backup.
+/// Verifies all files of a backup. Returns the damaged ones with their damage.
 pub(super) fn verify(
     manifest: &Manifest,
     from: &Path,
-    progress: &mut Progress,
-    watch: Watch<'_>,
+    progress: &mut UpkeepProgress,
+    report_progress: ProgressCallback<'_>,
 ) -> Result<Vec<(PathBuf, String)>, TreeError> {
     let mut damaged = Vec::new();
     for file in &manifest.files {
-        let wrong = wrong_with(file, from, progress, watch)?;
+        let wrong = damage_of(file, from, progress, report_progress)?;
         damaged.extend(wrong.map(|what| (file.path.clone(), what)));
     }
     Ok(damaged)
 }
 
-/// What is wrong with one file of a backup, if anything.
-pub(super) fn wrong_with(
-    file: &Entry,
+/// Verifies one file of a backup. Returns its damage, if there is any.
+pub(super) fn damage_of(
+    file: &ManifestFile,
     from: &Path,
-    progress: &mut Progress,
-    watch: Watch<'_>,
+    progress: &mut UpkeepProgress,
+    report_progress: ProgressCallback<'_>,
 ) -> Result<Option<String>, TreeError> {
     let path = from.join(&file.path);
     let wrong = match std::fs::metadata(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Some("it is missing".to_owned()),
-        Err(e) => return Err(tree::at("look at", &path)(e)),
+        Err(e) => return Err(file_tree::at("look at", &path)(e)),
         Ok(found) if found.len() != file.bytes => {
             Some(format!("{} bytes where {} were backed up", found.len(), file.bytes))
         }
         Ok(_) => {
-            let hash = tree::hash(&path, |more| {
+            let hash = file_tree::hash(&path, |more| {
                 progress.bytes += more;
-                watch(*progress);
+                report_progress(*progress);
             })?;
             (hash != file.sha256).then(|| "its SHA-256 differs".to_owned())
         }
     };
     progress.files += 1;
-    watch(*progress);
+    report_progress(*progress);
     Ok(wrong)
 }

@@ -1,98 +1,113 @@
-//! One segment from a backup back into a stopped data folder, where it is damaged or gone (docs/storage.md section 17).
+//! Restores one segment of a backup to a stopped data folder, where it is damaged or missing
+//! (docs/storage.md section 17).
 //!
-//! Segments alone: they never change, so what was backed up is what the folder lacks. Every other file went on since.
+//! Only segments can be restored one by one: they never change, so the segment of the backup is the
+//! one that the folder lacks. Every other file has changed since.
 
 use std::path::{Path, PathBuf};
 
-use super::manifest::{Entry, Manifest, ManifestError};
-use super::tree::{self, TreeError};
-use super::{LookError, Progress, Watch, look, restore};
+use super::file_tree::{self, TreeError};
+use super::manifest::{Manifest, ManifestError, ManifestFile};
+use super::{FolderAccessError, ProgressCallback, UpkeepProgress, folder_access, restore};
 use crate::entropy::Entropy;
 use crate::kv::{DataFolder, FileError, FolderError, LastStop, OfflineControl, ops};
 use crate::model::Timestamp;
 use crate::tsdb;
 
-/// Why a file was not restored; the folder is as it was.
+/// The reason why a file was not restored. The folder is unchanged, except that the replaced file
+/// may already be in quarantine.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreOneError {
-    /// The data folder.
+    /// The data folder cannot be read.
     #[error(transparent)]
-    Look(#[from] LookError),
-    /// The backup's manifest.
+    Look(#[from] FolderAccessError),
+    /// The backup's manifest cannot be used.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The file system refused.
+    /// The file system refused an operation.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// What is in its place cannot be moved away.
+    /// The damaged file cannot be moved away.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Only segments never change.
+    /// The file is not a segment.
     #[error(
-        "{} is no segment: only segments/<org>/<name>.seg are restored one by one, since every other file went on after the backup",
+        "{} is not a segment: only segments/<org>/<name>.seg can be restored one by one, because every other file has changed since the backup",
         path.display()
     )]
-    NoSegment {
-        /// What was asked for.
+    NotASegment {
+        /// The requested file.
         path: PathBuf,
     },
-    /// The backup does not have it.
+    /// The backup does not contain the file.
     #[error("the backup of {made_at} holds no {}", path.display())]
     NotInBackup {
-        /// What was asked for.
+        /// The requested file.
         path: PathBuf,
-        /// When the backup was made.
+        /// The time of the backup.
         made_at: String,
     },
-    /// The backup is of another store.
+    /// The backup belongs to another store.
     #[error("the backup is of store {backup}, the folder holds store {folder}")]
     OtherStore {
-        /// The backup's.
+        /// The store of the backup.
         backup: String,
-        /// The folder's.
+        /// The store of the folder.
         folder: String,
     },
-    /// The backup's file is not what was backed up.
+    /// The file of the backup is damaged.
     #[error("the backup is damaged, nothing was restored: {}: {what}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         what: String,
     },
-    /// The store does not want it, or not this one.
+    /// The store does not list this segment, or lists another version of it.
     #[error(transparent)]
     Segment(#[from] tsdb::UnfitSegment),
 }
 
-/// What was done.
+/// The result of a restored segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredOne {
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// When the backup was made, RFC 3339.
+    /// The time of the backup, RFC 3339.
     pub made_at: String,
-    /// The file was whole already: nothing was changed.
+    /// Whether the file was intact, so that nothing was changed.
     pub was_whole: bool,
-    /// Where that is now which was in its place.
+    /// The quarantine path of the file that was replaced, if there was one.
     pub quarantined: Option<PathBuf>,
 }
 
-/// Puts the segment `file` (relative to the folder) of the backup `from` into the stopped data folder `dir`, after its hash,
-/// its checksums and the folder's own list of segments were compared. `scratch` as for a check.
+/// The paths of a segment to restore.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentPaths<'p> {
+    /// The stopped data folder.
+    pub dir: &'p Path,
+    /// The backup.
+    pub backup: &'p Path,
+    /// The segment, relative to both.
+    pub file: &'p Path,
+}
+
+/// Restores a segment of a backup to a stopped data folder, after its hash, its checksums and the
+/// folder's list of segments were compared. `scratch` has the same meaning as for a check.
 ///
 /// # Errors
-/// [`RestoreOneError`].
+/// [`RestoreOneError`], if the segment was not restored.
 pub fn restore_one(
-    (dir, from, file): (&Path, &Path, &Path),
+    paths: SegmentPaths<'_>,
     scratch: &Path,
     now: Timestamp,
     rng: &mut Entropy,
-    watch: Watch<'_>,
+    report_progress: ProgressCallback<'_>,
 ) -> Result<RestoredOne, RestoreOneError> {
+    let SegmentPaths { dir, backup: from, file } = paths;
     let in_segments = file.starts_with("segments") && file.extension().is_some_and(|ending| ending == "seg");
-    if !in_segments || !tree::is_inside(file) {
-        return Err(RestoreOneError::NoSegment { path: file.to_owned() });
+    if !in_segments || !file_tree::is_inside(file) {
+        return Err(RestoreOneError::NotASegment { path: file.to_owned() });
     }
     let manifest = Manifest::read(from)?;
     let made_at = manifest.made_at.clone();
@@ -100,48 +115,51 @@ pub fn restore_one(
         manifest.files.iter().find(|entry| entry.path == file).ok_or_else(|| {
             RestoreOneError::NotInBackup { path: file.to_owned(), made_at: made_at.clone() }
         })?;
-    look::nobody_uses(dir)?;
-    let looked = |e: FolderError| RestoreOneError::Look(LookError::Folder(e));
+    folder_access::ensure_unused(dir)?;
+    let folder_error = |e: FolderError| RestoreOneError::Look(FolderAccessError::Folder(e));
     if !dir.join("STORE").exists() {
-        return Err(looked(FolderError::NoStore { path: dir.to_owned() }));
+        return Err(folder_error(FolderError::NoStore { path: dir.to_owned() }));
     }
-    // Held until the end: no server starts meanwhile.
-    let folder = DataFolder::open(dir, now, rng).map_err(looked)?;
+    // The lock is held until the end, so no server can start meanwhile.
+    let folder = DataFolder::open(dir, now, rng).map_err(folder_error)?;
     let was_clean = folder.last_stop() == LastStop::Clean;
-    let wanted = Wanted { manifest: &manifest, entry, from, folder: &folder };
-    let done = wanted.put_back(scratch, now, watch);
+    let segment_restore = SegmentRestore { manifest: &manifest, entry, from, folder: &folder };
+    let done = segment_restore.run(scratch, now, report_progress);
     if was_clean {
-        folder.close_clean(now).map_err(looked)?;
+        folder.close_clean(now).map_err(folder_error)?;
     }
     done
 }
 
-struct Wanted<'a> {
+struct SegmentRestore<'a> {
     manifest: &'a Manifest,
-    entry: &'a Entry,
+    entry: &'a ManifestFile,
     from: &'a Path,
     folder: &'a DataFolder,
 }
 
-impl Wanted<'_> {
-    fn put_back(
+impl SegmentRestore<'_> {
+    fn run(
         &self,
         scratch: &Path,
         now: Timestamp,
-        watch: Watch<'_>,
+        report_progress: ProgressCallback<'_>,
     ) -> Result<RestoredOne, RestoreOneError> {
-        let Wanted { manifest, entry, from, folder } = self;
+        let SegmentRestore { manifest, entry, from, folder } = self;
         let (dir, file) = (folder.path(), entry.path.as_path());
         let own = folder.store_id().to_string();
         if manifest.store != own {
             return Err(RestoreOneError::OtherStore { backup: manifest.store.clone(), folder: own });
         }
-        let mut progress =
-            Progress { files_all: 2, bytes_all: entry.bytes.saturating_mul(2), ..Progress::default() };
-        if let Some(what) = restore::wrong_with(entry, from, &mut progress, watch)? {
+        let mut progress = UpkeepProgress {
+            files_all: 2,
+            bytes_all: entry.bytes.saturating_mul(2),
+            ..UpkeepProgress::default()
+        };
+        if let Some(what) = restore::damage_of(entry, from, &mut progress, report_progress)? {
             return Err(RestoreOneError::Damaged { path: file.to_owned(), what });
         }
-        let control = OfflineControl::read(dir, scratch).map_err(LookError::Offline)?;
+        let control = OfflineControl::read(dir, scratch).map_err(FolderAccessError::Offline)?;
         tsdb::fits_list(from, &control, file)?;
         let mut done = RestoredOne {
             bytes: entry.bytes,
@@ -150,28 +168,28 @@ impl Wanted<'_> {
             quarantined: None,
         };
         let place = dir.join(file);
-        if place.is_file() && tree::hash(&place, |_| ())? == entry.sha256 {
+        if place.is_file() && file_tree::hash(&place, |_| ())? == entry.sha256 {
             done.was_whole = true;
             return Ok(done);
         }
         let new = place.with_extension("seg.new");
-        tree::make_way(dir, file)?;
-        // Of a restore that was stopped.
+        file_tree::create_parents(dir, file)?;
+        // The file may remain from an interrupted restore.
         match ops::remove_file(&new) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(tree::at("remove", &new)(e).into());
+                return Err(file_tree::at("remove", &new)(e).into());
             }
             _ => {}
         }
-        tree::copy(&from.join(file), &new, |more| {
+        file_tree::copy(&from.join(file), &new, |more| {
             progress.bytes += more;
-            watch(progress);
+            report_progress(progress);
         })?;
         if place.exists() {
             done.quarantined = Some(folder.quarantine(&place, now)?);
         }
-        ops::rename(&new, &place).map_err(tree::at("rename", &new))?;
-        tree::sync_dirs(dir, std::iter::once(file.to_owned()))?;
+        ops::rename(&new, &place).map_err(file_tree::at("rename", &new))?;
+        file_tree::sync_dirs(dir, std::iter::once(file.to_owned()))?;
         Ok(done)
     }
 }

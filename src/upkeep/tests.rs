@@ -1,5 +1,6 @@
-//! Whole folders with everything in them that the store keeps: floats, native histograms, start timestamps, exemplars,
-//! metadata, accounts. What is done to them is stopped at every operation, and after every cut of the power.
+//! Whole folders with all kinds of data: floats, native histograms, start timestamps, exemplars,
+//! metadata and accounts. Operations on them are interrupted at every file operation, and checked
+//! after every power cut.
 
 #[path = "../../tests/folder/mod.rs"]
 #[expect(dead_code, reason = "shared with tests/old_formats.rs")]
@@ -19,13 +20,13 @@ fn open(dir: &Path) -> Opened {
     try_open(dir, false).expect("opens")
 }
 
-/// A stopped folder, as a kill leaves it: the next start reads the log.
+/// Returns a stopped folder in the state after a kill: the next start replays the log.
 fn make(dir: &Path) -> Held {
     folder::make(dir).1
 }
 
 fn files_below(dir: &Path, ending: &str) -> Vec<PathBuf> {
-    let found = tree::files(dir).expect("listed").into_iter().map(|(path, _)| dir.join(path));
+    let found = file_tree::files(dir).expect("listed").into_iter().map(|(path, _)| dir.join(path));
     found.filter(|path| path.to_string_lossy().ends_with(ending)).collect()
 }
 
@@ -46,7 +47,7 @@ fn repair_to(dir: &Path, to: &Path) -> Result<RepairReport, RepairError> {
     repair(dir, to, &scratch.path().join("scratch"), &mut Entropy::seeded(6), &mut |_| ())
 }
 
-/// What the server sets aside.
+/// Stages a backup as the server does.
 fn stage(opened: &Opened, dir: &Path, to: &Path) -> Facts {
     fs::create_dir(to).expect("made");
     let mut changes = 0;
@@ -95,50 +96,50 @@ fn a_backup_and_a_repaired_copy_hold_everything_that_the_folder_holds() {
     }
 }
 
-/// Whatever byte of a segment flips: the deep check names the file, nothing is invented, and of what is missing after a
-/// repair every sample is counted, everything else told.
+/// For any flipped bit of a segment, the deep check names the file, and a repair invents nothing.
+/// Every missing sample is counted, and other missing data is reported.
 #[test]
 fn of_a_damaged_segment_every_sample_that_a_repair_loses_is_counted() {
     let origin = tempfile::tempdir().expect("made");
     let held = make(origin.path());
     let segments = files_below(&origin.path().join("segments"), ".seg");
     assert_eq!(segments.len(), 2, "floats, and histograms");
-    let (mut lossy, mut salvaged, mut told_beside) = (0, 0, 0);
+    let (mut lossy, mut salvaged, mut reported_side_data) = (0, 0, 0);
     for segment in &segments {
         let bytes = fs::read(segment).expect("read");
         let stride = (bytes.len() / 24) | 1;
-        for place in (3..bytes.len()).step_by(stride) {
+        for position in (3..bytes.len()).step_by(stride) {
             let copy = tempfile::tempdir().expect("made");
             let (dir, to) = (copy.path().join("damaged"), copy.path().join("repaired"));
             copy_tree(origin.path(), &dir);
             let below = segment.strip_prefix(origin.path()).expect("inside");
             let mut damaged = bytes.clone();
-            damaged[place] ^= 0x10;
+            damaged[position] ^= 0x10;
             fs::write(dir.join(below), damaged).expect("written");
             let found = check_deep(&dir);
             let named = found.findings.iter().any(|finding| finding.file == below);
             let report = repair_to(&dir, &to).expect("repaired");
             let opened = open(&to);
-            assert_eq!(opened.said, Vec::<String>::new(), "byte {place}");
+            assert_eq!(opened.said, Vec::<String>::new(), "byte {position}");
             let (samples, starts, exemplars) =
-                held.missing(&opened.held()).unwrap_or_else(|what| panic!("byte {place}: {what}"));
-            assert!(named || (samples, starts, exemplars) == (0, 0, 0), "byte {place}: {found:?}");
+                held.missing(&opened.held()).unwrap_or_else(|what| panic!("byte {position}: {what}"));
+            assert!(named || (samples, starts, exemplars) == (0, 0, 0), "byte {position}: {found:?}");
             let whole = report.lost.iter().find(|finding| finding.file == below);
             assert_eq!(
                 whole.and_then(|finding| finding.count).unwrap_or(0),
                 samples,
-                "byte {place}: {report:?}"
+                "byte {position}: {report:?}"
             );
             let says = |words: &str| report.lost.iter().any(|finding| finding.what.contains(words));
             let all = says("cannot be opened") || says("wrong") || says("damaged");
-            assert!(starts == 0 || says("start timestamps") || all, "byte {place}: {report:?}");
-            assert!(exemplars == 0 || says("exemplars") || all, "byte {place}: {report:?}");
+            assert!(starts == 0 || says("start timestamps") || all, "byte {position}: {report:?}");
+            assert!(exemplars == 0 || says("exemplars") || all, "byte {position}: {report:?}");
             lossy += u64::from(samples > 0);
             salvaged += u64::from(samples > 0 && samples < 360);
-            told_beside += u64::from(says("histograms of {") || says("exemplars"));
+            reported_side_data += u64::from(says("histograms of {") || says("exemplars"));
             drop(opened);
             assert!(check_deep(&to).findings.iter().all(|finding| finding.weight == Weight::Note));
         }
     }
-    assert!(lossy > 20 && salvaged > 10 && told_beside > 3, "{lossy} {salvaged} {told_beside}");
+    assert!(lossy > 20 && salvaged > 10 && reported_side_data > 3, "{lossy} {salvaged} {reported_side_data}");
 }

@@ -126,11 +126,11 @@ fn mail_that_does_not_leave_is_told_and_takes_nothing_out_of_service() {
     assert_eq!(server.get("/readyz", &[]).json()["checks"]["mailer"], "ok", "nobody was mailed yet");
     let asked = server.post_json("/api/v1/auth/magic-link/request", &[], &json!({ "email": EMAIL }));
     assert_eq!(asked.status, 202, "{}", asked.body);
-    server.log_line("a mail was not sent; it is tried again");
+    server.log_line("a mail was not sent and is tried again");
     let ready = server.get("/readyz", &[]);
     assert_eq!((ready.status, &ready.json()["status"]), (200, &json!("degraded")), "{}", ready.body);
     let said = ready.json()["checks"]["mailer"].clone();
-    assert_eq!(said, "mail does not leave at the moment, 1 wait; the log says why");
+    assert_eq!(said, "mail cannot be sent at the moment, 1 waiting; see the log");
     assert!(server.terminate().success(), "a stop waits for no mail server");
 }
 

@@ -1,4 +1,4 @@
-//! Chance that a seed decides wholly: SplitMix64.
+//! Random numbers from a seed: SplitMix64.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
@@ -19,12 +19,12 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`, which is not zero.
+    /// Returns a number below `end`, which must not be zero.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.bits() >> 1).expect("64 bits") % end
     }
 
-    /// From `first` to `last`, both included.
+    /// Returns a number from `first` to `last`, both inclusive.
     pub(crate) fn between(&mut self, first: i64, last: i64) -> i64 {
         let width = usize::try_from(last - first + 1).expect("in order");
         first + i64::try_from(self.below(width)).expect("as wide as that")
@@ -34,7 +34,7 @@ impl Chance {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// True in `percent` of all cases.
+    /// Returns true with a probability of `percent` percent.
     pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

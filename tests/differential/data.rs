@@ -1,4 +1,4 @@
-//! The samples that both servers are given: one hour, every kind of trouble that series have.
+//! The samples for both servers: one hour, with every difficulty that series can have.
 
 use promlet::model::stale_nan;
 
@@ -6,12 +6,12 @@ use super::chance::Chance;
 use super::harness::{field, varint};
 use super::histograms::{Native, counted, custom, of_gauges};
 
-/// The first sample, and how far apart samples are by default.
+/// The time of the first sample in milliseconds, and the default distance of samples.
 pub(crate) const BEGIN_MS: i64 = 1_700_000_000_000;
 pub(crate) const SPACING_MS: i64 = 15_000;
 const COUNT: usize = 240;
 
-/// The last time that may have a sample.
+/// The last time at which a sample may lie, in milliseconds.
 pub(crate) const END_MS: i64 = BEGIN_MS + 3_600_000;
 
 #[derive(Clone)]
@@ -40,7 +40,7 @@ impl Series {
         Series { labels, samples }
     }
 
-    /// A `TimeSeries` of remote write 1.0.
+    /// Encodes a `TimeSeries` message of remote write 1.0.
     fn encode(&self, out: &mut Vec<u8>) {
         for (name, value) in &self.labels {
             let mut pair = Vec::new();
@@ -63,12 +63,12 @@ impl Series {
     }
 }
 
-/// Bodies of remote write requests, not compressed; series in order of their labels.
+/// Returns the uncompressed bodies of remote write requests, with series in order of their labels.
 pub(crate) fn requests(series: Vec<Series>) -> Vec<Vec<u8>> {
     let (mut mixed, mut series): (Vec<Series>, Vec<Series>) =
         series.into_iter().partition(|series| series.labels.contains(&("__name__".into(), "mixed".into())));
     series.sort_by(|a, b| a.labels.cmp(&b.labels));
-    // Within one request Prometheus takes all numbers of a series before its histograms.
+    // Within one request, Prometheus stores all floats of a series before its histograms.
     let mut later = Vec::new();
     for one in &mut mixed {
         for run in std::mem::take(&mut one.samples).chunk_by(|(_, a), (_, b)| a.is_float() == b.is_float()) {
@@ -87,7 +87,7 @@ pub(crate) fn requests(series: Vec<Series>) -> Vec<Vec<u8>> {
     series.chunks(20).chain(later.chunks(1)).map(body).collect()
 }
 
-/// Everything.
+/// Returns all series.
 pub(crate) fn generate(chance: &mut Chance) -> Vec<Series> {
     let mut all = Vec::new();
     web(chance, &mut all);
@@ -99,7 +99,8 @@ pub(crate) fn generate(chance: &mut Chance) -> Vec<Series> {
     all
 }
 
-/// Times at the usual distance; with `jitter` each is off by up to so many milliseconds.
+/// Returns times at the default distance; with `jitter`, each is up to that many milliseconds
+/// later.
 fn times(chance: &mut Chance, jitter: i64) -> Vec<i64> {
     let at = |i: usize| BEGIN_MS + SPACING_MS * i64::try_from(i).expect("small");
     (0..COUNT).map(|i| at(i) + if jitter > 0 { chance.between(0, jitter) } else { 0 }).collect()
@@ -109,7 +110,8 @@ fn floats(times: Vec<i64>, mut value: impl FnMut(usize) -> f64) -> Vec<(i64, Val
     times.into_iter().enumerate().map(|(i, at)| (at, Value::Float(value(i)))).collect()
 }
 
-/// Counters, one of whose sides has fewer series than the other, a gauge beside them, and what describes them.
+/// Counters of two sides, one of which has fewer series, a gauge with matching labels, and info
+/// series.
 fn web(chance: &mut Chance, all: &mut Vec<Series>) {
     for instance in ["a:1", "b:1", "c:1"] {
         for code in ["200", "404", "500"] {
@@ -138,7 +140,7 @@ fn web(chance: &mut Chance, all: &mut Vec<Series>) {
     }
 }
 
-/// Gauges with all that a float can be.
+/// Gauges with all kinds of float values.
 fn rooms(chance: &mut Chance, all: &mut Vec<Series>) {
     let strange =
         [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 1e300, -1e300, 2.3e-308, 1e-7, 1e21];
@@ -162,7 +164,7 @@ fn rooms(chance: &mut Chance, all: &mut Vec<Series>) {
     }
 }
 
-/// Series that come, go, have holes, and end with or without saying so.
+/// Series that begin and end, have gaps, and end with or without a staleness marker.
 fn pods(chance: &mut Chance, all: &mut Vec<Series>) {
     for pod in 0..8usize {
         let name = format!("p{pod}");
@@ -195,7 +197,8 @@ fn pods(chance: &mut Chance, all: &mut Vec<Series>) {
     }
 }
 
-/// Classic histograms; one is not monotonic, one lacks its highest bucket, one has a bound that is none.
+/// Classic histograms: one is not monotonic, one lacks its highest bucket, one has an invalid
+/// bound.
 fn classic(chance: &mut Chance, all: &mut Vec<Series>) {
     for job in ["api", "db", "odd"] {
         let bounds = ["0.1", "0.25", "1", "2.5", "+Inf"];
@@ -239,7 +242,7 @@ fn native(chance: &mut Chance, all: &mut Vec<Series>) {
         all.push(Series::new("depth", &labels, of_gauges(chance, &at)));
         let at = times(chance, 0);
         all.push(Series::new("wait_seconds", &labels, custom(chance, &at)));
-        // A series that is a number first and a histogram then, and the other way round.
+        // One series has first floats and then histograms, the other the reverse.
         let at = times(chance, 0);
         let mut mixed = counted(chance, &at, false, job == "db");
         for (i, (_, value)) in mixed.iter_mut().enumerate() {
@@ -251,7 +254,7 @@ fn native(chance: &mut Chance, all: &mut Vec<Series>) {
     }
 }
 
-/// Names and values outside of ASCII's letters.
+/// Names and values with characters beyond ASCII letters.
 fn named(chance: &mut Chance, all: &mut Vec<Series>) {
     for value in ["ä", "b c", "\"q\"\\", "line\nbreak"] {
         let labels = [("a.b", value), ("ключ", "1"), ("job", "api")];

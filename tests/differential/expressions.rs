@@ -1,5 +1,5 @@
-//! Random expressions that have a type: every function, aggregation, operator and modifier that Prometheus 3.5 knows, or
-//! that there is.
+//! Random typed expressions with every function, aggregation, operator and modifier, either of
+//! Prometheus 3.5 or of the whole language.
 
 #[path = "shapes.rs"]
 mod shapes;
@@ -11,22 +11,23 @@ use promlet::promql::{FUNCTIONS, Function};
 
 use super::chance::Chance;
 
-/// A piece of an expression: it knows its parts, so that a wrong answer can be traced to the smallest of them.
+/// A part of an expression. It knows its children, so that a wrong result can be reduced to the
+/// smallest part.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) kind: ValueType,
-    pieces: Vec<Piece>,
+    fragments: Vec<Fragment>,
 }
 
 #[derive(Clone, Debug)]
-enum Piece {
+enum Fragment {
     Text(String),
     Child(Node),
 }
 
 impl Node {
     fn new(kind: ValueType) -> Node {
-        Node { kind, pieces: Vec::new() }
+        Node { kind, fragments: Vec::new() }
     }
 
     fn leaf(kind: ValueType, text: impl Into<String>) -> Node {
@@ -34,33 +35,33 @@ impl Node {
     }
 
     fn text(mut self, text: impl Into<String>) -> Node {
-        self.pieces.push(Piece::Text(text.into()));
+        self.fragments.push(Fragment::Text(text.into()));
         self
     }
 
     fn child(mut self, child: Node) -> Node {
-        self.pieces.push(Piece::Child(child));
+        self.fragments.push(Fragment::Child(child));
         self
     }
 
     fn children(&self) -> impl Iterator<Item = &Node> {
-        self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Child(child) => Some(child),
-            Piece::Text(_) => None,
+        self.fragments.iter().filter_map(|fragment| match fragment {
+            Fragment::Child(child) => Some(child),
+            Fragment::Text(_) => None,
         })
     }
 
-    /// Puts something of any type somewhere within, so that types hardly fit any more.
-    pub(crate) fn broken(&mut self, chance: &mut Chance) {
-        let children: Vec<usize> = (0..self.pieces.len())
-            .filter(|place| matches!(self.pieces.get(*place), Some(Piece::Child(_))))
+    /// Replaces some inner part by one of any type, so that the types hardly ever match.
+    pub(crate) fn ill_typed(&mut self, chance: &mut Chance) {
+        let children: Vec<usize> = (0..self.fragments.len())
+            .filter(|position| matches!(self.fragments.get(*position), Some(Fragment::Child(_))))
             .collect();
-        // What `info` does with series that it knows nothing of is another matter.
-        let is_info = matches!(self.pieces.first(), Some(Piece::Text(text)) if text == "info(");
+        // `info` treats series without info series differently in 3.5.
+        let is_info = matches!(self.fragments.first(), Some(Fragment::Text(text)) if text == "info(");
         if !children.is_empty() && !is_info && chance.percent(70) {
-            let place = *chance.pick(&children);
-            if let Some(Piece::Child(child)) = self.pieces.get_mut(place) {
-                child.broken(chance);
+            let position = *chance.pick(&children);
+            if let Some(Fragment::Child(child)) = self.fragments.get_mut(position) {
+                child.ill_typed(chance);
             }
             return;
         }
@@ -74,15 +75,15 @@ impl Node {
         *self = Node::leaf(kind, text);
     }
 
-    /// Expressions one step smaller than this one.
+    /// Returns expressions that are one step smaller.
     pub(crate) fn smaller(&self) -> Vec<Node> {
         let mut found: Vec<Node> = self.children().cloned().collect();
-        for (place, piece) in self.pieces.iter().enumerate() {
-            let Piece::Child(child) = piece else { continue };
+        for (position, fragment) in self.fragments.iter().enumerate() {
+            let Fragment::Child(child) = fragment else { continue };
             for less in child.smaller().into_iter().filter(|less| less.kind == child.kind) {
-                let mut pieces = self.pieces.clone();
-                pieces[place] = Piece::Child(less);
-                found.push(Node { kind: self.kind, pieces });
+                let mut fragments = self.fragments.clone();
+                fragments[position] = Fragment::Child(less);
+                found.push(Node { kind: self.kind, fragments });
             }
         }
         found
@@ -91,9 +92,9 @@ impl Node {
 
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pieces.iter().try_for_each(|piece| match piece {
-            Piece::Text(text) => f.write_str(text),
-            Piece::Child(child) => child.fmt(f),
+        self.fragments.iter().try_for_each(|fragment| match fragment {
+            Fragment::Text(text) => f.write_str(text),
+            Fragment::Child(child) => child.fmt(f),
         })
     }
 }
@@ -143,7 +144,7 @@ const GROUPS: [Group; 7] = [
     },
 ];
 
-/// What Prometheus 3.5.3 does not know.
+/// Functions that Prometheus 3.5.3 does not have.
 const NEWER: [&str; 10] = [
     "ts_of_first_over_time",
     "end",
@@ -157,7 +158,7 @@ const NEWER: [&str; 10] = [
     "step",
 ];
 
-/// Functions whose last bit is the mathematical library's.
+/// Functions whose last bits depend on the mathematical library.
 const LIBRARY: [&str; 21] = [
     "acos",
     "acosh",
@@ -182,12 +183,13 @@ const LIBRARY: [&str; 21] = [
     "sqrt",
 ];
 
-/// Functions of calendars.
+/// Calendar functions.
 const DATES: [&str; 8] =
     ["hour", "minute", "month", "year", "day_of_month", "day_of_week", "day_of_year", "days_in_month"];
 
-/// Functions that make much of little: their arguments hold no last bits that are a library's.
-const JUMPS: [&str; 11] = [
+/// Functions that amplify small differences: their arguments must not depend on a library's last
+/// bits.
+const AMPLIFIERS: [&str; 11] = [
     "ceil",
     "floor",
     "round",
@@ -205,19 +207,20 @@ pub(crate) fn has_histograms(text: &str) -> bool {
     ["size_", "depth", "wait_seconds", "mixed"].iter().any(|name| text.contains(name))
 }
 
-/// Whether 3.5 makes other numbers of it: rates of histograms know no zero before their first, and their changes count
-/// a layout in which buckets are empty.
-pub(crate) fn is_otherwise(text: &str) -> bool {
+/// Returns whether 3.5 computes other numbers: its rates of histograms are not limited at zero, and
+/// its changes count empty buckets of a layout.
+pub(crate) fn differs_in_3_5(text: &str) -> bool {
     let made = ["rate(", "increase(", "changes("].iter().any(|name| text.contains(name));
     let filled = ["Inf", "NaN"].iter().any(|number| text.contains(number));
     has_histograms(text) && (made || filled)
 }
 
-/// Whether its last bits are a library's, or those of sums in another order.
-pub(crate) fn is_library(text: &str) -> bool {
-    // 3.14 adds histograms up with what rounding took from them, 3.5 without.
+/// Returns whether the last bits depend on a library or on the order of additions.
+pub(crate) fn depends_on_library(text: &str) -> bool {
+    // 3.14 adds histograms with compensated sums, 3.5 without.
     let added = has_histograms(text) && text.contains(" + ");
-    // What functions made comes in no order in 3.5, series of several metrics and sorted ones in another than here.
+    // Results of functions have no order in 3.5; series of several metrics and sorted ones have
+    // another order than in promlet.
     let grouped = ["sum", "avg", "std", "min(", "min by", "min without", "max(", "max by", "max without"];
     let grouped = grouped.iter().any(|name| text.contains(name));
     let several = text.contains("__name__=~") || text.contains("sort");
@@ -228,44 +231,44 @@ pub(crate) fn is_library(text: &str) -> bool {
 
 const RANGES: [&str; 10] = ["15s", "47s", "1m", "90s", "3m30s", "5m", "10m", "20m", "1h", "14999ms"];
 
-/// When there are samples.
+/// The range of time in which there are samples.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     pub(crate) begin_ms: i64,
     pub(crate) end_ms: i64,
 }
 
-/// Writes expressions.
+/// A generator of expressions.
 pub(crate) struct Grammar<'c> {
     chance: &'c mut Chance,
     range: Range,
-    /// What Prometheus 3.5 does not know is written, too.
-    newest: bool,
+    /// Whether expressions may contain what Prometheus 3.5 does not know.
+    whole_language: bool,
     group: &'static Group,
-    /// Inside so many things that make much of a last bit.
+    /// The number of enclosing functions that amplify small differences.
     exact: usize,
     subqueries: usize,
 }
 
 impl<'c> Grammar<'c> {
-    /// Of what Prometheus 3.5 knows, and we and it answer alike.
+    /// A generator of expressions that Prometheus 3.5 and promlet evaluate alike.
     pub(crate) fn shared(chance: &'c mut Chance, range: Range) -> Grammar<'c> {
         let group = chance.pick(&GROUPS);
-        Grammar { chance, range, newest: false, group, exact: 0, subqueries: 0 }
+        Grammar { chance, range, whole_language: false, group, exact: 0, subqueries: 0 }
     }
 
-    /// Of the whole language.
+    /// A generator of expressions of the whole language.
     pub(crate) fn everything(chance: &'c mut Chance, range: Range) -> Grammar<'c> {
-        Grammar { newest: true, ..Grammar::shared(chance, range) }
+        Grammar { whole_language: true, ..Grammar::shared(chance, range) }
     }
 
-    /// An expression for an instant query, or for a range query where `range` says so.
+    /// Returns an expression for a range query if `range`, else for an instant query.
     pub(crate) fn expression(&mut self, range: bool) -> Node {
         let depth = 1 + self.chance.below(4);
         match self.chance.below(24) {
             20 => self.of_histograms(),
             21 => self.unparenthesised(),
-            22 | 23 => self.spelled(),
+            22 | 23 => self.spelling(),
             0 => self.scalar(depth),
             1 if !range => self.matrix(depth),
             2 if !range => self.sorted(depth),
@@ -300,7 +303,7 @@ impl<'c> Grammar<'c> {
             self.group = self.chance.pick(&GROUPS);
         }
         let text = self.selected() + &self.modifiers();
-        // An operator after a computed offset is part of it in 3.5.
+        // In 3.5, an operator after a computed offset belongs to the offset.
         let text = if text.contains(" offset (") || text.contains(" offset -(") {
             format!("({text})")
         } else {
@@ -323,13 +326,13 @@ impl<'c> Grammar<'c> {
 
     fn modifiers(&mut self) -> String {
         let extension = *self.chance.pick(&[" anchored", " smoothed"]);
-        let extended = self.newest && self.chance.percent(6);
-        let moments = self.moments();
-        if extended { format!("{extension}{moments}") } else { moments }
+        let extended = self.whole_language && self.chance.percent(6);
+        let time_modifiers = self.time_modifiers();
+        if extended { format!("{extension}{time_modifiers}") } else { time_modifiers }
     }
 
-    /// Of when something is taken.
-    fn moments(&mut self) -> String {
+    /// Returns `offset` and `@` modifiers.
+    fn time_modifiers(&mut self) -> String {
         let mut text = String::new();
         if self.chance.percent(12) {
             let offset = self.offset();
@@ -358,7 +361,7 @@ impl<'c> Grammar<'c> {
         self.subqueries += 1;
         let range = if self.subqueries > 1 { "3m".to_owned() } else { range };
         let step = *self.chance.pick(&["", "15s", "1m", "47s", "30", "10s + 20s", "1m / 4"]);
-        let modifiers = self.moments();
+        let modifiers = self.time_modifiers();
         let inner = self.vector(depth - 1);
         self.subqueries -= 1;
         let inner = Node::leaf(ValueType::Vector, "(").child(inner).text(")");
@@ -379,7 +382,7 @@ impl<'c> Grammar<'c> {
             return Node::leaf(ValueType::Scalar, text);
         }
         match self.chance.below(10) {
-            0 if self.newest && self.chance.percent(50) => {
+            0 if self.whole_language && self.chance.percent(50) => {
                 let name = *self.chance.pick(&["min_of", "max_of"]);
                 let (left, right) = (self.scalar(depth - 1), self.scalar(depth - 1));
                 Node::leaf(ValueType::Scalar, format!("{name}("))
@@ -388,7 +391,7 @@ impl<'c> Grammar<'c> {
                     .child(right)
                     .text(")")
             }
-            1 if self.newest && self.chance.percent(20) => {
+            1 if self.whole_language && self.chance.percent(20) => {
                 Node::leaf(ValueType::Scalar, *self.chance.pick(&["start()", "end()", "range()", "step()"]))
             }
             0 => Node::leaf(ValueType::Scalar, "time()"),
@@ -413,7 +416,7 @@ impl<'c> Grammar<'c> {
         }
     }
 
-    /// A label as a list of them writes it.
+    /// Returns a label as it is written in a list of labels.
     fn listed(&mut self) -> String {
         let label = self.label();
         if label.is_ascii() && !label.contains('.') { label } else { format!("{label:?}") }
@@ -427,26 +430,27 @@ impl<'c> Grammar<'c> {
         labels.join(", ")
     }
 
-    /// A call that answers a vector and whose main argument has the type `of`.
+    /// Returns a call that yields a vector and whose main argument has the type `of`.
     fn call(&mut self, depth: usize, of: ValueType) -> Node {
         let all = FUNCTIONS.iter().filter(|row| {
             row.returns == ValueType::Vector
-                && (self.newest || !NEWER.contains(&row.name))
+                && (self.whole_language || !NEWER.contains(&row.name))
                 && row.args.contains(&of)
         });
         let fits: Vec<&Function> =
             all.filter(|row| self.exact == 0 || !LIBRARY.contains(&row.name)).collect();
-        // Functions of which something is told in `answers` are not used on what it is told of.
+        // Functions with a difference listed in `comparison` are not applied to the data that shows
+        // it.
         let differs = |row: &&Function| {
             let of_odd = DATES.contains(&row.name);
             let of_histograms = row.name == "double_exponential_smoothing";
             let labels = self.group.labels;
-            !self.newest && (row.name == "mad_over_time" || of_odd && labels.contains(&"room"))
+            !self.whole_language && (row.name == "mad_over_time" || of_odd && labels.contains(&"room"))
                 || (of_histograms && labels == ["job"])
         };
         let fits: Vec<&Function> = fits.into_iter().filter(|row| !differs(row)).collect();
         let mut row = *self.chance.pick(&fits);
-        // Those of histograms are rarely of use elsewhere, and everywhere there.
+        // Functions of histograms are seldom useful for other series, but always for histograms.
         if of == ValueType::Vector {
             let of_histograms = self.group.labels == ["job"];
             if row.name.starts_with("histogram") != of_histograms && self.chance.percent(60) {
@@ -466,11 +470,11 @@ impl<'c> Grammar<'c> {
             }
             _ => {}
         }
-        if DATES.contains(&row.name) && !self.newest && self.group.labels.contains(&"room") {
+        if DATES.contains(&row.name) && !self.whole_language && self.group.labels.contains(&"room") {
             self.group = &GROUPS[0];
         }
-        let jumps = usize::from(JUMPS.contains(&row.name) || DATES.contains(&row.name));
-        self.exact += jumps;
+        let amplifies = usize::from(AMPLIFIERS.contains(&row.name) || DATES.contains(&row.name));
+        self.exact += amplifies;
         let mut node = Node::leaf(ValueType::Vector, format!("{}(", row.name));
         let optional =
             row.args.len() > 1 && row.name == "round" || row.args.len() == 1 && row.name.contains("day");
@@ -480,8 +484,8 @@ impl<'c> Grammar<'c> {
                 node = node.text(", ");
             }
             node = match kind {
-                // Of numbers that are no times the calendar is told in `answers`.
-                ValueType::Vector if DATES.contains(&row.name) && !self.newest => {
+                // The calendar of numbers that are no times differs, see `comparison`.
+                ValueType::Vector if DATES.contains(&row.name) && !self.whole_language => {
                     let text = self.selected();
                     node.child(Node::leaf(ValueType::Vector, text))
                 }
@@ -494,15 +498,19 @@ impl<'c> Grammar<'c> {
                 }
             };
         }
-        self.exact -= jumps;
+        self.exact -= amplifies;
         let text = node.to_string();
-        if row.name == "timestamp" && !self.newest && text.contains(" offset ") && text.contains(" @ ") {
+        if row.name == "timestamp"
+            && !self.whole_language
+            && text.contains(" offset ")
+            && text.contains(" @ ")
+        {
             return Node::leaf(ValueType::Vector, format!("timestamp({})", self.selected()));
         }
         node.text(")")
     }
 
-    /// A scalar that makes sense for the function more often than not.
+    /// Returns a scalar that usually makes sense for the function.
     fn parameter(&mut self, name: &str, depth: usize) -> Node {
         let likely: &[&str] = match name {
             "double_exponential_smoothing" => &["0.5", "0.1", "0.9"],
@@ -544,7 +552,7 @@ impl<'c> Grammar<'c> {
     }
 
     fn info(&mut self) -> Node {
-        // 3.5 takes the series that tell something for ones to tell something of.
+        // 3.5 treats info series as series to enrich.
         self.group = &GROUPS[0];
         let inner = Node::leaf(
             ValueType::Vector,
@@ -568,9 +576,9 @@ impl<'c> Grammar<'c> {
         let plain = ["count", "min", "max", "group", "sum", "avg", "stddev", "stdvar"];
         let plain = &plain[..if self.exact > 0 { 4 } else { 8 }];
         let with = ["topk", "bottomk", "quantile", "count_values", "limitk", "limit_ratio"];
-        let with = &with[..if self.newest { 6 } else { 5 }];
-        let takes = self.chance.percent(30);
-        let name = if takes { *self.chance.pick(with) } else { *self.chance.pick(plain) };
+        let with = &with[..if self.whole_language { 6 } else { 5 }];
+        let has_parameter = self.chance.percent(30);
+        let name = if has_parameter { *self.chance.pick(with) } else { *self.chance.pick(plain) };
         let grouping = match self.chance.below(3) {
             0 => String::new(),
             1 => format!(" by ({})", self.labels(2)),
@@ -579,8 +587,8 @@ impl<'c> Grammar<'c> {
         let before = self.chance.percent(50);
         let mut node = Node::leaf(ValueType::Vector, name);
         node = node.text(if before { format!("{grouping} (") } else { "(".to_owned() });
-        let jumps = usize::from(name == "count_values");
-        self.exact += jumps;
+        let amplifies = usize::from(name == "count_values");
+        self.exact += amplifies;
         match name {
             "count_values" => node = node.text("\"value\", "),
             "limit_ratio" => node = node.text(*self.chance.pick(&["0.5, ", "-0.5, ", "1, ", "0, "])),
@@ -592,16 +600,18 @@ impl<'c> Grammar<'c> {
             _ => {}
         }
         let ends = if before { ")".to_owned() } else { format!("){grouping}") };
-        if !self.newest && (name == "topk" || name == "bottomk") {
+        if !self.whole_language && (name == "topk" || name == "bottomk") {
             return node.text(self.without_ties() + &ends);
         }
-        // Of what functions made, which series is the first is chance in 3.5.
-        let inner = if name == "limitk" && !self.newest { self.selector() } else { self.vector(depth - 1) };
-        self.exact -= jumps;
+        // Which series of a function's result comes first is random in 3.5.
+        let inner =
+            if name == "limitk" && !self.whole_language { self.selector() } else { self.vector(depth - 1) };
+        self.exact -= amplifies;
         node.child(inner).text(ends)
     }
 
-    /// Of equal values, which `topk` keeps depends on the order in which series come.
+    /// Returns an expression without equal values, because which of them `topk` keeps depends on
+    /// the order of series.
     fn without_ties(&mut self) -> String {
         self.group = self.chance.pick(&GROUPS[..2]);
         let (gauge, counter) = ("temperature", "requests_total{job=\"api\"}");
@@ -620,7 +630,7 @@ impl<'c> Grammar<'c> {
         let comparing = ["==", "!=", "<", "<=", ">", ">="];
         let sets = ["and", "or", "unless"];
         let which = self.chance.below(10);
-        let trims = self.newest && self.chance.percent(6);
+        let trims = self.whole_language && self.chance.percent(6);
         let mut op = match which {
             5..8 if trims => *self.chance.pick(&["</", ">/"]),
             0..5 => *self.chance.pick(if self.exact > 0 { &arithmetic[..4] } else { &arithmetic }),
@@ -628,11 +638,11 @@ impl<'c> Grammar<'c> {
             _ => *self.chance.pick(&sets),
         }
         .to_owned();
-        let jumps = usize::from((5..8).contains(&which) || op == "%");
+        let amplifies = usize::from((5..8).contains(&which) || op == "%");
         if (5..8).contains(&which) && !trims && self.chance.percent(40) {
             op += " bool";
         }
-        self.exact += jumps;
+        self.exact += amplifies;
         let with_scalar = which < 8 && self.chance.percent(40);
         let group = self.group;
         let mut sides = [self.vector(depth - 1), Node::new(ValueType::Scalar)];
@@ -644,7 +654,7 @@ impl<'c> Grammar<'c> {
             }
             self.vector(depth - 1)
         };
-        self.exact -= jumps;
+        self.exact -= amplifies;
         if with_scalar && self.chance.percent(30) {
             sides.reverse();
         }
@@ -676,7 +686,7 @@ impl<'c> Grammar<'c> {
                 .collect();
             text += &format!(" {side} ({})", include.join(", "));
         }
-        if self.newest && !of_sets && self.chance.percent(30) {
+        if self.whole_language && !of_sets && self.chance.percent(30) {
             text += *self.chance.pick(&[
                 " fill (0)",
                 " fill_left (NaN)",

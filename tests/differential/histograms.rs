@@ -1,4 +1,4 @@
-//! Native histograms to write: kept by bucket index, encoded as remote write 1.0 draws them.
+//! Native histograms to write: stored by bucket index, encoded for remote write 1.0.
 
 use promlet::model::stale_nan;
 
@@ -6,10 +6,10 @@ use super::chance::Chance;
 use super::data::Value;
 use super::harness::{field, varint};
 
-/// `ResetHint` of the wire.
+/// The value of `ResetHint` for gauges.
 const GAUGE: u64 = 3;
 
-/// Schema of custom buckets.
+/// The schema of custom buckets.
 const CUSTOM: i32 = -53;
 
 #[derive(Clone, Debug, Default)]
@@ -18,12 +18,12 @@ pub(crate) struct Native {
     zero_threshold: f64,
     zero_count: u32,
     sum: f64,
-    /// Index and count, ascending; counts are whole numbers.
+    /// Bucket index and count, ascending; counts are whole numbers.
     positive: Vec<(i32, u32)>,
     negative: Vec<(i32, u32)>,
     bounds: Vec<f64>,
     hint: u64,
-    /// Written with floating point counts.
+    /// Whether the histogram is sent with float counts.
     floating: bool,
 }
 
@@ -37,7 +37,7 @@ impl Native {
         all.sum::<u64>() + u64::from(self.zero_count)
     }
 
-    /// A `Histogram` of remote write 1.0.
+    /// Encodes a `Histogram` message of remote write 1.0.
     pub(crate) fn encode(&self, at_ms: i64) -> Vec<u8> {
         let mut out = Vec::new();
         let whole = |out: &mut Vec<u8>, number: u8, value: u64| {
@@ -116,14 +116,14 @@ fn double(out: &mut Vec<u8>, number: u8, value: f64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// A field of bytes whose number may need two bytes.
+/// Writes a field of bytes whose key may need two bytes.
 fn long_field(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     key(out, number, 2);
     varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Counters: they grow, are reset, change their schema and may end.
+/// Counters: they grow, reset, change their schema and may end.
 pub(crate) fn counted(chance: &mut Chance, times: &[i64], odd: bool, floating: bool) -> Vec<(i64, Value)> {
     let fresh = |schema| Native { schema, zero_threshold: 0.001, floating, ..Native::default() };
     let mut now = fresh(1);
@@ -158,12 +158,12 @@ pub(crate) fn counted(chance: &mut Chance, times: &[i64], odd: bool, floating: b
 
 fn add(buckets: &mut Vec<(i32, u32)>, index: i32) {
     match buckets.binary_search_by_key(&index, |(index, _)| *index) {
-        Ok(place) => buckets[place].1 += 1,
-        Err(place) => buckets.insert(place, (index, 1)),
+        Ok(position) => buckets[position].1 += 1,
+        Err(position) => buckets.insert(position, (index, 1)),
     }
 }
 
-/// Gauges: buckets come and go.
+/// Gauges: their buckets change from sample to sample.
 pub(crate) fn of_gauges(chance: &mut Chance, times: &[i64]) -> Vec<(i64, Value)> {
     let sample = |at: &i64| {
         let mut now = Native { schema: 0, zero_threshold: 1e-128, hint: GAUGE, ..Native::default() };
@@ -177,7 +177,7 @@ pub(crate) fn of_gauges(chance: &mut Chance, times: &[i64]) -> Vec<(i64, Value)>
     times.iter().map(sample).collect()
 }
 
-/// Counters with bounds of their own.
+/// Counters with custom bounds.
 pub(crate) fn custom(chance: &mut Chance, times: &[i64]) -> Vec<(i64, Value)> {
     let bounds = vec![0.1, 0.5, 1.0, 10.0];
     let fresh = Native { schema: CUSTOM, bounds, ..Native::default() };

@@ -1,4 +1,4 @@
-//! The two servers: a real Prometheus and promlet, given the same samples and asked the same questions.
+//! The two servers, a real Prometheus and promlet, with the same samples.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -6,38 +6,38 @@ use std::time::Duration;
 
 use promlet::clock::Stopwatch;
 
-use super::answers::Said;
+use super::comparison::QueryResponse;
 use super::harness::{ORG, Server, Start, bootstrap, compressed, percent};
 use super::packages::prometheus;
 
-/// When a query is asked, in milliseconds.
+/// The times of a query in milliseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum When {
+pub(crate) enum EvalTimes {
     At(i64),
     From { start: i64, end: i64, step: i64 },
 }
 
-pub(crate) struct Pair {
+pub(crate) struct ServerPair {
     upstream: String,
     prometheus: Child,
     server: Server,
     cookie: String,
     secret: String,
     agent: ureq::Agent,
-    /// Both keep names until the end of a query.
+    /// Whether both servers remove names at the end of a query.
     pub(crate) delayed_name_removal: bool,
     _dir: tempfile::TempDir,
 }
 
-impl Drop for Pair {
+impl Drop for ServerPair {
     fn drop(&mut self) {
         let _ = self.prometheus.kill();
         let _ = self.prometheus.wait();
     }
 }
 
-impl Pair {
-    pub(crate) fn start(delayed_name_removal: bool) -> Pair {
+impl ServerPair {
+    pub(crate) fn start(delayed_name_removal: bool) -> ServerPair {
         let programs = prometheus();
         let dir = tempfile::tempdir().expect("a folder");
         let delayed = if delayed_name_removal { ",promql-delayed-name-removal" } else { "" };
@@ -74,11 +74,19 @@ impl Pair {
             .build()
             .into();
         let upstream = format!("http://127.0.0.1:{port}");
-        let pair =
-            Pair { upstream, prometheus, server, cookie, secret, agent, delayed_name_removal, _dir: dir };
-        let begun = Stopwatch::start();
+        let pair = ServerPair {
+            upstream,
+            prometheus,
+            server,
+            cookie,
+            secret,
+            agent,
+            delayed_name_removal,
+            _dir: dir,
+        };
+        let started = Stopwatch::start();
         while pair.ready().is_none() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "Prometheus is not ready after a minute");
+            assert!(started.elapsed() < Duration::from_secs(60), "Prometheus is not ready after a minute");
             std::thread::sleep(Duration::from_millis(50));
         }
         pair
@@ -89,7 +97,7 @@ impl Pair {
         (answer.status() == 200).then_some(())
     }
 
-    /// Gives both the same samples.
+    /// Sends the same samples to both servers.
     pub(crate) fn write(&self, requests: &[Vec<u8>]) {
         for request in requests {
             let body = compressed(request);
@@ -103,21 +111,21 @@ impl Pair {
                 .header("X-Prometheus-Remote-Write-Version", "0.1.0")
                 .send(&body[..]);
             let mut theirs = theirs.expect("Prometheus answers");
-            let said = theirs.body_mut().read_to_string().unwrap_or_default();
-            assert_eq!(theirs.status(), 204, "Prometheus: {said}");
+            let message = theirs.body_mut().read_to_string().unwrap_or_default();
+            assert_eq!(theirs.status(), 204, "Prometheus: {message}");
         }
     }
 
-    pub(crate) fn prometheus(&self, text: &str, when: When) -> Said {
-        self.get(&format!("{}/api/v1/{}", self.upstream, query(text, when)), None)
+    pub(crate) fn prometheus(&self, text: &str, times: EvalTimes) -> QueryResponse {
+        self.get(&format!("{}/api/v1/{}", self.upstream, query(text, times)), None)
     }
 
-    pub(crate) fn promlet(&self, text: &str, when: When) -> Said {
+    pub(crate) fn promlet(&self, text: &str, times: EvalTimes) -> QueryResponse {
         let mount = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1", self.server.url);
-        self.get(&format!("{mount}/{}", query(text, when)), Some(&self.cookie))
+        self.get(&format!("{mount}/{}", query(text, times)), Some(&self.cookie))
     }
 
-    fn get(&self, url: &str, cookie: Option<&str>) -> Said {
+    fn get(&self, url: &str, cookie: Option<&str>) -> QueryResponse {
         let mut request = self.agent.get(url);
         if let Some(cookie) = cookie {
             request = request.header("Cookie", cookie);
@@ -131,15 +139,15 @@ impl Pair {
             .read_to_string()
             .unwrap_or_else(|e| panic!("{url}: {e}"));
         let body = serde_json::from_str(&body).unwrap_or_else(|e| panic!("{url}: {e}: {body}"));
-        Said { status, body }
+        QueryResponse { status, body }
     }
 }
 
-fn query(text: &str, when: When) -> String {
+fn query(text: &str, times: EvalTimes) -> String {
     let seconds = |ms: i64| format!("{}.{:03}", ms / 1_000, ms % 1_000);
-    match when {
-        When::At(at) => format!("query?query={}&time={}", percent(text), seconds(at)),
-        When::From { start, end, step } => format!(
+    match times {
+        EvalTimes::At(at) => format!("query?query={}&time={}", percent(text), seconds(at)),
+        EvalTimes::From { start, end, step } => format!(
             "query_range?query={}&start={}&end={}&step={}",
             percent(text),
             seconds(start),

@@ -1,10 +1,11 @@
-//! Shapes that chance alone hardly ever writes: dashboards' usual ones, and corners of the grammar.
+//! Expressions that random generation hardly ever writes: common ones of dashboards, and corner
+//! cases of the grammar.
 
 use promlet::promql::syntax::tree::ValueType;
 
 use super::{Grammar, Node};
 
-/// The same things written as few people write them, and small things that are easily got wrong.
+/// Unusual spellings of common expressions, and small expressions that are easily evaluated wrong.
 const SPELLED: &[&str] = &[
     "SUM BY (job) (requests_total)",
     "Avg(inflight) WITHOUT (instance)",
@@ -143,7 +144,7 @@ const SPELLED: &[&str] = &[
 ];
 
 impl Grammar<'_> {
-    /// What people ask of histograms, classic and native.
+    /// Returns a common query over histograms, classic or native.
     pub(super) fn of_histograms(&mut self) -> Node {
         let q =
             *self.chance.pick(&["0.5", "0.9", "0.99", "0", "1", "0.05", "NaN", "-1", "1.1", "scalar(level)"]);
@@ -151,28 +152,32 @@ impl Grammar<'_> {
         let by = *self.chance.pick(&["by (le)", "by (job, le)", "without (job)", "without ()", "by (job)"]);
         let classic = "latency_seconds_bucket";
         let native = *self.chance.pick(&["size_bytes", "size_float", "wait_seconds", "depth", "mixed"]);
-        let moments = self.moments();
+        let time_modifiers = self.time_modifiers();
         let text = match self.chance.below(9) {
-            0 => format!("histogram_quantile({q}, sum {by} (rate({classic}[{range}]{moments})))"),
-            1 => format!("histogram_quantile({q}, {classic}{{job!=\"odd\"}}{moments})"),
+            0 => format!("histogram_quantile({q}, sum {by} (rate({classic}[{range}]{time_modifiers})))"),
+            1 => format!("histogram_quantile({q}, {classic}{{job!=\"odd\"}}{time_modifiers})"),
             2 => {
-                format!("histogram_quantile({q}, sum by (job) (last_over_time({native}[{range}]{moments})))")
+                format!(
+                    "histogram_quantile({q}, sum by (job) (last_over_time({native}[{range}]{time_modifiers})))"
+                )
             }
-            3 => format!("histogram_fraction(0, {q}, {native}{moments})"),
-            4 => format!("histogram_fraction(0.1, 2, sum {by} (increase({classic}[{range}]{moments})))"),
+            3 => format!("histogram_fraction(0, {q}, {native}{time_modifiers})"),
+            4 => {
+                format!("histogram_fraction(0.1, 2, sum {by} (increase({classic}[{range}]{time_modifiers})))")
+            }
             5 => format!("histogram_quantile({q}, {{__name__=~\"{classic}|{native}\"}})"),
             6 => {
-                let told = *self.chance.pick(&["count", "sum", "avg", "stddev", "stdvar"]);
-                format!("histogram_{told}(sum by (job) ({native}{moments}))")
+                let statistic = *self.chance.pick(&["count", "sum", "avg", "stddev", "stdvar"]);
+                format!("histogram_{statistic}(sum by (job) ({native}{time_modifiers}))")
             }
-            // In 3.5 an operator after a computed offset is part of it.
-            7 => format!("(({native}{moments}) / 2 + {native}) * -1"),
-            _ => format!("latency_seconds_sum / (latency_seconds_count{moments})"),
+            // In 3.5, an operator after a computed offset belongs to the offset.
+            7 => format!("(({native}{time_modifiers}) / 2 + {native}) * -1"),
+            _ => format!("latency_seconds_sum / (latency_seconds_count{time_modifiers})"),
         };
         Node::leaf(ValueType::Vector, text)
     }
 
-    /// Operators without parentheses: what binds what.
+    /// Returns operators without parentheses, to test precedence.
     pub(super) fn unparenthesised(&mut self) -> Node {
         let mut text = String::new();
         let count = self.chance.between(2, 5);
@@ -196,12 +201,12 @@ impl Grammar<'_> {
         Node::leaf(ValueType::Vector, text)
     }
 
-    /// The same things written as few people write them.
-    pub(super) fn spelled(&mut self) -> Node {
+    /// Returns an unusual spelling.
+    pub(super) fn spelling(&mut self) -> Node {
         Node::leaf(ValueType::Vector, *self.chance.pick(SPELLED))
     }
 
-    /// A range, now and then one that is computed.
+    /// Returns a range, sometimes a computed one.
     pub(super) fn range(&mut self) -> String {
         if self.chance.percent(85) {
             return (*self.chance.pick(&super::RANGES)).to_owned();
@@ -224,7 +229,7 @@ impl Grammar<'_> {
         (*self.chance.pick(&computed)).to_owned()
     }
 
-    /// How far back, now and then computed.
+    /// Returns an offset, sometimes a computed one.
     pub(super) fn offset(&mut self) -> String {
         let plain: &[&str] = &["1m", "-2m", "37s", "5m", "300", "-15s", "1h"];
         let computed: &[&str] =
@@ -233,7 +238,7 @@ impl Grammar<'_> {
         (*self.chance.pick(offsets)).to_owned()
     }
 
-    /// Names of labels by which to sort.
+    /// Returns names of labels by which to sort.
     pub(super) fn sorted_by(&mut self) -> String {
         (0..self.chance.between(1, 3)).map(|_| format!(", {:?}", self.label())).collect()
     }

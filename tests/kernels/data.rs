@@ -1,4 +1,4 @@
-//! Samples that are hard on an evaluator, and the store and the map that hold them.
+//! Random samples that are difficult for an evaluator, in a store and in a map.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::native::{Buckets, CUSTOM, Native};
 
 pub(crate) const ORG: OrgId = OrgId(1);
 
-/// One sample's value, or what an expression makes of it.
+/// The value of a sample, or of an expression.
 #[derive(Clone, Debug)]
 pub(crate) enum Point {
     Float(f64),
@@ -41,7 +41,7 @@ impl Point {
         }
     }
 
-    /// Whether it says that its series has ended.
+    /// Returns whether the value is a staleness marker.
     pub(crate) fn is_stale(&self) -> bool {
         match self {
             Point::Float(value) => is_stale(*value),
@@ -50,14 +50,14 @@ impl Point {
     }
 }
 
-/// What is sent: for each series its samples in the order they come.
-pub(crate) type Sent = Vec<(Labels, Vec<(i64, Point)>)>;
+/// The samples to send: for each series in the order in which they are sent.
+pub(crate) type SentSamples = Vec<(Labels, Vec<(i64, Point)>)>;
 
-/// What is there: for each series its samples by time, in order of labels.
-pub(crate) type World = BTreeMap<Labels, BTreeMap<i64, Point>>;
+/// The stored samples: for each series by time, in the order of labels.
+pub(crate) type SampleMap = BTreeMap<Labels, BTreeMap<i64, Point>>;
 
-/// Everything a store may be asked to add up.
-fn hostile() -> impl Strategy<Value = f64> {
+/// Any values that a store may have to add.
+fn any_value() -> impl Strategy<Value = f64> {
     prop_oneof![
         8 => (0..50i32).prop_map(f64::from),
         4 => -1e6..1e6f64,
@@ -69,15 +69,15 @@ fn hostile() -> impl Strategy<Value = f64> {
     ]
 }
 
-/// Whole numbers, whose sums are the same in any order.
-fn tame() -> impl Strategy<Value = f64> {
+/// Whole numbers, whose sums do not depend on the order of additions.
+fn whole_number() -> impl Strategy<Value = f64> {
     prop_oneof![
         12 => (0..1000i32).prop_map(f64::from),
         1 => prop_oneof![Just(stale_nan()), Just(f64::NAN), Just(f64::INFINITY)],
     ]
 }
 
-/// A counter that begins anew now and then.
+/// A counter with occasional resets.
 fn counter() -> impl Strategy<Value = Vec<f64>> {
     prop::collection::vec(prop_oneof![9 => 0.0..100.0f64, 1 => Just(-1.0)], 0..90).prop_map(|steps| {
         let mut at = 0.0;
@@ -90,7 +90,7 @@ fn counter() -> impl Strategy<Value = Vec<f64>> {
     })
 }
 
-/// When samples come: a scrape that mostly keeps its interval, with gaps; shared by several series or not.
+/// Sample times in milliseconds: a scrape that mostly keeps its interval, with gaps.
 fn times() -> impl Strategy<Value = Vec<i64>> {
     let gap = prop_oneof![
         20 => Just(15_000i64),
@@ -108,22 +108,22 @@ fn times() -> impl Strategy<Value = Vec<i64>> {
     })
 }
 
-fn values(is_hostile: bool) -> impl Strategy<Value = Vec<f64>> {
-    let any = if is_hostile { hostile().boxed() } else { tame().boxed() };
+fn values(is_extreme: bool) -> impl Strategy<Value = Vec<f64>> {
+    let any = if is_extreme { any_value().boxed() } else { whole_number().boxed() };
     let plain = prop::collection::vec(any, 0..90);
-    if is_hostile { prop_oneof![plain, counter()].boxed() } else { plain.boxed() }
+    if is_extreme { prop_oneof![plain, counter()].boxed() } else { plain.boxed() }
 }
 
-/// What one series is made of: values, times where it has its own, and late samples.
-type Parts = (Vec<f64>, Option<Vec<i64>>, Vec<(i64, bool, i32)>);
+/// The parts of one series: values, own times if it has them, and late samples.
+type SeriesParts = (Vec<f64>, Option<Vec<i64>>, Vec<(i64, bool, i32)>);
 
-/// Some series of two metrics; half of them are of the same times. Some samples come late, some of those at times that
-/// are taken.
-pub(crate) fn sent(is_hostile: bool) -> impl Strategy<Value = Sent> {
+/// Some series of two metrics, half of which share their times. Some samples are late, and some of
+/// these replace other samples.
+pub(crate) fn random_floats(is_extreme: bool) -> impl Strategy<Value = SentSamples> {
     let late = prop::collection::vec((-100_000..900_000i64, any::<bool>(), -9..9i32), 0..4);
-    let one = (values(is_hostile), prop::option::of(times()), late);
+    let one = (values(is_extreme), prop::option::of(times()), late);
     (times(), prop::collection::vec(one, 1..7)).prop_map(|(shared, series)| {
-        let told = |(number, (values, own, late)): (usize, Parts)| {
+        let series_of = |(number, (values, own, late)): (usize, SeriesParts)| {
             let (id, group) = ((number / 2).to_string(), (number / 2 % 2).to_string());
             let name = if number % 2 == 0 { "m_total" } else { "other" };
             let mut pairs = vec![("__name__", name), ("id", &id), ("group", &group)];
@@ -141,54 +141,55 @@ pub(crate) fn sent(is_hostile: bool) -> impl Strategy<Value = Sent> {
             }
             (Labels::from_pairs(pairs), samples)
         };
-        series.into_iter().enumerate().map(told).collect()
+        series.into_iter().enumerate().map(series_of).collect()
     })
 }
 
 /// The same for more series than one thread takes at a time.
-pub(crate) fn many() -> impl Strategy<Value = Sent> {
-    let short = prop::collection::vec(hostile(), 0..12);
+pub(crate) fn many_series() -> impl Strategy<Value = SentSamples> {
+    let short = prop::collection::vec(any_value(), 0..12);
     (times(), prop::collection::vec(short, 40..130)).prop_map(|(times, series)| {
-        let told = |(number, values): (usize, Vec<f64>)| {
+        let series_of = |(number, values): (usize, Vec<f64>)| {
             let (id, group) = (number.to_string(), (number % 3).to_string());
             let labels = Labels::from_pairs([("__name__", "m_total"), ("id", &*id), ("group", &*group)]);
             (labels, times.iter().copied().zip(values.into_iter().map(Point::Float)).collect())
         };
-        series.into_iter().enumerate().map(told).collect()
+        series.into_iter().enumerate().map(series_of).collect()
     })
 }
 
-/// What happens to a series of histograms between two samples.
+/// An event of a histogram series between two samples.
 #[derive(Clone, Debug)]
-enum Happens {
+enum HistogramEvent {
     Observed(Vec<(i32, bool, u8)>),
     Zeros(u8),
-    /// No number was observed: it is counted, and in no bucket.
+    /// A NaN was observed: it counts, but in no bucket.
     Nan,
-    BegunAnew,
+    Reset,
     Schema(i32),
     Threshold(f64),
     Ended,
     Number(i32),
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn histogram_event() -> impl Strategy<Value = HistogramEvent> {
     prop_oneof![
-        24 => prop::collection::vec((-4..9i32, prop::bool::weighted(0.2), 0..4u8), 0..4).prop_map(Happens::Observed),
-        4 => (1..4u8).prop_map(Happens::Zeros),
-        1 => Just(Happens::Nan),
-        2 => Just(Happens::BegunAnew),
-        1 => (-1..4i32).prop_map(Happens::Schema),
-        1 => prop::sample::select(&[0.0, 0.001, 0.3, 1.0, 2.5][..]).prop_map(Happens::Threshold),
-        1 => Just(Happens::Ended),
-        1 => (0..50i32).prop_map(Happens::Number),
+        24 => prop::collection::vec((-4..9i32, prop::bool::weighted(0.2), 0..4u8), 0..4).prop_map(HistogramEvent::Observed),
+        4 => (1..4u8).prop_map(HistogramEvent::Zeros),
+        1 => Just(HistogramEvent::Nan),
+        2 => Just(HistogramEvent::Reset),
+        1 => (-1..4i32).prop_map(HistogramEvent::Schema),
+        1 => prop::sample::select(&[0.0, 0.001, 0.3, 1.0, 2.5][..]).prop_map(HistogramEvent::Threshold),
+        1 => Just(HistogramEvent::Ended),
+        1 => (0..50i32).prop_map(HistogramEvent::Number),
     ]
 }
 
-/// One series of histograms of a kind: counters, gauges, those with bounds of their own, and what is a number now and
-/// then. Every count is whole and every sum a multiple of a quarter, or no number, so that sums are the same in any order.
+/// One histogram series of a kind: counter, gauge, custom bounds, or mixed with numbers. Every
+/// count is whole and every sum is a multiple of a quarter, or NaN, so that sums do not depend on
+/// the order of additions.
 fn distributions(kind: &'static str) -> impl Strategy<Value = Vec<Point>> {
-    prop::collection::vec(happens(), 0..60).prop_map(move |all| {
+    prop::collection::vec(histogram_event(), 0..60).prop_map(move |all| {
         let bounds = if kind == "h_custom" { vec![-2.0, 0.5, 1.0, 4.0, 10.0] } else { Vec::new() };
         let schema = if kind == "h_custom" { CUSTOM } else { 0 };
         let fresh = Native { schema, bounds, is_gauge: kind == "h_gauge", ..Native::default() };
@@ -199,7 +200,7 @@ fn distributions(kind: &'static str) -> impl Strategy<Value = Vec<Point>> {
                 now = Native { schema: now.schema, threshold: now.threshold, ..fresh.clone() };
             }
             match one {
-                Happens::Observed(all) => {
+                HistogramEvent::Observed(all) => {
                     for (index, negative, count) in all {
                         let custom = schema == CUSTOM;
                         let index = if custom { index.rem_euclid(6) } else { index };
@@ -210,24 +211,26 @@ fn distributions(kind: &'static str) -> impl Strategy<Value = Vec<Point>> {
                         now.sum += f64::from(index) * 0.25;
                     }
                 }
-                Happens::Zeros(count) if schema != CUSTOM => {
+                HistogramEvent::Zeros(count) if schema != CUSTOM => {
                     now.zero += f64::from(count);
                     now.count += f64::from(count);
                 }
-                Happens::Nan => {
+                HistogramEvent::Nan => {
                     now.count += 1.0;
                     now.sum = f64::NAN;
                 }
-                Happens::BegunAnew => now = fresh.clone(),
-                Happens::Schema(schema) if kind != "h_custom" => now = Native { schema, ..fresh.clone() },
-                Happens::Threshold(threshold) if kind != "h_custom" => {
+                HistogramEvent::Reset => now = fresh.clone(),
+                HistogramEvent::Schema(schema) if kind != "h_custom" => {
+                    now = Native { schema, ..fresh.clone() }
+                }
+                HistogramEvent::Threshold(threshold) if kind != "h_custom" => {
                     now = Native { threshold, schema: now.schema, ..fresh.clone() };
                 }
-                Happens::Ended => {
+                HistogramEvent::Ended => {
                     points.push(Point::of(Native { sum: stale_nan(), ..Native::default() }));
                     continue;
                 }
-                Happens::Number(value) if kind == "h_mixed" => {
+                HistogramEvent::Number(value) if kind == "h_mixed" => {
                     points.push(Point::Float(f64::from(value)));
                     continue;
                 }
@@ -239,24 +242,24 @@ fn distributions(kind: &'static str) -> impl Strategy<Value = Vec<Point>> {
     })
 }
 
-/// Series of native histograms of every kind, and numbers beside them. A late one now and then, or one at a time that is
-/// taken.
-pub(crate) fn distributed() -> impl Strategy<Value = Sent> {
+/// Native histogram series of every kind, and a series of numbers. Some samples are late, or have
+/// the time of another one.
+pub(crate) fn random_histograms() -> impl Strategy<Value = SentSamples> {
     let kind = prop::sample::select(&["h_total", "h_gauge", "h_custom", "h_mixed"][..]);
     let late = prop::collection::vec((any::<prop::sample::Index>(), 0..9i32), 0..3);
     let one = kind.prop_flat_map(|kind| (Just(kind), distributions(kind)));
     let one = (one, prop::option::of(times()), late);
     let numbers = prop::collection::vec(0..20i32, 0..60);
     (times(), prop::collection::vec(one, 1..6), numbers).prop_map(|(shared, series, numbers)| {
-        let mut all = Sent::new();
+        let mut all = SentSamples::new();
         for (number, ((kind, points), own, late)) in series.into_iter().enumerate() {
             let (id, group) = (number.to_string(), (number % 2).to_string());
             let labels = Labels::from_pairs([("__name__", kind), ("id", &*id), ("group", &*group)]);
             let times = own.unwrap_or_else(|| shared.clone());
             let mut samples: Vec<(i64, Point)> = times.into_iter().zip(points).collect();
-            for (place, moved) in late {
+            for (index, moved) in late {
                 if !samples.is_empty() && kind != "h_mixed" {
-                    let (at, point) = samples[place.index(samples.len())].clone();
+                    let (at, point) = samples[index.index(samples.len())].clone();
                     samples.push((at - i64::from(moved % 3) * 1_000, point));
                 }
             }
@@ -269,12 +272,12 @@ pub(crate) fn distributed() -> impl Strategy<Value = Sent> {
     })
 }
 
-/// The map that the oracle looks at. A second value for the newest time is refused, unless it was sealed meanwhile; for an
-/// older one it wins.
-pub(crate) fn world(sent: &Sent, is_sealed: bool) -> World {
-    let mut world = World::new();
+/// Returns the map that the oracle reads. A second value for the newest time is refused, unless the
+/// first was sealed meanwhile. A second value for an older time replaces the first.
+pub(crate) fn expected_samples(sent: &SentSamples, is_sealed: bool) -> SampleMap {
+    let mut expected_samples = SampleMap::new();
     for (labels, samples) in sent {
-        let kept = world.entry(labels.clone()).or_default();
+        let kept = expected_samples.entry(labels.clone()).or_default();
         let mut newest = i64::MIN;
         for (at, value) in samples {
             if *at != newest || is_sealed {
@@ -283,26 +286,26 @@ pub(crate) fn world(sent: &Sent, is_sealed: bool) -> World {
             newest = newest.max(*at);
         }
     }
-    world
+    expected_samples
 }
 
-/// Puts everything into a store: what is in order first, then each late sample by itself, so that the last write wins.
-/// In between `seal` may move what is there to where it is not kept in memory.
-pub(crate) fn fill(store: &Tsdb, sent: &Sent, seal: impl FnOnce(&Tsdb)) -> Snapshot {
+/// Stores all samples: first those in order, then each late sample by itself, so that the last
+/// write wins. In between, `seal` may move the stored samples out of memory.
+pub(crate) fn store_samples(store: &Tsdb, sent: &SentSamples, seal: impl FnOnce(&Tsdb)) -> Snapshot {
     let now = Timestamp::from_s(1_000_000);
     let append = |labels: &Labels, samples: &[(i64, Point)]| {
-        // Numbers and histograms of a request have no order between them.
+        // Numbers and histograms of one request have no order among them.
         for run in samples.chunk_by(|(_, a), (_, b)| a.float().is_some() == b.float().is_some()) {
             let mut batch = BatchBuilder::default();
             let floats = run.iter().filter_map(|(at, value)| {
                 Some(Sample { at: Timestamp::from_ms(*at), value: value.float()? })
             });
             batch.series(labels, floats);
-            // Half of the series are counted, half are doubles.
+            // Half of the series have integer counts, the others have float counts.
             let floating = labels.value("id").bytes().any(|byte| byte % 2 == 1);
             batch.histograms(run.iter().filter_map(|(at, value)| {
                 let stored = |native: &Native| {
-                    if is_stale(native.sum) { Histogram::stale() } else { native.stored(floating) }
+                    if is_stale(native.sum) { Histogram::stale() } else { native.to_histogram(floating) }
                 };
                 Some((Timestamp::from_ms(*at), stored(value.native()?)))
             }));
@@ -325,15 +328,15 @@ pub(crate) fn fill(store: &Tsdb, sent: &Sent, seal: impl FnOnce(&Tsdb)) -> Snaps
     store.snapshot(&Access::whole(ORG))
 }
 
-/// A store in a folder, which can seal.
-pub(crate) fn in_folder<T>(act: impl FnOnce(&Tsdb) -> T) -> T {
+/// Runs `work` with a store in a folder, which can seal.
+pub(crate) fn in_folder<T>(work: impl FnOnce(&Tsdb) -> T) -> T {
     let dir = tempfile::tempdir().expect("a folder");
     let now = Timestamp::from_s(1_000);
     let folder = DataFolder::open(dir.path(), now, &mut Entropy::seeded(1)).expect("a data folder");
     let (control, _) = Control::open(&folder, &ControlOptions { now, users_table: 1 }).expect("accounts");
     let home = Home { dir: dir.path(), store: folder.store_id(), control: Arc::new(control) };
     let (store, _) = Tsdb::open(home, Options::default(), &mut Entropy::seeded(1), now).expect("opens");
-    let done = act(&store);
+    let done = work(&store);
     store.close();
     done
 }

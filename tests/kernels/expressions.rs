@@ -1,4 +1,4 @@
-//! Random expressions, as text.
+//! Random expressions as text.
 
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ fn grouping() -> BoxedStrategy<&'static str> {
     prop::sample::select(&["", "by (group)", "by (id, group)", "without (id)"][..]).boxed()
 }
 
-/// Windows from less than a scrape interval to far more.
+/// Window lengths from less than a scrape interval to much more.
 fn range() -> impl Strategy<Value = i64> {
     prop_oneof![1..20_000i64, 20_000..400_000i64, 400_000..2_000_000i64]
 }
@@ -64,8 +64,8 @@ fn windowed() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// Of one selector or window, and nothing that adds up what was computed: values may be as wild as they like, since the
-/// order of all additions is that of the series.
+/// Expressions over one selector or window that do not aggregate computed values. The samples may
+/// have any values, because all additions follow the order of the series.
 pub(crate) fn flat() -> BoxedStrategy<String> {
     let leaf = || {
         prop_oneof![
@@ -83,7 +83,7 @@ pub(crate) fn flat() -> BoxedStrategy<String> {
         "quantile" => format!("quantile {by} ({}, {of})", f64::from(k) / 3.0),
         _ => format!("{op} {by} ({of})"),
     });
-    // Both sides are made of the same windows, of other series or the same.
+    // Both sides compute the same windows, of the same or of other series.
     let shared = (
         prop::sample::select(&["sum", "avg", "min", "max", "count"][..]),
         (function(), range(), modifiers(), grouping()),
@@ -114,7 +114,7 @@ pub(crate) fn flat() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// Expressions of several levels, of which no result depends on the order of additions while values are whole numbers.
+/// Nested expressions. No result depends on the order of additions if all values are whole numbers.
 pub(crate) fn deep() -> BoxedStrategy<String> {
     let exact = prop::sample::select(
         &["sum_over_time", "max_over_time", "min_over_time", "count_over_time", "last_over_time", "changes"]
@@ -159,7 +159,8 @@ pub(crate) fn deep() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// Of native histograms. What is added up are samples as they were sent, or sums of them: any order adds up to the same.
+/// Expressions over native histograms. They add sent samples or sums of these, so the order of
+/// additions does not matter.
 pub(crate) fn native() -> BoxedStrategy<String> {
     let selector = || {
         prop::sample::select(
@@ -192,15 +193,17 @@ pub(crate) fn native() -> BoxedStrategy<String> {
     let subquery = (function(), sample(), range(), 1_000..200_000i64, modifiers())
         .prop_map(|(f, of, range, step, m)| format!("{f}(({of})[{range}ms:{}ms]{m})", step.max(range / 60)));
     let any = || prop_oneof![2 => sample(), 4 => windowed()].boxed();
-    // Of negative counts nothing is promised; and where counts are rounded, a rank may fall into the next bucket.
+    // Negative counts have no defined quantile, and where counts are rounded, a rank may fall into
+    // the next bucket.
     let whole_windows = prop::sample::select(&["sum_over_time", "last_over_time", "first_over_time"][..]);
     let ranked = prop_oneof![
         2 => sample(),
         1 => (whole_windows, selector(), range(), modifiers())
             .prop_map(|(f, s, range, m)| format!("{f}({s}[{range}ms]{m})")),
     ];
-    let told = prop::sample::select(&["histogram_count(", "histogram_sum(", "histogram_avg(", "abs("][..]);
-    let told_of_ranks = prop::sample::select(
+    let of_histogram =
+        prop::sample::select(&["histogram_count(", "histogram_sum(", "histogram_avg(", "abs("][..]);
+    let of_ranks = prop::sample::select(
         &[
             "histogram_stddev(",
             "histogram_stdvar(",
@@ -216,7 +219,7 @@ pub(crate) fn native() -> BoxedStrategy<String> {
         ][..],
     );
     let added = prop::sample::select(&["sum", "avg"][..]);
-    let picked = prop::sample::select(&["count", "group", "min", "max", "stddev"][..]);
+    let counting = prop::sample::select(&["count", "group", "min", "max", "stddev"][..]);
     let scaled =
         prop::sample::select(&["* 2", "/ 4", "* -1", "/ 0", "* 0", "+ 1", "== bool 1", "> 2", "% 3"][..]);
     let pair = prop::sample::select(
@@ -237,10 +240,10 @@ pub(crate) fn native() -> BoxedStrategy<String> {
     prop_oneof![
         2 => any(),
         2 => subquery,
-        2 => (told, any()).prop_map(|(told, of)| format!("{told}{of})")),
-        3 => (told_of_ranks, ranked).prop_map(|(told, of)| format!("{told}{of})")),
+        2 => (of_histogram, any()).prop_map(|(of_histogram, of)| format!("{of_histogram}{of})")),
+        3 => (of_ranks, ranked).prop_map(|(of_histogram, of)| format!("{of_histogram}{of})")),
         3 => (added, grouping(), whole()).prop_map(|(op, by, of)| format!("{op} {by} ({of})")),
-        1 => (picked, grouping(), whole()).prop_map(|(op, by, of)| format!("{op} {by} ({of})")),
+        1 => (counting, grouping(), whole()).prop_map(|(op, by, of)| format!("{op} {by} ({of})")),
         2 => (any(), scaled).prop_map(|(of, by)| format!("({of}) {by}")),
         1 => any().prop_map(|of| format!("-({of})")),
         1 => any().prop_map(|of| format!("2 * ({of})")),

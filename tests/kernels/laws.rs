@@ -1,45 +1,48 @@
-//! What the evaluator answers is what the oracle answers.
+//! Properties: the evaluator's results equal those of the oracle.
 
 use std::collections::BTreeMap;
 
 use promlet::model::{Labels, Steps, Timestamp};
 use promlet::promql::syntax::tree::Expr;
 use promlet::promql::syntax::{Caps, Features, parse};
-use promlet::promql::{Answer, Budget, FloatHistogram, Options, Query, Value, WorkerPool, run};
+use promlet::promql::{Budget, FloatHistogram, Options, Query, QueryResult, Value, WorkerPool, run};
 use promlet::simd::scalar_only;
 use promlet::tsdb::{Snapshot, Tsdb};
 use proptest::prelude::*;
 
-use super::data::{Point, World, distributed, fill, in_folder, many, sent, world};
+use super::data::{
+    Point, SampleMap, expected_samples, in_folder, many_series, random_floats, random_histograms,
+    store_samples,
+};
 use super::expressions::{deep, flat, native};
 use super::native::{Buckets, Native};
-use super::oracle::{Answer as ByTheBook, LOOKBACK_MS, Oracle, Refused};
+use super::oracle::{LOOKBACK_MS, Oracle, OracleValue, Refusal};
 
-/// Which NaN an operation makes is nobody's business; whether it is one, and whether a zero is below zero, is.
+/// Returns the bits. All NaNs are equal, but -0 differs from 0.
 fn bits(value: f64) -> u64 {
     if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
 }
 
-/// What is there at one step, for who compares.
+/// A value at one step, in a form that can be compared.
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum Comparable {
     Bits(u64),
     Native(String),
-    /// A number whose last bits are a library's.
+    /// A number whose last bits depend on a library function.
     Near(f64),
 }
 
-/// By series and step.
-type Points = BTreeMap<(Labels, i64), Told>;
+/// Values by series and step.
+type Points = BTreeMap<(Labels, i64), Comparable>;
 
-fn told(value: &Point) -> Told {
+fn comparable(value: &Point) -> Comparable {
     match value {
-        Point::Float(value) => Told::Bits(bits(*value)),
-        Point::Native(native) => Told::Native(native.told()),
+        Point::Float(value) => Comparable::Bits(bits(*value)),
+        Point::Native(native) => Comparable::Native(native.render()),
     }
 }
 
-/// The evaluator's histogram as the oracle writes it.
+/// Converts the evaluator's histogram to the oracle's type.
 fn of_evaluator(found: &FloatHistogram) -> Native {
     let buckets = |all: &mut dyn Iterator<Item = (i32, f64)>| -> Buckets { all.collect() };
     Native {
@@ -55,20 +58,20 @@ fn of_evaluator(found: &FloatHistogram) -> Native {
     }
 }
 
-/// Takes numbers of logarithms and roots as near ones.
-fn loosened(text: &str, points: Points) -> Points {
-    let is_loose =
+/// Marks numbers that depend on logarithms and roots as approximate.
+fn with_approximate(text: &str, points: Points) -> Points {
+    let is_approximate =
         ["histogram_quantile", "histogram_fraction", "histogram_std"].iter().any(|name| text.contains(name));
-    let loose = |told: Told| match told {
-        Told::Bits(bits) if is_loose => Told::Near(f64::from_bits(bits)),
-        told => told,
+    let approximate = |comparable: Comparable| match comparable {
+        Comparable::Bits(bits) if is_approximate => Comparable::Near(f64::from_bits(bits)),
+        comparable => comparable,
     };
-    points.into_iter().map(|(key, told)| (key, loose(told))).collect()
+    points.into_iter().map(|(key, comparable)| (key, approximate(comparable))).collect()
 }
 
-fn same(a: &Told, b: &Told) -> bool {
+fn same(a: &Comparable, b: &Comparable) -> bool {
     match (a, b) {
-        (Told::Near(a), Told::Near(b)) => {
+        (Comparable::Near(a), Comparable::Near(b)) => {
             a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-3)
         }
         (a, b) => a == b,
@@ -83,8 +86,8 @@ fn evaluated(text: &str, expr: &Expr, steps: Steps, snapshot: &Snapshot) -> Resu
     let query = Query { expr: expr.clone(), text: text.to_owned(), steps, instant: false };
     let options = Options { lookback_ms: LOOKBACK_MS, ..Options::default() };
     let alone = run(&query, snapshot, &options, &Budget::default()).map_err(|e| e.to_string());
-    let told = |answer: &Result<Answer, String>| match answer {
-        // What the hands hold at once is their own affair: several hold more.
+    let comparable = |answer: &Result<QueryResult, String>| match answer {
+        // Peaks are left out: several workers hold more at once.
         Ok(answer) => {
             let stats = (answer.stats.series, answer.stats.samples);
             format!("{:?} {:?} {stats:?}", answer.value, answer.annotations)
@@ -92,48 +95,49 @@ fn evaluated(text: &str, expr: &Expr, steps: Steps, snapshot: &Snapshot) -> Resu
         Err(error) => error.clone(),
     };
     // As on a processor without wide registers.
-    let narrow = scalar_only(|| run(&query, snapshot, &options, &Budget::default()));
-    assert_eq!(told(&alone), told(&narrow.map_err(|e| e.to_string())), "{text}, scalar_only");
+    let scalar = scalar_only(|| run(&query, snapshot, &options, &Budget::default()));
+    assert_eq!(comparable(&alone), comparable(&scalar.map_err(|e| e.to_string())), "{text}, scalar_only");
     for cores in [2, 3] {
         let workers = WorkerPool::eager(cores);
         let _query = workers.begin_query();
         let budget = Budget { workers: Some(&workers), ..Budget::default() };
         let together = run(&query, snapshot, &options, &budget).map_err(|e| e.to_string());
-        assert_eq!(told(&alone), told(&together), "{text}, by {cores} threads");
+        assert_eq!(comparable(&alone), comparable(&together), "{text}, by {cores} threads");
     }
     let answer = alone?;
-    let Value::Matrix(matrix) = answer.value else { panic!("a range query answers a matrix") };
+    let Value::Matrix(matrix) = answer.value else { panic!("a range query returns a matrix") };
     let mut points = Points::new();
     for series in matrix {
         for sample in series.samples {
-            points.insert((series.labels.clone(), sample.at.as_ms()), Told::Bits(bits(sample.value)));
+            points.insert((series.labels.clone(), sample.at.as_ms()), Comparable::Bits(bits(sample.value)));
         }
         for sample in series.histograms {
             let native = of_evaluator(&sample.value);
-            points.insert((series.labels.clone(), sample.at.as_ms()), Told::Native(native.told()));
+            points.insert((series.labels.clone(), sample.at.as_ms()), Comparable::Native(native.render()));
         }
     }
     Ok(points)
 }
 
-fn by_the_book(expr: &Expr, steps: Steps, world: &World) -> Result<Points, Refused> {
+fn by_oracle(expr: &Expr, steps: Steps, expected_samples: &SampleMap) -> Result<Points, Refusal> {
     let times: Vec<i64> = steps.iter().map(Timestamp::as_ms).collect();
-    // `@ end()` is what was asked for, whether or not a step falls there.
-    let oracle = Oracle { world, start_ms: steps.start().as_ms(), end_ms: steps.end().as_ms() };
+    // `@ end()` is the end of the requested range, even if no step is there.
+    let oracle =
+        Oracle { samples: expected_samples, start_ms: steps.start().as_ms(), end_ms: steps.end().as_ms() };
     let mut points = Points::new();
     for at in times {
         let vector = match oracle.at(expr, at)? {
-            ByTheBook::Scalar(value) => vec![(Labels::default(), Point::Float(value))],
-            ByTheBook::Vector(vector) => vector,
+            OracleValue::Scalar(value) => vec![(Labels::default(), Point::Float(value))],
+            OracleValue::Vector(vector) => vector,
         };
         for (labels, value) in vector {
-            points.insert((labels, at), told(&value));
+            points.insert((labels, at), comparable(&value));
         }
     }
     Ok(points)
 }
 
-/// Steps smaller and larger than the scrape interval of 15 s.
+/// Steps shorter and longer than the scrape interval of 15 s.
 fn steps() -> impl Strategy<Value = Steps> {
     let step = prop_oneof![1..15_000i64, Just(15_000), 15_000..200_000i64];
     (-200_000..900_000i64, 0..40i64, step).prop_map(|(start, count, step)| {
@@ -142,30 +146,36 @@ fn steps() -> impl Strategy<Value = Steps> {
     })
 }
 
-fn check(text: &str, steps: Steps, world: &World, snapshot: &Snapshot) -> Result<(), TestCaseError> {
+fn check(
+    text: &str,
+    steps: Steps,
+    expected_samples: &SampleMap,
+    snapshot: &Snapshot,
+) -> Result<(), TestCaseError> {
     let expr = parse(text, &Caps { features: Features::ALL, ..Caps::default() })
         .unwrap_or_else(|e| panic!("{text}: {e}"))
         .expr;
-    match (evaluated(text, &expr, steps, snapshot), by_the_book(&expr, steps, world)) {
+    match (evaluated(text, &expr, steps, snapshot), by_oracle(&expr, steps, expected_samples)) {
         (Ok(found), Ok(expected)) => {
-            let (found, expected) = (loosened(text, found), loosened(text, expected));
+            let (found, expected) = (with_approximate(text, found), with_approximate(text, expected));
             prop_assert!(all_same(&found, &expected), "{}: {}", text, difference(&found, &expected));
         }
-        // Where labels are taken off, two series may be one for a range and not at any one step.
+        // Where labels are removed, two series may be equal in a range query although they are not
+        // at any one step.
         (Err(_), Err(_)) => {}
-        (found, expected) => prop_assert!(false, "{}: {:?}, by the book {:?}", text, found, expected),
+        (found, expected) => prop_assert!(false, "{}: {:?}, the oracle {:?}", text, found, expected),
     }
     Ok(())
 }
 
-/// The first few points that differ.
+/// Renders the first few points that differ.
 fn difference(found: &Points, expected: &Points) -> String {
     let mut all: Vec<&(Labels, i64)> = found.keys().chain(expected.keys()).collect();
     all.sort();
     all.dedup();
-    let told = |points: &Points, key| match points.get(key) {
-        Some(Told::Bits(bits)) => format!("{:?}", f64::from_bits(*bits)),
-        told => format!("{told:?}"),
+    let comparable = |points: &Points, key| match points.get(key) {
+        Some(Comparable::Bits(bits)) => format!("{:?}", f64::from_bits(*bits)),
+        comparable => format!("{comparable:?}"),
     };
     let alike = |key: &(Labels, i64)| match (found.get(key), expected.get(key)) {
         (Some(a), Some(b)) => same(a, b),
@@ -174,7 +184,13 @@ fn difference(found: &Points, expected: &Points) -> String {
     let differ = all.into_iter().filter(|key| !alike(key)).take(5);
     differ
         .map(|key| {
-            format!("\n  {} at {}: {}, expected {}", key.0, key.1, told(found, key), told(expected, key))
+            format!(
+                "\n  {} at {}: {}, expected {}",
+                key.0,
+                key.1,
+                comparable(found, key),
+                comparable(expected, key)
+            )
         })
         .collect()
 }
@@ -183,29 +199,29 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn hostile_values_go_through_windows_and_groups_to_the_bit(
-        sent in sent(true),
+    fn windows_and_aggregations_of_extreme_values_equal_the_oracle_to_the_bit(
+        sent in random_floats(true),
         steps in steps(),
         text in flat(),
     ) {
         let store = Tsdb::scaffold();
-        check(&text, steps, &world(&sent, false), &fill(&store, &sent, |_| {}))?;
+        check(&text, steps, &expected_samples(&sent, false), &store_samples(&store, &sent, |_| {}))?;
     }
 
     #[test]
-    fn native_histograms_are_what_the_book_makes_of_them(
-        sent in distributed(),
+    fn functions_of_native_histograms_equal_the_oracle(
+        sent in random_histograms(),
         steps in steps(),
         text in native(),
     ) {
         let store = Tsdb::scaffold();
-        check(&text, steps, &world(&sent, false), &fill(&store, &sent, |_| {}))?;
+        check(&text, steps, &expected_samples(&sent, false), &store_samples(&store, &sent, |_| {}))?;
     }
 
     #[test]
-    fn operators_answer_what_each_step_alone_answers(sent in sent(false), steps in steps(), text in deep()) {
+    fn operators_equal_an_evaluation_step_by_step(sent in random_floats(false), steps in steps(), text in deep()) {
         let store = Tsdb::scaffold();
-        check(&text, steps, &world(&sent, false), &fill(&store, &sent, |_| {}))?;
+        check(&text, steps, &expected_samples(&sent, false), &store_samples(&store, &sent, |_| {}))?;
     }
 }
 
@@ -213,13 +229,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn many_series_are_shared_out_and_none_is_lost(
-        sent in many(),
+    fn many_series_are_distributed_to_threads_and_none_is_lost(
+        sent in many_series(),
         steps in steps(),
         text in flat(),
     ) {
         let store = Tsdb::scaffold();
-        check(&text, steps, &world(&sent, false), &fill(&store, &sent, |_| {}))?;
+        check(&text, steps, &expected_samples(&sent, false), &store_samples(&store, &sent, |_| {}))?;
     }
 }
 
@@ -227,18 +243,18 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_sealed_is_what_was_there_and_late_samples_come_over_it(
-        (few, many, native_ones) in (sent(true), many(), distributed()),
+    fn sealed_samples_are_unchanged_and_late_samples_replace_them(
+        (few, many, native_ones) in (random_floats(true), many_series(), random_histograms()),
         steps in steps(),
         (texts, native_texts) in (prop::collection::vec(flat(), 8), prop::collection::vec(native(), 8)),
     ) {
         for (sent, texts) in [(few, &texts), (many, &texts), (native_ones, &native_texts)] {
             in_folder(|store| {
-                let snapshot = fill(store, &sent, |store| {
+                let snapshot = store_samples(store, &sent, |store| {
                     store.seal(Timestamp::from_s(1_000_000)).expect("sealed");
                 });
-                let world = world(&sent, true);
-                texts.iter().try_for_each(|text| check(text, steps, &world, &snapshot))
+                let expected_samples = expected_samples(&sent, true);
+                texts.iter().try_for_each(|text| check(text, steps, &expected_samples, &snapshot))
             })?;
         }
     }

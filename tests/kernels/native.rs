@@ -1,14 +1,15 @@
-//! Native histograms by the book (prometheus.io, "Native Histograms"): buckets in a map, one operation after the other.
+//! Native histograms by their specification (prometheus.io, "Native Histograms"): buckets in a map,
+//! one operation at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use promlet::model::{BucketSpan, CounterReset, Histogram, HistogramCounts, HistogramShape};
 
-/// The schema of histograms with bounds of their own.
+/// The schema of histograms with custom bounds.
 pub(crate) const CUSTOM: i32 = -53;
 
-/// Counts by the index of their bucket.
+/// Counts by bucket index.
 pub(crate) type Buckets = BTreeMap<i32, f64>;
 
 /// One histogram.
@@ -25,15 +26,16 @@ pub(crate) struct Native {
     pub(crate) is_gauge: bool,
 }
 
-/// Where a bucket begins and ends, and what it counts.
-struct Cut {
+/// The bounds of a bucket and its count.
+struct BucketRange {
     lower: f64,
     upper: f64,
     count: f64,
     is_linear: bool,
 }
 
-/// Eighths of the way from a half to one, as Prometheus has them in a table: not all of them are the nearest doubles.
+/// Powers of two from 1/2 in steps of 1/8, as in Prometheus' table; not all of them are the nearest
+/// doubles.
 const EIGHTHS: [f64; 8] = [
     0.5,
     0.545_253_866_332_628_8,
@@ -63,9 +65,9 @@ impl Native {
         self.schema == CUSTOM
     }
 
-    /// As it is sent: counted, or as doubles.
+    /// Returns the histogram to send, with integer or float counts.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and small")]
-    pub(crate) fn stored(&self, floating: bool) -> Histogram {
+    pub(crate) fn to_histogram(&self, floating: bool) -> Histogram {
         let spans = |buckets: &Buckets| -> Vec<BucketSpan> {
             let mut spans: Vec<BucketSpan> = Vec::new();
             let mut next = 0;
@@ -91,7 +93,8 @@ impl Native {
         Histogram::new(Arc::new(shape.expect("a shape")), reset, self.sum, counts).expect("a histogram")
     }
 
-    /// With buckets of a coarser schema: two of a schema are one of the schema below.
+    /// Returns the histogram in a coarser schema: two buckets of a schema are one bucket of the
+    /// next coarser one.
     fn reduced(&self, schema: i32) -> Native {
         let mut coarse = self.clone();
         while coarse.schema > schema {
@@ -107,7 +110,8 @@ impl Native {
         coarse
     }
 
-    /// With a zero bucket up to `threshold`, or further to the end of the bucket that it would cut.
+    /// Returns the histogram with a zero bucket up to `threshold`, or up to the end of a bucket
+    /// that this would cut.
     fn widened(&self, threshold: f64) -> Native {
         let mut wide = self.clone();
         if threshold <= self.threshold {
@@ -136,7 +140,8 @@ impl Native {
         wide
     }
 
-    /// The sum, or with -1 the difference. Nothing of exponential and custom buckets.
+    /// Returns the sum or, with sign -1, the difference. `None` for exponential with custom
+    /// buckets.
     pub(crate) fn added(&self, other: &Native, sign: f64) -> Option<Native> {
         if self.is_custom() != other.is_custom() {
             return None;
@@ -173,7 +178,7 @@ impl Native {
         Native { is_gauge: true, ..self.clone().compacted() }
     }
 
-    /// With buckets at most as fine as `schema`.
+    /// Returns the histogram with buckets at most as fine as `schema`.
     pub(crate) fn coarse(&self, schema: i32) -> Native {
         if self.is_custom() { self.clone() } else { self.reduced(schema) }
     }
@@ -189,7 +194,7 @@ impl Native {
         Native { is_gauge: self.is_gauge || factor < 0.0, ..self.each(|count| count * factor) }
     }
 
-    /// What is divided by zero has no buckets left.
+    /// Divides all counts. A division by zero leaves no buckets.
     pub(crate) fn divided(&self, by: f64) -> Native {
         let mut divided = Native { is_gauge: self.is_gauge || by < 0.0, ..self.each(|count| count / by) };
         if by == 0.0 {
@@ -198,21 +203,21 @@ impl Native {
         divided
     }
 
-    /// With the buckets of this one, and nothing in them.
-    pub(crate) fn nothing(&self) -> Native {
+    /// Returns the histogram with the same buckets, all zero.
+    pub(crate) fn zeroed(&self) -> Native {
         self.each(|_| 0.0)
     }
 
-    /// Every bit the same; a bucket of nothing is still a bucket.
+    /// Returns whether all bits are equal; an empty bucket counts as a bucket.
     pub(crate) fn equals(&self, other: &Native) -> bool {
         let same = |a: &Buckets, b: &Buckets| a.keys().eq(b.keys());
         same(&self.positive, &other.positive)
             && same(&self.negative, &other.negative)
-            && self.told() == other.told()
+            && self.render() == other.render()
     }
 
-    /// All its bits, for who compares. Which NaN and which zero it is, is nobody's business.
-    pub(crate) fn told(&self) -> String {
+    /// Renders all bits for a comparison. All NaNs are equal, and so are both zeros.
+    pub(crate) fn render(&self) -> String {
         let bits = |value: f64| if value.is_nan() { f64::NAN.to_bits() } else { (value + 0.0).to_bits() };
         let buckets = |buckets: &Buckets| -> Vec<(i32, u64)> {
             without_empty(buckets).iter().map(|(index, count)| (*index, bits(*count))).collect()
@@ -221,7 +226,7 @@ impl Native {
         format!("{head:?} {:?} {:?} {:?}", self.bounds, buckets(&self.positive), buckets(&self.negative))
     }
 
-    /// Whether counts began anew since the one before.
+    /// Returns whether a counter reset lies between `before` and this histogram.
     pub(crate) fn is_reset_since(&self, before: &Native) -> bool {
         if self.is_custom() != before.is_custom() || self.count < before.count {
             return true;
@@ -245,8 +250,9 @@ impl Native {
         fell(&self.positive, &before.positive) || fell(&self.negative, &before.negative)
     }
 
-    /// All buckets that count something, ascending; the zero bucket ends at zero where nothing is beyond.
-    fn cuts(&self) -> Vec<Cut> {
+    /// Returns all buckets with counts in ascending order. The zero bucket ends at zero on a side
+    /// without other buckets.
+    fn cuts(&self) -> Vec<BucketRange> {
         let linear = self.is_custom();
         let custom = |index: i32| {
             let at = usize::try_from(index).ok();
@@ -256,22 +262,22 @@ impl Native {
         let mut cuts = Vec::new();
         for (index, count) in self.negative.iter().rev() {
             let (lower, upper) = (-end(*index), -end(index - 1));
-            cuts.push(Cut { lower, upper, count: *count, is_linear: linear });
+            cuts.push(BucketRange { lower, upper, count: *count, is_linear: linear });
         }
         if !linear {
             let lower =
                 if self.negative.is_empty() && !self.positive.is_empty() { 0.0 } else { -self.threshold };
             let upper =
                 if self.positive.is_empty() && !self.negative.is_empty() { 0.0 } else { self.threshold };
-            cuts.push(Cut { lower, upper, count: self.zero, is_linear: true });
+            cuts.push(BucketRange { lower, upper, count: self.zero, is_linear: true });
         }
         for (index, count) in &self.positive {
             let (mut lower, upper) = (end(index - 1), end(*index));
-            // The first custom bucket begins at zero where it ends above.
+            // The first custom bucket begins at zero if its upper bound is positive.
             if lower == f64::NEG_INFINITY && upper > 0.0 {
                 lower = 0.0;
             }
-            cuts.push(Cut { lower, upper, count: *count, is_linear: linear });
+            cuts.push(BucketRange { lower, upper, count: *count, is_linear: linear });
         }
         cuts.retain(|cut| cut.count != 0.0);
         cuts
@@ -290,10 +296,12 @@ impl Native {
         let rank = q * self.count;
         let cuts = self.cuts();
         let mut seen = 0.0;
-        // From the nearer end, so that both halves are alike. Where observations were no numbers, from below.
+        // Counts from the nearer end, so that both halves are symmetric; from below if NaNs were
+        // observed.
         let upward = q < 0.5 || self.sum.is_nan();
         let ahead = if upward { rank } else { self.count - rank };
-        let order: Vec<&Cut> = if upward { cuts.iter().collect() } else { cuts.iter().rev().collect() };
+        let order: Vec<&BucketRange> =
+            if upward { cuts.iter().collect() } else { cuts.iter().rev().collect() };
         let Some(cut) = order.iter().find(|cut| {
             seen += cut.count;
             seen >= ahead
@@ -319,22 +327,22 @@ impl Native {
         }
     }
 
-    /// About how many observations are below `value`.
+    /// Estimates how many observations are below `value`.
     fn rank(&self, value: f64) -> f64 {
-        let of = |cut: &Cut| {
-            // A bucket around zero begins there, whichever it is, where no other is below it.
+        let of = |cut: &BucketRange| {
+            // A bucket around zero begins at zero if there are no negative buckets.
             let around_zero = cut.lower <= 0.0 && cut.upper >= 0.0;
             let positive_alone = self.negative.is_empty() && !self.positive.is_empty();
             let lower = if around_zero && positive_alone { 0.0 } else { cut.lower };
-            let cut = Cut { lower, ..*cut };
-            // What a bucket without width holds lies above its only value.
+            let cut = BucketRange { lower, ..*cut };
+            // The observations of a bucket without width lie above its only value.
             if value <= cut.lower {
                 return 0.0;
             }
             if value >= cut.upper {
                 return cut.count;
             }
-            // Of a bucket without end everything lies at the end that it has.
+            // All observations of an infinite bucket lie at its finite end.
             if cut.lower == f64::NEG_INFINITY {
                 return cut.count;
             }
@@ -350,7 +358,8 @@ impl Native {
         let mut below = 0.0;
         for cut in self.cuts() {
             below += of(&cut);
-            // Samples here may count in buckets that a zero bucket covers, which no sender does: those are not looked at.
+            // Generated samples may count in buckets that the zero bucket covers, which no sender
+            // does. These are ignored.
             if value < cut.upper {
                 break;
             }
@@ -367,7 +376,7 @@ impl Native {
 
     pub(crate) fn variance(&self) -> f64 {
         let mean = self.sum / self.count;
-        let of = |cut: &Cut| {
+        let of = |cut: &BucketRange| {
             let middle = if cut.is_linear && !self.is_custom() {
                 0.0
             } else if cut.is_linear {

@@ -1,4 +1,5 @@
-//! One expression at one moment, by the book: nothing is shared between steps, nothing is known in advance.
+//! Evaluation of one expression at one time, by definition: steps share nothing, and nothing is
+//! precomputed.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +9,28 @@ use promlet::promql::syntax::tree::{
     Matching, ValueType, VectorSelector,
 };
 
-use super::data::{Point, World};
+use super::data::{Point, SampleMap};
 use super::native::Native;
 use super::windows::{apply, between, extended, mean, quantile, sum};
 
 pub(crate) const LOOKBACK_MS: i64 = 300_000;
 const DEFAULT_STEP_MS: i64 = 60_000;
 
-/// What an expression yields at one moment.
-pub(crate) enum Answer {
+/// The value of an expression at one time.
+pub(crate) enum OracleValue {
     Scalar(f64),
     Vector(Vector),
 }
 
-/// Labels and values at one moment.
+/// Labels and values at one time.
 pub(crate) type Vector = Vec<(Labels, Point)>;
 
-/// Why there is no answer, for who reads a test that failed.
-pub(crate) type Refused = &'static str;
+/// The reason for a missing result, to read in a failed test.
+pub(crate) type Refusal = &'static str;
 
-/// The samples, and the whole query's range.
+/// The samples and the range of the whole query.
 pub(crate) struct Oracle<'w> {
-    pub(crate) world: &'w World,
+    pub(crate) samples: &'w SampleMap,
     pub(crate) start_ms: i64,
     pub(crate) end_ms: i64,
 }
@@ -45,12 +46,12 @@ fn without_name(labels: &Labels) -> Labels {
     labels.filtered(|name| name != METRIC_NAME)
 }
 
-fn unnamed(vector: Vector) -> Result<Vector, Refused> {
+fn unnamed(vector: Vector) -> Result<Vector, Refusal> {
     unique(vector.into_iter().map(|(labels, value)| (without_name(&labels), value)).collect())
 }
 
-/// What is made of the floats; histograms are left out.
-fn of_floats(vector: Vector, of: impl Fn(f64) -> f64) -> Result<Vector, Refused> {
+/// Applies a function to the floats; histograms are dropped.
+fn of_floats(vector: Vector, of: impl Fn(f64) -> f64) -> Result<Vector, Refusal> {
     unnamed(
         vector
             .into_iter()
@@ -59,53 +60,53 @@ fn of_floats(vector: Vector, of: impl Fn(f64) -> f64) -> Result<Vector, Refused>
     )
 }
 
-/// A number told of each histogram; floats are left out.
-fn of_histograms(vector: Vector, of: impl Fn(&Native) -> f64) -> Result<Vector, Refused> {
-    let told = |(labels, value): (Labels, Point)| Some((labels, Point::Float(of(value.native()?))));
-    unnamed(vector.into_iter().filter_map(told).collect())
+/// Computes a number from each histogram; floats are dropped.
+fn of_histograms(vector: Vector, of: impl Fn(&Native) -> f64) -> Result<Vector, Refusal> {
+    let truth = |(labels, value): (Labels, Point)| Some((labels, Point::Float(of(value.native()?))));
+    unnamed(vector.into_iter().filter_map(truth).collect())
 }
 
-fn unique(vector: Vector) -> Result<Vector, Refused> {
+fn unique(vector: Vector) -> Result<Vector, Refusal> {
     let mut all: Vec<&Labels> = vector.iter().map(|(labels, _)| labels).collect();
     all.sort();
     if all.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err("two of the same labels");
+        return Err("equal label sets");
     }
     Ok(vector)
 }
 
 fn number(op: BinaryOp, a: f64, b: f64) -> f64 {
-    let told = |holds: bool| if holds { 1.0 } else { 0.0 };
+    let truth = |holds: bool| if holds { 1.0 } else { 0.0 };
     match op {
         BinaryOp::Add => a + b,
         BinaryOp::Sub => a - b,
         BinaryOp::Mul => a * b,
         BinaryOp::Div => a / b,
         BinaryOp::Mod => a % b,
-        BinaryOp::Equal => told(a == b),
-        BinaryOp::NotEqual => told(a != b),
-        BinaryOp::Less => told(a < b),
-        BinaryOp::LessEqual => told(a <= b),
-        BinaryOp::Greater => told(a > b),
-        BinaryOp::GreaterEqual => told(a >= b),
-        _ => unreachable!("{op:?} is not asked for here"),
+        BinaryOp::Equal => truth(a == b),
+        BinaryOp::NotEqual => truth(a != b),
+        BinaryOp::Less => truth(a < b),
+        BinaryOp::LessEqual => truth(a <= b),
+        BinaryOp::Greater => truth(a > b),
+        BinaryOp::GreaterEqual => truth(a >= b),
+        _ => unreachable!("{op:?} is not generated here"),
     }
 }
 
 impl Oracle<'_> {
-    /// The value of an expression at a moment.
-    pub(crate) fn at(&self, expr: &Expr, now: i64) -> Result<Answer, Refused> {
+    /// Evaluates an expression at a time in milliseconds.
+    pub(crate) fn at(&self, expr: &Expr, now: i64) -> Result<OracleValue, Refusal> {
         Ok(match expr {
-            Expr::Number(value) => Answer::Scalar(*value),
-            Expr::Vector(selector) => Answer::Vector(self.newest(selector, now)),
+            Expr::Number(value) => OracleValue::Scalar(*value),
+            Expr::Vector(selector) => OracleValue::Vector(self.latest(selector, now)),
             Expr::Negate(inner) => match self.at(inner, now)? {
-                Answer::Scalar(value) => Answer::Scalar(-value),
-                Answer::Vector(vector) => {
+                OracleValue::Scalar(value) => OracleValue::Scalar(-value),
+                OracleValue::Vector(vector) => {
                     let negated = |value: Point| match value {
                         Point::Float(value) => Point::Float(-value),
                         Point::Native(native) => Point::of(native.times(-1.0)),
                     };
-                    Answer::Vector(unnamed(
+                    OracleValue::Vector(unnamed(
                         vector.into_iter().map(|(l, value)| (l, negated(value))).collect(),
                     )?)
                 }
@@ -117,13 +118,21 @@ impl Oracle<'_> {
                     Some(param) => self.scalar(param, now)?,
                     None => 0.0,
                 };
-                Answer::Vector(aggregated(aggregate.op, param, &aggregate.grouping, &vector))
+                OracleValue::Vector(aggregated(aggregate.op, param, &aggregate.grouping, &vector))
             }
             Expr::Binary(binary) => match (self.at(&binary.lhs, now)?, self.at(&binary.rhs, now)?) {
-                (Answer::Scalar(a), Answer::Scalar(b)) => Answer::Scalar(number(binary.op, a, b)),
-                (Answer::Vector(a), Answer::Scalar(b)) => Answer::Vector(with_scalar(binary, a, b, false)?),
-                (Answer::Scalar(a), Answer::Vector(b)) => Answer::Vector(with_scalar(binary, b, a, true)?),
-                (Answer::Vector(a), Answer::Vector(b)) => Answer::Vector(joined(binary, a, b)?),
+                (OracleValue::Scalar(a), OracleValue::Scalar(b)) => {
+                    OracleValue::Scalar(number(binary.op, a, b))
+                }
+                (OracleValue::Vector(a), OracleValue::Scalar(b)) => {
+                    OracleValue::Vector(with_scalar(binary, a, b, false)?)
+                }
+                (OracleValue::Scalar(a), OracleValue::Vector(b)) => {
+                    OracleValue::Vector(with_scalar(binary, b, a, true)?)
+                }
+                (OracleValue::Vector(a), OracleValue::Vector(b)) => {
+                    OracleValue::Vector(joined(binary, a, b)?)
+                }
             },
             Expr::Text(_) | Expr::Bytes(_) | Expr::Matrix(_) | Expr::Subquery(_) => {
                 unreachable!("no value of its own")
@@ -131,7 +140,7 @@ impl Oracle<'_> {
         })
     }
 
-    fn called(&self, name: &str, args: &[Expr], now: i64) -> Result<Answer, Refused> {
+    fn called(&self, name: &str, args: &[Expr], now: i64) -> Result<OracleValue, Refusal> {
         let of = args.iter().position(|arg| arg.value_type() != ValueType::Scalar).unwrap_or(0);
         let mut params = Vec::new();
         for (i, arg) in args.iter().enumerate() {
@@ -140,13 +149,16 @@ impl Oracle<'_> {
             }
         }
         if name == "vector" {
-            return Ok(Answer::Vector(vec![(Labels::default(), Point::Float(self.scalar(&args[0], now)?))]));
+            return Ok(OracleValue::Vector(vec![(
+                Labels::default(),
+                Point::Float(self.scalar(&args[0], now)?),
+            )]));
         }
         if args[of].value_type() == ValueType::Matrix {
-            return Ok(Answer::Vector(self.windowed(name, &params, &args[of], now)?));
+            return Ok(OracleValue::Vector(self.windowed(name, &params, &args[of], now)?));
         }
         let vector = self.vector(&args[of], now)?;
-        Ok(Answer::Vector(match name {
+        Ok(OracleValue::Vector(match name {
             "abs" => of_floats(vector, f64::abs)?,
             "histogram_count" => of_histograms(vector, |native| native.count)?,
             "histogram_sum" => of_histograms(vector, |native| native.sum)?,
@@ -157,27 +169,27 @@ impl Oracle<'_> {
             "histogram_fraction" => of_histograms(vector, |native| native.fraction(params[0], params[1]))?,
             "scalar" => {
                 let floats: Vec<f64> = vector.iter().filter_map(|(_, value)| value.float()).collect();
-                return Ok(Answer::Scalar(if floats.len() == 1 { floats[0] } else { f64::NAN }));
+                return Ok(OracleValue::Scalar(if floats.len() == 1 { floats[0] } else { f64::NAN }));
             }
-            _ => unreachable!("{name} is not asked for here"),
+            _ => unreachable!("{name} is not generated here"),
         }))
     }
 
-    fn scalar(&self, expr: &Expr, now: i64) -> Result<f64, Refused> {
+    fn scalar(&self, expr: &Expr, now: i64) -> Result<f64, Refusal> {
         match self.at(expr, now)? {
-            Answer::Scalar(value) => Ok(value),
-            Answer::Vector(_) => unreachable!("types are checked by the parser"),
+            OracleValue::Scalar(value) => Ok(value),
+            OracleValue::Vector(_) => unreachable!("types are checked by the parser"),
         }
     }
 
-    fn vector(&self, expr: &Expr, now: i64) -> Result<Vector, Refused> {
+    fn vector(&self, expr: &Expr, now: i64) -> Result<Vector, Refusal> {
         match self.at(expr, now)? {
-            Answer::Vector(vector) => Ok(vector),
-            Answer::Scalar(_) => unreachable!("types are checked by the parser"),
+            OracleValue::Vector(vector) => Ok(vector),
+            OracleValue::Scalar(_) => unreachable!("types are checked by the parser"),
         }
     }
 
-    fn look(&self, at: Option<AtModifier>, offset: &DurationExpr, now: i64) -> i64 {
+    fn shifted_time(&self, at: Option<AtModifier>, offset: &DurationExpr, now: i64) -> i64 {
         let pinned = match at {
             Some(AtModifier::Time(at)) => at.as_ms(),
             Some(AtModifier::Start) => self.start_ms,
@@ -187,28 +199,28 @@ impl Oracle<'_> {
         pinned - fixed(offset)
     }
 
-    fn newest(&self, selector: &VectorSelector, now: i64) -> Vector {
-        let look = self.look(selector.at, &selector.offset, now);
+    fn latest(&self, selector: &VectorSelector, now: i64) -> Vector {
+        let shifted_time = self.shifted_time(selector.at, &selector.offset, now);
         if selector.extension == Some(Extension::Smoothed) {
-            return self.smoothed(selector, look);
+            return self.smoothed(selector, shifted_time);
         }
-        let newest = |(labels, samples): (&Labels, &BTreeMap<i64, Point>)| {
-            let (at, value) = samples.range(..=look).next_back()?;
-            (*at > look - LOOKBACK_MS && !value.is_stale()).then(|| (labels.clone(), value.clone()))
+        let latest = |(labels, samples): (&Labels, &BTreeMap<i64, Point>)| {
+            let (at, value) = samples.range(..=shifted_time).next_back()?;
+            (*at > shifted_time - LOOKBACK_MS && !value.is_stale()).then(|| (labels.clone(), value.clone()))
         };
-        self.matching(selector).filter_map(newest).collect()
+        self.matching(selector).filter_map(latest).collect()
     }
 
-    /// The value on the line between the samples around, of numbers alone.
-    fn smoothed(&self, selector: &VectorSelector, look: i64) -> Vector {
+    /// Interpolates between the samples around `look`; of numbers only.
+    fn smoothed(&self, selector: &VectorSelector, shifted_time: i64) -> Vector {
         let on_line = |(labels, samples): (&Labels, &BTreeMap<i64, Point>)| {
             let there =
                 |(at, value): (&i64, &Point)| Some((*at, value.float().filter(|_| !value.is_stale())?));
-            let before = samples.range(look - LOOKBACK_MS + 1..look).rev().find_map(there);
-            let after = samples.range(look..=look + LOOKBACK_MS).find_map(there);
+            let before = samples.range(shifted_time - LOOKBACK_MS + 1..shifted_time).rev().find_map(there);
+            let after = samples.range(shifted_time..=shifted_time + LOOKBACK_MS).find_map(there);
             let value = match (before, after) {
-                (_, Some((at, value))) if at == look => value,
-                (Some(before), Some(after)) => between(before, after, look, false),
+                (_, Some((at, value))) if at == shifted_time => value,
+                (Some(before), Some(after)) => between(before, after, shifted_time, false),
                 (Some((_, value)), None) => value,
                 (None, _) => return None,
             };
@@ -221,18 +233,18 @@ impl Oracle<'_> {
         &'s self,
         selector: &'s VectorSelector,
     ) -> impl Iterator<Item = (&'s Labels, &'s BTreeMap<i64, Point>)> {
-        self.world
+        self.samples
             .iter()
             .filter(|(labels, _)| selector.matchers.iter().all(|m| m.matches(labels.value(m.name()))))
     }
 
-    /// A function of windows over a selector or a subquery.
-    fn windowed(&self, name: &str, params: &[f64], of: &Expr, now: i64) -> Result<Vector, Refused> {
+    /// Evaluates a function of windows over a selector or a subquery.
+    fn windowed(&self, name: &str, params: &[f64], of: &Expr, now: i64) -> Result<Vector, Refusal> {
         let mut all: Vec<(Labels, Vec<(i64, Point)>)> = Vec::new();
         let mut extension = None;
         let (start, end) = match of {
             Expr::Matrix(matrix) => {
-                let end = self.look(matrix.selector.at, &matrix.selector.offset, now);
+                let end = self.shifted_time(matrix.selector.at, &matrix.selector.offset, now);
                 let start = end - fixed(&matrix.range);
                 extension = matrix.selector.extension;
                 let before = if extension.is_some() { LOOKBACK_MS } else { 0 };
@@ -246,7 +258,7 @@ impl Oracle<'_> {
                 (start, end)
             }
             Expr::Subquery(subquery) => {
-                let end = self.look(subquery.at, &subquery.offset, now);
+                let end = self.shifted_time(subquery.at, &subquery.offset, now);
                 let start = end - fixed(&subquery.range);
                 let step = subquery.step.as_ref().map_or(DEFAULT_STEP_MS, fixed);
                 let mut at = start.div_euclid(step) * step + step;
@@ -265,7 +277,7 @@ impl Oracle<'_> {
         };
         all.retain(|(_, window)| !window.is_empty());
         if name == "absent_over_time" {
-            let absent = all.is_empty().then(|| (asked_for(of), Point::Float(1.0)));
+            let absent = all.is_empty().then(|| (required_labels(of), Point::Float(1.0)));
             return Ok(absent.into_iter().collect());
         }
         let value = |(labels, window): (Labels, Vec<(i64, Point)>)| {
@@ -277,7 +289,7 @@ impl Oracle<'_> {
             } else if floats.len() == window.len() {
                 apply(name, params, &floats, now, (start, end)).map(Point::Float)
             } else {
-                native_window(name, params, (&window, &floats), now, (start, end))
+                native_window(name, params, &window, &floats, now, (start, end))
             };
             Some((labels, made?))
         };
@@ -286,8 +298,8 @@ impl Oracle<'_> {
     }
 }
 
-/// The labels that a selector asks for by their values.
-fn asked_for(of: &Expr) -> Labels {
+/// Returns the labels that a selector requires to be equal to a value.
+fn required_labels(of: &Expr) -> Labels {
     let Expr::Matrix(matrix) = of else { return Labels::default() };
     let equal =
         matrix.selector.matchers.iter().filter(|m| m.op() == MatchOp::Equal && m.name() != METRIC_NAME);
@@ -328,7 +340,7 @@ fn aggregated(op: AggregateOp, param: f64, grouping: &Grouping, vector: &[(Label
                 out.push((labels, value));
                 continue;
             }
-            // Numbers and histograms have no sum; of anything else the numbers are looked at.
+            // Numbers and histograms have no common sum; other aggregations use the numbers only.
             if values.is_empty() || matches!(op, AggregateOp::Sum | AggregateOp::Avg) {
                 continue;
             }
@@ -352,7 +364,7 @@ fn aggregated(op: AggregateOp, param: f64, grouping: &Grouping, vector: &[(Label
                 let float = |(labels, value): (Labels, Point)| Some((labels, value.float()?));
                 let mut sorted: Vec<(Labels, f64)> = members.into_iter().filter_map(float).collect();
                 let is_top = op == AggregateOp::Topk;
-                // Stable: of equals the first one stays ahead. NaN comes last.
+                // Stable: of equal values the first one stays first. NaN sorts last.
                 sorted.sort_by(|(_, a), (_, b)| match (a.is_nan(), b.is_nan()) {
                     (false, false) if is_top => b.partial_cmp(a).expect("numbers"),
                     (false, false) => a.partial_cmp(b).expect("numbers"),
@@ -362,14 +374,14 @@ fn aggregated(op: AggregateOp, param: f64, grouping: &Grouping, vector: &[(Label
                 out.extend(sorted.into_iter().map(|(labels, value)| (labels, Point::Float(value))));
                 continue;
             }
-            _ => unreachable!("{op:?} is not asked for here"),
+            _ => unreachable!("{op:?} is not generated here"),
         };
         out.push((labels, Point::Float(value)));
     }
     out
 }
 
-/// The sum of histograms, or their mean. Nothing of exponential and custom buckets.
+/// Returns the sum of histograms, or their mean. `None` for exponential with custom buckets.
 fn native_total<'n>(mut natives: impl Iterator<Item = &'n Native>, is_mean: bool) -> Option<Point> {
     let mut count = 1.0;
     let mut total = natives.next()?.clone().compacted();
@@ -381,13 +393,14 @@ fn native_total<'n>(mut natives: impl Iterator<Item = &'n Native>, is_mean: bool
 }
 
 /// Samples of one kind with their times.
-type Timed<'w, T> = &'w [(i64, T)];
+type TimedSamples<'w, T> = &'w [(i64, T)];
 
-/// A function of a window in which there are histograms.
+/// Evaluates a function over a window that contains histograms.
 fn native_window(
     name: &str,
     params: &[f64],
-    (window, floats): (Timed<'_, Point>, Timed<'_, f64>),
+    window: TimedSamples<'_, Point>,
+    floats: TimedSamples<'_, f64>,
     now: i64,
     (start, end): (i64, i64),
 ) -> Option<Point> {
@@ -422,7 +435,7 @@ fn native_window(
         }
         "irate" | "idelta" => {
             let [.., (before_at, Point::Native(before)), (at, Point::Native(native))] = window else {
-                // Two numbers may still come last.
+                // The last two samples may still be numbers.
                 let [.., (_, Point::Float(_)), (_, Point::Float(_))] = window else { return None };
                 return apply(name, params, floats, now, (start, end)).map(Point::Float);
             };
@@ -433,27 +446,27 @@ fn native_window(
         }
         "rate" | "increase" | "delta" if floats.is_empty() => native_rate(name, &natives, (start, end)),
         "rate" | "increase" | "delta" => None,
-        // All others look at numbers alone.
+        // All other functions use numbers only.
         _ if floats.is_empty() => None,
         _ => apply(name, params, floats, now, (start, end)).map(Point::Float),
     }
 }
 
-/// How much a histogram changed, extrapolated to the whole window.
+/// Returns the change of a histogram, extrapolated to the whole window.
 fn native_rate(name: &str, natives: &[(i64, &Native)], (start, end): (i64, i64)) -> Option<Point> {
     let seconds = |ms: i64| ms as f64 / 1000.0;
     let [(first_at, first), (_, second), ..] = natives else { return None };
     let (last_at, last) = natives[natives.len() - 1];
     let counter = name != "delta";
-    // Of a first one that a reset follows, nothing is left to take away.
-    let from = if counter && second.is_reset_since(first) { second.nothing() } else { (*first).clone() };
+    // If a reset follows the first histogram, nothing of it is to be subtracted.
+    let from = if counter && second.is_reset_since(first) { second.zeroed() } else { (*first).clone() };
     let between = if counter { &natives[1..] } else { &natives[natives.len() - 1..] };
-    let of_a_kind = between.iter().all(|(_, native)| native.is_custom() == from.is_custom());
-    if !of_a_kind {
+    let same_kind = between.iter().all(|(_, native)| native.is_custom() == from.is_custom());
+    if !same_kind {
         return None;
     }
     let coarsest = between.iter().map(|(_, native)| native.schema).min()?.min(from.schema);
-    // Coarse first: of a finer bucket less may lie beyond the end of a zero bucket.
+    // The schema is reduced first: a finer bucket may extend less beyond the zero bucket.
     let mut change = last.coarse(coarsest).added(&from, -1.0)?;
     if counter {
         let mut before = &from;
@@ -481,7 +494,7 @@ fn native_rate(name: &str, natives: &[(i64, &Native)], (start, end): (i64, i64))
     Some(Point::of(change.times(factor)))
 }
 
-/// Welford's, without compensation: that is what the aggregation does.
+/// Welford's method without compensation, as in the aggregation.
 fn variance(values: &[f64]) -> f64 {
     let (mut count, mut mean, mut squares) =
         (1.0, values[0], if values[0].is_finite() { 0.0 } else { f64::NAN });
@@ -494,7 +507,7 @@ fn variance(values: &[f64]) -> f64 {
     squares / count
 }
 
-fn with_scalar(binary: &Binary, vector: Vector, scalar: f64, is_left: bool) -> Result<Vector, Refused> {
+fn with_scalar(binary: &Binary, vector: Vector, scalar: f64, is_left: bool) -> Result<Vector, Refusal> {
     let filters = binary.op.is_comparison() && !binary.returns_bool;
     let mut out = Vec::new();
     for (labels, value) in vector {
@@ -510,16 +523,16 @@ fn with_scalar(binary: &Binary, vector: Vector, scalar: f64, is_left: bool) -> R
     if filters { Ok(out) } else { unnamed(out) }
 }
 
-/// What an operator makes of two values; nothing where it cannot take their types.
+/// Applies an operator to two values; `None` if it does not accept their types.
 fn operated(op: BinaryOp, a: &Point, b: &Point) -> Option<Point> {
-    let told = |holds: bool| Some(Point::Float(if holds { 1.0 } else { 0.0 }));
+    let truth = |holds: bool| Some(Point::Float(if holds { 1.0 } else { 0.0 }));
     match (a, b) {
         (Point::Float(a), Point::Float(b)) => Some(Point::Float(number(op, *a, *b))),
         (Point::Native(a), Point::Native(b)) => match op {
             BinaryOp::Add => a.added(b, 1.0).map(Point::of),
             BinaryOp::Sub => a.added(b, -1.0).map(Point::of),
-            BinaryOp::Equal => told(a.equals(b)),
-            BinaryOp::NotEqual => told(!a.equals(b)),
+            BinaryOp::Equal => truth(a.equals(b)),
+            BinaryOp::NotEqual => truth(!a.equals(b)),
             _ => None,
         },
         (Point::Native(a), Point::Float(b)) => match op {
@@ -531,7 +544,7 @@ fn operated(op: BinaryOp, a: &Point, b: &Point) -> Option<Point> {
     }
 }
 
-fn joined(binary: &Binary, lhs: Vector, rhs: Vector) -> Result<Vector, Refused> {
+fn joined(binary: &Binary, lhs: Vector, rhs: Vector) -> Result<Vector, Refusal> {
     let all = Matching::default();
     let matching = binary.matching.as_ref().unwrap_or(&all);
     let listed = |name: &str| matching.labels.iter().any(|label| label == name);
@@ -561,20 +574,20 @@ fn joined(binary: &Binary, lhs: Vector, rhs: Vector) -> Result<Vector, Refused> 
         }
     }
     let mut out = Vector::new();
-    let mut met: Vec<Labels> = Vec::new();
-    // As with everything that was met: what a comparison drops has taken its place.
-    let mut taken: Vec<Labels> = Vec::new();
+    let mut matched: Vec<Labels> = Vec::new();
+    // A dropped result of a comparison still occupies its label set.
+    let mut used_labels: Vec<Labels> = Vec::new();
     for (labels, value) in &many {
         let Some((other, with)) = one.iter().find(|(other, _)| signature(other) == signature(labels)) else {
             continue;
         };
         let (a, b) = if swapped { (with, value) } else { (value, with) };
-        // What an operator cannot take matches nothing.
+        // Values that an operator does not accept match nothing.
         let Some(result) = operated(binary.op, a, b) else { continue };
-        if matching.cardinality == Cardinality::OneToOne && met.contains(&signature(labels)) {
+        if matching.cardinality == Cardinality::OneToOne && matched.contains(&signature(labels)) {
             return Err("many on both sides");
         }
-        met.push(signature(labels));
+        matched.push(signature(labels));
         let mut kept = labels.clone();
         if !binary.op.is_comparison() || binary.returns_bool {
             kept = without_name(&kept);
@@ -587,10 +600,10 @@ fn joined(binary: &Binary, lhs: Vector, rhs: Vector) -> Result<Vector, Refused> 
             builder.set(name.as_str(), other.value(name));
         }
         let kept = builder.build();
-        if taken.contains(&kept) {
-            return Err("the same result twice");
+        if used_labels.contains(&kept) {
+            return Err("equal label sets in the result");
         }
-        taken.push(kept.clone());
+        used_labels.push(kept.clone());
         if !binary.op.is_comparison() || binary.returns_bool {
             out.push((kept, result));
         } else if result.float() == Some(1.0) {

@@ -1,13 +1,13 @@
-//! The functions of windows, from the samples of one window to one number.
+//! Functions of windows, from the samples of one window to one number.
 
-/// The samples of one window, markers left out.
-pub(crate) type Window = [(i64, f64)];
+/// The samples of one window, without staleness markers.
+pub(crate) type WindowSamples = [(i64, f64)];
 
 fn s(ms: i64) -> f64 {
     ms as f64 / 1000.0
 }
 
-/// Neumaier's sum as Prometheus keeps it: the compensation is lost where the sum leaves the finite numbers.
+/// Neumaier's sum as in Prometheus: the compensation is dropped when the sum becomes infinite.
 #[derive(Clone, Copy, Default)]
 struct Kahan {
     sum: f64,
@@ -28,22 +28,23 @@ impl Kahan {
     }
 }
 
-/// The sum of values in their order.
+/// Returns the sum of values in their order.
 pub(crate) fn sum(values: impl Iterator<Item = f64>) -> f64 {
     let all = values.fold(Kahan::default(), Kahan::inc);
     if all.sum.is_infinite() { all.sum } else { all.sum + all.c }
 }
 
-/// The mean of values in their order: of the sum while it is finite, then step by step.
+/// Returns the mean of values in their order: from their sum while that is finite, then
+/// incrementally.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     let mut all = Kahan { sum: values[0], c: 0.0 };
     let mut count = 1.0;
-    let mut places = values[1..].iter();
-    for value in places.by_ref() {
+    let mut rest = values[1..].iter();
+    for value in rest.by_ref() {
         let next = all.inc(*value);
         if next.sum.is_infinite() {
             let mut mean = Kahan { sum: all.sum / count, c: all.c / count };
-            for value in std::iter::once(value).chain(places) {
+            for value in std::iter::once(value).chain(rest) {
                 count += 1.0;
                 let share = (count - 1.0) / count;
                 mean = Kahan { sum: share * mean.sum, c: share * mean.c }.inc(value / count);
@@ -56,8 +57,12 @@ pub(crate) fn mean(values: &[f64]) -> f64 {
     all.sum / count + all.c / count
 }
 
-/// Linear interpolation between the ranks; NaN is the least.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank is a place among values")]
+/// Interpolates linearly between the ranks; NaN sorts first.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rank is an index into the values"
+)]
 pub(crate) fn quantile(q: f64, mut values: Vec<f64>) -> f64 {
     if values.is_empty() || q.is_nan() {
         return f64::NAN;
@@ -79,8 +84,8 @@ pub(crate) fn quantile(q: f64, mut values: Vec<f64>) -> f64 {
     values[lower] * (1.0 - weight) + values[upper] * weight
 }
 
-/// Welford's sum of squares with compensation, by the number of values.
-fn variance(window: &Window) -> f64 {
+/// Returns the population variance by Welford's method with compensation.
+fn variance(window: &WindowSamples) -> f64 {
     let (mut count, mut mean, mut squares) = (0.0, Kahan::default(), Kahan::default());
     for (_, value) in window {
         count += 1.0;
@@ -91,12 +96,13 @@ fn variance(window: &Window) -> f64 {
     (squares.sum + squares.c) / count
 }
 
-fn drops(window: &Window) -> impl Iterator<Item = &[(i64, f64)]> {
+fn drops(window: &WindowSamples) -> impl Iterator<Item = &[(i64, f64)]> {
     window.windows(2).filter(|pair| pair[1].1 < pair[0].1)
 }
 
-/// Prometheus' extrapolation: the change, and how much further the window reaches than its samples.
-fn extrapolated(window: &Window, (start, end): (i64, i64), counter: bool) -> Option<(f64, f64)> {
+/// Prometheus' extrapolation: the change, and the ratio of the extrapolated range to the sampled
+/// one.
+fn extrapolated(window: &WindowSamples, (start, end): (i64, i64), counter: bool) -> Option<(f64, f64)> {
     let (first, last) = (window.first()?, window.last()?);
     if window.len() < 2 {
         return None;
@@ -124,8 +130,8 @@ fn extrapolated(window: &Window, (start, end): (i64, i64), counter: bool) -> Opt
     Some((change, (sampled + before + after) / sampled))
 }
 
-/// The line through the samples by least squares: its slope by second, and its value at `origin`.
-fn line(window: &Window, origin: i64) -> Option<(f64, f64)> {
+/// Fits a line by least squares. Returns its slope per second and its value at `origin`.
+fn line(window: &WindowSamples, origin: i64) -> Option<(f64, f64)> {
     if window.len() < 2 {
         return None;
     }
@@ -145,8 +151,8 @@ fn line(window: &Window, origin: i64) -> Option<(f64, f64)> {
     Some((slope, y / n - slope * x / n))
 }
 
-/// Holt's linear method.
-fn smoothed(window: &Window, factor: f64, trend_factor: f64) -> Option<f64> {
+/// Smooths with Holt's linear method.
+fn smoothed(window: &WindowSamples, factor: f64, trend_factor: f64) -> Option<f64> {
     if window.len() < 2 {
         return None;
     }
@@ -163,18 +169,18 @@ fn smoothed(window: &Window, factor: f64, trend_factor: f64) -> Option<f64> {
     Some(level)
 }
 
-/// The value at `at` on the line between two samples; a counter that fell between them rose from zero.
+/// Interpolates at `at` between two samples. A counter that fell between them rose from zero.
 pub(crate) fn between(a: (i64, f64), b: (i64, f64), at: i64, counter: bool) -> f64 {
     let from = if counter && b.1 < a.1 { 0.0 } else { a.1 };
     from + (b.1 - from) * ((at - a.0) as f64) / ((b.0 - a.0) as f64)
 }
 
-/// `anchored` and `smoothed` functions, of the samples within a lookback around the window's edges: none after the end
-/// where it is anchored.
+/// Evaluates `anchored` and `smoothed` functions over the samples within a lookback around the
+/// window. An anchored window has no samples after its end.
 pub(crate) fn extended(
     name: &str,
     is_smoothed: bool,
-    around: &Window,
+    around: &WindowSamples,
     (start, end): (i64, i64),
 ) -> Option<f64> {
     let counter = name != "delta";
@@ -183,7 +189,7 @@ pub(crate) fn extended(
     let inside: Vec<(i64, f64)> =
         around.iter().copied().filter(|(at, _)| start < *at && *at <= end).collect();
     let values: Vec<f64> = if is_smoothed {
-        // Nothing after the start, or nothing before the end: no line crosses the window.
+        // Without a sample after the start, or before the end, no line crosses the window.
         if around.iter().all(|(at, _)| *at <= start) || around.iter().all(|(at, _)| *at > end) {
             return None;
         }
@@ -221,7 +227,7 @@ pub(crate) fn extended(
     })
 }
 
-fn extreme(window: &Window, better: impl Fn(f64, f64) -> bool) -> (i64, f64) {
+fn extreme(window: &WindowSamples, better: impl Fn(f64, f64) -> bool) -> (i64, f64) {
     window[1..].iter().fold(
         window[0],
         |best, next| {
@@ -230,8 +236,14 @@ fn extreme(window: &Window, better: impl Fn(f64, f64) -> bool) -> (i64, f64) {
     )
 }
 
-/// A function of the samples in `(start, end]`, of which there is at least one.
-pub(crate) fn apply(name: &str, params: &[f64], window: &Window, now: i64, edges: (i64, i64)) -> Option<f64> {
+/// Evaluates a function over the samples in `(start, end]`, of which there is at least one.
+pub(crate) fn apply(
+    name: &str,
+    params: &[f64],
+    window: &WindowSamples,
+    now: i64,
+    edges: (i64, i64),
+) -> Option<f64> {
     let (start, end) = edges;
     let values = || window.iter().map(|(_, value)| *value);
     let last_two = || window.len().checked_sub(2).map(|i| (window[i], window[i + 1]));
@@ -296,7 +308,7 @@ pub(crate) fn apply(name: &str, params: &[f64], window: &Window, now: i64, edges
     })
 }
 
-/// The functions that [`apply`] knows, but for those with a parameter.
+/// The functions that [`apply`] implements, except those with a parameter.
 pub(crate) const FUNCTIONS: [&str; 23] = [
     "deriv",
     "rate",

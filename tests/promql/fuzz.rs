@@ -1,5 +1,6 @@
-//! Whatever is asked: parsing ends, evaluation ends within what it may cost, nothing panics, and a range query is its
-//! instants. Texts are typed expressions of a grammar, and the scripts' own queries with bytes changed.
+//! For any query, parsing ends, evaluation stays within its limits, nothing panics, and a range
+//! query equals its instant queries. Queries are typed expressions of a grammar, and queries of the
+//! scripts with changed bytes.
 
 use std::cell::Cell;
 
@@ -12,10 +13,10 @@ use super::chance::Chance;
 use super::expressions::{Grammar, Range};
 use super::runner;
 
-/// Another seed finds other things; each run is the same.
+/// Another seed finds other expressions; each run with one seed is the same.
 const SEED: u64 = 20_261_121;
 
-/// Metrics of every kind, called as the grammar calls them.
+/// Metrics of every kind, with the names that the grammar uses.
 const DATA: &str = r#"
 load 15s
   requests_total{job="api", instance="a:1", code="200"} 0+3x20 1+2x19
@@ -59,17 +60,17 @@ fn caps() -> Caps {
     Caps { features: Features::ALL, ..Caps::default() }
 }
 
-/// Runs it with little of everything; the work is bounded by how often the query may ask whether it is to stop.
+/// Evaluates a query with low limits. The work is bounded by the number of calls of `expired`.
 fn ask(text: &str, steps: Steps, instant: bool, snapshot: &Snapshot) -> Result<Value, QueryError> {
     let expr = match parse(text, &caps()) {
         Ok(parsed) => parsed.expr,
         Err(e) => return Err(QueryError::BadQuery(e.to_string())),
     };
-    const ASKED_MAX: u32 = 100_000;
-    let asked = Cell::new(0);
+    const CHECKS_MAX: u32 = 100_000;
+    let checks = Cell::new(0);
     let expired = || {
-        asked.set(asked.get() + 1);
-        asked.get() > ASKED_MAX
+        checks.set(checks.get() + 1);
+        checks.get() > CHECKS_MAX
     };
     let limits = Limits { samples_max: 500_000, series_max: 1_000, memory_bytes_max: 16 << 20 };
     let options = Options { limits, ..Options::default() };
@@ -78,23 +79,24 @@ fn ask(text: &str, steps: Steps, instant: bool, snapshot: &Snapshot) -> Result<V
     run(&query, snapshot, &options, &budget).map(|answer| answer.value)
 }
 
-/// A series' value at a step, told so that equal ones are equal: bits, or the histogram in full.
+/// A point of a series, rendered so that equal points are equal: the value's bits, or the whole
+/// histogram.
 type Point = (Labels, i64, String);
 
-fn told(value: f64) -> String {
-    // Any NaN is the same NaN.
+fn render(value: f64) -> String {
+    // All NaNs are equal.
     if value.is_nan() { "NaN".into() } else { format!("{value:?}") }
 }
 
 fn points(value: Value) -> Vec<Point> {
     let mut points: Vec<Point> = match value {
-        Value::Scalar { at, value } => vec![(Labels::default(), at.as_ms(), told(value))],
+        Value::Scalar { at, value } => vec![(Labels::default(), at.as_ms(), render(value))],
         Value::Text { at, text } => vec![(Labels::default(), at.as_ms(), text)],
         Value::Vector(vector) => vector
             .into_iter()
             .map(|one| {
                 let value =
-                    one.histogram.map_or_else(|| told(one.value), |histogram| format!("{histogram:?}"));
+                    one.histogram.map_or_else(|| render(one.value), |histogram| format!("{histogram:?}"));
                 (one.labels, one.at.as_ms(), value)
             })
             .collect(),
@@ -102,7 +104,7 @@ fn points(value: Value) -> Vec<Point> {
             .into_iter()
             .flat_map(|series| {
                 let labels = series.labels;
-                let floats = series.samples.into_iter().map(|sample| (sample.at, told(sample.value)));
+                let floats = series.samples.into_iter().map(|sample| (sample.at, render(sample.value)));
                 let native =
                     series.histograms.into_iter().map(|point| (point.at, format!("{:?}", point.value)));
                 let all: Vec<_> = floats.chain(native).collect();
@@ -122,22 +124,23 @@ fn steps(chance: &mut Chance) -> Steps {
 }
 
 #[test]
-fn a_range_query_of_any_expression_is_its_instants() {
+fn a_range_query_of_any_expression_equals_its_instant_queries() {
     let snapshot = runner::store(DATA).expect("a script");
     let mut chance = Chance::new(SEED);
     let (mut answered, mut wrong) = (0, Vec::new());
     for _ in 0..1_200 {
         let range = Range { begin_ms: 0, end_ms: END_S * 1_000 };
         let text = Grammar::everything(&mut chance, range).expression(true).to_string();
-        // By design these mean another thing in an instant query; one that sorts adds up in another order.
+        // These have another meaning in an instant query by design, or add in another order because
+        // they sort.
         let others = ["start()", "end()", "range()", "step()", "sort", "topk", "bottomk"];
-        let is_other = others.iter().any(|word| text.contains(word));
+        let differs_by_design = others.iter().any(|word| text.contains(word));
         let printed = parse(&text, &caps()).unwrap_or_else(|e| panic!("{text}: {e}")).expr.to_string();
         let again = parse(&printed, &caps()).unwrap_or_else(|e| panic!("{text} prints as {printed}: {e}"));
         assert_eq!(again.expr.to_string(), printed, "{text}");
         let steps = steps(&mut chance);
         let whole = ask(&text, steps, false, &snapshot).map(points);
-        if is_other {
+        if differs_by_design {
             continue;
         }
         let one_by_one: Result<Vec<Vec<Point>>, QueryError> =
@@ -157,12 +160,13 @@ fn a_range_query_of_any_expression_is_its_instants() {
             wrong.push(format!("{text}\n  {steps:?}\n  whole {whole:?}\n  one by one {one_by_one:?}"));
         }
     }
-    assert!(answered > 500, "{answered} answers have something in them");
+    assert!(answered > 500, "{answered} results have points");
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Pieces that are put in where bytes are changed: what the language is made of, and what it is not.
-const PIECES: [&str; 60] = [
+/// Fragments that are inserted where bytes are changed: tokens of the language, and texts that are
+/// none.
+const FRAGMENTS: [&str; 60] = [
     "(",
     ")",
     "{",
@@ -225,29 +229,29 @@ const PIECES: [&str; 60] = [
     "{__name__=~\".+\"}",
 ];
 
-fn changed(chance: &mut Chance, texts: &[&str]) -> String {
+fn mutated(chance: &mut Chance, texts: &[&str]) -> String {
     let mut bytes = chance.pick(texts).as_bytes().to_vec();
     for _ in 0..chance.between(1, 3) {
-        let place = |chance: &mut Chance, bytes: &[u8]| chance.below(bytes.len() + 1);
-        let (from, to) = (place(chance, &bytes), place(chance, &bytes));
+        let position = |chance: &mut Chance, bytes: &[u8]| chance.below(bytes.len() + 1);
+        let (from, to) = (position(chance, &bytes), position(chance, &bytes));
         let (from, to) = (from.min(to), from.max(to).min(from.min(to) + 12));
         match chance.below(6) {
             0 => {
                 bytes.drain(from..to);
             }
             1 => {
-                let piece = bytes[from..to].to_vec();
-                bytes.splice(to..to, piece);
+                let fragment = bytes[from..to].to_vec();
+                bytes.splice(to..to, fragment);
             }
             2 if from < bytes.len() => bytes[from] = u8::try_from(chance.below(256)).expect("a byte"),
             3 => {
                 let other = chance.pick(texts).as_bytes();
-                let end = place(chance, other);
+                let end = position(chance, other);
                 bytes.truncate(from);
                 bytes.extend_from_slice(&other[end..]);
             }
             _ => {
-                bytes.splice(from..from, chance.pick(&PIECES).bytes());
+                bytes.splice(from..from, chance.pick(&FRAGMENTS).bytes());
             }
         }
         bytes.truncate(2_000);
@@ -256,7 +260,7 @@ fn changed(chance: &mut Chance, texts: &[&str]) -> String {
 }
 
 #[test]
-fn changed_queries_are_answered_or_refused() {
+fn changed_queries_are_evaluated_or_refused() {
     let snapshot = runner::store(DATA).expect("a script");
     let scripts = super::scripts();
     let queries: Vec<&str> = super::evaluations(&scripts).filter_map(query_of).collect();
@@ -264,7 +268,7 @@ fn changed_queries_are_answered_or_refused() {
     let mut chance = Chance::new(SEED ^ 1);
     let (mut parsed, mut answered) = (0, 0);
     for _ in 0..12_000 {
-        let text = changed(&mut chance, &queries);
+        let text = mutated(&mut chance, &queries);
         let Ok(expr) = parse(&text, &caps()).map(|parsed| parsed.expr) else { continue };
         parsed += 1;
         let printed = expr.to_string();
@@ -276,10 +280,10 @@ fn changed_queries_are_answered_or_refused() {
         let steps = if instant { Steps::once(steps.start()) } else { steps };
         answered += usize::from(ask(&text, steps, instant, &snapshot).is_ok());
     }
-    assert!(parsed > 500 && answered > 400, "{parsed} parse, {answered} are answered");
+    assert!(parsed > 500 && answered > 400, "{parsed} queries parse, {answered} have a result");
 }
 
-/// What is evaluated in a line of a script.
+/// Returns the expression that a line of a script evaluates.
 fn query_of(line: &str) -> Option<&str> {
     let words = if line.contains(" instant ") { 4 } else { 8 };
     line.splitn(words + 1, ' ').nth(words)

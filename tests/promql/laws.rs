@@ -1,14 +1,15 @@
-//! Laws over random data: a range query is its instants, and windows are what their definition says.
+//! Properties over random data: a range query equals its instant queries, and windows match their
+//! definitions.
 
 use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps, Timestamp, is_stale, stale_nan};
 use promlet::promql::syntax::{Caps, Features, parse};
-use promlet::promql::{Answer, Budget, Options, Query, QueryError, Value, run};
+use promlet::promql::{Budget, Options, Query, QueryError, QueryResult, Value, run};
 use promlet::tsdb::{Snapshot, Tsdb};
 use proptest::prelude::*;
 
 const ORG: OrgId = OrgId(1);
 
-/// What the samples of one random series are.
+/// The samples of one random series: times in milliseconds and values.
 type Samples = Vec<(i64, f64)>;
 
 fn store(series: &[Samples]) -> Snapshot {
@@ -28,7 +29,7 @@ fn store(series: &[Samples]) -> Snapshot {
     store.snapshot(&Access::whole(ORG))
 }
 
-fn ask(text: &str, steps: Steps, instant: bool, snapshot: &Snapshot) -> Result<Answer, QueryError> {
+fn evaluate(text: &str, steps: Steps, instant: bool, snapshot: &Snapshot) -> Result<QueryResult, QueryError> {
     let expr = parse(text, &Caps { features: Features::ALL, ..Caps::default() })
         .unwrap_or_else(|e| panic!("{text}: {e}"))
         .expr;
@@ -36,17 +37,17 @@ fn ask(text: &str, steps: Steps, instant: bool, snapshot: &Snapshot) -> Result<A
     run(&query, snapshot, &Options::default(), &Budget::default())
 }
 
-/// Bits, so that -0 is not 0 and NaN is NaN; any NaN is the same NaN.
+/// Returns the bits, so that -0 differs from 0; all NaNs are equal.
 fn bits(value: f64) -> u64 {
     if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
 }
 
-/// A value at a step, for each series: `(labels, step, bits)`, sorted.
+/// One value of each series at each step: `(labels, step, bits)`, sorted.
 type Points = Vec<(Labels, i64, u64)>;
 
 fn as_range(text: &str, steps: Steps, snapshot: &Snapshot) -> Result<Points, QueryError> {
-    let Value::Matrix(matrix) = ask(text, steps, false, snapshot)?.value else {
-        panic!("a range answers a matrix")
+    let Value::Matrix(matrix) = evaluate(text, steps, false, snapshot)?.value else {
+        panic!("a range query returns a matrix")
     };
     let points = matrix.iter().flat_map(|series| {
         series.samples.iter().map(|sample| (series.labels.clone(), sample.at.as_ms(), bits(sample.value)))
@@ -59,7 +60,7 @@ fn as_range(text: &str, steps: Steps, snapshot: &Snapshot) -> Result<Points, Que
 fn as_instants(text: &str, steps: Steps, snapshot: &Snapshot) -> Result<Points, QueryError> {
     let mut points = Points::new();
     for at in steps.iter() {
-        match ask(text, Steps::once(at), true, snapshot)?.value {
+        match evaluate(text, Steps::once(at), true, snapshot)?.value {
             Value::Vector(vector) => {
                 points
                     .extend(vector.into_iter().map(|sample| (sample.labels, at.as_ms(), bits(sample.value))));
@@ -72,8 +73,8 @@ fn as_instants(text: &str, steps: Steps, snapshot: &Snapshot) -> Result<Points, 
     Ok(points)
 }
 
-/// Values that a rounding error is small against.
-fn mild() -> impl Strategy<Value = f64> {
+/// Values of moderate size, for which rounding errors are small.
+fn moderate() -> impl Strategy<Value = f64> {
     prop_oneof![
         6 => (0..20i32).prop_map(f64::from),
         2 => -1e6..1e6f64,
@@ -81,7 +82,7 @@ fn mild() -> impl Strategy<Value = f64> {
     ]
 }
 
-fn wild() -> impl Strategy<Value = f64> {
+fn extreme() -> impl Strategy<Value = f64> {
     prop_oneof![
         6 => (0..20i32).prop_map(f64::from),
         2 => -1e6..1e6f64,
@@ -106,7 +107,7 @@ fn samples(value: impl Strategy<Value = f64>) -> impl Strategy<Value = Samples> 
 }
 
 fn series() -> impl Strategy<Value = Vec<Samples>> {
-    prop::collection::vec(samples(mild()), 1..5)
+    prop::collection::vec(samples(moderate()), 1..5)
 }
 
 fn steps() -> impl Strategy<Value = Steps> {
@@ -143,7 +144,7 @@ const WINDOWED: [&str; 24] = [
     "absent_over_time",
 ];
 
-/// A random selector or window, with its offset and pin.
+/// Random modifiers of a selector or window: offset and pin.
 fn modifiers() -> impl Strategy<Value = String> {
     let offset = prop_oneof![3 => Just(String::new()), 1 => (-90_000..90_000i64).prop_map(|ms| {
         let sign = if ms < 0 { "-" } else { "" };
@@ -215,13 +216,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_range_query_is_its_instants(series in series(), steps in steps(), text in expression()) {
+    fn a_range_query_equals_its_instant_queries(series in series(), steps in steps(), text in expression()) {
         let snapshot = store(&series);
         match (as_range(&text, steps, &snapshot), as_instants(&text, steps, &snapshot)) {
             (Ok(range), Ok(instants)) => {
                 prop_assert!(same(&range, &instants), "{}:\n{:?}\n{:?}", text, range, instants);
             }
-            // An instant fails at the first step that is wrong; which text it fails with may differ.
+            // An instant query fails at the first wrong step, so its message may differ.
             (Err(_), Err(_)) => {}
             (range, instants) => prop_assert!(
                 only_merged(&range, &instants), "{}: {:?} as a range, {:?} as instants", text, range, instants
@@ -230,8 +231,8 @@ proptest! {
     }
 
     #[test]
-    fn windows_are_what_their_definition_says(
-        samples in samples(wild()),
+    fn functions_of_windows_match_their_definitions(
+        samples in samples(extreme()),
         steps in steps(),
         range_ms in 1..400_000i64,
         offset_ms in -60_000..60_000i64,
@@ -257,8 +258,8 @@ proptest! {
     }
 }
 
-/// Equal but for rounding: the order in which series are added up is the order of their rows, which series that take
-/// turns may change.
+/// Compares apart from rounding: series are added in the order of their rows, which may differ if
+/// series alternate.
 fn same(range: &Points, instants: &Points) -> bool {
     range.len() == instants.len()
         && range.iter().zip(instants).all(|(a, b)| {
@@ -275,7 +276,7 @@ fn only_merged(range: &Result<Points, QueryError>, instants: &Result<Points, Que
 
 type Definition = fn(&Samples, i64, i64) -> Option<f64>;
 
-/// The simple definitions, each window by itself.
+/// Simple definitions, which compute each window by itself.
 const DEFINITIONS: [(&str, Definition); 8] = [
     ("rate", |window, start, end| {
         extrapolate(window, start, end, true)
@@ -308,7 +309,8 @@ const DEFINITIONS: [(&str, Definition); 8] = [
     }),
 ];
 
-/// Prometheus' extrapolation, word by word: the change, and how much further the window reaches than its samples.
+/// Prometheus' extrapolation, literally: the change, and the ratio of the extrapolated range to the
+/// sampled one.
 fn extrapolate(window: &Samples, start: i64, end: i64, counter: bool) -> Option<(f64, f64)> {
     let (first, last) = (window.first()?, window.last()?);
     if window.len() < 2 {

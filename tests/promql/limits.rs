@@ -1,4 +1,4 @@
-//! What a query may cost, how it is stopped, and what it refuses.
+//! Limits, cancellation, deadlines and refusals of queries.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use promlet::model::{
 };
 use promlet::promql::syntax::tree::{AggregateOp, Expr};
 use promlet::promql::syntax::{Caps, Features, parse};
-use promlet::promql::{Answer, Budget, Limits, Options, Query, QueryError, Value, run};
+use promlet::promql::{Budget, Limits, Options, Query, QueryError, QueryResult, Value, run};
 use promlet::tsdb::{Snapshot, Tsdb};
 
 /// A hundred series `n{i="..."}` with a sample each minute for ten minutes.
@@ -34,7 +34,7 @@ fn range(text: &str) -> Query {
     Query { expr, text: text.to_owned(), steps: ten_minutes(), instant: false }
 }
 
-fn limited(text: &str, limits: Limits) -> Result<Answer, QueryError> {
+fn limited(text: &str, limits: Limits) -> Result<QueryResult, QueryError> {
     run(&range(text), &hundred(), &Options { limits, ..Options::default() }, &Budget::default())
 }
 
@@ -49,7 +49,7 @@ fn samples_held_at_once_are_limited() {
         refused.to_string(),
         "query processing would load too many samples into memory in query execution"
     );
-    // What is no longer held does not count: one series' samples after the other, and rows of a finished operand.
+    // Released samples do not count: those of earlier series, and the rows of a finished operand.
     assert!(
         limited("sum(rate(n[5m])) + sum(rate(n[5m]))", Limits { samples_max: 1_050, ..Limits::default() })
             .is_ok()
@@ -62,15 +62,16 @@ fn series_of_a_selector_are_limited() {
     assert_eq!(refused.expect_err("too many"), QueryError::TooManySeries { found: 100, allowed: 99 });
 }
 
-/// Memory and time bound a query; how many series it reads is a limit that an administrator may set.
+/// Memory and time bound a query in any case. The number of series is a limit that an administrator
+/// may set.
 #[test]
 fn without_a_setting_the_number_of_series_is_not_limited() {
     assert_eq!(Limits::default().series_max, u64::MAX);
     assert!(limited("count by (__name__) ({__name__=~\".+\"})", Limits::default()).is_ok());
 }
 
-/// A thousand series with ten labels each, none of which two series share.
-fn thousand_of_their_own() -> Snapshot {
+/// A thousand series with ten labels each; no two series share a label.
+fn thousand_unshared() -> Snapshot {
     let store = Tsdb::scaffold();
     let mut batch = BatchBuilder::default();
     for i in 0..1_000 {
@@ -82,13 +83,14 @@ fn thousand_of_their_own() -> Snapshot {
     store.snapshot(&Access::whole(OrgId(7)))
 }
 
-/// What grows with the number of series is charged: their label sets, their rows, and groups with labels of their own.
+/// Data that grows with the number of series is charged: label sets, rows, and groups with their
+/// own labels.
 #[test]
 fn label_sets_and_groups_of_many_series_count_as_memory() {
-    let snapshot = thousand_of_their_own();
+    let snapshot = thousand_unshared();
     let expr =
         |text: &str| parse(text, &Caps { features: Features::ALL, ..Caps::default() }).expect("parses").expr;
-    let ask = |text: &str, memory_bytes_max: u64| {
+    let evaluate = |text: &str, memory_bytes_max: u64| {
         let at = Steps::new(Timestamp::from_s(1), Timestamp::from_s(1), 1).expect("one step");
         let query = Query { expr: expr(text), text: text.to_owned(), steps: at, instant: true };
         let limits = Limits { memory_bytes_max, ..Limits::default() };
@@ -96,7 +98,7 @@ fn label_sets_and_groups_of_many_series_count_as_memory() {
         let options = Options { limits, lookback_ms: 1_000, ..Options::default() };
         run(&query, &snapshot, &options, &Budget::default())
     };
-    // Texts and bytes in which the answer does not fit, and does.
+    // Queries with a number of bytes that is too small for the result, and one that suffices.
     let labels = "l0, l1, l2, l3, l4, l5, l6, l7, l8, l9";
     let cases = [
         ("{l0=~\".+\"}".to_owned(), 200_000, 1_000_000),
@@ -106,24 +108,24 @@ fn label_sets_and_groups_of_many_series_count_as_memory() {
         (format!("{{l0=~\".+\"}} * on ({labels}) {{l1=~\".+\"}}"), 500_000, 2_000_000),
     ];
     for (text, too_few, enough) in cases {
-        let refused = ask(&text, too_few).map(|answer| answer.stats).expect_err(&text);
+        let refused = evaluate(&text, too_few).map(|answer| answer.stats).expect_err(&text);
         assert!(
             matches!(refused, QueryError::TooMuchMemory { allowed, .. } if allowed == too_few),
             "{text}: {refused}"
         );
-        let answer = ask(&text, enough);
+        let answer = evaluate(&text, enough);
         assert!(answer.is_ok(), "{text}: {:?}", answer.map(|answer| answer.stats));
     }
 }
 
 #[test]
-fn memory_is_asked_for_before_it_is_taken() {
-    // The selection of 100 series fits, their rows do not.
+fn memory_is_charged_before_it_is_allocated() {
+    // The selection of 100 series fits, but their rows do not.
     let limits = Limits { memory_bytes_max: 16_500, ..Limits::default() };
     let refused = limited("n", limits).expect_err("too much");
     let QueryError::TooMuchMemory { needed, allowed: 16_500 } = refused else { panic!("{refused}") };
     assert!((100 * (64 + 10 * 8)..18_000).contains(&needed), "the rows and what their labels hold: {needed}");
-    // A subquery of a century by the millisecond is refused, not tried.
+    // A subquery of a century by the millisecond is refused before it is evaluated.
     for text in [
         "max_over_time(n[100y:1ms])",
         "max_over_time(vector(time())[100y:1ms])",
@@ -135,12 +137,12 @@ fn memory_is_asked_for_before_it_is_taken() {
 }
 
 #[test]
-fn what_was_held_is_told() {
+fn the_peak_of_held_samples_and_memory_is_reported() {
     let answer = limited("sum(n)", Limits::default()).expect("fits");
     assert_eq!((answer.stats.series, answer.stats.samples), (100, 1_000));
-    assert_eq!(answer.stats.peak_samples, 10, "the sum: what is added up is not kept");
+    assert_eq!(answer.stats.peak_samples, 10, "the rows of the sum only");
     let kept = limited("topk(100, n)", Limits::default()).expect("fits");
-    assert_eq!(kept.stats.peak_samples, 1_010, "the rows, and how many are asked for");
+    assert_eq!(kept.stats.peak_samples, 1_010, "the rows, and the parameter");
     assert!(kept.stats.peak_memory_bytes >= 8_000);
 }
 
@@ -155,20 +157,20 @@ fn a_cancelled_query_stops() {
 
 #[test]
 fn an_expired_query_stops_in_the_middle() {
-    let asked = Cell::new(0);
+    let checks = Cell::new(0);
     let expired = || {
-        asked.set(asked.get() + 1);
-        asked.get() > 5
+        checks.set(checks.get() + 1);
+        checks.get() > 5
     };
     let budget = Budget { expired: Some(&expired), ..Budget::default() };
     let stopped = run(&range("n"), &hundred(), &Options::default(), &budget).expect_err("expired");
     assert_eq!(stopped, QueryError::Timeout);
     assert_eq!(stopped.to_string(), "query timed out in expression evaluation");
-    assert_eq!(asked.get(), 6, "asked every few series until then");
+    assert_eq!(checks.get(), 6, "checked every few series until then");
 }
 
 #[test]
-fn a_range_query_answers_numbers_only() {
+fn a_range_query_returns_numbers_only() {
     for (text, kind) in [("n[5m]", "range vector"), (r#""text""#, "string")] {
         let refused =
             run(&range(text), &hundred(), &Options::default(), &Budget::default()).expect_err("refused");
@@ -177,13 +179,13 @@ fn a_range_query_answers_numbers_only() {
         assert_eq!(refused, QueryError::BadQuery(expected));
     }
     let answer = limited("1 + 1", Limits::default()).expect("a scalar is one series");
-    let Value::Matrix(matrix) = answer.value else { panic!("a range answers a matrix") };
+    let Value::Matrix(matrix) = answer.value else { panic!("a range query returns a matrix") };
     assert_eq!((matrix.len(), matrix[0].samples.len()), (1, 10));
 }
 
 #[test]
 fn a_tree_that_the_parser_would_not_make_is_refused() {
-    let ask = |expr: Expr| {
+    let evaluate = |expr: Expr| {
         let query = Query { expr, text: String::new(), steps: ten_minutes(), instant: false };
         run(&query, &hundred(), &Options::default(), &Budget::default()).map(|_| ()).expect_err("refused")
     };
@@ -191,29 +193,29 @@ fn a_tree_that_the_parser_would_not_make_is_refused() {
     for _ in 0..1_000 {
         deep = Expr::Negate(Box::new(deep));
     }
-    assert!(matches!(ask(deep), QueryError::BadQuery(_)));
+    assert!(matches!(evaluate(deep), QueryError::BadQuery(_)));
     let Expr::Call(mut call) = range("abs(n)").expr else { panic!("a call") };
     call.name = "integral".into();
     assert_eq!(
-        ask(Expr::Call(call.clone())),
+        evaluate(Expr::Call(call.clone())),
         QueryError::BadQuery("unknown function with name \"integral\"".into())
     );
     call.name = "rate".into();
     assert!(
-        matches!(ask(Expr::Call(call.clone())), QueryError::BadQuery(_)),
+        matches!(evaluate(Expr::Call(call.clone())), QueryError::BadQuery(_)),
         "an instant vector has no windows"
     );
     call.args.clear();
-    assert!(matches!(ask(Expr::Call(call)), QueryError::BadQuery(_)), "an argument is missing");
+    assert!(matches!(evaluate(Expr::Call(call)), QueryError::BadQuery(_)), "an argument is missing");
     let Expr::Aggregate(mut aggregate) = range("sum(n)").expr else { panic!("an aggregation") };
     aggregate.op = AggregateOp::Topk;
-    assert!(matches!(ask(Expr::Aggregate(aggregate)), QueryError::BadQuery(_)), "no parameter");
-    assert!(matches!(ask(Expr::Negate(Box::new(Expr::Text("a".into())))), QueryError::BadQuery(_)));
+    assert!(matches!(evaluate(Expr::Aggregate(aggregate)), QueryError::BadQuery(_)), "no parameter");
+    assert!(matches!(evaluate(Expr::Negate(Box::new(Expr::Text("a".into())))), QueryError::BadQuery(_)));
 }
 
-/// Test threads have stacks of 2 MiB, as query lanes do.
-/// The plan takes trees of 400, six times what the caps in front of the parser let through; a query lane's stack holds
-/// them even in an unoptimised build.
+/// Test threads have stacks of 2 MiB, as query lanes do. The plan accepts trees of depth 400, six
+/// times what the caps before the parser admit. The stack of a query lane holds them even in an
+/// unoptimised build.
 #[test]
 fn the_deepest_tree_fits_on_the_stack_of_a_query_lane() {
     let lane = std::thread::Builder::new().stack_size(promlet::api::lanes::STACK_BYTES);
@@ -266,21 +268,22 @@ fn label_values_do_not_grow_without_end() {
 }
 
 #[test]
-fn annotations_tell_line_and_column_of_the_text() {
+fn annotations_contain_line_and_column_of_the_text() {
     let answer = limited("1 +\n  rate(n[5m])", Limits::default()).expect("has an answer");
-    assert_eq!(answer.annotations.infos.len(), 1, "told once, not once per series");
+    assert_eq!(answer.annotations.infos.len(), 1, "reported once, not once per series");
     assert!(answer.annotations.infos[0].ends_with("\"n\" (2:8)"), "{:?}", answer.annotations.infos);
 }
 
-/// A deadline that passes when it is looked at for the `most`-th time, and how often it was looked at.
-fn run_until(query: &Query, snapshot: &Snapshot, most: u32) -> (Result<Answer, QueryError>, u32) {
-    let asked = Cell::new(0);
+/// Runs a query whose deadline passes when it is checked for the `most`-th time. Returns the number
+/// of checks.
+fn run_until(query: &Query, snapshot: &Snapshot, most: u32) -> (Result<QueryResult, QueryError>, u32) {
+    let checks = Cell::new(0);
     let expired = || {
-        asked.set(asked.get() + 1);
-        asked.get() > most
+        checks.set(checks.get() + 1);
+        checks.get() > most
     };
     let budget = Budget { expired: Some(&expired), ..Budget::default() };
-    (run(query, snapshot, &Options::default(), &budget), asked.get())
+    (run(query, snapshot, &Options::default(), &budget), checks.get())
 }
 
 fn instant(text: &str) -> Query {
@@ -289,8 +292,8 @@ fn instant(text: &str) -> Query {
 }
 
 #[test]
-fn a_deadline_ends_a_sort_in_its_midst() {
-    // Without order; the texts differ at the very end only.
+fn a_deadline_ends_a_running_sort() {
+    // Unordered, and the texts differ at the very end only.
     let unordered = |count: u32, prefix: &str| {
         let store = Tsdb::scaffold();
         let mut batch = BatchBuilder::default();
@@ -310,18 +313,20 @@ fn a_deadline_ends_a_sort_in_its_midst() {
     ] {
         let (plain, unsorted) = run_until(&instant("n"), snapshot, u32::MAX);
         plain.expect("no deadline");
-        let (sorted, asked) = run_until(&instant(text), snapshot, u32::MAX);
-        let Ok(Answer { value: Value::Vector(sorted), .. }) = sorted else { panic!("{text}: {sorted:?}") };
+        let (sorted, checks) = run_until(&instant(text), snapshot, u32::MAX);
+        let Ok(QueryResult { value: Value::Vector(sorted), .. }) = sorted else {
+            panic!("{text}: {sorted:?}")
+        };
         assert_eq!(sorted.len(), series);
-        assert!(asked >= unsorted + least, "{text}: {asked} checks, {unsorted} without the sort");
+        assert!(checks >= unsorted + least, "{text}: {checks} checks, {unsorted} without the sort");
         let most = unsorted + least / 2;
-        let (ended, asked) = run_until(&instant(text), snapshot, most);
-        assert_eq!((ended.expect_err("late"), asked), (QueryError::Timeout, most + 1), "{text}");
+        let (ended, checks) = run_until(&instant(text), snapshot, most);
+        assert_eq!((ended.expect_err("late"), checks), (QueryError::Timeout, most + 1), "{text}");
     }
 }
 
 #[test]
-fn patterns_of_label_replace_count_as_memory_and_the_budget_is_asked_before_each() {
+fn patterns_of_label_replace_count_as_memory_and_the_budget_is_checked_before_each() {
     let text = "label_replace(n{i=\"1\"}, \"d\", \"$1\", \"i\", \"([ab]*a.{900})x\")";
     let with = |memory_bytes_max| limited(text, Limits { memory_bytes_max, ..Limits::default() });
     let refused = with(2 << 20).expect_err("the program and the states of its searches do not fit");

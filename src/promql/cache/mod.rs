@@ -1,22 +1,26 @@
-//! Answers of range queries and of subqueries, kept to be used again: whole, in part, or with newer steps computed and joined
-//! on.
+//! Cached results of range queries and of subqueries, reused whole, in part, or with newer steps
+//! computed and appended.
 //!
-//! **Exact.** What this answers is what an evaluation at the same moment would answer, to the bit. An answer is kept with the
-//! version of the store that it was computed from ([`Snapshot::version`]). Asked for again, those of its steps count that
-//! look at no sample that has come, gone, or fallen under another floor since ([`Snapshot::unchanged_before`],
-//! [`Snapshot::floor`]); how far a step looks is read off the plan ([`reach`]). The steps after them are computed and joined
-//! on where the plan can be computed in parts; else the answer counts as a whole or not at all. No clock is asked: a step
-//! that lies ahead of all samples is as good as any, until a sample comes.
+//! **Exact.** A cached result equals, to the bit, an evaluation at the same moment. Each entry
+//! carries the version of the store from which it was computed ([`Snapshot::version`]). A later
+//! request reuses the steps that read no sample that was added or removed since
+//! ([`Snapshot::unchanged_before`]) or hidden by another floor ([`Snapshot::floor`]). The plan
+//! says how far each step looks ([`reach`]). Later steps are computed and appended if the plan can
+//! be computed in parts; otherwise the result is reused as a whole or not at all. No clock is read:
+//! a step after all samples stays valid until a sample arrives.
 //!
-//! **Subqueries.** What a subquery evaluates at its steps is kept as well, by the same rules ([`Subqueries`]): an instant query,
-//! which is never kept itself, then computes only those steps of its subqueries that are new.
+//! **Subqueries.** The evaluated steps of subqueries are cached by the same rules
+//! ([`SubqueryCache`]). So an instant query, whose own result is never cached, computes only the
+//! new steps of its subqueries.
 //!
-//! Not kept: answers with a remark (they may be about the whole range, and say where in the text), of expressions that ask
-//! for their own range, of series that carry their type as a label, and answers too large for their share. An answer that is
-//! put together may succeed where its evaluation in one go would meet a limit of cost, and a kept one does not know of damage
-//! that was found in a file since.
+//! Not cached are results with annotations (they may concern the whole range, and they name a
+//! position in the text), results of expressions that read their own range, of series that carry
+//! their type as a label, and results over the size limit of one entry. A result that is joined
+//! from parts may succeed where a full evaluation would exceed a limit of cost. A cached result
+//! does not report damage that was found in a file since.
 //!
-//! **Bounded.** So many bytes for all and half for one organisation; what was used longest ago goes first.
+//! **Bounded.** The cache has a limit in bytes, half of which one organisation may use. The least
+//! recently used entries are evicted first.
 
 mod reach;
 mod subqueries;
@@ -32,55 +36,55 @@ use crate::tsdb::Snapshot;
 use super::eval::Hooks;
 use super::plan;
 use super::value::MatrixSeries;
-use super::{Annotations, Answer, Budget, Options, Query, QueryError, QueryStats, Value, eval};
+use super::{Annotations, Budget, Options, Query, QueryError, QueryResult, QueryStats, Value, eval};
 
 use reach::{Reach, has_parts};
-pub(super) use subqueries::{AskedSubquery, Subqueries};
+pub(super) use subqueries::{SubqueryCache, SubqueryRequest, SubqueryTimes};
 
-/// Answers of this many bytes at most are kept: a share of an organisation's.
-const ANSWER_SHARE: u64 = 4;
-/// Kept answers at most; what looks for the oldest looks at all of them.
+/// The divisor that gives the largest entry, as a share of one organisation's bytes.
+const ENTRY_DIVISOR: u64 = 4;
+/// The maximal number of entries. Eviction scans all of them for the least recently used.
 const ENTRIES_MAX: usize = 2_048;
 
-/// Kept answers of all organisations.
+/// The cached results of all organisations.
 #[derive(Debug)]
 pub struct RangeCache {
     bytes_max: u64,
-    kept: Mutex<Kept>,
-    counts: Counts,
-    of_subqueries: Counts,
+    state: Mutex<CacheState>,
+    range_outcomes: OutcomeCounters,
+    subquery_outcomes: OutcomeCounters,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    entries: HashMap<Key, Entry>,
+struct CacheState {
+    entries: HashMap<RangeKey, CachedRange>,
     bytes: u64,
-    of_org: HashMap<OrgId, u64>,
-    /// Counts uses up: an entry's last use.
+    bytes_by_org: HashMap<OrgId, u64>,
+    /// The number of uses so far; an entry stores it as the time of its last use.
     uses: u64,
-    /// Entries that made room.
+    /// The number of evicted entries.
     evicted: u64,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct OutcomeCounters {
     hits: AtomicU64,
     extended: AtomicU64,
     misses: AtomicU64,
 }
 
-/// How much of what was asked for was there.
+/// The number of requests by cache outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Finds {
-    /// All of it.
+pub struct CacheOutcomes {
+    /// The whole result was cached.
     pub hits: u64,
-    /// A part of it.
+    /// A part of the result was cached.
     pub extended: u64,
-    /// Nothing: it was computed whole.
+    /// Nothing usable was cached, and the whole result was computed.
     pub misses: u64,
 }
 
-impl Counts {
+impl OutcomeCounters {
     fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
     }
@@ -89,102 +93,105 @@ impl Counts {
         self.extended.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn missed(&self) {
+    fn miss(&self) {
         self.misses.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn finds(&self) -> Finds {
+    fn outcomes(&self) -> CacheOutcomes {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Finds { hits: load(&self.hits), extended: load(&self.extended), misses: load(&self.misses) }
+        CacheOutcomes { hits: load(&self.hits), extended: load(&self.extended), misses: load(&self.misses) }
     }
 }
 
-/// What the cache did and holds, for `/metrics`.
+/// The counters and the current size of the cache, for `/metrics`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheUse {
-    /// What was found of the answers of range queries.
-    pub ranges: Finds,
-    /// What was found of what subqueries evaluate.
-    pub subqueries: Finds,
-    /// Kept answers that made room.
+pub struct CacheUsage {
+    /// The outcomes for results of range queries.
+    pub ranges: CacheOutcomes,
+    /// The outcomes for evaluations of subqueries.
+    pub subqueries: CacheOutcomes,
+    /// The number of evicted entries.
     pub evicted: u64,
-    /// Bytes held.
+    /// The size of all entries in bytes.
     pub bytes: u64,
-    /// Answers held.
+    /// The number of entries.
     pub entries: usize,
 }
 
-/// Everything that an answer depends on, but for its range and the samples.
+/// Everything that determines a result, except its range and the samples.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct RangeKey {
     org: OrgId,
-    /// The expression as it is printed.
+    /// The expression in its printed form.
     text: String,
-    /// Which series are seen.
+    /// The scope that selects the visible series.
     scope: String,
-    /// What evaluation was told.
+    /// The evaluation options in their debug form.
     options: String,
     step_ms: i64,
-    /// Where the steps lie within their length.
+    /// The remainder of the step times modulo the step.
     phase_ms: i64,
-    /// Of a subquery, how far back it looks: those of several lengths do not take one another's place.
-    back_ms: Option<i64>,
+    /// The range of a subquery in milliseconds, so that subqueries of different ranges have their
+    /// own entries.
+    subquery_range_ms: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct CachedRange {
     first_ms: i64,
     last_ms: i64,
-    /// Of the store, from before the answer was computed.
+    /// The version of the store before the evaluation.
     version: u64,
-    /// What was hidden then.
+    /// The time below which samples were hidden during the evaluation.
     floor_ms: i64,
     series: Arc<[MatrixSeries]>,
     bytes: u64,
     used: u64,
 }
 
-/// What is there of an answer.
-pub(super) enum Found {
-    /// All of it.
-    Whole(Arc<[MatrixSeries]>),
-    /// Up to this step.
-    UpTo(Arc<[MatrixSeries]>, i64),
-    Nothing,
+/// The usable part of a cached result.
+pub(super) enum CacheLookup {
+    /// The result covers all requested steps.
+    Hit(Arc<[MatrixSeries]>),
+    /// The result is valid up to and including this step, in milliseconds.
+    Prefix(Arc<[MatrixSeries]>, i64),
+    Miss,
 }
 
 impl RangeCache {
-    /// One that holds so many bytes; of none it keeps nothing.
+    /// A cache of at most `bytes_max` bytes; 0 turns it off.
     pub fn new(bytes_max: u64) -> RangeCache {
         RangeCache {
             bytes_max,
-            kept: Mutex::default(),
-            counts: Counts::default(),
-            of_subqueries: Counts::default(),
+            state: Mutex::default(),
+            range_outcomes: OutcomeCounters::default(),
+            subquery_outcomes: OutcomeCounters::default(),
         }
     }
 
-    /// As [`run`](super::run), from what is kept as far as that is still true. `access` is what `snapshot` was taken for.
+    /// Evaluates a query like [`run`](super::run) and reuses cached steps that are still valid.
+    /// `access` must be the one for which `snapshot` was taken.
     ///
     /// # Errors
-    /// As [`run`](super::run).
+    /// The same as those of [`run`](super::run).
     pub fn run(
         &self,
         query: &Query,
-        (access, snapshot): (&Access, &Snapshot),
+        access: &Access,
+        snapshot: &Snapshot,
         options: &Options,
         budget: &Budget<'_>,
-    ) -> Result<Answer, QueryError> {
+    ) -> Result<QueryResult, QueryError> {
         let plan = plan::build(query, options, budget)?;
-        let subqueries = Subqueries::of(self, access);
+        let subqueries = SubqueryCache::of(self, access);
         let beside = || Hooks { subqueries: (self.bytes_max > 0).then_some(&subqueries), ..Hooks::default() };
         let compute = || eval::run(&plan, query, snapshot, options, budget, beside());
         let text = query.expr.to_string();
-        // Before anything is read: what comes while it is computed is news.
+        // The version is read before any sample: samples that arrive meanwhile count as new.
         let version = snapshot.version().filter(|_| !query.instant && self.bytes_max > 0);
-        let Some(version) = version.filter(|_| !asks_for_its_range(&text)) else { return compute() };
-        let key = Key::of(query, text, access, options);
-        let asked = Asked {
+        let Some(version) = version.filter(|_| !reads_own_range(&text)) else { return compute() };
+        let key = RangeKey::of(query, text, access, options);
+        let request = RangeRequest {
             first_ms: query.steps.start().as_ms(),
             last_ms: last_step(&query.steps),
             step_ms: query.steps.step_ms(),
@@ -193,85 +200,87 @@ impl RangeCache {
             reach: Reach::of(&plan, options),
             has_parts: has_parts(&plan, options),
         };
-        match self.find(&key, &asked, snapshot) {
-            Found::Whole(series) => {
-                self.counts.hit();
+        match self.look_up(&key, &request, snapshot) {
+            CacheLookup::Hit(series) => {
+                self.range_outcomes.hit();
                 budget.check()?;
                 check_available(bytes_of(&key, &series))?;
-                return Ok(answer(cut(&series, asked.first_ms, asked.last_ms), QueryStats::default()));
+                return Ok(answer(cut(&series, request.first_ms, request.last_ms), QueryStats::default()));
             }
-            Found::UpTo(series, until_ms) if !carries_types(snapshot, budget) => {
-                let tail = later(query, until_ms)
-                    .and_then(|query| tail(&query, (snapshot, options, budget), beside()).transpose());
-                // An error or a remark may be about the whole range: then the whole range is asked.
+            CacheLookup::Prefix(series, until_ms) if !carries_types(snapshot, budget) => {
+                let tail = query_after(query, until_ms)
+                    .and_then(|query| evaluate_tail(&query, snapshot, options, budget, beside()).transpose());
+                // An error or an annotation may concern the whole range, so the whole range is
+                // evaluated.
                 if let Some(Ok(tail)) = tail {
-                    self.counts.extended();
+                    self.range_outcomes.extended();
                     let Value::Matrix(newer) = tail.value else { return compute() };
                     check_available(bytes_of(&key, &series))?;
-                    let joined = join(cut(&series, asked.first_ms, until_ms), newer);
-                    self.keep(key, &asked, snapshot, &joined);
+                    let joined = join(cut(&series, request.first_ms, until_ms), newer);
+                    self.store(key, &request, snapshot, &joined);
                     return Ok(answer(joined, tail.stats));
                 }
             }
-            Found::UpTo(..) | Found::Nothing => {}
+            CacheLookup::Prefix(..) | CacheLookup::Miss => {}
         }
         let answer = compute()?;
-        // Not before: an evaluation that ends on the connection's own thread starts again on the query lane.
-        self.counts.missed();
+        // A miss is counted only here, because an inline evaluation that runs out of time is
+        // repeated on the query lane.
+        self.range_outcomes.miss();
         let silent = answer.annotations == Annotations::default();
         if let Value::Matrix(series) = &answer.value
             && silent
             && !carries_types(snapshot, budget)
         {
-            self.keep(key, &asked, snapshot, series);
+            self.store(key, &request, snapshot, series);
         }
         Ok(answer)
     }
 
-    /// What the cache did and holds.
-    pub fn usage(&self) -> CacheUse {
-        let kept = self.lock();
-        CacheUse {
-            ranges: self.counts.finds(),
-            subqueries: self.of_subqueries.finds(),
-            evicted: kept.evicted,
-            bytes: kept.bytes,
-            entries: kept.entries.len(),
+    /// Returns the counters and the current size.
+    pub fn usage(&self) -> CacheUsage {
+        let state = self.lock();
+        CacheUsage {
+            ranges: self.range_outcomes.outcomes(),
+            subqueries: self.subquery_outcomes.outcomes(),
+            evicted: state.evicted,
+            bytes: state.bytes,
+            entries: state.entries.len(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        // Numbers and whole entries: a panic elsewhere leaves nothing half done that an answer is made of.
-        self.kept.lock().ignore_poison()
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
+        // Every change under the lock leaves valid entries, so a panic elsewhere does no harm.
+        self.state.lock().ignore_poison()
     }
 
-    fn find(&self, key: &Key, asked: &Asked, snapshot: &Snapshot) -> Found {
-        let mut kept = self.lock();
-        kept.uses += 1;
-        let uses = kept.uses;
-        let Some(entry) = kept.entries.get_mut(key) else { return Found::Nothing };
+    fn look_up(&self, key: &RangeKey, request: &RangeRequest, snapshot: &Snapshot) -> CacheLookup {
+        let mut state = self.lock();
+        state.uses += 1;
+        let uses = state.uses;
+        let Some(entry) = state.entries.get_mut(key) else { return CacheLookup::Miss };
         entry.used = uses;
-        let Some(until_ms) = asked.true_until(entry, snapshot) else { return Found::Nothing };
+        let Some(until_ms) = request.valid_until(entry, snapshot) else { return CacheLookup::Miss };
         let series = Arc::clone(&entry.series);
-        if until_ms >= asked.last_ms {
-            if (asked.first_ms, asked.last_ms) == (entry.first_ms, entry.last_ms) {
-                // As true now as it was then; marks of the newer version are finer.
-                (entry.version, entry.floor_ms) = (asked.version, asked.floor_ms);
+        if until_ms >= request.last_ms {
+            if (request.first_ms, request.last_ms) == (entry.first_ms, entry.last_ms) {
+                // The entry is still valid; the newer version gives later comparisons a finer mark.
+                (entry.version, entry.floor_ms) = (request.version, request.floor_ms);
             }
-            return Found::Whole(series);
+            return CacheLookup::Hit(series);
         }
-        if asked.has_parts { Found::UpTo(series, until_ms) } else { Found::Nothing }
+        if request.has_parts { CacheLookup::Prefix(series, until_ms) } else { CacheLookup::Miss }
     }
 
-    fn keep(&self, key: Key, asked: &Asked, snapshot: &Snapshot, series: &[MatrixSeries]) {
+    fn store(&self, key: RangeKey, request: &RangeRequest, snapshot: &Snapshot, series: &[MatrixSeries]) {
         if snapshot.is_given_up() {
-            // Some of it was not read.
+            // Some blocks were not read, so the result is incomplete.
             return;
         }
         let bytes = bytes_of(&key, series);
         let org_max = self.bytes_max / 2;
-        // What was hidden while it was computed must be what was hidden before.
-        if bytes > org_max / ANSWER_SHARE || snapshot.floor().as_ms() != asked.floor_ms {
+        // The floor must not have moved during the evaluation.
+        if bytes > org_max / ENTRY_DIVISOR || snapshot.floor().as_ms() != request.floor_ms {
             return;
         }
         if check_available(bytes).is_err() {
@@ -279,25 +288,25 @@ impl RangeCache {
         }
         let org = key.org;
         let series: Arc<[MatrixSeries]> = series.into();
-        let mut kept = self.lock();
-        kept.uses += 1;
-        let (used, version) = (kept.uses, asked.version);
-        let (first_ms, last_ms, floor_ms) = (asked.first_ms, asked.last_ms, asked.floor_ms);
-        kept.remove(&key);
-        kept.add(key, Entry { first_ms, last_ms, version, floor_ms, series, bytes, used });
+        let mut state = self.lock();
+        state.uses += 1;
+        let (used, version) = (state.uses, request.version);
+        let (first_ms, last_ms, floor_ms) = (request.first_ms, request.last_ms, request.floor_ms);
+        state.remove(&key);
+        state.insert(key, CachedRange { first_ms, last_ms, version, floor_ms, series, bytes, used });
         let mut evicted = 0;
-        while kept.of_org.get(&org).is_some_and(|bytes| *bytes > org_max) {
-            evicted += kept.evict(|key| key.org == org);
+        while state.bytes_by_org.get(&org).is_some_and(|bytes| *bytes > org_max) {
+            evicted += state.evict(|key| key.org == org);
         }
-        while kept.bytes > self.bytes_max || kept.entries.len() > ENTRIES_MAX {
-            evicted += kept.evict(|_| true);
+        while state.bytes > self.bytes_max || state.entries.len() > ENTRIES_MAX {
+            evicted += state.evict(|_| true);
         }
-        kept.evicted += evicted;
+        state.evicted += evicted;
     }
 }
 
-/// A range that is asked for, and what is known of it.
-struct Asked {
+/// A requested range of steps and the facts that decide how much of an entry is valid.
+struct RangeRequest {
     first_ms: i64,
     last_ms: i64,
     step_ms: i64,
@@ -307,9 +316,10 @@ struct Asked {
     has_parts: bool,
 }
 
-impl Asked {
-    /// The last step asked for, of those from the first one on that are in the entry and true; none if not even the first.
-    fn true_until(&self, entry: &Entry, snapshot: &Snapshot) -> Option<i64> {
+impl RangeRequest {
+    /// Returns the last requested step of the valid prefix of an entry, or `None` if not even the
+    /// first step is valid.
+    fn valid_until(&self, entry: &CachedRange, snapshot: &Snapshot) -> Option<i64> {
         let same = (entry.first_ms, entry.last_ms) == (self.first_ms, self.last_ms);
         if self.first_ms < entry.first_ms || !(same || self.has_parts) {
             return None;
@@ -324,45 +334,46 @@ impl Asked {
         let limit =
             if changed_ms == i64::MAX { i64::MAX } else { self.reach.last_step_before(changed_ms)? };
         let within = entry.last_ms.min(limit).min(self.last_ms).checked_sub(self.first_ms)?;
-        // A step of the grid: what changed lies anywhere.
+        // The change may lie between two steps; the result is a step of the grid.
         (within >= 0).then(|| self.first_ms + within / self.step_ms * self.step_ms)
     }
 }
 
-impl Key {
-    fn of(query: &Query, text: String, access: &Access, options: &Options) -> Key {
+impl RangeKey {
+    fn of(query: &Query, text: String, access: &Access, options: &Options) -> RangeKey {
         let step_ms = query.steps.step_ms();
-        Key {
+        RangeKey {
             org: access.org,
             text,
             scope: access.scope.series_key(),
             options: format!("{options:?}"),
             step_ms,
             phase_ms: query.steps.start().as_ms().rem_euclid(step_ms),
-            back_ms: None,
+            subquery_range_ms: None,
         }
     }
 }
 
-impl Kept {
-    fn add(&mut self, key: Key, entry: Entry) {
+impl CacheState {
+    fn insert(&mut self, key: RangeKey, entry: CachedRange) {
         self.bytes += entry.bytes;
-        *self.of_org.entry(key.org).or_default() += entry.bytes;
+        *self.bytes_by_org.entry(key.org).or_default() += entry.bytes;
         self.entries.insert(key, entry);
     }
 
-    fn remove(&mut self, key: &Key) {
+    fn remove(&mut self, key: &RangeKey) {
         let Some(entry) = self.entries.remove(key) else { return };
         self.bytes -= entry.bytes;
-        let of_org = self.of_org.entry(key.org).or_default();
-        *of_org -= entry.bytes;
-        if *of_org == 0 {
-            self.of_org.remove(&key.org);
+        let org_bytes = self.bytes_by_org.entry(key.org).or_default();
+        *org_bytes -= entry.bytes;
+        if *org_bytes == 0 {
+            self.bytes_by_org.remove(&key.org);
         }
     }
 
-    /// Removes what was used longest ago; how many that are.
-    fn evict(&mut self, of: impl Fn(&Key) -> bool) -> u64 {
+    /// Removes the least recently used entry that `of` selects. Returns the number of removed
+    /// entries, 0 or 1.
+    fn evict(&mut self, of: impl Fn(&RangeKey) -> bool) -> u64 {
         let among = self.entries.iter().filter(|(key, _)| of(key));
         let oldest = among.min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
         oldest.map_or(0, |key| {
@@ -372,17 +383,18 @@ impl Kept {
     }
 }
 
-/// Times that are taken from the range make another expression of the same text.
-fn asks_for_its_range(text: &str) -> bool {
-    // Within a label's value it costs an answer that is not kept, no more.
+/// Returns whether an expression reads its own range, so that its text does not determine its
+/// meaning.
+fn reads_own_range(text: &str) -> bool {
+    // A match inside a label value only leaves one result uncached.
     ["start()", "end()", "range()"].iter().any(|word| text.contains(word))
 }
 
-/// Whether series may carry their metric's type or unit as a label: those go with the name, and may differ where names do
-/// not.
+/// Returns whether series may carry the type or unit of their metric as a label. Such labels are
+/// dropped together with the name and may differ where names do not.
 fn carries_types(snapshot: &Snapshot, budget: &Budget<'_>) -> bool {
     ["__type__", "__unit__"].iter().any(|name| match Matcher::new(name, MatchOp::NotEqual, "") {
-        // A refusal of the budget costs an answer that is not kept.
+        // On a refusal by the budget the result is not cached.
         Ok(carries) => budget
             .paced(snapshot, None, |paced| paced.exists(&[vec![carries]], TimeRange::ALL))
             .unwrap_or(true),
@@ -395,29 +407,32 @@ fn last_step(steps: &Steps) -> i64 {
     start + span / steps.step_ms() * steps.step_ms()
 }
 
-/// The steps after those that are there; none with a remark.
-fn tail(
+/// Evaluates the steps of `query`, which follow the cached ones. Returns `None` if the result has
+/// annotations.
+fn evaluate_tail(
     query: &Query,
-    (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
+    snapshot: &Snapshot,
+    options: &Options,
+    budget: &Budget<'_>,
     beside: Hooks<'_>,
-) -> Result<Option<Answer>, QueryError> {
+) -> Result<Option<QueryResult>, QueryError> {
     let plan = plan::build(query, options, budget)?;
     let answer = eval::run(&plan, query, snapshot, options, budget, beside)?;
     Ok((answer.annotations == Annotations::default()).then_some(answer))
 }
 
-/// The same query from the step after `until_ms` on.
-fn later(query: &Query, until_ms: i64) -> Option<Query> {
+/// Returns the same query, starting at the step after `until_ms`.
+fn query_after(query: &Query, until_ms: i64) -> Option<Query> {
     let start = Timestamp::from_ms(until_ms).plus_ms(query.steps.step_ms());
     let steps = Steps::new(start, query.steps.end(), query.steps.step_ms()).ok()?;
     Some(Query { steps, ..query.clone() })
 }
 
-fn answer(series: Vec<MatrixSeries>, stats: QueryStats) -> Answer {
-    Answer { value: Value::Matrix(series), annotations: Annotations::default(), stats }
+fn answer(series: Vec<MatrixSeries>, stats: QueryStats) -> QueryResult {
+    QueryResult { value: Value::Matrix(series), annotations: Annotations::default(), stats }
 }
 
-/// The steps from one to another, both in; series without any are left out.
+/// Copies the steps from `first_ms` to `last_ms`, both inclusive, and omits series without any.
 pub(super) fn cut(series: &[MatrixSeries], first_ms: i64, last_ms: i64) -> Vec<MatrixSeries> {
     let cut_one = |one: &MatrixSeries| {
         let from = one.samples.partition_point(|sample| sample.at.as_ms() < first_ms);
@@ -432,7 +447,8 @@ pub(super) fn cut(series: &[MatrixSeries], first_ms: i64, last_ms: i64) -> Vec<M
     series.iter().filter_map(cut_one).collect()
 }
 
-/// Series with their older and newer samples; both are sorted by labels, and so is what comes out.
+/// Joins series with their older and newer samples. Both inputs and the result are sorted by
+/// labels.
 pub(super) fn join(older: Vec<MatrixSeries>, newer: Vec<MatrixSeries>) -> Vec<MatrixSeries> {
     let mut out = Vec::with_capacity(older.len().max(newer.len()));
     let mut newer = newer.into_iter().peekable();
@@ -441,7 +457,7 @@ pub(super) fn join(older: Vec<MatrixSeries>, newer: Vec<MatrixSeries>) -> Vec<Ma
             out.push(before);
         }
         if let Some(same) = newer.next_if(|next| next.labels == series.labels) {
-            // Whatever a series may have beside is to be joined as well.
+            // Destructured, so that a new field of the type must be joined here too.
             let MatrixSeries { labels: _, samples, histograms } = same;
             series.samples.extend(samples);
             series.histograms.extend(histograms);
@@ -452,8 +468,8 @@ pub(super) fn join(older: Vec<MatrixSeries>, newer: Vec<MatrixSeries>) -> Vec<Ma
     out
 }
 
-/// What an entry takes, about; labels as if they were nobody else's.
-fn bytes_of(key: &Key, series: &[MatrixSeries]) -> u64 {
+/// Estimates the size of an entry in bytes, as if its labels were not shared.
+fn bytes_of(key: &RangeKey, series: &[MatrixSeries]) -> u64 {
     let labels = |one: &MatrixSeries| -> usize {
         one.labels.iter().map(|label| label.name.len() + label.value.len() + 64).sum()
     };

@@ -1,7 +1,8 @@
-//! What subqueries evaluate, among the kept answers.
+//! Cached evaluations of subqueries, stored in the [`RangeCache`].
 //!
-//! An entry is told from others by the text of what is evaluated and how far back its subquery looks. The text means the
-//! same wherever it stands: those that ask for the range or the step of their query have none (see
+//! The key of an entry contains the text of the subquery's expression and the range of the
+//! subquery. The text has the same meaning in every query, because expressions that read the range
+//! or step of their query have no text (see
 //! [`MatrixSource::Subquery`](crate::promql::plan::MatrixSource)).
 
 use crate::model::Access;
@@ -10,47 +11,62 @@ use crate::promql::{Budget, MatrixSeries, Options};
 use crate::tsdb::Snapshot;
 
 use super::reach::{Reach, vector_has_parts};
-use super::{ANSWER_SHARE, Asked, Found, Key, RangeCache, carries_types};
+use super::{CacheLookup, ENTRY_DIVISOR, RangeCache, RangeKey, RangeRequest, carries_types};
 
-/// The kept subqueries that one caller may see.
+/// The cached subqueries that one caller may read.
 #[derive(Debug)]
-pub(in crate::promql) struct Subqueries<'c> {
+pub(in crate::promql) struct SubqueryCache<'c> {
     cache: &'c RangeCache,
     access: &'c Access,
 }
 
-/// What is asked for of a subquery.
-pub(in crate::promql) struct AskedSubquery {
-    key: Key,
-    asked: Asked,
+/// The times of an evaluation of a subquery, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::promql) struct SubqueryTimes {
+    /// The range of the subquery.
+    pub(in crate::promql) range_ms: i64,
+    /// The first step, inclusive.
+    pub(in crate::promql) first_ms: i64,
+    /// The last step, inclusive.
+    pub(in crate::promql) last_ms: i64,
+    pub(in crate::promql) step_ms: i64,
 }
 
-impl<'c> Subqueries<'c> {
-    /// Those of whom a snapshot was taken for.
-    pub(super) fn of(cache: &'c RangeCache, access: &'c Access) -> Subqueries<'c> {
-        Subqueries { cache, access }
+/// The cache key and the steps of one evaluation of a subquery.
+pub(in crate::promql) struct SubqueryRequest {
+    key: RangeKey,
+    request: RangeRequest,
+}
+
+impl<'c> SubqueryCache<'c> {
+    /// The view of `access`, for which the query's snapshot was taken.
+    pub(super) fn of(cache: &'c RangeCache, access: &'c Access) -> SubqueryCache<'c> {
+        SubqueryCache { cache, access }
     }
 
-    /// What is asked for: an expression and its text; how far back its subquery looks, and the first step, the last one and
-    /// their distance. To be called before anything of it is read. None where nothing may be kept.
-    pub(in crate::promql) fn ask(
+    /// Returns the request for a subquery's expression, given with its text. Must be called before
+    /// any sample is read. Returns `None` if the result must not be cached.
+    pub(in crate::promql) fn request(
         &self,
-        (text, expr): (&str, &VectorNode),
-        (back_ms, first_ms, last_ms, step_ms): (i64, i64, i64, i64),
-        (snapshot, options): (&Snapshot, &Options),
-    ) -> Option<AskedSubquery> {
-        // Names that go at the end of the query are still there.
+        text: &str,
+        expr: &VectorNode,
+        times: SubqueryTimes,
+        snapshot: &Snapshot,
+        options: &Options,
+    ) -> Option<SubqueryRequest> {
+        // With delayed removal of names, the rows still carry names that are to be removed.
         let version = snapshot.version().filter(|_| !options.delayed_name_removal)?;
-        let key = Key {
+        let SubqueryTimes { range_ms, first_ms, last_ms, step_ms } = times;
+        let key = RangeKey {
             org: self.access.org,
             text: text.to_owned(),
             scope: self.access.scope.series_key(),
             options: format!("{options:?}"),
             step_ms,
             phase_ms: first_ms.rem_euclid(step_ms),
-            back_ms: Some(back_ms),
+            subquery_range_ms: Some(range_ms),
         };
-        let asked = Asked {
+        let request = RangeRequest {
             first_ms,
             last_ms,
             step_ms,
@@ -59,52 +75,53 @@ impl<'c> Subqueries<'c> {
             reach: Reach::of_vector(expr, options),
             has_parts: vector_has_parts(expr, options),
         };
-        Some(AskedSubquery { key, asked })
+        Some(SubqueryRequest { key, request })
     }
 
-    /// What is there of it.
-    pub(in crate::promql) fn find(
+    /// Returns the cached part of an evaluation.
+    pub(in crate::promql) fn look_up(
         &self,
-        asked: &AskedSubquery,
+        request: &SubqueryRequest,
         snapshot: &Snapshot,
         budget: &Budget<'_>,
-    ) -> Found {
-        match self.cache.find(&asked.key, &asked.asked, snapshot) {
-            Found::UpTo(..) if carries_types(snapshot, budget) => Found::Nothing,
+    ) -> CacheLookup {
+        match self.cache.look_up(&request.key, &request.request, snapshot) {
+            CacheLookup::Prefix(..) if carries_types(snapshot, budget) => CacheLookup::Miss,
             found => found,
         }
     }
 
-    /// Whether so many rows of so many steps may be kept.
+    /// Returns whether the size limit of one entry admits `rows` rows of `steps` steps.
     pub(in crate::promql) fn admits(&self, rows: usize, steps: usize) -> bool {
         let bytes = (rows as u64).saturating_mul((steps as u64).saturating_mul(16));
-        bytes <= self.cache.bytes_max / 2 / ANSWER_SHARE
+        bytes <= self.cache.bytes_max / 2 / ENTRY_DIVISOR
     }
 
-    /// Keeps what was computed for it without a remark; sorted by labels.
-    pub(in crate::promql) fn keep(
+    /// Stores the result of an evaluation without annotations, sorted by labels.
+    pub(in crate::promql) fn store(
         &self,
-        asked: AskedSubquery,
-        (snapshot, budget): (&Snapshot, &Budget<'_>),
+        request: SubqueryRequest,
+        snapshot: &Snapshot,
+        budget: &Budget<'_>,
         series: &[MatrixSeries],
     ) {
         if !carries_types(snapshot, budget) {
-            self.cache.keep(asked.key, &asked.asked, snapshot, series);
+            self.cache.store(request.key, &request.request, snapshot, series);
         }
     }
 
-    /// Counts one that was there.
+    /// Counts an evaluation that was cached as a whole.
     pub(in crate::promql) fn hit(&self) {
-        self.cache.of_subqueries.hit();
+        self.cache.subquery_outcomes.hit();
     }
 
-    /// Counts one that was there in part.
+    /// Counts an evaluation of which a part was cached.
     pub(in crate::promql) fn extended(&self) {
-        self.cache.of_subqueries.extended();
+        self.cache.subquery_outcomes.extended();
     }
 
-    /// Counts one that was computed whole.
-    pub(in crate::promql) fn missed(&self) {
-        self.cache.of_subqueries.missed();
+    /// Counts an evaluation that was computed as a whole.
+    pub(in crate::promql) fn miss(&self) {
+        self.cache.subquery_outcomes.miss();
     }
 }

@@ -1,4 +1,4 @@
-//! Kept answers against evaluations: the laws, and what is kept for how long.
+//! Cached results compared with evaluations, and what the cache stores and evicts.
 
 mod subqueries;
 
@@ -11,7 +11,7 @@ use crate::promql::{Limits, run};
 use crate::tsdb::Tsdb;
 
 const ORG: OrgId = OrgId(7);
-const ROOM: u64 = 1 << 20;
+const CACHE_BYTES: u64 = 1 << 20;
 
 fn labels(name: &str, i: usize) -> Labels {
     let job = if i.is_multiple_of(2) { "a" } else { "b" };
@@ -32,8 +32,8 @@ fn ask(text: &str, (start_s, end_s, step_s): (i64, i64, i64)) -> Query {
     Query { expr, text: text.to_owned(), steps: steps.expect("a grid"), instant: false }
 }
 
-/// An answer to the bit.
-fn told(answer: &Result<Answer, QueryError>) -> String {
+/// Renders a result with the bits of its samples.
+fn render(answer: &Result<QueryResult, QueryError>) -> String {
     match answer {
         Err(error) => format!("{error:?}"),
         Ok(answer) => {
@@ -49,21 +49,22 @@ fn told(answer: &Result<Answer, QueryError>) -> String {
     }
 }
 
-/// Asks twice, with and without the cache, and answers how many samples the cache's evaluation read.
+/// Evaluates a query with and without the cache, and compares the results to the bit. Returns how
+/// many samples the evaluation with the cache read.
 fn check(cache: &RangeCache, store: &Tsdb, access: &Access, query: &Query, options: &Options) -> u64 {
     let snapshot = store.snapshot(access);
     let budget = Budget::default();
-    let found = cache.run(query, (access, &snapshot), options, &budget);
+    let found = cache.run(query, access, &snapshot, options, &budget);
     let expected = run(query, &snapshot, options, &budget);
-    assert_eq!(told(&found), told(&expected), "{} at {:?}", query.text, query.steps);
+    assert_eq!(render(&found), render(&expected), "{} at {:?}", query.text, query.steps);
     found.map_or(0, |answer| answer.stats.samples)
 }
 
-fn whole() -> Access {
+fn unrestricted() -> Access {
     Access::whole(ORG)
 }
 
-fn filled() -> Tsdb {
+fn sample_store() -> Tsdb {
     let store = Tsdb::scaffold();
     for i in 0..4 {
         write(&store, "n_total", i, (0..=100).map(|n| (n * 15, (n * (i as i64 + 1)) as f64 * 0.1)));
@@ -72,79 +73,81 @@ fn filled() -> Tsdb {
 }
 
 #[test]
-fn an_answer_is_there_the_second_time_and_grows_at_its_end() {
-    let (cache, store, options) = (RangeCache::new(ROOM), filled(), Options::default());
+fn a_repeated_query_reads_nothing_and_a_later_end_reads_the_new_steps_only() {
+    let (cache, store, options) = (RangeCache::new(CACHE_BYTES), sample_store(), Options::default());
     let text = "sum by (job) (rate(n_total[2m]))";
-    let read = |range| check(&cache, &store, &whole(), &ask(text, range), &options);
+    let read = |range| check(&cache, &store, &unrestricted(), &ask(text, range), &options);
     let all = read((300, 1_500, 60));
     assert!(all > 300, "{all}");
     assert_eq!(read((300, 1_500, 60)), 0, "nothing is read");
     assert_eq!(read((600, 1_200, 60)), 0, "a part of it");
-    assert_eq!(read((300, 1_500, 60)), 0, "which did not take the place of the whole");
-    // Two steps more: two windows and what lies between them.
+    assert_eq!(read((300, 1_500, 60)), 0, "the part did not replace the whole");
+    // Two new steps: their two windows and the samples between.
     let tail = read((360, 1_620, 60));
     assert!(tail > 0 && tail <= 4 * 12, "{tail}");
-    // Later than all, and then a sample comes that only the last steps see.
+    // The samples are older than all steps at first; then one arrives that only the last steps
+    // read.
     for i in 0..4 {
         write(&store, "n_total", i, [(1_560, 99.0)]);
     }
     let again = read((360, 1_620, 60));
     assert!(again > 0 && again <= 4 * 12, "{again}");
     let uses = cache.usage();
-    assert_eq!((uses.ranges, uses.entries), (Finds { hits: 3, extended: 2, misses: 1 }, 1));
+    assert_eq!((uses.ranges, uses.entries), (CacheOutcomes { hits: 3, extended: 2, misses: 1 }, 1));
 }
 
 #[test]
-fn an_evaluation_that_is_ended_counts_as_no_request() {
-    let (cache, store, options) = (RangeCache::new(ROOM), filled(), Options::default());
-    let (access, query) = (whole(), ask("n_total", (300, 1_500, 60)));
+fn an_evaluation_that_times_out_is_counted_neither_as_a_hit_nor_as_a_miss() {
+    let (cache, store, options) = (RangeCache::new(CACHE_BYTES), sample_store(), Options::default());
+    let (access, query) = (unrestricted(), ask("n_total", (300, 1_500, 60)));
     let expired = || true;
     let budget = Budget { expired: Some(&expired), ..Budget::default() };
-    let ended = cache.run(&query, (&access, &store.snapshot(&access)), &options, &budget);
+    let ended = cache.run(&query, &access, &store.snapshot(&access), &options, &budget);
     assert_eq!(ended.expect_err("ended"), QueryError::Timeout);
-    assert_eq!(cache.usage().ranges, Finds::default());
+    assert_eq!(cache.usage().ranges, CacheOutcomes::default());
     check(&cache, &store, &access, &query, &options);
-    assert_eq!(cache.usage().ranges, Finds { misses: 1, ..Finds::default() });
+    assert_eq!(cache.usage().ranges, CacheOutcomes { misses: 1, ..CacheOutcomes::default() });
 }
 
 #[test]
-fn an_answer_of_reads_that_were_given_up_is_not_kept() {
-    let (cache, store, options) = (RangeCache::new(ROOM), filled(), Options::default());
-    let (access, query) = (whole(), ask("n_total", (300, 1_500, 60)));
+fn a_result_of_abandoned_reads_is_not_cached() {
+    let (cache, store, options) = (RangeCache::new(CACHE_BYTES), sample_store(), Options::default());
+    let (access, query) = (unrestricted(), ask("n_total", (300, 1_500, 60)));
     let busy = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let snapshot = store.snapshot(&access).without_waiting(busy);
-    cache.run(&query, (&access, &snapshot), &options, &Budget::default()).expect("an answer");
+    cache.run(&query, &access, &snapshot, &options, &Budget::default()).expect("an answer");
     assert_eq!(cache.usage().entries, 0);
 }
 
 #[test]
-fn what_changes_an_answer_makes_it_anew() {
+fn a_result_is_computed_again_after_a_change_that_may_affect_it() {
     let text = "n_total";
     let range = (300, 1_500, 60);
-    let (store, cache) = (filled(), RangeCache::new(ROOM));
-    let access = whole();
+    let (store, cache) = (sample_store(), RangeCache::new(CACHE_BYTES));
+    let access = unrestricted();
     let read = |access: &Access, options: &Options| check(&cache, &store, access, &ask(text, range), options);
     let options = Options::default();
     read(&access, &options);
     assert_eq!(read(&access, &options), 0);
-    // A late sample, before everything that is looked at.
+    // A late sample, older than all that the query reads.
     write(&store, "late", 0, [(5, 1.0)]);
     assert!(read(&access, &options) > 0);
-    // A new series, at the end.
+    // A new series with a sample near the end.
     write(&store, "n_total", 9, [(1_499, 1.0)]);
     assert!(read(&access, &options) > 0);
-    // A deletion of another series: what it is of is not looked at.
+    // A deletion: its time range counts for all series of the organisation.
     let named = |name: &str| vec![vec![Matcher::equal("__name__", name)]];
     let at = Timestamp::from_s;
     store.delete(ORG, &named("n_total"), TimeRange::new(at(600), at(700)), at(2_000)).expect("deleted");
     assert!(read(&access, &options) > 0);
     assert_eq!(read(&access, &options), 0);
-    // Another lookback, other limits, another scope.
+    // Another lookback, other limits, and another scope.
     assert!(read(&access, &Options { lookback_ms: 60_000, ..options.clone() }) > 0);
     let limits = Limits { samples_max: 10, ..Limits::default() };
     let refused = cache.run(
         &ask(text, range),
-        (&access, &store.snapshot(&access)),
+        &access,
+        &store.snapshot(&access),
         &Options { limits, ..options.clone() },
         &Budget::default(),
     );
@@ -159,8 +162,8 @@ fn what_changes_an_answer_makes_it_anew() {
 }
 
 #[test]
-fn a_floor_that_no_step_looks_below_hides_nothing() {
-    let (store, cache, options) = (filled(), RangeCache::new(ROOM), Options::default());
+fn a_floor_below_all_read_samples_keeps_a_result_valid() {
+    let (store, cache, options) = (sample_store(), RangeCache::new(CACHE_BYTES), Options::default());
     let from = |second| Access {
         org: ORG,
         scope: Scope { min_time: Some(Timestamp::from_s(second)), ..Scope::default() },
@@ -172,50 +175,51 @@ fn a_floor_that_no_step_looks_below_hides_nothing() {
 }
 
 #[test]
-fn what_is_kept_is_bounded() {
-    let (store, options) = (filled(), Options::default());
+fn entries_stay_within_the_bytes_of_an_organisation() {
+    let (store, options) = (sample_store(), Options::default());
     let one = {
-        let cache = RangeCache::new(ROOM);
-        check(&cache, &store, &whole(), &ask("n_total", (300, 1_500, 60)), &options);
+        let cache = RangeCache::new(CACHE_BYTES);
+        check(&cache, &store, &unrestricted(), &ask("n_total", (300, 1_500, 60)), &options);
         cache.usage().bytes
     };
-    // An answer may have an eighth: this one just fits, four are an organisation's.
+    // One entry may have an eighth of all bytes. This one just fits, and four fill the share of an
+    // organisation.
     let cache = RangeCache::new(one * 8);
     for lookback_ms in 1..20 {
         let options = Options { lookback_ms: lookback_ms + 300_000, ..Options::default() };
-        check(&cache, &store, &whole(), &ask("n_total", (300, 1_500, 60)), &options);
+        check(&cache, &store, &unrestricted(), &ask("n_total", (300, 1_500, 60)), &options);
         assert!(cache.usage().bytes <= one * 4, "{:?}", cache.usage());
     }
     assert_eq!((cache.usage().entries, cache.usage().evicted), (4, 15));
     for (cache, why) in [(RangeCache::new(0), "switched off"), (RangeCache::new(one * 7), "too large")] {
-        check(&cache, &store, &whole(), &ask("n_total", (300, 1_500, 60)), &options);
+        check(&cache, &store, &unrestricted(), &ask("n_total", (300, 1_500, 60)), &options);
         assert_eq!(cache.usage().entries, 0, "{why}");
     }
 }
 
 #[test]
-fn remarks_own_ranges_types_and_moments_are_not_kept() {
-    let (store, cache, options) = (filled(), RangeCache::new(ROOM), Options::default());
+fn results_with_annotations_own_ranges_or_types_and_instant_queries_are_not_cached() {
+    let (store, cache, options) = (sample_store(), RangeCache::new(CACHE_BYTES), Options::default());
     write(&store, "gauge", 0, (0..=100).map(|n| (n * 15, 1.0)));
     let range = (300, 1_500, 60);
     for text in ["rate(gauge[2m])", "n_total @ end()", "n_total > start()", "n_total + range()"] {
         if parse(text, &Caps::default()).is_ok() {
-            check(&cache, &store, &whole(), &ask(text, range), &options);
+            check(&cache, &store, &unrestricted(), &ask(text, range), &options);
             assert_eq!(cache.usage().entries, 0, "{text}");
         }
     }
     let moment = Query { instant: true, ..ask("n_total", (300, 300, 60)) };
-    check(&cache, &store, &whole(), &moment, &options);
+    check(&cache, &store, &unrestricted(), &moment, &options);
     assert_eq!(cache.usage().entries, 0);
-    check(&cache, &store, &whole(), &ask("n_total", range), &options);
+    check(&cache, &store, &unrestricted(), &ask("n_total", range), &options);
     assert_eq!(cache.usage().entries, 1);
     let mut batch = BatchBuilder::default();
     let typed = Labels::from_pairs([("__name__", "t"), ("__type__", "gauge")]);
     batch.series(&typed, [Sample { at: Timestamp::from_s(900), value: 1.0 }]);
     store.append(ORG, &batch.batch(), Timestamp::from_s(100_000)).expect("stored");
     let before = cache.usage();
-    check(&cache, &store, &whole(), &ask("n_total", range), &options);
-    check(&cache, &store, &whole(), &ask("sum(n_total)", range), &options);
+    check(&cache, &store, &unrestricted(), &ask("n_total", range), &options);
+    check(&cache, &store, &unrestricted(), &ask("sum(n_total)", range), &options);
     let after = cache.usage();
     assert_eq!(
         (after.entries, after.ranges.misses, after.ranges.extended),
@@ -224,7 +228,7 @@ fn remarks_own_ranges_types_and_moments_are_not_kept() {
 }
 
 #[test]
-fn which_plans_are_computed_in_parts() {
+fn only_plans_whose_rows_do_not_depend_on_the_range_are_computed_in_parts() {
     let parts = |text: &str| {
         let query = ask(text, (300, 600, 60));
         has_parts(
@@ -245,18 +249,18 @@ fn which_plans_are_computed_in_parts() {
         "clamp_min(n_total offset 5m, 1) and n_total @ 5",
         "absent(n_total{x=\"y\"})",
         "avg_over_time(sum(n_total)[5m:1m])",
-        // The rows of a subquery are in the order of their labels, whatever made them.
+        // The rows of a subquery are sorted by labels, whatever its expression is.
         "sum(max_over_time(sum by (job) (n_total)[5m:1m]))",
     ] {
         assert!(parts(text), "{text}");
     }
     for text in [
-        // The order of groups, and what is added to what, depends on the range.
+        // The order of groups, and so the order of additions, depends on the range.
         "sum(sum by (job) (n_total))",
         "sum(n_total / n_total)",
         "sum(rate({job=\"a\"}[5m]))",
         "sum(-{job=\"a\"})",
-        // Doubts about a name, and equal labels, are about the whole range.
+        // Infos about a name, and errors about equal labels, concern the whole range.
         "rate(n[5m])",
         "max_over_time({job=\"a\"}[5m])",
         "label_replace(n_total, \"x\", \"$1\", \"i\", \"(.*)\")",
@@ -267,7 +271,7 @@ fn which_plans_are_computed_in_parts() {
 }
 
 #[test]
-fn how_far_a_step_looks() {
+fn the_reach_of_a_step_covers_lookback_ranges_and_offsets() {
     let reach = |text: &str| {
         let query = ask(text, (1_000, 2_000, 60));
         let reach = Reach::of(
@@ -294,10 +298,11 @@ fn how_far_a_step_looks() {
     }
 }
 
-/// Who asks while somebody writes may see a part of it; who asks afterwards sees all, whatever was kept meanwhile.
+/// A query that runs during writes may see a part of them. A query after the writes sees all of
+/// them, whatever was cached meanwhile.
 #[test]
-fn what_is_written_while_an_answer_is_computed_is_not_forgotten() {
-    let (store, cache, options) = (filled(), RangeCache::new(ROOM), Options::default());
+fn samples_written_during_an_evaluation_are_in_the_next_result() {
+    let (store, cache, options) = (sample_store(), RangeCache::new(CACHE_BYTES), Options::default());
     let query = ask("sum(n_total)", (300, 1_500, 60));
     std::thread::scope(|threads| {
         let writer = threads.spawn(|| {
@@ -307,24 +312,24 @@ fn what_is_written_while_an_answer_is_computed_is_not_forgotten() {
             }
         });
         while !writer.is_finished() {
-            let snapshot = store.snapshot(&whole());
-            cache.run(&query, (&whole(), &snapshot), &options, &Budget::default()).expect("answers");
+            let snapshot = store.snapshot(&unrestricted());
+            cache.run(&query, &unrestricted(), &snapshot, &options, &Budget::default()).expect("answers");
         }
     });
-    check(&cache, &store, &whole(), &query, &options);
-    assert_eq!(check(&cache, &store, &whole(), &query, &options), 0);
+    check(&cache, &store, &unrestricted(), &query, &options);
+    assert_eq!(check(&cache, &store, &unrestricted(), &query, &options), 0);
 }
 
-/// A change of the store, or a question.
+/// A change of the store, or a query.
 #[derive(Clone, Debug)]
-enum Act {
+enum StoreAction {
     Write {
         name: usize,
         i: usize,
         at_s: i64,
         value: f64,
     },
-    /// What a scrape brings: all series at one time.
+    /// A scrape: one sample for every series, all at one time.
     Scrape {
         at_s: i64,
     },
@@ -376,7 +381,7 @@ const TEXTS: [&str; 28] = [
     "g @ end()",
 ];
 
-fn acts() -> impl Strategy<Value = Act> {
+fn actions() -> impl Strategy<Value = StoreAction> {
     let value = prop_oneof![
         (-100_i32..100).prop_map(|n| f64::from(n) * 0.1),
         Just(f64::NAN),
@@ -387,22 +392,22 @@ fn acts() -> impl Strategy<Value = Act> {
     ];
     prop_oneof![
         4 => (0..NAMES.len(), 0_usize..4, 0_i64..1_200, value)
-            .prop_map(|(name, i, at_s, value)| Act::Write { name, i, at_s, value }),
-        3 => (0_i64..80).prop_map(|n| Act::Scrape { at_s: n * 15 }),
+            .prop_map(|(name, i, at_s, value)| StoreAction::Write { name, i, at_s, value }),
+        3 => (0_i64..80).prop_map(|n| StoreAction::Scrape { at_s: n * 15 }),
         1 => (0..NAMES.len(), any::<bool>(), 0_i64..1_200, 0_i64..300)
-            .prop_map(|(name, job, from_s, for_s)| Act::Delete { name, job, from_s, for_s }),
+            .prop_map(|(name, job, from_s, for_s)| StoreAction::Delete { name, job, from_s, for_s }),
         12 => (0..TEXTS.len(), 0_i64..20, 1_i64..20, 0_usize..2, prop::option::weighted(0.2, 0_i64..1_000), prop::bool::weighted(0.1))
-            .prop_map(|(text, start, steps, step, floor_s, job)| Act::Ask { text, start_s: start * 60, steps, step, floor_s, job }),
+            .prop_map(|(text, start, steps, step, floor_s, job)| StoreAction::Ask { text, start_s: start * 60, steps, step, floor_s, job }),
     ]
 }
 
-fn play(acts: Vec<Act>, texts: &[usize]) -> CacheUse {
-    let (store, cache, options) = (Tsdb::scaffold(), RangeCache::new(ROOM), Options::default());
+fn run_actions(actions: Vec<StoreAction>, texts: &[usize]) -> CacheUsage {
+    let (store, cache, options) = (Tsdb::scaffold(), RangeCache::new(CACHE_BYTES), Options::default());
     let mut scraped = 0.0;
-    for act in acts {
-        match act {
-            Act::Write { name, i, at_s, value } => write(&store, NAMES[name], i, [(at_s, value)]),
-            Act::Scrape { at_s } => {
+    for action in actions {
+        match action {
+            StoreAction::Write { name, i, at_s, value } => write(&store, NAMES[name], i, [(at_s, value)]),
+            StoreAction::Scrape { at_s } => {
                 for (n, name) in NAMES.iter().enumerate() {
                     for i in 0..4 {
                         scraped += 0.1;
@@ -410,13 +415,13 @@ fn play(acts: Vec<Act>, texts: &[usize]) -> CacheUse {
                     }
                 }
             }
-            Act::Delete { name, job, from_s, for_s } => {
+            StoreAction::Delete { name, job, from_s, for_s } => {
                 let mut matchers = vec![Matcher::equal("__name__", NAMES[name])];
                 matchers.extend(job.then(|| Matcher::equal("job", "a")));
                 let range = TimeRange::new(Timestamp::from_s(from_s), Timestamp::from_s(from_s + for_s));
                 store.delete(ORG, &[matchers], range, Timestamp::from_s(100_000)).expect("deleted");
             }
-            Act::Ask { text, start_s, steps, step, floor_s, job } => {
+            StoreAction::Ask { text, start_s, steps, step, floor_s, job } => {
                 let scope = Scope {
                     matchers: job.then(|| Matcher::equal("job", "b")).into_iter().collect(),
                     names: Vec::new(),
@@ -435,30 +440,39 @@ fn play(acts: Vec<Act>, texts: &[usize]) -> CacheUse {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Whatever is written, deleted and asked in whatever order: the cache answers what an evaluation answers.
+    /// Whatever is written, deleted and queried in whatever order, a cached result equals an
+    /// evaluation.
     #[test]
-    fn a_kept_answer_is_the_answer(
-        acts in prop::collection::vec(acts(), 1..120),
-        // Few expressions at once, so that they are asked again.
+    fn a_cached_result_equals_an_evaluation(
+        actions in prop::collection::vec(actions(), 1..120),
+        // Few expressions, so that queries repeat.
         texts in prop::collection::vec(0..TEXTS.len(), 1..4),
     ) {
-        play(acts, &texts);
+        run_actions(actions, &texts);
     }
 }
 
-/// The law above holds also where nothing is ever kept: that it is, in the same kind of play.
+/// Checks that the property test above does exercise hits, extensions and misses: it would also
+/// hold if nothing were ever cached.
 #[test]
-fn the_walk_meets_every_way_an_answer_is_found() {
-    let mut acts = Vec::new();
+fn the_property_test_meets_every_cache_outcome() {
+    let mut actions = Vec::new();
     for n in 0..40 {
-        acts.push(Act::Scrape { at_s: n * 15 });
-        // The panel of a dashboard, twice: its end is ahead of the samples at first.
+        actions.push(StoreAction::Scrape { at_s: n * 15 });
+        // The panel of a dashboard, loaded twice; its end is later than all samples at first.
         for _ in 0..2 {
-            acts.push(Act::Ask { text: 0, start_s: 0, steps: 8, step: 0, floor_s: None, job: false });
+            actions.push(StoreAction::Ask {
+                text: 0,
+                start_s: 0,
+                steps: 8,
+                step: 0,
+                floor_s: None,
+                job: false,
+            });
         }
     }
     for text in [4, 5] {
-        let uses = play(acts.clone(), &[text]).ranges;
+        let uses = run_actions(actions.clone(), &[text]).ranges;
         let name = TEXTS[text];
         assert!(uses.hits >= 40, "{name}: {uses:?}");
         assert_eq!((uses.extended > 10, uses.misses > 10), (text == 4, text == 5), "{name}: {uses:?}");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rapidhash::RapidHashMap;
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
-use crate::promql::budget::{Aside, rows_bytes};
+use crate::promql::budget::{OptionalCharge, rows_bytes};
 use crate::promql::plan::{MatrixSource, Node, Plan, ScalarNode, SelectorOutput, VectorNode, WindowNode};
 use crate::tsdb::SeriesId;
 
@@ -150,14 +150,14 @@ pub(super) struct CommonRows {
     recipe: RowRecipe,
     grid: Grid,
     pub(super) rows: Arc<RowsBySeries>,
-    _charge: Aside,
+    _charge: OptionalCharge,
 }
 
 /// A reservation for rows that are being computed.
 #[derive(Debug)]
 pub(super) struct PendingRows {
     recipe: RowRecipe,
-    charge: Aside,
+    charge: OptionalCharge,
 }
 
 impl Context<'_> {
@@ -183,7 +183,7 @@ impl Context<'_> {
         }
         let recipe = RowRecipe::of(core).filter(|recipe| self.shared_recipes.contains(recipe))?;
         let bytes = rows_bytes(rows, grid.len);
-        let charge = if bytes <= BYTES_MAX { self.meter.aside(bytes) } else { None };
+        let charge = if bytes <= BYTES_MAX { self.meter.optional_charge(bytes) } else { None };
         Some(PendingRows { recipe, charge: charge? })
     }
 

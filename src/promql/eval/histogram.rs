@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::model::Labels;
 use crate::promql::QueryError;
-use crate::promql::annotations::Fixes;
+use crate::promql::annotations::BucketFixes;
 use crate::promql::functions::ParamCheck;
 use crate::promql::functions::histogram::{ClassicBucket, MonotonicFix, fraction, quantile, quantiles};
 use crate::promql::functions::over_time::{check_quantile, go_float};
@@ -165,7 +165,7 @@ impl Context<'_> {
                 if let Some(MonotonicFix { lowest, highest, max_difference }) = lifted {
                     let at = grid.at(step);
                     let fixes =
-                        Fixes { lowest, highest, max_difference, first_ms: at, last_ms: at, count: 1 };
+                        BucketFixes { lowest, highest, max_difference, first_ms: at, last_ms: at, count: 1 };
                     let name = histogram.head.labels.metric_name();
                     self.notes.borrow_mut().fixed_buckets(node.arg_span, name, fixes);
                 }

@@ -33,13 +33,15 @@ use std::sync::Arc;
 use crate::model::{Labels, Matcher, Sample, Stopped, TimeRange, Timestamp, bytes_of};
 use crate::tsdb::{Paced, SelectedSeries, Snapshot};
 
-use super::annotations::Notes;
+use super::annotations::AnnotationCollector;
 use super::budget::{Charge, Meter};
-use super::cache::Subqueries;
+use super::cache::SubqueryCache;
 use super::explain::Trace;
 use super::functions::seconds;
 use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
-use super::{Answer, Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, Value, VectorSample};
+use super::{
+    Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, QueryResult, Value, VectorSample,
+};
 
 use common_rows::{CommonRows, RowRecipe};
 pub(super) use parallel_rows::scratch_bytes;
@@ -51,11 +53,11 @@ struct Context<'a> {
     options: &'a Options,
     budget: &'a Budget<'a>,
     meter: Rc<Meter>,
-    notes: RefCell<Notes>,
+    notes: RefCell<AnnotationCollector>,
     /// Records what each node did, for `explain`.
     trace: Option<&'a Trace>,
     /// Cached results of subqueries.
-    subqueries: Option<&'a Subqueries<'a>>,
+    subqueries: Option<&'a SubqueryCache<'a>>,
     /// Recipes of rows that several aggregations need, and the rows that have been computed.
     shared_recipes: Vec<RowRecipe>,
     common_rows: RefCell<Vec<Rc<CommonRows>>>,
@@ -68,7 +70,7 @@ struct Context<'a> {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Hooks<'a> {
     pub(super) trace: Option<&'a Trace>,
-    pub(super) subqueries: Option<&'a Subqueries<'a>>,
+    pub(super) subqueries: Option<&'a SubqueryCache<'a>>,
 }
 
 /// Evaluates the plan of `query`.
@@ -82,8 +84,8 @@ pub(super) fn run(
     options: &Options,
     budget: &Budget<'_>,
     hooks: Hooks<'_>,
-) -> Result<Answer, QueryError> {
-    let notes = RefCell::new(Notes::default());
+) -> Result<QueryResult, QueryError> {
+    let notes = RefCell::new(AnnotationCollector::default());
     let meter = Meter::new(options.limits, budget);
     let (shared_recipes, common_rows) = (common_rows::shared_recipes(plan), RefCell::default());
     let Hooks { trace, subqueries } = hooks;
@@ -110,7 +112,7 @@ pub(super) fn run(
     let stats = context.meter.stats();
     let mut annotations = context.notes.into_inner().finish(&query.text);
     annotations.warnings.extend(snapshot.warnings());
-    Ok(Answer { value, annotations, stats })
+    Ok(QueryResult { value, annotations, stats })
 }
 
 impl Context<'_> {

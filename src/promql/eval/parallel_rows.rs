@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::model::{HistogramColumns, Stopped, TimeRange, Timestamp};
 use crate::promql::QueryError;
-use crate::promql::budget::{Aside, Progress, rows_bytes};
+use crate::promql::budget::{OptionalCharge, QueryProgress, rows_bytes};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask, WorkerSlot};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{ReadColumns, SelectedSeries, SeriesId, SeriesReader, Snapshot, non_decreasing};
@@ -136,7 +136,7 @@ struct RowTask {
     queue: Mutex<BatchQueue>,
     /// Signalled when the queue changes.
     changed: Condvar,
-    progress: Option<Arc<Progress>>,
+    progress: Option<Arc<QueryProgress>>,
     /// Set when a thread has stopped the task; there is no result then.
     stopped: AtomicBool,
     /// Set when a series has native histograms; the query then uses another evaluation.
@@ -154,11 +154,11 @@ impl Context<'_> {
         cost_ns: u64,
         pieces: usize,
         bytes: u64,
-    ) -> (Vec<WorkerSlot>, Vec<Aside>) {
+    ) -> (Vec<WorkerSlot>, Vec<OptionalCharge>) {
         let mut acquired = (Vec::new(), Vec::new());
         while acquired.0.len() + 1 < pieces {
             let Some(slot) = self.budget.workers.and_then(|pool| pool.try_acquire(cost_ns)) else { break };
-            let Some(charge) = self.meter.aside(bytes) else { break };
+            let Some(charge) = self.meter.optional_charge(bytes) else { break };
             acquired.0.push(slot);
             acquired.1.push(charge);
         }
@@ -195,7 +195,7 @@ impl Context<'_> {
         fill: Arc<FillRow>,
     ) -> Result<RowsOrSeries, QueryError> {
         self.meter.found_series(series.len())?;
-        self.meter.foresee(series.len(), steps, self.budget)?;
+        self.meter.reserve_rows(series.len(), steps, self.budget)?;
         let mut rows = LabelledRows::with_capacity(&self.meter, series.len(), steps)?;
         let scratch_bytes = scratch_bytes(series.len(), plan.range, steps);
         let mut held = self.meter.charge();
@@ -491,7 +491,7 @@ mod tests {
     use super::*;
     use crate::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps};
     use crate::promql::syntax::{Caps, parse};
-    use crate::promql::{Answer, Budget, Limits, MemoryPool, Options, Query, WorkerPool, run};
+    use crate::promql::{Budget, Limits, MemoryPool, Options, Query, QueryResult, WorkerPool, run};
     use crate::tsdb::Tsdb;
 
     const SERIES: usize = 300;
@@ -525,7 +525,7 @@ mod tests {
         snapshot: &Snapshot,
         limits: Limits,
         budget: &Budget<'_>,
-    ) -> Result<Answer, QueryError> {
+    ) -> Result<QueryResult, QueryError> {
         let expr = parse(text, &Caps::default()).expect("an expression").expr;
         let (first, last) = (Timestamp::from_s(0), Timestamp::from_s(700));
         let steps = Steps::new(first, last, 20_000).expect("a grid");
@@ -533,7 +533,7 @@ mod tests {
         run(&query, snapshot, &Options { limits, ..Options::default() }, budget)
     }
 
-    fn render(answer: &Result<Answer, QueryError>) -> String {
+    fn render(answer: &Result<QueryResult, QueryError>) -> String {
         match answer {
             // The peak of held samples depends on the number of threads.
             Ok(answer) => format!("{:?} {:?} {}", answer.value, answer.annotations, answer.stats.samples),

@@ -338,7 +338,7 @@ impl LabelledRows {
         let mut kept = 0;
         for (i, (series, counts)) in series.into_iter().zip(counts).enumerate() {
             if held {
-                self.charge.pass_samples(counts.held)?;
+                self.charge.count_transient_samples(counts.held)?;
             }
             self.charge.add_samples(counts.present)?;
             if counts.present == 0 {

@@ -69,7 +69,7 @@ impl Context<'_> {
             }
         } else {
             self.meter.found_series(found.len())?;
-            self.meter.foresee(found.len(), grid.len, self.budget)?;
+            self.meter.reserve_rows(found.len(), grid.len, self.budget)?;
         }
         let mut rows = LabelledRows::with_capacity(&self.meter, found.len(), grid.len)?;
         let mut buffers = SampleBuffers::default();

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::model::{HistogramColumns, Matcher, Stopped, Timestamp};
 use crate::promql::QueryError;
-use crate::promql::budget::{Charge, Progress, rows_bytes};
+use crate::promql::budget::{Charge, QueryProgress, rows_bytes};
 use crate::promql::plan::{AggregateNode, MatrixSource, ScalarNode, SelectorOutput, VectorNode, WindowNode};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask};
 use crate::sync::IgnorePoison as _;
@@ -101,7 +101,7 @@ struct AggregateTask {
     queue: Mutex<BlockQueue>,
     /// Signalled when a buffer becomes free.
     freed: Condvar,
-    progress: Option<Arc<Progress>>,
+    progress: Option<Arc<QueryProgress>>,
     /// Set when a thread has stopped the task; there is no result then.
     stopped: AtomicBool,
     /// Set when a series with native histograms occurs; the query then uses another evaluation.
@@ -388,7 +388,7 @@ impl Context<'_> {
         let mut selected = self.meter.charge();
         selected.add_bytes(grouped.bytes())?;
         let Some((accumulated, held)) = self.stream_series(&mut grouped, grid, node, source, fill)? else {
-            self.meter.lost_series(count);
+            self.meter.revert_found_series(count);
             return Ok(None);
         };
         self.meter.add_samples(accumulated.samples);
@@ -400,7 +400,7 @@ impl Context<'_> {
             }
         }
         if let Some(window) = source.window {
-            self.meter.charge().pass_samples(accumulated.held)?;
+            self.meter.charge().count_transient_samples(accumulated.held)?;
             // Such functions drop the name, so all series of a group have the same one.
             if window.kernel.counts && accumulated.any_before_ops {
                 self.note_unusual_counter_name(window, &grouped.name);
@@ -441,7 +441,7 @@ impl Context<'_> {
         let scratch_bytes = scratch_bytes(series.len(), plan.range, steps);
         // Each thread has two buffers: one that it fills, and one that waits to be added.
         let rows = groups.saturating_add(2 * block);
-        self.meter.foresee(rows, steps, self.budget)?;
+        self.meter.reserve_rows(rows, steps, self.budget)?;
         let mut held = self.meter.charge();
         held.add_rows(rows, steps)?;
         held.add_bytes(extra_bytes.saturating_mul((groups as u64).saturating_mul(steps as u64)))?;

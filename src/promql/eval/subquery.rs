@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::model::Timestamp;
 use crate::promql::MatrixSeries;
 use crate::promql::QueryError;
-use crate::promql::cache::{self, AskedSubquery, Found, Subqueries};
+use crate::promql::cache::{self, CacheLookup, SubqueryCache, SubqueryRequest, SubqueryTimes};
 use crate::promql::plan::{MatrixNode, MatrixSource, VectorNode};
 
 use super::rows::{Grid, LabelledRows, RowHead};
@@ -28,11 +28,13 @@ impl Context<'_> {
         let steps = subquery_grid(first, last, *step_ms);
         let cache = self.subqueries.zip(text.as_deref()).filter(|_| steps.len > 0);
         let request = cache.and_then(|(subqueries, text)| {
-            let request = subqueries.ask(
-                (text, expr),
-                (node.range_ms, steps.start_ms, steps.last(), steps.step_ms),
-                (self.snapshot, self.options),
-            );
+            let times = SubqueryTimes {
+                range_ms: node.range_ms,
+                first_ms: steps.start_ms,
+                last_ms: steps.last(),
+                step_ms: steps.step_ms,
+            };
+            let request = subqueries.request(text, expr, times, self.snapshot, self.options);
             Some((subqueries, request?))
         });
         let rows = match request {
@@ -49,36 +51,36 @@ impl Context<'_> {
         expr: &VectorNode,
         selectors: usize,
         steps: Grid,
-        subqueries: &Subqueries<'_>,
-        request: AskedSubquery,
+        subqueries: &SubqueryCache<'_>,
+        request: SubqueryRequest,
     ) -> Result<LabelledRows, QueryError> {
-        match subqueries.find(&request, self.snapshot, self.budget) {
-            Found::Whole(series) => {
+        match subqueries.look_up(&request, self.snapshot, self.budget) {
+            CacheLookup::Hit(series) => {
                 self.budget.check()?;
                 // If there is no memory for them, the evaluation below reports the error.
                 if let Ok(rows) = self.rows_of(&series, steps) {
                     subqueries.hit();
-                    self.meter.passed_selectors(selectors);
+                    self.meter.skip_selectors(selectors);
                     return Ok(rows);
                 }
             }
-            Found::UpTo(series, until_ms) => {
+            CacheLookup::Prefix(series, until_ms) => {
                 if let Some((all, rows)) = self.extend_cached(expr, steps, &series, until_ms) {
                     subqueries.extended();
-                    subqueries.keep(request, (self.snapshot, self.budget), &all);
+                    subqueries.store(request, self.snapshot, self.budget, &all);
                     return Ok(rows);
                 }
             }
-            Found::Nothing => {}
+            CacheLookup::Miss => {}
         }
-        subqueries.missed();
-        let count = self.notes.borrow().told();
+        subqueries.miss();
+        let count = self.notes.borrow().recorded();
         let rows = self.vector(expr, steps)?.sorted_by_labels()?;
         if self.is_silent_since(count)
             && subqueries.admits(rows.len(), steps.len)
             && self.meter.has_memory(matrix_bytes(&rows)).is_ok()
         {
-            subqueries.keep(request, (self.snapshot, self.budget), &matrix(steps, &rows));
+            subqueries.store(request, self.snapshot, self.budget, &matrix(steps, &rows));
         }
         Ok(rows)
     }
@@ -95,7 +97,7 @@ impl Context<'_> {
         let cached_steps = usize::try_from(until_ms.saturating_sub(steps.start_ms) / steps.step_ms).ok()? + 1;
         let later =
             Grid { start_ms: steps.at(cached_steps), len: steps.len.checked_sub(cached_steps)?, ..steps };
-        let (notes, count) = (self.notes.borrow().clone(), self.notes.borrow().told());
+        let (notes, count) = (self.notes.borrow().clone(), self.notes.borrow().recorded());
         let newer = self.vector(expr, later).and_then(|rows| {
             self.meter.has_memory(matrix_bytes(&rows))?;
             Ok(matrix(later, &rows))
@@ -111,7 +113,7 @@ impl Context<'_> {
 
     /// Returns whether no annotation and no warning of the snapshot was added since `count`.
     fn is_silent_since(&self, count: u64) -> bool {
-        self.notes.borrow().told() == count && self.snapshot.warnings().is_empty()
+        self.notes.borrow().recorded() == count && self.snapshot.warnings().is_empty()
     }
 
     /// Converts series to rows of these steps. Samples at other times are omitted.

@@ -52,7 +52,7 @@ impl Context<'_> {
                 let series = self.select_series(matchers, self.window_range(node, grid))?;
                 self.meter.found_series(series.len())?;
                 if stored_values > 0 {
-                    self.meter.foresee(series.len(), stored_values, self.budget)?;
+                    self.meter.reserve_rows(series.len(), stored_values, self.budget)?;
                 }
                 self.each_selected(node, grid, series, visit)?;
             }
@@ -199,7 +199,7 @@ impl Context<'_> {
         let plan = ReadPlan { range, windows: true, step_ns: row_kernel.step_ns() };
         let RowsOrSeries::Rows(rows) = self.compute_rows(series, plan, grid.len, row_kernel.into_fill())?
         else {
-            self.meter.lost_series(count);
+            self.meter.revert_found_series(count);
             return Ok(None);
         };
         if node.kernel.counts && !rows.is_empty() {

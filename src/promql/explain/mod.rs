@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use super::budget::Meter;
 use super::plan::{self, Node, Plan};
-use super::{Answer, Budget, Options, Query, QueryError, QueryStats, eval};
+use super::{Budget, Options, Query, QueryError, QueryResult, QueryStats, eval};
 use crate::clock::Stopwatch;
 use crate::tsdb::Snapshot;
 
@@ -83,7 +83,7 @@ pub fn explain(
     snapshot: &Snapshot,
     options: &Options,
     budget: &Budget<'_>,
-) -> Result<(Answer, PlanNode), QueryError> {
+) -> Result<(QueryResult, PlanNode), QueryError> {
     let plan = plan::build(query, options, budget)?;
     let mut root = Estimator::new(snapshot, options, budget).plan(&plan, query)?;
     let trace = Trace::default();

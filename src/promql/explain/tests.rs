@@ -28,7 +28,7 @@ fn query(text: &str) -> Query {
     Query { expr, text: text.to_owned(), steps, instant: false }
 }
 
-fn explained(text: &str) -> (Answer, PlanNode) {
+fn explained(text: &str) -> (QueryResult, PlanNode) {
     explain(&query(text), &store(), &Options::default(), &Budget::default()).expect("answers")
 }
 

@@ -1,14 +1,15 @@
-//! Backup, restore, repair and the exchange of a damaged log, stopped by a failure of any one file operation, or by a cut of
-//! the power: what is left is what was there before or what there is to be, and nothing half made is taken for whole.
+//! Backup, restore, repair and the replacement of a damaged log, interrupted by a failure of any
+//! file operation or by a power cut. The folder is in the old or in the new state, and a partial
+//! folder is never accepted as complete.
 
 use super::*;
 use crate::kv::ops::recording::{Cut, Failing, Recording};
 
 const EIO: i32 = 5;
-/// States tried after each operation.
+/// The number of states tried after each operation.
 const STATES: usize = 3;
 
-/// Whether the folder is a store now; what is wrong if it is one and does not hold this.
+/// Returns whether the folder is a store; an error if it is one and does not hold `held`.
 fn is_whole(folder: &Path, held: &Held) -> Result<bool, String> {
     let is_empty = fs::read_dir(folder).map_or(true, |mut names| names.next().is_none());
     if is_empty {
@@ -17,11 +18,11 @@ fn is_whole(folder: &Path, held: &Held) -> Result<bool, String> {
     match try_open(folder, false) {
         Err(_) => Ok(false),
         Ok(opened) if opened.said.is_empty() && opened.held() == *held => Ok(true),
-        Ok(opened) => Err(format!("taken for whole, and it is not: {:?}", opened.said)),
+        Ok(opened) => Err(format!("accepted as complete, but it is not: {:?}", opened.said)),
     }
 }
 
-/// Runs `make` with every operation on its target failing in turn.
+/// Runs `make` once for each of its operations on the target, and lets that operation fail.
 fn with_each_operation_failing(held: &Held, make: impl Fn(&Path) -> Result<(), String>) {
     for left in (0..).step_by(2) {
         let parent = tempfile::tempdir().expect("made");
@@ -31,22 +32,22 @@ fn with_each_operation_failing(held: &Held, make: impl Fn(&Path) -> Result<(), S
         let met = failing.was_met();
         drop(failing);
         let whole = is_whole(&target, held).unwrap_or_else(|what| panic!("operation {left}: {what}"));
-        assert!(whole || made.is_err(), "operation {left}: it said that it was done");
+        assert!(whole || made.is_err(), "operation {left}: it reported success");
         if !met {
             assert!(made.is_ok() && left > 20, "operation {left}: {made:?}");
             return;
         }
         if fs::read_dir(&target).is_ok_and(|mut names| names.next().is_some()) {
-            let again = make(&target).expect_err("what is there is not written over");
+            let again = make(&target).expect_err("an existing folder is not overwritten");
             assert!(again.contains("is not empty"), "{again}");
             fs::remove_dir_all(&target).expect("removed");
         }
-        make(&target).expect("made at last");
+        make(&target).expect("made in the end");
         assert_eq!(is_whole(&target, held), Ok(true), "operation {left}");
     }
 }
 
-/// Runs `make` and looks at what cuts of the power leave of its target.
+/// Runs `make` and checks the target after each possible power cut.
 fn with_cuts(held: &Held, make: impl Fn(&Path) -> Result<(), String>) {
     let parent = tempfile::tempdir().expect("made");
     let recording = Recording::start(parent.path());
@@ -57,14 +58,14 @@ fn with_cuts(held: &Held, make: impl Fn(&Path) -> Result<(), String>) {
         cut.put(parent.path());
         match is_whole(&parent.path().join("target"), held) {
             Ok(whole) if whole || cut.answered.is_empty() => None,
-            Ok(_) => Some(format!("after {} operations: answered, and not there", cut.at)),
+            Ok(_) => Some(format!("after {} operations: acknowledged, but missing", cut.at)),
             Err(what) => Some(format!("after {} operations: {what}", cut.at)),
         }
     };
     assert_eq!(recording.finish().cuts(STATES, 1, &[], judge), None);
 }
 
-/// A folder, a backup of it, and what they hold.
+/// Makes a folder and a backup of it. Returns the backup and its contents.
 fn backed_up(dir: &Path) -> (PathBuf, Held) {
     let folder = dir.join("folder");
     let held = make(&folder);
@@ -80,7 +81,7 @@ fn restored(target: &Path, backup: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn a_restore_that_is_stopped_leaves_no_store_or_the_whole_one() {
+fn an_interrupted_restore_leaves_no_store_or_a_complete_one() {
     let dir = tempfile::tempdir().expect("made");
     let (backup, held) = backed_up(dir.path());
     with_each_operation_failing(&held, |target| restored(target, &backup));
@@ -88,7 +89,7 @@ fn a_restore_that_is_stopped_leaves_no_store_or_the_whole_one() {
 }
 
 #[test]
-fn a_repair_that_is_stopped_leaves_no_store_or_the_whole_one() {
+fn an_interrupted_repair_leaves_no_store_or_a_complete_one() {
     let dir = tempfile::tempdir().expect("made");
     let held = make(dir.path());
     let repaired = |target: &Path| repair_to(dir.path(), target).map(drop).map_err(|e| with_sources(&e));
@@ -97,14 +98,14 @@ fn a_repair_that_is_stopped_leaves_no_store_or_the_whole_one() {
 }
 
 #[test]
-fn a_backup_that_is_stopped_is_none_or_the_whole_one() {
+fn an_interrupted_backup_is_invalid_or_complete() {
     let dir = tempfile::tempdir().expect("made");
     let folder = dir.path().join("folder");
     let held = make(&folder);
     let opened = open(&folder);
     let staged = dir.path().join("staged");
     let facts = stage(&opened, &folder, &staged);
-    // Made from a backup wherever one is taken for whole.
+    // Restores the backup if it is accepted as complete.
     let is_whole_backup = |backup: &Path| {
         let target = tempfile::tempdir().expect("made");
         let target = target.path().join("restored");
@@ -123,7 +124,7 @@ fn a_backup_that_is_stopped_is_none_or_the_whole_one() {
             break;
         }
     }
-    // Both in one place, since a backup has second names for what was set aside.
+    // Both are in one folder, because a backup links to staged files.
     let root = tempfile::tempdir().expect("made");
     copy_tree(&staged, &root.path().join("staged"));
     let recording = Recording::start(root.path());
@@ -139,10 +140,10 @@ fn a_backup_that_is_stopped_is_none_or_the_whole_one() {
     assert_eq!(recording.finish().cuts(STATES, 1, &[], judge), None);
 }
 
-/// Where the records of a log file begin.
+/// The offset of the first record in a log file.
 const RECORDS: usize = 4_128;
 
-/// Flips bits here and there in the newest log file that holds records: no checkpoint has them.
+/// Flips bits in the newest log file that has records. No checkpoint holds those records.
 fn damage_log(dir: &Path) {
     let written = |log: &PathBuf| {
         let bytes = fs::read(log).expect("read");
@@ -158,11 +159,13 @@ fn damage_log(dir: &Path) {
     fs::write(log, bytes).expect("written");
 }
 
-/// A folder with a damaged log, as a start leaves it; what a read-only start shows, and one that accepts the loss.
+/// Makes a folder with a damaged log. Returns what a read-only start shows, and what a start shows
+/// that accepts the loss.
 fn damaged(dir: &Path) -> (Held, Held) {
     let held = make(dir);
     damage_log(dir);
-    // The journal rebuilds it: what a recording does not see must not be the only place of anything.
+    // The journal rebuilds the database. A recording does not see the database, so it must not hold
+    // the only copy of anything.
     fs::remove_dir_all(dir.join("control")).expect("removed");
     let states = [false, true].map(|accept| {
         let copy = tempfile::tempdir().expect("made");
@@ -178,7 +181,7 @@ fn damaged(dir: &Path) -> (Held, Held) {
     states.into()
 }
 
-/// What is wrong with a folder in which a log was, or was not, exchanged.
+/// Returns what is wrong with a folder in which a damaged log was replaced, or was to be replaced.
 fn old_or_new(dir: &Path, (old, new): &(Held, Held), is_done: bool) -> Option<String> {
     let opened = match try_open(dir, false) {
         Ok(opened) => opened,
@@ -186,22 +189,22 @@ fn old_or_new(dir: &Path, (old, new): &(Held, Held), is_done: bool) -> Option<St
     };
     let read_only = opened.said.iter().any(|said| said.starts_with("read-only"));
     if read_only && is_done {
-        return Some("what was accepted is asked for again".to_owned());
+        return Some("the accepted loss must be accepted again".to_owned());
     }
     let expected = if read_only { old } else { new };
     if opened.read().0 != *expected {
-        return Some(format!("neither old nor new: {:?}", opened.said));
+        return Some(format!("neither the old nor the new state: {:?}", opened.said));
     }
     drop(opened);
     match try_open(dir, true) {
         Ok(opened) if opened.held() == *new => None,
-        Ok(opened) => Some(format!("a second try does not lead to the new state: {:?}", opened.said)),
-        Err(why) => Some(format!("a second try: {why}")),
+        Ok(opened) => Some(format!("a second attempt does not lead to the new state: {:?}", opened.said)),
+        Err(why) => Some(format!("a second attempt: {why}")),
     }
 }
 
 #[test]
-fn an_exchange_of_a_damaged_log_that_is_stopped_leaves_the_old_one_or_the_new_one() {
+fn an_interrupted_replacement_of_a_damaged_log_leaves_the_old_or_the_new_one() {
     let origin = tempfile::tempdir().expect("made");
     let states = damaged(origin.path());
     for left in (0..).step_by(2) {

@@ -1,4 +1,5 @@
-//! `load_with_nhcb`: classic histograms of a load, once more as native ones with custom buckets.
+//! `load_with_nhcb`: the classic histograms of a load are also stored as native ones with custom
+//! buckets.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +8,18 @@ use promlet::model::{Labels, METRIC_NAME};
 use super::native::Literal;
 use super::series::{Item, SeriesLine};
 
-/// What one classic histogram has at one time.
+/// The samples of one classic histogram at one time.
 #[derive(Default)]
-struct Moment {
-    /// Bounds as bits that sort as they do, and cumulative counts.
+struct ClassicSample {
+    /// Upper bounds with their cumulative counts.
     buckets: Vec<(f64, f64)>,
     count: Option<f64>,
     sum: Option<f64>,
 }
 
-/// The native histograms made of the classic ones among `series`.
-pub(crate) fn made_native(series: &BTreeMap<Labels, SeriesLine>) -> Result<Vec<SeriesLine>, String> {
-    let mut found: BTreeMap<Labels, BTreeMap<usize, Moment>> = BTreeMap::new();
+/// Returns the native histograms made from the classic ones among `series`.
+pub(crate) fn native_from_classic(series: &BTreeMap<Labels, SeriesLine>) -> Result<Vec<SeriesLine>, String> {
+    let mut found: BTreeMap<Labels, BTreeMap<usize, ClassicSample>> = BTreeMap::new();
     for line in series.values() {
         let name = line.labels.metric_name();
         let parts =
@@ -30,27 +31,27 @@ pub(crate) fn made_native(series: &BTreeMap<Labels, SeriesLine>) -> Result<Vec<S
         }
         let mut builder = line.labels.filtered(|name| name != "le").to_builder();
         builder.set(METRIC_NAME, base);
-        let moments = found.entry(builder.build()).or_default();
-        for (place, item) in line.items.iter().enumerate() {
+        let by_position = found.entry(builder.build()).or_default();
+        for (position, item) in line.items.iter().enumerate() {
             let Item::Value(value) = item else { continue };
-            let moment = moments.entry(place).or_default();
+            let sample = by_position.entry(position).or_default();
             match (part, le) {
                 ("_bucket", Some(le)) => {
-                    if moment.buckets.iter().all(|(have, _)| *have != le) {
-                        moment.buckets.push((le, *value));
+                    if sample.buckets.iter().all(|(have, _)| *have != le) {
+                        sample.buckets.push((le, *value));
                     }
                 }
-                ("_count", _) => moment.count = Some(*value),
-                _ => moment.sum = Some(*value),
+                ("_count", _) => sample.count = Some(*value),
+                _ => sample.sum = Some(*value),
             }
         }
     }
     let mut lines = Vec::new();
-    for (labels, moments) in found {
+    for (labels, by_position) in found {
         let mut items = Vec::new();
-        for (place, moment) in moments {
-            let Some(literal) = moment.native()? else { continue };
-            items.resize_with(place, || Item::Missing);
+        for (position, sample) in by_position {
+            let Some(literal) = sample.native()? else { continue };
+            items.resize_with(position, || Item::Missing);
             items.push(Item::Histogram(Box::new(literal)));
         }
         lines.push(SeriesLine { labels, items, starts: Vec::new() });
@@ -58,7 +59,7 @@ pub(crate) fn made_native(series: &BTreeMap<Labels, SeriesLine>) -> Result<Vec<S
     Ok(lines)
 }
 
-impl Moment {
+impl ClassicSample {
     fn native(mut self) -> Result<Option<Literal>, String> {
         self.buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
         let highest = self.buckets.last().copied();

@@ -1,18 +1,19 @@
-//! One evaluation of a script: as written, pinned with `@` at other times, and instants again as ranges.
+//! One evaluation of a script: as written, pinned with `@` at other times, and instant queries also
+//! as range queries.
 
 use promlet::model::{Steps, Timestamp};
 use promlet::promql::syntax::tree::{AtModifier, Expr};
 use promlet::promql::syntax::{Caps, Features, parse};
-use promlet::promql::{Answer, Budget, Options, Query, QueryError, Value, VectorSample, run};
+use promlet::promql::{Budget, Options, Query, QueryError, QueryResult, Value, VectorSample, run};
 use promlet::tsdb::Snapshot;
 
 use super::Mode;
 use super::expect::Expected;
 use super::script::{Eval, EvalKind};
 
-/// Evaluates and compares; the error says which run was wrong, and how.
+/// Evaluates and compares. The error names the evaluation that was wrong, and how.
 pub(crate) fn check(eval: &Eval, snapshot: &Snapshot, mode: Mode) -> Result<(), String> {
-    let run = Run { snapshot, mode };
+    let run = Evaluator { snapshot, mode };
     let caps = Caps { features: Features::ALL, ..Caps::default() };
     let expr = match (parse(&eval.query, &caps), &eval.expected.fail) {
         (Ok(parsed), _) => parsed.expr,
@@ -22,18 +23,18 @@ pub(crate) fn check(eval: &Eval, snapshot: &Snapshot, mode: Mode) -> Result<(), 
     match eval.kind {
         EvalKind::Range { start, end, step_ms } => {
             let steps = Steps::new(start, end, step_ms).map_err(|e| e.to_string())?;
-            let answer = run.ask(&expr, &eval.query, steps, false);
-            let Some(answer) = judge_error(answer, &eval.expected)? else { return Ok(()) };
-            eval.expected.check_annotations(&answer.annotations)?;
-            match &answer.value {
+            let result = run.evaluate(&expr, &eval.query, steps, false);
+            let Some(result) = result_unless_failed(result, &eval.expected)? else { return Ok(()) };
+            eval.expected.check_annotations(&result.annotations)?;
+            match &result.value {
                 Value::Matrix(matrix) => eval.expected.check_matrix(matrix, start, step_ms),
-                other => Err(format!("a range query answered {other:?}")),
+                other => Err(format!("a range query returned {other:?}")),
             }
         }
         EvalKind::Instant { at } => {
             run.instant(&expr, eval, at)?;
             let mut pinned = expr.clone();
-            if !is_unsafe(&expr) && !names_the_query(&expr) && pin(&mut pinned, at) {
+            if !depends_on_time(&expr) && !depends_on_range(&expr) && pin(&mut pinned, at) {
                 let ms = at.as_ms();
                 let others =
                     if ms == 0 { vec![-1_000, 0, 1_000] } else { vec![-10 * ms, 0, ms / 5, ms, 10 * ms] };
@@ -47,28 +48,28 @@ pub(crate) fn check(eval: &Eval, snapshot: &Snapshot, mode: Mode) -> Result<(), 
     }
 }
 
-/// What all runs of an evaluation share.
-struct Run<'s> {
+/// The context that all evaluations share.
+struct Evaluator<'s> {
     snapshot: &'s Snapshot,
     mode: Mode,
 }
 
-impl Run<'_> {
-    /// One instant run, and the same as a range around it.
+impl Evaluator<'_> {
+    /// Evaluates an instant query, and the same expression as a range query around its time.
     fn instant(&self, expr: &Expr, eval: &Eval, at: Timestamp) -> Result<(), String> {
         let expected = &eval.expected;
-        let answer = self.ask(expr, &eval.query, Steps::once(at), true);
-        let Some(answer) = judge_error(answer, expected)? else { return Ok(()) };
-        expected.check_annotations(&answer.annotations)?;
-        expected.check_instant(&answer.value, at)?;
+        let result = self.evaluate(expr, &eval.query, Steps::once(at), true);
+        let Some(result) = result_unless_failed(result, expected)? else { return Ok(()) };
+        expected.check_annotations(&result.annotations)?;
+        expected.check_instant(&result.value, at)?;
         let own_time = ["start()", "end()", "range()", "step()"].iter().any(|call| eval.query.contains(call));
-        if expected.ordered || own_time || matches!(answer.value, Value::Text { .. } | Value::Matrix(_)) {
+        if expected.ordered || own_time || matches!(result.value, Value::Text { .. } | Value::Matrix(_)) {
             return Ok(());
         }
         let steps = Steps::new(at.plus_ms(-60_000), at.plus_ms(60_000), 60_000).map_err(|e| e.to_string())?;
-        let again = self.ask(expr, &eval.query, steps, false).map_err(|e| format!("as a range: {e}"))?;
+        let again = self.evaluate(expr, &eval.query, steps, false).map_err(|e| format!("as a range: {e}"))?;
         let Value::Matrix(matrix) = again.value else {
-            return Err("a range query answered no matrix".into());
+            return Err("a range query returned no matrix".into());
         };
         if !matrix.is_sorted_by(|a, b| a.labels < b.labels) {
             return Err("as a range: the series are not sorted by labels".into());
@@ -88,7 +89,13 @@ impl Run<'_> {
         result.map_err(|e| format!("as a range: {e}"))
     }
 
-    fn ask(&self, expr: &Expr, text: &str, steps: Steps, instant: bool) -> Result<Answer, QueryError> {
+    fn evaluate(
+        &self,
+        expr: &Expr,
+        text: &str,
+        steps: Steps,
+        instant: bool,
+    ) -> Result<QueryResult, QueryError> {
         let query = Query { expr: expr.clone(), text: text.to_owned(), steps, instant };
         let options = Options {
             delayed_name_removal: self.mode.delayed_name_removal,
@@ -99,19 +106,22 @@ impl Run<'_> {
     }
 }
 
-/// The answer, or nothing where the expected error came.
-fn judge_error(answer: Result<Answer, QueryError>, expected: &Expected) -> Result<Option<Answer>, String> {
-    match (answer, &expected.fail) {
-        (Ok(answer), None) => Ok(Some(answer)),
-        (Ok(answer), Some(_)) => Err(format!("expected an error, found {:?}", answer.value)),
+/// Returns the result, or `None` if the expected error occurred.
+fn result_unless_failed(
+    result: Result<QueryResult, QueryError>,
+    expected: &Expected,
+) -> Result<Option<QueryResult>, String> {
+    match (result, &expected.fail) {
+        (Ok(result), None) => Ok(Some(result)),
+        (Ok(result), Some(_)) => Err(format!("expected an error, found {:?}", result.value)),
         (Err(e), None) => Err(format!("failed: {e}")),
         (Err(e), Some(rule)) if rule.allows(&e.to_string()) => Ok(None),
         (Err(e), Some(rule)) => Err(format!("failed with {e:?}, expected {rule:?}")),
     }
 }
 
-/// Functions whose answer depends on the evaluation time even where every selector is pinned.
-const UNSAFE: [&str; 14] = [
+/// Functions whose result depends on the evaluation time even if every selector is pinned.
+const TIME_DEPENDENT: [&str; 14] = [
     "day_of_month",
     "day_of_week",
     "day_of_year",
@@ -128,37 +138,40 @@ const UNSAFE: [&str; 14] = [
     "timestamp",
 ];
 
-fn is_unsafe(expr: &Expr) -> bool {
+fn depends_on_time(expr: &Expr) -> bool {
     match expr {
         Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) | Expr::Vector(_) | Expr::Matrix(_) => false,
-        Expr::Subquery(subquery) => subquery.at.is_none() && is_unsafe(&subquery.expr),
-        Expr::Negate(inner) => is_unsafe(inner),
-        Expr::Binary(binary) => is_unsafe(&binary.lhs) || is_unsafe(&binary.rhs),
-        Expr::Call(call) => UNSAFE.contains(&call.name.as_str()) || call.args.iter().any(is_unsafe),
+        Expr::Subquery(subquery) => subquery.at.is_none() && depends_on_time(&subquery.expr),
+        Expr::Negate(inner) => depends_on_time(inner),
+        Expr::Binary(binary) => depends_on_time(&binary.lhs) || depends_on_time(&binary.rhs),
+        Expr::Call(call) => {
+            TIME_DEPENDENT.contains(&call.name.as_str()) || call.args.iter().any(depends_on_time)
+        }
         Expr::Aggregate(aggregate) => {
-            is_unsafe(&aggregate.expr) || aggregate.param.as_ref().is_some_and(is_unsafe)
+            depends_on_time(&aggregate.expr) || aggregate.param.as_ref().is_some_and(depends_on_time)
         }
     }
 }
 
-/// Whether an `@ start()` or `@ end()` makes the answer depend on when the query is asked.
-fn names_the_query(expr: &Expr) -> bool {
+/// Returns whether an `@ start()` or `@ end()` makes the result depend on the query's range.
+fn depends_on_range(expr: &Expr) -> bool {
     let named = |at: Option<AtModifier>| matches!(at, Some(AtModifier::Start | AtModifier::End));
     match expr {
         Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) => false,
         Expr::Vector(selector) => named(selector.at),
         Expr::Matrix(matrix) => named(matrix.selector.at),
-        Expr::Subquery(subquery) => named(subquery.at) || names_the_query(&subquery.expr),
-        Expr::Negate(inner) => names_the_query(inner),
-        Expr::Binary(binary) => names_the_query(&binary.lhs) || names_the_query(&binary.rhs),
-        Expr::Call(call) => call.args.iter().any(names_the_query),
+        Expr::Subquery(subquery) => named(subquery.at) || depends_on_range(&subquery.expr),
+        Expr::Negate(inner) => depends_on_range(inner),
+        Expr::Binary(binary) => depends_on_range(&binary.lhs) || depends_on_range(&binary.rhs),
+        Expr::Call(call) => call.args.iter().any(depends_on_range),
         Expr::Aggregate(aggregate) => {
-            names_the_query(&aggregate.expr) || aggregate.param.as_ref().is_some_and(names_the_query)
+            depends_on_range(&aggregate.expr) || aggregate.param.as_ref().is_some_and(depends_on_range)
         }
     }
 }
 
-/// Puts `@ at` on what has none; says whether there was anything to pin.
+/// Puts `@ at` on every selector and subquery without one. Returns whether there was anything to
+/// pin.
 fn pin(expr: &mut Expr, at: Timestamp) -> bool {
     let put =
         |place: &mut Option<AtModifier>| place.get_or_insert(AtModifier::Time(at)) == &AtModifier::Time(at);

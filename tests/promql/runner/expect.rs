@@ -1,4 +1,4 @@
-//! What a script expects of a result, and whether the result is that.
+//! The expectations of a script, and their comparison with results.
 
 use promlet::model::{Timestamp, is_stale, stale_nan};
 use promlet::promql::{Annotations, MatrixSeries, Value, VectorSample};
@@ -6,56 +6,56 @@ use promlet::promql::{Annotations, MatrixSeries, Value, VectorSample};
 use super::native::Literal;
 use super::series::{Item, SeriesLine};
 
-/// What is expected of an evaluation.
+/// The expected outcome of an evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
-    pub(crate) fail: Option<Rule>,
-    pub(crate) warnings: Vec<Rule>,
-    pub(crate) infos: Vec<Rule>,
+    pub(crate) fail: Option<MessageRule>,
+    pub(crate) warnings: Vec<MessageRule>,
+    pub(crate) infos: Vec<MessageRule>,
     pub(crate) no_warning: bool,
     pub(crate) no_info: bool,
     pub(crate) ordered: bool,
     pub(crate) scalar: Option<f64>,
     pub(crate) text: Option<String>,
-    /// The first time and the step of an instant query's raw samples.
+    /// The first time and the step of the raw samples of an instant query.
     pub(crate) raw: Option<(Timestamp, i64)>,
     pub(crate) series: Vec<SeriesLine>,
 }
 
-/// What a message must be.
+/// A condition on a message.
 #[derive(Debug)]
-pub(crate) enum Rule {
+pub(crate) enum MessageRule {
     Anything,
     Exactly(String),
     Regex(regex::Regex),
 }
 
-impl Rule {
-    pub(crate) fn regex(text: &str) -> Result<Rule, String> {
-        regex::Regex::new(text).map(Rule::Regex).map_err(|e| e.to_string())
+impl MessageRule {
+    pub(crate) fn regex(text: &str) -> Result<MessageRule, String> {
+        regex::Regex::new(text).map(MessageRule::Regex).map_err(|e| e.to_string())
     }
 
     pub(crate) fn allows(&self, message: &str) -> bool {
         match self {
-            Rule::Anything => true,
-            Rule::Exactly(text) => text == message,
-            Rule::Regex(regex) => regex.is_match(message),
+            MessageRule::Anything => true,
+            MessageRule::Exactly(text) => text == message,
+            MessageRule::Regex(regex) => regex.is_match(message),
         }
     }
 }
 
-/// A sample for a message.
-fn told(sample: &VectorSample) -> String {
+/// Renders a sample for a message.
+fn render(sample: &VectorSample) -> String {
     match &sample.histogram {
         Some(histogram) => format!("{histogram:?}"),
         None => sample.value.to_string(),
     }
 }
 
-/// Upstream's tolerance, relative.
+/// Upstream's relative tolerance.
 const TOLERANCE: f64 = 1e-6;
 
-/// Whether two values are the same for a script.
+/// Returns whether two values are equal for a script.
 pub(crate) fn almost_equal(a: f64, b: f64) -> bool {
     if is_stale(a) || is_stale(b) {
         return is_stale(a) && is_stale(b);
@@ -71,7 +71,7 @@ pub(crate) fn almost_equal(a: f64, b: f64) -> bool {
 }
 
 impl Expected {
-    /// Whether warnings and infos are those that were announced.
+    /// Compares warnings and infos with the expected ones.
     pub(crate) fn check_annotations(&self, found: &Annotations) -> Result<(), String> {
         let kinds = [
             ("warning", &self.warnings, self.no_warning, &found.warnings),
@@ -94,7 +94,7 @@ impl Expected {
         Ok(())
     }
 
-    /// Whether an instant query's value is the expected one.
+    /// Compares the value of an instant query with the expected one.
     pub(crate) fn check_instant(&self, value: &Value, at: Timestamp) -> Result<(), String> {
         match value {
             Value::Scalar { value, .. } => self.check_scalar(*value),
@@ -121,7 +121,7 @@ impl Expected {
         if self.scalar.is_some() || self.text.is_some() || self.raw.is_some() {
             return Err(format!("expected no vector, found {} samples", vector.len()));
         }
-        for (place, line) in self.series.iter().enumerate() {
+        for (position, line) in self.series.iter().enumerate() {
             let Some(found) = vector.iter().position(|sample| sample.labels == line.labels) else {
                 return Err(format!("{} is missing", line.labels));
             };
@@ -135,28 +135,28 @@ impl Expected {
                 _ => false,
             };
             if !same {
-                let found = told(sample);
+                let found = render(sample);
                 return Err(format!("{} is {found}, expected {item:?}", line.labels));
             }
             if sample.at != at {
-                return Err(format!("{} stands at {:?}, not at the evaluation time", line.labels, sample.at));
+                return Err(format!("{} is at {:?}, not at the evaluation time", line.labels, sample.at));
             }
-            if self.ordered && found != place {
-                return Err(format!("{} is number {}, expected {}", line.labels, found + 1, place + 1));
+            if self.ordered && found != position {
+                return Err(format!("{} is number {}, expected {}", line.labels, found + 1, position + 1));
             }
         }
         for (i, sample) in vector.iter().enumerate() {
             if self.series.iter().all(|line| line.labels != sample.labels) {
-                return Err(format!("unexpected {} = {}", sample.labels, told(sample)));
+                return Err(format!("unexpected {} = {}", sample.labels, render(sample)));
             }
             if vector[..i].iter().any(|other| other.labels == sample.labels) {
-                return Err(format!("{} stands there twice", sample.labels));
+                return Err(format!("{} occurs twice", sample.labels));
             }
         }
         Ok(())
     }
 
-    /// Whether a matrix is the expected one; position `i` of a line is `start + i * step`.
+    /// Compares a matrix with the expected one. Item `i` of a line is at `start + i * step`.
     pub(crate) fn check_matrix(
         &self,
         matrix: &[MatrixSeries],
@@ -166,7 +166,7 @@ impl Expected {
         if !matrix.is_sorted_by(|a, b| a.labels < b.labels) {
             return Err("the series are not sorted by labels".into());
         }
-        // A scalar of a range query is one series without labels; scripts expect it as such.
+        // A scalar in a range query is one series without labels, and scripts expect it so.
         for line in &self.series {
             let expected: Vec<(Timestamp, f64)> = line
                 .items

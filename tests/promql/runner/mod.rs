@@ -1,6 +1,7 @@
 //! Runs scripts in Prometheus' `load`/`eval` language over an in-memory store.
 //!
-//! Every instant evaluation runs again pinned with `@` at other times, and again as a range query; all must agree.
+//! Every instant query is evaluated again, pinned with `@` at other times, and as a range query.
+//! All results must agree.
 
 mod classic;
 mod evaluate;
@@ -15,30 +16,31 @@ use promlet::tsdb::Tsdb;
 use script::{Command, ScriptError, parse};
 use series::{Item, SeriesLine};
 
-/// How a script is run.
+/// The mode of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mode {
-    /// Upstream's scripts expect names to be removed at the end of a query; its server removes them at once.
+    /// Upstream's scripts expect names to be removed at the end of a query; its server removes them
+    /// at once.
     pub(crate) delayed_name_removal: bool,
 }
 
-/// When scripts are stored: long after their samples, none of which is in the future then. The year 2100.
-const LATE: Timestamp = Timestamp::from_s(4_102_444_800);
+/// The time at which samples are stored, the year 2100: no sample is in the future then.
+const STORED_AT: Timestamp = Timestamp::from_s(4_102_444_800);
 
 const ORG: OrgId = OrgId(1);
 
-/// How one evaluation went.
+/// The outcome of one evaluation.
 #[derive(Debug)]
-pub(crate) struct Outcome {
-    /// The line it stands on, from one.
+pub(crate) struct ScriptOutcome {
+    /// The line of the evaluation, counted from one.
     pub(crate) line: usize,
-    /// Its query.
+    /// The query.
     pub(crate) query: String,
-    /// What was wrong.
+    /// The difference, if there is one.
     pub(crate) result: Result<(), String>,
 }
 
-/// What a script loads, which does nothing else.
+/// Stores the samples of a script that only loads.
 pub(crate) fn store(text: &str) -> Result<promlet::tsdb::Snapshot, ScriptError> {
     let store = Tsdb::scaffold();
     for command in parse(text)? {
@@ -50,7 +52,7 @@ pub(crate) fn store(text: &str) -> Result<promlet::tsdb::Snapshot, ScriptError> 
 }
 
 /// Runs a whole script.
-pub(crate) fn run(text: &str, mode: Mode) -> Result<Vec<Outcome>, ScriptError> {
+pub(crate) fn run(text: &str, mode: Mode) -> Result<Vec<ScriptOutcome>, ScriptError> {
     let mut store = Tsdb::scaffold();
     let mut outcomes = Vec::new();
     for command in parse(text)? {
@@ -60,7 +62,7 @@ pub(crate) fn run(text: &str, mode: Mode) -> Result<Vec<Outcome>, ScriptError> {
             Command::Eval(eval) => {
                 let snapshot = store.snapshot(&Access::whole(ORG));
                 let result = evaluate::check(&eval, &snapshot, mode);
-                outcomes.push(Outcome { line: eval.line, query: eval.query, result });
+                outcomes.push(ScriptOutcome { line: eval.line, query: eval.query, result });
             }
         }
     }
@@ -69,25 +71,26 @@ pub(crate) fn run(text: &str, mode: Mode) -> Result<Vec<Outcome>, ScriptError> {
 
 fn load(store: &Tsdb, line: usize, interval_ms: i64, series: Vec<SeriesLine>) -> Result<(), ScriptError> {
     let mut batch = BatchBuilder::default();
-    let broken = |what: String| ScriptError { line, what };
+    let script_error = |what: String| ScriptError { line, what };
     for line in series {
-        let (samples, histograms) = samples(&line, interval_ms).map_err(broken)?;
+        let (samples, histograms) = samples(&line, interval_ms).map_err(script_error)?;
         batch.series(&line.labels, samples);
         batch.histograms(histograms);
         for (start, i) in line.starts.iter().zip(0i64..) {
-            // Zero is unknown; it has to be said, or the start before would go on.
+            // Zero means unknown. It must be given explicitly, or the start timestamp before it
+            // would continue.
             let at = Timestamp::from_ms(i * interval_ms);
             batch.start(at, start.map_or(Timestamp::from_ms(0), |offset| at.plus_ms(offset)));
         }
     }
-    let report = store.append(ORG, &batch.batch(), LATE).map_err(|e| broken(e.to_string()))?;
+    let report = store.append(ORG, &batch.batch(), STORED_AT).map_err(|e| script_error(e.to_string()))?;
     if report.refused > 0 {
-        return Err(broken(format!("the store refuses {:?}", report.refusals)));
+        return Err(script_error(format!("the store refuses {:?}", report.refusals)));
     }
     Ok(())
 }
 
-/// What a described series is made of.
+/// The samples of a described series.
 type Described = (Vec<Sample>, Vec<(Timestamp, Histogram)>);
 
 fn samples(line: &SeriesLine, interval_ms: i64) -> Result<Described, String> {

@@ -1,5 +1,5 @@
-//! Histograms of scripts: `{{schema:0 sum:5 count:4 buckets:[1 2 1]}}`, with an arithmetic of their own, so that what is
-//! tested does not also say what is right.
+//! Histograms of scripts: `{{schema:0 sum:5 count:4 buckets:[1 2 1]}}`. Their arithmetic is
+//! independent of the evaluator, so that the tested code does not define what is correct.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use promlet::promql::FloatHistogram;
 use super::expect::almost_equal;
 use super::series::number;
 
-/// The schema of histograms with bounds of their own.
+/// The schema of histograms with custom bounds.
 const CUSTOM: i32 = -53;
 
-/// A histogram as a script writes it.
+/// A histogram as written in a script.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Literal {
     schema: i32,
@@ -25,12 +25,12 @@ pub(crate) struct Literal {
     positive: BTreeMap<i32, f64>,
     negative: BTreeMap<i32, f64>,
     reset: CounterReset,
-    /// Whether the script wrote it, so that it is compared.
-    tells_reset: bool,
+    /// Whether the script gives the counter reset hint, so that it is compared.
+    compares_reset: bool,
 }
 
 impl Literal {
-    /// Reads what stands between the braces.
+    /// Parses the text between the braces.
     pub(crate) fn parse(text: &str) -> Result<Literal, String> {
         let mut literal = Literal::default();
         let (mut positive, mut negative) = ((0, Vec::new()), (0, Vec::new()));
@@ -39,7 +39,7 @@ impl Literal {
         while !rest.is_empty() {
             let (key, after) = rest.split_once(':').ok_or(format!("no value after {rest:?}"))?;
             if keys.contains(&key) {
-                return Err(format!("{key} stands there twice"));
+                return Err(format!("{key} is given twice"));
             }
             keys.push(key);
             let end = if after.starts_with('[') {
@@ -49,7 +49,7 @@ impl Literal {
             };
             let (value, next) = after.split_at(end);
             rest = next.trim_start();
-            let float = || number(value).ok_or(format!("{key} is no number: {value:?}"));
+            let float = || number(value).ok_or(format!("{key} is not a number: {value:?}"));
             let whole = || value.parse::<i32>().map_err(|e| format!("{key}: {e}"));
             match key {
                 "schema" => literal.schema = whole()?,
@@ -63,7 +63,7 @@ impl Literal {
                 "n_buckets" => negative.1 = list(value)?,
                 "custom_values" => literal.bounds = list(value)?,
                 "counter_reset_hint" => {
-                    literal.tells_reset = true;
+                    literal.compares_reset = true;
                     literal.reset = match value {
                         "unknown" => CounterReset::Unknown,
                         "reset" => CounterReset::Reset,
@@ -80,7 +80,8 @@ impl Literal {
         Ok(literal)
     }
 
-    /// One with custom buckets, from cumulative counts of classic ones; the last bound is infinity.
+    /// Makes a histogram with custom buckets from the cumulative counts of a classic one, whose
+    /// last bound is infinity.
     pub(crate) fn from_classic(cumulative: &[(f64, f64)], sum: f64) -> Result<Literal, String> {
         let mut literal = Literal { schema: CUSTOM, sum, ..Literal::default() };
         let mut before = 0.0;
@@ -99,12 +100,12 @@ impl Literal {
         Ok(literal)
     }
 
-    /// Whether the reset is compared is what the other says, for a whole run of steps.
-    pub(crate) fn tell_as(&mut self, other: &Literal) {
-        self.tells_reset = other.tells_reset;
+    /// Compares the counter reset hint if `other` does, for all steps of one item.
+    pub(crate) fn compare_reset_like(&mut self, other: &Literal) {
+        self.compares_reset = other.compares_reset;
     }
 
-    /// Adds (or with -1 takes away) one of the same schema or a finer one.
+    /// Adds (or, with sign -1, subtracts) a histogram with the same or a finer schema.
     pub(crate) fn step(&mut self, other: &Literal, sign: f64) -> Result<(), String> {
         if other.schema < self.schema || (other.schema == CUSTOM) != (self.schema == CUSTOM) {
             return Err("the histogram that is added must be at least as fine".into());
@@ -127,11 +128,11 @@ impl Literal {
             (false, true) => self.reset,
             (false, false) => CounterReset::Unknown,
         };
-        self.tells_reset = other.tells_reset;
+        self.compares_reset = other.compares_reset;
         Ok(())
     }
 
-    /// To store it.
+    /// Returns the histogram to store.
     pub(crate) fn stored(&self) -> Result<Histogram, String> {
         let (positive, positive_counts) = spans(&self.positive);
         let (negative, negative_counts) = spans(&self.negative);
@@ -142,7 +143,7 @@ impl Literal {
         Histogram::new(shape, self.reset, self.sum, counts).map_err(|e| e.to_string())
     }
 
-    /// Whether an answer is this, but for rounding.
+    /// Returns whether a result equals this histogram, apart from rounding.
     pub(crate) fn matches(&self, found: &FloatHistogram) -> bool {
         let filled = |all: &BTreeMap<i32, f64>| -> Vec<(i32, f64)> {
             all.iter().filter(|(_, count)| **count != 0.0).map(|(index, count)| (*index, *count)).collect()
@@ -160,7 +161,7 @@ impl Literal {
             && almost_equal(self.zero, found.zero_count())
             && same(filled(&self.positive), found.positive().collect())
             && same(filled(&self.negative), found.negative().collect())
-            && (!self.tells_reset || self.reset == found.reset())
+            && (!self.compares_reset || self.reset == found.reset())
     }
 }
 

@@ -1,17 +1,17 @@
-//! Lines to commands.
+//! The parser of scripts.
 
 use std::collections::BTreeMap;
 
 use promlet::model::{Labels, Timestamp, parse_duration};
 
-use super::classic::made_native;
-use super::expect::{Expected, Rule};
+use super::classic::native_from_classic;
+use super::expect::{Expected, MessageRule};
 use super::series::{self, SeriesLine, unquote};
 
-/// What is wrong with a script itself.
+/// An error in a script itself.
 #[derive(Debug)]
 pub(crate) struct ScriptError {
-    /// From one.
+    /// Counted from one.
     pub(crate) line: usize,
     pub(crate) what: String,
 }
@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Eval(Box<Eval>),
 }
 
-/// One evaluation and what is expected of it.
+/// One evaluation and its expected outcome.
 #[derive(Debug)]
 pub(crate) struct Eval {
     pub(crate) line: usize,
@@ -33,14 +33,14 @@ pub(crate) struct Eval {
     pub(crate) expected: Expected,
 }
 
-/// When.
+/// The evaluation times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EvalKind {
     Instant { at: Timestamp },
     Range { start: Timestamp, end: Timestamp, step_ms: i64 },
 }
 
-/// Reads a whole script.
+/// Parses a whole script.
 pub(crate) fn parse(text: &str) -> Result<Vec<Command>, ScriptError> {
     let lines: Vec<&str> = text.split('\n').map(|line| line.trim_matches([' ', '\t', '\r'])).collect();
     let blank = |line: &str| line.is_empty() || line.starts_with('#');
@@ -103,7 +103,7 @@ fn load(number: usize, line: &str, body: &[&str]) -> Result<Command, String> {
         }
         found.insert(series.labels.clone(), series);
     }
-    let native = if twice { made_native(&found)? } else { Vec::new() };
+    let native = if twice { native_from_classic(&found)? } else { Vec::new() };
     Ok(Command::Load { line: number, interval_ms, series: found.into_values().chain(native).collect() })
 }
 
@@ -112,9 +112,9 @@ fn eval(number: usize, line: &str, body: &[&str]) -> Result<Eval, String> {
     let mut expected = Expected::default();
     match command {
         "eval" => {}
-        "eval_fail" => expected.fail = Some(Rule::Anything),
-        "eval_warn" => expected.warnings = vec![Rule::Anything],
-        "eval_info" => expected.infos = vec![Rule::Anything],
+        "eval_fail" => expected.fail = Some(MessageRule::Anything),
+        "eval_warn" => expected.warnings = vec![MessageRule::Anything],
+        "eval_info" => expected.infos = vec![MessageRule::Anything],
         "eval_ordered" => expected.ordered = true,
         other => return Err(format!("unknown command {other:?}")),
     }
@@ -127,7 +127,7 @@ fn eval(number: usize, line: &str, body: &[&str]) -> Result<Eval, String> {
     Ok(Eval { line: number, kind, query: query.to_owned(), expected })
 }
 
-/// `instant at 5m QUERY`, `range from 0 to 5m step 1m QUERY`.
+/// Parses `instant at 5m QUERY` or `range from 0 to 5m step 1m QUERY`.
 fn when(text: &str) -> Result<(EvalKind, &str), String> {
     fn after<'t>(text: &'t str, words: &[&str]) -> Result<&'t str, String> {
         let mut rest = text;
@@ -156,14 +156,14 @@ fn when(text: &str) -> Result<(EvalKind, &str), String> {
     Ok((EvalKind::Range { start, end: until, step_ms }, rest[next..].trim()))
 }
 
-/// Reads one line of expectations; `false` ends the body.
+/// Parses one line of expectations; `false` ends the body.
 fn expectation(line: &str, expected: &mut Expected) -> Result<bool, String> {
     if let Some(text) = line.strip_prefix("expected_fail_message ") {
-        expected.fail = Some(Rule::Exactly(text.trim().to_owned()));
+        expected.fail = Some(MessageRule::Exactly(text.trim().to_owned()));
         return Ok(false);
     }
     if let Some(text) = line.strip_prefix("expected_fail_regexp ") {
-        expected.fail = Some(Rule::regex(text.trim())?);
+        expected.fail = Some(MessageRule::regex(text.trim())?);
         return Ok(false);
     }
     if let Some(rest) = line.strip_prefix("expect range vector from ") {
@@ -185,9 +185,9 @@ fn expectation(line: &str, expected: &mut Expected) -> Result<bool, String> {
         return Ok(false);
     }
     let series = series::parse(line)?;
-    let place = expected.series.iter().position(|have| have.labels == series.labels);
-    match place {
-        Some(place) => expected.series[place] = series,
+    let position = expected.series.iter().position(|expectation| expectation.labels == series.labels);
+    match position {
+        Some(position) => expected.series[position] = series,
         None => expected.series.push(series),
     }
     Ok(true)
@@ -205,11 +205,11 @@ fn rule(text: &str, expected: &mut Expected) -> Result<(), String> {
     let (word, rest) = text.split_once([' ', '\t']).unwrap_or((text, ""));
     let rest = rest.trim();
     let rule = if let Some(message) = rest.strip_prefix("msg:") {
-        Rule::Exactly(message.trim().to_owned())
+        MessageRule::Exactly(message.trim().to_owned())
     } else if let Some(regex) = rest.strip_prefix("regex:") {
-        Rule::regex(regex.trim())?
+        MessageRule::regex(regex.trim())?
     } else {
-        Rule::Anything
+        MessageRule::Anything
     };
     match word {
         "ordered" => expected.ordered = true,

@@ -4,16 +4,16 @@ use promlet::model::{Labels, LabelsBuilder, METRIC_NAME};
 
 use super::native::Literal;
 
-/// One position of a series.
+/// One item of a series description.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
-    /// No sample here.
+    /// No sample.
     Missing,
     /// A sample.
     Value(f64),
     /// A native histogram.
     Histogram(Box<Literal>),
-    /// The series ends here; a histogram says so where the one before is one.
+    /// A staleness marker; a histogram if the last sample was one.
     Stale,
 }
 
@@ -22,23 +22,24 @@ pub(crate) enum Item {
 pub(crate) struct SeriesLine {
     pub(crate) labels: Labels,
     pub(crate) items: Vec<Item>,
-    /// From each sample to its start timestamp, milliseconds; none at all where no line told them.
+    /// The offset of the start timestamp of each sample in milliseconds; empty if no line gives
+    /// start timestamps.
     pub(crate) starts: Vec<Option<i64>>,
 }
 
-/// Reads one line.
+/// Parses one line.
 pub(crate) fn parse(line: &str) -> Result<SeriesLine, String> {
-    let mut reader = Reader { rest: line.trim() };
-    let labels = reader.metric()?;
-    let items = items(reader.rest)?;
+    let mut parser = SeriesParser { rest: line.trim() };
+    let labels = parser.metric()?;
+    let items = items(parser.rest)?;
     Ok(SeriesLine { labels, items, starts: Vec::new() })
 }
 
-struct Reader<'t> {
+struct SeriesParser<'t> {
     rest: &'t str,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> SeriesParser<'t> {
     fn skip_spaces(&mut self) {
         self.rest = self.rest.trim_start();
     }
@@ -104,7 +105,8 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Reads a leading string as Go writes it; answers it and what follows. Escapes: those that the scripts use.
+/// Parses a leading string literal in Go's syntax, with the escapes that the scripts use. Returns
+/// it and the rest of the text.
 pub(crate) fn unquote(text: &str) -> Result<(String, &str), String> {
     let quote =
         text.chars().next().filter(|c| "\"'`".contains(*c)).ok_or(format!("no string in {text:?}"))?;
@@ -135,7 +137,7 @@ fn items(text: &str) -> Result<Vec<Item>, String> {
     let mut items = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
-        // A histogram has spaces inside its braces, and may be added to another.
+        // A histogram contains spaces between its braces and may be added to another one.
         if rest.starts_with("{{") {
             rest = histograms(rest, &mut items)?;
             continue;
@@ -147,7 +149,7 @@ fn items(text: &str) -> Result<Vec<Item>, String> {
     Ok(items)
 }
 
-/// Reads `{{...}}`, `{{...}}xN`, `{{...}}+{{...}}xN`; answers what follows.
+/// Parses `{{...}}`, `{{...}}xN` or `{{...}}+{{...}}xN`. Returns the rest of the text.
 fn histograms<'t>(text: &'t str, items: &mut Vec<Item>) -> Result<&'t str, String> {
     let one = |text: &'t str| -> Result<(Literal, &'t str), String> {
         let inside = text.strip_prefix("{{").ok_or(format!("no histogram in {text:?}"))?;
@@ -165,7 +167,7 @@ fn histograms<'t>(text: &'t str, items: &mut Vec<Item>) -> Result<&'t str, Strin
     let tail = rest.split([' ', '\t']).next().unwrap_or_default();
     let times = tail.strip_prefix('x').map_or(Ok(0), str::parse::<usize>).map_err(|e| e.to_string())?;
     if let Some((other, _)) = &step {
-        literal.tell_as(other);
+        literal.compare_reset_like(other);
     }
     for i in 0..=times {
         items.push(Item::Histogram(Box::new(literal.clone())));
@@ -200,7 +202,8 @@ fn item(text: &str, items: &mut Vec<Item>) -> Result<(), String> {
     let (first, step) = match number(series) {
         Some(value) => (value, 0.0),
         None => {
-            // The sign between the two numbers is not one of an exponent, nor the first character.
+            // The sign between the two numbers is neither the first character nor the sign of an
+            // exponent.
             let signs = series.char_indices().skip(1).filter(|(_, c)| "+-".contains(*c));
             let mut splits =
                 signs.filter_map(|(at, _)| Some((number(&series[..at])?, number(&series[at..])?)));
@@ -215,7 +218,7 @@ fn item(text: &str, items: &mut Vec<Item>) -> Result<(), String> {
     Ok(())
 }
 
-/// The items of a line of start timestamps: `_`, `_x3`, `-30s`, `0x2`, `-30s-1mx2`.
+/// Parses the items of a line of start timestamps: `_`, `_x3`, `-30s`, `0x2`, `-30s-1mx2`.
 pub(crate) fn starts(text: &str) -> Result<Vec<Option<i64>>, String> {
     let mut starts = Vec::new();
     for item in text.split([' ', '\t']).filter(|item| !item.is_empty()) {
@@ -240,7 +243,7 @@ pub(crate) fn starts(text: &str) -> Result<Vec<Option<i64>>, String> {
     Ok(starts)
 }
 
-/// Milliseconds of `-30s`; a bare zero has no unit.
+/// Parses a duration such as `-30s` as milliseconds; zero may have no unit.
 fn signed_duration(text: &str) -> Option<i64> {
     let (sign, rest) = match text.as_bytes().first()? {
         b'-' => (-1, text.get(1..)?),
@@ -250,7 +253,7 @@ fn signed_duration(text: &str) -> Option<i64> {
     if rest == "0" { Some(0) } else { promlet::model::parse_duration(rest).ok().map(|ms| sign * ms) }
 }
 
-/// A number as series descriptions write one.
+/// Parses a number in the syntax of series descriptions.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let (sign, digits) = match text.as_bytes().first()? {
         b'-' => (-1.0, &text[1..]),

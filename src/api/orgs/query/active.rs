@@ -20,7 +20,7 @@ use crate::api::routes::{Auth, Login, Routes};
 use crate::clock::Stopwatch;
 use crate::identity::Role;
 use crate::model::{OrgId, Timestamp};
-use crate::promql::Progress;
+use crate::promql::QueryProgress;
 use crate::sync::IgnorePoison as _;
 
 /// Relative to `/api/v1`.
@@ -57,7 +57,7 @@ pub(super) struct Entry {
     pub(super) text: String,
     pub(super) started_at: Timestamp,
     pub(super) since: Stopwatch,
-    pub(super) progress: Arc<Progress>,
+    pub(super) progress: Arc<QueryProgress>,
     /// Selectors of the expression, once it is read.
     pub(super) selectors: AtomicUsize,
     /// Ends it.

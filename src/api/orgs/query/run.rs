@@ -27,7 +27,7 @@ use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::tree::Expr;
 use crate::promql::syntax::{Caps, ExpressionCache};
 use crate::promql::{
-    self, Annotations, Answer, Budget, Lease, MemoryPool, Query, QueryError, RangeCache, Value,
+    self, Annotations, Budget, Lease, MemoryPool, Query, QueryError, QueryResult, RangeCache, Value,
 };
 use crate::tsdb::{Paced, Snapshot, Tsdb};
 
@@ -523,7 +523,7 @@ impl QueryRun {
     ///
     /// # Errors
     /// As [`promql::QueryError`] maps; 503 `query_timeout` also if the query waited too long for a thread.
-    pub(in crate::api::orgs) fn evaluate(&self, query: &Query, eval: EvalOptions) -> ApiResult<Answer> {
+    pub(in crate::api::orgs) fn evaluate(&self, query: &Query, eval: EvalOptions) -> ApiResult<QueryResult> {
         let options = self.evaluation(eval.lookback_ms);
         admit_lookback(&self.grant, eval.lookback_ms)?;
         admit_windows(&self.grant, query, &options)?;
@@ -531,7 +531,7 @@ impl QueryRun {
             if eval.nocache {
                 return promql::run(query, &self.snapshot, &options, budget);
             }
-            self.cache.run(query, (&self.access, &self.snapshot), &options, budget)
+            self.cache.run(query, &self.access, &self.snapshot, &options, budget)
         })
     }
 
@@ -539,7 +539,7 @@ impl QueryRun {
     ///
     /// # Errors
     /// As [`QueryRun::evaluate`].
-    pub(in crate::api::orgs) fn explain(&self, query: &Query) -> ApiResult<(Answer, PlanNode)> {
+    pub(in crate::api::orgs) fn explain(&self, query: &Query) -> ApiResult<(QueryResult, PlanNode)> {
         self.admit_insight()?;
         let options = self.evaluation(None);
         admit_windows(&self.grant, query, &options)?;

@@ -1,5 +1,6 @@
-//! The law of what is kept of subqueries: whatever is written, late or not, deleted and sealed between questions, and
-//! whoever asks, a cache answers what an evaluation at the same moment answers: to the bit, remarks and errors too.
+//! The property of the subquery cache: for any writes (late or not), deletions and seals between
+//! queries, and for any caller, a cached evaluation equals a new one to the bit, including
+//! annotations and errors.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use promlet::model::{
 };
 use promlet::promql::syntax::{Caps, Features, parse};
 use promlet::promql::{
-    Answer, Budget, CacheUse, HistogramPoint, Options, Query, QueryError, RangeCache, Value, run,
+    Budget, CacheUsage, HistogramPoint, Options, Query, QueryError, QueryResult, RangeCache, Value, run,
 };
 use promlet::tsdb::Tsdb;
 use proptest::prelude::*;
@@ -57,9 +58,9 @@ const TEXTS: [&str; 34] = [
     "g + ignoring(x) group_left () max_over_time(sum(g)[3m:30s])",
 ];
 
-/// A change of the store, or a question.
+/// A change of the store, or a query.
 #[derive(Clone, Debug)]
-enum Act {
+enum StoreAction {
     Write {
         org: usize,
         name: usize,
@@ -67,7 +68,7 @@ enum Act {
         at_s: i64,
         value: f64,
     },
-    /// What a scrape brings: all series of both organisations at one time.
+    /// A scrape: one sample for every series of both organisations, all at one time.
     Scrape {
         at_s: i64,
     },
@@ -89,7 +90,7 @@ enum Act {
     },
 }
 
-fn acts() -> impl Strategy<Value = Act> {
+fn actions() -> impl Strategy<Value = StoreAction> {
     let value = prop_oneof![
         4 => (-100_i32..100).prop_map(|n| f64::from(n) * 0.1),
         1 => Just(f64::NAN),
@@ -101,13 +102,13 @@ fn acts() -> impl Strategy<Value = Act> {
     let floor = prop::option::weighted(0.1, 0_i64..1_000);
     prop_oneof![
         3 => (0_usize..2, 0..NAMES.len(), 0_usize..4, 0_i64..1_200, value)
-            .prop_map(|(org, name, i, at_s, value)| Act::Write { org, name, i, at_s, value }),
-        4 => (0_i64..80).prop_map(|n| Act::Scrape { at_s: n * 15 }),
+            .prop_map(|(org, name, i, at_s, value)| StoreAction::Write { org, name, i, at_s, value }),
+        4 => (0_i64..80).prop_map(|n| StoreAction::Scrape { at_s: n * 15 }),
         1 => (0_usize..2, 0..NAMES.len(), any::<bool>(), 0_i64..1_200, 0_i64..300)
-            .prop_map(|(org, name, job, from_s, for_s)| Act::Delete { org, name, job, from_s, for_s }),
-        1 => Just(Act::Seal),
+            .prop_map(|(org, name, job, from_s, for_s)| StoreAction::Delete { org, name, job, from_s, for_s }),
+        1 => Just(StoreAction::Seal),
         14 => (0_usize..2, 0..TEXTS.len(), 10_i64..110, prop_oneof![3 => Just(0), 1 => 1_i64..8], floor, prop::bool::weighted(0.1))
-            .prop_map(|(org, text, at, steps, floor_s, job)| Act::Ask { org, text, at_s: at * 10, steps, floor_s, job }),
+            .prop_map(|(org, text, at, steps, floor_s, job)| StoreAction::Ask { org, text, at_s: at * 10, steps, floor_s, job }),
     ]
 }
 
@@ -119,7 +120,7 @@ fn histogram(count: f64) -> Histogram {
     Histogram::new(Arc::new(shape), CounterReset::Unknown, count * 3.0, counts).expect("a histogram")
 }
 
-fn write(store: &Tsdb, org: usize, (name, i): (usize, usize), at_s: i64, value: f64) {
+fn write(store: &Tsdb, org: usize, name: usize, i: usize, at_s: i64, value: f64) {
     let mut batch = BatchBuilder::default();
     let (number, job) = (i.to_string(), if i.is_multiple_of(2) { "a" } else { "b" });
     let mut pairs = vec![("__name__", NAMES[name]), ("job", job), ("i", &*number)];
@@ -133,8 +134,8 @@ fn write(store: &Tsdb, org: usize, (name, i): (usize, usize), at_s: i64, value: 
     store.append(ORGS[org], &batch.batch(), Timestamp::from_s(100_000)).expect("stored");
 }
 
-/// An answer to the bit.
-fn told(answer: &Result<Answer, QueryError>) -> String {
+/// Renders a result with the bits of its values.
+fn render(answer: &Result<QueryResult, QueryError>) -> String {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return format!("{error:?}"),
@@ -160,7 +161,7 @@ fn told(answer: &Result<Answer, QueryError>) -> String {
     format!("{value}\n{:?}", answer.annotations)
 }
 
-fn question(text: &str, at_s: i64, steps: i64) -> Query {
+fn parsed_query(text: &str, at_s: i64, steps: i64) -> Query {
     let caps = Caps { features: Features::ALL, ..Caps::default() };
     let expr = parse(text, &caps).expect("parses").expr;
     let end = Timestamp::from_s(at_s + steps * 30);
@@ -168,31 +169,31 @@ fn question(text: &str, at_s: i64, steps: i64) -> Query {
     Query { expr, text: text.to_owned(), steps: steps_of, instant: steps == 0 }
 }
 
-fn play(store: &Tsdb, acts: &[Act], texts: &[usize]) -> Result<CacheUse, TestCaseError> {
+fn run_actions(store: &Tsdb, actions: &[StoreAction], texts: &[usize]) -> Result<CacheUsage, TestCaseError> {
     let (cache, options, budget) = (RangeCache::new(1 << 20), Options::default(), Budget::default());
     let mut scraped = 0.0;
-    for act in acts {
-        match *act {
-            Act::Write { org, name, i, at_s, value } => write(store, org, (name, i), at_s, value),
-            Act::Scrape { at_s } => {
+    for action in actions {
+        match *action {
+            StoreAction::Write { org, name, i, at_s, value } => write(store, org, name, i, at_s, value),
+            StoreAction::Scrape { at_s } => {
                 for series in 0..NAMES.len() * 4 {
                     scraped += 0.1;
                     for org in 0..ORGS.len() {
                         let value = scraped * (series + org + 1) as f64;
-                        write(store, org, (series / 4, series % 4), at_s, value);
+                        write(store, org, series / 4, series % 4, at_s, value);
                     }
                 }
             }
-            Act::Delete { org, name, job, from_s, for_s } => {
+            StoreAction::Delete { org, name, job, from_s, for_s } => {
                 let mut matchers = vec![Matcher::equal("__name__", NAMES[name])];
                 matchers.extend(job.then(|| Matcher::equal("job", "a")));
                 let range = TimeRange::new(Timestamp::from_s(from_s), Timestamp::from_s(from_s + for_s));
                 store.delete(ORGS[org], &[matchers], range, Timestamp::from_s(100_000)).expect("deleted");
             }
-            Act::Seal => {
+            StoreAction::Seal => {
                 store.seal(Timestamp::from_s(1_000_000)).expect("sealed");
             }
-            Act::Ask { org, text, at_s, steps, floor_s, job } => {
+            StoreAction::Ask { org, text, at_s, steps, floor_s, job } => {
                 let scope = Scope {
                     matchers: job.then(|| Matcher::equal("job", "b")).into_iter().collect(),
                     names: Vec::new(),
@@ -200,10 +201,17 @@ fn play(store: &Tsdb, acts: &[Act], texts: &[usize]) -> Result<CacheUse, TestCas
                 };
                 let access = Access { org: ORGS[org], scope };
                 let snapshot = store.snapshot(&access);
-                let query = question(TEXTS[texts[text % texts.len()]], at_s, steps);
-                let found = cache.run(&query, (&access, &snapshot), &options, &budget);
+                let query = parsed_query(TEXTS[texts[text % texts.len()]], at_s, steps);
+                let found = cache.run(&query, &access, &snapshot, &options, &budget);
                 let expected = run(&query, &snapshot, &options, &budget);
-                prop_assert_eq!(told(&found), told(&expected), "{} at {}, {} steps", query.text, at_s, steps);
+                prop_assert_eq!(
+                    render(&found),
+                    render(&expected),
+                    "{} at {}, {} steps",
+                    query.text,
+                    at_s,
+                    steps
+                );
             }
         }
     }
@@ -214,14 +222,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_kept_of_subqueries_is_what_an_evaluation_finds(
-        acts in prop::collection::vec(acts(), 1..120),
-        // Few expressions at once, so that they are asked again.
+    fn a_cached_subquery_equals_an_evaluation(
+        actions in prop::collection::vec(actions(), 1..120),
+        // Few expressions, so that queries repeat.
         texts in prop::collection::vec(0..TEXTS.len(), 1..4),
     ) {
-        let seals_not = |act: &Act| !matches!(act, Act::Seal);
-        let acts: Vec<Act> = acts.into_iter().filter(seals_not).collect();
-        play(&Tsdb::scaffold(), &acts, &texts)?;
+        let seals_not = |action: &StoreAction| !matches!(action, StoreAction::Seal);
+        let actions: Vec<StoreAction> = actions.into_iter().filter(seals_not).collect();
+        run_actions(&Tsdb::scaffold(), &actions, &texts)?;
     }
 }
 
@@ -229,30 +237,31 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 15, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_kept_of_subqueries_stays_true_when_its_samples_are_sealed(
-        acts in prop::collection::vec(acts(), 20..120),
+    fn a_cached_subquery_stays_valid_when_its_samples_are_sealed(
+        actions in prop::collection::vec(actions(), 20..120),
         texts in prop::collection::vec(0..TEXTS.len(), 1..4),
     ) {
-        in_folder(|store| play(store, &acts, &texts))?;
+        in_folder(|store| run_actions(store, &actions, &texts))?;
     }
 }
 
-/// The laws above hold also where nothing is ever kept: that it is, in the same kind of play.
+/// Checks that the property tests above do exercise hits, extensions and misses: they would also
+/// hold if nothing were ever cached.
 #[test]
-fn the_play_meets_every_way_a_subquery_is_found() {
-    let mut acts = Vec::new();
+fn the_property_tests_meet_every_cache_outcome() {
+    let mut actions = Vec::new();
     for n in 0..60 {
-        acts.push(Act::Scrape { at_s: n * 15 });
-        // A panel, asked twice between two scrapes.
+        actions.push(StoreAction::Scrape { at_s: n * 15 });
+        // The query of a panel, evaluated twice between two scrapes.
         for at_s in [n * 15, n * 15 + 7] {
-            acts.push(Act::Ask { org: 0, text: 0, at_s, steps: 0, floor_s: None, job: false });
+            actions.push(StoreAction::Ask { org: 0, text: 0, at_s, steps: 0, floor_s: None, job: false });
         }
     }
     for (text, extends) in [(0, true), (1, true), (3, true), (22, false), (24, false)] {
-        let uses = play(&Tsdb::scaffold(), &acts, &[text]).expect("the law holds").subqueries;
+        let uses = run_actions(&Tsdb::scaffold(), &actions, &[text]).expect("the law holds").subqueries;
         let name = TEXTS[text];
         if text == 24 {
-            assert_eq!(uses, promlet::promql::Finds::default(), "{name}");
+            assert_eq!(uses, promlet::promql::CacheOutcomes::default(), "{name}");
             continue;
         }
         assert!(uses.hits >= 50, "{name}: {uses:?}");

@@ -1,52 +1,55 @@
-//! What a start says of the accounts of a folder: the start itself, on a copy of what it would change.
+//! The rehearsal of a start: the accounts of a folder are opened on a copy of the files that a
+//! start may change.
 //!
-//! A check asks the functions that the server calls instead of judging by rules of its own, so that the two cannot
-//! disagree. Markers, journal, exports and the database are small; they are copied, since sled opens no database without
-//! writing to it and a start repairs what it can.
+//! A check calls the functions of the server instead of applying rules of its own, so the two
+//! cannot disagree. Markers, journal, exports and the database are small. They are copied because
+//! sled writes to every database that it opens, and because a start repairs what it can.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::LookError;
+use super::FolderAccessError;
 use super::check::CheckOptions;
+use super::file_tree::{self, TreeError};
 use super::manifest::Manifest;
-use super::tree::{self, TreeError};
 use crate::entropy::Entropy;
 use crate::kv::{
     Control, ControlOptions, DataFolder, Finding, KeyBinding, OfflineControl, Start, Weight, with_sources,
 };
 use crate::model::Timestamp;
 
-/// Markers that a start reads.
+/// The markers that a start reads.
 const MARKERS: [&str; 6] = ["STORE", "INITIALISED", "CLEAN", "RUNNING", "UNCLEAN", "master.key"];
-/// Folders that the start of the accounts reads.
+/// The folders that the start of the accounts reads.
 const FOLDERS: [&str; 3] = ["control", "journal", "exports"];
 
-/// What a start says of the accounts.
+/// The result of a rehearsed start.
 #[derive(Debug, Default)]
 pub(super) struct Rehearsal {
-    /// Why the server would refuse to start, and the file to blame.
+    /// The reason why the server would refuse to start, with the responsible file.
     refused: Option<(&'static str, String)>,
-    /// What it would report and put right.
+    /// The notes that the start would log, about repairs too.
     notes: Vec<String>,
-    /// Why it would build the database again.
+    /// The reason why the start would rebuild the database.
     rebuilt: Option<String>,
+    /// Whether the start would create `INITIALISED`.
     initialised_made: bool,
 }
 
-/// Starts the accounts of `dir` in the scratch folder of a check, and removes that again.
+/// Starts the accounts of `dir` in the scratch folder of a check, and removes the scratch folder
+/// again.
 pub(super) fn rehearse(
     dir: &Path,
     options: &CheckOptions,
     manifest: Option<&Manifest>,
-) -> Result<Rehearsal, LookError> {
+) -> Result<Rehearsal, FolderAccessError> {
     let scratch = &options.scratch;
-    tree::make_new(scratch)?;
+    file_tree::create_empty(scratch)?;
     let copied = copy(dir, scratch);
     let needs_key = manifest.is_none_or(|manifest| manifest.with_key);
     let rehearsal = copied.map(|()| start(dir, options, needs_key));
-    fs::remove_dir_all(scratch).map_err(tree::at("remove", scratch))?;
+    fs::remove_dir_all(scratch).map_err(file_tree::at("remove", scratch))?;
     Ok(rehearsal?)
 }
 
@@ -54,15 +57,15 @@ fn copy(dir: &Path, scratch: &Path) -> Result<(), TreeError> {
     for name in MARKERS {
         let from = dir.join(name);
         match fs::copy(&from, scratch.join(name)) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(tree::at("copy", &from)(e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(file_tree::at("copy", &from)(e)),
             _ => {}
         }
     }
     for name in FOLDERS.iter().filter(|name| dir.join(name).is_dir()) {
-        for (path, _) in tree::files(&dir.join(name))? {
+        for (path, _) in file_tree::files(&dir.join(name))? {
             let below = Path::new(name).join(path);
-            tree::make_way(scratch, &below)?;
-            fs::copy(dir.join(&below), scratch.join(&below)).map_err(tree::at("copy", &below))?;
+            file_tree::create_parents(scratch, &below)?;
+            fs::copy(dir.join(&below), scratch.join(&below)).map_err(file_tree::at("copy", &below))?;
         }
     }
     Ok(())
@@ -72,10 +75,10 @@ fn start(dir: &Path, options: &CheckOptions, needs_key: bool) -> Rehearsal {
     let scratch = &options.scratch;
     let now = Timestamp::from_ms(0);
     let mut rng = Entropy::seeded(0);
-    // The copy is nobody's place: people look for the original.
-    let here = |text: String| text.replace(&scratch.display().to_string(), &dir.display().to_string());
+    // Messages must name the original folder, not the copy.
+    let in_original = |text: String| text.replace(&scratch.display().to_string(), &dir.display().to_string());
     let refused = |file, why: &dyn std::error::Error| Rehearsal {
-        refused: Some((file, here(with_sources(why)))),
+        refused: Some((file, in_original(with_sources(why)))),
         ..Rehearsal::default()
     };
     let folder = match DataFolder::open(scratch, now, &mut rng) {
@@ -89,10 +92,10 @@ fn start(dir: &Path, options: &CheckOptions, needs_key: bool) -> Rehearsal {
         };
     let mut rehearsal = Rehearsal {
         refused: None,
-        notes: report.notes.into_iter().map(here).collect(),
+        notes: report.notes.into_iter().map(in_original).collect(),
         rebuilt: match report.start {
-            // A backup and a restored folder have no database: the first start makes it.
-            Start::Rebuilt { why, quarantined: Some(_), .. } => Some(here(why)),
+            // A backup and a restored folder have no database; the first start creates it.
+            Start::Rebuilt { why, quarantined: Some(_), .. } => Some(in_original(why)),
             _ => None,
         },
         initialised_made: report.initialised_made,
@@ -104,7 +107,7 @@ fn start(dir: &Path, options: &CheckOptions, needs_key: bool) -> Rehearsal {
                 control.bind_master_key(mark).map_err(|e| with_sources(&e))
             });
         rehearsal.refused = match bound {
-            Err(why) => Some(("master.key", here(why))),
+            Err(why) => Some(("master.key", in_original(why))),
             Ok(KeyBinding::Other) => {
                 let why = "it is not the master key that the accounts in this folder were sealed with";
                 Some(("master.key", why.to_owned()))
@@ -116,23 +119,24 @@ fn start(dir: &Path, options: &CheckOptions, needs_key: bool) -> Rehearsal {
 }
 
 impl Rehearsal {
-    /// Adds what is known of the accounts' files to `findings`, weighed by what a start does with it.
+    /// Appends the findings about the accounts' files to `findings`, with the severity that the
+    /// start gives them.
     pub(super) fn judge(self, dir: &Path, control: &OfflineControl, findings: &mut Vec<Finding>) {
         let accounts_open = self.refused.as_ref().is_none_or(|(file, _)| *file == "master.key");
         let mut found: Vec<Finding> = control.findings().to_vec();
         if accounts_open {
-            // Something else stands in for what is damaged.
+            // The start succeeds, so another copy replaces each damaged file.
             for finding in &mut found {
                 finding.weight = finding.weight.min(Weight::Repairable);
             }
         }
         if self.initialised_made {
-            let what = "missing or damaged though there are users; the next start makes it";
+            let what = "missing or damaged although there are users; the next start creates it";
             found.push(Finding::new(Weight::Repairable, "INITIALISED", what));
         }
         if let Some((file, why)) = self.refused {
-            let is_told = !accounts_open && found.iter().any(|finding| finding.weight == Weight::Loss);
-            if !is_told {
+            let is_reported = !accounts_open && found.iter().any(|finding| finding.weight == Weight::Loss);
+            if !is_reported {
                 let what = format!("the server does not start: {why}");
                 found.push(Finding::new(Weight::Loss, file, what));
             }

@@ -1,58 +1,70 @@
-//! Whether two answers of Prometheus' API are one and the same.
+//! Compares two responses of Prometheus' query API.
 //!
-//! What is known to differ between Prometheus 3.5 and us, and why; queries that show it are not made, or it is passed over:
+//! The known differences between Prometheus 3.5 and promlet follow. Queries that show them are not
+//! generated, or the difference is tolerated.
 //!
-//! * 3.14's and ours: an error about duplicates names them in order; annotations name no metric where none is known; a
-//!   warning about `sort` in range queries; `mad_over_time` of NaN; `info` passes series through that tell something
-//!   themselves and keeps the mark that a name is to be removed; histograms are added up with what rounding took from
-//!   them, their rates stop at zero, their changes do not count empty buckets that a layout has; names that are removed at
-//!   the end may make labels equal at different steps; pairs that a comparison drops are matched as well; a text in
-//!   parentheses; functions that 3.5 lacks; an operator after a computed offset is none of the offset's.
-//! * 3.5's memory: what a window of native histograms answers as it is, is given back while it is written. Which empty
-//!   buckets it has, which infinity and NaN fill, is a matter of how samples lie in chunks.
-//! * Ours alone: the calendar of NaN, infinities and numbers beyond 2^63 is NaN here, and what the processor makes of such
-//!   a number there; wrong factors of `double_exponential_smoothing` are an error where floats are smoothed, there even
-//!   where all samples are histograms; which of equal values `topk` keeps; an operator tells of every pair of types that it
-//!   cannot take, and `quantile` of every parameter, there of a step's or query's last one; counts and sums of histograms
-//!   that are added up warn of conflicting resets whether their buckets are looked at or not; a comparison keeps the mark
-//!   that a name is to be removed at the end; `timestamp` of a selector with both `@` and an offset tells of the samples
-//!   that it selects, there the offset is forgotten once they are read; of several errors, which is told.
+//! * Prometheus 3.14 and promlet agree, 3.5 differs: an error about duplicate series names them in
+//!   order; annotations name no metric if none is known; range queries warn about `sort`;
+//!   `mad_over_time` of NaN; `info` passes info series through, and keeps the mark that a name is
+//!   to be removed; histograms are added with compensated sums, their rates are limited at zero,
+//!   and their changes ignore empty buckets of a layout; names that are removed at the end may make
+//!   labels equal at different steps; pairs that a comparison drops count as matched; a text in
+//!   parentheses; functions that 3.5 lacks; an operator after a computed offset does not belong to
+//!   the offset.
+//! * A defect of 3.5: a function that returns a histogram of its window unchanged returns memory
+//!   that is still written to. Empty buckets, and buckets that infinity and NaN fill, depend on how
+//!   samples lie in chunks.
+//! * Only promlet: the calendar of NaN, infinities and numbers beyond 2^63 is NaN (in Prometheus it
+//!   depends on the processor); wrong factors of `double_exponential_smoothing` are an error only
+//!   if floats are smoothed (in Prometheus also if all samples are histograms); which of equal
+//!   values `topk` keeps; an operator reports every pair of types that it does not accept, and
+//!   `quantile` every parameter (in Prometheus only the last one of a step or query); counts and
+//!   sums of added histograms warn about conflicting resets whether or not their buckets are used;
+//!   a comparison keeps the mark that a name is to be removed at the end; `timestamp` of a selector
+//!   with both `@` and an offset returns the times of the selected samples (Prometheus drops the
+//!   offset once they are read); which of several errors is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value as Json;
 
-/// What a server said to a query.
+/// The response of a server to a query.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct QueryResponse {
     pub(crate) status: u16,
     pub(crate) body: Json,
 }
 
-/// How near numbers must be.
+/// How close numbers must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exactness {
     /// The same text.
     Bits,
-    /// Relative 1e-6: the last bits are a library's, or those of sums in another order.
+    /// Relative 1e-6: the last bits depend on a library, or on the order of additions.
     Library,
-    /// Any number will do: the query has something that 3.5 does otherwise.
+    /// Any number is accepted, because 3.5 computes it differently.
     Shape,
 }
 
-/// What about the order of an instant query's series is promised.
+/// The promised order of an instant query's series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Nothing,
-    /// And names may be there or not: 3.5 forgets in places which are to be removed at the end.
+    /// No order, and names may be present or absent: 3.5 sometimes forgets which are to be removed
+    /// at the end.
     NothingNorNames,
     Values,
     Labels,
 }
 
-/// Says what is different, if anything is.
-pub(crate) fn difference(theirs: &Said, ours: &Said, exactness: Exactness, order: Order) -> Option<String> {
-    let kind = |said: &Said| said.body["errorType"].as_str().unwrap_or("none").to_owned();
+/// Returns a description of the first difference, if there is one.
+pub(crate) fn difference(
+    theirs: &QueryResponse,
+    ours: &QueryResponse,
+    exactness: Exactness,
+    order: Order,
+) -> Option<String> {
+    let kind = |response: &QueryResponse| response.body["errorType"].as_str().unwrap_or("none").to_owned();
     let names_removed = order == Order::NothingNorNames
         && error_text(theirs) == "vector cannot contain metrics with the same labelset";
     if names_removed && ours.status == 200 {
@@ -62,8 +74,10 @@ pub(crate) fn difference(theirs: &Said, ours: &Said, exactness: Exactness, order
         return None;
     }
     if theirs.status != ours.status || kind(theirs) != kind(ours) {
-        let told = |said: &Said| format!("{} {} {}", said.status, kind(said), said.body["error"]);
-        return Some(format!("outcome: {} against {}", told(theirs), told(ours)));
+        let render = |response: &QueryResponse| {
+            format!("{} {} {}", response.status, kind(response), response.body["error"])
+        };
+        return Some(format!("outcome: {} against {}", render(theirs), render(ours)));
     }
     if theirs.status != 200 {
         let (theirs, ours) = (error_text(theirs), error_text(ours));
@@ -78,66 +92,69 @@ pub(crate) fn difference(theirs: &Said, ours: &Said, exactness: Exactness, order
         .or_else(|| notes("infos", &theirs.body, &ours.body))
 }
 
-/// Whether one has an answer and the other an error for a reason that is known.
-fn known_outcome(theirs: &Said, ours: &Said) -> bool {
-    // A comparison that drops all pairs but one is no match of many with one in 3.5: it goes on, if only to a later
-    // step's duplicates.
-    let goes_on = theirs.status == 200 || error_text(theirs).starts_with("found duplicate series");
-    let dropped = goes_on && error_text(ours).starts_with("multiple matches for labels");
-    // Of several things that are wrong at different steps, 3.5 tells that of the first step, we that of the first group.
-    let of_many = |said: &Said| {
+/// Returns whether one response is a result and the other an error for a known reason.
+fn known_outcome(theirs: &QueryResponse, ours: &QueryResponse) -> bool {
+    // In 3.5, a comparison that drops all pairs but one does not match many with one, so evaluation
+    // continues, possibly to duplicates at a later step.
+    let continues = theirs.status == 200 || error_text(theirs).starts_with("found duplicate series");
+    let dropped = continues && error_text(ours).starts_with("multiple matches for labels");
+    // Of several errors at different steps, 3.5 reports that of the first step, promlet that of the
+    // first group.
+    let reports_duplicates = |response: &QueryResponse| {
         ["found duplicate series", "multiple matches for labels"]
             .iter()
-            .any(|text| error_text(said).starts_with(text))
+            .any(|text| error_text(response).starts_with(text))
     };
-    // Since 3.14.
+    // An error since 3.14.
     let no_number = theirs.status == 200 && error_text(ours) == "Parameter value is NaN";
-    let dropped = dropped || no_number || of_many(theirs) && of_many(ours);
-    // A text in parentheses is taken for a bug by 3.5.
+    let dropped = dropped || no_number || reports_duplicates(theirs) && reports_duplicates(ours);
+    // 3.5 reports a text in parentheses as an internal error.
     dropped || error_text(theirs).starts_with("unexpected result in StepInvariantExpr")
 }
 
-/// The error, without which series are duplicates of each other: the first that are met, by 3.14 named in order.
-fn error_text(said: &Said) -> &str {
-    let text = said.body["error"].as_str().unwrap_or_default();
+/// Returns the error without the names of the duplicate series: these are the first ones found, and
+/// 3.14 orders them.
+fn error_text(response: &QueryResponse) -> &str {
+    let text = response.body["error"].as_str().unwrap_or_default();
     let named = text.starts_with("found duplicate series").then(|| text.find(" for the match group"));
     text.get(..named.flatten().unwrap_or(text.len())).unwrap_or_default()
 }
 
-/// Annotations: the same texts, in any order. Of more than ten only some are told.
+/// Compares annotations as sets of texts. If there are more than ten, only some are reported, so
+/// the sets may differ.
 fn notes(kind: &str, theirs: &Json, ours: &Json) -> Option<String> {
-    let all = |said: &Json| -> BTreeSet<String> {
-        let texts = said[kind].as_array().into_iter().flatten().filter_map(Json::as_str);
+    let all = |response: &Json| -> BTreeSet<String> {
+        let texts = response[kind].as_array().into_iter().flatten().filter_map(Json::as_str);
         texts.filter(|text| !newer(text)).map(comparable).collect()
     };
     let (theirs, mut ours) = (all(theirs), all(ours));
-    ours.retain(|text| theirs.contains(text) || !told_by_us_alone(text));
+    ours.retain(|text| theirs.contains(text) || !only_promlet_reports(text));
     if theirs.iter().chain(&ours).any(|text| text.contains("omitted")) {
         return None;
     }
     let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect::<Vec<_>>();
     (theirs != ours).then(|| {
-        format!("{kind}: theirs alone {:?}, ours alone {:?}", only(&theirs, &ours), only(&ours, &theirs))
+        format!("{kind}: only theirs {:?}, only ours {:?}", only(&theirs, &ours), only(&ours, &theirs))
     })
 }
 
-fn told_by_us_alone(text: &str) -> bool {
+fn only_promlet_reports(text: &str) -> bool {
     text.contains("incompatible sample types encountered for binary operator")
         || text.contains("conflicting counter resets during histogram aggregation")
         || text.contains("quantile value should be between 0 and 1")
 }
 
-/// A remark as both versions tell it: 3.14 tells no name where none is known, and which buckets were lifted, when, and by
-/// how much.
+/// Reduces an annotation to the part that both versions share. 3.14 omits an empty metric name, and
+/// adds which buckets were corrected, when, and by how much.
 pub(crate) fn comparable(text: &str) -> String {
     let text = text.replace(" for metric name \"\"", "");
     match (text.split_once(", from buckets "), text.rfind(" (")) {
-        (Some((before, _)), Some(place)) => format!("{before}{}", &text[place..]),
+        (Some((before, _)), Some(position)) => format!("{before}{}", &text[position..]),
         _ => text,
     }
 }
 
-/// Annotations that 3.14 has and 3.5 has not.
+/// Annotations of 3.14 that 3.5 does not have.
 fn newer(text: &str) -> bool {
     text.contains("sort is ineffective for range queries")
 }
@@ -151,7 +168,7 @@ fn values(theirs: &Json, ours: &Json, exactness: Exactness, order: Order) -> Opt
     {
         return series(their_list, our_list, exactness, order);
     }
-    // A scalar or a text.
+    // The value is a scalar or a text.
     same_point(theirs, ours, exactness).err().map(|what| format!("scalar: {what}"))
 }
 
@@ -181,7 +198,7 @@ fn series(theirs: &[Json], ours: &[Json], exactness: Exactness, order: Order) ->
             a.iter().filter(|one| !b.contains(one)).cloned().collect()
         };
         return Some(format!(
-            "series: theirs alone {:?}, ours alone {:?}",
+            "series: only theirs {:?}, only ours {:?}",
             only(&their_counts, &our_counts),
             only(&our_counts, &their_counts)
         ));
@@ -192,8 +209,8 @@ fn series(theirs: &[Json], ours: &[Json], exactness: Exactness, order: Order) ->
             let found: Vec<Option<String>> =
                 left.iter().map(|other| points_differ(labels, one, other, exactness)).collect();
             match found.iter().position(Option::is_none) {
-                Some(place) => {
-                    left.remove(place);
+                Some(position) => {
+                    left.remove(position);
                     None
                 }
                 None => found.into_iter().next().flatten(),
@@ -202,7 +219,7 @@ fn series(theirs: &[Json], ours: &[Json], exactness: Exactness, order: Order) ->
     })
 }
 
-/// Says where the points of two series with these labels are different, if they are anywhere.
+/// Returns where the points of two series with these labels differ, if they do.
 fn points_differ(labels: &str, one: &Json, other: &Json, exactness: Exactness) -> Option<String> {
     ["value", "values", "histogram", "histograms"].iter().find_map(|key| {
         let (a, b) = (&one[*key], &other[*key]);
@@ -226,7 +243,7 @@ fn points_differ(labels: &str, one: &Json, other: &Json, exactness: Exactness) -
     })
 }
 
-/// Series by the text of their labels: more than one where only a name told them apart.
+/// Groups series by the text of their labels; a group has several series if only the name differed.
 fn by_labels(list: impl IntoIterator<Item = impl std::borrow::Borrow<Json>>) -> BTreeMap<String, Vec<Json>> {
     let mut series: BTreeMap<String, Vec<Json>> = BTreeMap::new();
     for one in list {
@@ -236,7 +253,7 @@ fn by_labels(list: impl IntoIterator<Item = impl std::borrow::Borrow<Json>>) -> 
     series
 }
 
-/// Series known by their labels without the name.
+/// Groups series by their labels without the name.
 fn without_names(series: BTreeMap<String, Vec<Json>>) -> BTreeMap<String, Vec<Json>> {
     by_labels(series.into_values().flatten().map(|mut one| {
         if let Some(labels) = one["metric"].as_object_mut() {
@@ -283,7 +300,7 @@ fn same(theirs: &Json, ours: &Json, exactness: Exactness) -> Result<(), String> 
 fn near(a: &str, b: &str, exactness: Exactness) -> bool {
     let tolerance = match exactness {
         Exactness::Bits => return false,
-        // As upstream's own scripts have it.
+        // The tolerance of upstream's own scripts.
         Exactness::Library => 1e-6,
         Exactness::Shape => return true,
     };

@@ -1,4 +1,5 @@
-//! Files of a folder and its subfolders: listed, linked or copied, hashed, made durable; the path in every error.
+//! File operations on a folder and its subfolders: list, link, copy, hash and sync. Every error
+//! names the path.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -9,32 +10,33 @@ use sha2::{Digest as _, Sha256};
 
 use crate::kv::ops;
 
-/// Files of a folder at most: segments, log files, exports; more is no data folder.
+/// The maximal number of files in a folder. A data folder with more segments, log files and exports
+/// is not plausible.
 const FILES_MAX: usize = 1_000_000;
-/// Folders within folders: `segments/<org>/`, and one more for good measure.
+/// The maximal depth of folders: `segments/<org>/`, and one more as a reserve.
 const DEPTH_MAX: usize = 4;
-const PIECE_BYTES: usize = 256 << 10;
+const BLOCK_BYTES: usize = 256 << 10;
 
-/// What failed, on which path.
+/// A failed operation and its path.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// The operating system refused.
+    /// The operating system refused an operation.
     #[error("cannot {action} {}", path.display())]
     File {
         /// The operation.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A folder that must be new holds something.
+    /// A folder that must be new is not empty.
     #[error("{} is not empty: name a folder that does not exist yet", path.display())]
     NotEmpty {
         /// The folder.
         path: PathBuf,
     },
-    /// More files or folders within folders than a data folder has.
+    /// There are more files or deeper folders than a data folder can have.
     #[error("{} holds more files or folders than a data folder can", path.display())]
     TooMany {
         /// The folder.
@@ -47,7 +49,8 @@ pub(super) fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) ->
     move |source| TreeError::File { action, path, source }
 }
 
-/// The files below `dir`, relative to it, sorted, with their lengths. Links and sockets are not followed nor listed.
+/// Returns the files below `dir` with paths relative to it and lengths in bytes, sorted by path.
+/// Symbolic links and sockets are neither followed nor listed.
 pub(super) fn files(dir: &Path) -> Result<Vec<(PathBuf, u64)>, TreeError> {
     let mut found = Vec::new();
     below(dir, Path::new(""), 0, &mut found)?;
@@ -78,13 +81,13 @@ fn below(root: &Path, sub: &Path, depth: usize, found: &mut Vec<(PathBuf, u64)>)
     Ok(())
 }
 
-/// Whether a path leads into a folder and not out of it.
+/// Returns whether a relative path stays inside a folder.
 pub(super) fn is_inside(path: &Path) -> bool {
     path.components().count() > 0 && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// A new folder (0700) that does not exist yet or is empty; its parents must exist.
-pub(super) fn make_new(dir: &Path) -> Result<(), TreeError> {
+/// Creates a folder (0700), which must not exist or must be empty. Its parent must exist.
+pub(super) fn create_empty(dir: &Path) -> Result<(), TreeError> {
     match ops::create_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             let mut names = fs::read_dir(dir).map_err(at("list", dir))?;
@@ -95,28 +98,28 @@ pub(super) fn make_new(dir: &Path) -> Result<(), TreeError> {
     }
 }
 
-/// Makes the folders (0700) on the way to the file `path` in `dir`.
-pub(super) fn make_way(dir: &Path, path: &Path) -> Result<(), TreeError> {
+/// Creates the folders (0700) above the file `path` in `dir`.
+pub(super) fn create_parents(dir: &Path, path: &Path) -> Result<(), TreeError> {
     let Some(parent) = path.parent() else { return Ok(()) };
-    let mut way = dir.to_owned();
+    let mut folder = dir.to_owned();
     for part in parent.components() {
-        way.push(part);
-        match ops::create_dir(&way) {
+        folder.push(part);
+        match ops::create_dir(&folder) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            other => other.map_err(at("create folder", &way))?,
+            other => other.map_err(at("create folder", &folder))?,
         }
     }
     Ok(())
 }
 
-/// Makes all names below `dir` durable, and its own.
+/// Syncs `dir`, its parent, and all folders above `files`, so that all names are durable.
 pub(super) fn sync_dirs(dir: &Path, files: impl Iterator<Item = PathBuf>) -> Result<(), TreeError> {
     let mut dirs = std::collections::BTreeSet::from([dir.to_owned()]);
     for file in files {
-        let mut way = dir.to_owned();
+        let mut folder = dir.to_owned();
         for part in file.parent().into_iter().flat_map(Path::components) {
-            way.push(part);
-            dirs.insert(way.clone());
+            folder.push(part);
+            dirs.insert(folder.clone());
         }
     }
     let absolute = std::path::absolute(dir).map_err(at("find", dir))?;
@@ -127,29 +130,30 @@ pub(super) fn sync_dirs(dir: &Path, files: impl Iterator<Item = PathBuf>) -> Res
     Ok(())
 }
 
-/// Makes a file durable.
+/// Syncs a file.
 pub(super) fn sync(path: &Path) -> Result<(), TreeError> {
     File::open(path).and_then(|file| ops::sync_all(&file, path)).map_err(at("sync", path))
 }
 
-/// SHA-256 of a file in hex; `each` is told the bytes of each piece.
+/// Returns the SHA-256 of a file in hexadecimal. `each` receives the bytes of each block that was
+/// read.
 pub(super) fn hash(path: &Path, mut each: impl FnMut(u64)) -> Result<String, TreeError> {
     let mut file = File::open(path).map_err(at("open", path))?;
     let mut digest = Sha256::new();
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut block = vec![0; BLOCK_BYTES];
     loop {
-        match file.read(&mut piece).map_err(at("read", path))? {
+        match file.read(&mut block).map_err(at("read", path))? {
             0 => return Ok(data_encoding::HEXLOWER.encode(&digest.finalize())),
             n => {
-                digest.update(piece.get(..n).unwrap_or_default());
+                digest.update(block.get(..n).unwrap_or_default());
                 each(n as u64);
             }
         }
     }
 }
 
-/// Puts a file at `to` as a second name for the same bytes, or as a copy where the file system has no such names.
-/// For files that nobody writes to any more.
+/// Links a file to `to`, or copies it if the file system has no hard links. The file must not be
+/// written to any more.
 pub(super) fn link_or_copy(from: &Path, to: &Path) -> Result<(), TreeError> {
     if ops::link(from, to).is_ok() {
         return Ok(());
@@ -157,22 +161,22 @@ pub(super) fn link_or_copy(from: &Path, to: &Path) -> Result<(), TreeError> {
     copy(from, to, |_| ())
 }
 
-/// Copies a file (0600), holes kept, and makes it durable.
+/// Copies a file (0600) with its holes, and syncs it.
 pub(super) fn copy(from: &Path, to: &Path, mut each: impl FnMut(u64)) -> Result<(), TreeError> {
     let mut source = File::open(from).map_err(at("open", from))?;
     let length = source.metadata().map_err(at("look at", from))?.size();
     let target = ops::create_new(to).map_err(at("create", to))?;
-    let mut piece = vec![0; PIECE_BYTES];
-    let (mut place, mut is_hole) = (0, false);
+    let mut block = vec![0; BLOCK_BYTES];
+    let (mut offset, mut is_hole) = (0, false);
     loop {
-        let n = source.read(&mut piece).map_err(at("read", from))?;
-        let Some(bytes) = piece.get(..n).filter(|bytes| !bytes.is_empty()) else { break };
-        // Log files are zeros to their end: they need no blocks until they are written.
+        let n = source.read(&mut block).map_err(at("read", from))?;
+        let Some(bytes) = block.get(..n).filter(|bytes| !bytes.is_empty()) else { break };
+        // Log files are preallocated with zeros, which need no blocks until they are written.
         is_hole = bytes.iter().all(|b| *b == 0);
         if !is_hole {
-            ops::write_at(&target, to, bytes, place).map_err(at("write", to))?;
+            ops::write_at(&target, to, bytes, offset).map_err(at("write", to))?;
         }
-        place += n as u64;
+        offset += n as u64;
         each(n as u64);
     }
     if is_hole {
@@ -181,14 +185,14 @@ pub(super) fn copy(from: &Path, to: &Path, mut each: impl FnMut(u64)) -> Result<
     ops::sync_all(&target, to).map_err(at("sync", to))
 }
 
-/// Copies a small file so that it is there whole or not at all.
-pub(super) fn copy_whole(from: &Path, to: &Path) -> Result<(), TreeError> {
+/// Copies a small file atomically: the target is complete or absent.
+pub(super) fn copy_atomically(from: &Path, to: &Path) -> Result<(), TreeError> {
     let bytes = fs::read(from).map_err(at("read", from))?;
-    write_whole(to, &bytes)
+    write_atomically(to, &bytes)
 }
 
-/// Writes a small file so that it is there whole or not at all.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TreeError> {
+/// Writes a small file atomically: it is complete or absent.
+pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), TreeError> {
     let new = path.with_extension("new");
     let file = ops::create(&new).map_err(at("create", &new))?;
     ops::write_at(&file, &new, bytes, 0).map_err(at("write", &new))?;

@@ -1,13 +1,14 @@
-//! Every kind of warning and info that Prometheus 3.5 knows, once: the same text at the same place.
+//! Every kind of warning and info of Prometheus 3.5: both servers report the same text at the same
+//! position.
 
 use std::collections::BTreeSet;
 
-use super::answers::comparable;
+use super::comparison::comparable;
 use super::data::{BEGIN_MS, END_MS};
-use super::servers::{Pair, When};
+use super::servers::{EvalTimes, ServerPair};
 
-/// A query, and a piece of what is said to it.
-const REMARKS: [(&str, &str); 23] = [
+/// A query, and a part of the annotation that it causes.
+const ANNOTATIONS: [(&str, &str); 23] = [
     ("limit_ratio(1.5, temperature)", "ratio value should be between -1 and 1, got 1.5, capping to 1"),
     ("quantile(1.1, temperature)", "quantile value should be between 0 and 1, got 1.1"),
     ("quantile_over_time(-1, temperature[5m])", "quantile value should be between 0 and 1, got -1"),
@@ -46,20 +47,20 @@ const REMARKS: [(&str, &str); 23] = [
     ("max_over_time(mixed[1h])", "ignored histograms in a range containing both floats and histograms"),
 ];
 
-/// What differs; nothing where all is as it should be.
-pub(super) fn compared(pair: &Pair) -> Vec<String> {
-    let when = When::From { start: BEGIN_MS + 600_000, end: END_MS, step: 60_000 };
+/// Returns the differences between the servers.
+pub(super) fn compared(pair: &ServerPair) -> Vec<String> {
+    let times = EvalTimes::From { start: BEGIN_MS + 600_000, end: END_MS, step: 60_000 };
     let mut wrong = Vec::new();
-    for (query, wanted) in REMARKS {
-        let (theirs, ours) = (pair.prometheus(query, when), pair.promlet(query, when));
-        let told = |body: &serde_json::Value| -> BTreeSet<String> {
+    for (query, expected) in ANNOTATIONS {
+        let (theirs, ours) = (pair.prometheus(query, times), pair.promlet(query, times));
+        let annotations = |body: &serde_json::Value| -> BTreeSet<String> {
             let kinds =
                 ["warnings", "infos"].iter().flat_map(|kind| body[*kind].as_array().into_iter().flatten());
             kinds.filter_map(|text| text.as_str().map(comparable)).collect()
         };
-        let (theirs, ours) = (told(&theirs.body), told(&ours.body));
-        if theirs != ours || !ours.iter().any(|text| text.contains(wanted)) {
-            wrong.push(format!("{query}: wanted {wanted:?}\n  theirs {theirs:?}\n  ours   {ours:?}"));
+        let (theirs, ours) = (annotations(&theirs.body), annotations(&ours.body));
+        if theirs != ours || !ours.iter().any(|text| text.contains(expected)) {
+            wrong.push(format!("{query}: wanted {expected:?}\n  theirs {theirs:?}\n  ours   {ours:?}"));
         }
     }
     wrong
