@@ -9,18 +9,18 @@ mod stops;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use folder::{Held, NOW, Opened, User, copy_tree, try_open, write};
+use folder::{FolderContents, NOW, OpenedFolder, User, copy_tree, try_open, write};
 
 use super::*;
 use crate::entropy::Entropy;
 use crate::kv::{MasterKeySource, Record, with_sources};
 
-fn open(dir: &Path) -> Opened {
+fn open(dir: &Path) -> OpenedFolder {
     try_open(dir, false).expect("opens")
 }
 
 /// A stopped folder, as a kill leaves it: the next start reads the log.
-fn make(dir: &Path) -> Held {
+fn make(dir: &Path) -> FolderContents {
     folder::make(dir).1
 }
 
@@ -47,7 +47,7 @@ fn repair_to(dir: &Path, to: &Path) -> Result<RepairReport, RepairError> {
 }
 
 /// What the server sets aside.
-fn stage(opened: &Opened, dir: &Path, to: &Path) -> Facts {
+fn stage(opened: &OpenedFolder, dir: &Path, to: &Path) -> Facts {
     fs::create_dir(to).expect("made");
     let mut changes = 0;
     let staged = opened.tsdb.stage_backup(to, &mut || {

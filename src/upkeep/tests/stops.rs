@@ -9,7 +9,7 @@ const EIO: i32 = 5;
 const STATES: usize = 3;
 
 /// Whether the folder is a store now; what is wrong if it is one and does not hold this.
-fn is_whole(folder: &Path, held: &Held) -> Result<bool, String> {
+fn is_whole(folder: &Path, held: &FolderContents) -> Result<bool, String> {
     let is_empty = fs::read_dir(folder).map_or(true, |mut names| names.next().is_none());
     if is_empty {
         return Ok(false);
@@ -22,7 +22,7 @@ fn is_whole(folder: &Path, held: &Held) -> Result<bool, String> {
 }
 
 /// Runs `make` with every operation on its target failing in turn.
-fn with_each_operation_failing(held: &Held, make: impl Fn(&Path) -> Result<(), String>) {
+fn with_each_operation_failing(held: &FolderContents, make: impl Fn(&Path) -> Result<(), String>) {
     for left in (0..).step_by(2) {
         let parent = tempfile::tempdir().expect("made");
         let target = parent.path().join("target");
@@ -47,7 +47,7 @@ fn with_each_operation_failing(held: &Held, make: impl Fn(&Path) -> Result<(), S
 }
 
 /// Runs `make` and looks at what cuts of the power leave of its target.
-fn with_cuts(held: &Held, make: impl Fn(&Path) -> Result<(), String>) {
+fn with_cuts(held: &FolderContents, make: impl Fn(&Path) -> Result<(), String>) {
     let parent = tempfile::tempdir().expect("made");
     let recording = Recording::start(parent.path());
     make(&parent.path().join("target")).expect("made");
@@ -65,7 +65,7 @@ fn with_cuts(held: &Held, make: impl Fn(&Path) -> Result<(), String>) {
 }
 
 /// A folder, a backup of it, and what they hold.
-fn backed_up(dir: &Path) -> (PathBuf, Held) {
+fn backed_up(dir: &Path) -> (PathBuf, FolderContents) {
     let folder = dir.join("folder");
     let held = make(&folder);
     let opened = open(&folder);
@@ -159,7 +159,7 @@ fn damage_log(dir: &Path) {
 }
 
 /// A folder with a damaged log, as a start leaves it; what a read-only start shows, and one that accepts the loss.
-fn damaged(dir: &Path) -> (Held, Held) {
+fn damaged(dir: &Path) -> (FolderContents, FolderContents) {
     let held = make(dir);
     damage_log(dir);
     // The journal rebuilds it: what a recording does not see must not be the only place of anything.
@@ -179,7 +179,7 @@ fn damaged(dir: &Path) -> (Held, Held) {
 }
 
 /// What is wrong with a folder in which a log was, or was not, exchanged.
-fn old_or_new(dir: &Path, (old, new): &(Held, Held), is_done: bool) -> Option<String> {
+fn old_or_new(dir: &Path, (old, new): &(FolderContents, FolderContents), is_done: bool) -> Option<String> {
     let opened = match try_open(dir, false) {
         Ok(opened) => opened,
         Err(why) => return Some(format!("it does not open: {why}")),
