@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use folder::{FolderContents, NOW, User, copy_tree, make, try_open};
+use folder::{AccountRow, FolderContents, NOW, copy_tree, make, try_open};
 use promlet::kv::{MasterKeySource, Record as _};
 use promlet::tsdb::Writes;
 use promlet::upkeep::{self, CheckOptions, Finding, Weight};
@@ -190,7 +190,7 @@ fn check(dir: &Path) -> (Weight, Vec<Finding>) {
     let scratch = tempfile::tempdir().expect("made");
     let options = CheckOptions {
         deep: true,
-        users_table: User::TABLE,
+        users_table: AccountRow::TABLE,
         master_key: MasterKeySource::Folder,
         key_mark: |key, _| key.0,
         scratch: scratch.path().join("scratch"),

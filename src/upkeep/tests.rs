@@ -9,7 +9,7 @@ mod stops;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use folder::{FolderContents, NOW, OpenedFolder, User, copy_tree, try_open, write};
+use folder::{AccountRow, FolderContents, NOW, OpenedFolder, copy_tree, try_open, write};
 
 use super::*;
 use crate::entropy::Entropy;
@@ -33,7 +33,7 @@ fn check_deep(dir: &Path) -> CheckReport {
     let scratch = tempfile::tempdir().expect("made");
     let options = CheckOptions {
         deep: true,
-        users_table: User::TABLE,
+        users_table: AccountRow::TABLE,
         master_key: MasterKeySource::Folder,
         key_mark: |key, _| key.0,
         scratch: scratch.path().join("scratch"),

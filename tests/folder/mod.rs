@@ -27,9 +27,9 @@ const STEP_MS: i64 = 15_000;
 
 /// The row of an account.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct User(pub(crate) String);
+pub(crate) struct AccountRow(pub(crate) String);
 
-impl Record for User {
+impl Record for AccountRow {
     const TABLE: u8 = 1;
     const KIND: u8 = 1;
     const VERSION: u8 = 1;
@@ -111,7 +111,7 @@ pub(crate) struct OpenedFolder {
 pub(crate) fn try_open(dir: &Path, accept_loss: bool) -> Result<OpenedFolder, String> {
     let mut rng = Entropy::seeded(1);
     let folder = DataFolder::open(dir, NOW, &mut rng).map_err(|e| words(&e))?;
-    let control_options = ControlOptions { now: NOW, users_table: User::TABLE };
+    let control_options = ControlOptions { now: NOW, users_table: AccountRow::TABLE };
     let (control, report) = Control::open(&folder, &control_options).map_err(|e| words(&e))?;
     let mut said = report.notes;
     let rebuilt = match report.start {
@@ -173,7 +173,7 @@ impl OpenedFolder {
         let metadata =
             snapshot.paced(&Pace::endless()).metadata(None, usize::MAX).expect("no deadline").items;
         held.metadata = metadata.iter().map(|known| format!("{known:?}")).collect();
-        let users = self.control.scan::<User>(&()).expect("users");
+        let users = self.control.scan::<AccountRow>(&()).expect("users");
         held.users = users.into_iter().map(|(id, user)| (id, user.0)).collect();
         (held, snapshot.warnings())
     }
@@ -242,7 +242,7 @@ fn correct(tsdb: &Tsdb, step: i64) {
 }
 
 fn put_user(control: &Control, id: u32) {
-    let user = User(format!("user {id}"));
+    let user = AccountRow(format!("user {id}"));
     let put = control.commit(move |tx| {
         tx.put(&id, &user);
         Ok::<(), DatabaseError>(())
