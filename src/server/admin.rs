@@ -14,8 +14,8 @@
 //! any failure                            -> {"error":"<text>"}
 //! ```
 //!
-//! A staged folder is removed when the client shuts down its half of the connection. Then the server
-//! closes the other half.
+//! A staged folder is removed when the client shuts down its half of the connection. Then the
+//! server closes the other half.
 
 use std::collections::BTreeMap;
 use std::fs;
