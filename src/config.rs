@@ -1,8 +1,10 @@
-//! Flags and environment to settings; the sole reader of the environment, and the only place that knows clap.
+//! Parses flags and environment variables into settings: the only reader of the environment, and
+//! the only place that uses clap.
 //!
-//! Every variable is `PROMLET_` and the flag's name in capitals (docs/specification.md E). A flag wins over its variable, an empty
-//! variable is refused. Secrets come by environment or by a file named in `…_FILE`, never by flag, so that they
-//! do not show in a process list.
+//! Every variable is `PROMLET_` and the flag's name in capitals (docs/specification.md E). A flag
+//! takes precedence over its variable, and an empty variable is refused. Secrets come from the
+//! environment or from a file named in `…_FILE`, never from a flag, which a process list would
+//! show.
 
 mod commands;
 mod oauth;
@@ -14,8 +16,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use commands::{AccountAsk, AccountCommand, KeyRates};
-use commands::{KeyCommand, OrgCommand, TokenCommand, Told, UserCommand};
+pub use commands::{AccountAction, AccountInvocation, KeyRates};
+use commands::{CommonArgs, KeyCommand, OrgCommand, ParsedCommand, TokenCommand, UserCommand};
 
 use crate::model::Switches;
 use crate::model::parse_duration;
@@ -23,29 +25,29 @@ use crate::model::parse_duration;
 pub use oauth::{GithubSetting, GoogleSetting, OauthClient, OauthSettings, OidcSetting};
 pub use variables::known as known_variables;
 
-/// What the command line asks for.
+/// A parsed command line.
 #[derive(Debug)]
 pub enum Invocation {
-    /// `promlet serve`, and a bare `promlet`.
+    /// `promlet serve`, also without a command.
     Serve(Settings),
     /// `promlet demo`.
     Demo(Settings),
-    /// `promlet user`, `org`, `key`, `token`, `login-link`: of the server that runs on the folder, or of the folder itself,
-    /// which is then opened with these settings.
+    /// `promlet user`, `org`, `key`, `token`, `login-link`: for the server that runs on the folder,
+    /// or for a stopped folder, which is opened with these settings.
     Accounts {
-        /// As the server would have them.
+        /// The settings that the server would have.
         settings: Settings,
-        /// What to do.
-        command: AccountCommand,
+        /// The command.
+        command: AccountInvocation,
     },
-    /// `promlet doctor`: what is wrong with an installation that has these settings.
+    /// `promlet doctor`: diagnoses an installation with these settings.
     Doctor {
-        /// As the server would have them.
+        /// The settings that the server would have.
         settings: Settings,
-        /// For programs.
+        /// Print JSON.
         json: bool,
     },
-    /// `promlet seal`, for the server on this folder or, where none runs, the folder itself.
+    /// `promlet seal`, for the server on this folder or, if none runs, for the folder itself.
     Seal {
         /// The data folder.
         dir: PathBuf,
@@ -54,148 +56,149 @@ pub enum Invocation {
     Backup {
         /// The data folder.
         dir: PathBuf,
-        /// The folder to make.
+        /// The folder to create.
         out: PathBuf,
-        /// With `master.key`.
+        /// Include `master.key`.
         with_key: bool,
     },
     /// `promlet restore`.
     Restore {
-        /// The data folder to make.
+        /// The data folder to create.
         dir: PathBuf,
         /// The backup.
         from: PathBuf,
     },
-    /// Put one segment of a backup back into a stopped folder.
+    /// `promlet restore --file`: restores one segment of a backup into a stopped folder.
     RestoreOne {
         /// The data folder.
         dir: PathBuf,
         /// The backup.
         from: PathBuf,
-        /// The segment, relative to both.
+        /// The path of the segment, relative to both.
         file: PathBuf,
-        /// For a copy of the accounts' database.
+        /// A folder for a temporary copy of the accounts' database.
         scratch: PathBuf,
     },
     /// `promlet check`.
     Check {
         /// A data folder or a backup.
         dir: PathBuf,
-        /// Every block and every hash.
+        /// Check every block and every hash.
         deep: bool,
-        /// For programs.
+        /// Print JSON.
         json: bool,
-        /// The master key, where it does not lie in the folder.
-        master_key: Option<MasterKeySource>,
-        /// Where copies may lie for a moment.
+        /// The master key, if it is not in the folder.
+        master_key: Option<MasterKeySetting>,
+        /// A folder for temporary copies.
         scratch: PathBuf,
     },
     /// `promlet repair`.
     Repair {
         /// The damaged folder.
         dir: PathBuf,
-        /// The folder to make.
+        /// The folder to create.
         to: PathBuf,
-        /// Where copies may lie for a moment.
+        /// A folder for temporary copies.
         scratch: PathBuf,
     },
 }
 
-/// Everything the server can be told, resolved.
+/// All settings of a server, resolved.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where to listen; port 0 takes any free port.
+    /// The address to listen on; port 0 chooses a free port.
     pub listen: SocketAddr,
     /// The data folder.
     pub data_dir: PathBuf,
-    /// How people reach the server; links in mail are built from this alone.
+    /// The URL of the server for people. Links in mails are built from it only.
     pub public_url: Option<String>,
-    /// Host names beyond the public URL's, `localhost`, `*.localhost` and IP literals.
+    /// Host names beside that of the public URL, `localhost`, `*.localhost` and IP addresses.
     pub allowed_hosts: Vec<String>,
-    /// Origins of the cabinet's front end under development; they get CORS with credentials.
+    /// The origins of the cabinet's front end under development, which get CORS with credentials.
     pub trusted_origins: Vec<String>,
-    /// Our own TLS.
+    /// The certificate for TLS; `None` serves plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// Addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is believed.
+    /// The addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<String>,
-    /// Who may make organisations.
-    pub org_create: OrgCreate,
-    /// Who may make an account.
-    pub signup: Signup,
+    /// Who may create organisations.
+    pub org_create: OrgCreateSetting,
+    /// Who may create an account.
+    pub signup: SignupSetting,
     /// The first account, from `PROMLET_BOOTSTRAP_*`.
-    pub bootstrap: Option<Bootstrap>,
-    /// Where the key for secrets at rest comes from, if not from the folder.
-    pub master_key: Option<MasterKeySource>,
-    /// Where mail goes.
-    pub mail: Mail,
-    /// Where people may come from to sign in.
+    pub bootstrap: Option<BootstrapSetting>,
+    /// The source of the key for secrets at rest, if it is not in the folder.
+    pub master_key: Option<MasterKeySetting>,
+    /// The destination of mails.
+    pub mail: MailSetting,
+    /// The configured sign-in providers.
     pub oauth: OauthSettings,
-    /// Lifetime of sign-in links.
+    /// The lifetime of sign-in links.
     pub magic_link_ttl: Duration,
-    /// After which even a busy session ends.
+    /// The time after which even an active session ends; `None` for never.
     pub session_absolute: Option<Duration>,
-    /// Whether cookies carry `Secure`.
+    /// Whether cookies have the attribute `Secure`.
     pub cookie_secure: CookieSecure,
-    /// Argon2id parameters.
+    /// The parameters of Argon2id.
     pub argon2: Argon2Cost,
-    /// When a 2xx on samples is answered.
+    /// When a write of samples is acknowledged.
     pub durability: Durability,
-    /// How long samples are kept where an organisation does not say; none: for ever.
+    /// The retention of organisations that set none; `None` keeps samples for ever.
     pub retention: Option<Duration>,
-    /// Running time for which samples must have been too old before they are removed.
+    /// The running time for which samples must have been too old before they are removed.
     pub expiry_grace: Duration,
-    /// How often checkpoints are made, if not as often as the store thinks right; for tests of crashes.
+    /// The interval of checkpoints, for crash tests; `None` leaves it to the store.
     pub checkpoint_every: Option<Duration>,
-    /// Requests a second and session.
+    /// Requests a second of one session.
     pub rate_cabinet_rps: u32,
-    /// Requests a second and API key, where the key does not say.
+    /// Requests a second of an API key's embed tokens, for keys that set none.
     pub rate_embed_default_rps: u32,
-    /// A query's longest run.
+    /// The greatest duration of a query.
     pub query_timeout: Duration,
-    /// Samples one query may load.
+    /// The number of samples that one query may load.
     pub query_max_samples: u64,
-    /// Series one selector may find; none: memory and time bound a query.
+    /// The number of series that one selector may match; `None` leaves memory and time as the
+    /// limits.
     pub query_max_series: Option<u64>,
-    /// Series of an organisation that does not say; none: memory bounds them.
+    /// The number of series of organisations that set none; `None` leaves memory as the limit.
     pub max_series_per_org: Option<u32>,
-    /// Bytes of samples and names of all organisations together.
+    /// The bytes of samples and names in memory, over all organisations.
     pub head_memory_bytes: u64,
-    /// Queries running at once.
+    /// The number of queries that run at once.
     pub query_concurrency: Option<usize>,
-    /// What of the query language is switched on.
+    /// The enabled optional parts of the query language.
     pub switches: Switches,
-    /// Bytes of values that all queries hold together.
+    /// The bytes of values in memory, over all queries.
     pub query_memory_bytes: u64,
-    /// Bytes of answers that are kept to be used again.
+    /// The bytes of the result cache.
     pub query_cache_bytes: u64,
-    /// Bytes of decoded values that are kept for the next query.
+    /// The bytes of the cache of decoded values.
     pub decoded_cache_bytes: u64,
-    /// Whether a damaged log is written anew without what cannot be read.
+    /// Whether a damaged log is rewritten without its unreadable records.
     pub accept_loss: bool,
-    /// Whether a lost master key is replaced, and what it sealed dropped.
+    /// Whether a lost master key is replaced and the secrets that it sealed are dropped.
     pub new_master_key: bool,
-    /// Who may read `/metrics` from elsewhere than loopback.
-    pub metrics_token: Option<Secret>,
-    /// Whether the API document is served.
+    /// The token with which other machines may read `/metrics`.
+    pub metrics_token: Option<SecretSetting>,
+    /// Whether the OpenAPI document is served.
     pub docs: bool,
-    /// Serve the UI's files from here instead of from the binary.
+    /// The folder from which the UI's files are served instead of those in the binary.
     pub ui_dir: Option<PathBuf>,
-    /// What is logged: a level or `tracing` directives.
+    /// The log filter: a level or `tracing` directives.
     pub log: String,
-    /// How it is logged.
+    /// The format of the log.
     pub log_format: LogFormat,
-    /// Things said on the command line or in the environment that deserve a warning.
+    /// Warnings about the command line and the environment.
     pub warnings: Vec<String>,
 }
 
 impl Settings {
-    /// What the listener speaks: `http` or `https`.
+    /// Returns the scheme of the listener: `http` or `https`.
     pub const fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
 }
 
-/// A certificate chain and its key, in PEM.
+/// A certificate chain and its key in PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The chain.
@@ -204,78 +207,78 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// A text that never shows itself.
+/// A secret text that `Debug` does not show.
 #[derive(Clone)]
-pub struct Secret(String);
+pub struct SecretSetting(String);
 
-impl Secret {
-    /// The text; the caller keeps it from logs and answers.
+impl SecretSetting {
+    /// Returns the text. The caller must keep it out of logs and responses.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for SecretSetting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("***")
     }
 }
 
-/// The first account, told in advance.
+/// The first account, defined by the environment.
 #[derive(Debug, Clone)]
-pub struct Bootstrap {
-    /// Its address.
+pub struct BootstrapSetting {
+    /// The address.
     pub email: String,
-    /// Its password.
-    pub password: Secret,
-    /// The slug of the organisation it owns.
+    /// The password.
+    pub password: SecretSetting,
+    /// The slug of the organisation that it owns.
     pub org: String,
 }
 
-/// Where the master key comes from.
+/// The source of the master key.
 #[derive(Debug, Clone)]
-pub enum MasterKeySource {
-    /// 32 bytes in base64.
-    Value(Secret),
-    /// A file that holds it.
+pub enum MasterKeySetting {
+    /// The key: 32 bytes in base64.
+    Value(SecretSetting),
+    /// A file that contains the key.
     File(PathBuf),
 }
 
-/// Where mail goes.
+/// The destination of mails.
 #[derive(Debug, Clone)]
-pub enum Mail {
-    /// One line a mail on standard output.
+pub enum MailSetting {
+    /// Standard output, one line for each mail.
     Console,
-    /// To a server, from an address.
+    /// A mail server.
     Smtp {
         /// `smtps://user:password@host:465`
-        url: Secret,
+        url: SecretSetting,
         /// The sender.
         from: String,
-        /// Certificates to trust beside the web's, PEM.
+        /// A PEM file of certificates to trust beside those of public authorities.
         ca_file: Option<PathBuf>,
     },
 }
 
-/// Who may make organisations (`PROMLET_ORG_CREATE`).
+/// Who may create organisations (`PROMLET_ORG_CREATE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OrgCreate {
-    /// Instance admins.
+pub enum OrgCreateSetting {
+    /// Administrators of the server.
     Admin,
-    /// Everybody with an account.
+    /// Everyone with an account.
     Any,
 }
 
-/// Who may make an account beside the first one (`PROMLET_SIGNUP`).
+/// Who may create an account beside the first one (`PROMLET_SIGNUP`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Signup {
-    /// Nobody; people are invited.
+pub enum SignupSetting {
+    /// Invited people only.
     First,
-    /// Everybody who can read a mail.
+    /// Everyone who can receive a mail.
     Open,
-    /// People who are invited.
+    /// Invited people only.
     Invite,
-    /// Nobody, not even who is invited.
+    /// No one, not even invited people.
     Closed,
 }
 
@@ -293,29 +296,29 @@ pub enum CookieSecure {
 /// `PROMLET_LOG_FORMAT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object on each line.
     Json,
 }
 
-/// `PROMLET_DURABILITY`: when a 2xx on samples is answered.
+/// When a write of samples is acknowledged (`PROMLET_DURABILITY`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// Once they are on disk.
+    /// Once the samples are on disk.
     Synced,
-    /// Once they are written; they are on disk within this time.
+    /// Once the samples are written. They are on disk within this time.
     Interval(Duration),
 }
 
-/// Memory in KiB, passes, lanes.
+/// The cost parameters of Argon2id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Argon2Cost {
     /// Memory in KiB.
     pub memory_kib: u32,
-    /// Passes over it.
+    /// The number of passes over the memory.
     pub passes: u32,
-    /// Parallel lanes.
+    /// The number of parallel lanes.
     pub lanes: u32,
 }
 
@@ -337,30 +340,31 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve from a data folder (what a bare `promlet` does)
+    /// Serve a data folder (also without a command)
     Serve(Box<Flags>),
-    /// Serve with an organisation `demo`, generated history and live metrics of this machine
+    /// Serve an organisation `demo` with generated history and live metrics of this machine
     Demo(Box<Flags>),
-    /// Accounts: of a running server, or of a stopped folder
+    /// Manage accounts of a running server or a stopped folder
     #[command(subcommand)]
     User(UserCommand),
-    /// Print a link that signs an account in, once: no mail needed
+    /// Print a link that signs an account in once, without mail
     LoginLink {
-        /// Its address
+        /// The address of the account
         email: String,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// Organisations and who belongs to them
+    /// Manage organisations and their members
     #[command(subcommand)]
     Org(OrgCommand),
-    /// API keys
+    /// Manage API keys
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Embed tokens
+    /// Mint and inspect embed tokens
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Say what is wrong with this installation; exit code 0 nothing, 1 something to look at, 2 something that does not work
+    /// Diagnose this installation; exit code 0 without findings, 1 with warnings, 2 if something
+    /// does not work
     Doctor {
         /// Print JSON
         #[arg(long)]
@@ -368,54 +372,55 @@ enum Command {
         #[command(flatten)]
         flags: Box<Flags>,
     },
-    /// Write what is in memory to segments now, and trim the log
-    Seal(Place),
-    /// Make a backup of a running server's folder, or of a stopped one
+    /// Write the samples in memory to segments and trim the log
+    Seal(DataDirArg),
+    /// Back up the folder of a running server, or a stopped folder
     Backup {
-        /// The folder to make; it must not exist yet, or be empty
+        /// The folder to create; it must not exist yet, or be empty
         out: PathBuf,
-        /// Put the master key into the backup, too: whoever has both can read every sealed secret
+        /// Include the master key in the backup: anyone who has both can read every sealed secret
         #[arg(long)]
         with_key: bool,
         #[command(flatten)]
-        place: Place,
+        data_dir_arg: DataDirArg,
     },
-    /// Make a data folder from a backup, after every hash is verified; or put one segment of it back
+    /// Restore a data folder from a backup after verifying every hash, or restore one segment
     Restore {
-        /// The data folder to make; it must not exist yet, or be empty. With --file: a stopped one
+        /// The data folder to create; it must not exist yet, or be empty. With --file: a stopped
+        /// one
         dir: PathBuf,
         /// The backup
         from: PathBuf,
-        /// Put only this segment back, where it is damaged or gone: `segments/ORG/NAME.seg`
+        /// Restore only this segment, which is damaged or missing: `segments/ORG/NAME.seg`
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Read a stopped data folder or a backup and say what is wrong with it; exit code 0 nothing, 1 what the next start puts right,
-    /// 2 loss, a folder that the server refuses, or one that cannot be read. Looks for the master key where the server does
-    /// (PROMLET_MASTER_KEY, PROMLET_MASTER_KEY_FILE)
+    /// Check a stopped data folder or a backup; exit code 0 without damage, 1 for damage that the
+    /// next start repairs, 2 for loss, a folder that the server refuses, or one that cannot be
+    /// read. Finds the master key as the server does (PROMLET_MASTER_KEY, PROMLET_MASTER_KEY_FILE)
     Check {
         /// The data folder or the backup
         dir: PathBuf,
-        /// Read and decode every block of every segment; of a backup, every hash
+        /// Also read and decode every block of every segment, or verify every hash of a backup
         #[arg(long)]
         deep: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Make a new data folder with what is provably good in a damaged one, and say what is lost
+    /// Save the provably undamaged data of a damaged folder to a new one, and report what is lost
     Repair {
         /// The damaged data folder; it is not changed
         dir: PathBuf,
-        /// The folder to make; it must not exist yet, or be empty
+        /// The folder to create; it must not exist yet, or be empty
         #[arg(long, value_name = "NEW")]
         to: PathBuf,
     },
 }
 
-/// Which data folder.
+/// The option that names the data folder.
 #[derive(Args, Clone)]
-struct Place {
+struct DataDirArg {
     /// The data folder
     #[arg(long, env = "PROMLET_DATA_DIR", value_name = "DIR", default_value = "data/store")]
     data_dir: PathBuf,
@@ -429,38 +434,38 @@ struct Flags {
     /// The data folder [default: data/store, for demo data/demo-store]
     #[arg(long, env = "PROMLET_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// How people reach the server [default: http://LISTEN]
+    /// The URL of the server for people [default: http://LISTEN]
     #[arg(long, env = "PROMLET_PUBLIC_URL", value_name = "URL")]
     public_url: Option<String>,
-    /// More host names to answer to
+    /// Further host names to accept
     #[arg(long, env = "PROMLET_ALLOWED_HOSTS", value_name = "HOST,..", value_delimiter = ',')]
     allowed_hosts: Vec<String>,
     /// Origins of a front end under development
     #[arg(long, env = "PROMLET_TRUSTED_ORIGINS", value_name = "ORIGIN,..", value_delimiter = ',')]
     trusted_origins: Vec<String>,
-    /// Speak TLS with this certificate chain (PEM); SIGHUP reads it again
+    /// Serve TLS with this certificate chain (PEM); SIGHUP reloads it
     #[arg(long, env = "PROMLET_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// The certificate's key (PEM)
     #[arg(long, env = "PROMLET_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Proxies whose X-Forwarded-For is believed, as addresses or networks
+    /// Proxies whose X-Forwarded-For is trusted, as addresses or networks
     #[arg(long, env = "PROMLET_TRUSTED_PROXIES", value_name = "CIDR,..", value_delimiter = ',')]
     trusted_proxies: Vec<String>,
-    /// Who may make organisations
+    /// Who may create organisations
     #[arg(long, env = "PROMLET_ORG_CREATE", value_enum, default_value = "admin")]
-    org_create: OrgCreate,
-    /// Who may make an account beside the first one: people who are invited (first, invite), everybody who can read a mail
-    /// (open), nobody (closed)
+    org_create: OrgCreateSetting,
+    /// Who may create an account beside the first one: invited people (first, invite), everyone who
+    /// can receive a mail (open), no one (closed)
     #[arg(long, env = "PROMLET_SIGNUP", value_enum, default_value = "first")]
-    signup: Signup,
-    /// Where the master key lies, if not in the data folder
+    signup: SignupSetting,
+    /// The file with the master key, if it is not in the data folder
     #[arg(long, env = "PROMLET_MASTER_KEY_FILE", value_name = "FILE")]
     master_key_file: Option<PathBuf>,
     /// Sender of mail
     #[arg(long, env = "PROMLET_MAIL_FROM", value_name = "ADDRESS")]
     mail_from: Option<String>,
-    /// A file of certificates (PEM) that the mail server's may be signed with, beside the web's
+    /// A file of certificates (PEM) to trust for the mail server beside those of public authorities
     #[arg(long, env = "PROMLET_SMTP_CA_FILE", value_name = "FILE")]
     smtp_ca_file: Option<PathBuf>,
     /// `console` prints mail on standard output; `smtp` needs PROMLET_SMTP_URL
@@ -468,11 +473,11 @@ struct Flags {
     mailer: Option<String>,
     #[command(flatten)]
     oauth: oauth::OauthFlags,
-    /// Seconds a sign-in link lives, 60 to 3600
+    /// Lifetime of a sign-in link in seconds, 60 to 3600
     #[arg(long, env = "PROMLET_MAGIC_LINK_TTL", value_name = "SECONDS", default_value = "600",
           value_parser = clap::value_parser!(u64).range(60..=3600))]
     magic_link_ttl: u64,
-    /// Days after which even a busy session ends; 0: sessions slide without end
+    /// Days after which even an active session ends; 0: sessions are extended without end
     #[arg(long, env = "PROMLET_SESSION_ABSOLUTE_DAYS", value_name = "DAYS", default_value = "0",
           value_parser = clap::value_parser!(u32).range(0..=36_500))]
     session_absolute_days: u32,
@@ -482,81 +487,86 @@ struct Flags {
     /// Argon2id cost: memory in KiB, passes, lanes
     #[arg(long, env = "PROMLET_ARGON2", value_name = "M,T,P", default_value = "19456,2,1", value_parser = argon2_cost)]
     argon2: Argon2Cost,
-    /// Requests a second and session
+    /// Requests a second of one session
     #[arg(long, env = "PROMLET_RATE_CABINET_RPS", value_name = "N", default_value = "60",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate_cabinet_rps: u32,
-    /// Requests a second and API key, where the key does not say
+    /// Requests a second of an API key's embed tokens, for keys that set none
     #[arg(long, env = "PROMLET_RATE_EMBED_DEFAULT_RPS", value_name = "N", default_value = "100",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate_embed_default_rps: u32,
-    /// A query's longest run
+    /// The greatest duration of a query
     #[arg(long, env = "PROMLET_QUERY_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = duration)]
     query_timeout: Duration,
-    /// Samples one query may load
+    /// Samples that one query may load
     #[arg(long, env = "PROMLET_QUERY_MAX_SAMPLES", value_name = "N", default_value = "10000000")]
     query_max_samples: u64,
-    /// Series one selector of a query may find [default: no limit but memory and time]
+    /// Series that one selector of a query may match [default: limited only by memory and time]
     #[arg(long, env = "PROMLET_QUERY_MAX_SERIES", value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..))]
     query_max_series: Option<u64>,
-    /// Series an organisation may have where it does not say [default: no limit but its share of the memory]
+    /// Series of an organisation that sets no limit [default: limited only by its share of the
+    /// memory]
     #[arg(long, env = "PROMLET_MAX_SERIES_PER_ORG", value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     max_series_per_org: Option<u32>,
-    /// Bytes of memory for recent samples and for names of series, of all organisations together (64 MiB to
-    /// 1 TiB). An organisation may use three times of what is left
+    /// Bytes of memory for recent samples and names of series, over all organisations (64 MiB to 1
+    /// TiB). An organisation may use at most three times the remaining memory
     #[arg(long, env = "PROMLET_HEAD_MEMORY_BYTES", value_name = "N", default_value = "4294967296",
           value_parser = clap::value_parser!(u64).range(HEAD_MEMORY_BYTES_MIN..=HEAD_MEMORY_BYTES_MAX))]
     head_memory_bytes: u64,
-    /// Queries running at once [default: twice the cores, at least 2]
+    /// Queries that run at once [default: twice the cores, at least 2]
     #[arg(long, env = "PROMLET_QUERY_CONCURRENCY", value_name = "N")]
     query_concurrency: Option<usize>,
-    /// Parts of the query language, by Prometheus' names: promql-experimental-functions, promql-delayed-name-removal,
-    /// promql-extended-range-selectors, promql-binop-fill-modifiers, use-start-timestamps
+    /// Optional parts of the query language, by Prometheus' names: promql-experimental-functions,
+    /// promql-delayed-name-removal, promql-extended-range-selectors, promql-binop-fill-modifiers,
+    /// use-start-timestamps
     #[arg(long, env = "PROMLET_ENABLE_FEATURE", value_name = "NAME,..", value_delimiter = ',')]
     enable_feature: Vec<String>,
-    /// Bytes of values that all queries hold together; one organisation's at most half of them
+    /// Bytes of values in memory over all queries; at most half of them for one organisation
     #[arg(long, env = "PROMLET_QUERY_MEMORY_BYTES", value_name = "N", default_value = "1073741824")]
     query_memory_bytes: u64,
-    /// Bytes of answers to range queries that are kept to be used again; 0 keeps none
+    /// Bytes of cached results of range queries; 0 disables the cache
     #[arg(long, env = "PROMLET_QUERY_CACHE_BYTES", value_name = "N", default_value = "67108864")]
     query_cache_bytes: u64,
-    /// Bytes of values from segments that are kept decoded for the next query; 0 keeps none
+    /// Bytes of cached values decoded from segments; 0 disables the cache
     #[arg(long, env = "PROMLET_DECODED_CACHE_BYTES", value_name = "N", default_value = "33554432")]
     decoded_cache_bytes: u64,
     /// `off` hides the API document
     #[arg(long, env = "PROMLET_DOCS", value_name = "on|off", default_value = "on", value_parser = on_off,
           action = clap::ArgAction::Set)]
     docs: bool,
-    /// When a 2xx on samples is answered: `synced`, once they are on disk; `interval:1s` (100ms to 5s), once they are written:
-    /// a power cut may take what was answered within the interval, a killed process loses nothing
+    /// When a write of samples is acknowledged: `synced`, once they are on disk; `interval:1s`
+    /// (100ms to 5s), once they are written: a power cut may lose what was acknowledged within the
+    /// interval, a killed process loses nothing
     #[arg(long, env = "PROMLET_DURABILITY", value_name = "MODE", default_value = "synced", value_parser = durability)]
     durability: Durability,
-    /// How long samples are kept where an organisation does not say; `none` keeps all
+    /// How long samples are kept for organisations that set no retention; `none` keeps all
     #[arg(long, env = "PROMLET_RETENTION", value_name = "DURATION|none", default_value = "90d", value_parser = retention)]
-    retention: Retention,
-    /// How long the server must have been running while samples were too old before they are removed, so that a wrong clock
-    /// can be put right; at most 72h, and at most a quarter of the retention
+    retention: RetentionArg,
+    /// How long the server must have been running while samples were too old before they are
+    /// removed, so that a wrong clock can be corrected; at most 72h, and at most a quarter of the
+    /// retention
     #[arg(long, env = "PROMLET_EXPIRY_GRACE", value_name = "DURATION", default_value = "72h", value_parser = expiry_grace)]
     expiry_grace: Duration,
     /// How often checkpoints are made
     #[arg(long, env = "PROMLET_CHECKPOINT_EVERY", value_name = "DURATION", hide = true, value_parser = duration)]
     checkpoint_every: Option<Duration>,
-    /// End a read-only start: write a damaged log anew without the records that cannot be read, keep the old one in quarantine/
+    /// End a read-only start: rewrite a damaged log without its unreadable records and keep the old
+    /// one in quarantine/
     #[arg(long)]
     accept_loss: bool,
-    /// The master key is lost: make a new one, drop what was sealed with the old (second factors, secrets that sign embed
-    /// tokens) and say whose it was; the folder's old key file goes to quarantine/
+    /// Replace a lost master key: drop the secrets sealed with it (second factors, secrets that
+    /// sign embed tokens), report their owners, and move the folder's old key file to quarantine/
     #[arg(long)]
     new_master_key: bool,
-    /// Serve the UI's files from this folder (editing)
+    /// Serve the UI's files from this folder, for editing them
     #[arg(long, env = "PROMLET_UI_DIR", value_name = "DIR")]
     ui_dir: Option<PathBuf>,
-    /// What is logged: a level, or tracing directives
+    /// The log filter: a level, or tracing directives
     #[arg(long, env = "PROMLET_LOG", value_name = "LEVEL", default_value = "info")]
     log: String,
-    /// How it is logged
+    /// The format of the log
     #[arg(long, env = "PROMLET_LOG_FORMAT", value_enum, default_value = "text")]
     log_format: LogFormat,
 }
@@ -570,18 +580,18 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "must be more than zero".into())
 }
 
-/// An `Option` of its own, since clap reads `Option` as "may be missing".
+/// Wraps an `Option`, because clap reads a plain `Option` as "may be missing".
 #[derive(Clone, Copy)]
-struct Retention(Option<Duration>);
+struct RetentionArg(Option<Duration>);
 
-fn retention(text: &str) -> Result<Retention, String> {
-    /// Less is a slip of the unit: it would throw nearly everything away.
+fn retention(text: &str) -> Result<RetentionArg, String> {
+    /// Shorter retentions are refused, because a mistaken unit would delete nearly all samples.
     const LEAST: Duration = Duration::from_secs(3_600);
     if text == "none" {
-        return Ok(Retention(None));
+        return Ok(RetentionArg(None));
     }
     match duration(text)? {
-        kept if kept >= LEAST => Ok(Retention(Some(kept))),
+        kept if kept >= LEAST => Ok(RetentionArg(Some(kept))),
         _ => Err("an hour at least, as in 90d, or none".into()),
     }
 }
@@ -633,23 +643,24 @@ fn argon2_cost(text: &str) -> Result<Argon2Cost, String> {
     Ok(Argon2Cost { memory_kib, passes, lanes })
 }
 
-/// Why the settings do not hold together.
+/// The reason why the command line or the settings are refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The command line itself, or a request for help: print it and use its exit code.
+    /// An error of the command line itself, or a request for help: print it and use its exit code.
     #[error(transparent)]
     CommandLine(#[from] clap::Error),
-    /// Two settings contradict each other, or one names something that is not there.
+    /// Two settings contradict each other, or one names something that does not exist.
     #[error("{0}")]
     Settings(String),
 }
 
 impl ConfigError {
-    /// Prints where such things go (help on stdout, errors on stderr) and answers the exit code.
+    /// Prints the text (help on standard output, errors on standard error) and returns the exit
+    /// code.
     pub fn report(&self) -> u8 {
         match self {
             ConfigError::CommandLine(error) => {
-                // A closed standard output while printing help is the reader's wish, not a failure.
+                // A reader may close standard output while help is printed, which is not a failure.
                 let _ = error.print();
                 u8::try_from(error.exit_code()).unwrap_or(2)
             }
@@ -661,10 +672,11 @@ impl ConfigError {
     }
 }
 
-/// Reads the process's own command line and environment.
+/// Parses the command line and environment of this process.
 ///
 /// # Errors
-/// [`ConfigError`] for anything that does not parse or hold together; also for `--help` and `--version`.
+/// [`ConfigError`] if the settings cannot be parsed or contradict each other; also for `--help` and
+/// `--version`.
 pub fn from_process() -> Result<Invocation, ConfigError> {
     refuse_empty_variables()?;
     let line = CommandLine::try_parse()?;
@@ -672,17 +684,17 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         None => Ok(Invocation::Serve(settings(line.flags, "data/store")?)),
         Some(Command::Serve(flags)) => Ok(Invocation::Serve(settings(*flags, "data/store")?)),
         Some(Command::Demo(flags)) => Ok(Invocation::Demo(settings(*flags, "data/demo-store")?)),
-        Some(Command::User(command)) => accounts(command.read()),
-        Some(Command::LoginLink { email, told }) => accounts((told, AccountAsk::LoginLink { email })),
-        Some(Command::Org(command)) => accounts(command.read()),
-        Some(Command::Key(command)) => accounts(command.read()),
-        Some(Command::Token(command)) => accounts(command.read()),
+        Some(Command::User(command)) => accounts(command.into_parts()),
+        Some(Command::LoginLink { email, common }) => accounts((common, AccountAction::LoginLink { email })),
+        Some(Command::Org(command)) => accounts(command.into_parts()),
+        Some(Command::Key(command)) => accounts(command.into_parts()),
+        Some(Command::Token(command)) => accounts(command.into_parts()),
         Some(Command::Doctor { json, flags }) => {
             Ok(Invocation::Doctor { settings: settings(*flags, "data/store")?, json })
         }
-        Some(Command::Seal(place)) => Ok(Invocation::Seal { dir: place.data_dir }),
-        Some(Command::Backup { out, with_key, place }) => {
-            Ok(Invocation::Backup { dir: place.data_dir, out, with_key })
+        Some(Command::Seal(data_dir_arg)) => Ok(Invocation::Seal { dir: data_dir_arg.data_dir }),
+        Some(Command::Backup { out, with_key, data_dir_arg }) => {
+            Ok(Invocation::Backup { dir: data_dir_arg.data_dir, out, with_key })
         }
         Some(Command::Restore { dir, from, file: None }) => Ok(Invocation::Restore { dir, from }),
         Some(Command::Restore { dir, from, file: Some(file) }) => {
@@ -697,34 +709,37 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
     }
 }
 
-/// A command about accounts takes the server's settings from the environment: on a stopped folder it is the server.
-fn accounts((told, ask): (Told, AccountAsk)) -> Result<Invocation, ConfigError> {
+/// Builds an account command with the server's settings from the environment, which a stopped
+/// folder is opened with.
+fn accounts(command: ParsedCommand) -> Result<Invocation, ConfigError> {
+    let (common, action) = command;
     let line = CommandLine::try_parse_from(["promlet"])?;
-    let settings = Settings { data_dir: told.data_dir, ..settings(line.flags, "data/store")? };
-    Ok(Invocation::Accounts { settings, command: AccountCommand { ask, json: told.json } })
+    let settings = Settings { data_dir: common.data_dir, ..settings(line.flags, "data/store")? };
+    Ok(Invocation::Accounts { settings, command: AccountInvocation { action, json: common.json } })
 }
 
-/// A password for a command: from PROMLET_PASSWORD, or from the file that PROMLET_PASSWORD_FILE names.
+/// Returns the password for a command from PROMLET_PASSWORD, or from the file that
+/// PROMLET_PASSWORD_FILE names.
 ///
 /// # Errors
-/// [`ConfigError::Settings`] where both are set, or the file cannot be read.
-pub fn password() -> Result<Option<Secret>, ConfigError> {
+/// [`ConfigError::Settings`] if both are set, or the file cannot be read.
+pub fn password() -> Result<Option<SecretSetting>, ConfigError> {
     secret("PROMLET_PASSWORD")
 }
 
-/// A folder of this process below the system's place for such, not made yet.
+/// Returns the path of a temporary folder for this process, which does not exist yet.
 fn scratch() -> PathBuf {
     std::env::temp_dir().join(format!("promlet-{}", std::process::id()))
 }
 
-/// Where the environment and the flags say that the master key is; none: in the folder.
-fn master_key(file: Option<PathBuf>) -> Result<Option<MasterKeySource>, ConfigError> {
+/// Returns the source of the master key; `None` for the folder.
+fn master_key(file: Option<PathBuf>) -> Result<Option<MasterKeySetting>, ConfigError> {
     match (secret_value("PROMLET_MASTER_KEY"), file) {
         (Some(_), Some(_)) => Err(ConfigError::Settings(
             "PROMLET_MASTER_KEY and PROMLET_MASTER_KEY_FILE are both set; leave one".into(),
         )),
-        (Some(value), None) => Ok(Some(MasterKeySource::Value(value))),
-        (None, file) => Ok(file.map(MasterKeySource::File)),
+        (Some(value), None) => Ok(Some(MasterKeySetting::Value(value))),
+        (None, file) => Ok(file.map(MasterKeySetting::File)),
     }
 }
 
@@ -802,7 +817,8 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
     })
 }
 
-/// A name that means nothing here may mean something to another Prometheus that is started with the same list.
+/// Turns on features by name. Unknown names are warnings, because the same list may be meant for
+/// Prometheus.
 fn switches(names: Vec<String>, warnings: &mut Vec<String>) -> Switches {
     let mut switches = Switches::default();
     for name in tidy_list(names) {
@@ -817,7 +833,8 @@ fn tidy_list(items: Vec<String>) -> Vec<String> {
     items.into_iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
 }
 
-/// Names alone: what can never be in a `Host` header would be waited for in vain, and `*` might be thought to be every name.
+/// Checks host names. Text that can never be in a `Host` header would be useless, and `*` might be
+/// taken for a wildcard.
 fn host_names(items: Vec<String>) -> Result<Vec<String>, ConfigError> {
     let is_name = |name: &str| {
         let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
@@ -830,31 +847,34 @@ fn host_names(items: Vec<String>) -> Result<Vec<String>, ConfigError> {
             return Ok(name.to_owned());
         }
         Err(ConfigError::Settings(format!(
-            "PROMLET_ALLOWED_HOSTS: {item:?} is no host name: it has neither scheme nor port nor *, as metrics.example.com"
+            "PROMLET_ALLOWED_HOSTS: {item:?} is not a host name: give no scheme, no port and no *, as in metrics.example.com"
         )))
     });
     checked.collect()
 }
 
-/// The least and the most memory of samples and names: 64 MiB, which leave 256 KiB for each organisation, and 1 TiB.
+/// The bounds of the memory of samples and names: 64 MiB, which leave 256 KiB for each
+/// organisation, and 1 TiB.
 const HEAD_MEMORY_BYTES_MIN: u64 = 64 << 20;
 const HEAD_MEMORY_BYTES_MAX: u64 = 1 << 40;
 
-/// A token for `/metrics` of fewer bytes is told at the start: it is compared as often as somebody cares to ask.
+/// The length in bytes below which a token for `/metrics` gets a warning. Clients may try tokens
+/// without a limit.
 const METRICS_TOKEN_BYTES: usize = 16;
 
-fn metrics_token(warnings: &mut Vec<String>) -> Result<Option<Secret>, ConfigError> {
+fn metrics_token(warnings: &mut Vec<String>) -> Result<Option<SecretSetting>, ConfigError> {
     let token = secret("PROMLET_METRICS_TOKEN")?;
     if token.as_ref().is_some_and(|token| token.reveal().len() < METRICS_TOKEN_BYTES) {
         warnings.push(format!(
-            "PROMLET_METRICS_TOKEN has less than {METRICS_TOKEN_BYTES} bytes: that can be guessed; take `openssl rand -hex 32`"
+            "PROMLET_METRICS_TOKEN has less than {METRICS_TOKEN_BYTES} bytes: it can be guessed; generate one with `openssl rand -hex 32`"
         ));
     }
     Ok(token)
 }
 
-/// Console mail prints sign-in links; behind a public https name that would be a log full of keys (docs/specification.md K4).
-fn check_public_url(url: &str, mail: &Mail) -> Result<(), ConfigError> {
+/// Refuses console mail with a public https URL: it prints sign-in links into the log
+/// (docs/specification.md K4).
+fn check_public_url(url: &str, mail: &MailSetting) -> Result<(), ConfigError> {
     let host = url.strip_prefix("https://").map(|rest| {
         let authority = rest.split('/').next().unwrap_or_default();
         match authority.find(']') {
@@ -871,11 +891,11 @@ fn check_public_url(url: &str, mail: &Mail) -> Result<(), ConfigError> {
         host != "localhost" && !host.ends_with(".localhost") && !host.starts_with("127.") && host != "[::1]"
     });
     if public
-        && matches!(mail, Mail::Console)
+        && matches!(mail, MailSetting::Console)
         && secret_value("PROMLET_ALLOW_CONSOLE_MAIL").is_none_or(|v| v.reveal() != "1")
     {
         return Err(ConfigError::Settings(format!(
-            "with {url} mail cannot go to the console, where anybody who reads the log could sign in: set PROMLET_SMTP_URL, or \
+            "with {url} mail cannot go to the console, where everyone who reads the log could sign in: set PROMLET_SMTP_URL, or \
              PROMLET_ALLOW_CONSOLE_MAIL=1 if only you read it"
         )));
     }
@@ -884,17 +904,17 @@ fn check_public_url(url: &str, mail: &Mail) -> Result<(), ConfigError> {
 
 fn mail(
     mailer: Option<&str>,
-    url: Option<Secret>,
+    url: Option<SecretSetting>,
     from: Option<String>,
     ca_file: Option<PathBuf>,
-) -> Result<Mail, ConfigError> {
+) -> Result<MailSetting, ConfigError> {
     match (mailer, url) {
-        (Some("console") | None, None) | (Some("console"), Some(_)) => Ok(Mail::Console),
+        (Some("console") | None, None) | (Some("console"), Some(_)) => Ok(MailSetting::Console),
         (Some("smtp") | None, Some(url)) => {
             let from = from.ok_or_else(|| {
-                ConfigError::Settings("PROMLET_SMTP_URL is set: say the sender with PROMLET_MAIL_FROM".into())
+                ConfigError::Settings("PROMLET_SMTP_URL is set: set the sender with PROMLET_MAIL_FROM".into())
             })?;
-            Ok(Mail::Smtp { url, from, ca_file })
+            Ok(MailSetting::Smtp { url, from, ca_file })
         }
         (Some("smtp"), None) => {
             Err(ConfigError::Settings("PROMLET_MAILER=smtp needs PROMLET_SMTP_URL".into()))
@@ -905,7 +925,7 @@ fn mail(
     }
 }
 
-fn bootstrap() -> Result<Option<Bootstrap>, ConfigError> {
+fn bootstrap() -> Result<Option<BootstrapSetting>, ConfigError> {
     let parts = (
         variable("PROMLET_BOOTSTRAP_EMAIL"),
         secret("PROMLET_BOOTSTRAP_PASSWORD")?,
@@ -913,7 +933,7 @@ fn bootstrap() -> Result<Option<Bootstrap>, ConfigError> {
     );
     match parts {
         (None, None, None) => Ok(None),
-        (Some(email), Some(password), Some(org)) => Ok(Some(Bootstrap { email, password, org })),
+        (Some(email), Some(password), Some(org)) => Ok(Some(BootstrapSetting { email, password, org })),
         _ => Err(ConfigError::Settings(
             "the first account needs all three: PROMLET_BOOTSTRAP_EMAIL, PROMLET_BOOTSTRAP_PASSWORD (or …_PASSWORD_FILE) and \
              PROMLET_BOOTSTRAP_ORG"
@@ -922,8 +942,9 @@ fn bootstrap() -> Result<Option<Bootstrap>, ConfigError> {
     }
 }
 
-/// A secret from its variable, or from the file that `NAME_FILE` names (one trailing line end is not part of it).
-fn secret(name: &str) -> Result<Option<Secret>, ConfigError> {
+/// Returns a secret from its variable, or from the file that `NAME_FILE` names, without one
+/// trailing line end.
+fn secret(name: &str) -> Result<Option<SecretSetting>, ConfigError> {
     let file = variable(&format!("{name}_FILE"));
     match (secret_value(name), file) {
         (Some(_), Some(_)) => {
@@ -935,13 +956,13 @@ fn secret(name: &str) -> Result<Option<Secret>, ConfigError> {
             let text = std::fs::read_to_string(&path)
                 .map_err(|e| ConfigError::Settings(format!("{name}_FILE: cannot read {path}: {e}")))?;
             let text = text.strip_suffix('\n').map_or(text.as_str(), |t| t.strip_suffix('\r').unwrap_or(t));
-            Ok(Some(Secret(text.to_owned())))
+            Ok(Some(SecretSetting(text.to_owned())))
         }
     }
 }
 
-fn secret_value(name: &str) -> Option<Secret> {
-    variable(name).map(Secret)
+fn secret_value(name: &str) -> Option<SecretSetting> {
+    variable(name).map(SecretSetting)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
@@ -949,7 +970,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// `PROMLET_LISTEN=` in a service file is a slip that could as well mean "the default" as "nothing": say so.
+/// Refuses empty variables such as `PROMLET_LISTEN=`, which could mean the default or nothing.
 fn refuse_empty_variables() -> Result<(), ConfigError> {
     let empty = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         let name = name.to_string_lossy().into_owned();
@@ -967,17 +988,17 @@ fn refuse_empty_variables() -> Result<(), ConfigError> {
 pub(crate) mod tests {
     use super::*;
 
-    /// The settings of this command line.
+    /// Parses the settings of a command line.
     pub(crate) fn parse(args: &[&str]) -> Result<Settings, String> {
         let line = CommandLine::try_parse_from([&["promlet"], args].concat()).map_err(|e| e.to_string())?;
         let flags = match line.command {
             None => line.flags,
             Some(Command::Serve(flags) | Command::Demo(flags)) => *flags,
-            Some(_) => return Err("it serves nothing".to_owned()),
+            Some(_) => return Err("not a command that serves".to_owned()),
         };
         let mut settings = settings(flags, "data/store").map_err(|e| e.to_string())?;
-        // Of variables of the test run; `variables` has tests of its own.
-        settings.warnings.retain(|warning| !warning.contains("is set and is no setting"));
+        // Warnings about variables of the test run are dropped; `variables` has its own tests.
+        settings.warnings.retain(|warning| !warning.contains("is set but is not a setting"));
         Ok(settings)
     }
 
@@ -999,7 +1020,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn flags_stand_with_and_without_the_command() {
+    fn flags_work_with_and_without_the_command() {
         for args in [
             &["--listen", "127.0.0.1:1"][..],
             &["serve", "--listen", "127.0.0.1:1"],
@@ -1010,20 +1031,20 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn samples_are_answered_once_synced_or_within_an_interval() {
+    fn samples_are_acknowledged_once_synced_or_written() {
         assert_eq!(parse(&[]).expect("valid").durability, Durability::Synced);
         let found = parse(&["--durability", "interval:1s"]).expect("valid").durability;
         assert_eq!(found, Durability::Interval(Duration::from_secs(1)));
     }
 
     #[test]
-    fn lists_are_taken_apart_at_commas() {
+    fn lists_are_split_at_commas() {
         let settings = parse(&["--trusted-proxies", "10.0.0.0/8, fd00::/8,"]).expect("valid");
         assert_eq!(settings.trusted_proxies, ["10.0.0.0/8", "fd00::/8"]);
     }
 
     #[test]
-    fn what_does_not_hold_together_is_refused_in_words() {
+    fn invalid_and_contradicting_settings_are_refused_with_a_reason() {
         let cases = [
             (&["--durability", "fast"][..], "synced"),
             (&["--durability", "interval:99ms"], "100ms to 5s"),
@@ -1054,19 +1075,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_feature_that_nobody_knows_is_a_warning_and_the_others_are_on() {
-        let told = ["--enable-feature", "no-such-thing,promql-experimental-functions,native-histograms"];
-        let settings = parse(&told).expect("allowed");
+    fn an_unknown_feature_is_a_warning_and_the_others_are_enabled() {
+        let args = ["--enable-feature", "no-such-thing,promql-experimental-functions,native-histograms"];
+        let settings = parse(&args).expect("allowed");
         assert!(settings.switches.syntax.experimental_functions);
         let [warning] = &settings.warnings[..] else { panic!("one: {:?}", settings.warnings) };
         assert!(warning.contains("unknown feature \"no-such-thing\""), "{warning}");
     }
 
     #[test]
-    fn a_name_that_no_host_header_holds_is_refused() {
-        let told = ["--allowed-hosts", "Metrics.example.com, grafana.internal.,192.0.2.1,[2001:db8::1]"];
+    fn a_name_that_cannot_be_in_a_host_header_is_refused() {
+        let args = ["--allowed-hosts", "Metrics.example.com, grafana.internal.,192.0.2.1,[2001:db8::1]"];
         let names = ["Metrics.example.com", "grafana.internal", "192.0.2.1", "[2001:db8::1]"];
-        assert_eq!(parse(&told).expect("names").allowed_hosts, names);
+        assert_eq!(parse(&args).expect("names").allowed_hosts, names);
         for wrong in
             ["*", "*.example.com", "https://example.com", "example.com:8095", "example.com/x", "[x]", "."]
         {
@@ -1076,7 +1097,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn console_mail_is_for_this_machine() {
+    fn console_mail_is_allowed_for_this_machine_only() {
         for local in
             ["https://localhost:8095", "https://metrics.localhost", "https://127.0.0.1", "https://[::1]:8095"]
         {
@@ -1088,19 +1109,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn sessions_slide_without_end_unless_days_are_said() {
+    fn sessions_are_extended_without_end_unless_days_are_set() {
         assert_eq!(parse(&[]).expect("valid").session_absolute, None);
         let days = parse(&["--session-absolute-days", "90"]).expect("valid").session_absolute;
         assert_eq!(days, Some(Duration::from_secs(90 * 86_400)));
     }
 
     #[test]
-    fn a_listener_beyond_loopback_without_https_is_warned_about() {
+    fn a_listener_beyond_loopback_without_https_is_a_warning() {
         assert!(parse(&["--listen", "0.0.0.0:8095"]).expect("allowed").warnings[0].contains("without https"));
     }
 
     #[test]
     fn a_secret_never_prints_itself() {
-        assert_eq!(format!("{:?}", Secret("hunter2".into())), "***");
+        assert_eq!(format!("{:?}", SecretSetting("hunter2".into())), "***");
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use folder::{Held, NOW, User, copy_tree, make, try_open};
+use folder::{AccountRow, FolderContents, NOW, copy_tree, make, try_open};
 use promlet::kv::{MasterKeySource, Record as _};
 use promlet::tsdb::Writes;
 use promlet::upkeep::{self, CheckOptions, Finding, Weight};
@@ -23,11 +23,11 @@ struct Found {
     word: &'static str,
     /// Everything that was said.
     said: Vec<String>,
-    held: Held,
+    held: FolderContents,
 }
 
 /// A folder with every kind of file in it, as a killed server leaves it, and what it holds.
-fn killed(dir: &Path) -> Held {
+fn killed(dir: &Path) -> FolderContents {
     let live = tempfile::tempdir().expect("made");
     let (opened, held) = make(live.path());
     copy_tree(live.path(), dir);
@@ -73,11 +73,13 @@ fn damage(path: &Path, how: &str) {
 }
 
 /// Starts on the folder, looks, and gives it the word that the table uses.
-fn start(dir: &Path, whole: &Held) -> Found {
+fn start(dir: &Path, whole: &FolderContents) -> Found {
     let opened = try_open(dir, false).and_then(|opened| opened.bind_key().map(|()| opened));
     let opened = match opened {
         Ok(opened) => opened,
-        Err(why) => return Found { word: "refuses to start", said: vec![why], held: Held::default() },
+        Err(why) => {
+            return Found { word: "refuses to start", said: vec![why], held: FolderContents::default() };
+        }
     };
     let (held, warnings) = opened.read();
     let read_only = matches!(opened.tsdb.health().writes, Writes::ReadOnly(_));
@@ -188,7 +190,7 @@ fn check(dir: &Path) -> (Weight, Vec<Finding>) {
     let scratch = tempfile::tempdir().expect("made");
     let options = CheckOptions {
         deep: true,
-        users_table: User::TABLE,
+        users_table: AccountRow::TABLE,
         master_key: MasterKeySource::Folder,
         key_mark: |key, _| key.0,
         scratch: scratch.path().join("scratch"),
@@ -244,7 +246,11 @@ fn damages(content: &[u8], other: &[u8]) -> Vec<(String, Option<Vec<u8>>)> {
 }
 
 /// Damages each file of `origin` in every way; complaints about verdicts that differ, and about values that are wrong.
-fn disagreements(origin: &Path, whole: &Held, of_interest: &dyn Fn(&str) -> bool) -> (usize, Vec<String>) {
+fn disagreements(
+    origin: &Path,
+    whole: &FolderContents,
+    of_interest: &dyn Fn(&str) -> bool,
+) -> (usize, Vec<String>) {
     let (mut tried, mut wrong) = (0, Vec::new());
     let all = files(origin);
     for (number, file) in all.iter().enumerate() {
@@ -344,7 +350,7 @@ fn a_check_and_a_start_agree_over_missing_replaced_and_half_mended_directories()
         }
     };
     type Change<'c> = &'c dyn Fn(&Path);
-    let cases: [(&str, &Path, &Held, &str, Change<'_>); 9] = [
+    let cases: [(&str, &Path, &FolderContents, &str, Change<'_>); 9] = [
         ("half mended", sealed.path(), &whole, "nothing lost", &|dir| {
             fs::rename(dir.join("wal"), dir.join("wal.mended")).expect("renamed");
         }),
@@ -457,7 +463,7 @@ fn damage_of_a_log_that_ended_in_order_loses_nothing_and_leaves_the_store_open_t
 }
 
 /// Whether the accounts' database was made again, what the folder holds, and every row of that database, as an export has them.
-fn all_rows(dir: &Path) -> (bool, Held, Vec<u8>) {
+fn all_rows(dir: &Path) -> (bool, FolderContents, Vec<u8>) {
     let opened = try_open(dir, false).expect("opens");
     let (held, warnings) = opened.read();
     assert_eq!(warnings, Vec::<String>::new());

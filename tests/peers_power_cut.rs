@@ -16,8 +16,8 @@ mod harness;
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
 
-#[path = "binary/beside.rs"]
-mod beside;
+#[path = "binary/side_data.rs"]
+mod side_data;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -134,7 +134,7 @@ fn serve(store: &Path) -> Server {
 }
 
 /// Has retention drop samples until the end, going on with the `cycle` where the last cut ended it; answers how often.
-fn let_go(
+fn perform_step(
     server: &Server,
     (cookie, secret): (&str, &str),
     base: Timestamp,
@@ -143,8 +143,8 @@ fn let_go(
 ) -> usize {
     let mut dropped = 0;
     while !dying.load(Ordering::SeqCst) {
-        if (200..300).contains(&beside::let_go(server, cookie, secret, base, *cycle)) {
-            dropped += usize::from(*cycle % beside::STEPS == beside::STEPS - 1);
+        if (200..300).contains(&side_data::perform_step(server, cookie, secret, base, *cycle)) {
+            dropped += usize::from(*cycle % side_data::STEPS == side_data::STEPS - 1);
             *cycle += 1;
         } else {
             std::thread::sleep(Duration::from_millis(20));
@@ -224,7 +224,7 @@ fn write(server: &Server, secret: &str, base: Timestamp, oracle: &mut Samples, d
         oracle.tried += 1;
         let sample = Sample { at: base.plus_ms(step), value: value_of(step) };
         let mut request = write_request(&[(labels.clone(), vec![sample])]);
-        beside::add(&mut request, base, step);
+        side_data::add(&mut request, base, step);
         if server.write_raw(secret, &compressed(&request)).status == 204 {
             oracle.stored.insert(step);
         }
@@ -341,7 +341,7 @@ fn cuts(kind: FileSystem) {
             scope.spawn(|| write(&server, &secret, base, &mut samples, &dying));
             scope.spawn(|| change_accounts(&server, &cookie, &mut accounts, &dying));
             let house = scope.spawn(|| keep_house(&server, &cookie, &store, &done, &dying));
-            let drops = scope.spawn(|| let_go(&server, (&cookie, &secret), base, &mut cycle, &dying));
+            let drops = scope.spawn(|| perform_step(&server, (&cookie, &secret), base, &mut cycle, &dying));
             // A machine that is busy gets as far in its own time; every fourth cut comes before any seal is done.
             wait_until_sealed(&done, round % 4);
             std::thread::sleep(Duration::from_millis(1_000).mul_f64(rng.unit()));
@@ -370,6 +370,6 @@ fn cuts(kind: FileSystem) {
     assert!(sealed > CUTS && dropped > CUTS / 5 && backups > 0);
     assert!(server.terminate().success(), "and it still ends in order");
     let tried = samples.tried;
-    let histograms = beside::check(&store, base, &samples.stored, |step| (0..tried).contains(&step));
+    let histograms = side_data::check(&store, base, &samples.stored, |step| (0..tried).contains(&step));
     println!("{}: {histograms} histograms", kind.name);
 }

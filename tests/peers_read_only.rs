@@ -105,7 +105,7 @@ fn a_file_system_that_becomes_read_only_stops_writes_and_nothing_else_and_a_read
     // A check needs to write nothing there. The copy of the registry was not synced when the disk failed.
     let (code, report) = check(&store);
     assert!(code == Some(1) && report.contains("series/1.copy"), "{report}");
-    assert!(report.contains("nothing that was answered is lost"), "{report}");
+    assert!(report.contains("nothing acknowledged is lost"), "{report}");
     disk.mount_again("loop,rw");
     let server = start();
     assert_eq!(read(&server, &cookie, base), written(0..50), "and nothing that was answered is lost");

@@ -1,5 +1,7 @@
-//! What each kind of caller gets on each kind of route, as a table: the OpenAPI document tells it, and `tests/api/matrix.rs`
-//! asks every route as every caller whether it holds.
+//! The table of what each kind of caller gets on each kind of route.
+//!
+//! The OpenAPI document is generated from it, and `tests/api/matrix.rs` calls every route as every
+//! kind of caller to verify it.
 
 use super::error::Code;
 use super::routes::{Auth, Login};
@@ -10,70 +12,70 @@ use crate::identity::{Endpoint, Role};
 pub enum Scope {
     /// Write samples.
     Ingest,
-    /// Ask on the Prometheus mount.
+    /// Query the Prometheus mount.
     Read,
     /// Mint embed tokens.
     Embed,
 }
 
-/// A kind of caller, seen from an organisation.
+/// A kind of caller, relative to one organisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// No credential.
-    Nobody,
+    Anonymous,
     /// A member of another organisation.
     Stranger,
-    /// A member of this one, with a fresh login.
+    /// A member of this organisation with a fresh login.
     Member(Role),
-    /// An owner of this one whose login is older than 15 minutes.
+    /// An owner of this organisation whose login is older than 15 minutes.
     StaleOwner,
-    /// An administrator of the instance who is no member, with a fresh login.
+    /// An instance administrator who is not a member, with a fresh login.
     InstanceAdmin,
-    /// The same, whose login is older than 15 minutes.
+    /// An instance administrator who is not a member and whose login is older than 15 minutes.
     StaleInstanceAdmin,
-    /// A session after its 30 days.
+    /// A session that has expired after 30 days.
     ExpiredSession,
     /// A session that was ended.
     RevokedSession,
-    /// A session of an account that was disabled.
+    /// A session of a disabled account.
     DisabledAccount,
     /// An embed token that grants everything.
     Token,
-    /// An embed token that grants all endpoints but this one.
+    /// An embed token that grants every endpoint except this one.
     TokenWithout(Endpoint),
     /// An embed token of another organisation.
     ForeignToken,
-    /// An embed token after its time.
+    /// An expired embed token.
     ExpiredToken,
-    /// An embed token made before its key's tokens were revoked.
+    /// An embed token from before the tokens of its key were revoked.
     RevokedToken,
     /// An API key with one scope.
     Key(Scope),
     /// An API key of another organisation, with all scopes.
     ForeignKey,
-    /// An API key after its time.
+    /// An expired API key.
     ExpiredKey,
-    /// An API key that was disabled.
+    /// A disabled API key.
     DisabledKey,
-    /// An API key that was deleted.
+    /// A deleted API key.
     RevokedKey,
 }
 
-/// What a caller gets.
+/// What a route does with a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// In: what the route answers is its own affair.
+pub enum AccessOutcome {
+    /// The caller is admitted. The response depends on the route.
     Served,
-    /// Refused for who they are.
+    /// The caller is refused with this code.
     Refused(Code),
 }
 
-use Outcome::{Refused, Served};
+use AccessOutcome::{Refused, Served};
 
 impl Caller {
-    /// All of them.
+    /// All kinds of caller.
     pub const ALL: &[Caller] = &[
-        Caller::Nobody,
+        Caller::Anonymous,
         Caller::Stranger,
         Caller::Member(Role::Viewer),
         Caller::Member(Role::Editor),
@@ -103,7 +105,8 @@ impl Caller {
         Caller::RevokedKey,
     ];
 
-    /// The role of a live session in the organisation; `None` for a stranger to it.
+    /// Returns the role of a live session in the organisation: `Some(None)` for a session of an
+    /// account that is not a member, `None` if there is no live session.
     const fn session(self) -> Option<Option<Role>> {
         match self {
             Caller::Member(role) => Some(Some(role)),
@@ -113,7 +116,7 @@ impl Caller {
         }
     }
 
-    /// A live session whose owner proved who they are more than 15 minutes ago.
+    /// Returns whether the session is live but its login is older than 15 minutes.
     const fn is_stale(self) -> bool {
         matches!(self, Caller::StaleOwner | Caller::StaleInstanceAdmin)
     }
@@ -129,10 +132,10 @@ impl Caller {
         )
     }
 
-    /// What is refused wherever a caller has to be somebody.
-    const fn dead(self) -> Option<Code> {
+    /// Returns the code with which every route that needs a caller refuses this one.
+    const fn refusal(self) -> Option<Code> {
         match self {
-            Caller::Nobody => Some(Code::Unauthenticated),
+            Caller::Anonymous => Some(Code::Unauthenticated),
             Caller::ExpiredSession | Caller::RevokedSession | Caller::DisabledAccount => {
                 Some(Code::SessionInvalid)
             }
@@ -146,32 +149,32 @@ impl Caller {
 }
 
 impl Auth {
-    /// What `caller` gets on a route of this kind.
-    pub fn outcome(self, caller: Caller) -> Outcome {
+    /// Returns what `caller` gets on a route of this kind.
+    pub fn outcome(self, caller: Caller) -> AccessOutcome {
         match self {
             Auth::Public | Auth::Operator => Served,
-            Auth::Account(login) => cabinet(caller, None, login),
-            Auth::Member(role, login) => cabinet(caller, Some(role), login),
-            Auth::OneselfOr(role) => cabinet(caller, Some(role), Login::Any),
+            Auth::Account(login) => session_caller(caller, None, login),
+            Auth::Member(role, login) => session_caller(caller, Some(role), login),
+            Auth::OneselfOr(role) => session_caller(caller, Some(role), Login::Any),
             Auth::InstanceAdmin(login) => instance_admin(caller, login),
             Auth::Founder => instance_admin(caller, Login::Any),
-            Auth::Reader(endpoint) => match caller {
+            Auth::QueryCaller(endpoint) => match caller {
                 Caller::Key(_) | Caller::ForeignKey => Refused(Code::ApiKeyNotAllowed),
-                _ => reader(caller, Some(endpoint)),
+                _ => query_caller(caller, Some(endpoint)),
             },
-            Auth::MountReader(endpoint) => match caller {
-                Caller::Key(scope) => keyed(scope, Scope::Read),
+            Auth::PrometheusCaller(endpoint) => match caller {
+                Caller::Key(scope) => require_scope(scope, Scope::Read),
                 Caller::ForeignKey => Refused(Code::OrgMismatch),
-                _ => reader(caller, endpoint),
+                _ => query_caller(caller, endpoint),
             },
-            Auth::Machine => match caller {
-                Caller::Key(scope) => keyed(scope, Scope::Ingest),
+            Auth::IngestCaller => match caller {
+                Caller::Key(scope) => require_scope(scope, Scope::Ingest),
                 Caller::ForeignKey => Refused(Code::OrgMismatch),
                 Caller::Token | Caller::TokenWithout(_) => Refused(Code::EmbedRestricted),
                 _ => member(caller, Role::Editor),
             },
-            Auth::Minter => match caller {
-                Caller::Key(scope) => keyed(scope, Scope::Embed),
+            Auth::MintCaller => match caller {
+                Caller::Key(scope) => require_scope(scope, Scope::Embed),
                 Caller::ForeignKey => Refused(Code::OrgMismatch),
                 _ if caller.is_token() => Refused(Code::SessionRequired),
                 _ => member(caller, Role::Editor),
@@ -179,7 +182,7 @@ impl Auth {
         }
     }
 
-    /// The refusals of this kind of route, each once.
+    /// Returns the codes with which this kind of route refuses callers, each once.
     pub fn refusals(self) -> Vec<Code> {
         let mut codes = Vec::new();
         for caller in Caller::ALL {
@@ -193,51 +196,51 @@ impl Auth {
     }
 }
 
-/// A session and nothing else: a token is none whatever it is.
-fn cabinet(caller: Caller, role: Option<Role>, login: Login) -> Outcome {
+/// Admits sessions only. A token or an API key does not count, valid or not.
+fn session_caller(caller: Caller, role: Option<Role>, login: Login) -> AccessOutcome {
     if caller.is_token() || matches!(caller, Caller::Key(_) | Caller::ForeignKey) {
         return Refused(Code::SessionRequired);
     }
-    let within = role.map_or_else(|| anybody(caller), |role| member(caller, role));
+    let within = role.map_or_else(|| any_session(caller), |role| member(caller, role));
     match within {
         Served if login == Login::Fresh && caller.is_stale() => Refused(Code::ReauthRequired),
         outcome => outcome,
     }
 }
 
-/// Who is no administrator is told so before anybody asks when they logged in.
-fn instance_admin(caller: Caller, login: Login) -> Outcome {
-    match cabinet(caller, None, Login::Any) {
+/// Admits instance administrators. The role is checked before the age of the login.
+fn instance_admin(caller: Caller, login: Login) -> AccessOutcome {
+    match session_caller(caller, None, Login::Any) {
         Served if !matches!(caller, Caller::InstanceAdmin | Caller::StaleInstanceAdmin) => {
             Refused(Code::Forbidden)
         }
-        Served => cabinet(caller, None, login),
+        Served => session_caller(caller, None, login),
         refused => refused,
     }
 }
 
-fn anybody(caller: Caller) -> Outcome {
-    caller.dead().map_or(Served, Refused)
+fn any_session(caller: Caller) -> AccessOutcome {
+    caller.refusal().map_or(Served, Refused)
 }
 
-/// A live session of the organisation, with at least this role.
-fn member(caller: Caller, needed: Role) -> Outcome {
+/// Admits live sessions of the organisation with at least this role.
+fn member(caller: Caller, needed: Role) -> AccessOutcome {
     match caller.session() {
-        None => anybody(caller),
+        None => any_session(caller),
         Some(None) => Refused(Code::OrgNotFound),
         Some(Some(role)) if role.allows(needed) => Served,
         Some(Some(_)) => Refused(Code::Forbidden),
     }
 }
 
-fn reader(caller: Caller, endpoint: Option<Endpoint>) -> Outcome {
+fn query_caller(caller: Caller, endpoint: Option<Endpoint>) -> AccessOutcome {
     match caller {
         Caller::TokenWithout(withheld) if endpoint == Some(withheld) => Refused(Code::EmbedRestricted),
         _ => member(caller, Role::Viewer),
     }
 }
 
-fn keyed(held: Scope, needed: Scope) -> Outcome {
+fn require_scope(held: Scope, needed: Scope) -> AccessOutcome {
     if held == needed { Served } else { Refused(Code::Forbidden) }
 }
 
@@ -245,9 +248,9 @@ fn keyed(held: Scope, needed: Scope) -> Outcome {
 mod tests {
     use super::*;
 
-    /// Some rows of the table, said in words.
+    /// Checks some rows of the table against the specification.
     #[test]
-    fn the_table_says_what_the_contract_says() {
+    fn the_table_matches_the_specification() {
         let keys = Auth::Member(Role::Admin, Login::Fresh);
         assert_eq!(keys.outcome(Caller::Member(Role::Owner)), Served);
         assert_eq!(keys.outcome(Caller::Member(Role::Editor)), Refused(Code::Forbidden));
@@ -260,7 +263,7 @@ mod tests {
         assert_eq!(administration.outcome(Caller::StaleInstanceAdmin), Refused(Code::ReauthRequired));
         assert_eq!(administration.outcome(Caller::StaleOwner), Refused(Code::Forbidden), "no administrator");
         assert_eq!(Auth::InstanceAdmin(Login::Any).outcome(Caller::StaleInstanceAdmin), Served);
-        let range = Auth::Reader(Endpoint::Range);
+        let range = Auth::QueryCaller(Endpoint::Range);
         assert_eq!(range.outcome(Caller::Key(Scope::Read)), Refused(Code::ApiKeyNotAllowed));
         assert_eq!(range.outcome(Caller::TokenWithout(Endpoint::Range)), Refused(Code::EmbedRestricted));
         assert_eq!(range.outcome(Caller::TokenWithout(Endpoint::Expr)), Served);

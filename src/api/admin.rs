@@ -1,4 +1,4 @@
-//! What instance administrators do to the whole server (docs/specification.md C8).
+//! The endpoints for administrators of the server (docs/specification.md C8).
 
 pub mod orgs;
 pub mod users;
@@ -11,7 +11,7 @@ use axum::extract::State;
 use serde_json::{Value, json};
 
 use super::body::Json;
-use super::callers::Cabinet;
+use super::callers::SessionCaller;
 use super::error::{ApiError, ApiResult, Code};
 use super::lanes::{Lane, Lanes};
 use super::routes::{Auth, Login, Routes};
@@ -19,30 +19,30 @@ use crate::clock::Clock;
 use crate::identity::{Identity, OrgSettings};
 use crate::tsdb::Tsdb;
 
-/// When to ask again while a seal runs.
+/// The `Retry-After` while a seal runs.
 const SEAL_RETRY: Duration = Duration::from_secs(10);
 
-/// What these routes need.
+/// The dependencies of these routes.
 #[derive(Clone, Debug)]
 pub struct AdminDeps {
-    /// Who is an administrator.
+    /// The accounts.
     pub identity: Arc<Identity>,
-    /// What is sealed.
+    /// The store of samples.
     pub tsdb: Arc<Tsdb>,
-    /// Where it blocks.
+    /// The thread pools for blocking work.
     pub lanes: Lanes,
-    /// What time it is.
+    /// The wall clock.
     pub clock: Clock,
-    /// One seal at a time.
+    /// Held while a seal runs, so that there is one at a time.
     pub sealing: Arc<Mutex<()>>,
-    /// What holds where an organisation has no settings of its own.
+    /// The limits of organisations without settings of their own.
     pub defaults: Arc<OrgSettings>,
     /// As `OrgDeps::applying`.
     pub applying: Arc<Mutex<()>>,
 }
 
 impl AdminDeps {
-    /// Reads rows of accounts on the account lane: listings read all of them.
+    /// Reads accounts on the account lane, because listings read all of them.
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Identity) -> ApiResult<T> + Send + 'static,
@@ -52,45 +52,50 @@ impl AdminDeps {
     }
 }
 
-/// Relative to `/api/v1`.
+/// Returns the routes, relative to `/api/v1`.
 pub fn routes() -> Routes<AdminDeps> {
     Routes::new()
         .post(
             "/admin/seal",
             Auth::InstanceAdmin(Login::Any),
-            "Seal every organisation's open window now, trim the log, give spare log files back",
+            "Seal the open window of every organisation, trim the log, and free spare log files",
             seal,
         )
-        .get("/admin/users", Auth::InstanceAdmin(Login::Any), "All accounts", users::list)
+        .get("/admin/users", Auth::InstanceAdmin(Login::Any), "List all accounts", users::list)
         .patch(
             "/admin/users/{user_id}",
             Auth::InstanceAdmin(Login::Fresh),
-            "Disable an account, or make it administrator of the server",
+            "Disable an account, or make it an administrator of the server",
             users::change,
         )
         .get(
             "/admin/orgs",
             Auth::InstanceAdmin(Login::Any),
-            "All organisations, and what they use",
+            "List all organisations and their usage",
             orgs::list,
         )
         .patch(
             "/admin/orgs/{slug}",
             Auth::InstanceAdmin(Login::Any),
-            "Set an organisation's limits, also above the server's",
+            "Set the limits of an organisation, also above those of the server",
             orgs::change,
         )
-        .get("/admin/stats", Auth::InstanceAdmin(Login::Any), "Sums over the whole server", orgs::stats)
+        .get(
+            "/admin/stats",
+            Auth::InstanceAdmin(Login::Any),
+            "Return totals over the whole server",
+            orgs::stats,
+        )
         .get(
             "/admin/audit",
             Auth::InstanceAdmin(Login::Any),
-            "Logins, and what was done to the server",
+            "List logins and changes to the server",
             orgs::events,
         )
 }
 
 impl AdminDeps {
-    fn require_admin(&self, cabinet: &Cabinet) -> ApiResult<()> {
+    fn require_admin(&self, cabinet: &SessionCaller) -> ApiResult<()> {
         match self.identity.user(cabinet.user())? {
             Some(user) if user.is_admin => Ok(()),
             _ => Err(ApiError::new(Code::Forbidden, "this is for the administrator of the server")),
@@ -98,7 +103,7 @@ impl AdminDeps {
     }
 }
 
-async fn seal(State(deps): State<AdminDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
+async fn seal(State(deps): State<AdminDeps>, cabinet: SessionCaller) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;
     let (tsdb, sealing, now) = (Arc::clone(&deps.tsdb), Arc::clone(&deps.sealing), deps.clock.now());
     let sealed = deps

@@ -28,10 +28,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::callers::slug_of;
-use super::dispatch::of_org;
 use super::error::{ApiError, ApiResult, Code};
 use super::limits::jittered_retry;
 use super::params::shortened;
+use super::router::of_org;
 use crate::model::{OutOfMemory, check_available, try_with_capacity};
 use crate::sync::IgnorePoison as _;
 
@@ -532,7 +532,7 @@ mod tests {
         }
         let told = |body: &str| {
             let refused = parse_json::<Named>(body.as_bytes()).expect_err("another shape");
-            let body = refused.render(crate::api::error::Form::Problem, None).into_body();
+            let body = refused.render(crate::api::error::ErrorFormat::Problem, None).into_body();
             let bytes = tokio::runtime::Builder::new_current_thread()
                 .build()
                 .expect("a runtime")

@@ -1,10 +1,18 @@
-//! Who is calling, and what that lets them do (docs/specification.md B1).
+//! Identifies the caller of a request and what it may access (docs/specification.md B1).
 //!
-//! The credential layer looks at a request once, charges it, and leaves what it found with the request. The extractors
-//! here only say which kinds of caller a handler accepts: [`Cabinet`] a session, [`Reader`] a session or an embed token,
-//! [`MountReader`] those or an API key that may read, [`Machine`] an API key that may ingest or a session of an editor,
-//! [`Minter`] an API key that may mint or a session of an editor, [`Visitor`] anyone. None of them names an organisation
-//! yet: `enter` does, and is the only way to an [`Access`].
+//! The credential layer examines the credential of a request once, charges the request, and stores
+//! a [`RequestIdentity`] in its extensions. The extractors here only decide which kinds of caller a
+//! handler accepts:
+//!
+//! * [`SessionCaller`]: a session;
+//! * [`QueryCaller`]: a session or an embed token;
+//! * [`PrometheusCaller`]: as `QueryCaller`, or an API key with the scope `read`;
+//! * [`IngestCaller`]: an API key with the scope `ingest`, or a session of an editor;
+//! * [`MintCaller`]: an API key with the scope `embed`, or a session of an editor;
+//! * [`AnyCaller`]: anyone.
+//!
+//! An extractor names no organisation. Its method `enter` does, and only `enter` returns an
+//! [`Access`].
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -20,13 +28,13 @@ use data_encoding::BASE64;
 
 use super::cookies::{self, Cookies, NoCookies};
 use super::cors::AllowedOrigins;
-use super::dispatch::{decoded, of_org};
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, LocalRequests, Peer, TrustedProxies};
 use super::lanes::{self, Lane, Lanes};
 use super::limits::{Charge, Limits};
 use super::request_id::RequestId;
+use super::router::{decoded, of_org};
 use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
@@ -35,41 +43,42 @@ use crate::identity::{
 };
 use crate::model::{Access, OrgId, Timestamp};
 
-/// What the credential layer works with.
+/// The dependencies of the credential layer.
 #[derive(Debug)]
 pub struct Callers {
-    /// Sessions, keys, tokens, memberships.
+    /// Sessions, API keys, embed tokens and memberships.
     pub identity: Arc<Identity>,
-    /// For the few checks that end in a disk sync.
+    /// The thread pools for the few checks that sync the disk.
     pub lanes: Lanes,
-    /// What time it is.
+    /// The wall clock.
     pub clock: Clock,
-    /// What callers are charged to.
+    /// The rate limits that requests are charged to.
     pub limits: Arc<Limits>,
-    /// How cookies are written.
+    /// The names and attributes of cookies.
     pub cookies: Cookies,
-    /// Whose word about the client's address is taken.
+    /// The proxies whose statement of the client's address is trusted.
     pub proxies: TrustedProxies,
-    /// Which requests come from this machine.
+    /// Recognises requests from this machine.
     pub local: LocalRequests,
 }
 
-/// What the credential layer found; left with the request.
+/// The identity of a request's caller, an extension of the request.
 #[derive(Debug)]
-struct Identified {
+struct RequestIdentity {
     callers: Arc<Callers>,
-    who: ApiResult<Who>,
-    /// A JWT was sent, good or bad: on cabinet endpoints it is no session whatever it is.
+    credential: ApiResult<Credential>,
+    /// A JWT was sent, valid or not. Cabinet endpoints then require a session, whatever the cookies
+    /// say.
     sent_jwt: bool,
-    /// An address for whom to charge and to write into lists.
+    /// The address that is charged and logged, and the browser.
     client: Client,
     local: bool,
-    /// A page asks: which origins may read the answer is of interest.
+    /// The request has an `Origin` header, so the response needs CORS headers.
     from_page: bool,
     coding: Coding,
-    /// No other connection has sent a request of late.
-    alone: bool,
-    /// Of a verified embed token, whatever became of it afterwards.
+    /// No other connection has sent a request recently.
+    sole_connection: bool,
+    /// The charge of an embed token with a valid signature, also if a later check refused it.
     token_charge: Option<TokenCharge>,
     charge: OnceLock<Charge>,
 }
@@ -78,88 +87,89 @@ struct Identified {
 #[derive(Debug)]
 struct TokenCharge {
     charge: ApiResult<Charge>,
-    /// The allow-lists of origins of the token and its key.
+    /// The allowed origins of the token, and those of its key.
     origins: Vec<Vec<String>>,
 }
 
 #[derive(Debug)]
-enum Who {
+enum Credential {
     Session { session: Arc<Session>, cookie: String },
     Token { grant: Box<EmbedGrant>, slug: String },
     Key(Arc<ApiKey>),
 }
 
-// -- extractors -----------------------------------------------------------------------------------------------------
+// -- extractors -----------------------------------------------------------------------------------
 
-/// A session or an embed token: discover and query (docs/specification.md C5).
+/// A caller of the discovery and query endpoints (docs/specification.md C5).
 #[derive(Clone, Debug)]
-pub struct Reader(Arc<Identified>);
+pub struct QueryCaller(Arc<RequestIdentity>);
 
-/// As [`Reader`], or an API key with the scope `read`: the Prometheus mount (docs/specification.md C6).
+/// A caller of the Prometheus mount (docs/specification.md C6).
 #[derive(Clone, Debug)]
-pub struct MountReader(Reader);
+pub struct PrometheusCaller(QueryCaller);
 
-/// An API key with the scope `ingest`, or a session of an editor: ingestion (docs/specification.md C7).
+/// A caller of the ingestion endpoints (docs/specification.md C7).
 #[derive(Clone, Debug)]
-pub struct Machine(Arc<Identified>);
+pub struct IngestCaller(Arc<RequestIdentity>);
 
-/// An API key with the scope `embed`, or a session of an editor: minting tokens (docs/specification.md C4).
+/// A caller that mints embed tokens (docs/specification.md C4).
 #[derive(Clone, Debug)]
-pub struct Minter(Arc<Identified>);
+pub struct MintCaller(Arc<RequestIdentity>);
 
-/// A session: everything of the cabinet.
+/// A caller of the cabinet: a live session.
 #[derive(Clone, Debug)]
-pub struct Cabinet {
-    at: Arc<Identified>,
+pub struct SessionCaller {
+    at: Arc<RequestIdentity>,
     session: Arc<Session>,
 }
 
-/// Anyone, with what is known about them.
+/// Any caller, identified or not, with the values of its magic link and device cookies.
 #[derive(Clone, Debug)]
-pub struct Visitor {
-    at: Arc<Identified>,
+pub struct AnyCaller {
+    at: Arc<RequestIdentity>,
     link: Option<String>,
     device: Option<String>,
 }
 
-/// A reader inside an organisation.
+/// The permission of a caller to query one organisation.
 #[derive(Clone, Debug)]
-pub struct Entered {
-    /// What its snapshot may see; `scope.min_time` is already the token's look-back.
+pub struct QueryAccess {
+    /// What snapshots may see. `scope.min_time` already includes the token's look-back.
     pub access: Access,
-    /// What it may ask.
+    /// The restrictions on expressions, range and step.
     pub grant: Grant,
-    /// What the organisation lets one question cost.
+    /// The organisation's limits of one query.
     pub quota: Quota,
-    /// A user's or a key's id, for the list of questions under way.
-    pub asker: Box<str>,
-    /// How the answer may be coded.
+    /// The id of the user or the API key, for the list of active queries.
+    pub requester: Box<str>,
+    /// The content coding of the response.
     pub coding: Coding,
-    /// No other connection has sent a request of late.
-    pub alone: bool,
+    /// No other connection has sent a request recently.
+    pub sole_connection: bool,
 }
 
-/// An organisation's own limits of one question (docs/specification.md C3). The default leaves both to the server.
+/// An organisation's own limits of one query (docs/specification.md C3). `Default` leaves both to
+/// the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Quota {
-    /// Samples.
+    /// The number of samples that a query may read.
     pub samples: Limit,
-    /// Seconds.
+    /// The time that a query may take, in seconds.
     pub timeout_s: Limit,
 }
 
 impl Quota {
-    /// As the organisation's settings say.
+    /// Returns the limits in an organisation's settings.
     pub fn of(settings: &OrgSettings) -> Quota {
         Quota { samples: settings.max_samples_per_query, timeout_s: settings.query_timeout_s }
     }
 
-    /// Samples that one question may read.
+    /// Returns the number of samples that one query may read.
     pub fn samples_max(&self, default: u64) -> u64 {
         self.samples.or(Some(default)).unwrap_or(u64::MAX)
     }
 
-    /// How long one question may take.
+    /// Returns how long one query may take.
     pub fn timeout(&self, default: Duration) -> Duration {
         match self.timeout_s {
             Limit::Default => default,
@@ -169,56 +179,59 @@ impl Quota {
     }
 }
 
-/// What a token and its key restrict beside the series themselves. The default restricts nothing.
+/// The restrictions of an embed token and its key apart from the series. `Default` restricts
+/// nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Grant {
-    /// Whether an embed token asks: its answers say so when the scope may have hidden series.
+    /// The caller is an embed token. Responses then report that the scope may have hidden series.
     pub embed: bool,
-    /// The only expressions allowed, printed canonically; each list must hold it (token ∩ key policy).
+    /// The allowed expressions in canonical form, one list of the token and one of the key's
+    /// policy. An expression must be in each list.
     pub exprs: Vec<Vec<String>>,
-    /// `end - start` at most, in milliseconds.
+    /// The greatest `end - start`, in milliseconds.
     pub max_range_ms: Option<i64>,
-    /// `step` at least, in milliseconds.
+    /// The smallest `step`, in milliseconds.
     pub min_step_ms: Option<i64>,
 }
 
-/// A machine inside an organisation.
+/// The permission of a caller to write samples to one organisation.
 #[derive(Clone, Debug)]
-pub struct Writing {
-    /// Whose series are written.
+pub struct IngestAccess {
+    /// The organisation that receives the samples.
     pub org: OrgId,
-    /// Labels that the key forces onto every series.
+    /// The labels that the API key sets on every series.
     pub forced_labels: Vec<(Box<str>, Box<str>)>,
     key: Option<Arc<ApiKey>>,
     user: Option<UserId>,
     limits: Arc<Limits>,
 }
 
-/// Who sent samples, as the list of refusals names them.
+/// The sender of samples, as the list of refused samples shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// An API key.
     Key {
         /// Its id.
         id: KeyId,
-        /// What its maker called it.
+        /// The name that its creator gave it.
         name: String,
     },
-    /// A session's account.
+    /// The account of a session.
     User(UserId),
 }
 
-impl Writing {
-    /// Who sends.
+impl IngestAccess {
+    /// Returns the sender of the samples.
     pub fn sender(&self) -> Option<Sender> {
         let key = self.key.as_ref().map(|key| Sender::Key { id: key.id, name: key.name.clone() });
         key.or_else(|| self.user.map(Sender::User))
     }
 
-    /// Charges `samples` to the key's samples per second; a session is not limited here.
+    /// Charges `samples` to the API key's limit of samples per second. A session has no such limit.
     ///
     /// # Errors
-    /// 503 `ingest_throttled` with a jittered `Retry-After`: Prometheus keeps and resends on 503 (docs/specification.md B3).
+    /// 503 `ingest_throttled` with a jittered `Retry-After`: Prometheus keeps the samples and
+    /// resends them after a 503 (docs/specification.md B3).
     pub fn charge_samples(&self, samples: usize) -> ApiResult<()> {
         match &self.key {
             Some(key) => self.limits.charge_samples(key.id, &key.ingest, samples),
@@ -227,34 +240,36 @@ impl Writing {
     }
 }
 
-impl Reader {
-    /// Enters the organisation `slug` to ask for `endpoint`.
+impl QueryCaller {
+    /// Enters the organisation `slug` to query `endpoint`.
     ///
     /// # Errors
-    /// 404 `org_not_found` for a session that is not its member, 403 `org_mismatch` for a token of another one, 403
-    /// `embed_restricted` where the token does not grant the endpoint.
-    pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<Entered> {
+    /// 404 `org_not_found` for a session whose account is not a member, 403 `org_mismatch` for a
+    /// token of another organisation, 403 `embed_restricted` if the token does not grant the
+    /// endpoint.
+    pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<QueryAccess> {
         let quota = |org| Quota::of(&self.0.callers.identity.org_settings(org));
-        let Identified { coding, alone, .. } = *self.0;
-        let whole = |org, asker: String| Entered {
+        let RequestIdentity { coding, sole_connection, .. } = *self.0;
+        let whole = |org, requester: String| QueryAccess {
             access: Access::whole(org),
             grant: Grant::default(),
             quota: quota(org),
-            asker: asker.into(),
+            requester: requester.into(),
             coding,
-            alone,
+            sole_connection,
         };
-        match self.0.who()? {
-            Who::Session { session, .. } => {
+        match self.0.credential()? {
+            Credential::Session { session, .. } => {
                 let member = self.0.membership(session.user, slug, Role::Viewer)?;
                 Ok(whole(member.org.id, session.user.to_string()))
             }
-            // The token was verified for the slug in the path; a handler cannot enter another one with it.
-            Who::Token { slug: verified, .. } if verified != slug => Err(org_mismatch()),
-            Who::Token { grant, .. } if !grant.allows(endpoint) => {
+            // The token was verified for the slug in the path, so it can enter no other
+            // organisation.
+            Credential::Token { slug: verified, .. } if verified != slug => Err(org_mismatch()),
+            Credential::Token { grant, .. } if !grant.allows(endpoint) => {
                 Err(ApiError::new(Code::EmbedRestricted, "this token does not grant this endpoint"))
             }
-            Who::Token { grant, .. } => Ok(Entered {
+            Credential::Token { grant, .. } => Ok(QueryAccess {
                 access: Access { org: grant.org, scope: grant.scope.clone() },
                 grant: Grant {
                     embed: true,
@@ -263,11 +278,11 @@ impl Reader {
                     min_step_ms: grant.min_step_s.map(ms),
                 },
                 quota: quota(grant.org),
-                asker: grant.key.to_string().into(),
+                requester: grant.key.to_string().into(),
                 coding,
-                alone,
+                sole_connection,
             }),
-            Who::Key(key) => key_enters(key, slug).map(|org| whole(org, key.id.to_string())),
+            Credential::Key(key) => key_enters(key, slug).map(|org| whole(org, key.id.to_string())),
         }
     }
 }
@@ -276,26 +291,26 @@ fn ms(seconds: u64) -> i64 {
     i64::try_from(seconds.saturating_mul(1_000)).unwrap_or(i64::MAX)
 }
 
-impl MountReader {
-    /// As [`Reader::enter`]; an API key of another organisation is 403 `org_mismatch`.
+impl PrometheusCaller {
+    /// Enters the organisation `slug` to query `endpoint`.
     ///
     /// # Errors
-    /// As [`Reader::enter`].
-    pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<Entered> {
+    /// As [`QueryCaller::enter`], and 403 `org_mismatch` for an API key of another organisation.
+    pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<QueryAccess> {
         self.0.enter(slug, endpoint)
     }
 }
 
-impl Machine {
-    /// Enters the organisation `slug` to write.
+impl IngestCaller {
+    /// Enters the organisation `slug` to write samples.
     ///
     /// # Errors
-    /// 403 `org_mismatch` for a key of another organisation, 404 `org_not_found` for a session that is not its member,
-    /// 403 `forbidden` for a viewer.
-    pub fn enter(&self, slug: &str) -> ApiResult<Writing> {
+    /// 403 `org_mismatch` for an API key of another organisation, 404 `org_not_found` for a session
+    /// whose account is not a member, 403 `forbidden` for a viewer.
+    pub fn enter(&self, slug: &str) -> ApiResult<IngestAccess> {
         let limits = Arc::clone(&self.0.callers.limits);
-        match self.0.who()? {
-            Who::Key(key) => {
+        match self.0.credential()? {
+            Credential::Key(key) => {
                 let org = key_enters(key, slug)?;
                 let forced = key
                     .ingest
@@ -303,42 +318,44 @@ impl Machine {
                     .iter()
                     .map(|(name, value)| (name.as_str().into(), value.as_str().into()));
                 let (forced_labels, key) = (forced.collect(), Some(Arc::clone(key)));
-                Ok(Writing { org, forced_labels, key, user: None, limits })
+                Ok(IngestAccess { org, forced_labels, key, user: None, limits })
             }
-            Who::Session { session, .. } => {
+            Credential::Session { session, .. } => {
                 let org = self.0.membership(session.user, slug, Role::Editor)?.org.id;
                 let user = Some(session.user);
-                Ok(Writing { org, forced_labels: Vec::new(), key: None, user, limits })
+                Ok(IngestAccess { org, forced_labels: Vec::new(), key: None, user, limits })
             }
-            Who::Token { .. } => Err(no_writing_token()),
+            Credential::Token { .. } => Err(token_cannot_write()),
         }
     }
 }
 
-impl Minter {
-    /// Enters the organisation `slug` to mint; the key is the caller's, where a key calls.
+impl MintCaller {
+    /// Enters the organisation `slug` to mint embed tokens. The key is `Some` if the caller is an
+    /// API key.
     ///
     /// # Errors
-    /// As [`Machine::enter`].
+    /// As [`IngestCaller::enter`].
     pub fn enter(&self, slug: &str) -> ApiResult<(OrgId, Option<KeyId>)> {
-        match self.0.who()? {
-            Who::Key(key) => Ok((key_enters(key, slug)?, Some(key.id))),
-            Who::Session { session, .. } => {
+        match self.0.credential()? {
+            Credential::Key(key) => Ok((key_enters(key, slug)?, Some(key.id))),
+            Credential::Session { session, .. } => {
                 Ok((self.0.membership(session.user, slug, Role::Editor)?.org.id, None))
             }
-            Who::Token { .. } => Err(session_required()),
+            Credential::Token { .. } => Err(session_required()),
         }
     }
 
-    /// The person who mints, if it is one.
+    /// Returns the account that mints, unless the caller is an API key.
     pub fn user(&self) -> Option<UserId> {
-        match self.0.who() {
-            Ok(Who::Session { session, .. }) => Some(session.user),
+        match self.0.credential() {
+            Ok(Credential::Session { session, .. }) => Some(session.user),
             _ => None,
         }
     }
 
-    /// Charges a token to the key that signs it: a key that calls is charged before anything is read.
+    /// Charges a minted token to the API key that signs it. A caller that is an API key has already
+    /// been charged by the extractor.
     ///
     /// # Errors
     /// 429 `rate_limited`, scope `api_key`.
@@ -347,18 +364,18 @@ impl Minter {
     }
 }
 
-impl Cabinet {
+impl SessionCaller {
     /// The session.
     pub fn session(&self) -> &Arc<Session> {
         &self.session
     }
 
-    /// Whose it is.
+    /// Returns the account of the session.
     pub fn user(&self) -> UserId {
         self.session.user
     }
 
-    /// Whether the account administers this server.
+    /// Returns whether the account is an administrator of this server.
     ///
     /// # Errors
     /// 503 `storage_degraded`.
@@ -369,13 +386,13 @@ impl Cabinet {
     /// Enters the organisation `slug` with at least the role `needed`.
     ///
     /// # Errors
-    /// 404 `org_not_found` for a stranger, the same as for an organisation that does not exist; 403 `forbidden` for a
-    /// member of a lesser role.
+    /// 404 `org_not_found` for an account that is not a member, as for an organisation that does
+    /// not exist; 403 `forbidden` for a member with a lesser role.
     pub fn enter(&self, slug: &str, needed: Role) -> ApiResult<Membership> {
         self.at.membership(self.session.user, slug, needed)
     }
 
-    /// That the owner proved who they are in the last 15 minutes.
+    /// Requires a fresh login: the owner proved the identity within the last 15 minutes.
     ///
     /// # Errors
     /// 403 `reauth_required`.
@@ -390,39 +407,40 @@ impl Cabinet {
     }
 }
 
-impl Visitor {
-    /// Address and browser.
+impl AnyCaller {
+    /// Returns the client's address and browser.
     pub fn client(&self) -> &Client {
         &self.at.client
     }
 
-    /// Whether the request comes from this machine: [`LocalRequests`].
+    /// Returns whether the request comes from this machine, by the rules of [`LocalRequests`].
     pub fn is_local(&self) -> bool {
         self.at.local
     }
 
-    /// The live session of this request, if any, and its cookie's value.
+    /// Returns the live session of this request and the value of its cookie.
     pub fn session(&self) -> Option<(&Arc<Session>, &str)> {
-        match &self.at.who {
-            Ok(Who::Session { session, cookie }) => Some((session, cookie)),
+        match &self.at.credential {
+            Ok(Credential::Session { session, cookie }) => Some((session, cookie)),
             _ => None,
         }
     }
 
-    /// The value of the cookie `ms_ml`, whatever its name is here.
+    /// Returns the value of the magic link cookie, whose name depends on whether cookies are
+    /// secure.
     pub fn magic_link_cookie(&self) -> Option<&str> {
         self.link.as_deref()
     }
 
-    /// The value of the cookie `ms_device`.
+    /// Returns the value of the cookie `ms_device`.
     pub fn device_cookie(&self) -> Option<&str> {
         self.device.as_deref()
     }
 }
 
-impl Identified {
-    fn who(&self) -> ApiResult<&Who> {
-        self.who.as_ref().map_err(Clone::clone)
+impl RequestIdentity {
+    fn credential(&self) -> ApiResult<&Credential> {
+        self.credential.as_ref().map_err(Clone::clone)
     }
 
     fn membership(&self, user: UserId, slug: &str, needed: Role) -> ApiResult<Membership> {
@@ -436,30 +454,32 @@ impl Identified {
         Ok(member)
     }
 
-    /// Charges a request to its address where an API key came along that says nothing here: its own buckets are for what
-    /// keys do, and no bucket at all would be a way around the one for strangers.
+    /// Charges a request with an API key that this endpoint does not accept to its address. The
+    /// key's own buckets are for what keys may do. Without any charge, a key would be a way around
+    /// the limit of anonymous requests.
     fn charge_misplaced_key(&self) -> ApiResult<()> {
-        match &self.who {
-            Ok(Who::Key(_)) => {
-                self.callers.limits.charge_address(self.client.ip).map(|charge| self.leave(charge))
+        match &self.credential {
+            Ok(Credential::Key(_)) => {
+                self.callers.limits.charge_address(self.client.ip).map(|charge| self.record_charge(charge))
             }
             _ => Ok(()),
         }
     }
 
-    /// What the answer's headers are to say, unless something else was charged before.
-    fn leave(&self, charge: Charge) {
+    /// Records the charge that the response headers report. The first charge of a request wins.
+    fn record_charge(&self, charge: Charge) {
         let _ = self.charge.set(charge);
     }
 
-    /// Charges a read with an API key to the key's own window.
+    /// Charges a read by an API key to the key's own window.
     fn charge_reader(&self, key: &ApiKey) -> ApiResult<()> {
-        self.leave(self.callers.limits.charge_reader(key.id, key.read.rate_limit_rps)?);
+        self.record_charge(self.callers.limits.charge_reader(key.id, key.read.rate_limit_rps)?);
         Ok(())
     }
 }
 
-/// The one answer for an organisation that is not there and for one that is none of the caller's business.
+/// Returns the error for an organisation that does not exist or that the caller is not a member of.
+/// Both cases look the same to the caller.
 pub fn org_not_found() -> ApiError {
     ApiError::new(Code::OrgNotFound, "there is no such organisation, or you are not its member")
 }
@@ -475,7 +495,7 @@ fn session_required() -> ApiError {
     )
 }
 
-fn no_writing_token() -> ApiError {
+fn token_cannot_write() -> ApiError {
     ApiError::new(Code::EmbedRestricted, "an embed token cannot write")
 }
 
@@ -487,21 +507,19 @@ fn key_enters(key: &ApiKey, slug: &str) -> ApiResult<OrgId> {
     if key.slug.as_str() == slug { Ok(key.org) } else { Err(org_mismatch()) }
 }
 
-fn identified(parts: &Parts) -> ApiResult<Arc<Identified>> {
-    let found = parts.extensions.get::<Arc<Identified>>().cloned();
-    found.ok_or_else(|| {
-        ApiError::internal("a route that needs a caller stands outside of the credential layer")
-    })
+fn request_identity(parts: &Parts) -> ApiResult<Arc<RequestIdentity>> {
+    let found = parts.extensions.get::<Arc<RequestIdentity>>().cloned();
+    found.ok_or_else(|| ApiError::internal("a route that needs a caller is outside of the credential layer"))
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Reader {
+impl<S: Send + Sync> FromRequestParts<S> for QueryCaller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Reader> {
-        let at = identified(parts)?;
-        match at.who()? {
-            Who::Session { .. } | Who::Token { .. } => Ok(Reader(at)),
-            Who::Key(_) => {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<QueryCaller> {
+        let at = request_identity(parts)?;
+        match at.credential()? {
+            Credential::Session { .. } | Credential::Token { .. } => Ok(QueryCaller(at)),
+            Credential::Key(_) => {
                 at.charge_misplaced_key()?;
                 Err(ApiError::new(Code::ApiKeyNotAllowed, "this endpoint takes a session cookie or an embed token")
                     .with("hint", "mint an embed token with this key, or use /api/v1/orgs/{slug}/prometheus with a key that has the scope read"))
@@ -510,98 +528,98 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for MountReader {
+impl<S: Send + Sync> FromRequestParts<S> for PrometheusCaller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<MountReader> {
-        let at = identified(parts)?;
-        if let Who::Key(key) = at.who()? {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<PrometheusCaller> {
+        let at = request_identity(parts)?;
+        if let Credential::Key(key) = at.credential()? {
             at.charge_reader(key)?;
             if !key.scopes.read {
                 return Err(missing_scope("read"));
             }
         }
-        Ok(MountReader(Reader(at)))
+        Ok(PrometheusCaller(QueryCaller(at)))
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Machine {
+impl<S: Send + Sync> FromRequestParts<S> for IngestCaller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Machine> {
-        let at = identified(parts)?;
-        match at.who()? {
-            Who::Session { .. } => {}
-            Who::Token { .. } => return Err(no_writing_token()),
-            Who::Key(key) => {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<IngestCaller> {
+        let at = request_identity(parts)?;
+        match at.credential()? {
+            Credential::Session { .. } => {}
+            Credential::Token { .. } => return Err(token_cannot_write()),
+            Credential::Key(key) => {
                 at.callers.limits.charge_ingest(key.id, &key.ingest)?;
                 if !key.scopes.ingest {
                     return Err(missing_scope("ingest"));
                 }
             }
         }
-        Ok(Machine(at))
+        Ok(IngestCaller(at))
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Minter {
+impl<S: Send + Sync> FromRequestParts<S> for MintCaller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Minter> {
-        let at = identified(parts)?;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<MintCaller> {
+        let at = request_identity(parts)?;
         if at.sent_jwt {
             return Err(session_required());
         }
-        if let Who::Key(key) = at.who()? {
-            at.leave(at.callers.limits.charge_minting(key.id)?);
+        if let Credential::Key(key) = at.credential()? {
+            at.record_charge(at.callers.limits.charge_minting(key.id)?);
             if !key.scopes.embed {
                 return Err(missing_scope("embed"));
             }
         }
-        Ok(Minter(at))
+        Ok(MintCaller(at))
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Cabinet {
+impl<S: Send + Sync> FromRequestParts<S> for SessionCaller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Cabinet> {
-        let at = identified(parts)?;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<SessionCaller> {
+        let at = request_identity(parts)?;
         if at.sent_jwt {
             return Err(session_required());
         }
-        match at.who()? {
-            Who::Session { session, .. } => Ok(Cabinet { session: Arc::clone(session), at }),
-            Who::Key(_) => {
+        match at.credential()? {
+            Credential::Session { session, .. } => Ok(SessionCaller { session: Arc::clone(session), at }),
+            Credential::Key(_) => {
                 at.charge_misplaced_key()?;
                 Err(session_required())
             }
-            Who::Token { .. } => Err(session_required()),
+            Credential::Token { .. } => Err(session_required()),
         }
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Visitor {
+impl<S: Send + Sync> FromRequestParts<S> for AnyCaller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Visitor> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<AnyCaller> {
         let cookie = |name| cookies::values(&parts.headers, name, 1).first().map(|&value| value.to_owned());
-        let at = identified(parts)?;
+        let at = request_identity(parts)?;
         let (link, device) = (cookie(at.callers.cookies.magic_link_name()), cookie(cookies::DEVICE));
         at.charge_misplaced_key()?;
-        // Whoever sent a session is not taken for nobody because we cannot store that it was used.
-        if let Err(refused) = &at.who
+        // A session that cannot be checked because storage fails is not the same as no session.
+        if let Err(refused) = &at.credential
             && refused.code().status().is_server_error()
         {
             return Err(refused.clone());
         }
-        Ok(Visitor { at, link, device })
+        Ok(AnyCaller { at, link, device })
     }
 }
 
-// -- the credential layer -------------------------------------------------------------------------------------------
+// -- the credential layer -------------------------------------------------------------------------
 
-/// Finds out who is calling, charges them, goes on with `next`, and renews the session that they used.
+/// Identifies and charges the caller, runs `next`, and renews the session that the caller used.
 pub(super) async fn credential<N, F>(
     callers: &Arc<Callers>,
     request: Request,
@@ -617,12 +635,12 @@ where
     }
     let (parts, body) = request.into_parts();
     let origin = callers.origin(&parts, id);
-    // A future is copied whole into the one around it, and seven are around this one: a box is cheaper.
-    let answered = Box::pin(identified_and_charged(callers, parts, body, next));
+    // Boxed, because a future is copied whole into each of the seven futures around this one.
+    let answered = Box::pin(identify_and_charge(callers, parts, body, next));
     lanes::ORIGIN.scope(origin, answered).await
 }
 
-async fn identified_and_charged<N, F>(callers: &Arc<Callers>, parts: Parts, body: Body, next: N) -> Response
+async fn identify_and_charge<N, F>(callers: &Arc<Callers>, parts: Parts, body: Body, next: N) -> Response
 where
     N: FnOnce(Request) -> F,
     F: Future<Output = Response>,
@@ -632,42 +650,45 @@ where
     let at = Arc::new(callers.identify(&parts, logout, now).await);
     let mut request = Request::from_parts(parts, body);
     let mut response = match at.charge() {
-        // A logout is counted and never refused: whoever wants out gets out.
+        // A logout is counted but never refused: everyone can always log out.
         Err(refused) if !logout => refused.into_response(),
         _ => {
             request.extensions_mut().insert(Arc::clone(&at));
             next(request).await
         }
     };
-    at.leave_marks(&mut response);
+    at.decorate_response(&mut response);
     response
 }
 
-/// Where callers are identified and charged: the API and its alias, not files, health or metrics.
+/// Returns whether callers of `path` are identified and charged. They are on the API and its
+/// alias, but not on files, health and metrics.
 pub fn is_api(path: &str) -> bool {
     path.starts_with("/api/") || path.starts_with("/auth/") || path == "/api" || path == "/auth"
 }
 
-impl Identified {
-    /// Charges the request to whoever proved to be its sender, else to its address.
+impl RequestIdentity {
+    /// Charges the request to its verified caller, otherwise to its address.
     fn charge(&self) -> ApiResult<()> {
         let limits = &self.callers.limits;
         if let Some(token) = &self.token_charge {
-            self.leave(token.charge.clone()?);
+            self.record_charge(token.charge.clone()?);
             return Ok(());
         }
-        let charge = match &self.who {
-            Ok(Who::Session { session, .. }) => limits.charge_session(session.id)?,
-            // What a key is charged to depends on what it does; its extractor knows. A token is charged above.
-            Ok(Who::Key(_) | Who::Token { .. }) => return Ok(()),
+        let charge = match &self.credential {
+            Ok(Credential::Session { session, .. }) => limits.charge_session(session.id)?,
+            // The charge of an API key depends on the operation, so its extractor charges it. A
+            // token is charged above.
+            Ok(Credential::Key(_) | Credential::Token { .. }) => return Ok(()),
             Err(_) => limits.charge_address(self.client.ip)?,
         };
-        self.leave(charge);
+        self.record_charge(charge);
         Ok(())
     }
 
-    /// The sliding cookie, the rate headers, and which origins may read the answer.
-    fn leave_marks(&self, response: &mut Response) {
+    /// Adds the renewed session cookie, the rate limit headers and the allowed origins to a
+    /// response.
+    fn decorate_response(&self, response: &mut Response) {
         if let Some(charge) = self.charge.get() {
             charge.write(response);
         }
@@ -678,31 +699,32 @@ impl Identified {
         if !sets_cookies {
             response.headers_mut().remove(header::SET_COOKIE);
         }
-        match &self.who {
-            Ok(Who::Session { cookie, .. }) => {
+        match &self.credential {
+            Ok(Credential::Session { cookie, .. }) => {
                 if sets_cookies && !cookies::decides_session(response.headers()) {
                     response.headers_mut().append(header::SET_COOKIE, self.callers.cookies.session(cookie));
                 }
             }
-            Ok(Who::Key(key)) if self.from_page => {
+            Ok(Credential::Key(key)) if self.from_page => {
                 response.extensions_mut().insert(AllowedOrigins(vec![key.embed.origins.clone()]));
             }
-            Ok(Who::Token { .. } | Who::Key(_)) | Err(_) => {}
+            Ok(Credential::Token { .. } | Credential::Key(_)) | Err(_) => {}
         }
     }
 }
 
 impl Callers {
-    /// For the log of events.
+    /// Returns the origin of the request for the audit log.
     fn origin(&self, parts: &Parts, id: &RequestId) -> Origin {
         let ip = self.proxies.client(host::peer(parts), &parts.headers);
         Origin { ip: Some(ip), request_id: Some(id.as_str().into()) }
     }
 
-    async fn identify(self: &Arc<Callers>, parts: &Parts, logout: bool, now: Timestamp) -> Identified {
+    async fn identify(self: &Arc<Callers>, parts: &Parts, logout: bool, now: Timestamp) -> RequestIdentity {
         let peer = host::peer(parts);
-        // Who comes without a connection is nobody that anybody waits for.
-        let alone = parts.extensions.get::<Peer>().is_none_or(|Peer(from)| self.lanes.note_arrival(*from));
+        // A request without a peer address (in-process tests) never counts as concurrent.
+        let sole_connection =
+            parts.extensions.get::<Peer>().is_none_or(|Peer(from)| self.lanes.note_arrival(*from));
         let user_agent =
             parts.headers.get(header::USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
         let client = Client {
@@ -710,12 +732,13 @@ impl Callers {
             user_agent: user_agent.unwrap_or_default(),
         };
         let mut sent_jwt = false;
-        // An Authorization header is the only credential looked at: a bad token never falls through to a good cookie.
+        // With an Authorization header, cookies are ignored: a bad token never falls back to a good
+        // cookie.
         let mut token_charge = None;
-        let who = if parts.headers.contains_key(header::AUTHORIZATION) {
+        let credential = if parts.headers.contains_key(header::AUTHORIZATION) {
             match authorization(&parts.headers) {
-                Ok(Sent::Key { secret, id }) => self.key(&secret, id.as_deref(), now),
-                Ok(Sent::Jwt(token)) => {
+                Ok(AuthorizationHeader::Key { secret, id }) => self.key(&secret, id.as_deref(), now),
+                Ok(AuthorizationHeader::Jwt(token)) => {
                     sent_jwt = true;
                     self.token(&token, parts, &mut token_charge, now).await
                 }
@@ -727,49 +750,52 @@ impl Callers {
         let local = self.local.includes(peer, parts.version, &parts.headers);
         let from_page = parts.headers.contains_key(header::ORIGIN);
         let coding = Coding::of(&parts.headers);
-        Identified {
+        RequestIdentity {
             callers: Arc::clone(self),
-            who,
+            credential,
             sent_jwt,
             client,
             local,
             from_page,
             coding,
-            alone,
+            sole_connection,
             token_charge,
             charge: OnceLock::new(),
         }
     }
 
-    fn key(&self, secret: &str, id: Option<&str>, now: Timestamp) -> ApiResult<Who> {
+    fn key(&self, secret: &str, id: Option<&str>, now: Timestamp) -> ApiResult<Credential> {
         let invalid = || ApiError::new(Code::ApiKeyInvalid, "this API key is unknown, disabled or expired");
         if !secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-            return Err(ApiError::new(Code::ApiKeyInvalid, STRANGE_CHARACTER));
+            return Err(ApiError::new(Code::ApiKeyInvalid, INVALID_KEY_CHARACTER));
         }
         let key = self.identity.api_key(secret, now).ok_or_else(invalid)?;
         match id {
             Some(id) if id != key.id.to_string() => Err(invalid()),
-            _ => Ok(Who::Key(key)),
+            _ => Ok(Credential::Key(key)),
         }
     }
 
-    /// Verifies an embed token. Its key is charged as soon as signature and claims are good, before the token's matchers
-    /// are compiled: requests beyond the rate cost no more than their verification. Matchers that are not cached are
-    /// compiled on the query lane, in the share of the key's organisation.
+    /// Verifies an embed token.
+    ///
+    /// Its key is charged as soon as signature and claims are valid, before the token's matchers
+    /// are compiled, so a request beyond the rate limit costs no more than its verification.
+    /// Matchers that are not cached are compiled on the query lane, in the share of the key's
+    /// organisation.
     async fn token(
         &self,
         token: &str,
         parts: &Parts,
         token_charge: &mut Option<TokenCharge>,
         now: Timestamp,
-    ) -> ApiResult<Who> {
+    ) -> ApiResult<Credential> {
         let Some(slug) = slug_of(parts.uri.path()) else { return Err(session_required()) };
         let origin = parts.headers.get(header::ORIGIN).map(|value| value.to_str().unwrap_or("null"));
         let from = lanes::ORIGIN.try_with(Clone::clone).unwrap_or_default();
         let request = EmbedRequest { token, slug: &slug, origin };
         let verified = with_origin(&from, || self.identity.verify_token(&request, now));
         let verified = verified.map_err(|refusal| match refusal.is_no_token() {
-            true => ApiError::new(Code::TokenInvalid, NO_CREDENTIAL),
+            true => ApiError::new(Code::TokenInvalid, UNKNOWN_BEARER),
             false => refusal.into(),
         })?;
         let charge = self.limits.charge_key(verified.key(), verified.rate_limit_rps());
@@ -781,33 +807,36 @@ impl Callers {
             let identity = Arc::clone(&self.identity);
             self.lanes.run(Lane::Query(verified.org()), move || identity.grant(verified, now)).await??
         };
-        Ok(Who::Token { grant: Box::new(grant), slug: slug.into_owned() })
+        Ok(Credential::Token { grant: Box::new(grant), slug: slug.into_owned() })
     }
 
-    /// Up to four cookies of this name are tried, because another application on this host may have set one, too. What is
-    /// about to be ended by a logout need not be renewed first: the disk may be what keeps it from that. Where none is live,
-    /// a logout gets the one whose row the disk still has, so that it never says more than the disk knows.
-    async fn cookie(&self, headers: &HeaderMap, logout: bool, now: Timestamp) -> ApiResult<Who> {
+    /// Identifies the session of the cookies.
+    ///
+    /// Up to four cookies of this name are tried, because another application on this host may have
+    /// set one, too. For a logout a session is not persisted first, because the disk may be what
+    /// prevents that. If no session is live, a logout gets the ended one whose row is still on
+    /// disk, so that it removes that row as well.
+    async fn cookie(&self, headers: &HeaderMap, logout: bool, now: Timestamp) -> ApiResult<Credential> {
         let mut refused = ApiError::new(Code::Unauthenticated, "no credential was sent");
         let mut left = None;
         for cookie in cookies::values(headers, cookies::SESSION, 4) {
             let identity = Arc::clone(&self.identity);
             match self.identity.session(cookie, now) {
                 SessionCheck::Live(session) => {
-                    return Ok(Who::Session { session, cookie: cookie.to_owned() });
+                    return Ok(Credential::Session { session, cookie: cookie.to_owned() });
                 }
                 SessionCheck::LiveOncePersisted(session) if logout => {
-                    return Ok(Who::Session { session, cookie: cookie.to_owned() });
+                    return Ok(Credential::Session { session, cookie: cookie.to_owned() });
                 }
                 SessionCheck::LiveOncePersisted(session) => {
                     let renewed = Arc::clone(&session);
                     self.lanes.run(Lane::Account, move || identity.persist_session(&renewed)).await??;
-                    return Ok(Who::Session { session, cookie: cookie.to_owned() });
+                    return Ok(Credential::Session { session, cookie: cookie.to_owned() });
                 }
                 SessionCheck::Expired(session) | SessionCheck::Ended(session) if logout => {
-                    left = Some(Who::Session { session, cookie: cookie.to_owned() });
+                    left = Some(Credential::Session { session, cookie: cookie.to_owned() });
                 }
-                // Its owner ended it and was told that this is not stored yet.
+                // The owner ended this session and got an error, because the end is not stored yet.
                 SessionCheck::Ended(session) if now < session.expires_at() => {}
                 SessionCheck::Expired(session) | SessionCheck::Ended(session) => {
                     self.lanes.run(Lane::Account, move || identity.end_session(&session, now)).await??;
@@ -820,35 +849,38 @@ impl Callers {
     }
 }
 
-/// The organisation in a path, percent-decoded as a handler's path parameters are: `acme` and `%61cme` are the same
-/// organisation for every check and every count. Text that cannot be decoded stays as it is; no slug has a percent sign.
+/// Returns the slug of the organisation in a path, percent-decoded like a handler's path
+/// parameters, so that `acme` and `%61cme` are the same organisation in every check and counter.
+/// Text that cannot be decoded is returned unchanged; no slug contains a percent sign.
 pub(super) fn slug_of(path: &str) -> Option<Cow<'_, str>> {
     let slug = of_org(path)?.next().filter(|slug| !slug.is_empty())?;
     Some(decoded(slug).unwrap_or(Cow::Borrowed(slug)))
 }
 
-/// For a bearer that is of no known form, most often a variable that is not set or holds something else.
-const NO_CREDENTIAL: &str = "this bearer is neither an API key, which begins with msk_, nor an embed token, which is a \
+/// The message for a bearer credential of no known form. The usual cause is an environment variable
+/// that is not set or holds another value.
+const UNKNOWN_BEARER: &str = "this bearer is neither an API key, which begins with msk_, nor an embed token, which is a \
                              JWT: three parts between dots";
 
-/// For a key that was copied from a place that shortens it, or with what stands beside it.
-const STRANGE_CHARACTER: &str = "this API key contains a character that no key has: keys are made of letters, digits and _; \
+/// The message for an API key that was shortened or copied together with neighbouring text.
+const INVALID_KEY_CHARACTER: &str = "this API key contains a character that no key has: keys are made of letters, digits and _; \
                                  copy the whole key";
 
-/// What an `Authorization` header holds.
-enum Sent {
+/// The credential in an `Authorization` header.
+enum AuthorizationHeader {
     Key { secret: String, id: Option<String> },
     Jwt(String),
 }
 
-/// Takes the one `Authorization` header apart; schemes in any letter case.
-fn authorization(headers: &HeaderMap) -> ApiResult<Sent> {
+/// Parses the `Authorization` header. Schemes are matched in any letter case.
+fn authorization(headers: &HeaderMap) -> ApiResult<AuthorizationHeader> {
     let invalid = |detail: &'static str| ApiError::new(Code::TokenInvalid, detail);
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
         return Err(invalid("more than one Authorization header"));
     };
-    // No credential has a character beyond ASCII; which one it was meant to be is told all the same.
+    // Credentials are ASCII. Other text is decoded all the same, so that the error can name the
+    // kind of credential.
     let text = String::from_utf8_lossy(value.as_bytes());
     let (scheme, rest) = text
         .trim_ascii()
@@ -857,8 +889,8 @@ fn authorization(headers: &HeaderMap) -> ApiResult<Sent> {
     let rest = rest.trim_ascii();
     if scheme.eq_ignore_ascii_case("bearer") {
         return match rest.starts_with("msk_") {
-            true => Ok(Sent::Key { secret: rest.to_owned(), id: None }),
-            false => Ok(Sent::Jwt(rest.to_owned())),
+            true => Ok(AuthorizationHeader::Key { secret: rest.to_owned(), id: None }),
+            false => Ok(AuthorizationHeader::Jwt(rest.to_owned())),
         };
     }
     if !scheme.eq_ignore_ascii_case("basic") {
@@ -871,7 +903,10 @@ fn authorization(headers: &HeaderMap) -> ApiResult<Sent> {
         .and_then(|bytes| String::from_utf8(bytes).ok())
         .ok_or_else(refused)?;
     let (user, secret) = decoded.split_once(':').ok_or_else(refused)?;
-    Ok(Sent::Key { secret: secret.to_owned(), id: user.starts_with("ak_").then(|| user.to_owned()) })
+    Ok(AuthorizationHeader::Key {
+        secret: secret.to_owned(),
+        id: user.starts_with("ak_").then(|| user.to_owned()),
+    })
 }
 
 #[cfg(test)]
@@ -881,7 +916,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_organisation_may_let_questions_cost_less_or_more() {
+    fn an_organisation_can_lower_and_raise_the_limits_of_a_query() {
         let half_a_minute = Duration::from_secs(30);
         let quota = |limit| Quota { samples: limit, timeout_s: limit };
         let cost = |limit| (quota(limit).samples_max(9), quota(limit).timeout(half_a_minute));
@@ -891,14 +926,14 @@ mod tests {
     }
 
     #[test]
-    fn an_authorization_header_is_taken_apart() {
+    fn an_authorization_header_is_parsed() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, HeaderValue::from_str(text).expect("a value"));
             match authorization(&headers) {
-                Ok(Sent::Key { secret, id: None }) => format!("key {secret}"),
-                Ok(Sent::Key { secret, id: Some(id) }) => format!("key {secret} of {id}"),
-                Ok(Sent::Jwt(token)) => format!("jwt {token}"),
+                Ok(AuthorizationHeader::Key { secret, id: None }) => format!("key {secret}"),
+                Ok(AuthorizationHeader::Key { secret, id: Some(id) }) => format!("key {secret} of {id}"),
+                Ok(AuthorizationHeader::Jwt(token)) => format!("jwt {token}"),
                 Err(refused) => refused.code().as_str().to_owned(),
             }
         };

@@ -1,11 +1,16 @@
-//! Cookies in and out (docs/specification.md D1, D4): `ms_session` slides, `ms_ml` binds a link to the browser that asked for it,
-//! `ms_device` tells a browser of an earlier login from strangers, `ms_oauth` carries a sign-in to a provider and back.
+//! The cookies of requests and responses (docs/specification.md D1, D4).
 //!
-//! Cookies ignore ports, and a name below ours may set some for ours. Who plants a sign-in that they began themselves signs
-//! a browser in as themselves, so what binds one to its browser is called `__Host-ms_oauth` and `__Host-ms_ml` wherever
-//! browsers hold that prefix: they take it over TLS alone, and from the very host. On `http://localhost` another port can
-//! plant anything, `ms_session` first of all, whose name is the specification's; nothing that we could bind a sign-in to
-//! would keep it from that. A host name of its own does, as in the address that the start banner suggests.
+//! `ms_session` is the sliding session. `ms_ml` binds a sign-in link to the browser that requested
+//! it. `ms_device` marks a browser that has logged in before. `ms_oauth` carries the state of a
+//! sign-in to a provider and back.
+//!
+//! Cookies ignore ports, and a subdomain may set cookies for its parent. An attacker who plants the
+//! cookie of a sign-in that they began signs the victim in to the attacker's account. The cookies
+//! that bind a sign-in to its browser are therefore called `__Host-ms_oauth` and `__Host-ms_ml`
+//! wherever browsers accept that prefix, which is over TLS and from the exact host only. On
+//! `http://localhost` another port can plant any cookie, including `ms_session`, whose name the
+//! specification fixes. No binding prevents that, but a host name of its own does, such as the
+//! address in the start banner.
 
 use std::time::Duration;
 
@@ -14,69 +19,70 @@ use cookie::{Cookie, SameSite, time};
 
 use crate::identity::DEVICE_TTL;
 
-/// The session cookie; the specification fixes its name.
+/// The name of the session cookie, fixed by the specification.
 pub(super) const SESSION: &str = "ms_session";
-/// Says that this browser logged in before.
+/// The name of the cookie that marks a browser that has logged in before.
 pub(super) const DEVICE: &str = "ms_device";
 
-/// 30 days: what the browser keeps a session for, counted anew from every answer.
+/// How long a browser keeps a session: 30 days from the latest response.
 const SESSION_MAX_AGE_S: i64 = 2_592_000;
 const OAUTH_MAX_AGE_S: i64 = 600;
 
-/// `Set-Cookie` values for one kind of deployment.
+/// Builds `Set-Cookie` values for one kind of deployment.
 #[derive(Clone, Copy, Debug)]
 pub struct Cookies {
-    /// Whether browsers may send them over TLS only: Safari drops such cookies on `http://localhost`, so this follows
-    /// the public URL.
+    /// Whether cookies have the attribute `Secure`. Safari drops such cookies on
+    /// `http://localhost`, so this follows the public URL.
     pub secure: bool,
-    /// Whether what binds a sign-in to its browser carries `__Host-`: needs TLS and the whole host, without a path.
+    /// Whether the cookies that bind a sign-in to its browser have the prefix `__Host-`. That needs
+    /// TLS and a public URL without a path.
     pub whole_host: bool,
 }
 
 impl Cookies {
-    /// For a server that is reached at `public_url`.
+    /// Decides for a server whose public URL is `public_url`.
     pub fn of(public_url: &str, secure: Option<bool>) -> Cookies {
         let tls = public_url.starts_with("https://");
         let secure = secure.unwrap_or(tls);
         Cookies { secure, whole_host: secure && tls && super::prefix::path_of(public_url).is_empty() }
     }
 
-    /// The name of what binds a sign-in link to a browser.
+    /// Returns the name of the cookie that binds a sign-in link to a browser.
     pub(super) const fn magic_link_name(self) -> &'static str {
         if self.whole_host { "__Host-ms_ml" } else { "ms_ml" }
     }
 
-    /// The name of what carries a sign-in to a provider and back.
+    /// Returns the name of the cookie that carries a sign-in to a provider and back.
     pub(super) const fn oauth_name(self) -> &'static str {
         if self.whole_host { "__Host-ms_oauth" } else { "ms_oauth" }
     }
 
-    /// `ms_session=...; Path=/; Max-Age=2592000; HttpOnly; SameSite=Lax[; Secure]`.
+    /// Returns `ms_session=...; Path=/; Max-Age=2592000; HttpOnly; SameSite=Lax[; Secure]`.
     pub(super) fn session(self, token: &str) -> HeaderValue {
         self.cookie(SESSION, token, SESSION_MAX_AGE_S)
     }
 
-    /// Makes the browser forget the session.
+    /// Returns the value that deletes the session cookie.
     pub(super) fn no_session(self) -> HeaderValue {
         self.cookie(SESSION, "", 0)
     }
 
-    /// Binds a link to this browser for as long as the link lives.
+    /// Returns the cookie that binds a link to this browser until the link expires.
     pub(super) fn magic_link(self, value: &str, ttl: Duration) -> HeaderValue {
         self.cookie(self.magic_link_name(), value, seconds(ttl))
     }
 
-    /// Makes this browser a known one.
+    /// Returns the cookie that marks this browser as known.
     pub(super) fn device(self, value: &str) -> HeaderValue {
         self.cookie(DEVICE, value, seconds(DEVICE_TTL))
     }
 
-    /// Carries a sign-in to a provider and back, for ten minutes.
+    /// Returns the cookie that carries a sign-in to a provider and back, for ten minutes.
     pub(super) fn oauth(self, ticket: &str) -> HeaderValue {
         self.cookie(self.oauth_name(), ticket, OAUTH_MAX_AGE_S)
     }
 
-    /// Makes the browser forget it.
+    /// Returns the value that deletes the sign-in cookie.
     pub(super) fn no_oauth(self) -> HeaderValue {
         self.cookie(self.oauth_name(), "", 0)
     }
@@ -99,20 +105,20 @@ fn seconds(ttl: Duration) -> i64 {
     i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The values of all cookies `name`, in the order sent; at most `most`.
+/// Returns the values of the cookies called `name` in the order sent, at most `most`.
 pub(super) fn values<'a>(headers: &'a HeaderMap, name: &str, most: usize) -> Vec<&'a str> {
     let lines = headers.get_all(header::COOKIE).into_iter().filter_map(|line| line.to_str().ok());
     let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.trim_matches('"')).take(most).collect()
 }
 
-/// A response extension: the response sets no cookie, whatever session the request came with.
-///
-/// Every response that asks for a second factor has it: the specification gives these no cookie.
+/// A response extension: the response sets no cookie, even if the request had a session. The
+/// specification requires this of every response that asks for a second factor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NoCookies;
 
-/// Whether `headers` already decide about the session cookie: a login or logout is not overruled by renewal.
+/// Returns whether `headers` already set the session cookie, so that a renewal does not override a
+/// login or logout.
 pub(super) fn decides_session(headers: &HeaderMap) -> bool {
     headers.get_all(header::SET_COOKIE).iter().any(|value| value.as_bytes().starts_with(b"ms_session="))
 }
@@ -122,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_session_cookie_is_what_the_contract_says() {
+    fn the_session_cookie_matches_the_specification() {
         let header = Cookies::of("http://localhost", None).session("ses_x");
         assert_eq!(
             header.to_str().expect("text"),
@@ -133,9 +139,9 @@ mod tests {
         assert!(header.is_sensitive());
     }
 
-    /// Browsers drop a cookie of this prefix that is not `Secure`, or not for the path `/`.
+    /// Browsers drop a cookie with this prefix that is not `Secure` or not for the path `/`.
     #[test]
-    fn what_binds_a_sign_in_is_for_the_whole_host_where_that_can_be() {
+    fn sign_in_cookies_have_the_host_prefix_where_browsers_accept_it() {
         let cases = [
             ("https://metrics.example", None, true),
             ("https://metrics.example", Some(false), false),
@@ -155,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn up_to_four_values_are_seen_and_lookalikes_are_not() {
+    fn at_most_four_values_are_read_and_similar_names_are_ignored() {
         let mut headers = HeaderMap::new();
         headers.append(
             header::COOKIE,

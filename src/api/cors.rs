@@ -1,17 +1,18 @@
-//! Who may read our answers from a page of another origin (docs/specification.md B4).
+//! Decides which pages of other origins may read responses (docs/specification.md B4).
 //!
-//! Discover and query endpoints only, and only with a token: never with credentials of the browser. The exception is
-//! front-end development, whose origins the operator names.
+//! Only the discovery and query endpoints are open, and only to requests with a token, never with
+//! credentials of the browser. The exception is front-end development, whose origins the operator
+//! configures.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 
-use super::dispatch::of_org;
-use super::error::Form;
+use super::error::ErrorFormat;
+use super::router::of_org;
 
-/// Origins that the credential of this request allows: the token's and its key's, each list must hold the origin.
-/// An extension of the response, set by the credential layer.
+/// The origins that the credential of a request allows: the lists of the token and of its key, each
+/// of which must contain the origin. The credential layer sets this extension of the response.
 #[derive(Clone, Debug)]
 pub(super) struct AllowedOrigins(pub(super) Vec<Vec<String>>);
 
@@ -21,14 +22,14 @@ impl AllowedOrigins {
     }
 }
 
-/// Whether pages of other origins may use this path with a token: where reading is done, the writing part of the
-/// Prometheus mount not.
+/// Returns whether pages of other origins may use this path with a token: paths that read, which
+/// excludes the writing part of the Prometheus mount.
 pub(super) fn is_open(path: &str) -> bool {
-    match Form::of_path(path) {
-        Form::Data => true,
-        // `{org}/prometheus/api/v1/admin/…`; other writing has another form.
-        Form::Prometheus => of_org(path).and_then(|mut pieces| pieces.nth(4)) != Some("admin"),
-        Form::Problem | Form::Otlp(_) => false,
+    match ErrorFormat::of_path(path) {
+        ErrorFormat::Data => true,
+        // `{org}/prometheus/api/v1/admin/…`. Other paths that write have another format.
+        ErrorFormat::Prometheus => of_org(path).and_then(|mut pieces| pieces.nth(4)) != Some("admin"),
+        ErrorFormat::Problem | ErrorFormat::Otlp(_) => false,
     }
 }
 
@@ -36,7 +37,8 @@ const EXPOSED: HeaderValue =
     HeaderValue::from_static("ratelimit, ratelimit-policy, retry-after, x-request-id");
 const PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
 
-/// The answer to a preflight, or `None` where this is none or the path is closed to other origins.
+/// Returns the response to a preflight request. Returns `None` for other requests and for paths
+/// that are closed to other origins.
 pub(super) fn preflight(
     method: &Method,
     path: &str,
@@ -74,10 +76,10 @@ fn is_trusted(origin: &HeaderValue, trusted: &[String]) -> bool {
     trusted.iter().any(|allowed| allowed.as_bytes() == origin.as_bytes())
 }
 
-/// Lets the page of `origin` read `response` where it may.
+/// Adds the headers that let the page of `origin` read `response`, if it may.
 ///
-/// A 401 is readable by whoever sent the token: it says nothing but that the token is bad, and a page must see
-/// `token_expired` to fetch a fresh one.
+/// A page that sent a token may read a 401: it reveals only that the token is invalid, and a page
+/// must see `token_expired` to fetch a new one.
 pub(super) fn open(
     path: &str,
     origin: Option<&HeaderValue>,
@@ -85,7 +87,7 @@ pub(super) fn open(
     trusted: &[String],
     response: &mut Response,
 ) {
-    // Also for those who sent no origin, or one that is answered without a word: a cache must not mix them up.
+    // Also without an origin or for a refused one: a cache must not mix up the responses.
     if is_open(path) || !trusted.is_empty() {
         response.headers_mut().append(header::VARY, HeaderValue::from_static("Origin"));
     }
@@ -111,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_reads_is_open_to_pages_of_other_origins_and_what_writes_is_not() {
+    fn paths_that_read_are_open_to_other_origins_and_paths_that_write_are_not() {
         for (below, expected) in [
             ("query/expr-instant", true),
             ("metrics", true),

@@ -1,9 +1,11 @@
-//! Cross-site requests that would act with somebody else's cookie are refused (docs/specification.md B4).
+//! Refuses cross-site requests that would use another site's cookie (docs/specification.md B4).
 //!
-//! `SameSite` is not enough on a laptop, where every port of `localhost` is one site. The rules are tower-http's: refuse
-//! what `Sec-Fetch-Site` or `Origin` says comes from elsewhere; no such header means no browser. They apply to every
-//! unsafe method that a cookie could authorise, and to everything below `/auth`, logins first of all. A request with an
-//! `Authorization` header uses no cookie, and a foreign page cannot set one without a preflight.
+//! `SameSite` does not protect a laptop, where every port of `localhost` is the same site. The
+//! rules are those of tower-http: refuse requests that are cross-site by `Sec-Fetch-Site` or
+//! `Origin`; without these headers the client is not a browser. They apply to every unsafe method
+//! that a cookie could authorise, and to everything below `/auth`, including logins. A request with
+//! an `Authorization` header uses no cookie, and a foreign page cannot set that header without a
+//! preflight.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -16,17 +18,18 @@ use tower_http::csrf::{CsrfLayer, ProtectionError};
 
 use super::error::{ApiError, Code};
 
-type Reject = fn(ProtectionError) -> Response;
+type RejectionResponse = fn(ProtectionError) -> Response;
 
-/// The check, for requests that a cookie could authorise.
+/// The CSRF check of requests that a cookie could authorise.
 #[derive(Clone, Debug)]
-pub(super) struct CookieCsrf(CsrfLayer<Reject>);
+pub(super) struct CookieCsrf(CsrfLayer<RejectionResponse>);
 
 impl CookieCsrf {
-    /// With origins that may act across sites (front-end development on another port).
+    /// Creates the check. `trusted_origins` may act across sites (front-end development on another
+    /// port).
     ///
     /// # Errors
-    /// The origin that is none, and why.
+    /// The first invalid origin and the reason.
     pub(super) fn new(trusted_origins: &[String]) -> Result<CookieCsrf, String> {
         let mut layer = CsrfLayer::new();
         for origin in trusted_origins {
@@ -43,7 +46,7 @@ fn reject(error: ProtectionError) -> Response {
 }
 
 impl CookieCsrf {
-    /// Goes on with `next`, or refuses.
+    /// Runs `next`, or refuses the request.
     pub(super) async fn check<N, F>(&self, request: Request, next: N) -> Response
     where
         N: Fn(Request) -> F,
@@ -54,8 +57,8 @@ impl CookieCsrf {
         if !auth && request.headers().contains_key(header::AUTHORIZATION) {
             return next(request).await;
         }
-        let go_on = tower::service_fn(async |request| Ok::<_, Infallible>(next(request).await));
-        let Ok(response) = self.0.layer(go_on).oneshot(request).await;
+        let inner = tower::service_fn(async |request| Ok::<_, Infallible>(next(request).await));
+        let Ok(response) = self.0.layer(inner).oneshot(request).await;
         response
     }
 }

@@ -1,20 +1,24 @@
-//! The accept loop: connections, their limits and their clocks (docs/specification.md D9, docs/storage.md section 18, finding 6).
+//! The accept loop, with the limits and timeouts of connections (docs/specification.md D9,
+//! docs/storage.md section 18, finding 6).
 //!
-//! `axum::serve` gives hyper no timer, so a connection that sends half a header stays for ever. Here every connection
-//! has one clock at a time: the first byte and a whole header within 10 s, the next request within 75 s, and a reader
-//! that takes nothing for 30 s is let go. (Bodies have their own deadline, in [`body`](super::body).) hyper's own
-//! header timer cannot tell a slow header from an idle connection, so it stands behind ours, at the longer of the two.
+//! `axum::serve` gives hyper no timer, so a connection that sends half a header would stay open for
+//! ever. Here every connection has one timeout at a time: 10 s for the first byte and a whole
+//! header, 75 s until the next request, and 30 s for a client that reads nothing of a response.
+//! Bodies have their own deadline, in [`body`](super::body). hyper's own header timeout cannot tell
+//! a slow header from an idle connection, so it is set to the longer of the two as a fallback.
 //!
-//! With [`Certificates`] the clocks stand below TLS: a handshake is the beginning of the first header.
+//! With [`Certificates`] the timeouts apply below TLS: a handshake is part of the first header.
 //!
-//! Of 1,024 connections the last 16 are answered only on health and logout paths, once each, and get a fifth of the time
-//! for their header. Where none of those is free either, the oldest connection that has not sent its first header within
-//! a second makes room for the next, or, where there is none, the oldest silent one of the last 16. So slow senders do not
-//! hold those as well, however many there are: whatever holds the others, an operator still sees that the process lives,
-//! and people get out. A client has a second for its first header in a flood of up to 1,024 silent connections a second.
+//! The last 16 of 1,024 connections are reserved. They serve health and logout paths only, once
+//! each, and have a fifth of the header timeout. If none of them is free either, the oldest
+//! connection that has not sent its first header within a second is closed for the next one. If
+//! there is none, the oldest reserved connection that has not sent its header is closed. Slow
+//! senders can therefore not hold the reserved connections, however many there are: operators can
+//! still see that the process runs, and users can log out. In a flood of up to 1,024 silent
+//! connections a second, a client has one second for its first header.
 
+mod error_rewrite;
 mod line_ends;
-mod worded;
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -44,40 +48,41 @@ use tokio::time::{Instant, Sleep};
 
 use super::error::ApiError;
 use super::host::{Peer, TrustedProxies};
-use super::layers::Site;
+use super::layers::App;
 use super::limits::network;
 use super::own_metrics::Counters;
-use super::starting::Front;
+use super::starting::SwitchableApp;
 use super::tls::Certificates;
 use crate::sync::IgnorePoison as _;
-use worded::Worded;
+use error_rewrite::ErrorRewriter;
 
-/// How connections are treated.
+/// The limits and timeouts of connections.
 #[derive(Clone, Debug)]
 pub struct EdgeOptions {
-    /// From the first look for a request's header to its end; also how soon a new connection must send something.
+    /// From the first wait for a header until its end, and until a new connection sends its first
+    /// byte.
     pub header_timeout: Duration,
-    /// Between requests.
+    /// Between two requests.
     pub idle_timeout: Duration,
-    /// While a client takes nothing of a response.
+    /// While a client reads nothing of a response.
     pub write_timeout: Duration,
-    /// How long requests may go on after a stop.
+    /// How long requests may continue after a shutdown begins.
     pub drain_timeout: Duration,
-    /// Connections open at once.
+    /// The number of connections open at once.
     pub connections_max: usize,
-    /// Of those, kept for health and logout.
+    /// How many of those are reserved for health and logout.
     pub connections_reserved: usize,
-    /// Of one address; loopback and trusted proxies are exempt.
+    /// The number of connections of one address. Loopback and trusted proxies are exempt.
     pub connections_per_ip: usize,
-    /// Bytes of a request line and its headers together; beyond it 431.
+    /// The bytes of a request line and its headers together. A longer head is 431.
     pub header_bytes_max: usize,
-    /// Headers of a request; beyond it 431.
+    /// The number of headers of a request. More are 431.
     pub headers_max: usize,
     /// Peers that are exempt from the limit per address.
     pub proxies: TrustedProxies,
-    /// The path of the public URL, which a proxy may hand on.
+    /// The path of the public URL, which a proxy may pass on.
     pub prefix: String,
-    /// Connections speak TLS with these.
+    /// The certificates for TLS; `None` serves plain HTTP.
     pub tls: Option<Arc<Certificates>>,
 }
 
@@ -100,17 +105,17 @@ impl Default for EdgeOptions {
     }
 }
 
-/// Serves what `front` answers until `shutdown` ends; then accepts no more, lets requests finish for `drain_timeout`, and drops what
-/// is left. Answers how many connections were dropped.
+/// Serves `apps` until `shutdown` completes. Then stops accepting, lets requests finish for
+/// `drain_timeout`, and drops the remaining connections. Returns how many were dropped.
 pub async fn serve(
     listener: TcpListener,
-    front: impl Into<Front>,
+    apps: impl Into<SwitchableApp>,
     options: EdgeOptions,
     counters: Arc<Counters>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> usize {
-    let front = front.into();
-    let door = Arc::new(Door {
+    let apps = apps.into();
+    let limiter = Arc::new(ConnectionLimiter {
         open: Arc::new(Semaphore::new(options.connections_max.max(1))),
         per_ip: Mutex::new(HashMap::new()),
         silent: Mutex::default(),
@@ -123,20 +128,20 @@ pub async fn serve(
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
-            accepted = door.accept(&listener) => accepted,
+            accepted = limiter.accept(&listener) => accepted,
         };
         while tasks.try_join_next().is_some() {}
-        if let Some((stream, place)) = accepted {
-            let phase = Arc::new(Phase::default());
-            let (reserved, since) = (place.reserved, Instant::now());
-            let connection = connection(&door, stream, place, &phase, front.clone());
+        if let Some((stream, slot)) = accepted {
+            let phase = Arc::new(ConnectionPhase::default());
+            let (reserved, since) = (slot.reserved, Instant::now());
+            let connection = connection(&limiter, stream, slot, &phase, apps.clone());
             let watcher = graceful.watcher();
             let task = tasks.spawn(async move { connection(watcher).await });
-            door.remember(Silent { task, phase, reserved, since });
+            limiter.register(PendingConnection { task, phase, reserved, since });
         }
     }
     drop(listener);
-    if tokio::time::timeout(door.options.drain_timeout, graceful.shutdown()).await.is_ok() {
+    if tokio::time::timeout(limiter.options.drain_timeout, graceful.shutdown()).await.is_ok() {
         while tasks.join_next().await.is_some() {}
         return 0;
     }
@@ -146,36 +151,37 @@ pub async fn serve(
     dropped
 }
 
-/// Bytes of one read at most, and of what a connection holds unread. Most bodies of remote write (2,000 samples are some
-/// 90 KB) arrive in one piece so, which is used where it lies; two pieces are copied into one. A connection begins with
-/// 8 KiB and gets here by filling what it has.
+/// The greatest size of one read, in bytes, and of a connection's unread input. Most remote write
+/// bodies (2,000 samples are about 90 KB) arrive in one piece this way and are used in place; two
+/// pieces would be copied into one. A connection starts with 8 KiB and grows as it fills its
+/// buffer.
 const READ_BYTES_MAX: usize = 128 * 1024;
 
-type Served = Pin<Box<dyn Future<Output = ()> + Send>>;
+type ConnectionFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// One connection, ready to be watched over and run.
+/// Prepares a connection. The returned function runs it under a watcher.
 fn connection(
-    door: &Arc<Door>,
+    limiter: &Arc<ConnectionLimiter>,
     stream: TcpStream,
-    place: Place,
-    phase: &Arc<Phase>,
-    front: Front,
-) -> impl FnOnce(hyper_util::server::graceful::Watcher) -> Served + Send + 'static {
-    let (door, phase) = (Arc::clone(door), Arc::clone(phase));
+    slot: ConnectionSlot,
+    phase: &Arc<ConnectionPhase>,
+    apps: SwitchableApp,
+) -> impl FnOnce(hyper_util::server::graceful::Watcher) -> ConnectionFuture + Send + 'static {
+    let (limiter, phase) = (Arc::clone(limiter), Arc::clone(phase));
     move |watcher| {
-        let options = &door.options;
-        let peer = Peer(place.peer);
-        let reserved: Option<Arc<str>> = place.reserved.then(|| options.prefix.as_str().into());
-        let mut clocks = Clocked::new(stream, Arc::clone(&phase), options);
-        if place.reserved {
-            clocks.hurry();
+        let options = &limiter.options;
+        let peer = Peer(slot.peer);
+        let reserved: Option<Arc<str>> = slot.reserved.then(|| options.prefix.as_str().into());
+        let mut clocks = TimedStream::new(stream, Arc::clone(&phase), options);
+        if slot.reserved {
+            clocks.shorten_header_timeout();
         }
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            phase.set(Phase::BUSY);
-            let (site, phase, reserved) = (front.site(), Arc::clone(&phase), reserved.clone());
+            phase.set(ConnectionPhase::BUSY);
+            let (app, phase, reserved) = (apps.app(), Arc::clone(&phase), reserved.clone());
             async move {
-                let response = answer(site, request, peer, reserved.as_deref()).await;
-                phase.set(Phase::IDLE);
+                let response = answer(app, request, peer, reserved.as_deref()).await;
+                phase.set(ConnectionPhase::IDLE);
                 Ok::<_, Infallible>(response)
             }
         });
@@ -190,12 +196,12 @@ fn connection(
         Box::pin(async move {
             let ended: Result<(), Box<dyn std::error::Error + Send + Sync>> = match acceptor {
                 None => watcher
-                    .watch(http.serve_connection(TokioIo::new(Worded::new(clocks)), service))
+                    .watch(http.serve_connection(TokioIo::new(ErrorRewriter::new(clocks)), service))
                     .await
                     .map_err(Into::into),
                 Some(acceptor) => match acceptor.accept(clocks).await {
                     Ok(stream) => watcher
-                        .watch(http.serve_connection(TokioIo::new(Worded::new(stream)), service))
+                        .watch(http.serve_connection(TokioIo::new(ErrorRewriter::new(stream)), service))
                         .await
                         .map_err(Into::into),
                     Err(error) => Err(error.into()),
@@ -203,29 +209,25 @@ fn connection(
             };
             if let Err(error) = ended {
                 if is_timeout(error.as_ref()) {
-                    door.counters.connections_timed_out.fetch_add(1, Ordering::Relaxed);
+                    limiter.counters.connections_timed_out.fetch_add(1, Ordering::Relaxed);
                 }
                 tracing::debug!("a connection ended early: {error}");
             }
-            drop(place);
+            drop(slot);
         })
     }
 }
 
-/// On a reserved connection (of a server below that prefix) only what is vital.
-async fn answer(
-    site: Site,
-    request: hyper::Request<Incoming>,
-    peer: Peer,
-    reserved: Option<&str>,
-) -> Response {
+/// Handles a request. A reserved connection (`reserved` is the public path prefix) serves vital
+/// paths only, and closes after its response.
+async fn answer(app: App, request: hyper::Request<Incoming>, peer: Peer, reserved: Option<&str>) -> Response {
     let path = request.uri().path();
     let vital = is_vital(path) || reserved.and_then(|prefix| path.strip_prefix(prefix)).is_some_and(is_vital);
     let mut request: Request = request.map(Body::new);
     request.extensions_mut().insert(peer);
     let mut response = match reserved {
-        Some(_) if !vital => site.refuse(request, ApiError::busy(Duration::from_secs(2))).await,
-        _ => site.answer(request).await,
+        Some(_) if !vital => app.refuse(request, ApiError::busy(Duration::from_secs(2))).await,
+        _ => app.answer(request).await,
     };
     if reserved.is_some() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -233,13 +235,13 @@ async fn answer(
     response
 }
 
-/// How much faster a header must come on a reserved connection.
-const RESERVED_HURRY: u32 = 5;
+/// Divides the header timeout of a reserved connection.
+const RESERVED_HEADER_DIVISOR: u32 = 5;
 
-/// How much faster the first header of any connection must come while there is no free place.
-const CROWDED_HURRY: u32 = 10;
+/// Divides the first header's timeout of any connection while no connection is free.
+const CROWDED_HEADER_DIVISOR: u32 = 10;
 
-/// What the reserved connections answer.
+/// Returns whether reserved connections serve `path`.
 fn is_vital(path: &str) -> bool {
     matches!(
         path,
@@ -260,50 +262,56 @@ fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-// -- who gets in ------------------------------------------------------------------------------------------------------
+// -- admission ------------------------------------------------------------------------------------
 
-struct Door {
+struct ConnectionLimiter {
     open: Arc<Semaphore>,
     per_ip: Mutex<HashMap<IpAddr, usize>>,
-    /// The connections that may have to make room, the oldest first; also some that ended or went on since.
-    silent: Mutex<VecDeque<Silent>>,
+    /// The connections that may be closed for new ones, the oldest first. Includes some that have
+    /// ended or sent their header since.
+    silent: Mutex<VecDeque<PendingConnection>>,
     options: EdgeOptions,
     counters: Arc<Counters>,
 }
 
-/// A connection that may have to make room while it has not sent a whole header.
-struct Silent {
+/// A connection that may be closed for a new one until it has sent a whole header.
+struct PendingConnection {
     task: AbortHandle,
-    phase: Arc<Phase>,
+    phase: Arc<ConnectionPhase>,
     reserved: bool,
     since: Instant,
 }
 
-impl Silent {
-    /// Whether this may still be ended. A reserved connection ends with its first answer.
+impl PendingConnection {
+    /// Returns whether the connection may still be closed. A reserved connection closes after its
+    /// first response anyway.
     fn is_silent(&self) -> bool {
-        !self.task.is_finished() && self.phase.now() == Phase::FIRST_HEAD
+        !self.task.is_finished() && self.phase.now() == ConnectionPhase::FIRST_HEAD
     }
 }
 
-/// A connection's place; gone when it is dropped.
-struct Place {
+/// The slot that a connection occupies until it is dropped.
+struct ConnectionSlot {
     peer: SocketAddr,
     reserved: bool,
     counted: Option<IpAddr>,
-    door: Arc<Door>,
-    /// None while it waits for one.
+    limiter: Arc<ConnectionLimiter>,
+    /// `None` while the connection waits for a permit.
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Door {
-    /// Waits for a connection, then for a free place; `None` where it was refused or failed.
-    async fn accept(self: &Arc<Door>, listener: &TcpListener) -> Option<(TcpStream, Place)> {
+impl ConnectionLimiter {
+    /// Waits for a connection, then for a free slot. Returns `None` if the connection was refused
+    /// or failed.
+    async fn accept(
+        self: &Arc<ConnectionLimiter>,
+        listener: &TcpListener,
+    ) -> Option<(TcpStream, ConnectionSlot)> {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!("no connection could be accepted: {error}");
-                // Out of descriptors, most likely: asking again at once would spin.
+                // The usual cause is a lack of file descriptors. An immediate retry would spin.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 return None;
             }
@@ -312,53 +320,58 @@ impl Door {
             self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        // What was counted is given back with the place, also if nobody waits for it any more.
-        let mut place = Place { peer, reserved: false, counted, door: Arc::clone(self), permit: None };
-        place.permit = Some(match Arc::clone(&self.open).try_acquire_owned() {
+        // Dropping the slot releases the count, also if this future is cancelled.
+        let mut slot =
+            ConnectionSlot { peer, reserved: false, counted, limiter: Arc::clone(self), permit: None };
+        slot.permit = Some(match Arc::clone(&self.open).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
-                // Resumes after the runtime has polled for input: a header that has arrived is seen before its
-                // connection counts as silent. A burst of connections would otherwise be accepted without a poll.
+                // Resumes after the runtime has polled for input: a header that has arrived is seen
+                // before its connection counts as silent. A burst of connections would otherwise be
+                // accepted without a poll.
                 tokio::task::yield_now().await;
                 if self.open.available_permits() == 0 {
-                    self.make_room();
+                    self.evict_one();
                 }
                 Arc::clone(&self.open).acquire_owned().await.ok()?
             }
         });
         self.counters.connections.fetch_add(1, Ordering::Relaxed);
-        place.reserved = self.open.available_permits() < self.options.connections_reserved;
+        slot.reserved = self.open.available_permits() < self.options.connections_reserved;
         let _ = stream.set_nodelay(true);
-        Some((stream, place))
+        Some((stream, slot))
     }
 
-    /// Notes a new connection, and forgets those that ended or sent their header once they may be half of the list.
-    fn remember(&self, new: Silent) {
+    /// Registers a new connection. Once they may be half of the list, removes the entries that have
+    /// ended or sent their header.
+    fn register(&self, new: PendingConnection) {
         let open = self.options.connections_max.saturating_sub(self.open.available_permits());
         let mut silent = self.silent.lock().ignore_poison();
         if silent.len() > 2 * open {
-            silent.retain(Silent::is_silent);
+            silent.retain(PendingConnection::is_silent);
         }
         silent.push_back(new);
     }
 
-    /// Ends a connection that has not sent its first header: the oldest if it has had its time, otherwise the oldest of the
-    /// reserved ones. One that is being answered stays.
-    fn make_room(&self) {
+    /// Closes one connection that has not sent its first header: the oldest if its shortened
+    /// timeout has passed, otherwise the oldest reserved one. Connections with a request in
+    /// progress stay.
+    fn evict_one(&self) {
         let mut silent = self.silent.lock().ignore_poison();
-        silent.retain(Silent::is_silent);
-        let patience = self.options.header_timeout / CROWDED_HURRY;
+        silent.retain(PendingConnection::is_silent);
+        let patience = self.options.header_timeout / CROWDED_HEADER_DIVISOR;
         let found = match silent.front() {
             Some(oldest) if oldest.since.elapsed() >= patience => Some(0),
             _ => silent.iter().position(|silent| silent.reserved),
         };
-        if let Some(found) = found.and_then(|place| silent.remove(place)) {
+        if let Some(found) = found.and_then(|slot| silent.remove(slot)) {
             found.task.abort();
             self.counters.connections_timed_out.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Counts an address that has a limit; `None` at the limit.
+    /// Counts a connection of an address. Returns `None` at the limit, `Some(None)` if the address
+    /// is exempt, otherwise the network that was counted.
     fn count(&self, ip: IpAddr) -> Option<Option<IpAddr>> {
         if ip.to_canonical().is_loopback() || self.options.proxies.trusts(ip) {
             return Some(None);
@@ -374,13 +387,13 @@ impl Door {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         if self.permit.is_some() {
-            self.door.counters.connections.fetch_sub(1, Ordering::Relaxed);
+            self.limiter.counters.connections.fetch_sub(1, Ordering::Relaxed);
         }
         let Some(ip) = self.counted else { return };
-        let mut per_ip = self.door.per_ip.lock().ignore_poison();
+        let mut per_ip = self.limiter.per_ip.lock().ignore_poison();
         if let Some(open) = per_ip.get_mut(&ip) {
             *open -= 1;
             if *open == 0 {
@@ -390,16 +403,16 @@ impl Drop for Place {
     }
 }
 
-// -- the clocks of a connection ---------------------------------------------------------------------------------------
+// -- the timeouts of a connection -----------------------------------------------------------------
 
-/// What a connection is waiting for.
+/// What a connection waits for.
 #[derive(Debug, Default)]
-struct Phase(AtomicU8);
+struct ConnectionPhase(AtomicU8);
 
-impl Phase {
+impl ConnectionPhase {
     /// The header of the first request.
     const FIRST_HEAD: u8 = 0;
-    /// Our own answer.
+    /// The response of this server.
     const BUSY: u8 = 1;
     /// The next request.
     const IDLE: u8 = 2;
@@ -415,12 +428,12 @@ impl Phase {
     }
 }
 
-/// A stream whose reads and writes end with `TimedOut` when the other side takes too long.
-struct Clocked {
+/// A stream whose reads and writes fail with `TimedOut` if the client takes too long.
+struct TimedStream {
     stream: TcpStream,
-    phase: Arc<Phase>,
-    /// For which phase `read_by` was set.
-    timed: Option<u8>,
+    phase: Arc<ConnectionPhase>,
+    /// The phase that `read_by` was set for.
+    read_by_phase: Option<u8>,
     read_by: Pin<Box<Sleep>>,
     write_by: Option<Pin<Box<Sleep>>>,
     header_timeout: Duration,
@@ -428,12 +441,12 @@ struct Clocked {
     write_timeout: Duration,
 }
 
-impl Clocked {
-    fn new(stream: TcpStream, phase: Arc<Phase>, options: &EdgeOptions) -> Clocked {
-        Clocked {
+impl TimedStream {
+    fn new(stream: TcpStream, phase: Arc<ConnectionPhase>, options: &EdgeOptions) -> TimedStream {
+        TimedStream {
             stream,
             phase,
-            timed: Some(Phase::FIRST_HEAD),
+            read_by_phase: Some(ConnectionPhase::FIRST_HEAD),
             read_by: Box::pin(tokio::time::sleep(options.header_timeout)),
             write_by: None,
             header_timeout: options.header_timeout,
@@ -442,28 +455,33 @@ impl Clocked {
         }
     }
 
-    /// Gives the first header a fifth of its time.
-    fn hurry(&mut self) {
-        self.header_timeout /= RESERVED_HURRY;
+    /// Reduces the header timeout to that of a reserved connection.
+    fn shorten_header_timeout(&mut self) {
+        self.header_timeout /= RESERVED_HEADER_DIVISOR;
         self.read_by.as_mut().reset(Instant::now() + self.header_timeout);
     }
 
-    /// Notes progress or the lack of it in a write.
-    fn wrote(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    /// Stops the write timeout after progress, and starts or checks it otherwise.
+    fn note_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             self.write_by = None;
-            // A response still on its way is no idleness.
-            self.timed = self.timed.filter(|timed| *timed != Phase::IDLE);
+            // A connection that still sends a response is not idle.
+            self.read_by_phase =
+                self.read_by_phase.filter(|read_by_phase| *read_by_phase != ConnectionPhase::IDLE);
             return written;
         }
         let timeout = self.write_timeout;
         let clock = self.write_by.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         ready!(clock.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")))
     }
 }
 
-impl AsyncRead for Clocked {
+impl AsyncRead for TimedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -473,31 +491,32 @@ impl AsyncRead for Clocked {
         let before = buf.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
         if read.is_ready() {
-            if buf.filled().len() > before && this.phase.now() == Phase::IDLE {
-                // The first bytes of the next request: from here on the header clock runs.
-                this.phase.set(Phase::NEXT_HEAD);
+            if buf.filled().len() > before && this.phase.now() == ConnectionPhase::IDLE {
+                // The first bytes of the next request start its header timeout.
+                this.phase.set(ConnectionPhase::NEXT_HEAD);
             }
             return read;
         }
         let phase = this.phase.now();
-        if phase == Phase::BUSY {
-            this.timed = None;
+        if phase == ConnectionPhase::BUSY {
+            this.read_by_phase = None;
             return Poll::Pending;
         }
-        if this.timed != Some(phase) {
-            let timeout = if phase == Phase::IDLE { this.idle_timeout } else { this.header_timeout };
+        if this.read_by_phase != Some(phase) {
+            let timeout =
+                if phase == ConnectionPhase::IDLE { this.idle_timeout } else { this.header_timeout };
             this.read_by.as_mut().reset(Instant::now() + timeout);
-            this.timed = Some(phase);
+            this.read_by_phase = Some(phase);
         }
         ready!(this.read_by.as_mut().poll(cx));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client sends nothing")))
     }
 }
 
-impl AsyncWrite for Clocked {
+impl AsyncWrite for TimedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.wrote(cx, written)
+        self.note_write(cx, written)
     }
 
     fn poll_write_vectored(
@@ -506,7 +525,7 @@ impl AsyncWrite for Clocked {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.wrote(cx, written)
+        self.note_write(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -527,60 +546,75 @@ mod tests {
     use super::*;
     use crate::api::host::Network;
 
-    fn door(options: EdgeOptions) -> Arc<Door> {
+    fn limiter(options: EdgeOptions) -> Arc<ConnectionLimiter> {
         let open = Arc::new(Semaphore::new(options.connections_max));
         let (per_ip, silent) = (Mutex::default(), Mutex::default());
-        Arc::new(Door { open, per_ip, silent, options, counters: Arc::default() })
+        Arc::new(ConnectionLimiter { open, per_ip, silent, options, counters: Arc::default() })
     }
 
-    /// docs/specification.md B3: 128 connections of one address, an IPv6 network being one; loopback and trusted proxies are exempt.
+    /// docs/specification.md B3: 128 connections of one address, where an IPv6 /64 is one address.
+    /// Loopback and trusted proxies are exempt.
     #[test]
-    fn an_address_has_its_number_of_connections_and_gets_places_back() {
+    fn an_address_has_a_limit_of_connections_and_gets_slots_back() {
         let proxy = Network::parse("10.0.0.0/8").expect("a network");
         let options = EdgeOptions { proxies: TrustedProxies(vec![proxy]), ..EdgeOptions::default() };
-        let door = door(options);
+        let limiter = limiter(options);
         let ip = |text: &str| -> IpAddr { text.parse().expect("an address") };
-        let place = |text: &str| {
-            let counted = door.count(ip(text))?;
-            let permit = Arc::clone(&door.open).try_acquire_owned().ok()?;
+        let slot = |text: &str| {
+            let counted = limiter.count(ip(text))?;
+            let permit = Arc::clone(&limiter.open).try_acquire_owned().ok()?;
             let peer = SocketAddr::new(ip(text), 1);
-            Some(Place { peer, reserved: false, counted, door: Arc::clone(&door), permit: Some(permit) })
+            Some(ConnectionSlot {
+                peer,
+                reserved: false,
+                counted,
+                limiter: Arc::clone(&limiter),
+                permit: Some(permit),
+            })
         };
-        let mut held: Vec<Place> = (0..128).filter_map(|_| place("192.0.2.1")).collect();
+        let mut held: Vec<ConnectionSlot> = (0..128).filter_map(|_| slot("192.0.2.1")).collect();
         assert_eq!(held.len(), 128);
-        assert!(place("192.0.2.1").is_none() && place("::ffff:192.0.2.1").is_none());
-        let v6: Vec<Place> = (0..200).filter_map(|n| place(&format!("2001:db8::{n}"))).collect();
+        assert!(slot("192.0.2.1").is_none() && slot("::ffff:192.0.2.1").is_none());
+        let v6: Vec<ConnectionSlot> = (0..200).filter_map(|n| slot(&format!("2001:db8::{n}"))).collect();
         assert_eq!(v6.len(), 128, "a /64 is one address");
         for exempt in ["127.0.0.1", "127.8.9.1", "::1", "10.1.2.3"] {
-            assert_eq!((0..130).filter(|_| place(exempt).is_some()).count(), 130, "{exempt}");
+            assert_eq!((0..130).filter(|_| slot(exempt).is_some()).count(), 130, "{exempt}");
         }
         held.pop();
-        let again = place("192.0.2.1");
-        assert!(again.is_some() && place("192.0.2.1").is_none(), "one place was given back");
+        let again = slot("192.0.2.1");
+        assert!(again.is_some() && slot("192.0.2.1").is_none(), "one slot was released");
         drop((held, again, v6));
-        assert!(door.per_ip.lock().expect("no panic").is_empty(), "nobody is remembered for nothing");
+        assert!(
+            limiter.per_ip.lock().expect("no panic").is_empty(),
+            "addresses without connections are removed"
+        );
     }
 
-    /// The places of silent connections that make room, one after the other: an ordinary one, one that was answered, and
-    /// two reserved ones.
-    async fn making_room(header_timeout: Duration) -> Vec<usize> {
-        let door = door(EdgeOptions { header_timeout, ..EdgeOptions::default() });
-        let first = [Phase::FIRST_HEAD, Phase::NEXT_HEAD, Phase::FIRST_HEAD, Phase::FIRST_HEAD];
+    /// Returns the indices of the connections in the order in which they are closed. Index 0 is
+    /// silent, 1 has sent its first header, 2 and 3 are silent and reserved.
+    async fn eviction_order(header_timeout: Duration) -> Vec<usize> {
+        let limiter = limiter(EdgeOptions { header_timeout, ..EdgeOptions::default() });
+        let first = [
+            ConnectionPhase::FIRST_HEAD,
+            ConnectionPhase::NEXT_HEAD,
+            ConnectionPhase::FIRST_HEAD,
+            ConnectionPhase::FIRST_HEAD,
+        ];
         let mut tasks = Vec::new();
         for (n, phase) in first.into_iter().enumerate() {
             let task = tokio::spawn(std::future::pending::<()>());
-            let silent = Silent {
+            let silent = PendingConnection {
                 task: task.abort_handle(),
-                phase: Arc::new(Phase(AtomicU8::new(phase))),
+                phase: Arc::new(ConnectionPhase(AtomicU8::new(phase))),
                 reserved: n >= 2,
                 since: Instant::now(),
             };
-            door.remember(silent);
+            limiter.register(silent);
             tasks.push((n, task));
         }
         let mut order = Vec::new();
         for _ in 0..5 {
-            door.make_room();
+            limiter.evict_one();
             tokio::task::yield_now().await;
             order.extend(tasks.extract_if(.., |(_, task)| task.is_finished()).map(|(n, _)| n));
         }
@@ -588,19 +622,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silent_connections_make_room_once_they_had_their_time_and_reserved_ones_at_once() {
-        assert_eq!(making_room(Duration::ZERO).await, [0, 2, 3], "all had their time");
-        assert_eq!(making_room(Duration::from_secs(3_600)).await, [2, 3], "none had its time");
+    async fn silent_connections_are_closed_after_their_timeout_and_reserved_ones_at_once() {
+        assert_eq!(eviction_order(Duration::ZERO).await, [0, 2, 3], "every timeout has passed");
+        assert_eq!(eviction_order(Duration::from_secs(3_600)).await, [2, 3], "no timeout has passed");
     }
 
     #[test]
-    fn a_connection_that_was_refused_holds_no_place() {
-        let door = door(EdgeOptions { connections_per_ip: 1, ..EdgeOptions::default() });
+    fn a_refused_connection_holds_no_slot() {
+        let limiter = limiter(EdgeOptions { connections_per_ip: 1, ..EdgeOptions::default() });
         let ip: IpAddr = "192.0.2.1".parse().expect("an address");
-        assert!(door.count(ip).is_some());
+        assert!(limiter.count(ip).is_some());
         for _ in 0..1_000 {
-            assert!(door.count(ip).is_none());
+            assert!(limiter.count(ip).is_none());
         }
-        assert_eq!(door.per_ip.lock().expect("no panic").get(&ip), Some(&1));
+        assert_eq!(limiter.per_ip.lock().expect("no panic").get(&ip), Some(&1));
     }
 }

@@ -1,8 +1,10 @@
-//! The one table from refusal to status: stable codes, titles and bodies (docs/specification.md B2).
+//! The one mapping of refusals to HTTP: stable codes, statuses, titles and bodies
+//! (docs/specification.md B2).
 //!
-//! A handler answers `Err(ApiError)`; its response carries the error along as an extension, and the outermost layer
-//! writes the body, because only there are the request id and the form of the path known: RFC 9457 problem details,
-//! the same with Prometheus' `errorType` and `error` on the data endpoints, or Prometheus' own body on its mount.
+//! A handler returns `Err(ApiError)`. Its response carries the error as an extension, and the
+//! outermost layer writes the body, because only that layer knows the request id and the format of
+//! the path: RFC 9457 problem details, the same with Prometheus' `errorType` and `error` on the
+//! data endpoints, or Prometheus' own body on its mount.
 
 pub mod data;
 pub mod identity;
@@ -15,33 +17,34 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::dispatch::of_org;
+use super::router::of_org;
 use crate::ingest::otlp;
 
 macro_rules! codes {
     ($($status:literal { $($name:ident $code:literal $title:literal,)+ })+) => {
-        /// Every stable refusal of docs/specification.md B2. A code is never renamed; the status belongs to the code.
+        /// A stable error code of docs/specification.md B2. A code is never renamed, and each code
+        /// has one status.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Code {
             $($(#[doc = concat!("`", $code, "`, ", stringify!($status), ".")] $name,)+)+
         }
 
         impl Code {
-            /// All of them, in the order of the table.
+            /// All codes in the order of the table.
             pub const ALL: &[Code] = &[$($(Code::$name,)+)+];
 
-            /// The HTTP status.
+            /// Returns the HTTP status.
             pub const fn status(self) -> StatusCode {
                 let status = match self { $($(Code::$name)|+ => StatusCode::from_u16($status),)+ };
                 match status { Ok(status) => status, Err(_) => StatusCode::INTERNAL_SERVER_ERROR }
             }
 
-            /// The stable word.
+            /// Returns the stable name.
             pub const fn as_str(self) -> &'static str {
                 match self { $($(Code::$name => $code,)+)+ }
             }
 
-            /// A short title in words.
+            /// Returns a short title for people.
             pub const fn title(self) -> &'static str {
                 match self { $($(Code::$name => $title,)+)+ }
             }
@@ -117,7 +120,8 @@ codes! {
     422 {
         ValidationFailed "validation_failed" "Validation failed",
         QueryTooExpensive "query_too_expensive" "Query too expensive",
-        // Not in B2: an expression that has no answer on this data, which is nobody's field to correct.
+        // Not in B2: an expression without a result on this data, which is not the fault of a
+        // field.
         QueryFailed "query_failed" "Query failed",
         WeakPassword "weak_password" "Password too weak",
     }
@@ -139,18 +143,19 @@ codes! {
         QueryCancelled "query_cancelled" "Query cancelled",
         StorageDegraded "storage_degraded" "Storage degraded",
         ShuttingDown "shutting_down" "Shutting down",
-        // Not in B2: nothing but health is answered before the store is open.
+        // Not in B2: before the store is open, only health is served.
         Starting "starting" "Starting",
         IngestThrottled "ingest_throttled" "Ingestion throttled",
-        // Not in B2: an organisation has used up its memory or disk space; the server itself is well.
+        // Not in B2: an organisation has used up its memory or disk space; the server itself is
+        // healthy.
         AtCapacity "at_capacity" "The organisation is at capacity",
-        // Not in B2: a sample is ahead of a clock that may itself be behind. Senders keep it.
+        // Not in B2: a sample is ahead of a clock that may itself be slow. Senders keep the sample.
         ClockUnconfirmed "clock_unconfirmed" "The server's clock is not confirmed",
     }
 }
 
 impl Code {
-    /// Prometheus' `errorType` (docs/specification.md B2).
+    /// Returns Prometheus' `errorType` (docs/specification.md B2).
     pub const fn error_type(self) -> &'static str {
         if matches!(self, Code::QueryTimeout) {
             return "timeout";
@@ -172,13 +177,14 @@ impl Code {
 pub struct FieldError {
     /// The parameter or the path in the body: `expr`, `org.slug`.
     pub field: Cow<'static, str>,
-    /// A stable word: `required`, `too_long`, `parse`, ...
+    /// A stable code: `required`, `too_long`, `parse`, ...
     pub code: Cow<'static, str>,
-    /// A sentence.
+    /// The reason as a sentence.
     pub message: String,
 }
 
-/// A refusal on its way to a client: a code, a sentence, and what the code brings along. Never a secret, never a cause.
+/// An error response: a code, a sentence for the client, and the additions of the code. Contains no
+/// secrets and no internal causes.
 #[derive(Clone, Debug)]
 pub struct ApiError(Box<Refused>);
 
@@ -192,11 +198,11 @@ struct Refused {
     headers: Vec<(header::HeaderName, HeaderValue)>,
 }
 
-/// What handlers answer with.
+/// The result of a handler.
 pub type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
-    /// A refusal with a sentence for the client.
+    /// Returns an error with a sentence for the client.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError(Box::new(Refused {
             code,
@@ -208,31 +214,32 @@ impl ApiError {
         }))
     }
 
-    /// 500 `internal`: the cause goes to the log, here and only here; the client sees the request id.
+    /// Returns 500 `internal`. The cause is logged here and nowhere else; the client gets the
+    /// request id.
     pub fn internal(cause: impl std::fmt::Display) -> ApiError {
         tracing::error!("internal error: {cause}");
         ApiError::new(Code::Internal, "something went wrong; the log has it under this request id")
     }
 
-    /// 422 `validation_failed` for one field.
+    /// Returns 422 `validation_failed` for one field.
     pub fn invalid_field(field: &'static str, code: &'static str, message: impl Into<String>) -> ApiError {
         let message = message.into();
         ApiError::new(Code::ValidationFailed, message.clone()).with_field(field, code, message)
     }
 
-    /// 400 `invalid_parameter` for one query parameter.
+    /// Returns 400 `invalid_parameter` for one query parameter.
     pub fn invalid_parameter(field: impl Into<Cow<'static, str>>, message: impl Into<String>) -> ApiError {
         let (field, message) = (field.into(), message.into());
         ApiError::new(Code::InvalidParameter, format!("invalid parameter {field:?}: {message}"))
             .with_field(field, "invalid", message)
     }
 
-    /// 503 `busy`: try again in `after`.
+    /// Returns 503 `busy` with `Retry-After: after`.
     pub fn busy(after: Duration) -> ApiError {
         ApiError::new(Code::Busy, "the server is busy; try again shortly").with_retry_after(after)
     }
 
-    /// 503 `shutting_down`.
+    /// Returns 503 `shutting_down`.
     pub fn shutting_down() -> ApiError {
         ApiError::new(Code::ShuttingDown, "the server is shutting down")
             .with_retry_after(Duration::from_secs(1))
@@ -257,7 +264,7 @@ impl ApiError {
         self
     }
 
-    /// Sets `Retry-After`: whole seconds, rounded up, at least 1.
+    /// Sets `Retry-After`, in whole seconds, rounded up, at least 1.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> ApiError {
         self.0.retry_after = Some(after);
@@ -271,25 +278,25 @@ impl ApiError {
         self
     }
 
-    /// The code.
+    /// Returns the code.
     pub fn code(&self) -> Code {
         self.0.code
     }
 
-    /// The sentence for the client.
+    /// Returns the sentence for the client.
     pub fn detail(&self) -> &str {
         &self.0.detail
     }
 
-    /// The response in one of the three forms.
-    pub fn render(&self, form: Form, request_id: Option<&str>) -> Response {
+    /// Renders the response in one of the formats.
+    pub fn render(&self, form: ErrorFormat, request_id: Option<&str>) -> Response {
         let code = self.0.code;
         let text = |body: Value| body.to_string().into_bytes();
         let (media, body) = match form {
-            Form::Prometheus => ("application/json", text(self.prometheus_body())),
-            Form::Problem => ("application/problem+json", text(self.problem_body(request_id, false))),
-            Form::Data => ("application/problem+json", text(self.problem_body(request_id, true))),
-            Form::Otlp(encoding) => (encoding.content_type(), otlp::status(encoding, self.detail())),
+            ErrorFormat::Prometheus => ("application/json", text(self.prometheus_body())),
+            ErrorFormat::Problem => ("application/problem+json", text(self.problem_body(request_id, false))),
+            ErrorFormat::Data => ("application/problem+json", text(self.problem_body(request_id, true))),
+            ErrorFormat::Otlp(encoding) => (encoding.content_type(), otlp::status(encoding, self.detail())),
         };
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = code.status();
@@ -307,7 +314,7 @@ impl ApiError {
         response
     }
 
-    /// The problem body alone.
+    /// Returns the problem body alone.
     pub(super) fn problem(&self, request_id: &str) -> String {
         self.problem_body(Some(request_id), false).to_string()
     }
@@ -331,7 +338,7 @@ impl ApiError {
             body.insert("errorType".into(), code.error_type().into());
             body.insert("error".into(), self.0.detail.as_ref().into());
         }
-        // The header has whole seconds only, so the body of every 429 says it more finely.
+        // The header has whole seconds only, so the body of every 429 has milliseconds.
         if let Some(after) = self.0.retry_after.filter(|_| code.status() == StatusCode::TOO_MANY_REQUESTS) {
             let ms = u64::try_from(after.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX).max(1);
             body.insert("retry_after_ms".into(), ms.into());
@@ -345,7 +352,8 @@ impl ApiError {
         Value::Object(body)
     }
 
-    /// RFC 6750, section 3: `Bearer`, with an error only when a token was presented. Never `Basic`: no browser pop-up.
+    /// Returns the value of `WWW-Authenticate` (RFC 6750, section 3): `Bearer`, with an error only
+    /// if a token was sent. Never `Basic`, which would open a browser's login dialog.
     fn challenge(&self) -> HeaderValue {
         let presented = matches!(
             self.0.code,
@@ -368,7 +376,7 @@ impl ApiError {
     }
 }
 
-/// Seconds for `Retry-After`: rounded up, at least 1.
+/// Returns the seconds for `Retry-After`, rounded up, at least 1.
 fn whole_seconds(after: Duration) -> u64 {
     after.as_millis().div_ceil(1_000).clamp(1, 86_400 * 366).try_into().unwrap_or(1)
 }
@@ -383,18 +391,19 @@ impl std::error::Error for ApiError {}
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = self.render(Form::Problem, None);
+        let mut response = self.render(ErrorFormat::Problem, None);
         response.extensions_mut().insert(self);
         response
     }
 }
 
-/// How a refusal is written down; the path decides, and of OTLP the content type.
+/// The format of an error body. The path decides, and for OTLP the content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ErrorFormat {
     /// RFC 9457.
     Problem,
-    /// RFC 9457 with Prometheus' `errorType` and `error`: discover and query (docs/specification.md C5).
+    /// RFC 9457 with Prometheus' `errorType` and `error`: discover and query (docs/specification.md
+    /// C5).
     Data,
     /// Prometheus' own error body: its mount (docs/specification.md C6).
     Prometheus,
@@ -402,26 +411,27 @@ pub enum Form {
     Otlp(otlp::Encoding),
 }
 
-impl Form {
-    /// The form that refusals of a request take: of this path and, where the path is OTLP's, of this content type.
-    pub fn of(path: &str, headers: &HeaderMap) -> Form {
+impl ErrorFormat {
+    /// Returns the format of errors of a request, by its path and, for OTLP, by its content type.
+    pub fn of(path: &str, headers: &HeaderMap) -> ErrorFormat {
         if !path.ends_with("/otlp/v1/metrics") {
-            return Form::of_path(path);
+            return ErrorFormat::of_path(path);
         }
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        content_type.and_then(otlp::Encoding::of).map_or(Form::Problem, Form::Otlp)
+        content_type.and_then(otlp::Encoding::of).map_or(ErrorFormat::Problem, ErrorFormat::Otlp)
     }
 
-    /// The form that refusals of this path take.
-    pub fn of_path(path: &str) -> Form {
-        let Some(parts) = of_org(path) else { return Form::Problem };
+    /// Returns the format of errors of a path.
+    pub fn of_path(path: &str) -> ErrorFormat {
+        let Some(parts) = of_org(path) else { return ErrorFormat::Problem };
         let mut parts = parts.skip(1);
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
-            // Writing on the mount is ingestion: its senders read status and first line only.
-            (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => Form::Problem,
-            (Some("prometheus"), ..) => Form::Prometheus,
-            (Some("metrics" | "labels" | "query"), ..) => Form::Data,
-            _ => Form::Problem,
+            // Writes on the mount are ingestion: their senders read only the status and the first
+            // line.
+            (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => ErrorFormat::Problem,
+            (Some("prometheus"), ..) => ErrorFormat::Prometheus,
+            (Some("metrics" | "labels" | "query"), ..) => ErrorFormat::Data,
+            _ => ErrorFormat::Problem,
         }
     }
 }
@@ -431,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_is_one_word_and_named_once() {
+    fn every_code_is_one_lower_case_name_and_unique() {
         let words: std::collections::BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(words.len(), Code::ALL.len());
         for code in Code::ALL {
@@ -444,32 +454,32 @@ mod tests {
     }
 
     #[test]
-    fn the_path_decides_the_form() {
+    fn the_path_decides_the_error_format() {
         let cases = [
-            ("/api/v1/auth/login", Form::Problem),
-            ("/api/v1/orgs/acme", Form::Problem),
-            ("/api/v1/orgs/acme/metrics", Form::Data),
-            ("/api/v1/orgs/acme/labels/job/values", Form::Data),
-            ("/api/v1/orgs/acme/labels/job/values", Form::Data),
-            ("/api/v1/orgs/acme/query/range", Form::Data),
-            ("/api/v1/orgs/acme/prometheus/api/v1/query", Form::Prometheus),
-            ("/api/v1/orgs/acme/prometheus/api/v1/write", Form::Problem),
-            ("/api/v1/orgs/acme/write", Form::Problem),
+            ("/api/v1/auth/login", ErrorFormat::Problem),
+            ("/api/v1/orgs/acme", ErrorFormat::Problem),
+            ("/api/v1/orgs/acme/metrics", ErrorFormat::Data),
+            ("/api/v1/orgs/acme/labels/job/values", ErrorFormat::Data),
+            ("/api/v1/orgs/acme/labels/job/values", ErrorFormat::Data),
+            ("/api/v1/orgs/acme/query/range", ErrorFormat::Data),
+            ("/api/v1/orgs/acme/prometheus/api/v1/query", ErrorFormat::Prometheus),
+            ("/api/v1/orgs/acme/prometheus/api/v1/write", ErrorFormat::Problem),
+            ("/api/v1/orgs/acme/write", ErrorFormat::Problem),
         ];
         for (path, form) in cases {
-            assert_eq!(Form::of_path(path), form, "{path}");
+            assert_eq!(ErrorFormat::of_path(path), form, "{path}");
         }
     }
 
     #[test]
-    fn retry_after_is_whole_and_never_zero() {
+    fn retry_after_is_in_whole_seconds_and_never_zero() {
         for (ms, s) in [(0, 1), (1, 1), (1_000, 1), (1_001, 2), (299_999, 300)] {
             assert_eq!(whole_seconds(Duration::from_millis(ms)), s);
         }
     }
 
     #[test]
-    fn every_429_says_in_its_body_when_to_come_back() {
+    fn the_body_of_every_429_has_retry_after_ms() {
         let wait = Duration::from_micros(1_500_001);
         for code in [Code::LoginThrottled, Code::TwofaThrottled, Code::MailThrottled] {
             let body = ApiError::new(code, "wait").with_retry_after(wait).problem_body(None, false);

@@ -1,8 +1,8 @@
-//! Holds what a row of the route table asks of sessions, before its handler is reached: a refusal never depends on what the
-//! body says, and a handler that forgets to look is not open.
+//! Enforces what a row of the route table requires of sessions, before its handler runs.
 //!
-//! Tokens and keys are looked at by their extractors, which charge them, too; handlers still enter the organisation
-//! themselves, because only that gives them access.
+//! So a refusal never depends on the body, and a handler without a check of its own is not open.
+//! Tokens and API keys are checked and charged by their extractors. Handlers still enter the
+//! organisation themselves, because only that gives them access.
 
 use std::sync::Arc;
 
@@ -10,29 +10,29 @@ use axum::extract::{FromRequestParts as _, Request};
 use axum::http::request::Parts;
 use axum::response::IntoResponse as _;
 
-use super::callers::Cabinet;
-use super::dispatch::{Handle, parameters};
+use super::callers::SessionCaller;
 use super::error::{ApiError, ApiResult, Code};
+use super::router::{RouteHandler, parameters};
 use super::routes::{Auth, Login};
 use crate::identity::Role;
 
-/// Whether a row of this kind is held here at all. What is not pays nothing: a guard is a box a request.
+/// Returns whether rows of this kind need a guard. The others avoid its cost, one box a request.
 pub(super) const fn concerns(auth: Auth) -> bool {
     match auth {
         Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin(_) | Auth::Founder => {
             true
         }
         Auth::Public
-        | Auth::Reader(_)
-        | Auth::MountReader(_)
-        | Auth::Machine
-        | Auth::Minter
+        | Auth::QueryCaller(_)
+        | Auth::PrometheusCaller(_)
+        | Auth::IngestCaller
+        | Auth::MintCaller
         | Auth::Operator => false,
     }
 }
 
-/// A handler that is reached by requests that fit its row.
-pub(super) fn guarded(auth: Auth, handle: Handle) -> Handle {
+/// Wraps a handler so that only requests that satisfy its row reach it.
+pub(super) fn guarded(auth: Auth, handle: RouteHandler) -> RouteHandler {
     Arc::new(move |request: Request| {
         let handle = Arc::clone(&handle);
         Box::pin(async move {
@@ -53,13 +53,13 @@ async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
         Auth::InstanceAdmin(login) => (None, login),
         Auth::Founder => (None, Login::Any),
         Auth::Public
-        | Auth::Reader(_)
-        | Auth::MountReader(_)
-        | Auth::Machine
-        | Auth::Minter
+        | Auth::QueryCaller(_)
+        | Auth::PrometheusCaller(_)
+        | Auth::IngestCaller
+        | Auth::MintCaller
         | Auth::Operator => return Ok(()),
     };
-    let cabinet = Cabinet::from_request_parts(parts, &()).await?;
+    let cabinet = SessionCaller::from_request_parts(parts, &()).await?;
     if let Some(role) = role {
         cabinet.enter(&slug(parts)?, role)?;
     }
@@ -72,9 +72,9 @@ async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
     Ok(())
 }
 
-/// The organisation in the path, decoded as handlers decode it.
+/// Returns the organisation in the path, decoded as handlers decode it.
 fn slug(parts: &Parts) -> ApiResult<String> {
     let slug = parameters(parts)?.into_iter().find(|(name, _)| *name == "slug");
-    let unnamed = || ApiError::internal("a row asks for a member, but its path names no organisation");
+    let unnamed = || ApiError::internal("a route requires a member, but its path names no organisation");
     slug.map(|(_, slug)| slug.into_owned()).ok_or_else(unnamed)
 }

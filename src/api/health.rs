@@ -1,5 +1,5 @@
-//! Is it alive, is it ready, and what has it done: `/healthz`, `/readyz`, `/api/v1/health`, `/metrics` (docs/specification.md C8). The
-//! figures themselves are `own_metrics`.
+//! Health and metrics: `/healthz`, `/readyz`, `/api/v1/health`, `/metrics` (docs/specification.md
+//! C8). The metrics themselves are in `own_metrics`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,29 +17,29 @@ use super::routes::{Auth, Routes};
 use crate::outbound::MailQueue;
 use crate::tsdb::Writes;
 
-/// What a room says when asked whether it works: `Err` is a sentence for the operator.
+/// A health check of one part. `Err` is a sentence for the operator.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// What the health routes look at.
+/// The dependencies of the health routes.
 #[derive(Clone)]
 pub struct HealthDeps {
-    /// More checks by name: `accounts`, `session_flush`.
+    /// Further checks by name: `accounts`, `session_flush`.
     pub checks: Vec<(&'static str, Check)>,
-    /// Whether mail leaves.
+    /// Reports whether mail can be sent.
     pub mail: Arc<MailQueue>,
-    /// The figures.
+    /// The metrics of this server.
     pub own: OwnMetrics,
-    /// The bearer token that `/metrics` takes from other machines.
+    /// The bearer token with which other machines may read `/metrics`.
     pub metrics_token: Option<Arc<str>>,
-    /// Which requests come from this machine.
+    /// Recognises requests from this machine.
     pub local: LocalRequests,
 }
 
-/// The routes that stand at the root.
+/// Returns the routes at the root.
 pub fn routes() -> Routes<HealthDeps> {
     Routes::new()
-        .get("/healthz", Auth::Public, "Answers `ok` while the process answers at all", healthz)
-        .get("/readyz", Auth::Public, "Whether every part works", readyz)
+        .get("/healthz", Auth::Public, "Return `ok` while the process responds", healthz)
+        .get("/readyz", Auth::Public, "Report whether every part works", readyz)
         .get("/metrics", Auth::Operator, "promlet's own metrics in Prometheus' text format", metrics)
         .get("/api/v1/health", Auth::Public, "Version and uptime", health)
 }
@@ -73,11 +73,12 @@ async fn readyz(State(deps): State<HealthDeps>) -> Response {
         ready &= result.is_ok();
         results.insert(name.to_owned(), result.map_or_else(Value::from, |()| "ok".into()));
     }
-    // Mail that does not leave is tried again, and keeps nobody from reading and writing: it takes no instance out of service.
+    // Mail that cannot be sent is retried and does not affect reads and writes, so it does not make
+    // the server unavailable.
     let mailer = deps.mail.health();
     let well = health.notes.is_empty() && mailer.is_ok();
     results.insert("mailer".to_owned(), mailer.map_or_else(Value::from, |()| "ok".into()));
-    // A store with notes still takes samples: ready, and it says what an operator should know.
+    // A store with notes still accepts samples. The server is ready and reports the notes.
     let status = match (ready, well) {
         (true, true) => "ok",
         (true, false) => "degraded",
@@ -130,7 +131,7 @@ fn admit_operator(
     }
 }
 
-/// Compares hashes, so that the time taken says nothing about the token.
+/// Compares hashes, so that the duration reveals nothing about the token.
 fn same_secret(sent: &str, token: &str) -> bool {
     crate::identity::SecretHash::of(sent) == crate::identity::SecretHash::of(token)
 }

@@ -1,7 +1,7 @@
-//! Which names this server answers to, and who is really at the other end.
+//! Checks the `Host` header and determines the client's address.
 //!
-//! A web page of any site can make its own name resolve to 127.0.0.1 and then speak to this server as its own origin
-//! (DNS rebinding); the `Host` header gives it away (docs/specification.md B4).
+//! A page of any site can let its own name resolve to 127.0.0.1 and then talk to this server as its
+//! own origin (DNS rebinding). The `Host` header reveals it (docs/specification.md B4).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -9,21 +9,22 @@ use axum::http::{HeaderMap, HeaderName, Uri, Version, header, request::Parts};
 
 use super::error::{ApiError, ApiResult, Code};
 
-/// The TCP peer of a request; an extension set by [`edge`](super::edge).
+/// The TCP peer of a request, an extension set by [`edge`](super::edge).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
-/// The names this server answers to.
+/// The host names that this server accepts.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts(Vec<String>);
 
 impl AllowedHosts {
-    /// The public URL's host and more names, beside `localhost`, `*.localhost` and addresses, which always are allowed.
+    /// Accepts these names beside `localhost`, `*.localhost` and IP addresses, which are always
+    /// accepted.
     pub fn new(names: impl IntoIterator<Item = String>) -> AllowedHosts {
         AllowedHosts(names.into_iter().map(|name| name.to_ascii_lowercase()).collect())
     }
 
-    /// Whether requests for `host` (without a port) are meant for us.
+    /// Returns whether requests for `host` (without a port) are accepted.
     pub fn allows(&self, host: &str) -> bool {
         const LOCAL: &str = ".localhost";
         let host = host.strip_suffix('.').unwrap_or(host);
@@ -34,10 +35,11 @@ impl AllowedHosts {
             || self.0.iter().any(|name| name.eq_ignore_ascii_case(host))
     }
 
-    /// Checks a request.
+    /// Checks the host of a request.
     ///
     /// # Errors
-    /// 400 for a missing or doubled `Host` (RFC 9112, section 3.2), 421 `host_not_allowed` for a foreign name.
+    /// 400 for a missing or repeated `Host` (RFC 9112, section 3.2), 421 `host_not_allowed` for an
+    /// unknown name.
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> ApiResult<()> {
         let refused = || {
             ApiError::new(
@@ -48,7 +50,7 @@ impl AllowedHosts {
         let mut sent = headers.get_all(header::HOST).iter();
         let host = match (sent.next(), sent.next(), uri.authority()) {
             (Some(host), None, None) => host.to_str().map_err(|_| refused())?,
-            // An absolute target is checked beside the header: either could be taken for the site later.
+            // An absolute target must equal the header: either could be used as the host later.
             (Some(host), None, Some(target))
                 if host.as_bytes().eq_ignore_ascii_case(target.as_str().as_bytes()) =>
             {
@@ -69,7 +71,7 @@ fn is_address(host: &str) -> bool {
     }
 }
 
-/// `host:port` without its port; `[::1]:80` keeps the brackets.
+/// Returns `host:port` without its port. `[::1]:80` keeps the brackets.
 pub fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port))
@@ -89,7 +91,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Reads `10.0.0.0/8`, `fd00::/8`, or one address.
+    /// Parses `10.0.0.0/8`, `fd00::/8`, or a single address.
     pub fn parse(text: &str) -> Option<Network> {
         let (address, prefix) = text.split_once('/').map_or((text, None), |(a, p)| (a, Some(p)));
         let address: IpAddr = address.trim().parse().ok()?;
@@ -98,7 +100,7 @@ impl Network {
         (prefix <= whole).then_some(Network { address, prefix })
     }
 
-    /// Whether `ip` lies in it.
+    /// Returns whether `ip` is in the network.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match (self.address.to_canonical(), ip.to_canonical()) {
             (IpAddr::V4(net), IpAddr::V4(ip)) => {
@@ -114,7 +116,7 @@ impl Network {
     }
 }
 
-/// Headers that only a proxy writes. One of them from a loopback peer means: the client may be anywhere.
+/// The headers that only a proxy adds. If a loopback peer sends one, the client may be anywhere.
 static PROXY_HEADERS: [HeaderName; 11] = [
     header::FORWARDED,
     header::VIA,
@@ -129,18 +131,18 @@ static PROXY_HEADERS: [HeaderName; 11] = [
     HeaderName::from_static("true-client-ip"),
 ];
 
-/// Proxies whose word about the client is taken.
+/// The proxies whose `X-Forwarded-For` is trusted.
 #[derive(Clone, Debug, Default)]
 pub struct TrustedProxies(pub Vec<Network>);
 
 impl TrustedProxies {
-    /// Whether this peer is one.
+    /// Returns whether this peer is a trusted proxy.
     pub fn trusts(&self, ip: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(ip))
     }
 
-    /// The client's address: the TCP peer, or, behind a trusted proxy, the last address in `X-Forwarded-For` that is
-    /// none itself. Anybody else's `X-Forwarded-For` is ignored.
+    /// Returns the client's address: the TCP peer, or, behind a trusted proxy, the last address in
+    /// `X-Forwarded-For` that is not a trusted proxy itself. The header of other peers is ignored.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         if !self.trusts(peer) {
             return peer;
@@ -160,39 +162,40 @@ impl TrustedProxies {
     }
 }
 
-/// The address of one hop in `X-Forwarded-For`: alone, in brackets, or with a port, as some proxies write it.
+/// Parses one hop of `X-Forwarded-For`: a plain address, in brackets, or with a port, as some
+/// proxies write it.
 fn hop_address(hop: &str) -> Option<IpAddr> {
     let unbracketed = || hop.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
     let with_port = || hop.parse::<SocketAddr>().ok().map(|address| address.ip());
     hop.parse().ok().or_else(with_port).or_else(unbracketed)
 }
 
-/// The TCP peer's address; unspecified (never loopback) where nothing is known.
+/// Returns the TCP peer's address, or the unspecified address (never loopback) if it is unknown.
 pub fn peer(parts: &Parts) -> IpAddr {
     parts.extensions.get::<Peer>().map_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip())
 }
 
-/// Decides which requests come from this machine itself.
+/// Recognises requests from this machine.
 ///
-/// A proxy on this machine is a loopback peer as well, and some add no header. So a request also has to name this machine
-/// in `Host`, and a server whose public URL is not local, which a proxy may serve, takes no request for a local one. nginx
-/// without any setting adds no header and names the server's address in `Host`, but speaks HTTP/1.0, which browsers and
-/// command-line clients do not.
+/// A proxy on this machine is a loopback peer as well, and some add no header. So a local request
+/// must also name this machine in `Host`, and a server whose public URL is not local, which a proxy
+/// may serve, treats no request as local. nginx without settings adds no header and names the
+/// server's address in `Host`, but speaks HTTP/1.0, which browsers and command-line clients do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalRequests {
     public_url_is_local: bool,
 }
 
 impl LocalRequests {
-    /// For a server that is reached at `public_url`.
+    /// Decides for a server whose public URL is `public_url`.
     pub fn of(public_url: &str) -> LocalRequests {
         let rest = public_url.split_once("://").map_or(public_url, |(_, rest)| rest);
         let authority = rest.split('/').next().unwrap_or_default();
         LocalRequests { public_url_is_local: names_this_machine(without_port(authority)) }
     }
 
-    /// Whether the request comes from this machine: a loopback peer, HTTP/1.1 or later, a local `Host`, no header of a
-    /// proxy, and a server with a local public URL.
+    /// Returns whether the request comes from this machine: a loopback peer, HTTP/1.1 or later, a
+    /// local `Host`, no header of a proxy, and a server with a local public URL.
     pub fn includes(self, peer: IpAddr, version: Version, headers: &HeaderMap) -> bool {
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         self.public_url_is_local
@@ -203,8 +206,8 @@ impl LocalRequests {
     }
 }
 
-/// Whether a host without a port is `localhost`, a name below it, a loopback address, or the unspecified address that a
-/// server listens on.
+/// Returns whether a host without a port is `localhost`, a name below it, a loopback address, or
+/// the unspecified address that a server listens on.
 fn names_this_machine(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&host);
@@ -293,7 +296,7 @@ mod tests {
             ("[2001:db8::7]:443", "2001:db8::7"),
             ("[2001:db8::7]", "2001:db8::7"),
             ("2001:db8::7", "2001:db8::7"),
-            // What is no address says nothing, and neither does what stands before it.
+            // Text that is not an address ends the search, whatever stands before it.
             ("203.0.113.7, unknown", "10.1.1.1"),
             ("203.0.113.7, 203.0.113.8:", "10.1.1.1"),
             ("203.0.113.7, 203.0.113.8:70000", "10.1.1.1"),
@@ -330,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_hold_their_addresses() {
+    fn a_network_contains_its_addresses() {
         let cases = [
             ("10.0.0.0/8", "10.255.0.1", true),
             ("10.0.0.0/8", "11.0.0.1", false),

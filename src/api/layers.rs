@@ -1,5 +1,6 @@
-//! What every request passes, in this order (docs/specification.md D9): request id, trace, catch-panic, host allow-list, CORS, body
-//! deadline and limit, CSRF, credential, rate limit.
+//! The layers that every request passes, in this order (docs/specification.md D9): request id,
+//! trace, panic handler, host allow-list, CORS, body deadline and limit, CSRF, credential, rate
+//! limit.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,21 +20,21 @@ use super::body::{self, BodyDeadlines, Drains, IngestBytes};
 use super::callers::{self, Callers};
 use super::cors;
 use super::csrf::CookieCsrf;
-use super::dispatch::{Answering, Dispatch, Handle, Route};
 use super::encoding::Coding;
-use super::error::{ApiError, Code, Form};
+use super::error::{ApiError, Code, ErrorFormat};
 use super::host::AllowedHosts;
 use super::lanes::panic_text;
 use super::own_metrics::Counters;
 use super::prefix::Prefix;
 use super::request_id::RequestId;
+use super::router::{ResponseFuture, Route, RouteHandler, RouteTree};
 use super::security_headers;
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
 
-/// What the layers look at.
+/// The settings and counters of the layers that need no accounts.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct EdgePolicy {
     pub(super) hosts: Arc<AllowedHosts>,
     pub(super) trusted_origins: Arc<[String]>,
     pub(super) deadlines: BodyDeadlines,
@@ -42,65 +43,72 @@ pub(super) struct Gate {
     pub(super) counters: Arc<Counters>,
     /// The path of the public URL, if it has one.
     pub(super) prefix: Prefix,
-    /// Browsers are told to come by https alone.
+    /// Responses carry `Strict-Transport-Security`.
     pub(super) https_only: bool,
 }
 
-/// Who is let in, where there are rooms to be let into.
+/// The layers that need the accounts, which exist once the store is open.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct AuthPolicy {
     pub(super) csrf: CookieCsrf,
     pub(super) callers: Arc<Callers>,
 }
 
-/// Everything that is answered at one address. Cheap to clone.
+/// All routes of one server behind its layers. Cheap to clone.
 #[derive(Clone)]
-pub struct Site(Arc<Passage>);
+pub struct App(Arc<Pipeline>);
 
-/// All that a request passes, as one future: layers that are boxed one by one took a tenth of the server's CPU while it
-/// took in remote writes of 2,000 samples (four runs each, taking turns).
-struct Passage {
-    gate: Gate,
-    entry: Option<Entry>,
-    routes: Dispatch,
-    /// What no route answers.
-    fallback: Handle,
-    /// For ids of requests, which are no secrets: asking the system for each costs a call into it.
+/// All layers as one future. Boxing each layer cost a tenth of the server's CPU time with remote
+/// writes of 2,000 samples (four alternating runs each).
+struct Pipeline {
+    policy: EdgePolicy,
+    auth: Option<AuthPolicy>,
+    routes: RouteTree,
+    /// Handles requests that match no route.
+    fallback: RouteHandler,
+    /// Generates request ids, which are not secret. Asking the system for each would cost a system
+    /// call.
     ids: Mutex<Entropy>,
 }
 
-impl Site {
-    /// Puts everything in front of the routes. Without an entry they need no room.
-    pub(super) fn new(routes: Dispatch, fallback: Handle, gate: Gate, entry: Option<Entry>) -> Site {
+impl App {
+    /// Puts the layers in front of the routes. `auth` is `None` while the accounts are being
+    /// opened.
+    pub(super) fn new(
+        routes: RouteTree,
+        fallback: RouteHandler,
+        policy: EdgePolicy,
+        auth: Option<AuthPolicy>,
+    ) -> App {
         let ids = Mutex::new(Entropy::seeded(u64::from_le_bytes(Entropy::system().bytes())));
-        Site(Arc::new(Passage { gate, entry, routes, fallback, ids }))
+        App(Arc::new(Pipeline { policy, auth, routes, fallback, ids }))
     }
 
-    /// Answers a request.
+    /// Handles a request.
     pub async fn answer(self, request: Request) -> Response {
         self.0.pass(request).await
     }
 
-    /// Answers a request with a refusal, which gets all that an answer has.
+    /// Responds with an error that passes all layers, so it has the headers of every response.
     pub(super) async fn refuse(self, mut request: Request, refused: ApiError) -> Response {
         request.extensions_mut().insert(refused);
         self.0.pass(request).await
     }
 }
 
-impl std::fmt::Debug for Site {
+impl std::fmt::Debug for App {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Site").field("routes", &self.0.routes).finish_non_exhaustive()
+        f.debug_struct("App").field("routes", &self.0.routes).finish_non_exhaustive()
     }
 }
 
-impl Service<Request> for Site {
+impl Service<Request> for App {
     type Response = Response;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Nothing waits before it is asked.
+        // A request is never delayed before `call`.
         Poll::Ready(Ok(()))
     }
 
@@ -110,9 +118,9 @@ impl Service<Request> for Site {
     }
 }
 
-/// What is known of a request before anything is asked of it.
+/// The facts about a request that are known before its handler runs.
 #[derive(Clone, Copy)]
-struct Way<'a> {
+struct RequestContext<'a> {
     id: &'a RequestId,
     route: Option<&'a Arc<Route>>,
 }
@@ -120,17 +128,17 @@ struct Way<'a> {
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const URI_BYTES_MAX: usize = 16 * 1024;
 
-impl Passage {
-    /// Id, span, error body, security headers, counters.
+impl Pipeline {
+    /// Runs a request through all layers: id, span, error body, security headers, counters.
     async fn pass(&self, mut request: Request) -> Response {
         let watch = Stopwatch::start();
         let id = RequestId::of(request.headers().get(REQUEST_ID), &self.ids);
-        self.gate.prefix.strip(request.uri_mut());
+        self.policy.prefix.strip(request.uri_mut());
         without_trailing_slash(request.uri_mut());
-        let way = Way { id: &id, route: self.routes.find(request.uri().path()) };
+        let context = RequestContext { id: &id, route: self.routes.find(request.uri().path()) };
         let method = request.method().clone();
         let uri = request.uri().clone();
-        let form = Form::of(uri.path(), request.headers());
+        let form = ErrorFormat::of(uri.path(), request.headers());
         // The query string stays out: it may hold the token of a sign-in link.
         let span =
             tracing::info_span!("request", id = id.as_str(), method = %method, route = tracing::field::Empty);
@@ -142,11 +150,11 @@ impl Passage {
         let refused = refused.or_else(|| Coding::none_fits(request.headers()).then(no_coding));
         let mut response = match refused {
             Some(refused) => refused.into_response(),
-            None => self.caught(request, way).instrument(span.clone()).await,
+            None => self.catch_panic(request, context).instrument(span.clone()).await,
         };
         if let Some(error) = response.extensions_mut().remove::<ApiError>() {
             let mut body = error.render(form, Some(id.as_str()));
-            // What was done below may have added headers, a renewed cookie first of all; they stay.
+            // Inner layers may have added headers, such as a renewed cookie. They are kept.
             for name in response.headers().keys().filter(|name| *name != header::CONTENT_LENGTH) {
                 if body.headers().contains_key(name) {
                     continue;
@@ -156,25 +164,26 @@ impl Passage {
                 }
             }
             *body.extensions_mut() = std::mem::take(response.extensions_mut());
-            // Prometheus' and OTLP's bodies do not say it.
+            // Prometheus' and OTLP's bodies do not contain the code.
             body.extensions_mut().insert(error.code());
             response = body;
         }
-        self.gate.prefix.put_back(response.headers_mut());
+        self.policy.prefix.add_to_headers(response.headers_mut());
         response.headers_mut().insert(REQUEST_ID, id.header());
         security_headers::set(response.headers_mut());
-        if self.gate.https_only {
-            security_headers::insist_on_https(response.headers_mut());
+        if self.policy.https_only {
+            security_headers::require_https(response.headers_mut());
         }
-        let route = way.route.map_or("unmatched", |route| route.pattern());
+        let route = context.route.map_or("unmatched", |route| route.pattern());
         span.record("route", route);
-        self.gate.counters.request(route, &method, response.status(), watch.elapsed());
+        self.policy.counters.request(route, &method, response.status(), watch.elapsed());
         span.in_scope(|| {
             let (status, duration_ms) = (response.status().as_u16(), watch.elapsed_ms());
             let code = response.extensions().get::<Code>().map(|code| code.as_str());
             match status {
-                // Without rooms the server is starting: said once by the start itself, and asked for again and again meanwhile.
-                500.. if self.entry.is_some() => {
+                // Without accounts the server is starting. The start logs that itself, and clients
+                // poll.
+                500.. if self.auth.is_some() => {
                     tracing::warn!(status, code, duration_ms, "answered {status}")
                 }
                 _ => tracing::debug!(status, code, duration_ms, "answered {status}"),
@@ -183,56 +192,61 @@ impl Passage {
         response
     }
 
-    /// A panic of a handler ends its request and nothing else.
-    async fn caught(&self, request: Request, way: Way<'_>) -> Response {
-        let mut admitted = std::pin::pin!(self.admit(request, way));
+    /// Runs the inner layers and turns a panic into a 500 response.
+    async fn catch_panic(&self, request: Request, context: RequestContext<'_>) -> Response {
+        let mut admitted = std::pin::pin!(self.admit(request, context));
         let answered = std::future::poll_fn(|cx| {
-            // What a panic leaves half done goes with its request; locks that others share say so themselves.
+            // State that a panic leaves inconsistent is dropped with the request. Shared locks are
+            // poisoned.
             match catch_unwind(AssertUnwindSafe(|| admitted.as_mut().poll(cx))) {
                 Ok(poll) => poll.map(Ok),
                 Err(panic) => Poll::Ready(Err(panic)),
             }
         });
         answered.await.unwrap_or_else(|panic| {
-            self.gate.counters.panicked();
+            self.policy.counters.panicked();
             ApiError::internal(format!("a handler panicked: {}", panic_text(panic.as_ref()))).into_response()
         })
     }
 
-    /// Host, CORS, body.
-    async fn admit(&self, request: Request, way: Way<'_>) -> Response {
-        let gate = &self.gate;
-        let (request, _held) = body::bound(request, gate.deadlines, &gate.ingest_bytes, &gate.drains);
-        if let Err(refused) = gate.hosts.check(request.uri(), request.headers()) {
+    /// Checks host, CORS preflight and body length, then enters the inner layers.
+    async fn admit(&self, request: Request, context: RequestContext<'_>) -> Response {
+        let policy = &self.policy;
+        let (request, _permit) = body::bound(request, policy.deadlines, &policy.ingest_bytes, &policy.drains);
+        if let Err(refused) = policy.hosts.check(request.uri(), request.headers()) {
             return refused.into_response();
         }
-        let preflight =
-            cors::preflight(request.method(), request.uri().path(), request.headers(), &gate.trusted_origins);
+        let preflight = cors::preflight(
+            request.method(),
+            request.uri().path(),
+            request.headers(),
+            &policy.trusted_origins,
+        );
         if let Some(answer) = preflight {
             return answer;
         }
-        // A URI is shared, not copied.
+        // Cheap: a URI shares its text.
         let uri = request.uri().clone();
         let origin = request.headers().get(header::ORIGIN).cloned();
         let with_token = request.headers().contains_key(header::AUTHORIZATION);
         let mut response = match body::admit_length(&request) {
-            Ok(()) => self.enter(request, way).await,
+            Ok(()) => self.enter(request, context).await,
             Err(refused) => refused.into_response(),
         };
-        cors::open(uri.path(), origin.as_ref(), with_token, &gate.trusted_origins, &mut response);
+        cors::open(uri.path(), origin.as_ref(), with_token, &policy.trusted_origins, &mut response);
         response
     }
 
-    /// CSRF, credential, rate limit, handler.
-    async fn enter(&self, request: Request, way: Way<'_>) -> Response {
-        let Some(entry) = &self.entry else { return self.route(request, way).await };
-        let routed = |request| self.route(request, way);
-        let next = |request| callers::credential(&entry.callers, request, way.id, routed);
-        entry.csrf.check(request, next).await
+    /// Checks CSRF, credential and rate limit, then runs the handler.
+    async fn enter(&self, request: Request, context: RequestContext<'_>) -> Response {
+        let Some(auth) = &self.auth else { return self.route(request, context).await };
+        let routed = |request| self.route(request, context);
+        let next = |request| callers::credential(&auth.callers, request, context.id, routed);
+        auth.csrf.check(request, next).await
     }
 
-    fn route(&self, request: Request, way: Way<'_>) -> Answering {
-        match way.route {
+    fn route(&self, request: Request, context: RequestContext<'_>) -> ResponseFuture {
+        match context.route {
             Some(route) => route.answer(request),
             None => (self.fallback)(request),
         }
@@ -240,13 +254,10 @@ impl Passage {
 }
 
 fn no_coding() -> ApiError {
-    ApiError::new(
-        Code::NotAcceptable,
-        "Accept-Encoding refuses every coding there is here: identity, gzip, zstd",
-    )
+    ApiError::new(Code::NotAcceptable, "Accept-Encoding refuses every supported coding: identity, gzip, zstd")
 }
 
-/// `/a/` is `/a`; the root stays.
+/// Removes slashes at the end of the path, except from the root: `/a/` becomes `/a`.
 fn without_trailing_slash(uri: &mut Uri) {
     let path = uri.path();
     let trimmed = path.trim_end_matches('/');
@@ -263,7 +274,7 @@ fn without_trailing_slash(uri: &mut Uri) {
     }
 }
 
-/// What no route answers: a problem body below `/api` and `/auth`, the pages elsewhere.
+/// Returns the error for a path below `/api` or `/auth` that matches no route.
 pub(super) fn not_found(method: &Method, uri: &Uri) -> ApiError {
     ApiError::new(
         Code::NotFound,
@@ -271,7 +282,7 @@ pub(super) fn not_found(method: &Method, uri: &Uri) -> ApiError {
     )
 }
 
-/// A path cut to a size that an error body may repeat.
+/// Returns the first 200 characters of a path, for an error body.
 fn shown(path: &str) -> String {
     path.chars().take(200).collect()
 }

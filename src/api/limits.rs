@@ -1,8 +1,9 @@
-//! How often somebody may ask (docs/specification.md B3).
+//! Rate limits (docs/specification.md B3).
 //!
-//! The two limits that the specification names, per session and per API key, are exact sliding windows: never more than
-//! N accepted in any trailing 1,000 ms. Everything else is governor's leaky bucket (GCRA), which lets a burst of up to
-//! twice the rate through in its first second: good enough where the number is ours. All maps are bounded.
+//! The two limits of the specification, per session and per API key, are exact sliding windows: at
+//! most N requests are accepted in any trailing 1,000 ms. All other limits are governor's leaky
+//! bucket (GCRA), which lets a burst of up to twice the rate through in its first second. That is
+//! good enough where the specification names no number. All maps are bounded.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -24,19 +25,19 @@ use crate::identity::{IngestSettings, KeyId, SessionId, UserId};
 use crate::model::OrgId;
 use crate::sync::IgnorePoison as _;
 
-/// Mails of one [`MailClass`] an hour.
+/// The number of mails of one [`MailClass`] in an hour.
 pub const MAILS_AN_HOUR: u32 = 100;
-/// Mailed invitations of one organisation, and of one account, an hour.
+/// The number of invitations that one organisation, and one account, may mail in an hour.
 pub const INVITATIONS_AN_HOUR: u32 = 100;
 
-/// Rates that an operator may set.
+/// The limits that an operator may set.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitsOptions {
-    /// `[spec]` requests a second of one session.
+    /// Requests a second of one session (docs/specification.md B3).
     pub cabinet_rps: u32,
     /// Requests a second without a valid credential, per address.
     pub anonymous_rps: u32,
-    /// Entries of each map at most.
+    /// The greatest number of entries of each map.
     pub entries_max: usize,
 }
 
@@ -46,7 +47,7 @@ impl Default for LimitsOptions {
     }
 }
 
-/// Time that never goes back: since the start of this process, or what a test's clock says.
+/// A monotonic clock: the time since the start of the process, or the time of a test's clock.
 #[derive(Clone, Debug)]
 struct Ticker {
     clock: Clock,
@@ -73,19 +74,19 @@ impl GovernorClock for Ticker {
     }
 }
 
-/// What one charge against a sliding window found: goes into `RateLimit-Policy` and `RateLimit`.
+/// The state of a limit after a charge, for the headers `RateLimit-Policy` and `RateLimit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
     /// `cabinet`, `embed`, `read`, `ip`, `minting`.
     pub policy: &'static str,
-    /// Requests per second.
+    /// The limit in requests a second.
     pub limit: u32,
-    /// Requests left in this window.
+    /// The requests that remain in this window.
     pub remaining: u32,
 }
 
 impl Charge {
-    /// Writes both headers (draft-ietf-httpapi-ratelimit-headers-11).
+    /// Sets both headers (draft-ietf-httpapi-ratelimit-headers-11).
     pub fn write<B>(&self, response: &mut Response<B>) {
         let policy = format!("\"{}\";q={};w=1", self.policy, self.limit);
         let state = format!("\"{}\";r={};t=1", self.policy, self.remaining);
@@ -97,23 +98,25 @@ impl Charge {
     }
 }
 
-/// The accepted requests of the last second: at most N times, in microseconds, oldest first. Milliseconds would not do:
-/// two times of which each lost its fraction may be 1,000 apart when only 999.1 ms have passed.
+/// The accepted requests of the last second: at most N times in microseconds, oldest first.
+/// Milliseconds would be too coarse: two truncated times may be 1,000 ms apart when only 999.1 ms
+/// have passed.
 #[derive(Debug, Default)]
-struct Window {
+struct SlidingWindow {
     last_us: u64,
-    /// The low 32 bits of each time. A window is emptied when it was idle for a second, so no two of its times are
-    /// further apart than that, and wrapping after 71 minutes does no harm.
+    /// The low 32 bits of each time. They wrap after 71 minutes, which is harmless: a window is
+    /// cleared after an idle second, so its times are never further apart than that.
     accepted: VecDeque<u32>,
 }
 
 const WINDOW_US: u64 = 1_000_000;
 
-impl Window {
-    /// Accepts one more, or says in how many microseconds there will be room.
+impl SlidingWindow {
+    /// Accepts a request and returns how many remain. At the limit, returns the microseconds until
+    /// the next one is accepted.
     fn charge(&mut self, limit: u32, now_us: u64) -> Result<u32, u64> {
         let now_us = now_us.max(self.last_us);
-        self.forget(now_us);
+        self.expire(now_us);
         let used = u32::try_from(self.accepted.len()).unwrap_or(u32::MAX);
         if used >= limit {
             let age = self.accepted.front().map_or(0, |oldest| u64::from(low(now_us).wrapping_sub(*oldest)));
@@ -124,7 +127,7 @@ impl Window {
         Ok(limit - used - 1)
     }
 
-    fn forget(&mut self, now_us: u64) {
+    fn expire(&mut self, now_us: u64) {
         if now_us - self.last_us >= WINDOW_US {
             self.accepted.clear();
         }
@@ -134,18 +137,18 @@ impl Window {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are what is wanted")]
+#[expect(clippy::cast_possible_truncation, reason = "only the low 32 bits are needed")]
 fn low(us: u64) -> u32 {
     us as u32
 }
 
-/// Windows by key. One that was idle for a second holds nothing worth keeping and may be dropped.
+/// Sliding windows by key. A window that was idle for a second is empty and may be dropped.
 #[derive(Debug)]
-struct Windows<K>(Mutex<HashMap<K, Window>>);
+struct KeyedWindows<K>(Mutex<HashMap<K, SlidingWindow>>);
 
-impl<K: Eq + Hash> Windows<K> {
-    fn new() -> Windows<K> {
-        Windows(Mutex::new(HashMap::new()))
+impl<K: Eq + Hash> KeyedWindows<K> {
+    fn new() -> KeyedWindows<K> {
+        KeyedWindows(Mutex::new(HashMap::new()))
     }
 
     fn charge(&self, key: K, limit: u32, now_us: u64, entries_max: usize) -> Result<u32, u64> {
@@ -153,7 +156,7 @@ impl<K: Eq + Hash> Windows<K> {
         if windows.len() >= entries_max && !windows.contains_key(&key) {
             windows.retain(|_, window| now_us.saturating_sub(window.last_us) < WINDOW_US);
             if windows.len() >= entries_max {
-                // More callers within one second than the map may hold: refuse the newcomer rather than grow.
+                // More callers within one second than the map may hold: refuse the new caller.
                 return Err(WINDOW_US);
             }
         }
@@ -165,24 +168,25 @@ impl<K: Eq + Hash> Windows<K> {
     }
 }
 
-type Keyed<K> = RateLimiter<K, HashMapStateStore<K>, Ticker, NoOpMiddleware<Duration>>;
-/// One that tells how much is left.
-type Told<K> = RateLimiter<K, HashMapStateStore<K>, Ticker, StateInformationMiddleware>;
+type PlainLimiter<K> = RateLimiter<K, HashMapStateStore<K>, Ticker, NoOpMiddleware<Duration>>;
+/// A limiter that also reports the remaining burst.
+type StateLimiter<K> = RateLimiter<K, HashMapStateStore<K>, Ticker, StateInformationMiddleware>;
 
-/// A keyed leaky bucket whose map is bounded: beyond the bound all newcomers share one bucket.
-struct Bucket<K: Clone + Eq + Hash> {
-    limiter: Told<K>,
+/// Leaky buckets by key in a bounded map. Beyond the bound all new keys share one bucket.
+struct KeyedBuckets<K: Clone + Eq + Hash> {
+    limiter: StateLimiter<K>,
     overflow: K,
     entries_max: usize,
 }
 
-impl<K: Clone + Eq + Hash> Bucket<K> {
-    fn new(quota: Quota, overflow: K, ticker: &Ticker, entries_max: usize) -> Bucket<K> {
+impl<K: Clone + Eq + Hash> KeyedBuckets<K> {
+    fn new(quota: Quota, overflow: K, ticker: &Ticker, entries_max: usize) -> KeyedBuckets<K> {
         let limiter = RateLimiter::new(quota, HashMapStateStore::default(), ticker.clone());
-        Bucket { limiter, overflow, entries_max }
+        KeyedBuckets { limiter, overflow, entries_max }
     }
 
-    /// Answers how many more it would take at this moment.
+    /// Charges one request and returns how many more would be accepted now. At the limit, returns
+    /// the time to wait.
     fn charge(&self, key: &K) -> Result<u32, Duration> {
         if self.limiter.len() >= self.entries_max {
             self.limiter.retain_recent();
@@ -194,105 +198,108 @@ impl<K: Clone + Eq + Hash> Bucket<K> {
     }
 }
 
-/// The buckets of one ingesting key, for the settings they were made for.
+/// The buckets of one ingesting API key, and the settings that they were made for: requests a
+/// second and samples a second.
 struct IngestBuckets {
     settings: (u32, u32),
-    requests: Keyed<()>,
-    samples: Keyed<()>,
+    requests: PlainLimiter<()>,
+    samples: PlainLimiter<()>,
 }
 
-/// A class of mails with an hourly limit of its own, so that a flood of one class delays none of another.
+/// A class of mails with its own hourly limit, so that a flood of one class does not delay another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MailClass {
     /// Links that sign in or set a new password.
     Links,
-    /// Links that make an account, to any address.
+    /// Links that create an account, to any address.
     Signups,
     /// Links that prove the new address of an account.
     NewAddresses,
 }
 
-/// A payer of an invitation: both pay for each, so that one account with many organisations sends no more.
+/// A party that an invitation is charged to. Each invitation is charged to both, so that an account
+/// with many organisations can send no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Inviter {
     Org(OrgId),
     Account(UserId),
 }
 
-/// Every limit of the edge.
+/// All rate limits of the edge.
 pub struct Limits {
     options: LimitsOptions,
     ticker: Ticker,
-    sessions: Windows<SessionId>,
-    keys: Windows<KeyId>,
-    readers: Windows<KeyId>,
-    anonymous: Bucket<IpAddr>,
+    sessions: KeyedWindows<SessionId>,
+    keys: KeyedWindows<KeyId>,
+    readers: KeyedWindows<KeyId>,
+    anonymous: KeyedBuckets<IpAddr>,
     ingest: Mutex<HashMap<KeyId, Arc<IngestBuckets>>>,
-    mail_to: Bucket<[u8; 32]>,
-    mail_to_known: Bucket<[u8; 32]>,
-    mail_to_from: Bucket<([u8; 32], IpAddr)>,
-    invited: Bucket<[u8; 32]>,
-    mail_from: Bucket<IpAddr>,
-    mail: Bucket<MailClass>,
-    invitations: Bucket<Inviter>,
-    minting: Bucket<KeyId>,
+    mail_to: KeyedBuckets<[u8; 32]>,
+    mail_to_known: KeyedBuckets<[u8; 32]>,
+    mail_to_from: KeyedBuckets<([u8; 32], IpAddr)>,
+    invited: KeyedBuckets<[u8; 32]>,
+    mail_from: KeyedBuckets<IpAddr>,
+    mail: KeyedBuckets<MailClass>,
+    invitations: KeyedBuckets<Inviter>,
+    minting: KeyedBuckets<KeyId>,
 }
 
 impl Limits {
-    /// Empty windows and full buckets.
+    /// Returns the limits with nothing used.
     pub fn new(options: LimitsOptions, clock: &Clock) -> Limits {
         let ticker = Ticker { clock: clock.clone(), since_start: Stopwatch::start() };
         let most = options.entries_max;
         let unspecified = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         let (quarter_hour, hour) = (Duration::from_secs(15 * 60), Duration::from_secs(3_600));
         Limits {
-            sessions: Windows::new(),
-            keys: Windows::new(),
-            readers: Windows::new(),
-            anonymous: Bucket::new(per_second(options.anonymous_rps), unspecified, &ticker, most),
+            sessions: KeyedWindows::new(),
+            keys: KeyedWindows::new(),
+            readers: KeyedWindows::new(),
+            anonymous: KeyedBuckets::new(per_second(options.anonymous_rps), unspecified, &ticker, most),
             ingest: Mutex::new(HashMap::new()),
-            mail_to: Bucket::new(spread(20, hour), [0; 32], &ticker, most),
-            mail_to_known: Bucket::new(spread(5, quarter_hour), [0; 32], &ticker, most),
-            mail_to_from: Bucket::new(spread(3, quarter_hour), ([0; 32], unspecified), &ticker, most),
-            invited: Bucket::new(spread(3, quarter_hour), [0; 32], &ticker, most),
-            mail_from: Bucket::new(spread(10, quarter_hour), unspecified, &ticker, most),
+            mail_to: KeyedBuckets::new(spread(20, hour), [0; 32], &ticker, most),
+            mail_to_known: KeyedBuckets::new(spread(5, quarter_hour), [0; 32], &ticker, most),
+            mail_to_from: KeyedBuckets::new(spread(3, quarter_hour), ([0; 32], unspecified), &ticker, most),
+            invited: KeyedBuckets::new(spread(3, quarter_hour), [0; 32], &ticker, most),
+            mail_from: KeyedBuckets::new(spread(10, quarter_hour), unspecified, &ticker, most),
             // Three keys at most, so that this map needs no other bound.
-            mail: Bucket::new(spread(MAILS_AN_HOUR, hour), MailClass::Links, &ticker, usize::MAX),
-            invitations: Bucket::new(
+            mail: KeyedBuckets::new(spread(MAILS_AN_HOUR, hour), MailClass::Links, &ticker, usize::MAX),
+            invitations: KeyedBuckets::new(
                 spread(INVITATIONS_AN_HOUR, hour),
                 Inviter::Org(OrgId(0)),
                 &ticker,
                 most,
             ),
-            minting: Bucket::new(per_second(20), KeyId::from_bytes([0; 10]), &ticker, most),
+            minting: KeyedBuckets::new(per_second(20), KeyId::from_bytes([0; 10]), &ticker, most),
             options,
             ticker,
         }
     }
 
-    /// Charges a request to its session: 60 a second unless the operator says otherwise.
+    /// Charges a request to its session, by default at most 60 a second.
     ///
     /// # Errors
-    /// 429 `rate_limited`, scope `session`; not counted.
+    /// 429 `rate_limited`, scope `session`. A refused request is not counted.
     pub fn charge_session(&self, session: SessionId) -> ApiResult<Charge> {
         let limit = self.options.cabinet_rps;
         let remaining = self.sessions.charge(session, limit, self.ticker.now_us(), self.options.entries_max);
         charged("cabinet", "session", limit, remaining)
     }
 
-    /// Charges a request with an embed token to the API key that signed it; all tokens of a key share its window.
+    /// Charges a request with an embed token to the API key that signed it. All tokens of a key
+    /// share its window.
     ///
     /// # Errors
-    /// 429 `rate_limited`, scope `api_key`; not counted.
+    /// 429 `rate_limited`, scope `api_key`. A refused request is not counted.
     pub fn charge_key(&self, key: KeyId, limit: u32) -> ApiResult<Charge> {
         let remaining = self.keys.charge(key, limit, self.ticker.now_us(), self.options.entries_max);
         charged("embed", "api_key", limit, remaining)
     }
 
-    /// Charges a request that an API key makes itself to its window for reading, apart from that of its tokens.
+    /// Charges a read by an API key to the key's window for reads, which its tokens do not share.
     ///
     /// # Errors
-    /// 429 `rate_limited`, scope `api_key`; not counted.
+    /// 429 `rate_limited`, scope `api_key`. A refused request is not counted.
     pub fn charge_reader(&self, key: KeyId, limit: u32) -> ApiResult<Charge> {
         let remaining = self.readers.charge(key, limit, self.ticker.now_us(), self.options.entries_max);
         charged("read", "api_key", limit, remaining)
@@ -309,10 +316,10 @@ impl Limits {
         Ok(Charge { policy: "ip", limit, remaining })
     }
 
-    /// Charges one ingest request to its key.
+    /// Charges one ingest request to its API key.
     ///
     /// # Errors
-    /// 503 `ingest_throttled` with a jittered `Retry-After`: senders keep and resend.
+    /// 503 `ingest_throttled` with a jittered `Retry-After`. Senders keep the samples and resend.
     pub fn charge_ingest(&self, key: KeyId, settings: &IngestSettings) -> ApiResult<()> {
         let buckets = self.ingest_buckets(key, settings);
         let refused =
@@ -320,11 +327,8 @@ impl Limits {
         buckets.requests.check_key(&()).map_err(refused)
     }
 
-    /// Charges samples to their key. A batch larger than one second's share is charged one second's share: it could
-    /// never be accepted otherwise.
-    ///
-    /// # Errors
-    /// As [`Limits::charge_ingest`].
+    /// Charges samples to their API key. A batch that exceeds the limit of one second is charged
+    /// that limit, otherwise it could never be accepted.
     pub fn charge_samples(&self, key: KeyId, settings: &IngestSettings, samples: usize) -> ApiResult<()> {
         let buckets = self.ingest_buckets(key, settings);
         let share = u32::try_from(samples).unwrap_or(u32::MAX).min(buckets.settings.1);
@@ -338,30 +342,27 @@ impl Limits {
     }
 
     fn ingest_buckets(&self, key: KeyId, settings: &IngestSettings) -> Arc<IngestBuckets> {
-        let wanted = (settings.rate_limit_rps.max(1), settings.samples_per_s.max(1));
+        let settings_now = (settings.rate_limit_rps.max(1), settings.samples_per_s.max(1));
         let mut all = lock(&self.ingest);
-        if let Some(have) = all.get(&key).filter(|have| have.settings == wanted) {
-            return Arc::clone(have);
+        if let Some(existing) = all.get(&key).filter(|existing| existing.settings == settings_now) {
+            return Arc::clone(existing);
         }
         if all.len() >= self.options.entries_max {
-            // Emptying costs each key at most one second's burst.
+            // Clearing the map lets each key send at most one more second's burst.
             all.clear();
         }
         let limiter =
             |rate| RateLimiter::new(per_second(rate), HashMapStateStore::default(), self.ticker.clone());
-        let made = Arc::new(IngestBuckets {
-            settings: wanted,
-            requests: limiter(wanted.0),
-            samples: limiter(wanted.1),
+        let buckets = Arc::new(IngestBuckets {
+            settings: settings_now,
+            requests: limiter(settings_now.0),
+            samples: limiter(settings_now.1),
         });
-        all.insert(key, Arc::clone(&made));
-        made
+        all.insert(key, Arc::clone(&buckets));
+        buckets
     }
 
-    /// Charges a mail to the address of the one who asks for it.
-    ///
-    /// # Errors
-    /// 429 `mail_throttled`.
+    /// Charges a mail to the IP address that requests it.
     pub fn charge_mail_from(&self, ip: IpAddr) -> ApiResult<()> {
         let refused = |wait| {
             ApiError::new(Code::MailThrottled, "too many mails were asked for from this address")
@@ -370,20 +371,23 @@ impl Limits {
         self.mail_from.charge(&network(ip)).map(drop).map_err(refused)
     }
 
-    /// Whether a mail to this address (given as its hash) may be sent: 3 in 15 minutes for each network that asks, and 20
-    /// an hour for all of them. The asker is not told.
-    pub fn admits_mail_to(&self, address_hash: [u8; 32], asker: IpAddr) -> bool {
-        self.mail_to_from.charge(&(address_hash, network(asker))).is_ok()
+    /// Returns whether a mail to this address (given as its hash) may be sent: 3 in 15 minutes for
+    /// each requesting network, and 20 an hour for all networks. The response does not reveal the
+    /// result.
+    pub fn admits_mail_to(&self, address_hash: [u8; 32], client_ip: IpAddr) -> bool {
+        self.mail_to_from.charge(&(address_hash, network(client_ip))).is_ok()
             && self.mail_to.charge(&address_hash).is_ok()
     }
 
-    /// The same for the browsers that logged in to the account of this address: 5 in 15 minutes, whatever others do.
+    /// Returns whether a mail to this address may be sent on the request of a browser that has
+    /// logged in to its account: 5 in 15 minutes, independent of other requests.
     pub fn admits_mail_to_known(&self, address_hash: [u8; 32]) -> bool {
         self.mail_to_known.charge(&address_hash).is_ok()
     }
 
-    /// Charges a mailed invitation to its organisation and its sender, [`INVITATIONS_AN_HOUR`] each, and to its address
-    /// (given as its hash), 3 in 15 minutes for all organisations.
+    /// Charges a mailed invitation to its organisation and its sender, at most
+    /// [`INVITATIONS_AN_HOUR`] each, and to its address (given as its hash), 3 in 15 minutes over
+    /// all organisations.
     ///
     /// # Errors
     /// 429 `mail_throttled`.
@@ -401,17 +405,15 @@ impl Limits {
         self.invited.charge(&address_hash).map(drop).map_err(|wait| refused(text, wait))
     }
 
-    /// Whether a mail of this class may be sent to an address on the request of a browser that is not known there:
-    /// [`MAILS_AN_HOUR`] for the whole server. Charged by mails that leave: requests for addresses without an account
-    /// would otherwise use up the limit of those with one.
+    /// Returns whether a mail of this class may be sent on the request of a browser that the
+    /// account does not know: [`MAILS_AN_HOUR`] for the whole server. Only mails that are really
+    /// sent are charged. Requests for addresses without an account would otherwise use up the
+    /// limit of those with one.
     pub fn admits_mail(&self, class: MailClass) -> bool {
         self.mail.charge(&class).is_ok()
     }
 
-    /// Charges a minted token to its key: 20 a second.
-    ///
-    /// # Errors
-    /// 429 `rate_limited`.
+    /// Charges a minted token to its API key, at most 20 a second.
     pub fn charge_minting(&self, key: KeyId) -> ApiResult<Charge> {
         const LIMIT: u32 = 20;
         let refused = |wait| rate_limited("minting", "api_key", LIMIT, wait);
@@ -419,7 +421,7 @@ impl Limits {
         Ok(Charge { policy: "minting", limit: LIMIT, remaining })
     }
 
-    /// Once a minute: forgets buckets that are full again.
+    /// Removes buckets that are unused again. To be called once a minute.
     pub fn sweep(&self) {
         for bucket in [&self.anonymous, &self.mail_from] {
             bucket.limiter.retain_recent();
@@ -432,7 +434,7 @@ impl Limits {
         self.minting.limiter.retain_recent();
     }
 
-    /// Entries held now: sessions, keys, addresses.
+    /// Returns the current number of entries of sessions, API keys and addresses.
     pub fn entries(&self) -> [(&'static str, usize); 3] {
         let keys = self.keys.len() + self.readers.len();
         [("session", self.sessions.len()), ("api_key", keys), ("ip", self.anonymous.limiter.len())]
@@ -473,12 +475,13 @@ fn rate_limited(policy: &'static str, scope: &'static str, limit: u32, wait: Dur
         .fold(error, |error, (name, value)| error.with_header(name.clone(), value.clone()))
 }
 
-/// Jitter spreads the senders that were refused together: 2 to 10 seconds (docs/storage.md section 18).
+/// Returns the error for a throttled sender, with a jittered `Retry-After`.
 fn ingest_throttled(detail: String) -> ApiError {
     ApiError::new(Code::IngestThrottled, detail).with_retry_after(jittered_retry())
 }
 
-/// 2 to 10 seconds, for 503 answers to senders.
+/// Returns 2 to 10 seconds for the `Retry-After` of a 503 response to a sender. The jitter spreads
+/// senders that were refused together (docs/storage.md section 18).
 pub fn jittered_retry() -> Duration {
     Duration::from_secs_f64(2.0 + 8.0 * Entropy::system().unit())
 }
@@ -487,14 +490,14 @@ fn per_second(rate: u32) -> Quota {
     Quota::per_second(NonZeroU32::new(rate).unwrap_or(NonZeroU32::MIN))
 }
 
-/// `count` at once, and again spread over `period`.
+/// Returns a quota of `count` at once, which refills evenly over `period`.
 fn spread(count: u32, period: Duration) -> Quota {
     let count = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
     Quota::with_period(period / count.get())
         .map_or(Quota::per_second(count), |quota| quota.allow_burst(count))
 }
 
-/// What one household is charged as: an IPv4 address, or the /64 of an IPv6 one.
+/// Returns the network that a client is charged as: an IPv4 address, or the /64 of an IPv6 address.
 pub fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits())),
@@ -546,7 +549,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_trailing_second_ever_holds_more_than_the_limit(limit in 1u32..20, gaps in prop::collection::vec(0u64..400_000, 1..300), start in prop::sample::select(vec![0u64, 4_294_966_000, 1 << 40])) {
-            let mut window = Window::default();
+            let mut window = SlidingWindow::default();
             let (mut now, mut accepted) = (start, Vec::new());
             for gap in gaps {
                 now += gap;
@@ -568,7 +571,7 @@ mod tests {
 
     #[test]
     fn a_second_is_not_shorter_by_a_fraction_of_a_millisecond() {
-        let mut window = Window::default();
+        let mut window = SlidingWindow::default();
         assert_eq!(window.charge(1, 5_000_900), Ok(0));
         assert_eq!(window.charge(1, 6_000_000), Err(900), "999.1 ms after the first");
         assert_eq!(window.charge(1, 6_000_900), Ok(0));
@@ -601,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn one_v6_network_is_one_address() {
+    fn the_addresses_of_one_ipv6_network_count_as_one() {
         let ip = |text: &str| network(text.parse().expect("an address"));
         assert_eq!(ip("2001:db8::1"), ip("2001:db8::ffff:1"));
         assert_ne!(ip("2001:db8::1"), ip("2001:db8:0:1::1"));
@@ -627,17 +630,17 @@ mod tests {
     #[test]
     fn mails_to_one_address_stop_after_three_of_a_network_and_twenty_of_all() {
         let (limits, clock) = limits(100);
-        let asker = |n: u8| IpAddr::from([192, 0, 2, n]);
-        let sent = |asker| (0..10).filter(|_| limits.admits_mail_to([1; 32], asker)).count();
-        assert_eq!(sent(asker(1)), 3);
-        assert!(limits.admits_mail_to([2; 32], asker(1)));
-        assert_eq!((2..20).map(|n| sent(asker(n))).sum::<usize>(), 17);
+        let client_ip = |n: u8| IpAddr::from([192, 0, 2, n]);
+        let sent = |client_ip| (0..10).filter(|_| limits.admits_mail_to([1; 32], client_ip)).count();
+        assert_eq!(sent(client_ip(1)), 3);
+        assert!(limits.admits_mail_to([2; 32], client_ip(1)));
+        assert_eq!((2..20).map(|n| sent(client_ip(n))).sum::<usize>(), 17);
         assert_eq!((0..10).filter(|_| limits.admits_mail_to_known([1; 32])).count(), 5);
         clock.advance(Duration::from_secs(15 * 60));
-        assert_eq!(sent(asker(1)), 3);
+        assert_eq!(sent(client_ip(1)), 3);
     }
 
-    /// A link lives an hour at most; the oldest of too many goes.
+    /// A link is valid for at most an hour. Beyond the bound, the oldest link is dropped.
     #[test]
     fn an_hour_admits_fewer_mails_to_an_address_than_links_are_kept() {
         let (limits, clock) = limits(100_000);

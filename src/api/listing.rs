@@ -1,7 +1,8 @@
-//! Pages of a listing: `limit` and `cursor` in, `next_cursor` out (docs/specification.md C3, C4, C8).
+//! Pagination of listings: `limit` and `cursor` in, `next_cursor` out (docs/specification.md C3,
+//! C4, C8).
 //!
-//! A cursor says after which row the next page begins, by what the listing is ordered by: the row itself may be gone by
-//! then, and no row that stays is left out or told twice. To clients it is opaque.
+//! A cursor is the sort key of the last row of a page. That row may be gone when the next page is
+//! read, and still every row that stays is returned exactly once. A cursor is opaque to clients.
 
 use std::cmp::Reverse;
 use std::fmt::Display;
@@ -16,19 +17,19 @@ use super::params::Params;
 use crate::identity::UserId;
 use crate::model::{OrgId, Timestamp};
 
-/// Rows of one page, at most and where the caller does not say.
+/// The greatest number of rows of a page, and the default.
 pub const ROWS_MAX: usize = 1_000;
 
-/// What a row is found again by: its listing is in this order, and no two rows have the same.
-pub trait Place: Ord + Sized {
-    /// Read back by [`Place::read`].
+/// The unique key that a listing is sorted by.
+pub trait SortKey: Ord + Sized {
+    /// Writes the key for [`SortKey::read`].
     fn write(&self) -> String;
-    /// `None` for what [`Place::write`] did not write.
+    /// Parses a key; `None` if [`SortKey::write`] did not write it.
     fn read(text: &str) -> Option<Self>;
 }
 
-/// When it was made, and its name.
-impl<I: Ord + Display + FromStr> Place for (Timestamp, I) {
+/// The creation time and the id.
+impl<I: Ord + Display + FromStr> SortKey for (Timestamp, I) {
     fn write(&self) -> String {
         format!("{} {}", self.0.as_ms(), self.1)
     }
@@ -39,8 +40,8 @@ impl<I: Ord + Display + FromStr> Place for (Timestamp, I) {
     }
 }
 
-/// A name alone.
-impl Place for String {
+/// A name.
+impl SortKey for String {
     fn write(&self) -> String {
         self.clone()
     }
@@ -50,7 +51,7 @@ impl Place for String {
     }
 }
 
-impl Place for UserId {
+impl SortKey for UserId {
     fn write(&self) -> String {
         self.to_string()
     }
@@ -60,7 +61,7 @@ impl Place for UserId {
     }
 }
 
-impl Place for OrgId {
+impl SortKey for OrgId {
     fn write(&self) -> String {
         self.0.to_string()
     }
@@ -70,8 +71,8 @@ impl Place for OrgId {
     }
 }
 
-/// The greatest first.
-impl<P: Place> Place for Reverse<P> {
+/// Descending order.
+impl<P: SortKey> SortKey for Reverse<P> {
     fn write(&self) -> String {
         self.0.write()
     }
@@ -81,64 +82,65 @@ impl<P: Place> Place for Reverse<P> {
     }
 }
 
-/// The page that a request asks for.
+/// The page that a request wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct PageRequest {
     limit: usize,
     after: Option<String>,
 }
 
-impl Page {
-    /// Of a URL's query in which nothing else is looked at.
+impl PageRequest {
+    /// Parses the query of a URL that has no other parameters.
     ///
     /// # Errors
-    /// As [`Page::take`].
-    pub fn of_query(query: Option<&str>) -> ApiResult<Page> {
-        Page::take(&mut Params::of_query(query)?)
+    /// As [`PageRequest::take`].
+    pub fn of_query(query: Option<&str>) -> ApiResult<PageRequest> {
+        PageRequest::take(&mut Params::of_query(query)?)
     }
 
-    /// Takes `limit` and `cursor`.
+    /// Takes the parameters `limit` and `cursor`.
     ///
     /// # Errors
     /// 400 `invalid_parameter` and `duplicate_parameter`.
-    pub fn take(params: &mut Params) -> ApiResult<Page> {
+    pub fn take(params: &mut Params) -> ApiResult<PageRequest> {
         let limit = params.count("limit", 1, ROWS_MAX)?.unwrap_or(ROWS_MAX);
-        Ok(Page { limit, after: take_cursor(params)? })
+        Ok(PageRequest { limit, after: take_cursor(params)? })
     }
 
-    /// Of `rows`, which are in the order of `place`, those of this page; and the cursor of the next one if there is one.
+    /// Returns the range of this page in `rows`, which are sorted by `key`, and the cursor of the
+    /// next page if there is one.
     ///
     /// # Errors
     /// 400 `invalid_parameter` for a cursor of another listing.
-    pub fn cut<T, P: Place>(
+    pub fn cut<T, P: SortKey>(
         &self,
         rows: &[T],
-        place: impl Fn(&T) -> P,
+        key: impl Fn(&T) -> P,
     ) -> ApiResult<(std::ops::Range<usize>, Option<String>)> {
         let after = self.after.as_deref().map(|text| P::read(text).ok_or_else(unknown_cursor)).transpose()?;
-        let begin = after.map_or(0, |after| rows.partition_point(|row| place(row) <= after));
+        let begin = after.map_or(0, |after| rows.partition_point(|row| key(row) <= after));
         let end = begin.saturating_add(self.limit).min(rows.len());
         let last = rows.get(begin..end).and_then(<[T]>::last).filter(|_| end < rows.len());
-        Ok((begin..end, last.map(|row| cursor(&place(row).write()))))
+        Ok((begin..end, last.map(|row| cursor(&key(row).write()))))
     }
 
-    /// The answer to it: the page's rows as `shown`, below `data`.
+    /// Returns the response body: the page's rows below `data`, each as `to_json` renders it.
     ///
     /// # Errors
-    /// As [`Page::cut`].
-    pub fn answer<T, P: Place>(
+    /// As [`PageRequest::cut`].
+    pub fn answer<T, P: SortKey>(
         &self,
         rows: &[T],
-        place: impl Fn(&T) -> P,
-        shown: impl Fn(&T) -> Value,
+        key: impl Fn(&T) -> P,
+        to_json: impl Fn(&T) -> Value,
     ) -> ApiResult<Json<Value>> {
-        let (page, next) = self.cut(rows, place)?;
-        let data: Vec<Value> = rows.get(page).unwrap_or_default().iter().map(shown).collect();
+        let (page, next) = self.cut(rows, key)?;
+        let data: Vec<Value> = rows.get(page).unwrap_or_default().iter().map(to_json).collect();
         Ok(Json(json!({ "data": data, "next_cursor": next })))
     }
 }
 
-/// Takes `cursor`; answers what was handed to [`cursor`].
+/// Takes the parameter `cursor` and decodes the text that [`cursor`] encoded.
 ///
 /// # Errors
 /// 400 `invalid_parameter` and `duplicate_parameter`.
@@ -148,13 +150,13 @@ pub fn take_cursor(params: &mut Params) -> ApiResult<Option<String>> {
     String::from_utf8(bytes).map(Some).map_err(|_| unknown_cursor())
 }
 
-/// The cursor of the page after this text: opaque to clients.
+/// Encodes the cursor of the page after this text.
 pub fn cursor(last: &str) -> String {
     BASE64URL_NOPAD.encode(last.as_bytes())
 }
 
 fn unknown_cursor() -> ApiError {
-    ApiError::invalid_parameter("cursor", "this cursor is not one of ours")
+    ApiError::invalid_parameter("cursor", "this server did not issue this cursor")
 }
 
 #[cfg(test)]
@@ -163,46 +165,46 @@ mod tests {
 
     use super::*;
 
-    fn page(limit: usize, cursor: Option<&str>) -> Page {
+    fn page(limit: usize, cursor: Option<&str>) -> PageRequest {
         let cursor = cursor.map(|cursor| format!("&cursor={cursor}")).unwrap_or_default();
-        Page::of_query(Some(&format!("limit={limit}{cursor}"))).expect("as it was written")
+        PageRequest::of_query(Some(&format!("limit={limit}{cursor}"))).expect("as it was written")
     }
 
     proptest! {
-        /// Whatever goes between two pages, what stays is told once, in order.
+        /// Rows may be removed between two pages. Rows that stay are returned once, in order.
         #[test]
-        fn pages_tell_every_row_that_stays_once(
+        fn pages_return_every_row_that_stays_once(
             rows in prop::collection::btree_set(("[a-d]{1,3}", any::<bool>()), 0..40),
             limit in 1_usize..6,
         ) {
-            let (mut told, mut cursor) = (Vec::new(), None);
+            let (mut returned, mut cursor) = (Vec::new(), None);
             let mut left: Vec<String> = rows.iter().map(|(name, stays)| format!("{name} {stays}")).collect();
             loop {
                 let (range, next) = page(limit, cursor.as_deref()).cut(&left, String::clone).expect("a cursor of ours");
                 prop_assert!(range.len() <= limit);
                 prop_assert!(next.is_none() || range.len() == limit);
-                told.extend(left[range].iter().cloned());
+                returned.extend(left[range].iter().cloned());
                 let Some(next) = next else { break };
-                // What the cursor names is gone before it is used.
+                // The row that the cursor names may be removed before the cursor is used.
                 left.retain(|row| row.ends_with("true"));
                 cursor = Some(next);
             }
-            prop_assert!(told.is_sorted());
-            told.retain(|row| row.ends_with("true"));
+            prop_assert!(returned.is_sorted());
+            returned.retain(|row| row.ends_with("true"));
             let stay: Vec<String> = rows.iter().filter(|(_, stays)| *stays).map(|(name, _)| format!("{name} true")).collect();
-            prop_assert_eq!(told, stay);
+            prop_assert_eq!(returned, stay);
         }
 
         #[test]
-        fn a_place_in_time_is_read_back(ms in any::<i64>(), name in any::<u32>()) {
-            let place = (Timestamp::from_ms(ms), name);
-            prop_assert_eq!(<(Timestamp, u32)>::read(&place.write()), Some(place));
+        fn a_key_with_a_time_is_parsed_back(ms in any::<i64>(), name in any::<u32>()) {
+            let key = (Timestamp::from_ms(ms), name);
+            prop_assert_eq!(<(Timestamp, u32)>::read(&key.write()), Some(key));
         }
     }
 
     #[test]
-    fn a_page_is_a_thousand_rows_where_nobody_says_and_no_cursor_is_guessed() {
-        assert_eq!(Page::of_query(None).expect("fine"), Page { limit: 1_000, after: None });
+    fn a_page_has_1000_rows_by_default_and_foreign_cursors_are_refused() {
+        assert_eq!(PageRequest::of_query(None).expect("fine"), PageRequest { limit: 1_000, after: None });
         for wrong in [
             "limit=0",
             "limit=1001",
@@ -212,7 +214,7 @@ mod tests {
             "cursor=_w",
             "cursor=a&cursor=a",
         ] {
-            assert!(Page::of_query(Some(wrong)).is_err(), "{wrong}");
+            assert!(PageRequest::of_query(Some(wrong)).is_err(), "{wrong}");
         }
         let foreign = page(1, Some(&BASE64URL_NOPAD.encode(b"no time")));
         assert!(foreign.cut(&[1_u32], |row| (Timestamp::from_ms(0), *row)).is_err());

@@ -1,7 +1,8 @@
 //! The only room that knows HTTP: routes, callers, limits, JSON.
 //!
-//! Every route group has its own small `Deps`; there is no application-wide state. A group is a function
-//! `routes() -> Routes<Deps>` beside its handlers; [`table`] is all of them, in the order of the specification.
+//! Every route group has its own small `Deps`; there is no application-wide state. A group is a
+//! function `routes() -> Routes<Deps>` beside its handlers. [`table`] returns all groups in the
+//! order of the specification.
 
 pub mod access;
 pub mod admin;
@@ -11,7 +12,6 @@ pub mod callers;
 mod cookies;
 mod cors;
 mod csrf;
-pub mod dispatch;
 pub mod edge;
 pub mod encoding;
 pub mod error;
@@ -30,6 +30,7 @@ pub mod params;
 pub mod prefix;
 pub mod prom_json;
 mod request_id;
+pub mod router;
 pub mod routes;
 mod security_headers;
 pub mod starting;
@@ -49,11 +50,10 @@ use body::{BodyDeadlines, Drains, IngestBytes};
 use callers::Callers;
 use cookies::Cookies;
 use csrf::CookieCsrf;
-use dispatch::Answering;
 use health::{Check, HealthDeps};
 use host::{AllowedHosts, LocalRequests, Network, TrustedProxies};
 use lanes::Lanes;
-use layers::Site;
+use layers::App;
 use limits::{Limits, LimitsOptions};
 use orgs::OrgDeps;
 use orgs::delete_series::DeleteDeps;
@@ -61,6 +61,7 @@ use orgs::query::{ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
 use own_metrics::{Counters, OwnMetrics, Slugs};
 use prefix::Prefix;
+use router::ResponseFuture;
 use routes::Routes;
 
 use crate::clock::{Clock, Stopwatch};
@@ -72,64 +73,66 @@ use crate::promql::syntax::ExpressionCache;
 use crate::promql::{MemoryPool, RangeCache};
 use crate::tsdb::Tsdb;
 
-/// The rooms behind the edge.
+/// The rooms that the handlers use.
 #[derive(Clone)]
 pub struct Rooms {
-    /// Who is asking.
+    /// Accounts, organisations and credentials.
     pub identity: Arc<Identity>,
-    /// The samples.
+    /// The store of samples.
     pub tsdb: Arc<Tsdb>,
-    /// The bridge to both.
+    /// The thread pools that run both.
     pub lanes: Lanes,
-    /// What time it is.
+    /// The wall clock.
     pub clock: Clock,
-    /// Where mails wait to be sent, after the answer.
+    /// The queue of mails, which are sent after the response.
     pub mail: Arc<MailQueue>,
-    /// More checks for `/readyz` than the store's and the mailer's: `accounts`, `session_flush`.
+    /// The checks of `/readyz` beside those of the store and the mailer: `accounts`,
+    /// `session_flush`.
     pub checks: Vec<(&'static str, Check)>,
-    /// The edge's counters; the accept loop counts into them, too.
+    /// The counters of the edge, which the accept loop updates as well.
     pub counters: Arc<Counters>,
-    /// What no route answers and no API path is: the pages.
+    /// The web UI, which serves every path that is neither a route nor below the API.
     pub pages: Option<Router>,
 }
 
-/// How the edge behaves (docs/specification.md E).
+/// The settings of the edge (docs/specification.md E).
 #[derive(Clone, Debug)]
 pub struct ApiOptions {
-    /// What links begin with: `http://127.0.0.1:8095`, without a slash at the end.
+    /// The URL that links begin with, without a slash at the end: `http://127.0.0.1:8095`.
     pub public_url: String,
-    /// Names beside the public URL's, `localhost`, `*.localhost` and addresses.
+    /// Further host names beside that of the public URL, `localhost`, `*.localhost` and IP
+    /// addresses.
     pub allowed_hosts: Vec<String>,
-    /// Origins that may use cookies across sites.
+    /// The origins that may send cookies across sites.
     pub trusted_origins: Vec<String>,
-    /// Networks whose `X-Forwarded-For` is believed.
+    /// The networks of proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<Network>,
-    /// Whether cookies are for TLS only; `None` follows the public URL.
+    /// Whether cookies have the attribute `Secure`; `None` decides by the public URL.
     pub cookie_secure: Option<bool>,
     /// `PROMLET_METRICS_TOKEN`.
     pub metrics_token: Option<Arc<str>>,
-    /// How often somebody may ask.
+    /// The rate limits.
     pub limits: LimitsOptions,
-    /// How long bodies may take.
+    /// The deadlines of request bodies.
     pub body_deadlines: BodyDeadlines,
-    /// Bytes of ingest bodies held at once, over all requests.
+    /// The bytes of ingest bodies in memory at once, over all requests.
     pub ingest_bytes_max: u64,
-    /// How long sign-in links are good for, as answers say it: `IdentityOptions::link_ttl`.
+    /// The validity of sign-in links that responses report: `IdentityOptions::link_ttl`.
     pub link_ttl: Duration,
-    /// What a question may cost.
+    /// The limits of queries.
     pub read: ReadOptions,
-    /// How much one write may bring.
+    /// The limits of one write request.
     pub write: ingest::DecodeLimits,
-    /// Requests a second of new API keys that do not say.
+    /// The requests a second of embed tokens, for new API keys that set no rate.
     pub embed_rps_default: u32,
-    /// Whether the API document is served.
+    /// Whether the OpenAPI document is served.
     pub docs: bool,
-    /// Where people may come from to sign in.
+    /// The configured sign-in providers.
     pub providers: auth::oauth::Providers,
 }
 
 impl ApiOptions {
-    /// The defaults for a server that is reached at `public_url`.
+    /// Returns the defaults for a server whose public URL is `public_url`.
     pub fn new(public_url: &str) -> ApiOptions {
         ApiOptions {
             public_url: public_url.trim_end_matches('/').to_owned(),
@@ -154,18 +157,19 @@ impl ApiOptions {
 /// An option that the edge cannot work with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// The public URL is no `http://` or `https://` URL with a host.
+    /// The public URL is not an `http://` or `https://` URL with a host.
     #[error("the public URL {0:?} is not http://host or https://host")]
     PublicUrl(String),
-    /// A trusted proxy is no network.
+    /// A trusted proxy is not an address or a network.
     #[error("a trusted proxy is an address or a network such as 10.0.0.0/8, not {0:?}")]
     TrustedProxy(String),
-    /// A trusted origin is none.
-    #[error("a trusted origin does not fit: {0}")]
+    /// A trusted origin is not an origin.
+    #[error("invalid trusted origin: {0}")]
     TrustedOrigin(String),
 }
 
-/// The route table, in the order of the specification, without its layers. The OpenAPI document is made from its rows.
+/// Returns the route table in the order of the specification, without the layers. The OpenAPI
+/// document is generated from its rows.
 pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
     let routes = Routes::new()
         .merge(auth::routes().with(deps.auth.clone()).below("/api/v1/auth"))
@@ -190,7 +194,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
     }
 }
 
-/// What the route groups share, made once.
+/// The dependencies of all route groups, created once.
 #[derive(Clone, Debug)]
 pub struct Deps {
     auth: AuthDeps,
@@ -202,12 +206,12 @@ pub struct Deps {
     metrics_token: Option<Arc<str>>,
     local: LocalRequests,
     uptime: Stopwatch,
-    /// Where the API is reached, if its document is served.
+    /// The public URL for the OpenAPI document; `None` if the document is not served.
     docs: Option<Arc<str>>,
 }
 
 impl Deps {
-    /// From the rooms and the options.
+    /// Creates the dependencies of all route groups.
     pub fn new(rooms: &Rooms, options: &ApiOptions) -> Deps {
         let limits = Arc::new(Limits::new(options.limits, &rooms.clock));
         let auth = AuthDeps {
@@ -282,12 +286,12 @@ impl Deps {
         }
     }
 
-    /// Once a minute: the limiters forget who has been quiet.
+    /// Removes idle entries of the rate limiters. To be called once a minute.
     pub fn sweep(&self) {
         self.limits.sweep();
     }
 
-    /// What promlet says about itself.
+    /// Returns the metrics of this server.
     pub fn own_metrics(&self, rooms: &Rooms) -> OwnMetrics {
         OwnMetrics {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -316,16 +320,14 @@ impl Deps {
     }
 }
 
-/// The [`table`] behind what every request passes, and the pages behind it.
-///
-/// # Errors
-/// [`OptionsError`].
-pub fn site(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> Result<Site, OptionsError> {
-    // A proxy may change the Host that a browser's Origin is compared with; the public URL's origin is ours whatever it does.
+/// Puts the layers in front of the [`table`] and the web UI behind it.
+pub fn app(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> Result<App, OptionsError> {
+    // A proxy may change the Host that a browser's Origin is compared with. The origin of the
+    // public URL is always trusted.
     let own_origin = public_origin(&options.public_url).to_owned();
     let origins: Vec<String> = options.trusted_origins.iter().cloned().chain([own_origin]).collect();
     let csrf = CookieCsrf::new(&origins).map_err(OptionsError::TrustedOrigin)?;
-    let gate = gate(options, Arc::clone(&rooms.counters))?;
+    let edge_policy = edge_policy(options, Arc::clone(&rooms.counters))?;
     let callers = Callers {
         identity: Arc::clone(&rooms.identity),
         lanes: rooms.lanes.clone(),
@@ -335,26 +337,23 @@ pub fn site(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> 
         proxies: TrustedProxies(options.trusted_proxies.clone()),
         local: deps.local,
     };
-    // The alias of the specification's paths: the same handlers, not in the documentation.
+    // The alias below `/auth`: the same handlers, without documentation.
     let alias = auth::routes().with(deps.auth.clone()).below("/auth");
     let pages = rooms.pages.clone();
-    let routes = table.merge(alias).into_dispatch();
-    let fallback = move |request: Request| -> Answering { Box::pin(fallback(pages.clone(), request)) };
-    let entry = layers::Entry { csrf, callers: Arc::new(callers) };
-    Ok(Site::new(routes, Arc::new(fallback), gate, Some(entry)))
+    let routes = table.merge(alias).into_route_tree();
+    let fallback = move |request: Request| -> ResponseFuture { Box::pin(fallback(pages.clone(), request)) };
+    let auth_policy = layers::AuthPolicy { csrf, callers: Arc::new(callers) };
+    Ok(App::new(routes, Arc::new(fallback), edge_policy, Some(auth_policy)))
 }
 
-/// Whether the edge can work with these.
-///
-/// # Errors
-/// [`OptionsError`].
+/// Checks the options without opening anything.
 pub fn check(options: &ApiOptions) -> Result<(), OptionsError> {
     public_host(&options.public_url).map(|_| ())
 }
 
-fn gate(options: &ApiOptions, counters: Arc<Counters>) -> Result<layers::Gate, OptionsError> {
+fn edge_policy(options: &ApiOptions, counters: Arc<Counters>) -> Result<layers::EdgePolicy, OptionsError> {
     let host = public_host(&options.public_url)?;
-    Ok(layers::Gate {
+    Ok(layers::EdgePolicy {
         hosts: Arc::new(AllowedHosts::new(options.allowed_hosts.iter().cloned().chain([host]))),
         trusted_origins: options.trusted_origins.clone().into(),
         deadlines: options.body_deadlines,
@@ -362,7 +361,7 @@ fn gate(options: &ApiOptions, counters: Arc<Counters>) -> Result<layers::Gate, O
         drains: Drains::new(options.body_deadlines),
         counters,
         prefix: Prefix::of(&options.public_url),
-        https_only: security_headers::has_a_host_of_its_own(&options.public_url),
+        https_only: security_headers::covers_whole_host(&options.public_url),
     })
 }
 
@@ -376,7 +375,7 @@ async fn fallback(pages: Option<Router>, request: Request) -> Response {
     }
 }
 
-/// The URL without its path.
+/// Returns the URL without its path.
 fn public_origin(url: &str) -> &str {
     url.strip_suffix(prefix::path_of(url)).unwrap_or(url)
 }
@@ -386,7 +385,7 @@ fn public_host(url: &str) -> Result<String, OptionsError> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).ok_or_else(refused)?;
     let authority = rest.split('/').next().unwrap_or_default();
     let host = host::without_port(authority);
-    // It goes into pages, cookies and redirects as it is.
+    // Host and path are inserted into pages, cookies and redirects without escaping.
     let plain = |part: &str| {
         !matches!(part, "" | "." | "..")
             && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))

@@ -19,7 +19,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::error::{Code, Form};
+use super::error::{Code, ErrorFormat};
 use super::routes::{Auth, RouteDoc, Routes};
 use crate::identity::Endpoint;
 use operations::{Operation, Takes};
@@ -122,9 +122,9 @@ fn security(auth: Auth) -> Value {
         Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin(_) | Auth::Founder => {
             &["session"]
         }
-        Auth::Reader(_) => &["session", "embedToken"],
-        Auth::MountReader(_) => &["session", "embedToken", "apiKey", "apiKeyBasic"],
-        Auth::Machine | Auth::Minter => &["session", "apiKey", "apiKeyBasic"],
+        Auth::QueryCaller(_) => &["session", "embedToken"],
+        Auth::PrometheusCaller(_) => &["session", "embedToken", "apiKey", "apiKeyBasic"],
+        Auth::IngestCaller | Auth::MintCaller => &["session", "apiKey", "apiKeyBasic"],
         Auth::Operator => return json!([{ "metricsToken": [] }, {}]),
     };
     names.iter().map(|name| json!({ *name: [] })).collect()
@@ -158,24 +158,26 @@ fn callers(auth: Auth) -> String {
         Auth::Founder => {
             "An administrator of the server; anyone signed in with PROMLET_ORG_CREATE=any.".into()
         }
-        Auth::Reader(endpoint) => format!(
+        Auth::QueryCaller(endpoint) => format!(
             "A session with the role viewer or more, or an embed token that grants `{}`.",
             word(endpoint)
         ),
-        Auth::MountReader(Some(endpoint)) => {
+        Auth::PrometheusCaller(Some(endpoint)) => {
             format!(
                 "A session with the role viewer or more, an API key with the scope read, or an embed token that grants `{}`.",
                 word(endpoint)
             )
         }
-        Auth::MountReader(None) => {
+        Auth::PrometheusCaller(None) => {
             "A session with the role viewer or more, an API key with the scope read, or an embed token."
                 .into()
         }
-        Auth::Machine => {
+        Auth::IngestCaller => {
             "An API key with the scope ingest, or a session with the role editor or more.".into()
         }
-        Auth::Minter => "An API key with the scope embed, or a session with the role editor or more.".into(),
+        Auth::MintCaller => {
+            "An API key with the scope embed, or a session with the role editor or more.".into()
+        }
         Auth::Operator => "This machine, or whoever has the metrics token.".into(),
     }
 }
@@ -338,9 +340,11 @@ fn responses(row: &RouteDoc, known: Option<&Operation>) -> Value {
 
 fn refused(row: &RouteDoc, codes: &[Code]) -> Value {
     let words: Vec<&str> = codes.iter().map(|code| code.as_str()).collect();
-    let (media, schema) = match Form::of_path(&row.path) {
-        Form::Prometheus => ("application/json", json!({ "$ref": "#/components/schemas/PrometheusError" })),
-        Form::Problem | Form::Data | Form::Otlp(_) => (
+    let (media, schema) = match ErrorFormat::of_path(&row.path) {
+        ErrorFormat::Prometheus => {
+            ("application/json", json!({ "$ref": "#/components/schemas/PrometheusError" }))
+        }
+        ErrorFormat::Problem | ErrorFormat::Data | ErrorFormat::Otlp(_) => (
             "application/problem+json",
             json!({ "allOf": [
                 { "$ref": "#/components/schemas/Problem" },
@@ -399,7 +403,7 @@ fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
     if !matches!(row.path.as_str(), "/healthz" | "/readyz") {
         codes.push(Code::Starting);
     }
-    if row.auth == Auth::Machine && row.method != "GET" {
+    if row.auth == Auth::IngestCaller && row.method != "GET" {
         codes.push(Code::ShuttingDown);
     }
     if row.path.starts_with("/api/") {
@@ -408,7 +412,7 @@ fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
     if row.path.starts_with("/api/") && !answers_all_alike(&row.path) {
         codes.push(Code::StorageDegraded);
     }
-    if matches!(row.auth, Auth::Reader(_) | Auth::MountReader(_) | Auth::Machine) {
+    if matches!(row.auth, Auth::QueryCaller(_) | Auth::PrometheusCaller(_) | Auth::IngestCaller) {
         codes.extend([Code::TokenNotYetValid, Code::OriginNotAllowed, Code::TokenInvalid]);
     } else if row.auth != Auth::Public && row.auth != Auth::Operator {
         // An Authorization header that holds nothing we know.
@@ -443,8 +447,8 @@ mod tests {
     #[test]
     fn a_row_becomes_an_operation() {
         let document = read(&[
-            row("GET", "/api/v1/orgs/{slug}/query/range", Auth::Reader(Endpoint::Range)),
-            row("POST", "/api/v1/orgs/{slug}/write", Auth::Machine),
+            row("GET", "/api/v1/orgs/{slug}/query/range", Auth::QueryCaller(Endpoint::Range)),
+            row("POST", "/api/v1/orgs/{slug}/write", Auth::IngestCaller),
         ]);
         let range = &document["paths"]["/api/v1/orgs/{slug}/query/range"]["get"];
         assert_eq!(range["operationId"], "get_orgs_slug_query_range");
@@ -488,7 +492,7 @@ mod tests {
             "prometheus/api/v1/series",
         ]
         .iter()
-        .map(|path| row("GET", &format!("/api/v1/orgs/{{slug}}/{path}"), Auth::Reader(Endpoint::Range)))
+        .map(|path| row("GET", &format!("/api/v1/orgs/{{slug}}/{path}"), Auth::QueryCaller(Endpoint::Range)))
         .collect();
         let document = read(&rows);
         let text = document.to_string();

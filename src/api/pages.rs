@@ -1,4 +1,4 @@
-//! The UI's files over HTTP: what stands behind every path that no route answers and that is no API path.
+//! Serves the files of the UI on every path that is neither a route nor below the API.
 
 use axum::Router;
 use axum::body::Body;
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use super::error::{ApiError, Code};
 use crate::ui::{Asset, NOWHERE, Ui};
 
-/// A router that answers the UI's paths and nothing else.
+/// Returns a router for the UI's paths.
 pub fn router(ui: Ui) -> Router {
     Router::new().fallback(page).with_state(ui)
 }
@@ -33,7 +33,7 @@ async fn page(State(ui): State<Ui>, request: Request) -> Response {
     }
 }
 
-/// People get a page, programs a problem body.
+/// Returns 404: a page for browsers, a problem body for programs.
 fn nowhere(ui: &Ui, request: &Request) -> Response {
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let page = match accept.is_some_and(|accept| accept.contains("text/html")) {
@@ -49,8 +49,8 @@ fn nowhere(ui: &Ui, request: &Request) -> Response {
     }
 }
 
-/// The file, or 304 where the browser already holds it. `no-cache` means "ask again", so that a new version of the binary
-/// is seen at once.
+/// Returns the file, or 304 if the browser has it. `no-cache` makes browsers revalidate, so that a
+/// new version of the binary takes effect at once.
 fn answer(asset: Asset, held: Option<&str>) -> Response {
     let held = held.is_some_and(|tags| asset.is_held(tags));
     let mut response = if held {

@@ -12,8 +12,8 @@ use std::str::FromStr;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
-use super::dispatch::parameters;
 use super::error::{ApiError, ApiResult, Code};
+use super::router::parameters;
 use crate::model::{Timestamp, parse_duration};
 
 /// Percent-decoded path parameters; what is not UTF-8 is a refusal in our own words.

@@ -1,25 +1,25 @@
-//! The path of the public URL: `https://example.com/promlet` is everything below `/promlet`.
+//! The path of the public URL: with `https://example.com/promlet`, everything is below `/promlet`.
 //!
-//! A proxy may hand that path on or cut it off: both work, because a path that begins so is looked at without it. What
-//! goes out is put below it here, in one place, so that no handler needs to know: where a redirect leads, and where a
-//! cookie counts. Links in mails are made from the public URL, pages from `ui`.
+//! A proxy may pass that path on or remove it. Both work, because the path is removed from requests
+//! that have it. Redirects and cookie paths of responses are prefixed here, so that handlers need
+//! not know the prefix. Links in mails are built from the public URL, pages by `ui`.
 
 use std::sync::Arc;
 
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 
-/// `/promlet`, or nothing.
+/// A path prefix such as `/promlet`; may be empty.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Prefix(Arc<str>);
 
 impl Prefix {
-    /// Of a public URL without a slash at its end.
+    /// Returns the prefix of a public URL without a slash at its end.
     pub(super) fn of(public_url: &str) -> Prefix {
         Prefix(path_of(public_url).into())
     }
 
-    /// Takes it off a path that begins with it; whether it did.
+    /// Removes the prefix from the path of `uri`. Returns whether the path had it.
     pub(super) fn strip(&self, uri: &mut Uri) -> bool {
         let Some(rest) = uri.path().strip_prefix(&*self.0).filter(|_| !self.0.is_empty()) else {
             return false;
@@ -30,7 +30,7 @@ impl Prefix {
         let rest = if rest.is_empty() { "/" } else { rest };
         let target = uri.query().map_or_else(|| rest.to_owned(), |query| format!("{rest}?{query}"));
         let mut parts = uri.clone().into_parts();
-        // What was a path before is one after: `//x`, which would name a host in a whole URL, is a path here.
+        // A path must remain a path: `//x` would name a host in an absolute URL.
         parts.path_and_query = PathAndQuery::try_from(target).ok();
         if let Ok(shorter) = Uri::from_parts(parts) {
             *uri = shorter;
@@ -38,8 +38,8 @@ impl Prefix {
         true
     }
 
-    /// Puts redirects and cookies below it.
-    pub(super) fn put_back(&self, headers: &mut HeaderMap) {
+    /// Adds the prefix to redirects and cookie paths.
+    pub(super) fn add_to_headers(&self, headers: &mut HeaderMap) {
         if self.0.is_empty() {
             return;
         }
@@ -56,16 +56,16 @@ impl Prefix {
         for cookie in
             headers.iter_mut().filter(|(name, _)| **name == header::SET_COOKIE).map(|(_, value)| value)
         {
-            let narrowed = cookie.to_str().ok().map(|text| self.narrowed(text));
-            if let Some(Ok(mut narrowed)) = narrowed.map(HeaderValue::try_from) {
-                narrowed.set_sensitive(cookie.is_sensitive());
-                *cookie = narrowed;
+            let restricted = cookie.to_str().ok().map(|text| self.restricted(text));
+            if let Some(Ok(mut restricted)) = restricted.map(HeaderValue::try_from) {
+                restricted.set_sensitive(cookie.is_sensitive());
+                *cookie = restricted;
             }
         }
     }
 
-    /// A cookie for all of this host becomes one for our part of it.
-    fn narrowed(&self, cookie: &str) -> String {
+    /// Restricts a cookie for the whole host to the prefix.
+    fn restricted(&self, cookie: &str) -> String {
         let parts = cookie.split("; ").map(|part| match part {
             "Path=/" => format!("Path={}", self.0),
             other => other.to_owned(),
@@ -74,7 +74,7 @@ impl Prefix {
     }
 }
 
-/// The path of a URL, without a slash at its end.
+/// Returns the path of a URL without a slash at its end.
 pub fn path_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.find('/').and_then(|at| rest.get(at..)).map_or("", |path| path.trim_end_matches('/'))
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lose_it_and_only_it() {
+    fn the_prefix_is_removed_from_paths_that_have_it() {
         let prefix = Prefix::of("https://example.com/a/b");
         for (from, to) in [
             ("/a/b", "/"),
@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn redirects_and_cookies_get_it() {
+    fn the_prefix_is_added_to_redirects_and_cookies() {
         let prefix = Prefix::of("https://example.com/m");
         let located = |to: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::LOCATION, HeaderValue::from_static(to));
-            prefix.put_back(&mut headers);
+            prefix.add_to_headers(&mut headers);
             headers[header::LOCATION].to_str().expect("text").to_owned()
         };
         for (to, whole) in [
@@ -130,7 +130,7 @@ mod tests {
         cookie.set_sensitive(true);
         headers.append(header::SET_COOKIE, cookie);
         headers.append(header::SET_COOKIE, HeaderValue::from_static("ms_ml=Path=/; Path=/"));
-        prefix.put_back(&mut headers);
+        prefix.add_to_headers(&mut headers);
         let set: Vec<_> = headers.get_all(header::SET_COOKIE).iter().collect();
         assert_eq!(set[0], "ms_session=ses_x; HttpOnly; SameSite=Lax; Path=/m; Max-Age=1");
         assert!(set[0].is_sensitive());

@@ -1,4 +1,4 @@
-//! One id per request: in the log, in the answer, in every error body.
+//! The id of a request, which is logged, returned in a header, and part of every error body.
 
 use std::sync::Mutex;
 
@@ -13,8 +13,8 @@ use crate::sync::IgnorePoison as _;
 pub(super) struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// Takes over an inbound id of 1 to 64 letters, digits, `-`, `_`, `.`; anything else is replaced, so that nothing
-    /// foreign reaches logs and headers.
+    /// Takes the id of the request if it has 1 to 64 letters, digits, `-`, `_`, `.`. Any other id
+    /// is replaced, so that no foreign characters reach logs and headers.
     pub(super) fn of(inbound: Option<&HeaderValue>, ids: &Mutex<Entropy>) -> RequestId {
         let sane = |value: &&HeaderValue| {
             let bytes = value.as_bytes();
@@ -27,19 +27,19 @@ impl RequestId {
         }
     }
 
-    /// 80 random bits in hexadecimal.
+    /// Returns 80 random bits in hexadecimal.
     fn random(rng: &mut Entropy) -> RequestId {
         let mut text = [0; 20];
         HEXLOWER.encode_mut(&rng.bytes::<10>(), &mut text);
         RequestId(HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("none")))
     }
 
-    /// The text.
+    /// Returns the id as text.
     pub(super) fn as_str(&self) -> &str {
         self.0.to_str().unwrap_or("none")
     }
 
-    /// For `X-Request-Id`.
+    /// Returns the value of `X-Request-Id`.
     pub(super) fn header(&self) -> HeaderValue {
         self.0.clone()
     }

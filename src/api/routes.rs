@@ -1,7 +1,7 @@
-//! Rows of the route table: a handler and its documentation stand in one line, and neither comes without the other.
+//! The rows of the route table: each row pairs a handler with its documentation.
 //!
-//! A route group is `Routes<Deps>` with a `Deps` of its own; [`Routes::with`] fills it in. The OpenAPI document, and the
-//! tests that walk every route, are made from the rows.
+//! A route group is `Routes<Deps>` with its own `Deps`, which [`Routes::with`] supplies. The
+//! OpenAPI document, and the tests that visit every route, are generated from the rows.
 
 use std::sync::Arc;
 
@@ -9,26 +9,27 @@ use axum::extract::Request;
 use axum::handler::Handler;
 use axum::http::Method;
 
-use super::dispatch::{Answering, Dispatch, Handle};
 use super::guard::{concerns, guarded};
+use super::router::{ResponseFuture, RouteHandler, RouteTree};
 use crate::identity::{Endpoint, Role};
 
-/// How long ago a session's owner must have proved who they are.
+/// The required age of the owner's last proof of identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Login {
-    /// As long as the session lives.
+    /// Any live session.
     Any,
-    /// 15 minutes at most; 403 `reauth_required` otherwise.
+    /// At most 15 minutes old; 403 `reauth_required` otherwise.
     Fresh,
 }
 
-/// Who may call a route: every row of the table says so, and [`guarded`] holds what concerns sessions before the handler is
-/// reached or a body is read. What each kind of caller gets is a table, too: [`Auth::outcome`](super::access).
+/// The callers that a route admits. Every row states it, and [`guarded`] enforces the part that
+/// concerns sessions before the handler runs or a body is read. [`Auth::outcome`](super::access) is
+/// the table of what each kind of caller gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Auth {
     /// Anyone.
     Public,
-    /// A session, of whoever ([`Cabinet`](super::callers::Cabinet)).
+    /// A session of any account ([`SessionCaller`](super::callers::SessionCaller)).
     Account(Login),
     /// A session of a member of the organisation `{slug}`, with at least this role.
     Member(Role, Login),
@@ -36,17 +37,21 @@ pub enum Auth {
     OneselfOr(Role),
     /// A session of an instance administrator.
     InstanceAdmin(Login),
-    /// A session of an instance administrator, or of anybody where the operator lets all make organisations.
+    /// A session of an instance administrator, or of any account where the operator lets everyone
+    /// create organisations.
     Founder,
-    /// A session of a viewer, or an embed token that grants this endpoint ([`Reader`](super::callers::Reader)).
-    Reader(Endpoint),
-    /// Those, or an API key with the scope `read` ([`MountReader`](super::callers::MountReader)); any token, where it names
-    /// no endpoint.
-    MountReader(Option<Endpoint>),
-    /// A session of an editor, or an API key with the scope `ingest` ([`Machine`](super::callers::Machine)).
-    Machine,
-    /// A session of an editor, or an API key with the scope `embed` ([`Minter`](super::callers::Minter)).
-    Minter,
+    /// A session of a viewer, or an embed token that grants this endpoint
+    /// ([`QueryCaller`](super::callers::QueryCaller)).
+    QueryCaller(Endpoint),
+    /// As `QueryCaller`, or an API key with the scope `read`
+    /// ([`PrometheusCaller`](super::callers::PrometheusCaller)). `None` admits every token.
+    PrometheusCaller(Option<Endpoint>),
+    /// A session of an editor, or an API key with the scope `ingest`
+    /// ([`IngestCaller`](super::callers::IngestCaller)).
+    IngestCaller,
+    /// A session of an editor, or an API key with the scope `embed`
+    /// ([`MintCaller`](super::callers::MintCaller)).
+    MintCaller,
     /// A loopback peer without proxy headers, or the metrics token.
     Operator,
 }
@@ -58,19 +63,19 @@ pub struct RouteDoc {
     pub method: &'static str,
     /// The whole path with `{parameters}`: `/api/v1/orgs/{slug}/metrics`.
     pub path: String,
-    /// Who may call it.
+    /// The callers that it admits.
     pub auth: Auth,
     /// One sentence without a full stop.
     pub summary: &'static str,
 }
 
-/// A handler that still needs what its group works with.
-type Unbound<S> = Box<dyn FnOnce(S) -> Handle + Send>;
+/// A handler that still needs the dependencies of its group.
+type Unbound<S> = Box<dyn FnOnce(S) -> RouteHandler + Send>;
 
 /// A group of routes.
 pub struct Routes<S = ()> {
     rows: Vec<RouteDoc>,
-    /// Of each row.
+    /// One handler for each row.
     handlers: Vec<Unbound<S>>,
 }
 
@@ -87,14 +92,14 @@ impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
 }
 
 impl<S: Clone + Send + Sync + 'static> Routes<S> {
-    /// No rows.
+    /// Returns a group without rows.
     pub fn new() -> Routes<S> {
         Routes::default()
     }
 
-    /// Adds `GET path`; `HEAD` comes with it.
+    /// Adds `GET path`, which also serves `HEAD`.
     #[must_use]
-    pub fn get<H: Handler<T, S, Future = Answering> + Sync, T: 'static>(
+    pub fn get<H: Handler<T, S, Future = ResponseFuture> + Sync, T: 'static>(
         self,
         path: &'static str,
         auth: Auth,
@@ -106,7 +111,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
 
     /// Adds `POST path`.
     #[must_use]
-    pub fn post<H: Handler<T, S, Future = Answering> + Sync, T: 'static>(
+    pub fn post<H: Handler<T, S, Future = ResponseFuture> + Sync, T: 'static>(
         self,
         path: &'static str,
         auth: Auth,
@@ -118,7 +123,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
 
     /// Adds `PATCH path`.
     #[must_use]
-    pub fn patch<H: Handler<T, S, Future = Answering> + Sync, T: 'static>(
+    pub fn patch<H: Handler<T, S, Future = ResponseFuture> + Sync, T: 'static>(
         self,
         path: &'static str,
         auth: Auth,
@@ -130,7 +135,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
 
     /// Adds `DELETE path`.
     #[must_use]
-    pub fn delete<H: Handler<T, S, Future = Answering> + Sync, T: 'static>(
+    pub fn delete<H: Handler<T, S, Future = ResponseFuture> + Sync, T: 'static>(
         self,
         path: &'static str,
         auth: Auth,
@@ -140,7 +145,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         self.row("DELETE", path, auth, summary, handler)
     }
 
-    fn row<H: Handler<T, S, Future = Answering> + Sync, T: 'static>(
+    fn row<H: Handler<T, S, Future = ResponseFuture> + Sync, T: 'static>(
         mut self,
         method: &'static str,
         path: &'static str,
@@ -148,8 +153,8 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         summary: &'static str,
         handler: H,
     ) -> Routes<S> {
-        let unbound = move |deps: S| -> Handle {
-            let handle: Handle =
+        let unbound = move |deps: S| -> RouteHandler {
+            let handle: RouteHandler =
                 Arc::new(move |request: Request| handler.clone().call(request, deps.clone()));
             if concerns(auth) { guarded(auth, handle) } else { handle }
         };
@@ -158,7 +163,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         self
     }
 
-    /// Fills in what the handlers need.
+    /// Supplies the dependencies of the handlers.
     pub fn with(self, deps: S) -> Routes {
         let bound = self.handlers.into_iter().map(|unbound| -> Unbound<()> {
             let handle = unbound(deps.clone());
@@ -175,7 +180,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         self
     }
 
-    /// Puts all rows below `prefix`.
+    /// Prefixes the paths of all rows with `prefix`.
     #[must_use]
     pub fn below(mut self, prefix: &str) -> Routes<S> {
         for row in &mut self.rows {
@@ -184,16 +189,16 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         self
     }
 
-    /// The rows, in the order they were added.
+    /// Returns the rows in the order in which they were added.
     pub fn rows(&self) -> &[RouteDoc] {
         &self.rows
     }
 }
 
 impl Routes {
-    /// The table by path.
-    pub(super) fn into_dispatch(self) -> Dispatch {
-        let mut dispatch = Dispatch::default();
+    /// Builds the tree of paths for the router.
+    pub(super) fn into_route_tree(self) -> RouteTree {
+        let mut dispatch = RouteTree::default();
         for (row, handler) in self.rows.into_iter().zip(self.handlers) {
             let method = match row.method {
                 "POST" => Method::POST,

@@ -1,5 +1,5 @@
-//! What is answered while the store is still being opened: `/healthz` as ever, `/readyz` with how far it is, and
-//! everything else 503 `starting`. Nothing here reads a body or waits for anything.
+//! Responses while the store is being opened: `/healthz` as usual, `/readyz` with the progress, and
+//! 503 `starting` for everything else. Nothing here reads a body or waits.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -10,76 +10,78 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::dispatch::{Answering, Dispatch};
 use super::error::{ApiError, Code};
-use super::layers::{Gate, Site};
+use super::layers::{App, EdgePolicy};
 use super::own_metrics::Counters;
-use super::{ApiOptions, OptionsError, gate};
+use super::router::{ResponseFuture, RouteTree};
+use super::{ApiOptions, OptionsError, edge_policy};
 use crate::clock::Stopwatch;
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{OpenStep, Phase};
 
-/// A start takes seconds; who asks again sooner learns nothing new.
+/// The time after which a client should retry. A start takes seconds, so an earlier request learns
+/// nothing new.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// What a start is doing.
+/// The current stage of a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stage {
+pub enum StartStage {
     /// Opening the accounts.
     #[default]
     Accounts,
     /// Reading samples.
     Samples(OpenStep),
-    /// Everything is read; the rest takes no time worth telling.
+    /// Preparing the last parts, which takes little time.
     Rest,
 }
 
-/// How far a start is, set by who opens the rooms and read by who asks.
+/// The progress of a start. The thread that opens the store sets it, requests read it.
 #[derive(Debug)]
-pub struct Progress {
-    stage: Mutex<Stage>,
+pub struct StartProgress {
+    stage: Mutex<StartStage>,
     since: Stopwatch,
 }
 
-impl Default for Progress {
-    fn default() -> Progress {
-        Progress { stage: Mutex::default(), since: Stopwatch::start() }
+impl Default for StartProgress {
+    fn default() -> StartProgress {
+        StartProgress { stage: Mutex::default(), since: Stopwatch::start() }
     }
 }
 
-impl Progress {
-    /// Notes where the start is.
-    pub fn set(&self, stage: Stage) {
+impl StartProgress {
+    /// Sets the current stage.
+    pub fn set(&self, stage: StartStage) {
         *self.stage.lock().ignore_poison() = stage;
     }
 
-    /// Where it is.
-    pub fn stage(&self) -> Stage {
+    /// Returns the current stage.
+    pub fn stage(&self) -> StartStage {
         *self.stage.lock().ignore_poison()
     }
 
-    /// How long it takes so far.
+    /// Returns the time since the start began.
     pub fn elapsed(&self) -> Duration {
         self.since.elapsed()
     }
 }
 
-impl Stage {
-    /// The stable word.
+impl StartStage {
+    /// Returns the stable name of the stage, as `/readyz` shows it.
     pub const fn as_str(&self) -> &'static str {
         match self {
-            Stage::Accounts => "control",
-            Stage::Samples(step) => step.phase.as_str(),
-            Stage::Rest => "finishing",
+            StartStage::Accounts => "control",
+            StartStage::Samples(step) => step.phase.as_str(),
+            StartStage::Rest => "finishing",
         }
     }
 
-    /// `recovery` in the body of `/readyz`.
+    /// Returns the member `recovery` of the body of `/readyz`.
     fn json(&self, elapsed: Duration) -> Value {
-        let mut body = json!({ "phase": self.as_str(), "elapsed_s": tenths(elapsed.as_secs_f64()) });
-        if let Stage::Samples(step) = self {
+        let mut body =
+            json!({ "phase": self.as_str(), "elapsed_s": rounded_to_tenths(elapsed.as_secs_f64()) });
+        if let StartStage::Samples(step) = self {
             let OpenStep { phase, file, files, done, all, records, samples } = *step;
-            body["percent"] = json!(step.percent().map(tenths));
+            body["percent"] = json!(step.percent().map(rounded_to_tenths));
             (body["file"], body["files"]) = (file.into(), files.into());
             (body["done"], body["all"], body["unit"]) = (done.into(), all.into(), phase.unit().into());
             if phase == Phase::Log {
@@ -90,12 +92,12 @@ impl Stage {
     }
 }
 
-impl std::fmt::Display for Stage {
+impl std::fmt::Display for StartStage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let step = match self {
-            Stage::Accounts => return f.write_str("the accounts are being opened"),
-            Stage::Rest => return f.write_str("everything is read, the last preparations are made"),
-            Stage::Samples(step) => step,
+            StartStage::Accounts => return f.write_str("the accounts are being opened"),
+            StartStage::Rest => return f.write_str("everything is read, the last preparations are made"),
+            StartStage::Samples(step) => step,
         };
         f.write_str(match step.phase {
             Phase::Names => "the names of series are being read",
@@ -121,66 +123,66 @@ impl std::fmt::Display for Stage {
     }
 }
 
-fn tenths(number: f64) -> f64 {
+fn rounded_to_tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
-/// The site that answers now: that of the start, and once it is there the one of the open rooms. Connections that were
-/// made meanwhile go on.
+/// The app that handles requests: first that of the start, then, once the store is open, the full
+/// one. Open connections remain open across the switch.
 #[derive(Clone, Debug)]
-pub struct Front {
-    starting: Site,
-    open: Arc<OnceLock<Site>>,
+pub struct SwitchableApp {
+    starting: App,
+    install: Arc<OnceLock<App>>,
 }
 
-impl Front {
-    /// Answers for a server that is being opened.
+impl SwitchableApp {
+    /// Handles requests while the server is being opened.
     ///
     /// # Errors
     /// [`OptionsError`].
     pub fn starting(
-        progress: Arc<Progress>,
+        progress: Arc<StartProgress>,
         options: &ApiOptions,
         counters: Arc<Counters>,
-    ) -> Result<Front, OptionsError> {
-        let gate: Gate = gate(options, counters)?;
-        let answers = move |request: Request| -> Answering {
+    ) -> Result<SwitchableApp, OptionsError> {
+        let edge_policy: EdgePolicy = edge_policy(options, counters)?;
+        let answers = move |request: Request| -> ResponseFuture {
             let answer = answer(&progress, request.uri().path());
             Box::pin(async move { answer })
         };
-        let starting = Site::new(Dispatch::default(), Arc::new(answers), gate, None);
-        Ok(Front { starting, open: Arc::default() })
+        let starting = App::new(RouteTree::default(), Arc::new(answers), edge_policy, None);
+        Ok(SwitchableApp { starting, install: Arc::default() })
     }
 
-    /// From now on this site answers. Only the first call counts.
-    pub fn open(&self, site: Site) {
-        // A second site would be one too many: the wiring makes one.
-        let _ = self.open.set(site);
+    /// Installs the app that handles all requests from now on. Only the first call has an effect.
+    pub fn install(&self, app: App) {
+        // The wiring calls this once.
+        let _ = self.install.set(app);
     }
 
-    /// Whether the rooms answer.
-    pub fn is_open(&self) -> bool {
-        self.open.get().is_some()
+    /// Returns whether the full app is installed.
+    pub fn is_installed(&self) -> bool {
+        self.install.get().is_some()
     }
 
-    /// What answers now.
-    pub fn site(&self) -> Site {
-        self.open.get().unwrap_or(&self.starting).clone()
-    }
-}
-
-impl From<Site> for Front {
-    fn from(site: Site) -> Front {
-        Front { starting: site, open: Arc::default() }
+    /// Returns the app that handles requests now.
+    pub fn app(&self) -> App {
+        self.install.get().unwrap_or(&self.starting).clone()
     }
 }
 
-fn answer(progress: &Progress, path: &str) -> Response {
+impl From<App> for SwitchableApp {
+    fn from(app: App) -> SwitchableApp {
+        SwitchableApp { starting: app, install: Arc::default() }
+    }
+}
+
+fn answer(progress: &StartProgress, path: &str) -> Response {
     match path {
         "/healthz" => "ok".into_response(),
         "/readyz" => {
             let stage = progress.stage();
-            // The body that this path always has: whoever waits looks at its status, which is no number.
+            // The usual shape of this body. Clients check the text of `status`.
             let body = json!({
                 "status": "starting",
                 "checks": { "storage": stage.to_string() },

@@ -1,7 +1,7 @@
-//! Our own TLS: a certificate and its key from two files, read again when the operator says so.
+//! TLS with a certificate and key from two files, which the operator can have reloaded.
 //!
-//! A connection keeps what it began with; the next one gets what was read last. Files that do not hold together change
-//! nothing.
+//! An open connection keeps its certificate; new connections use the one that was loaded last. If
+//! the files do not fit together, nothing changes.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -16,49 +16,50 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::sync::IgnorePoison as _;
 
-/// A chain of certificates takes some kilobytes.
+/// The greatest size of a file. A certificate chain takes some kilobytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Why there is no TLS with these files.
+/// The reason why TLS cannot use the files.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not there, or not for us.
+    /// A file is missing or cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A file is no certificate.
+    /// A file is too large for a certificate or key.
     #[error("{path} holds more than {FILE_BYTES_MAX} bytes, which no certificate does")]
     TooLarge {
         /// The file.
         path: PathBuf,
     },
-    /// A file is not what it should be.
+    /// A file has the wrong content.
     #[error("{path} holds no {wanted} in PEM{why}")]
     Pem {
         /// The file.
         path: PathBuf,
         /// `certificate` or `private key`.
         wanted: &'static str,
-        /// More about it, if there is more; never what the file holds.
+        /// Details, never the content of the file. May be empty.
         why: String,
     },
-    /// Both are well-formed and do not belong together, or are of a kind that TLS does not take.
+    /// Both files are well-formed but do not belong together, or are of a kind that TLS does not
+    /// support.
     #[error("the certificate in {cert} cannot be used with the key in {key}: {why}")]
     Refused {
         /// The chain.
         cert: PathBuf,
         /// The key.
         key: PathBuf,
-        /// What rustls said.
+        /// The error of rustls.
         why: String,
     },
 }
 
-/// The certificate in use, and where it came from.
+/// The certificate in use and the files it was loaded from.
 pub struct Certificates {
     cert: PathBuf,
     key: PathBuf,
@@ -75,17 +76,17 @@ impl Certificates {
         Ok(Certificates { cert: cert.to_owned(), key: key.to_owned(), current })
     }
 
-    /// Reads both again; connections from now on get what is there now.
+    /// Reads both files again, for connections accepted from now on.
     ///
     /// # Errors
-    /// [`TlsError`], and everything stays as it was.
+    /// [`TlsError`]; the certificate in use stays.
     pub fn read_again(&self) -> Result<(), TlsError> {
         let fresh = config(&self.cert, &self.key)?;
         *self.current.write().ignore_poison() = fresh;
         Ok(())
     }
 
-    /// For one connection.
+    /// Returns the acceptor for one connection.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.current.read().ignore_poison()))
     }
@@ -100,7 +101,7 @@ impl std::fmt::Debug for Certificates {
     }
 }
 
-/// TLS 1.2 and 1.3 with rustls' own choice of ciphers, and HTTP/1.1 within.
+/// Configures TLS 1.2 and 1.3 with the default ciphers of rustls, and HTTP/1.1 in ALPN.
 fn config(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = bytes(cert)?;
     let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(&chain).collect();
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_do_not_hold_together_are_refused_in_words_and_change_nothing() {
+    fn files_that_do_not_fit_together_are_refused_with_a_reason_and_change_nothing() {
         let dir = tempfile::tempdir().expect("a folder");
         let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
         let put = |from: &str, to: &Path| std::fs::copy(fixture(from), to).expect("copied");

@@ -1,4 +1,5 @@
-//! `promlet user`, `org`, `key`, `token`, `login-link`: asked of the running server, or of a stopped folder.
+//! `promlet user`, `org`, `key`, `token`, `login-link`: run by the running server, or on a stopped
+//! folder.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::process::{Command as Process, Stdio};
@@ -6,112 +7,119 @@ use std::process::{Command as Process, Stdio};
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
-use super::table::{Column, facts, table};
+use super::table::{TableColumn, facts, table};
 use crate::clock::Clock;
-use crate::config::{self, AccountAsk, AccountCommand, Settings};
-use crate::server::{AskError, Asking, Command, Hidden, OpenAccounts, Question};
+use crate::config::{self, AccountAction, AccountInvocation, Settings};
+use crate::server::{AccountCommand, AdminClient, AdminError, AdminRequest, Hidden, OpenAccounts};
 
-/// Does it, and says what came of it.
-pub(super) fn run(settings: &Settings, command: AccountCommand) -> anyhow::Result<()> {
-    let AccountCommand { ask, json } = command;
-    let view = View::of(&ask);
-    let asked = translate(ask)?;
-    let answer = perform(settings, asked)?;
+/// Runs the command and prints its result.
+pub(super) fn run(settings: &Settings, command: AccountInvocation) -> anyhow::Result<()> {
+    let AccountInvocation { action, json } = command;
+    let view = ResultView::of(&action);
+    let command = translate(action)?;
+    let answer = perform(settings, command)?;
     let text = if json { format!("{answer:#}\n") } else { view.text(&answer) };
-    // Words about it go beside it: what is piped on is the answer alone.
+    // Remarks go to standard error, so that standard output has the result only.
     if !json {
-        eprint!("{}", view.says);
+        eprint!("{}", view.before);
     }
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     if !json {
-        eprint!("{}", view.then);
+        eprint!("{}", view.after);
     }
     Ok(())
 }
 
-/// By the running server, or, where none runs, by this process.
-pub(super) fn perform(settings: &Settings, command: Command) -> anyhow::Result<Value> {
-    match Asking::connect(&settings.data_dir) {
-        Ok(mut asking) => match asking.ask(&Question::Account { command }) {
-            Err(AskError::Refused(words)) => Err(anyhow!(words)),
+/// Runs the command on the running server, or in this process if none runs.
+pub(super) fn perform(settings: &Settings, command: AccountCommand) -> anyhow::Result<Value> {
+    match AdminClient::connect(&settings.data_dir) {
+        Ok(mut client) => match client.request(&AdminRequest::Account { command }) {
+            Err(AdminError::Refused(words)) => Err(anyhow!(words)),
             answer => Ok(answer?),
         },
-        Err(AskError::NotRunning { .. }) => {
+        Err(AdminError::NotRunning { .. }) => {
             let open = OpenAccounts::open(settings, Clock::System).with_context(|| {
                 format!(
-                    "no server answers on {}, and the folder cannot be opened (--data-dir names another; a server that is \
-                     just starting answers in a moment)",
+                    "no server responds on {}, and the folder cannot be opened (choose another with --data-dir; a server that is \
+                     just starting responds in a moment)",
                     settings.data_dir.display()
                 )
             })?;
             let answer = open.perform(command).map_err(|words| anyhow!(words));
-            open.close().context("the folder was not closed in order; what was done is done")?;
+            open.close().context(
+                "the folder was not closed cleanly; the command itself succeeded or failed as reported",
+            )?;
             answer
         }
         Err(error) => Err(error.into()),
     }
 }
 
-fn translate(ask: AccountAsk) -> anyhow::Result<Command> {
-    Ok(match ask {
-        AccountAsk::UserCreate { email, name, admin, no_password } => {
+fn translate(action: AccountAction) -> anyhow::Result<AccountCommand> {
+    Ok(match action {
+        AccountAction::UserCreate { email, name, admin, no_password } => {
             let password = if no_password { None } else { Some(password(&email)?) };
-            Command::UserCreate { email, name, password, admin }
+            AccountCommand::UserCreate { email, name, password, admin }
         }
-        AccountAsk::UserList { search } => Command::UserList { search },
-        AccountAsk::UserDisable { email } => Command::UserChange { email, disabled: Some(true), admin: None },
-        AccountAsk::UserEnable { email } => Command::UserChange { email, disabled: Some(false), admin: None },
-        AccountAsk::UserAdmin { email, withdraw } => {
-            Command::UserChange { email, disabled: None, admin: Some(!withdraw) }
+        AccountAction::UserList { search } => AccountCommand::UserList { search },
+        AccountAction::UserDisable { email } => {
+            AccountCommand::UserChange { email, disabled: Some(true), admin: None }
         }
-        AccountAsk::UserSetPassword { email } => {
+        AccountAction::UserEnable { email } => {
+            AccountCommand::UserChange { email, disabled: Some(false), admin: None }
+        }
+        AccountAction::UserAdmin { email, withdraw } => {
+            AccountCommand::UserChange { email, disabled: None, admin: Some(!withdraw) }
+        }
+        AccountAction::UserSetPassword { email } => {
             let password = password(&email)?;
-            Command::UserSetPassword { email, password }
+            AccountCommand::UserSetPassword { email, password }
         }
-        AccountAsk::UserResetTwofa { email } => Command::UserResetTwofa { email },
-        AccountAsk::LoginLink { email } => Command::LoginLink { email },
-        AccountAsk::OrgCreate { slug, name, owner } => Command::OrgCreate { slug, name, owner },
-        AccountAsk::OrgList => Command::OrgList,
-        AccountAsk::OrgMembers { slug } => Command::OrgMembers { slug },
-        AccountAsk::OrgMember { slug, email, role } => Command::OrgMember { slug, email, role },
-        AccountAsk::OrgInvite { slug, email, role } => Command::OrgInvite { slug, email, role },
-        AccountAsk::OrgDelete { slug, yes } => {
+        AccountAction::UserResetTwofa { email } => AccountCommand::UserResetTwofa { email },
+        AccountAction::LoginLink { email } => AccountCommand::LoginLink { email },
+        AccountAction::OrgCreate { slug, name, owner } => AccountCommand::OrgCreate { slug, name, owner },
+        AccountAction::OrgList => AccountCommand::OrgList,
+        AccountAction::OrgMembers { slug } => AccountCommand::OrgMembers { slug },
+        AccountAction::OrgMember { slug, email, role } => AccountCommand::OrgMember { slug, email, role },
+        AccountAction::OrgInvite { slug, email, role } => AccountCommand::OrgInvite { slug, email, role },
+        AccountAction::OrgDelete { slug, yes } => {
             if !yes {
                 confirm(&slug)?;
             }
-            Command::OrgDelete { slug }
+            AccountCommand::OrgDelete { slug }
         }
-        AccountAsk::KeyCreate { slug, name, scopes, expires_in, rates } => {
+        AccountAction::KeyCreate { slug, name, scopes, expires_in, rates } => {
             let expires_in_s = expires_in.map(|after| after.as_secs());
-            Command::KeyCreate { slug, name, scopes, expires_in_s, rates }
+            AccountCommand::KeyCreate { slug, name, scopes, expires_in_s, rates }
         }
-        AccountAsk::KeyList { slug } => Command::KeyList { slug },
-        AccountAsk::KeyRevoke { slug, id } => Command::KeyRevoke { slug, id },
-        AccountAsk::TokenMint { slug, key, ttl, sub, ms } => {
+        AccountAction::KeyList { slug } => AccountCommand::KeyList { slug },
+        AccountAction::KeyRevoke { slug, id } => AccountCommand::KeyRevoke { slug, id },
+        AccountAction::TokenMint { slug, key, ttl, sub, ms } => {
             let ttl_s = ttl.map(|ttl| u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX));
             let ms = ms.map(|text| serde_json::from_str(&text)).transpose();
-            Command::TokenMint { slug, key, ttl_s, sub, ms: ms.context("--ms is not JSON")? }
+            AccountCommand::TokenMint { slug, key, ttl_s, sub, ms: ms.context("--ms is not JSON")? }
         }
-        AccountAsk::TokenInspect => Command::TokenInspect { token: Hidden(line("token", false)?) },
+        AccountAction::TokenInspect => AccountCommand::TokenInspect { token: Hidden(line("token", false)?) },
     })
 }
 
-/// A password, never from the command line, where every process of the machine could read it.
+/// Returns a new password. It never comes from the command line, which every process of the machine
+/// can read.
 fn password(email: &str) -> anyhow::Result<Hidden> {
     if let Some(given) = config::password()? {
         return Ok(Hidden(given.reveal().to_owned()));
     }
     let first = line(&format!("new password for {email}"), true)?;
     if std::io::stdin().is_terminal() && line("again", true)? != first {
-        bail!("the two are not the same; nothing was changed");
+        bail!("the passwords differ; nothing was changed");
     }
     Ok(Hidden(first))
 }
 
-/// Bytes of a line of standard input; the longest token and the longest password fit.
+/// The greatest length of a line of standard input in bytes. The longest token and password fit.
 const LINE_BYTES_MAX: u64 = 16 << 10;
 
-/// One line of standard input; asked for where a person sits there.
+/// Reads a line of standard input, with a prompt if that is a terminal.
 fn line(what: &str, hidden: bool) -> anyhow::Result<String> {
     let asks = std::io::stdin().is_terminal();
     let _quiet = (asks && hidden).then(Quiet::new);
@@ -137,8 +145,8 @@ fn line(what: &str, hidden: bool) -> anyhow::Result<String> {
     Ok(text.to_owned())
 }
 
-/// The terminal shows nothing that is typed while this lives. Ctrl-C is then a letter like others, since whoever ended this
-/// process by it would be left with a terminal that shows nothing.
+/// Hides typed characters while it lives. Ctrl-C is then an ordinary character, because ending the
+/// process with it would leave the terminal hidden.
 struct Quiet;
 
 impl Quiet {
@@ -157,29 +165,30 @@ impl Drop for Quiet {
 fn terminal(how: &[&str]) {
     let done = Process::new("stty").args(how).stdin(Stdio::inherit()).stderr(Stdio::null()).status();
     if !done.is_ok_and(|status| status.success()) {
-        eprintln!("promlet: stty does not work here: what you type is shown");
+        eprintln!("promlet: stty does not work here: your input is visible");
     }
 }
 
-/// Whoever deletes an organisation types its name.
+/// Requires the name of the organisation to be typed before it is deleted.
 fn confirm(slug: &str) -> anyhow::Result<()> {
     if !std::io::stdin().is_terminal() {
-        bail!("deleting {slug} cannot be undone: say --yes");
+        bail!("deleting {slug} is permanent: confirm with --yes");
     }
-    let typed = line(&format!("everything in {slug} will be gone for good; type its name to go on"), false)?;
+    let typed =
+        line(&format!("everything in {slug} will be deleted permanently; type its name to continue"), false)?;
     if typed == slug { Ok(()) } else { Err(anyhow!("that is not {slug}; nothing was deleted")) }
 }
 
-/// How an answer is shown to people.
-struct View {
-    /// Before the rest.
-    says: &'static str,
-    columns: &'static [Column],
-    /// After the rest.
-    then: &'static str,
+/// The presentation of a result for people.
+struct ResultView {
+    /// The text before the result.
+    before: &'static str,
+    columns: &'static [TableColumn],
+    /// The text after the result.
+    after: &'static str,
 }
 
-const USERS: &[Column] = &[
+const USERS: &[TableColumn] = &[
     ("EMAIL", "email"),
     ("NAME", "name"),
     ("ADMIN", "is_admin"),
@@ -190,7 +199,7 @@ const USERS: &[Column] = &[
     ("LAST SEEN", "last_seen_at"),
     ("ORGANISATIONS", "orgs"),
 ];
-const ORGS: &[Column] = &[
+const ORGS: &[TableColumn] = &[
     ("SLUG", "slug"),
     ("NAME", "name"),
     ("MEMBERS", "members"),
@@ -200,14 +209,14 @@ const ORGS: &[Column] = &[
     ("CREATED", "created_at"),
     ("OWNERS", "owners"),
 ];
-const MEMBERS: &[Column] = &[
+const MEMBERS: &[TableColumn] = &[
     ("EMAIL", "email"),
     ("NAME", "name"),
     ("ROLE", "role"),
     ("JOINED", "joined_at"),
     ("LAST SEEN", "last_seen_at"),
 ];
-const KEYS: &[Column] = &[
+const KEYS: &[TableColumn] = &[
     ("ID", "id"),
     ("NAME", "name"),
     ("SCOPES", "scopes"),
@@ -218,43 +227,45 @@ const KEYS: &[Column] = &[
     ("DISABLED", "disabled"),
 ];
 
-impl View {
-    fn of(ask: &AccountAsk) -> View {
-        let (says, columns, then): (&str, &[Column], &str) = match ask {
-            AccountAsk::UserCreate { .. } => ("made\n", USERS, ""),
-            AccountAsk::UserList { .. } => ("", USERS, ""),
-            AccountAsk::UserDisable { .. } => ("disabled; its sessions are over\n", USERS, ""),
-            AccountAsk::UserEnable { .. } => ("enabled\n", USERS, ""),
-            AccountAsk::UserAdmin { .. } => ("", USERS, ""),
-            AccountAsk::UserSetPassword { .. } => ("password set; its sessions are over\n", USERS, ""),
-            AccountAsk::UserResetTwofa { .. } => {
-                ("", &[("Account", "email"), ("Second factor taken away", "had_second_factor")], "")
+impl ResultView {
+    fn of(action: &AccountAction) -> ResultView {
+        let (before, columns, after): (&str, &[TableColumn], &str) = match action {
+            AccountAction::UserCreate { .. } => ("created\n", USERS, ""),
+            AccountAction::UserList { .. } => ("", USERS, ""),
+            AccountAction::UserDisable { .. } => ("disabled; its sessions have ended\n", USERS, ""),
+            AccountAction::UserEnable { .. } => ("enabled\n", USERS, ""),
+            AccountAction::UserAdmin { .. } => ("", USERS, ""),
+            AccountAction::UserSetPassword { .. } => ("password set; its sessions have ended\n", USERS, ""),
+            AccountAction::UserResetTwofa { .. } => {
+                ("", &[("Account", "email"), ("Second factor removed", "had_second_factor")], "")
             }
-            AccountAsk::LoginLink { .. } => {
-                ("", &[("", "url")], "  (signs in once; whoever opens it is in)\n")
+            AccountAction::LoginLink { .. } => {
+                ("", &[("", "url")], "  (signs in once; anyone who opens it is signed in)\n")
             }
-            AccountAsk::OrgCreate { .. } => ("made\n", ORGS, ""),
-            AccountAsk::OrgList => ("", ORGS, ""),
-            AccountAsk::OrgMembers { .. } | AccountAsk::OrgMember { .. } => ("", MEMBERS, ""),
-            AccountAsk::OrgInvite { .. } => {
-                ("", &[("", "url")], "  (good for seven days, for this address, once)\n")
+            AccountAction::OrgCreate { .. } => ("created\n", ORGS, ""),
+            AccountAction::OrgList => ("", ORGS, ""),
+            AccountAction::OrgMembers { .. } | AccountAction::OrgMember { .. } => ("", MEMBERS, ""),
+            AccountAction::OrgInvite { .. } => {
+                ("", &[("", "url")], "  (valid for seven days, for this address, once)\n")
             }
-            AccountAsk::OrgDelete { .. } => {
+            AccountAction::OrgDelete { .. } => {
                 ("deleted\n", &[("Organisation", "slug"), ("Its data is removed", "data_is_removed")], "")
             }
-            AccountAsk::KeyCreate { .. } => (
+            AccountAction::KeyCreate { .. } => (
                 "",
                 &[("Key", "id"), ("Scopes", "scopes"), ("Expires", "expires_at"), ("Secret", "secret")],
-                "the secret is shown this once\n",
+                "the secret is shown only this once\n",
             ),
-            AccountAsk::KeyList { .. } => ("", KEYS, ""),
-            AccountAsk::KeyRevoke { .. } => ("revoked; its tokens are refused, too\n", &[("Key", "id")], ""),
-            AccountAsk::TokenMint { .. } => ("", &[("", "token")], ""),
-            AccountAsk::TokenInspect => (
+            AccountAction::KeyList { .. } => ("", KEYS, ""),
+            AccountAction::KeyRevoke { .. } => {
+                ("revoked; its tokens are refused as well\n", &[("Key", "id")], "")
+            }
+            AccountAction::TokenMint { .. } => ("", &[("", "token")], ""),
+            AccountAction::TokenInspect => (
                 "",
                 &[
                     ("Valid", "valid"),
-                    ("Why not", "detail"),
+                    ("Reason", "detail"),
                     ("Expires", "effective.expires_at"),
                     ("Header", "header"),
                     ("Claims", "claims"),
@@ -262,12 +273,13 @@ impl View {
                 "",
             ),
         };
-        View { says, columns, then }
+        ResultView { before, columns, after }
     }
 
     fn text(&self, answer: &Value) -> String {
-        let is_row =
-            |columns: &[Column]| columns.iter().all(|(title, _)| title.chars().all(|c| !c.is_lowercase()));
+        let is_row = |columns: &[TableColumn]| {
+            columns.iter().all(|(title, _)| title.chars().all(|c| !c.is_lowercase()))
+        };
         let body = match answer["data"].as_array() {
             Some(rows) => table(rows, self.columns),
             None if self.columns.len() > 1 && is_row(self.columns) => {
@@ -275,7 +287,7 @@ impl View {
             }
             None => facts(answer, self.columns),
         };
-        // A link or token alone on its line, so that it can be copied and piped.
+        // A link or token is alone on its line, so that it can be copied and piped.
         let body = body.strip_prefix("  ").unwrap_or(&body);
         body.to_owned()
     }

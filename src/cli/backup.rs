@@ -7,56 +7,58 @@ use anyhow::{Context as _, anyhow};
 use super::progress::{Line, number, size};
 use crate::clock::Clock;
 use crate::entropy::Entropy;
-use crate::server::{AskError, Asking, OpenStore, Question, Staged};
+use crate::server::{AdminClient, AdminError, AdminRequest, OpenStore, Staged};
 use crate::upkeep::{self, BackupReport, SegmentPaths};
 
-/// Makes a backup of the running server's folder, or of a stopped one.
+/// Backs up the folder of the running server, or of a stopped one.
 pub(super) fn run(dir: &Path, out: &Path, with_key: bool) -> anyhow::Result<()> {
-    // Both are resolved now: the server, which has a working directory of its own, is told neither.
+    // Resolved here, because the server has its own working directory and does not learn either
+    // path.
     let out = std::path::absolute(out).with_context(|| format!("cannot find {}", out.display()))?;
     if out.starts_with(std::path::absolute(dir).unwrap_or_default()) {
         return Err(anyhow!(
-            "a backup inside of the data folder would be lost with it: name a folder elsewhere"
+            "a backup inside the data folder would be lost with it: choose a folder elsewhere"
         ));
     }
-    let (staged, report) = match Asking::connect(dir) {
-        Ok(mut asking) => {
-            let staged: Staged = asking.ask(&Question::StageBackup { with_key })?;
+    let (staged, report) = match AdminClient::connect(dir) {
+        Ok(mut client) => {
+            let staged: Staged = client.request(&AdminRequest::StageBackup { with_key })?;
             let copied = copy(&staged, &out, with_key);
-            // Also after a failure: the next backup is refused until the server has removed what it set aside.
-            asking.end();
+            // Also after a failure: the next backup is refused until the server has removed the
+            // staged files.
+            client.close();
             (staged, copied?)
         }
-        Err(AskError::NotRunning { .. }) => {
+        Err(AdminError::NotRunning { .. }) => {
             let store = OpenStore::open(dir, Clock::System)
                 .context("no server runs here, and the folder cannot be opened")?;
             let copied = store.with_stage(with_key, |staged| {
-                Ok::<_, Words>((staged.clone(), copy(staged, &out, with_key).map_err(Words)?))
+                Ok::<_, CopyError>((staged.clone(), copy(staged, &out, with_key).map_err(CopyError)?))
             });
-            store.close().context("the folder was not closed in order; the next start checks everything")?;
-            copied.map_err(|words| words.0)?
+            store.close().context("the folder was not closed cleanly; the next start checks everything")?;
+            copied.map_err(|error| error.0)?
         }
         Err(error) => return Err(error.into()),
     };
     println!("backed up {} files, {}, to {}", number(report.files), size(report.bytes), out.display());
     println!(
-        "  everything answered before {}: account changes to {}, log records to {}",
+        "  everything acknowledged before {}: account changes to {}, log records to {}",
         staged.made_at, staged.account_changes, staged.log_records
     );
     if !with_key {
         println!(
-            "  without master.key: keep a copy of it elsewhere (or --with-key); the backup is of no use without it"
+            "  without master.key: keep a copy of it elsewhere (or --with-key); the backup is useless without it"
         );
     }
     Ok(())
 }
 
-/// An error on its way through a closure that also speaks in words.
-struct Words(anyhow::Error);
+/// An error of a closure whose caller also returns errors as text.
+struct CopyError(anyhow::Error);
 
-impl From<String> for Words {
-    fn from(words: String) -> Words {
-        Words(anyhow!(words))
+impl From<String> for CopyError {
+    fn from(message: String) -> CopyError {
+        CopyError(anyhow!(message))
     }
 }
 
@@ -66,7 +68,7 @@ fn copy(staged: &Staged, out: &Path, with_key: bool) -> anyhow::Result<BackupRep
         .context("the backup was not finished; remove it and try again")
 }
 
-/// Makes a data folder from a backup.
+/// Restores a data folder from a backup.
 pub(super) fn restore(dir: &Path, from: &Path) -> anyhow::Result<()> {
     let mut line = Line::new("restoring");
     let report = upkeep::restore(dir, from, &mut |progress| line.show(progress))?;
@@ -79,7 +81,7 @@ pub(super) fn restore(dir: &Path, from: &Path) -> anyhow::Result<()> {
         dir.display()
     );
     if !report.with_key {
-        println!("  the backup holds no master.key: put yours into {} before the first start", dir.display());
+        println!("  the backup has no master.key: put yours into {} before the first start", dir.display());
     }
     println!(
         "  the first start builds the accounts from their export: promlet serve --data-dir {}",
@@ -88,7 +90,7 @@ pub(super) fn restore(dir: &Path, from: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts one segment of a backup back into a stopped folder.
+/// Restores one segment of a backup into a stopped folder.
 pub(super) fn restore_one(dir: &Path, from: &Path, file: &Path, scratch: &Path) -> anyhow::Result<()> {
     let mut line = Line::new("restoring");
     let (now, mut rng) = (Clock::System.now(), Entropy::system());
@@ -101,7 +103,7 @@ pub(super) fn restore_one(dir: &Path, from: &Path, file: &Path, scratch: &Path) 
     }
     println!("restored {}, {}, of {} to {}", file.display(), size(done.bytes), done.made_at, dir.display());
     if let Some(kept) = done.quarantined {
-        println!("  what was in its place is kept in {}", kept.display());
+        println!("  the replaced file is kept in {}", kept.display());
     }
     Ok(())
 }

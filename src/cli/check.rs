@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::progress::{Line, number};
-use crate::config::MasterKeySource;
+use crate::config::MasterKeySetting;
 use crate::entropy::Entropy;
 use crate::identity::{USERS_TABLE, master_key_mark};
 use crate::server;
@@ -19,7 +19,7 @@ pub(super) fn run(
     dir: &Path,
     deep: bool,
     json: bool,
-    master_key: Option<&MasterKeySource>,
+    master_key: Option<&MasterKeySetting>,
     scratch: &Path,
 ) -> anyhow::Result<ExitCode> {
     let options = CheckOptions {
@@ -37,7 +37,7 @@ pub(super) fn run(
     Ok(code(report.weight()))
 }
 
-/// Nothing can be said of the folder: its server would not start on it either, or runs on it.
+/// Reports a folder that cannot be checked: its server could not start on it either, or runs on it.
 pub(super) fn cannot(error: &anyhow::Error) -> ExitCode {
     eprintln!("promlet: {error:#}");
     code(Weight::Loss)
@@ -51,7 +51,7 @@ fn code(weight: Weight) -> ExitCode {
     })
 }
 
-fn word(weight: Weight) -> &'static str {
+fn weight_name(weight: Weight) -> &'static str {
     match weight {
         Weight::Note => "note",
         Weight::Repairable => "repairable",
@@ -62,7 +62,7 @@ fn word(weight: Weight) -> &'static str {
 fn as_json(dir: &Path, report: &CheckReport) -> Value {
     let findings = report.findings.iter().map(|finding| {
         json!({
-            "weight": word(finding.weight),
+            "weight": weight_name(finding.weight),
             "file": finding.file,
             "offset": finding.offset,
             "org": finding.org.map(|org| org.0),
@@ -75,7 +75,7 @@ fn as_json(dir: &Path, report: &CheckReport) -> Value {
         "dir": dir,
         "kind": if report.is_backup { "backup" } else { "data folder" },
         "store": report.store,
-        "result": word(report.weight()),
+        "result": weight_name(report.weight()),
         "seen": report.seen.iter().map(|seen| json!({"part": seen.part, "what": seen.what})).collect::<Vec<_>>(),
         "findings": findings.collect::<Vec<_>>(),
     })
@@ -93,7 +93,7 @@ fn as_text(dir: &Path, deep: bool, report: &CheckReport) -> String {
         let of_it: Vec<_> = report.findings.iter().filter(|finding| finding.weight == weight).collect();
         let (title, colour) = match weight {
             Weight::Loss => ("Lost", "31"),
-            Weight::Repairable => ("Put right by the next start, nothing that was answered is lost", "33"),
+            Weight::Repairable => ("Repaired by the next start, nothing acknowledged is lost", "33"),
             Weight::Note => ("Worth knowing", "36"),
         };
         if of_it.is_empty() {
@@ -106,35 +106,35 @@ fn as_text(dir: &Path, deep: bool, report: &CheckReport) -> String {
     text.push('\n');
     text.push_str(match report.weight() {
         Weight::Note if deep => "Everything is whole: every block and every checksum was read.\n",
-        Weight::Note => "Everything that was looked at is whole. --deep reads every block of every segment, too.\n",
-        Weight::Repairable => "Start the server: it puts this right by itself.\n",
+        Weight::Note => "Everything that was checked is whole. --deep also reads every block of every segment.\n",
+        Weight::Repairable => "Start the server: it repairs this by itself.\n",
         Weight::Loss if report.is_backup => "This backup is damaged: use another one.\n",
         Weight::Loss => {
-            "Restore a backup (promlet restore), or save what is good into a new folder: promlet repair DIR --to NEW\n"
+            "Restore a backup (promlet restore), or save the undamaged data into a new folder: promlet repair DIR --to NEW\n"
         }
     });
     text
 }
 
-/// Two lines at most: where, and what.
+/// Describes a finding in at most two lines: where, and what.
 fn describe(finding: &Finding) -> String {
-    let mut place = finding.file.display().to_string();
+    let mut location = finding.file.display().to_string();
     if let Some(offset) = finding.offset {
-        place.push_str(&format!(", byte {}", number(offset)));
+        location.push_str(&format!(", byte {}", number(offset)));
     }
     if let Some(org) = finding.org {
-        place.push_str(&format!(", organisation {org}"));
+        location.push_str(&format!(", organisation {org}"));
     }
     if let Some((from, to)) = finding.range {
-        place.push_str(&format!(", {} to {}", from.to_rfc3339(), to.to_rfc3339()));
+        location.push_str(&format!(", {} to {}", from.to_rfc3339(), to.to_rfc3339()));
     }
     if let Some(count) = finding.count {
-        place.push_str(&format!(" ({})", number(count)));
+        location.push_str(&format!(" ({})", number(count)));
     }
-    format!("  {place}\n      {}\n", finding.what)
+    format!("  {location}\n      {}\n", finding.what)
 }
 
-/// Saves what is good of a damaged folder.
+/// Saves the undamaged data of a damaged folder.
 pub(super) fn repair(dir: &Path, to: &Path, scratch: &Path) -> anyhow::Result<()> {
     let mut line = Line::new("repairing");
     let report =
@@ -151,7 +151,7 @@ pub(super) fn repair(dir: &Path, to: &Path, scratch: &Path) -> anyhow::Result<()
         report.lost.iter().for_each(|finding| print!("{}", describe(finding)));
     }
     println!(
-        "\nLook at it (promlet check --deep {0}), then serve it: promlet serve --data-dir {0}",
+        "\nCheck it (promlet check --deep {0}), then serve it: promlet serve --data-dir {0}",
         to.display()
     );
     Ok(())

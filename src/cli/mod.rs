@@ -1,9 +1,10 @@
-//! The command line: reads what is wanted, starts logging, hands over, and turns the outcome into an exit code.
+//! The command line: parses it, starts logging, runs the command, and maps its result to an exit
+//! code.
 //!
-//! Exit codes: 0 done (also after SIGTERM), 1 the work failed, 2 the command line or the environment is wrong. `check`
-//! answers 0 nothing to do, 1 what the next start puts right, 2 loss, a folder that the server refuses, or one that cannot be
-//! read; `doctor` 0 nothing, 1 something to look at, 2
-//! something that does not work.
+//! Exit codes: 0 for success (also after SIGTERM), 1 for a failure, 2 for a wrong command line or
+//! environment. `check` returns 0 for no damage, 1 for damage that the next start repairs, 2 for
+//! loss, a folder that the server refuses, or one that cannot be read. `doctor` returns 0 if
+//! everything is in order, 1 for warnings, 2 for a part that does not work.
 
 use std::process::ExitCode;
 

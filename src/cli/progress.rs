@@ -1,16 +1,16 @@
-//! How far a long work is, on one line of a terminal; nothing where nobody watches.
+//! The progress of a long task, on one line of a terminal; nothing is shown without a terminal.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use crate::clock::Stopwatch;
-use crate::server::Show;
+use crate::server::ShowProgress;
 use crate::upkeep::UpkeepProgress;
 
-/// How often the line changes.
+/// The interval between two updates of the line.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// The line.
+/// A progress line.
 pub(super) struct Line {
     doing: &'static str,
     shown: Option<Stopwatch>,
@@ -29,7 +29,7 @@ impl Line {
         self.shown = Some(Stopwatch::start());
         let UpkeepProgress { files, files_all, bytes, bytes_all } = progress;
         let (bytes, all) = (size(bytes), size(bytes_all));
-        // A line that cannot be shown is missed by nobody.
+        // A failure to show progress is harmless.
         let _ = write!(
             std::io::stderr(),
             "\r\x1b[K{} {files} of {files_all} files, {bytes} of {all}",
@@ -41,23 +41,23 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if self.shown.is_some() {
-            // As above.
+            // A failure to clear the line is harmless.
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 }
 
-/// A line of the terminal for a start that takes long.
-pub(super) fn start_line() -> Option<Show> {
-    std::io::stderr().is_terminal().then(|| -> Show {
+/// Returns a function that shows the progress of a start on a line of the terminal.
+pub(super) fn start_line() -> Option<ShowProgress> {
+    std::io::stderr().is_terminal().then(|| -> ShowProgress {
         Box::new(|text| {
-            // As above.
+            // A failure to show progress is harmless.
             let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
         })
     })
 }
 
-/// Bytes for people.
+/// Formats a number of bytes with a unit.
 pub(super) fn size(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let mut scaled = bytes as f64;
@@ -72,12 +72,12 @@ pub(super) fn size(bytes: u64) -> String {
     if unit == "bytes" { format!("{bytes} {unit}") } else { format!("{scaled:.1} {unit}") }
 }
 
-/// A number with thin groups of three: `1 234 567`.
+/// Formats a number in groups of three digits: `1 234 567`.
 pub(super) fn number(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(' ');
         }
         out.push(digit);
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_numbers_read_well() {
+    fn sizes_and_numbers_are_formatted_for_people() {
         let sizes = [(0, "0 bytes"), (1_023, "1023 bytes"), (1_536, "1.5 KiB"), (3 << 30, "3.0 GiB")];
         for (bytes, text) in sizes {
             assert_eq!(size(bytes), text);

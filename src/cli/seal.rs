@@ -1,4 +1,5 @@
-//! `promlet seal`: what is in memory goes to segments now. By the running server, or, where none runs, by this process.
+//! `promlet seal`: writes the samples in memory to segments, by the running server or, if none
+//! runs, by this process.
 
 use std::path::Path;
 
@@ -6,13 +7,13 @@ use anyhow::{Context as _, anyhow};
 
 use super::progress::number;
 use crate::clock::Clock;
-use crate::server::{AskError, Asking, OpenStore, Question, Sealed};
+use crate::server::{AdminClient, AdminError, AdminRequest, OpenStore, Sealed};
 
-/// Seals.
+/// Seals all samples.
 pub(super) fn run(dir: &Path) -> anyhow::Result<()> {
-    let sealed: Sealed = match Asking::connect(dir) {
-        Ok(mut asking) => asking.ask(&Question::Seal)?,
-        Err(AskError::NotRunning { .. }) => stopped(dir)?,
+    let sealed: Sealed = match AdminClient::connect(dir) {
+        Ok(mut client) => client.request(&AdminRequest::Seal)?,
+        Err(AdminError::NotRunning { .. }) => stopped(dir)?,
         Err(error) => return Err(error.into()),
     };
     println!("sealed {} samples into {} segments", number(sealed.samples), number(sealed.segments));
@@ -23,6 +24,6 @@ fn stopped(dir: &Path) -> anyhow::Result<Sealed> {
     let store = OpenStore::open(dir, Clock::System)
         .context("no server runs here, and the folder cannot be opened")?;
     let sealed = store.seal().map_err(|words| anyhow!(words));
-    store.close().context("the folder was not closed in order; the next start checks everything")?;
+    store.close().context("the folder was not closed cleanly; the next start checks everything")?;
     sealed
 }

@@ -1,4 +1,4 @@
-//! `promlet serve`: from a data folder, until SIGTERM or Ctrl-C.
+//! `promlet serve`: serves a data folder until SIGTERM or Ctrl-C.
 
 use std::io::{IsTerminal, Write};
 
@@ -11,21 +11,21 @@ use crate::entropy::Entropy;
 use crate::server::{FirstAccount, Server, ServerError};
 use crate::telemetry;
 
-/// Serves until told to stop.
+/// Serves until the process is told to stop.
 pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
     telemetry::start(&settings.log, settings.log_format)?;
     let mut server = match Server::open(settings, Clock::System, progress::start_line()) {
         Err(ServerError::Stopped) => return Ok(()),
         opened => opened.context("cannot open the data folder")?,
     };
-    let first = server.first_account(&mut Entropy::system()).context("cannot make the first account")?;
+    let first = server.first_account(&mut Entropy::system()).context("cannot create the first account")?;
     server.listen()?;
     banner(&server, &first)?;
     server.run().context("the server ended early")
 }
 
-/// A few lines for the person who started it: on standard output where that is a terminal, else on standard error, so
-/// that standard output carries mail alone.
+/// Prints a few lines for the person who started the server: on standard output if that is a
+/// terminal, otherwise on standard error, so that standard output has mail only.
 fn banner(server: &Server, first: &FirstAccount) -> anyhow::Result<()> {
     let url = server.public_url();
     let mut text = format!(
@@ -39,7 +39,7 @@ fn banner(server: &Server, first: &FirstAccount) -> anyhow::Result<()> {
         FirstAccount::Made { email, org } => text.push_str(&format!("  Account   {email}, owner of {org}\n")),
         FirstAccount::SetupToken(token) => {
             text.push_str(&format!(
-                "  Set up    {url}/setup#token={}   (once; makes the first account)\n",
+                "  Set up    {url}/setup#token={}   (once; creates the first account)\n",
                 token.expose()
             ));
         }

@@ -1,12 +1,12 @@
-//! JSON rows as aligned columns, for people.
+//! Renders JSON rows as aligned columns for people.
 
 use serde_json::Value;
 
-/// A column: its title, and the field of a row that it shows.
-pub(super) type Column = (&'static str, &'static str);
+/// The title of a column, and the field of a row that it shows.
+pub(super) type TableColumn = (&'static str, &'static str);
 
-/// The rows, one a line below the titles; the last column is not padded.
-pub(super) fn table(rows: &[Value], columns: &[Column]) -> String {
+/// Renders a line of titles and one line for each row. The last column is not padded.
+pub(super) fn table(rows: &[Value], columns: &[TableColumn]) -> String {
     let mut lines: Vec<Vec<String>> = vec![columns.iter().map(|(title, _)| (*title).to_owned()).collect()];
     lines.extend(rows.iter().map(|row| columns.iter().map(|(_, field)| cell(at(row, field))).collect()));
     let width = |column: usize| {
@@ -22,15 +22,15 @@ pub(super) fn table(rows: &[Value], columns: &[Column]) -> String {
     text
 }
 
-/// Names and values, one a line.
-pub(super) fn facts(of: &Value, fields: &[Column]) -> String {
+/// Renders the names and values of fields, one on each line.
+pub(super) fn facts(of: &Value, fields: &[TableColumn]) -> String {
     let shown: Vec<_> = fields.iter().filter(|(_, field)| !at(of, field).is_null()).collect();
     let width = shown.iter().map(|(title, _)| title.chars().count()).max().unwrap_or(0);
     let lines = shown.iter().map(|(title, field)| format!("{title:width$}  {}\n", cell(at(of, field))));
     lines.collect()
 }
 
-/// A field, or one of a field: `usage.series`.
+/// Returns a field, or a field of a field: `usage.series`.
 fn at<'v>(row: &'v Value, field: &str) -> &'v Value {
     field.split('.').fold(row, |value, name| &value[name])
 }
@@ -39,7 +39,7 @@ fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
-        // A name is somebody else's text: it may not move the cursor.
+        // A name may contain any text, which must not move the cursor.
         Value::String(text) => text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect(),
         Value::Array(all) => match all.is_empty() {
             true => "-".to_owned(),
@@ -49,7 +49,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// `acme (owner)` of `{"slug":"acme","role":"owner"}`.
+/// Renders `{"slug":"acme","role":"owner"}` as `acme (owner)`.
 fn one(value: &Value) -> String {
     match (value["slug"].as_str(), value["role"].as_str()) {
         (Some(slug), Some(role)) => format!("{slug} ({role})"),
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_strange_texts_do_no_harm() {
+    fn columns_are_aligned_and_control_characters_are_replaced() {
         let rows = [
             json!({ "email": "a@b.c", "admin": true, "orgs": [{ "slug": "x", "role": "owner" }], "n": { "m": 7 } }),
             json!({ "email": "längere@b.c", "admin": false, "orgs": [], "n": null }),

@@ -1,4 +1,4 @@
-//! What the command line says about accounts: its grammar alone. What is done, is done by `server`.
+//! The grammar of the account commands on the command line. `server` runs them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,22 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use super::duration;
 
-/// A command about accounts, organisations, keys or tokens.
+/// A command on accounts, organisations, API keys or tokens, as parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccountCommand {
-    /// What to do.
-    pub ask: AccountAsk,
-    /// For programs.
+pub struct AccountInvocation {
+    /// The action.
+    pub action: AccountAction,
+    /// Print JSON.
     pub json: bool,
 }
 
-/// What to do. Accounts are named by their address, organisations by their slug.
+/// The action of an account command. Accounts are named by their address, organisations by their
+/// slug.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    missing_docs,
-    reason = "each is the command of its name, and its fields are that command's arguments"
-)]
-pub enum AccountAsk {
+#[expect(missing_docs, reason = "each variant is the command of its name with its arguments")]
+pub enum AccountAction {
     UserCreate {
         email: String,
         name: String,
@@ -99,10 +97,10 @@ pub enum AccountAsk {
     TokenInspect,
 }
 
-/// Where, and how it is told.
+/// The options that all account commands share.
 #[derive(Args, Clone)]
-pub(super) struct Told {
-    /// The data folder, of a running server or of a stopped one
+pub(super) struct CommonArgs {
+    /// The data folder of a running server or a stopped one
     #[arg(long, env = "PROMLET_DATA_DIR", value_name = "DIR", default_value = "data/store")]
     pub(super) data_dir: PathBuf,
     /// Print JSON
@@ -113,151 +111,153 @@ pub(super) struct Told {
 /// `promlet user`
 #[derive(Subcommand)]
 pub(super) enum UserCommand {
-    /// Make an account; its password comes from standard input, or from PROMLET_PASSWORD or PROMLET_PASSWORD_FILE
+    /// Create an account; its password comes from standard input, PROMLET_PASSWORD or
+    /// PROMLET_PASSWORD_FILE
     Create {
-        /// Its address
+        /// The address of the account
         email: String,
-        /// What it is called
+        /// The name of the account
         #[arg(long, default_value = "")]
         name: String,
-        /// Administrator of the server; the first account always is
+        /// Make it an administrator of the server; the first account always is one
         #[arg(long)]
         admin: bool,
-        /// Without a password: it is entered by links (promlet login-link)
+        /// Create it without a password: it signs in by links (promlet login-link)
         #[arg(long)]
         no_password: bool,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// All accounts
+    /// List all accounts
     List {
-        /// Only addresses and names with this text in them
+        /// Only addresses and names that contain this text
         #[arg(long, default_value = "")]
         search: String,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// Keep an account from logging in, and end its sessions now
+    /// Disable an account and end its sessions
     Disable {
-        /// Its address
+        /// The address of the account
         email: String,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// Let a disabled account log in again
+    /// Enable a disabled account
     Enable {
-        /// Its address
+        /// The address of the account
         email: String,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// Make an account administrator of the server
+    /// Make an account an administrator of the server
     Admin {
-        /// Its address
+        /// The address of the account
         email: String,
-        /// Make it none
+        /// Withdraw the role instead
         #[arg(long)]
         withdraw: bool,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// Give an account a new password, from standard input, PROMLET_PASSWORD or PROMLET_PASSWORD_FILE; its sessions end
+    /// Set the password of an account, from standard input, PROMLET_PASSWORD or
+    /// PROMLET_PASSWORD_FILE; its sessions end
     SetPassword {
-        /// Its address
+        /// The address of the account
         email: String,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// Take an account's second factor away; its sessions end
+    /// Remove the second factor of an account; its sessions end
     #[command(name = "reset-2fa")]
     ResetTwofa {
-        /// Its address
+        /// The address of the account
         email: String,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
 }
 
 /// `promlet org`
 #[derive(Subcommand)]
 pub(super) enum OrgCommand {
-    /// Make an organisation
+    /// Create an organisation
     Create {
-        /// Its name in URLs
+        /// The name in URLs
         slug: String,
         /// The address of its owner
         #[arg(long, value_name = "EMAIL")]
         owner: String,
-        /// What people call it
+        /// The display name
         #[arg(long, default_value = "")]
         name: String,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// All organisations, and what they use
+    /// List all organisations and their usage
     List {
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// Who belongs to an organisation
+    /// List the members of an organisation
     Members {
-        /// Which
+        /// The organisation
         slug: String,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// Put an account into an organisation, give it another role, or take it out
+    /// Add an account to an organisation, change its role, or remove it
     Member {
-        /// Which organisation
+        /// The organisation
         slug: String,
-        /// Whose address
+        /// The address of the account
         email: String,
         /// viewer, editor, admin or owner
         #[arg(long, required_unless_present = "remove")]
         role: Option<String>,
-        /// Take it out
+        /// Remove the account
         #[arg(long, conflicts_with = "role")]
         remove: bool,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// Print a link that lets an address join, with an account or without
+    /// Print a link with which an address can join, with or without an account
     Invite {
-        /// Into which organisation
+        /// The organisation
         slug: String,
-        /// Whom
+        /// The address to invite
         email: String,
         /// viewer, editor, admin or owner
         #[arg(long, default_value = "viewer")]
         role: String,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
     /// Delete an organisation and everything in it
     Delete {
-        /// Which
+        /// The organisation
         slug: String,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
 }
 
-/// Limits of a new API key, where they are not the defaults.
+/// The limits of a new API key that differ from the defaults.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRates {
-    /// Requests a second that the key reads [default: 1000]
+    /// Reads a second by the key [default: 1000]
     #[arg(long, value_name = "N")]
     pub read_rps: Option<u32>,
-    /// Requests a second of all its embed tokens together [default: 100, or what the server says]
+    /// Requests a second of all its embed tokens together [default: 100, or the server's setting]
     #[arg(long, value_name = "N")]
     pub embed_rps: Option<u32>,
-    /// Requests a second that the key writes [default: 100]
+    /// Write requests a second by the key [default: 100]
     #[arg(long, value_name = "N")]
     pub ingest_rps: Option<u32>,
-    /// Samples a second that the key writes [default: 2000000]
+    /// Samples a second by the key [default: 2000000]
     #[arg(long, value_name = "N")]
     pub samples_per_s: Option<u32>,
 }
@@ -265,39 +265,39 @@ pub struct KeyRates {
 /// `promlet key`
 #[derive(Subcommand)]
 pub(super) enum KeyCommand {
-    /// Make an API key; its secret is printed this once
+    /// Create an API key; its secret is printed only this once
     Create {
-        /// Of which organisation
+        /// The organisation
         slug: String,
-        /// What people call it
+        /// The name of the key
         #[arg(long)]
         name: String,
-        /// Of ingest, read, embed
+        /// Its scopes, of ingest, read, embed
         #[arg(long, value_name = "SCOPE,..", value_delimiter = ',', required = true)]
         scopes: Vec<String>,
-        /// When it ends, from now, as in 90d
+        /// The time until the key expires, as in 90d
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         expires_in: Option<Duration>,
         #[command(flatten)]
         rates: KeyRates,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// An organisation's API keys
+    /// List the API keys of an organisation
     List {
-        /// Which
+        /// The organisation
         slug: String,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// Delete an API key; it and its tokens are refused from now on
+    /// Delete an API key; the key and its tokens are refused from now on
     Revoke {
-        /// Of which organisation
+        /// The organisation
         slug: String,
-        /// ak_…
+        /// The id of the key, ak_…
         id: String,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
 }
 
@@ -306,88 +306,91 @@ pub(super) enum KeyCommand {
 pub(super) enum TokenCommand {
     /// Mint an embed token
     Mint {
-        /// Of which organisation
+        /// The organisation
         slug: String,
-        /// The API key that signs, ak_…
+        /// The id of the API key that signs, ak_…
         #[arg(long)]
         key: String,
-        /// Its life [default: an hour, or less where the key says so]
+        /// The lifetime of the token [default: an hour, or the key's maximum if that is less]
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         ttl: Option<Duration>,
-        /// The viewer
+        /// The claim `sub`: the viewer
         #[arg(long)]
         sub: Option<String>,
-        /// What it may see, as JSON: '{"match":["customer=\"c42\""]}'
+        /// The claim `ms`: what the token may read, as JSON: '{"match":["customer=\"c42\""]}'
         #[arg(long, value_name = "JSON")]
         ms: Option<String>,
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
-    /// Say what an embed token holds, and why it fails; from standard input, so that it shows in no process list
+    /// Show the claims of an embed token and why it fails; reads it from standard input, so that no
+    /// process list shows it
     Inspect {
         #[command(flatten)]
-        told: Told,
+        common: CommonArgs,
     },
 }
 
-/// What a command says and where.
-type Read = (Told, AccountAsk);
+/// The common options and the action of a parsed command.
+pub(super) type ParsedCommand = (CommonArgs, AccountAction);
 
 impl UserCommand {
-    pub(super) fn read(self) -> Read {
+    pub(super) fn into_parts(self) -> ParsedCommand {
         match self {
-            UserCommand::Create { email, name, admin, no_password, told } => {
-                (told, AccountAsk::UserCreate { email, name, admin, no_password })
+            UserCommand::Create { email, name, admin, no_password, common } => {
+                (common, AccountAction::UserCreate { email, name, admin, no_password })
             }
-            UserCommand::List { search, told } => (told, AccountAsk::UserList { search }),
-            UserCommand::Disable { email, told } => (told, AccountAsk::UserDisable { email }),
-            UserCommand::Enable { email, told } => (told, AccountAsk::UserEnable { email }),
-            UserCommand::Admin { email, withdraw, told } => (told, AccountAsk::UserAdmin { email, withdraw }),
-            UserCommand::SetPassword { email, told } => (told, AccountAsk::UserSetPassword { email }),
-            UserCommand::ResetTwofa { email, told } => (told, AccountAsk::UserResetTwofa { email }),
+            UserCommand::List { search, common } => (common, AccountAction::UserList { search }),
+            UserCommand::Disable { email, common } => (common, AccountAction::UserDisable { email }),
+            UserCommand::Enable { email, common } => (common, AccountAction::UserEnable { email }),
+            UserCommand::Admin { email, withdraw, common } => {
+                (common, AccountAction::UserAdmin { email, withdraw })
+            }
+            UserCommand::SetPassword { email, common } => (common, AccountAction::UserSetPassword { email }),
+            UserCommand::ResetTwofa { email, common } => (common, AccountAction::UserResetTwofa { email }),
         }
     }
 }
 
 impl OrgCommand {
-    pub(super) fn read(self) -> Read {
+    pub(super) fn into_parts(self) -> ParsedCommand {
         match self {
-            OrgCommand::Create { slug, owner, name, told } => {
-                (told, AccountAsk::OrgCreate { slug, name, owner })
+            OrgCommand::Create { slug, owner, name, common } => {
+                (common, AccountAction::OrgCreate { slug, name, owner })
             }
-            OrgCommand::List { told } => (told, AccountAsk::OrgList),
-            OrgCommand::Members { slug, told } => (told, AccountAsk::OrgMembers { slug }),
-            OrgCommand::Member { slug, email, role, remove, told } => {
+            OrgCommand::List { common } => (common, AccountAction::OrgList),
+            OrgCommand::Members { slug, common } => (common, AccountAction::OrgMembers { slug }),
+            OrgCommand::Member { slug, email, role, remove, common } => {
                 let role = role.filter(|_| !remove);
-                (told, AccountAsk::OrgMember { slug, email, role })
+                (common, AccountAction::OrgMember { slug, email, role })
             }
-            OrgCommand::Invite { slug, email, role, told } => {
-                (told, AccountAsk::OrgInvite { slug, email, role })
+            OrgCommand::Invite { slug, email, role, common } => {
+                (common, AccountAction::OrgInvite { slug, email, role })
             }
-            OrgCommand::Delete { slug, yes, told } => (told, AccountAsk::OrgDelete { slug, yes }),
+            OrgCommand::Delete { slug, yes, common } => (common, AccountAction::OrgDelete { slug, yes }),
         }
     }
 }
 
 impl KeyCommand {
-    pub(super) fn read(self) -> Read {
+    pub(super) fn into_parts(self) -> ParsedCommand {
         match self {
-            KeyCommand::Create { slug, name, scopes, expires_in, rates, told } => {
-                (told, AccountAsk::KeyCreate { slug, name, scopes, expires_in, rates })
+            KeyCommand::Create { slug, name, scopes, expires_in, rates, common } => {
+                (common, AccountAction::KeyCreate { slug, name, scopes, expires_in, rates })
             }
-            KeyCommand::List { slug, told } => (told, AccountAsk::KeyList { slug }),
-            KeyCommand::Revoke { slug, id, told } => (told, AccountAsk::KeyRevoke { slug, id }),
+            KeyCommand::List { slug, common } => (common, AccountAction::KeyList { slug }),
+            KeyCommand::Revoke { slug, id, common } => (common, AccountAction::KeyRevoke { slug, id }),
         }
     }
 }
 
 impl TokenCommand {
-    pub(super) fn read(self) -> Read {
+    pub(super) fn into_parts(self) -> ParsedCommand {
         match self {
-            TokenCommand::Mint { slug, key, ttl, sub, ms, told } => {
-                (told, AccountAsk::TokenMint { slug, key, ttl, sub, ms })
+            TokenCommand::Mint { slug, key, ttl, sub, ms, common } => {
+                (common, AccountAction::TokenMint { slug, key, ttl, sub, ms })
             }
-            TokenCommand::Inspect { told } => (told, AccountAsk::TokenInspect),
+            TokenCommand::Inspect { common } => (common, AccountAction::TokenInspect),
         }
     }
 }

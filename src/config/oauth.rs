@@ -1,62 +1,62 @@
-//! Sign-in providers: `PROMLET_OAUTH_*` (docs/specification.md E).
+//! The settings of sign-in providers: `PROMLET_OAUTH_*` (docs/specification.md E).
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{ConfigError, Secret, secret, tidy_list};
+use super::{ConfigError, SecretSetting, secret, tidy_list};
 
-/// A client at a provider.
+/// The credentials of this server at a provider.
 #[derive(Debug, Clone)]
 pub struct OauthClient {
-    /// Our name there.
+    /// The client id.
     pub id: String,
-    /// Proves that we are it.
-    pub secret: Secret,
+    /// The client secret.
+    pub secret: SecretSetting,
 }
 
-/// Sign-in by Google.
+/// Sign-in with Google.
 #[derive(Debug, Clone)]
 pub struct GoogleSetting {
-    /// Who we are there.
+    /// The credentials at Google.
     pub client: OauthClient,
-    /// Only accounts of these domains; empty: all.
+    /// The domains whose accounts may sign in; empty for all.
     pub allowed_domains: Vec<String>,
 }
 
-/// Sign-in by GitHub.
+/// Sign-in with GitHub.
 #[derive(Debug, Clone)]
 pub struct GithubSetting {
-    /// Who we are there.
+    /// The credentials at GitHub.
     pub client: OauthClient,
     /// `https://github.com`, or an Enterprise server.
     pub base_url: String,
     /// `https://api.github.com`, or an Enterprise server's `/api/v3`.
     pub api_url: String,
-    /// Only members of these organisations; empty: everybody.
+    /// The organisations whose members may sign in; empty for everyone.
     pub allowed_orgs: Vec<String>,
 }
 
-/// Sign-in by an OpenID Connect issuer.
+/// Sign-in with an OpenID Connect issuer.
 #[derive(Debug, Clone)]
 pub struct OidcSetting {
-    /// Who we are there.
+    /// The credentials at the issuer.
     pub client: OauthClient,
-    /// To the letter, as its discovery document says it.
+    /// The issuer, exactly as its discovery document names it.
     pub issuer: String,
-    /// What its button says.
+    /// The name on the sign-in button.
     pub name: String,
-    /// Separated by blanks.
+    /// The scopes to request, separated by spaces.
     pub scopes: String,
-    /// Only accounts of these domains; empty: all.
+    /// The domains whose accounts may sign in; empty for all.
     pub allowed_domains: Vec<String>,
-    /// Its word on addresses opens accounts that are there.
+    /// Whether its statement that an address is verified opens existing accounts.
     pub trust_email: bool,
-    /// Certificates (PEM) that it may show beside those of public authorities.
+    /// A PEM file of certificates to trust beside those of public authorities.
     pub ca_file: Option<PathBuf>,
 }
 
-/// The providers that are set up.
+/// The configured providers.
 #[derive(Debug, Clone, Default)]
 pub struct OauthSettings {
     /// Google.
@@ -69,10 +69,10 @@ pub struct OauthSettings {
 
 #[derive(Args, Clone)]
 pub(super) struct OauthFlags {
-    /// Sign-in by Google: the client's id; its secret is PROMLET_OAUTH_GOOGLE_CLIENT_SECRET
+    /// Sign-in with Google: the client id; the secret is PROMLET_OAUTH_GOOGLE_CLIENT_SECRET
     #[arg(long, env = "PROMLET_OAUTH_GOOGLE_CLIENT_ID", value_name = "ID")]
     oauth_google_client_id: Option<String>,
-    /// Only Google accounts of these domains may sign in, and may make an account
+    /// Only Google accounts of these domains may sign in and create an account
     #[arg(
         long,
         env = "PROMLET_OAUTH_GOOGLE_ALLOWED_DOMAINS",
@@ -80,10 +80,10 @@ pub(super) struct OauthFlags {
         value_delimiter = ','
     )]
     oauth_google_allowed_domains: Vec<String>,
-    /// Sign-in by GitHub: the client's id; its secret is PROMLET_OAUTH_GITHUB_CLIENT_SECRET
+    /// Sign-in with GitHub: the client id; the secret is PROMLET_OAUTH_GITHUB_CLIENT_SECRET
     #[arg(long, env = "PROMLET_OAUTH_GITHUB_CLIENT_ID", value_name = "ID")]
     oauth_github_client_id: Option<String>,
-    /// Another GitHub than the public one
+    /// The URL of a GitHub Enterprise server
     #[arg(
         long,
         env = "PROMLET_OAUTH_GITHUB_BASE_URL",
@@ -91,7 +91,7 @@ pub(super) struct OauthFlags {
         default_value = "https://github.com"
     )]
     oauth_github_base_url: String,
-    /// Its API
+    /// The URL of its API
     #[arg(
         long,
         env = "PROMLET_OAUTH_GITHUB_API_URL",
@@ -99,19 +99,19 @@ pub(super) struct OauthFlags {
         default_value = "https://api.github.com"
     )]
     oauth_github_api_url: String,
-    /// Only members of these organisations at GitHub may sign in, and may make an account
+    /// Only members of these GitHub organisations may sign in and create an account
     #[arg(long, env = "PROMLET_OAUTH_GITHUB_ALLOWED_ORGS", value_name = "ORG,..", value_delimiter = ',')]
     oauth_github_allowed_orgs: Vec<String>,
-    /// Sign-in by an OpenID Connect issuer: its URL, to the letter
+    /// Sign-in with an OpenID Connect issuer: its exact URL
     #[arg(long, env = "PROMLET_OAUTH_OIDC_ISSUER", value_name = "URL")]
     oauth_oidc_issuer: Option<String>,
-    /// The client's id there; its secret is PROMLET_OAUTH_OIDC_CLIENT_SECRET
+    /// The client id at the issuer; the secret is PROMLET_OAUTH_OIDC_CLIENT_SECRET
     #[arg(long, env = "PROMLET_OAUTH_OIDC_CLIENT_ID", value_name = "ID")]
     oauth_oidc_client_id: Option<String>,
-    /// What its button says
+    /// The name on the sign-in button
     #[arg(long, env = "PROMLET_OAUTH_OIDC_NAME", value_name = "NAME", default_value = "OpenID Connect")]
     oauth_oidc_name: String,
-    /// What it is asked for
+    /// The scopes to request
     #[arg(
         long,
         env = "PROMLET_OAUTH_OIDC_SCOPES",
@@ -119,14 +119,15 @@ pub(super) struct OauthFlags {
         default_value = "openid email profile"
     )]
     oauth_oidc_scopes: String,
-    /// Only its accounts of these mail domains may sign in, and may make an account
+    /// Only accounts of these mail domains may sign in and create an account
     #[arg(long, env = "PROMLET_OAUTH_OIDC_ALLOWED_DOMAINS", value_name = "DOMAIN,..", value_delimiter = ',')]
     oauth_oidc_allowed_domains: Vec<String>,
-    /// Its word on mail addresses opens accounts that are there: only where it verifies every address, or sets them itself
+    /// Trust its statement that an address is verified, which opens existing accounts: only if it
+    /// verifies every address, or assigns them itself
     #[arg(long, env = "PROMLET_OAUTH_OIDC_TRUST_EMAIL", value_name = "0|1", default_value = "0", value_parser = zero_one,
           action = clap::ArgAction::Set)]
     oauth_oidc_trust_email: bool,
-    /// Certificates (PEM) of the authority behind the issuer's own
+    /// Certificates (PEM) of the authority that signed the issuer's certificate
     #[arg(long, env = "PROMLET_OAUTH_OIDC_CA_FILE", value_name = "FILE")]
     oauth_oidc_ca_file: Option<PathBuf>,
 }
@@ -139,7 +140,7 @@ fn zero_one(text: &str) -> Result<bool, String> {
     }
 }
 
-/// The settings of the flags, and the secrets that belong to them.
+/// Combines the flags with the secrets that belong to them.
 pub(super) fn settings(flags: OauthFlags) -> Result<OauthSettings, ConfigError> {
     let google = client("GOOGLE", flags.oauth_google_client_id)?.map(|client| GoogleSetting {
         client,
@@ -171,22 +172,22 @@ pub(super) fn settings(flags: OauthFlags) -> Result<OauthSettings, ConfigError> 
         }
     };
     if oidc.as_ref().is_some_and(|oidc| !oidc.scopes.split(' ').any(|scope| scope == "openid")) {
-        return Err(ConfigError::Settings("PROMLET_OAUTH_OIDC_SCOPES must hold openid".into()));
+        return Err(ConfigError::Settings("PROMLET_OAUTH_OIDC_SCOPES must contain openid".into()));
     }
     Ok(OauthSettings { google, github, oidc })
 }
 
-/// Both halves of a client, or none.
+/// Returns the credentials at a provider; `None` if neither half is set.
 fn client(provider: &str, id: Option<String>) -> Result<Option<OauthClient>, ConfigError> {
     let name = format!("PROMLET_OAUTH_{provider}_CLIENT_SECRET");
     match (id, secret(&name)?) {
         (None, None) => Ok(None),
         (Some(id), Some(secret)) => Ok(Some(OauthClient { id: id.trim().to_owned(), secret })),
         (Some(_), None) => Err(ConfigError::Settings(format!(
-            "PROMLET_OAUTH_{provider}_CLIENT_ID is set: say the secret with {name} or {name}_FILE"
+            "PROMLET_OAUTH_{provider}_CLIENT_ID is set: set the secret with {name} or {name}_FILE"
         ))),
         (None, Some(_)) => Err(ConfigError::Settings(format!(
-            "{name} is set: say whose it is with PROMLET_OAUTH_{provider}_CLIENT_ID"
+            "{name} is set: set the client id with PROMLET_OAUTH_{provider}_CLIENT_ID"
         ))),
     }
 }

@@ -1,8 +1,9 @@
-//! Variables that are set and that nobody reads: a slip of the pen would leave a default in force without a word, and of
-//! `PROMLET_SINGUP=closed` nobody would learn.
+//! Warns about variables that are set but not read. A typing error such as `PROMLET_SINGUP=closed`
+//! would otherwise silently leave a default in force.
 //!
-//! A warning, not a refusal: others set names that begin like ours. A Kubernetes service called `promlet` puts
-//! `PROMLET_PORT` and `PROMLET_SERVICE_HOST` into every container, and a page's backend may keep an API key's secret there.
+//! This is a warning and not a refusal, because other programs set names with the same prefix. A
+//! Kubernetes service called `promlet` puts `PROMLET_PORT` and `PROMLET_SERVICE_HOST` into every
+//! container, and the backend of a page may keep an API key's secret there.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use clap::CommandFactory as _;
 
 use super::CommandLine;
 
-/// Those that are no flags: secrets, each also with `_FILE`.
+/// The variables that hold secrets, each also with `_FILE`. They have no flags.
 const SECRETS: [&str; 8] = [
     "PROMLET_BOOTSTRAP_PASSWORD",
     "PROMLET_MASTER_KEY",
@@ -21,13 +22,13 @@ const SECRETS: [&str; 8] = [
     "PROMLET_PASSWORD",
     "PROMLET_SMTP_URL",
 ];
-/// Those that are neither flags nor secrets.
+/// The variables that are neither flags nor secrets.
 const OTHERS: [&str; 3] = ["PROMLET_ALLOW_CONSOLE_MAIL", "PROMLET_BOOTSTRAP_EMAIL", "PROMLET_BOOTSTRAP_ORG"];
 
-/// How many letters a slip changes.
-const SLIP_MAX: usize = 3;
+/// The greatest edit distance of a suggested name.
+const EDIT_DISTANCE_MAX: usize = 3;
 
-/// A sentence for each of `set` that begins as ours do and that nobody reads.
+/// Returns a warning for each name in `set` that begins with `PROMLET_` and is not read.
 pub(super) fn unread(set: impl Iterator<Item = String>) -> Vec<String> {
     let ours = |name: &String| name.starts_with("PROMLET_") && !is_of_an_orchestrator(name);
     let mut found: Vec<String> = set.filter(ours).collect();
@@ -37,21 +38,21 @@ pub(super) fn unread(set: impl Iterator<Item = String>) -> Vec<String> {
     let known = known();
     found.retain(|name| !known.contains(name));
     found.sort_unstable();
-    let told = |name: String| {
+    let warning = |name: String| {
         let near = known.iter().map(|one| (letters_between(&name, one), one)).min();
-        match near.filter(|(letters, _)| *letters <= SLIP_MAX) {
-            Some((_, one)) => format!("{name} is set and is no setting: is {one} meant?"),
-            None => format!("{name} is set and is no setting"),
+        match near.filter(|(letters, _)| *letters <= EDIT_DISTANCE_MAX) {
+            Some((_, one)) => format!("{name} is set but is not a setting: did you mean {one}?"),
+            None => format!("{name} is set but is not a setting"),
         }
     };
-    found.into_iter().map(told).collect()
+    found.into_iter().map(warning).collect()
 }
 
 fn is_of_an_orchestrator(name: &str) -> bool {
     name == "PROMLET_PORT" || name.starts_with("PROMLET_PORT_") || name.starts_with("PROMLET_SERVICE_")
 }
 
-/// Every variable that promlet reads.
+/// Returns every variable that promlet reads.
 pub fn known() -> BTreeSet<String> {
     let mut known: BTreeSet<String> = OTHERS.into_iter().map(str::to_owned).collect();
     for name in SECRETS {
@@ -66,7 +67,7 @@ pub fn known() -> BTreeSet<String> {
     known
 }
 
-/// Letters to put in, take out or change to make one name of the other (Levenshtein).
+/// Returns the Levenshtein distance of two names.
 fn letters_between(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (at, letter) in one.bytes().enumerate() {
@@ -89,14 +90,14 @@ fn letters_between(one: &str, other: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn told(names: &[&str]) -> Vec<String> {
+    fn warnings(names: &[&str]) -> Vec<String> {
         unread(names.iter().map(|name| (*name).to_owned()))
     }
 
     #[test]
-    fn what_nobody_reads_is_told_with_what_may_be_meant() {
+    fn a_variable_that_is_not_read_is_a_warning_with_a_suggestion() {
         assert_eq!(
-            told(&[
+            warnings(&[
                 "PROMLET_SINGUP",
                 "PATH",
                 "PROMLET_SIGNUP",
@@ -104,17 +105,17 @@ mod tests {
                 "PROMLET_API_SECRET"
             ]),
             [
-                "PROMLET_API_SECRET is set and is no setting",
-                "PROMLET_OAUTH_OIDC_ALOWED_DOMAINS is set and is no setting: is PROMLET_OAUTH_OIDC_ALLOWED_DOMAINS meant?",
-                "PROMLET_SINGUP is set and is no setting: is PROMLET_SIGNUP meant?",
+                "PROMLET_API_SECRET is set but is not a setting",
+                "PROMLET_OAUTH_OIDC_ALOWED_DOMAINS is set but is not a setting: did you mean PROMLET_OAUTH_OIDC_ALLOWED_DOMAINS?",
+                "PROMLET_SINGUP is set but is not a setting: did you mean PROMLET_SIGNUP?",
             ]
         );
         let of_kubernetes = ["PROMLET_PORT", "PROMLET_PORT_8095_TCP_ADDR", "PROMLET_SERVICE_HOST"];
-        assert_eq!(told(&of_kubernetes), Vec::<String>::new());
+        assert_eq!(warnings(&of_kubernetes), Vec::<String>::new());
         assert_eq!(["", "kitten", "ab"].map(|text| letters_between(text, "sitting")), [7, 3, 7]);
     }
 
-    /// A `bool` is a switch to clap unless it is told otherwise, while its variable takes a value.
+    /// clap treats a `bool` as a switch unless told otherwise, while its variable takes a value.
     #[test]
     fn every_flag_that_has_a_variable_takes_a_value_as_the_variable_does() {
         let mut commands = vec![CommandLine::command()];
@@ -129,9 +130,9 @@ mod tests {
         assert!(checked > 100, "{checked} flags");
     }
 
-    /// Every name that stands in the sources is known, and so is each of a secret's file.
+    /// Every name in the sources is known, as is the file variable of each secret.
     #[test]
-    fn what_is_read_is_known() {
+    fn every_variable_in_the_sources_is_known() {
         let sources =
             [include_str!("../config.rs"), include_str!("oauth.rs"), include_str!("commands.rs")].concat();
         let mut names: Vec<&str> = sources

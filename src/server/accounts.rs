@@ -1,8 +1,8 @@
-//! The first account, and what the demo needs of accounts.
+//! The first account, and the accounts of the demo.
 
 use std::time::Duration;
 
-use crate::config::Bootstrap as BootstrapSetting;
+use crate::config::BootstrapSetting;
 use crate::entropy::Entropy;
 use crate::identity::{
     Bootstrap, EmbedSettings, Identity, IngestSettings, KeyError, KeyId, KeyScopes, MintError, MintRequest,
@@ -12,60 +12,60 @@ use crate::model::{OrgId, Timestamp};
 
 use super::{Server, ServerError};
 
-/// Whether there is an account, and how the first one comes to be.
+/// How the first account is created, if there is none.
 #[derive(Debug)]
 pub enum FirstAccount {
-    /// There is one already.
+    /// There is an account already.
     Exists,
-    /// The environment asked for one, and it was made.
+    /// The account that the environment describes was created.
     Made {
         /// Its address.
         email: String,
         /// The slug of the organisation it owns.
         org: String,
     },
-    /// There is none: this token, in the printed link, makes it.
+    /// There is no account. This token, in the printed link, creates it.
     SetupToken(Secret),
 }
 
-/// Why accounts could not be prepared.
+/// The reason why accounts could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
-    /// The first account.
-    #[error("the first account was not made")]
+    /// The first account was not created.
+    #[error("the first account was not created")]
     SetUp(#[from] SetUpError),
-    /// The store.
+    /// The account store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// An API key.
-    #[error("the API key was not made")]
+    /// The API key was not created.
+    #[error("the API key was not created")]
     Key(#[from] KeyError),
-    /// An embed token.
-    #[error("the embed token was not made")]
+    /// The embed token was not minted.
+    #[error("the embed token was not minted")]
     Mint(#[from] MintError),
-    /// The folder belongs to somebody: the demo does not mix with it.
+    /// The folder belongs to another installation, and the demo does not mix with it.
     #[error(
         "the folder has accounts but no organisation {0:?}: give the demo a folder of its own (--data-dir)"
     )]
     NotADemo(String),
 }
 
-/// The demo's owner, organisation and key.
+/// The owner, the organisation and the API key of the demo.
 #[derive(Clone, Copy, Debug)]
 pub struct DemoAccount {
-    /// Who signs in.
+    /// The account that signs in.
     pub user: UserId,
-    /// Whose series.
+    /// The organisation that owns the series.
     pub org: OrgId,
-    /// What signs embed tokens.
+    /// The API key that signs embed tokens.
     pub key: KeyId,
 }
 
 impl Server {
-    /// Makes the first account if the environment asks for one, or the token that lets somebody make it.
+    /// Creates the first account if the environment describes one, otherwise a setup token.
     ///
     /// # Errors
-    /// [`AccountError`] when the account that the environment describes is not acceptable.
+    /// [`AccountError`] if the account that the environment describes is not acceptable.
     pub fn first_account(&self, rng: &mut Entropy) -> Result<FirstAccount, AccountError> {
         if !self.identity.needs_setup() {
             return Ok(FirstAccount::Exists);
@@ -79,7 +79,8 @@ impl Server {
         Ok(FirstAccount::Made { email: email.clone(), org: org.clone() })
     }
 
-    /// The demo's account, made in a fresh folder with a password that nobody knows, found again in a used one.
+    /// Returns the account of the demo. In a new folder it is created with a random password that
+    /// no one knows.
     ///
     /// # Errors
     /// [`AccountError`].
@@ -106,7 +107,7 @@ impl Server {
         Ok(DemoAccount { user, org, key })
     }
 
-    /// A link that signs `user` in, once, and leads to `path` of our own pages.
+    /// Returns a link that signs `user` in once and redirects to `path` of this server.
     ///
     /// # Errors
     /// [`AccountError::Store`].
@@ -115,7 +116,7 @@ impl Server {
         Ok(format!("{}/api/v1/auth/magic-link/verify?token={}", self.public_url(), link.token.expose()))
     }
 
-    /// An embed token that reads all of `org`.
+    /// Returns an embed token that reads all of `org`.
     ///
     /// # Errors
     /// [`AccountError::Mint`].
@@ -127,7 +128,7 @@ impl Server {
     }
 }
 
-/// The key named `demo` that can sign tokens of a day.
+/// Returns the API key named `demo`, which can sign tokens of a day, and creates it if necessary.
 fn demo_key(
     identity: &Identity,
     org: OrgId,
@@ -152,7 +153,8 @@ fn demo_key(
     Ok(identity.create_key(org, Some(user), key, now, rng)?.key.id)
 }
 
-/// `PROMLET_MASTER_KEY` is base64 of 32 bytes; the folder's file and `kv` speak hex.
+/// Converts `PROMLET_MASTER_KEY`, 32 bytes in base64, to the hexadecimal form of the folder's file
+/// and of `kv`.
 pub(super) fn key_in_hex(base64: &str) -> Result<String, ServerError> {
     let bytes = data_encoding::BASE64.decode(base64.trim().as_bytes()).ok().filter(|bytes| bytes.len() == 32);
     let bytes =

@@ -1,16 +1,21 @@
-//! `admin.sock` in the data folder: how the command line speaks to the running server, since sled has one owner.
+//! `admin.sock` in the data folder, over which the command line talks to the running server,
+//! because sled allows only one owner.
 //!
-//! A Unix socket of mode 0600 in a folder of mode 0700: whoever may open it owns the data anyway. One line of JSON a
-//! question and one an answer, over one connection:
+//! A Unix socket of mode 0600 in a folder of mode 0700: a process that may open it owns the data
+//! anyway. A connection carries requests and responses, each one line of JSON:
 //! ```text
 //! {"do":"seal"}                          -> {"segments":3,"samples":120000}
-//! {"do":"stage_backup","with_key":false} -> {"dir":"<folder>","store":"..","made_at":"..","account_changes":7,"log_records":9}
-//!                                           the folder is removed when whoever asked ends its half of the connection,
-//!                                           and then the other half ends
-//! {"do":"status"}                        -> {"pid":1,"version":"0.1.0","listen":"..","public_url":"http://.."}
-//! {"do":"account","command":{"what":"user_list","search":""}}  -> the command's own answer (`commands`)
-//! anything that fails                    -> {"error":"<words>"}
+//! {"do":"stage_backup","with_key":false} -> {"dir":"<folder>","store":"..","made_at":"..",
+//!                                            "account_changes":7,"log_records":9}
+//! {"do":"status"}                        -> {"pid":1,"version":"0.1.0","listen":"..",
+//!                                            "public_url":"http://.."}
+//! {"do":"account","command":{"what":"user_list","search":""}}
+//!                                        -> the response of the command (`commands`)
+//! any failure                            -> {"error":"<text>"}
 //! ```
+//!
+//! A staged folder is removed when the client shuts down its half of the connection. Then the
+//! server closes the other half.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +32,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::commands::{Command, Commands};
+use super::commands::{AccountCommand, AccountCommands};
 use crate::clock::Clock;
 use crate::identity::Identity;
 use crate::kv::{Control, DataFolder, with_sources};
@@ -36,67 +41,68 @@ use crate::tsdb::Tsdb;
 use crate::upkeep::Facts;
 
 const NAME: &str = "admin.sock";
-/// A question is some hundred bytes.
-const QUESTION_BYTES_MAX: usize = 64 << 10;
-/// A list of accounts or organisations may be long.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
-/// Connections at once.
+/// The greatest size of a request. It is usually some hundred bytes.
+const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// The greatest size of a response. A list of accounts or organisations may be long.
+const RESPONSE_BYTES_MAX: u64 = 64 << 20;
+/// The number of connections at once.
 const CONNECTIONS_MAX: usize = 8;
-/// How long a question may take to arrive.
-const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long whoever asked waits for the end of a connection; a server of an earlier version does not end it.
+/// How long a request may take to arrive.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client waits for the server to close the connection. Servers of earlier versions do
+/// not.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest path of a socket that every system takes.
+/// The greatest length of a socket's path that every system supports.
 const PATH_BYTES_MAX: usize = 100;
-/// Where a backup is set aside; what a stop left there goes at the next start.
+/// The folder in which a backup is staged. A start removes what an earlier process left.
 pub(super) const STAGE: &str = "backup.new";
 
-/// What the command line may ask for.
+/// A request of the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub enum Question {
-    /// Seal every organisation's open window now.
+pub enum AdminRequest {
+    /// Seal the open window of every organisation.
     Seal,
-    /// Set a consistent state aside for a backup, until the connection ends.
+    /// Stage a consistent state for a backup until the connection ends.
     StageBackup {
-        /// With `master.key`.
+        /// Include `master.key`.
         with_key: bool,
     },
-    /// Who answers.
+    /// Report the process, version and addresses of the server.
     Status,
-    /// Accounts, organisations, keys, tokens.
+    /// Run a command on accounts, organisations, API keys or tokens.
     Account {
-        /// What to do.
-        command: Command,
+        /// The command.
+        command: AccountCommand,
     },
 }
 
-/// What was sealed.
+/// The result of a seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
-    /// Segments written.
+    /// The segments written.
     pub segments: u64,
-    /// Samples in them.
+    /// The samples in them.
     pub samples: u64,
 }
 
-/// A state that was set aside.
+/// A staged state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Staged {
-    /// Where.
+    /// The folder that holds it.
     pub dir: PathBuf,
-    /// Of which store, in hex.
+    /// The id of the store, in hexadecimal.
     pub store: String,
-    /// When, as RFC 3339.
+    /// The time of the state, as RFC 3339.
     pub made_at: String,
-    /// The last account change in it.
+    /// The number of the last account change in it.
     pub account_changes: u64,
-    /// The last log record in it.
+    /// The number of the last log record in it.
     pub log_records: u64,
 }
 
 impl Staged {
-    /// What the manifest says about it.
+    /// Returns the facts for the manifest of the backup.
     pub fn facts(&self, with_key: bool) -> Facts {
         Facts {
             store: self.store.clone(),
@@ -108,9 +114,9 @@ impl Staged {
     }
 }
 
-/// Why the running server did not do it.
+/// The reason why the running server did not serve a request.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum AdminError {
     /// No server runs on that folder.
     #[error("no server runs on {}", dir.display())]
     NotRunning {
@@ -118,94 +124,96 @@ pub enum AskError {
         dir: PathBuf,
     },
     /// The connection broke.
-    #[error("the running server cannot be asked over {}", path.display())]
+    #[error("cannot talk to the running server over {}", path.display())]
     Connection {
         /// The socket.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It said no.
-    #[error("the server answered: {0}")]
+    /// The server returned an error.
+    #[error("the server responded: {0}")]
     Refused(String),
-    /// It said something else: an older or newer program.
-    #[error("the server answered what this program does not understand ({0}): is it another version?")]
-    Strange(String),
+    /// The response is not understood, because the server is an older or newer version.
+    #[error("this program does not understand the server's response ({0}): is it another version?")]
+    NotUnderstood(String),
 }
 
 /// A connection to the running server.
 #[derive(Debug)]
-pub struct Asking {
+pub struct AdminClient {
     stream: BufReader<UnixStream>,
     path: PathBuf,
 }
 
-impl Asking {
+impl AdminClient {
     /// Connects to the server that runs on the data folder `dir`.
     ///
     /// # Errors
-    /// [`AskError::NotRunning`] where nobody listens.
-    pub fn connect(dir: &Path) -> Result<Asking, AskError> {
+    /// [`AdminError::NotRunning`] if no server listens.
+    pub fn connect(dir: &Path) -> Result<AdminClient, AdminError> {
         let path = dir.join(NAME);
-        let connected = Short::of(dir).and_then(|short| UnixStream::connect(short.path()));
+        let connected = SocketPath::of(dir).and_then(|socket| UnixStream::connect(socket.path()));
         match connected {
-            Ok(stream) => Ok(Asking { stream: BufReader::new(stream), path }),
+            Ok(stream) => Ok(AdminClient { stream: BufReader::new(stream), path }),
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-                Err(AskError::NotRunning { dir: dir.to_owned() })
+                Err(AdminError::NotRunning { dir: dir.to_owned() })
             }
-            Err(source) => Err(AskError::Connection { path, source }),
+            Err(source) => Err(AdminError::Connection { path, source }),
         }
     }
 
-    /// Asks, and waits for the answer as long as it takes.
+    /// Sends a request and waits for the response, however long it takes.
     ///
     /// # Errors
-    /// [`AskError`].
-    pub fn ask<T: for<'d> Deserialize<'d>>(&mut self, question: &Question) -> Result<T, AskError> {
-        let broken = |source| AskError::Connection { path: self.path.clone(), source };
-        let line = json!(question).to_string() + "\n";
+    /// [`AdminError`].
+    pub fn request<T: for<'d> Deserialize<'d>>(&mut self, request: &AdminRequest) -> Result<T, AdminError> {
+        let broken = |source| AdminError::Connection { path: self.path.clone(), source };
+        let line = json!(request).to_string() + "\n";
         self.stream.get_mut().write_all(line.as_bytes()).map_err(broken)?;
-        let mut answer = String::new();
-        (&mut self.stream).take(ANSWER_BYTES_MAX).read_line(&mut answer).map_err(broken)?;
-        if answer.is_empty() {
+        let mut response = String::new();
+        (&mut self.stream).take(RESPONSE_BYTES_MAX).read_line(&mut response).map_err(broken)?;
+        if response.is_empty() {
             return Err(broken(io::ErrorKind::UnexpectedEof.into()));
         }
-        let strange = || AskError::Strange(answer.trim().chars().take(200).collect());
-        let json: Value = serde_json::from_str(&answer).map_err(|_| strange())?;
+        let not_understood = || AdminError::NotUnderstood(response.trim().chars().take(200).collect());
+        let json: Value = serde_json::from_str(&response).map_err(|_| not_understood())?;
         match json.get("error").and_then(Value::as_str) {
-            Some(words) => Err(AskError::Refused(words.to_owned())),
-            None => serde_json::from_value(json).map_err(|_| strange()),
+            Some(message) => Err(AdminError::Refused(message.to_owned())),
+            None => serde_json::from_value(json).map_err(|_| not_understood()),
         }
     }
 
-    /// Ends the connection, and waits until the server has removed what it had set aside for it: then the next backup
-    /// is not in its way. Where that takes long it does so all the same.
-    pub fn end(mut self) {
+    /// Closes the connection and waits until the server has removed what it staged for it, so that
+    /// the next backup finds nothing in its way. After `END_TIMEOUT` the client returns, and the
+    /// server removes it later.
+    pub fn close(mut self) {
         let stream = self.stream.get_ref();
         if stream.shutdown(std::net::Shutdown::Write).is_ok()
             && stream.set_read_timeout(Some(END_TIMEOUT)).is_ok()
         {
-            // The end, or no end in time: nothing more is said.
+            // Either the end or a timeout. Nothing more arrives.
             let _ = self.stream.read(&mut [0]);
         }
     }
 }
 
-/// The socket's path, or one through a descriptor of the folder where it is too long for a socket.
-struct Short {
+/// The path of the socket. If it is too long for a socket, a path through a descriptor of the
+/// folder.
+struct SocketPath {
     path: PathBuf,
     _dir: Option<fs::File>,
 }
 
-impl Short {
-    fn of(dir: &Path) -> io::Result<Short> {
+impl SocketPath {
+    fn of(dir: &Path) -> io::Result<SocketPath> {
         let path = dir.join(NAME);
         if path.as_os_str().len() <= PATH_BYTES_MAX {
-            return Ok(Short { path, _dir: None });
+            return Ok(SocketPath { path, _dir: None });
         }
         let open = fs::File::open(dir)?;
         let path = PathBuf::from(format!("/proc/self/fd/{}/{NAME}", open.as_raw_fd()));
-        Ok(Short { path, _dir: Some(open) })
+        Ok(SocketPath { path, _dir: Some(open) })
     }
 
     fn path(&self) -> &Path {
@@ -213,28 +221,28 @@ impl Short {
     }
 }
 
-/// What questions are answered with.
-pub(super) struct Answering {
+/// The dependencies of the requests.
+pub(super) struct AdminContext {
     pub(super) folder: Arc<DataFolder>,
     pub(super) control: Arc<Control>,
     pub(super) tsdb: Arc<Tsdb>,
-    /// Accounts; none where a folder was opened for its samples alone.
+    /// The accounts; `None` if a folder was opened for its samples only.
     pub(super) identity: Option<Arc<Identity>>,
-    /// Where it listens; empty where it does not.
+    /// The address that the server listens on; empty if it does not listen.
     pub(super) listen: String,
-    /// What links begin with.
+    /// The URL that links begin with.
     pub(super) public_url: String,
-    /// Requests a second of new API keys.
+    /// The requests a second of embed tokens, for new API keys.
     pub(super) embed_rps_default: u32,
     pub(super) clock: Clock,
-    /// One backup at a time.
+    /// Held during a backup, so that there is one at a time.
     pub(super) backing_up: Mutex<()>,
 }
 
-impl Answering {
-    fn perform(&self, command: Command) -> Result<Value, String> {
+impl AdminContext {
+    fn perform(&self, command: AccountCommand) -> Result<Value, String> {
         let identity = self.identity.as_deref().ok_or("accounts are not open here")?;
-        let commands = Commands {
+        let commands = AccountCommands {
             identity,
             tsdb: Some(&self.tsdb),
             public_url: &self.public_url,
@@ -245,163 +253,168 @@ impl Answering {
     }
 }
 
-/// The connections that are open, by the number each was accepted with.
+/// The open connections by the number in which they were accepted.
 #[derive(Default)]
-struct Open(Mutex<BTreeMap<u64, UnixStream>>);
+struct OpenConnections(Mutex<BTreeMap<u64, UnixStream>>);
 
-impl Open {
+impl OpenConnections {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, UnixStream>> {
-        // Nothing under it panics.
+        // No code under this lock panics.
         self.0.lock().ignore_poison()
     }
 
-    fn list(self: &Arc<Self>, number: u64, copy: UnixStream) -> Listed {
+    fn register(self: &Arc<Self>, number: u64, copy: UnixStream) -> ConnectionGuard {
         self.lock().insert(number, copy);
-        Listed { open: Arc::clone(self), number }
+        ConnectionGuard { open: Arc::clone(self), number }
     }
 }
 
-/// One of them, until dropped: the copy that is listed would keep the connection open.
-struct Listed {
-    open: Arc<Open>,
+/// Removes a connection from the list when dropped. The listed copy would keep it open.
+struct ConnectionGuard {
+    open: Arc<OpenConnections>,
     number: u64,
 }
 
-impl Drop for Listed {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.open.lock().remove(&self.number);
     }
 }
 
-/// The thread that answers.
-pub(super) struct Admin {
+/// The thread that serves the socket.
+pub(super) struct AdminServer {
     dir: PathBuf,
-    ending: Arc<AtomicBool>,
-    open: Arc<Open>,
-    /// The listening socket itself: its name in the folder may be gone.
+    stopping: Arc<AtomicBool>,
+    open: Arc<OpenConnections>,
+    /// The listening socket itself, because its name in the folder may be gone.
     listening: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Admin {
-    /// Listens on the folder's socket. The folder is locked, so a socket that is there is a dead one's.
-    pub(super) fn start(answering: Answering) -> io::Result<Admin> {
-        let dir = answering.folder.path().to_owned();
+impl AdminServer {
+    /// Listens on the folder's socket. The folder is locked, so an existing socket is a leftover.
+    pub(super) fn start(context: AdminContext) -> io::Result<AdminServer> {
+        let dir = context.folder.path().to_owned();
         remove_stage(&dir)?;
         match fs::remove_file(dir.join(NAME)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
-        let short = Short::of(&dir)?;
-        let listener = UnixListener::bind(short.path())?;
-        fs::set_permissions(short.path(), fs::Permissions::from_mode(0o600))?;
-        let ending = Arc::new(AtomicBool::new(false));
-        let open = Arc::new(Open::default());
-        let (end, streams) = (Arc::clone(&ending), Arc::clone(&open));
+        let socket = SocketPath::of(&dir)?;
+        let listener = UnixListener::bind(socket.path())?;
+        fs::set_permissions(socket.path(), fs::Permissions::from_mode(0o600))?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let open = Arc::new(OpenConnections::default());
+        let (stop_flag, streams) = (Arc::clone(&stopping), Arc::clone(&open));
         let listening = UnixStream::from(OwnedFd::from(listener.try_clone()?));
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
-            .spawn(move || accept(&listener, &Arc::new(answering), &end, &streams))?;
-        Ok(Admin { dir, ending, open, listening, thread: Some(thread) })
+            .spawn(move || accept(&listener, &Arc::new(context), &stop_flag, &streams))?;
+        Ok(AdminServer { dir, stopping, open, listening, thread: Some(thread) })
     }
 
-    /// Ends it: what is being done is finished, who waits is cut off.
+    /// Stops the thread. Requests in progress are finished, waiting clients are disconnected.
     pub(super) fn stop(mut self) {
-        self.ending.store(true, Ordering::SeqCst);
-        // Wakes the thread up; if that fails it has ended by itself.
+        self.stopping.store(true, Ordering::SeqCst);
+        // Wakes the thread up. If that fails, the thread has already ended.
         let _ = self.listening.shutdown(std::net::Shutdown::Both);
         for stream in self.open.lock().values() {
-            // Whoever was asked may have gone.
+            // The client may have gone.
             let _ = stream.shutdown(std::net::Shutdown::Read);
         }
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was told when it happened.
+            // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
-        // The next start removes it if this does not.
+        // If this fails, the next start removes it.
         let _ = fs::remove_file(self.dir.join(NAME));
     }
 }
 
-fn accept(listener: &UnixListener, answering: &Arc<Answering>, ending: &Arc<AtomicBool>, open: &Arc<Open>) {
+fn accept(
+    listener: &UnixListener,
+    context: &Arc<AdminContext>,
+    stopping: &Arc<AtomicBool>,
+    open: &Arc<OpenConnections>,
+) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     for number in 0.. {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
-            Err(_) if ending.load(Ordering::SeqCst) => break,
+            Err(_) if stopping.load(Ordering::SeqCst) => break,
             Err(error) => {
-                tracing::warn!(%error, "the admin socket failed; commands on the running server do not work any more");
+                tracing::warn!(%error, "the admin socket failed; commands no longer reach the running server");
                 break;
             }
         };
         threads.retain(|thread| !thread.is_finished());
         if open.lock().len() >= CONNECTIONS_MAX {
-            answer_line(&stream, &json!({"error": "too many commands at once: try again in a moment"}));
+            write_response(&stream, &json!({"error": "too many commands at once: try again in a moment"}));
             continue;
         }
         let Ok(copy) = stream.try_clone() else { continue };
-        let listed = open.list(number, copy);
-        // Whoever ends it looked for those that are open after it said so.
-        if ending.load(Ordering::SeqCst) {
+        let guard = open.register(number, copy);
+        // `stop` sets the flag before it lists open connections, so check it after registering.
+        if stopping.load(Ordering::SeqCst) {
             break;
         }
-        let answering = Arc::clone(answering);
+        let context = Arc::clone(context);
         let spawned = std::thread::Builder::new().name("admin-command".to_owned()).spawn(move || {
-            converse(&stream, &answering);
-            drop(listed);
+            serve_connection(&stream, &context);
+            drop(guard);
         });
-        // Without a thread the connection ends here.
+        // Without a thread the connection is closed here.
         threads.extend(spawned.ok());
     }
     for thread in threads {
-        // As above.
+        // A panic was reported when it happened.
         let _ = thread.join();
     }
 }
 
-/// Answers question after question until the other side ends.
-fn converse(stream: &UnixStream, answering: &Answering) {
-    let mut staged: Option<Stage<'_>> = None;
-    // Whoever asks for a backup keeps the connection open as long as the copying takes.
-    while let Some(question) = next_question(stream, staged.is_some()) {
-        let answer = match question {
-            Err(words) => json!({ "error": words }),
-            Ok(Question::Status) => json!({
+/// Serves requests until the client closes the connection.
+fn serve_connection(stream: &UnixStream, context: &AdminContext) {
+    let mut staged: Option<BackupStage<'_>> = None;
+    // A client that stages a backup keeps the connection open while it copies.
+    while let Some(request) = read_request(stream, staged.is_some()) {
+        let response = match request {
+            Err(message) => json!({ "error": message }),
+            Ok(AdminRequest::Status) => json!({
                 "pid": std::process::id(),
                 "version": env!("CARGO_PKG_VERSION"),
-                "listen": answering.listen,
-                "public_url": answering.public_url,
+                "listen": context.listen,
+                "public_url": context.public_url,
             }),
-            Ok(Question::Account { command }) => match answering.perform(command) {
-                Ok(answer) => answer,
-                Err(words) => json!({ "error": words }),
+            Ok(AdminRequest::Account { command }) => match context.perform(command) {
+                Ok(response) => response,
+                Err(message) => json!({ "error": message }),
             },
-            Ok(Question::Seal) => seal(answering),
-            Ok(Question::StageBackup { with_key }) => match Stage::make(answering, with_key) {
-                Ok((stage, answer)) => {
+            Ok(AdminRequest::Seal) => seal(context),
+            Ok(AdminRequest::StageBackup { with_key }) => match BackupStage::create(context, with_key) {
+                Ok((stage, response)) => {
                     staged = Some(stage);
-                    answer
+                    response
                 }
-                Err(words) => json!({ "error": words }),
+                Err(message) => json!({ "error": message }),
             },
         };
-        if !answer_line(stream, &answer) {
+        if !write_response(stream, &response) {
             break;
         }
     }
     drop(staged);
 }
 
-fn next_question(mut stream: &UnixStream, waits: bool) -> Option<Result<Question, String>> {
-    let timeout = if waits { None } else { Some(QUESTION_TIMEOUT) };
+fn read_request(mut stream: &UnixStream, is_staging: bool) -> Option<Result<AdminRequest, String>> {
+    let timeout = if is_staging { None } else { Some(REQUEST_TIMEOUT) };
     stream.set_read_timeout(timeout).ok()?;
     let mut line = Vec::new();
     let mut byte = [0; 1];
-    while line.len() <= QUESTION_BYTES_MAX {
+    while line.len() <= REQUEST_BYTES_MAX {
         match stream.read(&mut byte) {
             Ok(1) if byte == *b"\n" => {
                 let read = serde_json::from_slice(&line);
-                return Some(read.map_err(|e| format!("not a question this version knows: {e}")));
+                return Some(read.map_err(|e| format!("this version does not know this request: {e}")));
             }
             Ok(1) => line.extend_from_slice(&byte),
             _ => return None,
@@ -410,40 +423,44 @@ fn next_question(mut stream: &UnixStream, waits: bool) -> Option<Result<Question
     None
 }
 
-fn answer_line(mut stream: &UnixStream, answer: &Value) -> bool {
-    stream.write_all((answer.to_string() + "\n").as_bytes()).is_ok()
+fn write_response(mut stream: &UnixStream, response: &Value) -> bool {
+    stream.write_all((response.to_string() + "\n").as_bytes()).is_ok()
 }
 
-fn seal(answering: &Answering) -> Value {
-    match answering.tsdb.seal_and_merge(answering.clock.now()) {
+fn seal(context: &AdminContext) -> Value {
+    match context.tsdb.seal_and_merge(context.clock.now()) {
         Ok(done) => json!(Sealed { segments: done.segments, samples: done.samples }),
         Err(error) => json!({ "error": with_sources(&error) }),
     }
 }
 
-/// A state set aside in the data folder; removed when dropped.
-pub(super) struct Stage<'a> {
+/// A state staged in the data folder, which is removed when this is dropped.
+pub(super) struct BackupStage<'a> {
     dir: PathBuf,
     _one: std::sync::MutexGuard<'a, ()>,
 }
 
-impl<'a> Stage<'a> {
-    /// Sets the state of this moment aside (docs/storage.md section 13).
-    pub(super) fn make(answering: &'a Answering, with_key: bool) -> Result<(Stage<'a>, Value), String> {
-        let one = match answering.backing_up.try_lock() {
+impl<'a> BackupStage<'a> {
+    /// Stages the current state (docs/storage.md section 13).
+    pub(super) fn create(
+        context: &'a AdminContext,
+        with_key: bool,
+    ) -> Result<(BackupStage<'a>, Value), String> {
+        let one = match context.backing_up.try_lock() {
             Ok(one) => one,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err("another backup is under way".to_owned()),
+            Err(TryLockError::WouldBlock) => return Err("another backup is in progress".to_owned()),
         };
-        let Answering { folder, control, tsdb, clock, .. } = answering;
+        let AdminContext { folder, control, tsdb, clock, .. } = context;
         let dir = folder.path().join(STAGE);
         remove_stage(folder.path()).map_err(|e| format!("cannot remove {}: {e}", dir.display()))?;
         fs::create_dir(&dir).map_err(|e| format!("cannot create {}: {e}", dir.display()))?;
-        let stage = Stage { dir, _one: one };
+        let stage = BackupStage { dir, _one: one };
         let mut changes = 0;
         let log_records = tsdb
             .stage_backup(&stage.dir, &mut || {
-                // While segments and log stand still: the list of segments in it is that of the files beside it.
+                // Segments and log do not change meanwhile, so the copied list of segments matches
+                // the files.
                 changes = control.copy_to(&stage.dir).map_err(|e| with_sources(&e))?.seq;
                 Ok(())
             })
@@ -472,10 +489,10 @@ impl<'a> Stage<'a> {
     }
 }
 
-impl Drop for Stage<'_> {
+impl Drop for BackupStage<'_> {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
-            tracing::warn!(%error, "what was set aside for a backup stays until the next start: {}", self.dir.display());
+            tracing::warn!(%error, "the files staged for a backup stay until the next start: {}", self.dir.display());
         }
     }
 }

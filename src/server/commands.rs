@@ -1,11 +1,13 @@
-//! What the command line asks of accounts: of the running server over `admin.sock`, or of a stopped folder directly.
+//! The commands of the command line on accounts: run by the running server over `admin.sock`, or on
+//! a stopped folder directly.
 //!
-//! A command is data, so that both ways do the very same; its answer is JSON, which `cli` makes a table of for people.
+//! A command is data, so that both run the same code. Its response is JSON, which `cli` renders as
+//! a table.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::api::admin as shown;
+use crate::api::admin;
 use crate::api::orgs::{api_keys, embed_tokens, invites};
 use crate::clock::Clock;
 use crate::config::KeyRates;
@@ -18,7 +20,7 @@ use crate::kv::with_sources;
 use crate::model::{OrgId, OrgSlug, Timestamp};
 use crate::tsdb::Tsdb;
 
-/// A text on its way over the socket that never shows itself.
+/// A secret text that can be sent over the socket but is not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hidden(pub String);
 
@@ -28,126 +30,126 @@ impl std::fmt::Debug for Hidden {
     }
 }
 
-/// One command. Accounts are named by their address, organisations by their slug.
+/// A command. Accounts are named by their address, organisations by their slug.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
-pub enum Command {
+pub enum AccountCommand {
     /// `user create`
     UserCreate {
-        /// Its address.
+        /// The address of the account.
         email: String,
-        /// What it is called.
+        /// The name of the account.
         name: String,
-        /// None: it is entered by links.
+        /// The password; `None` for an account that signs in by links.
         password: Option<Hidden>,
-        /// Administrator of the server.
+        /// Whether the account administers the server.
         admin: bool,
     },
     /// `user list`
     UserList {
-        /// Only addresses and names with this in them.
+        /// A part of the addresses and names to list.
         search: String,
     },
     /// `user disable`, `user enable`, `user admin`
     UserChange {
-        /// Whose.
+        /// The address of the account.
         email: String,
-        /// May not log in.
+        /// Whether the account is disabled; `None` keeps it.
         disabled: Option<bool>,
-        /// Administrator of the server.
+        /// Whether the account administers the server; `None` keeps it.
         admin: Option<bool>,
     },
     /// `user set-password`
     UserSetPassword {
-        /// Whose.
+        /// The address of the account.
         email: String,
-        /// The new one.
+        /// The new password.
         password: Hidden,
     },
     /// `user reset-2fa`
     UserResetTwofa {
-        /// Whose.
+        /// The address of the account.
         email: String,
     },
     /// `login-link`
     LoginLink {
-        /// Whose.
+        /// The address of the account.
         email: String,
     },
     /// `org create`
     OrgCreate {
-        /// Its name in URLs.
+        /// The name in URLs.
         slug: String,
-        /// What people call it.
+        /// The display name.
         name: String,
-        /// The address of its owner.
+        /// The address of the owner.
         owner: String,
     },
     /// `org list`
     OrgList,
     /// `org members`
     OrgMembers {
-        /// Whose.
+        /// The organisation.
         slug: String,
     },
     /// `org delete`
     OrgDelete {
-        /// Which.
+        /// The organisation.
         slug: String,
     },
     /// `org member`
     OrgMember {
-        /// Of which.
+        /// The organisation.
         slug: String,
-        /// Who.
+        /// The address of the account.
         email: String,
-        /// What they are from now on; none takes them out.
+        /// The new role; `None` removes the member.
         role: Option<String>,
     },
     /// `org invite`
     OrgInvite {
-        /// Into which.
+        /// The organisation.
         slug: String,
-        /// Whom.
+        /// The address of the invited person.
         email: String,
-        /// What they will be.
+        /// The role after acceptance.
         role: String,
     },
     /// `key create`
     KeyCreate {
-        /// Of which organisation.
+        /// The organisation.
         slug: String,
-        /// What people call it.
+        /// The name of the key.
         name: String,
-        /// Of `ingest read embed`.
+        /// The scopes, of `ingest`, `read`, `embed`.
         scopes: Vec<String>,
-        /// Seconds until it ends; none: never.
+        /// The seconds until the key expires; `None` for never.
         expires_in_s: Option<u64>,
-        /// Limits other than the defaults.
+        /// The limits that differ from the defaults.
         #[serde(default)]
         rates: KeyRates,
     },
     /// `key list`
     KeyList {
-        /// Of which organisation.
+        /// The organisation.
         slug: String,
     },
     /// `key revoke`
     KeyRevoke {
-        /// Of which organisation.
+        /// The organisation.
         slug: String,
-        /// Which.
+        /// The id of the key.
         id: String,
     },
     /// `token mint`
     TokenMint {
-        /// Of which organisation.
+        /// The organisation.
         slug: String,
-        /// The key that signs.
+        /// The id of the API key that signs.
         key: String,
-        /// Its life in seconds; none: an hour, or less where the key says so.
+        /// The lifetime in seconds; `None` for an hour, or the key's maximum if that is less.
         ttl_s: Option<u32>,
-        /// The viewer.
+        /// The claim `sub`: the viewer.
         sub: Option<String>,
         /// The claim `ms`, as JSON.
         ms: Option<Value>,
@@ -157,47 +159,48 @@ pub enum Command {
         /// The token.
         token: Hidden,
     },
-    /// `doctor` asks what a running server knows.
+    /// Totals of the running server, for `doctor`.
     Stats,
 }
 
-/// What commands work on.
-pub(super) struct Commands<'a> {
+/// The dependencies of the commands.
+pub(super) struct AccountCommands<'a> {
     pub(super) identity: &'a Identity,
-    /// None on a stopped folder: what commands need of samples waits for the next start.
+    /// `None` on a stopped folder. The part of a command that concerns samples then runs at the
+    /// next start.
     pub(super) tsdb: Option<&'a Tsdb>,
     pub(super) public_url: &'a str,
     pub(super) clock: &'a Clock,
-    /// Requests a second of new keys.
+    /// The requests a second of embed tokens, for new API keys.
     pub(super) embed_rps_default: u32,
 }
 
-/// Words for the person at the keyboard: what is wrong, and what to do next.
-type Answer = Result<Value, String>;
+/// The response of a command, or a text for the user: what is wrong and what to do next.
+type CommandResult = Result<Value, String>;
 
-fn words(error: impl std::error::Error) -> String {
+fn error_text(error: impl std::error::Error) -> String {
     with_sources(&error)
 }
 
-impl Commands<'_> {
-    /// Does it.
+impl AccountCommands<'_> {
+    /// Runs a command.
     ///
     /// # Errors
-    /// In words.
-    pub(super) fn perform(&self, command: Command) -> Answer {
+    /// The reason as text.
+    pub(super) fn perform(&self, command: AccountCommand) -> CommandResult {
         match command {
-            Command::UserCreate { .. }
-            | Command::UserList { .. }
-            | Command::UserChange { .. }
-            | Command::UserSetPassword { .. }
-            | Command::UserResetTwofa { .. }
-            | Command::LoginLink { .. } => self.of_users(command),
-            Command::KeyCreate { .. }
-            | Command::KeyList { .. }
-            | Command::KeyRevoke { .. }
-            | Command::TokenMint { .. }
-            | Command::TokenInspect { .. } => self.of_keys(command),
-            command => self.of_orgs(command),
+            AccountCommand::UserCreate { .. }
+            | AccountCommand::UserList { .. }
+            | AccountCommand::UserChange { .. }
+            | AccountCommand::UserSetPassword { .. }
+            | AccountCommand::UserResetTwofa { .. }
+            | AccountCommand::LoginLink { .. } => self.run_user_command(command),
+            AccountCommand::KeyCreate { .. }
+            | AccountCommand::KeyList { .. }
+            | AccountCommand::KeyRevoke { .. }
+            | AccountCommand::TokenMint { .. }
+            | AccountCommand::TokenInspect { .. } => self.run_key_command(command),
+            command => self.run_org_command(command),
         }
     }
 
@@ -207,98 +210,98 @@ impl Commands<'_> {
 
     fn user(&self, email: &str) -> Result<User, String> {
         let address = Email::parse(email).map_err(|e| format!("{email:?}: {e}"))?;
-        let found = self.identity.user_by_email(&address).map_err(words)?;
-        found.ok_or_else(|| {
-            format!("no account has the address {address}: `promlet user list` shows all, `promlet user create` makes one")
+        let user = self.identity.user_by_email(&address).map_err(error_text)?;
+        user.ok_or_else(|| {
+            format!("no account has the address {address}: `promlet user list` lists all, `promlet user create` creates one")
         })
     }
 
     fn org(&self, slug: &str) -> Result<Org, String> {
-        let found = self.identity.org_by_slug(slug).map_err(words)?;
-        found.ok_or_else(|| format!("there is no organisation {slug:?}: `promlet org list` shows all"))
+        let org = self.identity.org_by_slug(slug).map_err(error_text)?;
+        org.ok_or_else(|| format!("there is no organisation {slug:?}: `promlet org list` lists all"))
     }
 
-    fn shown(&self, user: &User) -> Answer {
-        let summary = self.identity.user_summary(user.id, self.now()).map_err(words)?;
-        summary.as_ref().map(shown::users::to_json).ok_or_else(|| "the account is gone".to_owned())
+    fn user_json(&self, user: &User) -> CommandResult {
+        let summary = self.identity.user_summary(user.id, self.now()).map_err(error_text)?;
+        summary.as_ref().map(admin::users::to_json).ok_or_else(|| "the account is gone".to_owned())
     }
 
-    fn of_users(&self, command: Command) -> Answer {
+    fn run_user_command(&self, command: AccountCommand) -> CommandResult {
         let (identity, now) = (self.identity, self.now());
         match command {
-            Command::UserCreate { email, name, password, admin } => {
+            AccountCommand::UserCreate { email, name, password, admin } => {
                 let email = Email::parse(&email).map_err(|e| format!("{email:?}: {e}"))?;
                 let password = password.as_ref().map(|password| Password(&password.0));
                 let new = NewUser { email, name: &name, password, is_admin: admin };
-                let made = identity.create_user(&new, now, &mut Entropy::system()).map_err(words)?;
-                self.shown(&made)
+                let created = identity.create_user(&new, now, &mut Entropy::system()).map_err(error_text)?;
+                self.user_json(&created)
             }
-            Command::UserList { search } => {
-                let found = identity.users_found(&search).map_err(words)?.into_iter();
-                let rows = found.map(|user| Ok(shown::users::to_json(&identity.summary(user, now)?)));
-                let rows = rows.collect::<Result<Vec<_>, StoreError>>().map_err(words)?;
+            AccountCommand::UserList { search } => {
+                let matches = identity.users_found(&search).map_err(error_text)?.into_iter();
+                let rows = matches.map(|user| Ok(admin::users::to_json(&identity.summary(user, now)?)));
+                let rows = rows.collect::<Result<Vec<_>, StoreError>>().map_err(error_text)?;
                 Ok(json!({ "data": rows }))
             }
-            Command::UserChange { email, disabled, admin } => {
+            AccountCommand::UserChange { email, disabled, admin } => {
                 let user = self.user(&email)?;
                 let change = UserChange { disabled, is_admin: admin };
-                identity.change_user(None, user.id, change, now).map_err(words)?;
-                self.shown(&user)
+                identity.change_user(None, user.id, change, now).map_err(error_text)?;
+                self.user_json(&user)
             }
-            Command::UserSetPassword { email, password } => {
+            AccountCommand::UserSetPassword { email, password } => {
                 let user = self.user(&email)?;
                 let rng = &mut Entropy::system();
-                identity.replace_password(user.id, Password(&password.0), now, rng).map_err(words)?;
-                self.shown(&user)
+                identity.replace_password(user.id, Password(&password.0), now, rng).map_err(error_text)?;
+                self.user_json(&user)
             }
-            Command::UserResetTwofa { email } => {
+            AccountCommand::UserResetTwofa { email } => {
                 let user = self.user(&email)?;
-                let had = identity.reset_two_factor(user.id, now).map_err(words)?;
+                let had = identity.reset_two_factor(user.id, now).map_err(error_text)?;
                 Ok(json!({ "email": user.email.as_str(), "had_second_factor": had }))
             }
-            Command::LoginLink { email } => {
+            AccountCommand::LoginLink { email } => {
                 let user = self.user(&email)?;
                 if user.disabled {
                     return Err(format!("{email} is disabled: `promlet user enable {email}` first"));
                 }
                 let rng = &mut Entropy::system();
-                let link = identity.issue_login_link(user.id, None, now, rng).map_err(words)?;
+                let link = identity.issue_login_link(user.id, None, now, rng).map_err(error_text)?;
                 let url = self.public_url;
                 let url = format!("{url}/api/v1/auth/magic-link/verify?token={}", link.token.expose());
                 Ok(
                     json!({ "email": user.email.as_str(), "url": url, "expires_in": link.expires_in.as_secs() }),
                 )
             }
-            other => self.of_orgs(other),
+            other => self.run_org_command(other),
         }
     }
 
-    fn of_orgs(&self, command: Command) -> Answer {
+    fn run_org_command(&self, command: AccountCommand) -> CommandResult {
         let (identity, now) = (self.identity, self.now());
         let rng = &mut Entropy::system();
         match command {
-            Command::OrgCreate { slug, name, owner } => {
+            AccountCommand::OrgCreate { slug, name, owner } => {
                 let owner = self.user(&owner)?;
-                let slug = OrgSlug::parse(&slug).map_err(|e| format!("{slug:?}: {}", words(e)))?;
-                let made = identity
+                let slug = OrgSlug::parse(&slug).map_err(|e| format!("{slug:?}: {}", error_text(e)))?;
+                let created = identity
                     .create_org_for(None, owner.id, NewOrg { slug, name }, now, rng)
-                    .map_err(words)?;
-                Ok(self.orgs_shown(&[made.org])?.into_iter().next().unwrap_or_default())
+                    .map_err(error_text)?;
+                Ok(self.orgs_json(&[created.org])?.into_iter().next().unwrap_or_default())
             }
-            Command::OrgList => {
-                let orgs = identity.orgs().map_err(words)?;
-                Ok(json!({ "data": self.orgs_shown(&orgs)? }))
+            AccountCommand::OrgList => {
+                let orgs = identity.orgs().map_err(error_text)?;
+                Ok(json!({ "data": self.orgs_json(&orgs)? }))
             }
-            Command::OrgMembers { slug } => self.members(&self.org(&slug)?),
-            Command::OrgDelete { slug } => {
+            AccountCommand::OrgMembers { slug } => self.members(&self.org(&slug)?),
+            AccountCommand::OrgDelete { slug } => {
                 let org = self.org(&slug)?;
-                identity.delete_org(None, org.id, now).map_err(words)?;
+                identity.delete_org(None, org.id, now).map_err(error_text)?;
                 let when = if self.tsdb.is_some() { "now, in the background" } else { "with the next start" };
                 Ok(json!({ "slug": org.slug.as_str(), "status": "deleting", "data_is_removed": when }))
             }
-            Command::OrgMember { slug, email, role } => {
+            AccountCommand::OrgMember { slug, email, role } => {
                 let (org, user) = (self.org(&slug)?, self.user(&email)?);
-                let is_member = identity.member(org.id, user.id, now).map_err(words)?.is_some();
+                let is_member = identity.member(org.id, user.id, now).map_err(error_text)?.is_some();
                 match role {
                     None => identity.remove_member(None, org.id, user.id, now),
                     Some(role) if is_member => {
@@ -306,14 +309,14 @@ impl Commands<'_> {
                     }
                     Some(role) => identity.add_member(org.id, user.id, read_role(&role)?, now),
                 }
-                .map_err(words)?;
+                .map_err(error_text)?;
                 self.members(&org)
             }
-            Command::OrgInvite { slug, email, role } => {
+            AccountCommand::OrgInvite { slug, email, role } => {
                 let org = self.org(&slug)?;
                 let email = Email::parse(&email).map_err(|e| format!("{email:?}: {e}"))?;
                 let wanted = NewInvite { email, role: read_role(&role)?, mailed: false };
-                let issued = identity.invite(None, org.id, wanted, now, rng).map_err(words)?;
+                let issued = identity.invite(None, org.id, wanted, now, rng).map_err(error_text)?;
                 Ok(json!({
                     "id": issued.invite.id.to_string(),
                     "email": issued.invite.email.as_str(),
@@ -322,27 +325,27 @@ impl Commands<'_> {
                     "expires_at": issued.invite.expires_at.to_rfc3339(),
                 }))
             }
-            Command::Stats => match self.tsdb {
-                Some(tsdb) => shown::orgs::stats_json(identity, tsdb, now).map_err(words),
+            AccountCommand::Stats => match self.tsdb {
+                Some(tsdb) => admin::orgs::stats_json(identity, tsdb, now).map_err(error_text),
                 None => Ok(Value::Null),
             },
             other => Err(format!("not a command about organisations: {other:?}")),
         }
     }
 
-    fn orgs_shown(&self, orgs: &[Org]) -> Result<Vec<Value>, String> {
+    fn orgs_json(&self, orgs: &[Org]) -> Result<Vec<Value>, String> {
         let (identity, now) = (self.identity, self.now());
         match self.tsdb {
-            Some(tsdb) => shown::orgs::all_json(identity, tsdb, orgs, now).map_err(words),
+            Some(tsdb) => admin::orgs::orgs_json(identity, tsdb, orgs, now).map_err(error_text),
             None => {
-                let one = |org| shown::orgs::without_usage(identity, org, now).map_err(words);
+                let one = |org| admin::orgs::org_json_without_usage(identity, org, now).map_err(error_text);
                 orgs.iter().map(one).collect()
             }
         }
     }
 
-    fn members(&self, org: &Org) -> Answer {
-        let members = self.identity.members(org.id, self.now()).map_err(words)?;
+    fn members(&self, org: &Org) -> CommandResult {
+        let members = self.identity.members(org.id, self.now()).map_err(error_text)?;
         let rows = members.iter().map(|member| {
             json!({
                 "user_id": member.user.id.to_string(),
@@ -356,10 +359,10 @@ impl Commands<'_> {
         Ok(json!({ "data": rows.collect::<Vec<_>>() }))
     }
 
-    fn of_keys(&self, command: Command) -> Answer {
+    fn run_key_command(&self, command: AccountCommand) -> CommandResult {
         let (identity, now) = (self.identity, self.now());
         match command {
-            Command::KeyCreate { slug, name, scopes, expires_in_s, rates } => {
+            AccountCommand::KeyCreate { slug, name, scopes, expires_in_s, rates } => {
                 let org = self.org(&slug)?;
                 let has = |scope: &str| scopes.iter().any(|one| one == scope);
                 if let Some(odd) =
@@ -385,31 +388,31 @@ impl Commands<'_> {
                     read: ReadSettings { rate_limit_rps: rates.read_rps.unwrap_or(read.rate_limit_rps) },
                 };
                 let rng = &mut Entropy::system();
-                let made = identity.create_key(org.id, None, key, now, rng).map_err(words)?;
-                let mut row = api_keys::key_json(&made.key);
-                row["secret"] = made.secret.expose().into();
+                let created = identity.create_key(org.id, None, key, now, rng).map_err(error_text)?;
+                let mut row = api_keys::key_json(&created.key);
+                row["secret"] = created.secret.expose().into();
                 Ok(row)
             }
-            Command::KeyList { slug } => {
+            AccountCommand::KeyList { slug } => {
                 let keys = identity.keys(self.org(&slug)?.id);
                 Ok(json!({ "data": keys.iter().map(|key| api_keys::key_json(key)).collect::<Vec<_>>() }))
             }
-            Command::KeyRevoke { slug, id } => {
+            AccountCommand::KeyRevoke { slug, id } => {
                 let (org, key) = (self.org(&slug)?, read_key(&id)?);
                 identity
                     .delete_key(org.id, None, key, now)
-                    .map_err(|e| format!("{}: `promlet key list {slug}` shows all", words(e)))?;
+                    .map_err(|e| format!("{}: `promlet key list {slug}` lists all", error_text(e)))?;
                 Ok(json!({ "id": id, "status": "revoked" }))
             }
-            Command::TokenMint { slug, key, ttl_s, sub, ms } => {
+            AccountCommand::TokenMint { slug, key, ttl_s, sub, ms } => {
                 let (org, key) = (self.org(&slug)?, read_key(&key)?);
                 let longest = identity.key(org.id, key).map(|key| key.embed.max_token_ttl_s);
                 let longest =
-                    longest.ok_or_else(|| format!("no such key: `promlet key list {slug}` shows all"))?;
+                    longest.ok_or_else(|| format!("no such key: `promlet key list {slug}` lists all"))?;
                 let ms = ms.as_ref().map(|sent| api_keys::policy("ms", sent)).transpose();
                 let ms = ms.map_err(|refused| refused.detail().to_owned())?;
                 let request = MintRequest { key, ttl_s: ttl_s.unwrap_or(3_600.min(longest)), sub, ms };
-                let minted = identity.mint(org.id, &request, now).map_err(words)?;
+                let minted = identity.mint(org.id, &request, now).map_err(error_text)?;
                 identity.note_minted(org.id, key, None, now);
                 Ok(json!({
                     "token": minted.token.expose(),
@@ -417,11 +420,12 @@ impl Commands<'_> {
                     "kid": minted.kid.to_string(),
                 }))
             }
-            Command::TokenInspect { token } => {
+            AccountCommand::TokenInspect { token } => {
                 let claims = embed_tokens::part(&token.0, 1).unwrap_or_default();
                 let slug = claims["org"].as_str().unwrap_or_default().to_owned();
-                // One of no organisation here is looked at, too: no key is its own then.
-                let org = identity.org_by_slug(&slug).map_err(words)?.map_or(OrgId(0), |org| org.id);
+                // A token of no organisation here is inspected as well, with an organisation that
+                // has no keys.
+                let org = identity.org_by_slug(&slug).map_err(error_text)?.map_or(OrgId(0), |org| org.id);
                 let request = EmbedRequest { token: &token.0, slug: &slug, origin: None };
                 Ok(embed_tokens::introspection(identity, org, &request, now))
             }

@@ -1,24 +1,24 @@
-//! Where mail goes.
+//! The mailer that the settings configure.
 
 use std::sync::Arc;
 
-use crate::config::Mail as MailSetting;
+use crate::config::MailSetting;
 use crate::outbound::{Mailer, SmtpError, SmtpMailer};
 
-/// The warning about mail that may leave this machine unencrypted.
+/// The warning that mail may leave this machine unencrypted.
 pub(super) const READABLE: &str = concat!(
-    "PROMLET_SMTP_URL does not require TLS: whoever can read or change the traffic to the mail server ",
+    "PROMLET_SMTP_URL does not require TLS: anyone who can read or change the traffic to the mail server ",
     "can read sign-in links",
 );
-/// What to do about it.
+/// The advice for that warning.
 pub(super) const READABLE_NEXT: &str = "set ?tls=required in it, or use smtps://";
 
-/// Whether mail may leave this machine unencrypted.
+/// Returns whether mail may leave this machine unencrypted.
 pub(super) fn sends_readable(mailer: &Mailer) -> bool {
     matches!(mailer, Mailer::Smtp(smtp) if smtp.sends_readable())
 }
 
-/// The mailer that the settings ask for.
+/// Creates the configured mailer.
 pub(super) fn mailer(setting: &MailSetting) -> Result<Mailer, SmtpError> {
     match setting {
         MailSetting::Console => Ok(Mailer::Console),

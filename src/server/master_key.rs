@@ -1,7 +1,7 @@
-//! The key that opens sealed secrets: the one that this store is bound to, or, where that is lost and the operator says so,
-//! a new one (docs/storage.md section 17).
+//! The key of sealed secrets: the one that this store is bound to, or a new one if that is lost and
+//! the operator asks for it (docs/storage.md section 17).
 
-use crate::config::{MasterKeySource as KeySetting, Settings};
+use crate::config::{MasterKeySetting, Settings};
 use crate::entropy::Entropy;
 use crate::identity::{Identity, master_key_mark};
 use crate::kv::{Control, DataFolder, FolderError, KeyBinding, MasterKey, MasterKeySource, with_sources};
@@ -9,11 +9,11 @@ use crate::model::Timestamp;
 
 use super::{ServerError, accounts};
 
-/// A key that fits, or one that is to replace a lost one.
+/// The right master key, or one that replaces a lost one.
 pub(super) enum Unlocked {
-    /// What is sealed opens.
+    /// The key opens the sealed secrets.
     Fits(MasterKey),
-    /// What is sealed does not: it is to be dropped, and then the store bound to this key.
+    /// The key does not. The sealed secrets are to be dropped and the store bound to this key.
     New(MasterKey),
 }
 
@@ -25,20 +25,20 @@ impl Unlocked {
     }
 }
 
-/// Where the server takes the master key from; without a setting, from the folder.
+/// Returns where the master key is read from: by default the folder.
 ///
 /// # Errors
-/// [`ServerError::MasterKey`] where the setting is no key.
-pub fn master_key_source(setting: Option<&KeySetting>) -> Result<MasterKeySource, ServerError> {
+/// [`ServerError::MasterKey`] if the setting is not a key.
+pub fn master_key_source(setting: Option<&MasterKeySetting>) -> Result<MasterKeySource, ServerError> {
     Ok(match setting {
         None => MasterKeySource::Folder,
-        Some(KeySetting::File(path)) => MasterKeySource::File(path.clone()),
-        Some(KeySetting::Value(value)) => MasterKeySource::Value(accounts::key_in_hex(value.reveal())?),
+        Some(MasterKeySetting::File(path)) => MasterKeySource::File(path.clone()),
+        Some(MasterKeySetting::Value(value)) => MasterKeySource::Value(accounts::key_in_hex(value.reveal())?),
     })
 }
 
-/// Where the key comes from, for people.
-fn place(source: &MasterKeySource, folder: &DataFolder) -> String {
+/// Names the source of the key for people.
+fn source_name(source: &MasterKeySource, folder: &DataFolder) -> String {
     match source {
         MasterKeySource::Folder => folder.path().join("master.key").display().to_string(),
         MasterKeySource::File(path) => path.display().to_string(),
@@ -46,8 +46,8 @@ fn place(source: &MasterKeySource, folder: &DataFolder) -> String {
     }
 }
 
-/// Reads the key and compares it with what the store is bound to. Only with `--new-master-key` does anything but the right
-/// key come to more than an error; a key that lies elsewhere is never made here.
+/// Reads the key and compares it with the one that the store is bound to. A wrong or missing key is
+/// an error, except with `--new-master-key`. A key outside of the folder is never created here.
 pub(super) fn unlock(
     settings: &Settings,
     folder: &DataFolder,
@@ -56,7 +56,7 @@ pub(super) fn unlock(
     rng: &mut Entropy,
 ) -> Result<Unlocked, ServerError> {
     let source = master_key_source(settings.master_key.as_ref())?;
-    let place = place(&source, folder);
+    let source_name = source_name(&source, folder);
     let may_replace = settings.new_master_key && source == MasterKeySource::Folder;
     let key = match folder.master_key(&source, rng) {
         Err(FolderError::MasterKeyMissing { .. } | FolderError::MasterKeyShape { .. }) if may_replace => {
@@ -71,24 +71,25 @@ pub(super) fn unlock(
         KeyBinding::First | KeyBinding::Same => {
             if settings.new_master_key {
                 tracing::warn!(
-                    "--new-master-key: {place} is the right key, nothing is dropped; start without it"
+                    "--new-master-key: {source_name} is the right key, nothing is dropped; omit the option"
                 );
             }
             Ok(Unlocked::Fits(key))
         }
         KeyBinding::Other if may_replace => Ok(Unlocked::New(folder.replace_master_key(now, rng)?)),
-        // The operator put a key there: it is the new one.
+        // The operator provided this key: it is the new one.
         KeyBinding::Other if settings.new_master_key => Ok(Unlocked::New(key)),
         KeyBinding::Other => Err(ServerError::MasterKey(format!(
-            "{place} is not the master key that the accounts in this folder were sealed with: put the right one back \
-             (or start once with --new-master-key, which drops what was sealed)"
+            "{source_name} is not the master key that the accounts in this folder were sealed with: put the right one back \
+             (or start once with --new-master-key, which drops the sealed secrets)"
         ))),
     }
 }
 
-/// Drops what the lost key sealed, says whose it was, and binds the store to the new one: last, so that a start that ends
-/// before is none that the key fits.
-pub(super) fn begin_anew(
+/// Drops the secrets that the lost key sealed, logs their owners, and binds the store to the new
+/// key. The binding comes last: after an interruption the key still does not fit, and the next
+/// start repeats this.
+pub(super) fn adopt_new_key(
     identity: &Identity,
     folder: &DataFolder,
     control: &Control,
@@ -101,14 +102,14 @@ pub(super) fn begin_anew(
     let dropped =
         identity.drop_sealed(now).map_err(|e| failed("not all sealed secrets could be dropped", &e))?;
     for address in &dropped.second_factors {
-        tracing::warn!("new master key: {address} has no second factor any more, and is logged out");
+        tracing::warn!("new master key: {address} has lost the second factor and is logged out");
     }
     for key in &dropped.api_keys {
         tracing::warn!("new master key: embed tokens of API key {key} fail until it is rotated");
     }
     control
         .rebind_master_key(master_key_mark(key, folder.store_id()))
-        .map_err(|e| failed("the new master key could not be noted", &e))?;
+        .map_err(|e| failed("the new master key could not be recorded", &e))?;
     tracing::warn!(
         "new master key: {} second factors, the signing secrets of {} API keys and {} links in mails are dropped; \
          passwords, sessions and API keys work as before",

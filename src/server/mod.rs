@@ -1,16 +1,16 @@
-//! Builds every room once, in order, and closes them in reverse.
+//! Opens every room once, in order, and closes them in reverse.
 
 mod accounts;
 mod admin;
 mod commands;
-mod day;
+mod daily_usage;
 mod doctor;
-mod door;
+mod listener;
 mod mail;
 mod master_key;
 mod oauth;
+mod panic_monitor;
 mod store;
-mod unwell;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,13 +24,10 @@ use crate::api::lanes::{Lanes, LanesOptions};
 use crate::api::orgs::settings::apply_settings;
 use crate::api::own_metrics::{Counters, OwnMetrics};
 use crate::api::prefix::path_of;
-use crate::api::starting::Stage;
+use crate::api::starting::StartStage;
 use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
-use crate::config::{
-    CookieSecure, Durability, Mail as MailSetting, OrgCreate as OrgCreateSetting, Settings,
-    Signup as SignupSetting,
-};
+use crate::config::{CookieSecure, Durability, MailSetting, OrgCreateSetting, Settings, SignupSetting};
 use crate::entropy::Entropy;
 use crate::identity::{
     Foundation, Identity, IdentityError, IdentityOptions, OrgCreate, SignupMode, StoreError, USERS_TABLE,
@@ -43,96 +40,97 @@ use crate::tsdb::{self, Tsdb, Writes};
 use crate::ui::Ui;
 
 pub use accounts::{DemoAccount, FirstAccount};
-use admin::{Admin, Answering};
-pub use admin::{AskError, Asking, Question, Sealed, Staged};
-pub use commands::{Command, Hidden};
-pub use doctor::{Diagnoses, Diagnosis, Health, diagnose};
-use door::Door;
-pub use door::Show;
+pub use admin::{AdminClient, AdminError, AdminRequest, Sealed, Staged};
+use admin::{AdminContext, AdminServer};
+pub use commands::{AccountCommand, Hidden};
+pub use doctor::{Diagnoses, Diagnosis, Severity, diagnose};
+use listener::Listener;
+pub use listener::ShowProgress;
 use master_key::Unlocked;
 pub use master_key::master_key_source;
+use panic_monitor::PanicMonitor;
 pub use store::{OpenAccounts, OpenStore};
-use unwell::Unwell;
 
-/// So much of the newest segments is read ahead of the first questions.
+/// The bytes of the newest segments that are read ahead of the first queries.
 const WARM_BYTES: u64 = 64 << 20;
-/// And so long a start waits for that: a disk reads some tens of megabytes meanwhile.
+/// How long a start waits for that. A disk reads some tens of megabytes in this time.
 const WARMING_MAX: Duration = Duration::from_millis(100);
-/// How often sessions and keys are looked at for what is not yet on disk (docs/specification.md D1).
+/// How often sessions and API keys in use are recorded on disk (docs/specification.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
-/// How often what was stored today is noted, if it grew.
+/// How often the samples stored today are recorded, if their number grew.
 const DAY_PERIOD: Duration = Duration::from_secs(60);
-/// How often it is asked whether an export of the accounts is due, and a failed one tried again.
+/// How often an export of the accounts is made if one is due, or retried if it failed.
 const EXPORT_PERIOD: Duration = Duration::from_secs(60);
-/// How often it is asked whether a checkpoint or a seal is due.
+/// How often checkpoints, seals and merges are made if they are due.
 const STORE_PERIOD: Duration = Duration::from_secs(10);
-/// The period in which the end of the log is noted outside of it: the most that may go unnoticed of a log that is rolled
-/// back after a kill.
+/// How often the end of the log is recorded outside of it: the longest part of a log whose loss, by
+/// a rollback after a kill, may go unnoticed.
 const MARK_PERIOD: Duration = Duration::from_secs(5);
-/// How often it is asked whether an organisation was deleted; a look at memory.
+/// How often deleted organisations are looked for, which reads memory only.
 const REMOVAL_PERIOD: Duration = Duration::from_secs(1);
-/// How often the limiters forget who has been quiet.
+/// How often the rate limiters remove idle entries.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
-/// Why the server does not start, or did not end in order.
+/// The reason why the server does not start, or did not end cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The folder.
+    /// The data folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// Accounts on disk.
+    /// The accounts on disk cannot be opened.
     #[error("the accounts cannot be opened")]
     Control(#[from] kv::OpenError),
-    /// Accounts in memory.
+    /// The accounts cannot be loaded into memory.
     #[error("the accounts cannot be read")]
     Identity(#[from] IdentityError),
-    /// A change of accounts.
+    /// A change of accounts failed.
     #[error(transparent)]
     Account(#[from] StoreError),
-    /// The master key.
+    /// The master key is missing or wrong.
     #[error("{0}")]
     MasterKey(String),
-    /// Samples on disk.
+    /// The samples cannot be opened.
     #[error("the samples cannot be opened")]
     Tsdb(#[from] tsdb::OpenError),
-    /// A damaged log could not be written anew.
-    #[error("the damaged log could not be written anew")]
+    /// A damaged log could not be rewritten.
+    #[error("the damaged log could not be rewritten")]
     AcceptLoss(#[from] tsdb::RepairError),
-    /// The address.
-    #[error("cannot listen on {0}: {1}; is another program using it? (--listen takes another address)")]
+    /// The address cannot be bound.
+    #[error("cannot listen on {0}: {1}; is another program using it? (choose another address with --listen)")]
     Listen(SocketAddr, std::io::Error),
-    /// The certificate.
-    #[error("no TLS")]
+    /// The certificate cannot be used.
+    #[error("TLS cannot be set up")]
     Tls(#[from] api::tls::TlsError),
-    /// Threads.
-    #[error("the operating system gives no thread")]
+    /// A thread cannot be started.
+    #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
-    /// The public URL and its kin.
+    /// The public URL or a related option is invalid.
     #[error(transparent)]
     Api(#[from] api::OptionsError),
-    /// The mail setting.
+    /// The mail setting is invalid.
     #[error(transparent)]
     Mail(#[from] crate::outbound::SmtpError),
-    /// A sign-in provider that cannot be asked.
+    /// A sign-in provider cannot be set up.
     #[error("sign-in by a provider: {0}")]
     Oauth(String),
-    /// Told to stop before the store was open: everything was closed in order.
+    /// The process was told to stop before the store was open. Everything was closed cleanly.
     #[error("stopped before the store was open")]
     Stopped,
-    /// The log of samples took no writes any more: this is no clean stop, the next start checks everything.
+    /// The log of samples accepted no more writes. This is not a clean stop, so the next start
+    /// checks everything.
     #[error("the log of samples was closed to writes: {0}")]
     Fenced(String),
-    /// Something outlived its users.
+    /// A part was still in use when it was to be closed.
     #[error(
-        "{0} could not be closed in order; nothing acknowledged is lost, the next start checks everything"
+        "{0} could not be closed cleanly; nothing acknowledged is lost, the next start checks everything"
     )]
     StillInUse(&'static str),
-    /// Closing accounts.
-    #[error("the accounts were not closed in order")]
+    /// The accounts could not be closed.
+    #[error("the accounts were not closed cleanly")]
     Close(#[from] kv::CloseError),
 }
 
-/// The server between opening and the end.
+/// An open server.
 pub struct Server {
     settings: Settings,
     clock: Clock,
@@ -143,28 +141,29 @@ pub struct Server {
     tsdb: Arc<Tsdb>,
     counters: Arc<Counters>,
     tasks: Vec<Task>,
-    admin: Option<Admin>,
-    door: Door,
-    /// What answers requests; given up before the rooms themselves are closed.
-    answering: Option<(Rooms, Arc<MailQueue>)>,
-    watching: Option<(OrgId, Duration)>,
-    /// Whether the last flush of sessions and keys in use reached the disk.
+    admin: Option<AdminServer>,
+    listener: Listener,
+    /// The parts that handle requests, dropped before the rooms are closed.
+    serving: Option<(Rooms, Arc<MailQueue>)>,
+    live_metrics: Option<(OrgId, Duration)>,
+    /// Whether the last flush of sessions and API keys in use reached the disk.
     flushed: Arc<AtomicBool>,
-    unwell: Unwell,
-    /// Ends with the server, if it has not yet.
-    _program: tsdb::Prefetch,
+    panic_monitor: PanicMonitor,
+    /// Prefetches the program's own pages; ends with the server at the latest.
+    _prefetch: tsdb::Prefetch,
 }
 
 impl Server {
-    /// Locks the folder, binds the address, and opens every room that stores something. Until [`Server::listen`] only
-    /// health is answered. `show` is told how far it is, where it takes more than a second.
+    /// Locks the folder, binds the address, and opens every room that stores something. Until
+    /// [`Server::listen`] only health is served. `show` gets the progress of a start of over a
+    /// second.
     ///
     /// # Errors
-    /// [`ServerError`]; the folder is left as a crash would leave it, which every start knows how to read.
-    /// [`ServerError::Stopped`]: it is left in order.
-    pub fn open(settings: Settings, clock: Clock, show: Option<Show>) -> Result<Server, ServerError> {
+    /// [`ServerError`]. The folder is left as after a crash, from which every start recovers. After
+    /// [`ServerError::Stopped`] it is closed cleanly.
+    pub fn open(settings: Settings, clock: Clock, show: Option<ShowProgress>) -> Result<Server, ServerError> {
         let uptime = Stopwatch::start();
-        let program = tsdb::prefetch_program();
+        let prefetch = tsdb::prefetch_program();
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
@@ -172,8 +171,8 @@ impl Server {
         let now = clock.now();
         let folder = Arc::new(DataFolder::open(&settings.data_dir, now, &mut rng)?);
         let counters: Arc<Counters> = Arc::default();
-        let door = Door::open(&settings, Arc::clone(&counters))?;
-        let teller = door.tell(clock.clone(), show)?;
+        let listener = Listener::open(&settings, Arc::clone(&counters))?;
+        let reporter = listener.report_progress(clock.clone(), show)?;
         let (control, report) = Control::open(&folder, &ControlOptions { now, users_table: USERS_TABLE })?;
         let (changes, rows, torn_bytes) = (report.seq, report.rows, report.torn_bytes);
         match &report.start {
@@ -195,7 +194,7 @@ impl Server {
         let control = Arc::new(control);
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
         let watch = Stopwatch::start();
-        let options = tsdb_options(&settings, door.observer());
+        let options = tsdb_options(&settings, listener.observer());
         let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
         if settings.accept_loss {
             for lost in tsdb::accept_loss(&home, &mut rng, now)? {
@@ -204,15 +203,15 @@ impl Server {
         }
         let (tsdb, report) = match Tsdb::open(home, options, &mut rng, now) {
             Err(tsdb::OpenError::Stopped) => {
-                drop(teller);
-                door.close_soon();
+                drop(reporter);
+                listener.close_quickly();
                 close_accounts(identity, control, now)?;
                 close_folder(folder, now)?;
                 return Err(ServerError::Stopped);
             }
             opened => opened?,
         };
-        door.note(Stage::Rest);
+        listener.set_stage(StartStage::Rest);
         tracing::info!(
             mode = ?report.mode, series = report.series, records = report.records, samples = report.samples,
             trimmed_bytes = report.trimmed_bytes, quarantined = report.quarantined,
@@ -221,17 +220,17 @@ impl Server {
         report_samples(&report);
         let tsdb = Arc::new(tsdb);
         apply_settings(&identity, &tsdb)?;
-        if let Err(error) = day::resume(&identity, &tsdb, now) {
-            tracing::warn!(%error, "what was stored today before this start is not counted in usage.samples_today");
+        if let Err(error) = daily_usage::resume(&identity, &tsdb, now) {
+            tracing::warn!(%error, "usage.samples_today does not count the samples stored before this start");
         }
-        drop(teller);
-        let unwell = Unwell::watch(&tsdb, &counters);
-        // Last, so that a start that is refused changes nothing.
-        let counted = folder.unclean_stops().inspect(|count| {
+        drop(reporter);
+        let panic_monitor = PanicMonitor::watch(&tsdb, &counters);
+        // Last, so that a refused start changes nothing.
+        let unclean_stops = folder.unclean_stops().inspect(|count| {
             counters.unclean_stops.store(*count, Ordering::Relaxed);
         });
-        if let Err(error) = counted.and_then(|_| folder.begin_serving(now)) {
-            tracing::warn!(%error, "stops that were none in order cannot be counted (promlet_unclean_shutdown_total)");
+        if let Err(error) = unclean_stops.and_then(|_| folder.begin_serving(now)) {
+            tracing::warn!(%error, "cannot record unclean shutdowns (promlet_unclean_shutdown_total)");
         }
         let server = Server {
             settings,
@@ -244,22 +243,22 @@ impl Server {
             counters,
             tasks: Vec::new(),
             admin: None,
-            door,
-            answering: None,
-            watching: None,
+            listener,
+            serving: None,
+            live_metrics: None,
             flushed: Arc::new(AtomicBool::new(true)),
-            unwell,
-            _program: program,
+            panic_monitor,
+            _prefetch: prefetch,
         };
         Ok(server)
     }
 
-    /// Starts the work that repeats, and answers requests from here on.
+    /// Starts the background tasks and begins to handle requests.
     ///
     /// # Errors
     /// [`ServerError`].
     pub fn listen(&mut self) -> Result<(), ServerError> {
-        self.answer_commands();
+        self.start_admin_server();
         self.start_tasks()?;
         let lanes = Lanes::start(&self.lanes_options()).map_err(ServerError::Thread)?;
         let mailer = mail::mailer(&self.settings.mail)?;
@@ -278,36 +277,38 @@ impl Server {
             counters: Arc::clone(&self.counters),
             pages: Some(pages::router(self.ui())),
         };
-        let options = &self.door.options;
+        let options = &self.listener.options;
         let deps = Deps::new(&rooms, options);
-        let site = api::site(api::table(&rooms, &deps), &rooms, &deps, options)?;
-        self.start_watching(deps.own_metrics(&rooms))?;
-        self.keep_going("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
-        // Who asks at once would ask the disk beside what reads it through, and wait longer than this.
+        let app = api::app(api::table(&rooms, &deps), &rooms, &deps, options)?;
+        self.start_live_metrics(deps.own_metrics(&rooms))?;
+        self.start_task("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
+        // The first queries would otherwise compete with this prefetch for the disk, and take
+        // longer.
         self.tsdb.wait_until_warm(WARMING_MAX);
-        self.door.let_in(|front| front.open(site));
-        self.answering = Some((rooms, mail));
+        self.listener.install_app(app);
+        self.serving = Some((rooms, mail));
         Ok(())
     }
 
-    /// Answers the command line over the folder's socket. A file system without sockets costs these commands alone.
-    fn answer_commands(&mut self) {
-        let answering = Answering {
+    /// Serves the command line over the folder's socket. Without it, on a file system without
+    /// sockets, only these commands fail.
+    fn start_admin_server(&mut self) {
+        let serving = AdminContext {
             folder: Arc::clone(&self.folder),
             control: Arc::clone(&self.control),
             tsdb: Arc::clone(&self.tsdb),
             identity: Some(Arc::clone(&self.identity)),
-            listen: self.door.address.to_string(),
+            listen: self.listener.address.to_string(),
             public_url: self.public_url(),
             embed_rps_default: self.settings.rate_embed_default_rps,
             clock: self.clock.clone(),
             backing_up: Mutex::default(),
         };
-        match Admin::start(answering) {
+        match AdminServer::start(serving) {
             Ok(admin) => self.admin = Some(admin),
             Err(error) => tracing::warn!(
                 %error,
-                "no admin.sock could be made in the data folder: promlet seal and promlet backup need the server stopped"
+                "cannot create admin.sock in the data folder: promlet seal and promlet backup need the server stopped"
             ),
         }
     }
@@ -315,51 +316,51 @@ impl Server {
     fn start_tasks(&mut self) -> Result<(), ServerError> {
         let identity = Arc::clone(&self.identity);
         let flushed = Arc::clone(&self.flushed);
-        self.keep_going("session-flush", FLUSH_PERIOD, move |now| {
-            let noted = identity.tick(now);
-            flushed.store(noted.is_ok(), Ordering::Relaxed);
-            if let Err(error) = noted {
-                tracing::error!(%error, "sessions and keys in use could not be noted on disk");
+        self.start_task("session-flush", FLUSH_PERIOD, move |now| {
+            let recorded = identity.tick(now);
+            flushed.store(recorded.is_ok(), Ordering::Relaxed);
+            if let Err(error) = recorded {
+                tracing::error!(%error, "cannot record sessions and API keys in use on disk");
             }
         })?;
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
-        self.keep_going("org-removal", REMOVAL_PERIOD, move |now| {
+        self.start_task("org-removal", REMOVAL_PERIOD, move |now| {
             match remove_deleted(&identity, &tsdb, now) {
                 Ok(_) => {}
                 Err(error) => tracing::warn!(
-                    "a deleted organisation is gone for everybody and not yet from the disk: {}",
+                    "a deleted organisation is still on disk, though invisible: {}",
                     kv::with_sources(&error)
                 ),
             }
         })?;
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
-        let mut noted = day::Noted::default();
-        self.keep_going("stored-today", DAY_PERIOD, move |now| {
-            if let Err(error) = noted.note(&identity, &tsdb, now) {
-                tracing::warn!(%error, "what was stored today could not be noted on disk");
+        let mut recorder = daily_usage::DailyUsageRecorder::default();
+        self.start_task("stored-today", DAY_PERIOD, move |now| {
+            if let Err(error) = recorder.record(&identity, &tsdb, now) {
+                tracing::warn!(%error, "cannot record the samples stored today on disk");
             }
         })?;
         let control = Arc::clone(&self.control);
-        self.keep_going("accounts-export", EXPORT_PERIOD, move |now| match control.export_if_due(now) {
+        self.start_task("accounts-export", EXPORT_PERIOD, move |now| match control.export_if_due(now) {
             Ok(None) => {}
             Ok(Some(made)) => tracing::info!(?made, "accounts are exported"),
             Err(error) => {
-                tracing::warn!(%error, "no export of the accounts was made; the journal keeps everything")
+                tracing::warn!(%error, "the accounts were not exported; the journal keeps everything")
             }
         })?;
         let tsdb = Arc::clone(&self.tsdb);
-        self.keep_going("log-mark", MARK_PERIOD, move |_| tsdb.note_log_mark())?;
+        self.start_task("log-mark", MARK_PERIOD, move |_| tsdb.note_log_mark())?;
         let tsdb = Arc::clone(&self.tsdb);
-        self.keep_going("seal", STORE_PERIOD, move |now| {
+        self.start_task("seal", STORE_PERIOD, move |now| {
             if let Err(error) = tsdb.seal_if_due(now) {
                 tracing::warn!(
-                    "not everything that is due was sealed; the log keeps it: {}",
+                    "not everything due was sealed; the log keeps the samples: {}",
                     kv::with_sources(&error)
                 );
             }
         })?;
         let tsdb = Arc::clone(&self.tsdb);
-        self.keep_going("upkeep", STORE_PERIOD, move |now| {
+        self.start_task("upkeep", STORE_PERIOD, move |now| {
             if let Err(error) = tsdb.maintain(now) {
                 tracing::warn!(
                     "segments were not merged or removed; nothing is lost: {}",
@@ -369,23 +370,23 @@ impl Server {
         })?;
         let tsdb = Arc::clone(&self.tsdb);
         let period = self.settings.checkpoint_every.map_or(STORE_PERIOD, |every| every.min(STORE_PERIOD));
-        self.keep_going("checkpoint", period, move |now| {
+        self.start_task("checkpoint", period, move |now| {
             if !tsdb.checkpoint_due() {
                 return;
             }
             let watch = Stopwatch::start();
             match tsdb.checkpoint(now) {
                 Ok(done) => tracing::info!(?done, "checkpoint {} in {:.0} ms", done.generation, watch.elapsed_ms()),
-                Err(error) => tracing::warn!(%error, "no checkpoint was made; the log keeps everything, the next start takes longer"),
+                Err(error) => tracing::warn!(%error, "no checkpoint was written; the log keeps everything, the next start takes longer"),
             }
         })
     }
 
-    /// Calls `tick` now and each `period`, until the server ends.
+    /// Calls `tick` now and every `period` until the server ends.
     ///
     /// # Errors
     /// [`ServerError::Thread`].
-    pub fn keep_going(
+    pub fn start_task(
         &mut self,
         name: &'static str,
         period: Duration,
@@ -397,17 +398,17 @@ impl Server {
     }
 
     fn common(&self) -> TaskContext {
-        TaskContext { clock: self.clock.clone(), panics: self.unwell.panics() }
+        TaskContext { clock: self.clock.clone(), panics: self.panic_monitor.panics() }
     }
 
-    /// Has live metrics of this machine and of promlet written into `org` while it runs.
-    pub fn watch_this_machine(&mut self, org: OrgId, period: Duration) {
-        self.watching = Some((org, period));
+    /// Writes live metrics of this machine and of promlet into `org` while the server runs.
+    pub fn collect_live_metrics(&mut self, org: OrgId, period: Duration) {
+        self.live_metrics = Some((org, period));
     }
 
-    /// The first reading is there before the first request is answered.
-    fn start_watching(&mut self, own: OwnMetrics) -> Result<(), ServerError> {
-        let Some((org, period)) = self.watching else { return Ok(()) };
+    /// Starts live metrics. The first ones are stored before the first request is handled.
+    fn start_live_metrics(&mut self, own: OwnMetrics) -> Result<(), ServerError> {
+        let Some((org, period)) = self.live_metrics else { return Ok(()) };
         let mut host = HostMetrics::new();
         let tsdb = Arc::clone(&self.tsdb);
         let mut described = false;
@@ -417,7 +418,7 @@ impl Server {
             own.write(now, !described, &mut batch);
             described = true;
             if let Err(error) = tsdb.append(org, &batch.batch(), now) {
-                tracing::warn!(%error, "this machine's metrics were not stored");
+                tracing::warn!(%error, "the metrics of this machine were not stored");
             }
         };
         tick(self.clock.now());
@@ -427,19 +428,20 @@ impl Server {
         Ok(())
     }
 
-    /// Goes on until SIGTERM, SIGINT or Ctrl-C; then drains, stops the tasks, and closes every room in order.
+    /// Runs until SIGTERM, SIGINT or Ctrl-C. Then drains requests, stops the tasks, and closes
+    /// every room in order.
     ///
     /// # Errors
-    /// [`ServerError`] of the closing; what was acknowledged is on disk whatever it says.
+    /// [`ServerError`] of closing. Everything acknowledged is on disk in any case.
     pub fn run(mut self) -> Result<(), ServerError> {
-        if self.answering.is_none() {
+        if self.serving.is_none() {
             self.listen()?;
         }
-        tracing::info!("listening on {}://{}", self.settings.scheme(), self.door.address);
-        let Server { clock, folder, control, identity, tsdb, tasks, admin, door, answering, .. } = self;
-        door.wait();
-        // What was queued is sent before the end.
-        drop(answering);
+        tracing::info!("listening on {}://{}", self.settings.scheme(), self.listener.address);
+        let Server { clock, folder, control, identity, tsdb, tasks, admin, listener, serving, .. } = self;
+        listener.wait();
+        // Queued mails are sent before the end.
+        drop(serving);
         if let Some(admin) = admin {
             admin.stop();
         }
@@ -448,11 +450,12 @@ impl Server {
         }
         let now = clock.now();
         let fenced = close_samples(&tsdb, now);
-        if let Err(error) = day::Noted::default().note(&identity, &tsdb, now) {
-            tracing::warn!(%error, "what was stored today could not be noted on disk");
+        if let Err(error) = daily_usage::DailyUsageRecorder::default().record(&identity, &tsdb, now) {
+            tracing::warn!(%error, "cannot record the samples stored today on disk");
         }
         drop(tsdb);
-        // Whoever still held one of them would make this no clean stop; the next start then reads it as after a crash.
+        // A part that is still in use makes this an unclean stop; the next start then recovers as
+        // after a crash.
         close_accounts(identity, control, now)?;
         if let Some(why) = fenced {
             return Err(ServerError::Fenced(why));
@@ -470,7 +473,7 @@ impl Server {
 
     fn ui(&self) -> Ui {
         let ui = self.settings.ui_dir.clone().map_or_else(Ui::default, Ui::from_dir);
-        let ui = ui.below(path_of(&self.door.options.public_url));
+        let ui = ui.below(path_of(&self.listener.options.public_url));
         if self.settings.docs { ui } else { ui.without_docs() }
     }
 
@@ -480,37 +483,37 @@ impl Server {
         let flushed = Arc::clone(&self.flushed);
         let session_flush: Check = Arc::new(move || match flushed.load(Ordering::Relaxed) {
             true => Ok(()),
-            false => Err("sessions in use could not be noted on disk; the log says why".to_owned()),
+            false => Err("sessions in use could not be recorded on disk; the log has the reason".to_owned()),
         });
-        vec![("accounts", accounts), ("session_flush", session_flush), ("tasks", self.unwell.check())]
+        vec![("accounts", accounts), ("session_flush", session_flush), ("tasks", self.panic_monitor.check())]
     }
 
-    /// How people reach it: `--public-url`, or the address it listens on.
+    /// Returns the URL of the server: `--public-url`, or the address that it listens on.
     pub fn public_url(&self) -> String {
-        public_url(&self.settings, self.door.address)
+        public_url(&self.settings, self.listener.address)
     }
 
-    /// The data folder.
+    /// Returns the path of the data folder.
     pub fn data_dir(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Milliseconds since the start.
+    /// Returns the time since the start in milliseconds.
     pub fn uptime_ms(&self) -> f64 {
         self.uptime.elapsed_ms()
     }
 
-    /// Whether mail is printed.
+    /// Returns whether mails are printed on the console.
     pub fn mails_to_console(&self) -> bool {
         matches!(self.settings.mail, MailSetting::Console)
     }
 
-    /// The samples.
+    /// Returns the store of samples.
     pub fn tsdb(&self) -> &Arc<Tsdb> {
         &self.tsdb
     }
 
-    /// What time it is.
+    /// Returns the wall clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -547,12 +550,12 @@ fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, S
     Ok(options)
 }
 
-/// When this program was built, to the day (`build.rs`).
+/// Returns the day on which this program was built (`build.rs`).
 fn built() -> Option<Timestamp> {
     env!("PROMLET_BUILT_S").parse().ok().map(Timestamp::from_s)
 }
 
-/// Logs what was found wrong at the start.
+/// Logs the damage that was found at the start.
 fn report_samples(report: &tsdb::RecoveryReport) {
     for note in report.notes.iter().chain(&report.read_only) {
         tracing::error!("{note}");
@@ -569,7 +572,7 @@ fn tsdb_options(settings: &Settings, observer: tsdb::ProgressObserver) -> tsdb::
     options.built = built();
     options.expiry_grace = settings.expiry_grace;
     options.head_bytes_max = settings.head_memory_bytes;
-    // What an organisation that is alone may use.
+    // The share of an organisation that is alone.
     options.seal_head_bytes = settings.head_memory_bytes / 4 * 3;
     options.decoded_bytes_max = settings.decoded_cache_bytes;
     options.warm_bytes_max = WARM_BYTES;
@@ -581,19 +584,20 @@ fn tsdb_options(settings: &Settings, observer: tsdb::ProgressObserver) -> tsdb::
     options
 }
 
-/// Ends writing; why the log takes none, if it took none before this.
+/// Seals, writes a checkpoint, and closes the store. Returns the reason why the log accepts no
+/// writes, if it accepted none before.
 fn close_samples(tsdb: &Tsdb, now: Timestamp) -> Option<String> {
     let fenced = match tsdb.health().writes {
         Writes::Fenced(why) | Writes::Stopped(why) | Writes::ReadOnly(why) => Some(why),
         Writes::Open | Writes::DiskFull { .. } | Writes::Closed => None,
     };
-    // With everything in segments, or else in a checkpoint, the next start replays nothing. The checkpoint of an empty
-    // head is empty, and spares that start the reading of an older one.
+    // With everything in segments or a checkpoint, the next start replays nothing. The checkpoint
+    // of an empty head is empty and spares the next start reading an older one.
     if let Err(error) = tsdb.seal(now) {
         tracing::warn!("not everything was sealed: {}", kv::with_sources(&error));
     }
     if let Err(error) = tsdb.checkpoint(now) {
-        tracing::warn!(%error, "no last checkpoint was made; the next start replays the log instead");
+        tracing::warn!(%error, "no final checkpoint was written; the next start replays the log instead");
     }
     tsdb.close();
     fenced
@@ -609,11 +613,11 @@ fn close_accounts(identity: Arc<Identity>, control: Arc<Control>, now: Timestamp
 fn close_folder(folder: Arc<DataFolder>, now: Timestamp) -> Result<(), ServerError> {
     let folder = Arc::try_unwrap(folder).map_err(|_| ServerError::StillInUse("the data folder"))?;
     folder.close_clean(now)?;
-    tracing::info!("ended in order");
+    tracing::info!("stopped cleanly");
     Ok(())
 }
 
-/// Reads addresses and networks.
+/// Parses addresses and networks.
 fn trusted_proxies(texts: &[String]) -> Result<Vec<Network>, api::OptionsError> {
     let read =
         |text: &String| Network::parse(text).ok_or_else(|| api::OptionsError::TrustedProxy(text.clone()));
@@ -657,7 +661,7 @@ fn open_identity(
     };
     let identity = Identity::open(foundation, options, now, rng)?;
     if let Unlocked::New(key) = &unlocked {
-        master_key::begin_anew(&identity, folder, control, key, now)?;
+        master_key::adopt_new_key(&identity, folder, control, key, now)?;
     }
     Ok(identity)
 }

@@ -1,4 +1,4 @@
-//! The sign-in providers that the settings ask for.
+//! The clients of the configured sign-in providers.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::config::{OauthClient, OauthSettings};
 use crate::identity::Admission;
 use crate::outbound::{GithubClient, GithubOptions, HttpsOptions, OidcClient, OidcOptions};
 
-/// Google's issuer, which nobody sets.
+/// Google's issuer, which is not configurable.
 const GOOGLE: &str = "https://accounts.google.com";
 
-/// Makes a client of each; asks none of them.
+/// Creates a client for each configured provider, without contacting it.
 pub(super) fn providers(settings: &OauthSettings) -> Result<Providers, ServerError> {
     let mut providers = Providers::default();
     if let Some(google) = &settings.google {

@@ -1,12 +1,12 @@
-//! A data folder opened for one command, without accounts in memory and without listening.
+//! A data folder opened for one command, without loading accounts and without listening.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use super::admin::{Answering, Sealed, Stage, Staged};
-use super::commands::{Command, Commands};
+use super::admin::{AdminContext, BackupStage, Sealed, Staged};
+use super::commands::{AccountCommand, AccountCommands};
 use super::{ServerError, built};
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -16,12 +16,13 @@ use crate::kv::{Control, ControlOptions, DataFolder, FolderError, LastStop, with
 use crate::model::Timestamp;
 use crate::tsdb::{self, Tsdb};
 
-/// The stopped server's folder, open.
+/// The opened store of a stopped server.
 pub struct OpenStore {
-    answering: Answering,
+    context: AdminContext,
 }
 
-/// The folder of a stopped server, and its accounts. One that holds no store is refused and left as it is.
+/// Opens the folder of a stopped server and its accounts. A folder without a store is refused and
+/// left unchanged.
 fn open_stopped(
     dir: &Path,
     now: Timestamp,
@@ -37,10 +38,11 @@ fn open_stopped(
 }
 
 impl OpenStore {
-    /// Opens the folder of a stopped server. One that holds no store is refused and left as it is.
+    /// Opens the folder of a stopped server. A folder without a store is refused and left
+    /// unchanged.
     ///
     /// # Errors
-    /// [`ServerError`]; [`FolderError::InUse`] when a server runs on it.
+    /// [`ServerError`]; [`FolderError::InUse`] while a server runs on it.
     pub fn open(dir: &Path, clock: Clock) -> Result<OpenStore, ServerError> {
         let mut rng = Entropy::system();
         let now = clock.now();
@@ -50,7 +52,7 @@ impl OpenStore {
         let (tsdb, _) = Tsdb::open(home, options, &mut rng, now)?;
         let (tsdb, backing_up) = (Arc::new(tsdb), Mutex::new(()));
         let (identity, listen, public_url, embed_rps_default) = (None, String::new(), String::new(), 0);
-        let answering = Answering {
+        let context = AdminContext {
             folder,
             control,
             tsdb,
@@ -61,41 +63,41 @@ impl OpenStore {
             clock,
             backing_up,
         };
-        Ok(OpenStore { answering })
+        Ok(OpenStore { context })
     }
 
-    /// Seals everything now.
+    /// Seals everything.
     ///
     /// # Errors
-    /// In words.
+    /// The reason as text.
     pub fn seal(&self) -> Result<Sealed, String> {
         let done =
-            self.answering.tsdb.seal_and_merge(self.answering.clock.now()).map_err(|e| with_sources(&e))?;
+            self.context.tsdb.seal_and_merge(self.context.clock.now()).map_err(|e| with_sources(&e))?;
         Ok(Sealed { segments: done.segments, samples: done.samples })
     }
 
-    /// Sets a state aside for a backup, for as long as `copy` runs.
+    /// Stages a consistent state for a backup while `copy` runs.
     ///
     /// # Errors
-    /// In words, or what `copy` says.
+    /// The reason as text, or the error of `copy`.
     pub fn with_stage<T, E: From<String>>(
         &self,
         with_key: bool,
         copy: impl FnOnce(&Staged) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (stage, answer) = Stage::make(&self.answering, with_key)?;
+        let (stage, answer) = BackupStage::create(&self.context, with_key)?;
         let staged: Staged = serde_json::from_value(answer).map_err(|e| E::from(e.to_string()))?;
         let copied = copy(&staged);
         drop(stage);
         copied
     }
 
-    /// Closes the folder in order.
+    /// Closes the folder cleanly.
     ///
     /// # Errors
-    /// [`ServerError`]; what was sealed stays sealed.
+    /// [`ServerError`]; sealed samples stay sealed.
     pub fn close(self) -> Result<(), ServerError> {
-        let Answering { folder, control, tsdb, clock, .. } = self.answering;
+        let AdminContext { folder, control, tsdb, clock, .. } = self.context;
         tsdb.close();
         drop(tsdb);
         Arc::try_unwrap(control).map_err(|_| ServerError::StillInUse("accounts"))?.close()?;
@@ -104,7 +106,8 @@ impl OpenStore {
     }
 }
 
-/// The accounts of a stopped server's folder, open for one command. The samples stay closed, whatever their log holds.
+/// The accounts of a stopped server, opened for one command. The samples stay closed, whatever
+/// their log contains.
 pub struct OpenAccounts {
     folder: Arc<DataFolder>,
     control: Arc<Control>,
@@ -115,10 +118,11 @@ pub struct OpenAccounts {
 }
 
 impl OpenAccounts {
-    /// Opens the accounts of the folder that `settings` name. One that holds no store is refused and left as it is.
+    /// Opens the accounts of the folder that `settings` name. A folder without a store is refused
+    /// and left unchanged.
     ///
     /// # Errors
-    /// [`ServerError`]; [`FolderError::InUse`] when a server runs on it.
+    /// [`ServerError`]; [`FolderError::InUse`] while a server runs on it.
     pub fn open(settings: &Settings, clock: Clock) -> Result<OpenAccounts, ServerError> {
         let dir = &settings.data_dir;
         let mut rng = Entropy::system();
@@ -131,12 +135,12 @@ impl OpenAccounts {
         Ok(OpenAccounts { folder, control, identity, clock, public_url, embed_rps_default })
     }
 
-    /// Does what a command says.
+    /// Runs a command.
     ///
     /// # Errors
-    /// In words.
-    pub fn perform(&self, command: Command) -> Result<Value, String> {
-        let commands = Commands {
+    /// The reason as text.
+    pub fn perform(&self, command: AccountCommand) -> Result<Value, String> {
+        let commands = AccountCommands {
             identity: &self.identity,
             tsdb: None,
             public_url: &self.public_url,
@@ -146,15 +150,15 @@ impl OpenAccounts {
         commands.perform(command)
     }
 
-    /// Closes the folder. A stop that was none in order before stays that: the samples have not been looked at.
+    /// Closes the folder. An unclean stop before remains one, because the samples were not opened.
     ///
     /// # Errors
-    /// [`ServerError`]; what was done stays done.
+    /// [`ServerError`]; completed commands stay completed.
     pub fn close(self) -> Result<(), ServerError> {
         let OpenAccounts { folder, control, identity, clock, .. } = self;
         let was_clean = folder.last_stop() == LastStop::Clean;
         super::close_accounts(Arc::new(identity), control, clock.now())?;
-        // What made the mark of the first account held on to it.
+        // Dropping the accounts released the last other reference to the folder.
         if was_clean { super::close_folder(folder, clock.now()) } else { Ok(()) }
     }
 }

@@ -10,18 +10,18 @@ mod stops;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use folder::{Held, NOW, Opened, User, copy_tree, try_open, write};
+use folder::{AccountRow, FolderContents, NOW, OpenedFolder, copy_tree, try_open, write};
 
 use super::*;
 use crate::entropy::Entropy;
 use crate::kv::{MasterKeySource, Record, with_sources};
 
-fn open(dir: &Path) -> Opened {
+fn open(dir: &Path) -> OpenedFolder {
     try_open(dir, false).expect("opens")
 }
 
 /// Returns a stopped folder in the state after a kill: the next start replays the log.
-fn make(dir: &Path) -> Held {
+fn make(dir: &Path) -> FolderContents {
     folder::make(dir).1
 }
 
@@ -34,7 +34,7 @@ fn check_deep(dir: &Path) -> CheckReport {
     let scratch = tempfile::tempdir().expect("made");
     let options = CheckOptions {
         deep: true,
-        users_table: User::TABLE,
+        users_table: AccountRow::TABLE,
         master_key: MasterKeySource::Folder,
         key_mark: |key, _| key.0,
         scratch: scratch.path().join("scratch"),
@@ -48,7 +48,7 @@ fn repair_to(dir: &Path, to: &Path) -> Result<RepairReport, RepairError> {
 }
 
 /// Stages a backup as the server does.
-fn stage(opened: &Opened, dir: &Path, to: &Path) -> Facts {
+fn stage(opened: &OpenedFolder, dir: &Path, to: &Path) -> Facts {
     fs::create_dir(to).expect("made");
     let mut changes = 0;
     let staged = opened.tsdb.stage_backup(to, &mut || {

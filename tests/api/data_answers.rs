@@ -40,7 +40,7 @@ fn read(change: impl FnOnce(&mut ApiOptions)) -> Plan {
 
 /// The rows that take samples and questions.
 fn is_of_data(row: &RouteDoc) -> bool {
-    matches!(row.auth, Auth::Reader(_) | Auth::MountReader(_) | Auth::Machine)
+    matches!(row.auth, Auth::QueryCaller(_) | Auth::PrometheusCaller(_) | Auth::IngestCaller)
         || row.path.ends_with("/delete_series")
 }
 
@@ -82,7 +82,7 @@ fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &
     let path = row.path.replace("{slug}", "acme").replace("{name}", metric).replace("{label}", label);
     let asked = |target: &str| ask(row.method, target, who);
     let request = match (row.auth, row.method) {
-        (Auth::Machine, _) => {
+        (Auth::IngestCaller, _) => {
             let (media, coding, own, body) = sample(row);
             asked(&format!("{path}?{own}&{query}"))
                 .header(header::CONTENT_TYPE, media)
@@ -99,9 +99,9 @@ fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &
 fn about(row: &RouteDoc, text: &str) -> String {
     let text = escaped(text);
     match row.auth {
-        Auth::Reader(Endpoint::Range | Endpoint::Instant | Endpoint::Expr) => format!("expr={text}"),
-        Auth::Reader(_) => format!("match={text}"),
-        Auth::Machine => String::new(),
+        Auth::QueryCaller(Endpoint::Range | Endpoint::Instant | Endpoint::Expr) => format!("expr={text}"),
+        Auth::QueryCaller(_) => format!("match={text}"),
+        Auth::IngestCaller => String::new(),
         _ => format!("query={text}&match[]={text}&start={}&end={NOW}&step=60", NOW - 299),
     }
 }
@@ -130,7 +130,7 @@ async fn walk(
 async fn every_route_of_samples_and_questions_answers() {
     let stage = stage(Plan::default()).await;
     for row in rows(&stage.house).iter().filter(|row| is_of_data(row)) {
-        let who = if row.auth == Auth::Machine { &stage.agent } else { &stage.cabinet };
+        let who = if row.auth == Auth::IngestCaller { &stage.agent } else { &stage.cabinet };
         let reply = stage.house.send(request(row, &about(row, "up"), who)).await;
         assert!(reply.status.is_success(), "{} {}: {} {}", row.method, row.path, reply.status, reply.body);
     }
@@ -143,7 +143,7 @@ const TWICE: &str = "match=up&match[]=up&timestamp=1&timestamp=1&start=1&start=1
 async fn every_route_refuses_the_questions_that_it_says_it_refuses() {
     let stage = stage(Plan::default()).await;
     let document = document(&stage.house).await;
-    let who = |row: &RouteDoc| if row.auth == Auth::Machine { &stage.agent } else { &stage.cabinet };
+    let who = |row: &RouteDoc| if row.auth == Auth::IngestCaller { &stage.agent } else { &stage.cabinet };
     let walk = async |code, make: &dyn Fn(&RouteDoc) -> Request<Body>| {
         walk(&stage, &document, code, |row| Some(make(row))).await;
     };
@@ -250,7 +250,7 @@ async fn every_question_that_is_listed_can_be_ended() {
 async fn every_way_in_refuses_what_it_does_not_take_now_or_ever() {
     let stage = stage(Plan::default()).await;
     let document = document(&stage.house).await;
-    let by = |row: &RouteDoc, who: &Who| (row.auth == Auth::Machine).then(|| request(row, "", who));
+    let by = |row: &RouteDoc, who: &Who| (row.auth == Auth::IngestCaller).then(|| request(row, "", who));
     let zipped = |row: &RouteDoc| {
         let mut request = by(row, &stage.agent)?;
         let media = header::HeaderValue::from_static("application/zip");
@@ -288,7 +288,7 @@ async fn for_fifteen_minutes_after_a_start_samples_ahead_of_the_clock_are_refuse
                 ask(row.method, &format!("{}?{query}", row.path.replace("{slug}", "acme")), &stage.agent)
                     .header(header::CONTENT_TYPE, media)
                     .header(header::CONTENT_ENCODING, coding);
-            (row.auth == Auth::Machine).then(|| request.body(Body::from(body)).expect("a request"))
+            (row.auth == Auth::IngestCaller).then(|| request.body(Body::from(body)).expect("a request"))
         };
         walk(&stage, &document, Code::ClockUnconfirmed, ahead).await;
         stage.house.ran_s.store(899, Ordering::Relaxed);
@@ -338,7 +338,7 @@ async fn a_store_on_a_disk_carries_deletions_out_with_a_seal_and_takes_nothing_o
     stage.house.tsdb.close();
     let document = document(&stage.house).await;
     let last = |row: &RouteDoc| {
-        let who = if row.auth == Auth::Machine { &stage.agent } else { &stage.cabinet };
+        let who = if row.auth == Auth::IngestCaller { &stage.agent } else { &stage.cabinet };
         Some(request(row, "match[]=up", who))
     };
     walk(&stage, &document, Code::ShuttingDown, last).await;

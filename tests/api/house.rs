@@ -17,11 +17,11 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http_body_util::BodyExt as _;
-use promlet::api::callers::{Endpoint, Machine, MountReader, Reader};
+use promlet::api::callers::{Endpoint, IngestCaller, PrometheusCaller, QueryCaller};
 use promlet::api::error::{ApiResult, Code};
 use promlet::api::host::Peer;
 use promlet::api::lanes::{Lanes, LanesOptions};
-use promlet::api::layers::Site;
+use promlet::api::layers::App;
 use promlet::api::own_metrics::Counters;
 use promlet::api::params::PathOf;
 use promlet::api::routes::{Auth, RouteDoc, Routes};
@@ -46,7 +46,7 @@ pub(crate) const EMAIL: &str = "ada@example.com";
 pub(crate) const PASSWORD: &str = "correct horse battery";
 
 pub(crate) struct House {
-    pub(crate) router: Site,
+    pub(crate) router: App,
     pub(crate) rows: Vec<RouteDoc>,
     contract: Contract,
     control: Arc<Control>,
@@ -98,16 +98,16 @@ impl Default for Plan {
 
 /// Routes that stand in for the data endpoints: they enter and say what they were given.
 fn probes() -> Routes {
-    async fn read(reader: Reader, PathOf(slug): PathOf<String>) -> ApiResult<String> {
+    async fn read(reader: QueryCaller, PathOf(slug): PathOf<String>) -> ApiResult<String> {
         reader.enter(&slug, Endpoint::Range).map(|entered| format!("{entered:?}"))
     }
-    async fn expr(reader: Reader, PathOf(slug): PathOf<String>) -> ApiResult<String> {
+    async fn expr(reader: QueryCaller, PathOf(slug): PathOf<String>) -> ApiResult<String> {
         reader.enter(&slug, Endpoint::Expr).map(|entered| format!("{entered:?}"))
     }
-    async fn mount(reader: MountReader, PathOf(slug): PathOf<String>) -> ApiResult<String> {
+    async fn mount(reader: PrometheusCaller, PathOf(slug): PathOf<String>) -> ApiResult<String> {
         reader.enter(&slug, Endpoint::Expr).map(|entered| format!("{entered:?}"))
     }
-    async fn write(machine: Machine, PathOf(slug): PathOf<String>, body: Body) -> ApiResult<StatusCode> {
+    async fn write(machine: IngestCaller, PathOf(slug): PathOf<String>, body: Body) -> ApiResult<StatusCode> {
         let writing = machine.enter(&slug)?;
         promlet::api::body::read(body, usize::MAX).await?;
         writing.charge_samples(1_000)?;
@@ -118,21 +118,21 @@ fn probes() -> Routes {
         panic!("a probe that panics with a secret ses_AAAA");
     }
     Routes::new()
-        .get("/api/v1/orgs/{slug}/query/probe-range", Auth::Reader(Endpoint::Range), "probe", read)
-        .get("/api/v1/orgs/{slug}/query/probe-expr", Auth::Reader(Endpoint::Expr), "probe", expr)
+        .get("/api/v1/orgs/{slug}/query/probe-range", Auth::QueryCaller(Endpoint::Range), "probe", read)
+        .get("/api/v1/orgs/{slug}/query/probe-expr", Auth::QueryCaller(Endpoint::Expr), "probe", expr)
         .get(
             "/api/v1/orgs/{slug}/prometheus/api/v1/probe",
-            Auth::MountReader(Some(Endpoint::Expr)),
+            Auth::PrometheusCaller(Some(Endpoint::Expr)),
             "probe",
             mount,
         )
         .post(
             "/api/v1/orgs/{slug}/prometheus/api/v1/probe",
-            Auth::MountReader(Some(Endpoint::Expr)),
+            Auth::PrometheusCaller(Some(Endpoint::Expr)),
             "probe",
             mount,
         )
-        .post("/api/v1/orgs/{slug}/import/probe", Auth::Machine, "probe", write)
+        .post("/api/v1/orgs/{slug}/import/probe", Auth::IngestCaller, "probe", write)
         .get("/api/v1/probe-panic", Auth::Public, "probe", panics)
 }
 
@@ -219,7 +219,7 @@ impl House {
         let table = api::table(&rooms, &deps).merge(probes());
         let rows = table.rows().to_vec();
         let table = if plan.panics { panicking(&rows) } else { table };
-        let router = api::site(table, &rooms, &deps, &plan.options).expect("options fit");
+        let router = api::app(table, &rooms, &deps, &plan.options).expect("options fit");
         let house = House {
             router,
             contract: Contract::of(&rows),

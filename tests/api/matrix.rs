@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::header;
 use promlet::api::ApiOptions;
-use promlet::api::access::{Caller, Outcome, Scope};
+use promlet::api::access::{AccessOutcome, Caller, Scope};
 use promlet::api::error::Code;
 use promlet::api::routes::{Auth, RouteDoc};
 use promlet::identity::{Endpoint, Role};
@@ -98,7 +98,7 @@ impl Town {
         assert_eq!(raised.status, 200, "{}", raised.body);
         let (owner, stranger) = (who(Caller::Member(Role::Owner)), who(Caller::Stranger));
         callers.push((Caller::InstanceAdmin, admin));
-        callers.push((Caller::Nobody, Who::Nobody));
+        callers.push((Caller::Anonymous, Who::Nobody));
         let key = live_credentials(&house, &owner, &stranger, &mut callers).await;
         for caller in Caller::ALL {
             assert!(callers.iter().any(|(have, _)| have == caller), "nobody is {caller:?}");
@@ -109,7 +109,8 @@ impl Town {
     /// Whether everybody who should be able to call still is.
     async fn is_whole(&self) -> bool {
         for (caller, who) in &self.callers {
-            let lives = Auth::Account(promlet::api::routes::Login::Any).outcome(*caller) == Outcome::Served;
+            let lives =
+                Auth::Account(promlet::api::routes::Login::Any).outcome(*caller) == AccessOutcome::Served;
             if lives && self.house.get("/api/v1/auth/me", who).await.status != 200 {
                 return false;
             }
@@ -132,16 +133,16 @@ impl Town {
             None => path,
         };
         let question = match row.auth {
-            Auth::MountReader(_) => "?query=up&match[]=up&start=0&end=1&step=1",
-            Auth::Reader(Endpoint::Expr) => "?expr=up",
-            Auth::Reader(Endpoint::Range | Endpoint::Instant) => "?metric=up",
+            Auth::PrometheusCaller(_) => "?query=up&match[]=up&start=0&end=1&step=1",
+            Auth::QueryCaller(Endpoint::Expr) => "?expr=up",
+            Auth::QueryCaller(Endpoint::Range | Endpoint::Instant) => "?metric=up",
             _ => "",
         };
         let request = ask(row.method, &format!("{path}{question}"), who);
         let body = match (row.method, row.auth) {
-            ("GET", _) | (_, Auth::Machine | Auth::MountReader(_)) => String::new(),
+            ("GET", _) | (_, Auth::IngestCaller | Auth::PrometheusCaller(_)) => String::new(),
             (_, Auth::Founder) => json!({ "slug": format!("made-{count}") }).to_string(),
-            (_, Auth::Minter) if matches!(who, Who::Cookie(_)) => {
+            (_, Auth::MintCaller) if matches!(who, Who::Cookie(_)) => {
                 json!({ "api_key_id": self.key }).to_string()
             }
             _ => "{}".to_owned(),
@@ -276,12 +277,12 @@ const FOR_WHO_THEY_ARE: [Code; 13] = [
 ];
 
 /// What is wrong with an answer, if anything.
-fn wrong(row: &RouteDoc, expected: Outcome, reply: &Reply) -> Option<String> {
+fn wrong(row: &RouteDoc, expected: AccessOutcome, reply: &Reply) -> Option<String> {
     let body: Value = serde_json::from_str(&reply.body).unwrap_or_default();
     let mount = row.path.contains("/prometheus");
     let fits = match expected {
-        Outcome::Refused(code) => reply.refuses(code) && (mount || body["request_id"].is_string()),
-        Outcome::Served => {
+        AccessOutcome::Refused(code) => reply.refuses(code) && (mount || body["request_id"].is_string()),
+        AccessOutcome::Served => {
             reply.status.as_u16() != 500 && !FOR_WHO_THEY_ARE.iter().any(|code| reply.refuses(*code))
         }
     };

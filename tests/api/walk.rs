@@ -12,7 +12,7 @@ use promlet::api::ApiOptions;
 use promlet::api::error::Code;
 use promlet::api::lanes::{LaneOptions, LanesOptions};
 use promlet::api::routes::{Auth, RouteDoc};
-use promlet::api::starting::Front;
+use promlet::api::starting::SwitchableApp;
 use serde_json::Value;
 
 use crate::house::{House, Plan, Who, ask};
@@ -33,7 +33,7 @@ fn path(row: &RouteDoc) -> String {
 fn takes(document: &Value, row: &RouteDoc) -> (bool, bool) {
     let body = &document["paths"][&row.path][row.method.to_ascii_lowercase()]["requestBody"]["content"];
     // JSON of samples is what its format says, and refused as other samples are.
-    (body.is_object(), body["application/json"].is_object() && row.auth != Auth::Machine)
+    (body.is_object(), body["application/json"].is_object() && row.auth != Auth::IngestCaller)
 }
 
 pub(crate) async fn document(house: &House) -> Value {
@@ -131,9 +131,9 @@ async fn every_route_that_reads_a_body_refuses_one_that_is_slow_or_none() {
     let cabinet = house.log_in().await;
     let document = document(&house).await;
     let media = |row: &RouteDoc| match row.auth {
-        Auth::Machine if row.path.contains("/import") => "text/plain",
-        Auth::Machine => "application/x-protobuf",
-        Auth::MountReader(_) => "application/x-www-form-urlencoded",
+        Auth::IngestCaller if row.path.contains("/import") => "text/plain",
+        Auth::IngestCaller => "application/x-protobuf",
+        Auth::PrometheusCaller(_) => "application/x-www-form-urlencoded",
         _ => "application/json",
     };
     let slow = |row: &RouteDoc| {
@@ -282,7 +282,7 @@ async fn every_route_says_that_the_server_is_starting() {
     let all = document(&house).await;
     let options = ApiOptions::new("http://127.0.0.1:8095");
     let counters = Arc::clone(&house.counters);
-    house.router = Front::starting(Arc::default(), &options, counters).expect("options fit").site();
+    house.router = SwitchableApp::starting(Arc::default(), &options, counters).expect("options fit").app();
     let asks = |row: &RouteDoc| says(&all, row, Code::Starting);
     let starting = |row: &RouteDoc| if asks(row) { done(empty(row, &ada)) } else { None };
     assert_eq!(walk(&house, Code::Starting, starting).await, [] as [&str; 0]);

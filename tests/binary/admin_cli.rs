@@ -1,5 +1,5 @@
-//! Administration without mail and without lock-out: the command line on a running server and on a stopped folder, and a
-//! deletion that a crash comes in between. Through the built binary.
+//! Administration without mail and without lock-out: the command line on a running server and on a
+//! stopped folder, and a deletion that a crash interrupts.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, request};
 
 const NEW: &str = "a rather long new phrase";
 
-/// The binary on a folder, with this on standard input and none of this process's settings.
+/// Runs the binary on a folder with `input` on standard input and none of this process's settings.
 fn promlet(dir: &Path, args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_promlet"))
         .env_clear()
@@ -28,7 +28,7 @@ fn promlet(dir: &Path, args: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
-    // A command that reads nothing may be gone already.
+    // A command that reads nothing may already be gone.
     let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
     child.wait_with_output().expect("it ends")
 }
@@ -38,19 +38,19 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[track_caller]
-fn done(dir: &Path, args: &[&str], input: &str) -> String {
+fn run_ok(dir: &Path, args: &[&str], input: &str) -> String {
     let output = promlet(dir, args, input);
     assert!(output.status.success(), "{args:?}: {}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
 }
 
 #[track_caller]
-fn told(dir: &Path, args: &[&str], input: &str) -> Json {
-    let said = done(dir, &[args, &["--json"]].concat(), input);
-    serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
+fn run_json(dir: &Path, args: &[&str], input: &str) -> Json {
+    let printed = run_ok(dir, &[args, &["--json"]].concat(), input);
+    serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"))
 }
 
-/// What a refused command says on standard error.
+/// Returns the error text of a refused command.
 #[track_caller]
 fn refused(dir: &Path, args: &[&str], input: &str) -> String {
     let output = promlet(dir, args, input);
@@ -75,10 +75,10 @@ fn accounts_of_a_running_server_are_administered_over_its_socket() {
     let (server, dir) = (Server::serve(dir.path()), dir.path());
     let socket = std::fs::metadata(dir.join("admin.sock")).expect("there").permissions().mode() & 0o777;
     assert_eq!(socket, 0o600);
-    let made = done(dir, &["user", "create", "bo@example.com", "--name", "Bo"], &format!("{NEW}\n"));
+    let made = run_ok(dir, &["user", "create", "bo@example.com", "--name", "Bo"], &format!("{NEW}\n"));
     assert!(made.contains("bo@example.com") && !made.contains(NEW), "{made}");
     assert_eq!(log_in(&server, "bo@example.com", NEW), 200);
-    let list = told(dir, &["user", "list"], "");
+    let list = run_json(dir, &["user", "list"], "");
     let rows = list["data"].as_array().expect("rows");
     assert_eq!(rows.len(), 2);
     let bo = rows.iter().find(|row| row["email"] == "bo@example.com").expect("listed");
@@ -86,18 +86,18 @@ fn accounts_of_a_running_server_are_administered_over_its_socket() {
         (&bo["is_admin"], &bo["has_password"], &bo["sessions"]),
         (&json!(false), &json!(true), &json!(1))
     );
-    assert!(done(dir, &["user", "list", "--search", "ADA"], "").contains(EMAIL));
-    // No password, or a weak one: nothing is made, and the words say what to do.
+    assert!(run_ok(dir, &["user", "list", "--search", "ADA"], "").contains(EMAIL));
+    // Without a password, or with a weak one, nothing is created, and the error says what to do.
     assert!(refused(dir, &["user", "create", "x@example.com"], "").contains("standard input"));
     assert!(refused(dir, &["user", "create", "x@example.com"], "short\n").contains("8 characters"));
     assert!(
         refused(dir, &["user", "create", "bo@example.com"], &format!("{NEW}\n")).contains("has an account")
     );
     assert!(refused(dir, &["login-link", "x@example.com"], "").contains("promlet user list"));
-    let link = told(dir, &["login-link", "bo@example.com"], "");
+    let link = run_json(dir, &["login-link", "bo@example.com"], "");
     assert!(link["url"].as_str().expect("a link").starts_with(&server.url), "{link}");
-    // The newest link counts; on standard output it stands alone, to be piped on.
-    let url = done(dir, &["login-link", "bo@example.com"], "");
+    // The newest link counts. It is alone on standard output, so that it can be piped.
+    let url = run_ok(dir, &["login-link", "bo@example.com"], "");
     let url = url.trim_end();
     assert!(url.starts_with(&server.url) && !url.contains(char::is_whitespace), "{url}");
     let opened = request("GET", url, &[], None);
@@ -106,27 +106,27 @@ fn accounts_of_a_running_server_are_administered_over_its_socket() {
     assert_eq!(request("GET", url, &[], None).status, 401, "once");
     assert_eq!(server.get("/api/v1/auth/me", &[("Cookie", &cookie)]).status, 200);
     let disabled = promlet(dir, &["user", "disable", "bo@example.com"], "");
-    assert!(disabled.status.success() && text(&disabled.stderr).contains("its sessions are over"));
+    assert!(disabled.status.success() && text(&disabled.stderr).contains("its sessions have ended"));
     assert_eq!(server.get("/api/v1/auth/me", &[("Cookie", &cookie)]).status, 401);
     assert_eq!(log_in(&server, "bo@example.com", NEW), 401);
     assert!(refused(dir, &["login-link", "bo@example.com"], "").contains("user enable"));
-    done(dir, &["user", "enable", "bo@example.com"], "");
-    done(dir, &["user", "set-password", "bo@example.com"], "yet another phrase\n");
+    run_ok(dir, &["user", "enable", "bo@example.com"], "");
+    run_ok(dir, &["user", "set-password", "bo@example.com"], "yet another phrase\n");
     assert_eq!(
         (log_in(&server, "bo@example.com", NEW), log_in(&server, "bo@example.com", "yet another phrase")),
         (401, 200)
     );
-    let reset = told(dir, &["user", "reset-2fa", "bo@example.com"], "");
+    let reset = run_json(dir, &["user", "reset-2fa", "bo@example.com"], "");
     assert_eq!(reset["had_second_factor"], false);
     assert!(refused(dir, &["user", "disable", EMAIL], "").contains("last administrator"));
-    done(dir, &["user", "admin", "bo@example.com"], "");
-    done(dir, &["user", "admin", EMAIL, "--withdraw"], "");
-    assert_eq!(told(dir, &["user", "list", "--search", EMAIL], "")["data"][0]["is_admin"], false);
+    run_ok(dir, &["user", "admin", "bo@example.com"], "");
+    run_ok(dir, &["user", "admin", EMAIL, "--withdraw"], "");
+    assert_eq!(run_json(dir, &["user", "list", "--search", EMAIL], "")["data"][0]["is_admin"], false);
 }
 
-/// Whatever a process list shows, it shows no password.
+/// A process list must never show a password.
 #[test]
-fn a_password_is_no_argument() {
+fn a_password_is_not_an_argument() {
     let dir = tempfile::tempdir().expect("a folder");
     let output = promlet(dir.path(), &["user", "create", "a@b.c", "--password", NEW], "");
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
@@ -138,29 +138,29 @@ fn a_password_is_no_argument() {
 fn organisations_keys_and_tokens_of_a_running_server() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, dir) = (Server::serve(dir.path()), dir.path());
-    done(dir, &["user", "create", "bo@example.com", "--no-password"], "");
-    let made = told(dir, &["org", "create", "shop", "--owner", "bo@example.com", "--name", "Shop"], "");
+    run_ok(dir, &["user", "create", "bo@example.com", "--no-password"], "");
+    let made = run_json(dir, &["org", "create", "shop", "--owner", "bo@example.com", "--name", "Shop"], "");
     assert_eq!((&made["slug"], &made["owners"]), (&json!("shop"), &json!(["bo@example.com"])));
     assert!(refused(dir, &["org", "create", "api", "--owner", EMAIL], "").contains("api"));
-    let people = told(dir, &["org", "member", "shop", EMAIL, "--role", "editor"], "");
+    let people = run_json(dir, &["org", "member", "shop", EMAIL, "--role", "editor"], "");
     assert_eq!(people["data"].as_array().expect("rows").len(), 2);
     assert!(
         refused(dir, &["org", "member", "shop", "bo@example.com", "--role", "viewer"], "")
             .contains("last owner")
     );
-    done(dir, &["org", "member", "shop", EMAIL, "--role", "owner"], "");
-    done(dir, &["org", "member", "shop", "bo@example.com", "--remove"], "");
-    assert!(done(dir, &["org", "members", "shop"], "").contains("owner"));
+    run_ok(dir, &["org", "member", "shop", EMAIL, "--role", "owner"], "");
+    run_ok(dir, &["org", "member", "shop", "bo@example.com", "--remove"], "");
+    assert!(run_ok(dir, &["org", "members", "shop"], "").contains("owner"));
     assert!(refused(dir, &["org", "member", "shop", EMAIL, "--role", "king"], "").contains("viewer, editor"));
-    let invite = told(dir, &["org", "invite", "shop", "new@example.com", "--role", "admin"], "");
+    let invite = run_json(dir, &["org", "invite", "shop", "new@example.com", "--role", "admin"], "");
     let (_, token) = invite["url"].as_str().expect("a link").split_once("#token=").expect("a token");
     let joined =
         server.post_json("/api/v1/auth/invites/accept", &[], &json!({ "token": token, "password": NEW }));
     assert_eq!(joined.status, 201, "{}", joined.body);
-    let key = told(dir, &["key", "create", ORG, "--name", "cli", "--scopes", "ingest,embed,read"], "");
+    let key = run_json(dir, &["key", "create", ORG, "--name", "cli", "--scopes", "ingest,embed,read"], "");
     let (id, secret) = (key["id"].as_str().expect("an id"), key["secret"].as_str().expect("a secret"));
     assert!(matches!(server.write(secret, &samples()).status, 200 | 204));
-    let keys = done(dir, &["key", "list", ORG], "");
+    let keys = run_ok(dir, &["key", "list", ORG], "");
     assert!(keys.contains(id) && !keys.contains(secret), "{keys}");
     assert!(
         refused(dir, &["key", "create", ORG, "--name", "x", "--scopes", "embd"], "")
@@ -177,7 +177,7 @@ fn organisations_keys_and_tokens_of_a_running_server() {
         "--samples-per-s",
         "7000000",
     ]);
-    let rated = told(dir, &rated, "");
+    let rated = run_json(dir, &rated, "");
     let rates = (&rated["read"]["rate_limit_rps"], &rated["embed"]["rate_limit_rps"]);
     assert_eq!(rates, (&json!(5_000), &json!(50)));
     let rates = (&rated["ingest"]["rate_limit_rps"], &rated["ingest"]["samples_per_s"]);
@@ -187,13 +187,16 @@ fn organisations_keys_and_tokens_of_a_running_server() {
     assert!(refused(dir, &beyond, "").contains("read.rate_limit_rps: must be 1 to 100000"));
     let useless = ["key", "create", ORG, "--name", "x", "--scopes", "ingest", "--read-rps", "50"];
     assert!(refused(dir, &useless, "").contains("this key has not the scope read"));
-    let minted =
-        told(dir, &["token", "mint", ORG, "--key", id, "--ttl", "5m", "--ms", r#"{"metrics":["up"]}"#], "");
+    let minted = run_json(
+        dir,
+        &["token", "mint", ORG, "--key", id, "--ttl", "5m", "--ms", r#"{"metrics":["up"]}"#],
+        "",
+    );
     let token = minted["token"].as_str().expect("a token");
     let bearer = format!("Bearer {token}");
     let asked = format!("/api/v1/orgs/{ORG}/query/instant?metric=up");
     assert_eq!(server.get(&asked, &[("Authorization", &bearer)]).status, 200);
-    let seen = told(dir, &["token", "inspect"], token);
+    let seen = run_json(dir, &["token", "inspect"], token);
     assert_eq!((&seen["valid"], &seen["claims"]["org"]), (&json!(true), &json!(ORG)));
     assert!(
         refused(dir, &["token", "mint", ORG, "--key", id, "--ttl", "2h"], "")
@@ -202,17 +205,17 @@ fn organisations_keys_and_tokens_of_a_running_server() {
     assert!(
         refused(dir, &["token", "mint", ORG, "--key", id, "--ms", r#"{"metric":[]}"#], "").contains("metric")
     );
-    done(dir, &["key", "revoke", ORG, id], "");
+    run_ok(dir, &["key", "revoke", ORG, id], "");
     assert_eq!(server.write(secret, &samples()).status, 401);
     assert_eq!(server.get(&asked, &[("Authorization", &bearer)]).status, 401);
-    assert_eq!(told(dir, &["token", "inspect"], token)["valid"], false);
+    assert_eq!(run_json(dir, &["token", "inspect"], token)["valid"], false);
     assert!(refused(dir, &["key", "revoke", ORG, id], "").contains("promlet key list"));
     assert!(refused(dir, &["org", "delete", "shop"], "").contains("--yes"));
-    let orgs = done(dir, &["org", "list"], "");
+    let orgs = run_ok(dir, &["org", "list"], "");
     assert!(orgs.lines().next().expect("titles").contains("OWNERS") && orgs.contains("shop"), "{orgs}");
 }
 
-/// Waits until nothing of organisation `number` lies in the folder.
+/// Waits until no file of organisation `number` is in the folder.
 fn wait_until_gone(server: &Server, dir: &Path, number: u64) {
     let begun = Stopwatch::start();
     let segments = dir.join(format!("segments/{number}"));
@@ -223,13 +226,13 @@ fn wait_until_gone(server: &Server, dir: &Path, number: u64) {
     }
 }
 
-/// Samples of `acme` in segments; the secret of its key, and its number.
+/// Writes samples of `acme` into segments and returns the secret of its key and its number.
 fn with_segments(server: &Server, dir: &Path) -> (String, u64) {
-    let key = told(dir, &["key", "create", ORG, "--name", "cli", "--scopes", "ingest,read"], "");
+    let key = run_json(dir, &["key", "create", ORG, "--name", "cli", "--scopes", "ingest,read"], "");
     let secret = key["secret"].as_str().expect("a secret").to_owned();
     assert!(matches!(server.write(&secret, &samples()).status, 200 | 204));
-    done(dir, &["seal"], "");
-    let orgs = told(dir, &["org", "list"], "");
+    run_ok(dir, &["seal"], "");
+    let orgs = run_json(dir, &["org", "list"], "");
     let number = orgs["data"][0]["number"].as_u64().expect("a number");
     assert!(
         dir.join(format!("segments/{number}")).is_dir() && dir.join(format!("series/{number}.reg")).exists()
@@ -238,7 +241,7 @@ fn with_segments(server: &Server, dir: &Path) -> (String, u64) {
 }
 
 #[test]
-fn a_deleted_organisation_gives_its_space_back_while_the_server_runs() {
+fn a_deleted_organisation_releases_its_space_while_the_server_runs() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, dir) = (Server::serve(dir.path()), dir.path());
     let (secret, number) = with_segments(&server, dir);
@@ -249,21 +252,22 @@ fn a_deleted_organisation_gives_its_space_back_while_the_server_runs() {
     assert_eq!(gone.status, 202, "{}", gone.body);
     assert_eq!(server.write(&secret, &samples()).status, 401);
     wait_until_gone(&server, dir, number);
-    assert_eq!(told(dir, &["org", "list"], "")["data"], json!([]));
+    assert_eq!(run_json(dir, &["org", "list"], "")["data"], json!([]));
     assert_eq!(server.terminate().code(), Some(0));
     let checked = promlet(dir, &["check", "--deep", dir.to_str().expect("a path")], "");
     assert!(checked.status.success(), "{}", text(&checked.stdout));
 }
 
-/// What was answered is finished: the process ends by `kill -9` right after the answer, and the next start goes on.
+/// An acknowledged deletion is completed: the process is killed right after the response, and the
+/// next start continues.
 #[test]
-fn a_deletion_that_was_answered_survives_kill_9() {
+fn an_acknowledged_deletion_survives_kill_9() {
     let dir = tempfile::tempdir().expect("a folder");
     let dir = dir.path();
     let server = Server::serve(dir);
     let (secret, number) = with_segments(&server, dir);
-    done(dir, &["org", "create", "other", "--owner", EMAIL], "");
-    let other = told(dir, &["key", "create", "other", "--name", "o", "--scopes", "ingest,read"], "");
+    run_ok(dir, &["org", "create", "other", "--owner", EMAIL], "");
+    let other = run_json(dir, &["key", "create", "other", "--name", "o", "--scopes", "ingest,read"], "");
     let other = other["secret"].as_str().expect("a secret").to_owned();
     let cookie = server.sign_in();
     let headers = [("Cookie", cookie.as_str()), ("Content-Type", "application/json")];
@@ -284,7 +288,8 @@ fn a_deletion_that_was_answered_survives_kill_9() {
     assert_eq!(server.terminate().code(), Some(0));
 }
 
-/// The folder of a stopped server is administered directly; what the samples have to do with it waits for the next start.
+/// The folder of a stopped server is administered directly. The part that concerns samples waits
+/// for the next start.
 #[test]
 fn a_stopped_folder_is_administered_directly() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -292,11 +297,11 @@ fn a_stopped_folder_is_administered_directly() {
     let server = Server::serve(dir);
     let (secret, number) = with_segments(&server, dir);
     assert_eq!(server.terminate().code(), Some(0));
-    done(dir, &["user", "create", "bo@example.com"], &format!("{NEW}\n"));
-    done(dir, &["user", "set-password", EMAIL], "quite another phrase\n");
-    let link = told(dir, &["login-link", "bo@example.com"], "");
+    run_ok(dir, &["user", "create", "bo@example.com"], &format!("{NEW}\n"));
+    run_ok(dir, &["user", "set-password", EMAIL], "quite another phrase\n");
+    let link = run_json(dir, &["login-link", "bo@example.com"], "");
     assert!(link["url"].as_str().expect("a link").starts_with("http://127.0.0.1:8095/api/v1/auth/"));
-    // What a terminal obeys or does not show is no name, here as anywhere.
+    // Names with control or invisible characters are refused, as everywhere.
     for args in [
         &["user", "create", "eve@example.com", "--no-password", "--name", "Eve\u{1b}[2J"][..],
         &["user", "create", "ev\u{200b}e@example.com", "--no-password"],
@@ -305,11 +310,11 @@ fn a_stopped_folder_is_administered_directly() {
     ] {
         assert!(refused(dir, args, "").contains("seen"), "{args:?}");
     }
-    done(dir, &["org", "create", "shop", "--owner", "bo@example.com"], "");
-    let deleted = told(dir, &["org", "delete", ORG, "--yes"], "");
+    run_ok(dir, &["org", "create", "shop", "--owner", "bo@example.com"], "");
+    let deleted = run_json(dir, &["org", "delete", ORG, "--yes"], "");
     assert_eq!(deleted["data_is_removed"], "with the next start");
     assert!(dir.join(format!("segments/{number}")).is_dir());
-    assert_eq!(told(dir, &["org", "list"], "")["data"].as_array().expect("rows").len(), 1);
+    assert_eq!(run_json(dir, &["org", "list"], "")["data"].as_array().expect("rows").len(), 1);
     let server = Server::start(&Start { args: &["serve"], dir, env: &bootstrap() });
     assert_eq!(
         (log_in(&server, EMAIL, PASSWORD), log_in(&server, EMAIL, "quite another phrase")),
@@ -324,13 +329,13 @@ fn a_stopped_folder_is_administered_directly() {
 #[test]
 fn a_folder_without_a_store_is_left_alone() {
     let dir = tempfile::tempdir().expect("a folder");
-    let said = refused(dir.path(), &["user", "list"], "");
-    assert!(said.contains("--data-dir"), "{said}");
+    let printed = refused(dir.path(), &["user", "list"], "");
+    assert!(printed.contains("--data-dir"), "{printed}");
     assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0);
 }
 
 #[test]
-fn the_doctor_says_what_is_wrong_and_what_to_do() {
+fn the_doctor_reports_what_is_wrong_and_what_to_do() {
     let dir = tempfile::tempdir().expect("a folder");
     let dir = dir.path();
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).expect("set");

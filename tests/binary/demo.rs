@@ -1,11 +1,11 @@
-//! `promlet demo`: what it prints can be pasted, and answers with data at once.
+//! `promlet demo`: its output can be pasted, and the queries return data at once.
 
 use std::process::Command;
 
 use crate::harness::{Server, Start, request};
 
 #[test]
-fn the_demo_prints_a_link_a_token_and_queries_that_answer_with_data_at_once() {
+fn the_demo_prints_a_link_a_token_and_queries_that_return_data_at_once() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&Start { args: &["demo"], dir: dir.path(), env: &[] });
     let (mut link, mut token, mut curls) = (None, None, Vec::new());
@@ -50,13 +50,13 @@ fn the_demo_prints_a_link_a_token_and_queries_that_answer_with_data_at_once() {
     assert_eq!(embedded.status, 200, "{}", embedded.body);
     assert!(server.terminate().success(), "SIGTERM ends the demo with 0");
 
-    // A second start goes on where the first one ended, and answers at once too.
+    // A second start continues where the first one ended, and returns data at once as well.
     let server = Server::start(&Start { args: &["demo"], dir: dir.path(), env: &[] });
     let curl = server.line(|line| line.trim().starts_with("curl "));
     assert!(paste(curl.trim())["data"]["result"].as_array().is_some_and(|r| !r.is_empty()));
 }
 
-/// Runs a printed line as a person would: in a shell.
+/// Runs a printed line in a shell, as a person would.
 fn paste(line: &str) -> serde_json::Value {
     let output = Command::new("sh").args(["-c", line]).output().expect("a shell");
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));

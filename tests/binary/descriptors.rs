@@ -1,4 +1,4 @@
-//! A process that may open few files, and strangers who use up as many as they can.
+//! A process with few file descriptors, and strangers who use up as many as they can.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -11,15 +11,15 @@ use serde_json::json;
 
 use crate::harness::{Answer, ORG, Server, Start, bootstrap, remote_write};
 
-/// Files that the process may open.
+/// The number of files that the process may open.
 const FILES: u32 = 128;
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 fn open_files(server: &Server) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs").count()
 }
 
-/// A client that keeps its connection.
+/// A client that keeps its connection open.
 struct Client<'s> {
     agent: ureq::Agent,
     server: &'s Server,
@@ -41,7 +41,7 @@ impl Client<'_> {
         Answer { status, headers: Vec::new(), body: text }
     }
 
-    /// Four thousand new series: some 400 KB in the log.
+    /// Writes four thousand new series: about 400 KB in the log.
     fn write(&self, round: usize) -> Answer {
         let at = Timestamp::from_ms(promlet::clock::Clock::System.now().as_ms());
         let series: Vec<(Labels, Vec<Sample>)> = (0..4_000)
@@ -67,7 +67,7 @@ impl Client<'_> {
     }
 }
 
-/// `promlet seal` of the running server.
+/// Runs `promlet seal` on the running server.
 fn seal(dir: &Path) -> bool {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_promlet"));
     command.env_clear().args(["seal", "--data-dir"]).arg(dir);
@@ -83,7 +83,7 @@ fn idle_connections_of_strangers_leave_the_store_its_descriptors() {
     let (_, secret) = server.api_key(&cookie);
     let agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
-        .timeout_global(Some(PATIENCE))
+        .timeout_global(Some(WAIT_MAX))
         .build()
         .into();
     let client = Client { agent, server: &server, secret, cookie };
@@ -94,7 +94,7 @@ fn idle_connections_of_strangers_leave_the_store_its_descriptors() {
     assert!(strangers.len() > 200, "{}", strangers.len());
     let begun = Stopwatch::start();
     while open_files(&server) < before + 40 {
-        assert!(begun.elapsed() < PATIENCE, "{} of {before} before", open_files(&server));
+        assert!(begun.elapsed() < WAIT_MAX, "{} of {before} before", open_files(&server));
         std::thread::sleep(Duration::from_millis(5));
     }
     // The log needs its next file, a seal its segments, an account change its journal.

@@ -1,4 +1,4 @@
-//! A fresh folder, the first account, a second process, the end.
+//! A new folder, the first account, a second process, shutdown.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -38,7 +38,7 @@ fn the_bootstrap_account_signs_in_and_its_variables_are_ignored_afterwards() {
 }
 
 #[test]
-fn without_bootstrap_a_one_time_setup_link_is_printed_and_makes_the_first_account() {
+fn without_bootstrap_a_one_time_setup_link_is_printed_and_creates_the_first_account() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&Start { args: &[], dir: dir.path(), env: &[] });
     let log = server.log_line("/setup#token=");
@@ -69,21 +69,21 @@ fn a_second_process_on_the_same_folder_is_refused_and_names_the_first() {
     let second =
         command(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() }).output().expect("it runs");
     assert_eq!(second.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(said.contains(&server.pid().to_string()), "{said}");
+    let printed = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(printed.contains(&server.pid().to_string()), "{printed}");
     assert_eq!(server.get("/healthz", &[]).body.trim(), "ok");
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_ends_the_start_with_one_line() {
+fn a_folder_that_cannot_be_created_ends_the_start_with_one_line() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("file");
     std::fs::write(&file, "no folder").expect("written");
     let below = file.join("store");
     let output = command(&Start { args: &["serve"], dir: &below, env: &bootstrap() }).output().expect("runs");
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.lines().count() == 1 && said.contains(&*below.to_string_lossy()), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.lines().count() == 1 && printed.contains(&*below.to_string_lossy()), "{printed}");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_second_signal_does_not_wait_for_a_request_that_never_ends() {
     let mut half = TcpStream::connect(address).expect("it listens");
     let head = "POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
     half.write_all(head.as_bytes()).expect("sent");
-    // Answered after the half request was read: connections are taken in order.
+    // The response comes after the half request was read: connections are accepted in order.
     assert_eq!(server.get("/healthz", &[]).status, 200);
     server.signal("TERM");
     server.log_line("stopping");
@@ -105,7 +105,7 @@ fn a_second_signal_does_not_wait_for_a_request_that_never_ends() {
 }
 
 #[test]
-fn what_the_command_line_does_not_know_is_two_and_help_is_zero() {
+fn an_unknown_flag_exits_with_two_and_help_with_zero() {
     let run = |args: &[&str]| {
         Command::new(env!("CARGO_BIN_EXE_promlet")).args(args).env_clear().output().expect("it runs")
     };
@@ -118,24 +118,24 @@ fn what_the_command_line_does_not_know_is_two_and_help_is_zero() {
 }
 
 #[test]
-fn mail_that_does_not_leave_is_told_and_takes_nothing_out_of_service() {
+fn mail_that_cannot_be_sent_is_reported_and_does_not_affect_readiness() {
     let dir = tempfile::tempdir().expect("a folder");
     let own = [("PROMLET_SMTP_URL", "smtp://127.0.0.1:1"), ("PROMLET_MAIL_FROM", "promlet@example.com")];
     let env: Vec<_> = bootstrap().into_iter().chain(own).collect();
     let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });
-    assert_eq!(server.get("/readyz", &[]).json()["checks"]["mailer"], "ok", "nobody was mailed yet");
+    assert_eq!(server.get("/readyz", &[]).json()["checks"]["mailer"], "ok", "no mail was sent yet");
     let asked = server.post_json("/api/v1/auth/magic-link/request", &[], &json!({ "email": EMAIL }));
     assert_eq!(asked.status, 202, "{}", asked.body);
     server.log_line("a mail was not sent and is tried again");
     let ready = server.get("/readyz", &[]);
     assert_eq!((ready.status, &ready.json()["status"]), (200, &json!("degraded")), "{}", ready.body);
-    let said = ready.json()["checks"]["mailer"].clone();
-    assert_eq!(said, "mail cannot be sent at the moment, 1 waiting; see the log");
+    let printed = ready.json()["checks"]["mailer"].clone();
+    assert_eq!(printed, "mail cannot be sent at the moment, 1 waiting; see the log");
     assert!(server.terminate().success(), "a stop waits for no mail server");
 }
 
 #[test]
-fn a_mail_server_that_need_not_encrypt_is_warned_about() {
+fn a_mail_server_without_required_tls_is_a_warning() {
     let from = ("PROMLET_MAIL_FROM", "promlet@example.com");
     for url in [
         "SMTP://u:p@mail.example.org:587?tls=opportunistic",
@@ -151,20 +151,20 @@ fn a_mail_server_that_need_not_encrypt_is_warned_about() {
 }
 
 #[test]
-fn own_health_and_metrics_answer_on_loopback() {
+fn health_and_metrics_are_served_on_loopback() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
     let ready = server.get("/readyz", &[]);
     let checks =
         json!({ "storage": "ok", "accounts": "ok", "session_flush": "ok", "tasks": "ok", "mailer": "ok" });
-    let mut said = ready.json();
-    // The machine's disk may be nearly full, which is told and no fault of the server's.
-    let notes = said.as_object_mut().expect("an object").remove("notes").unwrap_or_else(|| json!([]));
+    let mut printed = ready.json();
+    // The machine's disk may be nearly full, which is reported but not a fault of the server.
+    let notes = printed.as_object_mut().expect("an object").remove("notes").unwrap_or_else(|| json!([]));
     let notes: Vec<String> =
         notes.as_array().expect("a list").iter().map(std::string::ToString::to_string).collect();
     assert!(notes.iter().all(|note| note.contains("bytes are free on the disk")), "{notes:?}");
     let status = if notes.is_empty() { "ok" } else { "degraded" };
-    assert_eq!(said, json!({ "status": status, "checks": checks }));
+    assert_eq!(printed, json!({ "status": status, "checks": checks }));
     let metrics = server.get("/metrics", &[]);
     assert_eq!(metrics.status, 200);
     assert!(metrics.body.contains("# TYPE promlet_"), "{}", metrics.body);
@@ -172,7 +172,7 @@ fn own_health_and_metrics_answer_on_loopback() {
     assert_eq!(proxied.status, 401, "not through a proxy");
 }
 
-/// Bytes that a folder takes of the disk, but for what is set aside for a full one.
+/// Returns the bytes that a folder takes on disk, without the reserve for a full disk.
 fn disk_bytes(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("read").path());
     let bytes = entries.filter(|path| path.file_name().is_some_and(|name| name != "reserve")).map(|path| {
@@ -183,14 +183,15 @@ fn disk_bytes(dir: &Path) -> u64 {
 }
 
 #[test]
-fn a_fresh_and_an_idle_server_take_little_of_disk_and_memory() {
+fn a_new_and_an_idle_server_use_little_disk_and_memory() {
     let dir = tempfile::tempdir().expect("a folder");
     for start in ["fresh", "once more"] {
         let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() });
         server.sign_in();
         let disk = disk_bytes(dir.path());
         assert!(disk < 8 << 20, "{start}: {disk} bytes");
-        // What it holds of its own: pages of the binary are larger here than as shipped.
+        // Anonymous memory only: pages of the test binary are larger than those of the release
+        // binary.
         let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("read");
         let anon = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
         let anon: u64 = anon.trim().trim_end_matches(" kB").parse().expect("a number");

@@ -1,5 +1,5 @@
-//! Records forged in the label values of a neighbour: after damage to the record around them none of them is applied, by a
-//! start, by a query or by `--accept-loss` (threat 52).
+//! Records forged in the label values of a neighbour. After damage to the record around them, no
+//! start, no query and no `--accept-loss` applies them (threat 52).
 
 use std::path::Path;
 
@@ -10,11 +10,12 @@ use serde_json::json;
 use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, remote_write, request};
 use crate::upkeep::{check, copy_tree, expected, promlet, samples, succeeded, write};
 
-/// Sequence numbers that the next record may have.
+/// The sequence numbers that the next record may have.
 const SEQUENCE_NUMBERS: std::ops::Range<u64> = 1..60;
 
-/// A log record of version 1, whose checksum has no key, that drops an organisation: length, CRC-32C, sequence number,
-/// organisation, kind 6, version 1, lag, body. None if it is no text, which a label value has to be.
+/// Returns a log record of version 1, whose checksum has no key, that drops an organisation:
+/// length, CRC-32C, sequence number, organisation, kind 6, version 1, lag, body. Returns `None` if
+/// it is not UTF-8, which a label value must be.
 fn dropped(seq: u64, org: u32, body_bytes: usize) -> Option<String> {
     let body = vec![0; body_bytes];
     let mut record = u32::try_from(body.len()).expect("small").to_le_bytes().to_vec();
@@ -32,7 +33,7 @@ fn forgeries(org: u32) -> String {
     SEQUENCE_NUMBERS.filter_map(|seq| (1..200).find_map(|bytes| dropped(seq, org, bytes))).collect()
 }
 
-/// The first log file, and where in it the forgeries lie as a search for records would find them.
+/// Returns the first log file, its bytes, and the aligned offset of the forgeries in it.
 fn planted(dir: &Path, forgeries: &str) -> (std::path::PathBuf, Vec<u8>, usize) {
     let path = dir.join("wal/0000000001.wal");
     let bytes = std::fs::read(&path).expect("read");
@@ -76,7 +77,7 @@ fn a_record_forged_in_a_label_value_takes_nothing_from_another_organisation() {
     assert_eq!(samples(&server, &cookie, base), held);
     server.kill();
 
-    // From the label name back into the header of the record around the forgeries.
+    // Flips a bit at several distances before the forgeries, back into the header of their record.
     for distance in [8, 16, 24, 32, 40, 48] {
         let dir = tempfile::tempdir().expect("made");
         copy_tree(live.path(), dir.path());
@@ -98,8 +99,9 @@ fn a_record_forged_in_a_label_value_takes_nothing_from_another_organisation() {
     }
 }
 
-/// A journal record of version 1 that removes the row by which an account is found by its address, as text: two rows
-/// that are removed, the second of which makes it text. None if there is none.
+/// Returns a journal record of version 1, as text, that removes the row by which an account is
+/// found by its address. It removes two rows, the second of which makes it UTF-8. Returns `None` if
+/// there is none.
 fn removal(seq: u64, email: &str) -> Option<String> {
     let address = [&[2][..], email.as_bytes(), &[0, 0]].concat();
     (0..10_000_u32).find_map(|number| {
@@ -112,7 +114,7 @@ fn removal(seq: u64, email: &str) -> Option<String> {
         }
         let mut record = u32::try_from(body.len()).expect("small").to_le_bytes().to_vec();
         let mut head = seq.to_le_bytes().to_vec();
-        // Organisation 0, type 16, version 1; it says that the change before it was durable.
+        // Organisation 0, type 16, version 1, and the flag that the change before it was durable.
         head.extend([0, 0, 0, 0, 16, 1, 1, 0]);
         let checksum = crc32c::crc32c(&[&record[..], &head[..], &body[..]].concat());
         record.extend(checksum.to_le_bytes());
@@ -122,11 +124,11 @@ fn removal(seq: u64, email: &str) -> Option<String> {
     })
 }
 
-/// Where the records of a journal file of version 2 begin.
+/// The offset of the records in a journal file of version 2.
 const JOURNAL_RECORDS: usize = 4_128;
 
-/// The journal file that contains `text` at a place where a search would find it, its bytes, and where the record around
-/// the text begins.
+/// Returns the journal file that contains `text` at an aligned offset, its bytes, and the offset of
+/// the record around the text.
 fn around(dir: &Path, text: &str) -> (std::path::PathBuf, Vec<u8>, usize) {
     for entry in std::fs::read_dir(dir.join("journal")).expect("listed") {
         let path = entry.expect("an entry").path();
@@ -157,8 +159,8 @@ fn an_account_change_forged_in_the_policy_of_an_api_key_is_never_applied() {
     let number = |text: &str| text.split(|c: char| !c.is_ascii_digit()).find_map(|n| n.parse::<u64>().ok());
     let change = rows.split("after change ").nth(1).and_then(number).expect("the last change");
     let server = Server::serve(live.path());
-    // In four globs, which have 1,024 bytes at most: the length of each, of three bytes, and five more keep the alignment
-    // of the one before.
+    // Four globs of at most 1,024 bytes. The length prefix of three bytes and five more bytes keep
+    // the alignment of the previous glob.
     let globs = (0..4).map(|part| {
         let numbers = change + 1 + part * 14..change + 15 + part * 14;
         numbers.filter_map(|seq| removal(seq, EMAIL)).collect::<String>()
@@ -177,7 +179,7 @@ fn an_account_change_forged_in_the_policy_of_an_api_key_is_never_applied() {
         let made = server.post_json(&format!("/api/v1/orgs/{ORG}/api-keys"), &[("Cookie", &cookie)], &key);
         assert_eq!(made.status, 201, "{}", made.body);
     }
-    // Changes behind them.
+    // Further changes behind them.
     server.api_key(&cookie);
     server.kill();
 
@@ -201,7 +203,7 @@ fn an_account_change_forged_in_the_policy_of_an_api_key_is_never_applied() {
         let (report, code) = check(true, dir.path());
         assert_eq!(code, if without_database { 2 } else { 1 }, "{what}: {report:#}");
         if without_database {
-            // A change is lost, so that a start refuses the folder; what a repair saves has the account.
+            // A change is lost, so a start refuses the folder. The repaired folder has the account.
             let out = tempfile::tempdir().expect("made");
             let saved = out.path().join("saved");
             succeeded(&promlet(&["repair", "--to"], &[&saved, dir.path()]));

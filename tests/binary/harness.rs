@@ -1,4 +1,4 @@
-//! The built binary as a stranger meets it: started in an empty folder, spoken to over HTTP, stopped or killed.
+//! The built binary, started in an empty folder, used over HTTP, stopped or killed.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -11,14 +11,15 @@ use promlet::clock::Stopwatch;
 use promlet::model::{Labels, Sample};
 use serde_json::Value as Json;
 
-/// How long anything may take before the test says what it waited for. Generous: builders are slow machines.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a wait may take before the test fails with its reason. Generous, because builders are
+/// slow.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) const EMAIL: &str = "ada@example.com";
 pub(crate) const PASSWORD: &str = "correct horse battery staple";
 pub(crate) const ORG: &str = "acme";
 
-/// A running promlet; killed when dropped.
+/// A running promlet process, which is killed when dropped.
 pub(crate) struct Server {
     child: Child,
     pub(crate) url: String,
@@ -26,7 +27,7 @@ pub(crate) struct Server {
     stderr: Arc<Mutex<String>>,
 }
 
-/// How to start it.
+/// The arguments, folder and environment of a start.
 pub(crate) struct Start<'a> {
     pub(crate) args: &'a [&'a str],
     pub(crate) dir: &'a Path,
@@ -34,26 +35,26 @@ pub(crate) struct Start<'a> {
 }
 
 impl Server {
-    /// `promlet serve` with the bootstrap account in `dir`.
+    /// Starts `promlet serve` with the bootstrap account in `dir`.
     pub(crate) fn serve(dir: &Path) -> Server {
         Server::start(&Start { args: &["serve"], dir, env: &bootstrap() })
     }
 
-    /// Starts and waits until `/readyz` answers 200.
+    /// Starts and waits until `/readyz` returns 200.
     pub(crate) fn start(start: &Start<'_>) -> Server {
         let server = Server::spawn(start, "listening on ");
         server.wait_ready();
         server
     }
 
-    /// Starts and waits until the store is open, maybe for reading alone.
+    /// Starts and waits until the store is open, possibly read-only.
     pub(crate) fn start_damaged(start: &Start<'_>) -> Server {
         Server::spawn(start, "listening on ")
     }
 
-    /// Starts and waits until its address is bound, which is before the store is open.
+    /// Starts and waits until the address is bound, which is before the store is open.
     pub(crate) fn start_early(start: &Start<'_>) -> Server {
-        Server::spawn(start, "health is answered on ")
+        Server::spawn(start, "health is served on ")
     }
 
     /// As [`Server::start`], with at most `files` open files.
@@ -68,7 +69,7 @@ impl Server {
         server
     }
 
-    /// `words` stand before the address in the line of the log that is waited for.
+    /// Starts and waits for the log line in which `words` precede the address.
     fn spawn(start: &Start<'_>, words: &'static str) -> Server {
         Server::run(command(start), words)
     }
@@ -83,7 +84,7 @@ impl Server {
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
                 if let Some((_, url)) = line.split_once(words) {
-                    // In a log of JSON the text ends with a quotation mark.
+                    // In a JSON log the text ends with a quotation mark.
                     let url = url.split([' ', '"']).next().unwrap_or_default();
                     let _ = heard.send(url.to_owned());
                 }
@@ -92,16 +93,16 @@ impl Server {
                 log.push('\n');
             }
         });
-        let (said, stdout) = channel();
+        let (stdout_lines, stdout) = channel();
         let pipe = child.stdout.take().expect("piped");
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                let _ = said.send(line);
+                let _ = stdout_lines.send(line);
             }
         });
         let url = listening
-            .recv_timeout(PATIENCE)
-            .unwrap_or_else(|_| panic!("did not listen; it said:\n{}", stderr.lock().expect("unpoisoned")));
+            .recv_timeout(WAIT_MAX)
+            .unwrap_or_else(|_| panic!("did not listen; its log:\n{}", stderr.lock().expect("unpoisoned")));
         Server { child, url, stdout: Mutex::new(stdout), stderr }
     }
 
@@ -111,7 +112,7 @@ impl Server {
             if self.get("/readyz", &[]).status == 200 {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "not ready:\n{}", self.log());
+            assert!(begun.elapsed() < WAIT_MAX, "not ready:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -120,19 +121,19 @@ impl Server {
         self.child.id()
     }
 
-    /// What it has written to standard error so far.
+    /// Returns its standard error so far.
     pub(crate) fn log(&self) -> String {
         self.stderr.lock().expect("unpoisoned").clone()
     }
 
-    /// The next line of standard output for which `wanted` holds.
+    /// Returns the next line of standard output for which `wanted` holds.
     pub(crate) fn line(&self, wanted: impl Fn(&str) -> bool) -> String {
         loop {
             let line = self
                 .stdout
                 .lock()
                 .expect("unpoisoned")
-                .recv_timeout(PATIENCE)
+                .recv_timeout(WAIT_MAX)
                 .unwrap_or_else(|_| panic!("no such line on standard output; log:\n{}", self.log()));
             if wanted(&line) {
                 return line;
@@ -140,7 +141,7 @@ impl Server {
         }
     }
 
-    /// `kill -9`, and waits until it is gone.
+    /// Sends SIGKILL and waits until the process is gone.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it was running");
         self.child.wait().expect("reaped");
@@ -154,7 +155,8 @@ impl Server {
         assert!(sent.success());
     }
 
-    /// Waits until its log says this: it comes through a pipe, a while after what it tells of. Answers all of it.
+    /// Waits until its log contains `words` and returns the log. Lines arrive through a pipe with a
+    /// delay.
     pub(crate) fn log_line(&self, words: &str) -> String {
         let begun = Stopwatch::start();
         loop {
@@ -162,25 +164,25 @@ impl Server {
             if log.contains(words) {
                 return log;
             }
-            assert!(begun.elapsed() < PATIENCE, "{words:?} never came:\n{log}");
+            assert!(begun.elapsed() < WAIT_MAX, "{words:?} never came:\n{log}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// SIGTERM; answers its exit status.
+    /// Sends SIGTERM and returns the exit status.
     pub(crate) fn terminate(self) -> ExitStatus {
         self.signal("TERM");
         self.ended()
     }
 
-    /// Waits for an end that was asked for; answers its exit status.
+    /// Waits for a requested end and returns the exit status.
     pub(crate) fn ended(mut self) -> ExitStatus {
         let begun = Stopwatch::start();
         loop {
             if let Some(status) = self.child.try_wait().expect("ours") {
                 return status;
             }
-            assert!(begun.elapsed() < PATIENCE, "it did not end:\n{}", self.log());
+            assert!(begun.elapsed() < WAIT_MAX, "it did not end:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -194,7 +196,7 @@ impl Server {
         request("POST", &format!("{}{path}", self.url), &headers, Some(body.to_string().as_bytes()))
     }
 
-    /// Signs in as the bootstrap account; answers the `Cookie` header.
+    /// Signs in as the bootstrap account and returns the `Cookie` header.
     pub(crate) fn sign_in(&self) -> String {
         let answer = self.post_json(
             "/api/v1/auth/login",
@@ -205,7 +207,8 @@ impl Server {
         answer.session_cookie()
     }
 
-    /// Makes an API key with every scope in the bootstrap organisation; answers (id, secret).
+    /// Creates an API key with every scope in the bootstrap organisation and returns its id and
+    /// secret.
     pub(crate) fn api_key(&self, cookie: &str) -> (String, String) {
         let body = serde_json::json!({"name": "test", "scopes": ["ingest", "read", "embed"], "ingest": {"rate_limit_rps": 10_000, "samples_per_s": 100_000_000}});
         let answer = self.post_json(&format!("/api/v1/orgs/{ORG}/api-keys"), &[("Cookie", cookie)], &body);
@@ -214,12 +217,12 @@ impl Server {
         (made["id"].as_str().expect("id").to_owned(), made["secret"].as_str().expect("secret").to_owned())
     }
 
-    /// Remote write 1.0 to the bootstrap organisation.
+    /// Sends remote write 1.0 to the bootstrap organisation.
     pub(crate) fn write(&self, secret: &str, series: &[(Labels, Vec<Sample>)]) -> Answer {
         self.write_raw(secret, &remote_write(series))
     }
 
-    /// The same of a request that was encoded and compressed.
+    /// Sends a remote write request that is already encoded and compressed.
     pub(crate) fn write_raw(&self, secret: &str, body: &[u8]) -> Answer {
         let bearer = format!("Bearer {secret}");
         let headers = [
@@ -231,7 +234,7 @@ impl Server {
         request("POST", &format!("{}/api/v1/orgs/{ORG}/write", self.url), &headers, Some(body))
     }
 
-    /// An expression at one time, with the cookie; answers the `data` of the response.
+    /// Evaluates an expression at one time with the cookie and returns the `data` of the response.
     pub(crate) fn ask(&self, cookie: &str, expr: &str, time: &str) -> Json {
         let path =
             format!("/api/v1/orgs/{ORG}/query/expr-instant?expr={}&time={time}&limit=10000", percent(expr));
@@ -243,13 +246,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Already gone is fine: `kill` and `terminate` end here too.
+        // The process may already be gone: `kill` and `terminate` end here too.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The environment that makes the first account.
+/// Returns the environment that creates the first account.
 pub(crate) fn bootstrap() -> [(&'static str, &'static str); 3] {
     [
         ("PROMLET_BOOTSTRAP_EMAIL", EMAIL),
@@ -258,11 +261,11 @@ pub(crate) fn bootstrap() -> [(&'static str, &'static str); 3] {
     ]
 }
 
-/// The binary with its own port and folder, and none of this process's `PROMLET_*`.
+/// Returns the command with its own port and folder, and without this process's `PROMLET_*`.
 pub(crate) fn command(start: &Start<'_>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
     command.args(start.args).args(["--listen", "127.0.0.1:0", "--data-dir"]).arg(start.dir);
-    // Weaker hashing than in production: the tests sign in often and measure nothing.
+    // Hashing is weaker than in production, because the tests sign in often.
     command
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
@@ -272,7 +275,7 @@ pub(crate) fn command(start: &Start<'_>) -> Command {
     command
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -293,7 +296,7 @@ impl Answer {
         self.json()["code"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// `ms_session=ses_…` out of `Set-Cookie`.
+    /// Returns `ms_session=ses_…` from `Set-Cookie`.
     pub(crate) fn session_cookie(&self) -> String {
         let set = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
         let cookie = set
@@ -303,13 +306,13 @@ impl Answer {
     }
 }
 
-/// One request over its own connection. A connection that breaks reads as status 0.
+/// Sends one request over its own connection. A broken connection is status 0.
 pub(crate) fn request(method: &str, url: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Answer {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
-        .timeout_global(Some(PATIENCE))
+        .timeout_global(Some(WAIT_MAX))
         .build()
         .into();
     let mut builder = ureq::http::Request::builder().method(method).uri(url);
@@ -343,7 +346,8 @@ pub(crate) fn percent(text: &str) -> String {
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-/// Encodes a remote write 1.0 request the way its specification says, independently of our decoder, and compresses it.
+/// Encodes a remote write 1.0 request by its specification, independently of the decoder under
+/// test, and compresses it.
 pub(crate) fn remote_write(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
     compressed(&write_request(series))
 }
@@ -352,7 +356,7 @@ pub(crate) fn compressed(request: &[u8]) -> Vec<u8> {
     snap::raw::Encoder::new().compress_vec(request).expect("small")
 }
 
-/// The same, not compressed: fields may be added.
+/// Encodes a remote write 1.0 request without compressing it, so that fields can be added.
 pub(crate) fn write_request(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
     let mut request = Vec::new();
     for (labels, samples) in series {
@@ -375,7 +379,7 @@ pub(crate) fn write_request(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
     request
 }
 
-/// A field of bytes.
+/// Appends a field of bytes.
 pub(crate) fn field(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     out.push(number << 3 | 2);
     varint(out, bytes.len() as u64);

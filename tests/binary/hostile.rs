@@ -1,4 +1,4 @@
-//! The list of hostile things, each a clear error with a stable code, and a server that serves on.
+//! Hostile requests: each gets a clear error with a stable code, and the server continues to work.
 
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
@@ -34,7 +34,8 @@ impl Victim {
     }
 }
 
-/// A clear error: the status, the stable code, the media type, and an id to find it in the log by.
+/// Checks that the response is a clear error: the status, the stable code, the media type, and a
+/// request id.
 fn expect(what: &str, answer: &Answer, status: u16, code: &str) {
     assert_eq!((answer.status, answer.code().as_str()), (status, code), "{what}: {}", answer.body);
     let media = answer.header("content-type").unwrap_or_default();
@@ -51,20 +52,20 @@ fn hostile_requests_get_clear_errors_and_leave_the_server_unharmed() {
     let victim = Victim { server, cookie, key, secret };
     assert_eq!(victim.server.write(&victim.secret, &one_sample()).status, 204);
 
-    credentials_that_open_nothing(&victim);
-    bodies_that_are_none(&victim);
+    invalid_credentials(&victim);
+    invalid_bodies(&victim);
     expressions_beyond_the_caps(&victim);
     parameters_of_replacement_characters(&victim);
 
     let Victim { server, cookie, .. } = &victim;
     assert_eq!(victim.login(PASSWORD).status, 200, "the server is unharmed");
-    // A whole second, and not before the sample.
+    // A whole second, not before the sample.
     let now = (Clock::System.now().as_s() + 1).to_string();
     assert_eq!(server.ask(cookie, "hostile_test", &now)["result"][0]["value"][1], "1");
     assert!(victim.server.terminate().success());
 }
 
-fn credentials_that_open_nothing(victim: &Victim) {
+fn invalid_credentials(victim: &Victim) {
     let Victim { server, cookie, key, secret } = victim;
     expect("a wrong password", &victim.login("wrong"), 401, "invalid_credentials");
     let forged = format!("ms_session=ses_{}", "A".repeat(43));
@@ -102,7 +103,8 @@ fn credentials_that_open_nothing(victim: &Victim) {
     expect("a cross-site post", &posted, 403, "csrf_rejected");
 }
 
-/// Each may stand for a byte that is no UTF-8, and has to be told from it: in one pass over the form, however many there are.
+/// A replacement character may stand for invalid UTF-8 and must be told from it, in one pass over
+/// the form.
 fn parameters_of_replacement_characters(victim: &Victim) {
     let parameter = format!("&a={}", "%ef%bf%bd".repeat(22));
     let form = format!("query=1{}", parameter.repeat(950));
@@ -124,7 +126,7 @@ fn parameters_of_replacement_characters(victim: &Victim) {
     );
 }
 
-fn bodies_that_are_none(victim: &Victim) {
+fn invalid_bodies(victim: &Victim) {
     let bearer = format!("Bearer {}", victim.secret);
     let machine = [
         ("Authorization", &*bearer),
@@ -147,7 +149,7 @@ fn bodies_that_are_none(victim: &Victim) {
 }
 
 fn expressions_beyond_the_caps(victim: &Victim) {
-    // As deep as a URL can say it; a form says it a good deal deeper.
+    // As deep as a URL allows. A form allows much deeper nesting.
     let deep = format!("{}1{}", "(".repeat(2_000), ")".repeat(2_000));
     let long = vec!["1"; 3_000].join("+");
     let regexes = format!("x{{{}}}", vec!["a=~\"\\\\w{60}\""; 17].join(","));

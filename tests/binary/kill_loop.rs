@@ -10,13 +10,15 @@ use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::json;
 
 use crate::harness::{ORG, Server, Start, bootstrap};
-use crate::{beside, doors};
+use crate::{ingest_protocols, side_data};
 
-/// Checkpoints every 200 ms, seals, merges and drops what is too old again and again: kills fall into all of them.
+/// The number of kills. Checkpoints every 200 ms, seals, merges and retention run all the time, so
+/// kills hit all of them.
 const KILLS: usize = 50;
 const SERIES: usize = 10;
 
-/// What the writer knows: a time in milliseconds after `base`, and whether its write was answered with a 2xx.
+/// The writer's record of its writes. A write is a time in milliseconds after `base`; it is
+/// acknowledged if its response was 2xx.
 #[derive(Default)]
 struct Oracle {
     acknowledged: BTreeSet<i64>,
@@ -54,16 +56,16 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
     let (_, secret) = server.api_key(&cookie);
     let (mut step, mut sealed, mut dropped, mut cycle) = (0, 0, 0, 0);
     for kill in 0..KILLS {
-        // A machine that is busy gets further in its own time: what was written counts, then any moment after.
+        // On a busy machine the server progresses more slowly, so wait for a number of writes
+        // first.
         let least = kill % 10;
         let delay = Duration::from_millis(300).mul_f64(rng.unit());
         let (dying, written) = (AtomicBool::new(false), AtomicUsize::new(0));
         let first = step;
         std::thread::scope(|scope| {
-            let samples = scope.spawn(|| write_until_dead(&server, &secret, (base, first), &dying, &written));
+            let samples = scope.spawn(|| write_until_dead(&server, &secret, base, first, &dying, &written));
             let accounts = scope.spawn(|| change_accounts_until_dead(&server, &cookie, kill, &dying));
-            let seals =
-                scope.spawn(|| seal_until_dead(&server, (&cookie, &secret), base, &mut cycle, &dying));
+            let seals = scope.spawn(|| seal_until_dead(&server, &cookie, &secret, base, &mut cycle, &dying));
             wait_until_written(&written, least);
             std::thread::sleep(delay);
             dying.store(true, Ordering::SeqCst);
@@ -96,10 +98,10 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
         oracle.acknowledged.len() >= 4 * KILLS && oracle.keys_made.len() > KILLS / 2 && sealed > KILLS / 5,
         "the loop did write between kills"
     );
-    assert!(dropped > 3, "and had old samples dropped: {dropped}");
-    assert!(server.terminate().success(), "and it still ends in order");
+    assert!(dropped > 3, "old samples were dropped: {dropped}");
+    assert!(server.terminate().success(), "it still stops cleanly");
     let sent = |step: i64| oracle.acknowledged.contains(&step) || oracle.unanswered.contains(&step);
-    let histograms = beside::check(dir.path(), base, &oracle.acknowledged, sent);
+    let histograms = side_data::check(dir.path(), base, &oracle.acknowledged, sent);
     println!("{histograms} histograms");
 }
 
@@ -109,29 +111,31 @@ fn serve(dir: &std::path::Path) -> Server {
     Server::start(&Start { args: &ARGS, dir, env: &bootstrap() })
 }
 
-/// Begins a start and ends it somewhere before the store is open, or shortly after.
+/// Starts the server and kills it before the store is open, or shortly after.
 fn kill_a_start(dir: &std::path::Path, when: f64) {
     let server = Server::start_early(&Start { args: &ARGS, dir, env: &bootstrap() });
     std::thread::sleep(Duration::from_millis(40).mul_f64(when * when));
     server.kill();
 }
 
-/// Seals and merges everything, again and again, and has retention drop an old sample in between; goes on with the `cycle`
-/// where the last kill ended it. Answers how often it was told that either was done.
+/// Seals and merges everything again and again, with retention dropping an old sample in between.
+/// Continues the `cycle` where the last kill interrupted it. Returns the number of acknowledged
+/// seals and drops.
 fn seal_until_dead(
     server: &Server,
-    (cookie, secret): (&str, &str),
+    cookie: &str,
+    secret: &str,
     base: Timestamp,
     cycle: &mut i64,
     dying: &AtomicBool,
 ) -> (usize, usize) {
     let (mut sealed, mut dropped) = (0, 0);
     loop {
-        let step = beside::Step::of(*cycle);
-        match beside::let_go(server, cookie, secret, base, *cycle) {
+        let step = side_data::CycleStep::of(*cycle);
+        match side_data::perform_step(server, cookie, secret, base, *cycle) {
             200..300 => {
-                sealed += usize::from(step == beside::Step::Seal);
-                dropped += usize::from(*cycle % beside::STEPS == beside::STEPS - 1);
+                sealed += usize::from(step == side_data::CycleStep::Seal);
+                dropped += usize::from(*cycle % side_data::STEPS == side_data::STEPS - 1);
                 *cycle += 1;
             }
             429 | 503 => std::thread::sleep(Duration::from_millis(20)),
@@ -147,20 +151,22 @@ fn kill_by_pid(pid: u32) {
     assert!(sent.success());
 }
 
-/// Writes one step after the other, each by another way in; answers the next free step, what was acknowledged, and what got no answer.
+/// Writes one step after the other, each by another protocol. Returns the next free step, the
+/// acknowledged steps, and those without a response.
 fn write_until_dead(
     server: &Server,
     secret: &str,
-    (base, first): (Timestamp, i64),
+    base: Timestamp,
+    first: i64,
     dying: &AtomicBool,
     written: &AtomicUsize,
 ) -> (i64, Vec<i64>, Vec<i64>) {
     let (mut acknowledged, mut unanswered) = (Vec::new(), Vec::new());
     let mut step = first;
     while unanswered.is_empty() {
-        let mut beside = Vec::new();
-        beside::add(&mut beside, base, step);
-        let answer = doors::send(server, secret, step, &batch(base, step), &beside);
+        let mut side_data = Vec::new();
+        side_data::add(&mut side_data, base, step);
+        let answer = ingest_protocols::send(server, secret, step, &batch(base, step), &side_data);
         match answer.status {
             200 | 204 => {
                 assert_eq!(answer.header("Durability"), Some("synced"));
@@ -175,7 +181,8 @@ fn write_until_dead(
     (step, acknowledged, unanswered)
 }
 
-/// Until so many writes were acknowledged; after half a minute the writer is the one to say what is wrong.
+/// Waits until `least` writes were acknowledged. After half a minute it returns, and the writer
+/// reports the reason.
 fn wait_until_written(written: &AtomicUsize, least: usize) {
     for _ in 0..15_000 {
         if written.load(Ordering::SeqCst) >= least {
@@ -185,7 +192,7 @@ fn wait_until_written(written: &AtomicUsize, least: usize) {
     }
 }
 
-/// Makes keys and removes every second one again.
+/// Creates API keys and removes every second one.
 fn change_accounts_until_dead(server: &Server, cookie: &str, round: usize, dying: &AtomicBool) -> Oracle {
     let mut done = Oracle::default();
     for n in 0.. {
@@ -213,7 +220,7 @@ fn change_accounts_until_dead(server: &Server, cookie: &str, round: usize, dying
                     other => panic!("removing a key: {other}"),
                 }
             }
-            // 60 requests a second and session: wait for the window instead of spinning on it.
+            // 60 requests a second and session: wait for the window instead of polling it.
             429 => std::thread::sleep(Duration::from_millis(20)),
             0 if dying.load(Ordering::SeqCst) => {
                 done.keys_unanswered.insert(name);

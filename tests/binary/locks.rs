@@ -1,5 +1,6 @@
-//! A read of one organisation that takes long, and everything that must not wait for it: its own writes, those of others, pages,
-//! `/metrics`, short queries, health. Nothing here is timed: the slow read is still running when the others are answered.
+//! A slow read of one organisation, and everything that must not wait for it: its own writes, those
+//! of others, pages, `/metrics`, short queries, health. Nothing is timed: the slow read still runs
+//! when the others have their responses.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -10,23 +11,23 @@ use promlet::model::{Labels, Sample};
 use serde_json::json;
 
 use crate::harness::{Answer, ORG, Server, Start, bootstrap, percent, remote_write, request};
-use crate::questions::{hostile_matchers, hostile_values, send};
+use crate::queries::{hostile_matchers, hostile_values, send};
 
 const OTHER: &str = "other";
-/// How long a slow read may take: longer than everything that is asked for beside it.
+/// The timeout of the slow read, which is longer than all requests beside it together.
 const SLOW: &str = "120s";
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// A server with two organisations, the first of which has values that are slow to match.
-struct Neighbours {
+/// A server with two organisations, the first of which has label values that are slow to match.
+struct TwoOrganisations {
     server: Server,
     cookie: String,
     own: String,
     others: String,
 }
 
-impl Neighbours {
-    fn start(dir: &Path) -> Neighbours {
+impl TwoOrganisations {
+    fn start(dir: &Path) -> TwoOrganisations {
         let args = &["serve", "--rate-cabinet-rps", "10000", "--query-timeout", SLOW];
         let server = Server::start(&Start { args, dir, env: &bootstrap() });
         let cookie = server.sign_in();
@@ -38,7 +39,7 @@ impl Neighbours {
         let made = server.post_json(&path, &[("Cookie", &cookie)], &body);
         assert_eq!(made.status, 201, "{}", made.body);
         let others = made.json()["secret"].as_str().expect("a secret").to_owned();
-        let it = Neighbours { server, cookie, own, others };
+        let it = TwoOrganisations { server, cookie, own, others };
         for (org, secret) in [(ORG, &it.own), (OTHER, &it.others)] {
             assert_eq!(it.write(org, secret, "up", 0).status, 204);
         }
@@ -71,7 +72,7 @@ impl Neighbours {
         request("POST", &url, &headers, Some(text.as_bytes()))
     }
 
-    /// Asks for something slow, and waits until it runs on the query lane.
+    /// Sends a slow request and waits until it runs on the query lane.
     fn begin(&self, path: &str) -> TcpStream {
         self.until_running(0);
         let stream = send(&self.server, &self.cookie, path);
@@ -82,11 +83,12 @@ impl Neighbours {
     fn until_running(&self, count: usize) {
         let (begun, line) = (Stopwatch::start(), format!("promlet_lane_running{{lane=\"query\"}} {count}"));
         while !self.server.get("/metrics", &[]).body.lines().any(|have| have == line) {
-            assert!(begun.elapsed() < PATIENCE, "{line:?} never came");
+            assert!(begun.elapsed() < WAIT_MAX, "{line:?} never came");
         }
     }
 
-    /// Sends everything that must not wait for the slow read, and looks after each whether that is still running.
+    /// Sends everything that must not wait for the slow read, and checks after each request that it
+    /// still runs.
     fn nothing_waits_for(&self, slow: &TcpStream) {
         let still_runs = |what: &str| {
             slow.set_nonblocking(true).expect("a socket");
@@ -96,14 +98,14 @@ impl Neighbours {
         still_runs("the slow read has just begun");
         let path = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/query?query=up");
         for turn in 0..8 {
-            // More writers of new series than the ingest lane has threads, while the others are asked for.
+            // Concurrently, more writers of new series than the ingest lane has threads.
             std::thread::scope(|scope| {
                 let write = |n: usize| self.write(ORG, &self.own, &format!("fresh_{turn}"), n).status;
                 let writers: Vec<_> = (0..8).map(|n| scope.spawn(move || write(n))).collect();
                 let stamp = Clock::System.now().as_ms();
                 let text = format!("# HELP up Told at {stamp}.\n# TYPE up gauge\nup 2 {stamp}\n");
-                let told = self.import("text/plain", &text);
-                assert_eq!(told.status, 200, "{}", told.body);
+                let imported = self.import("text/plain", &text);
+                assert_eq!(imported.status, 200, "{}", imported.body);
                 still_runs("metadata and samples of the same organisation");
                 assert!(self.server.get("/metrics", &[]).body.contains("promlet_org_series"));
                 still_runs("/metrics");
@@ -111,7 +113,8 @@ impl Neighbours {
                 let series = page.json()["usage"]["series"].as_u64();
                 assert_eq!((page.status, series), (200, Some(1)), "{}", page.body);
                 still_runs("the page of another organisation");
-                // The first on the query lane, later ones on the thread of the connection.
+                // The first query runs on the query lane, later ones on the thread of the
+                // connection.
                 let answer = self.get(&path);
                 assert_eq!(answer.status, 200, "{}", answer.body);
                 still_runs("a short query of the same organisation");
@@ -132,9 +135,9 @@ impl Neighbours {
 }
 
 #[test]
-fn a_slow_listing_holds_no_write_no_page_and_no_short_query() {
+fn a_slow_listing_blocks_no_write_no_page_and_no_short_query() {
     let dir = tempfile::tempdir().expect("a folder");
-    let it = Neighbours::start(dir.path());
+    let it = TwoOrganisations::start(dir.path());
     let written = it.server.write(&it.own, &hostile_values());
     assert_eq!(written.status, 204, "{}", written.body);
     let matchers = percent(&hostile_matchers(14));
@@ -150,9 +153,9 @@ fn a_slow_listing_holds_no_write_no_page_and_no_short_query() {
 }
 
 #[test]
-fn a_slow_query_of_exemplars_holds_no_write_no_page_and_no_short_query() {
+fn a_slow_query_of_exemplars_blocks_no_write_no_page_and_no_short_query() {
     let dir = tempfile::tempdir().expect("a folder");
-    let it = Neighbours::start(dir.path());
+    let it = TwoOrganisations::start(dir.path());
     let mut text = String::from("# TYPE hostile gauge\n");
     for (labels, _) in hostile_values() {
         text += &format!("hostile{{p=\"{}\"}} 1 # {{trace_id=\"a\"}} 1\n", labels.value("p"));

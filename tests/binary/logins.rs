@@ -1,4 +1,5 @@
-//! Logging in and out under fire: floods, strangers, `kill -9`, and what the log says of it (docs/specification.md F, rows 5, 6, 9, 10, 19).
+//! Login and logout under floods, attacks and `kill -9`, and secrets in the log
+//! (docs/specification.md F, rows 5, 6, 9, 10, 19).
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ fn login(server: &Server, network: &str, password: &str) -> Answer {
     server.post_json(LOGIN, &[("X-Forwarded-For", network)], &body)
 }
 
-/// Peak of the resident memory so far, KiB.
+/// Returns the peak of the resident memory in KiB.
 fn peak_kib(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("on Linux");
@@ -30,7 +31,7 @@ fn peak_kib(server: &Server) -> u64 {
 
 /// Row 6, at the real cost of a hash.
 #[test]
-fn five_hundred_logins_at_once_leave_health_answering_and_memory_bounded() {
+fn five_hundred_logins_at_once_leave_health_responsive_and_memory_bounded() {
     let dir = tempfile::tempdir().expect("a folder");
     let server =
         serve(dir.path(), &[("PROMLET_ARGON2", "19456,2,1"), ("PROMLET_TRUSTED_PROXIES", "127.0.0.1")]);
@@ -67,9 +68,9 @@ fn five_hundred_logins_at_once_leave_health_answering_and_memory_bounded() {
     assert!(grown < 100 << 10, "{grown} KiB more at the peak");
 }
 
-/// Row 5, with a stranger who does not stop.
+/// Row 5, with an attacker who does not stop.
 #[test]
-fn an_owner_logs_in_while_a_stranger_hammers() {
+fn an_owner_can_log_in_during_a_password_attack() {
     let dir = tempfile::tempdir().expect("a folder");
     let server =
         serve(dir.path(), &[("PROMLET_ARGON2", "19456,2,1"), ("PROMLET_TRUSTED_PROXIES", "127.0.0.1")]);
@@ -85,7 +86,7 @@ fn an_owner_logs_in_while_a_stranger_hammers() {
                 }
             });
         }
-        // The stranger is heard first.
+        // The attack has reached its limit.
         while login(server, "203.0.113.0", "wrong password").status != 429 {}
         let mut tries = 0;
         let answer = loop {
@@ -100,9 +101,9 @@ fn an_owner_logs_in_while_a_stranger_hammers() {
     });
 }
 
-/// Row 9: what was answered with 204 does not come back.
+/// Row 9: a session whose logout was acknowledged with 204 does not come back.
 #[test]
-fn a_logout_outlives_kill_dash_nine_right_after_its_answer() {
+fn a_logout_survives_kill_dash_nine_right_after_its_response() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut server = serve(dir.path(), &[]);
     for round in 0..5 {
@@ -116,7 +117,7 @@ fn a_logout_outlives_kill_dash_nine_right_after_its_answer() {
     }
 }
 
-/// The token of the next sign-in link on the console.
+/// Returns the token of the next sign-in link on the console.
 fn printed_token(server: &Server) -> String {
     let asked = server.post_json("/api/v1/auth/magic-link/request", &[], &json!({ "email": EMAIL }));
     assert_eq!(asked.status, 202, "{}", asked.body);
@@ -129,7 +130,7 @@ fn printed_token(server: &Server) -> String {
     url.split("token=").nth(1).expect("a token").to_owned()
 }
 
-/// Fifty uses of a link at once; how many were answered with a session.
+/// Uses a link fifty times at once and returns how many responses had a session.
 fn use_fifty_times(server: &Server, token: &str, kill_after: Option<Duration>) -> usize {
     let together = Barrier::new(51);
     let together = &together;
@@ -154,9 +155,9 @@ fn use_fifty_times(server: &Server, token: &str, kill_after: Option<Duration>) -
     })
 }
 
-/// Row 19, across a crash at any moment.
+/// Row 19, also with a crash at any moment.
 #[test]
-fn of_fifty_uses_of_a_link_one_signs_in_also_across_kill_dash_nine() {
+fn of_fifty_uses_of_a_link_exactly_one_signs_in_even_across_kill_dash_nine() {
     let seed = 20_261_122;
     println!("seed {seed}");
     let mut rng = Entropy::seeded(seed);
@@ -164,7 +165,7 @@ fn of_fifty_uses_of_a_link_one_signs_in_also_across_kill_dash_nine() {
         let dir = tempfile::tempdir().expect("a folder");
         let server = serve(dir.path(), &[]);
         let token = printed_token(&server);
-        // The first round is one without a crash.
+        // The first round has no crash.
         let kill_after = (round > 0).then(|| Duration::from_millis(40).mul_f64(rng.unit()));
         let mut answered = use_fifty_times(&server, &token, kill_after);
         let server = match kill_after {
@@ -180,14 +181,14 @@ fn of_fifty_uses_of_a_link_one_signs_in_also_across_kill_dash_nine() {
         let by_link = |row: &&Json| row["auth_method"] == "magic_link";
         let made = list["data"].as_array().expect("rows").iter().filter(by_link).count();
         assert_eq!(made, 1, "round {round}: {list}");
-        // The one answer may have been lost in the crash, with its session's cookie; never are there two.
+        // The one response may have been lost in the crash, but there are never two.
         assert!(answered == 1 || (kill_after.is_some() && answered == 0), "round {round}: {answered}");
     }
 }
 
-/// Row 10: at the most talkative level, on both of its outputs.
+/// Row 10: at the most verbose level.
 #[test]
-fn no_secret_stands_in_the_log() {
+fn no_secret_is_in_the_log() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = serve(dir.path(), &[("PROMLET_LOG", "trace"), ("PROMLET_SIGNUP", "open")]);
     let token = printed_token(&server);
@@ -214,7 +215,7 @@ fn no_secret_stands_in_the_log() {
     let changed = server.post_json("/api/v1/auth/password/change", &[("Cookie", &cookie)], &change);
     assert_eq!(changed.status, 200, "{}", changed.body);
     login(&server, "192.0.2.1", "a wrong canary password");
-    // What is no request at all is told, too.
+    // An invalid request is logged, too.
     server.post_json(LOGIN, &[], &json!({ "email": ["ses_x"], "password": PASSWORD }));
     server.signal("TERM");
     server.log_line("stopping");

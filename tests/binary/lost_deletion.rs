@@ -1,5 +1,5 @@
-//! A deletion whose record was lost with the end of the log: what is acknowledged after that is kept, whichever way out of the
-//! damage was taken.
+//! A deletion whose record was lost with the end of the log. Samples acknowledged after the
+//! recovery are kept, whichever recovery was chosen.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::harness::{ORG, Server, Start, bootstrap};
 use crate::upkeep::{copy_tree, expected, promlet, samples, seal, succeeded, write};
 
-/// How the end of the log is lost, from the record of the deletion on or from earlier.
+/// How the end of the log is lost, from the record of the deletion or from earlier on.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
     Cut,
@@ -21,9 +21,9 @@ enum Loss {
     Gone,
 }
 
-/// How an operator continues.
+/// The operator's choice of recovery.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Recovery {
     AcceptLoss,
     Repair,
 }
@@ -33,7 +33,7 @@ fn log_file(dir: &Path) -> PathBuf {
     files.filter(|path| path.extension().is_some_and(|end| end == "wal")).max().expect("a log file")
 }
 
-/// Where the records of the last log file end.
+/// Returns the offset of the end of the records in the last log file.
 fn log_end(dir: &Path) -> usize {
     let bytes = std::fs::read(log_file(dir)).expect("read");
     (bytes.iter().rposition(|byte| *byte != 0).expect("records") + 1).next_multiple_of(8)
@@ -52,14 +52,14 @@ fn lose(dir: &Path, loss: Loss, at: usize) {
     std::fs::write(&path, bytes).expect("written");
 }
 
-/// What is there is what was sent, and of the steps `kept` all of it.
-fn holds(server: &Server, cookie: &str, base: Timestamp, kept: &[std::ops::Range<i64>], place: &str) {
+/// Checks that only sent samples are there, and all samples of the steps `kept`.
+fn holds(server: &Server, cookie: &str, base: Timestamp, kept: &[std::ops::Range<i64>], case: &str) {
     let found: BTreeMap<(usize, i64), f64> = samples(server, cookie, base);
     let sent = expected(0..60);
-    assert!(found.iter().all(|(key, value)| sent.get(key) == Some(value)), "{place}: nothing is invented");
+    assert!(found.iter().all(|(key, value)| sent.get(key) == Some(value)), "{case}: nothing is invented");
     let kept = expected(kept.iter().cloned().flatten());
     let missing: Vec<_> = kept.keys().filter(|key| !found.contains_key(key)).collect();
-    assert!(missing.is_empty(), "{place}: acknowledged and gone: {missing:?}");
+    assert!(missing.is_empty(), "{case}: acknowledged and gone: {missing:?}");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn samples_acknowledged_after_a_deletion_was_lost_with_the_end_of_the_log_surviv
     let cookie = server.sign_in();
     let (_, secret) = server.api_key(&cookie);
     let base = Timestamp::from_s(Clock::System.now().as_s() - 3_000);
-    // Half of what is deleted is in a segment, the other half in the log alone.
+    // Half of the deleted samples are in a segment, the other half in the log only.
     (0..10).for_each(|step| assert!(write(&server, &secret, base, step)));
     seal(live.path());
     (10..20).for_each(|step| assert!(write(&server, &secret, base, step)));
@@ -81,18 +81,18 @@ fn samples_acknowledged_after_a_deletion_was_lost_with_the_end_of_the_log_surviv
     server.kill();
 
     for loss in [Loss::Cut, Loss::Zeros, Loss::CutBehindTheFirstRecord, Loss::Empty, Loss::Gone] {
-        for way in [Way::AcceptLoss, Way::Repair] {
-            let place = format!("{loss:?}, {way:?}");
+        for recovery in [Recovery::AcceptLoss, Recovery::Repair] {
+            let case = format!("{loss:?}, {recovery:?}");
             let folder = tempfile::tempdir().expect("made");
             let mut dir = folder.path().join("damaged");
             copy_tree(live.path(), &dir);
             lose(&dir, loss, at);
-            let server = match way {
-                Way::AcceptLoss => {
+            let server = match recovery {
+                Recovery::AcceptLoss => {
                     let args = ["serve", "--accept-loss"];
                     Server::start(&Start { args: &args, dir: &dir, env: &bootstrap() })
                 }
-                Way::Repair => {
+                Recovery::Repair => {
                     let new = folder.path().join("repaired");
                     succeeded(&promlet(&["repair", "--to"], &[&new, &dir]));
                     dir = new;
@@ -100,19 +100,19 @@ fn samples_acknowledged_after_a_deletion_was_lost_with_the_end_of_the_log_surviv
                 }
             };
             let cookie = server.sign_in();
-            holds(&server, &cookie, base, &[], &place);
-            // Some of the deleted times again, and later ones.
-            (5..15).chain(20..60).for_each(|step| assert!(write(&server, &secret, base, step), "{place}"));
+            holds(&server, &cookie, base, &[], &case);
+            // Write some of the deleted times again, and later ones.
+            (5..15).chain(20..60).for_each(|step| assert!(write(&server, &secret, base, step), "{case}"));
             let kept = [5..15, 20..60];
-            holds(&server, &cookie, base, &kept, &place);
+            holds(&server, &cookie, base, &kept, &case);
             server.kill();
             let server = Server::serve(&dir);
-            holds(&server, &server.sign_in(), base, &kept, &format!("{place}, after a kill"));
+            holds(&server, &server.sign_in(), base, &kept, &format!("{case}, after a kill"));
             seal(&dir);
-            holds(&server, &server.sign_in(), base, &kept, &format!("{place}, sealed"));
+            holds(&server, &server.sign_in(), base, &kept, &format!("{case}, sealed"));
             server.kill();
             let server = Server::serve(&dir);
-            holds(&server, &server.sign_in(), base, &kept, &format!("{place}, sealed and killed"));
+            holds(&server, &server.sign_in(), base, &kept, &format!("{case}, sealed and killed"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A process that gets no more memory: what asks for much is refused, and nothing else ends.
+//! A process that gets no more memory refuses large requests, and nothing else fails.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,15 +11,16 @@ use serde_json::json;
 
 use crate::harness::{Answer, ORG, Server, Start, bootstrap, percent, request};
 
-/// Series that are there before anything is asked.
+/// The number of series that are stored before the first request.
 const SERIES: usize = 20_000;
-/// Memory that the process gets beyond what it has when a request comes, in MiB.
+/// The memory that the process may allocate beyond its current size, in MiB.
 const MORE_MIB: [u64; 4] = [4, 24, 64, 96];
 /// Another organisation, which must not notice.
 const OTHER: &str = "other";
 
-/// A server, and the keys of its two organisations. All samples are of the minutes after `now`: no window of theirs closes
-/// while the test runs, since a seal beside a request may need what the request has taken.
+/// A server and the API keys of its two organisations. All samples are in the minutes after `now`,
+/// so that no window closes during the test: a seal beside a request may need the memory that the
+/// request has taken.
 struct Store {
     server: Server,
     secret: String,
@@ -27,7 +28,7 @@ struct Store {
     now: Timestamp,
 }
 
-/// How a request is sent.
+/// A request to send.
 struct Request {
     name: &'static str,
     method: &'static str,
@@ -37,7 +38,7 @@ struct Request {
 }
 
 fn open(dir: &Path) -> Store {
-    // Without kept answers, so that each is computed.
+    // Without caches, so that each query is computed.
     let more = [("PROMLET_QUERY_CACHE_BYTES", "0"), ("PROMLET_DECODED_CACHE_BYTES", "0")];
     let env: Vec<_> = bootstrap().into_iter().chain(more).collect();
     let server = Server::start(&Start { args: &["serve"], dir, env: &env });
@@ -67,7 +68,8 @@ impl Store {
         }
     }
 
-    /// Lets the process have so many MiB more than it has now, or as much as it wants.
+    /// Limits the data segment of the process to its current size and `more_mib` MiB, or lifts the
+    /// limit.
     fn limit(&self, more_mib: Option<u64>) {
         let pid = i32::try_from(self.server.pid()).ok().and_then(Pid::from_raw).expect("a process");
         let current = more_mib.map(|more| {
@@ -78,7 +80,7 @@ impl Store {
             let kib: u64 = data.trim().trim_end_matches(" kB").parse().expect("a number");
             (kib << 10) + (more << 20)
         });
-        // Where it has ended, what was asked for says so.
+        // If the process has ended, the request that follows reports it.
         let _ = prlimit(Some(pid), Resource::Data, Rlimit { current, maximum: None });
     }
 
@@ -90,7 +92,7 @@ impl Store {
         request(one.method, &format!("{}{}", self.server.url, one.path), &headers, body)
     }
 
-    /// A small write and a small query of another organisation.
+    /// Sends a small write and a small query of another organisation.
     fn others_go_on(&self, round: i64, after: &str) {
         let bearer = format!("Bearer {}", self.other);
         let headers = [("Authorization", bearer.as_str()), ("Content-Type", "text/plain")];
@@ -117,7 +119,7 @@ fn post(name: &'static str, path: &str, headers: &[(&'static str, &'static str)]
     Request { name, method: "POST", path, headers: headers.to_vec(), body }
 }
 
-/// Requests that take much memory. `round`: so that no two bring the same series.
+/// Returns requests that need much memory. `round` makes their series unique.
 fn requests(now: Timestamp, round: u64) -> Vec<Request> {
     let (start, end) = (now.as_s() + 1, now.as_s() + 301);
     let mount = format!("/api/v1/orgs/{ORG}/prometheus/api/v1");
@@ -145,7 +147,7 @@ fn requests(now: Timestamp, round: u64) -> Vec<Request> {
             series.push((labels, vec![Sample { at: now, value: 1.0 }]));
         }
     }
-    // Samples of few series, which grow the head alone.
+    // Many samples of one series, which grow the head only.
     let many: Vec<Sample> =
         (0..300_000).map(|n| Sample { at: now.plus_ms(n), value: (n as f64).sqrt() }).collect();
     let many = vec![(Labels::from_pairs([("__name__", format!("many_{round}"))]), many)];
@@ -187,7 +189,7 @@ fn requests(now: Timestamp, round: u64) -> Vec<Request> {
     ]
 }
 
-/// Gauges with many points.
+/// Returns an OTLP request of gauges with many points.
 fn otlp(now: Timestamp, round: u64) -> serde_json::Value {
     let nanos = format!("{}000000", now.as_ms());
     let points: Vec<_> = (0..15_000)
@@ -201,7 +203,7 @@ fn otlp(now: Timestamp, round: u64) -> serde_json::Value {
 }
 
 #[test]
-fn a_request_that_the_process_has_no_memory_for_is_refused_and_ends_nothing_else() {
+fn a_request_without_enough_memory_is_refused_and_affects_nothing_else() {
     let dir = tempfile::tempdir().expect("a folder");
     let store = open(dir.path());
     store.fill();
@@ -211,18 +213,18 @@ fn a_request_that_the_process_has_no_memory_for_is_refused_and_ends_nothing_else
         for one in requests(store.now, round) {
             store.limit(Some(more));
             let answer = store.send(&one);
-            let told = format!("{} with {more} MiB more: {}", one.name, answer.status);
+            let case = format!("{} with {more} MiB more: {}", one.name, answer.status);
             store.limit(None);
             let body: String = answer.body.chars().take(300).collect();
-            assert_ne!(answer.status, 0, "{told} {body}\n{}", store.server.log());
+            assert_ne!(answer.status, 0, "{case} {body}\n{}", store.server.log());
             let stable = matches!(answer.status, 200 | 204 | 503) || answer.status == 422;
-            assert!(stable, "{told} {body}");
+            assert!(stable, "{case} {body}");
             if answer.status == 503 {
-                assert!(answer.header("retry-after").is_some() && body.contains("memory"), "{told} {body}");
+                assert!(answer.header("retry-after").is_some() && body.contains("memory"), "{case} {body}");
                 refused.insert(one.name);
             }
             rounds += 1;
-            store.others_go_on(rounds, &told);
+            store.others_go_on(rounds, &case);
         }
     }
     for name in ["a range query", "an import of text", "an import of JSON lines", "a remote write of series"]

@@ -1,5 +1,5 @@
-//! An issuer whose certificate comes from an authority of one's own (docs/specification.md E, `PROMLET_OAUTH_OIDC_CA_FILE`): asked where the
-//! file names the authority, and not otherwise.
+//! A sign-in provider with a certificate from a private authority (docs/specification.md E,
+//! `PROMLET_OAUTH_OIDC_CA_FILE`): trusted only if the file contains the authority.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -14,12 +14,13 @@ use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::harness::{Server, Start};
 use crate::https::fixture;
 
-/// What an issuer says of itself, over TLS with the pair `one`, as long as this process lives; its address.
+/// Serves the discovery document of an issuer over TLS with the pair `one` until this process ends,
+/// and returns its URL.
 fn issuer() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("https://localhost:{}", listener.local_addr().expect("bound").port());
     let at = |path: &str| format!("{url}{path}");
-    let said = json!({
+    let discovery = json!({
         "issuer": url, "authorization_endpoint": at("/authorize"), "token_endpoint": at("/token"), "jwks_uri": at("/jwks"),
         "response_types_supported": ["code"], "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": ["RS256"],
@@ -33,26 +34,26 @@ fn issuer() -> String {
         .with_single_cert(vec![cert], key)
         .expect("a pair");
     let config = Arc::new(config);
-    let body = said.to_string();
+    let body = discovery.to_string();
     std::thread::spawn(move || {
         for socket in listener.incoming().map_while(Result::ok) {
             let connection = ServerConnection::new(Arc::clone(&config)).expect("a server");
             let mut stream = StreamOwned::new(connection, socket);
-            let mut asked = Vec::new();
+            let mut request = Vec::new();
             let mut part = [0; 1_024];
-            // Who does not trust the certificate says so, and hangs up.
-            while !asked.ends_with(b"\r\n\r\n") {
+            // A client that does not trust the certificate sends an alert and hangs up.
+            while !request.ends_with(b"\r\n\r\n") {
                 match stream.read(&mut part) {
-                    Ok(n) if n > 0 => asked.extend_from_slice(&part[..n]),
+                    Ok(n) if n > 0 => request.extend_from_slice(&part[..n]),
                     _ => break,
                 }
             }
-            if asked.starts_with(b"GET /.well-known/openid-configuration ") {
+            if request.starts_with(b"GET /.well-known/openid-configuration ") {
                 let answer = format!(
                     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
                     body.len()
                 );
-                // The other side may be gone; then its answer tells.
+                // The client may be gone, which its own test reports.
                 let _ = stream.write_all(answer.as_bytes());
                 stream.conn.send_close_notify();
                 let _ = stream.flush();
@@ -63,7 +64,7 @@ fn issuer() -> String {
 }
 
 #[test]
-fn an_issuer_of_ones_own_authority_is_asked_where_the_file_names_it() {
+fn an_issuer_with_a_private_authority_is_trusted_only_if_the_file_contains_the_authority() {
     let issuer = issuer();
     let files = ["one.crt", "two.crt"].map(|name| fixture(name).to_str().expect("UTF-8").to_owned());
     for (file, trusted) in [(Some(&files[0]), true), (Some(&files[1]), false), (None, false)] {
@@ -87,7 +88,7 @@ fn an_issuer_of_ones_own_authority_is_asked_where_the_file_names_it() {
                 "{file:?}: {}",
                 answer.body
             );
-            // It says why.
+            // The log has the reason.
             server.log_line("invalid peer certificate");
         }
     }

@@ -1,5 +1,5 @@
-//! The commands of README.md and of the guide, pasted into one shell in their order as a new user does: nothing is set that
-//! the text does not set. Only addresses, folders, times and ids are those of this test.
+//! Pastes the commands of README.md and of the guide into one shell in their order, as a new user
+//! does. Nothing is set that the text does not set, except addresses, folders, times and ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -17,15 +17,15 @@ use serde_json::{Value, json};
 use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, request};
 use crate::https::fixture;
 
-/// Blocks of commands that begin with these words are not run here, and why.
+/// The beginnings of command blocks that are not run here, with the reasons.
 const NOT_RUN: [(&str, &str); 4] = [
-    ("cargo run -- demo", "builds; the_demo_prints_a_link_a_token_and_queries_that_answer_with_data_at_once"),
+    ("cargo run -- demo", "builds; the_demo_prints_a_link_a_token_and_queries_that_return_data_at_once"),
     ("cargo test", "this is it"),
     ("cargo run --release\n", "builds; this test starts the server that it would build"),
     ("cargo run --example embed_page", "builds; peers_browser.rs opens that page"),
 ];
-/// Beginnings of lines that are pasted in another form: what looks for what is wrong finds that mail goes to the console, and
-/// nobody is there to be asked.
+/// The beginnings of lines that are pasted in another form: the doctor warns that mail goes to the
+/// console, and no person can confirm a deletion.
 const PASTED_AS: [(&str, &str); 2] = [
     ("promlet doctor", "promlet doctor || [ $? -eq 1 ]"),
     ("promlet org delete shop", "promlet org delete shop --yes"),
@@ -33,23 +33,24 @@ const PASTED_AS: [(&str, &str); 2] = [
 /// The line that makes `promlet` a command, and the folder in it.
 const PATH_LINE: &str = "export PATH=\"$PWD/target/release:$PATH\"";
 const RELEASE: &str = "$PWD/target/release";
-/// Commands after this sentence of a document are for a stopped server.
+/// The sentence of a document after which commands are for a stopped server.
 const STOPPED: &str = "are for a stopped server";
-/// Variables that begin as promlet's do and belong to a reader's own program.
+/// Variables with the prefix of promlet that belong to a reader's own program.
 const OF_OTHERS: [&str; 1] = ["PROMLET_API_SECRET"];
 /// How long one block may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// A fenced block.
-struct Block {
+struct CodeBlock {
     document: &'static str,
     language: String,
     text: String,
     for_stopped: bool,
 }
 
-impl Block {
-    /// Whether it holds settings: assignments, perhaps in front of the command that starts a server.
+impl CodeBlock {
+    /// Returns whether the block only contains settings: assignments, perhaps before the command
+    /// that starts a server.
     fn sets(&self) -> bool {
         self.language == "sh" && self.text.starts_with("PROMLET_")
     }
@@ -61,7 +62,8 @@ impl Block {
     }
 }
 
-/// README.md and the pages of the guide, in the order in which their commands build on each other.
+/// Returns README.md and the pages of the guide in the order in which their commands build on each
+/// other.
 fn documents() -> Vec<(&'static str, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let pages = std::fs::read_dir(root.join("docs/guide")).expect("the guide");
@@ -81,7 +83,7 @@ fn documents() -> Vec<(&'static str, String)> {
     paths.into_iter().map(read).collect()
 }
 
-fn blocks() -> Vec<Block> {
+fn blocks() -> Vec<CodeBlock> {
     let mut blocks = Vec::new();
     for (document, text) in documents() {
         let stopped = text.replace('\n', " ").find(STOPPED).unwrap_or(text.len());
@@ -91,14 +93,14 @@ fn blocks() -> Vec<Block> {
             let end = inside + text[inside..].find("```").expect("the block ends");
             let (language, block) = text[inside..end].split_once('\n').expect("a line");
             let (language, text_of_block) = (language.to_owned(), block.to_owned());
-            blocks.push(Block { document, language, text: text_of_block, for_stopped: inside > stopped });
+            blocks.push(CodeBlock { document, language, text: text_of_block, for_stopped: inside > stopped });
             at = end + 3;
         }
     }
     blocks
 }
 
-/// Answers every request with `body`; the address.
+/// Serves `body` on every request and returns the address.
 fn serve_text(body: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
@@ -117,7 +119,8 @@ fn serve_text(body: String) -> String {
     address
 }
 
-/// Programs that the documents use and that a machine may not have, as far as they are used.
+/// Replacements of programs that the documents use and that a machine may lack, as far as they are
+/// used.
 const STAND_INS: [(&str, &str); 2] = [
     (
         "jq",
@@ -139,7 +142,7 @@ esac"#,
     ),
 ];
 
-/// A shell in a folder of its own, into which blocks are pasted one after another.
+/// A shell in its own folder, into which blocks are pasted one after another.
 struct Shell {
     dir: tempfile::TempDir,
     child: Child,
@@ -148,11 +151,12 @@ struct Shell {
     pasted: usize,
 }
 
-/// What a shell prints after a block.
+/// The line that a shell prints after a block.
 const END: &str = "-- end of the block --";
 
 impl Shell {
-    /// `set`: what is this test's own: where the server listens, and how dear a password hash is.
+    /// Opens a shell. `set` is the environment of this test: the address of the server and the cost
+    /// of a password hash.
     fn open(dir: tempfile::TempDir, set: &[(&str, &str)]) -> Shell {
         let bin = dir.path().join("programs");
         std::fs::create_dir(&bin).expect("made");
@@ -161,7 +165,7 @@ impl Shell {
             std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("made");
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("made");
         };
-        // An answer above 400 is a failure, also in the middle of a pipe.
+        // A status above 400 is a failure, also in the middle of a pipe.
         let failed = dir.path().join("failed");
         let path = "/usr/local/bin:/usr/bin:/bin";
         let note = format!(
@@ -179,11 +183,11 @@ impl Shell {
         command.env("PATH", format!("{}:{path}", bin.display()));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().expect("a shell");
-        let (said, lines) = channel();
+        let (printed, lines) = channel();
         let pipe = child.stdout.take().expect("piped");
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                let _ = said.send(line);
+                let _ = printed.send(line);
             }
         });
         let mut stdin = child.stdin.take().expect("piped");
@@ -191,24 +195,24 @@ impl Shell {
         Shell { dir, child, stdin, lines, pasted: 0 }
     }
 
-    /// Pastes a block; what it printed. The shell ends at the first command that fails.
+    /// Pastes a block and returns its output. The shell ends at the first command that fails.
     fn paste(&mut self, text: &str) -> String {
         self.pasted += 1;
         let file = self.dir.path().join(format!("block-{}.sh", self.pasted));
         std::fs::write(&file, text).expect("written");
         let command = format!(". '{}' < /dev/null\nprintf '\\n%s\\n' '{END}'\n", file.display());
-        let told = self.stdin.write_all(command.as_bytes());
-        let mut said = String::new();
+        let sent = self.stdin.write_all(command.as_bytes());
+        let mut printed = String::new();
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(WAIT_MAX) {
                 Ok(line) if line == END => break,
-                Ok(line) => said.extend([&line, "\n"]),
-                Err(error) => panic!("a command failed ({error}, {told:?}):\n{text}\n{said}"),
+                Ok(line) => printed.extend([&line, "\n"]),
+                Err(error) => panic!("a command failed ({error}, {sent:?}):\n{text}\n{printed}"),
             }
         }
         let failed = std::fs::read_to_string(self.dir.path().join("failed")).unwrap_or_default();
-        assert!(failed.is_empty(), "{text}\n{said}\ncurl {failed}");
-        said
+        assert!(failed.is_empty(), "{text}\n{printed}\ncurl {failed}");
+        printed
     }
 }
 
@@ -219,10 +223,10 @@ impl Drop for Shell {
     }
 }
 
-/// The JSON documents of a text, one after another.
-fn documents_of(said: &str) -> Vec<Value> {
+/// Returns the JSON documents in a text, one after another.
+fn documents_of(printed: &str) -> Vec<Value> {
     let mut found = Vec::new();
-    let mut rest = said;
+    let mut rest = printed;
     while let Some(at) = rest.find(['{', '[']) {
         let mut stream = serde_json::Deserializer::from_str(&rest[at..]).into_iter::<Value>();
         let value = stream.next().and_then(Result::ok);
@@ -233,35 +237,36 @@ fn documents_of(said: &str) -> Vec<Value> {
     found
 }
 
-/// What every answer to a pasted block is held to.
-fn check(block: &Block, said: &str) {
-    let answers = documents_of(said);
+/// Checks the responses to a pasted block.
+fn check(block: &CodeBlock, printed: &str) {
+    let answers = documents_of(printed);
     let text = &block.text;
     if text.contains("/query") || text.contains("/metrics") && text.contains("$ORG") {
-        assert!(!answers.is_empty(), "{text}\n{said}");
+        assert!(!answers.is_empty(), "{text}\n{printed}");
         for answer in &answers {
             let rows = [&answer["data"]["result"], &answer["data"]];
             let is_empty = rows.iter().find_map(|rows| Some(rows.as_array()?.is_empty()));
-            // The one that lists what runs may list nothing.
+            // The list of running queries may be empty.
             let may = text.contains("$ORG/queries");
-            assert!(may || is_empty != Some(true), "an empty result:\n{text}\n{said}");
+            assert!(may || is_empty != Some(true), "an empty result:\n{text}\n{printed}");
         }
     }
     for answer in answers.iter().filter(|answer| answer.get("rejected").is_some()) {
-        assert!(answer["rejected"] == 0 && answer["accepted"].as_u64() > Some(0), "{text}\n{said}");
+        assert!(answer["rejected"] == 0 && answer["accepted"].as_u64() > Some(0), "{text}\n{printed}");
     }
     if text.contains("export KEY=") {
-        assert!(said.contains("msk_"), "{text}\n{said}");
+        assert!(printed.contains("msk_"), "{text}\n{printed}");
     }
     if text.contains("http_*") {
-        assert!(said.contains("http_*"), "{text}\n{said}");
+        assert!(printed.contains("http_*"), "{text}\n{printed}");
     }
 }
 
-/// Sends a metric as a program does that has OpenTelemetry's variables from the pasted block.
+/// Sends a metric like a program that uses OpenTelemetry's variables from the pasted block.
 fn send_otlp(shell: &mut Shell, at_ms: i64) {
-    let said = shell.paste("echo \"$OTEL_EXPORTER_OTLP_ENDPOINT\"\necho \"$OTEL_EXPORTER_OTLP_HEADERS\"\n");
-    let mut lines = said.lines();
+    let printed =
+        shell.paste("echo \"$OTEL_EXPORTER_OTLP_ENDPOINT\"\necho \"$OTEL_EXPORTER_OTLP_HEADERS\"\n");
+    let mut lines = printed.lines();
     let url = format!("{}/v1/metrics", lines.next().expect("an endpoint"));
     let (name, value) = lines.next().and_then(|header| header.split_once('=')).expect("a header");
     let value = value.replace("%20", " ");
@@ -273,7 +278,7 @@ fn send_otlp(shell: &mut Shell, at_ms: i64) {
     assert!(answer.status == 200 && !answer.body.contains("rejected"), "{url}: {answer:?}");
 }
 
-/// A segment of the first organisation that the backup and the store have.
+/// Returns a segment of the first organisation that both the backup and the store have.
 fn segment_in(dir: &Path) -> String {
     let names = |of: &str| -> BTreeSet<String> {
         let entries = std::fs::read_dir(dir.join(of).join("segments/1")).expect("segments");
@@ -337,19 +342,19 @@ fn the_commands_of_readme_and_guide_work_as_they_are_pasted() {
         });
         lines.collect::<String>()
     };
-    let (stopped, running): (Vec<&Block>, Vec<&Block>) =
+    let (stopped, running): (Vec<&CodeBlock>, Vec<&CodeBlock>) =
         blocks.iter().filter(|block| block.is_run()).partition(|block| block.for_stopped);
     assert!(running.iter().any(|block| block.document == "README.md" && block.text.contains(PATH_LINE)));
-    let mut run = |block: &Block| {
+    let mut run = |block: &CodeBlock| {
         let dir = shell.dir.path().to_owned();
-        let said = shell.paste(&here(&block.text, &dir));
-        check(block, &said);
+        let printed = shell.paste(&here(&block.text, &dir));
+        check(block, &printed);
         if block.text.contains("OTEL_EXPORTER_OTLP_ENDPOINT=") {
             send_otlp(&mut shell, now.as_ms() - 30_000);
         }
     };
     running.into_iter().for_each(&mut run);
-    // The text of `/metrics` says no times; the command dates it a quarter of an hour back.
+    // The text of `/metrics` has no timestamps; the command dates it a quarter of an hour back.
     for (expr, before_s) in
         [("moved", 0), ("temperature", 0), ("sent_by_otlp", 0), ("node_load1{job=\"node\"}", 840)]
     {
@@ -361,8 +366,9 @@ fn the_commands_of_readme_and_guide_work_as_they_are_pasted() {
     stopped.into_iter().for_each(&mut run);
 }
 
-/// The variables that a block sets, with the files it names replaced by those of `files`: a shell reads them.
-fn settings_of(block: &Block, files: &BTreeMap<&str, PathBuf>) -> BTreeMap<String, String> {
+/// Returns the variables that a block sets, as a shell reads them, with the files it names replaced
+/// by those of `files`.
+fn settings_of(block: &CodeBlock, files: &BTreeMap<&str, PathBuf>) -> BTreeMap<String, String> {
     let mut text = block.text.replace("promlet serve", "env").replace("cargo run --release", "env");
     for (name, path) in files {
         text = text.replace(name, path.to_str().expect("UTF-8"));
@@ -374,8 +380,8 @@ fn settings_of(block: &Block, files: &BTreeMap<&str, PathBuf>) -> BTreeMap<Strin
     shell.arg("-ec").arg(&text).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
     let output = shell.output().expect("a shell");
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    let said = String::from_utf8(output.stdout).expect("UTF-8");
-    let pairs = said.lines().filter_map(|line| line.split_once('='));
+    let printed = String::from_utf8(output.stdout).expect("UTF-8");
+    let pairs = printed.lines().filter_map(|line| line.split_once('='));
     let ours = pairs.filter(|(name, _)| name.starts_with("PROMLET_"));
     ours.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
@@ -387,7 +393,7 @@ fn a_server_starts_with_the_settings_of_every_block() {
         ("/etc/ssl/metrics.key", fixture("one.key")),
         ("/etc/ssl/our-ca.pem", fixture("one.crt")),
     ]);
-    let blocks: Vec<Block> = blocks().into_iter().filter(Block::sets).collect();
+    let blocks: Vec<CodeBlock> = blocks().into_iter().filter(CodeBlock::sets).collect();
     for needed in
         ["PROMLET_SMTP_URL", "PROMLET_OAUTH_OIDC_ISSUER", "PROMLET_TLS_CERT", "PROMLET_TRUSTED_PROXIES"]
     {
@@ -398,12 +404,12 @@ fn a_server_starts_with_the_settings_of_every_block() {
         let set = settings_of(&block, &files);
         assert!(!set.is_empty(), "{}", block.text);
         let mut env: BTreeMap<&str, &str> = bootstrap().into_iter().collect();
-        // A public address needs a mail server, or this.
+        // A public address needs a mail server or this.
         env.insert("PROMLET_ALLOW_CONSOLE_MAIL", "1");
         env.extend(set.iter().map(|(name, value)| (&**name, &**value)));
         let env: Vec<(&str, &str)> = env.into_iter().collect();
         let server = Server::start_damaged(&Start { args: &["serve"], dir: dir.path(), env: &env });
-        assert!(!server.log().contains("is no setting"), "{}\n{}", block.text, server.log());
+        assert!(!server.log().contains("is not a setting"), "{}\n{}", block.text, server.log());
         assert!(server.terminate().success(), "{}", block.text);
     }
 }
@@ -417,7 +423,7 @@ fn every_block_is_of_a_known_kind_and_every_reason_is_needed() {
     for (words, _) in PASTED_AS {
         assert!(blocks.iter().any(|block| block.text.lines().any(|line| line.starts_with(words))), "{words}");
     }
-    for Block { document, language, text, .. } in &blocks {
+    for CodeBlock { document, language, text, .. } in &blocks {
         let known = ["sh", "yaml", "json", "html", "js", "python", "nginx", "caddy"];
         assert!(known.contains(&&**language), "{document}: {language:?}\n{text}");
         if language == "json" {
@@ -427,7 +433,7 @@ fn every_block_is_of_a_known_kind_and_every_reason_is_needed() {
     assert!(blocks.iter().any(|block| block.text.contains(EMAIL) && block.text.contains(PASSWORD)));
 }
 
-/// Words of a text that begin with `prefix` and go on with what `is_part` takes.
+/// Returns the words of a text that begin with `prefix` and continue with characters of `is_part`.
 fn words_of<'t>(text: &'t str, prefix: &str, is_part: fn(char) -> bool) -> BTreeSet<&'t str> {
     let starts = text.match_indices(prefix).filter(|(at, _)| {
         let before = text[..*at].chars().next_back();
@@ -446,7 +452,7 @@ fn flags_of(text: &str) -> BTreeSet<&str> {
     flags.into_iter().filter(|flag| flag.as_bytes()[2].is_ascii_lowercase()).collect()
 }
 
-/// The help of each command of promlet, by its words.
+/// Returns the help of each command of promlet by the words of the command.
 fn helps() -> BTreeMap<String, String> {
     let mut helps = BTreeMap::new();
     let mut left = vec![String::new()];
@@ -484,7 +490,7 @@ fn every_flag_and_variable_of_the_documents_exists() {
             assert!(all.contains(flag), "{document}: {flag}");
         }
     }
-    // Each command in a block, with its own flags.
+    // Check each command in a block against its own flags.
     let mut commands = 0;
     for block in blocks().iter().filter(|block| block.language == "sh") {
         for line in block.text.lines().map(|line| line.split(" #").next().unwrap_or_default()) {
@@ -529,7 +535,7 @@ fn every_address_in_configurations_of_other_programs_has_a_route() {
     };
     assert!(accepts("post", &format!("/api/v1/orgs/{ORG}/write")) && !accepts("get", "/no/such/path"));
     let mut configurations = 0;
-    for Block { document, language, text, .. } in blocks() {
+    for CodeBlock { document, language, text, .. } in blocks() {
         let addresses = text.split("http://127.0.0.1:8095").skip(1);
         let paths = addresses.map(|rest| rest.split(|c: char| c.is_whitespace() || c == '"').next());
         let paths: Vec<&str> = paths.flatten().collect();

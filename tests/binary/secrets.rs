@@ -1,10 +1,11 @@
-//! docs/specification.md F10: whatever is logged, and be it everything, no secret is.
+//! docs/specification.md F10: no secret is logged, at any level.
 
 use serde_json::{Value as Json, json};
 
 use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, request};
 
-/// A session as people and machines have them, with mistakes; all secrets that came up.
+/// Performs typical actions of people and programs, including mistakes, and returns all secrets
+/// that occurred.
 fn session(server: &Server) -> Vec<String> {
     let mut secrets = vec![PASSWORD.to_owned(), "the wrong password".to_owned()];
     let login = |password: &str| {
@@ -36,7 +37,7 @@ fn session(server: &Server) -> Vec<String> {
         }
     }
     server.write_raw(&secret, b"no snappy");
-    // Where no secret belongs, one comes all the same.
+    // Secrets in places where they do not belong.
     for path in [
         format!("/api/v1/auth/me?token={secret}"),
         format!("/{secret}"),
@@ -56,7 +57,7 @@ fn session(server: &Server) -> Vec<String> {
     assert_eq!(used.status, 200, "{}", used.body);
     secrets.push(used.session_cookie().trim_start_matches("ms_session=").to_owned());
     server.get(&format!("/api/v1/auth/magic-link/verify?token={link}"), &[]);
-    // Broken requests are logged as broken.
+    // Malformed requests are logged as such.
     request(
         "POST",
         &format!("{}/api/v1/auth/login", server.url),

@@ -1,4 +1,4 @@
-//! What the variables of docs/specification.md E do that no other test sets.
+//! The effects of the variables of docs/specification.md E that no other test sets.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ fn start(dir: &std::path::Path, more: &[(&str, &str)]) -> Server {
     Server::start(&Start { args: &["serve"], dir, env: &env })
 }
 
-/// What is said to a name, by its status line.
+/// Returns the status of a request with this host name.
 fn status_for(server: &Server, host: &str) -> String {
     let address = server.url.strip_prefix("http://").expect("plain");
     let mut stream = TcpStream::connect(address).expect("it listens");
@@ -29,7 +29,7 @@ fn status_for(server: &Server, host: &str) -> String {
 }
 
 #[test]
-fn who_may_come_and_what_is_shown_is_as_it_was_set() {
+fn access_and_pages_follow_the_settings() {
     let (dir, pages) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     std::fs::write(pages.path().join("index.html"), "<p>edited</p>").expect("written");
     let server = start(
@@ -65,9 +65,9 @@ fn who_may_come_and_what_is_shown_is_as_it_was_set() {
 
     assert_eq!(["/docs", "/api/v1/openapi.json"].map(|path| server.get(path, &[]).status), [404, 404]);
     assert!(server.get("/", &[]).body.contains("<p>edited</p>"));
-    // An unknown feature is a warning, and so is a variable that nobody reads.
+    // An unknown feature is a warning, and so is an unknown variable.
     server.log_line("no-such-thing");
-    server.log_line("PROMLET_SINGUP is set and is no setting: is PROMLET_SIGNUP meant?");
+    server.log_line("PROMLET_SINGUP is set but is not a setting: did you mean PROMLET_SIGNUP?");
 
     server.post_json("/api/v1/auth/signup", &[], &json!({ "email": "new@example.com" }));
     let mail = server.line(|line| line.contains("kind=signup "));
@@ -97,16 +97,16 @@ fn a_flag_takes_the_values_that_its_variable_takes() {
     ];
     for (flag, variable, values, wrong) in cases {
         for value in values {
-            for told in [
+            for printed in [
                 output(&[flag, value], &[]),
                 output(&[&format!("{flag}={value}")], &[]),
                 output(&[], &[(variable, value)]),
             ] {
-                assert!(!told.contains("error:"), "{flag} {value}: {told}");
+                assert!(!printed.contains("error:"), "{flag} {value}: {printed}");
             }
         }
-        for told in [output(&[flag, wrong], &[]), output(&[], &[(variable, wrong)])] {
-            assert!(told.contains(&format!("invalid value '{wrong}' for '{flag}")), "{told}");
+        for printed in [output(&[flag, wrong], &[]), output(&[], &[(variable, wrong)])] {
+            assert!(printed.contains(&format!("invalid value '{wrong}' for '{flag}")), "{printed}");
         }
     }
     // A flag that has a variable is listed with the name of its value.
@@ -127,7 +127,7 @@ fn a_flag_takes_the_values_that_its_variable_takes() {
 }
 
 #[test]
-fn what_a_question_may_cost_is_as_it_was_set() {
+fn the_limits_of_a_query_follow_the_settings() {
     let dir = tempfile::tempdir().expect("a folder");
     let few = [
         ("PROMLET_QUERY_MAX_SAMPLES", "10"),
@@ -151,7 +151,7 @@ fn what_a_question_may_cost_is_as_it_was_set() {
     assert_eq!(ask("many").status, 200);
     let dear = ask("count_over_time(many%5B1m%5D)");
     assert_eq!((dear.status, dear.json()["errorType"].as_str()), (422, Some("execution")), "{}", dear.body);
-    // Two series of another name are stored, a third one is beyond what an organisation may have.
+    // Two series of another name are stored, a third one exceeds the limit of the organisation.
     let several = |name: &str, series: usize| -> Vec<_> {
         let labels = |n: usize| Labels::from_pairs([("__name__", name.to_owned()), ("n", n.to_string())]);
         (0..series).map(|n| (labels(n), vec![Sample { at: now, value: 1.0 }])).collect()
@@ -167,7 +167,7 @@ fn what_a_question_may_cost_is_as_it_was_set() {
 }
 
 #[test]
-fn memory_for_samples_and_names_is_as_it_was_set() {
+fn the_memory_of_samples_and_names_follows_the_setting() {
     let dir = tempfile::tempdir().expect("a folder");
     let refused = |bytes: &str| {
         let env = [("PROMLET_HEAD_MEMORY_BYTES", bytes)];
@@ -180,8 +180,9 @@ fn memory_for_samples_and_names_is_as_it_was_set() {
         let text = refused(beyond);
         assert!(text.contains("--head-memory-bytes"), "{beyond}: {text}");
     }
-    // Names may use three times of what is left of half of it: of 64 MiB, 24 MiB, which 6,100 label values of 4,000 bytes
-    // are. A request is measured against what was left before it.
+    // Names may use three times the remaining memory of half of the limit: 24 MiB of 64 MiB, which
+    // are 6,100 label values of 4,000 bytes. A request is measured against the memory that remained
+    // before it.
     let written = |env: &[(&str, &str)]| {
         let dir = tempfile::tempdir().expect("a folder");
         let server = start(dir.path(), env);
@@ -205,11 +206,11 @@ fn memory_for_samples_and_names_is_as_it_was_set() {
 }
 
 #[test]
-fn the_master_key_comes_from_where_it_was_said_and_no_other_opens_the_folder() {
+fn the_master_key_comes_from_the_configured_source_and_no_other_key_opens_the_folder() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = start(dir.path(), &[("PROMLET_MASTER_KEY", KEY)]);
     let cookie = server.sign_in();
-    assert!(!dir.path().join("master.key").exists(), "nothing lies beside what it locks");
+    assert!(!dir.path().join("master.key").exists(), "no key is stored in the folder");
     assert!(server.terminate().success());
 
     let file = dir.path().join("key elsewhere");

@@ -1,7 +1,7 @@
-//! Before the store is open: what is answered, how a start is stopped, what ends it at once.
+//! The time before the store is open: responses, stopping a start, ending it at once.
 //!
-//! A start is held up where it reads the checkpoint: a named pipe stands in place of `DONE`, and nothing comes out of it
-//! until the test lets it.
+//! A start is blocked while it reads the checkpoint: a named pipe replaces `DONE` and provides no
+//! content until the test does.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -13,17 +13,17 @@ use promlet::model::{Labels, Sample, Timestamp};
 
 use crate::harness::{Answer, ORG, Server, Start, bootstrap, request};
 
-/// A checkpoint that is not read before it is let go.
+/// A checkpoint that cannot be read until it is released.
 struct HeldUp {
     done: PathBuf,
     aside: PathBuf,
 }
 
 impl HeldUp {
-    /// Of a stopped store; its clean stop made a checkpoint.
+    /// Blocks the checkpoint that the clean stop of a store wrote.
     fn new(dir: &Path) -> HeldUp {
         let entries = std::fs::read_dir(dir.join("head")).expect("checkpoints");
-        // Beside it lies the marker of the log that ended in order.
+        // The marker of a log that ended cleanly is beside it.
         let mut generations = entries.map(|entry| entry.expect("one").path()).filter(|path| path.is_dir());
         let done = generations.next().expect("a clean stop makes a checkpoint").join("DONE");
         let aside = dir.join("head").join("DONE.aside");
@@ -32,9 +32,10 @@ impl HeldUp {
         HeldUp { done, aside }
     }
 
-    /// Lets the start go on: it reads what it would have read, and finds the file in its place again.
+    /// Lets the start continue: it reads the original content and finds the file in its place
+    /// again.
     fn release(self) {
-        // Waits until the start opens it, too.
+        // Waits until the start opens the pipe, too.
         let mut pipe = std::fs::OpenOptions::new().write(true).open(&self.done).expect("it is being read");
         let content = std::fs::read(&self.aside).expect("read");
         std::fs::rename(&self.aside, &self.done).expect("put back");
@@ -42,7 +43,7 @@ impl HeldUp {
     }
 }
 
-/// Starts and waits until it is held up.
+/// Starts the server and waits until it is blocked.
 fn start(dir: &Path) -> (Server, Answer) {
     let server = Server::start_early(&Start { args: &["serve"], dir, env: &bootstrap() });
     loop {
@@ -54,7 +55,8 @@ fn start(dir: &Path) -> (Server, Answer) {
     }
 }
 
-/// A stopped store with one sample, and what its session and key are called.
+/// Creates a stopped store with one sample. Returns its session cookie, the secret of its API key,
+/// and the time of the sample.
 fn stopped_store(dir: &Path) -> (String, String, Timestamp) {
     let at = Timestamp::from_s(Clock::System.now().as_s() - 60);
     let server = Server::serve(dir);
@@ -71,7 +73,7 @@ fn one_sample(at: Timestamp) -> Vec<(Labels, Vec<Sample>)> {
 }
 
 #[test]
-fn while_the_store_is_read_health_answers_and_everything_else_is_told_to_come_back() {
+fn while_the_store_is_opened_health_is_served_and_everything_else_is_503_with_retry_after() {
     let dir = tempfile::tempdir().expect("a folder");
     let (cookie, secret, at) = stopped_store(dir.path());
     let held_up = HeldUp::new(dir.path());
@@ -110,7 +112,7 @@ fn while_the_store_is_read_health_answers_and_everything_else_is_told_to_come_ba
     }
     let mount = server.get(&format!("/api/v1/orgs/{ORG}/prometheus/api/v1/query?query=up"), &[]);
     assert_eq!((mount.status, mount.json()["status"].as_str()), (503, Some("error")), "{}", mount.body);
-    assert!(!server.log().contains("listening on"), "that is said when it is ready:\n{}", server.log());
+    assert!(!server.log().contains("listening on"), "that is logged when it is ready:\n{}", server.log());
 
     held_up.release();
     server.wait_ready();
@@ -122,7 +124,7 @@ fn while_the_store_is_read_health_answers_and_everything_else_is_told_to_come_ba
 }
 
 #[test]
-fn a_start_that_is_told_to_stop_ends_in_order_and_the_next_one_finds_everything() {
+fn a_start_that_is_told_to_stop_ends_cleanly_and_the_next_one_finds_everything() {
     let dir = tempfile::tempdir().expect("a folder");
     let (cookie, _, at) = stopped_store(dir.path());
     let held_up = HeldUp::new(dir.path());
@@ -163,14 +165,17 @@ fn an_address_in_use_ends_the_start_before_anything_is_read() {
     command.args(["serve", "--listen", &address, "--data-dir"]).arg(dir.path()).env_clear();
     let ended = command.output().expect("it runs");
     assert_eq!(ended.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(said.contains(&format!("cannot listen on {address}")) && said.contains("--listen"), "{said}");
+    let errors = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(
+        errors.contains(&format!("cannot listen on {address}")) && errors.contains("--listen"),
+        "{errors}"
+    );
     assert!(!dir.path().join("wal").exists(), "nothing was made but the folder itself");
 }
 
-/// docs/storage.md 17: what had to be recovered is counted, over all starts of the folder.
+/// docs/storage.md 17: unclean stops of a folder are counted over all starts.
 #[test]
-fn stops_that_were_none_in_order_are_counted() {
+fn unclean_stops_are_counted() {
     let dir = tempfile::tempdir().expect("a folder");
     let start = || Server::serve(dir.path());
     let counted = |server: &Server| {
@@ -190,9 +195,10 @@ fn stops_that_were_none_in_order_are_counted() {
     assert_eq!(counted(&start()), "2", "the last stop was a clean one");
 }
 
-/// `usage.samples_today`: whole over a stop in order; after a crash it may lack the last minute and tells nothing too much.
+/// `usage.samples_today` is exact after a clean stop. After a crash it may lack the last minute and
+/// is never too high.
 #[test]
-fn what_was_stored_today_is_known_after_a_restart() {
+fn samples_stored_today_are_known_after_a_restart() {
     let day = || Clock::System.now().as_ms().div_euclid(86_400_000);
     let dir = tempfile::tempdir().expect("a folder");
     let first = day();
@@ -216,7 +222,7 @@ fn what_was_stored_today_is_known_after_a_restart() {
     let more = today(&server);
     server.kill();
     let after_a_crash = today(&Server::serve(dir.path()));
-    // A day that began meanwhile began at nothing.
+    // If a new day has begun, its count starts at zero.
     if day() == first {
         assert_eq!((after_a_stop, more), (5, 8));
         assert!((5..=8).contains(&after_a_crash), "{after_a_crash}");

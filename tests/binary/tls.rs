@@ -1,4 +1,4 @@
-//! Our own TLS in the process as it is started: SIGHUP reads the certificate again, and drops nobody.
+//! TLS in the running process: SIGHUP reloads the certificate and keeps open connections.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -18,7 +18,7 @@ fn port(server: &Server) -> u16 {
 
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
-/// Asks on a connection that stays.
+/// Sends a request on a connection that stays open and returns the response.
 fn again(stream: &mut Stream) -> String {
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("written");
     let (mut answer, mut buffer) = (String::new(), [0; 1_024]);
@@ -31,7 +31,7 @@ fn again(stream: &mut Stream) -> String {
 }
 
 #[test]
-fn sighup_reads_the_certificate_again_and_drops_no_connection() {
+fn sighup_reloads_the_certificate_and_drops_no_connection() {
     let (dir, files) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     put("one", files.path());
     let (cert, key) = (files.path().join("tls.crt"), files.path().join("tls.key"));
@@ -48,20 +48,20 @@ fn sighup_reads_the_certificate_again_and_drops_no_connection() {
 
     put("two", files.path());
     server.signal("HUP");
-    server.log_line("the certificate was read again");
+    server.log_line("the certificate was reloaded");
     assert!(https(port, "two", HEALTH).expect("the new one").ends_with("ok"));
     assert!(https(port, "one", HEALTH).is_err(), "the old one is gone");
-    assert!(again(&mut old).starts_with("HTTP/1.1 200"), "and nobody was dropped");
+    assert!(again(&mut old).starts_with("HTTP/1.1 200"), "no connection was dropped");
 
     std::fs::write(&key, "-----BEGIN PRIVATE KEY-----\n").expect("written");
     server.signal("HUP");
-    server.log_line("the certificate stays as it was");
+    server.log_line("the certificate was not reloaded");
     assert!(https(port, "two", HEALTH).expect("still the new one").ends_with("ok"));
     assert!(server.terminate().success());
 }
 
 #[test]
-fn a_start_without_a_usable_certificate_says_why_and_ends() {
+fn a_start_without_a_usable_certificate_ends_with_the_reason() {
     let (dir, files) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     put("one", files.path());
     std::fs::copy(fixture("two.key"), files.path().join("tls.key")).expect("copied");
@@ -75,6 +75,6 @@ fn a_start_without_a_usable_certificate_says_why_and_ends() {
     });
     let output = command.output().expect("the binary starts");
     assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("cannot be used with the key"), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("cannot be used with the key"), "{errors}");
 }

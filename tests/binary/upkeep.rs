@@ -1,4 +1,4 @@
-//! What an operator does to a folder: seal, backup, restore, check; through the built binary.
+//! Operations on a folder: seal, backup, restore, check, repair.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -18,35 +18,36 @@ use crate::harness::{ORG, Server, Start, bootstrap};
 
 const SERIES: usize = 8;
 
-/// The binary without any of this process's settings.
+/// Runs the binary without any of this process's settings.
 pub(crate) fn promlet(args: &[&str], paths: &[&Path]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
     command.env_clear().args(args).args(paths);
     command.output().expect("the binary starts")
 }
 
-pub(crate) fn said(output: &Output) -> String {
+pub(crate) fn output_text(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}", text(&output.stdout), text(&output.stderr))
 }
 
 pub(crate) fn succeeded(output: &Output) -> String {
-    assert!(output.status.success(), "{}", said(output));
-    said(output)
+    assert!(output.status.success(), "{}", output_text(output));
+    output_text(output)
 }
 
 pub(crate) fn seal(dir: &Path) -> String {
     succeeded(&promlet(&["seal", "--data-dir"], &[dir]))
 }
 
-/// What `check` says, and its exit code.
+/// Returns the JSON report of `check` and its exit code.
 pub(crate) fn check(deep: bool, dir: &Path) -> (Json, i32) {
     let args: &[&str] = if deep { &["check", "--json", "--deep"] } else { &["check", "--json"] };
     let output = promlet(args, &[dir]);
-    let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));
-    // For people it comes to the same.
+    let json =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", output_text(&output)));
+    // The text report has the same exit code.
     let human = promlet(&["check", "--deep"][..if deep { 2 } else { 1 }], &[dir]);
-    assert_eq!(human.status.code(), output.status.code(), "{}", said(&human));
+    assert_eq!(human.status.code(), output.status.code(), "{}", output_text(&human));
     (json, output.status.code().expect("an exit code"))
 }
 
@@ -58,7 +59,7 @@ fn value(series: usize, step: i64) -> f64 {
     series as f64 * 1e6 + step as f64 + 0.25
 }
 
-/// One sample of each series, `step` seconds after `base`.
+/// Writes one sample of each series, `step` seconds after `base`.
 pub(crate) fn write(server: &Server, secret: &str, base: Timestamp, step: i64) -> bool {
     let one = |series: usize| {
         let pairs = [("__name__".to_owned(), "upkeep".to_owned()), ("series".to_owned(), series.to_string())];
@@ -69,7 +70,7 @@ pub(crate) fn write(server: &Server, secret: &str, base: Timestamp, step: i64) -
     matches!(server.write(secret, &batch).status, 200 | 204)
 }
 
-/// Every sample of the last two hours, by series and second after `base`.
+/// Returns every sample of the last two hours, by series and second after `base`.
 pub(crate) fn samples(server: &Server, cookie: &str, base: Timestamp) -> BTreeMap<(usize, i64), f64> {
     let data = server.ask(cookie, "upkeep[2h]", &now().as_s().to_string());
     let mut found = BTreeMap::new();
@@ -100,7 +101,7 @@ pub(crate) fn files_below(dir: &Path) -> Vec<PathBuf> {
     for entry in std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("read").path()) {
         match entry.is_dir() {
             true => found.extend(files_below(&entry)),
-            // Not the socket that a killed server leaves.
+            // Skips the socket that a killed server leaves.
             false if entry.is_file() => found.push(entry),
             false => {}
         }
@@ -121,12 +122,13 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// An hour ago, at a whole second.
+/// Returns the time an hour ago, at a whole second.
 fn an_hour_ago() -> Timestamp {
     Timestamp::from_s(now().as_s() - 3_600)
 }
 
-/// A stopped folder with two segments, later samples in the log, and an account with a key.
+/// Creates a stopped folder with two segments, later samples in the log, and an account with an API
+/// key.
 pub(crate) fn stopped(dir: &Path) -> Timestamp {
     let base = an_hour_ago();
     let server = Server::serve(dir);
@@ -169,16 +171,15 @@ fn seal_works_on_a_running_server_over_its_socket_by_http_and_on_a_stopped_folde
     assert!(!dir.path().join("admin.sock").exists());
     let nothing = promlet(&["seal", "--data-dir"], &[&dir.path().join("nothing")]);
     assert!(
-        !nothing.status.success() && said(&nothing).contains("holds no promlet store"),
+        !nothing.status.success() && output_text(&nothing).contains("holds no promlet store"),
         "{}",
-        said(&nothing)
+        output_text(&nothing)
     );
-    assert!(!dir.path().join("nothing").exists(), "and none is made");
+    assert!(!dir.path().join("nothing").exists(), "no folder is created");
 }
 
 #[test]
-fn a_backup_taken_while_writes_go_on_holds_all_that_was_answered_before_and_is_restored_with_the_same_answers()
- {
+fn a_backup_during_writes_contains_everything_acknowledged_before_and_is_restored_with_the_same_results() {
     let dir = tempfile::tempdir().expect("a folder");
     let out = tempfile::tempdir().expect("a folder");
     let (backup, restored) = (out.path().join("backup"), out.path().join("restored"));
@@ -214,7 +215,7 @@ fn a_backup_taken_while_writes_go_on_holds_all_that_was_answered_before_and_is_r
         before
     });
     let (late, _) = server.api_key(&cookie);
-    assert!(!dir.path().join("backup.new").exists(), "what was set aside is gone");
+    assert!(!dir.path().join("backup.new").exists(), "the staged files are removed");
     let all = samples(&server, &cookie, base);
     server.kill();
 
@@ -236,11 +237,15 @@ fn a_backup_taken_while_writes_go_on_holds_all_that_was_answered_before_and_is_r
     assert!(write(&server, &secret, base, 3_000), "the restored store goes on");
     assert!(server.terminate().success());
     let again = promlet(&["restore"], &[&restored, &backup]);
-    assert!(!again.status.success() && said(&again).contains("is not empty"), "{}", said(&again));
+    assert!(
+        !again.status.success() && output_text(&again).contains("is not empty"),
+        "{}",
+        output_text(&again)
+    );
 }
 
-/// A connection over which a state was set aside, as `promlet backup` has one while it copies.
-fn set_aside(dir: &Path) -> BufReader<UnixStream> {
+/// Stages a backup and returns the connection, as `promlet backup` does while it copies.
+fn stage_backup(dir: &Path) -> BufReader<UnixStream> {
     let mut stream = BufReader::new(UnixStream::connect(dir.join("admin.sock")).expect("the server listens"));
     stream.get_mut().write_all(b"{\"do\":\"stage_backup\",\"with_key\":false}\n").expect("sent");
     let mut answer = String::new();
@@ -250,12 +255,12 @@ fn set_aside(dir: &Path) -> BufReader<UnixStream> {
 }
 
 #[test]
-fn whoever_ends_a_backup_is_told_when_what_was_set_aside_is_gone_and_the_next_may_come() {
+fn the_connection_of_a_backup_closes_only_after_its_staged_files_are_removed() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
     for _ in 0..3 {
-        let mut stream = set_aside(dir.path());
-        // So that removing takes a while.
+        let mut stream = stage_backup(dir.path());
+        // Removing this many files takes a while.
         for number in 0..2_000 {
             std::fs::write(dir.path().join("backup.new").join(number.to_string()), "").expect("written");
         }
@@ -268,24 +273,28 @@ fn whoever_ends_a_backup_is_told_when_what_was_set_aside_is_gone_and_the_next_ma
 }
 
 #[test]
-fn a_backup_that_failed_is_not_in_the_way_of_the_next_one() {
+fn a_failed_backup_does_not_block_the_next_one() {
     let dir = tempfile::tempdir().expect("a folder");
     let out = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
     for round in 0..20 {
         let failed = promlet(&["backup", "--data-dir"], &[dir.path(), &out.path().join("missing/backup")]);
-        assert!(!failed.status.success() && said(&failed).contains("missing"), "{}", said(&failed));
-        assert!(!dir.path().join("backup.new").exists(), "round {round}: what was set aside is still there");
+        assert!(
+            !failed.status.success() && output_text(&failed).contains("missing"),
+            "{}",
+            output_text(&failed)
+        );
+        assert!(!dir.path().join("backup.new").exists(), "round {round}: the staged files are still there");
     }
     succeeded(&promlet(&["backup", "--data-dir"], &[dir.path(), &out.path().join("backup")]));
     assert!(server.terminate().success());
 }
 
 #[test]
-fn a_stop_does_not_wait_for_a_backup_however_many_commands_came_since_it_began() {
+fn a_stop_does_not_wait_for_a_backup_however_many_commands_followed_it() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
-    let copying = set_aside(dir.path());
+    let copying = stage_backup(dir.path());
     for _ in 0..10 {
         assert!(seal(dir.path()).starts_with("sealed 0 samples"));
     }
@@ -300,7 +309,7 @@ fn a_damaged_backup_is_never_restored_and_check_names_every_file() {
     let out = tempfile::tempdir().expect("a folder");
     let backup = out.path().join("backup");
     stopped(dir.path());
-    // On a stopped folder it works as well, and with the key.
+    // It also works on a stopped folder, and with the key.
     let text = succeeded(&promlet(&["backup", "--with-key", "--data-dir"], &[dir.path(), &backup]));
     assert!(!text.contains("without master.key"), "{text}");
     for (number, victim) in files_below(&backup).into_iter().enumerate() {
@@ -317,21 +326,25 @@ fn a_damaged_backup_is_never_restored_and_check_names_every_file() {
             let target = out.path().join(format!("restored-{number}-{cut}"));
             let refused = promlet(&["restore"], &[&target, &backup]);
             let name = victim.file_name().expect("a name").to_string_lossy().into_owned();
-            assert!(!refused.status.success() && said(&refused).contains(&name), "{}", said(&refused));
+            assert!(
+                !refused.status.success() && output_text(&refused).contains(&name),
+                "{}",
+                output_text(&refused)
+            );
             assert!(!target.exists(), "nothing was written");
         }
         std::fs::write(&victim, &whole).expect("written");
     }
     std::fs::remove_file(backup.join("MANIFEST.json")).expect("removed");
-    // With the key nothing else is missing in it.
+    // With the key the backup lacks nothing else.
     let (report, code) = check(true, &backup);
     assert!(code == 2 && report.to_string().contains("MANIFEST.json"), "{report:#}");
     let unfinished = promlet(&["restore"], &[&out.path().join("x"), &backup]);
-    assert!(said(&unfinished).contains("never finished"), "{}", said(&unfinished));
+    assert!(output_text(&unfinished).contains("never finished"), "{}", output_text(&unfinished));
 }
 
 #[test]
-fn check_tells_what_is_whole_what_mends_itself_and_what_is_lost() {
+fn check_reports_what_is_whole_what_is_repairable_and_what_is_lost() {
     let dir = tempfile::tempdir().expect("a folder");
     stopped(dir.path());
     let (report, code) = check(true, dir.path());
@@ -361,23 +374,23 @@ fn check_tells_what_is_whole_what_mends_itself_and_what_is_lost() {
         bytes[offset] ^= 1;
         std::fs::write(path, bytes).expect("written");
     };
-    // A block of a segment.
+    // A block of a segment is damaged.
     let (code, first, report) = damaged("block", &|copy| flip(&inside(copy, &segment), 70));
     assert_eq!((code, &first["weight"]), (2, &Json::from("loss")), "{report:#}");
     assert!(first["file"].as_str().is_some_and(|file| file.ends_with(".seg")), "{first}");
     assert!(first["offset"].is_u64() && first["org"].is_u64(), "{first}");
-    // A segment that is gone: whose, from when to when, how many.
+    // A segment is missing: its organisation, time range and number of samples are reported.
     let (code, first, _) =
         damaged("segment", &|copy| std::fs::remove_file(inside(copy, &segment)).expect("removed"));
-    // All that was sealed, unless a day began meanwhile.
+    // All sealed samples, unless a new day has begun.
     let count = first["count"].as_u64().expect("a count");
     assert!(code == 2 && (100..=1_600).contains(&count), "{first}");
     assert!(first["range"][0].is_string() && first["org"].is_u64(), "{first}");
-    // The log, in the middle.
+    // The log is damaged in the middle.
     let (code, first, _) = damaged("log", &|copy| flip(&inside(copy, &log), 4_300));
     assert_eq!(code, 2, "{first}");
     assert!(first["what"].as_str().is_some_and(|what| what.contains("unreadable")), "{first}");
-    // Half a record at its end.
+    // The log ends with half a record.
     let (code, first, _) = damaged("tail", &|copy| {
         let path = inside(copy, &log);
         let bytes = std::fs::read(&path).expect("read");
@@ -385,7 +398,7 @@ fn check_tells_what_is_whole_what_mends_itself_and_what_is_lost() {
         flip(&path, (end + 64).next_multiple_of(8));
     });
     assert_eq!((code, &first["weight"]), (1, &Json::from("repairable")), "{first}");
-    // Accounts: whatever else holds them is enough, until nothing does.
+    // Accounts are repairable as long as another copy exists.
     let (code, first, _) =
         damaged("control", &|copy| std::fs::write(copy.join("control/db"), b"").expect("written"));
     assert_eq!(code, 1, "{first}");
@@ -399,18 +412,18 @@ fn check_tells_what_is_whole_what_mends_itself_and_what_is_lost() {
 }
 
 #[test]
-fn a_folder_in_use_is_not_checked_and_says_who_uses_it() {
+fn a_folder_in_use_is_not_checked_and_its_process_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
     let refused = promlet(&["check"], &[dir.path()]);
-    assert!(said(&refused).contains(&format!("pid {}", server.pid())), "{}", said(&refused));
+    assert!(output_text(&refused).contains(&format!("pid {}", server.pid())), "{}", output_text(&refused));
     assert_eq!(refused.status.code(), Some(2));
     let foreign = tempfile::tempdir().expect("a folder");
     let refused = promlet(&["check"], &[foreign.path()]);
-    assert!(said(&refused).contains("holds no promlet store"), "{}", said(&refused));
+    assert!(output_text(&refused).contains("holds no promlet store"), "{}", output_text(&refused));
 }
 
-/// Flips a bit in the middle of what is written of the log's newest file with records.
+/// Flips a bit in the middle of the written part of the newest log file with records.
 fn damage_log(dir: &Path) {
     let mut logs = files_below(&dir.join("wal"));
     logs.retain(|path| path.to_string_lossy().ends_with(".wal"));
@@ -420,13 +433,13 @@ fn damage_log(dir: &Path) {
     });
     let (end, path) = ends.zip(&logs).max().expect("a log");
     let mut bytes = std::fs::read(path).expect("read");
-    // Records begin behind the file's header.
+    // Records begin after the file header.
     bytes[(4_128 + end) / 2] ^= 1;
     std::fs::write(path, bytes).expect("written");
 }
 
 #[test]
-fn repair_saves_what_is_good_into_a_new_folder_and_says_what_is_lost() {
+fn repair_saves_undamaged_data_to_a_new_folder_and_reports_what_is_lost() {
     let dir = tempfile::tempdir().expect("a folder");
     let out = tempfile::tempdir().expect("a folder");
     let base = stopped(dir.path());
@@ -455,11 +468,11 @@ fn repair_saves_what_is_good_into_a_new_folder_and_says_what_is_lost() {
         assert!(found.iter().all(|(place, value)| all.get(place) == Some(value)), "nothing is invented");
         match is_whole {
             true => assert_eq!(found, all),
-            // One block of a series, at most 200 samples, and one record of the log.
+            // One block of a series, at most 200 samples, and one record of the log are lost.
             false => assert!((1_750..2_000).contains(&found.len()), "{} samples", found.len()),
         }
         let (_, secret) = server.api_key(&cookie);
-        assert!(write(&server, &secret, base, 3_000), "it goes on");
+        assert!(write(&server, &secret, base, 3_000), "it accepts samples");
         assert!(server.terminate().success());
         let server = Server::serve(folder);
         assert_eq!(samples(&server, &cookie, base).len(), found.len() + SERIES);
@@ -493,24 +506,25 @@ fn accept_loss_ends_a_read_only_start_and_keeps_the_old_log() {
     assert!(!server.log().contains("accepted as lost"), "nothing is lost any more: {}", server.log());
 }
 
-/// A command of ours that is killed after some milliseconds; whether it had ended by itself before.
+/// Runs a command that is killed after `ms` milliseconds. Returns whether it had succeeded before.
 fn killed_after(ms: f64, args: &[&str], paths: &[&Path]) -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
     command.env_clear().args(args).args(paths).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().expect("the binary starts");
     std::thread::sleep(Duration::from_secs_f64(ms / 1_000.0));
     let ended = child.try_wait().expect("ours").is_some_and(|status| status.success());
-    // It may be gone already.
+    // It may already be gone.
     let _ = child.kill();
     child.wait().expect("reaped");
     ended
 }
 
-/// Whether the folder is a whole store; else it must be none, and say so.
+/// Checks that the folder is either a complete store, or reported as none. Returns whether it is a
+/// store.
 fn is_whole_or_none(folder: &Path, held: &BTreeMap<(usize, i64), f64>, base: Timestamp) -> bool {
     if !folder.join("STORE").exists() {
         let refused = promlet(&["check"], &[folder]);
-        assert!(said(&refused).contains("holds no promlet store"), "{}", said(&refused));
+        assert!(output_text(&refused).contains("holds no promlet store"), "{}", output_text(&refused));
         return false;
     }
     let (report, code) = check(true, folder);
@@ -522,7 +536,7 @@ fn is_whole_or_none(folder: &Path, held: &BTreeMap<(usize, i64), f64>, base: Tim
 }
 
 #[test]
-fn a_backup_a_restore_and_a_repair_that_are_killed_leave_something_whole_or_nothing_that_counts() {
+fn a_killed_backup_restore_or_repair_leaves_a_complete_result_or_none_that_is_accepted() {
     let mut rng = Entropy::seeded(20_261_121);
     let dir = tempfile::tempdir().expect("a folder");
     let out = tempfile::tempdir().expect("a folder");
@@ -544,13 +558,13 @@ fn a_backup_a_restore_and_a_repair_that_are_killed_leave_something_whole_or_noth
             continue;
         }
         let is_whole = is_whole_or_none(&to, &held, base);
-        assert!(is_whole || !ended, "it said that it was done");
+        assert!(is_whole || !ended, "it exited successfully");
         seen[usize::from(is_whole)] += 1;
         let again = promlet(args, &paths);
-        assert!(said(&again).contains("is not empty"), "{}", said(&again));
+        assert!(output_text(&again).contains("is not empty"), "{}", output_text(&again));
     }
-    println!("{seen:?} half made, whole");
-    // Of a running server, whose samples go on.
+    println!("{seen:?} incomplete, complete");
+    // Backups of a running server that still accepts samples.
     let server = Server::serve(dir.path());
     for kill in 0..6 {
         let to = out.path().join(format!("backup-{kill}"));
@@ -561,17 +575,17 @@ fn a_backup_a_restore_and_a_repair_that_are_killed_leave_something_whole_or_noth
         if output.status.success() {
             assert!(is_whole_or_none(&restored, &held, base));
         } else {
-            assert!(!ended && said(&output).contains("MANIFEST.json"), "{}", said(&output));
+            assert!(!ended && output_text(&output).contains("MANIFEST.json"), "{}", output_text(&output));
         }
     }
-    // The one before was let go of.
+    // The lock of the previous backup is released.
     let last = out.path().join("last");
     for _ in 0..100 {
         let output = promlet(&["backup", "--with-key", "--data-dir"], &[dir.path(), &last]);
         if output.status.success() {
             break;
         }
-        assert!(said(&output).contains("another backup is under way"), "{}", said(&output));
+        assert!(output_text(&output).contains("another backup is in progress"), "{}", output_text(&output));
     }
     assert_eq!(check(true, &last).1, 0);
     assert!(!dir.path().join("backup.new").exists());
@@ -579,7 +593,7 @@ fn a_backup_a_restore_and_a_repair_that_are_killed_leave_something_whole_or_noth
 }
 
 #[test]
-fn a_start_that_accepts_a_loss_and_is_killed_has_done_it_or_not() {
+fn a_killed_start_that_accepts_a_loss_has_either_done_it_or_not() {
     let mut rng = Entropy::seeded(7);
     let origin = tempfile::tempdir().expect("a folder");
     let base = stopped(origin.path());
@@ -590,7 +604,7 @@ fn a_start_that_accepts_a_loss_and_is_killed_has_done_it_or_not() {
         copy_tree(origin.path(), dir.path());
         let args = ["serve", "--accept-loss", "--listen", "127.0.0.1:0", "--data-dir"];
         killed_after(250.0 * rng.unit(), &args, &[dir.path()]);
-        // Whatever it had done by then: a second time leads to the end.
+        // Whatever it had done by then, a second start completes it.
         let start = |args| Server::start(&Start { args, dir: dir.path(), env: &bootstrap() });
         let server = start(&["serve", "--accept-loss"]);
         let cookie = server.sign_in();

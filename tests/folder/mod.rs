@@ -1,6 +1,6 @@
-//! A data folder with everything in it that the store keeps: floats, native histograms, start timestamps, late ones among
-//! them, exemplars, metadata, accounts with two exports; and what it holds, read back. The tests of `upkeep` and of old
-//! formats make theirs here.
+//! A data folder with everything that the store keeps: floats, native histograms, start timestamps,
+//! also late ones, exemplars, metadata, and accounts with two exports; and its content, read back.
+//! The tests of `upkeep` and of old formats create their folders here.
 
 mod start;
 
@@ -25,20 +25,20 @@ pub(crate) const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
 pub(crate) const ORG: OrgId = OrgId(1);
 const STEP_MS: i64 = 15_000;
 
-/// An account's row.
+/// The row of an account.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct User(pub(crate) String);
+pub(crate) struct AccountRow(pub(crate) String);
 
-impl Record for User {
+impl Record for AccountRow {
     const TABLE: u8 = 1;
     const KIND: u8 = 1;
     const VERSION: u8 = 1;
     type Key = u32;
 }
 
-/// What a folder holds.
+/// The content of a folder.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Held {
+pub(crate) struct FolderContents {
     pub(crate) floats: BTreeMap<String, Vec<(i64, u64)>>,
     pub(crate) histograms: BTreeMap<String, Vec<(i64, Histogram)>>,
     pub(crate) starts: BTreeMap<String, Vec<StartChange>>,
@@ -47,7 +47,11 @@ pub(crate) struct Held {
     pub(crate) users: Vec<(u32, String)>,
 }
 
-/// How much of what was there is missing; `is_true` tells whether something was said.
+/// Counts the elements of `before` that are missing in `now`. `is_true` decides whether an element
+/// of `now` is genuine.
+///
+/// # Errors
+/// The series that contains an element that is not.
 fn missing<T: PartialEq>(
     before: &BTreeMap<String, Vec<T>>,
     now: &BTreeMap<String, Vec<T>>,
@@ -65,48 +69,49 @@ fn missing<T: PartialEq>(
     Ok(gone.sum())
 }
 
-/// Where changes are lost, a start that was said again is a change; and what held before a late one is what is known of it.
-fn is_said(said: &[StartChange], one: &StartChange) -> bool {
+/// Returns whether a start timestamp is genuine. If changes are lost, a repeated start is a change;
+/// before a late change, only the value that held there is known.
+fn is_genuine(said: &[StartChange], one: &StartChange) -> bool {
     let is_a_step = (one.at.as_ms() - at(0).as_ms()) % STEP_MS == 0;
     let held = said.iter().take_while(|change| change.at <= one.at).last();
     !is_a_step || held.is_some_and(|held| held.start == one.start)
 }
 
-impl Held {
-    /// Samples that are missing, start timestamps and exemplars that are missing.
+impl FolderContents {
+    /// Returns the numbers of missing samples, start timestamps and exemplars.
     ///
     /// # Errors
-    /// What was invented.
-    pub(crate) fn missing(&self, now: &Held) -> Result<(u64, u64, u64), String> {
+    /// The description of an invented element.
+    pub(crate) fn missing(&self, now: &FolderContents) -> Result<(u64, u64, u64), String> {
         if let Some(user) = now.users.iter().find(|user| !self.users.contains(user)) {
             return Err(format!("{user:?} was never there"));
         }
         let floats = missing(&self.floats, &now.floats, |all, one| all.contains(one))?;
         let histograms = missing(&self.histograms, &now.histograms, |all, one| all.contains(one))?;
         let exemplars = missing(&self.exemplars, &now.exemplars, |all, one| all.contains(one))?;
-        Ok((floats + histograms, missing(&self.starts, &now.starts, is_said)?, exemplars))
+        Ok((floats + histograms, missing(&self.starts, &now.starts, is_genuine)?, exemplars))
     }
 }
 
-/// An open folder.
-pub(crate) struct Opened {
+/// An opened folder.
+pub(crate) struct OpenedFolder {
     pub(crate) tsdb: Tsdb,
     pub(crate) control: Arc<Control>,
-    /// What the start had to say.
+    /// The notes of the start.
     pub(crate) said: Vec<String>,
-    /// Why the accounts' database was made again.
+    /// The reason why the accounts' database was rebuilt.
     pub(crate) rebuilt: Option<String>,
     pub(crate) folder: DataFolder,
 }
 
-/// As the server does it, but for the key.
+/// Opens a folder like the server, but without the master key.
 ///
 /// # Errors
-/// What it would print before it ends.
-pub(crate) fn try_open(dir: &Path, accept_loss: bool) -> Result<Opened, String> {
+/// The text that the server would print before it ends.
+pub(crate) fn try_open(dir: &Path, accept_loss: bool) -> Result<OpenedFolder, String> {
     let mut rng = Entropy::seeded(1);
     let folder = DataFolder::open(dir, NOW, &mut rng).map_err(|e| words(&e))?;
-    let control_options = ControlOptions { now: NOW, users_table: User::TABLE };
+    let control_options = ControlOptions { now: NOW, users_table: AccountRow::TABLE };
     let (control, report) = Control::open(&folder, &control_options).map_err(|e| words(&e))?;
     let mut said = report.notes;
     let rebuilt = match report.start {
@@ -125,14 +130,14 @@ pub(crate) fn try_open(dir: &Path, accept_loss: bool) -> Result<Opened, String> 
     said.extend(report.notes);
     said.extend(report.torn_tail);
     said.extend(report.read_only.map(|why| format!("read-only: {why}")));
-    Ok(Opened { tsdb, control, said, rebuilt, folder })
+    Ok(OpenedFolder { tsdb, control, said, rebuilt, folder })
 }
 
-impl Opened {
-    /// Binds the accounts to the folder's master key, or sees that they are.
+impl OpenedFolder {
+    /// Binds the accounts to the folder's master key, or checks that they are.
     ///
     /// # Errors
-    /// What the server would print before it ends.
+    /// The text that the server would print before it ends.
     pub(crate) fn bind_key(&self) -> Result<(), String> {
         let mut rng = Entropy::seeded(3);
         let key = self.folder.master_key(&MasterKeySource::Folder, &mut rng).map_err(|e| words(&e))?;
@@ -142,11 +147,11 @@ impl Opened {
         }
     }
 
-    /// What it holds, and what could not be read.
-    pub(crate) fn read(&self) -> (Held, Vec<String>) {
+    /// Returns the content of the folder, and the warnings about unreadable parts.
+    pub(crate) fn read(&self) -> (FolderContents, Vec<String>) {
         let snapshot = self.tsdb.snapshot(&Access::whole(ORG));
         let (mut floats, mut histograms) = (SampleColumns::default(), HistogramColumns::default());
-        let mut held = Held::default();
+        let mut held = FolderContents::default();
         for series in snapshot.select(&[], TimeRange::ALL) {
             let name = series.labels.to_string();
             snapshot.read(series.id, TimeRange::ALL, &mut floats);
@@ -168,19 +173,19 @@ impl Opened {
         let metadata =
             snapshot.paced(&Pace::endless()).metadata(None, usize::MAX).expect("no deadline").items;
         held.metadata = metadata.iter().map(|known| format!("{known:?}")).collect();
-        let users = self.control.scan::<User>(&()).expect("users");
+        let users = self.control.scan::<AccountRow>(&()).expect("users");
         held.users = users.into_iter().map(|(id, user)| (id, user.0)).collect();
         (held, snapshot.warnings())
     }
 
-    /// What it holds, all of which can be read.
-    pub(crate) fn held(&self) -> Held {
+    /// Returns the content of the folder, all of which must be readable.
+    pub(crate) fn held(&self) -> FolderContents {
         let (held, warnings) = self.read();
         assert_eq!(warnings, Vec::<String>::new());
         held
     }
 
-    /// An ordered end, which makes an export of the accounts.
+    /// Closes the folder cleanly, which writes an export of the accounts.
     pub(crate) fn close(self) {
         self.tsdb.close();
         drop(self.tsdb);
@@ -205,7 +210,7 @@ fn labels(name: &str, n: i64) -> Labels {
     Labels::from_pairs([("__name__", name.to_owned()), ("n", n.to_string())])
 }
 
-/// So many steps of 15 s, the first one so many before now.
+/// Writes `count` steps of 15 s from step `first` on.
 pub(crate) fn write(tsdb: &Tsdb, first: i64, count: i64) {
     for step in first..first + count {
         let at = at(step);
@@ -228,7 +233,7 @@ pub(crate) fn write(tsdb: &Tsdb, first: i64, count: i64) {
     }
 }
 
-/// Says another start of a step that was sealed.
+/// Writes another start timestamp for a sealed step.
 fn correct(tsdb: &Tsdb, step: i64) {
     let mut batch = BatchBuilder::default();
     batch.series(&labels("native", 1), []);
@@ -237,7 +242,7 @@ fn correct(tsdb: &Tsdb, step: i64) {
 }
 
 fn put_user(control: &Control, id: u32) {
-    let user = User(format!("user {id}"));
+    let user = AccountRow(format!("user {id}"));
     let put = control.commit(move |tx| {
         tx.put(&id, &user);
         Ok::<(), DatabaseError>(())
@@ -245,13 +250,15 @@ fn put_user(control: &Control, id: u32) {
     put.expect("put");
 }
 
-/// A folder that is open, with sealed segments of both kinds, a checkpoint, and more in the log; and what it holds.
-pub(crate) fn make(dir: &Path) -> (Opened, Held) {
+/// Creates an open folder with sealed segments of both kinds, a checkpoint, and more in the log,
+/// and returns its content.
+pub(crate) fn make(dir: &Path) -> (OpenedFolder, FolderContents) {
     make_of(dir, 30, 50)
 }
 
-/// As [`make`], with this number of steps behind the last seal that the checkpoint holds, and this number behind it.
-pub(crate) fn make_of(dir: &Path, in_checkpoint: i64, in_log: i64) -> (Opened, Held) {
+/// As [`make`], with `in_checkpoint` steps after the last seal in the checkpoint and `in_log` steps
+/// after it.
+pub(crate) fn make_of(dir: &Path, in_checkpoint: i64, in_log: i64) -> (OpenedFolder, FolderContents) {
     for round in 0..2 {
         let opened = try_open(dir, false).expect("opens");
         opened.bind_key().expect("bound");

@@ -1,11 +1,11 @@
-//! What tests that open folders by themselves have in common.
+//! Helpers that tests of opened folders share.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use promlet::tsdb::{Disk, Faults, Options};
 
-/// Log files of 15 KiB, so that a small folder has several.
+/// Returns options with log files of 15 KiB, so that a small folder has several.
 pub(crate) fn options() -> Options {
     let faults = Faults::default();
     faults.free_bytes.store(1 << 40, Ordering::SeqCst);
@@ -13,7 +13,7 @@ pub(crate) fn options() -> Options {
     Options { disk: Disk::Faulty(Arc::new(faults)), ahead_max: None, ..Options::default() }
 }
 
-/// An error with its causes.
+/// Returns the text of an error with its causes.
 pub(crate) fn words(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,7 +1,8 @@
-//! Organisations, sums and the server's own log of events, for the administrator of the server (docs/specification.md C8).
+//! Organisations, totals and the audit log of the server, for its administrators
+//! (docs/specification.md C8).
 //!
-//! None of it opens an organisation's data: what is told is its name, its people and what it uses. Its limits the
-//! administrator sets, since nobody else may raise them above the server's own.
+//! Nothing here opens an organisation's data. Responses contain its name, its people and its usage.
+//! Administrators set its limits, because no one else may raise them above the server's own.
 
 use std::sync::Arc;
 
@@ -12,10 +13,10 @@ use serde_json::{Map, Value, json};
 
 use super::AdminDeps;
 use crate::api::body::Json;
-use crate::api::callers::{Cabinet, org_not_found};
+use crate::api::callers::{SessionCaller, org_not_found};
 use crate::api::error::ApiResult;
 use crate::api::lanes::Lane;
-use crate::api::listing::Page;
+use crate::api::listing::PageRequest;
 use crate::api::orgs::{audit, organisations, settings};
 use crate::api::params::PathOf;
 use crate::identity::{Identity, Org, OrgChange, OrgChangeError, Role, StoreError};
@@ -25,27 +26,27 @@ use crate::tsdb::Tsdb;
 
 pub(super) async fn list(
     State(deps): State<AdminDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     uri: Uri,
 ) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;
-    let page = Page::of_query(uri.query())?;
+    let page = PageRequest::of_query(uri.query())?;
     let now = deps.clock.now();
     let tsdb = Arc::clone(&deps.tsdb);
     deps.read(move |identity| {
         let orgs = identity.orgs()?;
         let (shown, next) = page.cut(&orgs, |org| org.id)?;
         let shown = orgs.get(shown).unwrap_or_default();
-        Ok(Json(json!({ "data": all_json(identity, &tsdb, shown, now)?, "next_cursor": next })))
+        Ok(Json(json!({ "data": orgs_json(identity, &tsdb, shown, now)?, "next_cursor": next })))
     })
     .await
 }
 
-/// Some organisations, and what they use.
+/// Returns organisations with their usage.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn all_json(
+pub fn orgs_json(
     identity: &Identity,
     tsdb: &Tsdb,
     orgs: &[Org],
@@ -53,18 +54,18 @@ pub fn all_json(
 ) -> Result<Vec<Value>, StoreError> {
     let stats = tsdb.stats();
     let one = |org: &Org| {
-        let mut shown = without_usage(identity, org, now)?;
+        let mut shown = org_json_without_usage(identity, org, now)?;
         shown["usage"] = organisations::usage(tsdb, &stats, org.id, now);
         Ok(shown)
     };
     orgs.iter().map(one).collect()
 }
 
-/// The same where the samples are not open.
+/// Returns an organisation without its usage, for when the store is not open.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn without_usage(identity: &Identity, org: &Org, now: Timestamp) -> Result<Value, StoreError> {
+pub fn org_json_without_usage(identity: &Identity, org: &Org, now: Timestamp) -> Result<Value, StoreError> {
     let members = identity.members(org.id, now)?;
     let owners = members.iter().filter(|member| member.role == Role::Owner);
     Ok(json!({
@@ -82,16 +83,16 @@ pub fn without_usage(identity: &Identity, org: &Org, now: Timestamp) -> Result<V
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ChangeBody {
+pub(super) struct OrgLimitsBody {
     settings: Map<String, Value>,
 }
 
-/// Limits alone: the name is the organisation's own affair.
+/// Changes limits only. The name is up to the organisation.
 pub(super) async fn change(
     State(deps): State<AdminDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
-    Json(body): Json<ChangeBody>,
+    Json(body): Json<OrgLimitsBody>,
 ) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;
     let now = deps.clock.now();
@@ -109,17 +110,17 @@ pub(super) async fn change(
         })
         .await??;
     let tsdb = Arc::clone(&deps.tsdb);
-    let shown = deps.read(move |identity| Ok(all_json(identity, &tsdb, &[changed], now)?)).await?;
+    let shown = deps.read(move |identity| Ok(orgs_json(identity, &tsdb, &[changed], now)?)).await?;
     Ok(Json(shown.into_iter().next().unwrap_or_default()))
 }
 
-pub(super) async fn stats(State(deps): State<AdminDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
+pub(super) async fn stats(State(deps): State<AdminDeps>, cabinet: SessionCaller) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;
     let (tsdb, now) = (Arc::clone(&deps.tsdb), deps.clock.now());
     deps.read(move |identity| Ok(Json(stats_json(identity, &tsdb, now)?))).await
 }
 
-/// Sums over everything.
+/// Returns totals over all organisations.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -146,7 +147,7 @@ pub fn stats_json(identity: &Identity, tsdb: &Tsdb, now: Timestamp) -> Result<Va
 
 pub(super) async fn events(
     State(deps): State<AdminDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     uri: Uri,
 ) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;

@@ -1,4 +1,4 @@
-//! Accounts, as the administrator of the server sees and changes them (docs/specification.md C8).
+//! Accounts, for administrators of the server (docs/specification.md C8).
 
 use axum::extract::State;
 use axum::http::Uri;
@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 
 use super::AdminDeps;
 use crate::api::body::Json;
-use crate::api::callers::Cabinet;
+use crate::api::callers::SessionCaller;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
-use crate::api::listing::Page;
+use crate::api::listing::PageRequest;
 use crate::api::params::{Params, PathOf};
 use crate::identity::{AdministrationError, StoreError, UserChange, UserId, UserSummary};
 
 pub(super) async fn list(
     State(deps): State<AdminDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     uri: Uri,
 ) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;
     let mut params = Params::of_query(uri.query())?;
-    let page = Page::take(&mut params)?;
+    let page = PageRequest::take(&mut params)?;
     let search = params.one(&["search"])?.unwrap_or_default();
     let now = deps.clock.now();
     deps.read(move |identity| {
@@ -35,7 +35,7 @@ pub(super) async fn list(
     .await
 }
 
-/// One account.
+/// Returns an account as JSON.
 pub fn to_json(summary: &UserSummary) -> Value {
     let user = &summary.user;
     let orgs = summary.orgs.iter();
@@ -59,17 +59,17 @@ pub fn to_json(summary: &UserSummary) -> Value {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ChangeBody {
+pub(super) struct UserChangeBody {
     disabled: Option<bool>,
     is_admin: Option<bool>,
 }
 
-/// 200. A disabled account's sessions are dead before the answer.
+/// Changes an account and returns it. The sessions of a disabled account end before the response.
 pub(super) async fn change(
     State(deps): State<AdminDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(id): PathOf<String>,
-    Json(body): Json<ChangeBody>,
+    Json(body): Json<UserChangeBody>,
 ) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;
     cabinet.require_fresh()?;

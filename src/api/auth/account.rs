@@ -1,4 +1,4 @@
-//! The account itself: name, address, end (docs/specification.md C2).
+//! The account: name, address, deletion (docs/specification.md C2).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{AuthDeps, mailed, user_json};
 use crate::api::body::Json;
-use crate::api::callers::{Cabinet, Visitor};
+use crate::api::callers::{AnyCaller, SessionCaller};
 use crate::api::error::ApiResult;
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
@@ -22,10 +22,10 @@ pub(super) struct RenameBody {
     name: String,
 }
 
-/// PATCH /auth/me.
+/// Serves PATCH /auth/me.
 pub(super) async fn rename(
     State(deps): State<AuthDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     Json(body): Json<RenameBody>,
 ) -> ApiResult<Json<Value>> {
     let user = cabinet.user();
@@ -34,34 +34,36 @@ pub(super) async fn rename(
     Ok(Json(user_json(&user)))
 }
 
-/// DELETE /auth/me: fresh sessions only; 409 `last_owner` where an organisation would have no owner.
+/// Serves DELETE /auth/me. Requires a fresh session. Returns 409 `last_owner` if an organisation
+/// would lose its last owner.
 pub(super) async fn delete(
     State(deps): State<AuthDeps>,
-    cabinet: Cabinet,
-    visitor: Visitor,
+    cabinet: SessionCaller,
+    caller: AnyCaller,
 ) -> ApiResult<Response> {
     cabinet.require_fresh()?;
-    let (user, client, now) = (cabinet.user(), visitor.client().clone(), deps.clock.now());
+    let (user, client, now) = (cabinet.user(), caller.client().clone(), deps.clock.now());
     deps.change(Lane::Account, move |identity| identity.delete_user(user, &client, now)).await?;
     Ok(deps.signed_out(StatusCode::NO_CONTENT.into_response()))
 }
 
 #[derive(Deserialize)]
-pub(super) struct ChangeBody {
+pub(super) struct EmailChangeBody {
     new_email: String,
 }
 
-/// POST /auth/email/change: fresh sessions only; 202 whether somebody has the address or not.
+/// Serves POST /auth/email/change. Requires a fresh session. Returns 202 whether the address is
+/// taken or not.
 pub(super) async fn change_email(
     State(deps): State<AuthDeps>,
-    cabinet: Cabinet,
-    visitor: Visitor,
-    Json(body): Json<ChangeBody>,
+    cabinet: SessionCaller,
+    caller: AnyCaller,
+    Json(body): Json<EmailChangeBody>,
 ) -> ApiResult<Response> {
     cabinet.require_fresh()?;
     let new = mailed::address("new_email", &body.new_email)?;
-    let admitted = deps.may_mail(&visitor, &new)?;
-    if admitted == mailed::Admitted::No {
+    let admitted = deps.may_mail(&caller, &new)?;
+    if admitted == mailed::MailAdmission::No {
         return Ok(mailed::accepted(LINK_TTL));
     }
     let (session, now) = (Arc::clone(cabinet.session()), deps.clock.now());
@@ -77,17 +79,18 @@ pub(super) async fn change_email(
 }
 
 #[derive(Deserialize)]
-pub(super) struct ConfirmBody {
+pub(super) struct EmailConfirmBody {
     token: String,
 }
 
-/// POST /auth/email/confirm: who reads the new address need not be logged in; the old address is told.
+/// Serves POST /auth/email/confirm. The reader of the new address need not be logged in. The old
+/// address is notified.
 pub(super) async fn confirm_email(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
-    Json(body): Json<ConfirmBody>,
+    caller: AnyCaller,
+    Json(body): Json<EmailConfirmBody>,
 ) -> ApiResult<Json<Value>> {
-    let (client, now) = (visitor.client().clone(), deps.clock.now());
+    let (client, now) = (caller.client().clone(), deps.clock.now());
     let changed =
         deps.change(Lane::Account, move |identity| identity.confirm_email(&body.token, &client, now)).await?;
     deps.notice(changed.old.as_str(), MailKind::EmailChanged, now);

@@ -1,4 +1,4 @@
-//! Invitations, from the side of the invited (docs/specification.md C2).
+//! Invitations, for the invited person (docs/specification.md C2).
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{AuthDeps, org_json, session_json, user_json};
 use crate::api::body::Json;
-use crate::api::callers::Visitor;
+use crate::api::callers::AnyCaller;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
@@ -19,10 +19,10 @@ pub(super) struct LookupBody {
     token: String,
 }
 
-/// POST /auth/invites/lookup: what the link's holder is invited to. Uses nothing up.
+/// Serves POST /auth/invites/lookup. Does not use up the link.
 pub(super) async fn lookup(
     State(deps): State<AuthDeps>,
-    _visitor: Visitor,
+    _caller: AnyCaller,
     Json(body): Json<LookupBody>,
 ) -> ApiResult<Json<Value>> {
     let found = deps.identity.invitation(&body.token, deps.clock.now())?.ok_or(AcceptError::Invalid)?;
@@ -41,16 +41,17 @@ pub(super) struct AcceptBody {
     password: Option<String>,
 }
 
-/// POST /auth/invites/accept: 201 and a session for a new account, 200 for one that was logged in. Whatever address the
-/// body names is not looked at: the account is the invited one (docs/specification.md F20).
+/// Serves POST /auth/invites/accept. Returns 201 and a session for a new account, 200 for one that
+/// was logged in. An address in the body is ignored: the account is the invited one
+/// (docs/specification.md F20).
 pub(super) async fn accept(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
+    caller: AnyCaller,
     Json(body): Json<AcceptBody>,
 ) -> ApiResult<Response> {
     let now = deps.clock.now();
-    let client = visitor.client().clone();
-    let session = visitor.session().map(|(session, cookie)| (session.clone(), cookie.to_owned()));
+    let client = caller.client().clone();
+    let session = caller.session().map(|(session, cookie)| (session.clone(), cookie.to_owned()));
     let for_change = session.clone();
     let accepted = deps
         .change(Lane::Password, move |identity| {
@@ -70,7 +71,7 @@ pub(super) async fn accept(
         (Accepted::Made(pending), _) => Ok(deps.outcome(&pending)),
         (Accepted::Joined(user), Some((session, _))) => {
             let account = deps.identity.user(user)?;
-            // Deleted in this very moment.
+            // The account may have been deleted just now.
             let account = account.ok_or(AcceptError::Invalid)?;
             let orgs = deps.identity.memberships(user)?;
             let answer = json!({
@@ -81,6 +82,6 @@ pub(super) async fn accept(
             });
             Ok(Json(answer).into_response())
         }
-        (Accepted::Joined(_), None) => Err(ApiError::internal("somebody joined without being logged in")),
+        (Accepted::Joined(_), None) => Err(ApiError::internal("an account joined without a session")),
     }
 }

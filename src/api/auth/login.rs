@@ -1,4 +1,4 @@
-//! Password login, and what the login page needs to know.
+//! Password login, and the settings of the login page.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::AuthDeps;
 use crate::api::body::Json;
-use crate::api::callers::Visitor;
+use crate::api::callers::AnyCaller;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
@@ -19,7 +19,7 @@ pub(super) struct LoginBody {
     password: String,
 }
 
-/// 422 for a password that cannot be one, before anybody is looked up.
+/// Returns 422 for a password of an impossible length, before any account is looked up.
 pub(super) fn check_password(password: &str) -> ApiResult<()> {
     match password.len() {
         0 => Err(ApiError::invalid_field("password", "required", "the password is empty")),
@@ -31,35 +31,35 @@ pub(super) fn check_password(password: &str) -> ApiResult<()> {
     }
 }
 
-/// POST /auth/login (C1).
+/// Serves POST /auth/login (docs/specification.md C1).
 pub(super) async fn login(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
+    caller: AnyCaller,
     Json(body): Json<LoginBody>,
 ) -> ApiResult<Response> {
     check_password(&body.password)?;
     let now = deps.clock.now();
-    let sent = Sent {
+    let sent = LoginRequest {
         body,
-        client: visitor.client().clone(),
-        replaces: visitor.session().map(|(_, cookie)| cookie.to_owned()),
-        device: visitor.device_cookie().map(str::to_owned),
+        client: caller.client().clone(),
+        replaces: caller.session().map(|(_, cookie)| cookie.to_owned()),
+        device: caller.device_cookie().map(str::to_owned),
     };
-    // Who must wait anyway takes no place in the queue for hashing.
+    // A throttled login is refused before it enters the queue for hashing.
     deps.identity.admits_login(&sent.attempt(), now)?;
     let login = move |identity: &Identity| identity.login(&sent.attempt(), now, &mut Entropy::system());
     Ok(deps.outcome(&deps.change(Lane::Password, login).await?))
 }
 
-/// What came with a login.
-struct Sent {
+/// A login request with its body, cookies and client.
+struct LoginRequest {
     body: LoginBody,
     client: Client,
     replaces: Option<String>,
     device: Option<String>,
 }
 
-impl Sent {
+impl LoginRequest {
     fn attempt(&self) -> PasswordLogin<'_> {
         PasswordLogin {
             email: &self.body.email,
@@ -71,12 +71,12 @@ impl Sent {
     }
 }
 
-/// GET /auth/config (C2).
-pub(super) async fn config(State(deps): State<AuthDeps>, visitor: Visitor) -> Json<Value> {
+/// Serves GET /auth/config (docs/specification.md C2).
+pub(super) async fn config(State(deps): State<AuthDeps>, caller: AnyCaller) -> Json<Value> {
     let needs_setup = deps.identity.needs_setup();
     Json(json!({
         "needs_setup": needs_setup,
-        "setup_token_required": needs_setup && !visitor.is_local(),
+        "setup_token_required": needs_setup && !caller.is_local(),
         "signup": deps.identity.signup_mode().as_str(),
         "providers": deps.providers_json(),
         "magic_link": true,
@@ -86,7 +86,7 @@ pub(super) async fn config(State(deps): State<AuthDeps>, visitor: Visitor) -> Js
     }))
 }
 
-/// GET /auth/providers (C2): the configured ones.
+/// Serves GET /auth/providers (docs/specification.md C2).
 pub(super) async fn providers(State(deps): State<AuthDeps>) -> Json<Value> {
     Json(json!({ "data": deps.providers_json() }))
 }

@@ -1,7 +1,8 @@
 //! Sign-in links (docs/specification.md C1, C2, D5).
 //!
-//! With real mail, `GET` only shows a button, because mail scanners open links; `POST` signs in, from the browser that
-//! asked (cookie `ms_ml`) or with the address typed. On the console nobody scans, and `GET` signs in.
+//! With real mail, `GET` only shows a button, because mail scanners open links. `POST` signs in,
+//! from the browser that requested the link (cookie `ms_ml`) or with the address typed. On the
+//! console nothing scans links, so `GET` signs in.
 
 use std::fmt::Write as _;
 
@@ -10,10 +11,10 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::mailed::Admitted;
+use super::mailed::MailAdmission;
 use super::{AuthDeps, own_path, see_code_page, see_other};
 use crate::api::body::{self, Json};
-use crate::api::callers::Visitor;
+use crate::api::callers::AnyCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
@@ -21,28 +22,30 @@ use crate::identity::{LinkLogin, LinkOutcome, LinkProof, LinkRequest, LoginOutco
 use crate::outbound::MailKind;
 
 #[derive(Deserialize)]
-pub(super) struct RequestBody {
+pub(super) struct LinkRequestBody {
     email: String,
     redirect: Option<String>,
 }
 
-/// POST /auth/magic-link/request (C1): 202 whether the account exists or not.
+/// Serves POST /auth/magic-link/request (docs/specification.md C1). Returns 202 whether the account
+/// exists or not.
 pub(super) async fn request(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
-    Json(body): Json<RequestBody>,
+    caller: AnyCaller,
+    Json(body): Json<LinkRequestBody>,
 ) -> ApiResult<Response> {
-    let asked = deps.asked(&visitor, &body.email)?;
-    let response = asked.accepted(&deps, deps.link_ttl);
-    let admitted = asked.admitted;
-    if admitted == Admitted::No {
+    let mail_request = deps.mail_request(&caller, &body.email)?;
+    let response = mail_request.accepted(&deps, deps.link_ttl);
+    let admitted = mail_request.admitted;
+    if admitted == MailAdmission::No {
         return Ok(response);
     }
     let now = deps.clock.now();
     let link = deps
         .change(Lane::Account, move |identity| {
             let redirect = body.redirect.as_deref().map(own_path);
-            let request = LinkRequest { email: &asked.email, redirect, browser: Some(&asked.browser) };
+            let request =
+                LinkRequest { email: &mail_request.email, redirect, browser: Some(&mail_request.browser) };
             identity.request_link(&request, now, &mut Entropy::system())
         })
         .await?;
@@ -52,10 +55,11 @@ pub(super) async fn request(
     Ok(response)
 }
 
-/// GET /auth/magic-link/verify?token= (C2). `HEAD` never consumes.
+/// Serves GET /auth/magic-link/verify?token= (docs/specification.md C2). `HEAD` never uses up a
+/// link.
 pub(super) async fn open(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
+    caller: AnyCaller,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -65,23 +69,24 @@ pub(super) async fn open(
     }
     let token = parameter(uri.query().unwrap_or_default().as_bytes(), "token")?;
     if !deps.console_mail() {
-        let asks = if visitor.magic_link_cookie().is_none() { Asks::Address } else { Asks::Nothing };
+        let asks = if caller.magic_link_cookie().is_none() { PromptFor::Address } else { PromptFor::Nothing };
         return Ok(form_page(&deps, StatusCode::OK, &token, asks));
     }
     let html = accepts_html(&headers);
-    answer(&deps, use_link(&deps, &visitor, token, Proof::Console).await, html)
+    answer(&deps, use_link(&deps, &caller, token, SuppliedProof::Console).await, html)
 }
 
 #[derive(Deserialize)]
-struct VerifyBody {
+struct LinkVerifyBody {
     token: String,
     email: Option<String>,
 }
 
-/// POST /auth/magic-link/verify (C2): JSON, or the form of the page above.
+/// Serves POST /auth/magic-link/verify (docs/specification.md C2), with JSON or the form of the
+/// page above.
 pub(super) async fn verify(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
+    caller: AnyCaller,
     request: Request,
 ) -> ApiResult<Response> {
     let json = body::is_json(request.headers());
@@ -95,38 +100,44 @@ pub(super) async fn verify(
     let bytes = body::read(request.into_body(), usize::MAX).await?;
     let sent = match json {
         true => body::parse_json(&bytes)?,
-        false => VerifyBody {
+        false => LinkVerifyBody {
             token: parameter(&bytes, "token")?,
             email: parameter(&bytes, "email").ok().filter(|email| !email.is_empty()),
         },
     };
     let (token, typed) = (sent.token.clone(), sent.email.is_some());
-    match use_link(&deps, &visitor, sent.token, Proof::Browser { email: sent.email }).await {
-        // Whoever pressed the button in another browser, or a machine that does, finds out what is missing; the link lives.
+    match use_link(&deps, &caller, sent.token, SuppliedProof::Browser { email: sent.email }).await {
+        // The button was pressed in another browser or by a program. The page asks for the address,
+        // and the link stays valid.
         Err(error) if form && error.code() == Code::EmailConfirmationRequired => {
-            Ok(form_page(&deps, StatusCode::BAD_REQUEST, &token, Asks::Address))
+            Ok(form_page(&deps, StatusCode::BAD_REQUEST, &token, PromptFor::Address))
         }
         Err(error) if form && typed && error.code() == Code::LinkInvalid => {
-            Ok(form_page(&deps, StatusCode::UNAUTHORIZED, &token, Asks::AddressAgain))
+            Ok(form_page(&deps, StatusCode::UNAUTHORIZED, &token, PromptFor::AddressAgain))
         }
         outcome => answer(&deps, outcome, form),
     }
 }
 
-enum Proof {
+enum SuppliedProof {
     Console,
     Browser { email: Option<String> },
 }
 
-async fn use_link(deps: &AuthDeps, visitor: &Visitor, token: String, proof: Proof) -> ApiResult<LinkOutcome> {
+async fn use_link(
+    deps: &AuthDeps,
+    caller: &AnyCaller,
+    token: String,
+    proof: SuppliedProof,
+) -> ApiResult<LinkOutcome> {
     let now = deps.clock.now();
-    let client = visitor.client().clone();
-    let cookie = visitor.magic_link_cookie().map(str::to_owned);
-    let replaces = visitor.session().map(|(_, cookie)| cookie.to_owned());
+    let client = caller.client().clone();
+    let cookie = caller.magic_link_cookie().map(str::to_owned);
+    let replaces = caller.session().map(|(_, cookie)| cookie.to_owned());
     deps.change(Lane::Account, move |identity| {
         let proof = match &proof {
-            Proof::Console => LinkProof::Console,
-            Proof::Browser { email } => {
+            SuppliedProof::Console => LinkProof::Console,
+            SuppliedProof::Browser { email } => {
                 LinkProof::Browser { cookie: cookie.as_deref(), email: email.as_deref() }
             }
         };
@@ -136,7 +147,7 @@ async fn use_link(deps: &AuthDeps, visitor: &Visitor, token: String, proof: Proo
     .await
 }
 
-/// JSON for programs; for people a page to go on with.
+/// Returns JSON for programs, and a redirect for browsers.
 fn answer(deps: &AuthDeps, outcome: ApiResult<LinkOutcome>, html: bool) -> ApiResult<Response> {
     match outcome {
         Ok(outcome) if !html => Ok(deps.outcome(&outcome.login)),
@@ -163,7 +174,7 @@ fn accepts_html(headers: &HeaderMap) -> bool {
         .is_some_and(|accept| accept.contains("text/html"))
 }
 
-/// The one value of a parameter.
+/// Returns the value of a parameter that must occur exactly once.
 fn parameter(encoded: &[u8], name: &'static str) -> ApiResult<String> {
     let mut found =
         form_urlencoded::parse(encoded).filter(|(key, _)| key == name).map(|(_, value)| value.into_owned());
@@ -176,18 +187,20 @@ fn parameter(encoded: &[u8], name: &'static str) -> ApiResult<String> {
     }
 }
 
-/// What the page of a mailed link asks for beside its one button.
+/// The input that the page of a mailed link asks for beside its button.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asks {
+enum PromptFor {
     Nothing,
-    /// This browser did not ask for the link.
+    /// The address, because another browser requested the link.
     Address,
-    /// What was typed was not it, or the link is void: which of them is not told.
+    /// The address again. The page does not reveal whether the address was wrong or the link
+    /// invalid.
     AddressAgain,
 }
 
-/// One button, and the address where this browser did not ask for the link. Works without scripts, as the cabinet looks.
-fn form_page(deps: &AuthDeps, status: StatusCode, token: &str, asks: Asks) -> Response {
+/// Returns a page with one button, and a field for the address if this browser did not request the
+/// link. Works without scripts, in the style of the cabinet.
+fn form_page(deps: &AuthDeps, status: StatusCode, token: &str, asks: PromptFor) -> Response {
     let own = |path: &str| escaped(&deps.page(path));
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Sign in · promlet</title>\
@@ -198,26 +211,26 @@ fn form_page(deps: &AuthDeps, status: StatusCode, token: &str, asks: Asks) -> Re
         icon = own("/favicon.svg"),
         style = own("/app.css"),
     );
-    if asks == Asks::Nothing {
+    if asks == PromptFor::Nothing {
         page.push_str("<p class=\"intro\">One click, and you are in.</p>");
     }
-    // Relative to the page's own address, whatever path a proxy puts before it.
+    // Relative to the page's own URL, so that any path prefix of a proxy is kept.
     page.push_str("<form class=\"stack\" method=\"post\" action=\"verify\">");
     let _ = write!(page, "<input type=\"hidden\" name=\"token\" value=\"{}\">", escaped(token));
-    if asks == Asks::AddressAgain {
+    if asks == PromptFor::AddressAgain {
         page.push_str(
             "<p class=\"alert\" role=\"alert\">That link was not sent to this address, or it was used already, or it \
              expired.</p>",
         );
     }
-    if asks != Asks::Nothing {
+    if asks != PromptFor::Nothing {
         page.push_str(
             "<div class=\"field\"><label for=\"email\">E-mail</label><input id=\"email\" type=\"email\" name=\"email\" \
              autocomplete=\"email\" aria-describedby=\"hint\" required autofocus><p class=\"hint\" id=\"hint\">You opened \
              the link in another browser: type the address it was sent to.</p></div>",
         );
     }
-    let focus = if asks == Asks::Nothing { " autofocus" } else { "" };
+    let focus = if asks == PromptFor::Nothing { " autofocus" } else { "" };
     let _ = write!(page, "<button class=\"primary\"{focus}>Sign in</button></form></section>");
     page.push_str("<p class=\"foot\">promlet: metrics in one place</p></main></body></html>");
     let media = HeaderValue::from_static("text/html; charset=utf-8");

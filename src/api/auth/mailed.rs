@@ -1,5 +1,7 @@
-//! Requests that are answered by a mail (docs/specification.md C1, D5): one answer for addresses with and without an account, sent before
-//! the mail is, and limits that tell nobody anything.
+//! Requests whose result is sent by mail (docs/specification.md C1, D5).
+//!
+//! The response is the same for addresses with and without an account and is sent before the mail.
+//! The limits reveal nothing either.
 
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use serde_json::json;
 
 use super::{AuthDeps, seconds};
 use crate::api::body::Json;
-use crate::api::callers::Visitor;
+use crate::api::callers::AnyCaller;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::limits::{MAILS_AN_HOUR, MailClass};
 use crate::entropy::Entropy;
@@ -18,28 +20,28 @@ use crate::identity::{Email, LinkMail, SecretHash};
 use crate::model::Timestamp;
 use crate::outbound::{Mail, MailKind};
 
-/// Somebody who asked for a mail.
-pub(super) struct Asked {
+/// A request for a mail.
+pub(super) struct MailRequest {
     pub(super) email: Email,
-    /// The value of `ms_ml`: binds the link to their browser.
+    /// The value of `ms_ml`, which binds the link to the browser.
     pub(super) browser: String,
-    /// What may be mailed to the address; the response does not tell.
-    pub(super) admitted: Admitted,
+    /// What may be mailed to the address. The response does not reveal it.
+    pub(super) admitted: MailAdmission,
 }
 
-/// What the limits of an address say to a request for a mail.
+/// The decision of an address's limits on a request for a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Admitted {
-    /// Nothing is sent.
+pub(super) enum MailAdmission {
+    /// No mail is sent.
     No,
     /// A mail is sent if the hourly limit of its class admits it.
-    Stranger,
-    /// The browser logged in to the account before: the account's own limit is the only one.
+    UnknownDevice,
+    /// The browser has logged in to the account before. Only the account's own limit applies.
     KnownDevice,
 }
 
-impl Asked {
-    /// 202, whatever comes of it.
+impl MailRequest {
+    /// Returns 202, whatever the result, with the cookie `ms_ml`.
     pub(super) fn accepted(&self, deps: &AuthDeps, ttl: Duration) -> Response {
         let mut response = accepted(ttl);
         let cookie = deps.cookies.magic_link(&self.browser, ttl);
@@ -48,65 +50,68 @@ impl Asked {
     }
 }
 
-/// `{"status":"accepted","expires_in":600}`.
+/// Returns `{"status":"accepted","expires_in":600}`.
 pub(super) fn accepted(ttl: Duration) -> Response {
     let body = json!({ "status": "accepted", "expires_in": seconds(ttl) });
     (StatusCode::ACCEPTED, Json(body)).into_response()
 }
 
-/// An address in a field.
+/// Parses an address in a field.
 pub(super) fn address(field: &'static str, text: &str) -> ApiResult<Email> {
     Email::parse(text).map_err(|error| ApiError::invalid_field(field, "form", error.to_string()))
 }
 
 impl AuthDeps {
-    /// Takes in a request for a mail: 422 for what is no address, 429 by the network of who asks.
-    pub(super) fn asked(&self, visitor: &Visitor, email: &str) -> ApiResult<Asked> {
+    /// Checks a request for a mail. Returns 422 for an invalid address and 429 at the limit of the
+    /// client's network.
+    pub(super) fn mail_request(&self, caller: &AnyCaller, email: &str) -> ApiResult<MailRequest> {
         let email = address("email", email)?;
-        let admitted = self.may_mail(visitor, &email)?;
-        // A browser that waits for another link already goes on using that one's binding.
-        let ours = |value: &&str| {
+        let admitted = self.may_mail(caller, &email)?;
+        // A browser that waits for another link keeps its binding.
+        let is_binding = |value: &&str| {
             value.len() == 43 && value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
         };
-        let browser = match visitor.magic_link_cookie().filter(ours) {
+        let browser = match caller.magic_link_cookie().filter(is_binding) {
             Some(browser) => browser.to_owned(),
             None => BASE64URL_NOPAD.encode(&Entropy::system().bytes::<32>()),
         };
-        Ok(Asked { email, browser, admitted })
+        Ok(MailRequest { email, browser, admitted })
     }
 
-    /// Charges the asker and the address. Unknown addresses count, too: the answer tells nothing, and neither does its
-    /// time. A browser that logged in to the account before has a limit of its own, which strangers cannot use up.
-    pub(super) fn may_mail(&self, visitor: &Visitor, email: &Email) -> ApiResult<Admitted> {
+    /// Charges the client and the address. Unknown addresses are charged as well, so that neither
+    /// the response nor its time reveals whether there is an account. A browser that has logged in
+    /// to the account before has its own limit, which other clients cannot use up.
+    pub(super) fn may_mail(&self, caller: &AnyCaller, email: &Email) -> ApiResult<MailAdmission> {
         let address = SecretHash::of(email.as_str()).0;
-        if self.identity.knows_device(visitor.device_cookie(), email, self.clock.now()) {
+        if self.identity.knows_device(caller.device_cookie(), email, self.clock.now()) {
             let admits = self.limits.admits_mail_to_known(address);
-            return Ok(if admits { Admitted::KnownDevice } else { Admitted::No });
+            return Ok(if admits { MailAdmission::KnownDevice } else { MailAdmission::No });
         }
-        let asker = visitor.client().ip;
-        self.limits.charge_mail_from(asker)?;
-        let admits = self.limits.admits_mail_to(address, asker);
-        Ok(if admits { Admitted::Stranger } else { Admitted::No })
+        let client_ip = caller.client().ip;
+        self.limits.charge_mail_from(client_ip)?;
+        let admits = self.limits.admits_mail_to(address, client_ip);
+        Ok(if admits { MailAdmission::UnknownDevice } else { MailAdmission::No })
     }
 
-    /// Whether a mail leaves: a known device passes the hourly limits, which strangers can use up.
-    pub(super) fn admits(&self, kind: MailKind, admitted: Admitted) -> bool {
+    /// Returns whether a mail is sent. A known device is exempt from the hourly limits, which other
+    /// clients can use up.
+    pub(super) fn admits(&self, kind: MailKind, admitted: MailAdmission) -> bool {
         let admits = match admitted {
-            Admitted::No => return false,
-            Admitted::KnownDevice => return true,
-            Admitted::Stranger => self.limits.admits_mail(class(kind)),
+            MailAdmission::No => return false,
+            MailAdmission::KnownDevice => return true,
+            MailAdmission::UnknownDevice => self.limits.admits_mail(class(kind)),
         };
         if !admits {
             tracing::warn!(
                 mail.kind = kind.as_str(),
-                "a mail was not sent: {MAILS_AN_HOUR} of its kind left within an hour"
+                "a mail was not sent: {MAILS_AN_HOUR} of its kind were sent within an hour"
             );
         }
         admits
     }
 
     /// Mails a link if the limits admit it.
-    pub(super) fn send_link(&self, kind: MailKind, link: &LinkMail, admitted: Admitted, now: Timestamp) {
+    pub(super) fn send_link(&self, kind: MailKind, link: &LinkMail, admitted: MailAdmission, now: Timestamp) {
         if !self.admits(kind, admitted) {
             return;
         }
@@ -115,7 +120,7 @@ impl AuthDeps {
     }
 }
 
-/// The hourly limit that a mail is charged to.
+/// Returns the class whose hourly limit a mail is charged to.
 const fn class(kind: MailKind) -> MailClass {
     match kind {
         MailKind::Signup | MailKind::SignupKnown => MailClass::Signups,
@@ -124,8 +129,8 @@ const fn class(kind: MailKind) -> MailClass {
     }
 }
 
-/// Where a link leads, but for its secret. Behind a `#` no server and no log sees it; the sign-in link is one that a
-/// server must read.
+/// Returns the path of a link without its secret. Behind a `#` no server and no log sees the
+/// secret; only the sign-in link must be read by the server.
 const fn path(kind: MailKind) -> &'static str {
     match kind {
         MailKind::PasswordReset => "/login/reset#token=",

@@ -1,4 +1,5 @@
-//! Signing in and out (docs/specification.md C1 and C2): the same routes below `/api/v1/auth` and `/auth`.
+//! Sign-in and sign-out (docs/specification.md C1 and C2): the same routes below `/api/v1/auth` and
+//! `/auth`.
 
 mod account;
 mod invites;
@@ -32,31 +33,31 @@ use crate::identity::{Identity, LoggedIn, LoginOutcome, Membership, PendingLogin
 use crate::model::Timestamp;
 use crate::outbound::{Mail, MailKind, MailQueue, Mailer};
 
-/// What signing in needs.
+/// The dependencies of the sign-in routes.
 #[derive(Clone, Debug)]
 pub struct AuthDeps {
     /// Accounts.
     pub identity: Arc<Identity>,
-    /// Hashing and disk syncs.
+    /// The thread pools for hashing and disk syncs.
     pub lanes: Lanes,
-    /// What time it is.
+    /// The wall clock.
     pub clock: Clock,
-    /// Mail throttles.
+    /// The limits of mails.
     pub limits: Arc<Limits>,
-    /// How cookies are written.
+    /// The names and attributes of cookies.
     pub cookies: Cookies,
-    /// Where mails wait to be sent, after the answer.
+    /// The queue of mails, which are sent after the response.
     pub mail: Arc<MailQueue>,
-    /// What links in mails begin with; never the `Host` header.
+    /// The URL that links in mails begin with. The `Host` header is never used.
     pub public_url: Arc<str>,
-    /// How long sign-in links are good for.
+    /// The validity of sign-in links.
     pub link_ttl: Duration,
-    /// Where people may come from.
+    /// The configured sign-in providers.
     pub providers: oauth::Providers,
 }
 
 impl AuthDeps {
-    /// Runs a change of accounts where it may block.
+    /// Runs a change of accounts on a lane, because it may block.
     async fn change<T: Send + 'static, E: Into<super::error::ApiError> + Send + 'static>(
         &self,
         lane: Lane,
@@ -66,12 +67,12 @@ impl AuthDeps {
         self.lanes.run(lane, move || change(&identity)).await?.map_err(Into::into)
     }
 
-    /// Tells an account's owner what happened to it; nobody waits for the mail.
+    /// Notifies an account's owner of a change. The response does not wait for the mail.
     fn notice(&self, to: &str, kind: MailKind, now: Timestamp) {
         self.send(Mail::notice(to, kind, now));
     }
 
-    /// Hands a mail to the queue.
+    /// Adds a mail to the queue.
     fn send(&self, mail: Mail) {
         let kind = mail.kind.as_str();
         if self.mail.send(mail).is_err() {
@@ -79,12 +80,13 @@ impl AuthDeps {
         }
     }
 
-    /// Mails are printed on the console: no scanner opens links there, so `GET` may sign in.
+    /// Returns whether mails are printed on the console. Then no mail scanner opens links, so `GET`
+    /// may sign in.
     fn console_mail(&self) -> bool {
         matches!(self.mail.mailer(), Mailer::Console)
     }
 
-    /// 200 with a session, or what is needed for one.
+    /// Returns 200 with a session, or with what is needed for one.
     fn outcome(&self, outcome: &LoginOutcome) -> Response {
         self.outcome_as(StatusCode::OK, outcome)
     }
@@ -97,12 +99,12 @@ impl AuthDeps {
         }
     }
 
-    /// `LoginResult` and the cookie.
+    /// Returns `LoginResult` with the session cookie.
     fn logged_in(&self, status: StatusCode, login: &LoggedIn) -> Response {
         self.with_session(login, (status, Json(login_json(login))).into_response())
     }
 
-    /// Adds the new session's cookie, and the one that tells this browser from strangers next time.
+    /// Adds the cookie of the new session and the one that marks this browser as known.
     fn with_session(&self, login: &LoggedIn, mut response: Response) -> Response {
         let (address, now) = (login.user.email.as_str(), self.clock.now());
         let device = self.identity.device_token(address, now, &mut Entropy::system());
@@ -113,58 +115,73 @@ impl AuthDeps {
     }
 }
 
-/// All routes, relative to where they are mounted.
+/// Returns all routes, relative to their prefix.
 pub fn routes() -> Routes<AuthDeps> {
     Routes::new()
         .post("/login", Auth::Public, "Log in with e-mail address and password", login::login)
-        .post("/magic-link/request", Auth::Public, "Ask for a sign-in link by mail", magic_link::request)
+        .post("/magic-link/request", Auth::Public, "Request a sign-in link by mail", magic_link::request)
         .get("/magic-link/verify", Auth::Public, "Open a sign-in link", magic_link::open)
         .post("/magic-link/verify", Auth::Public, "Use a sign-in link", magic_link::verify)
         .post("/2fa/verify", Auth::Public, "Finish a login with the second factor", two_factor::verify)
-        .get("/oauth/{provider}/start", Auth::Public, "Go to a provider to sign in", oauth::start)
+        .get("/oauth/{provider}/start", Auth::Public, "Redirect to a provider to sign in", oauth::start)
         .post(
             "/oauth/{provider}/start",
             Auth::Public,
-            "Where to go to sign in at a provider",
+            "Return the URL for signing in at a provider",
             oauth::start_json,
         )
-        .get("/oauth/{provider}/callback", Auth::Public, "Come back from a provider", oauth::callback_page)
+        .get(
+            "/oauth/{provider}/callback",
+            Auth::Public,
+            "Return from a provider to finish a sign-in",
+            oauth::callback_page,
+        )
         .post(
             "/oauth/{provider}/callback",
             Auth::Public,
-            "Sign in with what a provider sent back",
+            "Sign in with the response of a provider",
             oauth::callback,
         )
-        .delete("/identities/{id}", Auth::Account(Login::Fresh), "Unlink an account elsewhere", oauth::unlink)
-        .get("/config", Auth::Public, "What the login page needs to know", login::config)
-        .get("/providers", Auth::Public, "The configured sign-in providers", login::providers)
+        .delete(
+            "/identities/{id}",
+            Auth::Account(Login::Fresh),
+            "Unlink an account at a provider",
+            oauth::unlink,
+        )
+        .get("/config", Auth::Public, "Return the settings of the login page", login::config)
+        .get("/providers", Auth::Public, "List the configured sign-in providers", login::providers)
         .post(
             "/signup",
             Auth::Public,
-            "Make the first account, or ask for a link that makes one",
+            "Create the first account, or request a link that creates one",
             signup::signup,
         )
-        .post("/signup/complete", Auth::Public, "Make an account with a mailed link", signup::complete)
-        .post("/invites/lookup", Auth::Public, "What an invitation is for", invites::lookup)
+        .post("/signup/complete", Auth::Public, "Create an account with a mailed link", signup::complete)
+        .post("/invites/lookup", Auth::Public, "Look up an invitation", invites::lookup)
         .post("/invites/accept", Auth::Public, "Accept an invitation", invites::accept)
         .post("/logout", Auth::Public, "End the session", sessions::logout)
         .get(
             "/me",
             Auth::Account(Login::Any),
-            "The account, its organisations and this session",
+            "Return the account, its organisations and this session",
             sessions::me,
         )
         .post(
             "/reauth",
             Auth::Account(Login::Any),
-            "Prove again who you are, for the next 15 minutes",
+            "Prove your identity again, for the next 15 minutes",
             sessions::reauth,
         )
         .merge(account_routes())
-        .get("/sessions", Auth::Account(Login::Any), "The account's live sessions", sessions::list)
+        .get("/sessions", Auth::Account(Login::Any), "List the live sessions of the account", sessions::list)
         .delete("/sessions", Auth::Account(Login::Any), "End all other sessions", sessions::revoke_all)
         .delete("/sessions/{id}", Auth::Account(Login::Any), "End one session", sessions::revoke)
-        .get("/2fa", Auth::Account(Login::Any), "Whether a second factor is enabled", two_factor::status)
+        .get(
+            "/2fa",
+            Auth::Account(Login::Any),
+            "Return whether a second factor is enabled",
+            two_factor::status,
+        )
         .post(
             "/2fa/enroll",
             Auth::Account(Login::Fresh),
@@ -181,12 +198,12 @@ pub fn routes() -> Routes<AuthDeps> {
         .post(
             "/2fa/recovery-codes",
             Auth::Account(Login::Any),
-            "Make ten new recovery codes",
+            "Create ten new recovery codes",
             two_factor::recovery_codes,
         )
 }
 
-/// What an account's owner changes about it.
+/// Returns the routes with which an owner changes the account.
 fn account_routes() -> Routes<AuthDeps> {
     let (any, fresh) = (Auth::Account(Login::Any), Auth::Account(Login::Fresh));
     Routes::new()
@@ -196,7 +213,7 @@ fn account_routes() -> Routes<AuthDeps> {
         .post(
             "/password/reset/request",
             Auth::Public,
-            "Ask for a link that sets a new password",
+            "Request a link that sets a new password",
             passwords::request_reset,
         )
         .post(
@@ -205,8 +222,8 @@ fn account_routes() -> Routes<AuthDeps> {
             "Set a new password with a mailed link",
             passwords::confirm_reset,
         )
-        .post("/email/change", fresh, "Ask for a link that proves a new address", account::change_email)
-        .post("/email/confirm", Auth::Public, "Make a new address the account's", account::confirm_email)
+        .post("/email/change", fresh, "Request a link that proves a new address", account::change_email)
+        .post("/email/confirm", Auth::Public, "Confirm a new address of the account", account::confirm_email)
 }
 
 fn seconds(duration: Duration) -> u64 {
@@ -222,8 +239,8 @@ fn login_json(login: &LoggedIn) -> Value {
     })
 }
 
-/// The response that asks a program for a second factor. `redirect` is added where one was asked for: without it the form
-/// is the specification's.
+/// Returns the response that asks a program for a second factor. `redirect` is added only if the
+/// request had one; otherwise the body is that of the specification.
 fn code_needed(pending: &PendingLogin, redirect: &str) -> Response {
     let mut body = json!({
         "requires_2fa": true,
@@ -262,7 +279,7 @@ fn session_json(session: &Session) -> Value {
 }
 
 impl AuthDeps {
-    /// A page of ours, below whatever path the public URL has.
+    /// Returns a path of this server below the path of the public URL.
     fn page(&self, path: &str) -> String {
         let rest = self.public_url.split_once("://").map_or("", |(_, rest)| rest);
         let prefix = rest.find('/').and_then(|at| rest.get(at..)).unwrap_or_default();
@@ -270,8 +287,8 @@ impl AuthDeps {
     }
 }
 
-/// The redirect that asks a browser for a second factor. The pending login stands behind the `#`, so that no server and no
-/// log sees it, and so does `redirect`.
+/// Redirects a browser to the form for a second factor. The pending login and `redirect` are in the
+/// fragment, so that no server and no log sees them.
 fn see_code_page(pending: &PendingLogin, redirect: &str) -> Response {
     let mut page = format!("/login/2fa#pending={}", pending.token.expose());
     if redirect != "/" {
@@ -281,18 +298,19 @@ fn see_code_page(pending: &PendingLogin, redirect: &str) -> Response {
     without_cookies(see_other(&page))
 }
 
-/// A response that asks for a second factor: all of them pass through here.
+/// Marks a response that asks for a second factor. All such responses pass through here.
 fn without_cookies(response: impl IntoResponse) -> Response {
     (Extension(NoCookies), response).into_response()
 }
 
-/// 303: look at `to`, a path of ours.
+/// Returns 303 to `to`, a path of this server.
 fn see_other(to: &str) -> Response {
     let to = HeaderValue::try_from(to).unwrap_or(HeaderValue::from_static("/"));
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }
 
-/// A path of this server, or `/`: nothing that a browser could read as another site (docs/specification.md F15).
+/// Returns `text` if it is a path of this server, otherwise `/`. Rejects everything that a browser
+/// could read as another site (docs/specification.md F15).
 fn own_path(text: &str) -> &str {
     let lower = text.to_ascii_lowercase();
     let own = text.starts_with('/')

@@ -1,7 +1,7 @@
-//! Signing in by an account elsewhere (docs/specification.md C1, C2, D6).
+//! Sign-in with an account at a provider (docs/specification.md C1, C2, D6).
 //!
-//! `start` seals a ticket into the cookie `ms_oauth` and sends the browser to the provider; `callback` opens it again,
-//! redeems the code, and has identity judge who came.
+//! `start` seals the state of the sign-in into the cookie `ms_oauth` and sends the browser to the
+//! provider. `callback` opens the cookie, redeems the code, and lets identity decide.
 
 mod providers;
 
@@ -18,7 +18,7 @@ use super::{
     user_json,
 };
 use crate::api::body::Json;
-use crate::api::callers::{Cabinet, Visitor};
+use crate::api::callers::{AnyCaller, SessionCaller};
 use crate::api::cookies;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
@@ -33,15 +33,15 @@ use crate::outbound::{Authorization, MailKind};
 use providers::Configured;
 pub use providers::{Github, OpenId, Providers};
 
-/// Longest code, state or issuer that a provider sends, bytes.
+/// The greatest length in bytes of a code, state or issuer from a provider.
 const PARAMETER_BYTES_MAX: usize = 2_048;
 
-// -- start ----------------------------------------------------------------------------------------------------------
+// -- start ----------------------------------------------------------------------------------------
 
-/// GET /auth/oauth/{provider}/start: 302 to the provider.
+/// Serves GET /auth/oauth/{provider}/start: 302 to the provider.
 pub(super) async fn start(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
+    caller: AnyCaller,
     headers: HeaderMap,
     PathOf(provider): PathOf<String>,
     uri: Uri,
@@ -50,25 +50,25 @@ pub(super) async fn start(
         let mut query = Params::of_query(uri.query())?;
         let body = StartBody { mode: query.one(&["mode"])?, redirect: query.one(&["redirect"])? };
         if body.mode.as_deref() == Some("link") {
-            from_here(&headers)?;
+            require_same_site(&headers)?;
         }
-        let (url, ticket) = begin(&deps, &visitor, &provider, &body).await?;
+        let (url, ticket) = begin(&deps, &caller, &provider, &body).await?;
         let to = HeaderValue::try_from(url).map_err(ApiError::internal)?;
         Ok(deps.with_ticket(&ticket, (StatusCode::FOUND, [(header::LOCATION, to)]).into_response()))
     };
     let begun: ApiResult<Response> = begun.await;
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match begun {
-        // Who clicked a button reads a page.
+        // A browser gets a page.
         Err(refused) if accept.contains("text/html") => Ok(error_page(&refused)),
         begun => begun,
     }
 }
 
-/// That no other site sent the browser here to link something: it could have signed the browser in at the provider as
-/// somebody else before, who would have a way into this account then. `SameSite` lets navigations through, and the check of
-/// cross-site requests concerns none that only reads.
-fn from_here(headers: &HeaderMap) -> ApiResult<()> {
+/// Checks that no other site sent the browser here to link an identity. That site could have signed
+/// the browser in at the provider as another person, who would then gain access to this account.
+/// `SameSite` allows navigations, and the CSRF check skips requests that only read.
+fn require_same_site(headers: &HeaderMap) -> ApiResult<()> {
     match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
         None | Some(b"same-origin" | b"none") => Ok(()),
         Some(_) => Err(ApiError::new(Code::CsrfRejected, "this request came from another site")),
@@ -81,14 +81,14 @@ pub(super) struct StartBody {
     mode: Option<String>,
 }
 
-/// POST /auth/oauth/{provider}/start: the same for programs.
+/// Serves POST /auth/oauth/{provider}/start: the same for programs.
 pub(super) async fn start_json(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
+    caller: AnyCaller,
     PathOf(provider): PathOf<String>,
     Json(body): Json<StartBody>,
 ) -> ApiResult<Response> {
-    let (url, ticket) = begin(&deps, &visitor, &provider, &body).await?;
+    let (url, ticket) = begin(&deps, &caller, &provider, &body).await?;
     let answer = Json(json!({
         "authorize_url": url,
         "state": ticket.state.expose(),
@@ -99,7 +99,7 @@ pub(super) async fn start_json(
 
 async fn begin(
     deps: &AuthDeps,
-    visitor: &Visitor,
+    caller: &AnyCaller,
     provider: &str,
     body: &StartBody,
 ) -> ApiResult<(String, OauthTicket)> {
@@ -108,8 +108,8 @@ async fn begin(
     let mode = match body.mode.as_deref() {
         None | Some("login") => OauthMode::LogIn,
         Some("link") => {
-            let session = linker(visitor)?;
-            // A new way in for good is not for a session that lay open somewhere.
+            let session = linking_session(caller)?;
+            // A permanent new way to sign in requires a fresh login, not an unattended session.
             if !session.is_fresh(now) {
                 let detail = "log in again to do this: the last login is older than 15 minutes";
                 return Err(ApiError::new(Code::ReauthRequired, detail));
@@ -132,15 +132,18 @@ async fn begin(
     Ok((url, ticket))
 }
 
-/// Who wants to link an identity must be in.
-fn linker(visitor: &Visitor) -> ApiResult<&Arc<Session>> {
-    let session = visitor.session().map(|(session, _)| session);
+/// Returns the session that links an identity.
+///
+/// # Errors
+/// 401 `unauthenticated` without a session.
+fn linking_session(caller: &AnyCaller) -> ApiResult<&Arc<Session>> {
+    let session = caller.session().map(|(session, _)| session);
     session.ok_or_else(|| ApiError::new(Code::Unauthenticated, "log in to link an identity to your account"))
 }
 
-// -- callback -------------------------------------------------------------------------------------------------------
+// -- callback -------------------------------------------------------------------------------------
 
-/// What comes back from a provider.
+/// The parameters that a provider sends back.
 #[derive(Deserialize)]
 pub(super) struct Callback {
     code: Option<String>,
@@ -161,18 +164,18 @@ impl Callback {
     }
 }
 
-/// How a callback ended well.
-enum Ended {
-    /// By a login.
+/// The successful result of a callback.
+enum CallbackOutcome {
+    /// A login.
     In(OauthOutcome),
-    /// The identity is linked now, or was so before; the session goes on.
+    /// The identity is linked: `true` if it was linked now. The session continues.
     Linked(bool),
 }
 
-/// POST /auth/oauth/{provider}/callback (C1).
+/// Serves POST /auth/oauth/{provider}/callback (docs/specification.md C1).
 pub(super) async fn callback(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
+    caller: AnyCaller,
     headers: HeaderMap,
     PathOf(provider): PathOf<String>,
     Json(body): Json<Callback>,
@@ -180,19 +183,22 @@ pub(super) async fn callback(
     let configured = deps.providers.find(&provider)?;
     let attempt = resume(&deps, configured, &headers, &body).await?;
     let redirect = own_path(&attempt.redirect).to_owned();
-    let answer = match finish(&deps, configured, &visitor, attempt, &body).await {
-        Ok(Ended::In(outcome)) => deps.in_json(&outcome, &redirect),
-        Ok(Ended::Linked(linked)) => deps.linked_json(linker(&visitor)?, linked, &redirect)?,
+    let answer = match finish(&deps, configured, &caller, attempt, &body).await {
+        Ok(CallbackOutcome::In(outcome)) => deps.in_json(&outcome, &redirect),
+        Ok(CallbackOutcome::Linked(linked)) => {
+            deps.linked_json(linking_session(&caller)?, linked, &redirect)?
+        }
         Err(refused) => refused.into_response(),
     };
-    // Whatever came of it, the ticket is spent: its code was shown to the provider.
+    // The state cookie is removed whatever the result, because the provider has seen its code.
     Ok(deps.without_ticket(answer))
 }
 
-/// GET /auth/oauth/{provider}/callback (C2): the browser's twin always ends in a page. `HEAD` uses nothing up.
+/// Serves GET /auth/oauth/{provider}/callback (docs/specification.md C2) for browsers: always
+/// redirects to a page. `HEAD` uses nothing up.
 pub(super) async fn callback_page(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
+    caller: AnyCaller,
     method: Method,
     headers: HeaderMap,
     PathOf(provider): PathOf<String>,
@@ -211,14 +217,14 @@ pub(super) async fn callback_page(
         Err(refused) => return error_page(&refused),
     };
     let redirect = own_path(&attempt.redirect).to_owned();
-    deps.without_ticket(match finish(&deps, configured, &visitor, attempt, &body).await {
-        Ok(Ended::In(OauthOutcome { login: LoginOutcome::LoggedIn(login), .. })) => {
+    deps.without_ticket(match finish(&deps, configured, &caller, attempt, &body).await {
+        Ok(CallbackOutcome::In(OauthOutcome { login: LoginOutcome::LoggedIn(login), .. })) => {
             deps.with_session(&login, see_other(&redirect))
         }
-        Ok(Ended::In(OauthOutcome { login: LoginOutcome::NeedsCode(pending), .. })) => {
+        Ok(CallbackOutcome::In(OauthOutcome { login: LoginOutcome::NeedsCode(pending), .. })) => {
             see_code_page(&pending, &redirect)
         }
-        Ok(Ended::Linked(_)) => see_other(&redirect),
+        Ok(CallbackOutcome::Linked(_)) => see_other(&redirect),
         Err(refused) => error_page(&refused),
     })
 }
@@ -228,10 +234,14 @@ fn error_page(refused: &ApiError) -> Response {
 }
 
 fn invalid_state() -> ApiError {
-    ApiError::new(Code::InvalidState, "this sign-in was not begun in this browser, or is over: start again")
+    ApiError::new(
+        Code::InvalidState,
+        "this sign-in was not started in this browser, or has expired: start again",
+    )
 }
 
-/// Opens the ticket that belongs to what came back, and makes sure that it came from where it was sent.
+/// Opens the state cookie that belongs to a callback, and checks that the callback comes from the
+/// provider that the browser was sent to.
 async fn resume(
     deps: &AuthDeps,
     configured: Configured<'_>,
@@ -241,7 +251,7 @@ async fn resume(
     let now = deps.clock.now();
     let state = sent.state.as_deref().filter(|state| state.len() <= PARAMETER_BYTES_MAX);
     let state = state.ok_or_else(invalid_state)?;
-    // Up to four, because another application on this host may have set one, too.
+    // Try up to four cookies, because another application on this host may have set one, too.
     let open = |cookie: &str| deps.identity.resume_oauth(configured.provider(), cookie, state, now);
     let attempt = cookies::values(headers, deps.cookies.oauth_name(), 4).into_iter().find_map(open);
     let attempt = attempt.ok_or_else(invalid_state)?;
@@ -255,10 +265,10 @@ async fn resume(
 async fn finish(
     deps: &AuthDeps,
     configured: Configured<'_>,
-    visitor: &Visitor,
+    caller: &AnyCaller,
     attempt: OauthAttempt,
     sent: &Callback,
-) -> ApiResult<Ended> {
+) -> ApiResult<CallbackOutcome> {
     if let Some(error) = &sent.error {
         let plain = error.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').take(64);
         let detail = format!("the provider answered {}", plain.collect::<String>());
@@ -266,14 +276,14 @@ async fn finish(
     }
     let code = sent.code.as_deref().filter(|code| !code.is_empty() && code.len() <= PARAMETER_BYTES_MAX);
     let code = code.ok_or_else(|| ApiError::new(Code::OauthError, "the provider sent no code"))?;
-    // Who began to link must still be in by the same session, and nobody else.
-    if attempt.mode != OauthMode::LogIn && attempt.mode != linker(visitor)?.link_mode() {
+    // The session that started linking must still be live.
+    if attempt.mode != OauthMode::LogIn && attempt.mode != linking_session(caller)?.link_mode() {
         return Err(invalid_state());
     }
     let now = deps.clock.now();
     let account = configured.redeem(deps, code, &attempt, now).await?;
     if let OauthMode::Link { user, .. } = attempt.mode {
-        let session = Arc::clone(linker(visitor)?);
+        let session = Arc::clone(linking_session(caller)?);
         let linked = deps
             .change(Lane::Account, move |identity| {
                 identity.oauth_link(&attempt, &account, &session, now, &mut Entropy::system())
@@ -282,10 +292,10 @@ async fn finish(
         if let Some(owner) = deps.identity.user(user)?.filter(|_| linked) {
             deps.notice(owner.email.as_str(), MailKind::IdentityLinked, now);
         }
-        return Ok(Ended::Linked(linked));
+        return Ok(CallbackOutcome::Linked(linked));
     }
-    let client = visitor.client().clone();
-    let replaces = visitor.session().map(|(_, cookie)| cookie.to_owned());
+    let client = caller.client().clone();
+    let replaces = caller.session().map(|(_, cookie)| cookie.to_owned());
     let change = move |identity: &crate::identity::Identity| {
         let (client, replaces) = (&client, replaces.as_deref());
         let login = OauthLogin { attempt: &attempt, account: &account, client, replaces };
@@ -295,13 +305,13 @@ async fn finish(
     if let Some(to) = &outcome.tell {
         deps.notice(to.as_str(), MailKind::IdentityLinked, now);
     }
-    Ok(Ended::In(outcome))
+    Ok(CallbackOutcome::In(outcome))
 }
 
-// -- answers --------------------------------------------------------------------------------------------------------
+// -- responses ------------------------------------------------------------------------------------
 
 impl AuthDeps {
-    /// Where a provider sends browsers back to.
+    /// Returns the URL that a provider sends browsers back to.
     fn callback_url(&self, configured: Configured<'_>) -> String {
         format!("{}/api/v1/auth/oauth/{}/callback", self.public_url, configured.provider().as_str())
     }
@@ -316,7 +326,7 @@ impl AuthDeps {
         response
     }
 
-    /// `LoginResult` and how it came about, or what is needed for one.
+    /// Returns `LoginResult` and how it came about, or what is needed for a login.
     fn in_json(&self, outcome: &OauthOutcome, redirect: &str) -> Response {
         match &outcome.login {
             LoginOutcome::NeedsCode(pending) => code_needed(pending, redirect),
@@ -330,7 +340,7 @@ impl AuthDeps {
         }
     }
 
-    /// The session that goes on, in the same form.
+    /// Returns the continuing session in the same format.
     fn linked_json(&self, session: &Session, linked: bool, redirect: &str) -> ApiResult<Response> {
         let user = self.identity.user(session.user)?;
         let user = user.ok_or_else(|| ApiError::new(Code::SessionInvalid, "this account is gone"))?;
@@ -347,7 +357,7 @@ impl AuthDeps {
         .into_response())
     }
 
-    /// The configured providers, for the login page.
+    /// Returns the configured providers for the login page.
     pub(super) fn providers_json(&self) -> Vec<Value> {
         let row = |configured: Configured<'_>| {
             let id = configured.provider().as_str();
@@ -358,9 +368,9 @@ impl AuthDeps {
     }
 }
 
-// -- identities -----------------------------------------------------------------------------------------------------
+// -- identities -----------------------------------------------------------------------------------
 
-/// An identity as `GET /auth/me` lists it.
+/// Returns an identity as `GET /auth/me` lists it.
 pub(super) fn identity_json(identity: &LinkedIdentity) -> Value {
     json!({
         "id": identity.id.to_string(),
@@ -370,16 +380,16 @@ pub(super) fn identity_json(identity: &LinkedIdentity) -> Value {
     })
 }
 
-/// DELETE /auth/identities/{id}: fresh sessions only.
+/// Serves DELETE /auth/identities/{id}. Requires a fresh session.
 pub(super) async fn unlink(
     State(deps): State<AuthDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(id): PathOf<String>,
 ) -> ApiResult<StatusCode> {
     cabinet.require_fresh()?;
     let id: IdentityId =
         id.parse().map_err(|_| ApiError::new(Code::NotFound, "you have no such identity"))?;
-    // Mails on the console reach the operator and nobody else.
+    // Mails on the console reach the operator only.
     let (user, now, mail_opens) = (cabinet.user(), deps.clock.now(), !deps.console_mail());
     deps.change(Lane::Account, move |identity| identity.unlink_identity(user, id, mail_opens, now)).await?;
     Ok(StatusCode::NO_CONTENT)

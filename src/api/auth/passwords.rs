@@ -1,4 +1,4 @@
-//! A new password (docs/specification.md C2).
+//! Changes and resets of passwords (docs/specification.md C2).
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::AuthDeps;
-use super::mailed::Admitted;
+use super::mailed::MailAdmission;
 use crate::api::body::Json;
-use crate::api::callers::{Cabinet, Visitor};
+use crate::api::callers::{AnyCaller, SessionCaller};
 use crate::api::error::ApiResult;
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
@@ -19,19 +19,20 @@ use crate::identity::{LINK_TTL, LinkProof, LinkRequest, Password, PasswordChange
 use crate::outbound::MailKind;
 
 #[derive(Deserialize)]
-pub(super) struct ChangeBody {
+pub(super) struct PasswordChangeBody {
     current_password: Option<String>,
     new_password: String,
 }
 
-/// POST /auth/password/change: a new session; all others and the links under way end.
+/// Serves POST /auth/password/change. Returns a new session; all other sessions and pending links
+/// end.
 pub(super) async fn change(
     State(deps): State<AuthDeps>,
-    cabinet: Cabinet,
-    visitor: Visitor,
-    Json(body): Json<ChangeBody>,
+    cabinet: SessionCaller,
+    caller: AnyCaller,
+    Json(body): Json<PasswordChangeBody>,
 ) -> ApiResult<Response> {
-    let (session, client, now) = (Arc::clone(cabinet.session()), visitor.client().clone(), deps.clock.now());
+    let (session, client, now) = (Arc::clone(cabinet.session()), caller.client().clone(), deps.clock.now());
     let login = deps
         .change(Lane::Password, move |identity| {
             let request = PasswordChange {
@@ -47,26 +48,30 @@ pub(super) async fn change(
 }
 
 #[derive(Deserialize)]
-pub(super) struct RequestBody {
+pub(super) struct ResetRequestBody {
     email: String,
 }
 
-/// POST /auth/password/reset/request: 202 whether the account exists or not.
+/// Serves POST /auth/password/reset/request. Returns 202 whether the account exists or not.
 pub(super) async fn request_reset(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
-    Json(body): Json<RequestBody>,
+    caller: AnyCaller,
+    Json(body): Json<ResetRequestBody>,
 ) -> ApiResult<Response> {
-    let asked = deps.asked(&visitor, &body.email)?;
-    let response = asked.accepted(&deps, LINK_TTL);
-    let admitted = asked.admitted;
-    if admitted == Admitted::No {
+    let mail_request = deps.mail_request(&caller, &body.email)?;
+    let response = mail_request.accepted(&deps, LINK_TTL);
+    let admitted = mail_request.admitted;
+    if admitted == MailAdmission::No {
         return Ok(response);
     }
     let now = deps.clock.now();
     let link = deps
         .change(Lane::Account, move |identity| {
-            let request = LinkRequest { email: &asked.email, redirect: None, browser: Some(&asked.browser) };
+            let request = LinkRequest {
+                email: &mail_request.email,
+                redirect: None,
+                browser: Some(&mail_request.browser),
+            };
             identity.request_reset(&request, now, &mut Entropy::system())
         })
         .await?;
@@ -77,20 +82,20 @@ pub(super) async fn request_reset(
 }
 
 #[derive(Deserialize)]
-pub(super) struct ConfirmBody {
+pub(super) struct ResetConfirmBody {
     token: String,
     email: Option<String>,
     new_password: String,
 }
 
-/// POST /auth/password/reset/confirm: no session comes of it, and the second factor stays.
+/// Serves POST /auth/password/reset/confirm. Creates no session and keeps the second factor.
 pub(super) async fn confirm_reset(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
-    Json(body): Json<ConfirmBody>,
+    caller: AnyCaller,
+    Json(body): Json<ResetConfirmBody>,
 ) -> ApiResult<Json<Value>> {
-    let (client, now) = (visitor.client().clone(), deps.clock.now());
-    let cookie = visitor.magic_link_cookie().map(str::to_owned);
+    let (client, now) = (caller.client().clone(), deps.clock.now());
+    let cookie = caller.magic_link_cookie().map(str::to_owned);
     let address = deps
         .change(Lane::Password, move |identity| {
             let request = PasswordReset {

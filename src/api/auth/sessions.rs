@@ -1,4 +1,4 @@
-//! The session itself: who am I, where am I logged in, out (docs/specification.md C2).
+//! Sessions: the current one, the list, and their end (docs/specification.md C2).
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -11,32 +11,32 @@ use serde_json::{Value, json};
 
 use super::{AuthDeps, oauth, org_json, session_json, two_factor, user_json};
 use crate::api::body::Json;
-use crate::api::callers::{Cabinet, Visitor};
+use crate::api::callers::{AnyCaller, SessionCaller};
 use crate::api::error::{ApiError, ApiResult, Code, identity as identity_errors};
 use crate::api::lanes::Lane;
-use crate::api::listing::Page;
+use crate::api::listing::PageRequest;
 use crate::api::params::PathOf;
 use crate::identity::{Identity, Password, Reauth, Session, SessionId};
 
 impl AuthDeps {
-    /// Makes the browser forget its session.
+    /// Adds the cookie that deletes the browser's session.
     pub(super) fn signed_out(&self, mut response: Response) -> Response {
         response.headers_mut().append(header::SET_COOKIE, self.cookies.no_session());
         response
     }
 }
 
-/// POST /auth/logout: 204, with and without a session.
-pub(super) async fn logout(State(deps): State<AuthDeps>, visitor: Visitor) -> ApiResult<Response> {
-    if let Some((session, _)) = visitor.session() {
+/// Serves POST /auth/logout. Returns 204 with and without a session.
+pub(super) async fn logout(State(deps): State<AuthDeps>, caller: AnyCaller) -> ApiResult<Response> {
+    if let Some((session, _)) = caller.session() {
         let (session, now) = (Arc::clone(session), deps.clock.now());
         deps.change(Lane::Account, move |identity| identity.end_session(&session, now)).await?;
     }
     Ok(deps.signed_out(StatusCode::NO_CONTENT.into_response()))
 }
 
-/// GET /auth/me.
-pub(super) async fn me(State(deps): State<AuthDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
+/// Serves GET /auth/me.
+pub(super) async fn me(State(deps): State<AuthDeps>, cabinet: SessionCaller) -> ApiResult<Json<Value>> {
     let user = deps.identity.user(cabinet.user())?;
     let user = user.ok_or_else(|| ApiError::new(Code::SessionInvalid, "this account is gone"))?;
     let orgs = deps.identity.memberships(user.id)?;
@@ -58,14 +58,14 @@ pub(super) struct ReauthBody {
     recovery_code: Option<String>,
 }
 
-/// POST /auth/reauth: makes this session fresh for 15 minutes.
+/// Serves POST /auth/reauth: makes this session fresh for 15 minutes.
 pub(super) async fn reauth(
     State(deps): State<AuthDeps>,
-    cabinet: Cabinet,
-    visitor: Visitor,
+    cabinet: SessionCaller,
+    caller: AnyCaller,
     Json(body): Json<ReauthBody>,
 ) -> ApiResult<Json<Value>> {
-    let (session, client, now) = (Arc::clone(cabinet.session()), visitor.client().clone(), deps.clock.now());
+    let (session, client, now) = (Arc::clone(cabinet.session()), caller.client().clone(), deps.clock.now());
     let again = move |identity: &Identity| -> ApiResult<()> {
         let (given, throttled) = match body.password.as_deref() {
             Some(password) => (Reauth::Password(Password(password)), Code::LoginThrottled),
@@ -86,17 +86,18 @@ pub(super) async fn reauth(
     Ok(Json(json!({ "auth_time": cabinet.session().auth_time().to_rfc3339() })))
 }
 
-/// GET /auth/sessions: the newest first, and not by when they were used, which changes between two pages.
+/// Serves GET /auth/sessions, the newest first. They are not sorted by last use, which may change
+/// between two pages.
 pub(super) async fn list(
     State(deps): State<AuthDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
-    let page = Page::of_query(query.as_deref())?;
+    let page = PageRequest::of_query(query.as_deref())?;
     let mut sessions = deps.identity.sessions(cabinet.user(), deps.clock.now());
-    let place = |session: &Arc<Session>| Reverse((session.created_at, session.id));
-    sessions.sort_by_key(place);
-    page.answer(&sessions, place, |session| {
+    let key = |session: &Arc<Session>| Reverse((session.created_at, session.id));
+    sessions.sort_by_key(key);
+    page.answer(&sessions, key, |session| {
         let mut row = session_json(session);
         row["last_seen_at"] = session.last_seen().to_rfc3339().into();
         row["ip"] = session.client.ip.to_string().into();
@@ -106,10 +107,10 @@ pub(super) async fn list(
     })
 }
 
-/// DELETE /auth/sessions/{id}: 404 for another user's.
+/// Serves DELETE /auth/sessions/{id}. Returns 404 for a session of another user.
 pub(super) async fn revoke(
     State(deps): State<AuthDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(id): PathOf<String>,
 ) -> ApiResult<Response> {
     let not_found = || ApiError::new(Code::NotFound, "you have no such session");
@@ -122,10 +123,10 @@ pub(super) async fn revoke(
     Ok(if id == cabinet.session().id { deps.signed_out(response) } else { response })
 }
 
-/// DELETE /auth/sessions: all others; with `?include_current=true` all.
+/// Serves DELETE /auth/sessions: ends all other sessions, with `?include_current=true` all.
 pub(super) async fn revoke_all(
     State(deps): State<AuthDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     uri: Uri,
 ) -> ApiResult<Response> {
     let mut all = false;

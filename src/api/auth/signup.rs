@@ -1,4 +1,5 @@
-//! New accounts (docs/specification.md C2, signup): the first of a server, and later ones where `PROMLET_SIGNUP` is `open`.
+//! New accounts (docs/specification.md C2): the first of a server, and further ones where
+//! `PROMLET_SIGNUP` is `open`.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -6,9 +7,9 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::AuthDeps;
-use super::mailed::Admitted;
+use super::mailed::MailAdmission;
 use crate::api::body::Json;
-use crate::api::callers::Visitor;
+use crate::api::callers::AnyCaller;
 use crate::api::error::{ApiError, ApiResult, identity::slug};
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
@@ -41,21 +42,22 @@ impl OrgBody {
     }
 }
 
-/// POST /auth/signup: 201 and a session for the first account; afterwards 202 and a mail, or 403 `signup_closed`.
+/// Serves POST /auth/signup. Returns 201 and a session for the first account, afterwards 202 and a
+/// mail, or 403 `signup_closed`.
 pub(super) async fn signup(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
+    caller: AnyCaller,
     Json(body): Json<SignupBody>,
 ) -> ApiResult<Response> {
     if !deps.identity.needs_setup() {
-        return mail(&deps, &visitor, &body.email).await;
+        return mail(&deps, &caller, &body.email).await;
     }
     let missing = |field| move || ApiError::invalid_field(field, "required", "the first account needs it");
     let password = body.password.ok_or_else(missing("password"))?;
     let org = body.org.ok_or_else(missing("org"))?.checked()?;
     let now = deps.clock.now();
-    let client = visitor.client().clone();
-    let peer = if visitor.is_local() { SetUpPeer::Local } else { SetUpPeer::Remote };
+    let client = caller.client().clone();
+    let peer = if caller.is_local() { SetUpPeer::Local } else { SetUpPeer::Remote };
     let login = deps
         .change(Lane::Password, move |identity| {
             let request = SetUp {
@@ -73,22 +75,26 @@ pub(super) async fn signup(
     Ok(deps.logged_in(StatusCode::CREATED, &login))
 }
 
-/// A link that makes an account, or word that there is one: the answer is the same.
-async fn mail(deps: &AuthDeps, visitor: &Visitor, email: &str) -> ApiResult<Response> {
+/// Mails a link that creates an account, or a notice that there is one. The response is the same.
+async fn mail(deps: &AuthDeps, caller: &AnyCaller, email: &str) -> ApiResult<Response> {
     if deps.identity.signup_mode() != SignupMode::Open {
         return Err(SetUpError::Closed.into());
     }
-    let asked = deps.asked(visitor, email)?;
-    let response = asked.accepted(deps, LINK_TTL);
-    let admitted = asked.admitted;
-    if admitted == Admitted::No {
+    let mail_request = deps.mail_request(caller, email)?;
+    let response = mail_request.accepted(deps, LINK_TTL);
+    let admitted = mail_request.admitted;
+    if admitted == MailAdmission::No {
         return Ok(response);
     }
     let now = deps.clock.now();
-    let to = asked.email.clone();
+    let to = mail_request.email.clone();
     let mail = deps
         .change(Lane::Account, move |identity| {
-            let request = LinkRequest { email: &asked.email, redirect: None, browser: Some(&asked.browser) };
+            let request = LinkRequest {
+                email: &mail_request.email,
+                redirect: None,
+                browser: Some(&mail_request.browser),
+            };
             identity.request_signup(&request, now, &mut Entropy::system())
         })
         .await?;
@@ -111,16 +117,17 @@ pub(super) struct CompleteBody {
     org: Option<OrgBody>,
 }
 
-/// POST /auth/signup/complete: 201 and a session; the address is retyped in another browser than the one that asked.
+/// Serves POST /auth/signup/complete. Returns 201 and a session. Another browser than the one that
+/// requested the link must send the address.
 pub(super) async fn complete(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
+    caller: AnyCaller,
     Json(body): Json<CompleteBody>,
 ) -> ApiResult<Response> {
     let org = body.org.map(OrgBody::checked).transpose()?;
-    let (client, now) = (visitor.client().clone(), deps.clock.now());
-    let cookie = visitor.magic_link_cookie().map(str::to_owned);
-    let replaces = visitor.session().map(|(_, cookie)| cookie.to_owned());
+    let (client, now) = (caller.client().clone(), deps.clock.now());
+    let cookie = caller.magic_link_cookie().map(str::to_owned);
+    let replaces = caller.session().map(|(_, cookie)| cookie.to_owned());
     let outcome = deps
         .change(Lane::Password, move |identity| {
             let request = NewAccount {

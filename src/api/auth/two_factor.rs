@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{AuthDeps, seconds};
 use crate::api::body::Json;
-use crate::api::callers::{Cabinet, Visitor};
+use crate::api::callers::{AnyCaller, SessionCaller};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
@@ -20,13 +20,14 @@ use crate::identity::{CodeError, CodeLogin, Identity, Password, RecoveryCodes, S
 use crate::outbound::MailKind;
 
 #[derive(Deserialize)]
-pub(super) struct VerifyBody {
+pub(super) struct CodeVerifyBody {
     twofa_pending_login: String,
     code: Option<String>,
     recovery_code: Option<String>,
 }
 
-/// Exactly one of the two, and a code that can be one: six digits, spaces aside. What cannot is no try.
+/// Requires exactly one of the two. A code must have six digits, apart from spaces; any other text
+/// is refused and does not count as an attempt.
 pub(super) fn factor<'a>(
     code: Option<&'a str>,
     recovery_code: Option<&'a str>,
@@ -53,16 +54,16 @@ fn six_digits(code: &str) -> ApiResult<&str> {
     Err(ApiError::invalid_field("code", "form", "a code has six digits"))
 }
 
-/// POST /auth/2fa/verify (C1).
+/// Serves POST /auth/2fa/verify (docs/specification.md C1).
 pub(super) async fn verify(
     State(deps): State<AuthDeps>,
-    visitor: Visitor,
-    Json(body): Json<VerifyBody>,
+    caller: AnyCaller,
+    Json(body): Json<CodeVerifyBody>,
 ) -> ApiResult<Response> {
     factor(body.code.as_deref(), body.recovery_code.as_deref())?;
     let now = deps.clock.now();
-    let client = visitor.client().clone();
-    let replaces = visitor.session().map(|(_, cookie)| cookie.to_owned());
+    let client = caller.client().clone();
+    let replaces = caller.session().map(|(_, cookie)| cookie.to_owned());
     let attempt = move |identity: &Identity| -> ApiResult<_> {
         let attempt = CodeLogin {
             pending: &body.twofa_pending_login,
@@ -75,7 +76,7 @@ pub(super) async fn verify(
     match deps.change(Lane::Account, attempt).await? {
         Ok(login) => Ok(deps.logged_in(StatusCode::OK, &login)),
         Err(refused) => {
-            // Whoever gave those codes came past the first factor.
+            // Repeated wrong codes mean that the first factor is known: alert the owner.
             if let CodeError::Invalid { alarm: Some(owner), .. } = &refused {
                 deps.notice(owner.as_str(), MailKind::TwofaFailures, now);
             }
@@ -84,8 +85,8 @@ pub(super) async fn verify(
     }
 }
 
-/// GET /auth/2fa.
-pub(super) async fn status(State(deps): State<AuthDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
+/// Serves GET /auth/2fa.
+pub(super) async fn status(State(deps): State<AuthDeps>, cabinet: SessionCaller) -> ApiResult<Json<Value>> {
     let status = deps.identity.twofa_status(cabinet.user())?;
     Ok(Json(json!({
         "enabled": status.enabled,
@@ -94,8 +95,8 @@ pub(super) async fn status(State(deps): State<AuthDeps>, cabinet: Cabinet) -> Ap
     })))
 }
 
-/// POST /auth/2fa/enroll: fresh sessions only.
-pub(super) async fn enroll(State(deps): State<AuthDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
+/// Serves POST /auth/2fa/enroll. Requires a fresh session.
+pub(super) async fn enroll(State(deps): State<AuthDeps>, cabinet: SessionCaller) -> ApiResult<Json<Value>> {
     cabinet.require_fresh()?;
     let (session, now) = (Arc::clone(cabinet.session()), deps.clock.now());
     let enrolment = deps
@@ -103,7 +104,7 @@ pub(super) async fn enroll(State(deps): State<AuthDeps>, cabinet: Cabinet) -> Ap
         .await?;
     let url = enrolment.otpauth_url.expose();
     let picture =
-        qr::data_url(url).ok_or_else(|| ApiError::internal("an otpauth URL fits into no QR code"))?;
+        qr::data_url(url).ok_or_else(|| ApiError::internal("an otpauth URL does not fit into a QR code"))?;
     Ok(Json(json!({
         "secret": enrolment.secret.expose(),
         "otpauth_url": url,
@@ -117,10 +118,11 @@ pub(super) struct CodeBody {
     code: String,
 }
 
-/// POST /auth/2fa/confirm: recovery codes, once, and a new session; the other sessions end.
+/// Serves POST /auth/2fa/confirm. Returns the recovery codes, which are shown once, and a new
+/// session; the other sessions end.
 pub(super) async fn confirm(
     State(deps): State<AuthDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     Json(body): Json<CodeBody>,
 ) -> ApiResult<Response> {
     six_digits(&body.code)?;
@@ -139,10 +141,10 @@ fn codes_json(codes: &RecoveryCodes) -> Json<Value> {
     Json(json!({ "recovery_codes": codes }))
 }
 
-/// POST /auth/2fa/recovery-codes: ten new ones; the old ones are void.
+/// Serves POST /auth/2fa/recovery-codes. Returns ten new codes and invalidates the old ones.
 pub(super) async fn recovery_codes(
     State(deps): State<AuthDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     Json(body): Json<CodeBody>,
 ) -> ApiResult<Json<Value>> {
     six_digits(&body.code)?;
@@ -160,21 +162,21 @@ pub(super) struct DisableBody {
     recovery_code: Option<String>,
 }
 
-/// POST /auth/2fa/disable.
+/// Serves POST /auth/2fa/disable.
 pub(super) async fn disable(
     State(deps): State<AuthDeps>,
-    cabinet: Cabinet,
-    visitor: Visitor,
+    cabinet: SessionCaller,
+    caller: AnyCaller,
     Json(body): Json<DisableBody>,
 ) -> ApiResult<StatusCode> {
     factor(body.code.as_deref(), body.recovery_code.as_deref())?;
-    let (session, client, now) = (Arc::clone(cabinet.session()), visitor.client().clone(), deps.clock.now());
+    let (session, client, now) = (Arc::clone(cabinet.session()), caller.client().clone(), deps.clock.now());
     let change = move |identity: &Identity| -> ApiResult<()> {
         let factor = factor(body.code.as_deref(), body.recovery_code.as_deref())?;
         let password = body.password.as_deref().map(Password);
         Ok(identity.disable_totp(&session, password, factor, &client, now)?)
     };
-    // The password, where there is one, is hashed.
+    // On the password lane, because a password, if sent, is hashed.
     deps.change(Lane::Password, change).await?;
     if let Some(owner) = deps.identity.user(cabinet.user())? {
         deps.notice(owner.email.as_str(), MailKind::TwofaDisabled, now);

@@ -1,8 +1,8 @@
 //! Checks the heads of requests for what a proxy and this server could read differently.
 //!
-//! A head line ends with CR LF. RFC 9112, section 2.2, lets a server accept a bare LF as a line end,
-//! and hyper does. A proxy that does not would see one request where the server sees two, so a head
-//! with a bare LF is refused.
+//! A head line ends with CR LF. RFC 9112, section 2.2, lets a server accept a bare LF as a line
+//! end, and hyper does. A proxy that does not would see one request where the server sees two, so a
+//! head with a bare LF is refused.
 //!
 //! hyper does not report which bytes are heads, so bodies are measured here a second time, by
 //! Content-Length or by chunks. A head that does not state the length of its body in exactly one
@@ -14,22 +14,22 @@ const LINE_BYTES_KEPT: usize = 64;
 /// The framing of a connection's bytes so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LineEnds {
-    state: State,
+    state: FramingState,
     /// The first bytes of the current line, at most [`LINE_BYTES_KEPT`].
     line: Vec<u8>,
     /// The length of the current line in bytes, without LF.
     line_bytes: usize,
     after_cr: bool,
     /// The current head so far.
-    head: Head,
+    head: HeadFields,
     /// The number of complete heads.
     heads: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum FramingState {
     #[default]
-    Head,
+    HeadFields,
     /// `left` bytes of a body or of a chunk follow.
     Body {
         left: u64,
@@ -44,7 +44,7 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Head {
+struct HeadFields {
     /// The request line was read. Empty lines may precede it.
     begun: bool,
     content_length: Option<u64>,
@@ -75,23 +75,26 @@ impl LineEnds {
     ///
     /// # Errors
     /// A head that is refused. The connection must end.
-    pub(super) fn look(&mut self, mut bytes: &[u8]) -> Result<(), RefusedHead> {
+    pub(super) fn scan(&mut self, mut bytes: &[u8]) -> Result<(), RefusedHead> {
         while !bytes.is_empty() {
             match self.state {
-                State::Malformed => return Ok(()),
-                State::Body { left, chunk } => {
+                FramingState::Malformed => return Ok(()),
+                FramingState::Body { left, chunk } => {
                     let skipped = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                     bytes = bytes.get(skipped..).unwrap_or_default();
                     self.state = match left - skipped as u64 {
-                        0 if chunk => State::ChunkEnd,
-                        0 => State::Head,
-                        left => State::Body { left, chunk },
+                        0 if chunk => FramingState::ChunkEnd,
+                        0 => FramingState::HeadFields,
+                        left => FramingState::Body { left, chunk },
                     };
                 }
-                State::Head | State::ChunkSize | State::ChunkEnd | State::Trailers => {
+                FramingState::HeadFields
+                | FramingState::ChunkSize
+                | FramingState::ChunkEnd
+                | FramingState::Trailers => {
                     let end = bytes.iter().position(|byte| *byte == b'\n');
                     let (text, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
-                    self.keep(text);
+                    self.append_to_line(text);
                     bytes = rest.get(1..).unwrap_or_default();
                     if end.is_some() {
                         self.end_line()?;
@@ -102,9 +105,9 @@ impl LineEnds {
         Ok(())
     }
 
-    fn keep(&mut self, text: &[u8]) {
-        let room = LINE_BYTES_KEPT.saturating_sub(self.line.len());
-        self.line.extend_from_slice(text.get(..room.min(text.len())).unwrap_or_default());
+    fn append_to_line(&mut self, text: &[u8]) {
+        let free = LINE_BYTES_KEPT.saturating_sub(self.line.len());
+        self.line.extend_from_slice(text.get(..free.min(text.len())).unwrap_or_default());
         self.line_bytes += text.len();
         self.after_cr = text.last().map_or(self.after_cr, |last| *last == b'\r');
     }
@@ -115,40 +118,42 @@ impl LineEnds {
 
     fn end_line(&mut self) -> Result<(), RefusedHead> {
         let after_cr = std::mem::take(&mut self.after_cr);
-        if !after_cr && matches!(self.state, State::Head | State::Trailers) {
+        if !after_cr && matches!(self.state, FramingState::HeadFields | FramingState::Trailers) {
             return self.refuse(Reason::BareLineFeed);
         }
         let line = std::mem::take(&mut self.line);
         let line_bytes = std::mem::take(&mut self.line_bytes).saturating_sub(1);
         let whole = line.get(..line_bytes).filter(|_| after_cr);
         self.state = match self.state {
-            State::Head => self.head_line(&line, whole)?,
-            State::ChunkSize if !after_cr => State::Malformed,
-            State::ChunkSize => {
+            FramingState::HeadFields => self.head_line(&line, whole)?,
+            FramingState::ChunkSize if !after_cr => FramingState::Malformed,
+            FramingState::ChunkSize => {
                 let size = line.split(|byte| *byte == b';').next().unwrap_or_default();
                 if whole.is_none() && size.len() == line.len() {
                     // The size itself may be cut off.
                     return self.refuse(Reason::AmbiguousLength);
                 }
                 match hexadecimal(size.trim_ascii()) {
-                    None => State::Malformed,
-                    Some(0) => State::Trailers,
-                    Some(left) => State::Body { left, chunk: true },
+                    None => FramingState::Malformed,
+                    Some(0) => FramingState::Trailers,
+                    Some(left) => FramingState::Body { left, chunk: true },
                 }
             }
-            State::ChunkEnd if whole == Some(b"") => State::ChunkSize,
-            State::Trailers if whole == Some(b"") => State::Head,
-            State::Trailers => State::Trailers,
-            State::ChunkEnd | State::Body { .. } | State::Malformed => State::Malformed,
+            FramingState::ChunkEnd if whole == Some(b"") => FramingState::ChunkSize,
+            FramingState::Trailers if whole == Some(b"") => FramingState::HeadFields,
+            FramingState::Trailers => FramingState::Trailers,
+            FramingState::ChunkEnd | FramingState::Body { .. } | FramingState::Malformed => {
+                FramingState::Malformed
+            }
         };
         Ok(())
     }
 
     /// The state after a line of a head. `whole` is `None` if the line is longer than `kept`.
-    fn head_line(&mut self, kept: &[u8], whole: Option<&[u8]>) -> Result<State, RefusedHead> {
+    fn head_line(&mut self, kept: &[u8], whole: Option<&[u8]>) -> Result<FramingState, RefusedHead> {
         if whole == Some(b"") {
             if !self.head.begun {
-                return Ok(State::Head);
+                return Ok(FramingState::HeadFields);
             }
             let head = std::mem::take(&mut self.head);
             if head.ambiguous || (head.chunked && head.content_length.is_some()) {
@@ -156,13 +161,13 @@ impl LineEnds {
             }
             self.heads += 1;
             return Ok(match head.content_length {
-                _ if head.chunked => State::ChunkSize,
-                None | Some(0) => State::Head,
-                Some(left) => State::Body { left, chunk: false },
+                _ if head.chunked => FramingState::ChunkSize,
+                None | Some(0) => FramingState::HeadFields,
+                Some(left) => FramingState::Body { left, chunk: false },
             });
         }
         if !std::mem::replace(&mut self.head.begun, true) {
-            return Ok(State::Head);
+            return Ok(FramingState::HeadFields);
         }
         let name = kept.split(|byte| *byte == b':').next().unwrap_or_default();
         let value = || Some(whole?.get(name.len() + 1..)?.trim_ascii());
@@ -176,7 +181,7 @@ impl LineEnds {
             self.head.ambiguous |= self.head.chunked || !chunked;
             self.head.chunked = true;
         }
-        Ok(State::Head)
+        Ok(FramingState::HeadFields)
     }
 }
 
@@ -200,8 +205,8 @@ mod tests {
     const COUNTED: &str = "POST / HTTP/1.1\r\nHost: a\r\ncontent-LENGTH:  5 \r\n\r\na\nb\n\n";
     const CHUNKED: &str = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4;x=\"y\"\r\na\n\n\n\r\nA\r\n\n\n\n\n\n\n\n\n\n\n\r\n0\r\nT: u\r\n\r\n";
 
-    fn look(text: &str) -> Result<(), RefusedHead> {
-        LineEnds::default().look(text.as_bytes())
+    fn scan(text: &str) -> Result<(), RefusedHead> {
+        LineEnds::default().scan(text.as_bytes())
     }
 
     fn refused(reason: Reason, in_first_head: bool) -> Result<(), RefusedHead> {
@@ -220,16 +225,16 @@ mod tests {
             "GET / HTTP/1.1\r\nContent-Length-Foo: 2000\r\nX: y\n\r\n",
             "GET / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\nX: y\n\r\n",
         ] {
-            assert_eq!(look(bad), refused(Reason::BareLineFeed, true), "{bad:?}");
+            assert_eq!(scan(bad), refused(Reason::BareLineFeed, true), "{bad:?}");
             for before in [GET, COUNTED, CHUNKED] {
-                let later = look(&format!("{before}{bad}"));
+                let later = scan(&format!("{before}{bad}"));
                 assert_eq!(later, refused(Reason::BareLineFeed, false), "{before:?} {bad:?}");
             }
         }
         let trailer = CHUNKED.replace("T: u\r\n", "T: u\n");
-        assert_eq!(look(&trailer), refused(Reason::BareLineFeed, false));
+        assert_eq!(scan(&trailer), refused(Reason::BareLineFeed, false));
         let extended = CHUNKED.replace(";x=", &format!(";{}=", "x".repeat(LINE_BYTES_KEPT)));
-        let after_extension = look(&format!("{extended}GET / HTTP/1.1\n\r\n"));
+        let after_extension = scan(&format!("{extended}GET / HTTP/1.1\n\r\n"));
         assert_eq!(after_extension, refused(Reason::BareLineFeed, false));
     }
 
@@ -245,11 +250,11 @@ mod tests {
             &format!("Content-Length: {}1\r\n", " ".repeat(LINE_BYTES_KEPT)),
         ] {
             let head = format!("POST / HTTP/1.1\r\n{headers}\r\na\nb\nc\n");
-            assert_eq!(look(&head), refused(Reason::AmbiguousLength, true), "{headers:?}");
+            assert_eq!(scan(&head), refused(Reason::AmbiguousLength, true), "{headers:?}");
         }
         let size = format!("{}4", "0".repeat(LINE_BYTES_KEPT));
         let padded = CHUNKED.replace("4;x=\"y\"", &size);
-        assert_eq!(look(&padded), refused(Reason::AmbiguousLength, false));
+        assert_eq!(scan(&padded), refused(Reason::AmbiguousLength, false));
     }
 
     /// hyper refuses such a body and closes the connection.
@@ -257,7 +262,7 @@ mod tests {
     fn after_malformed_chunks_nothing_is_read_as_a_head() {
         for body in ["no\r\na\nb\n", "1\r\nab\r\na\nb\n", "1\nab\r\n"] {
             assert_eq!(
-                look(&format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{body}")),
+                scan(&format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{body}")),
                 Ok(()),
                 "{body:?}"
             );
@@ -278,7 +283,7 @@ mod tests {
             let (mut rest, mut ends, mut found) = (text.as_bytes(), LineEnds::default(), Ok(()));
             for piece in pieces.iter().cycle() {
                 let (now, later) = rest.split_at((*piece).min(rest.len()));
-                found = found.and_then(|()| ends.look(now));
+                found = found.and_then(|()| ends.scan(now));
                 rest = later;
                 if rest.is_empty() {
                     break;

@@ -1,4 +1,5 @@
-//! The refusals of promql, tsdb and ingest as the API tells them. No wildcards: a new variant asks here which code it is.
+//! Maps the errors of promql, tsdb and ingest to codes. There are no wildcards, so a new variant
+//! must choose its code.
 
 use super::{ApiError, Code};
 use crate::api::limits::jittered_retry;
@@ -8,7 +9,7 @@ use crate::promql::QueryError;
 use crate::promql::syntax::SyntaxError;
 use crate::tsdb::{AppendError, Capacity, DeleteError};
 
-/// Prometheus answers the same kinds with 400 (bad data), 422 (execution) and 503 (timeout).
+/// Prometheus uses 400 (bad data), 422 (execution) and 503 (timeout) for the same kinds.
 impl From<QueryError> for ApiError {
     fn from(error: QueryError) -> ApiError {
         let code = match &error {
@@ -33,12 +34,12 @@ impl From<BodyTooLarge> for ApiError {
     }
 }
 
-/// A text that is no PromQL, in the parameter that held it.
+/// Returns the error for invalid PromQL in a parameter.
 pub fn bad_expression(parameter: &'static str, error: &SyntaxError) -> ApiError {
     ApiError::new(Code::BadExpr, error.to_string()).with_field(parameter, "parse", error.message.clone())
 }
 
-/// Senders keep what a 503 refused and send it again; the cause is the operator's business and stands in the log.
+/// Senders keep samples that a 503 refused and resend them. The cause is logged for the operator.
 impl From<AppendError> for ApiError {
     fn from(error: AppendError) -> ApiError {
         let degraded = |detail: &'static str| {
@@ -58,7 +59,7 @@ impl From<AppendError> for ApiError {
                     Capacity::MemoryShare => "memory_share",
                     Capacity::Disk => "max_disk_bytes",
                 };
-                // The organisation's own business: nothing is wrong with the server.
+                // The limit of the organisation; nothing is wrong with the server.
                 tracing::debug!("samples wait with their sender: {error}");
                 ApiError::new(Code::AtCapacity, error.to_string())
                     .with("limit", limit)
@@ -72,7 +73,7 @@ impl From<AppendError> for ApiError {
                 ApiError::new(Code::ClockUnconfirmed, error.to_string()).with_retry_after(jittered_retry())
             }
             AppendError::Closed => ApiError::shutting_down(),
-            // Its caller decodes again.
+            // The caller handles this by decoding again.
             AppendError::Guessed => ApiError::internal("a batch was decoded by guessing alone"),
         }
     }
@@ -136,7 +137,7 @@ mod tests {
             let error = ApiError::from(error);
             assert_eq!((error.code(), error.code().status().as_u16()), (code, 503));
         }
-        // Never sent, and nothing that a sender would drop samples for if it were.
+        // Never sent. If it were, a sender would not drop samples for it.
         assert_eq!(ApiError::from(AppendError::Guessed).code().status().as_u16(), 500);
     }
 

@@ -1,4 +1,5 @@
-//! Identity's refusals as the API tells them. No wildcards: a new variant asks here which code it is.
+//! Maps the errors of identity to codes. There are no wildcards, so a new variant must choose its
+//! code.
 
 use super::{ApiError, Code};
 use crate::api::callers::org_not_found;
@@ -33,7 +34,7 @@ impl From<LoginError> for ApiError {
     }
 }
 
-fn used(retry_after: std::time::Duration) -> ApiError {
+fn code_already_used(retry_after: std::time::Duration) -> ApiError {
     let ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
     ApiError::new(Code::CodeAlreadyUsed, "this code was already used; wait for the next one")
         .with("retry_after_ms", ms)
@@ -49,7 +50,7 @@ impl From<CodeError> for ApiError {
             CodeError::Invalid { attempts_left, alarm: _ } => {
                 ApiError::new(Code::InvalidCode, "this code is wrong").with("attempts_left", attempts_left)
             }
-            CodeError::AlreadyUsed { retry_after } => used(retry_after),
+            CodeError::AlreadyUsed { retry_after } => code_already_used(retry_after),
             CodeError::Throttled { retry_after } => {
                 ApiError::new(Code::TwofaThrottled, error.to_string()).with_retry_after(retry_after)
             }
@@ -58,13 +59,14 @@ impl From<CodeError> for ApiError {
     }
 }
 
-/// `throttled` is the code of the throttle that counts what was given: a password's or a code's.
+/// Returns the error of a reauthentication. `throttled` is the code of the throttle that counts
+/// passwords or codes.
 pub fn reauth(error: ReauthError, throttled: Code) -> ApiError {
     let detail = error.to_string();
     match error {
         ReauthError::InvalidCredentials => ApiError::new(Code::InvalidCredentials, detail),
         ReauthError::InvalidCode => ApiError::new(Code::InvalidCode, detail),
-        ReauthError::AlreadyUsed { retry_after } => used(retry_after),
+        ReauthError::AlreadyUsed { retry_after } => code_already_used(retry_after),
         ReauthError::Throttled { retry_after } => {
             ApiError::new(throttled, detail).with_retry_after(retry_after)
         }
@@ -92,7 +94,7 @@ impl From<OauthError> for ApiError {
 
 impl From<IdTokenError> for ApiError {
     fn from(error: IdTokenError) -> ApiError {
-        // For the operator: it may be the settings' fault.
+        // For the operator: the settings may be the cause.
         tracing::warn!("a sign-in was refused: {error}");
         ApiError::new(Code::OauthError, error.to_string())
     }
@@ -151,7 +153,7 @@ impl From<SetUpError> for ApiError {
                 "open the set-up link that the server printed when it started",
             ),
             SetUpError::Email(error) => ApiError::invalid_field("email", "form", error.to_string()),
-            SetUpError::Password(error) => weak("password", error),
+            SetUpError::Password(error) => weak_password("password", error),
             SetUpError::Slug(error) => slug("org.slug", error),
             SetUpError::Name(error) => ApiError::invalid_field("name", error.code(), error.to_string()),
             SetUpError::Store(error) => error.into(),
@@ -159,8 +161,8 @@ impl From<SetUpError> for ApiError {
     }
 }
 
-/// A password that the policy refuses, in the field that held it.
-fn weak(field: &'static str, error: WeakPassword) -> ApiError {
+/// Returns the error for a password that the policy refuses, in the field that contained it.
+fn weak_password(field: &'static str, error: WeakPassword) -> ApiError {
     ApiError::new(Code::WeakPassword, error.to_string()).with_field(field, "weak", error.to_string())
 }
 
@@ -171,7 +173,7 @@ impl From<SignupError> for ApiError {
             SignupError::Closed => ApiError::new(Code::SignupClosed, detail),
             SignupError::Link(error) => error.into(),
             SignupError::EmailTaken => ApiError::new(Code::EmailTaken, detail),
-            SignupError::Weak(error) => weak("password", error),
+            SignupError::Weak(error) => weak_password("password", error),
             SignupError::Name(error) => ApiError::invalid_field("name", error.code(), error.to_string()),
             SignupError::Org(error) => error.into(),
         }
@@ -184,7 +186,7 @@ impl From<PasswordChangeError> for ApiError {
         match error {
             PasswordChangeError::InvalidCredentials => ApiError::new(Code::InvalidCredentials, detail),
             PasswordChangeError::NotFresh => ApiError::new(Code::ReauthRequired, detail),
-            PasswordChangeError::Weak(error) => weak("new_password", error),
+            PasswordChangeError::Weak(error) => weak_password("new_password", error),
             PasswordChangeError::Throttled { retry_after } => {
                 ApiError::new(Code::LoginThrottled, detail).with_retry_after(retry_after)
             }
@@ -198,7 +200,7 @@ impl From<PasswordResetError> for ApiError {
     fn from(error: PasswordResetError) -> ApiError {
         match error {
             PasswordResetError::Link(error) => error.into(),
-            PasswordResetError::Weak(error) => weak("new_password", error),
+            PasswordResetError::Weak(error) => weak_password("new_password", error),
         }
     }
 }
@@ -228,7 +230,7 @@ impl From<AddressChangeError> for ApiError {
     }
 }
 
-/// A slug that is none, in the field that held it.
+/// Returns the error for an invalid slug, in the field that contained it.
 pub fn slug(field: &'static str, error: SlugError) -> ApiError {
     let code = match error {
         SlugError::Shape => "form",
@@ -244,7 +246,7 @@ impl From<TwoFactorError> for ApiError {
             TwoFactorError::AlreadyEnabled => ApiError::new(Code::TwofaAlreadyEnabled, detail),
             TwoFactorError::NotEnabled => ApiError::new(Code::TwofaNotEnabled, detail),
             TwoFactorError::InvalidCode => ApiError::new(Code::InvalidCode, detail),
-            TwoFactorError::AlreadyUsed { retry_after } => used(retry_after),
+            TwoFactorError::AlreadyUsed { retry_after } => code_already_used(retry_after),
             TwoFactorError::Throttled { retry_after } => {
                 ApiError::new(Code::TwofaThrottled, detail).with_retry_after(retry_after)
             }
@@ -400,7 +402,7 @@ impl From<MintError> for ApiError {
 impl From<TokenRefusal> for ApiError {
     fn from(error: TokenRefusal) -> ApiError {
         match error {
-            // Which check failed is for introspection, not for whoever holds the token.
+            // Introspection reports which check failed; the holder of the token is not told.
             TokenRefusal::Invalid { .. } => {
                 let detail =
                     "the embed token is not valid: POST /orgs/{slug}/embed/introspect tells an editor why";
@@ -425,10 +427,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_takes_no_change_is_a_503_that_says_when_to_come_back() {
+    fn a_store_that_accepts_no_changes_is_a_503_with_retry_after() {
         let refused = ApiError::from(StoreError::Inconsistent("a row of a test"));
         assert_eq!(refused.code(), Code::StorageDegraded);
-        let response = refused.render(crate::api::error::Form::Problem, None);
+        let response = refused.render(crate::api::error::ErrorFormat::Problem, None);
         assert_eq!(response.headers().get("retry-after").map(|value| value.as_bytes()), Some(&b"5"[..]));
         assert!(!refused.detail().contains("row"), "the cause is for the log");
     }

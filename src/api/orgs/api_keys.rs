@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::OrgDeps;
 use crate::api::body::Json;
-use crate::api::callers::Cabinet;
+use crate::api::callers::SessionCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::listing::Page;
+use crate::api::listing::PageRequest;
 use crate::api::params::{PathOf, shortened};
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
@@ -78,19 +78,19 @@ pub(super) fn key_id(text: &str) -> ApiResult<KeyId> {
 /// Oldest first.
 async fn list(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
-    let page = Page::of_query(query.as_deref())?;
+    let page = PageRequest::of_query(query.as_deref())?;
     let keys = deps.identity.keys(member.org.id);
     page.answer(&keys, |key| (key.created_at, key.id), |key| key_json(key))
 }
 
 async fn show(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
@@ -111,7 +111,7 @@ struct CreateBody {
 
 async fn create(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
     Json(body): Json<CreateBody>,
 ) -> ApiResult<Response> {
@@ -177,7 +177,7 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Opti
 
 async fn change(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf((slug, id)): PathOf<(String, String)>,
     Json(body): Json<ChangeBody>,
 ) -> ApiResult<Json<Value>> {
@@ -222,7 +222,7 @@ async fn change(
 
 async fn delete(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
     let member = cabinet.enter(&slug, Role::Admin)?;
@@ -233,7 +233,7 @@ async fn delete(
 
 async fn revoke_tokens(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
     let member = cabinet.enter(&slug, Role::Admin)?;
@@ -254,7 +254,7 @@ struct RotateBody {
 /// As fresh a login as for a new key: what is handed out is the same.
 async fn rotate(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf((slug, id)): PathOf<(String, String)>,
     Json(body): Json<RotateBody>,
 ) -> ApiResult<Json<Value>> {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::OrgDeps;
 use crate::api::body::Json;
-use crate::api::callers::Cabinet;
+use crate::api::callers::SessionCaller;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::{Params, PathOf};
 use crate::api::routes::{Auth, Login, Routes};
@@ -31,7 +31,7 @@ const LIMIT_MAX: usize = 1_000;
 
 async fn list(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
     uri: Uri,
 ) -> ApiResult<Json<Value>> {

@@ -13,7 +13,7 @@ use super::metrics::range;
 use super::prometheus::{Given, in_parameter};
 use super::query::ReadDeps;
 use super::query::run::{Watch, pattern_bytes, selectors};
-use crate::api::callers::Cabinet;
+use crate::api::callers::SessionCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
 use crate::api::params::PathOf;
@@ -44,7 +44,7 @@ pub fn routes() -> Routes<DeleteDeps> {
 
 async fn delete(
     State(deps): State<DeleteDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
     Given(mut params): Given,
 ) -> ApiResult<StatusCode> {

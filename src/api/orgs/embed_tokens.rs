@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::OrgDeps;
 use super::api_keys::{key_id, policy};
 use crate::api::body::Json;
-use crate::api::callers::{Cabinet, Minter};
+use crate::api::callers::{MintCaller, SessionCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes;
 use crate::api::params::{PathOf, shortened};
@@ -22,7 +22,7 @@ use crate::model::{OrgId, Timestamp};
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
-    Routes::new().post("/orgs/{slug}/embed/tokens", Auth::Minter, "Mint an embed token", mint).post(
+    Routes::new().post("/orgs/{slug}/embed/tokens", Auth::MintCaller, "Mint an embed token", mint).post(
         "/orgs/{slug}/embed/introspect",
         Auth::Member(Role::Editor, Login::Any),
         "Why an embed token fails, and what it may see",
@@ -44,7 +44,7 @@ const TTL_S: u32 = 3_600;
 
 async fn mint(
     State(deps): State<OrgDeps>,
-    minter: Minter,
+    minter: MintCaller,
     PathOf(slug): PathOf<String>,
     Json(body): Json<MintBody>,
 ) -> ApiResult<Response> {
@@ -92,7 +92,7 @@ struct IntrospectBody {
 
 async fn introspect(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
     Json(body): Json<IntrospectBody>,
 ) -> ApiResult<Json<Value>> {

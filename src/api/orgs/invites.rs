@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::OrgDeps;
 use super::members::role;
 use crate::api::body::Json;
-use crate::api::callers::Cabinet;
+use crate::api::callers::SessionCaller;
 use crate::api::error::{ApiError, ApiResult};
-use crate::api::listing::Page;
+use crate::api::listing::PageRequest;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
@@ -40,12 +40,12 @@ pub fn routes() -> Routes<OrgDeps> {
 
 async fn list(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;
-    let page = Page::of_query(query.as_deref())?;
+    let page = PageRequest::of_query(query.as_deref())?;
     let now = deps.clock.now();
     let read = move |identity: &Identity| {
         page.answer(&identity.invites(org, now)?, |invite| (invite.created_at, invite.id), to_json)
@@ -74,7 +74,7 @@ struct NewBody {
 /// 201. The link itself is in the answer only where no mail leaves the machine: then somebody must carry it.
 async fn create(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
     Json(body): Json<NewBody>,
 ) -> ApiResult<Response> {
@@ -119,7 +119,7 @@ fn send(deps: &OrgDeps, issued: &IssuedInvite, url: String, now: crate::model::T
 
 async fn revoke(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::OrgDeps;
 use crate::api::body::Json;
-use crate::api::callers::Cabinet;
+use crate::api::callers::SessionCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::listing::Page;
+use crate::api::listing::PageRequest;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{Identity, Member, Role, UserId};
@@ -49,12 +49,12 @@ fn unknown_member() -> ApiError {
 
 async fn list(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
     let asking = cabinet.enter(&slug, Role::Viewer)?;
-    let page = Page::of_query(query.as_deref())?;
+    let page = PageRequest::of_query(query.as_deref())?;
     let (org, role, now) = (asking.org.id, asking.role, deps.clock.now());
     let read = move |identity: &Identity| {
         let members = identity.members(org, now)?;
@@ -87,7 +87,7 @@ struct ChangeBody {
 
 async fn change(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf((slug, user)): PathOf<(String, String)>,
     Json(body): Json<ChangeBody>,
 ) -> ApiResult<Json<Value>> {
@@ -102,7 +102,7 @@ async fn change(
 
 async fn remove(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf((slug, user)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
     let org = cabinet.enter(&slug, Role::Viewer)?.org.id;

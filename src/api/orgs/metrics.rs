@@ -7,7 +7,7 @@ use axum::response::Response;
 
 use super::query::ReadDeps;
 use super::query::run::{BodyFormat, QueryRequest, QueryRun};
-use crate::api::callers::{Endpoint, Reader};
+use crate::api::callers::{Endpoint, QueryCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::listing::{cursor, take_cursor};
 use crate::api::params::{Params, PathOf};
@@ -21,19 +21,19 @@ pub fn routes() -> Routes<ReadDeps> {
     Routes::new()
         .get(
             "/orgs/{slug}/metrics",
-            Auth::Reader(Endpoint::Metrics),
+            Auth::QueryCaller(Endpoint::Metrics),
             "List metrics with type, help, unit and series",
             metrics,
         )
         .get(
             "/orgs/{slug}/metrics/{name}/labels",
-            Auth::Reader(Endpoint::Labels),
+            Auth::QueryCaller(Endpoint::Labels),
             "List a metric's labels and some of their values",
             metric_labels,
         )
         .get(
             "/orgs/{slug}/labels/{label}/values",
-            Auth::Reader(Endpoint::Labels),
+            Auth::QueryCaller(Endpoint::Labels),
             "List a label's values",
             label_values,
         )
@@ -45,7 +45,7 @@ const LISTED_FOR_MS: i64 = 24 * 3_600_000;
 const PAGE_MAX: usize = 10_000;
 const PAGE_DEFAULT: usize = 1_000;
 
-type HandlerArgs<P> = (State<ReadDeps>, Reader, PathOf<P>, RawQuery);
+type HandlerArgs<P> = (State<ReadDeps>, QueryCaller, PathOf<P>, RawQuery);
 
 /// What is left of the parameters of a listing once its own are taken.
 #[derive(Clone)]

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::{OrgDeps, settings};
 use crate::api::body::Json;
-use crate::api::callers::Cabinet;
+use crate::api::callers::SessionCaller;
 use crate::api::error::{ApiError, ApiResult, identity::slug};
-use crate::api::listing::Page;
+use crate::api::listing::PageRequest;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
@@ -48,10 +48,10 @@ pub fn routes() -> Routes<OrgDeps> {
 
 async fn list(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
-    let page = Page::of_query(query.as_deref())?;
+    let page = PageRequest::of_query(query.as_deref())?;
     let members = deps.identity.memberships(cabinet.user())?;
     let slug = |member: &Membership| member.org.slug.as_str().to_owned();
     page.answer(&members, slug, |member| {
@@ -72,7 +72,7 @@ struct NewOrgBody {
 
 async fn create(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     Json(body): Json<NewOrgBody>,
 ) -> ApiResult<Response> {
     let slug = OrgSlug::parse(&body.slug).map_err(|error| slug("slug", error))?;
@@ -85,7 +85,7 @@ async fn create(
 
 async fn show(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Viewer)?;
@@ -101,7 +101,7 @@ struct ChangeBody {
 
 async fn change(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
     Json(body): Json<ChangeBody>,
 ) -> ApiResult<Json<Value>> {
@@ -131,7 +131,7 @@ struct DeleteBody {
 /// 202: the organisation is gone for everybody; its data is being removed from the disk.
 async fn delete(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
     Json(body): Json<DeleteBody>,
 ) -> ApiResult<Response> {

@@ -17,12 +17,12 @@ use super::query::run::{
 };
 use super::query::{ReadDeps, flag};
 use crate::api::body;
-use crate::api::callers::{Endpoint, MountReader};
-use crate::api::dispatch::Answering;
+use crate::api::callers::{Endpoint, PrometheusCaller};
 use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::{Params, PathOf, unescape_name};
 use crate::api::prom_json;
+use crate::api::router::ResponseFuture;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{Matcher, Steps, StepsError, TimeRange, Timestamp};
 use crate::promql::Query;
@@ -31,7 +31,7 @@ use crate::tsdb::{SeriesExemplars, Tally};
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
     let routes = Routes::new()
-        .get("/orgs/{slug}/prometheus", Auth::MountReader(None), "Check connection and credential", root)
+        .get("/orgs/{slug}/prometheus", Auth::PrometheusCaller(None), "Check connection and credential", root)
         .get("/orgs/{slug}/prometheus/-/healthy", Auth::Public, "Check that the server answers", healthy)
         .get("/orgs/{slug}/prometheus/-/ready", Auth::Public, "Check that the server is ready", ready);
     let routes = both(
@@ -121,14 +121,14 @@ pub fn routes() -> Routes<ReadDeps> {
 }
 
 /// `GET` and the form `POST` of one path.
-fn both<H: Handler<T, ReadDeps, Future = Answering> + Sync, T: 'static>(
+fn both<H: Handler<T, ReadDeps, Future = ResponseFuture> + Sync, T: 'static>(
     routes: Routes<ReadDeps>,
     path: &'static str,
     endpoint: Option<Endpoint>,
     summary: &'static str,
     handler: H,
 ) -> Routes<ReadDeps> {
-    let auth = Auth::MountReader(endpoint);
+    let auth = Auth::PrometheusCaller(endpoint);
     routes.get(path, auth, summary, handler.clone()).post(path, auth, summary, handler)
 }
 
@@ -147,17 +147,17 @@ impl<S: Send + Sync> FromRequest<S> for Given {
     }
 }
 
-type HandlerArgs = (State<ReadDeps>, MountReader, PathOf<String>, Given);
+type HandlerArgs = (State<ReadDeps>, PrometheusCaller, PathOf<String>, Given);
 
 /// For what every reader of the organisation may know, whatever a token grants.
-fn enter_any(reader: &MountReader, slug: &str) -> ApiResult<()> {
+fn enter_any(reader: &PrometheusCaller, slug: &str) -> ApiResult<()> {
     match reader.enter(slug, Endpoint::Metrics) {
         Err(refused) if refused.code() != Code::EmbedRestricted => Err(refused),
         _ => Ok(()),
     }
 }
 
-async fn root(reader: MountReader, PathOf(slug): PathOf<String>) -> ApiResult<&'static str> {
+async fn root(reader: PrometheusCaller, PathOf(slug): PathOf<String>) -> ApiResult<&'static str> {
     enter_any(&reader, &slug)?;
     Ok("This is the Prometheus API of one organisation. Give clients this URL without anything after it.\n")
 }
@@ -334,7 +334,7 @@ async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): HandlerA
     deps.answer(request, work).await
 }
 
-type AskedOfLabel = (State<ReadDeps>, MountReader, PathOf<(String, String)>, Given);
+type AskedOfLabel = (State<ReadDeps>, PrometheusCaller, PathOf<(String, String)>, Given);
 
 async fn label_values(
     (State(deps), reader, PathOf((slug, label)), Given(mut params)): AskedOfLabel,

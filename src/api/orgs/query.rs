@@ -18,7 +18,7 @@ use run::{BodyFormat, EvalOptions, QueryRequest, QueryRun, admit_steps, series_c
 pub use run::{ReadDeps, ReadOptions};
 use structured::Shape;
 
-use crate::api::callers::{Endpoint, Grant, Reader};
+use crate::api::callers::{Endpoint, Grant, QueryCaller};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::{Params, PathOf};
 use crate::api::prom_json;
@@ -32,31 +32,31 @@ pub fn routes() -> Routes<ReadDeps> {
     Routes::new()
         .get(
             "/orgs/{slug}/query/range",
-            Auth::Reader(Endpoint::Range),
+            Auth::QueryCaller(Endpoint::Range),
             "Query a range of time: structured, or an expression",
             range,
         )
         .get(
             "/orgs/{slug}/query/instant",
-            Auth::Reader(Endpoint::Instant),
+            Auth::QueryCaller(Endpoint::Instant),
             "Query one moment: structured, or an expression",
             instant,
         )
         .get(
             "/orgs/{slug}/query/expr-instant",
-            Auth::Reader(Endpoint::Expr),
+            Auth::QueryCaller(Endpoint::Expr),
             "Evaluate PromQL at one moment",
             expr_instant,
         )
         .get(
             "/orgs/{slug}/query/expr-range",
-            Auth::Reader(Endpoint::Expr),
+            Auth::QueryCaller(Endpoint::Expr),
             "Evaluate PromQL over a range of time",
             expr_range,
         )
         .get(
             "/orgs/{slug}/query/estimate",
-            Auth::Reader(Endpoint::Expr),
+            Auth::QueryCaller(Endpoint::Expr),
             "Estimate the cost of an expression",
             estimate,
         )
@@ -67,7 +67,7 @@ const SERIES_MAX: usize = 10_000;
 const SERIES_DEFAULT: usize = 1_000;
 
 /// The arguments of every handler in this file.
-type HandlerArgs = (State<ReadDeps>, Reader, PathOf<String>, RawQuery);
+type HandlerArgs = (State<ReadDeps>, QueryCaller, PathOf<String>, RawQuery);
 
 async fn range(args: HandlerArgs) -> ApiResult<Response> {
     answer(args, Mode::Range, Form::Either).await

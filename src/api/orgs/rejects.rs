@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::OrgDeps;
 use crate::api::body::Json;
-use crate::api::callers::{Machine, Sender};
+use crate::api::callers::{IngestCaller, Sender};
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
@@ -22,7 +22,7 @@ use crate::sync::IgnorePoison as _;
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new().get(
         "/orgs/{slug}/ingest/rejects",
-        Auth::Machine,
+        Auth::IngestCaller,
         "The last samples and series that were refused, and why",
         list,
     )
@@ -109,7 +109,7 @@ impl Rejects {
 
 async fn list(
     State(deps): State<OrgDeps>,
-    machine: Machine,
+    machine: IngestCaller,
     PathOf(slug): PathOf<String>,
 ) -> ApiResult<Json<Value>> {
     let writing = machine.enter(&slug)?;

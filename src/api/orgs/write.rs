@@ -18,7 +18,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::rejects::Rejects;
 use crate::api::body;
-use crate::api::callers::{Machine, Writing};
+use crate::api::callers::{IngestAccess, IngestCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::{Lanes, Reply};
 use crate::api::routes::Routes;
@@ -78,7 +78,7 @@ struct Stored {
 /// Of everything that is stored in no part.
 async fn take(
     deps: Arc<WriteDeps>,
-    machine: Machine,
+    machine: IngestCaller,
     slug: &str,
     request: Request,
     admit: impl FnOnce(&Parts) -> ApiResult<Incoming>,
@@ -125,7 +125,7 @@ fn with_scratch<T>(work: impl FnOnce(&mut DecodeScratch) -> T) -> T {
 struct Storing {
     deps: Arc<WriteDeps>,
     incoming: Incoming,
-    writing: Writing,
+    writing: IngestAccess,
 }
 
 type Outcome = Result<Appended, ApiError>;

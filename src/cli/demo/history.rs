@@ -1,4 +1,5 @@
-//! The shop's history, written in seconds before the server listens, and its next steps while it runs.
+//! The history of the shop, written within seconds before the server listens, and its next steps
+//! while the server runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use crate::tsdb::{AppendError, SampleColumns, Tsdb};
 
 use super::shop::Shop;
 
-/// The shop as it goes on after its history.
+/// The shop from the end of its history on.
 pub(super) struct Feed {
     tsdb: Arc<Tsdb>,
     org: OrgId,
@@ -18,18 +19,20 @@ pub(super) struct Feed {
     next: Timestamp,
 }
 
-/// Steps of the simulation in one batch: some 20,000 samples, well below a log record's limit.
+/// The steps of the simulation in one batch: about 20,000 samples, well below the limit of a log
+/// record.
 const STEPS_A_BATCH: i64 = 60;
 
-/// The shop's dice; any number does, this one is the day the shop opened.
+/// The seed of the simulation. Any number works; this is the date of the shop's opening.
 const SEED: u64 = 20_261_121;
 
 impl Feed {
-    /// Writes what is missing of the last hours up to `now`: all of it in a fresh folder, the time since the last stop in
-    /// one that was used before, as counters that began again, as after any restart.
+    /// Writes the missing part of the last hours up to `now`. In a new folder that is all of it, in
+    /// a used one the time since the last stop, with counters that start again as after any
+    /// restart.
     ///
     /// # Errors
-    /// [`AppendError`] when the store takes nothing.
+    /// [`AppendError`] if the store does not accept samples.
     pub(super) fn start(tsdb: &Arc<Tsdb>, org: OrgId, now: Timestamp) -> Result<Feed, AppendError> {
         let watch = Stopwatch::start();
         let shop = Shop::new(SEED ^ now.as_ms().unsigned_abs(), now);
@@ -47,12 +50,12 @@ impl Feed {
         Ok(feed)
     }
 
-    /// How far apart its steps are.
+    /// Returns the time between two steps.
     pub(super) fn period(&self) -> Duration {
         Duration::from_secs(self.shop.description().step_s.unsigned_abs())
     }
 
-    /// What the server calls each period.
+    /// Returns the function that the server calls each period.
     pub(super) fn into_tick(mut self) -> impl FnMut(Timestamp) + Send + 'static {
         move |now| {
             if let Err(error) = self.catch_up(now) {

@@ -1,4 +1,4 @@
-//! `promlet demo`: the same server with something to look at: a generated web shop and this machine's own metrics.
+//! `promlet demo`: a server with sample data: a generated web shop and the metrics of this machine.
 
 mod history;
 mod shop;
@@ -19,19 +19,21 @@ use history::Feed;
 
 /// The demo's organisation.
 const ORG: &str = "demo";
-/// Its owner; nobody knows the password, the printed link signs in.
+/// The owner of the organisation. The password is random; the printed link signs in.
 const EMAIL: &str = "demo@example.com";
-/// How long the printed embed token lives: the longest that a key allows.
+/// The lifetime of the printed embed token, which is the longest that a key allows.
 const TOKEN_TTL: Duration = Duration::from_secs(86_400);
-/// Live metrics of the machine and of promlet: often enough that a page visibly moves.
+/// The interval of live metrics of the machine and of promlet, short enough that a page visibly
+/// moves.
 const LIVE_PERIOD: Duration = Duration::from_secs(5);
 
-/// What the sign-in link leads to: the last three hours of the slow end of every route, where the incident stands out.
+/// The page that the sign-in link opens: the 95th percentile of each route over the last three
+/// hours, where the incident stands out.
 const FIRST_LOOK: &str = "/?org=demo&range=3h&expr=histogram_quantile(0.95%2C%20sum%20by%20(le%2C%20route)%20\
                           (rate(shop_http_request_duration_seconds_bucket%5B5m%5D)))";
 
-/// Questions whose answers tell the demo's story; each answers with data at once.
-const QUESTIONS: [(&str, &str); 4] = [
+/// Example queries, each with a title. All return data at once.
+const EXAMPLE_QUERIES: [(&str, &str); 4] = [
     ("Requests a second, by route", "sum by (route) (rate(shop_http_requests_total[5m]))"),
     (
         "Slowest 5 % of checkouts, in seconds",
@@ -44,7 +46,7 @@ const QUESTIONS: [(&str, &str); 4] = [
     ("Memory of this machine in use", "host_memory_used_bytes / host_memory_total_bytes"),
 ];
 
-/// Serves the demo until told to stop.
+/// Serves the demo until the process is told to stop.
 pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
     telemetry::start(&settings.log, settings.log_format)?;
     let mut rng = Entropy::system();
@@ -52,21 +54,21 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
         Err(ServerError::Stopped) => return Ok(()),
         opened => opened.context("cannot open the data folder")?,
     };
-    let demo = server.demo_account(EMAIL, ORG, &mut rng).context("cannot make the demo's account")?;
+    let demo = server.demo_account(EMAIL, ORG, &mut rng).context("cannot create the demo's account")?;
     let feed = Feed::start(server.tsdb(), demo.org, server.clock().now())
         .context("cannot generate the demo's history")?;
-    server.keep_going("demo-shop", feed.period(), feed.into_tick())?;
-    server.watch_this_machine(demo.org, LIVE_PERIOD);
+    server.start_task("demo-shop", feed.period(), feed.into_tick())?;
+    server.collect_live_metrics(demo.org, LIVE_PERIOD);
     server.listen()?;
     let link =
-        server.sign_in_link(demo.user, FIRST_LOOK, &mut rng).context("cannot make the sign-in link")?;
-    let token = server.embed_token(demo.org, demo.key, TOKEN_TTL).context("cannot make the embed token")?;
-    say(&server, &link, &token).context("cannot write to standard output")?;
+        server.sign_in_link(demo.user, FIRST_LOOK, &mut rng).context("cannot create the sign-in link")?;
+    let token = server.embed_token(demo.org, demo.key, TOKEN_TTL).context("cannot mint the embed token")?;
+    print_examples(&server, &link, &token).context("cannot write to standard output")?;
     server.run().context("the server ended early")
 }
 
-/// The lines to paste, on standard output whether a terminal reads it or not.
-fn say(server: &Server, link: &str, token: &str) -> std::io::Result<()> {
+/// Prints the lines to paste on standard output, also if that is not a terminal.
+fn print_examples(server: &Server, link: &str, token: &str) -> std::io::Result<()> {
     let url = server.public_url();
     let mut out = std::io::stdout().lock();
     writeln!(
@@ -81,7 +83,7 @@ fn say(server: &Server, link: &str, token: &str) -> std::io::Result<()> {
         out,
         "\nA page of another origin that embeds a chart:\n  cargo run --example embed_page -- {token} {url} {ORG}"
     )?;
-    for (what, expr) in QUESTIONS {
+    for (what, expr) in EXAMPLE_QUERIES {
         let quoted = expr.replace('\'', "'\\''");
         writeln!(out, "\n{what}:")?;
         writeln!(

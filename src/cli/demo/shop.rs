@@ -1,8 +1,9 @@
-//! The demo's web shop: a small simulation, the same from the same seed, described by `data/demo/shop.json`.
+//! The web shop of the demo: a small simulation described by `data/demo/shop.json`, deterministic
+//! for a seed.
 //!
-//! Each step adds one scrape of every series. Counters are whole numbers that only grow, latencies follow a
-//! log-normal distribution whose median depends on the load and on the incident, so that `rate`,
-//! `histogram_quantile` and ratios over them tell one consistent story.
+//! Each step adds one scrape of every series. Counters are whole numbers that only grow. Latencies
+//! follow a log-normal distribution whose median depends on the load and on the incident, so
+//! `rate`, `histogram_quantile` and ratios of them are consistent.
 
 use serde::Deserialize;
 
@@ -11,23 +12,23 @@ use crate::model::{BatchBuilder, Labels, MetricKind, Sample, TimeRange, Timestam
 
 const DESCRIPTION: &str = include_str!("../../../data/demo/shop.json");
 
-/// `data/demo/shop.json`.
+/// The content of `data/demo/shop.json`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Description {
+pub(super) struct ShopDescription {
     pub(super) step_s: i64,
     pub(super) history_h: i64,
     instances: Vec<String>,
     latency_buckets_s: Vec<f64>,
-    routes: Vec<Route>,
+    routes: Vec<ShopRoute>,
     payments: Vec<Payment>,
-    queues: Vec<Queue>,
+    queues: Vec<ShopQueue>,
     database_connections_max: f64,
     versions: Versions,
     incident: Incident,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Route {
+struct ShopRoute {
     route: String,
     method: String,
     rps: f64,
@@ -44,7 +45,7 @@ struct Payment {
 }
 
 #[derive(Debug, Deserialize)]
-struct Queue {
+struct ShopQueue {
     queue: String,
     depth: f64,
 }
@@ -64,7 +65,7 @@ struct Incident {
 
 /// The simulation and its counters.
 pub(super) struct Shop {
-    description: Description,
+    description: ShopDescription,
     rng: Entropy,
     incident: TimeRange,
     traffic: Vec<Traffic>,
@@ -73,9 +74,9 @@ pub(super) struct Shop {
     queues: Vec<(Labels, f64)>,
 }
 
-/// One route on one instance.
+/// The traffic of one route on one instance.
 struct Traffic {
-    route: Route,
+    route: ShopRoute,
     codes: [(Labels, f64); 3],
     buckets: Vec<(Labels, f64, f64)>,
     sum: (Labels, f64),
@@ -87,9 +88,9 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 }
 
 impl Shop {
-    /// A shop that has just started, with the incident placed before `now`.
+    /// Returns a shop that has just started, with the incident placed before `now`.
     pub(super) fn new(seed: u64, now: Timestamp) -> Shop {
-        let description: Description = serde_json::from_str(DESCRIPTION)
+        let description: ShopDescription = serde_json::from_str(DESCRIPTION)
             .expect("data/demo/shop.json is part of the program and a test reads it");
         let begins = now.plus_ms(-description.incident.begins_before_now_min * 60_000);
         let incident = TimeRange::new(begins, begins.plus_ms(description.incident.lasts_min * 60_000));
@@ -100,7 +101,8 @@ impl Shop {
             }
         }
         let order = |p: &Payment| (labels(&[("__name__", "shop_orders_total"), ("payment", &p.method)]), 0.0);
-        let depth = |q: &Queue| (labels(&[("__name__", "shop_queue_depth"), ("queue", &q.queue)]), q.depth);
+        let depth =
+            |q: &ShopQueue| (labels(&[("__name__", "shop_queue_depth"), ("queue", &q.queue)]), q.depth);
         Shop {
             rng: Entropy::seeded(seed),
             incident,
@@ -112,26 +114,21 @@ impl Shop {
         }
     }
 
-    /// What the shop is described by.
-    pub(super) fn description(&self) -> &Description {
+    /// Returns the description of the shop.
+    pub(super) fn description(&self) -> &ShopDescription {
         &self.description
     }
 
-    /// The help texts and types, once.
+    /// Adds the help texts and types of all metrics.
     pub(super) fn describe(out: &mut BatchBuilder) {
         let of = [
             (
                 "shop_http_requests_total",
                 MetricKind::Counter,
-                "Requests answered, by route and status code.",
+                "Requests served, by route and status code.",
                 "",
             ),
-            (
-                "shop_http_request_duration_seconds",
-                MetricKind::Histogram,
-                "Time to answer a request.",
-                "seconds",
-            ),
+            ("shop_http_request_duration_seconds", MetricKind::Histogram, "Duration of requests.", "seconds"),
             ("shop_orders_total", MetricKind::Counter, "Orders placed, by means of payment.", ""),
             ("shop_revenue_euros_total", MetricKind::Counter, "Turnover.", "euros"),
             ("shop_queue_depth", MetricKind::Gauge, "Jobs waiting.", ""),
@@ -145,7 +142,7 @@ impl Shop {
         }
     }
 
-    /// Adds one scrape at `at`, one step after the last one.
+    /// Adds one scrape at `at`, one step after the previous one.
     pub(super) fn step(&mut self, at: Timestamp, out: &mut BatchBuilder) {
         #[expect(clippy::cast_precision_loss, reason = "a step is seconds")]
         let step_s = self.description.step_s as f64;
@@ -177,7 +174,8 @@ impl Shop {
         self.rest(at, orders, trouble, out);
     }
 
-    /// 0 in peace, rising to 1 while the incident lasts: connections leak slowly and come back at once.
+    /// Returns 0 without an incident. During one, rises to 1 and then stays: connections leak
+    /// slowly and come back at once.
     fn trouble(&self, at: Timestamp) -> f64 {
         if !self.incident.contains(at) {
             return 0.0;
@@ -192,14 +190,14 @@ impl Shop {
         let mut put = |labels: &Labels, value: f64| {
             out.series(labels, [Sample { at, value }]);
         };
-        for (place, (labels, total)) in self.orders.iter_mut().enumerate() {
-            *total += whole(orders * self.description.payments[place].share, &mut self.rng);
+        for (index, (labels, total)) in self.orders.iter_mut().enumerate() {
+            *total += whole(orders * self.description.payments[index].share, &mut self.rng);
             put(labels, *total);
         }
         self.revenue.1 += (orders * (38.0 + 9.0 * self.rng.unit()) * 100.0).round() / 100.0;
         put(&self.revenue.0, (self.revenue.1 * 100.0).round() / 100.0);
-        for (place, (labels, depth)) in self.queues.iter_mut().enumerate() {
-            let rest = self.description.queues[place].depth;
+        for (index, (labels, depth)) in self.queues.iter_mut().enumerate() {
+            let rest = self.description.queues[index].depth;
             *depth = (*depth + (rest - *depth) * 0.15 + (self.rng.unit() - 0.5) * rest * 0.6 + trouble * 9.0)
                 .max(0.0);
             put(labels, depth.round());
@@ -223,7 +221,7 @@ impl Shop {
 }
 
 impl Traffic {
-    fn new(description: &Description, instance: &str, route: &Route) -> Traffic {
+    fn new(description: &ShopDescription, instance: &str, route: &ShopRoute) -> Traffic {
         let on = [("instance", instance), ("route", &*route.route), ("method", &*route.method)];
         let with =
             |name: &str, more: &[(&str, &str)]| labels(&[&[("__name__", name)], &on[..], more].concat());
@@ -247,7 +245,7 @@ impl Traffic {
         }
     }
 
-    /// Spreads `requests` over the buckets of a log-normal distribution with this median.
+    /// Distributes `requests` over the buckets of a log-normal distribution with this median.
     fn answer(&mut self, requests: f64, median_s: f64, rng: &mut Entropy) {
         let spread = self.route.spread;
         let mut below = 0.0;
@@ -277,20 +275,22 @@ impl Traffic {
     }
 }
 
-/// A whole number near `x`, right on average.
+/// Returns a whole number near `x` whose mean is `x`.
 fn whole(x: f64, rng: &mut Entropy) -> f64 {
     (x + rng.unit()).floor().max(0.0)
 }
 
-/// The share of a normal distribution below `x` deviations, to about 1 %: the logistic curve of the same slope.
+/// Returns the share of a normal distribution below `x` deviations, to about 1 %, by the logistic
+/// curve of the same slope.
 fn normal_share(x: f64) -> f64 {
     1.0 / (1.0 + (-1.702 * x).exp())
 }
 
-/// Load over the day, 0.25 at night to 1 in the evening, with a smaller wave of 40 minutes so that a short look is not flat.
+/// Returns the load of the day, from 0.25 at night to 1 in the evening, with a smaller wave of 40
+/// minutes so that short ranges are not flat.
 fn daily_load(at: Timestamp) -> f64 {
     let turn = |period_s: f64| (at.as_seconds() / period_s * std::f64::consts::TAU).sin();
-    // Busiest around 19:00 UTC.
+    // The maximum is around 19:00 UTC.
     let day = ((at.as_seconds() / 86_400.0 - 19.0 / 24.0) * std::f64::consts::TAU).cos();
     (0.62 + 0.32 * day + 0.07 * turn(2_400.0)).clamp(0.2, 1.0)
 }

@@ -10,7 +10,7 @@ const EIO: i32 = 5;
 const STATES: usize = 3;
 
 /// Returns whether the folder is a store; an error if it is one and does not hold `held`.
-fn is_whole(folder: &Path, held: &Held) -> Result<bool, String> {
+fn is_whole(folder: &Path, held: &FolderContents) -> Result<bool, String> {
     let is_empty = fs::read_dir(folder).map_or(true, |mut names| names.next().is_none());
     if is_empty {
         return Ok(false);
@@ -23,7 +23,7 @@ fn is_whole(folder: &Path, held: &Held) -> Result<bool, String> {
 }
 
 /// Runs `make` once for each of its operations on the target, and lets that operation fail.
-fn with_each_operation_failing(held: &Held, make: impl Fn(&Path) -> Result<(), String>) {
+fn with_each_operation_failing(held: &FolderContents, make: impl Fn(&Path) -> Result<(), String>) {
     for left in (0..).step_by(2) {
         let parent = tempfile::tempdir().expect("made");
         let target = parent.path().join("target");
@@ -48,7 +48,7 @@ fn with_each_operation_failing(held: &Held, make: impl Fn(&Path) -> Result<(), S
 }
 
 /// Runs `make` and checks the target after each possible power cut.
-fn with_cuts(held: &Held, make: impl Fn(&Path) -> Result<(), String>) {
+fn with_cuts(held: &FolderContents, make: impl Fn(&Path) -> Result<(), String>) {
     let parent = tempfile::tempdir().expect("made");
     let recording = Recording::start(parent.path());
     make(&parent.path().join("target")).expect("made");
@@ -66,7 +66,7 @@ fn with_cuts(held: &Held, make: impl Fn(&Path) -> Result<(), String>) {
 }
 
 /// Makes a folder and a backup of it. Returns the backup and its contents.
-fn backed_up(dir: &Path) -> (PathBuf, Held) {
+fn backed_up(dir: &Path) -> (PathBuf, FolderContents) {
     let folder = dir.join("folder");
     let held = make(&folder);
     let opened = open(&folder);
@@ -161,7 +161,7 @@ fn damage_log(dir: &Path) {
 
 /// Makes a folder with a damaged log. Returns what a read-only start shows, and what a start shows
 /// that accepts the loss.
-fn damaged(dir: &Path) -> (Held, Held) {
+fn damaged(dir: &Path) -> (FolderContents, FolderContents) {
     let held = make(dir);
     damage_log(dir);
     // The journal rebuilds the database. A recording does not see the database, so it must not hold
@@ -182,7 +182,7 @@ fn damaged(dir: &Path) -> (Held, Held) {
 }
 
 /// Returns what is wrong with a folder in which a damaged log was replaced, or was to be replaced.
-fn old_or_new(dir: &Path, (old, new): &(Held, Held), is_done: bool) -> Option<String> {
+fn old_or_new(dir: &Path, (old, new): &(FolderContents, FolderContents), is_done: bool) -> Option<String> {
     let opened = match try_open(dir, false) {
         Ok(opened) => opened,
         Err(why) => return Some(format!("it does not open: {why}")),

@@ -1,4 +1,4 @@
-//! The configured providers, and how each is asked who somebody is.
+//! The configured sign-in providers, and the requests to them.
 
 use std::sync::Arc;
 
@@ -15,22 +15,22 @@ use crate::outbound::{Authorization, GithubClient, OidcClient, ProviderError, To
 /// Google, or another OpenID Connect issuer.
 #[derive(Debug)]
 pub struct OpenId {
-    /// Asks it.
+    /// The client of the issuer.
     pub client: OidcClient,
-    /// Whom it may send.
+    /// The rules for which of its accounts may sign in.
     pub admission: Admission,
-    /// What its button says.
+    /// The name on the sign-in button.
     pub name: String,
 }
 
 /// GitHub.
 #[derive(Debug)]
 pub struct Github {
-    /// Asks it.
+    /// The client of GitHub.
     pub client: GithubClient,
 }
 
-/// Where people may come from. The default is nowhere.
+/// The configured providers; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct Providers {
     /// Google.
@@ -41,7 +41,7 @@ pub struct Providers {
     pub oidc: Option<Arc<OpenId>>,
 }
 
-/// One of them.
+/// A configured provider.
 #[derive(Clone, Copy)]
 pub(super) enum Configured<'a> {
     OpenId(Provider, &'a OpenId),
@@ -49,10 +49,10 @@ pub(super) enum Configured<'a> {
 }
 
 impl Providers {
-    /// The provider of a path.
+    /// Returns the provider that a path names.
     ///
     /// # Errors
-    /// 404 `provider_not_configured`, for an unknown one as well.
+    /// 404 `provider_not_configured`, also for an unknown name.
     pub(super) fn find(&self, name: &str) -> ApiResult<Configured<'_>> {
         let found = Provider::parse(name).and_then(|provider| self.get(provider));
         found.ok_or_else(|| {
@@ -95,19 +95,19 @@ impl<'a> Configured<'a> {
         }
     }
 
-    /// Whether an answer that names this issuer is this provider's (RFC 9207).
-    pub(super) fn is_issuer(self, said: &str) -> bool {
+    /// Returns whether `issuer` in a response names this provider (RFC 9207).
+    pub(super) fn is_issuer(self, issuer: &str) -> bool {
         match self {
-            Configured::OpenId(_, open_id) => said == open_id.client.issuer(),
-            // GitHub's metadata for OAuth calls the issuer so.
+            Configured::OpenId(_, open_id) => issuer == open_id.client.issuer(),
+            // GitHub's OAuth metadata uses this issuer.
             Configured::GitHub(github) => {
                 let base = github.client.issuer();
-                said == base || said.strip_prefix(base) == Some("/login/oauth")
+                issuer == base || issuer.strip_prefix(base) == Some("/login/oauth")
             }
         }
     }
 
-    /// Whether each answer of this provider names its issuer.
+    /// Returns whether every response of this provider names its issuer.
     pub(super) async fn names_itself(self, now: Timestamp) -> ApiResult<bool> {
         match self {
             Configured::OpenId(_, open_id) => Ok(open_id.client.names_itself(now).await?),
@@ -115,7 +115,7 @@ impl<'a> Configured<'a> {
         }
     }
 
-    /// Redeems a code and judges whom it is of.
+    /// Redeems a code and returns the account that it belongs to, if that may sign in.
     pub(super) async fn redeem(
         self,
         deps: &AuthDeps,
@@ -157,7 +157,7 @@ impl<'a> Configured<'a> {
 }
 
 impl OpenId {
-    /// Verifies an ID token, once more with newer keys where it names one that we do not have.
+    /// Verifies an ID token. If it names an unknown key, fetches the keys again and retries once.
     async fn verify(
         &self,
         deps: &AuthDeps,
@@ -165,7 +165,7 @@ impl OpenId {
         attempt: &OauthAttempt,
         now: Timestamp,
     ) -> ApiResult<Profile> {
-        let no_keys = || ApiError::internal("an issuer's keys are kept and are not there");
+        let no_keys = || ApiError::internal("the cached keys of an issuer are missing");
         let keys = self.client.keys(None, now).await?.ok_or_else(no_keys)?;
         let newer = match self.verify_with(deps, &keys, tokens, attempt, now).await? {
             Ok(profile) => return Ok(profile),
@@ -176,7 +176,7 @@ impl OpenId {
         Ok(self.verify_with(deps, &newer, tokens, attempt, now).await??)
     }
 
-    /// On a lane: a signature takes a while.
+    /// Verifies an ID token on a lane, because checking a signature takes long.
     async fn verify_with(
         &self,
         deps: &AuthDeps,
@@ -201,14 +201,15 @@ impl OpenId {
         deps.lanes.run(Lane::Account, verify).await
     }
 
-    /// Issuers need not put a profile into ID tokens. What the other place says must be about the same person.
+    /// Adds the profile from the userinfo endpoint, because issuers need not put it into ID tokens.
+    /// It must be about the same subject.
     async fn with_userinfo(&self, tokens: &Tokens, known: Profile, now: Timestamp) -> ApiResult<Profile> {
-        let Some(said) = self.client.userinfo(tokens, now).await? else { return Ok(known) };
-        let said: Profile = serde_json::from_value(said)
+        let Some(profile) = self.client.userinfo(tokens, now).await? else { return Ok(known) };
+        let profile: Profile = serde_json::from_value(profile)
             .map_err(|error| ProviderError::Misbehaved(format!("userinfo endpoint: {error}")))?;
-        if said.sub != known.sub {
+        if profile.sub != known.sub {
             return Err(ProviderError::Misbehaved("userinfo endpoint: another subject".into()).into());
         }
-        Ok(said)
+        Ok(profile)
     }
 }

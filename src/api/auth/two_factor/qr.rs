@@ -1,6 +1,7 @@
-//! A text as a QR code in a PNG, for an authenticator app to look at.
+//! Encodes a text as a QR code in a PNG, for an authenticator app.
 //!
-//! One bit a pixel and eight pixels a module: a module is one byte of a row, and no picture has to be drawn.
+//! The picture has one bit a pixel and eight pixels a module, so a module is one byte of a row and
+//! no drawing is needed.
 
 use std::io::Write as _;
 
@@ -10,12 +11,12 @@ use flate2::Crc;
 use flate2::write::ZlibEncoder;
 use qrcodegen::{QrCode, QrCodeEcc};
 
-/// Modules of light around the code.
+/// The width of the light border in modules.
 const QUIET: i32 = 4;
 const LIGHT: u8 = 0xff;
 const DARK: u8 = 0x00;
 
-/// `data:image/png;base64,...`; `None` for a text that no QR code can hold.
+/// Returns `data:image/png;base64,...`, or `None` for a text that no QR code can hold.
 pub(super) fn data_url(text: &str) -> Option<String> {
     let code = QrCode::encode_text(text, QrCodeEcc::Medium).ok()?;
     Some(format!("data:image/png;base64,{}", BASE64.encode(&png(&code)?)))
@@ -26,7 +27,7 @@ fn png(code: &QrCode) -> Option<Vec<u8>> {
     let side = u32::try_from(modules.len()).ok()?.checked_mul(8)?;
     let mut pixels = ZlibEncoder::new(Vec::new(), Compression::best());
     for y in modules.clone() {
-        // Each row begins with its filter: none.
+        // Each row begins with its filter type: none.
         let row: Vec<u8> = std::iter::once(0)
             .chain(modules.clone().map(|x| if code.get_module(x, y) { DARK } else { LIGHT }))
             .collect();
@@ -36,14 +37,15 @@ fn png(code: &QrCode) -> Option<Vec<u8>> {
     }
     let mut out = b"\x89PNG\r\n\x1a\n".to_vec();
     let side = side.to_be_bytes();
-    // Width, height, one bit a pixel, grey, and the only ways there are to compress, filter and not interlace.
+    // Width, height, one bit a pixel, greyscale, and the only defined compression and filter
+    // methods, not interlaced.
     chunk(&mut out, b"IHDR", &[&side[..], &side[..], &[1, 0, 0, 0, 0]].concat())?;
     chunk(&mut out, b"IDAT", &pixels.finish().ok()?)?;
     chunk(&mut out, b"IEND", &[])?;
     Some(out)
 }
 
-/// Length, kind, content, CRC-32 of kind and content.
+/// Appends a chunk: length, type, content, and the CRC-32 of type and content.
 fn chunk(out: &mut Vec<u8>, kind: &[u8; 4], content: &[u8]) -> Option<()> {
     let mut crc = Crc::new();
     crc.update(kind);
@@ -62,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_holds_every_module_of_its_code_with_light_around() {
+    fn a_picture_contains_every_module_of_its_code_with_a_light_border() {
         let code = QrCode::encode_text("otpauth://totp/x", QrCodeEcc::Medium).expect("short");
         let png = png(&code).expect("a picture");
         assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
@@ -86,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_into_no_code_is_none() {
+    fn a_text_that_fits_into_no_qr_code_is_none() {
         assert_eq!(data_url(&"x".repeat(5_000)), None);
         assert!(data_url("x").expect("a code").starts_with("data:image/png;base64,iVBORw0KGgo"));
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::run::ReadDeps;
 use crate::api::body::Json;
-use crate::api::callers::Cabinet;
+use crate::api::callers::SessionCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
@@ -52,7 +52,7 @@ struct Questions {
 #[derive(Debug)]
 pub(super) struct Entry {
     /// A user's or a key's id.
-    pub(super) asker: Box<str>,
+    pub(super) requester: Box<str>,
     /// PromQL.
     pub(super) text: String,
     pub(super) started_at: Timestamp,
@@ -121,7 +121,7 @@ impl Active {
 
 async fn list(
     State(deps): State<ReadDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
 ) -> ApiResult<Json<Value>> {
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;
@@ -135,7 +135,7 @@ fn to_json(number: u64, entry: &Entry) -> Value {
     json!({
         "id": format!("{PREFIX}{number}"),
         "query": entry.text,
-        "user": entry.asker,
+        "user": entry.requester,
         "started_at": entry.started_at.to_rfc3339(),
         "elapsed_ms": rounded(entry.since.elapsed_ms()),
         "samples": entry.progress.samples(),
@@ -146,7 +146,7 @@ fn to_json(number: u64, entry: &Entry) -> Value {
 
 async fn end(
     State(deps): State<ReadDeps>,
-    cabinet: Cabinet,
+    cabinet: SessionCaller,
     PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
     let member = cabinet.enter(&slug, Role::Admin)?;
@@ -164,7 +164,7 @@ mod tests {
 
     fn entry() -> Entry {
         Entry {
-            asker: "usr_a".into(),
+            requester: "usr_a".into(),
             text: "up".into(),
             started_at: Timestamp::from_s(0),
             since: Stopwatch::start(),

@@ -11,7 +11,7 @@ use axum::response::Response;
 use super::active::{Active, Entry, Listed};
 use super::answer::{Answer as Body, Document};
 use super::inline::{BODY_BYTES_MAX, CODED_BYTES_MAX, InlineDeadline, InlinePolicy, QueryFingerprint};
-use crate::api::callers::{Entered, Grant};
+use crate::api::callers::{Grant, QueryAccess};
 use crate::api::encoding::Coding;
 use crate::api::error::data::bad_expression;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -199,14 +199,14 @@ impl Conductor for Metering<'_> {
 
 /// A query that is about to run.
 pub(in crate::api::orgs) struct QueryRequest {
-    entered: Entered,
+    entered: QueryAccess,
     timeout: Option<Duration>,
     listed: Option<String>,
     fingerprint: Option<QueryFingerprint>,
 }
 
-impl From<Entered> for QueryRequest {
-    fn from(entered: Entered) -> QueryRequest {
+impl From<QueryAccess> for QueryRequest {
+    fn from(entered: QueryAccess) -> QueryRequest {
         QueryRequest { entered, timeout: None, listed: None, fingerprint: None }
     }
 }
@@ -260,12 +260,13 @@ impl ReadDeps {
         work: impl FnOnce(&mut QueryRun) -> ApiResult<T> + Clone + Send + 'static,
     ) -> ApiResult<T> {
         let request = request.into();
-        let (org, alone, fingerprint) =
-            (request.entered.access.org, request.entered.alone, request.fingerprint);
+        let (org, sole_connection, fingerprint) =
+            (request.entered.access.org, request.entered.sole_connection, request.fingerprint);
         let cancelled = Arc::new(AtomicBool::new(false));
         let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
         let start = self.start(request, cancelled);
-        let fast = fingerprint.filter(|fingerprint| alone && self.inline.is_fast(org, *fingerprint));
+        let fast =
+            fingerprint.filter(|fingerprint| sole_connection && self.inline.is_fast(org, *fingerprint));
         let permit = fast.and_then(|fingerprint| Some((fingerprint, self.lanes.try_inline(org)?)));
         if let Some((fingerprint, permit)) = permit {
             let since = Stopwatch::start();
@@ -301,7 +302,7 @@ impl ReadDeps {
         cancelled: Arc<AtomicBool>,
     ) -> impl FnOnce(Option<InlineDeadline>) -> QueryRun + Send + 'static {
         let QueryRequest { entered, timeout, listed, .. } = request;
-        let Entered { access, grant, quota, asker, coding, .. } = entered;
+        let QueryAccess { access, grant, quota, requester, coding, .. } = entered;
         let (tsdb, options) = (Arc::clone(&self.tsdb), Arc::clone(&self.options));
         let longest = quota.timeout(options.timeout);
         let timeout = timeout.unwrap_or(longest).min(longest);
@@ -309,7 +310,7 @@ impl ReadDeps {
         let since = Stopwatch::start();
         let listed = listed.map(|text| {
             let entry = Entry {
-                asker,
+                requester,
                 text,
                 started_at: self.clock.now(),
                 since,
@@ -949,14 +950,14 @@ mod tests {
         }
     }
 
-    fn entered() -> Entered {
-        Entered {
+    fn entered() -> QueryAccess {
+        QueryAccess {
             access: Access::whole(OrgId(1)),
             grant: Grant::default(),
             quota: Quota::default(),
-            asker: "usr_a".into(),
+            requester: "usr_a".into(),
             coding: Coding::Identity,
-            alone: false,
+            sole_connection: false,
         }
     }
 
@@ -1001,9 +1002,13 @@ mod tests {
     }
 
     /// The thread on which a query runs at last, and how often it was started.
-    async fn thread_of(deps: &ReadDeps, alone: bool, is_fast: bool) -> (std::thread::ThreadId, usize) {
-        let request =
-            QueryRequest::from(Entered { alone, ..entered() }).with_fingerprint(up(deps), TimeRange::ALL);
+    async fn thread_of(
+        deps: &ReadDeps,
+        sole_connection: bool,
+        is_fast: bool,
+    ) -> (std::thread::ThreadId, usize) {
+        let request = QueryRequest::from(QueryAccess { sole_connection, ..entered() })
+            .with_fingerprint(up(deps), TimeRange::ALL);
         let runs = Arc::new(AtomicUsize::new(0));
         let done = deps.run(request, move |run| {
             run.warn("one warning");

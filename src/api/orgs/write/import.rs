@@ -11,7 +11,7 @@ use super::{
     DURABILITY, Format, Incoming, Stored, Translate, WriteDeps, essence, gzip, media, take, unsupported,
 };
 use crate::api::body::Json;
-use crate::api::callers::Machine;
+use crate::api::callers::IngestCaller;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::{Params, PathOf, shortened};
 use crate::api::routes::{Auth, Routes};
@@ -40,17 +40,17 @@ pub(super) fn routes() -> Routes<Arc<WriteDeps>> {
     ROWS.iter().fold(Routes::new(), |routes, (path, kind, summary)| {
         let handler =
             move |State(deps): State<Arc<WriteDeps>>,
-                  machine: Machine,
+                  machine: IngestCaller,
                   PathOf(slug): PathOf<String>,
                   request: Request| { import(deps, *kind, machine, slug, request) };
-        routes.post(path, Auth::Machine, summary, handler)
+        routes.post(path, Auth::IngestCaller, summary, handler)
     })
 }
 
 async fn import(
     deps: Arc<WriteDeps>,
     kind: Kind,
-    machine: Machine,
+    machine: IngestCaller,
     slug: String,
     request: Request,
 ) -> ApiResult<Response> {

@@ -2,7 +2,7 @@
 //!
 //! What is refused of a request is no error of the request (OTLP 1.x, "Partial Success"): the answer is 200 and counts it.
 //! Refusals of the whole are a `google.rpc.Status` in the request's encoding, which the outermost layer writes
-//! ([`Form::Otlp`](crate::api::error::Form::Otlp)).
+//! ([`ErrorFormat::Otlp`](crate::api::error::ErrorFormat::Otlp)).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
 use super::{DURABILITY, Format, Incoming, Translate, WriteDeps, gzip, media, take, unsupported};
-use crate::api::callers::Machine;
+use crate::api::callers::IngestCaller;
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
@@ -21,12 +21,14 @@ const SUMMARY: &str = "Write samples: OpenTelemetry metrics (OTLP/HTTP)";
 
 pub(super) fn routes() -> Routes<Arc<WriteDeps>> {
     let paths = ["/orgs/{slug}/otlp/v1/metrics", "/orgs/{slug}/prometheus/api/v1/otlp/v1/metrics"];
-    paths.into_iter().fold(Routes::new(), |routes, path| routes.post(path, Auth::Machine, SUMMARY, export))
+    paths
+        .into_iter()
+        .fold(Routes::new(), |routes, path| routes.post(path, Auth::IngestCaller, SUMMARY, export))
 }
 
 async fn export(
     State(deps): State<Arc<WriteDeps>>,
-    machine: Machine,
+    machine: IngestCaller,
     PathOf(slug): PathOf<String>,
     request: Request,
 ) -> ApiResult<Response> {

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::{DURABILITY, Format, Incoming, Stored, WriteDeps, media, take, unsupported};
-use crate::api::callers::Machine;
+use crate::api::callers::IngestCaller;
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
@@ -21,12 +21,14 @@ const WANTED: &str = "Content-Encoding: snappy and Content-Type: application/x-p
 
 pub(super) fn routes() -> Routes<Arc<WriteDeps>> {
     let paths = ["/orgs/{slug}/prometheus/api/v1/write", "/orgs/{slug}/write"];
-    paths.into_iter().fold(Routes::new(), |routes, path| routes.post(path, Auth::Machine, SUMMARY, write))
+    paths
+        .into_iter()
+        .fold(Routes::new(), |routes, path| routes.post(path, Auth::IngestCaller, SUMMARY, write))
 }
 
 async fn write(
     State(deps): State<Arc<WriteDeps>>,
-    machine: Machine,
+    machine: IngestCaller,
     PathOf(slug): PathOf<String>,
     request: Request,
 ) -> ApiResult<Response> {

@@ -1,5 +1,6 @@
-//! What is done when the work that repeats panics: the third panic within an hour stops the writing of samples, since
-//! nobody knows what else in the process is not as it should be. Reading and account changes go on, and `/readyz` tells.
+//! Stops writes of samples after the third panic of background tasks within an hour, because the
+//! state of the process is then uncertain. Reads and account changes continue, and `/readyz`
+//! reports it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -9,41 +10,38 @@ use crate::api::own_metrics::Counters;
 use crate::tasks::{Panics, Verdict};
 use crate::tsdb::Tsdb;
 
-/// Whether the process is well.
-pub(super) struct Unwell {
+/// Counts the panics of background tasks.
+pub(super) struct PanicMonitor {
     panics: Arc<Panics>,
     why: Arc<OnceLock<String>>,
 }
 
-impl Unwell {
-    /// Counts panics from here on. Keeps the store from being closed by nobody.
-    pub(super) fn watch(tsdb: &Arc<Tsdb>, counters: &Arc<Counters>) -> Unwell {
+impl PanicMonitor {
+    /// Starts to count panics. Holds the store weakly, so that the server can close it.
+    pub(super) fn watch(tsdb: &Arc<Tsdb>, counters: &Arc<Counters>) -> PanicMonitor {
         let why: Arc<OnceLock<String>> = Arc::default();
-        let (tsdb, counters, note) = (Arc::downgrade(tsdb), Arc::clone(counters), Arc::clone(&why));
+        let (tsdb, counters, reason) = (Arc::downgrade(tsdb), Arc::clone(counters), Arc::clone(&why));
         let panics = Panics::new(move |task, verdict| {
             counters.task_panics.fetch_add(1, Ordering::Relaxed);
             if verdict == Verdict::Continue {
                 return;
             }
-            let why = note.get_or_init(|| {
+            let why = reason.get_or_init(|| {
                 format!("background tasks panicked three times within an hour, {task} the last")
             });
-            tracing::error!(
-                task,
-                "no samples are taken any more: {why}; restart, and report what the log says of it"
-            );
+            tracing::error!(task, "no more samples are accepted: {why}; restart, and report the log");
             if let Some(tsdb) = tsdb.upgrade() {
                 tsdb.stop_writes(why);
             }
         });
-        Unwell { panics: Arc::new(panics), why }
+        PanicMonitor { panics: Arc::new(panics), why }
     }
 
     pub(super) fn panics(&self) -> Arc<Panics> {
         Arc::clone(&self.panics)
     }
 
-    /// For `/readyz`.
+    /// Returns the check for `/readyz`.
     pub(super) fn check(&self) -> Check {
         let why = Arc::clone(&self.why);
         Arc::new(move || why.get().map_or(Ok(()), |why| Err(why.clone())))
@@ -65,7 +63,7 @@ mod tests {
     const ORG: OrgId = OrgId(7);
 
     fn get(server: &Server, path: &str) -> String {
-        let mut stream = TcpStream::connect(server.door.address).expect("it listens");
+        let mut stream = TcpStream::connect(server.listener.address).expect("it listens");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("answered");
@@ -88,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_third_panic_of_background_tasks_within_an_hour_reading_goes_on_and_nothing_is_written() {
+    fn after_the_third_panic_of_background_tasks_within_an_hour_reads_continue_and_writes_stop() {
         let dir = tempfile::tempdir().expect("made");
         let path = dir.path().join("store").display().to_string();
         let settings =
@@ -99,19 +97,19 @@ mod tests {
         assert_eq!(append(&server, now), Ok(1));
         let period = Duration::from_secs(3_600);
         for name in ["broken-1", "broken-2"] {
-            server.keep_going(name, period, |_| panic!("on purpose")).expect("a thread");
+            server.start_task(name, period, |_| panic!("on purpose")).expect("a thread");
         }
-        let told = |server: &Server, words: &str| {
+        let eventually = |server: &Server, words: &str| {
             let begun = Stopwatch::start();
             while !get(server, "/metrics").contains(words) {
                 assert!(begun.elapsed() < Duration::from_secs(60), "{words}: {}", get(server, "/readyz"));
             }
         };
-        told(&server, "promlet_task_panics_total 2");
-        assert!(get(&server, "/readyz").starts_with("HTTP/1.1 200 "), "two are told of and no more");
+        eventually(&server, "promlet_task_panics_total 2");
+        assert!(get(&server, "/readyz").starts_with("HTTP/1.1 200 "), "two panics are only counted");
         assert_eq!(append(&server, now.plus_ms(1)), Ok(1));
-        server.keep_going("broken-3", period, |_| panic!("on purpose")).expect("a thread");
-        told(&server, "promlet_store_writable 0");
+        server.start_task("broken-3", period, |_| panic!("on purpose")).expect("a thread");
+        eventually(&server, "promlet_store_writable 0");
         let refused = append(&server, now.plus_ms(2));
         assert!(matches!(&refused, Err(AppendError::Fenced(why)) if why.contains("broken-3")), "{refused:?}");
         assert!(matches!(server.tsdb.health().writes, Writes::Stopped(_)));
@@ -121,7 +119,7 @@ mod tests {
             ready.contains("panicked three times within an hour") && ready.contains("broken-3"),
             "{ready}"
         );
-        assert_eq!(stored(&server), 2, "and reads go on");
+        assert_eq!(stored(&server), 2, "reads continue");
         assert!(get(&server, "/healthz").starts_with("HTTP/1.1 200 "));
     }
 }

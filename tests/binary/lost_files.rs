@@ -1,4 +1,4 @@
-//! What an operator does where a file is lost: a new master key, one segment from a backup; through the built binary.
+//! Recovery from lost files by the operator: a new master key, one segment from a backup.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::harness::{Answer, EMAIL, ORG, PASSWORD, Server, Start, bootstrap, command};
 use crate::upkeep::{
-    check, copy_tree, expected, files_below, promlet, said, samples, seal, stopped, succeeded, write,
+    check, copy_tree, expected, files_below, output_text, promlet, samples, seal, stopped, succeeded, write,
 };
 use crate::used_once::{code, step};
 
@@ -16,11 +16,11 @@ fn start(dir: &Path, args: &[&str]) -> Server {
     Server::start(&Start { args, dir, env: &bootstrap() })
 }
 
-/// A start that ends by itself: what it says, in one line.
+/// Runs a start that must be refused and returns its one line of error.
 fn refused(dir: &Path, args: &[&str]) -> String {
     let output: Output =
         command(&Start { args, dir, env: &bootstrap() }).output().expect("the binary starts");
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
     let errors = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<_> = errors.lines().filter(|line| line.starts_with("promlet: ")).collect();
     assert_eq!(lines.len(), 1, "one line: {errors}");
@@ -37,14 +37,14 @@ struct Sealed {
     token: String,
 }
 
-/// A second factor, and a key that has signed an embed token.
+/// Creates a second factor, and an API key that has signed an embed token.
 fn with_sealed_secrets(server: &Server) -> Sealed {
     let cookie = server.sign_in();
     let post = |path: &str, body| server.post_json(path, &[("Cookie", &cookie)], &body);
     let (key, secret) = server.api_key(&cookie);
     let minted = post(&format!("/api/v1/orgs/{ORG}/embed/tokens"), json!({ "api_key_id": key })).json();
     let token = minted["token"].as_str().expect("a token").to_owned();
-    assert_eq!(asked_with(server, &token).status, 200);
+    assert_eq!(query_with(server, &token).status, 200);
     let enrolled = post("/api/v1/auth/2fa/enroll", json!({})).json();
     let now = code(enrolled["secret"].as_str().expect("a secret"), step());
     let confirmed = post("/api/v1/auth/2fa/confirm", json!({ "code": now }));
@@ -53,34 +53,34 @@ fn with_sealed_secrets(server: &Server) -> Sealed {
     Sealed { key, secret, token }
 }
 
-fn asked_with(server: &Server, token: &str) -> Answer {
+fn query_with(server: &Server, token: &str) -> Answer {
     let bearer = format!("Bearer {token}");
     let path = format!("/api/v1/orgs/{ORG}/query/expr-instant?expr=1");
     server.get(&path, &[("Authorization", &bearer)])
 }
 
-/// Nothing that the key sealed is there any more, and everything else is.
-fn has_begun_anew(server: &Server, sealed: &Sealed) {
+/// Checks that the secrets sealed with the old key are gone, and everything else is there.
+fn check_after_new_key(server: &Server, sealed: &Sealed) {
     let login = log_in(server);
     assert_eq!(login.status, 200, "{}", login.body);
-    assert_ne!(login.json()["requires_2fa"], true, "no code is asked for: {}", login.body);
+    assert_ne!(login.json()["requires_2fa"], true, "no code is required: {}", login.body);
     let cookie = login.session_cookie();
-    assert_eq!(asked_with(server, &sealed.token).status, 401, "what the old secret signed");
+    assert_eq!(query_with(server, &sealed.token).status, 401, "a token signed with the old secret");
     let mint = json!({ "api_key_id": sealed.key });
     let tokens = format!("/api/v1/orgs/{ORG}/embed/tokens");
     let minted = server.post_json(&tokens, &[("Cookie", &cookie)], &mint);
     assert!((400..500).contains(&minted.status), "not before it is rotated: {}", minted.body);
     let base = promlet::clock::Clock::System.now();
-    assert!(write(server, &sealed.secret, base, 0), "the key itself goes on");
+    assert!(write(server, &sealed.secret, base, 0), "the API key itself still works");
     let rotate = format!("/api/v1/orgs/{ORG}/api-keys/{}/rotate", sealed.key);
     let rotated = server.post_json(&rotate, &[("Cookie", &cookie)], &json!({ "overlap_s": 3_600 }));
     assert_eq!(rotated.status, 200, "{}", rotated.body);
     let minted = server.post_json(&tokens, &[("Cookie", &cookie)], &mint).json();
-    assert_eq!(asked_with(server, minted["token"].as_str().expect("a token")).status, 200);
+    assert_eq!(query_with(server, minted["token"].as_str().expect("a token")).status, 200);
 }
 
 #[test]
-fn a_lost_master_key_is_replaced_only_when_asked_to_and_it_is_told_whose_secrets_are_dropped() {
+fn a_lost_master_key_is_replaced_only_on_request_and_the_owners_of_dropped_secrets_are_logged() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = start(dir.path(), &["serve"]);
     let sealed = with_sealed_secrets(&server);
@@ -88,7 +88,7 @@ fn a_lost_master_key_is_replaced_only_when_asked_to_and_it_is_told_whose_secrets
     let file = dir.path().join("master.key");
     let key = std::fs::read_to_string(&file).expect("the key");
 
-    // Nothing is lost if it is put back, however it was lost.
+    // Nothing is lost if the key is restored, however it was lost.
     let other = "0123456789abcdef".repeat(4);
     for lost in [None, Some("half a ke"), Some(other.as_str())] {
         std::fs::remove_file(&file).expect("removed");
@@ -113,16 +113,16 @@ fn a_lost_master_key_is_replaced_only_when_asked_to_and_it_is_told_whose_secrets
             put_key(&file, text);
         }
         let server = start(copy.path(), &["serve", "--new-master-key"]);
-        server.log_line(&format!("{EMAIL} has no second factor any more"));
+        server.log_line(&format!("{EMAIL} has lost the second factor"));
         server.log_line(&format!("embed tokens of API key {} of {ORG} fail", sealed.key));
         let new = std::fs::read_to_string(&file).expect("the new key");
         assert!(![Some(new.as_str()), Some(key.as_str())].contains(&lost) && new.trim().len() == 64);
         let kept = files_below(&copy.path().join(if lost.is_some() { "quarantine" } else { "wal" }));
         let kept = kept.iter().filter(|path| path.to_string_lossy().ends_with("-master.key")).count();
-        assert_eq!(kept, usize::from(lost.is_some()), "what lay there is kept");
-        has_begun_anew(&server, &sealed);
+        assert_eq!(kept, usize::from(lost.is_some()), "the old key file is kept");
+        check_after_new_key(&server, &sealed);
         server.kill();
-        // It is the key of this store from now on, and the flag does nothing more.
+        // It is now the key of this store, and the flag has no further effect.
         let server = start(copy.path(), &["serve", "--new-master-key"]);
         server.log_line("is the right key, nothing is dropped");
         assert_eq!(log_in(&server).status, 200);
@@ -133,7 +133,7 @@ fn a_lost_master_key_is_replaced_only_when_asked_to_and_it_is_told_whose_secrets
 }
 
 #[test]
-fn a_lost_master_key_that_lies_elsewhere_is_never_made_but_taken_where_the_operator_put_one() {
+fn a_lost_master_key_outside_the_folder_is_never_created_but_accepted_if_the_operator_provides_one() {
     let dir = tempfile::tempdir().expect("a folder");
     let (store, place) = (dir.path().join("store"), dir.path().join("key"));
     put_key(&place, &"ab".repeat(32));
@@ -146,11 +146,15 @@ fn a_lost_master_key_that_lies_elsewhere_is_never_made_but_taken_where_the_opera
     std::fs::remove_file(&place).expect("removed");
     let output = command(&Start { args: &["serve", "--new-master-key"], dir: &store, env: &env }).output();
     let output = output.expect("the binary starts");
-    assert!(output.status.code() == Some(1) && said(&output).contains(&path), "{}", said(&output));
+    assert!(
+        output.status.code() == Some(1) && output_text(&output).contains(&path),
+        "{}",
+        output_text(&output)
+    );
     assert!(!place.exists() && !store.join("master.key").exists());
     put_key(&place, &"cd".repeat(32));
     let server = with(&["serve", "--new-master-key"]);
-    has_begun_anew(&server, &sealed);
+    check_after_new_key(&server, &sealed);
 }
 
 fn put_key(place: &Path, text: &str) {
@@ -169,14 +173,15 @@ fn flip(path: &Path, at: usize) {
     std::fs::write(path, bytes).expect("written");
 }
 
-/// What is in a folder that a refusal must not change; `LOCK` says who looked last.
+/// Returns the files of a folder that a refusal must not change. `LOCK` may change, because it
+/// names the last process.
 fn content(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let files = files_below(dir).into_iter().filter(|path| !path.ends_with("LOCK"));
     files.map(|path| (path.clone(), std::fs::read(path).expect("read"))).collect()
 }
 
 #[test]
-fn one_segment_comes_back_from_a_backup_and_nothing_that_does_not_belong_there() {
+fn one_segment_is_restored_from_a_backup_and_foreign_files_are_refused() {
     let dir = tempfile::tempdir().expect("a folder");
     let out = tempfile::tempdir().expect("a folder");
     let backup = out.path().join("backup");
@@ -191,7 +196,7 @@ fn one_segment_comes_back_from_a_backup_and_nothing_that_does_not_belong_there()
     assert!(whole.contains("nothing to do"), "{whole}");
     for damaged in [false, true] {
         if damaged {
-            // In the middle of a backup's link it would change both.
+            // A new file: the old one is a hard link to the backup's.
             let bytes = std::fs::read(&place).expect("read");
             std::fs::remove_file(&place).expect("removed");
             std::fs::write(&place, bytes).expect("written");
@@ -209,10 +214,10 @@ fn one_segment_comes_back_from_a_backup_and_nothing_that_does_not_belong_there()
     let server = start(dir.path(), &["serve"]);
     assert_eq!(samples(&server, &server.sign_in(), base), expected(0..250));
     let busy = restore_one(dir.path(), &backup, &name);
-    assert!(!busy.status.success() && said(&busy).contains("in use"), "{}", said(&busy));
+    assert!(!busy.status.success() && output_text(&busy).contains("in use"), "{}", output_text(&busy));
     server.kill();
 
-    // What does not belong there, and how it is told.
+    // Files that do not belong there, and the error for each.
     let other = tempfile::tempdir().expect("a folder");
     stopped(other.path());
     let damaged = out.path().join("damaged");
@@ -237,15 +242,15 @@ fn one_segment_comes_back_from_a_backup_and_nothing_that_does_not_belong_there()
         let before = if dir.exists() { content(dir) } else { Vec::new() };
         let refused = restore_one(dir, from, file);
         assert!(
-            refused.status.code() == Some(1) && said(&refused).contains(words),
+            refused.status.code() == Some(1) && output_text(&refused).contains(words),
             "{words}: {}",
-            said(&refused)
+            output_text(&refused)
         );
         assert_eq!(dir.exists(), dir != nowhere);
         assert!(!dir.exists() || content(dir) == before, "{words}: nothing is changed");
     }
 
-    // A segment that was merged since is not put beside what came of it.
+    // A segment that was merged since is not restored beside the merged one.
     let server = start(dir.path(), &["serve"]);
     let (_, secret) = server.api_key(&server.sign_in());
     assert!(write(&server, &secret, base, 20) && write(&server, &secret, base, 300));
@@ -254,24 +259,24 @@ fn one_segment_comes_back_from_a_backup_and_nothing_that_does_not_belong_there()
     let place = dir.path().join(&victim);
     if !place.exists() {
         let refused = restore_one(dir.path(), &backup, &name);
-        assert!(said(&refused).contains("does not list"), "{}", said(&refused));
+        assert!(output_text(&refused).contains("does not list"), "{}", output_text(&refused));
         assert!(!place.exists());
     } else {
         panic!("the test wants a segment that was merged: {:?}", files_below(&dir.path().join("segments")));
     }
 }
 
-/// The exit code of a deep check, and what it says.
+/// Returns the exit code and the output of a deep check.
 fn checked(dir: &Path) -> (Option<i32>, String) {
     let output = promlet(&["check", "--deep"], &[dir]);
-    (output.status.code(), said(&output))
+    (output.status.code(), output_text(&output))
 }
 
-/// What is done to a folder.
-type Damage<'d> = &'d dyn Fn(&Path);
+/// A function that damages a folder.
+type DamageFn<'d> = &'d dyn Fn(&Path);
 
 #[test]
-fn a_check_has_exit_code_1_where_a_start_mends_the_folder_and_2_where_it_refuses_it() {
+fn a_check_exits_with_1_if_a_start_repairs_the_folder_and_with_2_if_it_refuses_it() {
     let dir = tempfile::tempdir().expect("a folder");
     let base = stopped(dir.path());
     let copy = |damage: &dyn Fn(&Path)| {
@@ -281,7 +286,7 @@ fn a_check_has_exit_code_1_where_a_start_mends_the_folder_and_2_where_it_refuses
         copy
     };
     assert_eq!(checked(dir.path()).0, Some(0));
-    let mends: [(&str, Damage<'_>); 4] = [
+    let repairable: [(&str, DamageFn<'_>); 4] = [
         ("INITIALISED", &|dir| flip(&dir.join("INITIALISED"), 30)),
         ("STORE", &|dir| flip(&dir.join("STORE"), 30)),
         ("STORE", &|dir| std::fs::write(dir.join("STORE"), b"").expect("written")),
@@ -291,7 +296,7 @@ fn a_check_has_exit_code_1_where_a_start_mends_the_folder_and_2_where_it_refuses
                 .for_each(|path| std::fs::remove_file(path).expect("removed"));
         }),
     ];
-    for (name, damage) in mends {
+    for (name, damage) in repairable {
         let copy = copy(damage);
         let (code, text) = checked(copy.path());
         assert!(code == Some(1) && text.contains(name), "{name}: {text}");
@@ -302,7 +307,7 @@ fn a_check_has_exit_code_1_where_a_start_mends_the_folder_and_2_where_it_refuses
         let (code, text) = checked(copy.path());
         assert_eq!(code, Some(0), "{name}: {text}");
     }
-    let refusals: [(&str, Damage<'_>); 3] = [
+    let refusals: [(&str, DamageFn<'_>); 3] = [
         ("master.key", &|dir| std::fs::write(dir.join("master.key"), "half a ke").expect("written")),
         ("master.key", &|dir| std::fs::remove_file(dir.join("master.key")).expect("removed")),
         ("STORE", &|dir| std::fs::remove_file(dir.join("STORE")).expect("removed")),
@@ -328,7 +333,7 @@ fn a_check_has_exit_code_1_where_a_start_mends_the_folder_and_2_where_it_refuses
 }
 
 #[test]
-fn queries_over_a_damaged_log_are_warned_and_a_log_that_is_gone_is_accepted_as_lost() {
+fn queries_over_a_damaged_log_get_a_warning_and_a_missing_log_can_be_accepted_as_lost() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = start(dir.path(), &["serve"]);
     let cookie = server.sign_in();
@@ -339,7 +344,7 @@ fn queries_over_a_damaged_log_are_warned_and_a_log_that_is_gone_is_accepted_as_l
     std::fs::remove_dir_all(dir.path().join("wal")).expect("removed");
     assert_eq!(checked(dir.path()).0, Some(2));
 
-    // It never says that it is ready.
+    // It never becomes ready.
     let server = Server::start_early(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() });
     server.log_line("listening on ");
     let cookie = server.sign_in();
@@ -362,15 +367,15 @@ fn queries_over_a_damaged_log_are_warned_and_a_log_that_is_gone_is_accepted_as_l
     assert_eq!(samples(&server, &server.sign_in(), base), expected(5..6));
 }
 
-/// Adds one sample of the series `name`, `step` seconds after `base`.
-fn write_one(server: &Server, secret: &str, name: &str, (base, step): (Timestamp, i64)) {
+/// Writes one sample of the series `name`, `step` seconds after `base`.
+fn write_one(server: &Server, secret: &str, name: &str, base: Timestamp, step: i64) {
     let labels = Labels::from_pairs([("__name__", name), ("kind", "ephemeral")]);
     let sample = Sample { at: base.plus_ms(step * 1_000), value: step as f64 };
     let answer = server.write(secret, &[(labels, vec![sample])]);
     assert!(matches!(answer.status, 200 | 204), "{}", answer.body);
 }
 
-/// Whether a file below `dir` contains the text.
+/// Returns whether a file below `dir` contains the text.
 fn holds(dir: &Path, text: &str) -> bool {
     let has = |path: &PathBuf| {
         std::fs::read(path).expect("read").windows(text.len()).any(|window| window == text.as_bytes())
@@ -378,17 +383,18 @@ fn holds(dir: &Path, text: &str) -> bool {
     files_below(dir).iter().any(has)
 }
 
-/// A deletion removes the last row of a series from the segments, and its definition left the log long before.
+/// The deletion removes the last row of the series from the segments. Its definition left the log
+/// long before.
 #[test]
-fn a_damaged_registry_costs_no_sample_of_a_series_that_was_deleted_and_is_written_again() {
+fn a_damaged_registry_loses_no_sample_of_a_series_that_was_deleted_and_written_again() {
     let dir = tempfile::tempdir().expect("a folder");
     let base = Timestamp::from_s(promlet::clock::Clock::System.now().as_s() - 3_000);
     let server = start(dir.path(), &["serve"]);
     let cookie = server.sign_in();
     let (_, secret) = server.api_key(&cookie);
     for step in 0..20 {
-        write_one(&server, &secret, "deleted_metric", (base, step));
-        write_one(&server, &secret, "other_metric", (base, step));
+        write_one(&server, &secret, "deleted_metric", base, step);
+        write_one(&server, &secret, "other_metric", base, step);
     }
     seal(dir.path());
     let delete =
@@ -396,7 +402,7 @@ fn a_damaged_registry_costs_no_sample_of_a_series_that_was_deleted_and_is_writte
     let deleted = server.post_json(&delete, &[("Cookie", &cookie)], &json!({}));
     assert_eq!(deleted.status, 204, "{}", deleted.body);
     (0..2).for_each(|_| drop(seal(dir.path())));
-    write_one(&server, &secret, "deleted_metric", (base, 2_000));
+    write_one(&server, &secret, "deleted_metric", base, 2_000);
     let found = server.ask(&cookie, "deleted_metric[1h]", &(base.as_s() + 2_900).to_string());
     assert_eq!(found["result"][0]["values"].as_array().map(Vec::len), Some(1), "{found}");
     server.kill();
@@ -404,7 +410,7 @@ fn a_damaged_registry_costs_no_sample_of_a_series_that_was_deleted_and_is_writte
         assert!(!holds(&dir.path().join(folder), "deleted_metric"), "{folder} has the name");
     }
     let registry = Path::new("series/1.reg");
-    let damages: [(&str, Damage<'_>); 4] = [
+    let damages: [(&str, DamageFn<'_>); 4] = [
         ("deleted", &|path| std::fs::remove_file(path).expect("removed")),
         ("emptied", &|path| std::fs::write(path, b"").expect("written")),
         ("flipped in its header", &|path| flip(path, 20)),
@@ -419,7 +425,7 @@ fn a_damaged_registry_costs_no_sample_of_a_series_that_was_deleted_and_is_writte
         let out = tempfile::tempdir().expect("a folder");
         let saved = out.path().join("saved");
         let repaired = promlet(&["repair", "--to"], &[&saved, copy.path()]);
-        assert!(repaired.status.success(), "{how}: {}", said(&repaired));
+        assert!(repaired.status.success(), "{how}: {}", output_text(&repaired));
         for dir in [copy.path(), &saved] {
             for _ in 0..2 {
                 let server = start(dir, &["serve"]);

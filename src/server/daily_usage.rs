@@ -1,4 +1,5 @@
-//! Carries what organisations stored today over a restart: read at the start, noted each minute in which it grew.
+//! Preserves the number of samples that organisations stored today over a restart: loaded at the
+//! start, and recorded each minute in which it grew.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use crate::identity::{Identity, StoreError};
 use crate::model::{OrgId, Timestamp};
 use crate::tsdb::Tsdb;
 
-/// Takes up what was noted before the stop.
+/// Loads the counts recorded before the restart.
 pub(super) fn resume(identity: &Identity, tsdb: &Tsdb, now: Timestamp) -> Result<(), StoreError> {
     for (org, samples) in identity.stored_on(now.as_days())? {
         tsdb.resume_today(org, samples, now);
@@ -14,13 +15,13 @@ pub(super) fn resume(identity: &Identity, tsdb: &Tsdb, now: Timestamp) -> Result
     Ok(())
 }
 
-/// What is on the disk.
+/// The counts on disk, by organisation: the day and the samples stored on it.
 #[derive(Debug, Default)]
-pub(super) struct Noted(BTreeMap<OrgId, (i64, u64)>);
+pub(super) struct DailyUsageRecorder(BTreeMap<OrgId, (i64, u64)>);
 
-impl Noted {
-    /// Notes what grew since the last call; a store that nobody writes to costs a look at memory.
-    pub(super) fn note(
+impl DailyUsageRecorder {
+    /// Records the counts that grew since the last call. Costs nothing on disk if none did.
+    pub(super) fn record(
         &mut self,
         identity: &Identity,
         tsdb: &Tsdb,

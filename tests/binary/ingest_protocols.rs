@@ -1,4 +1,4 @@
-//! The same samples by every way in.
+//! Sends the same samples through every ingest protocol.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,11 @@ use serde_json::{Map, Value, json};
 
 use crate::harness::{Answer, ORG, Server, compressed, field, request, varint, write_request};
 
-/// How many there are.
-pub(crate) const WAYS: i64 = 5;
+/// The number of protocols.
+pub(crate) const PROTOCOLS: i64 = 5;
 
-/// Sends `series` by one of them; what else is to be sent, fields of a remote write request, goes with it or before it.
+/// Sends `series` by protocol number `way`. The fields of a remote write request in `beside` are
+/// sent with it, or before it in a request of their own.
 pub(crate) fn send(
     server: &Server,
     secret: &str,
@@ -30,7 +31,7 @@ pub(crate) fn send(
         }
         request("POST", &format!("{}/api/v1/orgs/{ORG}/{path}", server.url), &headers, Some(body))
     };
-    match way.rem_euclid(WAYS) {
+    match way.rem_euclid(PROTOCOLS) {
         0 => server.write_raw(secret, &compressed(&[&write_request(series)[..], beside].concat())),
         1 => {
             let content_type = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
@@ -48,11 +49,11 @@ fn version_2(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
     for (labels, samples) in series {
         let (mut one, mut references) = (Vec::new(), Vec::new());
         for text in labels.iter().flat_map(|label| [label.name, label.value]) {
-            let place = symbols.iter().position(|have| *have == text).unwrap_or_else(|| {
+            let index = symbols.iter().position(|have| *have == text).unwrap_or_else(|| {
                 symbols.push(text);
                 symbols.len() - 1
             });
-            varint(&mut references, place as u64);
+            varint(&mut references, index as u64);
         }
         field(&mut one, 1, &references);
         for sample in samples {
@@ -69,7 +70,7 @@ fn version_2(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
     [request, all].concat()
 }
 
-/// The labels but for the name.
+/// Returns the labels without the metric name.
 fn others(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
     labels.iter().map(|label| (label.name, label.value)).filter(|(name, _)| *name != "__name__")
 }

@@ -1,4 +1,5 @@
-//! What is left of a deleted organisation on the disk, byte for byte (docs/storage.md, "What a deletion leaves").
+//! The remains of a deleted organisation on disk, byte for byte (docs/storage.md, "What a deletion
+//! leaves").
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,25 +11,25 @@ use serde_json::json;
 use crate::harness::{ORG, Server, request};
 use crate::upkeep::{files_below, promlet, seal, succeeded};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-/// A label's value and a metric's name.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// A label value and metric name.
 const SAMPLES: &str = "quokka";
-/// A key's name, the organisation's name, an address that was invited.
+/// The name of a key, the name of the organisation, and an invited address.
 const ACCOUNTS: [&str; 3] = ["wombat-key", "platypus inc", "numbat@example.com"];
 
-/// The files that hold a text, relative to the folder.
+/// Returns the files that contain a text, relative to the folder.
 fn holding(dir: &Path, text: &str) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
         let content = std::fs::read(path).unwrap_or_default();
         content.windows(text.len()).any(|some| some == text.as_bytes())
     };
-    // 16 MiB of zeros are set aside there.
+    // `reserve` holds 16 MiB of zeros.
     let files = files_below(dir).into_iter().filter(|path| !path.ends_with("reserve"));
     files.filter(holds).map(|path| path.strip_prefix(dir).expect("inside").to_owned()).collect()
 }
 
 #[test]
-fn of_a_deleted_organisation_no_sample_is_left_on_the_disk_and_of_its_accounts_what_is_documented() {
+fn a_deleted_organisation_leaves_no_sample_on_disk_and_of_its_accounts_only_what_is_documented() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
     let cookie = server.sign_in();
@@ -46,7 +47,7 @@ fn of_a_deleted_organisation_no_sample_is_left_on_the_disk_and_of_its_accounts_w
     let made = changed("POST", "/api-keys", json!({ "name": key, "scopes": ["ingest", "embed"] })).json();
     let secret = made["secret"].as_str().expect("a secret");
     let base = Clock::System.now().plus_ms(-60_000);
-    // Some of it sealed, some in a checkpoint or in the log alone.
+    // Some samples are sealed, some are in a checkpoint or in the log only.
     for step in 0..60 {
         let labels = Labels::from_pairs([
             ("__name__".to_owned(), SAMPLES.to_owned()),
@@ -67,9 +68,9 @@ fn of_a_deleted_organisation_no_sample_is_left_on_the_disk_and_of_its_accounts_w
 
     changed("DELETE", "", json!({ "confirm": ORG }));
     let begun = Stopwatch::start();
-    // In the background, and the log of all organisations with the next seal.
+    // Removal runs in the background, and the log of all organisations goes with the next seal.
     while !holding(dir.path(), SAMPLES).is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "{:?}: {}", holding(dir.path(), SAMPLES), server.log());
+        assert!(begun.elapsed() < WAIT_MAX, "{:?}: {}", holding(dir.path(), SAMPLES), server.log());
         seal(dir.path());
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -89,7 +90,7 @@ fn of_a_deleted_organisation_no_sample_is_left_on_the_disk_and_of_its_accounts_w
         assert_eq!(
             holding(&new, text),
             Vec::<PathBuf>::new(),
-            "{text}: a folder made anew has nothing of it"
+            "{text}: a repaired folder does not contain it"
         );
     }
 }

@@ -1,9 +1,11 @@
-//! What hyper answers by itself, in our words.
+//! Rewrites the error responses that hyper generates itself.
 //!
-//! Bytes that are no request (400, 414, 431) never become one: hyper writes a head without a body for them and closes. Every
-//! answer has the headers and the form of docs/specification.md B all the same, so that head is exchanged on its way out. It is told by its
-//! first bytes, and by lacking the request id that all answers of ours have; one that follows the rest of another answer in
-//! the same write goes out as it is. A head that `line_ends` refuses never gets to hyper, which would accept it.
+//! hyper responds to malformed requests (400, 414, 431) with a head without a body, and closes the
+//! connection. Every response must have the headers and the format of docs/specification.md B, so
+//! such a head is replaced as it is written. It is recognised by its first bytes and by the missing
+//! request id, which all other responses have. A head that follows the rest of another response in
+//! the same write is sent unchanged. A head that `line_ends` refuses never reaches hyper, which
+//! would accept it.
 
 use std::io;
 use std::pin::Pin;
@@ -18,39 +20,39 @@ use crate::api::request_id::RequestId;
 use crate::api::security_headers;
 use crate::entropy::Entropy;
 
-/// A connection below hyper.
+/// The stream below hyper, with its error responses rewritten.
 #[derive(Debug)]
-pub(super) struct Worded<S> {
+pub(super) struct ErrorRewriter<S> {
     stream: S,
-    saying: Option<Saying>,
+    replacement: Option<Replacement>,
     line_ends: LineEnds,
     /// The response to a refused head, which hyper never sees, and the number of bytes sent.
     refusal: Option<(Vec<u8>, usize)>,
 }
 
-/// An answer on its way in the place of another.
+/// A response that is being sent in place of hyper's.
 #[derive(Debug)]
-struct Saying {
+struct Replacement {
     ours: Vec<u8>,
-    said: usize,
-    /// Bytes of the one that it stands for.
+    sent: usize,
+    /// The length in bytes of hyper's response.
     theirs: usize,
 }
 
-impl<S> Worded<S> {
-    pub(super) fn new(stream: S) -> Worded<S> {
-        Worded { stream, saying: None, line_ends: LineEnds::default(), refusal: None }
+impl<S> ErrorRewriter<S> {
+    pub(super) fn new(stream: S) -> ErrorRewriter<S> {
+        ErrorRewriter { stream, replacement: None, line_ends: LineEnds::default(), refusal: None }
     }
 }
 
-/// Our answer in the place of `head`, if that is one of hyper's own.
-fn reworded(head: &[u8]) -> Option<Vec<u8>> {
+/// Returns the replacement for `head` if hyper generated it.
+fn replacement_for(head: &[u8]) -> Option<Vec<u8>> {
     let (code, detail) = match head.get(..13)? {
         b"HTTP/1.1 431 " => (
             Code::HeadersTooLarge,
             "a request line and its headers may have 64 KiB together, and there may be 100 headers",
         ),
-        b"HTTP/1.1 400 " => (Code::BadRequest, "these bytes are no request"),
+        b"HTTP/1.1 400 " => (Code::BadRequest, "the bytes are not an HTTP request"),
         b"HTTP/1.1 414 " => (Code::UriTooLong, "a URL may have at most 16384 bytes"),
         _ => return None,
     };
@@ -65,7 +67,7 @@ fn reworded(head: &[u8]) -> Option<Vec<u8>> {
     Some(problem(&lines, code, detail))
 }
 
-/// Our answer below these lines.
+/// Builds a problem response that begins with these lines.
 fn problem(lines: &[&str], code: Code, detail: &'static str) -> Vec<u8> {
     let id = RequestId::of(None, &Mutex::new(Entropy::system()));
     let body = ApiError::new(code, detail).problem(id.as_str());
@@ -100,7 +102,7 @@ fn refusal_of(head: RefusedHead) -> Vec<u8> {
     problem(&lines, Code::BadRequest, detail)
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Worded<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ErrorRewriter<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -110,7 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Worded<S> {
         if this.refusal.is_none() {
             let before = buf.filled().len();
             ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-            let Err(refused) = this.line_ends.look(buf.filled().get(before..).unwrap_or_default()) else {
+            let Err(refused) = this.line_ends.scan(buf.filled().get(before..).unwrap_or_default()) else {
                 return Poll::Ready(Ok(()));
             };
             buf.set_filled(before);
@@ -129,21 +131,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Worded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Worded<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ErrorRewriter<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        if this.saying.is_none() {
-            this.saying = reworded(buf).map(|ours| Saying { ours, said: 0, theirs: buf.len() });
+        if this.replacement.is_none() {
+            this.replacement =
+                replacement_for(buf).map(|ours| Replacement { ours, sent: 0, theirs: buf.len() });
         }
-        let Some(saying) = &mut this.saying else { return Pin::new(&mut this.stream).poll_write(cx, buf) };
-        while let Some(left) = saying.ours.get(saying.said..).filter(|left| !left.is_empty()) {
+        let Some(replacement) = &mut this.replacement else {
+            return Pin::new(&mut this.stream).poll_write(cx, buf);
+        };
+        while let Some(left) = replacement.ours.get(replacement.sent..).filter(|left| !left.is_empty()) {
             match ready!(Pin::new(&mut this.stream).poll_write(cx, left))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => saying.said += written,
+                written => replacement.sent += written,
             }
         }
-        let theirs = saying.theirs;
-        this.saying = None;
+        let theirs = replacement.theirs;
+        this.replacement = None;
         Poll::Ready(Ok(theirs))
     }
 
@@ -154,8 +159,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Worded<S> {
     ) -> Poll<io::Result<usize>> {
         let first = bufs.iter().find(|buf| !buf.is_empty());
         match first {
-            // What begins so is an error of the client's, which is seldom: the others go the short way.
-            Some(head) if self.saying.is_some() || head.starts_with(b"HTTP/1.1 4") => {
+            // Only client errors (4xx) are examined. They are rare; all other writes take the
+            // direct path.
+            Some(head) if self.replacement.is_some() || head.starts_with(b"HTTP/1.1 4") => {
                 self.poll_write(cx, head)
             }
             _ => Pin::new(&mut self.stream).poll_write_vectored(cx, bufs),
@@ -180,10 +186,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_bare_refusal_is_exchanged() {
+    fn only_an_error_that_hyper_generated_is_replaced() {
         let bare =
             "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-        let ours = String::from_utf8(reworded(bare.as_bytes()).expect("exchanged")).expect("text");
+        let ours = String::from_utf8(replacement_for(bare.as_bytes()).expect("exchanged")).expect("text");
         let (head, body) = ours.split_once("\r\n\r\n").expect("a body");
         assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"));
         assert!(
@@ -191,7 +197,7 @@ mod tests {
                 && !head.contains("content-length: 0\r\n")
         );
         assert!(body.contains("\"code\":\"headers_too_large\""), "{body}");
-        assert!(reworded(ours.as_bytes()).is_none());
+        assert!(replacement_for(ours.as_bytes()).is_none());
         for other in [
             "HTTP/1.1 400 Bad Request\r\nx-request-id: a\r\ncontent-length: 0\r\n\r\n",
             "HTTP/1.1 400 Bad Request\r\ncontent-length: 5\r\n\r\nhello",
@@ -200,7 +206,7 @@ mod tests {
             "",
             "H",
         ] {
-            assert!(reworded(other.as_bytes()).is_none(), "{other}");
+            assert!(replacement_for(other.as_bytes()).is_none(), "{other}");
         }
     }
 }

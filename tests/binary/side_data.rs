@@ -1,5 +1,5 @@
-//! What is sent beside floats, for tests that kill: each step a native histogram with an exemplar, and a description; and
-//! what a stopped folder holds of it.
+//! Side data for tests that kill: each step sends a native histogram with an exemplar, and a
+//! description. [`check`] compares a stopped folder with what was sent.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::harness::{ORG, Server, field, request, varint};
 
 const NAME: &str = "beside_native";
 const HELP: &str = "counts its steps";
-/// Exemplars of a series that are kept.
+/// The number of exemplars that are kept for a series.
 const RING: usize = 100;
 
 fn label(name: &str, value: &str) -> Vec<u8> {
@@ -38,7 +38,8 @@ fn double(out: &mut Vec<u8>, number: u8, value: f64) {
     out.extend_from_slice(&value.to_bits().to_le_bytes());
 }
 
-/// Adds a step to a remote write request: a histogram of `step + 1` observations, all of them zeros.
+/// Adds a step to a remote write request: a histogram of `step + 1` observations, all of them
+/// zeros.
 pub(crate) fn add(request: &mut Vec<u8>, base: Timestamp, step: i64) {
     let at = base.plus_ms(step);
     let mut histogram = Vec::new();
@@ -58,56 +59,57 @@ pub(crate) fn add(request: &mut Vec<u8>, base: Timestamp, step: i64) {
     field(&mut series, 3, &exemplar);
     field(&mut series, 4, &histogram);
     field(request, 1, &series);
-    // A gauge histogram by its kind's number.
+    // The metric is described as a gauge histogram.
     let mut described = vec![1 << 3, 4];
     field(&mut described, 2, NAME.as_bytes());
     field(&mut described, 4, HELP.as_bytes());
     field(request, 3, &described);
 }
 
-/// Of a cycle in which retention drops a sample: it keeps long, takes a sample of 80 days ago, seals it, keeps a day, and
-/// seals and merges, which lets go of what is too old. The retention clock begins on the day of the build.
+/// A step of a cycle in which retention drops a sample. The cycle sets a long retention, writes a
+/// sample of 80 days ago, seals it, sets a retention of one day, and seals and merges, which
+/// removes the expired sample. The retention clock begins on the day of the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum CycleStep {
     Keep(u32),
     Write,
     Seal,
 }
 
-/// Steps of a cycle.
+/// The number of steps in a cycle.
 pub(crate) const STEPS: i64 = 5;
 
-impl Step {
-    pub(crate) const fn of(n: i64) -> Step {
+impl CycleStep {
+    pub(crate) const fn of(n: i64) -> CycleStep {
         match n % STEPS {
-            0 => Step::Keep(90),
-            1 => Step::Write,
-            3 => Step::Keep(1),
-            _ => Step::Seal,
+            0 => CycleStep::Keep(90),
+            1 => CycleStep::Write,
+            3 => CycleStep::Keep(1),
+            _ => CycleStep::Seal,
         }
     }
 }
 
-/// Does the `n`-th step; answers the status.
-pub(crate) fn let_go(server: &Server, cookie: &str, secret: &str, base: Timestamp, n: i64) -> u16 {
+/// Performs step `n` and returns the status.
+pub(crate) fn perform_step(server: &Server, cookie: &str, secret: &str, base: Timestamp, n: i64) -> u16 {
     let cookie = ("Cookie", cookie);
-    match Step::of(n) {
-        Step::Keep(days) => {
+    match CycleStep::of(n) {
+        CycleStep::Keep(days) => {
             let url = format!("{}/api/v1/orgs/{ORG}", server.url);
             let body = json!({ "settings": { "retention_days": days } }).to_string();
             let headers = [cookie, ("Content-Type", "application/json")];
             request("PATCH", &url, &headers, Some(body.as_bytes())).status
         }
-        Step::Write => {
+        CycleStep::Write => {
             let old = Sample { at: base.plus_ms(n - 80 * 86_400_000), value: n as f64 };
             server.write(secret, &[(Labels::from_pairs([("__name__", "old")]), vec![old])]).status
         }
-        Step::Seal => server.post_json("/api/v1/admin/seal", &[cookie], &json!({})).status,
+        CycleStep::Seal => server.post_json("/api/v1/admin/seal", &[cookie], &json!({})).status,
     }
 }
 
-/// Opens the stopped folder and compares: every acknowledged step is there, the newest exemplars and the description, too,
-/// and nothing that was never sent. Answers how many histograms there are.
+/// Opens the stopped folder and compares: every acknowledged step, the newest exemplars and the
+/// description are there, and nothing that was never sent. Returns the number of histograms.
 pub(crate) fn check(
     dir: &Path,
     base: Timestamp,

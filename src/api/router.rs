@@ -1,8 +1,9 @@
-//! From a request's path and method to its handler: one walk over the path, one future.
+//! Finds the handler of a request by its path and method.
 //!
-//! The rows of the route table stand in a tree of path segments. Paths are compared as they were sent, percent signs and
-//! all; where both fit, a written segment wins over a `{parameter}`, and a parameter is never empty. A general router
-//! clones, wraps and boxes a request's way at each of its levels; this table is known at the start and needs none of that.
+//! The rows of the route table form a tree of path segments. Segments are compared as they were
+//! sent, without percent-decoding. A literal segment takes precedence over a `{parameter}`, and a
+//! parameter is never empty. A general router clones, wraps and boxes a request at each of its
+//! levels. This table is fixed at the start and needs none of that.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -17,95 +18,94 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::error::{ApiError, ApiResult, Code};
 
-/// An answer on its way, as axum's handlers give it.
-pub type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+/// The boxed future of a handler's response.
+pub type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
 
-/// A handler with all that it needs.
-pub(super) type Handle = Arc<dyn Fn(Request) -> Answering + Send + Sync>;
+/// A handler with its dependencies.
+pub(super) type RouteHandler = Arc<dyn Fn(Request) -> ResponseFuture + Send + Sync>;
 
-/// All paths.
+/// The routes of a server as a tree of path segments.
 #[derive(Debug, Default)]
-pub(super) struct Dispatch(Segment);
+pub(super) struct RouteTree(PathNode);
 
-/// What may follow a piece of a path.
+/// A node of the tree: the segments that may follow, and the route that ends here.
 #[derive(Debug, Default)]
-struct Segment {
-    written: Vec<(Box<str>, Segment)>,
-    parameter: Option<Box<Segment>>,
-    here: Option<Arc<Route>>,
+struct PathNode {
+    literals: Vec<(Box<str>, PathNode)>,
+    parameter: Option<Box<PathNode>>,
+    route: Option<Arc<Route>>,
 }
 
-/// One path of the table with its methods.
+/// One path pattern with its methods and handlers.
 pub(super) struct Route {
     pattern: Box<str>,
-    methods: Vec<(Method, Handle)>,
+    methods: Vec<(Method, RouteHandler)>,
 }
 
-impl Dispatch {
-    /// Adds a row. Of two rows for the same method and path the first stays.
-    pub(super) fn add(&mut self, pattern: &str, method: &Method, handle: Handle) {
-        let mut at = &mut self.0;
+impl RouteTree {
+    /// Adds a route. If a method and pattern are added twice, the first handler is kept.
+    pub(super) fn add(&mut self, pattern: &str, method: &Method, handle: RouteHandler) {
+        let mut node = &mut self.0;
         for segment in segments(pattern) {
-            at = if is_parameter(segment) {
-                at.parameter.get_or_insert_default()
+            node = if is_parameter(segment) {
+                node.parameter.get_or_insert_default()
             } else {
-                let known = at.written.iter().position(|(written, _)| **written == *segment);
-                let known = known.unwrap_or_else(|| {
-                    at.written.push((segment.into(), Segment::default()));
-                    at.written.len() - 1
+                let existing = node.literals.iter().position(|(literal, _)| **literal == *segment);
+                let existing = existing.unwrap_or_else(|| {
+                    node.literals.push((segment.into(), PathNode::default()));
+                    node.literals.len() - 1
                 });
-                &mut at.written[known].1
+                &mut node.literals[existing].1
             };
         }
-        let mut methods = at.here.take().map(|route| route.methods.clone()).unwrap_or_default();
-        if methods.iter().all(|(known, _)| known != method) {
+        let mut methods = node.route.take().map(|route| route.methods.clone()).unwrap_or_default();
+        if methods.iter().all(|(existing, _)| existing != method) {
             methods.push((method.clone(), handle));
         }
-        at.here = Some(Arc::new(Route { pattern: pattern.into(), methods }));
+        node.route = Some(Arc::new(Route { pattern: pattern.into(), methods }));
     }
 
-    /// The row of a path, whatever the method.
+    /// Returns the route of a path, whatever the method.
     pub(super) fn find(&self, path: &str) -> Option<&Arc<Route>> {
         self.0.find(path.strip_prefix('/')?)
     }
 }
 
-impl Segment {
-    /// Looks at each level of the table at most twice, however long the path is.
+impl PathNode {
+    /// Returns the route of the rest of a path. Visits at most two branches of each level.
     fn find(&self, path: &str) -> Option<&Arc<Route>> {
-        let (segment, rest) = cut(path);
-        let written = self.written.iter().find(|(written, _)| **written == *segment).map(|(_, next)| next);
+        let (segment, rest) = split_first(path);
+        let literals = self.literals.iter().find(|(literal, _)| **literal == *segment).map(|(_, next)| next);
         let parameter = self.parameter.as_deref().filter(|_| !segment.is_empty());
-        written.into_iter().chain(parameter).find_map(|next| match rest {
+        literals.into_iter().chain(parameter).find_map(|next| match rest {
             Some(rest) => next.find(rest),
-            None => next.here.as_ref(),
+            None => next.route.as_ref(),
         })
     }
 }
 
-/// The pieces of a path after the slash in front.
+/// Returns the segments of a path, without its leading slash.
 fn segments(path: &str) -> impl Iterator<Item = &str> {
-    pieces(path.strip_prefix('/').unwrap_or(path))
+    split_segments(path.strip_prefix('/').unwrap_or(path))
 }
 
-/// Of a path of an organisation the pieces: what it is called first.
+/// Returns the segments of a path below `/api/v1/orgs/`, the slug first; `None` for other paths.
 pub(super) fn of_org(path: &str) -> Option<impl Iterator<Item = &str>> {
-    path.strip_prefix("/api/v1/orgs/").map(pieces)
+    path.strip_prefix("/api/v1/orgs/").map(split_segments)
 }
 
-/// What stands between slashes, and before the first and after the last one.
-fn pieces(path: &str) -> impl Iterator<Item = &str> {
+/// Splits a path at each slash.
+fn split_segments(path: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(path);
     std::iter::from_fn(move || {
         let segment;
-        (segment, rest) = cut(rest?);
+        (segment, rest) = split_first(rest?);
         Some(segment)
     })
 }
 
-/// The piece before the first slash, and what is behind that. Pieces are so short that looking at each byte is the shortest
-/// way to find it.
-fn cut(path: &str) -> (&str, Option<&str>) {
+/// Splits a path at its first slash. A byte loop is the fastest search, because segments are short.
+fn split_first(path: &str) -> (&str, Option<&str>) {
     let slash = path.bytes().position(|byte| byte == b'/');
     match slash.and_then(|slash| Some((path.get(..slash)?, path.get(slash + 1..)?))) {
         Some((segment, rest)) => (segment, Some(rest)),
@@ -118,15 +118,15 @@ fn is_parameter(segment: &str) -> bool {
 }
 
 impl Route {
-    /// The path with its `{parameters}`, for counters.
+    /// Returns the path with its `{parameters}`, as counters show it.
     pub(super) fn pattern(&self) -> &str {
         &self.pattern
     }
 
-    /// Has the handler of the request's method answer. `HEAD` is `GET` without its body.
-    pub(super) fn answer(self: &Arc<Route>, mut request: Request) -> Answering {
+    /// Runs the handler of the request's method. `HEAD` runs that of `GET` and drops the body.
+    pub(super) fn answer(self: &Arc<Route>, mut request: Request) -> ResponseFuture {
         let of = |method: &Method| {
-            self.methods.iter().find(|(known, _)| known == method).map(|(_, handle)| handle)
+            self.methods.iter().find(|(existing, _)| existing == method).map(|(_, handle)| handle)
         };
         let head = *request.method() == Method::HEAD;
         let found = of(request.method()).or_else(|| of(&Method::GET).filter(|_| head));
@@ -157,8 +157,8 @@ impl Route {
     }
 }
 
-/// Leaves the length that the body would have. A `HEAD` begins nothing, so cookies of the handler go, too; the credential
-/// layer renews a session afterwards.
+/// Removes the body and keeps its length. A `HEAD` request starts nothing, so cookies of the
+/// handler are removed, too. The credential layer renews a session afterwards.
 fn strip_body(response: &mut Response) {
     response.headers_mut().remove(header::SET_COOKIE);
     let body = std::mem::replace(response.body_mut(), Body::empty());
@@ -174,26 +174,27 @@ impl std::fmt::Debug for Route {
     }
 }
 
-/// The row that a request came to; an extension of it.
+/// The matched route, an extension of the request.
 #[derive(Clone, Debug)]
 struct Matched(Arc<Route>);
 
-/// The values of the path's parameters, in their order, percent-decoded.
+/// Returns the name and the percent-decoded value of each parameter, in the order of the path.
 ///
 /// # Errors
-/// 400 for what is not UTF-8; 500 where no row was matched.
+/// 400 if a value is not UTF-8; 500 if the request matched no route.
 pub(super) fn parameters(parts: &Parts) -> ApiResult<Vec<(&str, Cow<'_, str>)>> {
     let Some(Matched(route)) = parts.extensions.get::<Matched>() else {
-        return Err(ApiError::internal(
-            "a handler that needs a path's parameters stands outside of the table",
-        ));
+        return Err(ApiError::internal("a handler with path parameters is not in the route table"));
     };
     let both = segments(&route.pattern).zip(segments(parts.uri.path()));
     let given = both.filter(|(pattern, _)| is_parameter(pattern));
     given.map(|(pattern, given)| Ok((pattern.trim_matches(['{', '}']), decoded(given)?))).collect()
 }
 
-/// What is no escape stands for itself.
+/// Percent-decodes a segment. A percent sign without two hexadecimal digits is kept as it is.
+///
+/// # Errors
+/// 400 `bad_request` if the result is not UTF-8.
 pub(super) fn decoded(segment: &str) -> ApiResult<Cow<'_, str>> {
     if !segment.contains('%') {
         return Ok(Cow::Borrowed(segment));
@@ -201,17 +202,18 @@ pub(super) fn decoded(segment: &str) -> ApiResult<Cow<'_, str>> {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let bytes = segment.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let escape = (*byte == b'%').then(|| Some((digit(bytes.get(at + 1))?, digit(bytes.get(at + 2))?)));
+    let mut node = 0;
+    while let Some(byte) = bytes.get(node) {
+        let escape =
+            (*byte == b'%').then(|| Some((digit(bytes.get(node + 1))?, digit(bytes.get(node + 2))?)));
         match escape.flatten().and_then(|(high, low)| u8::try_from(high * 16 + low).ok()) {
             Some(escaped) => {
                 plain.push(escaped);
-                at += 3;
+                node += 3;
             }
             None => {
                 plain.push(*byte);
-                at += 1;
+                node += 1;
             }
         }
     }
@@ -223,13 +225,13 @@ pub(super) fn decoded(segment: &str) -> ApiResult<Cow<'_, str>> {
 mod tests {
     use super::*;
 
-    fn table(rows: &[(&str, Method)]) -> Dispatch {
-        let mut table = Dispatch::default();
+    fn table(rows: &[(&str, Method)]) -> RouteTree {
+        let mut table = RouteTree::default();
         for (pattern, method) in rows {
-            let said = format!("{method} {pattern}");
-            let handle = move |_: Request| -> Answering {
-                let said = said.clone();
-                Box::pin(async move { said.into_response() })
+            let name = format!("{method} {pattern}");
+            let handle = move |_: Request| -> ResponseFuture {
+                let name = name.clone();
+                Box::pin(async move { name.into_response() })
             };
             table.add(pattern, method, Arc::new(handle));
         }
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_segment_wins_and_a_parameter_is_never_empty() {
+    fn a_literal_segment_takes_precedence_and_a_parameter_is_never_empty() {
         let table = table(&[
             ("/a/{x}", Method::GET),
             ("/a/b", Method::GET),
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_has_its_methods_and_says_which() {
+    async fn a_path_lists_its_methods_in_allow() {
         let table = table(&[("/a", Method::GET), ("/a", Method::POST)]);
         let ask = async |method: Method| {
             let mut request = Request::new(Body::empty());
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_decoded_once_and_broken_ones_stand_for_themselves() {
+    fn escapes_are_decoded_once_and_incomplete_ones_are_kept() {
         let plain = |text: &str| decoded(text).map(Cow::into_owned).map_err(|error| error.code());
         assert_eq!(plain("a%2Fb%2fc"), Ok("a/b/c".to_owned()));
         assert_eq!(plain("%25%32%46"), Ok("%2F".to_owned()));
