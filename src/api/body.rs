@@ -1,11 +1,13 @@
-//! Request bodies: bounded in bytes and in time before anybody reads them.
+//! Request bodies, limited in bytes and in time.
 //!
-//! The layer [`bound`] wraps every body, so that no handler can forget a limit; [`Json`] and [`read`] are how handlers
-//! get at the bytes. The JSON media type is required, which forces a CORS preflight on any cross-origin attempt.
+//! The layer [`bound`] wraps every body, so that no handler can omit the limits. Handlers read
+//! bodies with [`Json`] and [`read`]. The JSON media type is required, so that browsers send a CORS
+//! preflight before any cross-origin request.
 //!
-//! A request that is refused before its body was read is answered while its client still writes. To close then would
-//! make the client's system throw the answer away (a reset, RFC 9112 section 9.6), so what is left of such a body is
-//! read and thrown away, within [`DRAINED_BYTES_MAX`], [`BodyDeadlines::drain`] and [`DRAINS_MAX`].
+//! A request may be refused while its client still sends the body. Closing the connection then
+//! would reset it, and the client's system would discard the response (RFC 9112, section 9.6). So
+//! the rest of the body is read and discarded, within [`DRAIN_BYTES_MAX`], [`BodyDeadlines::drain`]
+//! and [`DRAINS_MAX`].
 
 mod unique;
 
@@ -35,52 +37,55 @@ use super::router::of_org;
 use crate::model::{OutOfMemory, check_available, try_with_capacity};
 use crate::sync::IgnorePoison as _;
 
-/// How long a body may take to arrive.
+/// The longest times for a body to arrive.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyDeadlines {
-    /// On ingestion paths.
+    /// The time on ingestion paths.
     pub ingest: Duration,
-    /// Everywhere else.
+    /// The time on all other paths.
     pub other: Duration,
-    /// For what is left of a body after its request was refused.
+    /// The time for the rest of a body after its request was refused.
     pub drain: Duration,
 }
 
-/// Bytes of a refused request's body that are read for its client's sake; twice what any path takes.
-const DRAINED_BYTES_MAX: u64 = 16 << 20;
-/// Bodies that are drained at once; a client beyond them may see a reset in place of its answer.
+/// The most bytes that are drained from the body of a refused request: twice the largest limit of a
+/// path.
+const DRAIN_BYTES_MAX: u64 = 16 << 20;
+/// The most bodies that are drained at once. Other clients may see a reset instead of their
+/// response.
 const DRAINS_MAX: usize = 128;
 
-/// Room for bodies that nobody wants any more.
+/// Drains the bodies of refused requests in the background. Clones share the limit.
 #[derive(Clone, Debug)]
 pub struct Drains {
-    room: Arc<Semaphore>,
-    within: Duration,
+    permits: Arc<Semaphore>,
+    timeout: Duration,
 }
 
 impl Drains {
-    /// None are under way.
+    /// Returns a drainer with the deadline [`BodyDeadlines::drain`].
     pub fn new(deadlines: BodyDeadlines) -> Drains {
-        Drains { room: Arc::new(Semaphore::new(DRAINS_MAX)), within: deadlines.drain }
+        Drains { permits: Arc::new(Semaphore::new(DRAINS_MAX)), timeout: deadlines.drain }
     }
 
-    /// Reads `body` to its end in the background, within bounds; without room it is dropped, and its connection with it.
+    /// Reads the rest of `body` in the background, within the limits. If [`DRAINS_MAX`] bodies are
+    /// being drained, the body and its connection are dropped.
     fn drain(&self, mut body: Body) {
-        // Outside of a runtime there is no connection either.
+        // Without a runtime there is no connection.
         let Ok(runtime) = Handle::try_current() else { return };
-        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else { return };
-        let within = self.within;
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else { return };
+        let timeout = self.timeout;
         runtime.spawn(async move {
-            let to_the_end = async {
-                let mut left = DRAINED_BYTES_MAX;
+            let read_rest = async {
+                let mut left = DRAIN_BYTES_MAX;
                 while let Some(Ok(frame)) = body.frame().await {
                     let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                     let Some(rest) = left.checked_sub(bytes) else { return };
                     left = rest;
                 }
             };
-            let _ = tokio::time::timeout(within, to_the_end).await;
-            drop(place);
+            let _ = tokio::time::timeout(timeout, read_rest).await;
+            drop(permit);
         });
     }
 }
@@ -95,46 +100,49 @@ impl Default for BodyDeadlines {
     }
 }
 
-/// Bytes of ingest bodies in memory at once, over all requests: each is held from its arrival to its answer, and a
-/// thousand connections with 8 MiB each would be 8 GiB. One organisation holds at most half of them.
+/// The bytes of ingest bodies in memory, over all requests. A body is held from its arrival to its
+/// response, and a thousand connections with 8 MiB each would hold 8 GiB. One organisation holds at
+/// most half of the limit.
 #[derive(Debug)]
 pub struct IngestBytes {
-    most: u64,
-    used: Mutex<Used>,
+    bytes_max: u64,
+    used: Mutex<IngestUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct IngestUsage {
     all: u64,
-    /// By percent-decoded slug: no body is read before its sender has entered that organisation.
+    /// By percent-decoded slug. No body is read before its sender was admitted to that
+    /// organisation.
     of_org: HashMap<Box<str>, u64>,
 }
 
 impl IngestBytes {
-    /// At most so many bytes.
-    pub fn new(most: u64) -> IngestBytes {
-        IngestBytes { most, used: Mutex::default() }
+    /// Returns a counter with the limit `bytes_max`, inclusive.
+    pub fn new(bytes_max: u64) -> IngestBytes {
+        IngestBytes { bytes_max, used: Mutex::default() }
     }
 
-    fn used(&self) -> MutexGuard<'_, Used> {
+    fn used(&self) -> MutexGuard<'_, IngestUsage> {
         self.used.lock().ignore_poison()
     }
 }
 
-/// What one request holds of [`IngestBytes`]; given back when dropped.
+/// The bytes of [`IngestBytes`] that one request holds. They are released on drop.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct IngestBytesGuard {
     of: Arc<IngestBytes>,
     slug: Box<str>,
     bytes: AtomicU64,
 }
 
-impl Held {
+impl IngestBytesGuard {
+    /// Adds bytes. Returns false, and adds none, if they exceed a limit.
     fn grow(&self, bytes: u64) -> bool {
         let mut used = self.of.used();
         let of_org = used.of_org.get(&self.slug).copied().unwrap_or_default().saturating_add(bytes);
         let all = used.all.saturating_add(bytes);
-        if all > self.of.most || of_org > self.of.most / 2 {
+        if all > self.of.bytes_max || of_org > self.of.bytes_max / 2 {
             return false;
         }
         used.all = all;
@@ -147,7 +155,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for IngestBytesGuard {
     fn drop(&mut self) {
         let bytes = self.bytes.load(Ordering::Relaxed);
         if bytes == 0 {
@@ -163,53 +171,53 @@ impl Drop for Held {
     }
 }
 
-/// Bytes of a body with samples, as it is sent.
+/// The most bytes of a body with samples, before decompression, inclusive.
 const INGEST_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Bytes of a body between two checks that the process can allocate more.
-const MEMORY_PIECE: u64 = 1 << 20;
+/// The bytes of a body between two checks of the available memory.
+const MEMORY_CHECK_BYTES: u64 = 1 << 20;
 
-/// What a path lets a body be.
+/// The kind of a path, which determines the limit of its bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
+enum BodyClass {
     Auth,
     QueryForm,
     Ingest,
     Other,
 }
 
-impl Class {
-    fn of(method: &Method, path: &str) -> Class {
+impl BodyClass {
+    fn of(method: &Method, path: &str) -> BodyClass {
         if path.starts_with("/auth/") || path.starts_with("/api/v1/auth/") {
-            return Class::Auth;
+            return BodyClass::Auth;
         }
-        let Some(parts) = of_org(path) else { return Class::Other };
+        let Some(parts) = of_org(path) else { return BodyClass::Other };
         let mut parts = parts.skip(1);
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
-            (Some("write" | "import" | "otlp"), ..) => Class::Ingest,
-            (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => Class::Ingest,
-            (Some("prometheus"), ..) if method == Method::POST => Class::QueryForm,
-            _ => Class::Other,
+            (Some("write" | "import" | "otlp"), ..) => BodyClass::Ingest,
+            (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => BodyClass::Ingest,
+            (Some("prometheus"), ..) if method == Method::POST => BodyClass::QueryForm,
+            _ => BodyClass::Other,
         }
     }
 
-    /// Bytes (docs/specification.md B and C7).
+    /// Returns the most bytes of a body, inclusive (docs/specification.md B and C7).
     const fn bytes_max(self) -> u64 {
         match self {
-            Class::Auth => 16 * 1024,
-            Class::Other => 64 * 1024,
-            Class::QueryForm => 256 * 1024,
-            Class::Ingest => INGEST_BYTES_MAX,
+            BodyClass::Auth => 16 * 1024,
+            BodyClass::Other => 64 * 1024,
+            BodyClass::QueryForm => 256 * 1024,
+            BodyClass::Ingest => INGEST_BYTES_MAX,
         }
     }
 }
 
-/// That `Content-Length` does not already say more than the path takes.
+/// Checks that `Content-Length` does not exceed the limit of the path.
 ///
 /// # Errors
-/// 413.
+/// 413 `body_too_large`.
 pub(super) fn admit_length(request: &Request) -> ApiResult<()> {
-    let bytes_max = Class::of(request.method(), request.uri().path()).bytes_max();
+    let bytes_max = BodyClass::of(request.method(), request.uri().path()).bytes_max();
     let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
     if declared.and_then(|v| v.parse::<u64>().ok()).is_some_and(|bytes| bytes > bytes_max) {
         return Err(too_large(bytes_max));
@@ -217,86 +225,87 @@ pub(super) fn admit_length(request: &Request) -> ApiResult<()> {
     Ok(())
 }
 
-/// Bounds a request's body by its path: its reader gets 413, 408 and 503. The second part is held until the request is
-/// answered. What nobody reads of the body is drained.
+/// Limits a request's body according to its path: reading it fails with 413, 408 or 503. The caller
+/// holds the returned guard until the response is complete. The part of the body that no handler
+/// reads is drained.
 pub(super) fn bound(
     request: Request,
     deadlines: BodyDeadlines,
     ingest: &Arc<IngestBytes>,
     drains: &Drains,
-) -> (Request, Option<Arc<Held>>) {
-    let class = Class::of(request.method(), request.uri().path());
+) -> (Request, Option<Arc<IngestBytesGuard>>) {
+    let class = BodyClass::of(request.method(), request.uri().path());
     let bytes_max = class.bytes_max();
-    // A client that waits to be told to go on sends nothing after a refusal; to read would tell it to.
-    let waits = request.headers().contains_key(header::EXPECT);
-    let drains = (!waits).then(|| drains.clone());
-    let within = if class == Class::Ingest { deadlines.ingest } else { deadlines.other };
-    let held = (class == Class::Ingest).then(|| {
+    // A client that expects `100 Continue` sends no body after a refusal. Reading would send it
+    // that status.
+    let expects_continue = request.headers().contains_key(header::EXPECT);
+    let drains = (!expects_continue).then(|| drains.clone());
+    let timeout = if class == BodyClass::Ingest { deadlines.ingest } else { deadlines.other };
+    let guard = (class == BodyClass::Ingest).then(|| {
         let slug = slug_of(request.uri().path()).unwrap_or_default().into();
-        Arc::new(Held { of: Arc::clone(ingest), slug, bytes: AtomicU64::new(0) })
+        Arc::new(IngestBytesGuard { of: Arc::clone(ingest), slug, bytes: AtomicU64::new(0) })
     });
-    let holds = held.clone();
+    let body_guard = guard.clone();
     let request = request.map(|body| {
         if body.is_end_stream() {
             return body;
         }
-        Body::new(Bounded {
+        Body::new(BoundedBody {
             inner: body,
             left: bytes_max,
             bytes_max,
-            within,
+            timeout,
             deadline: None,
-            held: holds,
+            guard: body_guard,
             drains,
         })
     });
-    (request, held)
+    (request, guard)
 }
 
 fn too_large(bytes_max: u64) -> ApiError {
     let advice = match bytes_max {
-        INGEST_BYTES_MAX => {
-            ": compress it (gzip, where it is an import or OTLP) or split it into several requests"
-        }
+        INGEST_BYTES_MAX => ": compress it (imports and OTLP accept gzip), or split it into several requests",
         _ => "",
     };
     ApiError::new(Code::BodyTooLarge, format!("this body may have at most {bytes_max} bytes{advice}"))
         .with("limit_bytes", bytes_max)
 }
 
-/// Why a body could not be read to its end.
+/// The reason why a body could not be read completely.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 enum BodyError {
     #[error("the body exceeds {0} bytes")]
     Large(u64),
     #[error("the body did not arrive within {} s", .0.as_secs())]
     Slow(Duration),
-    #[error("too many bodies are being taken in at once")]
+    #[error("too many request bodies are in memory")]
     Full,
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
 }
 
-/// A body that ends with an error at its limit or its deadline. The deadline counts from the first read.
-struct Bounded {
+/// A body that ends with an error at its limit or its deadline. The deadline starts when a read
+/// first has to wait.
+struct BoundedBody {
     inner: Body,
     left: u64,
     bytes_max: u64,
-    within: Duration,
+    timeout: Duration,
     deadline: Option<Pin<Box<tokio::time::Sleep>>>,
-    held: Option<Arc<Held>>,
-    /// `None` once there is nothing to be drained.
+    guard: Option<Arc<IngestBytesGuard>>,
+    /// `None` if the body must not be drained.
     drains: Option<Drains>,
 }
 
-impl Drop for Bounded {
+impl Drop for BoundedBody {
     fn drop(&mut self) {
         let Some(drains) = self.drains.take().filter(|_| !self.inner.is_end_stream()) else { return };
         drains.drain(std::mem::take(&mut self.inner));
     }
 }
 
-impl HttpBody for Bounded {
+impl HttpBody for BoundedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -308,14 +317,15 @@ impl HttpBody for Bounded {
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                if this.held.as_ref().is_some_and(|held| !held.grow(bytes)) {
+                if this.guard.as_ref().is_some_and(|guard| !guard.grow(bytes)) {
                     return Poll::Ready(Some(Err(axum::Error::new(BodyError::Full))));
                 }
                 match this.left.checked_sub(bytes) {
                     Some(left) => {
-                        // Once for each piece: what is read of a body stays until all of it is there.
-                        if left / MEMORY_PIECE < this.left / MEMORY_PIECE
-                            && let Err(error) = check_available(MEMORY_PIECE)
+                        // Once per `MEMORY_CHECK_BYTES`, because the body stays in memory until it
+                        // is complete.
+                        if left / MEMORY_CHECK_BYTES < this.left / MEMORY_CHECK_BYTES
+                            && let Err(error) = check_available(MEMORY_CHECK_BYTES)
                         {
                             return Poll::Ready(Some(Err(axum::Error::new(BodyError::from(error)))));
                         }
@@ -326,12 +336,12 @@ impl HttpBody for Bounded {
                 }
             }
             Poll::Pending => {
-                let within = this.within;
-                let deadline = this.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(within)));
+                let timeout = this.timeout;
+                let deadline = this.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
                 ready!(deadline.as_mut().poll(cx));
-                // It had its time.
+                // A slow client gets no further time to send the rest.
                 this.drains = None;
-                Poll::Ready(Some(Err(axum::Error::new(BodyError::Slow(within)))))
+                Poll::Ready(Some(Err(axum::Error::new(BodyError::Slow(timeout)))))
             }
             done => {
                 this.drains = None;
@@ -349,27 +359,27 @@ impl HttpBody for Bounded {
     }
 }
 
-/// All bytes of a body, at most `bytes_max` (and at most what its path allows).
+/// Reads a whole body of at most `bytes_max` bytes. The limit of its path applies as well.
 ///
 /// # Errors
-/// 413 `body_too_large`, 408 `request_timeout`, 400 where the client went away in the middle, 503 `busy` where there is no
-/// memory for it.
+/// 413 `body_too_large`, 408 `request_timeout`, 400 if the client disconnects before the end, 503
+/// `busy` if there is no memory for the body.
 pub async fn read(body: Body, bytes_max: usize) -> ApiResult<Bytes> {
     let mut body = http_body_util::Limited::new(body, bytes_max);
-    let mut pieces = Vec::new();
+    let mut chunks = Vec::new();
     while let Some(frame) = body.frame().await {
         match frame.map(Frame::into_data) {
-            // As a rule the first piece is all of it, and used where it lies.
-            Ok(Ok(whole)) if pieces.is_empty() && body.is_end_stream() => return Ok(whole),
-            Ok(Ok(piece)) => pieces.push(piece),
+            // Most bodies have one chunk, which is used without a copy.
+            Ok(Ok(whole)) if chunks.is_empty() && body.is_end_stream() => return Ok(whole),
+            Ok(Ok(chunk)) => chunks.push(chunk),
             Ok(Err(_trailers)) => {}
-            Err(error) => return Err(refused(error.as_ref(), bytes_max as u64)),
+            Err(error) => return Err(read_error(error.as_ref(), bytes_max as u64)),
         }
     }
-    let whole = try_with_capacity(pieces.iter().map(Bytes::len).sum());
+    let whole = try_with_capacity(chunks.iter().map(Bytes::len).sum());
     let mut whole: Vec<u8> = whole.map_err(out_of_memory)?;
-    for piece in pieces {
-        whole.extend_from_slice(&piece);
+    for chunk in chunks {
+        whole.extend_from_slice(&chunk);
     }
     Ok(whole.into())
 }
@@ -378,7 +388,7 @@ fn out_of_memory(error: OutOfMemory) -> ApiError {
     ApiError::new(Code::Busy, error.to_string()).with_retry_after(jittered_retry())
 }
 
-fn refused(error: &(dyn std::error::Error + 'static), bytes_max: u64) -> ApiError {
+fn read_error(error: &(dyn std::error::Error + 'static), bytes_max: u64) -> ApiError {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if error.is::<http_body_util::LengthLimitError>() {
@@ -397,10 +407,10 @@ fn refused(error: &(dyn std::error::Error + 'static), bytes_max: u64) -> ApiErro
             None => cause = error.source(),
         }
     }
-    ApiError::new(Code::BadRequest, "the body could not be read to its end")
+    ApiError::new(Code::BadRequest, "the body could not be read completely")
 }
 
-/// A JSON body in, a JSON body out.
+/// A JSON body of a request or a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Json<T>(pub T);
 
@@ -416,20 +426,21 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     }
 }
 
-/// Whether the content type is JSON.
+/// Returns whether the content type is `application/json`, with or without parameters.
 pub fn is_json(headers: &HeaderMap) -> bool {
     let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = media.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/json")
 }
 
-/// Reads JSON.
+/// Parses a JSON object.
 ///
 /// # Errors
-/// 400 `invalid_json` for what is no JSON at all, 422 `validation_failed` for JSON of another shape or that says something
-/// twice.
+/// 400 `invalid_json` for text that is not JSON. 422 `validation_failed` for JSON with other
+/// members than `T`, with a duplicate member, or that is not an object.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
-    // An array would do for a structure, its fields told apart by their order alone; no body here is meant so.
+    // serde accepts an array for a struct and assigns its items to the fields in order. No body has
+    // that form.
     if bytes.trim_ascii_start().starts_with(b"[") {
         return Err(ApiError::new(Code::ValidationFailed, "the body must be a JSON object").with_field(
             "",
@@ -437,7 +448,7 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
             "must be an object",
         ));
     }
-    if let Some(name) = unique::member_given_twice(bytes) {
+    if let Some(name) = unique::duplicate_member(bytes) {
         let name = shortened(&name);
         let message = format!("the member {name:?} is given twice");
         return Err(ApiError::new(Code::ValidationFailed, message.clone()).with_field(
@@ -450,7 +461,7 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     shape.map_err(|error| match error.classify() {
         serde_json::error::Category::Data => {
             let message = error.to_string();
-            let (field, code) = told_field(&message);
+            let (field, code) = field_of(&message);
             ApiError::new(Code::ValidationFailed, "the body does not have the expected fields").with_field(
                 field.to_owned(),
                 code,
@@ -461,10 +472,11 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     })
 }
 
-/// The field that a message of serde's is about, where it is about one that is missing or that nobody knows.
-fn told_field(message: &str) -> (&str, &'static str) {
-    for (begins, code) in [("missing field `", "required"), ("unknown field `", "unknown")] {
-        if let Some((field, _)) = message.strip_prefix(begins).and_then(|rest| rest.split_once('`')) {
+/// Returns the field that an error message of serde names, if it is missing or unknown, and an
+/// error code.
+fn field_of(message: &str) -> (&str, &'static str) {
+    for (prefix, code) in [("missing field `", "required"), ("unknown field `", "unknown")] {
+        if let Some((field, _)) = message.strip_prefix(prefix).and_then(|rest| rest.split_once('`')) {
             return (field, code);
         }
     }
@@ -481,10 +493,10 @@ impl<T: serde::Serialize> IntoResponse for Json<T> {
 mod tests {
     use super::*;
 
-    /// What a connection hands on piece by piece.
-    struct Pieces(Vec<Bytes>);
+    /// A body that arrives in these chunks.
+    struct ChunkedBody(Vec<Bytes>);
 
-    impl HttpBody for Pieces {
+    impl HttpBody for ChunkedBody {
         type Data = Bytes;
         type Error = axum::Error;
 
@@ -497,41 +509,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_the_same_in_one_piece_and_in_many() {
+    async fn a_body_in_one_chunk_equals_a_body_in_many() {
         let whole = Bytes::from_static(b"0123456789");
         let one = read(Body::from(whole.clone()), 10).await.expect("within the limit");
-        assert_eq!(one.as_ptr(), whole.as_ptr(), "one piece is used where it lies");
+        assert_eq!(one.as_ptr(), whole.as_ptr(), "one chunk is not copied");
         for size in 1..=11 {
-            let pieces = || Body::new(Pieces(whole.chunks(size).map(Bytes::copy_from_slice).collect()));
-            assert_eq!(read(pieces(), 10).await.expect("within the limit"), whole);
-            assert_eq!(read(pieces(), 9).await.expect_err("a byte more").code(), Code::BodyTooLarge);
+            let chunked = || Body::new(ChunkedBody(whole.chunks(size).map(Bytes::copy_from_slice).collect()));
+            assert_eq!(read(chunked(), 10).await.expect("within the limit"), whole);
+            assert_eq!(read(chunked(), 9).await.expect_err("a byte more").code(), Code::BodyTooLarge);
         }
         assert!(read(Body::empty(), 0).await.expect("nothing").is_empty());
     }
 
     #[test]
-    fn an_array_is_no_object_even_where_its_entries_would_fit() {
+    fn an_array_is_refused_even_if_its_items_match_the_fields() {
         #[derive(Debug, serde::Deserialize)]
-        struct Named {
+        struct NamedBody {
             name: String,
         }
-        assert_eq!(parse_json::<Named>(br#"{"name":"a"}"#).expect("an object").name, "a");
+        assert_eq!(parse_json::<NamedBody>(br#"{"name":"a"}"#).expect("an object").name, "a");
         for array in [&br#"["a"]"#[..], b" \n[\"a\"]"] {
-            assert_eq!(parse_json::<Named>(array).expect_err("an array").code(), Code::ValidationFailed);
+            assert_eq!(parse_json::<NamedBody>(array).expect_err("an array").code(), Code::ValidationFailed);
         }
     }
 
-    /// docs/specification.md B2: `errors[]` says which field.
+    /// docs/specification.md B2: `errors[]` names the field.
     #[test]
-    fn a_field_that_is_missing_or_unknown_is_named() {
+    fn a_missing_or_unknown_field_is_named() {
         #[derive(Debug, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct Named {
+        struct NamedBody {
             #[expect(dead_code, reason = "only its absence matters")]
             name: String,
         }
-        let told = |body: &str| {
-            let refused = parse_json::<Named>(body.as_bytes()).expect_err("another shape");
+        let field_and_code = |body: &str| {
+            let refused = parse_json::<NamedBody>(body.as_bytes()).expect_err("another shape");
             let body = refused.render(crate::api::error::ErrorFormat::Problem, None).into_body();
             let bytes = tokio::runtime::Builder::new_current_thread()
                 .build()
@@ -543,29 +555,33 @@ mod tests {
                 body["errors"][0]["code"].clone(),
             )
         };
-        assert_eq!(told("{}"), ("name".to_owned(), "required".into()));
-        assert_eq!(told(r#"{"name":"a","nmae":"b"}"#), ("nmae".to_owned(), "unknown".into()));
-        assert_eq!(told(r#"{"name":7}"#), (String::new(), "shape".into()));
+        assert_eq!(field_and_code("{}"), ("name".to_owned(), "required".into()));
+        assert_eq!(field_and_code(r#"{"name":"a","nmae":"b"}"#), ("nmae".to_owned(), "unknown".into()));
+        assert_eq!(field_and_code(r#"{"name":7}"#), (String::new(), "shape".into()));
     }
 
     #[test]
     fn one_organisation_holds_at_most_half_of_the_memory_for_bodies() {
         let bytes = Arc::new(IngestBytes::new(1_000));
-        let held = |slug: &str| Held { of: Arc::clone(&bytes), slug: slug.into(), bytes: AtomicU64::new(0) };
-        let (first, second, other) = (held("acme"), held("acme"), held("other"));
+        let guard = |slug: &str| IngestBytesGuard {
+            of: Arc::clone(&bytes),
+            slug: slug.into(),
+            bytes: AtomicU64::new(0),
+        };
+        let (first, second, other) = (guard("acme"), guard("acme"), guard("other"));
         assert!(first.grow(300) && second.grow(200) && !second.grow(1), "half of it, over two requests");
-        assert!(other.grow(500), "the other half is there for another");
-        assert!(!other.grow(1) && !held("third").grow(1), "and that is all");
+        assert!(other.grow(500), "another organisation can use the other half");
+        assert!(!other.grow(1) && !guard("third").grow(1), "the limit is reached");
         drop(first);
-        assert!(second.grow(300) && !second.grow(1), "what is answered is given back");
+        assert!(second.grow(300) && !second.grow(1), "a completed request releases its bytes");
         drop((second, other));
         let used = bytes.used();
         assert!(used.all == 0 && used.of_org.is_empty(), "{used:?}");
     }
 
     #[test]
-    fn the_path_decides_how_much_is_read() {
-        let post = |path: &str| Class::of(&Method::POST, path).bytes_max() / 1_024;
+    fn the_path_determines_the_limit_of_a_body() {
+        let post = |path: &str| BodyClass::of(&Method::POST, path).bytes_max() / 1_024;
         assert_eq!(post("/auth/login"), 16);
         assert_eq!(post("/api/v1/auth/login"), 16);
         assert_eq!(post("/api/v1/orgs"), 64);

@@ -1,8 +1,10 @@
-//! Which coding of a body a client takes (RFC 9110, section 12.5.3), and bodies in it.
+//! Content codings: their negotiation with the client (RFC 9110, section 12.5.3), and the
+//! compression of response bodies.
 //!
-//! Only bodies of a KiB or more are coded: below that headers and the client's work cost more than the bytes. Both codings
-//! are at level 1: on JSON of numbers the next levels of gzip take twice as long for a tenth of the bytes, and zstd (RFC
-//! 8878) at its first is half as long and half as large again, so a client that takes both as gladly gets it.
+//! Only bodies of at least 1 KiB are compressed. For smaller ones the headers and the client's work
+//! cost more than the saved bytes. Both codings use level 1. On JSON of numbers, the next levels of
+//! gzip take twice as long and save a tenth of the bytes. zstd (RFC 8878) is faster than gzip and
+//! makes smaller bodies, so it is preferred at equal weights (docs/performance.md).
 
 use std::io::{self, Write as _};
 
@@ -12,17 +14,17 @@ use flate2::write::GzEncoder;
 use zstd::stream::write::Encoder as ZstdEncoder;
 use zstd::zstd_safe::CParameter;
 
-/// Shorter bodies are sent as they are.
-const WORTH_IT: usize = 1_024;
+/// Shorter bodies are not compressed.
+const COMPRESSED_BYTES_MIN: usize = 1_024;
 
-/// zstd looks back over 256 KiB: half of what it would by itself, for a twenty-fifth more bytes, and its memory is bounded
-/// by it.
+/// The window of zstd is 256 KiB, which bounds its memory. That is half of its default at level 1,
+/// and makes bodies 4 % larger.
 const ZSTD_WINDOW_LOG: u32 = 18;
 
-/// How a body is coded.
+/// A content coding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Coding {
-    /// As it is.
+    /// No compression.
     #[default]
     Identity,
     /// RFC 1952.
@@ -31,7 +33,7 @@ pub enum Coding {
     Zstd,
 }
 
-/// What `Accept-Encoding` says of each coding, in thousandths; `None` where it says nothing of it.
+/// The weight of each coding in `Accept-Encoding`, in thousandths. `None` if it does not occur.
 #[derive(Debug, Default)]
 struct Weights {
     zstd: Option<u16>,
@@ -49,7 +51,7 @@ impl Weights {
                 let mut parts = item.split(';').map(str::trim);
                 let name = parts.next().unwrap_or_default();
                 let weight = parts.find_map(quality).unwrap_or(Some(1_000));
-                // A weight that is none says nothing.
+                // A coding with an invalid weight is ignored.
                 let Some(weight) = weight else { continue };
                 let is = |coding| name.eq_ignore_ascii_case(coding);
                 let slot = match name {
@@ -67,10 +69,11 @@ impl Weights {
 }
 
 impl Coding {
-    /// What `Accept-Encoding` asks for: the coding with the greatest weight, of equal ones the smallest body. `*` means gzip,
-    /// which everybody knows.
+    /// Returns the coding with the greatest weight in `Accept-Encoding`. At equal weights zstd is
+    /// preferred to gzip, and gzip to no compression. `*` means gzip, which every client supports.
     ///
-    /// A client that refuses the plain body alone gets it all the same where it is short, as RFC 9110 lets a server do.
+    /// A client that refuses only the identity coding still gets a short body without compression,
+    /// as RFC 9110 allows.
     pub fn of(headers: &HeaderMap) -> Coding {
         let Weights { zstd, gzip, identity, any } = Weights::of(headers);
         let offers: [(u16, Coding); 3] = [
@@ -78,25 +81,25 @@ impl Coding {
             (gzip.or(any).unwrap_or(0), Coding::Gzip),
             (zstd.unwrap_or(0), Coding::Zstd),
         ];
-        // The last of the greatest.
+        // `max_by_key` returns the last of several equal maxima.
         let best = offers.into_iter().filter(|(weight, _)| *weight > 0).max_by_key(|(weight, _)| *weight);
         best.map_or(Coding::Identity, |(_, coding)| coding)
     }
 
-    /// Whether a client takes no body in any way that it could be sent: 406 `not_acceptable`.
+    /// Returns whether a client refuses all codings, which is 406 `not_acceptable`.
     pub fn none_fits(headers: &HeaderMap) -> bool {
-        // Whoever refuses nothing, and that is nearly everybody, is not read twice.
+        // Most clients refuse no coding. Their headers are not parsed here.
         let refuses =
             |value: &HeaderValue| value.as_bytes().windows(2).any(|pair| pair == b"=0" || pair == b"= ");
         if !headers.get_all(header::ACCEPT_ENCODING).iter().any(refuses) {
             return false;
         }
         let Weights { zstd, gzip, identity, any } = Weights::of(headers);
-        let taken = |weight: Option<u16>, unsaid: u16| weight.or(any).unwrap_or(unsaid) > 0;
-        !(taken(identity, 1) || taken(gzip, 0) || taken(zstd, 0))
+        let accepts = |weight: Option<u16>, default: u16| weight.or(any).unwrap_or(default) > 0;
+        !(accepts(identity, 1) || accepts(gzip, 0) || accepts(zstd, 0))
     }
 
-    /// The value of `Content-Encoding`.
+    /// Returns the value of `Content-Encoding`; `None` for no compression.
     pub fn name(self) -> Option<HeaderValue> {
         match self {
             Coding::Identity => None,
@@ -105,9 +108,9 @@ impl Coding {
         }
     }
 
-    /// A whole body in this coding, where that is worth it, and how it is coded then.
+    /// Compresses a whole body unless it is short, and returns it with its actual coding.
     pub fn whole(self, body: Vec<u8>) -> (Vec<u8>, Coding) {
-        if self == Coding::Identity || body.len() < WORTH_IT {
+        if self == Coding::Identity || body.len() < COMPRESSED_BYTES_MIN {
             return (body, Coding::Identity);
         }
         let mut coded = Vec::new();
@@ -117,13 +120,15 @@ impl Coding {
         });
         match done {
             Ok(()) => (coded, self),
-            // Memory does not refuse; if it did, the plain body is as good.
+            // Writing to memory does not fail. If it did, the body would be sent without
+            // compression.
             Err(_) => (body, Coding::Identity),
         }
     }
 }
 
-/// `q=0.5` in thousandths; `Some(None)` where it is one and no number of the grammar.
+/// Parses the weight of a parameter such as `q=0.5`, in thousandths. Returns `Some(None)` if it is
+/// a weight that the grammar does not allow, `None` if it is another parameter.
 fn quality(parameter: &str) -> Option<Option<u16>> {
     let (name, value) = parameter.split_once('=')?;
     name.trim().eq_ignore_ascii_case("q").then(|| thousandths(value.trim()))
@@ -142,89 +147,92 @@ fn thousandths(text: &str) -> Option<u16> {
     (weight <= 1_000).then_some(weight)
 }
 
-/// A body that is coded piece by piece.
+/// A compressor of a body that is sent in chunks.
 pub struct Encoder {
-    kind: Kind,
+    stream: EncoderStream,
 }
 
-enum Kind {
+/// The encoder of a coding and its output.
+enum EncoderStream {
     Plain(Vec<u8>),
     Gzip(Box<GzEncoder<Vec<u8>>>),
     Zstd(ZstdEncoder<'static, Vec<u8>>),
 }
 
 impl Encoder {
-    /// With room for so many coded bytes. Where zstd has no memory for its tables the body is sent as it is.
-    pub fn new(coding: Coding, room: usize) -> (Encoder, Coding) {
-        let plain = |_| (Encoder { kind: Kind::Plain(Vec::with_capacity(room)) }, Coding::Identity);
-        Encoder::sized(coding, room, None).map_or_else(plain, |encoder| (encoder, coding))
+    /// Returns an encoder with an output buffer of `capacity` bytes, and its coding. If zstd cannot
+    /// allocate its tables, that is [`Coding::Identity`].
+    pub fn new(coding: Coding, capacity: usize) -> (Encoder, Coding) {
+        let plain =
+            |_| (Encoder { stream: EncoderStream::Plain(Vec::with_capacity(capacity)) }, Coding::Identity);
+        Encoder::sized(coding, capacity, None).map_or_else(plain, |encoder| (encoder, coding))
     }
 
-    /// Tables fit the body's size where it is known: most bodies are short.
-    fn sized(coding: Coding, room: usize, bytes: Option<usize>) -> io::Result<Encoder> {
-        let out = Vec::with_capacity(room);
-        let kind = match coding {
-            Coding::Identity => Kind::Plain(out),
-            Coding::Gzip => Kind::Gzip(Box::new(GzEncoder::new(out, Compression::new(1)))),
+    /// Returns an encoder whose tables fit a body of `bytes`, if that is known.
+    fn sized(coding: Coding, capacity: usize, bytes: Option<usize>) -> io::Result<Encoder> {
+        let out = Vec::with_capacity(capacity);
+        let stream = match coding {
+            Coding::Identity => EncoderStream::Plain(out),
+            Coding::Gzip => EncoderStream::Gzip(Box::new(GzEncoder::new(out, Compression::new(1)))),
             Coding::Zstd => {
                 let mut encoder = ZstdEncoder::new(out, 1)?;
                 encoder.set_parameter(CParameter::WindowLog(ZSTD_WINDOW_LOG))?;
                 encoder.set_pledged_src_size(bytes.map(|bytes| bytes as u64))?;
-                Kind::Zstd(encoder)
+                EncoderStream::Zstd(encoder)
             }
         };
-        Ok(Encoder { kind })
+        Ok(Encoder { stream })
     }
 
-    /// Takes the next piece.
+    /// Compresses the next chunk.
     ///
     /// # Errors
-    /// Memory does not refuse; the signature is the encoders'.
-    pub fn push(&mut self, piece: &[u8]) -> io::Result<()> {
-        match &mut self.kind {
-            Kind::Plain(out) => out.extend_from_slice(piece),
-            Kind::Gzip(encoder) => encoder.write_all(piece)?,
-            Kind::Zstd(encoder) => encoder.write_all(piece)?,
+    /// The errors of the encoder. Writing to memory does not fail.
+    pub fn push(&mut self, chunk: &[u8]) -> io::Result<()> {
+        match &mut self.stream {
+            EncoderStream::Plain(out) => out.extend_from_slice(chunk),
+            EncoderStream::Gzip(encoder) => encoder.write_all(chunk)?,
+            EncoderStream::Zstd(encoder) => encoder.write_all(chunk)?,
         }
         Ok(())
     }
 
-    /// Takes the next piece, which is empty then, and hands over what is coded so far. That may be nothing.
+    /// Compresses the next chunk, clears it, and returns the output so far, which may be empty.
     ///
     /// # Errors
-    /// As [`Encoder::push`].
-    pub fn code(&mut self, piece: &mut Vec<u8>) -> io::Result<Vec<u8>> {
-        if let Kind::Plain(out) = &mut self.kind
+    /// Those of [`Encoder::push`].
+    pub fn code(&mut self, chunk: &mut Vec<u8>) -> io::Result<Vec<u8>> {
+        if let EncoderStream::Plain(out) = &mut self.stream
             && out.is_empty()
         {
-            return Ok(std::mem::take(piece));
+            return Ok(std::mem::take(chunk));
         }
-        self.push(piece)?;
-        piece.clear();
+        self.push(chunk)?;
+        chunk.clear();
         Ok(self.take())
     }
 
-    /// Hands over what is coded so far, which may be nothing.
+    /// Returns the output so far, which may be empty.
     pub fn take(&mut self) -> Vec<u8> {
-        match &mut self.kind {
-            Kind::Plain(out) => std::mem::take(out),
-            Kind::Gzip(encoder) => std::mem::take(encoder.get_mut()),
-            Kind::Zstd(encoder) => std::mem::take(encoder.get_mut()),
+        match &mut self.stream {
+            EncoderStream::Plain(out) => std::mem::take(out),
+            EncoderStream::Gzip(encoder) => std::mem::take(encoder.get_mut()),
+            EncoderStream::Zstd(encoder) => std::mem::take(encoder.get_mut()),
         }
     }
 
-    /// Appends the last coded bytes to `out`; nothing comes after.
+    /// Ends the body, and appends the rest of the output to `out`.
     ///
     /// # Errors
-    /// As [`Encoder::push`].
+    /// Those of [`Encoder::push`].
     pub fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
-        match &mut self.kind {
-            Kind::Plain(rest) => out.append(rest),
-            Kind::Gzip(encoder) => {
+        match &mut self.stream {
+            EncoderStream::Plain(rest) => out.append(rest),
+            EncoderStream::Gzip(encoder) => {
                 encoder.try_finish()?;
                 out.append(encoder.get_mut());
             }
-            Kind::Zstd(encoder) => {
+            EncoderStream::Zstd(encoder) => {
                 encoder.do_finish()?;
                 out.append(encoder.get_mut());
             }
@@ -235,10 +243,10 @@ impl Encoder {
 
 impl std::fmt::Debug for Encoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = match self.kind {
-            Kind::Plain(_) => "plain",
-            Kind::Gzip(_) => "gzip",
-            Kind::Zstd(_) => "zstd",
+        let name = match self.stream {
+            EncoderStream::Plain(_) => "plain",
+            EncoderStream::Gzip(_) => "gzip",
+            EncoderStream::Zstd(_) => "zstd",
         };
         f.debug_tuple("Encoder").field(&name).finish()
     }
@@ -252,7 +260,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_clients_weights_decide() {
+    fn the_clients_weights_determine_the_coding() {
         let cases: [(&[&str], Coding); 24] = [
             (&[], Coding::Identity),
             (&[""], Coding::Identity),
@@ -289,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_refuses_everything_gets_nothing() {
+    fn only_a_client_that_refuses_all_codings_is_refused() {
         let refused =
             ["identity;q=0", "*;q=0", "br, *;q=0", "gzip;q=0, *;q=0.0", "deflate, identity; q=0.000"];
         let taken = [
@@ -313,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn short_bodies_are_sent_as_they_are() {
+    fn short_bodies_are_not_compressed() {
         assert_eq!(Coding::Gzip.whole(vec![b'a'; 1_023]).1, Coding::Identity);
         let (coded, coding) = Coding::Gzip.whole(vec![b'a'; 1_024]);
         assert_eq!((coding, coded.starts_with(&[0x1f, 0x8b])), (Coding::Gzip, true));
@@ -326,12 +334,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_come_back_as_one_body(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..5_000), 0..20)) {
+        fn compressed_chunks_decompress_to_the_body(
+            chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..5_000), 0..20),
+        ) {
             for coding in [Coding::Identity, Coding::Gzip, Coding::Zstd] {
                 let mut encoder = Encoder::new(coding, 0).0;
                 let mut coded = Vec::new();
-                for piece in &pieces {
-                    encoder.push(piece).expect("memory");
+                for chunk in &chunks {
+                    encoder.push(chunk).expect("memory");
                     coded.extend(encoder.take());
                 }
                 encoder.finish(&mut coded).expect("memory");
@@ -344,12 +354,12 @@ mod tests {
                     }
                     Coding::Zstd => zstd::stream::decode_all(&coded[..]).expect("zstd"),
                 };
-                prop_assert_eq!(body, pieces.concat());
+                prop_assert_eq!(body, chunks.concat());
             }
         }
 
         #[test]
-        fn hostile_headers_are_no_panic(bytes in prop::collection::vec(0x20_u8..0x7f, 0..60)) {
+        fn no_header_causes_a_panic(bytes in prop::collection::vec(0x20_u8..0x7f, 0..60)) {
             let mut headers = HeaderMap::new();
             headers.append(header::ACCEPT_ENCODING, HeaderValue::from_bytes(&bytes).expect("visible"));
             let _ = Coding::of(&headers);

@@ -1,15 +1,16 @@
 //! The bridge from async to the synchronous core: five bounded thread pools with bounded queues.
 //!
-//! A full queue, or a wait that is too long, is 503 `busy` with `Retry-After`, never a longer queue. If
-//! a caller is dropped while its work waits, the work leaves the queue.
+//! A full queue, or a wait that is too long, is 503 `busy` with `Retry-After`, never a longer
+//! queue. If a caller is dropped while its work waits, the work leaves the queue.
 //!
 //! Organisations take turns: a free thread runs work of the organisation with the fewest running
-//! threads, and among those of the one whose last turn is longest ago. So an organisation that sends
-//! one request waits for at most one job of each other organisation. On the query lane one organisation
-//! never uses more than half of the threads (docs/specification.md C5). While other organisations are active, it leaves
-//! one core free on the query lane and one thread free on the ingest lane, so that their requests wait
-//! for no thread to be preempted. In a full queue the newest job of the organisation with the most
-//! waiting jobs makes room for an organisation with fewer.
+//! threads, and among those of the one whose last turn is longest ago. So an organisation that
+//! sends one request waits for at most one job of each other organisation. On the query lane one
+//! organisation never uses more than half of the threads (docs/specification.md C5). While other
+//! organisations are active, it leaves one core free on the query lane and one thread free on the
+//! ingest lane, so that their requests wait for no thread to be preempted. In a full queue the
+//! newest job of the organisation with the most waiting jobs makes room for an organisation with
+//! fewer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -34,24 +35,24 @@ tokio::task_local! {
     pub(super) static ORIGIN: Origin;
 }
 
-/// A thread pool.
+/// A thread pool, and the organisation whose work it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Decoding and appending, for an organisation.
+    /// Decodes and appends samples of an organisation.
     Ingest(OrgId),
-    /// Parsing and evaluating, for an organisation.
+    /// Parses and evaluates queries of an organisation.
     Query(OrgId),
-    /// Hashing passwords.
+    /// Hashes passwords.
     Password,
-    /// Account changes, which end with a disk sync: the rest of sign-in, sessions, keys. Separate from
-    /// hashing, so that a flood of logins blocks no logout.
+    /// Changes accounts, sessions and keys, which ends with a disk sync. It is separate from
+    /// password hashing, so that many logins do not block logouts.
     Account,
 }
 
 /// The size of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneOptions {
-    /// Threads, and so jobs that run at once.
+    /// The number of threads, and so the most jobs that run at once.
     pub threads: usize,
     /// The most waiting jobs, inclusive.
     pub queue: usize,
@@ -70,11 +71,11 @@ pub struct LanesOptions {
     pub query: LaneOptions,
     /// The most query threads of one organisation while another one is active on that lane.
     pub query_threads_shared: usize,
-    /// The same for the ingest lane.
+    /// The most ingest threads of one organisation while another one is active on that lane.
     pub ingest_threads_shared: usize,
-    /// How long after its last request an organisation counts as active.
+    /// The time for which an organisation counts as active after its last request.
     pub activity_window: Duration,
-    /// Encoding and compressing the next piece of a large result: [`Lanes::run_answer`].
+    /// The lane that encodes and compresses chunks of large results: [`Lanes::run_answer`].
     pub answer: LaneOptions,
     /// [`Lane::Password`].
     pub password: LaneOptions,
@@ -83,7 +84,7 @@ pub struct LanesOptions {
 }
 
 impl LanesOptions {
-    /// The sizes of docs/specification.md C5 and D2 for a machine with `cores` cores.
+    /// Returns the sizes of docs/specification.md C5 and D2 for a machine with `cores` cores.
     pub fn for_cores(cores: usize) -> LanesOptions {
         let lane = |threads: usize, queue, wait_ms| LaneOptions {
             threads,
@@ -99,15 +100,17 @@ impl LanesOptions {
             query_threads_shared: cores.saturating_sub(1).max(1),
             ingest_threads_shared: cores.max(1),
             activity_window: Duration::from_secs(1),
-            // A connection has at most one piece here, of about a millisecond: the queue fits all connections.
+            // A connection has at most one chunk here, which takes about a millisecond. The queue
+            // has space for all connections.
             answer: LaneOptions { threads_per_org: cores.div_ceil(2), ..lane(cores.max(2), 1_024, 60_000) },
             password: lane(cores.clamp(1, 4), 32, 2_000),
-            // These threads wait for disk syncs, which the committer groups: more threads make larger groups.
+            // These threads wait for disk syncs, which the committer groups: more threads make
+            // larger groups.
             account: lane(8, 256, 10_000),
         }
     }
 
-    /// The sizes for the cores of this machine.
+    /// Returns the sizes for the cores of this machine.
     pub fn for_this_machine() -> LanesOptions {
         LanesOptions::for_cores(std::thread::available_parallelism().map_or(2, usize::from))
     }
@@ -115,21 +118,22 @@ impl LanesOptions {
 
 /// The five lanes. Cheap to clone; the threads end when the last clone is gone.
 #[derive(Clone, Debug)]
-pub struct Lanes(Arc<All>);
+pub struct Lanes(Arc<LanePools>);
 
 #[derive(Debug)]
-struct All {
-    ingest: Pool,
-    query: Pool,
-    answer: Pool,
-    password: Pool,
-    account: Pool,
+struct LanePools {
+    ingest: LanePool,
+    query: LanePool,
+    answer: LanePool,
+    password: LanePool,
+    account: LanePool,
     workers: WorkerPool,
     arrivals: Mutex<Arrivals<SocketAddr>>,
     inlined_total: AtomicU64,
 }
 
-/// Which connection or organisation sent a request last, and when another one did.
+/// The last request with its connection or organisation, and the time of the last request of
+/// another one.
 #[derive(Debug)]
 struct Arrivals<K> {
     last: Option<(K, Stopwatch)>,
@@ -146,7 +150,8 @@ impl<K> Default for Arrivals<K> {
 }
 
 impl<K: PartialEq + Copy> Arrivals<K> {
-    /// Records a request. Returns whether no other connection or organisation sent one within `window`.
+    /// Records a request. Returns whether no other connection or organisation sent one within
+    /// `window`.
     fn record(&mut self, from: K, now: Stopwatch, window: Duration) -> bool {
         let before = self.last.replace((from, now));
         if let Some((_, at)) = before.filter(|(before, _)| *before != from) {
@@ -160,10 +165,10 @@ impl Lanes {
     /// Starts the threads.
     ///
     /// # Errors
-    /// The operating system refuses a thread.
+    /// The operating system cannot create a thread.
     pub fn start(options: &LanesOptions) -> std::io::Result<Lanes> {
-        let start = |name, lane, shared| Pool::start(name, lane, shared, options.activity_window);
-        Ok(Lanes(Arc::new(All {
+        let start = |name, lane, shared| LanePool::start(name, lane, shared, options.activity_window);
+        Ok(Lanes(Arc::new(LanePools {
             ingest: start("ingest", options.ingest, options.ingest_threads_shared)?,
             query: start("query", options.query, options.query_threads_shared)?,
             answer: start("answer", options.answer, options.answer.threads_per_org)?,
@@ -176,26 +181,27 @@ impl Lanes {
         })))
     }
 
-    /// The worker threads that queries share.
+    /// Returns the worker threads that queries share.
     pub fn workers(&self) -> &WorkerPool {
         &self.0.workers
     }
 
-    /// Records a request of this connection. Returns whether no other connection sent one within the last
-    /// two milliseconds.
+    /// Records a request of this connection. Returns whether no other connection sent one within
+    /// the last two milliseconds.
     pub fn note_arrival(&self, from: SocketAddr) -> bool {
         let mut arrivals = self.0.arrivals.lock().ignore_poison();
         arrivals.record(from, Stopwatch::start(), QUIET_PERIOD)
     }
 
-    /// Records a query of this organisation. Workers leave a core free while other organisations query.
+    /// Records a query of this organisation. Workers leave a core free while other organisations
+    /// send queries.
     fn record_query(&self, org: OrgId) {
         let shared = self.0.query.record(org);
         self.0.workers.reserve_cores(usize::from(shared));
     }
 
-    /// A permit of the query lane for work on the caller's thread. `None` if no thread is free, or work
-    /// waits for one.
+    /// Returns a permit of the query lane for work on the caller's thread, or `None` if no thread
+    /// is free or jobs are waiting.
     pub fn try_inline(&self, org: OrgId) -> Option<InlinePermit<'_>> {
         self.record_query(org);
         let pool = &self.0.query;
@@ -208,11 +214,13 @@ impl Lanes {
         Some(InlinePermit { pool, org, done: &self.0.inlined_total })
     }
 
-    /// Runs `work` on a thread of `lane` and waits for its result. Dropping the future removes waiting
-    /// work from the queue. It does not stop running work; a caller uses [`CancelOnDrop`] for that.
+    /// Runs `work` on a thread of `lane` and waits for its result. Dropping the future removes
+    /// waiting work from the queue. It does not stop running work; a caller uses [`CancelOnDrop`]
+    /// for that.
     ///
     /// # Errors
-    /// 503 `busy` if the queue is full or the wait too long, 503 `shutting_down`, 500 if `work` panics.
+    /// 503 `busy` if the queue is full or the wait too long, 503 `shutting_down`, 500 if `work`
+    /// panics.
     pub async fn run<T: Send + 'static>(
         &self,
         lane: Lane,
@@ -236,11 +244,12 @@ impl Lanes {
         pool.run(org, work).await?.map_err(|panic| pool.panicked(panic.as_ref()))
     }
 
-    /// Encodes and compresses the next piece of a large result, for an organisation. As [`Lanes::run`],
-    /// but the caller has the result before the work ends, which may have much memory to free.
+    /// Runs work that encodes a chunk of a large result of an organisation. Unlike [`Lanes::run`],
+    /// the caller receives the result before the work ends, because the work may have much memory
+    /// to free.
     ///
     /// # Errors
-    /// As [`Lanes::run`]; also 500 if the work drops its [`Reply`].
+    /// Those of [`Lanes::run`]; also 500 if the work drops its [`Reply`].
     pub async fn run_answer<T: Send + 'static>(
         &self,
         org: OrgId,
@@ -249,12 +258,12 @@ impl Lanes {
         self.0.answer.run(Some(org), work).await
     }
 
-    /// Runs ingest work that may reply after it has ended, from another thread, when the disk has synced.
-    /// The thread of the lane is free for other work then. Refused senders get different `Retry-After`
-    /// times.
+    /// Runs ingest work that may reply from another thread after it has ended, when the disk has
+    /// synced. The thread of the lane is free for other work until then. Refused senders get
+    /// different `Retry-After` times.
     ///
     /// # Errors
-    /// As [`Lanes::run`]; also 500 if the work drops its [`Reply`].
+    /// Those of [`Lanes::run`]; also 500 if the work drops its [`Reply`].
     pub async fn run_ingest<T: Send + 'static>(
         &self,
         org: OrgId,
@@ -268,22 +277,23 @@ impl Lanes {
         self.0.ingest.run(Some(org), work).await.map_err(busy)
     }
 
-    /// The number of inline queries so far, for `/metrics`.
+    /// Returns the number of inline queries so far, for `/metrics`.
     pub fn inlined_total(&self) -> u64 {
         self.0.inlined_total.load(Ordering::Relaxed)
     }
 
-    /// For each lane its name, running jobs, waiting jobs, and refused jobs so far, for `/metrics`.
+    /// Returns for each lane its name, running jobs, waiting jobs, and refused jobs so far, for
+    /// `/metrics`.
     pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 5] {
-        let All { ingest, query, answer, password, account, .. } = &*self.0;
-        [ingest, query, answer, password, account].map(Pool::gauges)
+        let LanePools { ingest, query, answer, password, account, .. } = &*self.0;
+        [ingest, query, answer, password, account].map(LanePool::gauges)
     }
 }
 
 /// A running job of the query lane on a thread that does not belong to it; released on drop.
 #[derive(Debug)]
 pub struct InlinePermit<'a> {
-    pool: &'a Pool,
+    pool: &'a LanePool,
     org: OrgId,
     done: &'a AtomicU64,
 }
@@ -321,13 +331,13 @@ impl<T> Reply<T> {
     }
 }
 
-/// Sets its flag on drop. A handler holds one while its query runs, so that a closed connection cancels
-/// the query.
+/// Sets its flag on drop. A handler holds one while its query runs, so that a closed connection
+/// cancels the query.
 #[derive(Debug)]
 pub struct CancelOnDrop(Arc<std::sync::atomic::AtomicBool>);
 
 impl CancelOnDrop {
-    /// A guard that sets `flag`.
+    /// Returns a guard that sets `flag`.
     pub fn new(flag: Arc<std::sync::atomic::AtomicBool>) -> CancelOnDrop {
         CancelOnDrop(flag)
     }
@@ -343,14 +353,14 @@ const WAITING: u8 = 0;
 const STARTED: u8 = 1;
 const GONE: u8 = 2;
 
-struct Job {
+struct LaneJob {
     state: Arc<AtomicU8>,
     work: Box<dyn FnOnce() + Send>,
 }
 
 /// Removes a waiting job when its caller is dropped.
 struct QueuedJob<'a> {
-    pool: &'a Pool,
+    pool: &'a LanePool,
     org: Option<OrgId>,
     state: Arc<AtomicU8>,
 }
@@ -374,55 +384,55 @@ impl Drop for QueuedJob<'_> {
     }
 }
 
-struct Pool {
+struct LanePool {
     name: &'static str,
     options: LaneOptions,
-    shared: Arc<Shared>,
+    shared: Arc<LaneShared>,
     refused: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct LaneShared {
+    state: Mutex<LaneState>,
     threads_per_org: usize,
-    /// The same while other organisations are active.
+    /// The most threads of one organisation while others are active.
     threads_shared: usize,
     activity_window: Duration,
-    /// One organisation may not use all threads.
+    /// Whether one organisation may not use all threads.
     capped: bool,
 }
 
 /// The jobs of one organisation on a lane. `None` stands for jobs without an organisation.
 #[derive(Default)]
-struct Share {
-    waiting: VecDeque<Job>,
+struct OrgJobs {
+    waiting: VecDeque<LaneJob>,
     running: usize,
-    /// The time of its last turn, see [`State::clock`]. A new organisation stands behind all but the one
-    /// that has just had its turn.
+    /// The time of its last turn, see [`LaneState::clock`]. A new organisation stands behind all
+    /// but the one that has just had its turn.
     last_turn: u64,
 }
 
 #[derive(Default)]
-struct State {
+struct LaneState {
     /// Organisations with waiting or running jobs, and some that had them.
-    shares: BTreeMap<Option<OrgId>, Share>,
+    shares: BTreeMap<Option<OrgId>, OrgJobs>,
     waiting: usize,
     running: usize,
     arrivals: Arrivals<OrgId>,
-    /// At the last arrival more than one organisation was active.
+    /// Whether more than one organisation was active at the last arrival.
     is_shared: bool,
-    /// Twice the number of turns so far. A turn gets the next odd number, and so lies behind organisations
-    /// that came before the next turn.
+    /// Twice the number of turns so far. A turn gets the next odd number, and so lies behind
+    /// organisations that came before the next turn.
     clock: u64,
-    /// Parked threads. The last one was parked last and is woken first, because its buffers may still be
-    /// in a cache.
+    /// Parked threads. The last one was parked last and is woken first, because its buffers may
+    /// still be in a cache.
     idle: Vec<Thread>,
     closed: bool,
 }
 
-impl State {
-    /// Records a request of an organisation. Returns whether another one has jobs, or sent a request
-    /// within `window`.
+impl LaneState {
+    /// Records a request of an organisation. Returns whether another organisation has jobs, or sent
+    /// a request within `window`.
     fn record(&mut self, org: OrgId, window: Duration) -> bool {
         let alone = self.arrivals.record(org, Stopwatch::start(), window);
         let is_other = |other: &Option<OrgId>| other.is_some_and(|other| other != org);
@@ -431,15 +441,16 @@ impl State {
         self.is_shared
     }
 
-    fn push(&mut self, org: Option<OrgId>, job: Job) {
-        let anew = || Share { last_turn: self.clock, ..Share::default() };
-        self.shares.entry(org).or_insert_with(anew).waiting.push_back(job);
+    fn push(&mut self, org: Option<OrgId>, job: LaneJob) {
+        let new = || OrgJobs { last_turn: self.clock, ..OrgJobs::default() };
+        self.shares.entry(org).or_insert_with(new).waiting.push_back(job);
         self.waiting += 1;
     }
 
-    /// The next job, of an organisation with fewer than `threads_per_org` running ones.
-    fn take(&mut self, threads_per_org: usize) -> Option<(Option<OrgId>, Job)> {
-        let may = |org: &Option<OrgId>, share: &Share| org.is_none() || share.running < threads_per_org;
+    /// Takes the next job of an organisation with fewer than `threads_per_org` running jobs, and
+    /// counts it as running.
+    fn take(&mut self, threads_per_org: usize) -> Option<(Option<OrgId>, LaneJob)> {
+        let may = |org: &Option<OrgId>, share: &OrgJobs| org.is_none() || share.running < threads_per_org;
         let next = self.shares.iter().filter(|(org, share)| !share.waiting.is_empty() && may(org, share));
         let org = *next.min_by_key(|(_, share)| (share.running, share.last_turn))?.0;
         let job = self.shares.get_mut(&org)?.waiting.pop_front()?;
@@ -448,7 +459,7 @@ impl State {
         Some((org, job))
     }
 
-    /// Whether an organisation has fewer running jobs than this.
+    /// Returns whether an organisation has fewer than `threads_per_org` running jobs.
     fn has_less_than(&self, threads_per_org: usize, org: Option<OrgId>) -> bool {
         self.shares.get(&org).is_none_or(|share| share.running < threads_per_org)
     }
@@ -471,7 +482,7 @@ impl State {
     }
 
     /// Removes the jobs of `org` whose callers were dropped.
-    fn forget_gone(&mut self, org: Option<OrgId>) -> VecDeque<Job> {
+    fn forget_gone(&mut self, org: Option<OrgId>) -> VecDeque<LaneJob> {
         let Some(share) = self.shares.get_mut(&org) else { return VecDeque::new() };
         let all = std::mem::take(&mut share.waiting);
         let (gone, stays) = all.into_iter().partition(|job| job.state.load(Ordering::SeqCst) == GONE);
@@ -481,41 +492,42 @@ impl State {
         gone
     }
 
-    /// Removes an organisation without jobs. Some are kept, so that most requests allocate nothing.
+    /// Removes the entry of an organisation without jobs if there are more than `IDLE_ENTRIES_MAX`
+    /// entries. The others stay, so that most requests allocate nothing.
     fn tidy(&mut self, org: Option<OrgId>) {
-        const KEPT: usize = 64;
-        if self.shares.len() > KEPT
+        const IDLE_ENTRIES_MAX: usize = 64;
+        if self.shares.len() > IDLE_ENTRIES_MAX
             && self.shares.get(&org).is_some_and(|share| share.waiting.is_empty() && share.running == 0)
         {
             self.shares.remove(&org);
         }
     }
 
-    /// Removes the newest waiting job of the organisation with the most, if `org` would still have fewer
-    /// with one more. The caller drops it without the lock.
-    fn make_room_for(&mut self, org: Option<OrgId>) -> Option<Job> {
+    /// Removes the newest job of the organisation with the most waiting jobs, if `org` would have
+    /// fewer even with one more. The caller drops the job without the lock.
+    fn make_room_for(&mut self, org: Option<OrgId>) -> Option<LaneJob> {
         // Jobs without an organisation are never removed.
-        let asks = self.shares.get(&org).map_or(0, |share| share.waiting.len());
+        let own = self.shares.get(&org).map_or(0, |share| share.waiting.len());
         let of_orgs = self.shares.iter().filter(|(org, _)| org.is_some());
-        let (most, has) =
-            of_orgs.map(|(org, share)| (*org, share.waiting.len())).max_by_key(|(_, has)| *has)?;
-        if org.is_none() || has <= asks + 1 {
+        let (most, waiting) =
+            of_orgs.map(|(org, share)| (*org, share.waiting.len())).max_by_key(|(_, waiting)| *waiting)?;
+        if org.is_none() || waiting <= own + 1 {
             return None;
         }
-        let put_back = self.shares.get_mut(&most)?.waiting.pop_back()?;
+        let removed = self.shares.get_mut(&most)?.waiting.pop_back()?;
         self.waiting -= 1;
         self.tidy(most);
-        Some(put_back)
+        Some(removed)
     }
 }
 
-impl Shared {
-    /// The most threads of one organisation now.
-    const fn share(&self, state: &State) -> usize {
+impl LaneShared {
+    /// Returns the most threads that one organisation may use now.
+    const fn share(&self, state: &LaneState) -> usize {
         if state.is_shared { self.threads_shared } else { self.threads_per_org }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LaneState> {
         // No code that can panic runs under the lock.
         self.state.lock().ignore_poison()
     }
@@ -523,8 +535,8 @@ impl Shared {
     fn work(&self) {
         while let Some((org, job)) = self.next() {
             (job.work)();
-            // An organisation at its limit may have waiting jobs that can start now. Without limits this thread takes
-            // the next job, or the thread that was woken for it does.
+            // If organisations are limited, a waiting job may be able to start only now. Otherwise
+            // this thread, or the thread that was woken for the job, takes it.
             self.end(org, self.capped);
         }
     }
@@ -540,8 +552,8 @@ impl Shared {
         }
     }
 
-    /// The next job; blocks until there is one. `None` when the lane closes.
-    fn next(&self) -> Option<(Option<OrgId>, Job)> {
+    /// Waits for the next job. Returns `None` when the lane closes.
+    fn next(&self) -> Option<(Option<OrgId>, LaneJob)> {
         let mut state = self.lock();
         loop {
             if state.closed {
@@ -570,16 +582,16 @@ impl Shared {
     }
 }
 
-impl Pool {
+impl LanePool {
     fn start(
         name: &'static str,
         options: LaneOptions,
         threads_shared: usize,
         activity_window: Duration,
-    ) -> std::io::Result<Pool> {
+    ) -> std::io::Result<LanePool> {
         let threads_per_org = options.threads_per_org.max(1);
         let threads_shared = threads_shared.clamp(1, threads_per_org);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LaneShared {
             state: Mutex::default(),
             threads_per_org,
             threads_shared,
@@ -587,7 +599,7 @@ impl Pool {
             capped: threads_shared < options.threads,
         });
         let pool =
-            Pool { name, options, shared, refused: AtomicU64::new(0), threads: Mutex::new(Vec::new()) };
+            LanePool { name, options, shared, refused: AtomicU64::new(0), threads: Mutex::new(Vec::new()) };
         for n in 0..options.threads.max(1) {
             let shared = Arc::clone(&pool.shared);
             let thread = std::thread::Builder::new()
@@ -599,7 +611,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// As [`State::record`].
+    /// See [`LaneState::record`].
     fn record(&self, org: OrgId) -> bool {
         self.shared.lock().record(org, self.shared.activity_window)
     }
@@ -612,32 +624,32 @@ impl Pool {
         let state = Arc::new(AtomicU8::new(WAITING));
         let (done_tx, mut done) = oneshot::channel();
         let span = tracing::Span::current();
-        let job = Job {
+        let job = LaneJob {
             state: Arc::clone(&state),
             work: Box::new(move || {
                 let run = || span.in_scope(|| work(Reply(done_tx)));
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-                    let said = panic_text(panic.as_ref());
-                    tracing::error!(said, "a job panicked; its caller gets a response without a result");
+                    let message = panic_text(panic.as_ref());
+                    tracing::error!(message, "a job panicked; its request fails with status 500");
                 }
             }),
         };
-        let (wake, put_back) = {
+        let (wake, removed) = {
             let mut shared = self.shared.lock();
             if shared.closed {
                 return Err(ApiError::shutting_down());
             }
             let full = shared.waiting >= self.options.queue;
-            let put_back = if full { shared.make_room_for(org) } else { None };
-            if full && put_back.is_none() {
+            let removed = if full { shared.make_room_for(org) } else { None };
+            if full && removed.is_none() {
                 drop(shared);
                 return Err(self.refuse());
             }
             shared.push(org, job);
-            (shared.idle.pop(), put_back)
+            (shared.idle.pop(), removed)
         };
-        // Dropping the job closes its channel, which tells its caller.
-        drop(put_back);
+        // Dropping the job closes its channel, which notifies its caller.
+        drop(removed);
         if let Some(thread) = wake {
             thread.unpark();
         }
@@ -645,7 +657,7 @@ impl Pool {
         let outcome = match tokio::time::timeout(self.options.wait, &mut done).await {
             Ok(outcome) => outcome,
             Err(_late) => {
-                // A started job is waited for.
+                // The caller waits for a job that has started.
                 if queued.leave() {
                     return Err(self.refuse());
                 }
@@ -653,7 +665,7 @@ impl Pool {
             }
         };
         outcome.map_err(|_dropped| match queued.state.load(Ordering::SeqCst) {
-            STARTED => ApiError::internal(format!("work on the {} lane ended without an answer", self.name)),
+            STARTED => ApiError::internal(format!("work on the {} lane ended without a reply", self.name)),
             _ if self.shared.lock().closed => ApiError::shutting_down(),
             // It was removed for another job.
             _ => self.refuse(),
@@ -678,7 +690,7 @@ impl Pool {
 /// Enough for the deepest expression within the caps, evaluated recursively in a debug build.
 pub const STACK_BYTES: usize = 8 * 1024 * 1024;
 
-/// The message of a panic, for the log.
+/// Returns the message of a panic, for the log.
 pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
@@ -687,12 +699,12 @@ pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-impl Drop for Pool {
+impl Drop for LanePool {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;
         state.waiting = 0;
-        let waiting: Vec<VecDeque<Job>> =
+        let waiting: Vec<VecDeque<LaneJob>> =
             state.shares.values_mut().map(|share| std::mem::take(&mut share.waiting)).collect();
         let idle = std::mem::take(&mut state.idle);
         drop(state);
@@ -709,9 +721,9 @@ impl Drop for Pool {
     }
 }
 
-impl std::fmt::Debug for Pool {
+impl std::fmt::Debug for LanePool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool")
+        f.debug_struct("LanePool")
             .field("name", &self.name)
             .field("options", &self.options)
             .finish_non_exhaustive()
@@ -732,7 +744,8 @@ mod tests {
         Lanes::start(&options).expect("threads")
     }
 
-    /// Waits until the query lane holds so much; bounded by the test's own time.
+    /// Waits until the query lane has these numbers of running and waiting jobs. The test's timeout
+    /// bounds the wait.
     async fn until(lanes: &Lanes, running: usize, waiting: usize) {
         loop {
             let (_, runs, waits, _) = lanes.gauges()[1];
@@ -743,17 +756,18 @@ mod tests {
         }
     }
 
-    /// Work that runs until its sender is dropped, and what it was sent.
+    /// Returns work that runs until it receives its result, or until the sender is dropped, and the
+    /// sender.
     fn held() -> (mpsc::Sender<u32>, impl FnOnce() -> u32 + Send + 'static) {
         let (release, released) = mpsc::channel();
         (release, move || released.recv().unwrap_or_default())
     }
 
-    const PATIENT: Duration = Duration::from_secs(600);
+    const LONG_WAIT: Duration = Duration::from_secs(600);
 
     #[tokio::test]
-    async fn work_runs_and_a_panic_in_it_is_a_500() {
-        let lanes = lanes(LaneOptions { threads: 1, queue: 1, wait: PATIENT, threads_per_org: 1 });
+    async fn work_runs_and_a_panic_is_status_500() {
+        let lanes = lanes(LaneOptions { threads: 1, queue: 1, wait: LONG_WAIT, threads_per_org: 1 });
         assert_eq!(lanes.run(Lane::Ingest(ORG), || 7).await.expect("done"), 7);
         let panicked = lanes.run(Lane::Query(ORG), || -> u32 { panic!("a bug") }).await;
         assert_eq!(panicked.expect_err("a panic").code(), Code::Internal);
@@ -761,8 +775,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_thread_that_worked_last_works_next() {
-        let lanes = lanes(LaneOptions { threads: 4, queue: 1, wait: PATIENT, threads_per_org: 4 });
+    async fn the_last_parked_thread_is_woken_first() {
+        let lanes = lanes(LaneOptions { threads: 4, queue: 1, wait: LONG_WAIT, threads_per_org: 4 });
         let mut worked = None;
         for _ in 0..50 {
             while lanes.0.query.shared.lock().idle.len() < 4 {
@@ -777,7 +791,7 @@ mod tests {
     #[tokio::test]
     async fn an_inline_permit_counts_as_a_running_job() {
         for threads_per_org in [1, 2] {
-            let lanes = lanes(LaneOptions { threads: 2, queue: 4, wait: PATIENT, threads_per_org });
+            let lanes = lanes(LaneOptions { threads: 2, queue: 4, wait: LONG_WAIT, threads_per_org });
             let permits: Vec<_> = (0..threads_per_org).map_while(|_| lanes.try_inline(ORG)).collect();
             assert_eq!((permits.len(), lanes.gauges()[1].1), (threads_per_org, threads_per_org));
             assert!(lanes.try_inline(ORG).is_none(), "the organisation has its share");
@@ -803,21 +817,21 @@ mod tests {
 
     #[tokio::test]
     async fn an_organisation_leaves_a_core_free_while_another_one_queries() {
-        let options = LanesOptions { activity_window: PATIENT, ..LanesOptions::for_cores(2) };
+        let options = LanesOptions { activity_window: LONG_WAIT, ..LanesOptions::for_cores(2) };
         let lanes = Lanes::start(&options).expect("threads");
-        let ask = |work: Box<dyn FnOnce() -> u32 + Send>| {
+        let submit = |work: Box<dyn FnOnce() -> u32 + Send>| {
             let lanes = lanes.clone();
             tokio::spawn(async move { lanes.run(Lane::Query(ORG), work).await })
         };
         let hold = || {
             let (release, work) = held();
-            (release, ask(Box::new(work)))
+            (release, submit(Box::new(work)))
         };
         let alone = [hold(), hold()];
         until(&lanes, 2, 0).await;
-        for (release, asked) in alone {
+        for (release, submitted) in alone {
             drop(release);
-            asked.await.expect("no panic").expect("done");
+            submitted.await.expect("no panic").expect("done");
         }
         assert_eq!(lanes.run(Lane::Query(OrgId(2)), || 1).await.expect("done"), 1);
         let (first, _) = hold();
@@ -847,8 +861,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_is_busy_at_once() {
-        let lanes = lanes(LaneOptions { threads: 1, queue: 1, wait: PATIENT, threads_per_org: 1 });
+    async fn work_beyond_a_full_queue_is_refused_at_once() {
+        let lanes = lanes(LaneOptions { threads: 1, queue: 1, wait: LONG_WAIT, threads_per_org: 1 });
         let (release, work) = held();
         let running = tokio::spawn({
             let lanes = lanes.clone();
@@ -869,11 +883,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_too_long_is_busy_and_leaves_the_queue() {
+    async fn work_that_waits_too_long_is_refused_and_leaves_the_queue() {
         let lanes = lanes(LaneOptions { threads: 1, queue: 4, wait: Duration::ZERO, threads_per_org: 1 });
         let (release, work) = held();
         let mut running = Box::pin(lanes.run(Lane::Query(ORG), work));
-        // With no patience at all the first may be refused, too; it is asked until it runs.
+        // With a timeout of zero, the first job may be refused as well.
         let refused = tokio::select! { biased; done = &mut running => done.is_err(), () = until(&lanes, 1, 0) => false };
         if !refused {
             let late = lanes.run(Lane::Query(ORG), || 2).await.expect_err("late");
@@ -884,29 +898,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_that_goes_away_takes_its_waiting_work_along() {
-        let lanes = lanes(LaneOptions { threads: 1, queue: 4, wait: PATIENT, threads_per_org: 1 });
+    async fn waiting_work_of_a_dropped_caller_never_runs() {
+        let lanes = lanes(LaneOptions { threads: 1, queue: 4, wait: LONG_WAIT, threads_per_org: 1 });
         let (release, work) = held();
         let running = tokio::spawn({
             let lanes = lanes.clone();
             async move { lanes.run(Lane::Query(ORG), work).await }
         });
         until(&lanes, 1, 0).await;
-        let (told, ran) = mpsc::channel();
-        let mut waiting = Box::pin(lanes.run(Lane::Query(ORG), move || told.send(()).expect("heard")));
+        let (started, has_started) = mpsc::channel();
+        let work = move || started.send(()).expect("the receiver exists");
+        let mut waiting = Box::pin(lanes.run(Lane::Query(ORG), work));
         tokio::select! { biased; _ = &mut waiting => unreachable!(), () = until(&lanes, 1, 1) => {} }
         drop(waiting);
         assert_eq!(lanes.gauges()[1].2, 0);
         release.send(1).expect("still running");
         running.await.expect("no panic").expect("done");
         lanes.run(Lane::Query(ORG), || ()).await.expect("done");
-        assert!(ran.recv().is_err(), "it never ran");
+        assert!(has_started.recv().is_err(), "it never ran");
     }
 
-    /// docs/specification.md C5: at most half of the running queries for one organisation.
+    /// docs/specification.md C5: one organisation has at most half of the running queries.
     #[tokio::test]
-    async fn one_organisation_never_holds_more_than_its_share() {
-        let lanes = lanes(LaneOptions { threads: 4, queue: 32, wait: PATIENT, threads_per_org: 2 });
+    async fn one_organisation_never_uses_more_threads_than_its_share() {
+        let lanes = lanes(LaneOptions { threads: 4, queue: 32, wait: LONG_WAIT, threads_per_org: 2 });
         let mut flood = Vec::new();
         for _ in 0..10 {
             let (release, work) = held();
@@ -914,7 +929,7 @@ mod tests {
             flood.push((release, tokio::spawn(async move { lanes.run(Lane::Query(ORG), work).await })));
         }
         until(&lanes, 2, 8).await;
-        assert_eq!(lanes.run(Lane::Query(OrgId(2)), || 5).await.expect("room for the other"), 5);
+        assert_eq!(lanes.run(Lane::Query(OrgId(2)), || 5).await.expect("a free thread"), 5);
         for (release, done) in flood {
             let _ = release.send(1);
             done.await.expect("no panic").expect("done");
@@ -922,46 +937,47 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn in_a_full_queue_who_has_most_makes_room_for_who_has_less() {
+    async fn in_a_full_queue_the_organisation_with_the_most_jobs_makes_room() {
         let other = OrgId(2);
-        let lanes = lanes(LaneOptions { threads: 1, queue: 3, wait: PATIENT, threads_per_org: 1 });
-        let ask = |org, work: Box<dyn FnOnce() -> u32 + Send>| {
+        let lanes = lanes(LaneOptions { threads: 1, queue: 3, wait: LONG_WAIT, threads_per_org: 1 });
+        let submit = |org, work: Box<dyn FnOnce() -> u32 + Send>| {
             let lanes = lanes.clone();
             tokio::spawn(async move { lanes.run(Lane::Query(org), work).await })
         };
         let (release, work) = held();
-        let running = ask(ORG, Box::new(work));
+        let running = submit(ORG, Box::new(work));
         until(&lanes, 1, 0).await;
         let mut flood = Vec::new();
         for n in 0..3 {
-            flood.push(ask(ORG, Box::new(move || n)));
+            flood.push(submit(ORG, Box::new(move || n)));
             until(&lanes, 1, flood.len()).await;
         }
-        let theirs = ask(other, Box::new(|| 7));
-        let put_back = flood.pop().expect("three").await.expect("no panic");
-        assert_eq!(put_back.expect_err("the last of the flood").code(), Code::Busy);
-        // One more of theirs would be as many as the flood still has: now it is full for both.
+        let theirs = submit(other, Box::new(|| 7));
+        let removed = flood.pop().expect("three").await.expect("no panic");
+        assert_eq!(removed.expect_err("the last of the flood").code(), Code::Busy);
+        // Both organisations have about as many waiting jobs now, so the queue is full for both.
         for org in [ORG, other] {
             assert_eq!(lanes.run(Lane::Query(org), || 8).await.expect_err("full").code(), Code::Busy);
         }
         release.send(1).expect("still running");
-        assert_eq!(theirs.await.expect("no panic").expect("answered"), 7);
-        for asked in flood.into_iter().chain([running]) {
-            asked.await.expect("no panic").expect("answered");
+        assert_eq!(theirs.await.expect("no panic").expect("done"), 7);
+        for submitted in flood.into_iter().chain([running]) {
+            submitted.await.expect("no panic").expect("done");
         }
         assert_eq!(lanes.gauges()[1].3, 3);
     }
 
-    /// docs/specification.md B3: senders that were refused together do not come back together.
+    /// docs/specification.md B3: senders that were refused at the same time do not retry at the
+    /// same time.
     #[tokio::test]
-    async fn senders_that_find_no_room_come_back_at_different_times() {
-        let none = LaneOptions { threads: 1, queue: 0, wait: PATIENT, threads_per_org: 1 };
+    async fn refused_senders_are_told_to_retry_at_different_times() {
+        let none = LaneOptions { threads: 1, queue: 0, wait: LONG_WAIT, threads_per_org: 1 };
         let lanes =
             Lanes::start(&LanesOptions { ingest: none, ..LanesOptions::for_cores(1) }).expect("threads");
         let mut waits = std::collections::BTreeSet::new();
         for _ in 0..50 {
             let refused =
-                lanes.run_ingest(ORG, |reply| reply.send(()).unwrap_or(())).await.expect_err("no room");
+                lanes.run_ingest(ORG, |reply| reply.send(()).unwrap_or(())).await.expect_err("full");
             assert_eq!(refused.code(), Code::Busy);
             let response = axum::response::IntoResponse::into_response(refused);
             let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
@@ -970,17 +986,17 @@ mod tests {
         assert!(waits.len() > 2 && waits.iter().all(|wait| (2..=10).contains(wait)), "{waits:?}");
     }
 
-    /// Turns, not time: one organisation asks for forty things, another for one at a time. On one thread, whatever the
-    /// first has asked for, at most the one thing that runs already comes before.
+    /// One organisation submits forty jobs, then another one submits five. On one thread, their
+    /// jobs alternate until the second organisation has no more.
     #[tokio::test]
-    async fn a_flood_of_one_organisation_comes_before_nobodys_turn() {
+    async fn organisations_take_turns_however_many_jobs_one_of_them_has() {
         let other = OrgId(2);
-        let one = LaneOptions { threads: 1, queue: 64, wait: PATIENT, threads_per_org: 1 };
+        let one = LaneOptions { threads: 1, queue: 64, wait: LONG_WAIT, threads_per_org: 1 };
         let options = LanesOptions { ingest: one, query: one, ..LanesOptions::for_cores(1) };
-        for (place, lane) in [(0, Lane::Ingest as fn(OrgId) -> Lane), (1, Lane::Query)] {
+        for (index, lane) in [(0, Lane::Ingest as fn(OrgId) -> Lane), (1, Lane::Query)] {
             let lanes = Lanes::start(&options).expect("threads");
             let turns: Arc<Mutex<Vec<OrgId>>> = Arc::default();
-            let ask = |org: OrgId| {
+            let submit = |org: OrgId| {
                 let (lanes, turns) = (lanes.clone(), Arc::clone(&turns));
                 tokio::spawn(async move {
                     lanes.run(lane(org), move || turns.lock().expect("no panic").push(org)).await
@@ -992,21 +1008,21 @@ mod tests {
                 async move { lanes.run(lane(ORG), work).await }
             });
             let until = async |waiting| {
-                while lanes.gauges()[place].2 != waiting {
+                while lanes.gauges()[index].2 != waiting {
                     tokio::task::yield_now().await;
                 }
             };
-            while lanes.gauges()[place].1 != 1 {
+            while lanes.gauges()[index].1 != 1 {
                 tokio::task::yield_now().await;
             }
-            let flood: Vec<_> = (0..40).map(|_| ask(ORG)).collect();
+            let flood: Vec<_> = (0..40).map(|_| submit(ORG)).collect();
             until(40).await;
-            let theirs: Vec<_> = (0..5).map(|_| ask(other)).collect();
+            let theirs: Vec<_> = (0..5).map(|_| submit(other)).collect();
             until(45).await;
             release.send(1).expect("still running");
             first.await.expect("no panic").expect("done");
-            for asked in flood.into_iter().chain(theirs) {
-                asked.await.expect("no panic").expect("done");
+            for submitted in flood.into_iter().chain(theirs) {
+                submitted.await.expect("no panic").expect("done");
             }
             let turns = turns.lock().expect("no panic").clone();
             let of_other: Vec<usize> = (0..45).filter(|turn| turns[*turn] == other).collect();
@@ -1015,29 +1031,31 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whoever waits, waits for at most one turn of each other organisation; nobody is passed over for ever.
+        /// A waiting organisation waits for at most one turn of each other organisation.
         #[test]
-        fn nobody_waits_longer_than_one_turn_of_each_other(asks in proptest::collection::vec((0u32..5, proptest::bool::ANY), 1..200)) {
-            let mut state = State::default();
-            // How often each of the others had a turn since this one's first work began to wait.
+        fn an_organisation_waits_for_at_most_one_turn_of_each_other(
+            steps in proptest::collection::vec((0u32..5, proptest::bool::ANY), 1..200),
+        ) {
+            let mut state = LaneState::default();
+            // The turns of each other organisation since the first job of this one began to wait.
             let mut since: BTreeMap<OrgId, BTreeMap<OrgId, usize>> = BTreeMap::new();
-            for (org, asks) in asks {
+            for (org, submits) in steps {
                 let org = OrgId(org);
-                if asks {
-                    let job = Job { state: Arc::default(), work: Box::new(|| ()) };
+                if submits {
+                    let job = LaneJob { state: Arc::default(), work: Box::new(|| ()) };
                     state.push(Some(org), job);
                     since.entry(org).or_default();
                 } else if let Some((Some(taken), _)) = state.take(usize::MAX) {
-                    // One thread: it ends before the next begins.
-                    let still = state.shares.get(&Some(taken)).is_some_and(|share| !share.waiting.is_empty());
+                    // There is one thread, so this job ends before the next one starts.
+                    let still_waiting = state.shares.get(&Some(taken)).is_some_and(|share| !share.waiting.is_empty());
                     state.finished(Some(taken));
                     since.remove(&taken);
                     for turns in since.values_mut() {
                         let turns = turns.entry(taken).or_default();
                         *turns += 1;
-                        proptest::prop_assert!(*turns <= 1, "{taken:?} went before another twice");
+                        proptest::prop_assert!(*turns <= 1, "{taken:?} had two turns while another one waited");
                     }
-                    if still {
+                    if still_waiting {
                         since.insert(taken, BTreeMap::new());
                     }
                 }

@@ -226,7 +226,7 @@ impl Deps {
             providers: options.providers.clone(),
         };
         let rejects = Arc::default();
-        let active: Arc<orgs::query::active::Active> = Arc::default();
+        let active: Arc<orgs::query::active::RunningQueries> = Arc::default();
         let patterns: Arc<PatternCache> = Arc::default();
         let orgs = OrgDeps {
             identity: Arc::clone(&rooms.identity),

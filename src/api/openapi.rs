@@ -1,9 +1,9 @@
-//! The OpenAPI 3.1 document, made from the rows of the route table: a route that is served is documented, and the other
-//! way round.
+//! The OpenAPI 3.1 document, generated from the route table. So every served route is documented,
+//! and every documented route is served.
 //!
-//! Who may call a route and how it refuses them follows from its row ([`access`](super::access)); what it takes and
-//! answers stands in [`operations`], in the small language of [`schema`]. The tests of the API hold every answer they get
-//! against this document.
+//! The callers of a route and their errors follow from its row ([`access`](super::access)). Its
+//! parameters, body and responses are described in [`operations`], in the language of [`schema`].
+//! The API tests check every response against this document.
 
 mod operations;
 mod parameters;
@@ -22,32 +22,38 @@ use serde_json::{Value, json};
 use super::error::{Code, ErrorFormat};
 use super::routes::{Auth, RouteDoc, Routes};
 use crate::identity::Endpoint;
-use operations::{Operation, Takes};
+use operations::{BodySchema, Operation};
 
-/// Adds `GET /api/v1/openapi.json`, which describes `routes` and itself; `server` is where they are reached.
+/// Adds `GET /api/v1/openapi.json`, which describes `routes` and itself. `server` is their base
+/// URL.
 #[must_use]
 pub fn document(routes: Routes, server: &str) -> Routes {
     let own = |body| {
-        Routes::new().get("/api/v1/openapi.json", Auth::Public, "This document", serve).with(Served(body))
+        Routes::new()
+            .get("/api/v1/openapi.json", Auth::Public, "Get this document", serve)
+            .with(ServedDocument(body))
     };
     let rows: Vec<RouteDoc> = routes.rows().iter().chain(own(Bytes::new()).rows()).cloned().collect();
     routes.merge(own(Bytes::from(text(&rows, server))))
 }
 
 #[derive(Clone, Debug)]
-struct Served(Bytes);
+struct ServedDocument(Bytes);
 
-async fn serve(State(Served(body)): State<Served>) -> Response {
+async fn serve(State(ServedDocument(body)): State<ServedDocument>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-const ABOUT: &str = "Remote write in, PromQL out. A credential in the Authorization header is the only one looked at. Errors are \
-    RFC 9457 problems with a stable `code`; the Prometheus mount answers Prometheus' own errors. `HEAD` works wherever \
-    `GET` does. Requests with a header block of more than 64 KiB are 431. Paths below /auth are an alias of /api/v1/auth.";
+/// The description of the API.
+const ABOUT: &str = "A metrics server with Prometheus remote write and PromQL. If a request has an Authorization header, \
+    other credentials are ignored. Errors are RFC 9457 problems with a stable `code`; the Prometheus mount returns \
+    errors in Prometheus' format. `HEAD` works on every path with `GET`. A header block of more than 64 KiB is refused \
+    with status 431. Paths below /auth are aliases of those below /api/v1/auth.";
 
-/// The document for these rows, which are reached at `server`, as JSON.
+/// Returns the document for these rows as JSON. `server` is their base URL.
 ///
-/// Written path by path: as one value it takes 14 MB while it is made, and an idle process would keep them.
+/// The document is written path by path. As one JSON value it would take 14 MB, which the allocator
+/// would not return to the system.
 pub fn text(rows: &[RouteDoc], server: &str) -> String {
     let mut paths: BTreeMap<&str, Vec<&RouteDoc>> = BTreeMap::new();
     for row in rows {
@@ -84,10 +90,10 @@ pub fn text(rows: &[RouteDoc], server: &str) -> String {
     out
 }
 
-/// Writes the members of an object, each as soon as it is made.
+/// Writes the members of an object, each as soon as the iterator returns it.
 fn members<'n>(out: &mut String, all: impl IntoIterator<Item = (&'n str, Value)>) {
-    for (place, (name, value)) in all.into_iter().enumerate() {
-        if place > 0 {
+    for (index, (name, value)) in all.into_iter().enumerate() {
+        if index > 0 {
             out.push(',');
         }
         // Writing into a String does not fail.
@@ -95,27 +101,28 @@ fn members<'n>(out: &mut String, all: impl IntoIterator<Item = (&'n str, Value)>
     }
 }
 
-/// Whether anybody wrote down what a route takes and answers.
+/// Returns whether [`operations`] describes a route.
 pub fn is_described(row: &RouteDoc) -> bool {
     operations::of(row.method, &row.path).is_some()
 }
 
-/// A text of ours as a schema. One that cannot be read allows everything, and a test does not let it pass.
+/// Converts a schema of our tables to JSON. An invalid one allows every value, and a test fails for
+/// it.
 fn shape(text: &str) -> Value {
     schema::schema(text).unwrap_or(Value::Bool(true))
 }
 
 fn security_schemes() -> Value {
     json!({
-        "session": { "type": "apiKey", "in": "cookie", "name": "ms_session", "description": "Set by a login; 30 days from the last request." },
-        "embedToken": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "Minted by the server or with an API key's secret." },
-        "apiKey": { "type": "http", "scheme": "bearer", "description": "msk_…" },
-        "apiKeyBasic": { "type": "http", "scheme": "basic", "description": "The API key as password; a user that begins ak_ must be the key's id." },
-        "metricsToken": { "type": "http", "scheme": "bearer", "description": "PROMLET_METRICS_TOKEN; not needed from this machine." },
+        "session": { "type": "apiKey", "in": "cookie", "name": "ms_session", "description": "The session cookie of a login; it expires 30 days after the last request." },
+        "embedToken": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "An embed token, minted by the server or signed with an API key's secret." },
+        "apiKey": { "type": "http", "scheme": "bearer", "description": "The secret of an API key; it begins with msk_." },
+        "apiKeyBasic": { "type": "http", "scheme": "basic", "description": "The secret of an API key as the password. A user name that begins with ak_ must be the key's id." },
+        "metricsToken": { "type": "http", "scheme": "bearer", "description": "The value of PROMLET_METRICS_TOKEN; not needed for requests from the same machine." },
     })
 }
 
-/// Any one of these is enough; public routes need none.
+/// Returns the credentials of a route, any one of which is sufficient. Public routes need none.
 fn security(auth: Auth) -> Value {
     let names: &[&str] = match auth {
         Auth::Public => &[],
@@ -130,7 +137,7 @@ fn security(auth: Auth) -> Value {
     names.iter().map(|name| json!({ *name: [] })).collect()
 }
 
-/// An endpoint as a token's `ms.endpoints` names it.
+/// Returns the name of an endpoint in a token's `ms.endpoints`.
 const fn word(endpoint: Endpoint) -> &'static str {
     match endpoint {
         Endpoint::Metrics => "metrics",
@@ -141,66 +148,64 @@ const fn word(endpoint: Endpoint) -> &'static str {
     }
 }
 
-/// Who may call, in words.
+/// Describes the callers of a route.
 fn callers(auth: Auth) -> String {
     let fresh =
         |login| if login == super::routes::Login::Fresh { ", signed in within 15 minutes" } else { "" };
     match auth {
         Auth::Public => "Anyone.".into(),
-        Auth::Account(login) => format!("Whoever is signed in{}.", fresh(login)),
+        Auth::Account(login) => format!("Any session{}.", fresh(login)),
         Auth::Member(role, login) => {
-            format!("A session with the role {} or more{}.", role.as_str(), fresh(login))
+            format!("A session with the role {} or higher{}.", role.as_str(), fresh(login))
         }
         Auth::OneselfOr(role) => {
-            format!("The member themselves, or a session with the role {} or more.", role.as_str())
+            format!("A session of the member, or a session with the role {} or higher.", role.as_str())
         }
         Auth::InstanceAdmin(login) => format!("An administrator of the server{}.", fresh(login)),
-        Auth::Founder => {
-            "An administrator of the server; anyone signed in with PROMLET_ORG_CREATE=any.".into()
-        }
+        Auth::Founder => "An administrator of the server; any session if PROMLET_ORG_CREATE is any.".into(),
         Auth::QueryCaller(endpoint) => format!(
-            "A session with the role viewer or more, or an embed token that grants `{}`.",
+            "A session with the role viewer or higher, or an embed token that grants `{}`.",
             word(endpoint)
         ),
         Auth::PrometheusCaller(Some(endpoint)) => {
             format!(
-                "A session with the role viewer or more, an API key with the scope read, or an embed token that grants `{}`.",
+                "A session with the role viewer or higher, an API key with the scope read, or an embed token that grants `{}`.",
                 word(endpoint)
             )
         }
         Auth::PrometheusCaller(None) => {
-            "A session with the role viewer or more, an API key with the scope read, or an embed token."
+            "A session with the role viewer or higher, an API key with the scope read, or an embed token."
                 .into()
         }
         Auth::IngestCaller => {
-            "An API key with the scope ingest, or a session with the role editor or more.".into()
+            "An API key with the scope ingest, or a session with the role editor or higher.".into()
         }
         Auth::MintCaller => {
-            "An API key with the scope embed, or a session with the role editor or more.".into()
+            "An API key with the scope embed, or a session with the role editor or higher.".into()
         }
-        Auth::Operator => "This machine, or whoever has the metrics token.".into(),
+        Auth::Operator => "A request from the same machine, or with the metrics token.".into(),
     }
 }
 
 fn operation(row: &RouteDoc) -> Value {
-    let known = operations::of(row.method, &row.path);
+    let described = operations::of(row.method, &row.path);
     let mut operation = json!({
         "operationId": operation_id(row),
         "summary": row.summary,
         "description": callers(row.auth),
         "tags": [tag(&row.path)],
         "security": security(row.auth),
-        "responses": responses(row, known.as_ref()),
+        "responses": responses(row, described.as_ref()),
     });
     let mut listed: Vec<Value> = path_parameters(&row.path);
-    if let Some(known) = &known {
-        let all = known.query.concat();
-        if known.takes == Takes::Form {
+    if let Some(described) = &described {
+        let all = described.query.concat();
+        if described.body == BodySchema::Form {
             operation["requestBody"] = json!({ "content": { "application/x-www-form-urlencoded": { "schema": parameters::form(&all) } } });
         } else {
             listed.extend(all.iter().map(|parameter| parameter.to_json()));
         }
-        if let Some(body) = body(known.takes) {
+        if let Some(body) = body(described.body) {
             operation["requestBody"] = body;
         }
     }
@@ -210,29 +215,30 @@ fn operation(row: &RouteDoc) -> Value {
     operation
 }
 
-fn body(takes: Takes) -> Option<Value> {
-    match takes {
-        Takes::Nothing | Takes::Form => None,
-        Takes::Json(text) => {
+fn body(body: BodySchema) -> Option<Value> {
+    match body {
+        BodySchema::Empty | BodySchema::Form => None,
+        BodySchema::Json(text) => {
             Some(json!({ "required": true, "content": { "application/json": { "schema": shape(text) } } }))
         }
-        Takes::JsonOrForm(text) => Some(json!({ "required": true, "content": {
+        BodySchema::JsonOrForm(text) => Some(json!({ "required": true, "content": {
             "application/json": { "schema": shape(text) },
             "application/x-www-form-urlencoded": { "schema": shape(text) },
         } })),
-        Takes::Bytes { media, what } => Some(json!({
-            "required": true, "description": what,
+        BodySchema::Bytes { media, description } => Some(json!({
+            "required": true, "description": description,
             "content": media.iter().map(|media| ((*media).to_owned(), binary())).collect::<serde_json::Map<_, _>>(),
         })),
     }
 }
 
-/// Bytes of some media type.
+/// Returns the schema of binary data.
 fn binary() -> Value {
     json!({ "schema": { "type": "string", "format": "binary" } })
 }
 
-/// `get_orgs_slug_metrics`: stable as long as the path is.
+/// Returns the operation id, such as `get_orgs_slug_metrics`. It depends only on the method and the
+/// path.
 fn operation_id(row: &RouteDoc) -> String {
     let path = row.path.strip_prefix("/api/v1").unwrap_or(&row.path);
     let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
@@ -240,12 +246,12 @@ fn operation_id(row: &RouteDoc) -> String {
 }
 
 const TAGS: [(&str, &str); 6] = [
-    ("Authentication", "Signing in and out, and the account"),
-    ("Organisations", "Organisations, members, API keys, embed tokens"),
-    ("Discover and query", "What there is, and questions about it"),
-    ("Prometheus", "Prometheus' own API, one mount for each organisation"),
-    ("Ingestion", "Samples in"),
-    ("Operations", "Health, figures, administration"),
+    ("Authentication", "Sign-in, sessions, and the account"),
+    ("Organisations", "Organisations, members, API keys, and embed tokens"),
+    ("Discover and query", "Metrics, labels, and queries"),
+    ("Prometheus", "The Prometheus HTTP API of each organisation"),
+    ("Ingestion", "Ingestion of samples"),
+    ("Operations", "Health, metrics of the server, and administration"),
 ];
 
 fn tag(path: &str) -> &'static str {
@@ -270,26 +276,27 @@ fn path_parameters(path: &str) -> Vec<Value> {
     names
         .map(|name| {
             let text = match name {
-                "slug" => "The organisation",
-                "name" => "A metric name, percent-encoded",
-                "label" => "A label name, percent-encoded",
-                "provider" => "google, github or oidc",
-                _ => "An id",
+                "slug" => "The slug of the organisation",
+                "name" => "The metric name, percent-encoded",
+                "label" => "The label name, percent-encoded",
+                "provider" => "The sign-in provider: google, github or oidc",
+                "user_id" => "The id of the user",
+                _ => "The id of the object",
             };
             json!({ "name": name, "in": "path", "required": true, "description": text, "schema": { "type": "string", "minLength": 1 } })
         })
         .collect()
 }
 
-fn responses(row: &RouteDoc, known: Option<&Operation>) -> Value {
+fn responses(row: &RouteDoc, described: Option<&Operation>) -> Value {
     let mut responses: BTreeMap<String, Value> = BTreeMap::new();
-    match known {
+    match described {
         None => {
-            responses.insert("2XX".into(), json!({ "description": "Done" }));
+            responses.insert("2XX".into(), json!({ "description": "Success" }));
         }
-        Some(known) => {
-            for (status, text, what) in known.answers {
-                let mut response = json!({ "description": what });
+        Some(described) => {
+            for (status, text, description) in described.responses {
+                let mut response = json!({ "description": description });
                 match *text {
                     "" => {}
                     "text" => {
@@ -314,17 +321,17 @@ fn responses(row: &RouteDoc, known: Option<&Operation>) -> Value {
         }
     }
     let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
-    for code in refusals(row, known) {
+    for code in refusals(row, described) {
         by_status.entry(code.status().as_u16()).or_default().push(code);
     }
     for (status, codes) in by_status {
         let mut refused = refused(row, &codes);
-        if matches!(known.map(|known| known.takes), Some(Takes::JsonOrForm(_))) {
+        if matches!(described.map(|described| described.body), Some(BodySchema::JsonOrForm(_))) {
             refused["content"]["text/html"] = json!({ "schema": { "type": "string" } });
         }
         let name = status.to_string();
         match responses.get_mut(&name) {
-            // `/readyz` answers 503 of its own, too.
+            // `/readyz` has a 503 response of its own.
             Some(own) => {
                 let own_schema = own["content"]["application/json"]["schema"].take();
                 own["content"] = refused["content"].clone();
@@ -361,13 +368,14 @@ fn refused(row: &RouteDoc, codes: &[Code]) -> Value {
         refused["content"]["application/x-protobuf"] = binary();
     }
     if codes.iter().any(|code| matches!(code.status().as_u16(), 429 | 503)) {
-        refused["headers"] = json!({ "Retry-After": { "schema": { "type": "integer", "minimum": 1 }, "description": "Seconds" } });
+        refused["headers"] = json!({ "Retry-After": { "schema": { "type": "integer", "minimum": 1 }, "description": "The seconds after which the client may retry" } });
     }
     refused
 }
 
-/// Whether nobody looks at who asks there, so that nothing of theirs is stored either.
-fn answers_all_alike(path: &str) -> bool {
+/// Returns whether a route ignores its caller. Such a request stores nothing, so it cannot fail
+/// with `storage_degraded`.
+fn ignores_caller(path: &str) -> bool {
     let below = [
         "/auth/providers",
         "/openapi.json",
@@ -378,16 +386,18 @@ fn answers_all_alike(path: &str) -> bool {
     below.iter().any(|end| path.ends_with(end))
 }
 
-/// Whose refusals are a `google.rpc.Status` in the request's encoding, and problems where it has none.
+/// Returns whether errors of a route are a `google.rpc.Status` in the request's encoding. If the
+/// request has none of the encodings, they are problems.
 fn is_otlp(row: &RouteDoc) -> bool {
     row.path.ends_with("/otlp/v1/metrics")
 }
 
-/// Every code a route can refuse with, each once: its own, those of its row, and those that any request may meet.
-fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
-    let mut codes: Vec<Code> = known.map_or(&[][..], |known| known.refuses).to_vec();
+/// Returns the codes of all errors of a route, each once: its own, those of its row, and those of
+/// any request.
+fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
+    let mut codes: Vec<Code> = described.map_or(&[][..], |described| described.errors).to_vec();
     codes.extend(row.auth.refusals());
-    // Of every request: its host, its length, and what can be wrong with us.
+    // The errors of any request: its host, its length, and internal errors.
     codes.extend([
         Code::BadRequest,
         Code::NotAcceptable,
@@ -396,7 +406,7 @@ fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
         Code::BodyTooLarge,
         Code::Internal,
     ]);
-    // Who asks how it is finds a place, and is answered before there is anything else.
+    // Health checks and metrics are exempt from the limits of concurrency.
     if !matches!(row.path.as_str(), "/healthz" | "/readyz" | "/metrics" | "/api/v1/health") {
         codes.push(Code::Busy);
     }
@@ -409,22 +419,25 @@ fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
     if row.path.starts_with("/api/") {
         codes.push(Code::RateLimited);
     }
-    if row.path.starts_with("/api/") && !answers_all_alike(&row.path) {
+    if row.path.starts_with("/api/") && !ignores_caller(&row.path) {
         codes.push(Code::StorageDegraded);
     }
     if matches!(row.auth, Auth::QueryCaller(_) | Auth::PrometheusCaller(_) | Auth::IngestCaller) {
         codes.extend([Code::TokenNotYetValid, Code::OriginNotAllowed, Code::TokenInvalid]);
     } else if row.auth != Auth::Public && row.auth != Auth::Operator {
-        // An Authorization header that holds nothing we know.
+        // The error of an unknown credential in the Authorization header.
         codes.push(Code::TokenInvalid);
     }
     if row.method != "GET" {
         codes.push(Code::CsrfRejected);
     }
-    if known.is_some_and(|known| known.takes != Takes::Nothing) {
+    if described.is_some_and(|described| described.body != BodySchema::Empty) {
         codes.push(Code::RequestTimeout);
     }
-    if matches!(known.map(|known| known.takes), Some(Takes::Json(_) | Takes::JsonOrForm(_))) {
+    if matches!(
+        described.map(|described| described.body),
+        Some(BodySchema::Json(_) | BodySchema::JsonOrForm(_))
+    ) {
         codes.extend([Code::InvalidJson, Code::UnsupportedMediaType, Code::ValidationFailed]);
     }
     codes.sort_by_key(|code| Code::ALL.iter().position(|one| one == code));
@@ -445,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_becomes_an_operation() {
+    fn a_row_is_converted_to_an_operation() {
         let document = read(&[
             row("GET", "/api/v1/orgs/{slug}/query/range", Auth::QueryCaller(Endpoint::Range)),
             row("POST", "/api/v1/orgs/{slug}/write", Auth::IngestCaller),
@@ -476,12 +489,12 @@ mod tests {
         let routes = document(Routes::new(), "http://localhost");
         assert_eq!(
             routes.rows(),
-            [RouteDoc { summary: "This document", ..row("GET", "/api/v1/openapi.json", Auth::Public) }]
+            [RouteDoc { summary: "Get this document", ..row("GET", "/api/v1/openapi.json", Auth::Public) }]
         );
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_reference_names_a_schema() {
         let rows: Vec<RouteDoc> = [
             "metrics",
             "metrics/{name}/labels",
@@ -508,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_in_the_tables_is_a_schema() {
+    fn every_text_in_the_tables_is_a_valid_schema() {
         for text in types::TYPES.iter().map(|(_, text)| *text).chain(operations::texts()) {
             assert_eq!(schema::schema(text).err(), None);
         }

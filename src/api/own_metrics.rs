@@ -1,7 +1,9 @@
-//! What promlet says about itself: plain counters, read into families; printed as text for `/metrics`, or written as
-//! series into the store by those who watch their own server.
+//! promlet's own metrics: counters and gauges, collected into metric families. They are formatted
+//! as text for `/metrics`, or written as series into the store of an organisation that monitors its
+//! own server.
 //!
-//! The labels of requests are bounded: the matched pattern, known methods, the class of the status.
+//! The labels of requests have few values: the pattern of the route, known methods, and the class
+//! of the status.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,43 +23,43 @@ use crate::promql::{CacheOutcomes, MemoryPool, RangeCache};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{BlockCacheUsage, OrgStats, Stats, Tsdb, Writes};
 
-/// Counters of the edge.
+/// The counters of the HTTP edge and of the process.
 #[derive(Debug, Default)]
 pub struct Counters {
     routes: Mutex<BTreeMap<Box<str>, RouteCounters>>,
     rate_limited: AtomicU64,
     panics: AtomicU64,
-    /// Panics of work that repeats.
+    /// Panics of background tasks.
     pub task_panics: AtomicU64,
-    /// Starts of this folder after a stop that was none in order, ever.
+    /// Starts of this data folder after an unclean shutdown, since the folder was created.
     pub unclean_stops: AtomicU64,
-    /// Connections open now.
+    /// Open connections.
     pub connections: AtomicI64,
-    /// Connections refused at the limits.
+    /// Connections refused because of a limit.
     pub connections_refused: AtomicU64,
-    /// Connections closed because a header, a body or a reader was too slow.
+    /// Connections closed because they were idle, or because the client sent or read too slowly.
     pub connections_timed_out: AtomicU64,
 }
 
-/// What is counted of one matched route.
+/// The counters of one route.
 #[derive(Clone, Debug, Default)]
 struct RouteCounters {
-    /// By method and class of status.
+    /// Requests by method and class of status.
     answered: BTreeMap<(&'static str, u16), u64>,
-    durations: Histogram,
+    durations: DurationHistogram,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Histogram {
+struct DurationHistogram {
     buckets: [u64; BOUNDS_S.len()],
     count: u64,
     sum_s: f64,
 }
 
-/// Upper bounds in seconds: from a cached answer to the query timeout.
+/// The inclusive upper bounds of the duration buckets in seconds, up to the default query timeout.
 const BOUNDS_S: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0];
 
-/// A bounded word for a method.
+/// Returns the label of a method; all unknown methods have the same one.
 pub fn method_label(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
@@ -72,8 +74,8 @@ pub fn method_label(method: &Method) -> &'static str {
 }
 
 impl Counters {
-    /// Counts one answered request.
-    pub fn request(&self, route: &str, method: &Method, status: StatusCode, took: Duration) {
+    /// Counts a request and its duration until the response's head was ready.
+    pub fn request(&self, route: &str, method: &Method, status: StatusCode, duration: Duration) {
         let class = status.as_u16() / 100;
         let mut routes = self.routes.lock().ignore_poison();
         if !routes.contains_key(route) {
@@ -81,7 +83,7 @@ impl Counters {
         }
         if let Some(RouteCounters { answered, durations }) = routes.get_mut(route) {
             *answered.entry((method_label(method), class)).or_default() += 1;
-            let seconds = took.as_secs_f64();
+            let seconds = duration.as_secs_f64();
             for (bucket, bound) in durations.buckets.iter_mut().zip(BOUNDS_S) {
                 *bucket += u64::from(seconds <= bound);
             }
@@ -100,7 +102,7 @@ impl Counters {
     }
 }
 
-/// Where the figures come from. Cheap to clone.
+/// The sources of the metrics. Cheap to clone.
 #[derive(Clone)]
 pub struct OwnMetrics {
     /// The store.
@@ -111,17 +113,17 @@ pub struct OwnMetrics {
     pub lanes: Lanes,
     /// The edge's limits.
     pub limits: Arc<Limits>,
-    /// What queries hold together.
+    /// The memory of all queries.
     pub memory: Arc<MemoryPool>,
-    /// Answers that may be used again.
+    /// The cache of query results.
     pub cache: Arc<RangeCache>,
-    /// What organisations are called.
+    /// The slugs of organisations.
     pub slugs: Slugs,
-    /// Since the start of the process.
+    /// The time since the start of the process.
     pub uptime: Stopwatch,
 }
 
-/// Names of organisations.
+/// A lookup of organisations' slugs.
 #[derive(Clone)]
 pub struct Slugs(pub Arc<Identity>);
 
@@ -131,36 +133,36 @@ impl Slugs {
     }
 }
 
-/// A lane, work running, work waiting, work refused.
+/// A lane's name, running jobs, waiting jobs, and refused jobs so far.
 type LaneGauge = (&'static str, usize, usize, u64);
 
-/// One metric, its description and its rows.
-struct Family {
+/// A metric, its description and its values.
+struct MetricFamily {
     name: &'static str,
     kind: MetricKind,
     help: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<MetricRow>,
 }
 
-/// One value; a histogram's rows carry what follows the family's name.
-struct Row {
+/// A value with its labels. `suffix` follows the family's name in the values of histograms.
+struct MetricRow {
     suffix: &'static str,
     labels: Vec<(&'static str, String)>,
     value: f64,
 }
 
-impl Family {
-    fn new(name: &'static str, kind: MetricKind, help: &'static str) -> Family {
-        Family { name, kind, help, rows: Vec::new() }
+impl MetricFamily {
+    fn new(name: &'static str, kind: MetricKind, help: &'static str) -> MetricFamily {
+        MetricFamily { name, kind, help, rows: Vec::new() }
     }
 
     fn row(&mut self, labels: Vec<(&'static str, String)>, value: f64) {
-        self.rows.push(Row { suffix: "", labels, value });
+        self.rows.push(MetricRow { suffix: "", labels, value });
     }
 }
 
-fn single(name: &'static str, kind: MetricKind, help: &'static str, value: f64) -> Family {
-    let mut family = Family::new(name, kind, help);
+fn single(name: &'static str, kind: MetricKind, help: &'static str, value: f64) -> MetricFamily {
+    let mut family = MetricFamily::new(name, kind, help);
     family.row(Vec::new(), value);
     family
 }
@@ -178,14 +180,14 @@ fn size(n: usize) -> f64 {
 }
 
 impl OwnMetrics {
-    /// Prometheus' text format 0.0.4.
+    /// Formats the metrics in Prometheus' text format 0.0.4.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        for Family { name, kind, help, rows } in self.read() {
+        for MetricFamily { name, kind, help, rows } in self.read() {
             // Writing into a String does not fail.
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
-            for Row { suffix, labels, value } in rows {
-                // Label values are our own patterns and words: quotes and backslashes never occur in them.
+            for MetricRow { suffix, labels, value } in rows {
+                // Label values are route patterns and fixed words, without quotes and backslashes.
                 let pairs: Vec<String> =
                     labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
                 let _ = match pairs.is_empty() {
@@ -197,72 +199,81 @@ impl OwnMetrics {
         out
     }
 
-    /// The same as samples at `at`, labelled `job="promlet"`; the first time with their descriptions.
+    /// Writes the metrics as samples at `at` with the label `job="promlet"`, and their metadata if
+    /// `describe` is set.
     pub fn write(&self, at: Timestamp, describe: bool, out: &mut BatchBuilder) {
-        for Family { name, kind, help, rows } in self.read() {
+        for MetricFamily { name, kind, help, rows } in self.read() {
             if describe {
                 out.describe(name, kind, help, "");
             }
-            for Row { suffix, labels, value } in rows {
+            for MetricRow { suffix, labels, value } in rows {
                 let own = [("__name__", format!("{name}{suffix}")), ("job", "promlet".to_owned())];
                 out.series(&Labels::from_pairs(own.into_iter().chain(labels)), [Sample { at, value }]);
             }
         }
     }
 
-    fn read(&self) -> Vec<Family> {
+    fn read(&self) -> Vec<MetricFamily> {
         let mut build =
-            Family::new("promlet_build_info", MetricKind::Gauge, "Always 1; the version is a label.");
+            MetricFamily::new("promlet_build_info", MetricKind::Gauge, "Always 1; the version is a label.");
         build.row(vec![("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0);
         let uptime = self.uptime.elapsed().as_secs_f64();
         let mut all = vec![
             build,
-            single("promlet_uptime_seconds", MetricKind::Gauge, "Seconds since the start.", uptime),
+            single(
+                "promlet_uptime_seconds",
+                MetricKind::Gauge,
+                "Seconds since the start of the process.",
+                uptime,
+            ),
         ];
         all.extend(self.counters.read());
         all.extend(self.edge());
-        all.extend(self.questions());
+        all.extend(self.queries());
         all.extend(self.store());
         all
     }
 
-    fn edge(&self) -> Vec<Family> {
+    fn edge(&self) -> Vec<MetricFamily> {
         let lanes = self.lanes.gauges();
         let of_lanes = |name, kind, help, value: fn(&LaneGauge) -> f64| {
-            let mut family = Family::new(name, kind, help);
+            let mut family = MetricFamily::new(name, kind, help);
             for lane in &lanes {
                 family.row(vec![("lane", lane.0.to_owned())], value(lane));
             }
             family
         };
-        let mut entries =
-            Family::new("promlet_limiter_entries", MetricKind::Gauge, "Callers that a limiter remembers.");
+        let mut entries = MetricFamily::new(
+            "promlet_limiter_entries",
+            MetricKind::Gauge,
+            "Callers that a limiter remembers.",
+        );
         for (limiter, callers) in self.limits.entries() {
             entries.row(vec![("limiter", limiter.to_owned())], size(callers));
         }
         vec![
-            of_lanes("promlet_lane_running", MetricKind::Gauge, "Work running on a lane.", |lane| {
+            of_lanes("promlet_lane_running", MetricKind::Gauge, "Running jobs of a lane.", |lane| {
                 size(lane.1)
             }),
-            of_lanes("promlet_lane_waiting", MetricKind::Gauge, "Work waiting for a lane.", |lane| {
+            of_lanes("promlet_lane_waiting", MetricKind::Gauge, "Waiting jobs of a lane.", |lane| {
                 size(lane.2)
             }),
             of_lanes(
                 "promlet_lane_refused_total",
                 MetricKind::Counter,
-                "Work refused because a lane was full.",
+                "Jobs refused because a lane was full, or the wait was too long.",
                 |lane| count(lane.3),
             ),
             entries,
         ]
     }
 
-    fn questions(&self) -> Vec<Family> {
+    fn queries(&self) -> Vec<MetricFamily> {
         let memory = self.memory.usage();
         let cache = self.cache.usage();
         let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
-        let found = |name, help, of: CacheOutcomes| {
-            let mut family = Family::new(name, MetricKind::Counter, help);
+        let lookups = |name, help, of: CacheOutcomes| {
+            let mut family = MetricFamily::new(name, MetricKind::Counter, help);
             for (result, times) in [("hit", of.hits), ("extended", of.extended), ("miss", of.misses)] {
                 family.row(vec![("result", result.to_owned())], count(times));
             }
@@ -272,29 +283,29 @@ impl OwnMetrics {
             single(
                 "promlet_query_brief_total",
                 MetricKind::Counter,
-                "Queries known to be brief, answered by the thread that they arrived at.",
+                "Fast queries evaluated inline, on the thread of their connection.",
                 count(self.lanes.inlined_total()),
             ),
-            found(
+            lookups(
                 "promlet_query_cache_requests_total",
-                "Range queries by what was kept of their answer: all, a part, nothing.",
+                "Range queries by result of the cache lookup: hit, extended (a part was cached), miss.",
                 cache.ranges,
             ),
-            found(
+            lookups(
                 "promlet_query_cache_subqueries_total",
-                "Subqueries by what was kept of what they evaluate: all, a part, nothing.",
+                "Subqueries by result of the cache lookup: hit, extended (a part was cached), miss.",
                 cache.subqueries,
             ),
-            gauge("promlet_query_cache_bytes", "Bytes of answers that are kept.", cache.bytes),
-            gauge("promlet_query_cache_entries", "Answers that are kept.", cache.entries as u64),
+            gauge("promlet_query_cache_bytes", "Bytes of cached results.", cache.bytes),
+            gauge("promlet_query_cache_entries", "Cached results.", cache.entries as u64),
             single(
                 "promlet_query_cache_evicted_total",
                 MetricKind::Counter,
-                "Kept answers that made room for others.",
+                "Cached results evicted for others.",
                 count(cache.evicted),
             ),
-            gauge("promlet_query_memory_bytes", "Bytes that queries hold together.", memory.bytes),
-            gauge("promlet_query_memory_limit_bytes", "Bytes that they may hold.", memory.bytes_max),
+            gauge("promlet_query_memory_bytes", "Bytes that all queries hold.", memory.bytes),
+            gauge("promlet_query_memory_limit_bytes", "Bytes that all queries may hold.", memory.bytes_max),
             single(
                 "promlet_query_memory_waiting",
                 MetricKind::Gauge,
@@ -304,25 +315,26 @@ impl OwnMetrics {
             single(
                 "promlet_query_memory_refused_total",
                 MetricKind::Counter,
-                "Queries refused because others held the memory.",
+                "Queries refused because other queries held the memory.",
                 count(memory.refused),
             ),
         ]
     }
 
-    /// What each organisation uses and was refused: the greatest, so that no number of organisations makes this long.
-    fn organisations(&self, mut orgs: Vec<OrgStats>) -> Vec<Family> {
+    /// Returns the usage and the refused samples of the organisations with the most series. Their
+    /// number is limited, so that `/metrics` stays short.
+    fn organisations(&self, mut orgs: Vec<OrgStats>) -> Vec<MetricFamily> {
         const ORGS_MAX: usize = 200;
         orgs.sort_by_key(|org| (Reverse(org.series), org.org));
         orgs.truncate(ORGS_MAX);
-        let gauge = |name, help| Family::new(name, MetricKind::Gauge, help);
+        let gauge = |name, help| MetricFamily::new(name, MetricKind::Gauge, help);
         let mut series = gauge("promlet_org_series", "Series of an organisation.");
         let mut memory = gauge("promlet_org_memory_bytes", "Estimated memory of an organisation.");
-        let mut disk = gauge("promlet_org_disk_bytes", "Bytes on the disk that are an organisation's own.");
-        let mut refused = Family::new(
+        let mut disk = gauge("promlet_org_disk_bytes", "Bytes on the disk that belong to an organisation.");
+        let mut refused = MetricFamily::new(
             "promlet_org_refused_samples_total",
             MetricKind::Counter,
-            "Samples refused, by reason; those at capacity wait with their sender.",
+            "Samples refused, by reason. Senders repeat those that were refused at capacity.",
         );
         for org in orgs {
             let Some(slug) = self.slugs.of(org.org) else { continue };
@@ -337,65 +349,65 @@ impl OwnMetrics {
         vec![series, memory, disk, refused]
     }
 
-    fn store(&self) -> Vec<Family> {
+    fn store(&self) -> Vec<MetricFamily> {
         let mut stats = self.tsdb.stats();
         let orgs = std::mem::take(&mut stats.orgs);
-        let mut families = self.store_itself(&stats);
+        let mut families = self.store_totals(&stats);
         families.extend(decoded(&stats.decoded));
         families.extend(self.organisations(orgs));
         families
     }
 
-    fn store_itself(&self, stats: &Stats) -> Vec<Family> {
+    fn store_totals(&self, stats: &Stats) -> Vec<MetricFamily> {
         let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
         let counter = |name, help, value| single(name, MetricKind::Counter, help, count(value));
         vec![
-            gauge("promlet_series", "Series registered.", stats.series),
+            gauge("promlet_series", "Registered series.", stats.series),
             gauge("promlet_head_samples", "Samples in the head.", stats.samples),
             gauge("promlet_head_bytes", "Bytes of the head.", stats.head_bytes),
             counter("promlet_samples_stored_total", "Samples stored.", stats.stored_total),
             counter("promlet_samples_refused_total", "Samples refused.", stats.refused_total),
-            gauge("promlet_disk_free_bytes", "Bytes free on the disk.", stats.disk_free_bytes),
-            gauge("promlet_wal_files", "Files of the log.", stats.wal_files),
+            gauge("promlet_disk_free_bytes", "Free bytes on the disk.", stats.disk_free_bytes),
+            gauge("promlet_wal_files", "Log files.", stats.wal_files),
             gauge(
                 "promlet_wal_trimmed_files",
-                "Log files that are needed no more and could not be removed yet.",
+                "Log files that are no longer needed and could not be removed yet.",
                 stats.wal_trimmed_files,
             ),
-            gauge("promlet_wal_file_bytes", "Bytes of the log's files.", stats.wal_file_bytes),
+            gauge("promlet_wal_file_bytes", "Bytes of the log files.", stats.wal_file_bytes),
             counter(
                 "promlet_wal_unlinks_failed_total",
-                "Attempts to remove log files that failed.",
+                "Failed attempts to remove log files.",
                 stats.wal_unlinks_failed,
             ),
             counter("promlet_wal_written_bytes_total", "Bytes written to the log.", stats.wal_written_bytes),
             counter("promlet_wal_records_total", "Records written to the log.", stats.wal_records),
             counter("promlet_wal_syncs_total", "Syncs of the log.", stats.wal_syncs),
-            counter("promlet_checkpoints_total", "Checkpoints made.", stats.checkpoints),
+            counter("promlet_checkpoints_total", "Checkpoints written.", stats.checkpoints),
             counter("promlet_checkpoints_failed_total", "Checkpoints that failed.", stats.checkpoints_failed),
-            gauge("promlet_segments", "Segments listed.", stats.segments),
+            gauge("promlet_segments", "Listed segments.", stats.segments),
             gauge("promlet_segment_samples", "Samples in segments.", stats.sealed_samples),
-            gauge("promlet_segment_bytes", "Bytes of the segments' files.", stats.segment_bytes),
+            gauge("promlet_segment_bytes", "Bytes of segment files.", stats.segment_bytes),
             gauge(
                 "promlet_retention_lag_seconds",
-                "How far the clock is ahead of the one that retention goes by.",
+                "Seconds by which the wall clock is ahead of the retention clock.",
                 stats.retention_lag.as_secs(),
             ),
             gauge(
                 "promlet_segments_waiting",
-                "Segments that are too old by the clock and wait for the one that retention goes by.",
+                "Segments that are expired by the wall clock, but not yet by the retention clock.",
                 stats.segments_waiting,
             ),
-            counter("promlet_seals_total", "Organisations sealed, each time counted.", stats.seals),
+            counter("promlet_seals_total", "Seals of an organisation's samples.", stats.seals),
             counter("promlet_seals_failed_total", "Seals that failed.", stats.seals_failed),
             counter(
                 "promlet_unclean_shutdown_total",
-                "Starts of this folder without a clean stop before them: after a kill, a crash, a power cut.",
+                "Starts of this data folder after an unclean shutdown, such as a kill, a crash or a power cut.",
                 self.counters.unclean_stops.load(Ordering::Relaxed),
             ),
             gauge(
                 "promlet_store_writable",
-                "1 while the store takes samples.",
+                "1 while the store accepts samples, otherwise 0.",
                 u64::from(self.tsdb.health().writes == Writes::Open),
             ),
         ]
@@ -403,11 +415,11 @@ impl OwnMetrics {
 }
 
 impl Counters {
-    fn read(&self) -> Vec<Family> {
-        let mut requests = Family::new(
+    fn read(&self) -> Vec<MetricFamily> {
+        let mut requests = MetricFamily::new(
             "promlet_http_requests_total",
             MetricKind::Counter,
-            "Requests answered, by matched route.",
+            "Requests by route, method and class of status.",
         );
         let routes = self.routes.lock().ignore_poison().clone();
         for (route, counters) in &routes {
@@ -428,35 +440,39 @@ impl Counters {
         vec![
             requests,
             durations(&routes),
-            counter("promlet_http_rate_limited_total", "Requests answered 429.", load(&self.rate_limited)),
-            counter("promlet_http_panics_total", "Handlers that panicked.", load(&self.panics)),
-            counter("promlet_task_panics_total", "Background tasks that panicked.", load(&self.task_panics)),
+            counter(
+                "promlet_http_rate_limited_total",
+                "Requests refused with status 429.",
+                load(&self.rate_limited),
+            ),
+            counter("promlet_http_panics_total", "Panics of request handlers.", load(&self.panics)),
+            counter("promlet_task_panics_total", "Panics of background tasks.", load(&self.task_panics)),
             single(
                 "promlet_connections",
                 MetricKind::Gauge,
-                "Connections open now.",
+                "Open connections.",
                 count(u64::try_from(open).unwrap_or(0)),
             ),
             counter(
                 "promlet_connections_refused_total",
-                "Connections refused at the limits.",
+                "Connections refused because of a limit.",
                 load(&self.connections_refused),
             ),
             counter(
                 "promlet_connections_timed_out_total",
-                "Connections closed for being slow or idle.",
+                "Connections closed because they were slow or idle.",
                 load(&self.connections_timed_out),
             ),
         ]
     }
 }
 
-/// What is kept of segments for the next query.
-fn decoded(usage: &BlockCacheUsage) -> Vec<Family> {
-    let mut blocks = Family::new(
+/// Returns the metrics of the cache of decoded blocks.
+fn decoded(usage: &BlockCacheUsage) -> Vec<MetricFamily> {
+    let mut blocks = MetricFamily::new(
         "promlet_decoded_cache_blocks_total",
         MetricKind::Counter,
-        "Blocks of values that queries read, by whether they were kept decoded.",
+        "Blocks of values that queries read, by result of the cache lookup.",
     );
     for (result, times) in [("hit", usage.hits), ("miss", usage.misses)] {
         blocks.row(vec![("result", result.to_owned())], count(times));
@@ -464,25 +480,29 @@ fn decoded(usage: &BlockCacheUsage) -> Vec<Family> {
     let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
     vec![
         blocks,
-        gauge("promlet_decoded_cache_bytes", "Bytes of values that are kept decoded.", usage.bytes),
-        gauge("promlet_decoded_cache_limit_bytes", "Bytes that they may take.", usage.bytes_max),
+        gauge("promlet_decoded_cache_bytes", "Bytes of cached decoded values.", usage.bytes),
+        gauge(
+            "promlet_decoded_cache_limit_bytes",
+            "Bytes that cached decoded values may have.",
+            usage.bytes_max,
+        ),
         single(
             "promlet_decoded_cache_evicted_total",
             MetricKind::Counter,
-            "Groups of kept blocks that made room for others or were not used any more.",
+            "Groups of cached blocks that were evicted for others or because they were not used.",
             count(usage.evicted),
         ),
     ]
 }
 
-fn durations(routes: &BTreeMap<Box<str>, RouteCounters>) -> Family {
+fn durations(routes: &BTreeMap<Box<str>, RouteCounters>) -> MetricFamily {
     let help = "Time until the response's head was ready.";
-    let mut family = Family::new("promlet_http_request_duration_seconds", MetricKind::Histogram, help);
+    let mut family = MetricFamily::new("promlet_http_request_duration_seconds", MetricKind::Histogram, help);
     for (route, RouteCounters { durations, .. }) in routes {
         let mut put = |suffix, bound: Option<String>, value| {
             let route = [("route", route.to_string())];
             let labels = route.into_iter().chain(bound.map(|bound| ("le", bound))).collect();
-            family.rows.push(Row { suffix, labels, value });
+            family.rows.push(MetricRow { suffix, labels, value });
         };
         for (below, bound) in durations.buckets.iter().zip(BOUNDS_S) {
             put("_bucket", Some(bound.to_string()), count(*below));

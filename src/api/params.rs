@@ -1,7 +1,9 @@
-//! Query parameters, strictly: nothing is guessed, nothing given twice is chosen between (docs/specification.md B, C5).
+//! Strict parsing of query and path parameters (docs/specification.md B, C5): no value is guessed,
+//! and a repeated parameter is refused.
 //!
-//! A handler takes the parameters it knows; what is left over at the end is named in the answer's warnings. URL and form
-//! are one list, so that no check can look at one and the evaluation at the other.
+//! A handler takes the parameters that it knows; the response's warnings name the others. The
+//! parameters of the URL and of the form are one list, so that a check and the evaluation cannot
+//! use different ones.
 
 use std::borrow::Cow;
 use std::cell::LazyCell;
@@ -16,26 +18,28 @@ use super::error::{ApiError, ApiResult, Code};
 use super::router::parameters;
 use crate::model::{Timestamp, parse_duration};
 
-/// Percent-decoded path parameters; what is not UTF-8 is a refusal in our own words.
+/// An extractor of percent-decoded path parameters. A parameter that is not UTF-8 is refused with
+/// an [`ApiError`].
 #[derive(Clone, Copy, Debug)]
 pub struct PathOf<T>(pub T);
 
-/// What a path's parameters are read as.
+/// A type to which the parameters of a path are converted.
 pub trait PathValues: Sized {
-    /// Of all parameters, in their order; nothing where it takes another number of them.
-    fn of(given: Vec<(&str, Cow<'_, str>)>) -> Option<Self>;
+    /// Converts all parameters of a path, in their order. Returns `None` if their number is
+    /// different.
+    fn of(parameters: Vec<(&str, Cow<'_, str>)>) -> Option<Self>;
 }
 
 impl PathValues for String {
-    fn of(given: Vec<(&str, Cow<'_, str>)>) -> Option<String> {
-        let [(_, one)] = <[_; 1]>::try_from(given).ok()?;
+    fn of(parameters: Vec<(&str, Cow<'_, str>)>) -> Option<String> {
+        let [(_, one)] = <[_; 1]>::try_from(parameters).ok()?;
         Some(one.into_owned())
     }
 }
 
 impl PathValues for (String, String) {
-    fn of(given: Vec<(&str, Cow<'_, str>)>) -> Option<(String, String)> {
-        let [(_, one), (_, other)] = <[_; 2]>::try_from(given).ok()?;
+    fn of(parameters: Vec<(&str, Cow<'_, str>)>) -> Option<(String, String)> {
+        let [(_, one), (_, other)] = <[_; 2]>::try_from(parameters).ok()?;
         Some((one.into_owned(), other.into_owned()))
     }
 }
@@ -44,38 +48,41 @@ impl<T: PathValues + Send, S: Send + Sync> FromRequestParts<S> for PathOf<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<PathOf<T>> {
-        let other =
-            || ApiError::internal("a handler asks for another number of parameters than its path has");
-        T::of(parameters(parts)?).map(PathOf).ok_or_else(other)
+        let mismatch =
+            || ApiError::internal("a handler takes a different number of parameters than its path has");
+        T::of(parameters(parts)?).map(PathOf).ok_or_else(mismatch)
     }
 }
 
-/// The parameters of one request that nobody has taken yet.
+/// The parameters of one request that its handler has not taken yet.
 #[derive(Clone, Debug, Default)]
 pub struct Params {
     pairs: Vec<(String, String)>,
 }
 
 impl Params {
-    /// From the URL's query.
+    /// Parses the URL's query.
     ///
     /// # Errors
-    /// 400 `invalid_parameter` for what is not UTF-8.
+    /// 400 `invalid_parameter` for text that is not UTF-8, and for more than [`Params::COUNT_MAX`]
+    /// parameters.
     pub fn of_query(query: Option<&str>) -> ApiResult<Params> {
         Params::merged(query, b"")
     }
 
-    /// The most parameters of a request, inclusive. No endpoint knows more than 32 of one name.
+    /// The most parameters of a request, inclusive. No endpoint accepts more than 32 of one name.
     pub const COUNT_MAX: usize = 1_000;
 
-    /// From the URL's query and a form, whatever content type was claimed: clients claim odd ones.
+    /// Parses the URL's query and a form. The content type of the form is ignored, because some
+    /// clients send a wrong one.
     ///
     /// # Errors
-    /// As [`Params::of_query`].
+    /// Those of [`Params::of_query`].
     pub fn merged(query: Option<&str>, form: &[u8]) -> ApiResult<Params> {
         let mut pairs = Vec::new();
         for raw in [query.unwrap_or_default().as_bytes(), form] {
-            // The decoder puts U+FFFD where bytes are no UTF-8; the character itself is legitimate.
+            // The decoder replaces bytes that are not UTF-8 by U+FFFD. The character itself is
+            // valid input.
             let legitimate = LazyCell::new(|| count(raw, b"%ef%bf%bd") + count(raw, "\u{fffd}".as_bytes()));
             let replaced = |text: &str| if text.is_ascii() { 0 } else { text.matches('\u{fffd}').count() };
             let mut found = 0;
@@ -94,24 +101,25 @@ impl Params {
         Ok(Params { pairs })
     }
 
-    /// Takes a parameter that may be given once, under any of its names. An empty value counts as none.
+    /// Takes a parameter that may occur once, under any of its names. An empty value counts as
+    /// missing.
     ///
     /// # Errors
     /// 400 `duplicate_parameter`.
     pub fn one(&mut self, names: &[&'static str]) -> ApiResult<Option<String>> {
         let mut found: Option<String> = None;
-        let mut given = 0;
+        let mut count = 0;
         self.pairs.retain_mut(|(name, value)| {
-            let ours = names.contains(&name.as_str());
-            if ours {
-                given += 1;
+            let matches = names.contains(&name.as_str());
+            if matches {
+                count += 1;
                 found = Some(std::mem::take(value));
             }
-            !ours
+            !matches
         });
-        if given > 1 {
+        if count > 1 {
             let name = names.first().copied().unwrap_or_default();
-            let message = format!("parameter {name:?} is given {given} times");
+            let message = format!("parameter {name:?} is given {count} times");
             return Err(ApiError::new(Code::DuplicateParameter, message.clone()).with_field(
                 name,
                 "duplicate",
@@ -121,31 +129,31 @@ impl Params {
         Ok(found.filter(|value| !value.is_empty()))
     }
 
-    /// Mixes in what nobody has taken yet, but for these.
+    /// Hashes the remaining parameters, except those with these names.
     pub fn hash_without(&self, names: &[&str], hasher: &mut impl Hasher) {
         let others = self.pairs.iter().filter(|(name, _)| !names.contains(&name.as_str()));
         others.for_each(|pair| pair.hash(hasher));
     }
 
-    /// Whether a parameter is given, be it empty. It is not taken.
+    /// Returns whether a parameter occurs, even with an empty value. Does not take it.
     pub fn has(&self, name: &str) -> bool {
         self.pairs.iter().any(|(given, _)| given == name)
     }
 
-    /// Takes all values of a repeatable parameter, in the order they were given.
+    /// Takes all values of a repeatable parameter, in their order.
     pub fn many(&mut self, names: &[&'static str]) -> Vec<String> {
         let mut found = Vec::new();
         self.pairs.retain_mut(|(name, value)| {
-            let ours = names.contains(&name.as_str());
-            if ours {
+            let matches = names.contains(&name.as_str());
+            if matches {
                 found.push(std::mem::take(value));
             }
-            !ours
+            !matches
         });
         found
     }
 
-    /// Takes a time, see [`parse_time`].
+    /// Takes a time in a format of [`parse_time`].
     ///
     /// # Errors
     /// 400 `duplicate_parameter` and `invalid_parameter`.
@@ -160,7 +168,7 @@ impl Params {
         parse_time(&text, now).map(Some).ok_or_else(wrong)
     }
 
-    /// Takes a duration in milliseconds, see [`parse_span`].
+    /// Takes a duration in a format of [`parse_span`], and returns milliseconds.
     ///
     /// # Errors
     /// 400 `duplicate_parameter` and `invalid_parameter`.
@@ -175,7 +183,7 @@ impl Params {
         parse_span(&text).map(Some).ok_or_else(wrong)
     }
 
-    /// Takes a number; `kind` says what was expected: `a whole number`.
+    /// Takes a number. `kind` describes the expected values in the error, such as `a whole number`.
     ///
     /// # Errors
     /// 400 `duplicate_parameter` and `invalid_parameter`.
@@ -185,7 +193,7 @@ impl Params {
         text.parse().map(Some).map_err(wrong)
     }
 
-    /// Takes a whole number from `least` to `most`.
+    /// Takes a whole number from `least` to `most`, both inclusive.
     ///
     /// # Errors
     /// 400 `duplicate_parameter` and `invalid_parameter`.
@@ -200,7 +208,8 @@ impl Params {
         }
     }
 
-    /// The names nobody took, each once, `_` left out: cache busters use it.
+    /// Returns the names of the remaining parameters, each once, at most ten. `_` is omitted,
+    /// because cache busters use it.
     pub fn unknown(&self) -> Vec<String> {
         const NAMED_MAX: usize = 10;
         let mut names: Vec<String> = Vec::new();
@@ -214,12 +223,12 @@ impl Params {
     }
 }
 
-/// How often `needle` occurs in `hay`, letter case of ASCII ignored.
+/// Returns how often `needle` occurs in `hay`, without regard to ASCII letter case.
 fn count(hay: &[u8], needle: &[u8]) -> usize {
     hay.windows(needle.len()).filter(|window| window.eq_ignore_ascii_case(needle)).count()
 }
 
-/// A client's own text as it may stand in an answer.
+/// Shortens a client's text to at most 100 bytes and an ellipsis, for use in a response.
 pub fn shortened(text: &str) -> String {
     const BYTES_MAX: usize = 100;
     let cut = text.floor_char_boundary(BYTES_MAX);
@@ -227,11 +236,13 @@ pub fn shortened(text: &str) -> String {
     format!("{}{dots}", &text[..cut])
 }
 
-/// Seconds either way that a time may be from 1970, as upstream (web/api/v1, `minTime` and `maxTime`): 292 million years,
-/// and no offset or window that PromQL allows leads out of 64 bits of milliseconds from there.
+/// The greatest distance of a time from 1970 in seconds, inclusive, as in Prometheus (web/api/v1,
+/// `minTime` and `maxTime`). It is 292 million years. Adding any offset or window that PromQL
+/// allows does not overflow 64 bits of milliseconds.
 const SECONDS_MAX: i64 = i64::MAX / 1_000 - 62_135_596_801;
 
-/// A time: RFC 3339, unix seconds with fractions (rounded to the millisecond), `now`, `now-15m`, `now+1h`.
+/// Parses a time: RFC 3339, Unix seconds with fractions (rounded to the millisecond), `now`,
+/// `now-15m`, or `now+1h`.
 pub fn parse_time(text: &str, now: Timestamp) -> Option<Timestamp> {
     let limit_ms = SECONDS_MAX * 1_000;
     let within = |at: Timestamp| (-limit_ms..=limit_ms).contains(&at.as_ms()).then_some(at);
@@ -239,7 +250,7 @@ pub fn parse_time(text: &str, now: Timestamp) -> Option<Timestamp> {
         let shift = match rest.split_at_checked(1) {
             None => 0,
             Some(("-", ago)) => -parse_duration(ago).ok()?,
-            // A plus sign in a URL is a space.
+            // A plus sign in a URL decodes to a space.
             Some(("+" | " ", ahead)) => parse_duration(ahead).ok()?,
             Some(_) => return None,
         };
@@ -248,7 +259,7 @@ pub fn parse_time(text: &str, now: Timestamp) -> Option<Timestamp> {
     if let Some(ms) = seconds(text) {
         return within(Timestamp::from_ms(ms));
     }
-    // What Go prints for the ends of time; its own clients send them.
+    // Go's texts of the earliest and the latest time, which Prometheus' clients send.
     match text {
         "-292273086-05-16T16:47:06Z" => Some(Timestamp::from_ms(-limit_ms)),
         "292277025-08-18T07:12:54.999999999Z" | "292277025-08-18T07:12:54.999Z" => {
@@ -258,27 +269,29 @@ pub fn parse_time(text: &str, now: Timestamp) -> Option<Timestamp> {
     }
 }
 
-/// A duration in milliseconds: Prometheus' syntax (`1h30m`) or seconds with fractions, rounded; may be negative. Either
-/// way within 64 bits of nanoseconds, 292 years, as upstream.
+/// Parses a duration to milliseconds: Prometheus' syntax (`1h30m`), or seconds with fractions,
+/// which may be negative and are rounded. The magnitude is at most 2^63 nanoseconds (292 years), as
+/// in Prometheus.
 pub fn parse_span(text: &str) -> Option<i64> {
     const MS_MAX: i64 = i64::MAX / 1_000_000;
     seconds(text).or_else(|| parse_duration(text).ok()).filter(|ms| (-MS_MAX..=MS_MAX).contains(ms))
 }
 
-/// Decimal seconds to milliseconds. Only what is written in digits: no `inf`, no `nan`.
+/// Converts decimal seconds to milliseconds. `inf` and `nan` are not accepted.
 fn seconds(text: &str) -> Option<i64> {
     if !text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'+' | b'e' | b'E')) {
         return None;
     }
     let ms = (text.parse::<f64>().ok()? * 1_000.0).round();
-    // 2^63 as a double is exact; everything strictly inside fits.
+    // 2^63 is exact as a double; every value strictly within the bounds fits into 64 bits.
     let bound = 9_223_372_036_854_775_808.0;
     #[expect(clippy::cast_possible_truncation, reason = "whole, and within 63 bits")]
     (ms > -bound && ms < bound).then_some(ms as i64)
 }
 
-/// Unescapes a label name that Prometheus' clients wrote as `U__my_2e_label` (model.UnescapeName, values): `__` is `_`,
-/// `_2e_` is the character of that hexadecimal number. Anything else is returned as it is.
+/// Unescapes a label name such as `U__my_2e_label` from Prometheus' clients (`model.UnescapeName`,
+/// value encoding): `__` stands for `_`, and `_2e_` for the character with that hexadecimal number.
+/// Any other text is returned unchanged.
 pub fn unescape_name(name: &str) -> Cow<'_, str> {
     name.strip_prefix("U__").and_then(unescaped).map_or(Cow::Borrowed(name), Cow::Owned)
 }
@@ -314,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_parameter_given_twice_is_refused_wherever_it_stands() {
+    fn a_repeated_single_parameter_is_refused_in_query_and_form() {
         let mut same = Params::merged(Some("query=up"), b"query=up").expect("UTF-8");
         assert_eq!(same.one(&["query"]).expect_err("twice").code(), Code::DuplicateParameter);
         assert_eq!(
@@ -328,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_named_once() {
+    fn a_parameter_that_was_not_taken_is_named_once() {
         let mut params = params("metric=up&match[]=a&match=b&foo=1&foo=2&_=3&bar");
         assert_eq!(params.one(&["metric"]).expect("once").as_deref(), Some("up"));
         assert_eq!(params.many(&["match", "match[]"]), ["a", "b"]);
@@ -336,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_value_is_none() {
+    fn an_empty_value_counts_as_missing() {
         assert_eq!(params("start=&limit=").time("start", NOW).expect("none"), None);
     }
 
@@ -364,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_in_all_their_forms() {
+    fn times_are_parsed_in_all_formats() {
         let cases = [
             ("0", Some(0)),
             ("4", Some(4_000)),
@@ -398,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_seconds_or_units() {
+    fn durations_have_seconds_or_units() {
         let cases = [
             ("15", Some(15_000)),
             ("0.5", Some(500)),
@@ -419,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_parameter() {
+    fn errors_name_the_parameter() {
         let error = params("start=abc").time("start", NOW).expect_err("no time");
         assert_eq!(error.detail(), r#"invalid parameter "start": cannot parse "abc" to a valid timestamp"#);
         let error = params("limit=0").count("limit", 1, 10_000).expect_err("too few");
@@ -449,7 +462,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in any::<String>(), bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn no_text_causes_a_panic(text in any::<String>(), bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let _ = parse_time(&text, NOW);
             let _ = parse_span(&text);
             let _ = unescape_name(&format!("U__{text}"));

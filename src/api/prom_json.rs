@@ -1,40 +1,42 @@
-//! Results as Prometheus writes them in JSON (util/jsonutil, web/api/v1/json_codec.go): bytes go straight into the body.
+//! Query results in Prometheus' JSON format (util/jsonutil, web/api/v1/json_codec.go), written
+//! directly into the response body.
 //!
-//! * A sample's value is text: shortest digits that read back to the same bits, Go's `'f'` form for magnitudes from 1e-6
-//!   up to 1e21, `'e'` with at least two exponent digits outside; `NaN`, `+Inf`, `-Inf`, `-0`.
+//! * A sample's value is a string with the fewest digits that parse to the same bits. It has Go's
+//!   `'f'` form for magnitudes from 1e-6 up to 1e21 (exclusive), otherwise the `'e'` form with at
+//!   least two exponent digits. Special values are `NaN`, `+Inf`, `-Inf` and `-0`.
 //! * A scalar's value never takes the exponent form.
-//! * A sample's time is a number of seconds: three decimals where there is a fraction, none otherwise. The time of a
-//!   scalar or a string is a plain number, `1.5`.
+//! * A sample's time is a number of seconds with three decimals, or none if they are zero. The time
+//!   of a scalar or a string is a plain number, `1.5`.
 
 mod digits;
-mod grid;
 mod labels;
+mod points;
 
 use std::ops::Range;
 
 use crate::model::Timestamp;
 use crate::promql::{FloatHistogram, MatrixSeries, Value};
 
-use digits::ROOM;
-use grid::Grid;
-pub use labels::{Before, labels, text, texts};
+use digits::NUMBER_BYTES;
+pub use labels::{LabelSetWriter, labels, text, texts};
+use points::PointWriter;
 
-/// A body that grew beyond what one answer may have.
+/// The error of a body that exceeds its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the result is larger than {bytes_max} bytes of JSON")]
 pub struct BodyTooLarge {
-    /// The limit.
+    /// The limit, inclusive.
     pub bytes_max: usize,
 }
 
-/// Appends `"resultType":"...","result":...`, the inside of `data`. `bytes_max` bounds what `out` may become; it is
-/// checked after every few thousand points.
+/// Appends `"resultType":"...","result":...`, the members of `data`. `bytes_max` limits the length
+/// of `out`, inclusive; it is checked about every thousand points.
 ///
 /// # Errors
-/// [`BodyTooLarge`]; `out` then holds a part and is of no use.
+/// [`BodyTooLarge`]; `out` then holds a part of the result.
 pub fn result(value: &Value, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), BodyTooLarge> {
-    let mut cursor = Cursor::default();
-    out.reserve(likely_bytes(value).min(bytes_max));
+    let mut cursor = ResultCursor::default();
+    out.reserve(estimated_bytes(value).min(bytes_max));
     while !cursor.fill(value, out.len().saturating_add(POINTS_AT_ONCE * 26), out) {
         if out.len() > bytes_max {
             return Err(BodyTooLarge { bytes_max });
@@ -43,8 +45,8 @@ pub fn result(value: &Value, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), 
     if out.len() > bytes_max { Err(BodyTooLarge { bytes_max }) } else { Ok(()) }
 }
 
-/// What most values take, so that a body need not grow while it is written.
-pub(super) fn likely_bytes(value: &Value) -> usize {
+/// Returns an upper bound of the JSON bytes of most values, so that a body rarely reallocates.
+pub(super) fn estimated_bytes(value: &Value) -> usize {
     const SERIES: usize = 256;
     const POINT: usize = 40;
     let (series, points) = match value {
@@ -55,33 +57,41 @@ pub(super) fn likely_bytes(value: &Value) -> usize {
     SERIES.saturating_mul(series.saturating_add(1)).saturating_add(POINT.saturating_mul(points))
 }
 
-/// Points written between two looks at a body's length.
+/// The points that are written between two checks of a body's length.
 const POINTS_AT_ONCE: usize = 1_024;
 
-/// How much of a result is written: it goes on where it stopped, so that a large body need never be whole in memory.
+/// The position up to which a result is written. A large body is written in several steps, so that
+/// it is never completely in memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cursor {
-    begun: bool,
+pub struct ResultCursor {
+    started: bool,
     series: usize,
     point: usize,
 }
 
-/// Writes some of the series of a result, as they stand in the whole of it.
-pub(super) fn some(value: &Value, series: Range<usize>, out: &mut Vec<u8>) {
-    let mut cursor = Cursor::after(series.start);
+/// Writes the series with the indexes `series` as they occur in the whole result.
+pub(super) fn series_range(value: &Value, series: Range<usize>, out: &mut Vec<u8>) {
+    let mut cursor = ResultCursor::after(series.start);
     cursor.fill_until(series.end, value, usize::MAX, out);
 }
 
-impl Cursor {
-    /// Where what comes before the series is written, and so many of them.
-    pub(super) fn after(series: usize) -> Cursor {
-        Cursor { begun: true, series, point: 0 }
+/// The writers of a result's label sets and points, which reuse text of earlier series.
+struct SeriesWriter<'v> {
+    labels: LabelSetWriter<'v>,
+    points: PointWriter,
+}
+
+impl ResultCursor {
+    /// Returns the position after the head and the first `series` series.
+    pub(super) fn after(series: usize) -> ResultCursor {
+        ResultCursor { started: true, series, point: 0 }
     }
 
-    /// Writes on until `out` has `length` bytes or some more; whether the result is whole then.
+    /// Continues writing until `out` has at least `length` bytes, or the result ends. Returns
+    /// whether the result is complete.
     pub fn fill(&mut self, value: &Value, length: usize, out: &mut Vec<u8>) -> bool {
-        if !std::mem::replace(&mut self.begun, true) {
-            begin(value, out);
+        if !std::mem::replace(&mut self.started, true) {
+            write_head(value, out);
         }
         if !self.fill_until(usize::MAX, value, length, out) {
             return false;
@@ -92,14 +102,16 @@ impl Cursor {
         true
     }
 
-    /// The same as far as the series of that number; whether all before it are written then.
+    /// Like [`ResultCursor::fill`], up to the series with the index `until`, exclusive. Returns
+    /// whether all series before it are written.
     fn fill_until(&mut self, until: usize, value: &Value, length: usize, out: &mut Vec<u8>) -> bool {
-        let several = match value {
+        let series_count = match value {
             Value::Matrix(series) => series.len(),
             Value::Vector(series) => series.len(),
             Value::Scalar { .. } | Value::Text { .. } => 0,
         };
-        let (mut before, mut grid) = (Before::default(), Grid::of(several));
+        let mut writer =
+            SeriesWriter { labels: LabelSetWriter::default(), points: PointWriter::new(series_count) };
         match value {
             Value::Scalar { .. } | Value::Text { .. } => {}
             Value::Vector(series) => {
@@ -110,14 +122,14 @@ impl Cursor {
                     }
                     separate(self.series, out);
                     out.extend_from_slice(br#"{"metric":"#);
-                    before.labels(&sample.labels, out);
+                    writer.labels.write(&sample.labels, out);
                     if let Some(histogram) = &sample.histogram {
                         out.extend_from_slice(br#","histogram":["#);
                         histogram_point(sample.at, histogram, out);
                         out.push(b']');
                     } else {
                         out.extend_from_slice(br#","value":"#);
-                        grid.point(sample.at, sample.value, out);
+                        writer.points.point(sample.at, sample.value, out);
                     }
                     out.push(b'}');
                     self.series += 1;
@@ -126,7 +138,7 @@ impl Cursor {
             Value::Matrix(series) => {
                 let series = series.get(..until).unwrap_or(series);
                 while let Some(series) = series.get(self.series) {
-                    if out.len() >= length || !self.series(series, length, (&mut before, &mut grid), out) {
+                    if out.len() >= length || !self.write_series(series, length, &mut writer, out) {
                         return false;
                     }
                     out.push(b'}');
@@ -137,18 +149,19 @@ impl Cursor {
         true
     }
 
-    /// The points of one series; whether they are all written.
-    fn series<'v>(
+    /// Writes points of one series until `out` has at least `length` bytes. Returns whether all
+    /// points are written.
+    fn write_series<'v>(
         &mut self,
         series: &'v MatrixSeries,
         length: usize,
-        (before, grid): (&mut Before<'v>, &mut Grid),
+        writer: &mut SeriesWriter<'v>,
         out: &mut Vec<u8>,
     ) -> bool {
         if self.point == 0 {
             separate(self.series, out);
             out.extend_from_slice(br#"{"metric":"#);
-            before.labels(&series.labels, out);
+            writer.labels.write(&series.labels, out);
             if !series.samples.is_empty() {
                 out.extend_from_slice(br#","values":["#);
             }
@@ -157,11 +170,11 @@ impl Cursor {
             if out.len() >= length && self.point > 0 {
                 return false;
             }
-            let some = &rest[..rest.len().min(POINTS_AT_ONCE)];
-            // A point is 16 to 40 bytes; most are near 26: `[1795222800,"1234.567"],`.
-            out.reserve(some.len() * 26);
-            grid.points(some, self.point == 0, out);
-            self.point += some.len();
+            let chunk = &rest[..rest.len().min(POINTS_AT_ONCE)];
+            // A point has 16 to 40 bytes, most have about 26: `[1795222800,"1234.567"],`.
+            out.reserve(chunk.len() * 26);
+            writer.points.points(chunk, self.point == 0, out);
+            self.point += chunk.len();
             if self.point == series.samples.len() {
                 out.push(b']');
             }
@@ -183,8 +196,8 @@ impl Cursor {
     }
 }
 
-/// Up to the first series; the whole of a scalar or a text.
-pub(super) fn begin(value: &Value, out: &mut Vec<u8>) {
+/// Writes the text before the first series, or the whole of a scalar or a string.
+pub(super) fn write_head(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Scalar { at, value } => {
             out.extend_from_slice(br#""resultType":"scalar","result":["#);
@@ -205,14 +218,16 @@ pub(super) fn begin(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-fn separate(place: usize, out: &mut Vec<u8>) {
-    if place > 0 {
+/// Writes a comma before every item but the first.
+fn separate(index: usize, out: &mut Vec<u8>) {
+    if index > 0 {
         out.push(b',');
     }
 }
 
-/// `1.5,{"count":"4","sum":"5.5","buckets":[[0,"1","2","4"]]}`: a bucket tells which of its bounds it holds (0 the upper,
-/// 1 the lower, 2 none, 3 both), the bounds, and its count; one that counts nothing is left out.
+/// Writes a time and a histogram: `1.5,{"count":"4","sum":"5.5","buckets":[[0,"1","2","4"]]}`. A
+/// bucket consists of the kind of its bounds (0: the upper one is inclusive, 1: the lower one, 2:
+/// neither, 3: both), the lower bound, the upper bound, and the count. Empty buckets are omitted.
 fn histogram_point(at: Timestamp, histogram: &FloatHistogram, out: &mut Vec<u8>) {
     time(at, out);
     out.extend_from_slice(br#",{"count":""#);
@@ -240,28 +255,28 @@ fn histogram_point(at: Timestamp, histogram: &FloatHistogram, out: &mut Vec<u8>)
     out.extend_from_slice(if any { b"]}" } else { b"}" });
 }
 
-/// A whole number.
+/// Writes a whole number.
 pub fn count(value: u64, out: &mut Vec<u8>) {
-    short(out, |room| digits::integer(room, 0, value));
+    append(out, |buf| digits::integer(buf, 0, value));
 }
 
-/// Seconds with exactly three decimals where there is a fraction, none otherwise: `1.500`, `2`.
+/// Writes a time in seconds with three decimals, or none if they are zero: `1.500`, `2`.
 pub fn time(at: Timestamp, out: &mut Vec<u8>) {
-    short(out, |room| digits::time(room, 0, at));
+    append(out, |buf| digits::time(buf, 0, at));
 }
 
-/// Seconds as a plain JSON number: `1.5`.
+/// Writes a time in seconds as a plain JSON number: `1.5`.
 pub fn plain_time(at: Timestamp, out: &mut Vec<u8>) {
     number(at.as_seconds(), out);
 }
 
-/// The value of a sample, without quotes.
+/// Writes the value of a sample, without quotes.
 pub fn number(value: f64, out: &mut Vec<u8>) {
-    short(out, |room| digits::number(room, 0, value));
+    append(out, |buf| digits::number(buf, 0, value));
 }
 
-/// The value of a scalar, without quotes: never the exponent form, so up to 309 digits before the point and 324 zeros
-/// after it.
+/// Writes the value of a scalar, without quotes and never in the exponent form: it has up to 309
+/// digits before the point, and up to 324 zeros after it.
 pub fn fixed_number(value: f64, out: &mut Vec<u8>) {
     let magnitude = value.abs();
     if !value.is_finite() || value == 0.0 || (1e-6..1e21).contains(&magnitude) {
@@ -273,11 +288,11 @@ pub fn fixed_number(value: f64, out: &mut Vec<u8>) {
     digits::fixed(magnitude, out);
 }
 
-/// What is put into a room of fixed size first.
-fn short(out: &mut Vec<u8>, put: impl FnOnce(&mut [u8]) -> usize) {
-    let mut room = [0; ROOM];
-    let end = put(&mut room);
-    out.extend_from_slice(&room[..end]);
+/// Appends a text of at most [`NUMBER_BYTES`], which `put` writes into a buffer of that size.
+fn append(out: &mut Vec<u8>, put: impl FnOnce(&mut [u8]) -> usize) {
+    let mut buf = [0; NUMBER_BYTES];
+    let end = put(&mut buf);
+    out.extend_from_slice(&buf[..end]);
 }
 
 #[cfg(test)]
@@ -296,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_as_go_writes_them() {
+    fn values_have_the_same_text_as_in_go() {
         let cases = [
             (0.0, "0"),
             (-0.0, "-0"),
@@ -337,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_never_takes_the_exponent_form() {
+    fn a_scalar_never_has_the_exponent_form() {
         let cases = [
             (1e21, "1000000000000000000000".to_owned()),
             (1.5e-7, "0.00000015".to_owned()),
@@ -371,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn the_four_kinds_of_results_are_written_as_prometheus_writes_them() {
+    fn the_four_types_of_results_have_the_format_of_prometheus() {
         let at = Timestamp::from_ms(1_500);
         let up = Labels::from_pairs([("__name__", "up"), ("path", "C:\\ \"x\"\n\u{1}<ä>")]);
         let sample = VectorSample { labels: up, at, value: 0.5, histogram: None };
@@ -450,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_in_pieces_is_the_same_result() {
+    fn a_result_written_in_steps_has_the_same_text() {
         let at = Timestamp::from_ms(0);
         let series = |n: usize| MatrixSeries {
             labels: Labels::from_pairs([("n", n.to_string().as_str())]),
@@ -474,26 +489,26 @@ mod tests {
             Value::Text { at, text: "a".into() },
         ];
         for value in &values {
-            let whole = written(|out| result(value, usize::MAX, out).expect("bounded by nothing"));
-            for piece in [1, 100, 30_000] {
-                let (mut cursor, mut found, mut pieces) = (Cursor::default(), Vec::new(), 0);
+            let whole = written(|out| result(value, usize::MAX, out).expect("no limit"));
+            for length in [1, 100, 30_000] {
+                let (mut cursor, mut text, mut steps) = (ResultCursor::default(), Vec::new(), 0);
                 loop {
                     let mut out = Vec::new();
-                    let done = cursor.fill(value, piece, &mut out);
-                    assert!(done || out.len() >= piece && out.len() < piece + 40_000, "{}", out.len());
-                    found.extend(out);
-                    pieces += 1;
+                    let done = cursor.fill(value, length, &mut out);
+                    assert!(done || out.len() >= length && out.len() < length + 40_000, "{}", out.len());
+                    text.extend(out);
+                    steps += 1;
                     if done {
                         break;
                     }
                 }
-                assert_eq!(String::from_utf8(found).expect("UTF-8"), whole);
-                assert!(pieces > 1 || whole.len() <= piece + 40_000);
+                assert_eq!(String::from_utf8(text).expect("UTF-8"), whole);
+                assert!(steps > 1 || whole.len() <= length + 40_000);
             }
         }
     }
 
-    /// Doubles as they come: any bits, whole numbers, few decimals.
+    /// Generates doubles: any bits, whole numbers, decimals with few digits.
     fn doubles() -> impl Strategy<Value = f64> {
         prop_oneof![
             any::<u64>().prop_map(f64::from_bits),
@@ -505,7 +520,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_reads_back_to_the_same_bits(value in doubles()) {
+        fn a_value_parses_to_the_same_bits(value in doubles()) {
             for fixed in [false, true] {
                 let text = written(|out| if fixed { fixed_number(value, out) } else { number(value, out) });
                 let back: f64 = text.parse().expect("a number");
@@ -514,9 +529,9 @@ mod tests {
             }
         }
 
-        /// No text with fewer significant digits reads back: the fast paths agree with the slow one.
+        /// The fast paths write as many digits as the general algorithm.
         #[test]
-        fn a_value_is_written_in_the_fewest_digits(value in doubles()) {
+        fn a_value_has_the_fewest_digits_that_parse_to_it(value in doubles()) {
             prop_assume!(value.is_finite());
             let count = |text: &str| {
                 let mantissa = text.split('e').next().unwrap_or_default();
@@ -528,7 +543,7 @@ mod tests {
         }
 
         #[test]
-        fn a_time_reads_back(ms in -100_000_000_000_000..100_000_000_000_000_i64) {
+        fn a_time_parses_to_the_same_time(ms in -100_000_000_000_000..100_000_000_000_000_i64) {
             let at = Timestamp::from_ms(ms);
             let back: f64 = written(|out| time(at, out)).parse().expect("a number");
             prop_assert_eq!(back.to_bits(), at.as_seconds().to_bits());

@@ -186,7 +186,7 @@ fn organisations_keys_and_tokens_of_a_running_server() {
     let beyond = ["key", "create", ORG, "--name", "x", "--scopes", "read", "--read-rps", "100001"];
     assert!(refused(dir, &beyond, "").contains("read.rate_limit_rps: must be 1 to 100000"));
     let useless = ["key", "create", ORG, "--name", "x", "--scopes", "ingest", "--read-rps", "50"];
-    assert!(refused(dir, &useless, "").contains("this key has not the scope read"));
+    assert!(refused(dir, &useless, "").contains("this key does not have the scope read"));
     let minted = run_json(
         dir,
         &["token", "mint", ORG, "--key", id, "--ttl", "5m", "--ms", r#"{"metrics":["up"]}"#],

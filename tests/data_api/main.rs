@@ -1,4 +1,5 @@
-//! The data endpoints as their clients meet them: samples in, questions answered, and nothing beyond what a token grants.
+//! Tests of the data endpoints through the router: ingestion, queries, and the restrictions of
+//! tokens.
 
 #[path = "../api/house.rs"]
 #[expect(dead_code, reason = "the accounts' tests use the rest of it")]
@@ -9,7 +10,7 @@ mod deleting;
 mod importing;
 mod listings;
 mod mount;
-mod questions;
+mod queries;
 mod rejects;
 mod remote_write2;
 mod running;

@@ -1,28 +1,30 @@
-//! docs/specification.md C6: Prometheus' own API, in its own words.
+//! The Prometheus mount (docs/specification.md C6).
 
 use axum::body::Body;
 use serde_json::{Value, json};
 
 use crate::house::{Reply, Who, ask};
-use crate::wire::{NOW, Stage, describe, encode, encode_labels, escaped, nested, post_block, snappy, varint};
+use crate::wire::{
+    DataFixture, NOW, describe, encode, encode_labels, escaped, nested, post_block, snappy, varint,
+};
 
 const MOUNT: &str = "prometheus/api/v1";
 
-async fn reader(stage: &Stage) -> Who {
-    let (_, secret) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
+async fn reader(fixture: &DataFixture) -> Who {
+    let (_, secret) = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["read"] })).await;
     Who::Basic("anything".into(), secret)
 }
 
-async fn post_form(stage: &Stage, who: &Who, path: &str, content_type: &str, form: &str) -> Reply {
+async fn post_form(fixture: &DataFixture, who: &Who, path: &str, content_type: &str, form: &str) -> Reply {
     let request = ask("POST", &format!("/api/v1/orgs/acme/{MOUNT}/{path}"), who)
         .header("content-type", content_type)
         .body(Body::from(form.to_owned()))
         .expect("a request");
-    stage.house.send(request).await
+    fixture.server.send(request).await
 }
 
-async fn ask_mount(stage: &Stage, who: &Who, path: &str) -> Value {
-    let reply = stage.get_as(who, &format!("{MOUNT}/{path}")).await;
+async fn ask_mount(fixture: &DataFixture, who: &Who, path: &str) -> Value {
+    let reply = fixture.get_as(who, &format!("{MOUNT}/{path}")).await;
     assert_eq!(reply.status, 200, "{path}: {}", reply.body);
     reply.value()
 }
@@ -34,9 +36,9 @@ fn is_refused(reply: &Reply, status: u16, kind: &str, error: &str) {
 }
 
 #[tokio::test]
-async fn queries_answer_in_prometheus_bodies() {
-    let stage = Stage::with_shop().await;
-    let who = reader(&stage).await;
+async fn query_responses_have_the_format_of_prometheus() {
+    let fixture = DataFixture::with_shop().await;
+    let who = reader(&fixture).await;
     let cases = [
         (
             "query?query=1%2B1&time=4",
@@ -61,35 +63,38 @@ async fn queries_answer_in_prometheus_bodies() {
         ),
     ];
     for (path, body) in cases {
-        let reply = stage.get_as(&who, &format!("{MOUNT}/{path}")).await;
+        let reply = fixture.get_as(&who, &format!("{MOUNT}/{path}")).await;
         assert_eq!(reply.body, body, "{path}");
     }
 }
 
 #[tokio::test]
-async fn every_kind_of_reader_is_welcome() {
-    let stage = Stage::with_shop().await;
-    let Who::Basic(_, secret) = reader(&stage).await else { unreachable!("a key") };
-    let token = stage.embed(json!({})).await;
-    for who in [&stage.cabinet, &Who::Bearer(secret), &token] {
-        assert_eq!(ask_mount(&stage, who, "query?query=sum(up)").await["data"]["result"][0]["value"][1], "2");
+async fn sessions_api_keys_and_tokens_can_read() {
+    let fixture = DataFixture::with_shop().await;
+    let Who::Basic(_, secret) = reader(&fixture).await else { unreachable!("a key") };
+    let token = fixture.embed(json!({})).await;
+    for who in [&fixture.cabinet, &Who::Bearer(secret), &token] {
+        assert_eq!(
+            ask_mount(&fixture, who, "query?query=sum(up)").await["data"]["result"][0]["value"][1],
+            "2"
+        );
     }
-    let reply = stage.get_as(&stage.agent, &format!("{MOUNT}/query?query=up")).await;
+    let reply = fixture.get_as(&fixture.agent, &format!("{MOUNT}/query?query=up")).await;
     is_refused(&reply, 403, "forbidden", "this API key lacks the scope read");
-    assert_eq!(stage.get_as(&Who::Nobody, &format!("{MOUNT}/query?query=up")).await.status, 401);
+    assert_eq!(fixture.get_as(&Who::Nobody, &format!("{MOUNT}/query?query=up")).await.status, 401);
 }
 
 #[tokio::test]
-async fn url_and_form_are_one_list_whatever_the_content_type() {
-    let stage = Stage::with_shop().await;
-    let who = reader(&stage).await;
+async fn url_and_form_parameters_are_one_list_whatever_the_content_type() {
+    let fixture = DataFixture::with_shop().await;
+    let who = reader(&fixture).await;
     let form = "application/x-www-form-urlencoded";
     for (path, content_type, body) in [
         ("query", form, "query=sum%28up%29"),
         ("query?query=sum(up)", "application/json", ""),
         ("query?time=1800000000", "text/plain", "query=sum(up)"),
     ] {
-        let reply = post_form(&stage, &who, path, content_type, body).await;
+        let reply = post_form(&fixture, &who, path, content_type, body).await;
         assert_eq!(
             reply.value()["data"]["result"][0]["value"],
             json!([NOW, "2"]),
@@ -97,13 +102,13 @@ async fn url_and_form_are_one_list_whatever_the_content_type() {
             reply.body
         );
     }
-    let reply = post_form(&stage, &who, "query?query=up", form, "query=up").await;
+    let reply = post_form(&fixture, &who, "query?query=up", form, "query=up").await;
     is_refused(&reply, 400, "bad_data", "parameter \"query\" is given 2 times");
     let range = "query=sum(up)&start=1799999970&end=1800000000&step=30";
-    let reply = post_form(&stage, &who, "query_range", form, range).await;
+    let reply = post_form(&fixture, &who, "query_range", form, range).await;
     assert_eq!(reply.value()["data"]["result"][0]["values"], json!([[NOW - 30, "2"], [NOW, "2"]]));
     let reply = post_form(
-        &stage,
+        &fixture,
         &who,
         "series",
         form,
@@ -114,9 +119,9 @@ async fn url_and_form_are_one_list_whatever_the_content_type() {
 }
 
 #[tokio::test]
-async fn refusals_are_prometheus_own() {
-    let stage = Stage::with_shop().await;
-    let who = reader(&stage).await;
+async fn errors_have_the_format_and_the_messages_of_prometheus() {
+    let fixture = DataFixture::with_shop().await;
+    let who = reader(&fixture).await;
     let cases = [
         (
             "query_range?query=up&end=1&step=1",
@@ -149,7 +154,7 @@ async fn refusals_are_prometheus_own() {
         ("series", "no match[] parameter provided"),
     ];
     for (path, error) in cases {
-        is_refused(&stage.get_as(&who, &format!("{MOUNT}/{path}")).await, 400, "bad_data", error);
+        is_refused(&fixture.get_as(&who, &format!("{MOUNT}/{path}")).await, 400, "bad_data", error);
     }
     for (path, parameter) in [
         ("query?query=up{", "query"),
@@ -158,7 +163,7 @@ async fn refusals_are_prometheus_own() {
         ("series?match[]={}", "match[]"),
     ] {
         let reply =
-            stage.get_as(&who, &format!("{MOUNT}/{}", path.replace('{', "%7B").replace('}', "%7D"))).await;
+            fixture.get_as(&who, &format!("{MOUNT}/{}", path.replace('{', "%7B").replace('}', "%7D"))).await;
         assert_eq!(
             (reply.status.as_u16(), reply.text("errorType")),
             (400, "bad_data".into()),
@@ -172,14 +177,14 @@ async fn refusals_are_prometheus_own() {
             "{error}"
         );
     }
-    let points = ask_mount(&stage, &who, "query_range?query=vector(1)&start=0&end=11000&step=1").await;
+    let points = ask_mount(&fixture, &who, "query_range?query=vector(1)&start=0&end=11000&step=1").await;
     assert_eq!(points["data"]["result"][0]["values"].as_array().expect("a list").len(), 11_001);
 }
 
 #[tokio::test]
-async fn listings_list() {
-    let stage = Stage::with_shop().await;
-    let who = reader(&stage).await;
+async fn listings_have_the_format_of_prometheus() {
+    let fixture = DataFixture::with_shop().await;
+    let who = reader(&fixture).await;
     let cases = [
         ("labels", json!(["__name__", "job", "tenant"])),
         ("labels?match[]=up", json!(["__name__", "job"])),
@@ -199,23 +204,23 @@ async fn listings_list() {
     ];
     for (path, data) in cases {
         assert_eq!(
-            ask_mount(&stage, &who, path).await,
+            ask_mount(&fixture, &who, path).await,
             json!({ "status": "success", "data": data }),
             "{path}"
         );
-        stage.house.pass(std::time::Duration::from_millis(10));
+        fixture.server.pass(std::time::Duration::from_millis(10));
     }
-    // Windows that end in the future, as promtool sends them.
+    // A time range that ends in the future, as promtool sends it.
     let wide = format!("series?match[]=up&start={}&end={}.1234567", NOW - 31_536_000, NOW + 31_536_000);
-    assert_eq!(ask_mount(&stage, &who, &wide).await["data"].as_array().expect("a list").len(), 2);
+    assert_eq!(ask_mount(&fixture, &who, &wide).await["data"].as_array().expect("a list").len(), 2);
 }
 
 #[tokio::test]
-async fn what_makes_the_series_is_told_within_the_scope() {
-    let stage = Stage::with_shop().await;
-    let who = reader(&stage).await;
+async fn the_cardinality_is_reported_within_the_scope() {
+    let fixture = DataFixture::with_shop().await;
+    let who = reader(&fixture).await;
     let of = |name: &str, value: u64| json!({ "name": name, "value": value });
-    let data = ask_mount(&stage, &who, "status/tsdb").await["data"].clone();
+    let data = ask_mount(&fixture, &who, "status/tsdb").await["data"].clone();
     let head = json!({ "numSeries": 5, "numLabelPairs": 6, "chunkCount": 5, "minTime": (NOW - 900) * 1_000, "maxTime": NOW * 1_000 });
     assert_eq!(data["headStats"], head);
     assert_eq!(data["seriesCountByMetricName"], json!([of("http_requests_total", 3), of("up", 2)]));
@@ -224,23 +229,23 @@ async fn what_makes_the_series_is_told_within_the_scope() {
     assert_eq!(data["memoryInBytesByLabelName"][0], of("__name__", 21));
     assert_eq!(data["seriesCountByLabelValuePair"][0], of("__name__=http_requests_total", 3));
     assert_eq!(data["seriesCountByLabelValuePair"].as_array().expect("a list").len(), 6);
-    let one = ask_mount(&stage, &who, "status/tsdb?limit=1").await;
+    let one = ask_mount(&fixture, &who, "status/tsdb?limit=1").await;
     assert_eq!(one["data"]["labelValueCountByLabelName"], json!([of("__name__", 2)]));
-    let token = stage.embed(json!({ "match": ["tenant=\"b\""] })).await;
-    let scoped = ask_mount(&stage, &token, "status/tsdb").await;
+    let token = fixture.embed(json!({ "match": ["tenant=\"b\""] })).await;
+    let scoped = ask_mount(&fixture, &token, "status/tsdb").await;
     let (data, pairs) = (&scoped["data"], &scoped["data"]["seriesCountByLabelValuePair"]);
     assert_eq!((&data["headStats"]["numSeries"], pairs.as_array().expect("a list").len()), (&json!(1), 3));
     assert!(!scoped.to_string().contains("web") && !scoped.to_string().contains("up\""), "{scoped}");
-    assert_eq!(stage.get_as(&who, &format!("{MOUNT}/status/tsdb?limit=0")).await.status, 400);
-    assert_eq!(stage.get_as(&Who::Nobody, &format!("{MOUNT}/status/tsdb")).await.status, 401);
-    let blind = stage.embed(json!({ "endpoints": ["range"] })).await;
-    assert_eq!(stage.get_as(&blind, &format!("{MOUNT}/status/tsdb")).await.status, 403);
+    assert_eq!(fixture.get_as(&who, &format!("{MOUNT}/status/tsdb?limit=0")).await.status, 400);
+    assert_eq!(fixture.get_as(&Who::Nobody, &format!("{MOUNT}/status/tsdb")).await.status, 401);
+    let range_only = fixture.embed(json!({ "endpoints": ["range"] })).await;
+    assert_eq!(fixture.get_as(&range_only, &format!("{MOUNT}/status/tsdb")).await.status, 403);
 }
 
 #[tokio::test]
-async fn exemplars_are_those_of_what_an_expression_selects() {
-    let stage = Stage::new().await;
-    let who = reader(&stage).await;
+async fn exemplars_belong_to_the_series_that_an_expression_selects() {
+    let fixture = DataFixture::new().await;
+    let who = reader(&fixture).await;
     let series = |job: &str, trace: &str| {
         let mut message = encode_labels(&[("__name__", "requests_total"), ("job", job)]);
         let mut exemplar = encode_labels(&[("trace_id", trace)]);
@@ -259,7 +264,7 @@ async fn exemplars_are_those_of_what_an_expression_selects() {
     let mut body = Vec::new();
     nested(1, &series("api", "abc"), &mut body);
     nested(1, &series("web", "def"), &mut body);
-    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    let reply = post_block(&fixture.server, &fixture.agent, snappy(&body)).await;
     assert_eq!(reply.status, 204, "{}", reply.body);
     let ask = |query: &str, more: &str| format!("query_exemplars?query={}{more}", escaped(query));
     let one = |job: &str, trace: &str| {
@@ -277,18 +282,18 @@ async fn exemplars_are_those_of_what_an_expression_selects() {
         (ask("requests_total", "&start=1&end=2"), json!([])),
         (ask("1 + 1", ""), json!([])),
     ] {
-        assert_eq!(ask_mount(&stage, &who, &path).await["data"], expected, "{path}");
-        stage.house.pass(std::time::Duration::from_millis(10));
+        assert_eq!(ask_mount(&fixture, &who, &path).await["data"], expected, "{path}");
+        fixture.server.pass(std::time::Duration::from_millis(10));
     }
-    let token = stage.embed(json!({ "match": ["job=\"web\""] })).await;
-    assert_eq!(ask_mount(&stage, &token, &ask("requests_total", "")).await["data"], json!([web]));
-    assert_eq!(stage.get_as(&who, &format!("{MOUNT}/query_exemplars")).await.status, 400);
+    let token = fixture.embed(json!({ "match": ["job=\"web\""] })).await;
+    assert_eq!(ask_mount(&fixture, &token, &ask("requests_total", "")).await["data"], json!([web]));
+    assert_eq!(fixture.get_as(&who, &format!("{MOUNT}/query_exemplars")).await.status, 400);
 }
 
 #[tokio::test]
-async fn a_limit_cuts_and_says_so_and_zero_is_none() {
-    let stage = Stage::with_shop().await;
-    let who = reader(&stage).await;
+async fn a_limit_truncates_with_a_warning_and_zero_means_no_limit() {
+    let fixture = DataFixture::with_shop().await;
+    let who = reader(&fixture).await;
     let paths = [
         "query?query=up",
         "query_range?query=up&start=1799999970&end=1800000000&step=15",
@@ -300,61 +305,61 @@ async fn a_limit_cuts_and_says_so_and_zero_is_none() {
         let count = |value: &Value| {
             value["data"]["result"].as_array().or(value["data"].as_array()).expect("a list").len()
         };
-        let whole = ask_mount(&stage, &who, path).await;
+        let whole = ask_mount(&fixture, &who, path).await;
         assert_eq!((count(&whole) >= 2, whole.get("warnings")), (true, None), "{path}");
         for limit in [0, 1_000] {
-            assert_eq!(ask_mount(&stage, &who, &format!("{path}&limit={limit}")).await, whole, "{path}");
+            assert_eq!(ask_mount(&fixture, &who, &format!("{path}&limit={limit}")).await, whole, "{path}");
         }
-        let cut = ask_mount(&stage, &who, &format!("{path}&limit=1")).await;
+        let truncated = ask_mount(&fixture, &who, &format!("{path}&limit=1")).await;
         assert_eq!(
-            (count(&cut), &cut["warnings"]),
+            (count(&truncated), &truncated["warnings"]),
             (1, &json!(["results truncated due to limit"])),
             "{path}"
         );
-        assert_eq!(stage.get_as(&who, &format!("{MOUNT}/{path}&limit=-1")).await.status, 400);
+        assert_eq!(fixture.get_as(&who, &format!("{MOUNT}/{path}&limit=-1")).await.status, 400);
     }
 }
 
 #[tokio::test]
-async fn metadata_is_what_senders_said() {
-    let stage = Stage::with_shop().await;
-    let who = reader(&stage).await;
+async fn metadata_is_returned_as_senders_wrote_it() {
+    let fixture = DataFixture::with_shop().await;
+    let who = reader(&fixture).await;
     let mut body = encode(&[]);
     body.extend(describe("up", 2, "Whether it \"answers\"", ""));
     body.extend(describe("http_requests", 1, "Requests", "requests"));
-    assert_eq!(post_block(&stage.house, &stage.agent, snappy(&body)).await.status, 204);
+    assert_eq!(post_block(&fixture.server, &fixture.agent, snappy(&body)).await.status, 204);
     let up = json!([{ "type": "gauge", "help": "Whether it \"answers\"", "unit": "" }]);
-    let value = ask_mount(&stage, &who, "metadata?metric=up").await;
+    let value = ask_mount(&fixture, &who, "metadata?metric=up").await;
     assert_eq!(value, json!({ "status": "success", "data": { "up": up } }));
-    assert_eq!(ask_mount(&stage, &who, "metadata").await["data"]["up"], up);
+    assert_eq!(ask_mount(&fixture, &who, "metadata").await["data"]["up"], up);
 }
 
 #[tokio::test]
-async fn clients_find_what_they_probe_for() {
-    let stage = Stage::with_shop().await;
-    let who = reader(&stage).await;
-    let info = ask_mount(&stage, &who, "status/buildinfo").await;
+async fn endpoints_that_clients_probe_exist() {
+    let fixture = DataFixture::with_shop().await;
+    let who = reader(&fixture).await;
+    let info = ask_mount(&fixture, &who, "status/buildinfo").await;
     assert!(info["data"]["version"].as_str().expect("a text").starts_with("3."));
     assert_eq!(info["data"].get("features"), None);
     for path in ["prometheus", "prometheus/", "prometheus/-/healthy", "prometheus/-/ready"] {
-        assert_eq!(stage.get_as(&who, path).await.status, 200, "{path}");
+        assert_eq!(fixture.get_as(&who, path).await.status, 200, "{path}");
     }
-    assert_eq!(stage.get_as(&who, "prometheus/-/ready").await.body, "promlet is ready.\n");
-    assert_eq!(stage.get_as(&who, "prometheus/-/healthy").await.body, "promlet is healthy.\n");
-    assert_eq!(stage.get_as(&Who::Nobody, "prometheus").await.status, 401);
+    assert_eq!(fixture.get_as(&who, "prometheus/-/ready").await.body, "promlet is ready.\n");
+    assert_eq!(fixture.get_as(&who, "prometheus/-/healthy").await.body, "promlet is healthy.\n");
+    assert_eq!(fixture.get_as(&Who::Nobody, "prometheus").await.status, 401);
     let format = format!("format_query?query={}", escaped("sum(rate( foo[5m]))by(x)"));
-    assert_eq!(ask_mount(&stage, &who, &format).await["data"], "sum by (x) (rate(foo[5m]))");
+    assert_eq!(ask_mount(&fixture, &who, &format).await["data"], "sum by (x) (rate(foo[5m]))");
 }
 
 #[tokio::test]
-async fn a_lookback_of_ones_own_is_honoured() {
-    let stage = Stage::with_shop().await;
-    let who = reader(&stage).await;
+async fn a_request_can_set_the_lookback() {
+    let fixture = DataFixture::with_shop().await;
+    let who = reader(&fixture).await;
     let count = |value: Value| value["data"]["result"].as_array().expect("a list").len();
     let later = NOW + 200;
-    assert_eq!(count(ask_mount(&stage, &who, &format!("query?query=up&time={later}")).await), 2);
+    assert_eq!(count(ask_mount(&fixture, &who, &format!("query?query=up&time={later}")).await), 2);
     assert_eq!(
-        count(ask_mount(&stage, &who, &format!("query?query=up&time={later}&lookback_delta=1m")).await),
+        count(ask_mount(&fixture, &who, &format!("query?query=up&time={later}&lookback_delta=1m")).await),
         0
     );
 }

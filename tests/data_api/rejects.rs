@@ -1,4 +1,5 @@
-//! docs/specification.md C3, C7, C8: what an organisation may take, what happens beyond it, and how its senders learn why.
+//! The limits of an organisation's samples, and the list of refusals for its senders
+//! (docs/specification.md C3, C7, C8).
 
 use std::time::Duration;
 
@@ -6,15 +7,15 @@ use axum::body::Body;
 use serde_json::{Value, json};
 
 use crate::house::{Reply, Who, ask};
-use crate::wire::{NOW, Stage, encode, post_block, snappy};
+use crate::wire::{DataFixture, NOW, encode, post_block, snappy};
 
-async fn set(stage: &Stage, org: &str, settings: Value) {
+async fn set(fixture: &DataFixture, org: &str, settings: Value) {
     let path = format!("/api/v1/orgs/{org}");
-    let reply = stage.house.json("PATCH", &path, &stage.cabinet, json!({ "settings": settings })).await;
+    let reply = fixture.server.json("PATCH", &path, &fixture.cabinet, json!({ "settings": settings })).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
 }
 
-/// One request with one sample, `age_s` old, of each of these metrics.
+/// Encodes a request with one sample, `age_s` old, of each of these metrics.
 fn block(names: &[&str], age_s: i64) -> Vec<u8> {
     let labels: Vec<[(&str, &str); 1]> = names.iter().map(|name| [("__name__", *name)]).collect();
     let sample = [((NOW - age_s) * 1_000, 1.0)];
@@ -22,61 +23,61 @@ fn block(names: &[&str], age_s: i64) -> Vec<u8> {
     snappy(&encode(&series))
 }
 
-async fn write(stage: &Stage, names: &[&str], age_s: i64) -> Reply {
-    post_block(&stage.house, &stage.agent, block(names, age_s)).await
+async fn write(fixture: &DataFixture, names: &[&str], age_s: i64) -> Reply {
+    post_block(&fixture.server, &fixture.agent, block(names, age_s)).await
 }
 
-async fn rejects(stage: &Stage) -> Value {
-    let reply = stage.get("ingest/rejects").await;
+async fn rejects(fixture: &DataFixture) -> Value {
+    let reply = fixture.get("ingest/rejects").await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     reply.value()
 }
 
-/// A second organisation and its ingest key.
-async fn neighbour(stage: &Stage) -> Who {
-    let made = stage.house.post("/api/v1/orgs", &stage.cabinet, json!({ "slug": "shop" })).await;
+/// Creates a second organisation, and returns an ingest key of it.
+async fn other_org(fixture: &DataFixture) -> Who {
+    let made = fixture.server.post("/api/v1/orgs", &fixture.cabinet, json!({ "slug": "shop" })).await;
     assert_eq!(made.status, 201, "{}", made.body);
     let body = json!({ "name": "shop", "scopes": ["ingest"] });
-    let key = stage.house.post("/api/v1/orgs/shop/api-keys", &stage.cabinet, body).await;
+    let key = fixture.server.post("/api/v1/orgs/shop/api-keys", &fixture.cabinet, body).await;
     assert_eq!(key.status, 201, "{}", key.body);
     Who::Bearer(key.text("secret"))
 }
 
-async fn write_to(stage: &Stage, org: &str, who: &Who, block: Vec<u8>) -> Reply {
+async fn write_to(fixture: &DataFixture, org: &str, who: &Who, block: Vec<u8>) -> Reply {
     let request = ask("POST", &format!("/api/v1/orgs/{org}/write"), who).body(Body::from(block));
-    stage.house.send(request.expect("a request")).await
+    fixture.server.send(request.expect("a request")).await
 }
 
-/// A sender without an account finds out why its samples are missing.
+/// So the operator of a sender can find the reason of missing samples without an account.
 #[tokio::test]
-async fn a_key_reads_what_was_refused_to_it_and_not_what_was_to_others() {
-    let stage = Stage::new().await;
-    let (_, other) = stage.house.key(&stage.cabinet, json!({ "scopes": ["ingest"] })).await;
+async fn an_api_key_lists_only_the_refusals_of_its_own_samples() {
+    let fixture = DataFixture::new().await;
+    let (_, other) = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["ingest"] })).await;
     let other = Who::Bearer(other);
-    set(&stage, "acme", json!({ "max_series": 1 })).await;
-    assert_eq!(write(&stage, &["known"], 0).await.status, 204);
-    assert_eq!(write(&stage, &["mine"], 0).await.status, 400);
-    assert_eq!(write_to(&stage, "acme", &other, block(&["theirs"], 0)).await.status, 400);
+    set(&fixture, "acme", json!({ "max_series": 1 })).await;
+    assert_eq!(write(&fixture, &["known"], 0).await.status, 204);
+    assert_eq!(write(&fixture, &["mine"], 0).await.status, 400);
+    assert_eq!(write_to(&fixture, "acme", &other, block(&["theirs"], 0)).await.status, 400);
     let path = "/api/v1/orgs/acme/ingest/rejects";
     let names = |reply: Reply| -> Vec<String> {
         assert_eq!(reply.status, 200, "{}", reply.body);
         let rows = reply.value()["data"].as_array().expect("rows").clone();
         rows.iter().map(|row| row["series"].as_str().unwrap_or_default().to_owned()).collect()
     };
-    assert_eq!(names(stage.house.get(path, &stage.agent).await).len(), 1);
-    assert!(names(stage.house.get(path, &stage.agent).await)[0].contains("mine"));
-    assert!(names(stage.house.get(path, &other).await)[0].contains("theirs"));
-    assert_eq!(names(stage.house.get(path, &stage.cabinet).await).len(), 2);
-    let (_, reader) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
-    stage.house.get(path, &Who::Bearer(reader)).await.is(403, "forbidden");
-    let foreign = neighbour(&stage).await;
-    stage.house.get(path, &foreign).await.is(403, "org_mismatch");
+    assert_eq!(names(fixture.server.get(path, &fixture.agent).await).len(), 1);
+    assert!(names(fixture.server.get(path, &fixture.agent).await)[0].contains("mine"));
+    assert!(names(fixture.server.get(path, &other).await)[0].contains("theirs"));
+    assert_eq!(names(fixture.server.get(path, &fixture.cabinet).await).len(), 2);
+    let (_, reader) = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["read"] })).await;
+    fixture.server.get(path, &Who::Bearer(reader)).await.is(403, "forbidden");
+    let other_org = other_org(&fixture).await;
+    fixture.server.get(path, &other_org).await.is(403, "org_mismatch");
 }
 
 #[tokio::test]
-async fn each_limit_of_samples_is_a_400_that_names_itself_and_stores_the_rest() {
-    let stage = Stage::new().await;
-    assert_eq!(write(&stage, &["known"], 0).await.status, 204);
+async fn samples_beyond_a_limit_are_refused_by_its_name_and_the_others_are_stored() {
+    let fixture = DataFixture::new().await;
+    assert_eq!(write(&fixture, &["known"], 0).await.status, 204);
     let cases = [
         (json!({ "max_series": 1 }), "a", 0, "series_limit"),
         (json!({ "max_new_series_per_s": 1, "max_series": null }), "", 0, "new_series_rate"),
@@ -84,19 +85,19 @@ async fn each_limit_of_samples_is_a_400_that_names_itself_and_stores_the_rest() 
         (json!({ "ooo_window_s": null, "retention_days": 1 }), "b", 86_410, "too_old"),
     ];
     for (settings, name, age_s, code) in cases {
-        set(&stage, "acme", settings.clone()).await;
-        // The bucket of new series holds ten.
+        set(&fixture, "acme", settings.clone()).await;
+        // The token bucket of new series holds ten tokens.
         let names: Vec<String> = (0..11).map(|n| format!("new_{n}")).collect();
         let names: Vec<&str> =
             if name.is_empty() { names.iter().map(String::as_str).collect() } else { vec![name] };
-        let reply = write(&stage, &names, age_s).await;
+        let reply = write(&fixture, &names, age_s).await;
         reply.is(400, "bad_request");
         assert_eq!(reply.value()["errors"][0]["code"], code, "{settings}: {}", reply.body);
         assert_eq!(reply.value()["stored"], names.len() - 1, "{settings}");
-        assert_eq!(write(&stage, &["known"], 0).await.status, 204, "{settings}");
-        stage.house.pass(Duration::from_secs(1));
+        assert_eq!(write(&fixture, &["known"], 0).await.status, 204, "{settings}");
+        fixture.server.pass(Duration::from_secs(1));
     }
-    let listed = rejects(&stage).await;
+    let listed = rejects(&fixture).await;
     let codes: Vec<&str> =
         listed["data"].as_array().expect("rows").iter().filter_map(|row| row["code"].as_str()).collect();
     assert_eq!(codes, ["too_old", "too_late", "new_series_rate", "series_limit"]);
@@ -104,7 +105,7 @@ async fn each_limit_of_samples_is_a_400_that_names_itself_and_stores_the_rest() 
         listed["refused"],
         json!({ "series_limit": 1, "new_series_rate": 1, "too_late": 1, "too_old": 1 })
     );
-    let own = stage.house.get("/metrics", &Who::Nobody).await.body;
+    let own = fixture.server.get("/metrics", &Who::Nobody).await.body;
     for line in [
         "promlet_org_refused_samples_total{org=\"acme\",reason=\"series_limit\"} 1",
         "promlet_org_series{org=\"acme\"} 11",
@@ -114,16 +115,16 @@ async fn each_limit_of_samples_is_a_400_that_names_itself_and_stores_the_rest() 
 }
 
 #[tokio::test]
-async fn a_refusal_is_listed_with_its_series_its_reason_and_its_sender() {
-    let stage = Stage::new().await;
-    assert_eq!(rejects(&stage).await, json!({ "data": [], "refused": {} }));
+async fn a_refusal_is_listed_with_its_series_reason_and_sender() {
+    let fixture = DataFixture::new().await;
+    assert_eq!(rejects(&fixture).await, json!({ "data": [], "refused": {} }));
     for _ in 0..2 {
-        write(&stage, &["late"], -3_600).await.is(400, "bad_request");
-        stage.house.pass(Duration::from_secs(5));
+        write(&fixture, &["late"], -3_600).await.is(400, "bad_request");
+        fixture.server.pass(Duration::from_secs(5));
     }
-    let nonsense = write_to(&stage, "acme", &stage.cabinet, vec![1, 2, 3]).await;
+    let nonsense = write_to(&fixture, "acme", &fixture.cabinet, vec![1, 2, 3]).await;
     nonsense.is(400, "bad_request");
-    let listed = rejects(&stage).await;
+    let listed = rejects(&fixture).await;
     let (whole, early) = (&listed["data"][0], &listed["data"][1]);
     assert_eq!((&whole["series"], &whole["code"]), (&Value::Null, &json!("bad_request")), "{listed}");
     assert_eq!(whole["sender"]["type"], "user");
@@ -131,21 +132,21 @@ async fn a_refusal_is_listed_with_its_series_its_reason_and_its_sender() {
         (&early["series"], &early["code"], &early["count"]),
         (&json!(r#"{__name__="late"}"#), &json!("too_far_in_future"), &json!(2))
     );
-    assert!(early["reason"].as_str().expect("words").contains("ahead of the clock"), "{early}");
+    assert!(early["reason"].as_str().expect("a text").contains("ahead of the clock"), "{early}");
     let at = |seconds: i64| json!(promlet::model::Timestamp::from_s(NOW + seconds).to_rfc3339());
     assert_eq!((&early["first_at"], &early["at"]), (&at(0), &at(5)));
     assert_eq!((&early["sender"]["type"], &early["sender"]["name"]), (&json!("api_key"), &json!("test")));
     assert!(early["sender"]["id"].as_str().expect("an id").starts_with("ak_"));
     let path = "/api/v1/orgs/acme/ingest/rejects";
-    assert_eq!(stage.house.get(path, &stage.agent).await.status, 200, "what was refused to the key itself");
-    stage.house.get(path, &Who::Nobody).await.is(401, "unauthenticated");
-    stage.house.get("/api/v1/orgs/other/ingest/rejects", &stage.cabinet).await.is(404, "org_not_found");
+    assert_eq!(fixture.server.get(path, &fixture.agent).await.status, 200, "a key sees its own refusals");
+    fixture.server.get(path, &Who::Nobody).await.is(401, "unauthenticated");
+    fixture.server.get("/api/v1/orgs/other/ingest/rejects", &fixture.cabinet).await.is(404, "org_not_found");
 }
 
 #[tokio::test]
-async fn an_organisation_at_its_capacity_waits_and_its_neighbour_does_not_notice() {
-    let stage = Stage::new().await;
-    let other = neighbour(&stage).await;
+async fn an_organisation_at_capacity_is_told_to_retry_and_others_are_not_affected() {
+    let fixture = DataFixture::new().await;
+    let other = other_org(&fixture).await;
     let long = "x".repeat(4_000);
     let wide: Vec<String> = (0..400).map(|n| format!("{n}{long}")).collect();
     let fill = |from: usize| {
@@ -156,44 +157,48 @@ async fn an_organisation_at_its_capacity_waits_and_its_neighbour_does_not_notice
         snappy(&encode(&series))
     };
     for (setting, limit) in [("max_disk_bytes", "disk_limit"), ("max_memory_bytes", "memory_limit")] {
-        set(&stage, "acme", json!({ setting: 1 << 20 })).await;
-        let mut waits = None;
+        set(&fixture, "acme", json!({ setting: 1 << 20 })).await;
+        let mut refused = None;
         for from in [0, 100, 200, 300] {
-            let reply = post_block(&stage.house, &stage.agent, fill(from)).await;
+            let reply = post_block(&fixture.server, &fixture.agent, fill(from)).await;
             if reply.status == 503 {
-                waits = Some(reply);
+                refused = Some(reply);
                 break;
             }
         }
-        let reply = waits.expect("1.6 MB are more than a mebibyte");
+        let reply = refused.expect("1.6 MB exceed 1 MiB");
         reply.is(503, "at_capacity");
         assert_eq!(reply.value()["limit"], setting);
         assert!((1..=10).contains(&reply.header("retry-after").parse::<u64>().expect("seconds")));
-        assert_eq!(write_to(&stage, "shop", &other, block(&["up"], 0)).await.status, 204, "{setting}");
-        assert_eq!(stage.get("query/expr-instant?expr=count(wide)").await.status, 200, "questions go on");
-        let listed = rejects(&stage).await;
+        assert_eq!(write_to(&fixture, "shop", &other, block(&["up"], 0)).await.status, 204, "{setting}");
+        assert_eq!(
+            fixture.get("query/expr-instant?expr=count(wide)").await.status,
+            200,
+            "queries still work"
+        );
+        let listed = rejects(&fixture).await;
         assert_eq!(
             (&listed["data"][0]["code"], &listed["data"][0]["series"]),
             (&json!("at_capacity"), &Value::Null)
         );
         assert!(listed["refused"][limit].as_u64().expect("counted") >= 1, "{listed}");
-        set(&stage, "acme", json!({ setting: null })).await;
-        assert_eq!(write(&stage, &["up"], 0).await.status, 204, "{setting}");
+        set(&fixture, "acme", json!({ setting: null })).await;
+        assert_eq!(write(&fixture, &["up"], 0).await.status, 204, "{setting}");
     }
-    let usage = stage.house.get("/api/v1/orgs/acme", &stage.cabinet).await.value()["usage"].clone();
+    let usage = fixture.server.get("/api/v1/orgs/acme", &fixture.cabinet).await.value()["usage"].clone();
     assert!(usage["bytes"].as_u64().expect("bytes") > 1 << 20, "{usage}");
     assert!(usage["memory_bytes"].as_u64().expect("bytes") > 1 << 20, "{usage}");
     assert!(usage["samples_today"].as_u64().expect("samples") > 200, "{usage}");
 }
 
 #[tokio::test]
-async fn settings_are_lowered_by_administrators_and_every_one_of_them_is_kept() {
-    let stage = Stage::new().await;
+async fn administrators_can_lower_every_setting_and_invalid_values_are_refused() {
+    let fixture = DataFixture::new().await;
     let all = json!({ "retention_days": 30, "retention_bytes": 1 << 30, "max_series": 1_000, "max_new_series_per_s": 10,
         "max_labels": 20, "max_label_value_bytes": 100, "max_disk_bytes": 1i64 << 31, "max_memory_bytes": 1 << 28,
         "max_samples_per_query": 1_000, "query_timeout_s": 5, "ooo_window_s": 0 });
-    set(&stage, "acme", all.clone()).await;
-    let shown = stage.house.get("/api/v1/orgs/acme", &stage.cabinet).await.value();
+    set(&fixture, "acme", all.clone()).await;
+    let shown = fixture.server.get("/api/v1/orgs/acme", &fixture.cabinet).await.value();
     assert_eq!(shown["settings"], all);
     let path = "/api/v1/orgs/acme";
     for (setting, wrong) in [
@@ -206,10 +211,12 @@ async fn settings_are_lowered_by_administrators_and_every_one_of_them_is_kept() 
         ("max_new_series_per_s", json!(4_294_967_296u64)),
         ("ooo_window_s", json!(-1)),
     ] {
-        let reply =
-            stage.house.json("PATCH", path, &stage.cabinet, json!({ "settings": { setting: wrong } })).await;
+        let reply = fixture
+            .server
+            .json("PATCH", path, &fixture.cabinet, json!({ "settings": { setting: wrong } }))
+            .await;
         reply.is(422, "validation_failed");
         assert_eq!(reply.value()["errors"][0]["field"], format!("settings.{setting}"));
     }
-    assert_eq!(stage.house.get(path, &stage.cabinet).await.value()["settings"], all);
+    assert_eq!(fixture.server.get(path, &fixture.cabinet).await.value()["settings"], all);
 }

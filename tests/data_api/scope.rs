@@ -1,14 +1,16 @@
-//! docs/specification.md D7 and F 32 to 35: what an embed token cannot see, whatever it asks.
+//! The restrictions of embed tokens (docs/specification.md D7 and F 32 to 35).
 
 use serde_json::{Value, json};
 
 use crate::house::{Reply, Who, signed};
 use crate::scope_law::point;
-use crate::wire::{NOW, Series, Stage, describe, encode, encode_labels, escaped, nested, post_block, snappy};
+use crate::wire::{
+    DataFixture, NOW, Series, describe, encode, encode_labels, escaped, nested, post_block, snappy,
+};
 
-/// Two tenants in one organisation; what is `bravo`'s has its name in it.
-async fn tenants() -> Stage {
-    let stage = Stage::new().await;
+/// Returns an organisation with two tenants. All metrics and labels of `bravo` contain its name.
+async fn tenants() -> DataFixture {
+    let fixture = DataFixture::new().await;
     let samples: Vec<(i64, f64)> = (0..=60).map(|n| ((NOW - 900 + n * 15) * 1_000, n as f64)).collect();
     let labels: [&[(&str, &str)]; 5] = [
         &[("__name__", "http_total"), ("job", "api"), ("tenant", "alpha")],
@@ -20,9 +22,9 @@ async fn tenants() -> Stage {
     let series: Vec<Series<'_>> = labels.iter().map(|labels| (*labels, &samples[..])).collect();
     let mut body = encode(&series);
     body.extend(describe("bravo_total", 1, "bravo's secret", ""));
-    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    let reply = post_block(&fixture.server, &fixture.agent, snappy(&body)).await;
     assert_eq!(reply.status, 204, "{}", reply.body);
-    stage
+    fixture
 }
 
 fn alpha() -> Value {
@@ -30,9 +32,9 @@ fn alpha() -> Value {
 }
 
 #[tokio::test]
-async fn no_listing_tells_of_what_is_outside_of_the_scope() {
-    let stage = tenants().await;
-    let token = stage.embed(alpha()).await;
+async fn no_listing_reveals_series_outside_of_the_scope() {
+    let fixture = tenants().await;
+    let token = fixture.embed(alpha()).await;
     let everything = escaped("{__name__!=\"\"}");
     let mut paths = vec![
         "metrics".to_owned(),
@@ -55,16 +57,16 @@ async fn no_listing_tells_of_what_is_outside_of_the_scope() {
             .map(|label| format!("prometheus/api/v1/label/{label}/values")),
     );
     for path in paths {
-        let reply = stage.get_as(&token, &path).await;
+        let reply = fixture.get_as(&token, &path).await;
         assert_eq!(reply.status, 200, "{path}: {}", reply.body);
         assert!(!reply.body.contains("bravo"), "{path}: {}", reply.body);
     }
-    // What is hidden answers exactly as what is not there.
+    // A hidden name has the same response as a missing one.
     for (hidden, absent, code) in [
         ("metrics/bravo_total/labels", "metrics/nonsense/labels", "metric_not_found"),
         ("labels/bravo_label/values", "labels/nonsense/values", "label_not_found"),
     ] {
-        let (hidden, absent) = (stage.get_as(&token, hidden).await, stage.get_as(&token, absent).await);
+        let (hidden, absent) = (fixture.get_as(&token, hidden).await, fixture.get_as(&token, absent).await);
         hidden.is(404, code);
         assert_eq!(hidden.value()["detail"], absent.value()["detail"]);
     }
@@ -75,14 +77,14 @@ async fn no_listing_tells_of_what_is_outside_of_the_scope() {
             .iter()
             .any(|w| w.as_str().is_some_and(|w| w.contains("not known")))
     };
-    assert!(unknown(stage.get_as(&token, "query/instant?metric=bravo_total").await));
-    assert!(!unknown(stage.get("query/instant?metric=bravo_total&time=1").await));
+    assert!(unknown(fixture.get_as(&token, "query/instant?metric=bravo_total").await));
+    assert!(!unknown(fixture.get("query/instant?metric=bravo_total&time=1").await));
 }
 
 #[tokio::test]
-async fn no_matcher_of_the_question_replaces_one_of_the_scope() {
-    let stage = tenants().await;
-    let token = stage.embed(alpha()).await;
+async fn no_matcher_of_a_query_replaces_a_matcher_of_the_scope() {
+    let fixture = tenants().await;
+    let token = fixture.embed(alpha()).await;
     let exprs = [
         "{__name__=~\".+\"}",
         "{tenant=\"bravo\"}",
@@ -96,22 +98,22 @@ async fn no_matcher_of_the_question_replaces_one_of_the_scope() {
     ];
     for expr in exprs {
         for path in ["query/expr-instant?expr=", "prometheus/api/v1/query?query="] {
-            let reply = stage.get_as(&token, &format!("{path}{}", escaped(expr))).await;
+            let reply = fixture.get_as(&token, &format!("{path}{}", escaped(expr))).await;
             assert!(!reply.value()["data"].to_string().contains("bravo"), "{expr}: {}", reply.body);
         }
     }
-    let reply = stage.get_as(&token, &format!("query/expr-instant?expr={}", escaped("absent(up)"))).await;
-    assert_eq!(reply.value()["data"]["result"][0]["value"][1], "1", "it may not even know that `up` exists");
+    let reply = fixture.get_as(&token, &format!("query/expr-instant?expr={}", escaped("absent(up)"))).await;
+    assert_eq!(reply.value()["data"]["result"][0]["value"][1], "1", "the token cannot see that `up` exists");
     let warnings = reply.value()["warnings"].to_string();
-    assert!(warnings.contains("this token sees a part of the series only"), "{warnings}");
+    assert!(warnings.contains("this token grants only some of the series"), "{warnings}");
     let structured = format!("query/instant?metric=http_total&match={}", escaped("tenant=~\".*\""));
-    assert!(!stage.get_as(&token, &structured).await.body.contains("bravo-api"));
+    assert!(!fixture.get_as(&token, &structured).await.body.contains("bravo-api"));
 }
 
 #[tokio::test]
-async fn no_way_leads_back_beyond_the_look_back() {
-    let stage = tenants().await;
-    let token = stage.embed(json!({ "max_lookback_s": 300 })).await;
+async fn no_query_reads_samples_older_than_the_lookback_of_a_token() {
+    let fixture = tenants().await;
+    let token = fixture.embed(json!({ "max_lookback_s": 300 })).await;
     let empty = [
         ("http_total offset 10y".to_owned(), NOW),
         ("http_total offset 11m".into(), NOW),
@@ -123,7 +125,7 @@ async fn no_way_leads_back_beyond_the_look_back() {
     ];
     for (expr, time) in empty {
         let reply =
-            stage.get_as(&token, &format!("query/expr-instant?expr={}&time={time}", escaped(&expr))).await;
+            fixture.get_as(&token, &format!("query/expr-instant?expr={}&time={time}", escaped(&expr))).await;
         assert_eq!(reply.value()["data"]["result"], json!([]), "{expr}: {}", reply.body);
     }
     let least = |reply: Reply| -> f64 {
@@ -132,23 +134,24 @@ async fn no_way_leads_back_beyond_the_look_back() {
     };
     let oldest = (NOW - 300) as f64;
     for expr in ["min(min_over_time(timestamp(up)[1h:15s]))", "min(timestamp(up @ end()))"] {
-        let found = least(stage.get_as(&token, &format!("query/expr-instant?expr={}", escaped(expr))).await);
+        let found =
+            least(fixture.get_as(&token, &format!("query/expr-instant?expr={}", escaped(expr))).await);
         assert!(found >= oldest, "{expr}: {found} is older than {oldest}");
     }
     let count = least(
-        stage
+        fixture
             .get_as(&token, &format!("query/expr-instant?expr={}", escaped("count_over_time(up[1h])")))
             .await,
     );
     assert!(count <= 21.0, "{count}");
 }
 
-/// A range that ends before the look-back begins is empty, whatever lies on both sides of it: that a series was there
-/// before is nothing that the token may know.
+/// A range that ends before the lookback starts is empty, even if a series has samples before and
+/// after it. The token must not learn that the series existed before.
 #[tokio::test]
-async fn no_listing_tells_of_the_time_before_the_look_back() {
-    let stage = tenants().await;
-    let token = stage.embed(json!({ "max_lookback_s": 300 })).await;
+async fn no_listing_reveals_series_before_the_lookback_of_a_token() {
+    let fixture = tenants().await;
+    let token = fixture.embed(json!({ "max_lookback_s": 300 })).await;
     let (start, end) = (NOW - 800, NOW - 400);
     for path in [
         format!("metrics?start={start}&end={end}"),
@@ -158,21 +161,22 @@ async fn no_listing_tells_of_the_time_before_the_look_back() {
         format!("prometheus/api/v1/labels?start={start}&end={end}"),
         format!("prometheus/api/v1/label/job/values?end={end}"),
     ] {
-        assert_ne!(stage.get(&path).await.value()["data"], json!([]), "there is something: {path}");
-        let reply = stage.get_as(&token, &path).await;
+        assert_ne!(fixture.get(&path).await.value()["data"], json!([]), "a session sees series: {path}");
+        let reply = fixture.get_as(&token, &path).await;
         match reply.status.as_u16() {
             200 => assert_eq!(reply.value()["data"], json!([]), "{path}"),
             _ => reply.is(404, "label_not_found"),
         }
     }
     let old = format!("query/estimate?expr=http_total&time={end}");
-    assert_eq!(stage.get_as(&token, &old).await.value()["data"]["series"], 0);
-    // The look-back begins two seconds after a sample; the next one comes after the time that is asked for.
-    let token = stage.embed(json!({ "max_lookback_s": 298 })).await;
+    assert_eq!(fixture.get_as(&token, &old).await.value()["data"]["series"], 0);
+    // The lookback starts two seconds after a sample; the next sample is after the requested time.
+    let token = fixture.embed(json!({ "max_lookback_s": 298 })).await;
     let between = format!("query/estimate?expr=http_total&time={}", NOW - 290);
-    assert_ne!(stage.get(&between).await.value()["data"]["series"], 0);
-    assert_eq!(stage.get_as(&token, &between).await.value()["data"]["series"], 0);
-    // So it is with listings that end there: that the series has samples on both sides tells of what was before.
+    assert_ne!(fixture.get(&between).await.value()["data"]["series"], 0);
+    assert_eq!(fixture.get_as(&token, &between).await.value()["data"]["series"], 0);
+    // Listings that end at this time are empty as well, although the series have samples before and
+    // after.
     let end = NOW - 290;
     for path in [
         format!("metrics?end={end}"),
@@ -183,26 +187,26 @@ async fn no_listing_tells_of_the_time_before_the_look_back() {
         format!("prometheus/api/v1/labels?end={end}"),
         format!("prometheus/api/v1/label/job/values?end={end}"),
     ] {
-        assert_ne!(stage.get(&path).await.value()["data"], json!([]), "there is something: {path}");
-        let reply = stage.get_as(&token, &path).await;
+        assert_ne!(fixture.get(&path).await.value()["data"], json!([]), "a session sees series: {path}");
+        let reply = fixture.get_as(&token, &path).await;
         assert_eq!(reply.value()["data"], json!([]), "{path}: {}", reply.body);
     }
 }
 
-/// A token that names its expressions grants their answers. What they are made of is none of them: which series, how
-/// many, and their exemplars.
+/// A token that lists expressions grants their results, but not the names, the number or the
+/// exemplars of the series that they read.
 #[tokio::test]
-async fn a_list_of_expressions_grants_nothing_of_the_series_behind_them() {
-    let stage = tenants().await;
+async fn a_list_of_expressions_grants_no_information_about_their_series() {
+    let fixture = tenants().await;
     let expr = "sum(http_total)";
-    let token = stage.embed(json!({ "endpoints": ["expr"], "exprs": [expr] })).await;
+    let token = fixture.embed(json!({ "endpoints": ["expr"], "exprs": [expr] })).await;
     let text = escaped(expr);
-    let reply = stage.get_as(&token, &format!("query/expr-instant?expr={text}")).await;
+    let reply = fixture.get_as(&token, &format!("query/expr-instant?expr={text}")).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert_eq!(
         reply.value()["stats"]["samples"],
         Value::Null,
-        "it tells how many series there are: {}",
+        "the number of samples would reveal the number of series: {}",
         reply.body
     );
     for path in [
@@ -210,21 +214,22 @@ async fn a_list_of_expressions_grants_nothing_of_the_series_behind_them() {
         format!("query/expr-range?expr={text}&explain=true"),
         format!("query/estimate?expr={text}"),
     ] {
-        stage.get_as(&token, &path).await.is(403, "embed_restricted");
+        fixture.get_as(&token, &path).await.is(403, "embed_restricted");
     }
     let mount = format!("prometheus/api/v1/query_exemplars?query={text}");
-    let reply = stage.get_as(&token, &mount).await;
+    let reply = fixture.get_as(&token, &mount).await;
     assert_eq!((reply.status.as_u16(), reply.text("errorType")), (403, "forbidden".into()), "{}", reply.body);
-    let whole = stage.embed(json!({ "endpoints": ["expr"] })).await;
-    assert_eq!(stage.get_as(&whole, &mount).await.status, 200);
-    let reply = stage.get_as(&whole, &format!("query/expr-instant?expr={text}&explain=true")).await;
+    let whole = fixture.embed(json!({ "endpoints": ["expr"] })).await;
+    assert_eq!(fixture.get_as(&whole, &mount).await.status, 200);
+    let reply = fixture.get_as(&whole, &format!("query/expr-instant?expr={text}&explain=true")).await;
     assert!(reply.value()["stats"]["samples"].as_u64() > Some(0), "{}", reply.body);
 }
 
-/// Exemplars are asked for with a range, and a selector without brackets looks as far as the question says.
+/// Exemplars have a time range of their own, and a request can set the lookback of instant
+/// selectors.
 #[tokio::test]
-async fn no_way_around_leads_to_a_wider_range() {
-    let stage = tenants().await;
+async fn exemplars_and_the_lookback_are_limited_to_the_range_of_a_token() {
+    let fixture = tenants().await;
     let mut series = encode_labels(&[("__name__", "traced"), ("tenant", "alpha")]);
     nested(2, &point(1, 2, 1.0, NOW * 1_000), &mut series);
     for (trace, ago) in [("long-ago", 800), ("just-now", 100)] {
@@ -234,13 +239,13 @@ async fn no_way_around_leads_to_a_wider_range() {
     }
     let mut body = Vec::new();
     nested(1, &series, &mut body);
-    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    let reply = post_block(&fixture.server, &fixture.agent, snappy(&body)).await;
     assert_eq!(reply.status, 204, "{}", reply.body);
-    let token = stage.embed(json!({ "max_range_s": 600 })).await;
+    let token = fixture.embed(json!({ "max_range_s": 600 })).await;
     let exemplars = "prometheus/api/v1/query_exemplars?query=traced";
-    let all = stage.get(exemplars).await.body;
+    let all = fixture.get(exemplars).await.body;
     assert!(all.contains("long-ago") && all.contains("just-now"), "{all}");
-    let some = stage.get_as(&token, exemplars).await.body;
+    let some = fixture.get_as(&token, exemplars).await.body;
     assert!(!some.contains("long-ago") && some.contains("just-now"), "{some}");
     for (path, status) in [
         (format!("{exemplars}&start={}&end={NOW}", NOW - 601), 403),
@@ -254,16 +259,16 @@ async fn no_way_around_leads_to_a_wider_range() {
             403,
         ),
     ] {
-        let reply = stage.get_as(&token, &path).await;
+        let reply = fixture.get_as(&token, &path).await;
         assert_eq!(reply.status.as_u16(), status, "{path}: {}", reply.body);
     }
 }
 
 #[tokio::test]
-async fn a_token_asks_only_on_its_endpoints() {
-    let stage = tenants().await;
-    let token = stage.embed(json!({ "endpoints": ["range"] })).await;
-    assert_eq!(stage.get_as(&token, "query/range?metric=up").await.status, 200);
+async fn a_token_can_use_only_its_endpoints() {
+    let fixture = tenants().await;
+    let token = fixture.embed(json!({ "endpoints": ["range"] })).await;
+    assert_eq!(fixture.get_as(&token, "query/range?metric=up").await.status, 200);
     for path in [
         "query/instant?metric=up",
         "query/range?expr=up",
@@ -273,7 +278,7 @@ async fn a_token_asks_only_on_its_endpoints() {
         "metrics/up/labels",
         "labels/job/values",
     ] {
-        stage.get_as(&token, path).await.is(403, "embed_restricted");
+        fixture.get_as(&token, path).await.is(403, "embed_restricted");
     }
     for path in [
         "query?query=up",
@@ -284,66 +289,67 @@ async fn a_token_asks_only_on_its_endpoints() {
         "metadata",
         "format_query?query=up",
     ] {
-        let reply = stage.get_as(&token, &format!("prometheus/api/v1/{path}")).await;
+        let reply = fixture.get_as(&token, &format!("prometheus/api/v1/{path}")).await;
         assert_eq!((reply.status.as_u16(), reply.text("errorType")), (403, "forbidden".into()), "{path}");
     }
 }
 
 #[tokio::test]
-async fn a_token_names_metrics_by_glob() {
-    let stage = tenants().await;
-    let token = stage.embed(json!({ "metrics": ["http_*"] })).await;
-    assert_eq!(stage.get_as(&token, "query/instant?metric=http_total").await.status, 200);
-    stage.get_as(&token, "query/instant?metric=up").await.is(403, "metric_not_allowed");
-    stage.get_as(&token, "query/range?metric=nonsense").await.is(403, "metric_not_allowed");
-    stage.get_as(&token, "metrics/up/labels").await.is(404, "metric_not_found");
-    let reply = stage.get_as(&token, "query/expr-instant?expr=up").await;
+async fn a_token_grants_metrics_by_glob_pattern() {
+    let fixture = tenants().await;
+    let token = fixture.embed(json!({ "metrics": ["http_*"] })).await;
+    assert_eq!(fixture.get_as(&token, "query/instant?metric=http_total").await.status, 200);
+    fixture.get_as(&token, "query/instant?metric=up").await.is(403, "metric_not_allowed");
+    fixture.get_as(&token, "query/range?metric=nonsense").await.is(403, "metric_not_allowed");
+    fixture.get_as(&token, "metrics/up/labels").await.is(404, "metric_not_found");
+    let reply = fixture.get_as(&token, "query/expr-instant?expr=up").await;
     assert_eq!(reply.value()["data"]["result"], json!([]));
 }
 
 #[tokio::test]
-async fn a_list_of_expressions_is_compared_as_the_grammar_prints_them() {
-    let stage = tenants().await;
-    let minted = stage.embed(json!({ "exprs": ["sum by(job)  (rate(http_total[300s]))"] })).await;
-    // Signed elsewhere, so that what is in it was seen by nobody: an expression that is none admits none.
-    let (key, secret) = stage.house.key(&stage.cabinet, json!({ "scopes": ["embed"] })).await;
-    let now = stage.house.clock.now().as_s();
+async fn listed_expressions_are_compared_in_canonical_form() {
+    let fixture = tenants().await;
+    let minted = fixture.embed(json!({ "exprs": ["sum by(job)  (rate(http_total[300s]))"] })).await;
+    // The server does not see the claims of an offline token before its use. An invalid expression
+    // in it grants nothing.
+    let (key, secret) = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["embed"] })).await;
+    let now = fixture.server.clock.now().as_s();
     let exprs = json!({ "exprs": ["sum  (rate(http_total[300s])) by(job)", "up{"] });
     let claims = json!({ "aud": "ms-embed", "org": "acme", "iat": now, "exp": now + 60, "ms": exprs });
     let offline = Who::Bearer(signed(&key, &secret, &claims));
     for token in [minted, offline] {
-        same_and_others(&stage, &token).await;
+        check_listed_expressions(&fixture, &token).await;
     }
 }
 
-async fn same_and_others(stage: &Stage, token: &Who) {
+async fn check_listed_expressions(fixture: &DataFixture, token: &Who) {
     for same in [
         "sum by (job) (rate(http_total[5m]))",
         "sum(rate(http_total[5m])) by (job)",
         " sum by(job)(rate(http_total[5m])) # x",
     ] {
-        let reply = stage.get_as(token, &format!("query/expr-instant?expr={}", escaped(same))).await;
+        let reply = fixture.get_as(token, &format!("query/expr-instant?expr={}", escaped(same))).await;
         assert_eq!(reply.status, 200, "{same}: {}", reply.body);
     }
     for other in ["sum by (job) (rate(http_total[6m]))", "sum by (job) (rate(http_total[5m])) or up", "up"] {
-        stage
+        fixture
             .get_as(token, &format!("query/expr-instant?expr={}", escaped(other)))
             .await
             .is(403, "embed_restricted");
-        let reply = stage.get_as(token, &format!("prometheus/api/v1/query?query={}", escaped(other))).await;
+        let reply = fixture.get_as(token, &format!("prometheus/api/v1/query?query={}", escaped(other))).await;
         assert_eq!(reply.status, 403, "{other}");
     }
     // A list of expressions implies the endpoints that take expressions.
     for path in ["query/instant?metric=up", "metrics"] {
-        stage.get_as(token, path).await.is(403, "embed_restricted");
+        fixture.get_as(token, path).await.is(403, "embed_restricted");
     }
 }
 
 #[tokio::test]
-async fn a_token_bounds_range_and_step() {
-    let stage = tenants().await;
-    let token = stage.embed(json!({ "max_range_s": 600, "min_step_s": 30 })).await;
-    let reply = stage.get_as(&token, "query/range?metric=up").await;
+async fn a_token_limits_range_and_step() {
+    let fixture = tenants().await;
+    let token = fixture.embed(json!({ "max_range_s": 600, "min_step_s": 30 })).await;
+    let reply = fixture.get_as(&token, "query/range?metric=up").await;
     assert_eq!(
         reply.value()["query"],
         json!({ "expr": "up", "start": NOW - 600, "end": NOW, "step": 30 }),
@@ -355,15 +361,15 @@ async fn a_token_bounds_range_and_step() {
         "query/range?metric=up&start=now-10m&step=29",
         "query/expr-range?expr=up&start=now-1h",
     ] {
-        stage.get_as(&token, path).await.is(403, "embed_restricted");
+        fixture.get_as(&token, path).await.is(403, "embed_restricted");
     }
     let mount = |start: i64, step: i64| {
         format!("prometheus/api/v1/query_range?query=up&start={start}&end={NOW}&step={step}")
     };
-    assert_eq!(stage.get_as(&token, &mount(NOW - 600, 30)).await.status, 200);
-    assert_eq!(stage.get_as(&token, &mount(NOW - 601, 30)).await.status, 403);
-    assert_eq!(stage.get_as(&token, &mount(NOW - 600, 29)).await.status, 403);
-    // Brackets are ranges and steps, too, whichever way they are asked for.
+    assert_eq!(fixture.get_as(&token, &mount(NOW - 600, 30)).await.status, 200);
+    assert_eq!(fixture.get_as(&token, &mount(NOW - 601, 30)).await.status, 403);
+    assert_eq!(fixture.get_as(&token, &mount(NOW - 600, 29)).await.status, 403);
+    // Ranges and steps in brackets are limited as well, on every endpoint.
     for expr in [
         "up[601s]",
         "max_over_time(up[11m])",
@@ -378,39 +384,39 @@ async fn a_token_bounds_range_and_step() {
             format!("query/expr-instant?expr={text}&explain=true"),
             format!("query/estimate?expr={text}"),
         ] {
-            stage.get_as(&token, &path).await.is(403, "embed_restricted");
+            fixture.get_as(&token, &path).await.is(403, "embed_restricted");
         }
-        let mount = stage.get_as(&token, &format!("prometheus/api/v1/query?query={text}")).await;
+        let mount = fixture.get_as(&token, &format!("prometheus/api/v1/query?query={text}")).await;
         assert_eq!((mount.status.as_u16(), mount.text("errorType")), (403, "forbidden".into()), "{expr}");
     }
-    stage.get_as(&token, "query/instant?metric=up&fn=rate&window=11m").await.is(403, "embed_restricted");
+    fixture.get_as(&token, "query/instant?metric=up&fn=rate&window=11m").await.is(403, "embed_restricted");
     for path in [
         "query/expr-instant?expr=max_over_time(up%5B10m%3A30s%5D)",
         "query/expr-instant?expr=up%5B10m%5D",
         "query/expr-instant?expr=max_over_time(up%5B10m%3A%5D)",
         "query/instant?metric=up&fn=rate",
     ] {
-        assert_eq!(stage.get_as(&token, path).await.status, 200, "{path}");
+        assert_eq!(fixture.get_as(&token, path).await.status, 200, "{path}");
     }
-    let minute = stage.embed(json!({ "max_range_s": 60 })).await;
-    let reply = stage.get_as(&minute, "query/range?metric=up&fn=rate").await;
-    assert_eq!(reply.value()["query"]["expr"], "rate(up[1m])", "what is not said fits: {}", reply.body);
+    let minute = fixture.embed(json!({ "max_range_s": 60 })).await;
+    let reply = fixture.get_as(&minute, "query/range?metric=up&fn=rate").await;
+    assert_eq!(reply.value()["query"]["expr"], "rate(up[1m])", "the default fits: {}", reply.body);
 }
 
 #[test]
-fn a_stranger_to_the_organisation_is_answered_the_same_for_every_name() {
+fn existing_and_missing_organisations_have_the_same_response_for_outsiders() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let stage = tenants().await;
-        let token = stage.embed(json!({})).await;
+        let fixture = tenants().await;
+        let token = fixture.embed(json!({})).await;
         for path in ["metrics", "query/range?metric=up", "query/expr-instant?expr=up", "labels/job/values"] {
             let ask = async |who: &Who, slug: &str| {
-                stage.house.get(&format!("/api/v1/orgs/{slug}/{path}"), who).await
+                fixture.server.get(&format!("/api/v1/orgs/{slug}/{path}"), who).await
             };
             for slug in ["other", "solo"] {
                 let reply = ask(&token, slug).await;
                 reply.is(403, "org_mismatch");
-                ask(&stage.cabinet, slug).await.is(404, "org_not_found");
+                ask(&fixture.cabinet, slug).await.is(404, "org_not_found");
             }
         }
     });

@@ -1,4 +1,4 @@
-//! The route table: every row answers, and every row is documented.
+//! The route table: every route is served and documented.
 
 use axum::body::Body;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::house::{House, Who, ask};
 
 #[tokio::test]
-async fn every_row_answers_and_every_row_is_in_the_document() {
+async fn every_route_is_served_and_documented() {
     let house = House::new();
     let document = house.get("/api/v1/openapi.json", &Who::Nobody).await;
     assert_eq!((document.status.as_u16(), document.header("content-type")), (200, "application/json"));
@@ -39,7 +39,7 @@ async fn every_row_answers_and_every_row_is_in_the_document() {
 }
 
 #[tokio::test]
-async fn the_data_endpoints_are_documented_in_full() {
+async fn operation_ids_are_unique_and_all_path_parameters_are_documented() {
     let house = House::new();
     let document = house.get("/api/v1/openapi.json", &Who::Nobody).await.value();
     let operations = document["paths"].as_object().expect("paths").iter();

@@ -1,4 +1,5 @@
-//! Remote write as a sender makes it, written without the crates that the server reads it with; and a house with data.
+//! An encoder of remote write requests that shares no code with the server, and a test server with
+//! samples.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -6,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::house::{House, Reply, Who, ask};
 
-/// Label pairs, and samples of (milliseconds, value).
+/// The labels of a series, and its samples as (milliseconds, value).
 pub(crate) type Series<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
 
-/// The house's clock, in seconds.
+/// The time of the test server's clock in seconds.
 pub(crate) const NOW: i64 = 1_800_000_000;
 
 pub(crate) fn varint(mut value: u64, out: &mut Vec<u8>) {
@@ -37,7 +38,7 @@ pub(crate) fn encode_labels(labels: &[(&str, &str)]) -> Vec<u8> {
     out
 }
 
-/// A `WriteRequest`.
+/// Encodes a `WriteRequest`.
 pub(crate) fn encode(series: &[Series<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     for (labels, samples) in series {
@@ -54,7 +55,8 @@ pub(crate) fn encode(series: &[Series<'_>]) -> Vec<u8> {
     out
 }
 
-/// A `MetricMetadata` of a `WriteRequest`; 1 is a counter, 2 a gauge.
+/// Encodes a `MetricMetadata` field of a `WriteRequest`; `kind` is 1 for a counter and 2 for a
+/// gauge.
 pub(crate) fn describe(name: &str, kind: u8, help: &str, unit: &str) -> Vec<u8> {
     let mut message = vec![1 << 3, kind];
     nested(2, name.as_bytes(), &mut message);
@@ -65,12 +67,12 @@ pub(crate) fn describe(name: &str, kind: u8, help: &str, unit: &str) -> Vec<u8> 
     out
 }
 
-/// A snappy block of literals only: valid, if not small.
+/// Encodes a valid snappy block that consists of literals.
 pub(crate) fn snappy(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     varint(bytes.len() as u64, &mut out);
     for chunk in bytes.chunks(65_536) {
-        // A literal with its length less one in two bytes.
+        // The tag of a literal, and its length minus one in two bytes.
         out.push(61 << 2);
         out.extend_from_slice(&u16::try_from(chunk.len() - 1).expect("a chunk").to_le_bytes());
         out.extend_from_slice(chunk);
@@ -101,34 +103,35 @@ pub(crate) fn write_request(who: &Who, block: Vec<u8>, content_type: &str, encod
         .expect("a request")
 }
 
-/// A house with its owner's session and an ingest key.
-pub(crate) struct Stage {
-    pub(crate) house: House,
+/// A test server with the session of an organisation's owner and an ingest key.
+pub(crate) struct DataFixture {
+    pub(crate) server: House,
     pub(crate) cabinet: Who,
     pub(crate) agent: Who,
 }
 
-impl Stage {
-    pub(crate) async fn new() -> Stage {
-        Stage::of(House::new()).await
+impl DataFixture {
+    pub(crate) async fn new() -> DataFixture {
+        DataFixture::of(House::new()).await
     }
 
-    /// In a house that was built otherwise.
-    pub(crate) async fn of(house: House) -> Stage {
+    /// Uses a test server with other options.
+    pub(crate) async fn of(house: House) -> DataFixture {
         let cabinet = house.log_in().await;
         let (_, secret) = house.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
-        Stage { house, cabinet, agent: Who::Bearer(secret) }
+        DataFixture { server: house, cabinet, agent: Who::Bearer(secret) }
     }
 
-    /// Writes; all of it must be stored.
+    /// Writes samples, all of which must be stored.
     pub(crate) async fn write(&self, series: &[Series<'_>]) {
-        let reply = post_block(&self.house, &self.agent, snappy(&encode(series))).await;
+        let reply = post_block(&self.server, &self.agent, snappy(&encode(series))).await;
         assert_eq!(reply.status, 204, "{}", reply.body);
     }
 
-    /// With a small shop: counters of two jobs, two tenants, fifteen minutes to `NOW`, every 15 seconds.
-    pub(crate) async fn with_shop() -> Stage {
-        let stage = Stage::new().await;
+    /// Returns a server with five series of a small shop: counters of two jobs and two tenants, and
+    /// `up`. They have a sample every 15 seconds of the 15 minutes before `NOW`.
+    pub(crate) async fn with_shop() -> DataFixture {
+        let fixture = DataFixture::new().await;
         let rising = |rate: f64| {
             (0..=60).map(|n| ((NOW - 900 + n * 15) * 1_000, rate * 15.0 * n as f64)).collect::<Vec<_>>()
         };
@@ -136,7 +139,7 @@ impl Stage {
             (rising(1.0), rising(2.0), rising(0.0).into_iter().map(|(at, _)| (at, 1.0)).collect::<Vec<_>>());
         let counter = |job, tenant| [("__name__", "http_requests_total"), ("job", job), ("tenant", tenant)];
         let up = |job| [("__name__", "up"), ("job", job)];
-        stage
+        fixture
             .write(&[
                 (&counter("api", "a"), &one),
                 (&counter("web", "a"), &two),
@@ -145,28 +148,28 @@ impl Stage {
                 (&up("web"), &ones),
             ])
             .await;
-        stage
+        fixture
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
-        self.house.get(&format!("/api/v1/orgs/acme/{path}"), &self.cabinet).await
+        self.server.get(&format!("/api/v1/orgs/acme/{path}"), &self.cabinet).await
     }
 
     pub(crate) async fn get_as(&self, who: &Who, path: &str) -> Reply {
-        self.house.get(&format!("/api/v1/orgs/acme/{path}"), who).await
+        self.server.get(&format!("/api/v1/orgs/acme/{path}"), who).await
     }
 
-    /// An embed token with these restrictions.
+    /// Returns an embed token with these restrictions.
     pub(crate) async fn embed(&self, ms: Value) -> Who {
         let (key, _) = self
-            .house
+            .server
             .key(&self.cabinet, json!({ "scopes": ["embed"], "embed": { "rate_limit_rps": 10_000 } }))
             .await;
-        self.house.token(&self.cabinet, &key, json!({ "ms": ms })).await
+        self.server.token(&self.cabinet, &key, json!({ "ms": ms })).await
     }
 }
 
-/// A query parameter's value, percent-encoded.
+/// Percent-encodes the value of a query parameter.
 pub(crate) fn escaped(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {

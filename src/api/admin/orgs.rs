@@ -151,6 +151,6 @@ pub(super) async fn events(
     uri: Uri,
 ) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;
-    let asked = audit::Asked::of(&uri)?;
-    deps.read(move |identity| audit::page(identity, None, &asked)).await
+    let query = audit::AuditQuery::of(&uri)?;
+    deps.read(move |identity| audit::page(identity, None, &query)).await
 }

@@ -1,28 +1,31 @@
-//! JSON in which no object has a member twice.
+//! The search for objects with duplicate members in JSON.
 //!
-//! RFC 8259 leaves open which of two counts, and readers differ: what a proxy or a person saw may not be what is stored. In
-//! what restricts a key (`{"match":["tenant=\"a\""],"match":[]}`) the last one would grant more than the first says.
+//! RFC 8259 does not define which of two equal members applies, and parsers differ. A proxy or a
+//! person may see another value than the one that is stored. In the policy of a key, such as
+//! `{"match":["tenant=\"a\""],"match":[]}`, the last member would grant more than the first.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// The first member that an object has twice; `None` also for what is no JSON, which its reader says better.
-pub(super) fn member_given_twice(bytes: &[u8]) -> Option<String> {
-    let mut twice = None;
+/// Returns the first member that occurs twice in an object. Returns `None` also for text that is
+/// not JSON, for which the actual parser has a better error.
+pub(super) fn duplicate_member(bytes: &[u8]) -> Option<String> {
+    let mut duplicate = None;
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    // An error is either the mark of a find or the reader's.
-    let _ = serde::de::DeserializeSeed::deserialize(Value { twice: &mut twice }, &mut reader);
-    twice
+    // The visitor also ends with an error after it has found a duplicate.
+    let _ =
+        serde::de::DeserializeSeed::deserialize(DuplicateFinder { duplicate: &mut duplicate }, &mut reader);
+    duplicate
 }
 
-/// Any value, looked through and thrown away.
-struct Value<'t> {
-    twice: &'t mut Option<String>,
+/// A visitor that discards any value, and stores the name of the first duplicate member.
+struct DuplicateFinder<'t> {
+    duplicate: &'t mut Option<String>,
 }
 
-impl<'de> serde::de::DeserializeSeed<'de> for Value<'_> {
+impl<'de> serde::de::DeserializeSeed<'de> for DuplicateFinder<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -30,7 +33,7 @@ impl<'de> serde::de::DeserializeSeed<'de> for Value<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Value<'_> {
+impl<'de> Visitor<'de> for DuplicateFinder<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,29 +65,29 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<(), A::Error> {
-        while all.next_element_seed(Value { twice: self.twice })?.is_some() {}
+        while all.next_element_seed(DuplicateFinder { duplicate: self.duplicate })?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<(), A::Error> {
         let mut names = BTreeSet::new();
-        while let Some(Name(name)) = all.next_key()? {
+        while let Some(MemberName(name)) = all.next_key()? {
             if !names.insert(name.clone()) {
-                *self.twice = Some(name);
+                *self.duplicate = Some(name);
                 return Err(A::Error::custom("found"));
             }
-            all.next_value_seed(Value { twice: self.twice })?;
+            all.next_value_seed(DuplicateFinder { duplicate: self.duplicate })?;
         }
         Ok(())
     }
 }
 
-/// As it is read, not as it is written: `"a"` and `"\u0061"` are one.
-struct Name(String);
+/// A member's name after unescaping: `"a"` and `"\u0061"` are equal.
+struct MemberName(String);
 
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Name, D::Error> {
-        String::deserialize(from).map(Name)
+impl<'de> Deserialize<'de> for MemberName {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<MemberName, D::Error> {
+        String::deserialize(from).map(MemberName)
     }
 }
 
@@ -93,8 +96,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_is_found_twice_wherever_it_stands() {
-        for (text, found) in [
+    fn a_duplicate_member_is_found_at_any_depth() {
+        for (text, duplicate) in [
             (r#"{"a":1,"a":2}"#, Some("a")),
             (r#"{"a":1,"b":{"c":[{"d":null,"\u0064":true}]}}"#, Some("d")),
             (r#"{"a":{"a":{"a":1}},"b":[{"a":1},{"a":2}],"A":-1.5}"#, None),
@@ -104,9 +107,9 @@ mod tests {
             (r#"{"a":1,,"a":2}"#, None),
             ("", None),
         ] {
-            assert_eq!(member_given_twice(text.as_bytes()).as_deref(), found, "{text}");
+            assert_eq!(duplicate_member(text.as_bytes()).as_deref(), duplicate, "{text}");
         }
         let deep = "[".repeat(100_000);
-        assert_eq!(member_given_twice(deep.as_bytes()), None, "depth is bounded");
+        assert_eq!(duplicate_member(deep.as_bytes()), None, "the parser limits the depth");
     }
 }

@@ -1,47 +1,49 @@
-//! What each route takes, answers and refuses, beside what its row already says: who may call it.
+//! The request body, the responses, the errors and the query parameters of each route.
 //!
-//! A refusal that follows from the row (no credential, the wrong role) or that any request may meet (too many, too large)
-//! is not repeated here; `super::refusals` adds it.
+//! Errors that follow from the route's row (no credential, the wrong role), and errors that any
+//! request may have (too many requests, too large a body), are not listed here; `super::refusals`
+//! adds them.
 
 use super::parameters::{self, Parameter};
 use crate::api::error::Code;
 
-/// One route.
+/// The description of a route.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operation {
-    /// Method and path below `/api/v1`, or at the root for what stands there.
+    /// The method, and the path relative to `/api/v1`, or to the root for routes outside of it.
     at: &'static str,
-    pub(super) takes: Takes,
-    /// Status, schema (none: no body), and what it means.
-    pub(super) answers: &'static [(u16, &'static str, &'static str)],
-    pub(super) refuses: &'static [Code],
+    pub(super) body: BodySchema,
+    /// For each response its status, its schema (empty if it has no body), and a description.
+    pub(super) responses: &'static [(u16, &'static str, &'static str)],
+    pub(super) errors: &'static [Code],
+    /// The query parameters, in groups that several routes share.
     pub(super) query: &'static [&'static [Parameter]],
 }
 
-/// What a request brings along.
+/// The body of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes {
-    Nothing,
-    /// JSON of this shape.
+pub(super) enum BodySchema {
+    Empty,
+    /// JSON with this schema.
     Json(&'static str),
-    /// The same as JSON or as a form.
+    /// JSON or a form with this schema.
     JsonOrForm(&'static str),
-    /// The query's parameters, as a form.
+    /// A form with the query parameters.
     Form,
-    /// Samples.
+    /// Samples in one of the media types `media`.
     Bytes {
         media: &'static [&'static str],
-        what: &'static str,
+        description: &'static str,
     },
 }
 
 const fn at(at: &'static str) -> Operation {
-    Operation { at, takes: Takes::Nothing, answers: &[], refuses: &[], query: &[] }
+    Operation { at, body: BodySchema::Empty, responses: &[], errors: &[], query: &[] }
 }
 
 impl Operation {
-    const fn takes(mut self, json: &'static str) -> Operation {
-        self.takes = Takes::Json(json);
+    const fn body(mut self, json: &'static str) -> Operation {
+        self.body = BodySchema::Json(json);
         self
     }
 
@@ -50,53 +52,59 @@ impl Operation {
         self
     }
 
-    const fn answers(mut self, answers: &'static [(u16, &'static str, &'static str)]) -> Operation {
-        self.answers = answers;
+    const fn responses(mut self, responses: &'static [(u16, &'static str, &'static str)]) -> Operation {
+        self.responses = responses;
         self
     }
 
-    const fn refuses(mut self, codes: &'static [Code]) -> Operation {
-        self.refuses = codes;
+    const fn errors(mut self, codes: &'static [Code]) -> Operation {
+        self.errors = codes;
         self
     }
 }
 
-const DONE: &[(u16, &str, &str)] = &[(204, "", "Done")];
+const DONE: &[(u16, &str, &str)] = &[(204, "", "Success")];
 
-/// What is known of a route; `None` where nobody described it, which a test does not let pass.
+/// Returns the description of a route, or `None` if it has none, for which a test fails.
 pub(super) fn of(method: &str, path: &str) -> Option<Operation> {
     let below = path.strip_prefix("/api/v1").unwrap_or(path);
-    let wanted = |operation: &&Operation| {
+    let matches = |operation: &&Operation| {
         operation.at.split_once(' ').is_some_and(|(verb, at)| verb == method && at == below)
     };
-    ACCOUNTS.iter().chain(ORGANISATIONS).chain(SERVER).find(wanted).copied().or_else(|| data(method, below))
+    ACCOUNTS.iter().chain(ORGANISATIONS).chain(SERVER).find(matches).copied().or_else(|| data(method, below))
 }
 
-/// The data endpoints are a table of their own.
+/// Returns the description of a data endpoint, which is in the table of [`parameters`].
 fn data(method: &str, below: &str) -> Option<Operation> {
-    let (_, schema, groups, refuses) = parameters::endpoint(below.strip_prefix("/orgs/{slug}/")?)?;
+    let (_, schema, groups, errors) = parameters::endpoint(below.strip_prefix("/orgs/{slug}/")?)?;
     let mount = below.contains("/prometheus/");
-    let (takes, query) = match (method, mount) {
-        ("POST", true) => (Takes::Form, *groups),
+    let (body, query) = match (method, mount) {
+        ("POST", true) => (BodySchema::Form, *groups),
         ("POST", false) => return None,
-        _ => (Takes::Nothing, *groups),
+        _ => (BodySchema::Empty, *groups),
     };
-    let answers: &[(u16, &str, &str)] = match *schema {
+    let responses: &[(u16, &str, &str)] = match *schema {
         "" => DONE,
-        schema => ANSWERS.iter().find(|(name, _)| *name == schema).map(|(_, answers)| *answers)?,
+        schema => DATA_RESPONSES.iter().find(|(name, _)| *name == schema).map(|(_, responses)| *responses)?,
     };
-    Some(Operation { at: "", takes, answers, refuses, query })
+    Some(Operation { at: "", body, responses, errors, query })
 }
 
-macro_rules! answered {
-    ($($name:literal)+) => { &[$(($name, &[(200, $name, "The answer")])),+] };
-}
+/// A schema and its responses.
+type SchemaResponses = (&'static str, &'static [(u16, &'static str, &'static str)]);
 
-type Answered = (&'static str, &'static [(u16, &'static str, &'static str)]);
-
-const ANSWERS: &[Answered] = answered! {
-    "Query" "PrometheusQuery" "PrometheusData" "Estimate" "Queries" "Metrics" "MetricLabels" "LabelValues" "Rejects"
-};
+/// The responses of the data endpoints by schema.
+const DATA_RESPONSES: &[SchemaResponses] = &[
+    ("Query", &[(200, "Query", "The result, and statistics of the query")]),
+    ("PrometheusQuery", &[(200, "PrometheusQuery", "The result, in Prometheus' format")]),
+    ("PrometheusData", &[(200, "PrometheusData", "The data, in Prometheus' format")]),
+    ("Estimate", &[(200, "Estimate", "The estimated cost")]),
+    ("Queries", &[(200, "Queries", "The running queries")]),
+    ("Metrics", &[(200, "Metrics", "A page of metrics, ordered by name")]),
+    ("MetricLabels", &[(200, "MetricLabels", "The labels of the metric")]),
+    ("LabelValues", &[(200, "LabelValues", "A page of label values, in ascending order")]),
+    ("Rejects", &[(200, "Rejects", "The last refusals")]),
+];
 
 const OAUTH_START: &[Code] = &[
     Code::ProviderNotConfigured,
@@ -106,7 +114,7 @@ const OAUTH_START: &[Code] = &[
     Code::Unauthenticated,
     Code::ReauthRequired,
 ];
-/// As [`OAUTH_START`], of parameters in the query, where a link of another site leads, too.
+/// The errors of [`OAUTH_START`], and those of query parameters and of links from other sites.
 const OAUTH_START_QUERY: &[Code] = &[
     Code::CsrfRejected,
     Code::ProviderNotConfigured,
@@ -137,50 +145,50 @@ const FACTOR: &str = "{ code?: string, recovery_code?: string, password?: string
 
 const ACCOUNTS: &[Operation] = &[
     at("POST /auth/login")
-        .takes("{ email: string(..254), password: string(1..1024) }")
-        .answers(&[(200, "LoginOutcome", "A session and its cookie, or what is needed for one")])
-        .refuses(&[Code::InvalidCredentials, Code::LoginThrottled]),
+        .body("{ email: string(..254), password: string(1..1024) }")
+        .responses(&[(200, "LoginOutcome", "A session and its cookie, or a pending login that needs a code")])
+        .errors(&[Code::InvalidCredentials, Code::LoginThrottled]),
     at("POST /auth/magic-link/request")
-        .takes("{ email: string(..254), redirect?: string 'A path of this server' }")
-        .answers(&[(202, "Accepted", "Whether there is such an account or not")])
-        .refuses(&[Code::MailThrottled]),
+        .body("{ email: string(..254), redirect?: string 'The path of this server to open after the sign-in' }")
+        .responses(&[(202, "Accepted", "Accepted. The response is the same whether the account exists or not")])
+        .errors(&[Code::MailThrottled]),
     at("GET /auth/magic-link/verify")
         .query(&[parameters::TOKEN])
-        .answers(&[
-            (200, "html LoginOutcome", "With mail on the console: a session. Otherwise an HTML page with one button"),
-            (303, "", "The same, for browsers"),
+        .responses(&[
+            (200, "html LoginOutcome", "A session if mails go to the console, otherwise an HTML page with a button to sign in"),
+            (303, "", "A redirect after the sign-in of a browser"),
         ])
-        .refuses(&[Code::LinkInvalid, Code::InvalidParameter, Code::DuplicateParameter]),
-    Operation { takes: Takes::JsonOrForm("{ token: string, email?: string 'In a browser that did not ask for the link' }"), ..at("POST /auth/magic-link/verify") }
-        .answers(&[(200, "LoginOutcome", "A session and its cookie, or what is needed for one"), (303, "", "The same, for forms")])
-        .refuses(&[Code::LinkInvalid, Code::EmailConfirmationRequired, Code::InvalidParameter, Code::DuplicateParameter]),
+        .errors(&[Code::LinkInvalid, Code::InvalidParameter, Code::DuplicateParameter]),
+    Operation { body: BodySchema::JsonOrForm("{ token: string, email?: string 'The mail address; required in a browser that did not request the link' }"), ..at("POST /auth/magic-link/verify") }
+        .responses(&[(200, "LoginOutcome", "A session and its cookie, or a pending login that needs a code"), (303, "", "A redirect after the sign-in by a form")])
+        .errors(&[Code::LinkInvalid, Code::EmailConfirmationRequired, Code::InvalidParameter, Code::DuplicateParameter]),
     at("POST /auth/2fa/verify")
-        .takes("{ twofa_pending_login: string, code?: string, recovery_code?: string }")
-        .answers(&[(200, "LoginResult", "A session and its cookie")])
-        .refuses(&[Code::PendingLoginInvalid, Code::InvalidCode, Code::CodeAlreadyUsed, Code::TwofaThrottled]),
-    at("GET /auth/config").answers(&[(
+        .body("{ twofa_pending_login: string, code?: string, recovery_code?: string }")
+        .responses(&[(200, "LoginResult", "The session and its cookie")])
+        .errors(&[Code::PendingLoginInvalid, Code::InvalidCode, Code::CodeAlreadyUsed, Code::TwofaThrottled]),
+    at("GET /auth/config").responses(&[(
         200,
         "{ needs_setup: boolean, setup_token_required: boolean, signup: string, providers: any[], magic_link: boolean, \
          mailer: string, password: { min_length: integer, max_bytes: integer }, version: string }",
-        "What a login page shows",
+        "The configuration of the login page",
     )]),
-    at("GET /auth/providers").answers(&[(200, "{ data: { id: string, name: string, start_url: string }[] }", "The configured ones")]),
+    at("GET /auth/providers").responses(&[(200, "{ data: { id: string, name: string, start_url: string }[] }", "The configured sign-in providers")]),
     at("POST /auth/signup")
-        .takes(
-            "{ setup_token?: string | null, email: string(..254), password?: string | null 'Needed for the first account', \
-             name?: string | null, org?: NewOrg | null 'Needed for the first account' }",
+        .body(
+            "{ setup_token?: string | null, email: string(..254), password?: string | null 'Required for the first account', \
+             name?: string | null, org?: NewOrg | null 'Required for the first account' }",
         )
-        .answers(&[
-            (201, "LoginResult", "The first account, and its session"),
-            (202, "Accepted", "With PROMLET_SIGNUP=open: a mail is on its way, whether there is such an account or not"),
+        .responses(&[
+            (201, "LoginResult", "The first account and its session"),
+            (202, "Accepted", "If PROMLET_SIGNUP is open: a mail is sent. The response is the same whether the account exists or not"),
         ])
-        .refuses(&[Code::SignupClosed, Code::SetupTokenRequired, Code::WeakPassword, Code::MailThrottled]),
+        .errors(&[Code::SignupClosed, Code::SetupTokenRequired, Code::WeakPassword, Code::MailThrottled]),
     at("POST /auth/signup/complete")
-        .takes(
+        .body(
             "{ token: string, email?: string | null, password?: string | null, name?: string | null, org?: NewOrg | null }",
         )
-        .answers(&[(201, "LoginOutcome", "The account, and its session")])
-        .refuses(&[
+        .responses(&[(201, "LoginOutcome", "The account and its session")])
+        .errors(&[
             Code::LinkInvalid,
             Code::EmailConfirmationRequired,
             Code::EmailTaken,
@@ -190,44 +198,44 @@ const ACCOUNTS: &[Operation] = &[
             Code::Forbidden,
             Code::Conflict,
         ]),
-    at("POST /auth/logout").answers(&[(204, "", "Signed out, with and without a session")]),
-    at("PATCH /auth/me").takes("{ name: string(..200) }").answers(&[(200, "User", "As it is now")]),
-    at("DELETE /auth/me").answers(&[(204, "", "Gone")]).refuses(&[Code::LastOwner, Code::Conflict]),
+    at("POST /auth/logout").responses(&[(204, "", "Signed out, or there was no session")]),
+    at("PATCH /auth/me").body("{ name: string(..200) }").responses(&[(200, "User", "The changed object")]),
+    at("DELETE /auth/me").responses(&[(204, "", "The account is deleted")]).errors(&[Code::LastOwner, Code::Conflict]),
     at("POST /auth/password/change")
-        .takes("{ current_password?: string | null, new_password: string }")
-        .answers(&[(200, "LoginResult", "A new session; all others are over")])
-        .refuses(&[Code::InvalidCredentials, Code::WeakPassword, Code::LoginThrottled, Code::ReauthRequired]),
+        .body("{ current_password?: string | null, new_password: string }")
+        .responses(&[(200, "LoginResult", "A new session; all other sessions are ended")])
+        .errors(&[Code::InvalidCredentials, Code::WeakPassword, Code::LoginThrottled, Code::ReauthRequired]),
     at("POST /auth/password/reset/request")
-        .takes("{ email: string(..254) }")
-        .answers(&[(202, "Accepted", "Whether there is such an account or not")])
-        .refuses(&[Code::MailThrottled]),
+        .body("{ email: string(..254) }")
+        .responses(&[(202, "Accepted", "Accepted. The response is the same whether the account exists or not")])
+        .errors(&[Code::MailThrottled]),
     at("POST /auth/password/reset/confirm")
-        .takes("{ token: string, email?: string | null, new_password: string }")
-        .answers(&[(200, "{ status: \"password_changed\" }", "Set; all sessions are over")])
-        .refuses(&[Code::LinkInvalid, Code::EmailConfirmationRequired, Code::WeakPassword]),
+        .body("{ token: string, email?: string | null, new_password: string }")
+        .responses(&[(200, "{ status: \"password_changed\" }", "The password is changed, and all sessions are ended")])
+        .errors(&[Code::LinkInvalid, Code::EmailConfirmationRequired, Code::WeakPassword]),
     at("POST /auth/email/change")
-        .takes("{ new_email: string(..254) }")
-        .answers(&[(202, "Accepted", "A link goes to the new address")])
-        .refuses(&[Code::MailThrottled]),
+        .body("{ new_email: string(..254) }")
+        .responses(&[(202, "Accepted", "A link is mailed to the new address")])
+        .errors(&[Code::MailThrottled]),
     at("POST /auth/email/confirm")
-        .takes("{ token: string }")
-        .answers(&[(200, "{ status: \"email_changed\", email: string }", "Changed; the old address is told")])
-        .refuses(&[Code::LinkInvalid, Code::EmailTaken]),
+        .body("{ token: string }")
+        .responses(&[(200, "{ status: \"email_changed\", email: string }", "The address is changed, and a mail is sent to the old one")])
+        .errors(&[Code::LinkInvalid, Code::EmailTaken]),
     at("POST /auth/invites/lookup")
-        .takes("{ token: string }")
-        .answers(&[(
+        .body("{ token: string }")
+        .responses(&[(
             200,
             "{ org: { slug: string, name: string }, email: string, role: Role, account_exists: boolean }",
-            "What it is for; nothing is used up",
+            "The organisation and the address of the invitation, which stays valid",
         )])
-        .refuses(&[Code::LinkInvalid]),
+        .errors(&[Code::LinkInvalid]),
     at("POST /auth/invites/accept")
-        .takes("{ token: string, name?: string | null, password?: string | null }")
-        .answers(&[
-            (200, "LoginResult", "You are a member"),
-            (201, "LoginResult", "A new account with the invited address, and its session"),
+        .body("{ token: string, name?: string | null, password?: string | null }")
+        .responses(&[
+            (200, "LoginResult", "The account is a member of the organisation"),
+            (201, "LoginResult", "A new account with the invited address and its session"),
         ])
-        .refuses(&[
+        .errors(&[
             Code::SignupClosed,
             Code::LinkInvalid,
             Code::LinkRequired,
@@ -235,33 +243,33 @@ const ACCOUNTS: &[Operation] = &[
         ]),
     at("GET /auth/oauth/{provider}/start")
         .query(&[parameters::OAUTH_START])
-        .answers(&[(302, "", "To the provider"), (303, "", "Back to the login page, which says what is wrong")])
-        .refuses(OAUTH_START_QUERY),
+        .responses(&[(302, "", "A redirect to the provider"), (303, "", "A redirect to the login page, which shows the error")])
+        .errors(OAUTH_START_QUERY),
     at("POST /auth/oauth/{provider}/start")
-        .takes("{ redirect?: string | null 'A path of this server', mode?: \"login\" | \"link\" | null }")
-        .answers(&[(200, "{ authorize_url: string, state: string, expires_in: integer }", "Where to send the browser; the cookie ms_oauth is set")])
-        .refuses(OAUTH_START),
+        .body("{ redirect?: string | null 'The path of this server to open after the sign-in', mode?: \"login\" | \"link\" | null }")
+        .responses(&[(200, "{ authorize_url: string, state: string, expires_in: integer }", "The URL to which to send the browser; the cookie ms_oauth is set")])
+        .errors(OAUTH_START),
     at("GET /auth/oauth/{provider}/callback")
         .query(&[parameters::OAUTH_BACK])
-        .answers(&[(303, "", "Signed in, or a page that says what is missing: /login?error= and a code of the JSON twin")]),
+        .responses(&[(303, "", "A redirect after the sign-in, or to /login?error= with an error code of the JSON request")]),
     at("POST /auth/oauth/{provider}/callback")
-        .takes(
+        .body(
             "{ code?: string | null, state?: string | null, iss?: string | null, error?: string | null, \
              error_description?: string | null }",
         )
-        .answers(&[(200, "LoginOutcome", "A session and its cookie, with created, linked and redirect; or what is needed for one")])
-        .refuses(OAUTH_BACK),
-    at("DELETE /auth/identities/{id}").answers(DONE).refuses(&[Code::NotFound, Code::Conflict]),
-    at("GET /auth/me").answers(&[(
+        .responses(&[(200, "LoginOutcome", "A session and its cookie, with created, linked and redirect, or a pending login that needs a code")])
+        .errors(OAUTH_BACK),
+    at("DELETE /auth/identities/{id}").responses(DONE).errors(&[Code::NotFound, Code::Conflict]),
+    at("GET /auth/me").responses(&[(
         200,
         "{ user: User, session: Session, orgs: OrgOf[], identities: any[], \
          twofa: { enabled: boolean, recovery_codes_left: integer } }",
-        "The account",
+        "The account, its session, organisations and identities",
     )]),
     at("POST /auth/reauth")
-        .takes(FACTOR)
-        .answers(&[(200, "{ auth_time: string(date-time) }", "The session is fresh for 15 minutes")])
-        .refuses(&[
+        .body(FACTOR)
+        .responses(&[(200, "{ auth_time: string(date-time) }", "The session is fresh for 15 minutes")])
+        .errors(&[
             Code::InvalidCredentials,
             Code::InvalidCode,
             Code::CodeAlreadyUsed,
@@ -270,29 +278,29 @@ const ACCOUNTS: &[Operation] = &[
         ]),
     at("GET /auth/sessions")
         .query(&[parameters::PAGE])
-        .answers(&[(200, "{ data: SeenSession[], next_cursor: string | null }", "The live ones, the newest first")])
-        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
+        .responses(&[(200, "{ data: SeenSession[], next_cursor: string | null }", "The valid sessions, the newest first")])
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("DELETE /auth/sessions")
         .query(&[parameters::INCLUDE_CURRENT])
-        .answers(&[(200, "{ revoked: integer }", "How many were ended")])
-        .refuses(&[Code::InvalidParameter]),
-    at("DELETE /auth/sessions/{id}").answers(DONE).refuses(&[Code::NotFound]),
-    at("GET /auth/2fa").answers(&[(
+        .responses(&[(200, "{ revoked: integer }", "The number of ended sessions")])
+        .errors(&[Code::InvalidParameter]),
+    at("DELETE /auth/sessions/{id}").responses(DONE).errors(&[Code::NotFound]),
+    at("GET /auth/2fa").responses(&[(
         200,
         "{ enabled: boolean, enabled_at: string(date-time) | null, recovery_codes_left: integer }",
-        "The second factor",
+        "The state of the second factor",
     )]),
     at("POST /auth/2fa/enroll")
-        .answers(&[(200, "{ secret: string, otpauth_url: string, qr_png: string 'A data: URL', expires_in: integer }", "What an authenticator app needs")])
-        .refuses(&[Code::TwofaAlreadyEnabled]),
+        .responses(&[(200, "{ secret: string, otpauth_url: string, qr_png: string 'A QR code as a data: URL', expires_in: integer }", "The secret for an authenticator app")])
+        .errors(&[Code::TwofaAlreadyEnabled]),
     at("POST /auth/2fa/confirm")
-        .takes("{ code: string }")
-        .answers(&[(200, "RecoveryCodes", "Enabled; the session has a new cookie, the others are over")])
-        .refuses(&[Code::InvalidCode, Code::TwofaAlreadyEnabled, Code::TwofaNotEnabled, Code::TwofaThrottled]),
+        .body("{ code: string }")
+        .responses(&[(200, "RecoveryCodes", "The second factor is enabled, the session has a new cookie, and the other sessions are ended")])
+        .errors(&[Code::InvalidCode, Code::TwofaAlreadyEnabled, Code::TwofaNotEnabled, Code::TwofaThrottled]),
     at("POST /auth/2fa/disable")
-        .takes(FACTOR)
-        .answers(DONE)
-        .refuses(&[
+        .body(FACTOR)
+        .responses(DONE)
+        .errors(&[
             Code::InvalidCredentials,
             Code::LoginThrottled,
             Code::InvalidCode,
@@ -301,9 +309,9 @@ const ACCOUNTS: &[Operation] = &[
             Code::TwofaThrottled,
         ]),
     at("POST /auth/2fa/recovery-codes")
-        .takes("{ code: string }")
-        .answers(&[(200, "RecoveryCodes", "Ten new ones; the old ones are void")])
-        .refuses(&[Code::InvalidCode, Code::CodeAlreadyUsed, Code::TwofaNotEnabled, Code::TwofaThrottled]),
+        .body("{ code: string }")
+        .responses(&[(200, "RecoveryCodes", "Ten new recovery codes; the old ones are invalid")])
+        .errors(&[Code::InvalidCode, Code::CodeAlreadyUsed, Code::TwofaNotEnabled, Code::TwofaThrottled]),
 ];
 
 const KEY: &str = "{| name: string, scopes: KeyScope[], expires_at?: string(date-time) | null, embed?: EmbedSettings | null, \
@@ -312,123 +320,123 @@ const KEY: &str = "{| name: string, scopes: KeyScope[], expires_at?: string(date
 const ORGANISATIONS: &[Operation] = &[
     at("GET /orgs")
         .query(&[parameters::PAGE])
-        .answers(&[(
+        .responses(&[(
             200,
             "{ data: { slug: string, name: string, role: Role, created_at: string(date-time) }[], \
              next_cursor: string | null }",
-            "Those you belong to, by slug",
+            "The organisations of the account, ordered by slug",
         )])
-        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("POST /orgs")
-        .takes("NewOrg")
-        .answers(&[(201, "Organisation", "Made; you own it")])
-        .refuses(&[Code::SlugTaken, Code::Conflict]),
-    at("GET /orgs/{slug}").answers(&[(200, "Organisation", "The organisation")]),
+        .body("NewOrg")
+        .responses(&[(201, "Organisation", "The organisation is created, and the account owns it")])
+        .errors(&[Code::SlugTaken, Code::Conflict]),
+    at("GET /orgs/{slug}").responses(&[(200, "Organisation", "The organisation")]),
     at("PATCH /orgs/{slug}")
-        .takes("{| name?: string | null, settings?: OrgSettings | null |}")
-        .answers(&[(200, "Organisation", "As it is now")])
-        .refuses(&[Code::Forbidden]),
+        .body("{| name?: string | null, settings?: OrgSettings | null |}")
+        .responses(&[(200, "Organisation", "The changed object")])
+        .errors(&[Code::Forbidden]),
     at("DELETE /orgs/{slug}")
-        .takes("{ confirm: string 'The slug' }")
-        .answers(&[(202, "{ slug: string, status: \"deleting\" }", "Keys and tokens are dead; samples go in the background")]),
+        .body("{ confirm: string 'The slug of the organisation' }")
+        .responses(&[(202, "{ slug: string, status: \"deleting\" }", "Keys and tokens are invalid; samples are removed in the background")]),
     at("GET /orgs/{slug}/members")
         .query(&[parameters::PAGE])
-        .answers(&[(200, "{ data: Member[], next_cursor: string | null }", "Everybody, in the order they joined")])
-        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
+        .responses(&[(200, "{ data: Member[], next_cursor: string | null }", "The members, in the order in which they joined")])
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("PATCH /orgs/{slug}/members/{user_id}")
-        .takes("{| role: Role |}")
-        .answers(&[(200, "Member", "As it is now")])
-        .refuses(&[Code::NotFound, Code::LastOwner]),
-    at("DELETE /orgs/{slug}/members/{user_id}").answers(DONE).refuses(&[Code::NotFound, Code::LastOwner]),
+        .body("{| role: Role |}")
+        .responses(&[(200, "Member", "The changed object")])
+        .errors(&[Code::NotFound, Code::LastOwner]),
+    at("DELETE /orgs/{slug}/members/{user_id}").responses(DONE).errors(&[Code::NotFound, Code::LastOwner]),
     at("GET /orgs/{slug}/invites")
         .query(&[parameters::PAGE])
-        .answers(&[(200, "{ data: Invite[], next_cursor: string | null }", "The open ones, the oldest first")])
-        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
+        .responses(&[(200, "{ data: Invite[], next_cursor: string | null }", "The open invitations, the oldest first")])
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("POST /orgs/{slug}/invites")
-        .takes("{| email: string(..254), role: Role |}")
-        .answers(&[(201, "Invite", "Good for seven days, once, for this address")])
-        .refuses(&[Code::AlreadyMember, Code::MailThrottled, Code::Forbidden]),
-    at("DELETE /orgs/{slug}/invites/{id}").answers(DONE).refuses(&[Code::NotFound]),
+        .body("{| email: string(..254), role: Role |}")
+        .responses(&[(201, "Invite", "The invitation, which this address can accept once within seven days")])
+        .errors(&[Code::AlreadyMember, Code::MailThrottled, Code::Forbidden]),
+    at("DELETE /orgs/{slug}/invites/{id}").responses(DONE).errors(&[Code::NotFound]),
     at("GET /orgs/{slug}/audit")
         .query(&[parameters::EVENTS])
-        .answers(&[(200, "Events", "Newest first")])
-        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
+        .responses(&[(200, "Events", "The entries, the newest first")])
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("GET /orgs/{slug}/api-keys")
         .query(&[parameters::PAGE])
-        .answers(&[(200, "{ data: ApiKey[], next_cursor: string | null }", "Without secrets, the oldest first")])
-        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
+        .responses(&[(200, "{ data: ApiKey[], next_cursor: string | null }", "The API keys without their secrets, the oldest first")])
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("POST /orgs/{slug}/api-keys")
-        .takes(KEY)
-        .answers(&[(201, "ApiKey", "The key; its secret is shown this once")])
-        .refuses(&[Code::QueryTimeout]),
-    at("GET /orgs/{slug}/api-keys/{id}").answers(&[(200, "ApiKey", "The key")]).refuses(&[Code::NotFound]),
+        .body(KEY)
+        .responses(&[(201, "ApiKey", "The API key; only this response contains its secret")])
+        .errors(&[Code::QueryTimeout]),
+    at("GET /orgs/{slug}/api-keys/{id}").responses(&[(200, "ApiKey", "The API key")]).errors(&[Code::NotFound]),
     at("PATCH /orgs/{slug}/api-keys/{id}")
-        .takes(
+        .body(
             "{| name?: string | null, scopes?: KeyScope[] | null, expires_at?: string(date-time) | null, disabled?: boolean | null, \
              embed?: EmbedSettings | null, ingest?: IngestSettings | null, read?: ReadSettings | null |}",
         )
-        .answers(&[(200, "ApiKey", "As it is now")])
-        .refuses(&[Code::NotFound, Code::ReauthRequired, Code::QueryTimeout]),
-    at("DELETE /orgs/{slug}/api-keys/{id}").answers(DONE).refuses(&[Code::NotFound]),
-    at("POST /orgs/{slug}/api-keys/{id}/revoke-tokens").answers(DONE).refuses(&[Code::NotFound]),
+        .responses(&[(200, "ApiKey", "The changed object")])
+        .errors(&[Code::NotFound, Code::ReauthRequired, Code::QueryTimeout]),
+    at("DELETE /orgs/{slug}/api-keys/{id}").responses(DONE).errors(&[Code::NotFound]),
+    at("POST /orgs/{slug}/api-keys/{id}/revoke-tokens").responses(DONE).errors(&[Code::NotFound]),
     at("POST /orgs/{slug}/api-keys/{id}/rotate")
-        .takes("{| overlap_s: integer(0..604800) |}")
-        .answers(&[(200, "ApiKey", "With its new secret")])
-        .refuses(&[Code::NotFound]),
+        .body("{| overlap_s: integer(0..604800) |}")
+        .responses(&[(200, "ApiKey", "The API key with its new secret")])
+        .errors(&[Code::NotFound]),
     at("POST /orgs/{slug}/embed/tokens")
-        .takes("{| api_key_id?: string | null, ttl_s?: integer(0..) | null, sub?: string | null, ms?: Policy | null |}")
-        .answers(&[(201, "{ token: string, expires_at: string(date-time), kid: string }", "The token")])
-        .refuses(&[Code::NotFound, Code::KeyIsAsymmetric, Code::Conflict, Code::Forbidden, Code::QueryTimeout]),
+        .body("{| api_key_id?: string | null, ttl_s?: integer(0..) | null, sub?: string | null, ms?: Policy | null |}")
+        .responses(&[(201, "{ token: string, expires_at: string(date-time), kid: string }", "The embed token")])
+        .errors(&[Code::NotFound, Code::KeyIsAsymmetric, Code::Conflict, Code::Forbidden, Code::QueryTimeout]),
     at("POST /orgs/{slug}/embed/introspect")
-        .takes("{| token: string, origin?: string | null |}")
-        .answers(&[(200, "Introspection", "Why it fails, and what it may see")]),
-    at("GET /orgs/{slug}/ingest/rejects").answers(&[(200, "Rejects", "What was refused")]),
-    at("GET /orgs/{slug}/queries").answers(&[(200, "Queries", "Those that run")]),
-    at("DELETE /orgs/{slug}/queries/{id}").answers(DONE).refuses(&[Code::NotFound]),
-    at("GET /orgs/{slug}/prometheus").answers(&[(200, "text", "A sentence")]),
-    at("GET /orgs/{slug}/prometheus/-/healthy").answers(&[(200, "text", "A sentence")]),
-    at("GET /orgs/{slug}/prometheus/-/ready").answers(&[(200, "text", "A sentence")]),
-    written("POST /orgs/{slug}/prometheus/api/v1/write"),
-    written("POST /orgs/{slug}/write"),
-    exported("POST /orgs/{slug}/otlp/v1/metrics"),
-    exported("POST /orgs/{slug}/prometheus/api/v1/otlp/v1/metrics"),
-    imported("POST /orgs/{slug}/import", &["text/plain", "application/openmetrics-text"], TEXT, &[parameters::IMPORT]),
-    imported(
+        .body("{| token: string, origin?: string | null |}")
+        .responses(&[(200, "Introspection", "The reason why the token fails, or what it grants")]),
+    at("GET /orgs/{slug}/ingest/rejects").responses(&[(200, "Rejects", "The last refusals")]),
+    at("GET /orgs/{slug}/queries").responses(&[(200, "Queries", "The running queries")]),
+    at("DELETE /orgs/{slug}/queries/{id}").responses(DONE).errors(&[Code::NotFound]),
+    at("GET /orgs/{slug}/prometheus").responses(&[(200, "text", "A confirmation")]),
+    at("GET /orgs/{slug}/prometheus/-/healthy").responses(&[(200, "text", "The server is healthy")]),
+    at("GET /orgs/{slug}/prometheus/-/ready").responses(&[(200, "text", "The server is ready")]),
+    remote_write("POST /orgs/{slug}/prometheus/api/v1/write"),
+    remote_write("POST /orgs/{slug}/write"),
+    otlp_export("POST /orgs/{slug}/otlp/v1/metrics"),
+    otlp_export("POST /orgs/{slug}/prometheus/api/v1/otlp/v1/metrics"),
+    import("POST /orgs/{slug}/import", &["text/plain", "application/openmetrics-text"], TEXT, &[parameters::IMPORT]),
+    import(
         "POST /orgs/{slug}/import/prometheus",
         &["text/plain", "application/openmetrics-text"],
         TEXT,
         &[parameters::IMPORT],
     ),
-    imported(
+    import(
         "POST /orgs/{slug}/import/jsonl",
         &["application/x-ndjson", "application/json"],
-        "Lines of `{\"metric\":{…},\"values\":[…],\"timestamps\":[…]}`, times in milliseconds; as it is or in gzip",
+        "Lines of `{\"metric\":{…},\"values\":[…],\"timestamps\":[…]}`, times in milliseconds; optionally in gzip",
         &[parameters::IMPORT],
     ),
-    imported(
+    import(
         "POST /orgs/{slug}/import/csv",
         &["text/csv"],
-        "Lines whose columns `format` names; as it is or in gzip",
+        "Lines with the columns of `format`; optionally in gzip",
         &[parameters::COLUMNS, parameters::IMPORT],
     ),
 ];
 
-const TEXT: &str = "Prometheus' text format, or OpenMetrics; as it is or in gzip";
+const TEXT: &str = "The Prometheus text format or OpenMetrics; optionally in gzip";
 
-const fn imported(
+const fn import(
     path: &'static str,
     media: &'static [&'static str],
-    what: &'static str,
+    description: &'static str,
     query: &'static [&'static [Parameter]],
 ) -> Operation {
-    Operation { takes: Takes::Bytes { media, what }, ..at(path) }
+    Operation { body: BodySchema::Bytes { media, description }, ..at(path) }
         .query(query)
-        .answers(&[(
+        .responses(&[(
             200,
             "{ accepted: integer, rejected: integer, errors: any[] }",
-            "Every sample is stored; the header Durability says synced or buffered",
+            "Every sample is stored; the header Durability is synced or buffered",
         )])
-        .refuses(&[
+        .errors(&[
             Code::IngestThrottled,
             Code::AtCapacity,
             Code::ClockUnconfirmed,
@@ -438,18 +446,18 @@ const fn imported(
         ])
 }
 
-const fn written(path: &'static str) -> Operation {
+const fn remote_write(path: &'static str) -> Operation {
     Operation {
-        takes: Takes::Bytes {
+        body: BodySchema::Bytes {
             media: &["application/x-protobuf"],
-            what: "A prometheus.WriteRequest, or with proto=io.prometheus.write.v2.Request in the media type that \
-                message, in protobuf, as one snappy block",
+            description: "A protobuf message in one snappy block: a prometheus.WriteRequest, or the message that the \
+                media type names with proto=io.prometheus.write.v2.Request",
         },
         ..at(path)
     }
-    .answers(&[(204, "", "Every sample is stored; the header Durability says synced or buffered. To remote write 2.0 the headers \
-          X-Prometheus-Remote-Write-{Samples,Histograms,Exemplars}-Written say how many, as they do on a 400")])
-    .refuses(&[
+    .responses(&[(204, "", "Every sample is stored; the header Durability is synced or buffered. For remote write 2.0, the headers \
+          X-Prometheus-Remote-Write-{Samples,Histograms,Exemplars}-Written contain the numbers of stored items, also with status 400")])
+    .errors(&[
         Code::IngestThrottled,
         Code::AtCapacity,
         Code::ClockUnconfirmed,
@@ -457,21 +465,21 @@ const fn written(path: &'static str) -> Operation {
     ])
 }
 
-const fn exported(path: &'static str) -> Operation {
+const fn otlp_export(path: &'static str) -> Operation {
     Operation {
-        takes: Takes::Bytes {
+        body: BodySchema::Bytes {
             media: &["application/x-protobuf", "application/json"],
-            what: "An ExportMetricsServiceRequest; as it is or in gzip",
+            description: "An ExportMetricsServiceRequest; optionally in gzip",
         },
         ..at(path)
     }
-    .answers(&[(
+    .responses(&[(
         200,
         "protobuf",
-        "An ExportMetricsServiceResponse in the request's encoding: what is not counted in its partial success is \
-         stored; the header Durability says synced or buffered",
+        "An ExportMetricsServiceResponse in the request's encoding. Its partial success has the number of refused \
+         samples; all others are stored. The header Durability is synced or buffered",
     )])
-    .refuses(&[
+    .errors(&[
         Code::IngestThrottled,
         Code::AtCapacity,
         Code::ClockUnconfirmed,
@@ -482,55 +490,71 @@ const fn exported(path: &'static str) -> Operation {
 const SERVER: &[Operation] = &[
     at("GET /admin/users")
         .query(&[parameters::SEARCH, parameters::PAGE])
-        .answers(&[(200, "{ data: UserSummary[], next_cursor: string | null }", "Everybody")])
-        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
+        .responses(&[(
+            200,
+            "{ data: UserSummary[], next_cursor: string | null }",
+            "The accounts, the oldest first",
+        )])
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("PATCH /admin/users/{user_id}")
-        .takes("{| disabled?: boolean | null, is_admin?: boolean | null |}")
-        .answers(&[(200, "UserSummary", "As it is now; a disabled account's sessions are over")])
-        .refuses(&[Code::NotFound, Code::Conflict]),
+        .body("{| disabled?: boolean | null, is_admin?: boolean | null |}")
+        .responses(&[(
+            200,
+            "UserSummary",
+            "The changed account; the sessions of a disabled account are ended",
+        )])
+        .errors(&[Code::NotFound, Code::Conflict]),
     at("GET /admin/orgs")
         .query(&[parameters::PAGE])
-        .answers(&[(200, "{ data: OrgSummary[], next_cursor: string | null }", "All, the oldest first")])
-        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
+        .responses(&[(
+            200,
+            "{ data: OrgSummary[], next_cursor: string | null }",
+            "The organisations, the oldest first",
+        )])
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("PATCH /admin/orgs/{slug}")
-        .takes("{| settings: OrgSettings |}")
-        .answers(&[(200, "OrgSummary", "As it is now")])
-        .refuses(&[Code::OrgNotFound]),
-    at("GET /admin/stats").answers(&[(200, "map<any>", "Sums over the whole server")]),
+        .body("{| settings: OrgSettings |}")
+        .responses(&[(200, "OrgSummary", "The changed object")])
+        .errors(&[Code::OrgNotFound]),
+    at("GET /admin/stats").responses(&[(200, "map<any>", "Totals of the whole server")]),
     at("GET /admin/audit")
         .query(&[parameters::EVENTS])
-        .answers(&[(200, "Events", "Newest first")])
-        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
-    at("POST /admin/seal").answers(&[(200, "{ segments: integer, samples: integer }", "What was sealed")]),
-    at("GET /healthz").answers(&[(200, "text", "ok")]),
-    at("GET /readyz").answers(&[
-        (200, "{ status: string, checks: map<string>, notes?: any }", "Every part works"),
+        .responses(&[(200, "Events", "The entries, the newest first")])
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
+    at("POST /admin/seal").responses(&[(
+        200,
+        "{ segments: integer, samples: integer }",
+        "The sealed segments and samples",
+    )]),
+    at("GET /healthz").responses(&[(200, "text", "The server is alive")]),
+    at("GET /readyz").responses(&[
+        (200, "{ status: string, checks: map<string>, notes?: any }", "All checks pass"),
         (
             503,
             "{ status: string, checks: map<string>, notes?: any, recovery?: any }",
-            "Some part does not, or the store is still being opened (`recovery` says how far it is)",
+            "A check fails, or the store is being opened; `recovery` shows the progress",
         ),
     ]),
     at("GET /metrics")
-        .answers(&[(200, "text", "Prometheus' text format")])
-        .refuses(&[Code::Unauthenticated, Code::TokenInvalid]),
-    at("GET /health").answers(&[(
+        .responses(&[(200, "text", "The metrics in the Prometheus text format")])
+        .errors(&[Code::Unauthenticated, Code::TokenInvalid]),
+    at("GET /health").responses(&[(
         200,
         "{ status: \"ok\", version: string, uptime_s: integer }",
-        "It answers",
+        "The server is alive",
     )]),
-    at("GET /openapi.json").answers(&[(200, "any", "OpenAPI 3.1")]),
+    at("GET /openapi.json").responses(&[(200, "any", "The OpenAPI 3.1 document")]),
 ];
 
-/// Every schema in the tables above.
+/// Returns every schema in the tables above.
 #[cfg(test)]
 pub(super) fn texts() -> impl Iterator<Item = &'static str> {
     ACCOUNTS.iter().chain(ORGANISATIONS).chain(SERVER).flat_map(|operation| {
-        let taken = match operation.takes {
-            Takes::Json(text) | Takes::JsonOrForm(text) => Some(text),
-            Takes::Nothing | Takes::Form | Takes::Bytes { .. } => None,
+        let taken = match operation.body {
+            BodySchema::Json(text) | BodySchema::JsonOrForm(text) => Some(text),
+            BodySchema::Empty | BodySchema::Form | BodySchema::Bytes { .. } => None,
         };
-        let answered = operation.answers.iter().map(|(_, text, _)| *text);
+        let answered = operation.responses.iter().map(|(_, text, _)| *text);
         taken.into_iter().chain(
             answered
                 .filter(|text| !matches!(*text, "" | "text" | "protobuf"))

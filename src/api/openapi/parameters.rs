@@ -1,19 +1,21 @@
-//! What the data endpoints take and refuse (docs/specification.md C5, C6), as a table.
+//! The query parameters of all routes, and the table of the data endpoints with their responses and
+//! errors (docs/specification.md C5, C6).
 
 use serde_json::{Map, Value, json};
 
 use crate::api::error::Code;
 
-/// One query parameter.
+/// A query parameter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameter {
     name: &'static str,
-    kind: Kind,
+    kind: ParameterKind,
     text: &'static str,
 }
 
+/// The type of a parameter's value, and whether the parameter is required or repeatable.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum ParameterKind {
     Text,
     Required,
     Repeated,
@@ -21,16 +23,17 @@ enum Kind {
     Time,
     Duration,
     Number,
+    /// A whole number from the first to the second bound, both inclusive.
     Count(u64, u64),
-    /// At least so many.
+    /// A whole number that is not smaller.
     Least(u64),
     OneOf(&'static [&'static str]),
 }
 
-/// A switch; an empty one counts as not given.
-const FLAG: Kind = Kind::OneOf(&["", "0", "1", "false", "true"]);
+/// A flag. An empty value counts as missing.
+const FLAG: ParameterKind = ParameterKind::OneOf(&["", "0", "1", "false", "true"]);
 
-const fn p(name: &'static str, kind: Kind, text: &'static str) -> Parameter {
+const fn p(name: &'static str, kind: ParameterKind, text: &'static str) -> Parameter {
     Parameter { name, kind, text }
 }
 
@@ -39,7 +42,7 @@ impl Parameter {
         json!({
             "name": self.name,
             "in": "query",
-            "required": matches!(self.kind, Kind::Required | Kind::RepeatedRequired),
+            "required": matches!(self.kind, ParameterKind::Required | ParameterKind::RepeatedRequired),
             "description": self.text,
             "schema": self.schema(),
         })
@@ -47,29 +50,31 @@ impl Parameter {
 
     fn schema(self) -> Value {
         match self.kind {
-            Kind::Text | Kind::Required => json!({ "type": "string" }),
-            Kind::Repeated | Kind::RepeatedRequired => {
+            ParameterKind::Text | ParameterKind::Required => json!({ "type": "string" }),
+            ParameterKind::Repeated | ParameterKind::RepeatedRequired => {
                 json!({ "type": "array", "items": { "type": "string" } })
             }
-            Kind::Time => {
+            ParameterKind::Time => {
                 json!({ "type": "string", "examples": ["1795226400", "2026-11-21T10:00:00Z", "now-15m"] })
             }
-            Kind::Duration => json!({ "type": "string", "examples": ["15", "5m", "1h30m"] }),
-            Kind::Number => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
-            Kind::Count(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
-            Kind::Least(least) => json!({ "type": "integer", "minimum": least }),
-            Kind::OneOf(words) => json!({ "type": "string", "enum": words }),
+            ParameterKind::Duration => json!({ "type": "string", "examples": ["15", "5m", "1h30m"] }),
+            ParameterKind::Number => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
+            ParameterKind::Count(least, most) => {
+                json!({ "type": "integer", "minimum": least, "maximum": most })
+            }
+            ParameterKind::Least(least) => json!({ "type": "integer", "minimum": least }),
+            ParameterKind::OneOf(words) => json!({ "type": "string", "enum": words }),
         }
     }
 }
 
-/// The same as the members of a form.
+/// Returns the schema of a form with these parameters.
 pub(super) fn form(parameters: &[Parameter]) -> Value {
     let properties: Map<String, Value> =
         parameters.iter().map(|one| (one.name.to_owned(), one.schema())).collect();
     let required: Vec<&str> = parameters
         .iter()
-        .filter(|one| matches!(one.kind, Kind::Required | Kind::RepeatedRequired))
+        .filter(|one| matches!(one.kind, ParameterKind::Required | ParameterKind::RepeatedRequired))
         .map(|one| one.name)
         .collect();
     json!({ "type": "object", "properties": properties, "required": required })
@@ -106,132 +111,185 @@ const AGGREGATIONS: &[&str] = &[
 ];
 
 const STRUCTURED: &[Parameter] = &[
-    p("metric", Kind::Text, "The metric; required unless expr is given"),
-    p("match", Kind::Repeated, "label op value, with op one of = != =~ !~; all must hold"),
-    p("fn", Kind::OneOf(FUNCTIONS), "A function over a window"),
-    p("window", Kind::Duration, "The window of fn; by default the step, five minutes at least"),
-    p("agg", Kind::OneOf(AGGREGATIONS), "How series become groups"),
-    p("by", Kind::Text, "Labels that make a group, separated by commas"),
-    p("without", Kind::Text, "Labels that do not make a group, separated by commas"),
-    p("q", Kind::Number, "The quantile"),
-    p("k", Kind::Count(1, 100), "How many of topk and bottomk"),
-    p("offset", Kind::Duration, "How far back in time"),
-    p("expr", Kind::Text, "PromQL, in place of all of the above"),
+    p("metric", ParameterKind::Text, "The metric name; required without expr"),
+    p("match", ParameterKind::Repeated, "A label matcher: label, one of = != =~ !~, value; all must match"),
+    p("fn", ParameterKind::OneOf(FUNCTIONS), "The function to apply to a window of each series"),
+    p(
+        "window",
+        ParameterKind::Duration,
+        "The window of fn; the default is the step, but at least five minutes",
+    ),
+    p("agg", ParameterKind::OneOf(AGGREGATIONS), "The aggregation of series"),
+    p("by", ParameterKind::Text, "The labels to group by, separated by commas"),
+    p("without", ParameterKind::Text, "The labels to remove before grouping, separated by commas"),
+    p("q", ParameterKind::Number, "The quantile, from 0 to 1"),
+    p("k", ParameterKind::Count(1, 100), "The number of series of topk and bottomk"),
+    p("offset", ParameterKind::Duration, "The time by which to shift the query back"),
+    p("expr", ParameterKind::Text, "A PromQL expression instead of a structured query"),
 ];
-const EXPR: &[Parameter] = &[p("expr", Kind::Required, "PromQL, up to 64 KiB")];
+const EXPR: &[Parameter] = &[p("expr", ParameterKind::Required, "The PromQL expression, at most 64 KiB")];
 const OVER_RANGE: &[Parameter] = &[
-    p("start", Kind::Time, "The first step; an hour before the end by default"),
-    p("end", Kind::Time, "The last step; now by default"),
-    p("step", Kind::Duration, "Between steps; by default some 250 points, 15 seconds at least"),
+    p("start", ParameterKind::Time, "The time of the first step; one hour before the end by default"),
+    p("end", ParameterKind::Time, "The latest time of a step, inclusive; now by default"),
+    p(
+        "step",
+        ParameterKind::Duration,
+        "The time between two steps; by default at most 250 steps, and at least 15 seconds",
+    ),
 ];
-const AT_TIME: &[Parameter] = &[p("time", Kind::Time, "The moment; now by default")];
+const AT_TIME: &[Parameter] = &[p("time", ParameterKind::Time, "The time of the evaluation; now by default")];
 const COSTS: &[Parameter] = &[
-    p("limit", Kind::Count(1, 10_000), "Series at most; 1,000 by default"),
-    p("timeout", Kind::Duration, "At most the server's, which is the default"),
+    p("limit", ParameterKind::Count(1, 10_000), "The maximum number of series; 1,000 by default"),
+    p(
+        "timeout",
+        ParameterKind::Duration,
+        "The timeout of the query; at most the server's timeout, which is the default",
+    ),
 ];
-const EXPLAIN: &[Parameter] = &[p("explain", FLAG, "Adds the plan: expected and actual cost of each node")];
-const NOCACHE: &[Parameter] =
-    &[p("nocache", FLAG, "1 computes everything anew, and keeps nothing for later")];
-const TIMEOUT: &[Parameter] = &[p("timeout", Kind::Duration, "At most the server's, which is the default")];
+const EXPLAIN: &[Parameter] =
+    &[p("explain", FLAG, "Whether to add the plan with the estimated and actual cost of each node")];
+const NOCACHE: &[Parameter] = &[p("nocache", FLAG, "Whether to bypass the result cache")];
+const TIMEOUT: &[Parameter] = &[p(
+    "timeout",
+    ParameterKind::Duration,
+    "The timeout of the query; at most the server's timeout, which is the default",
+)];
 const WITHIN: &[Parameter] = &[
-    p("match", Kind::Repeated, "Selectors; a series counts if it passes any"),
-    p("start", Kind::Time, "Only what has data from here"),
-    p("end", Kind::Time, "Only what has data up to here"),
-];
-const LISTED: &[Parameter] = &[
-    p("match", Kind::Repeated, "Selectors; a series counts if it passes any"),
+    p("match", ParameterKind::Repeated, "A selector; a series is included if any selector matches"),
     p(
         "start",
-        Kind::Time,
-        "Only metrics with samples from here on; without start and end, metrics in the head and of the last 24 hours",
+        ParameterKind::Time,
+        "The start of the time range; only series with samples in it are included",
     ),
-    p("end", Kind::Time, "Only metrics with samples up to here"),
+    p("end", ParameterKind::Time, "The end of the time range; only series with samples in it are included"),
+];
+const LISTED: &[Parameter] = &[
+    p("match", ParameterKind::Repeated, "A selector; a series is included if any selector matches"),
+    p(
+        "start",
+        ParameterKind::Time,
+        "The start of the time range; without start and end, metrics in the head and of the last 24 hours are listed",
+    ),
+    p("end", ParameterKind::Time, "The end of the time range; only metrics with samples in it are listed"),
 ];
 const PAGED: &[Parameter] = &[
-    p("search", Kind::Text, "Only what contains this text"),
-    p("limit", Kind::Count(1, 10_000), "Items at most; 1,000 by default"),
-    p("cursor", Kind::Text, "next_cursor of the page before"),
+    p("search", ParameterKind::Text, "Only items that contain this text"),
+    p("limit", ParameterKind::Count(1, 10_000), "The maximum number of items; 1,000 by default"),
+    p("cursor", ParameterKind::Text, "The next_cursor of the previous page"),
 ];
 const METRICS: &[Parameter] = &[
-    p("prefix", Kind::Text, "Only names that begin with this text"),
-    p("format", Kind::OneOf(&["full", "names"]), "Objects, or names alone"),
+    p("prefix", ParameterKind::Text, "Only metrics whose name begins with this text"),
+    p("format", ParameterKind::OneOf(&["full", "names"]), "Whether to list objects or only names"),
 ];
-const VALUES: &[Parameter] =
-    &[p("values", Kind::Count(0, 1_000), "Values shown of each label; 20 by default")];
-const MOUNT_QUERY: &[Parameter] = &[p("query", Kind::Required, "PromQL")];
+const VALUES: &[Parameter] = &[p(
+    "values",
+    ParameterKind::Count(0, 1_000),
+    "The maximum number of values of each label; 20 by default",
+)];
+const MOUNT_QUERY: &[Parameter] = &[p("query", ParameterKind::Required, "The PromQL expression")];
 const MOUNT_COSTS: &[Parameter] = &[
-    p("timeout", Kind::Duration, "At most the server's, which is the default"),
-    p("limit", Kind::Least(0), "Series at most; 0 is no limit"),
-    p("lookback_delta", Kind::Duration, "How far back an instant selector looks"),
+    p(
+        "timeout",
+        ParameterKind::Duration,
+        "The timeout of the query; at most the server's timeout, which is the default",
+    ),
+    p("limit", ParameterKind::Least(0), "The maximum number of series; 0 means no limit"),
+    p("lookback_delta", ParameterKind::Duration, "The lookback of instant selectors"),
 ];
 const MOUNT_RANGE: &[Parameter] = &[
-    p("start", Kind::Required, "The first step"),
-    p("end", Kind::Required, "The last step"),
-    p("step", Kind::Required, "Between steps"),
+    p("start", ParameterKind::Required, "The time of the first step"),
+    p("end", ParameterKind::Required, "The latest time of a step, inclusive"),
+    p("step", ParameterKind::Required, "The time between two steps"),
 ];
-const MOUNT_SERIES: &[Parameter] =
-    &[p("match[]", Kind::RepeatedRequired, "Selectors; a series counts if it passes any")];
+const MOUNT_SERIES: &[Parameter] = &[p(
+    "match[]",
+    ParameterKind::RepeatedRequired,
+    "A selector; a series is included if any selector matches",
+)];
 const MOUNT_MATCH: &[Parameter] =
-    &[p("match[]", Kind::Repeated, "Selectors; a series counts if it passes any")];
+    &[p("match[]", ParameterKind::Repeated, "A selector; a series is included if any selector matches")];
 const MOUNT_BETWEEN: &[Parameter] = &[
-    p("start", Kind::Time, "Only what has data from here"),
-    p("end", Kind::Time, "Only what has data up to here"),
-    p("limit", Kind::Least(0), "Items at most; 0 is no limit"),
+    p(
+        "start",
+        ParameterKind::Time,
+        "The start of the time range; only series with samples in it are included",
+    ),
+    p("end", ParameterKind::Time, "The end of the time range; only series with samples in it are included"),
+    p("limit", ParameterKind::Least(0), "The maximum number of items; 0 means no limit"),
 ];
 const MOUNT_DELETE: &[Parameter] = &[
-    p("match[]", Kind::RepeatedRequired, "Selectors; a series loses samples if it passes any"),
-    p("start", Kind::Time, "The first sample to go; from the beginning by default"),
-    p("end", Kind::Time, "The last sample to go; up to the end by default"),
+    p(
+        "match[]",
+        ParameterKind::RepeatedRequired,
+        "A selector; samples of a series are deleted if any selector matches",
+    ),
+    p("start", ParameterKind::Time, "The time of the first sample to delete, inclusive; no bound by default"),
+    p("end", ParameterKind::Time, "The time of the last sample to delete, inclusive; no bound by default"),
 ];
-const MOUNT_STATUS: &[Parameter] = &[p("limit", Kind::Count(1, 10_000), "Items of each list; 10 by default")];
+const MOUNT_STATUS: &[Parameter] =
+    &[p("limit", ParameterKind::Count(1, 10_000), "The maximum number of items of each list; 10 by default")];
 const MOUNT_METADATA: &[Parameter] = &[
-    p("metric", Kind::Text, "Only this metric"),
-    p("limit", Kind::Least(0), "Metrics at most; 0 is no limit"),
+    p("metric", ParameterKind::Text, "The only metric to return"),
+    p("limit", ParameterKind::Least(0), "The maximum number of metrics; 0 means no limit"),
 ];
 
 pub(super) const IMPORT: &[Parameter] = &[
-    p("timestamp", Kind::Time, "The time of samples that have none of their own; now by default"),
+    p("timestamp", ParameterKind::Time, "The time of samples without a time of their own; now by default"),
     p(
         "labels",
-        Kind::Repeated,
-        "name=value, added to every series in place of the sender's; labels of the key win",
+        ParameterKind::Repeated,
+        "A label name=value that replaces the sender's label on every series; labels of the API key take precedence",
     ),
 ];
 pub(super) const COLUMNS: &[Parameter] = &[p(
     "format",
-    Kind::Text,
-    "What the columns are, as in 1:label:city,2:metric:temperature,3:time:unix_s; by default the first line says it",
+    ParameterKind::Text,
+    "The columns, such as 1:label:city,2:metric:temperature,3:time:unix_s; by default the first line names them",
 )];
-pub(super) const TOKEN: &[Parameter] = &[p("token", Kind::Required, "From the link")];
+pub(super) const TOKEN: &[Parameter] = &[p("token", ParameterKind::Required, "The token of the link")];
 pub(super) const OAUTH_START: &[Parameter] = &[
-    p("redirect", Kind::Text, "A path of this server to go on with"),
-    p("mode", Kind::OneOf(&["login", "link"]), "link adds the identity to the account that is signed in"),
+    p("redirect", ParameterKind::Text, "The path of this server to open after the sign-in"),
+    p(
+        "mode",
+        ParameterKind::OneOf(&["login", "link"]),
+        "Whether to sign in, or to link the identity to the account of the session",
+    ),
 ];
 pub(super) const OAUTH_BACK: &[Parameter] = &[
-    p("code", Kind::Text, "From the provider"),
-    p("state", Kind::Text, "As it was sent there"),
-    p("iss", Kind::Text, "The issuer, where the provider says it"),
-    p("error", Kind::Text, "From the provider"),
-    p("error_description", Kind::Text, "From the provider"),
+    p("code", ParameterKind::Text, "The authorization code of the provider"),
+    p("state", ParameterKind::Text, "The state that was sent to the provider"),
+    p("iss", ParameterKind::Text, "The issuer, if the provider sends it"),
+    p("error", ParameterKind::Text, "The error code of the provider"),
+    p("error_description", ParameterKind::Text, "The error description of the provider"),
 ];
 pub(super) const PAGE: &[Parameter] = &[
-    p("limit", Kind::Count(1, 1_000), "Rows at most; 1,000 by default"),
-    p("cursor", Kind::Text, "next_cursor of the page before"),
+    p("limit", ParameterKind::Count(1, 1_000), "The maximum number of items; 1,000 by default"),
+    p("cursor", ParameterKind::Text, "The next_cursor of the previous page"),
 ];
-pub(super) const SEARCH: &[Parameter] =
-    &[p("search", Kind::Text, "Only accounts whose address or name contains this text, in any letter case")];
+pub(super) const SEARCH: &[Parameter] = &[p(
+    "search",
+    ParameterKind::Text,
+    "Only accounts whose address or name contains this text, ignoring letter case",
+)];
 pub(super) const EVENTS: &[Parameter] = &[
-    p("limit", Kind::Count(1, 1_000), "Rows at most; 50 by default"),
-    p("cursor", Kind::Text, "next_cursor of the page before"),
-    p("action", Kind::Text, "Only this one, as in login.fail; or all that begin so, as in key.*"),
+    p("limit", ParameterKind::Count(1, 1_000), "The maximum number of entries; 50 by default"),
+    p("cursor", ParameterKind::Text, "The next_cursor of the previous page"),
+    p(
+        "action",
+        ParameterKind::Text,
+        "Only entries with this action, such as login.fail, or with this prefix, such as key.*",
+    ),
 ];
-pub(super) const INCLUDE_CURRENT: &[Parameter] =
-    &[p("include_current", Kind::OneOf(&["true", "false"]), "true ends this session, too")];
+pub(super) const INCLUDE_CURRENT: &[Parameter] = &[p(
+    "include_current",
+    ParameterKind::OneOf(&["true", "false"]),
+    "Whether to end the current session as well",
+)];
 
-/// In place of a schema: the answer has no body.
-const NOTHING: &str = "";
+/// The empty schema of a response without a body.
+const NO_BODY: &str = "";
 
-/// Of parameters that nobody takes: they are read all the same.
+/// The errors of an endpoint without parameters. The parameters are parsed nevertheless.
 const UNREAD: &[Code] = &[Code::InvalidParameter];
 const NUMBERS: &[Code] =
     &[Code::InvalidParameter, Code::DuplicateParameter, Code::QueryTooExpensive, Code::QueryTimeout];
@@ -279,7 +337,8 @@ const EITHER: &[Code] = &[
     Code::QueryTimeout,
     Code::QueryCancelled,
 ];
-/// Not among the questions under way, so that nobody ends it.
+/// The errors of an estimate, which cannot be cancelled, because it is not listed among the running
+/// queries.
 const ESTIMATE: &[Code] = &[
     Code::InvalidParameter,
     Code::DuplicateParameter,
@@ -309,11 +368,11 @@ const DELETE: &[Code] = &[
     Code::ShuttingDown,
 ];
 
-/// A path, the schema of its answer, its parameters, and what it refuses of its own.
-pub(super) type Endpoint = (&'static str, &'static str, &'static [&'static [Parameter]], &'static [Code]);
+/// A path, the schema of its response, its parameters, and its own errors.
+pub(super) type EndpointRow = (&'static str, &'static str, &'static [&'static [Parameter]], &'static [Code]);
 
-/// What below `/api/v1/orgs/{slug}/` answers with which schema to which parameters.
-const ENDPOINTS: &[Endpoint] = &[
+/// The data endpoints, relative to `/api/v1/orgs/{slug}/`.
+const ENDPOINTS: &[EndpointRow] = &[
     ("metrics", "Metrics", &[METRICS, LISTED, PAGED], LISTING),
     ("metrics/{name}/labels", "MetricLabels", &[VALUES, WITHIN], METRIC_LABELS),
     ("labels/{label}/values", "LabelValues", &[WITHIN, PAGED], LABEL_VALUES),
@@ -335,14 +394,14 @@ const ENDPOINTS: &[Endpoint] = &[
     ("prometheus/api/v1/metadata", "PrometheusData", &[MOUNT_METADATA], NUMBERS),
     ("prometheus/api/v1/format_query", "PrometheusData", &[MOUNT_QUERY], FORMAT),
     ("prometheus/api/v1/status/buildinfo", "PrometheusData", &[], UNREAD),
-    ("prometheus/api/v1/admin/tsdb/delete_series", NOTHING, &[MOUNT_DELETE], DELETE),
+    ("prometheus/api/v1/admin/tsdb/delete_series", NO_BODY, &[MOUNT_DELETE], DELETE),
     ("prometheus/api/v1/status/tsdb", "PrometheusData", &[MOUNT_STATUS], NUMBERS),
     ("prometheus/api/v1/query_exemplars", "PrometheusData", &[MOUNT_QUERY, MOUNT_BETWEEN], EXEMPLARS),
     ("prometheus/api/v1/rules", "PrometheusData", &[], UNREAD),
     ("prometheus/api/v1/alerts", "PrometheusData", &[], UNREAD),
 ];
 
-/// What is below `/api/v1/orgs/{slug}/`.
-pub(super) fn endpoint(below: &str) -> Option<&'static Endpoint> {
+/// Returns the data endpoint with this path relative to `/api/v1/orgs/{slug}/`.
+pub(super) fn endpoint(below: &str) -> Option<&'static EndpointRow> {
     ENDPOINTS.iter().find(|(path, ..)| *path == below)
 }

@@ -1,15 +1,17 @@
-//! A small language for schemas, so that the description of an answer is about as long as the answer.
+//! A compact language for JSON schemas, in which the schema of a response is about as long as the
+//! response.
 //!
 //! ```text
-//! string  string(email)  string(1..254)  integer  integer(1..100)  number  boolean  null  any  "literal"  Name
-//! { a: string, b?: integer 'what it means' }      more members may come
-//! {| a: string |}                                 none may
+//! string  string(email)  string(1..254)  integer  integer(1..100)  number  boolean  null  any
+//! "literal"  Name
+//! { a: string, b?: integer 'description' }        an object that may have other members
+//! {| a: string |}                                 an object without other members
 //! map<integer>   string[]   [number, string]   A | B | null
 //! ```
 
 use serde_json::{Map, Value, json};
 
-/// Why a text is no schema, and where.
+/// A syntax error in a schema.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why} at byte {at} of {text:?}")]
 pub struct SchemaError {
@@ -18,29 +20,29 @@ pub struct SchemaError {
     why: &'static str,
 }
 
-/// The JSON schema that `text` stands for.
+/// Converts `text` to a JSON schema.
 ///
 /// # Errors
 /// [`SchemaError`].
 pub fn schema(text: &str) -> Result<Value, SchemaError> {
-    let mut reader = Reader { text, at: 0, depth: 0 };
-    let value = reader.union()?;
-    match reader.peek() {
+    let mut parser = SchemaParser { text, at: 0, depth: 0 };
+    let value = parser.union()?;
+    match parser.peek() {
         None => Ok(value),
-        Some(_) => Err(reader.fail("something follows")),
+        Some(_) => Err(parser.fail("unexpected text after the schema")),
     }
 }
 
-/// Nothing here is nested deeper; a limit all the same, because the reader calls itself.
+/// The greatest depth of a schema, inclusive. It limits the recursion of the parser.
 const DEPTH_MAX: usize = 16;
 
-struct Reader<'a> {
+struct SchemaParser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
 }
 
-impl Reader<'_> {
+impl SchemaParser<'_> {
     fn fail(&self, why: &'static str) -> SchemaError {
         SchemaError { text: self.text.to_owned(), at: self.at, why }
     }
@@ -49,24 +51,24 @@ impl Reader<'_> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// The next character that is no space.
+    /// Skips white space, and returns the next character.
     fn peek(&mut self) -> Option<char> {
         let trimmed = self.rest().trim_start();
         self.at = self.text.len() - trimmed.len();
         self.rest().chars().next()
     }
 
-    fn takes(&mut self, wanted: &str) -> bool {
+    fn accept(&mut self, token: &str) -> bool {
         self.peek();
-        let found = self.rest().starts_with(wanted);
+        let found = self.rest().starts_with(token);
         if found {
-            self.at += wanted.len();
+            self.at += token.len();
         }
         found
     }
 
-    fn wants(&mut self, wanted: &'static str, why: &'static str) -> Result<(), SchemaError> {
-        if self.takes(wanted) { Ok(()) } else { Err(self.fail(why)) }
+    fn expect(&mut self, token: &'static str, why: &'static str) -> Result<(), SchemaError> {
+        if self.accept(token) { Ok(()) } else { Err(self.fail(why)) }
     }
 
     fn until(&mut self, end: char, why: &'static str) -> Result<String, SchemaError> {
@@ -82,7 +84,7 @@ impl Reader<'_> {
         let length = self.rest().find(|c| !is_part(c)).unwrap_or(self.rest().len());
         let word = self.rest().get(..length).unwrap_or_default().to_owned();
         self.at += length;
-        if word.is_empty() { Err(self.fail("a word is missing")) } else { Ok(word) }
+        if word.is_empty() { Err(self.fail("a name or type is missing")) } else { Ok(word) }
     }
 
     fn union(&mut self) -> Result<Value, SchemaError> {
@@ -101,39 +103,39 @@ impl Reader<'_> {
 
     fn list(&mut self) -> Result<Value, SchemaError> {
         let mut value = self.single()?;
-        while self.takes("[]") {
+        while self.accept("[]") {
             value = json!({ "type": "array", "items": value });
         }
         Ok(value)
     }
 
     fn single(&mut self) -> Result<Value, SchemaError> {
-        if self.takes("{|") {
+        if self.accept("{|") {
             let mut object = self.members("|}")?;
             object["additionalProperties"] = false.into();
             return Ok(object);
         }
-        if self.takes("{") {
+        if self.accept("{") {
             return self.members("}");
         }
-        if self.takes("\"") {
+        if self.accept("\"") {
             return Ok(json!({ "const": self.until('"', "a literal does not end")? }));
         }
-        if self.takes("[") {
+        if self.accept("[") {
             let mut items = vec![self.union()?];
-            while self.takes(",") {
+            while self.accept(",") {
                 items.push(self.union()?);
             }
-            self.wants("]", "a tuple does not end")?;
+            self.expect("]", "a tuple does not end")?;
             let size = items.len();
             return Ok(json!({ "type": "array", "prefixItems": items, "minItems": size, "maxItems": size }));
         }
         let word = self.word()?;
         match word.as_str() {
             "map" => {
-                self.wants("<", "map<...> is wanted")?;
+                self.expect("<", "map must be followed by <")?;
                 let values = self.union()?;
-                self.wants(">", "map<...> does not end")?;
+                self.expect(">", "map<...> does not end")?;
                 Ok(json!({ "type": "object", "additionalProperties": values }))
             }
             "any" => Ok(json!({})),
@@ -160,7 +162,7 @@ impl Reader<'_> {
         let (low, high) = if word == "string" { ("minLength", "maxLength") } else { ("minimum", "maximum") };
         for (name, number) in [(low, least), (high, most)] {
             if !number.is_empty() {
-                let number: i64 = number.parse().map_err(|_| self.fail("a limit is no number"))?;
+                let number: i64 = number.parse().map_err(|_| self.fail("a limit is not a number"))?;
                 value[name] = number.into();
             }
         }
@@ -169,19 +171,19 @@ impl Reader<'_> {
 
     fn members(&mut self, end: &'static str) -> Result<Value, SchemaError> {
         let (mut members, mut required) = (Map::new(), Vec::new());
-        while !self.takes(end) {
+        while !self.accept(end) {
             let name = self.word()?;
-            if !self.takes("?") {
+            if !self.accept("?") {
                 required.push(Value::from(name.clone()));
             }
-            self.wants(":", "a member has a type")?;
+            self.expect(":", "a member must have a type")?;
             let mut value = self.union()?;
-            if self.takes("'") {
+            if self.accept("'") {
                 value["description"] = self.until('\'', "a description does not end")?.into();
             }
             members.insert(name, value);
-            if !self.takes(",") {
-                self.wants(end, "an object does not end")?;
+            if !self.accept(",") {
+                self.expect(end, "an object does not end")?;
                 break;
             }
         }
@@ -193,7 +195,8 @@ impl Reader<'_> {
     }
 }
 
-/// Literals become an enumeration, simple types a list of types.
+/// Combines alternatives: literals to an enumeration, a simple type and `null` to a list of types,
+/// and any others to `anyOf`.
 fn one_of(mut all: Vec<Value>) -> Value {
     if all.len() == 1 {
         return all.pop().unwrap_or_default();
@@ -214,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_become_schemas() {
+    fn valid_texts_are_converted_to_schemas() {
         let object =
             schema("{ a: string(1..9) 'first', b?: integer(0..)[] | null, c: Name }").expect("a schema");
         assert_eq!(
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schema_says_where() {
+    fn invalid_texts_are_refused() {
         for text in [
             "",
             "strin",

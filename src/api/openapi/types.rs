@@ -1,12 +1,12 @@
-//! The named types of the document, in the language of [`schema`](super::schema).
+//! The named schemas of the document, in the language of [`schema`](super::schema).
 
-/// Name and shape.
+/// The name and the schema of each type.
 pub(super) const TYPES: &[(&str, &str)] = &[
     // -- refusals
     (
         "Problem",
-        "{ type: string 'urn:promlet:error: and the code', title: string, status: integer(400..599), code: string 'Stable; \
-         never renamed', detail: string, request_id?: string 'As in X-Request-Id', errorType?: string, error?: string, \
+        "{ type: string 'urn:promlet:error: followed by the code', title: string, status: integer(400..599), code: string 'The stable error \
+         code', detail: string, request_id?: string 'The request id, as in X-Request-Id', errorType?: string, error?: string, \
          errors?: FieldError[], retry_after_ms?: integer, attempts_left?: integer, limit?: any, window_s?: integer, \
          scope?: string, hint?: string }",
     ),
@@ -22,17 +22,17 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     ("OrgOf", "{ slug: string, name: string, role: Role }"),
     (
         "Session",
-        "{ id: string, created_at: string(date-time), expires_at: string(date-time) '30 days from the last request', \
+        "{ id: string, created_at: string(date-time), expires_at: string(date-time) 'Extended to 30 days by each request', \
          auth_method: string }",
     ),
     ("LoginResult", "{ requires_2fa: false, user: User, orgs: OrgOf[], session: Session }"),
     (
         "NeedsCode",
-        "{ requires_2fa: true, twofa_pending_login: string 'For /auth/2fa/verify; no cookie was set', expires_in: integer, redirect?: string 'From a provider: where to go afterwards' }",
+        "{ requires_2fa: true, twofa_pending_login: string 'The argument of /auth/2fa/verify; no cookie is set yet', expires_in: integer, redirect?: string 'The path to open after a sign-in with a provider' }",
     ),
     ("LoginOutcome", "LoginResult | NeedsCode"),
-    ("Accepted", "{ status: \"accepted\", expires_in: integer 'Seconds' }"),
-    ("RecoveryCodes", "{ recovery_codes: string[] 'Shown this once' }"),
+    ("Accepted", "{ status: \"accepted\", expires_in: integer 'The seconds until the link expires' }"),
+    ("RecoveryCodes", "{ recovery_codes: string[] 'Contained only in this response' }"),
     (
         "SeenSession",
         "{ id: string, created_at: string(date-time), expires_at: string(date-time), auth_method: string, \
@@ -50,18 +50,21 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "Organisation",
         "{ id: string, slug: string, name: string, role: Role, created_at: string(date-time), settings: OrgSettings, \
          usage: { series: integer, samples: integer, samples_today: integer, bytes: integer, memory_bytes: integer, \
-         refused: map<integer> 'Samples by code' } }",
+         refused: map<integer> 'Refused samples by code' } }",
     ),
     (
         "Member",
         "{ user_id: string, email: string, name: string, role: Role, joined_at: string(date-time), twofa_enabled?: boolean \
-         'For administrators', last_seen_at?: string(date-time) | null 'For administrators' }",
+         'Only for administrators', last_seen_at?: string(date-time) | null 'Only for administrators' }",
     ),
-    ("NewOrg", "{ slug: string(1..63) 'a to z, digits and dashes; never changes', name?: string | null }"),
+    (
+        "NewOrg",
+        "{ slug: string(1..63) 'Letters a to z, digits and dashes; cannot be changed', name?: string | null }",
+    ),
     (
         "Invite",
         "{ id: string, email: string, role: Role, invited_by: string | null, created_at: string(date-time), \
-         expires_at: string(date-time), url?: string 'Where mail goes to the console: somebody must carry it' }",
+         expires_at: string(date-time), url?: string 'The link; only if mails go to the console' }",
     ),
     (
         "Events",
@@ -80,53 +83,53 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "{ id: string, number: integer, slug: string, name: string, created_at: string(date-time), members: integer, \
          owners: string[], api_keys: integer, settings: OrgSettings, \
          usage: { series: integer, samples: integer, samples_today: integer, bytes: integer, memory_bytes: integer, \
-         refused: map<integer> 'Samples by code' } }",
+         refused: map<integer> 'Refused samples by code' } }",
     ),
     (
         "Policy",
-        "{| endpoints?: Endpoint[] | null, metrics?: string[] | null 'Globs', match?: string[] 'Label matchers, all of them', \
-         exprs?: string[] | null 'Without endpoints, nothing but these may be asked', max_range_s?: integer(0..) | null, max_lookback_s?: integer(0..) | null, \
+        "{| endpoints?: Endpoint[] | null, metrics?: string[] | null 'Metric names as glob patterns', match?: string[] 'Label matchers that all must match', \
+         exprs?: string[] | null 'PromQL expressions; if endpoints is missing, only these may be queried', max_range_s?: integer(0..) | null, max_lookback_s?: integer(0..) | null, \
          min_step_s?: integer(0..) | null |}",
     ),
     ("Endpoint", "\"metrics\" | \"labels\" | \"range\" | \"instant\" | \"expr\""),
     ("KeyScope", "\"ingest\" | \"read\" | \"embed\""),
     (
         "EmbedSettings",
-        "{| alg?: \"HS256\" | \"EdDSA\" | \"ES256\" | \"RS256\", public_key?: string | map<any> | null 'PEM, or a JWK', rate_limit_rps?: integer(1..10000), \
+        "{| alg?: \"HS256\" | \"EdDSA\" | \"ES256\" | \"RS256\", public_key?: string | map<any> | null 'A public key in PEM format or as a JWK', rate_limit_rps?: integer(1..10000), \
          max_token_ttl_s?: integer(60..86400), origins?: string[], policy?: Policy |}",
     ),
     (
         "IngestSettings",
-        "{| rate_limit_rps?: integer(1..10000), samples_per_s?: integer(1..100000000), labels?: map<string> 'Forced onto \
-         written series' |}",
+        "{| rate_limit_rps?: integer(1..10000), samples_per_s?: integer(1..100000000), labels?: map<string> 'Labels that replace \
+         those of written series' |}",
     ),
     (
         "ReadSettings",
-        "{| rate_limit_rps?: integer(1..100000) 'Of the key itself, which needs the scope read; tokens have embed.rate_limit_rps' |}",
+        "{| rate_limit_rps?: integer(1..100000) 'Limits reads with the API key, which needs the scope read; embed.rate_limit_rps limits its tokens' |}",
     ),
     (
         "ApiKey",
-        "{ id: string, name: string, scopes: KeyScope[], hint: string 'How the secret begins and ends', created_by: string | null, \
+        "{ id: string, name: string, scopes: KeyScope[], hint: string 'The beginning and the end of the secret', created_by: string | null, \
          created_at: string(date-time), expires_at: string(date-time) | null, last_used_at: string(date-time) | null, \
-         disabled: boolean, embed: EmbedSettings, ingest: IngestSettings, read: ReadSettings, secret?: string 'Only where it was just made' }",
+         disabled: boolean, embed: EmbedSettings, ingest: IngestSettings, read: ReadSettings, secret?: string 'Only in the response that creates or rotates the key' }",
     ),
     (
         "Introspection",
-        "{ valid: boolean, reason: string | null, detail?: string | null, header: any, claims: any, effective: any 'What the token may see' }",
+        "{ valid: boolean, reason: string | null, detail?: string | null, header: any, claims: any, effective: any 'The restrictions of the token' }",
     ),
-    // -- questions
+    // -- queries
     ("Point", "[number, string]"),
     ("Labels", "map<string>"),
     ("Series", "{ metric: Labels, value?: Point, values?: Point[] }"),
     (
         "Result",
-        "{ resultType: \"matrix\" | \"vector\" | \"scalar\" | \"string\", result: any[] 'Series of a matrix or vector; a point \
+        "{ resultType: \"matrix\" | \"vector\" | \"scalar\" | \"string\", result: any[] 'The series of a matrix or vector, or the point \
          of a scalar or string' }",
     ),
     (
         "Query",
-        "{ status: \"success\", data: Result, warnings: string[], infos?: string[], query: any 'The PromQL that was evaluated, \
-         and when', explain?: PlanNode, stats: { series?: integer, samples?: integer, elapsed_ms?: number } }",
+        "{ status: \"success\", data: Result, warnings: string[], infos?: string[], query: any 'The evaluated PromQL expression \
+         and its times', explain?: PlanNode, stats: { series?: integer, samples?: integer, elapsed_ms?: number } }",
     ),
     ("PrometheusQuery", "{ status: \"success\", data: Result, warnings?: string[], infos?: string[] }"),
     ("PrometheusData", "{ status: \"success\", data: any, warnings?: string[], infos?: string[] }"),
@@ -140,7 +143,7 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     (
         "Queries",
         "{ status: \"success\", data: { id: string, query: string, user: string, started_at: string(date-time), \
-         elapsed_ms: number, samples: integer, memory_bytes: integer, progress: number(0..1) }[] 'In order of arrival' }",
+         elapsed_ms: number, samples: integer, memory_bytes: integer, progress: number(0..1) }[] 'The running queries in order of arrival' }",
     ),
     (
         "Metrics",
@@ -161,8 +164,8 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     (
         "Rejects",
         "{ data: { at: string(date-time), first_at: string(date-time), count: integer, code: string, reason: string, \
-         series: string | null 'null: the whole request', sender: { type: \"api_key\" | \"user\", id: string, name?: string } }[] \
-         'Newest first, 100 at most; the same again is counted', refused: map<integer> 'Samples by code, since the start of \
+         series: string | null 'The series; null if the whole request was refused', sender: { type: \"api_key\" | \"user\", id: string, name?: string } }[] \
+         'At most 100 entries, the newest first; repeated refusals are counted', refused: map<integer> 'Refused samples by code since the start of \
          the process' }",
     ),
 ];

@@ -1,6 +1,8 @@
-//! API keys (docs/specification.md C4). The secret appears in the answer that makes or rotates the key, and never again.
+//! API keys (docs/specification.md C4). The secret occurs only in the response that creates or
+//! rotates the key.
 //!
-//! Every object here restricts what a key may do, so an unknown field is a 422: a typo would silently grant more.
+//! Every request object restricts a key, so an unknown field is refused with 422. Otherwise a
+//! misspelled restriction would be ignored and the key would grant more.
 
 use std::time::Duration;
 
@@ -25,22 +27,22 @@ use crate::identity::{
 use crate::model::{OrgId, Timestamp};
 use crate::promql::syntax::{self, Caps};
 
-/// Relative to `/api/v1`.
+/// The routes, relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
         .get(
             "/orgs/{slug}/api-keys",
             Auth::Member(Role::Admin, Login::Any),
-            "The organisation's API keys",
+            "List the API keys of an organisation",
             list,
         )
         .post(
             "/orgs/{slug}/api-keys",
             Auth::Member(Role::Admin, Login::Fresh),
-            "Make an API key; its secret is shown this once",
+            "Create an API key; only this response contains its secret",
             create,
         )
-        .get("/orgs/{slug}/api-keys/{id}", Auth::Member(Role::Admin, Login::Any), "One API key", show)
+        .get("/orgs/{slug}/api-keys/{id}", Auth::Member(Role::Admin, Login::Any), "Get an API key", show)
         .patch(
             "/orgs/{slug}/api-keys/{id}",
             Auth::Member(Role::Admin, Login::Any),
@@ -50,19 +52,19 @@ pub fn routes() -> Routes<OrgDeps> {
         .delete(
             "/orgs/{slug}/api-keys/{id}",
             Auth::Member(Role::Admin, Login::Any),
-            "Delete an API key; it and its tokens end at once",
+            "Delete an API key; the key and its tokens become invalid at once",
             delete,
         )
         .post(
             "/orgs/{slug}/api-keys/{id}/revoke-tokens",
             Auth::Member(Role::Admin, Login::Any),
-            "Refuse every embed token made until now",
+            "Revoke all embed tokens issued until now",
             revoke_tokens,
         )
         .post(
             "/orgs/{slug}/api-keys/{id}/rotate",
             Auth::Member(Role::Admin, Login::Fresh),
-            "Give an API key a new secret; the one before works until the overlap ends",
+            "Rotate the secret of an API key; the old secret works until the overlap ends",
             rotate,
         )
 }
@@ -75,7 +77,7 @@ pub(super) fn key_id(text: &str) -> ApiResult<KeyId> {
     text.parse().map_err(|_| not_found())
 }
 
-/// Oldest first.
+/// Lists the keys, the oldest first.
 async fn list(
     State(deps): State<OrgDeps>,
     cabinet: SessionCaller,
@@ -127,16 +129,16 @@ async fn create(
     };
     if let Some(rate_limit_rps) = body.read.and_then(|read| read.rate_limit_rps) {
         let read = ReadSettings { rate_limit_rps };
-        read_is_of_use(read, key.read, key.scopes)?;
+        check_read_scope(read, key.read, key.scopes)?;
         key.read = read;
     }
     if let Some(embed) = body.embed {
         let policy = deps.key_policy(member.org.id, &embed).await?;
-        embed_is_of_use(policy.as_ref(), key.scopes)?;
+        check_embed_scope(policy.as_ref(), key.scopes)?;
         embed.change(policy)?.apply(&mut key.embed);
     }
     if let Some(ingest) = body.ingest {
-        ingest.is_of_use(key.scopes)?;
+        ingest.check_scope(key.scopes)?;
         ingest.change().apply(&mut key.ingest);
     }
     let (org, user, now) = (member.org.id, cabinet.user(), deps.clock.now());
@@ -150,10 +152,10 @@ async fn create(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ChangeBody {
+struct ChangeKeyBody {
     name: Option<String>,
     scopes: Option<Vec<String>>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "null_or_value")]
     expires_at: Option<Option<String>>,
     disabled: Option<bool>,
     embed: Option<EmbedBody>,
@@ -161,17 +163,20 @@ struct ChangeBody {
     read: Option<ReadBody>,
 }
 
-impl ChangeBody {
-    /// Whether it changes more than the name, or refuses the key: what a key can do, to whom, and for how long.
+impl ChangeKeyBody {
+    /// Returns whether the change needs a fresh login: all changes do, except a new name and
+    /// disabling the key.
     fn needs_fresh_login(&self) -> bool {
-        let ChangeBody { name: _, scopes, expires_at, disabled, embed, ingest, read } = self;
+        let ChangeKeyBody { name: _, scopes, expires_at, disabled, embed, ingest, read } = self;
         let settings = embed.is_some() || ingest.is_some() || read.is_some();
         settings || scopes.is_some() || expires_at.is_some() || *disabled == Some(false)
     }
 }
 
-/// Tells a field that is `null` from one that is not there.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<Option<T>>, D::Error> {
+/// Deserializes a field so that `null` is `Some(None)`. With `default`, a missing field is `None`.
+fn null_or_value<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
 
@@ -179,7 +184,7 @@ async fn change(
     State(deps): State<OrgDeps>,
     cabinet: SessionCaller,
     PathOf((slug, id)): PathOf<(String, String)>,
-    Json(body): Json<ChangeBody>,
+    Json(body): Json<ChangeKeyBody>,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
     if body.needs_fresh_login() {
@@ -198,22 +203,22 @@ async fn change(
     };
     let scopes = change.scopes.unwrap_or(key.scopes);
     if let Some(rate_limit_rps) = change.read_rate_limit_rps {
-        read_is_of_use(ReadSettings { rate_limit_rps }, key.read, scopes)?;
+        check_read_scope(ReadSettings { rate_limit_rps }, key.read, scopes)?;
     }
     if let Some(sent) = body.embed {
         let policy = deps.key_policy(org, &sent).await?;
-        embed_is_of_use(policy.as_ref(), scopes)?;
+        check_embed_scope(policy.as_ref(), scopes)?;
         change.embed = sent.change(policy)?;
         if change.embed.alg.is_some_and(|alg| alg != key.embed.alg) {
             return Err(ApiError::invalid_field(
                 "embed.alg",
                 "fixed",
-                "the algorithm of a key never changes; make another key",
+                "the algorithm of a key cannot be changed; create another key",
             ));
         }
     }
     if let Some(sent) = body.ingest {
-        sent.is_of_use(scopes)?;
+        sent.check_scope(scopes)?;
         change.ingest = sent.change();
     }
     let changed = deps.change(move |identity| identity.change_key(org, Some(user), id, change, now)).await?;
@@ -242,7 +247,7 @@ async fn revoke_tokens(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A week, in seconds.
+/// The longest overlap of two secrets in seconds, inclusive: a week.
 const OVERLAP_S_MAX: u64 = 604_800;
 
 #[derive(Deserialize)]
@@ -251,7 +256,8 @@ struct RotateBody {
     overlap_s: u64,
 }
 
-/// As fresh a login as for a new key: what is handed out is the same.
+/// Rotates a key's secret. It needs a fresh login like the creation of a key, because both return a
+/// secret.
 async fn rotate(
     State(deps): State<OrgDeps>,
     cabinet: SessionCaller,
@@ -261,7 +267,7 @@ async fn rotate(
     let member = cabinet.enter(&slug, Role::Admin)?;
     cabinet.require_fresh()?;
     if body.overlap_s > OVERLAP_S_MAX {
-        let message = format!("an overlap has at most {OVERLAP_S_MAX} seconds");
+        let message = format!("must be at most {OVERLAP_S_MAX} seconds");
         return Err(ApiError::invalid_field("overlap_s", "too_long", message));
     }
     let (now, overlap) = (deps.clock.now(), Duration::from_secs(body.overlap_s));
@@ -273,7 +279,7 @@ async fn rotate(
     Ok(Json(body))
 }
 
-// -- what the fields mean ---------------------------------------------------------------------------------------------
+// -- fields ---------------------------------------------------------------------------------------
 
 fn scopes(words: &[String]) -> ApiResult<KeyScopes> {
     let mut scopes = KeyScopes::default();
@@ -299,13 +305,13 @@ fn time(text: &str) -> ApiResult<Timestamp> {
         ApiError::invalid_field(
             "expires_at",
             "form",
-            "a time is written as RFC 3339 says: 2026-11-21T10:00:00Z",
+            "must be a time in RFC 3339 format, such as 2026-11-21T10:00:00Z",
         )
     };
     Timestamp::from_rfc3339(text).ok_or_else(refused)
 }
 
-/// A public key as it is sent: SPKI PEM, or a JWK as an object or as its text.
+/// A public key in a request: SPKI PEM, or a JWK as an object or as text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum UploadedKey {
@@ -322,12 +328,12 @@ impl UploadedKey {
     }
 }
 
-/// `embed`: what is not there stays as it is.
+/// The object `embed`. Missing fields keep their values.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EmbedBody {
     alg: Option<String>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "null_or_value")]
     public_key: Option<Option<UploadedKey>>,
     rate_limit_rps: Option<u32>,
     max_token_ttl_s: Option<u32>,
@@ -336,18 +342,21 @@ struct EmbedBody {
 }
 
 impl OrgDeps {
-    /// The policy in `embed`, if there is one.
+    /// Compiles the policy in `embed`, if there is one.
     async fn key_policy(&self, org: OrgId, embed: &EmbedBody) -> ApiResult<Option<EmbedPolicy>> {
         let Some(sent) = embed.policy.clone() else { return Ok(None) };
         self.compile(org, move |_| policy("embed.policy", &sent)).await.map(Some)
     }
 }
 
-/// Whoever restricts a key that signs no tokens would believe that what it reads is restricted.
-fn embed_is_of_use(policy: Option<&EmbedPolicy>, scopes: KeyScopes) -> ApiResult<()> {
+/// Checks that a policy is set only on a key that signs tokens. On another key it would have no
+/// effect, although it seems to restrict what the key reads.
+///
+/// # Errors
+/// 422 `validation_failed`.
+fn check_embed_scope(policy: Option<&EmbedPolicy>, scopes: KeyScopes) -> ApiResult<()> {
     if !scopes.embed && policy.is_some_and(|policy| *policy != EmbedPolicy::default()) {
-        let message =
-            "restricts embed tokens only, and this key has not the scope embed: it reads without restriction";
+        let message = "restricts only embed tokens, and this key does not have the scope embed: it reads without restriction";
         return Err(ApiError::invalid_field("embed.policy", "contradiction", message));
     }
     Ok(())
@@ -372,8 +381,9 @@ impl EmbedBody {
     }
 }
 
-/// `embed.policy` of a key or `ms` of a token; the whole of it replaces what was. Expressions are kept as the grammar
-/// prints them, which is how they are compared; one that it cannot read would admit nothing, and is refused here.
+/// Parses `embed.policy` of a key, or `ms` of a token, which replaces the whole earlier policy.
+/// Expressions are stored in canonical form, in which they are compared. An expression that does
+/// not parse would grant nothing, so it is refused.
 ///
 /// # Errors
 /// 422 `validation_failed`.
@@ -388,7 +398,7 @@ pub fn policy(field: &'static str, sent: &Value) -> ApiResult<EmbedPolicy> {
     Ok(policy)
 }
 
-/// `ingest`: what is not there stays as it is.
+/// The object `ingest`. Missing fields keep their values.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct IngestBody {
@@ -397,18 +407,22 @@ struct IngestBody {
     labels: Option<std::collections::BTreeMap<String, String>>,
 }
 
-/// `read`: what is not there stays as it is.
+/// The object `read`. Missing fields keep their values.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReadBody {
     rate_limit_rps: Option<u32>,
 }
 
-/// For a rate of reading on a key that does not read.
-pub const NOTHING_TO_READ: &str = "limits what a key reads, and this key has not the scope read";
+/// The message for a read rate of a key that cannot read.
+pub const NOTHING_TO_READ: &str = "limits the reads of a key, and this key does not have the scope read";
 
-/// A rate that stays as it is, or is the default, may be sent as the responses show it.
-fn read_is_of_use(sent: ReadSettings, stored: ReadSettings, scopes: KeyScopes) -> ApiResult<()> {
+/// Checks that a read rate is set only on a key that can read. The stored rate and the default are
+/// allowed on any key, so that a client can send a response back.
+///
+/// # Errors
+/// 422 `validation_failed`.
+fn check_read_scope(sent: ReadSettings, stored: ReadSettings, scopes: KeyScopes) -> ApiResult<()> {
     if !scopes.read && sent != stored && sent != ReadSettings::default() {
         return Err(ApiError::invalid_field("read.rate_limit_rps", "contradiction", NOTHING_TO_READ));
     }
@@ -416,9 +430,10 @@ fn read_is_of_use(sent: ReadSettings, stored: ReadSettings, scopes: KeyScopes) -
 }
 
 impl IngestBody {
-    fn is_of_use(&self, scopes: KeyScopes) -> ApiResult<()> {
+    /// Checks that labels are set only on a key that can write.
+    fn check_scope(&self, scopes: KeyScopes) -> ApiResult<()> {
         if self.labels.as_ref().is_some_and(|labels| !labels.is_empty()) && !scopes.ingest {
-            let message = "labels are forced onto what a key writes, and this key has not the scope ingest";
+            let message = "labels are added to the series that a key writes, and this key does not have the scope ingest";
             return Err(ApiError::invalid_field("ingest.labels", "contradiction", message));
         }
         Ok(())
@@ -445,7 +460,7 @@ fn policy_json(policy: &EmbedPolicy) -> Value {
     })
 }
 
-/// A key as its administrators see it; never its secret.
+/// Returns a key as administrators see it, without its secret.
 pub fn key_json(key: &ApiKey) -> Value {
     let scopes = [("ingest", key.scopes.ingest), ("read", key.scopes.read), ("embed", key.scopes.embed)];
     let scopes: Vec<&str> = scopes.into_iter().filter(|(_, held)| *held).map(|(word, _)| word).collect();

@@ -1,4 +1,4 @@
-//! The log of events of an organisation, and of the server itself (docs/specification.md C3).
+//! The audit log of an organisation, and of the server itself (docs/specification.md C3).
 
 use std::collections::HashMap;
 
@@ -15,18 +15,19 @@ use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{AuditCursor, AuditEntry, Identity, Role, UserId};
 use crate::model::{OrgId, Timestamp};
 
-/// Relative to `/api/v1`.
+/// The route, relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new().get(
         "/orgs/{slug}/audit",
         Auth::Member(Role::Admin, Login::Any),
-        "What was done in an organisation, and by whom",
+        "List the audit log of an organisation",
         list,
     )
 }
 
-/// Entries of a page where the caller does not say, and at most.
-const LIMIT: usize = 50;
+/// The default number of entries of a page.
+const LIMIT_DEFAULT: usize = 50;
+/// The most entries of a page, inclusive.
 const LIMIT_MAX: usize = 1_000;
 
 async fn list(
@@ -36,36 +37,37 @@ async fn list(
     uri: Uri,
 ) -> ApiResult<Json<Value>> {
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;
-    let asked = Asked::of(&uri)?;
-    deps.read(org, move |identity| page(identity, Some(org), &asked)).await
+    let query = AuditQuery::of(&uri)?;
+    deps.read(org, move |identity| page(identity, Some(org), &query)).await
 }
 
-/// The parameters of a page.
-pub struct Asked {
+/// The parameters of a page of the audit log.
+pub struct AuditQuery {
     limit: usize,
     cursor: Option<AuditCursor>,
     action: Option<String>,
 }
 
-impl Asked {
-    /// Reads the parameters of a request.
+impl AuditQuery {
+    /// Parses the parameters of a request.
     ///
     /// # Errors
     /// 400 `invalid_parameter`.
-    pub fn of(uri: &Uri) -> ApiResult<Asked> {
+    pub fn of(uri: &Uri) -> ApiResult<AuditQuery> {
         let mut params = Params::of_query(uri.query())?;
-        let limit = params.count("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT);
+        let limit = params.count("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
         let cursor = params.one(&["cursor"])?.map(|text| read_cursor(&text)).transpose()?;
-        Ok(Asked { limit, cursor, action: params.one(&["action"])? })
+        Ok(AuditQuery { limit, cursor, action: params.one(&["action"])? })
     }
 }
 
-/// One page, newest first; of the server itself for no organisation. Reads up to 20,000 rows: work for a lane.
+/// Returns a page of an organisation's audit log, the newest entry first; without an organisation,
+/// of the server's own log. Reads up to 20,000 rows, so the caller runs it on a lane.
 ///
 /// # Errors
-/// Those of the store.
-pub fn page(identity: &Identity, org: Option<OrgId>, asked: &Asked) -> ApiResult<Json<Value>> {
-    let page = identity.audit_page(org, asked.limit, asked.cursor, asked.action.as_deref())?;
+/// The errors of the accounts' database.
+pub fn page(identity: &Identity, org: Option<OrgId>, query: &AuditQuery) -> ApiResult<Json<Value>> {
+    let page = identity.audit_page(org, query.limit, query.cursor, query.action.as_deref())?;
     let mut addresses = HashMap::new();
     let mut rows = Vec::with_capacity(page.entries.len());
     for entry in &page.entries {
@@ -93,7 +95,7 @@ fn to_json(
     let actor = match (entry.actor, entry.key) {
         (Some(user), _) => {
             let email = match addresses.get(&user) {
-                Some(known) => known.clone(),
+                Some(email) => email.clone(),
                 None => {
                     let email = identity.user(user)?.map(|user| user.email.as_str().to_owned());
                     addresses.insert(user, email.clone());
@@ -102,11 +104,10 @@ fn to_json(
             };
             json!({ "type": "user", "id": user.to_string(), "email": email })
         }
-        // One that no request used was used at the command line.
+        // An entry without an address comes from the command line or from the server itself.
         (None, Some(key)) if entry.ip.is_some() => {
             json!({ "type": "api_key", "id": key.to_string(), "email": null })
         }
-        // Whoever came over the network has an address.
         (None, _) => {
             let kind = if entry.ip.is_some() { "anonymous" } else { "system" };
             json!({ "type": kind, "id": null, "email": null })
@@ -129,7 +130,7 @@ fn to_json(
     }))
 }
 
-/// How it ended; the action says it.
+/// Returns the result of an action, which the last word of its name implies.
 fn result(action: &str) -> &'static str {
     match action.rsplit('.').next() {
         Some("fail" | "rejected") => "failure",

@@ -1,7 +1,8 @@
-//! Deleting samples, on Prometheus' own path (docs/specification.md C6; prometheus/web/api/v1, `admin/tsdb/delete_series`).
+//! The deletion of samples, on Prometheus' path (docs/specification.md C6; Prometheus, web/api/v1,
+//! `admin/tsdb/delete_series`).
 //!
-//! For an administrator's session only: no key and no token deletes. What was deleted is noted in the audit log before
-//! it is gone.
+//! It requires the session of an administrator; API keys and tokens cannot delete. The audit log
+//! records the deletion before any sample is deleted.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use super::metrics::range;
-use super::prometheus::{Given, in_parameter};
+use super::prometheus::{MergedParams, in_parameter};
 use super::query::ReadDeps;
-use super::query::run::{Watch, pattern_bytes, selectors};
+use super::query::run::{QueryDeadline, pattern_bytes, selectors};
 use crate::api::callers::SessionCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
@@ -23,21 +24,21 @@ use crate::model::{Conductor, Pace};
 use crate::promql::{Lease, QueryError};
 use crate::tsdb::DeletedSamples;
 
-/// What deleting needs.
+/// The dependencies of the deletion.
 #[derive(Clone, Debug)]
 pub struct DeleteDeps {
     /// The samples.
     pub read: ReadDeps,
-    /// Who may, and the audit log.
+    /// The accounts and the audit log.
     pub identity: Arc<Identity>,
 }
 
-/// Relative to `/api/v1`.
+/// The route, relative to `/api/v1`.
 pub fn routes() -> Routes<DeleteDeps> {
     Routes::new().post(
         "/orgs/{slug}/prometheus/api/v1/admin/tsdb/delete_series",
         Auth::Member(Role::Admin, Login::Any),
-        "Prometheus: delete samples of the series that selectors find",
+        "Prometheus: delete samples of the series that match",
         delete,
     )
 }
@@ -46,33 +47,34 @@ async fn delete(
     State(deps): State<DeleteDeps>,
     cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
-    Given(mut params): Given,
+    MergedParams(mut params): MergedParams,
 ) -> ApiResult<StatusCode> {
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;
     let DeleteDeps { read, identity } = deps;
     let ReadDeps { tsdb, lanes, clock, options, memory, patterns, expressions, .. } = read;
-    // A client that hangs up, or waits too long, has nothing deleted as long as series are looked for.
-    let (watch, _guard) = Watch::start(options.timeout);
+    // A disconnect or a timeout while the series are searched deletes nothing.
+    let (deadline, _guard) = QueryDeadline::start(options.timeout);
     let now = clock.now();
     let texts = params.many(&["match[]"]);
     if texts.is_empty() {
         return Err(ApiError::new(Code::InvalidParameter, "no match[] parameter provided"));
     }
     let range = range(&mut params, now)?;
-    let (actor, said) = (cabinet.user(), texts.join(" "));
+    let (actor, selector_text) = (cabinet.user(), texts.join(" "));
     let bytes_max = options.promql.limits.memory_bytes_max;
-    let compiled = watch.clone();
+    let compile_deadline = deadline.clone();
     let compile = move || {
-        let parse = || selectors((&expressions, org), &texts, "match[]", &options.caps);
-        compiled.compiling((&patterns, org), parse).map_err(|error| compiled.refusal(error))
+        let parse = || selectors(&expressions, org, &texts, "match[]", &options.caps);
+        let parsed = compile_deadline.with_patterns(&patterns, org, parse);
+        parsed.map_err(|error| compile_deadline.error_or(error))
     };
     let selectors = lanes.run(Lane::Query(org), compile).await?.map_err(in_parameter("match[]"))?;
-    lanes.run(Lane::Account, move || identity.note_deletion(actor, org, &said, now)).await??;
+    lanes.run(Lane::Account, move || identity.note_deletion(actor, org, &selector_text, now)).await??;
     let delete = move || {
         let metering = Metering {
-            watch,
+            deadline,
             lease: memory.lease(org),
-            kept_bytes: pattern_bytes(&selectors) as u64,
+            pattern_bytes: pattern_bytes(&selectors) as u64,
             bytes_max,
             refused: Cell::new(None),
         };
@@ -88,12 +90,12 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Checks work and memory of looking for the series, and keeps the reason of a refusal.
+/// Checks the work and the memory of the search for series, and stores the reason of a refusal.
 struct Metering {
-    watch: Watch,
+    deadline: QueryDeadline,
     lease: Lease,
-    /// Bytes of the compiled patterns.
-    kept_bytes: u64,
+    /// Bytes of the compiled patterns, which are held during the search.
+    pattern_bytes: u64,
     bytes_max: u64,
     refused: Cell<Option<QueryError>>,
 }
@@ -104,7 +106,7 @@ impl Metering {
     }
 
     fn hold(&self, bytes: u64) -> Result<(), QueryError> {
-        let needed = bytes.saturating_add(self.kept_bytes);
+        let needed = bytes.saturating_add(self.pattern_bytes);
         if needed > self.bytes_max {
             return Err(QueryError::TooMuchMemory { needed, allowed: self.bytes_max });
         }
@@ -114,7 +116,7 @@ impl Metering {
 
 impl Conductor for Metering {
     fn admits(&self, units: u64) -> bool {
-        self.record(self.watch.admit(units))
+        self.record(self.deadline.admit(units))
     }
 
     fn holds(&self, bytes: u64) -> bool {

@@ -1,4 +1,4 @@
-//! Embed tokens: minted here, and explained (docs/specification.md C4).
+//! The minting and the introspection of embed tokens (docs/specification.md C4).
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -20,12 +20,12 @@ use crate::identity::{
 };
 use crate::model::{OrgId, Timestamp};
 
-/// Relative to `/api/v1`.
+/// The routes, relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new().post("/orgs/{slug}/embed/tokens", Auth::MintCaller, "Mint an embed token", mint).post(
         "/orgs/{slug}/embed/introspect",
         Auth::Member(Role::Editor, Login::Any),
-        "Why an embed token fails, and what it may see",
+        "Explain why an embed token fails, or what it grants",
         introspect,
     )
 }
@@ -39,8 +39,8 @@ struct MintBody {
     ms: Option<Value>,
 }
 
-/// An hour, unless the key allows less.
-const TTL_S: u32 = 3_600;
+/// The default lifetime of a token in seconds, unless the key allows less.
+const TTL_DEFAULT_S: u32 = 3_600;
 
 async fn mint(
     State(deps): State<OrgDeps>,
@@ -52,20 +52,23 @@ async fn mint(
     let named = body.api_key_id.as_deref().map(key_id).transpose()?;
     let key = match (named, calling) {
         (Some(named), Some(calling)) if named != calling => {
-            return Err(ApiError::new(Code::Forbidden, "an API key mints tokens of its own only"));
+            return Err(ApiError::new(Code::Forbidden, "an API key can mint only its own tokens"));
         }
         (Some(key), _) | (None, Some(key)) => key,
-        (None, None) => return Err(ApiError::invalid_field("api_key_id", "required", "say which key signs")),
+        (None, None) => {
+            let message = "the id of the API key that signs is required";
+            return Err(ApiError::invalid_field("api_key_id", "required", message));
+        }
     };
     if calling.is_none() {
         minter.charge(key)?;
     }
-    let longest = deps.identity.key(org, key).map_or(TTL_S, |key| key.embed.max_token_ttl_s);
+    let longest = deps.identity.key(org, key).map_or(TTL_DEFAULT_S, |key| key.embed.max_token_ttl_s);
     let (now, compiles) = (deps.clock.now(), body.ms.is_some());
     let mint = move |identity: &Identity| {
         let request = MintRequest {
             key,
-            ttl_s: body.ttl_s.unwrap_or(TTL_S.min(longest)),
+            ttl_s: body.ttl_s.unwrap_or(TTL_DEFAULT_S.min(longest)),
             sub: body.sub,
             ms: body.ms.as_ref().map(|sent| policy("ms", sent)).transpose()?,
         };
@@ -86,7 +89,7 @@ async fn mint(
 #[serde(deny_unknown_fields)]
 struct IntrospectBody {
     token: String,
-    /// As if a page of this origin had sent it; without one, as a server sends it.
+    /// The origin of the page that uses the token; `None` for a server.
     origin: Option<String>,
 }
 
@@ -105,13 +108,13 @@ async fn introspect(
     deps.compile(org, inspect).await.map(Json)
 }
 
-/// Why a token fails for an organisation, and what it may see.
+/// Returns why a token fails for an organisation, or what it grants.
 pub fn introspection(identity: &Identity, org: OrgId, request: &EmbedRequest<'_>, now: Timestamp) -> Value {
     let verdict = identity.inspect(org, request, now);
     let header = part(request.token, 0);
     let reason = verdict.as_ref().err().map(|refusal| match refusal {
         TokenRefusal::Expired => "exp",
-        // Its key is of this organisation, its claim names another.
+        // The key belongs to this organisation, but the claim names another one.
         TokenRefusal::OrgMismatch => "org",
         refusal => refusal.reason(),
     });
@@ -132,17 +135,17 @@ pub fn introspection(identity: &Identity, org: OrgId, request: &EmbedRequest<'_>
     })
 }
 
-/// Which claim is missing or not of its type: a typo is named.
+/// Returns which claim is missing or has the wrong type, and names an unknown field of `ms`.
 fn claims_detail(claims: Option<&Value>) -> String {
-    let known = detail("claims");
-    let Some(ms) = claims.and_then(|claims| claims.get("ms")) else { return known.to_owned() };
+    let general = detail("claims");
+    let Some(ms) = claims.and_then(|claims| claims.get("ms")) else { return general.to_owned() };
     match EmbedPolicy::from_json(ms) {
-        Err(problem) => format!("{known}; in ms: {}", shortened(&problem)),
-        Ok(_) => known.to_owned(),
+        Err(problem) => format!("{general}; in ms: {}", shortened(&problem)),
+        Ok(_) => general.to_owned(),
     }
 }
 
-/// What is wrong with the key that a token names.
+/// Returns why the key that a token names cannot verify it.
 fn key_detail(identity: &Identity, org: OrgId, kid: KeyId, now: Timestamp) -> &'static str {
     let Some(key) = identity.key(org, kid) else {
         return "the header's kid names no API key of this organisation";
@@ -152,44 +155,47 @@ fn key_detail(identity: &Identity, org: OrgId, kid: KeyId, now: Timestamp) -> &'
     } else if key.is_refused(now) {
         "the API key has expired"
     } else if !key.scopes.embed {
-        "the API key has not the scope embed"
+        "the API key does not have the scope embed"
     } else if key.lacks_secret() {
-        "the API key was given the scope embed after it was made, and its secret is not kept: rotate the key once"
+        "the API key got the scope embed after its creation, and its secret is not stored: rotate the key once"
     } else {
-        "the API key's secret cannot be opened: the server has another master key, or the key is damaged"
+        "the API key's secret cannot be decrypted: the server has another master key, or the key is damaged"
     }
 }
 
-/// A sentence for each word of [`TokenRefusal`].
+/// Returns an explanation of each reason of [`TokenRefusal`].
 fn detail(reason: &str) -> &'static str {
     match reason {
         "size" => "a token has at most 4,096 bytes",
-        "form" => "this is not a JWT: three base64url parts between dots, the first of them a JSON object",
-        "header" => "the header may not have crit, jku, jwk, x5u, x5c, b64, zip or enc",
-        "kid" => "the header needs a kid: the id of the API key that signs, ak_ and 16 characters",
+        "form" => {
+            "this is not a JWT, which has three base64url parts separated by dots, the first one a JSON object"
+        }
+        "header" => "the header must not have crit, jku, jwk, x5u, x5c, b64, zip or enc",
+        "kid" => "the header needs a kid, the id of the API key that signs: ak_ and 16 characters",
         "key" => "the header's kid names no API key of this organisation",
-        "alg" => "the header's alg is not the one that the API key was made with",
-        "signature" => "signed with another secret or private key than the API key's",
+        "alg" => "the header's alg is not the algorithm of the API key",
+        "signature" => "the token is not signed with the secret or private key of the API key",
         "claims" => {
-            "a claim is missing or not of its type: org and aud are texts, iat and exp numbers of seconds, ms an object of known fields"
+            "a claim is missing or has the wrong type: org and aud are strings, iat and exp numbers of seconds, ms an object of known fields"
         }
         "aud" => "the claim aud must be ms-embed",
-        "iat" => "the claim iat lies in the future: the clocks of signer and server differ by more than 30 s",
-        "ttl" => "exp lies before iat, or further behind it than the key's max_token_ttl_s",
+        "iat" => "the claim iat is in the future: the clocks of signer and server differ by more than 30 s",
+        "ttl" => "the claim exp is before iat, or later than the key's max_token_ttl_s after it",
         "revoked" => {
-            "dated before the key's tokens were revoked, or less than half a minute after; if the server's clock was ahead at that time, make a new key"
+            "the token was issued before the key's tokens were revoked, or less than 30 s after that; if the server's clock was ahead then, create a new key"
         }
         "org" => "the claim org is not this organisation's slug",
-        "iss" => "the claim iss, where there is one, must be the API key's id",
-        "policy" => "a restriction does not fit, or stands beside ms instead of in it",
-        "exp" => "expired: a page fetches a fresh token before the end of the one it has",
-        "nbf" => "not valid yet",
-        "origin" => "pages of this origin may not use it: token and key must both allow an origin",
-        _ => "refused",
+        "iss" => "the optional claim iss must be the API key's id",
+        "policy" => "a restriction is invalid, or is a claim of its own instead of a field of ms",
+        "exp" => "the token has expired: a page must fetch a new token before that",
+        "nbf" => "the token is not valid yet",
+        "origin" => "pages of this origin may not use the token: token and key must both allow the origin",
+        _ => "the token is refused",
     }
 }
 
-/// What a token says, verified or not; `null` where it cannot be read.
+/// Decodes the part `index` of a token, 0 for the header or 1 for the claims, without verification.
+/// Returns `None` if it is not base64url of JSON.
 pub fn part(token: &str, index: usize) -> Option<Value> {
     let encoded = token.split('.').nth(index)?;
     let bytes = BASE64URL_NOPAD.decode(encoded.as_bytes()).ok()?;
@@ -222,7 +228,7 @@ mod tests {
     use crate::identity::read_label_test;
     use crate::promql::syntax::{Caps, parse_matcher};
 
-    /// Texts that are label tests, nearly so, or not at all.
+    /// Generates texts, some of which are label matchers.
     fn texts() -> impl Strategy<Value = String> {
         let name = prop::sample::select(vec!["tenant", "__name__", "_a1", "le", "or", "by", "1a", "a-b", ""]);
         let op = prop::sample::select(vec!["=", "!=", "=~", "!~", "==", " = ", " =~ ", "~", ""]);
@@ -243,13 +249,17 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-        /// Two readers, one meaning: a restriction is what a question of the same text would be.
+        /// The parser of policies and the parser of queries agree on every text that a policy
+        /// accepts.
         #[test]
-        fn a_label_test_that_restricts_means_what_it_means_in_a_question(text in texts()) {
-            if let Ok(here) = read_label_test(&text) {
-                let there = parse_matcher(&text, &Caps::default());
-                let there = there.map_err(|error| TestCaseError::fail(format!("{text:?}: {error}")))?;
-                prop_assert_eq!((here.name(), here.op(), here.value()), (there.name(), there.op(), there.value()), "{}", text);
+        fn a_matcher_means_the_same_in_a_policy_and_in_a_query(text in texts()) {
+            if let Ok(policy) = read_label_test(&text) {
+                let query = parse_matcher(&text, &Caps::default());
+                let query = query.map_err(|error| TestCaseError::fail(format!("{text:?}: {error}")))?;
+                let parts = |matcher: &crate::model::Matcher| {
+                    (matcher.name().to_owned(), matcher.op(), matcher.value().to_owned())
+                };
+                prop_assert_eq!(parts(&policy), parts(&query), "{}", text);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Invitations, from the side of the organisation (docs/specification.md C3). Accepting them is `auth::invites`.
+//! The invitations of an organisation (docs/specification.md C3). `auth::invites` accepts them.
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -20,20 +20,20 @@ use crate::identity::{
 };
 use crate::outbound::{Mail, MailKind, Mailer};
 
-/// Relative to `/api/v1`.
+/// The routes, relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
         .get(
             "/orgs/{slug}/invites",
             Auth::Member(Role::Admin, Login::Any),
-            "The open invitations of an organisation",
+            "List the open invitations of an organisation",
             list,
         )
-        .post("/orgs/{slug}/invites", Auth::Member(Role::Admin, Login::Any), "Invite an address", create)
+        .post("/orgs/{slug}/invites", Auth::Member(Role::Admin, Login::Any), "Invite a mail address", create)
         .delete(
             "/orgs/{slug}/invites/{id}",
             Auth::Member(Role::Admin, Login::Any),
-            "Take an invitation back",
+            "Revoke an invitation",
             revoke,
         )
 }
@@ -66,17 +66,18 @@ fn to_json(invite: &Invite) -> Value {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewBody {
+struct InviteBody {
     email: String,
     role: String,
 }
 
-/// 201. The link itself is in the answer only where no mail leaves the machine: then somebody must carry it.
+/// Creates an invitation (201). The response contains the link only if mails go to the console,
+/// because a person then has to deliver it.
 async fn create(
     State(deps): State<OrgDeps>,
     cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
-    Json(body): Json<NewBody>,
+    Json(body): Json<InviteBody>,
 ) -> ApiResult<Response> {
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;
     let email = Email::parse(&body.email)
@@ -86,9 +87,9 @@ async fn create(
     if mailed {
         deps.limits.charge_invitation(org, cabinet.user(), SecretHash::of(email.as_str()).0)?;
     }
-    let (actor, now, wanted) = (cabinet.user(), deps.clock.now(), NewInvite { email, role, mailed });
+    let (actor, now, invite) = (cabinet.user(), deps.clock.now(), NewInvite { email, role, mailed });
     let issued = deps
-        .change(move |identity| identity.invite(Some(actor), org, wanted, now, &mut Entropy::system()))
+        .change(move |identity| identity.invite(Some(actor), org, invite, now, &mut Entropy::system()))
         .await?;
     let url = invite_url(&deps.public_url, issued.token.expose());
     let mut answer = to_json(&issued.invite);
@@ -99,7 +100,8 @@ async fn create(
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
-/// The page that takes an invitation. Its token stands behind the `#`, so that no server and no log sees it.
+/// Returns the URL of the page that accepts an invitation. The token is in the fragment, which
+/// browsers send to no server, so that it occurs in no log.
 pub fn invite_url(public_url: &str, token: &str) -> String {
     format!("{public_url}/invite#token={token}")
 }
@@ -113,7 +115,7 @@ fn send(deps: &OrgDeps, issued: &IssuedInvite, url: String, now: crate::model::T
         at: now,
     };
     if deps.mail.send(mail).is_err() {
-        tracing::warn!("an invitation was not mailed: the mail queue is full");
+        tracing::warn!("cannot mail an invitation: the mail queue is full");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who belongs to an organisation (docs/specification.md C3).
+//! The members of an organisation (docs/specification.md C3).
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -14,37 +14,40 @@ use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{Identity, Member, Role, UserId};
 
-/// Relative to `/api/v1`.
+/// The routes, relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
         .get(
             "/orgs/{slug}/members",
             Auth::Member(Role::Viewer, Login::Any),
-            "Who belongs to an organisation",
+            "List the members of an organisation",
             list,
         )
         .patch(
             "/orgs/{slug}/members/{user_id}",
             Auth::Member(Role::Admin, Login::Any),
-            "Give a member another role",
+            "Change the role of a member",
             change,
         )
         .delete(
             "/orgs/{slug}/members/{user_id}",
             Auth::OneselfOr(Role::Admin),
-            "Take a member out, or leave",
+            "Remove a member, or leave an organisation",
             remove,
         )
 }
 
-/// Reads a role, in the field that held it.
+/// Parses the field `role`.
+///
+/// # Errors
+/// 422 `validation_failed`.
 pub(super) fn role(text: &str) -> ApiResult<Role> {
     let form = || ApiError::invalid_field("role", "form", "must be viewer, editor, admin or owner");
     Role::parse(text).ok_or_else(form)
 }
 
 fn unknown_member() -> ApiError {
-    ApiError::new(Code::NotFound, "no such member of this organisation")
+    ApiError::new(Code::NotFound, "there is no such member of this organisation")
 }
 
 async fn list(
@@ -53,9 +56,9 @@ async fn list(
     PathOf(slug): PathOf<String>,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
-    let asking = cabinet.enter(&slug, Role::Viewer)?;
+    let caller = cabinet.enter(&slug, Role::Viewer)?;
     let page = PageRequest::of_query(query.as_deref())?;
-    let (org, role, now) = (asking.org.id, asking.role, deps.clock.now());
+    let (org, role, now) = (caller.org.id, caller.role, deps.clock.now());
     let read = move |identity: &Identity| {
         let members = identity.members(org, now)?;
         page.answer(&members, |member| (member.joined_at, member.user.id), |member| to_json(member, role))
@@ -63,8 +66,8 @@ async fn list(
     deps.read(org, read).await
 }
 
-/// What only administrators see of a member is left out for the others.
-fn to_json(member: &Member, asking: Role) -> Value {
+/// Encodes a member for a caller with the role `caller`. Two fields are for administrators only.
+fn to_json(member: &Member, caller: Role) -> Value {
     let mut row = json!({
         "user_id": member.user.id.to_string(),
         "email": member.user.email.as_str(),
@@ -72,7 +75,7 @@ fn to_json(member: &Member, asking: Role) -> Value {
         "role": member.role.as_str(),
         "joined_at": member.joined_at.to_rfc3339(),
     });
-    if asking.allows(Role::Admin) {
+    if caller.allows(Role::Admin) {
         row["twofa_enabled"] = member.user.twofa_enabled.into();
         row["last_seen_at"] = member.last_seen_at.map(|at| at.to_rfc3339()).into();
     }
@@ -81,7 +84,7 @@ fn to_json(member: &Member, asking: Role) -> Value {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ChangeBody {
+struct ChangeRoleBody {
     role: String,
 }
 
@@ -89,15 +92,15 @@ async fn change(
     State(deps): State<OrgDeps>,
     cabinet: SessionCaller,
     PathOf((slug, user)): PathOf<(String, String)>,
-    Json(body): Json<ChangeBody>,
+    Json(body): Json<ChangeRoleBody>,
 ) -> ApiResult<Json<Value>> {
-    let asking = cabinet.enter(&slug, Role::Admin)?;
+    let caller = cabinet.enter(&slug, Role::Admin)?;
     let user: UserId = user.parse().map_err(|_| unknown_member())?;
     let role = role(&body.role)?;
-    let (actor, org, now) = (cabinet.user(), asking.org.id, deps.clock.now());
+    let (actor, org, now) = (cabinet.user(), caller.org.id, deps.clock.now());
     deps.change(move |identity| identity.change_role(Some(actor), org, user, role, now)).await?;
     let member = deps.identity.member(org, user, now)?.ok_or_else(unknown_member)?;
-    Ok(Json(to_json(&member, asking.role)))
+    Ok(Json(to_json(&member, caller.role)))
 }
 
 async fn remove(

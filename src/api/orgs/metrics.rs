@@ -1,12 +1,13 @@
-//! What there is to ask about: metrics, their labels, the labels' values (docs/specification.md C5).
+//! The native discovery endpoints: metrics, their labels, and label values (docs/specification.md
+//! C5).
 //!
-//! Every listing reads the same scoped snapshot as a query does, so nothing can be found here that cannot be read there.
+//! A listing reads the same scoped snapshot as a query, so it shows only what its caller can query.
 
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
 
-use super::query::ReadDeps;
 use super::query::run::{BodyFormat, QueryRequest, QueryRun};
+use super::query::{ReadDeps, warn_of_unused};
 use crate::api::callers::{Endpoint, QueryCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::listing::{cursor, take_cursor};
@@ -39,30 +40,34 @@ pub fn routes() -> Routes<ReadDeps> {
         )
 }
 
-/// Without `start` and `end`, a metric is listed that has samples in the head or sealed samples as new as this.
+/// Without `start` and `end`, a metric is listed if it has samples in the head, or sealed samples
+/// that are at most this old.
 const LISTED_FOR_MS: i64 = 24 * 3_600_000;
 
 const PAGE_MAX: usize = 10_000;
 const PAGE_DEFAULT: usize = 1_000;
 
-type HandlerArgs<P> = (State<ReadDeps>, QueryCaller, PathOf<P>, RawQuery);
+type DiscoveryArgs<P> = (State<ReadDeps>, QueryCaller, PathOf<P>, RawQuery);
 
-/// What is left of the parameters of a listing once its own are taken.
+/// The parameters `match`, `start` and `end`, which all listings have.
 #[derive(Clone)]
-struct Common {
+struct ListingParams {
     selectors: Vec<String>,
     range: TimeRange,
 }
 
-impl Common {
-    fn take(params: &mut Params, now: Timestamp) -> ApiResult<Common> {
+impl ListingParams {
+    fn take(params: &mut Params, now: Timestamp) -> ApiResult<ListingParams> {
         let selectors = params.many(&["match", "match[]"]);
         let range = range(params, now)?;
-        Ok(Common { selectors, range })
+        Ok(ListingParams { selectors, range })
     }
 }
 
-/// `start` and `end`; what is not given is open.
+/// Parses `start` and `end`, both inclusive. A missing bound is open.
+///
+/// # Errors
+/// 400 `invalid_parameter`, also if `end` is before `start`.
 pub(super) fn range(params: &mut Params, now: Timestamp) -> ApiResult<TimeRange> {
     let start = params.time("start", now)?.unwrap_or(Timestamp::MIN);
     let end = params.time("end", now)?.unwrap_or(Timestamp::MAX);
@@ -70,12 +75,6 @@ pub(super) fn range(params: &mut Params, now: Timestamp) -> ApiResult<TimeRange>
         return Err(ApiError::invalid_parameter("end", "end timestamp must not be before start time"));
     }
     Ok(TimeRange::new(start, end))
-}
-
-fn warn_of_unused(run: &mut QueryRun, unknown: Vec<String>) {
-    for name in unknown {
-        run.warn(format!("the parameter {name:?} was not used"));
-    }
 }
 
 fn write_cursor(last: Option<&str>, out: &mut Vec<u8>) {
@@ -87,14 +86,14 @@ fn write_cursor(last: Option<&str>, out: &mut Vec<u8>) {
 }
 
 async fn metrics(
-    (State(deps), reader, PathOf(slug), RawQuery(query)): HandlerArgs<String>,
+    (State(deps), reader, PathOf(slug), RawQuery(query)): DiscoveryArgs<String>,
 ) -> ApiResult<Response> {
     let mut params = Params::of_query(query.as_deref())?;
     let entered = reader.enter(&slug, Endpoint::Metrics)?;
     let fingerprint = deps.inline.fingerprint(("metrics", ""), &params);
     let now = deps.clock.now();
-    let common = Common::take(&mut params, now)?;
-    let is_default = common.range.start == Timestamp::MIN && common.range.end == Timestamp::MAX;
+    let listing = ListingParams::take(&mut params, now)?;
+    let is_default = listing.range.start == Timestamp::MIN && listing.range.end == Timestamp::MAX;
     let sealed_from = is_default.then(|| now.plus_ms(-LISTED_FOR_MS));
     let search = params.one(&["search"])?.unwrap_or_default();
     let prefix = params.one(&["prefix"])?.unwrap_or_default();
@@ -103,13 +102,13 @@ async fn metrics(
     let names_only = match params.one(&["format"])?.as_deref() {
         None | Some("full") => false,
         Some("names") => true,
-        Some(_) => return Err(ApiError::invalid_parameter("format", "full or names")),
+        Some(_) => return Err(ApiError::invalid_parameter("format", "full or names is expected")),
     };
     let unknown = params.unknown();
-    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, common.range);
+    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, listing.range);
     let work = move |run: &mut QueryRun| {
         warn_of_unused(run, unknown);
-        let selectors = run.selectors("match", &common.selectors)?;
+        let selectors = run.selectors("match", &listing.selectors)?;
         let filter = MetricFilter {
             search: &search,
             prefix: &prefix,
@@ -117,7 +116,7 @@ async fn metrics(
             after: after.as_deref(),
             sealed_from,
         };
-        let found = run.paced(|paced| paced.metrics(&filter, common.range, limit))?;
+        let found = run.paced(|paced| paced.metrics(&filter, listing.range, limit))?;
         run.body(&[], BodyFormat::Native, |out| {
             out.raw(br#""data":"#);
             if names_only {
@@ -129,7 +128,7 @@ async fn metrics(
             out.write(|out| write_cursor(last, out))
         })
     };
-    deps.answer(request, work).await
+    deps.respond(request, work).await
 }
 
 fn write_metric(metric: &Metric, out: &mut Vec<u8>) {
@@ -151,27 +150,27 @@ fn write_metric(metric: &Metric, out: &mut Vec<u8>) {
 }
 
 async fn metric_labels(
-    (State(deps), reader, PathOf((slug, name)), RawQuery(query)): HandlerArgs<(String, String)>,
+    (State(deps), reader, PathOf((slug, name)), RawQuery(query)): DiscoveryArgs<(String, String)>,
 ) -> ApiResult<Response> {
     const SAMPLES_MAX: usize = 1_000;
     const SAMPLES_DEFAULT: usize = 20;
     let mut params = Params::of_query(query.as_deref())?;
     let entered = reader.enter(&slug, Endpoint::Labels)?;
     let fingerprint = deps.inline.fingerprint(("metric_labels", &name), &params);
-    let common = Common::take(&mut params, deps.clock.now())?;
+    let listing = ListingParams::take(&mut params, deps.clock.now())?;
     let samples = params.count("values", 0, SAMPLES_MAX)?.unwrap_or(SAMPLES_DEFAULT);
     let unknown = params.unknown();
-    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, common.range);
+    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, listing.range);
     let work = move |run: &mut QueryRun| {
         warn_of_unused(run, unknown);
-        let mut selectors = run.selectors("match", &common.selectors)?;
+        let mut selectors = run.selectors("match", &listing.selectors)?;
         if selectors.is_empty() {
             selectors.push(Vec::new());
         }
         for matchers in &mut selectors {
             matchers.push(Matcher::equal(METRIC_NAME, &name));
         }
-        let labels = run.paced(|paced| paced.label_summaries(&selectors, common.range, samples))?;
+        let labels = run.paced(|paced| paced.label_summaries(&selectors, listing.range, samples))?;
         if labels.is_empty() {
             let named = vec![Matcher::equal(METRIC_NAME, &name)];
             if !run.paced(|paced| paced.exists(&[named], TimeRange::ALL))? {
@@ -180,9 +179,9 @@ async fn metric_labels(
         }
         run.body(&[], BodyFormat::Native, |out| {
             out.raw(br#""data":["#);
-            for (place, label) in labels.iter().enumerate() {
+            for (index, label) in labels.iter().enumerate() {
                 out.write(|out| {
-                    out.extend_from_slice(if place == 0 { br#"{"name":"# } else { br#",{"name":"# });
+                    out.extend_from_slice(if index == 0 { br#"{"name":"# } else { br#",{"name":"# });
                     prom_json::text(&label.name, out);
                     out.extend_from_slice(br#","values_count":"#);
                     out.extend_from_slice(label.count.to_string().as_bytes());
@@ -197,40 +196,40 @@ async fn metric_labels(
             Ok(())
         })
     };
-    deps.answer(request, work).await
+    deps.respond(request, work).await
 }
 
 async fn label_values(
-    (State(deps), reader, PathOf((slug, label)), RawQuery(query)): HandlerArgs<(String, String)>,
+    (State(deps), reader, PathOf((slug, label)), RawQuery(query)): DiscoveryArgs<(String, String)>,
 ) -> ApiResult<Response> {
     let mut params = Params::of_query(query.as_deref())?;
     let entered = reader.enter(&slug, Endpoint::Labels)?;
     let fingerprint = deps.inline.fingerprint(("label_values", &label), &params);
-    let common = Common::take(&mut params, deps.clock.now())?;
+    let listing = ListingParams::take(&mut params, deps.clock.now())?;
     let search = params.one(&["search"])?.unwrap_or_default();
     let limit = params.count("limit", 1, PAGE_MAX)?.unwrap_or(PAGE_DEFAULT);
     let after = take_cursor(&mut params)?;
     let unknown = params.unknown();
-    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, common.range);
+    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, listing.range);
     let work = move |run: &mut QueryRun| {
         warn_of_unused(run, unknown);
-        let selectors = run.selectors("match", &common.selectors)?;
-        let all = run.paced(|paced| paced.label_values(&label, &selectors, common.range, usize::MAX))?.items;
+        let selectors = run.selectors("match", &listing.selectors)?;
+        let all = run.paced(|paced| paced.label_values(&label, &selectors, listing.range, usize::MAX))?.items;
         let exists = || run.paced(|paced| paced.label_values(&label, &[], TimeRange::ALL, 1));
         if all.is_empty() && exists()?.items.is_empty() {
             return Err(ApiError::new(Code::LabelNotFound, "there is no such label"));
         }
-        let wanted = |value: &&str| {
+        let matches = |value: &&str| {
             value.contains(search.as_str()) && after.as_deref().is_none_or(|after| *value > after)
         };
         let mut page: Vec<&str> = run.pacing(|pace| {
             let mut page = Vec::new();
             for value in &all {
                 pace.spend(value.len() as u64 + 8)?;
-                if wanted(&&**value) {
+                if matches(&&**value) {
                     page.push(&**value);
                 }
-                // One more than asked for tells whether there is more.
+                // One value beyond the limit shows that there are more.
                 if page.len() > limit {
                     break;
                 }
@@ -245,5 +244,5 @@ async fn label_values(
             out.write(|out| write_cursor(page.last().copied().filter(|_| truncated), out))
         })
     };
-    deps.answer(request, work).await
+    deps.respond(request, work).await
 }

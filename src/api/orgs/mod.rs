@@ -1,4 +1,4 @@
-//! Everything below `/orgs/{slug}`, one file per resource.
+//! The routes below `/orgs/{slug}`, one file per resource.
 
 pub mod api_keys;
 pub mod audit;
@@ -25,47 +25,51 @@ use crate::identity::{Identity, OrgSettings};
 use crate::model::{OrgId, PatternCache};
 use crate::outbound::MailQueue;
 use crate::tsdb::Tsdb;
-use query::run::Watch;
+use query::run::QueryDeadline;
 use rejects::Rejects;
 
-/// For compiling the regular expressions of a policy, unless queries have less time.
+/// The longest time to compile the regular expressions of a policy. A shorter query timeout applies
+/// instead.
 const COMPILE_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
-/// What organisations, keys and tokens need.
+/// The dependencies of the routes of organisations, keys and tokens.
 #[derive(Clone, Debug)]
 pub struct OrgDeps {
-    /// Accounts, organisations, keys.
+    /// The accounts, organisations and keys.
     pub identity: Arc<Identity>,
-    /// What an organisation uses.
+    /// The store of samples, for the usage and the limits of organisations.
     pub tsdb: Arc<Tsdb>,
-    /// Disk syncs.
+    /// The thread pools for work that waits for disk syncs or compiles patterns.
     pub lanes: Lanes,
-    /// What time it is.
+    /// The wall clock.
     pub clock: Clock,
-    /// Minting.
+    /// The rate limits of minting and of invitations.
     pub limits: Arc<Limits>,
-    /// What holds where an organisation has no settings of its own.
+    /// The server's defaults for settings that an organisation does not set.
     pub defaults: Arc<OrgSettings>,
-    /// Held while an organisation's settings go to the store of samples, so that the later change is the one that holds.
+    /// Locked while an organisation's settings are applied to the store of samples, so that the
+    /// store ends with the newest settings.
     pub applying: Arc<Mutex<()>>,
-    /// The questions under way: those of a deleted organisation end.
-    pub active: Arc<query::active::Active>,
-    /// Invitations.
+    /// The running queries; those of a deleted organisation are cancelled.
+    pub active: Arc<query::active::RunningQueries>,
+    /// The mail queue, for invitations.
     pub mail: Arc<MailQueue>,
-    /// What links in mails begin with; never the `Host` header.
+    /// The prefix of links in mails; never taken from the `Host` header.
     pub public_url: Arc<str>,
-    /// What was refused to senders.
+    /// The last refusals of each organisation.
     pub rejects: Arc<Rejects>,
     /// Cached regular expressions.
     pub patterns: Arc<PatternCache>,
     /// The timeout of queries.
     pub query_timeout: Duration,
-    /// Requests a second of new keys that do not say (`PROMLET_RATE_EMBED_DEFAULT_RPS`).
+    /// The default rate limit of a new key's tokens, in requests per second
+    /// (`PROMLET_RATE_EMBED_DEFAULT_RPS`).
     pub embed_rps_default: u32,
 }
 
 impl OrgDeps {
-    /// Reads rows of an organisation's accounts on the query lane, where its share is bounded.
+    /// Reads accounts or audit entries of an organisation on the query lane, where its share is
+    /// bounded.
     async fn read<T: Send + 'static>(
         &self,
         org: OrgId,
@@ -75,21 +79,24 @@ impl OrgDeps {
         self.lanes.run(Lane::Query(org), move || read(&identity)).await?
     }
 
-    /// Runs work that compiles regular expressions on the query lane. It ends after [`COMPILE_TIMEOUT_MAX`] and when the
-    /// client hangs up; both are noticed before each pattern that is not cached.
+    /// Runs work that compiles regular expressions on the query lane. It is cancelled after
+    /// [`COMPILE_TIMEOUT_MAX`] and when the client disconnects; both are checked before each
+    /// pattern that is not cached.
     async fn compile<T: Send + 'static>(
         &self,
         org: OrgId,
         work: impl FnOnce(&Identity) -> ApiResult<T> + Send + 'static,
     ) -> ApiResult<T> {
-        let (watch, _guard) = Watch::start(self.query_timeout.min(COMPILE_TIMEOUT_MAX));
+        let (deadline, _guard) = QueryDeadline::start(self.query_timeout.min(COMPILE_TIMEOUT_MAX));
         let (identity, patterns) = (Arc::clone(&self.identity), Arc::clone(&self.patterns));
-        let work =
-            move || watch.compiling((&patterns, org), || work(&identity)).map_err(|e| watch.refusal(e));
+        let work = move || {
+            let done = deadline.with_patterns(&patterns, org, || work(&identity));
+            done.map_err(|error| deadline.error_or(error))
+        };
         self.lanes.run(Lane::Query(org), work).await?
     }
 
-    /// Runs a change of accounts where it may block.
+    /// Runs a change of accounts on the account lane, which may wait for disk syncs.
     async fn change<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
         &self,
         change: impl FnOnce(&Identity) -> Result<T, E> + Send + 'static,

@@ -21,27 +21,27 @@ use crate::model::{OrgId, OrgSlug, Timestamp};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{Stats, Tsdb};
 
-/// Relative to `/api/v1`.
+/// The routes, relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
-        .get("/orgs", Auth::Account(Login::Any), "The organisations you belong to", list)
-        .post("/orgs", Auth::Founder, "Make an organisation", create)
+        .get("/orgs", Auth::Account(Login::Any), "List your organisations", list)
+        .post("/orgs", Auth::Founder, "Create an organisation", create)
         .get(
             "/orgs/{slug}",
             Auth::Member(Role::Viewer, Login::Any),
-            "One organisation, its settings and what it uses",
+            "Get an organisation, its settings and its usage",
             show,
         )
         .patch(
             "/orgs/{slug}",
             Auth::Member(Role::Admin, Login::Any),
-            "Rename an organisation, or change its limits",
+            "Change the name or the settings of an organisation",
             change,
         )
         .delete(
             "/orgs/{slug}",
             Auth::Member(Role::Owner, Login::Fresh),
-            "Delete an organisation and everything in it",
+            "Delete an organisation and all its data",
             delete,
         )
 }
@@ -94,7 +94,7 @@ async fn show(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ChangeBody {
+struct ChangeOrgBody {
     name: Option<String>,
     settings: Option<Map<String, Value>>,
 }
@@ -103,7 +103,7 @@ async fn change(
     State(deps): State<OrgDeps>,
     cabinet: SessionCaller,
     PathOf(slug): PathOf<String>,
-    Json(body): Json<ChangeBody>,
+    Json(body): Json<ChangeOrgBody>,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
     let settings = settings::from_json(&body.settings.unwrap_or_default())?;
@@ -128,7 +128,8 @@ struct DeleteBody {
     confirm: String,
 }
 
-/// 202: the organisation is gone for everybody; its data is being removed from the disk.
+/// Deletes an organisation (202). Callers lose access at once; its data is removed in the
+/// background.
 async fn delete(
     State(deps): State<OrgDeps>,
     cabinet: SessionCaller,
@@ -138,13 +139,13 @@ async fn delete(
     let org = cabinet.enter(&slug, Role::Owner)?.org;
     cabinet.require_fresh()?;
     if body.confirm != org.slug.as_str() {
-        let text = format!("must be {:?}, the organisation that is to be deleted", org.slug.as_str());
+        let text = format!("must be {:?}, the organisation to be deleted", org.slug.as_str());
         return Err(ApiError::invalid_field("confirm", "mismatch", text));
     }
     let (id, user, now) = (org.id, cabinet.user(), deps.clock.now());
     deps.change(move |identity| identity.delete_org(Some(user), id, now)).await?;
-    // Whoever asked it something gets no answer any more.
-    deps.active.end_all(id);
+    // Running queries of the organisation end without a result.
+    deps.active.cancel_all(id);
     tracing::info!(org = id.0, slug = org.slug.as_str(), %user, "an organisation was deleted");
     let answer = json!({ "slug": org.slug.as_str(), "status": "deleting" });
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
@@ -163,9 +164,9 @@ fn org_json(deps: &OrgDeps, member: &Membership) -> Value {
     })
 }
 
-/// What an organisation uses of the server, which is at `stats`.
+/// Returns the usage of an organisation according to `stats`.
 pub fn usage(tsdb: &Tsdb, stats: &Stats, org: OrgId, now: Timestamp) -> Value {
-    let used = stats.orgs.iter().find(|stats| stats.org == org);
+    let used = stats.orgs.iter().find(|usage| usage.org == org);
     json!({
         "series": used.map_or(0, |used| used.series),
         "samples": used.map_or(0, |used| used.samples),

@@ -1,6 +1,8 @@
-//! Prometheus' own API, one mount for each organisation, in its exact bodies (docs/specification.md C6; prometheus/web/api/v1).
+//! The Prometheus HTTP API, mounted once for each organisation, with the same response bodies
+//! (docs/specification.md C6; Prometheus, web/api/v1).
 //!
-//! URL and form are one list of parameters whatever content type was claimed; unknown ones are ignored.
+//! The parameters of the URL and of the form are one list, whatever the content type. Unknown
+//! parameters are ignored.
 
 use std::sync::Arc;
 
@@ -10,10 +12,10 @@ use axum::response::Response;
 use serde_json::json;
 
 use super::metrics::range;
-use super::query::answer::Answer;
 use super::query::inline::QueryFingerprint;
+use super::query::response::QueryBody;
 use super::query::run::{
-    BodyFormat, EvalOptions, QueryRequest, QueryRun, TRUNCATED, Text, admit_range, admit_steps, timeout,
+    BodyFormat, BodyWriter, EvalOptions, QueryRequest, QueryRun, TRUNCATED, admit_range, admit_steps, timeout,
 };
 use super::query::{ReadDeps, flag};
 use crate::api::body;
@@ -31,8 +33,13 @@ use crate::tsdb::{SeriesExemplars, Tally};
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
     let routes = Routes::new()
-        .get("/orgs/{slug}/prometheus", Auth::PrometheusCaller(None), "Check connection and credential", root)
-        .get("/orgs/{slug}/prometheus/-/healthy", Auth::Public, "Check that the server answers", healthy)
+        .get(
+            "/orgs/{slug}/prometheus",
+            Auth::PrometheusCaller(None),
+            "Check the URL and the credential",
+            root,
+        )
+        .get("/orgs/{slug}/prometheus/-/healthy", Auth::Public, "Check that the server responds", healthy)
         .get("/orgs/{slug}/prometheus/-/ready", Auth::Public, "Check that the server is ready", ready);
     let routes = both(
         routes,
@@ -66,14 +73,14 @@ pub fn routes() -> Routes<ReadDeps> {
         routes,
         "/orgs/{slug}/prometheus/api/v1/label/{label}/values",
         Some(Endpoint::Labels),
-        "Prometheus: list a label's values",
+        "Prometheus: list the values of a label",
         label_values,
     );
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/metadata",
         Some(Endpoint::Metrics),
-        "Prometheus: type, help and unit of metrics",
+        "Prometheus: get type, help text and unit of metrics",
         metadata,
     );
     let routes = both(
@@ -87,40 +94,40 @@ pub fn routes() -> Routes<ReadDeps> {
         routes,
         "/orgs/{slug}/prometheus/api/v1/status/buildinfo",
         None,
-        "Prometheus: version",
+        "Prometheus: get the version",
         buildinfo,
     );
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/status/tsdb",
         Some(Endpoint::Labels),
-        "Prometheus: the metrics, labels and values that make the most series",
+        "Prometheus: get the metrics, labels and values with the most series",
         status_tsdb,
     );
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/query_exemplars",
         Some(Endpoint::Expr),
-        "Prometheus: exemplars of the series that an expression selects",
+        "Prometheus: get exemplars of the series that an expression selects",
         exemplars,
     );
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/rules",
         None,
-        "Prometheus: rules, of which there are none",
+        "Prometheus: list rules; always empty",
         rules,
     );
     both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/alerts",
         None,
-        "Prometheus: alerts, of which there are none",
+        "Prometheus: list alerts; always empty",
         alerts,
     )
 }
 
-/// `GET` and the form `POST` of one path.
+/// Adds `GET` and the form `POST` of one path.
 fn both<H: Handler<T, ReadDeps, Future = ResponseFuture> + Sync, T: 'static>(
     routes: Routes<ReadDeps>,
     path: &'static str,
@@ -132,24 +139,24 @@ fn both<H: Handler<T, ReadDeps, Future = ResponseFuture> + Sync, T: 'static>(
     routes.get(path, auth, summary, handler.clone()).post(path, auth, summary, handler)
 }
 
-/// URL and form parameters, merged.
-pub(super) struct Given(pub(super) Params);
+/// The parameters of the URL and of the form, in one list.
+pub(super) struct MergedParams(pub(super) Params);
 
-impl<S: Send + Sync> FromRequest<S> for Given {
+impl<S: Send + Sync> FromRequest<S> for MergedParams {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> ApiResult<Given> {
-        /// docs/specification.md B: query forms.
+    async fn from_request(request: Request, _: &S) -> ApiResult<MergedParams> {
+        /// The most bytes of a query form, inclusive (docs/specification.md B).
         const FORM_BYTES_MAX: usize = 256 * 1_024;
         let (parts, body) = request.into_parts();
         let form = body::read(body, FORM_BYTES_MAX).await?;
-        Params::merged(parts.uri.query(), &form).map(Given)
+        Params::merged(parts.uri.query(), &form).map(MergedParams)
     }
 }
 
-type HandlerArgs = (State<ReadDeps>, PrometheusCaller, PathOf<String>, Given);
+type MountArgs = (State<ReadDeps>, PrometheusCaller, PathOf<String>, MergedParams);
 
-/// For what every reader of the organisation may know, whatever a token grants.
+/// Admits every reader of the organisation, whatever endpoints a token grants.
 fn enter_any(reader: &PrometheusCaller, slug: &str) -> ApiResult<()> {
     match reader.enter(slug, Endpoint::Metrics) {
         Err(refused) if refused.code() != Code::EmbedRestricted => Err(refused),
@@ -159,19 +166,19 @@ fn enter_any(reader: &PrometheusCaller, slug: &str) -> ApiResult<()> {
 
 async fn root(reader: PrometheusCaller, PathOf(slug): PathOf<String>) -> ApiResult<&'static str> {
     enter_any(&reader, &slug)?;
-    Ok("This is the Prometheus API of one organisation. Give clients this URL without anything after it.\n")
+    Ok("This is the Prometheus API of one organisation. Configure this URL in clients, without a suffix.\n")
 }
 
 async fn healthy() -> &'static str {
     "promlet is healthy.\n"
 }
 
-/// While the server starts no route is reached: the answer then is 503 `starting`.
+/// Reports that the server is ready. While it starts, every route responds with 503 `starting`.
 async fn ready() -> &'static str {
     "promlet is ready.\n"
 }
 
-/// Puts the parameter's name in front, as upstream does.
+/// Prefixes the message of a bad expression with the parameter's name, as Prometheus does.
 pub(super) fn in_parameter(name: &'static str) -> impl Fn(ApiError) -> ApiError {
     move |error| match error.code() {
         Code::BadExpr => {
@@ -181,28 +188,31 @@ pub(super) fn in_parameter(name: &'static str) -> impl Fn(ApiError) -> ApiError 
     }
 }
 
-/// A parameter without a default: what is missing is told as a text that does not parse, as upstream does.
-fn required<T>(found: Option<T>, name: &'static str, kind: &str) -> ApiResult<T> {
-    found.ok_or_else(|| ApiError::invalid_parameter(name, format!("cannot parse \"\" to a valid {kind}")))
+/// Checks a parameter without a default. Prometheus reports a missing one like an empty text that
+/// does not parse.
+fn required<T>(value: Option<T>, name: &'static str, kind: &str) -> ApiResult<T> {
+    value.ok_or_else(|| ApiError::invalid_parameter(name, format!("cannot parse \"\" to a valid {kind}")))
 }
 
-/// `limit`: not given and zero are none.
+/// Parses `limit`. A missing limit and zero mean no limit.
 fn limit(params: &mut Params) -> ApiResult<Option<usize>> {
     Ok(params.number::<usize>("limit", "a non-negative whole number")?.filter(|limit| *limit > 0))
 }
 
-async fn query((State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs) -> ApiResult<Response> {
+async fn query(
+    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
+) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Expr)?;
     let fingerprint = deps.inline.fingerprint(("query", ""), &params);
     let now = deps.clock.now();
     let at = params.time("time", now)?.unwrap_or(now);
-    let query = QueryParams::parse(&mut params, Steps::once(at), true)?;
+    let query = MountQuery::parse(&mut params, Steps::once(at), true)?;
     let request = QueryRequest::from(entered).within(timeout(&mut params)?);
     query.respond(&deps, request, fingerprint).await
 }
 
 async fn query_range(
-    (State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs,
+    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
 ) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Expr)?;
     let fingerprint = deps.inline.fingerprint(("query_range", ""), &params);
@@ -219,13 +229,14 @@ async fn query_range(
         }
     })?;
     admit_steps(&entered.grant, &steps)?;
-    let query = QueryParams::parse(&mut params, steps, false)?;
+    let query = MountQuery::parse(&mut params, steps, false)?;
     let request = QueryRequest::from(entered).within(timeout(&mut params)?);
     query.respond(&deps, request, fingerprint).await
 }
 
+/// The parameters of an instant or range query.
 #[derive(Clone)]
-struct QueryParams {
+struct MountQuery {
     text: String,
     steps: Steps,
     instant: bool,
@@ -233,15 +244,15 @@ struct QueryParams {
     eval: EvalOptions,
 }
 
-impl QueryParams {
-    fn parse(params: &mut Params, steps: Steps, instant: bool) -> ApiResult<QueryParams> {
+impl MountQuery {
+    fn parse(params: &mut Params, steps: Steps, instant: bool) -> ApiResult<MountQuery> {
         let lookback_ms = params.duration_ms("lookback_delta")?;
         if lookback_ms.is_some_and(|ms| ms <= 0) {
             return Err(ApiError::invalid_parameter("lookback_delta", "a lookback must be positive"));
         }
         let text = params.one(&["query"])?.unwrap_or_default();
         let eval = EvalOptions { lookback_ms, nocache: flag(params, "nocache")? };
-        Ok(QueryParams { text, steps, instant, limit: limit(params)?, eval })
+        Ok(MountQuery { text, steps, instant, limit: limit(params)?, eval })
     }
 
     async fn respond(
@@ -252,11 +263,11 @@ impl QueryParams {
     ) -> ApiResult<Response> {
         let range = TimeRange::new(self.steps.start(), self.steps.end());
         let request = request.listed(self.text.clone()).with_fingerprint(fingerprint, range);
-        deps.answer_large(request, move |run| self.execute(run)).await
+        deps.respond_large(request, move |run| self.execute(run)).await
     }
 
-    /// Runs on the query lane.
-    fn execute(self, run: &mut QueryRun) -> ApiResult<Answer> {
+    /// Evaluates the query and encodes its response. Runs on the query lane or inline.
+    fn execute(self, run: &mut QueryRun) -> ApiResult<QueryBody> {
         let expr = run.expression("query", &self.text).map_err(in_parameter("query"))?;
         let query = Query { expr, text: self.text, steps: self.steps, instant: self.instant };
         let answer = run.evaluate(&query, self.eval).map_err(in_parameter("query"))?;
@@ -267,18 +278,22 @@ impl QueryParams {
     }
 }
 
-/// `match[]`, `start`, `end`, `limit` of a listing.
+/// The parameters `match[]`, `start`, `end` and `limit` of a listing.
 #[derive(Clone)]
-struct Filter {
+struct SeriesFilter {
     selectors: Vec<String>,
     range: TimeRange,
     limit: usize,
 }
 
-impl Filter {
-    fn take(params: &mut Params, now: Timestamp) -> ApiResult<Filter> {
+impl SeriesFilter {
+    fn take(params: &mut Params, now: Timestamp) -> ApiResult<SeriesFilter> {
         let selectors = params.many(&["match[]"]);
-        Ok(Filter { selectors, range: range(params, now)?, limit: limit(params)?.unwrap_or(usize::MAX) })
+        Ok(SeriesFilter {
+            selectors,
+            range: range(params, now)?,
+            limit: limit(params)?.unwrap_or(usize::MAX),
+        })
     }
 
     fn compile(&self, run: &QueryRun) -> ApiResult<Vec<Vec<Matcher>>> {
@@ -286,11 +301,11 @@ impl Filter {
     }
 }
 
-/// `"data":[...]`, and a warning where the limit cut it off.
+/// Encodes the response of a listing, with a warning if the limit truncated it.
 fn list<T>(
     run: &mut QueryRun,
     found: &crate::tsdb::Listing<T>,
-    write: impl FnOnce(&[T], &mut Text<'_>) -> ApiResult<()>,
+    write: impl FnOnce(&[T], &mut BodyWriter<'_>) -> ApiResult<()>,
 ) -> ApiResult<Vec<u8>> {
     if found.truncated {
         run.warn(TRUNCATED);
@@ -301,14 +316,16 @@ fn list<T>(
     })
 }
 
-fn texts(all: &[Arc<str>], out: &mut Text<'_>) -> ApiResult<()> {
+fn texts(all: &[Arc<str>], out: &mut BodyWriter<'_>) -> ApiResult<()> {
     out.texts(all.iter().map(|text| &**text))
 }
 
-async fn series((State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs) -> ApiResult<Response> {
+async fn series(
+    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
+) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Metrics)?;
     let fingerprint = deps.inline.fingerprint(("series", ""), &params);
-    let filter = Filter::take(&mut params, deps.clock.now())?;
+    let filter = SeriesFilter::take(&mut params, deps.clock.now())?;
     if filter.selectors.is_empty() {
         return Err(ApiError::new(Code::InvalidParameter, "no match[] parameter provided"));
     }
@@ -318,30 +335,32 @@ async fn series((State(deps), reader, PathOf(slug), Given(mut params)): HandlerA
         let found = run.paced(|paced| paced.series(&selectors, filter.range, filter.limit))?;
         list(run, &found, |sets, out| out.label_sets(sets))
     };
-    deps.answer(request, work).await
+    deps.respond(request, work).await
 }
 
-async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs) -> ApiResult<Response> {
+async fn labels(
+    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
+) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Labels)?;
     let fingerprint = deps.inline.fingerprint(("labels", ""), &params);
-    let filter = Filter::take(&mut params, deps.clock.now())?;
+    let filter = SeriesFilter::take(&mut params, deps.clock.now())?;
     let request = QueryRequest::from(entered).with_fingerprint(fingerprint, filter.range);
     let work = move |run: &mut QueryRun| {
         let selectors = filter.compile(run)?;
         let found = run.paced(|paced| paced.label_names(&selectors, filter.range, filter.limit))?;
         list(run, &found, texts)
     };
-    deps.answer(request, work).await
+    deps.respond(request, work).await
 }
 
-type AskedOfLabel = (State<ReadDeps>, PrometheusCaller, PathOf<(String, String)>, Given);
+type MountLabelArgs = (State<ReadDeps>, PrometheusCaller, PathOf<(String, String)>, MergedParams);
 
 async fn label_values(
-    (State(deps), reader, PathOf((slug, label)), Given(mut params)): AskedOfLabel,
+    (State(deps), reader, PathOf((slug, label)), MergedParams(mut params)): MountLabelArgs,
 ) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Labels)?;
     let fingerprint = deps.inline.fingerprint(("values", &label), &params);
-    let filter = Filter::take(&mut params, deps.clock.now())?;
+    let filter = SeriesFilter::take(&mut params, deps.clock.now())?;
     let request = QueryRequest::from(entered).with_fingerprint(fingerprint, filter.range);
     let work = move |run: &mut QueryRun| {
         let name = unescape_name(&label);
@@ -349,11 +368,11 @@ async fn label_values(
         let found = run.paced(|paced| paced.label_values(&name, &selectors, filter.range, filter.limit))?;
         list(run, &found, texts)
     };
-    deps.answer(request, work).await
+    deps.respond(request, work).await
 }
 
 async fn metadata(
-    (State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs,
+    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
 ) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Metrics)?;
     let metric = params.one(&["metric"])?;
@@ -362,9 +381,9 @@ async fn metadata(
         let found = run.paced(|paced| paced.metadata(metric.as_deref(), limit))?;
         run.body(&[], BodyFormat::Prometheus, |out| {
             out.raw(br#""data":{"#);
-            for (place, metric) in found.items.iter().enumerate() {
+            for (index, metric) in found.items.iter().enumerate() {
                 out.write(|out| {
-                    if place > 0 {
+                    if index > 0 {
                         out.push(b',');
                     }
                     prom_json::text(&metric.name, out);
@@ -381,11 +400,11 @@ async fn metadata(
             Ok(())
         })
     };
-    deps.answer(entered, work).await
+    deps.respond(entered, work).await
 }
 
 async fn format_query(
-    (State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs,
+    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
 ) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Expr)?;
     let text = params.one(&["query"])?.unwrap_or_default();
@@ -396,12 +415,13 @@ async fn format_query(
             out.write(|out| prom_json::text(&expr.to_string(), out))
         })
     };
-    deps.answer(entered, work).await
+    deps.respond(entered, work).await
 }
 
-/// Clients choose what to send by this: the version whose bodies these are. There is no `features` member, because
-/// Grafana takes a server that has one for Mimir.
-async fn buildinfo((_, reader, PathOf(slug), _): HandlerArgs) -> ApiResult<Response> {
+/// Returns the version of Prometheus whose response bodies promlet has. Clients choose their
+/// requests by it. There is no member `features`, because Grafana takes a server with that member
+/// for Mimir.
+async fn buildinfo((_, reader, PathOf(slug), _): MountArgs) -> ApiResult<Response> {
     enter_any(&reader, &slug)?;
     let names = ["revision", "branch", "buildUser", "buildDate", "goVersion"];
     let mut data: serde_json::Map<_, _> =
@@ -410,9 +430,9 @@ async fn buildinfo((_, reader, PathOf(slug), _): HandlerArgs) -> ApiResult<Respo
     Ok(success(&data.into()))
 }
 
-/// Computed within the scope: a token learns nothing of what it may not ask for.
+/// Returns the cardinality of metrics and labels within the caller's scope.
 async fn status_tsdb(
-    (State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs,
+    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
 ) -> ApiResult<Response> {
     const LIMIT_DEFAULT: usize = 10;
     const LIMIT_MAX: usize = 10_000;
@@ -428,13 +448,13 @@ async fn status_tsdb(
         ];
         let bytes =
             |(_, all): &(&str, &Vec<Tally>)| -> usize { all.iter().map(|one| one.name.len() + 48).sum() };
-        run.keep(lists.iter().map(bytes).sum())?;
-        // Upstream's words for a store without a sample are the ends of its time; a number is never missing.
+        run.charge(lists.iter().map(bytes).sum())?;
+        // Prometheus reports the ends of its time range for a store without samples.
         let time = |at: Option<Timestamp>, none: i64| at.map_or(none, Timestamp::as_ms);
         let head = json!({
             "numSeries": found.series,
             "numLabelPairs": found.label_pairs,
-            // A series that is written has one open chunk; older ones are in segments.
+            // A series has one open chunk in the head; older samples are in segments.
             "chunkCount": found.series,
             "minTime": time(found.oldest, i64::MAX),
             "maxTime": time(found.newest, i64::MIN),
@@ -454,12 +474,12 @@ async fn status_tsdb(
             Ok(())
         })
     };
-    deps.answer(entered, work).await
+    deps.respond(entered, work).await
 }
 
-/// Of every selector in the expression; what the expression makes of the series does not matter.
+/// Returns the exemplars of every selector in the expression, whatever the expression computes.
 async fn exemplars(
-    (State(deps), reader, PathOf(slug), Given(mut params)): HandlerArgs,
+    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
 ) -> ApiResult<Response> {
     const EXEMPLARS_MAX: usize = 100_000;
     let entered = reader.enter(&slug, Endpoint::Expr)?;
@@ -470,16 +490,16 @@ async fn exemplars(
     let work = move |run: &mut QueryRun| {
         run.admit_insight()?;
         let expr = run.expression("query", &text).map_err(in_parameter("query"))?;
-        run.keep_patterns(&expr.selectors())?;
+        run.charge_patterns(&expr.selectors())?;
         let found = run.paced(|paced| paced.exemplars(&expr.selectors(), range, limit))?;
         list(run, &found, write_exemplars)
     };
-    deps.answer(entered, work).await
+    deps.respond(entered, work).await
 }
 
-fn write_exemplars(found: &[SeriesExemplars], out: &mut Text<'_>) -> ApiResult<()> {
-    for (place, series) in found.iter().enumerate() {
-        out.raw(if place == 0 { b"[" } else { b"," });
+fn write_exemplars(found: &[SeriesExemplars], out: &mut BodyWriter<'_>) -> ApiResult<()> {
+    for (index, series) in found.iter().enumerate() {
+        out.raw(if index == 0 { b"[" } else { b"," });
         out.write(|out| {
             out.extend_from_slice(br#"{"seriesLabels":"#);
             prom_json::labels(&series.labels, out);
@@ -500,17 +520,17 @@ fn write_exemplars(found: &[SeriesExemplars], out: &mut Text<'_>) -> ApiResult<(
     Ok(())
 }
 
-async fn rules((_, reader, PathOf(slug), _): HandlerArgs) -> ApiResult<Response> {
+async fn rules((_, reader, PathOf(slug), _): MountArgs) -> ApiResult<Response> {
     enter_any(&reader, &slug)?;
     Ok(success(&json!({ "groups": [] })))
 }
 
-async fn alerts((_, reader, PathOf(slug), _): HandlerArgs) -> ApiResult<Response> {
+async fn alerts((_, reader, PathOf(slug), _): MountArgs) -> ApiResult<Response> {
     enter_any(&reader, &slug)?;
     Ok(success(&json!({ "alerts": [] })))
 }
 
 fn success(data: &serde_json::Value) -> Response {
     let body = json!({ "status": "success", "data": data }).to_string().into_bytes();
-    Answer::whole(body, Coding::Identity).into_response()
+    QueryBody::whole(body, Coding::Identity).into_response()
 }

@@ -1,22 +1,23 @@
-//! The specification's query endpoints: `query/range`, `query/instant`, `query/expr-instant`,
-//! `query/expr-range` (docs/specification.md C5), and `query/estimate`, which estimates the cost of a query.
+//! The native query endpoints: `query/range`, `query/instant`, `query/expr-instant`,
+//! `query/expr-range` (docs/specification.md C5), and `query/estimate`, which estimates the cost of
+//! a query.
 //!
 //! The grant that a caller needs depends on whether the request has an expression, not on the path.
 
 pub mod active;
-pub(super) mod answer;
 pub(super) mod inline;
 mod parallel_encode;
+pub(super) mod response;
 pub(super) mod run;
 mod structured;
 
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
 
-use answer::Answer;
+use response::QueryBody;
 use run::{BodyFormat, EvalOptions, QueryRequest, QueryRun, admit_steps, series_count, timeout};
 pub use run::{ReadDeps, ReadOptions};
-use structured::Shape;
+use structured::StructuredParams;
 
 use crate::api::callers::{Endpoint, Grant, QueryCaller};
 use crate::api::error::{ApiError, ApiResult};
@@ -33,25 +34,25 @@ pub fn routes() -> Routes<ReadDeps> {
         .get(
             "/orgs/{slug}/query/range",
             Auth::QueryCaller(Endpoint::Range),
-            "Query a range of time: structured, or an expression",
+            "Run a structured query or an expression over a time range",
             range,
         )
         .get(
             "/orgs/{slug}/query/instant",
             Auth::QueryCaller(Endpoint::Instant),
-            "Query one moment: structured, or an expression",
+            "Run a structured query or an expression at one time",
             instant,
         )
         .get(
             "/orgs/{slug}/query/expr-instant",
             Auth::QueryCaller(Endpoint::Expr),
-            "Evaluate PromQL at one moment",
+            "Evaluate a PromQL expression at one time",
             expr_instant,
         )
         .get(
             "/orgs/{slug}/query/expr-range",
             Auth::QueryCaller(Endpoint::Expr),
-            "Evaluate PromQL over a range of time",
+            "Evaluate a PromQL expression over a time range",
             expr_range,
         )
         .get(
@@ -62,96 +63,100 @@ pub fn routes() -> Routes<ReadDeps> {
         )
 }
 
-/// The most series of one result (docs/specification.md C5).
+/// The greatest `limit` on the series of a result, inclusive (docs/specification.md C5).
 const SERIES_MAX: usize = 10_000;
+/// The default `limit` on the series of a result.
 const SERIES_DEFAULT: usize = 1_000;
 
 /// The arguments of every handler in this file.
-type HandlerArgs = (State<ReadDeps>, QueryCaller, PathOf<String>, RawQuery);
+type QueryArgs = (State<ReadDeps>, QueryCaller, PathOf<String>, RawQuery);
 
-async fn range(args: HandlerArgs) -> ApiResult<Response> {
-    answer(args, Mode::Range, Form::Either).await
+async fn range(args: QueryArgs) -> ApiResult<Response> {
+    respond(args, QueryMode::Range, AcceptedQuery::Any).await
 }
 
-async fn instant(args: HandlerArgs) -> ApiResult<Response> {
-    answer(args, Mode::Instant, Form::Either).await
+async fn instant(args: QueryArgs) -> ApiResult<Response> {
+    respond(args, QueryMode::Instant, AcceptedQuery::Any).await
 }
 
-async fn expr_instant(args: HandlerArgs) -> ApiResult<Response> {
-    answer(args, Mode::Instant, Form::Expression).await
+async fn expr_instant(args: QueryArgs) -> ApiResult<Response> {
+    respond(args, QueryMode::Instant, AcceptedQuery::ExpressionOnly).await
 }
 
-async fn expr_range(args: HandlerArgs) -> ApiResult<Response> {
-    answer(args, Mode::Range, Form::Expression).await
+async fn expr_range(args: QueryArgs) -> ApiResult<Response> {
+    respond(args, QueryMode::Range, AcceptedQuery::ExpressionOnly).await
 }
 
-/// What a path accepts.
+/// The kinds of queries that a path accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// A structured query, or an expression instead.
-    Either,
-    /// An expression.
-    Expression,
+enum AcceptedQuery {
+    /// A structured query or an expression.
+    Any,
+    /// Only an expression.
+    ExpressionOnly,
 }
 
+/// The parameters of a query, except its times.
 #[derive(Clone)]
 struct QueryParams {
     kind: QueryKind,
-    mode: Mode,
+    mode: QueryMode,
     explain: bool,
     eval: EvalOptions,
 }
 
 #[derive(Clone)]
 enum QueryKind {
-    Structured(Shape),
+    Structured(StructuredParams),
     Expression(String),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum QueryMode {
     Range,
     Instant,
 }
 
-fn query_kind(params: &mut Params, form: Form) -> ApiResult<QueryKind> {
-    match (params.one(&["expr", "query"])?, form) {
+fn query_kind(params: &mut Params, accepts: AcceptedQuery) -> ApiResult<QueryKind> {
+    match (params.one(&["expr", "query"])?, accepts) {
         (Some(text), _) => Ok(QueryKind::Expression(text)),
-        (None, Form::Either) => Shape::take(params).map(QueryKind::Structured),
-        (None, Form::Expression) => Err(ApiError::invalid_parameter("expr", "an expression is required")),
+        (None, AcceptedQuery::Any) => StructuredParams::take(params).map(QueryKind::Structured),
+        (None, AcceptedQuery::ExpressionOnly) => {
+            Err(ApiError::invalid_parameter("expr", "an expression is required"))
+        }
     }
 }
 
-/// The times of a query, and the most series of its result.
+/// The steps of a query, and the most series of its result, inclusive.
 #[derive(Clone, Copy, Debug)]
 struct QueryWindow {
     steps: Steps,
     limit: usize,
 }
 
-async fn answer(args: HandlerArgs, mode: Mode, form: Form) -> ApiResult<Response> {
+async fn respond(args: QueryArgs, mode: QueryMode, accepts: AcceptedQuery) -> ApiResult<Response> {
     let (State(deps), reader, PathOf(slug), RawQuery(query)) = args;
     let mut params = Params::of_query(query.as_deref())?;
     let fingerprint =
-        deps.inline.fingerprint((if mode == Mode::Range { "range" } else { "instant" }, ""), &params);
+        deps.inline.fingerprint((if mode == QueryMode::Range { "range" } else { "instant" }, ""), &params);
     let eval = EvalOptions { lookback_ms: None, nocache: flag(&mut params, "nocache")? };
-    let kind = query_kind(&mut params, form)?;
+    let kind = query_kind(&mut params, accepts)?;
     let query = QueryParams { kind, mode, explain: flag(&mut params, "explain")?, eval };
     let endpoint = match (&query.kind, query.mode) {
         (QueryKind::Expression(_), _) => Endpoint::Expr,
-        (QueryKind::Structured(_), Mode::Range) => Endpoint::Range,
-        (QueryKind::Structured(_), Mode::Instant) => Endpoint::Instant,
+        (QueryKind::Structured(_), QueryMode::Range) => Endpoint::Range,
+        (QueryKind::Structured(_), QueryMode::Instant) => Endpoint::Instant,
     };
     let entered = reader.enter(&slug, endpoint)?;
     let now = deps.clock.now();
     let steps = match query.mode {
-        Mode::Range => range_steps(&mut params, now, deps.options.range_ms_max, &entered.grant)?,
-        Mode::Instant => Steps::once(params.time("time", now)?.unwrap_or(now)),
+        QueryMode::Range => range_steps(&mut params, now, deps.options.range_ms_max, &entered.grant)?,
+        QueryMode::Instant => Steps::once(params.time("time", now)?.unwrap_or(now)),
     };
     let limit = params.count("limit", 1, SERIES_MAX)?.unwrap_or(SERIES_DEFAULT);
-    let about = TimeRange::new(steps.start(), steps.end());
+    let range = TimeRange::new(steps.start(), steps.end());
     let request =
-        QueryRequest::from(entered).within(timeout(&mut params)?).with_fingerprint(fingerprint, about);
+        QueryRequest::from(entered).within(timeout(&mut params)?).with_fingerprint(fingerprint, range);
     let unknown = params.unknown();
     let listed = match &query.kind {
         QueryKind::Expression(text) => text.clone(),
@@ -161,10 +166,11 @@ async fn answer(args: HandlerArgs, mode: Mode, form: Form) -> ApiResult<Response
         warn_of_unused(run, unknown);
         evaluate(run, &query, QueryWindow { steps, limit })
     };
-    deps.answer_large(request.listed(listed), work).await
+    deps.respond_large(request.listed(listed), work).await
 }
 
-fn warn_of_unused(run: &mut QueryRun, unknown: Vec<String>) {
+/// Adds a warning for each parameter that the handler did not take.
+pub(super) fn warn_of_unused(run: &mut QueryRun, unknown: Vec<String>) {
     for name in unknown {
         run.warn(format!("the parameter {name:?} was not used"));
     }
@@ -179,9 +185,9 @@ pub(super) fn flag(params: &mut Params, name: &'static str) -> ApiResult<bool> {
     }
 }
 
-/// Estimates the cost of an expression: over a range if `start`, `end` or `step` is set, otherwise at one
-/// time.
-async fn estimate(args: HandlerArgs) -> ApiResult<Response> {
+/// Estimates the cost of an expression over a range if `start`, `end` or `step` is set, otherwise
+/// at one time.
+async fn estimate(args: QueryArgs) -> ApiResult<Response> {
     let (State(deps), reader, PathOf(slug), RawQuery(query)) = args;
     let mut params = Params::of_query(query.as_deref())?;
     let text = params.one(&["expr", "query"])?;
@@ -202,26 +208,26 @@ async fn estimate(args: HandlerArgs) -> ApiResult<Response> {
     let work = move |run: &mut QueryRun| {
         warn_of_unused(run, unknown);
         let expr = run.expression("expr", &text)?;
-        let found = run.estimate(&Query { expr, text, steps, instant })?;
+        let estimate = run.estimate(&Query { expr, text, steps, instant })?;
         run.body(&[], BodyFormat::Native, |out| {
             out.raw(br#""data":"#);
-            out.write(|out| write_estimate(&found, out))
+            out.write(|out| write_estimate(&estimate, out))
         })
     };
-    deps.answer(request, work).await
+    deps.respond(request, work).await
 }
 
-/// Runs on the query lane.
-fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> ApiResult<Answer> {
-    let instant = params.mode == Mode::Instant;
+/// Evaluates a query and encodes its response. Runs on the query lane or inline.
+fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> ApiResult<QueryBody> {
+    let instant = params.mode == QueryMode::Instant;
     let (expr, text) = match &params.kind {
         QueryKind::Expression(text) => (run.expression("expr", text)?, text.clone()),
         QueryKind::Structured(shape) => {
             run.admit_metric(shape.metric())?;
-            let least_window_ms = if instant { 0 } else { window.steps.step_ms() };
-            let built = shape.build(&run.options, least_window_ms, run.grant.max_range_ms);
-            let expr = built.map_err(|error| run.refusal(error))?;
-            // Without a text, annotations have no positions.
+            let min_window_ms = if instant { 0 } else { window.steps.step_ms() };
+            let built = shape.build(&run.options, min_window_ms, run.grant.max_range_ms);
+            let expr = built.map_err(|error| run.error_or(error))?;
+            // A structured query has no text, so its annotations have no positions.
             (expr, String::new())
         }
     };
@@ -234,7 +240,7 @@ fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> Ap
     let infos = run.annotate(answer.annotations);
     let mut value = answer.value;
     let series = series_count(&value);
-    // The number of samples tells about the number of series.
+    // The number of samples reveals the number of series, so it has the same restriction.
     let insight = run.admit_insight().is_ok();
     run.truncate(&mut value, Some(window.limit));
     if let QueryKind::Structured(shape) = &params.kind {
@@ -260,16 +266,16 @@ fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> Ap
     })
 }
 
-/// To the microsecond.
+/// Writes milliseconds, rounded to the microsecond.
 fn milliseconds(ms: f64, out: &mut Vec<u8>) {
     prom_json::number((ms * 1_000.0).round() / 1_000.0, out);
 }
 
-fn write_estimate(found: &Estimate, out: &mut Vec<u8>) {
+fn write_estimate(estimate: &Estimate, out: &mut Vec<u8>) {
     for (name, value) in [
-        (&br#"{"series":"#[..], found.series),
-        (br#","samples":"#, found.samples),
-        (br#","memory_bytes":"#, found.memory_bytes),
+        (&br#"{"series":"#[..], estimate.series),
+        (br#","samples":"#, estimate.samples),
+        (br#","memory_bytes":"#, estimate.memory_bytes),
     ] {
         out.extend_from_slice(name);
         prom_json::count(value, out);
@@ -277,7 +283,8 @@ fn write_estimate(found: &Estimate, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// What a node was expected to cost, what it did cost (no numbers where it was not evaluated by itself), its inputs.
+/// Writes a plan node: its estimated cost, its actual cost, and its inputs. A node that was not
+/// evaluated by itself has no actual cost.
 fn write_plan(plan: &PlanNode, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"node":"#);
     prom_json::text(&plan.node, out);
@@ -294,8 +301,8 @@ fn write_plan(plan: &PlanNode, out: &mut Vec<u8>) {
         out.push(b'}');
     }
     out.extend_from_slice(br#","inputs":["#);
-    for (place, input) in plan.inputs.iter().enumerate() {
-        if place > 0 {
+    for (index, input) in plan.inputs.iter().enumerate() {
+        if index > 0 {
             out.push(b',');
         }
         write_plan(input, out);
@@ -317,8 +324,8 @@ fn write_steps(steps: &Steps, instant: bool, out: &mut Vec<u8>) {
     prom_json::plain_time(Timestamp::from_ms(steps.step_ms()), out);
 }
 
-/// An empty answer for a metric that is there differs from one for a metric that nobody ever sent. Of a scope nothing is
-/// told: a metric outside of it is unknown.
+/// Adds a warning to an empty result if the metric has never been written, or lies outside of the
+/// caller's scope. The two cases have the same warning, so that it reveals nothing about the scope.
 fn warn_of_unknown(run: &mut QueryRun, metric: &str, value: &Value) -> ApiResult<()> {
     let is_empty = matches!(value, Value::Vector(series) if series.is_empty())
         || matches!(value, Value::Matrix(series) if series.is_empty());
@@ -331,7 +338,7 @@ fn warn_of_unknown(run: &mut QueryRun, metric: &str, value: &Value) -> ApiResult
     Ok(())
 }
 
-/// `start`, `end` and `step` with the defaults of docs/specification.md C5.
+/// Parses `start`, `end` and `step`, with the defaults of docs/specification.md C5.
 fn range_steps(params: &mut Params, now: Timestamp, range_ms_max: i64, grant: &Grant) -> ApiResult<Steps> {
     const HOUR_MS: i64 = 3_600_000;
     let end = params.time("end", now)?.unwrap_or(now);
@@ -359,7 +366,8 @@ fn range_steps(params: &mut Params, now: Timestamp, range_ms_max: i64, grant: &G
     Ok(steps)
 }
 
-/// The smallest of 1, 2, 5, 10, 20, 50, ... seconds that makes 250 points or fewer, but 15 seconds at least.
+/// Returns the default step of a range: the smallest of 1, 2, 5, 10, 20, 50, ... seconds with at
+/// most 250 steps, and at least 15 seconds.
 fn default_step_ms(range_ms: i64) -> i64 {
     const LEAST_MS: i64 = 15_000;
     let wanted = range_ms / 250 + i64::from(range_ms % 250 > 0);
@@ -378,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_step_makes_some_two_hundred_points() {
+    fn the_default_step_makes_at_most_250_points() {
         let hour = 3_600;
         let cases = [
             (0, 15),

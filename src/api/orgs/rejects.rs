@@ -1,7 +1,9 @@
-//! Why samples were not stored, for those who send them (docs/specification.md C8): the last refusals of each organisation.
+//! The last refusals of each organisation, with their reasons, for the senders of samples
+//! (docs/specification.md C8).
 //!
-//! A sender that repeats itself fills one entry and not the list: the same series refused for the same reason to the same
-//! sender is counted, and moves to the front. Memory alone; a restart forgets.
+//! A repeated refusal has one entry: if a series of a sender is refused again with the same code,
+//! the entry's count increases and the entry becomes the newest. The entries are in memory only and
+//! end with the process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -18,44 +20,46 @@ use crate::api::routes::{Auth, Routes};
 use crate::model::{OrgId, Refusal, Timestamp};
 use crate::sync::IgnorePoison as _;
 
-/// Relative to `/api/v1`.
+/// The route, relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new().get(
         "/orgs/{slug}/ingest/rejects",
         Auth::IngestCaller,
-        "The last samples and series that were refused, and why",
+        "List the last refused samples and series, with reasons",
         list,
     )
 }
 
-/// Entries of one organisation.
+/// The most entries of one organisation, inclusive.
 const ENTRIES_MAX: usize = 100;
-/// Organisations remembered; the one that has been quiet longest goes first.
+/// The most organisations with entries, inclusive. The one whose newest entry is oldest is removed
+/// first.
 const ORGS_MAX: usize = 1_000;
-/// Bytes of a reason kept: with the series' 200 an organisation has 60 kB at most.
+/// The most bytes of a stored reason. A series has at most 200, so an organisation has at most 60
+/// kB.
 const REASON_BYTES_MAX: usize = 400;
 
 /// The last refusals by organisation.
 #[derive(Debug, Default)]
 pub struct Rejects(Mutex<BTreeMap<OrgId, VecDeque<Reject>>>);
 
+/// A refusal, with the time of its first and its last occurrence and the number of occurrences.
 #[derive(Clone, Debug)]
 struct Reject {
     sender: Sender,
     refusal: Refusal,
     first_at: Timestamp,
-    at: Timestamp,
+    last_at: Timestamp,
     count: u64,
 }
 
 impl Reject {
-    fn is_of(&self, sender: &Sender, refusal: &Refusal) -> bool {
+    fn matches(&self, sender: &Sender, refusal: &Refusal) -> bool {
         self.refusal.code == refusal.code && self.refusal.series == refusal.series && self.sender == *sender
     }
-}
 
-impl Reject {
-    /// Whether `sender` sent it; a key that was renamed since is the same one.
+    /// Returns whether `sender` sent the refused samples. An API key stays the same sender when it
+    /// is renamed.
     fn is_from(&self, sender: &Sender) -> bool {
         match (&self.sender, sender) {
             (Sender::Key { id, .. }, Sender::Key { id: other, .. }) => id == other,
@@ -66,12 +70,13 @@ impl Reject {
 
 impl Rejects {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<OrgId, VecDeque<Reject>>> {
-        // Whole after every statement.
+        // Consistent after every statement.
         self.0.lock().ignore_poison()
     }
 
-    /// Remembers what was refused to `sender`. A refusal without a series is one of the whole request.
-    pub(super) fn note(
+    /// Records refusals of a request from `sender`. A refusal without a series concerns the whole
+    /// request.
+    pub(super) fn record(
         &self,
         org: OrgId,
         sender: &Sender,
@@ -80,28 +85,30 @@ impl Rejects {
     ) {
         let mut orgs = self.lock();
         if orgs.len() >= ORGS_MAX && !orgs.contains_key(&org) {
-            let last = |entries: &VecDeque<Reject>| entries.back().map_or(Timestamp::MIN, |entry| entry.at);
-            if let Some(quiet) = orgs.iter().min_by_key(|(_, entries)| last(entries)).map(|(org, _)| *org) {
-                orgs.remove(&quiet);
+            let newest =
+                |entries: &VecDeque<Reject>| entries.back().map_or(Timestamp::MIN, |entry| entry.last_at);
+            let oldest_org = orgs.iter().min_by_key(|(_, entries)| newest(entries)).map(|(org, _)| *org);
+            if let Some(oldest_org) = oldest_org {
+                orgs.remove(&oldest_org);
             }
         }
         let entries = orgs.entry(org).or_default();
         for mut refusal in refusals {
             let end = (0..=REASON_BYTES_MAX).rev().find(|end| refusal.reason.is_char_boundary(*end));
             refusal.reason.truncate(end.unwrap_or(0));
-            let known = entries.iter().position(|entry| entry.is_of(sender, &refusal));
-            let (first_at, count) = match known.and_then(|place| entries.remove(place)) {
+            let earlier = entries.iter().position(|entry| entry.matches(sender, &refusal));
+            let (first_at, count) = match earlier.and_then(|index| entries.remove(index)) {
                 Some(Reject { first_at, count, .. }) => (first_at, count + 1),
                 None => (now, 1),
             };
             if entries.len() == ENTRIES_MAX {
                 entries.pop_front();
             }
-            entries.push_back(Reject { sender: sender.clone(), refusal, first_at, at: now, count });
+            entries.push_back(Reject { sender: sender.clone(), refusal, first_at, last_at: now, count });
         }
     }
 
-    /// Newest first.
+    /// Returns the entries of an organisation, the newest first.
     fn of(&self, org: OrgId) -> Vec<Reject> {
         self.lock().get(&org).map_or_else(Vec::new, |entries| entries.iter().rev().cloned().collect())
     }
@@ -112,10 +119,10 @@ async fn list(
     machine: IngestCaller,
     PathOf(slug): PathOf<String>,
 ) -> ApiResult<Json<Value>> {
-    let writing = machine.enter(&slug)?;
-    let org = writing.org;
-    // A key may write and not read: it sees what became of its own samples. An editor sees all.
-    let own = writing.sender().filter(|sender| matches!(sender, Sender::Key { .. }));
+    let access = machine.enter(&slug)?;
+    let org = access.org;
+    // An API key for writing sees only the refusals of its own samples. An editor sees all of them.
+    let own = access.sender().filter(|sender| matches!(sender, Sender::Key { .. }));
     let rejects = deps.rejects.of(org);
     let shown = rejects.iter().filter(|reject| own.as_ref().is_none_or(|own| reject.is_from(own)));
     let rows: Vec<Value> = shown.map(to_json).collect();
@@ -126,14 +133,14 @@ async fn list(
 }
 
 fn to_json(reject: &Reject) -> Value {
-    let Reject { sender, refusal, first_at, at, count } = reject;
+    let Reject { sender, refusal, first_at, last_at, count } = reject;
     let sender = match sender {
         Sender::Key { id, name } => json!({ "type": "api_key", "id": id.to_string(), "name": name }),
         Sender::User(id) => json!({ "type": "user", "id": id.to_string() }),
     };
     let series = (!refusal.series.is_empty()).then_some(&refusal.series);
     json!({
-        "at": at.to_rfc3339(),
+        "at": last_at.to_rfc3339(),
         "first_at": first_at.to_rfc3339(),
         "count": count,
         "code": refusal.code,
@@ -159,21 +166,21 @@ mod tests {
 
     fn shown(rejects: &Rejects, org: u32) -> Vec<(String, u64, i64)> {
         let entries = rejects.of(OrgId(org));
-        entries.into_iter().map(|e| (e.refusal.series, e.count, e.at.as_ms())).collect()
+        entries.into_iter().map(|e| (e.refusal.series, e.count, e.last_at.as_ms())).collect()
     }
 
     #[test]
-    fn the_same_again_is_counted_and_comes_to_the_front() {
+    fn a_repeated_refusal_is_counted_and_becomes_the_newest() {
         let rejects = Rejects::default();
         let (ada, bob) = (sender(1), sender(2));
-        let note = |who: &Sender, series: &str, code, at| {
-            rejects.note(OrgId(1), who, [refusal(series, code, "why")], Timestamp::from_ms(at));
+        let record = |sender: &Sender, series: &str, code, at| {
+            rejects.record(OrgId(1), sender, [refusal(series, code, "reason")], Timestamp::from_ms(at));
         };
-        note(&ada, "a", "x", 1);
-        note(&ada, "b", "x", 2);
-        note(&ada, "a", "x", 3);
-        note(&bob, "a", "x", 4);
-        note(&ada, "a", "y", 5);
+        record(&ada, "a", "x", 1);
+        record(&ada, "b", "x", 2);
+        record(&ada, "a", "x", 3);
+        record(&bob, "a", "x", 4);
+        record(&ada, "a", "y", 5);
         let entry = |series: &str, count, at| (series.to_owned(), count, at);
         assert_eq!(
             shown(&rejects, 1),
@@ -186,18 +193,18 @@ mod tests {
     #[test]
     fn entries_texts_and_organisations_are_bounded() {
         let rejects = Rejects::default();
-        let who = sender(1);
+        let sender = sender(1);
         let long = "ä".repeat(1_000);
         for n in 0..150 {
-            rejects.note(OrgId(1), &who, [refusal(&n.to_string(), "x", &long)], Timestamp::from_ms(n));
+            rejects.record(OrgId(1), &sender, [refusal(&n.to_string(), "x", &long)], Timestamp::from_ms(n));
         }
         let entries = rejects.of(OrgId(1));
         assert_eq!((entries.len(), entries[0].refusal.series.as_str()), (ENTRIES_MAX, "149"));
         assert_eq!(entries[0].refusal.reason.len(), REASON_BYTES_MAX);
         for n in 2..=1_001 {
-            rejects.note(OrgId(n), &who, [refusal("", "x", "")], Timestamp::from_ms(1_000));
+            rejects.record(OrgId(n), &sender, [refusal("", "x", "")], Timestamp::from_ms(1_000));
         }
         assert_eq!(rejects.lock().len(), ORGS_MAX);
-        assert_eq!(shown(&rejects, 1), [], "it was quiet longest");
+        assert_eq!(shown(&rejects, 1), [], "its newest entry was the oldest");
     }
 }

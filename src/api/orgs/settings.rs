@@ -1,5 +1,6 @@
-//! An organisation's own limits (docs/specification.md C3): their JSON, what the server says where they say nothing, and their way to the
-//! store of samples. What one question may cost is looked up when it is asked ([`Quota`](crate::api::callers::Quota)).
+//! The settings of an organisation (docs/specification.md C3): their JSON, the server's defaults,
+//! and their application to the store of samples. The limits of queries are looked up when a query
+//! arrives ([`Quota`](crate::api::callers::Quota)).
 
 use std::time::Duration;
 
@@ -11,14 +12,16 @@ use crate::identity::{Identity, Limit, OrgSettings, Setting, StoreError};
 use crate::model::OrgId;
 use crate::tsdb::{OrgLimits, Tsdb};
 
-/// 2^53: what every JSON reader reads exactly.
+/// The greatest number of a setting, 2^53. Every JSON reader reads whole numbers up to it exactly.
 const NUMBER_MAX: u64 = 1 << 53;
+/// The seconds of a day.
 const DAY_S: u64 = 86_400;
 
-/// Reads `settings` of a PATCH. `null` is the server's default, `"none"` no limit.
+/// Parses the field `settings` of a PATCH. `null` stands for the server's default, `"none"` for no
+/// limit.
 ///
 /// # Errors
-/// 422 `validation_failed`, all fields that do not fit in one answer.
+/// 422 `validation_failed` with all invalid fields.
 pub fn from_json(sent: &Map<String, Value>) -> ApiResult<Vec<(Setting, Limit)>> {
     let mut read = Vec::new();
     let mut refused: Option<ApiError> = None;
@@ -40,8 +43,8 @@ pub fn from_json(sent: &Map<String, Value>) -> ApiResult<Vec<(Setting, Limit)>> 
 }
 
 fn one(name: &str, value: &Value) -> Result<(Setting, Limit), (&'static str, String)> {
-    let known = Setting::ALL.iter().copied().find(|setting| setting.as_str() == name);
-    let setting = known.ok_or_else(|| ("unknown", "there is no such setting".to_owned()))?;
+    let setting = Setting::ALL.iter().copied().find(|setting| setting.as_str() == name);
+    let setting = setting.ok_or_else(|| ("unknown", "there is no such setting".to_owned()))?;
     let (least, most) = bounds(setting);
     let limit = match value {
         Value::Null => Limit::Default,
@@ -56,7 +59,8 @@ fn one(name: &str, value: &Value) -> Result<(Setting, Limit), (&'static str, Str
     Ok((setting, limit))
 }
 
-/// The least and the greatest number that makes sense. What is too small for anything to work is a slip, not a wish.
+/// Returns the least and the greatest number of a setting, inclusive. Numbers with which nothing
+/// would work are refused as mistakes.
 const fn bounds(setting: Setting) -> (u64, u64) {
     match setting {
         Setting::RetentionDays => (1, 100_000),
@@ -67,7 +71,7 @@ const fn bounds(setting: Setting) -> (u64, u64) {
     }
 }
 
-/// All settings, as the API shows them.
+/// Returns all settings as the API shows them.
 pub fn to_json(settings: &OrgSettings) -> Value {
     let one = |setting: &Setting| {
         let value = match settings.limit(*setting) {
@@ -80,7 +84,7 @@ pub fn to_json(settings: &OrgSettings) -> Value {
     Value::Object(Setting::ALL.iter().map(one).collect())
 }
 
-/// What the server says where an organisation says nothing; beyond it only the instance administrator goes.
+/// Returns the server's defaults. Only an administrator of the server may exceed them.
 pub fn defaults(read: &ReadOptions, store: &OrgLimits) -> OrgSettings {
     let at = |number: usize| Limit::At(number as u64);
     let or_none = |number: Option<u64>| number.map_or(Limit::Unlimited, Limit::At);
@@ -90,7 +94,7 @@ pub fn defaults(read: &ReadOptions, store: &OrgLimits) -> OrgSettings {
         retention_bytes: or_none(store.retention_bytes),
         max_new_series_per_s: or_none(store.new_series_per_s.map(u64::from)),
         max_disk_bytes: or_none(store.disk_bytes_max),
-        // The share of the process' memory holds whatever stands here.
+        // The share of the process' memory limits an organisation in any case.
         max_memory_bytes: or_none(store.memory_bytes_max),
         ooo_window_s: or_none(store.ooo_window.map(|window| window.as_secs())),
         max_series: match store.series_max {
@@ -104,7 +108,7 @@ pub fn defaults(read: &ReadOptions, store: &OrgLimits) -> OrgSettings {
     }
 }
 
-/// What the store of samples holds an organisation to.
+/// Returns the limits of an organisation in the store of samples.
 fn store_limits(settings: &OrgSettings, default: &OrgLimits) -> OrgLimits {
     let size = |limit: Limit, default: usize| {
         limit.or(Some(default as u64)).map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
@@ -137,12 +141,13 @@ fn store_limits(settings: &OrgSettings, default: &OrgLimits) -> OrgLimits {
     }
 }
 
-/// Hands one organisation's settings to the store of samples.
+/// Applies one organisation's settings to the store of samples.
 pub fn apply(identity: &Identity, tsdb: &Tsdb, org: OrgId) {
     tsdb.set_limits(org, store_limits(&identity.org_settings(org), tsdb.default_limits()));
 }
 
-/// Hands every organisation's settings to the store of samples: once, after both are open.
+/// Applies the settings of all organisations to the store of samples. The server calls it once,
+/// after it has opened the accounts and the store.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -162,9 +167,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_without_a_word_are_the_stores_own_and_the_defaults_change_nothing() {
+    fn unset_settings_and_the_defaults_keep_the_limits_of_the_store() {
         let read = ReadOptions::default();
-        let told = OrgLimits {
+        let configured = OrgLimits {
             retention: Some(Duration::from_secs(90 * DAY_S)),
             retention_bytes: Some(1),
             ooo_window: Some(Duration::from_secs(2)),
@@ -173,17 +178,17 @@ mod tests {
             disk_bytes_max: Some(5),
             ..OrgLimits::default()
         };
-        for own in [OrgLimits::default(), told] {
-            assert_eq!(store_limits(&OrgSettings::default(), &own), own);
-            assert_eq!(store_limits(&defaults(&read, &own), &own), own);
-            let all_else = store_limits(&defaults(&read, &own), &OrgLimits::default());
-            assert_eq!(all_else, own, "each has a setting");
+        for limits in [OrgLimits::default(), configured] {
+            assert_eq!(store_limits(&OrgSettings::default(), &limits), limits);
+            assert_eq!(store_limits(&defaults(&read, &limits), &limits), limits);
+            let from_settings = store_limits(&defaults(&read, &limits), &OrgLimits::default());
+            assert_eq!(from_settings, limits, "every limit has a setting");
         }
         assert_eq!(defaults(&read, &OrgLimits::default()).query_timeout_s, Limit::At(30));
     }
 
     #[test]
-    fn numbers_reach_the_store_and_the_largest_do_no_harm() {
+    fn numbers_are_applied_to_the_store_and_the_largest_are_clamped() {
         let all = |limit: Limit| {
             Setting::ALL.iter().fold(OrgSettings::default(), |settings, one| settings.with(*one, limit))
         };
@@ -196,13 +201,15 @@ mod tests {
         assert_eq!(sizes, [Some(7); 3]);
         let most = of(Limit::At(u64::MAX));
         assert_eq!((most.series_max, most.new_series_per_s), (u32::MAX, Some(u32::MAX)));
-        let open = of(Limit::Unlimited);
-        assert_eq!((open.series_max, open.labels_max, open.retention), (u32::MAX, usize::MAX, None));
-        assert_eq!((open.ooo_window, open.new_series_per_s, open.disk_bytes_max), (None, None, None));
+        let unlimited = of(Limit::Unlimited);
+        let sizes = (unlimited.series_max, unlimited.labels_max, unlimited.retention);
+        assert_eq!(sizes, (u32::MAX, usize::MAX, None));
+        let others = (unlimited.ooo_window, unlimited.new_series_per_s, unlimited.disk_bytes_max);
+        assert_eq!(others, (None, None, None));
     }
 
     #[test]
-    fn what_is_shown_can_be_sent() {
+    fn shown_settings_can_be_sent_back() {
         let settings = OrgSettings {
             max_series: Limit::At(5),
             retention_days: Limit::Unlimited,
@@ -216,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named_all_at_once() {
+    fn all_invalid_settings_are_reported_at_once() {
         let sent = json!({ "max_serie": 1, "max_series": 0, "max_labels": -1, "query_timeout_s": 1.5,
             "max_disk_bytes": 5, "retention_days": "never", "ooo_window_s": 0, "max_samples_per_query": 9 });
         let Value::Object(sent) = sent else { panic!("an object") };

@@ -1,9 +1,13 @@
-//! Samples in (docs/specification.md C7): what all ways in share. [`remote`], [`otlp`] and [`import`] have what each takes and answers.
+//! Ingestion of samples (docs/specification.md C7): the code that all formats share. [`remote`],
+//! [`otlp`] and [`import`] decode the requests and encode the responses of each format.
 //!
-//! What a 2xx says: every sample is stored, or was there already bit for bit, and is on the disk. What a 400 says: what
-//! could be stored is stored and on the disk, the rest never will be, and the first line names it. A 503 says: nothing is
-//! lost, send it again. Where the operator chose an interval, "on the disk" means: within it; the header `Durability` says
-//! `synced` or `buffered`.
+//! * 2xx: every sample is stored and synced to the disk, or an identical sample was stored before.
+//! * 400: the accepted samples are stored and synced; the others are refused for good, and the
+//!   first line of the body names the first of them.
+//! * 503: the client may send the whole request again.
+//!
+//! If the operator chose a sync interval, samples are synced within that interval instead. The
+//! header `Durability` of the response is `synced` or `buffered` accordingly.
 
 mod import;
 mod otlp;
@@ -27,92 +31,95 @@ use crate::ingest::{self, DecodeError, DecodeScratch, Protocol, Translated};
 use crate::model::{Refusal, WriteBatch};
 use crate::tsdb::{AppendError, AppendReport, Appended, Appending, Durability, Tsdb};
 
-/// What writing needs.
+/// The dependencies of the ingestion routes.
 #[derive(Clone, Debug)]
 pub struct WriteDeps {
-    /// Where samples go.
+    /// The store of samples.
     pub tsdb: Arc<Tsdb>,
-    /// Where bodies are read and appended.
+    /// The thread pools that decode and append.
     pub lanes: Lanes,
-    /// What time it is.
+    /// The wall clock.
     pub clock: Clock,
-    /// How much one request may bring.
+    /// The limits of one request.
     pub limits: ingest::DecodeLimits,
-    /// What was refused.
+    /// The last refusals of each organisation.
     pub rejects: Arc<Rejects>,
 }
 
-/// Every way in.
+/// The routes of all formats.
 pub fn routes() -> Routes<Arc<WriteDeps>> {
     remote::routes().merge(otlp::routes()).merge(import::routes())
 }
 
-/// How a body is read; said by its headers and by the query, before it is there.
-struct Incoming {
-    format: Format,
-    /// Labels that every series gets, replacing the sender's; those of the key replace these.
+/// The properties of a body according to the request's headers and query, before the body is read.
+struct BodyDescription {
+    decoder: BodyDecoder,
+    /// Labels for every series. They replace the sender's labels; the labels of the API key replace
+    /// them.
     labels: Vec<(Box<str>, Box<str>)>,
 }
 
-/// Of what kind a body is.
-enum Format {
-    /// Read in place.
-    Borrowed(&'static Protocol),
-    /// Read and written down anew.
-    Translated { gzip: bool, decode: Translate },
+/// The decoder of a body.
+enum BodyDecoder {
+    /// Makes a batch that borrows the body.
+    Borrowing(&'static Protocol),
+    /// Translates the body to a batch of its own.
+    Translating { gzip: bool, decode: TranslateFn },
 }
 
-type Translate = Box<dyn Fn(&[u8], &ingest::DecodeLimits) -> Result<Translated, DecodeError> + Send + Sync>;
+type TranslateFn = Box<dyn Fn(&[u8], &ingest::DecodeLimits) -> Result<Translated, DecodeError> + Send + Sync>;
 
-/// What became of a request whose body could be read.
-struct Stored {
-    /// What was stored, what was refused by the store and by the reader of the body.
+/// The outcome of a request whose body could be decoded.
+struct IngestOutcome {
+    /// The samples that were stored, and those that the decoder or the store refused.
     report: AppendReport,
-    /// What a 2xx means.
+    /// The value of the header `Durability`.
     durability: HeaderValue,
 }
 
-/// Takes one request in: who it is from, what it is, its body, and what becomes of that.
+/// Handles one ingestion request: checks the caller, then the headers with `describe`, reads the
+/// body, and stores its samples.
 ///
 /// # Errors
-/// Of everything that is stored in no part.
-async fn take(
+/// The reason why no sample was stored.
+async fn handle(
     deps: Arc<WriteDeps>,
     machine: IngestCaller,
     slug: &str,
     request: Request,
-    admit: impl FnOnce(&Parts) -> ApiResult<Incoming>,
-) -> ApiResult<Stored> {
-    let writing = machine.enter(slug)?;
+    describe: impl FnOnce(&Parts) -> ApiResult<BodyDescription>,
+) -> ApiResult<IngestOutcome> {
+    let access = machine.enter(slug)?;
     let (parts, body) = request.into_parts();
-    let incoming = admit(&parts)?;
+    let body_description = describe(&parts)?;
     let bytes = body::read(body, deps.limits.compressed_bytes_max).await?;
-    let org = writing.org;
-    let storing = Arc::new(Storing { deps, incoming, writing });
-    let begun = Arc::clone(&storing);
-    let work = move |reply| with_scratch(|scratch| begun.begin(&bytes, scratch, reply));
-    let outcome = storing.deps.lanes.run_ingest(org, work).await?;
-    storing.conclude(outcome)
+    let org = access.org;
+    let job = Arc::new(IngestJob { deps, body: body_description, access });
+    let started = Arc::clone(&job);
+    let work = move |reply| with_scratch(|scratch| started.start(&bytes, scratch, reply));
+    let result = job.deps.lanes.run_ingest(org, work).await?;
+    job.finish(result)
 }
 
 const DURABILITY: HeaderName = HeaderName::from_static("durability");
 
-/// A header's text; what is none is no value that anything accepts.
+/// Returns a header's text: empty if it is missing, `?` if it is not ASCII. Nothing accepts `?`.
 fn text_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
     headers.get(name).map_or("", |value: &HeaderValue| value.to_str().unwrap_or("?"))
 }
 
-/// A sender that is told 415 tries another encoding or another version; 400 would make it drop the batch.
-fn unsupported(wanted: &'static str) -> ApiError {
-    ApiError::new(Code::UnsupportedMediaType, format!("send {wanted}"))
+/// Returns 415, after which a sender tries another encoding or version. After 400 it would drop the
+/// batch.
+fn unsupported(expected: &'static str) -> ApiError {
+    ApiError::new(Code::UnsupportedMediaType, format!("send {expected}"))
 }
 
 thread_local! {
-    /// The lane's threads live long, and most bodies fit where the one before did.
+    /// Buffers that the threads of the lane reuse, because most bodies have a similar size.
     static SCRATCH: RefCell<DecodeScratch> = RefCell::new(DecodeScratch::default());
 }
 
-/// Hands out this thread's memory.
+/// Runs `work` with this thread's buffers, and shrinks them afterwards.
 fn with_scratch<T>(work: impl FnOnce(&mut DecodeScratch) -> T) -> T {
     SCRATCH.with_borrow_mut(|scratch| {
         let done = work(scratch);
@@ -121,87 +128,95 @@ fn with_scratch<T>(work: impl FnOnce(&mut DecodeScratch) -> T) -> T {
     })
 }
 
-/// One request, from the ingest lane's thread to whichever writes the log, and back.
-struct Storing {
+/// One request on its way through a thread of the ingest lane, the thread that writes the log, and
+/// back.
+struct IngestJob {
     deps: Arc<WriteDeps>,
-    incoming: Incoming,
-    writing: IngestAccess,
+    body: BodyDescription,
+    access: IngestAccess,
 }
 
-type Outcome = Result<Appended, ApiError>;
+type AppendResult = Result<Appended, ApiError>;
 
-impl Storing {
-    /// Decodes and appends; answers once that is durable, which is after this returns if another thread sees to it.
-    fn begin(self: &Arc<Self>, body: &[u8], scratch: &mut DecodeScratch, reply: Reply<Outcome>) {
+impl IngestJob {
+    /// Decodes and appends the samples, and replies once they are durable. Another thread may write
+    /// the log; then the reply comes after this function has returned.
+    fn start(self: &Arc<Self>, body: &[u8], scratch: &mut DecodeScratch, reply: Reply<AppendResult>) {
         let appending = match self.prepare(body, scratch) {
             Ok(appending) => appending,
-            Err(error) => return self.answer(reply, Err(error)),
+            Err(error) => return self.reply(reply, Err(error)),
         };
-        let storing = Arc::clone(self);
-        let done = move |said: Result<Appended, AppendError>| storing.answer(reply, said.map_err(Into::into));
+        let job = Arc::clone(self);
+        let done = move |result: Result<Appended, AppendError>| job.reply(reply, result.map_err(Into::into));
         self.deps.tsdb.commit_then(appending, done);
     }
 
     fn prepare(&self, body: &[u8], scratch: &mut DecodeScratch) -> ApiResult<Appending> {
-        let Storing { deps, incoming, writing } = self;
-        // Charged in one: what is refused was sent and read all the same, and more than a second's share counts as that.
-        let ready = |mut batch: WriteBatch<'_>, charged: usize, refused: usize| {
+        let IngestJob { deps, body: description, access } = self;
+        // One charge for all samples: refused ones were sent and decoded as well, and a request
+        // with more than one second's samples is charged for one second.
+        let charge_and_prepare = |mut batch: WriteBatch<'_>, charged: usize, refused: usize| {
             let samples = batch.samples.len().saturating_add(batch.histograms.len());
-            writing.charge_samples(samples.saturating_add(refused).saturating_sub(charged))?;
+            access.charge_samples(samples.saturating_add(refused).saturating_sub(charged))?;
             batch.forced_labels = self.forced_labels();
-            Ok((deps.tsdb.prepare(writing.org, &batch, deps.clock.now()), samples))
+            Ok((deps.tsdb.prepare(access.org, &batch, deps.clock.now()), samples))
         };
         let limits = &deps.limits;
-        match &incoming.format {
-            Format::Borrowed(protocol) => {
-                guess_or_decode(protocol, limits, body, scratch, |batch, charged| ready(batch, charged, 0))
+        match &description.decoder {
+            BodyDecoder::Borrowing(protocol) => {
+                guess_or_decode(protocol, limits, body, scratch, |batch, charged| {
+                    charge_and_prepare(batch, charged, 0)
+                })
             }
-            Format::Translated { gzip, decode } => {
+            BodyDecoder::Translating { gzip, decode } => {
                 let plain = match gzip {
                     true => ingest::gzip::decompress(body, limits, &mut scratch.body)?,
                     false if body.is_empty() => return Err(DecodeError::Empty.into()),
                     false => body,
                 };
                 let Translated { batch, refusals, refused } = decode(plain, limits)?;
-                let (appending, _) = ready(batch.batch(), 0, refused)?;
+                let (appending, _) = charge_and_prepare(batch.batch(), 0, refused)?;
                 Ok(appending?.with_unreadable(refused as u64, refusals))
             }
         }
     }
 
-    /// Those of the request, and those of the key, which win.
+    /// Returns the forced labels of the request and of the API key; the key's labels take
+    /// precedence.
     fn forced_labels(&self) -> Vec<(Box<str>, Box<str>)> {
-        let keys = &self.writing.forced_labels;
-        let is_keys = |name: &str| keys.iter().any(|(forced, _)| **forced == *name);
-        let own = self.incoming.labels.iter().filter(|(name, _)| !is_keys(name));
-        own.chain(keys).cloned().collect()
+        let of_key = &self.access.forced_labels;
+        let key_forces = |name: &str| of_key.iter().any(|(forced, _)| **forced == *name);
+        let of_request = self.body.labels.iter().filter(|(name, _)| !key_forces(name));
+        of_request.chain(of_key).cloned().collect()
     }
 
-    fn answer(&self, reply: Reply<Outcome>, outcome: Outcome) {
-        // Nobody waits any more: what was refused is remembered all the same.
-        if let Err(outcome) = reply.send(outcome) {
-            drop(self.conclude(outcome));
+    fn reply(&self, reply: Reply<AppendResult>, result: AppendResult) {
+        // The client has disconnected. The refusals are recorded nevertheless.
+        if let Err(result) = reply.send(result) {
+            drop(self.finish(result));
         }
     }
 
-    /// Remembers what was refused.
-    fn conclude(&self, outcome: Outcome) -> ApiResult<Stored> {
-        let outcome = outcome.map(Appended::report);
-        let refusals = match &outcome {
+    /// Records the refusals of the request.
+    fn finish(&self, result: AppendResult) -> ApiResult<IngestOutcome> {
+        let report = result.map(Appended::report);
+        let refusals = match &report {
             Ok(report) if report.refusals.is_empty() && report.refused == 0 => Vec::new(),
             Ok(report) if !report.refusals.is_empty() => report.refusals.clone(),
-            Ok(report) => vec![of_all("refused", format!("{} samples were refused", report.refused))],
-            Err(error) => vec![of_all(error.code().as_str(), error.detail().to_owned())],
+            Ok(report) => {
+                vec![request_refusal("refused", format!("{} samples were refused", report.refused))]
+            }
+            Err(error) => vec![request_refusal(error.code().as_str(), error.detail().to_owned())],
         };
-        if let Some(sender) = self.writing.sender().filter(|_| !refusals.is_empty()) {
-            self.deps.rejects.note(self.writing.org, &sender, refusals, self.deps.clock.now());
+        if let Some(sender) = self.access.sender().filter(|_| !refusals.is_empty()) {
+            self.deps.rejects.record(self.access.org, &sender, refusals, self.deps.clock.now());
         }
-        let durability = self.said_durability();
-        outcome.map(|report| Stored { report, durability })
+        let durability = self.durability();
+        report.map(|report| IngestOutcome { report, durability })
     }
 
-    /// What a 2xx means, in the answer's header.
-    fn said_durability(&self) -> HeaderValue {
+    /// Returns the value of the header `Durability`.
+    fn durability(&self) -> HeaderValue {
         HeaderValue::from_static(match self.deps.tsdb.durability() {
             Durability::Interval(_) => "buffered",
             _ => "synced",
@@ -209,13 +224,14 @@ impl Storing {
     }
 }
 
-/// A refusal of the whole request, which has no series.
-fn of_all(code: &'static str, reason: String) -> Refusal {
+/// Returns a refusal of the whole request, which names no series.
+fn request_refusal(code: &'static str, reason: String) -> Refusal {
     Refusal { series: String::new(), code, reason }
 }
 
-/// Decodes by guessing, and again without where `prepare` says so. It is told how many samples it was given before, and
-/// answers how many it was given.
+/// Decodes with [`Protocol::guess`], and again with [`Protocol::decode`] if `prepare` returns
+/// [`AppendError::Guessed`]. `prepare` receives the number of samples of its previous call, and
+/// returns the number of samples of this one.
 fn guess_or_decode<T>(
     protocol: &Protocol,
     limits: &ingest::DecodeLimits,
@@ -231,15 +247,15 @@ fn guess_or_decode<T>(
     Ok(prepared?)
 }
 
-impl Stored {
-    /// Whether everything is stored.
-    fn is_whole(&self) -> bool {
+impl IngestOutcome {
+    /// Returns whether no sample was refused.
+    fn is_complete(&self) -> bool {
         self.report.refused == 0 && self.report.refusals.is_empty()
     }
 
-    /// The first of what was refused, in a line: that line is what senders log.
+    /// Returns the first three refusals in one line, which senders log.
     fn first_refusals(&self) -> String {
-        // What could not be read has no series, and says in its reason where it stands.
+        // A refusal of the decoder has no series; its reason contains the position.
         let one = |refusal: &Refusal| match refusal.series.as_str() {
             "" => refusal.reason.clone(),
             series => format!("{series}: {}", refusal.reason),
@@ -248,32 +264,33 @@ impl Stored {
         first.join("; ")
     }
 
-    /// 400 for what was refused: counts by these names, and the first refusals one by one.
-    fn partly(&self, [stored, refused]: [&'static str; 2]) -> ApiError {
-        let AppendReport { stored: samples, refused: bad, refusals, .. } = &self.report;
-        let detail = format!("{samples} samples stored, {bad} refused; {}", self.first_refusals());
+    /// Returns 400 with the counts of stored and refused samples, in fields of these names, and the
+    /// refusals.
+    fn partial_error(&self, stored_field: &'static str, refused_field: &'static str) -> ApiError {
+        let AppendReport { stored, refused, refusals, .. } = &self.report;
+        let detail = format!("{stored} samples stored, {refused} refused; {}", self.first_refusals());
         let error = ApiError::new(Code::BadRequest, detail)
-            .with(stored, *samples)
-            .with(refused, *bad)
+            .with(stored_field, *stored)
+            .with(refused_field, *refused)
             .with_header(DURABILITY, self.durability.clone());
         refusals.iter().fold(error, |error, refusal| {
-            let place = if refusal.series.is_empty() { "body" } else { &refusal.series };
-            error.with_field(place.to_owned(), refusal.code, refusal.reason.clone())
+            let field = if refusal.series.is_empty() { "body" } else { &refusal.series };
+            error.with_field(field.to_owned(), refusal.code, refusal.reason.clone())
         })
     }
 }
 
-/// Content type and content encoding.
+/// Returns `Content-Type` and `Content-Encoding`, empty if missing.
 fn media(headers: &HeaderMap) -> (&str, &str) {
     (text_of(headers, &header::CONTENT_TYPE), text_of(headers, &header::CONTENT_ENCODING))
 }
 
-/// A media type without its parameters, in lower case.
+/// Returns a media type without its parameters, in lower case.
 fn essence(content_type: &str) -> String {
     content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Whether a body is gzip or as it is; none where it is something else.
+/// Returns whether a body is compressed with gzip; `None` for any other content coding.
 fn gzip(content_encoding: &str) -> Option<bool> {
     match &*content_encoding.trim().to_ascii_lowercase() {
         "" | "identity" => Some(false),

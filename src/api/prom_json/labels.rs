@@ -1,13 +1,13 @@
-//! Label sets and texts in JSON.
+//! Label sets and strings in JSON.
 
 use super::separate;
 use crate::model::{LabelRef, Labels};
 
-/// `{"__name__":"up","job":"api"}`, in the order of names.
+/// Writes a label set in the order of names: `{"__name__":"up","job":"api"}`.
 pub fn labels(labels: &Labels, out: &mut Vec<u8>) {
     out.push(b'{');
-    for (place, label) in labels.iter().enumerate() {
-        separate(place, out);
+    for (index, label) in labels.iter().enumerate() {
+        separate(index, out);
         text(label.name, out);
         out.push(b':');
         text(label.value, out);
@@ -15,66 +15,74 @@ pub fn labels(labels: &Labels, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// The label set that was written last into a body, and where: neighbours have most labels in common, and what is common is
-/// copied from there.
+/// Writes label sets into one body, and copies the labels that a set shares with its predecessor.
+/// Neighbouring series of a result have most labels in common.
 #[derive(Default)]
-pub struct Before<'v> {
-    labels: Vec<LabelRef<'v>>,
-    now: Vec<LabelRef<'v>>,
-    /// Where each of its labels begins, a comma before it included, and where the last one ends.
-    places: Vec<usize>,
-    next: Vec<usize>,
+pub struct LabelSetWriter<'v> {
+    /// The label set that was written last.
+    previous: Vec<LabelRef<'v>>,
+    /// The positions of its labels in the body, including the comma before each, and the position
+    /// after the last one.
+    previous_starts: Vec<usize>,
+    /// A buffer for the next label set.
+    current: Vec<LabelRef<'v>>,
+    /// A buffer for its positions.
+    current_starts: Vec<usize>,
 }
 
-impl<'v> Before<'v> {
-    /// Writes the next one.
-    pub fn labels(&mut self, labels: &'v Labels, out: &mut Vec<u8>) {
-        let Before { labels: others, now: all, places, next } = self;
-        all.clear();
-        all.extend(labels);
-        // Texts are interned: those that are equal mostly lie in one place, and need not be read.
-        let alike = |(a, b): &(&LabelRef<'_>, &LabelRef<'_>)| {
+impl<'v> LabelSetWriter<'v> {
+    /// Appends a label set to `out`, which must be the same body in all calls.
+    pub fn write(&mut self, labels: &'v Labels, out: &mut Vec<u8>) {
+        let LabelSetWriter { previous, previous_starts, current, current_starts } = self;
+        current.clear();
+        current.extend(labels);
+        // Texts are interned, so equal texts mostly have the same address. Their bytes are not
+        // compared.
+        let same_address = |(a, b): &(&LabelRef<'_>, &LabelRef<'_>)| {
             std::ptr::eq(a.name, b.name) && std::ptr::eq(a.value, b.value)
         };
         out.push(b'{');
-        next.clear();
-        while let Some((label, rest)) = all.get(next.len()..).and_then(<[LabelRef<'_>]>::split_first) {
-            let place = next.len();
-            let pairs = std::iter::once(label).chain(rest).zip(others.get(place..).unwrap_or_default());
-            let common = pairs.take_while(alike).count();
-            let begins = out.len();
-            if let Some(from) = places.get(place..=place + common).filter(|_| common > 0) {
+        current_starts.clear();
+        while let Some((label, rest)) =
+            current.get(current_starts.len()..).and_then(<[LabelRef<'_>]>::split_first)
+        {
+            let index = current_starts.len();
+            let pairs = std::iter::once(label).chain(rest).zip(previous.get(index..).unwrap_or_default());
+            let common = pairs.take_while(same_address).count();
+            let start = out.len();
+            if let Some(from) = previous_starts.get(index..=index + common).filter(|_| common > 0) {
                 let (first, last) = (from[0], from[common]);
-                next.extend(from[..common].iter().map(|place| place - first + begins));
+                current_starts.extend(from[..common].iter().map(|position| position - first + start));
                 out.extend_from_within(first..last);
                 continue;
             }
-            next.push(begins);
-            separate(place, out);
+            current_starts.push(start);
+            separate(index, out);
             text(label.name, out);
             out.push(b':');
             text(label.value, out);
         }
-        next.push(out.len());
-        std::mem::swap(places, next);
-        std::mem::swap(others, all);
+        current_starts.push(out.len());
+        std::mem::swap(previous_starts, current_starts);
+        std::mem::swap(previous, current);
         out.push(b'}');
     }
 }
 
-/// A JSON array of label sets.
+/// Writes a JSON array of label sets.
 #[cfg(test)]
 fn label_sets(all: &[Labels], out: &mut Vec<u8>) {
-    let mut before = Before::default();
+    let mut writer = LabelSetWriter::default();
     out.push(b'[');
-    for (place, labels) in all.iter().enumerate() {
-        separate(place, out);
-        before.labels(labels, out);
+    for (index, labels) in all.iter().enumerate() {
+        separate(index, out);
+        writer.write(labels, out);
     }
     out.push(b']');
 }
 
-/// A JSON string (RFC 8259, section 7): quotes, backslashes and control characters escaped, all else as it is.
+/// Writes a JSON string (RFC 8259, section 7). Quotes, backslashes and control characters are
+/// escaped.
 pub fn text(text: &str, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');
@@ -99,13 +107,13 @@ pub fn text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Where the first byte is that cannot stand in a JSON string as it is.
+/// Returns the index of the first byte that a JSON string must escape.
 fn first_special(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES << 7;
     let (words, _) = bytes.as_chunks::<8>();
-    // In each byte of the word the high bit tells whether there is one; a borrow may tell so of a byte above another that
-    // is one, which is looked for below.
+    // The high bit of each byte shows whether that byte is special. A borrow may set the bit of a
+    // byte above a special one; the exact index is searched below.
     let any = |word: &[u8; 8]| {
         let word = u64::from_le_bytes(*word);
         let zero = |word: u64| word.wrapping_sub(ONES) & !word;
@@ -114,14 +122,14 @@ fn first_special(bytes: &[u8]) -> Option<usize> {
     };
     let plain = words.iter().take_while(|word| !any(word)).count() * 8;
     let special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
-    bytes[plain..].iter().position(special).map(|place| plain + place)
+    bytes[plain..].iter().position(special).map(|index| plain + index)
 }
 
-/// A JSON array of strings.
+/// Writes a JSON array of strings.
 pub fn texts<'a>(all: impl IntoIterator<Item = &'a str>, out: &mut Vec<u8>) {
     out.push(b'[');
-    for (place, one) in all.into_iter().enumerate() {
-        separate(place, out);
+    for (index, one) in all.into_iter().enumerate() {
+        separate(index, out);
         text(one, out);
     }
     out.push(b']');
@@ -139,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_label_sets_have_in_common_is_written_alike(
+        fn label_sets_with_common_labels_have_the_same_text_as_single_ones(
             sets in prop::collection::vec(prop::collection::btree_map(0usize..6, 0usize..4, 0..6), 1..6),
         ) {
             let texts = ["a", "b\"", "c", "d\n", "long enough for a word", "f"].map(Arc::<str>::from);
@@ -148,15 +156,15 @@ mod tests {
                 Labels::from_pairs(pairs.iter().map(label))
             };
             let sets: Vec<Labels> = sets.iter().map(set).collect();
-            let mut before = Before::default();
-            let together = written(|out| sets.iter().for_each(|set| before.labels(set, out)));
+            let mut writer = LabelSetWriter::default();
+            let together = written(|out| sets.iter().for_each(|set| writer.write(set, out)));
             let alone: Vec<String> = sets.iter().map(|set| written(|out| labels(set, out))).collect();
             prop_assert_eq!(together, alone.concat());
             prop_assert_eq!(written(|out| label_sets(&sets, out)), format!("[{}]", alone.join(",")));
         }
 
         #[test]
-        fn a_text_reads_back(value: String) {
+        fn a_string_parses_to_the_same_text(value: String) {
             let json = written(|out| text(&value, out));
             prop_assert_eq!(serde_json::from_str::<String>(&json).expect("JSON"), value);
         }

@@ -1,7 +1,8 @@
-//! The questions under way (docs/specification.md C5): who asked what, how far it is, and a way to end it.
+//! The list of running queries (docs/specification.md C5): their callers, texts and progress, and
+//! their cancellation.
 //!
-//! A question is listed from its arrival until the lane lets go of it, also while it waits. Numbers count within an
-//! organisation, so that they say nothing of others.
+//! A query is listed from its arrival until the lane releases it, also while it waits for a thread.
+//! Query ids count within an organisation, so that they reveal nothing about the others.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,97 +24,100 @@ use crate::model::{OrgId, Timestamp};
 use crate::promql::QueryProgress;
 use crate::sync::IgnorePoison as _;
 
-/// Relative to `/api/v1`.
+/// The routes, relative to `/api/v1`.
 pub fn routes() -> Routes<ReadDeps> {
     Routes::new()
-        .get("/orgs/{slug}/queries", Auth::Member(Role::Admin, Login::Any), "The queries that run now", list)
+        .get("/orgs/{slug}/queries", Auth::Member(Role::Admin, Login::Any), "List running queries", list)
         .delete(
             "/orgs/{slug}/queries/{id}",
             Auth::Member(Role::Admin, Login::Any),
-            "End a query that runs",
-            end,
+            "Cancel a running query",
+            cancel,
         )
 }
 
-/// How a query's id begins.
+/// The prefix of a query's id.
 const PREFIX: &str = "qry_";
 
-/// All questions under way. There are never more than the query lane takes: its threads and its queue.
+/// All running and waiting queries. Their number is bounded by the threads and the queue of the
+/// query lane.
 #[derive(Debug, Default)]
-pub struct Active(Mutex<Questions>);
+pub struct RunningQueries(Mutex<QueryTable>);
 
 #[derive(Debug, Default)]
-struct Questions {
-    running: BTreeMap<(OrgId, u64), Arc<Entry>>,
+struct QueryTable {
+    /// By organisation and number.
+    running: BTreeMap<(OrgId, u64), Arc<RunningQuery>>,
+    /// The last number of each organisation.
     last: BTreeMap<OrgId, u64>,
 }
 
-/// A question, as those who look on see it.
+/// The listed properties of a running query.
 #[derive(Debug)]
-pub(super) struct Entry {
-    /// A user's or a key's id.
+pub(super) struct RunningQuery {
+    /// The id of the user or API key.
     pub(super) requester: Box<str>,
-    /// PromQL.
+    /// The PromQL expression.
     pub(super) text: String,
     pub(super) started_at: Timestamp,
     pub(super) since: Stopwatch,
     pub(super) progress: Arc<QueryProgress>,
-    /// Selectors of the expression, once it is read.
+    /// The number of selectors of the expression; 1 until it is parsed.
     pub(super) selectors: AtomicUsize,
-    /// Ends it.
+    /// Cancels the query when set.
     pub(super) cancelled: Arc<AtomicBool>,
 }
 
-/// Takes its question off the list when dropped.
+/// The place of a query in the list. Dropping it removes the query.
 #[derive(Debug)]
-pub(super) struct Listed {
-    active: Arc<Active>,
+pub(super) struct RunningQueryGuard {
+    active: Arc<RunningQueries>,
     key: (OrgId, u64),
-    pub(super) entry: Arc<Entry>,
+    pub(super) query: Arc<RunningQuery>,
 }
 
-impl Drop for Listed {
+impl Drop for RunningQueryGuard {
     fn drop(&mut self) {
         self.active.lock().running.remove(&self.key);
     }
 }
 
-impl Active {
-    fn lock(&self) -> MutexGuard<'_, Questions> {
-        // Whole after every statement.
+impl RunningQueries {
+    fn lock(&self) -> MutexGuard<'_, QueryTable> {
+        // Consistent after every statement.
         self.0.lock().ignore_poison()
     }
 
-    /// Lists a question for as long as the answer is held.
-    pub(super) fn list(self: &Arc<Active>, org: OrgId, entry: Entry) -> Listed {
-        let entry = Arc::new(entry);
+    /// Lists a query until the returned guard is dropped.
+    pub(super) fn list(self: &Arc<RunningQueries>, org: OrgId, query: RunningQuery) -> RunningQueryGuard {
+        let query = Arc::new(query);
         let mut state = self.lock();
         let last = state.last.entry(org).or_default();
         *last += 1;
         let key = (org, *last);
-        state.running.insert(key, Arc::clone(&entry));
+        state.running.insert(key, Arc::clone(&query));
         drop(state);
-        Listed { active: Arc::clone(self), key, entry }
+        RunningQueryGuard { active: Arc::clone(self), key, query }
     }
 
-    fn of(&self, org: OrgId) -> Vec<(u64, Arc<Entry>)> {
+    fn of(&self, org: OrgId) -> Vec<(u64, Arc<RunningQuery>)> {
         let state = self.lock();
         let own = state.running.range((org, 0)..=(org, u64::MAX));
-        own.map(|((_, number), entry)| (*number, Arc::clone(entry))).collect()
+        own.map(|((_, number), query)| (*number, Arc::clone(query))).collect()
     }
 
-    /// Ends all questions of an organisation.
-    pub fn end_all(&self, org: OrgId) {
-        for (_, entry) in self.of(org) {
-            entry.cancelled.store(true, Ordering::Relaxed);
+    /// Cancels all queries of an organisation.
+    pub fn cancel_all(&self, org: OrgId) {
+        for (_, query) in self.of(org) {
+            query.cancelled.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Ends a question; whether there is one.
-    fn end(&self, org: OrgId, number: u64) -> bool {
-        let found = self.lock().running.get(&(org, number)).map(Arc::clone);
-        found.is_some_and(|entry| {
-            entry.cancelled.store(true, Ordering::Relaxed);
+    /// Cancels a query. Returns false if there is none with this number.
+    fn cancel(&self, org: OrgId, number: u64) -> bool {
+        let query = self.lock().running.get(&(org, number)).map(Arc::clone);
+        query.is_some_and(|query| {
+            query.cancelled.store(true, Ordering::Relaxed);
             true
         })
     }
@@ -126,35 +130,35 @@ async fn list(
 ) -> ApiResult<Json<Value>> {
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;
     let rows: Vec<Value> =
-        deps.active.of(org).iter().map(|(number, entry)| to_json(*number, entry)).collect();
+        deps.active.of(org).iter().map(|(number, query)| to_json(*number, query)).collect();
     Ok(Json(json!({ "status": "success", "data": rows })))
 }
 
-fn to_json(number: u64, entry: &Entry) -> Value {
+fn to_json(number: u64, query: &RunningQuery) -> Value {
     let rounded = |value: f64| (value * 1_000.0).round() / 1_000.0;
     json!({
         "id": format!("{PREFIX}{number}"),
-        "query": entry.text,
-        "user": entry.requester,
-        "started_at": entry.started_at.to_rfc3339(),
-        "elapsed_ms": rounded(entry.since.elapsed_ms()),
-        "samples": entry.progress.samples(),
-        "memory_bytes": entry.progress.memory_bytes(),
-        "progress": rounded(entry.progress.share(entry.selectors.load(Ordering::Relaxed))),
+        "query": query.text,
+        "user": query.requester,
+        "started_at": query.started_at.to_rfc3339(),
+        "elapsed_ms": rounded(query.since.elapsed_ms()),
+        "samples": query.progress.samples(),
+        "memory_bytes": query.progress.memory_bytes(),
+        "progress": rounded(query.progress.share(query.selectors.load(Ordering::Relaxed))),
     })
 }
 
-async fn end(
+async fn cancel(
     State(deps): State<ReadDeps>,
     cabinet: SessionCaller,
     PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
     let member = cabinet.enter(&slug, Role::Admin)?;
     let number = id.strip_prefix(PREFIX).and_then(|number| number.parse::<u64>().ok());
-    if !number.is_some_and(|number| deps.active.end(member.org.id, number)) {
-        return Err(ApiError::new(Code::NotFound, "no such query runs here"));
+    if !number.is_some_and(|number| deps.active.cancel(member.org.id, number)) {
+        return Err(ApiError::new(Code::NotFound, "there is no such running query in this organisation"));
     }
-    tracing::info!(org = member.org.id.0, user = %cabinet.user(), query = id, "a query was ended");
+    tracing::info!(org = member.org.id.0, user = %cabinet.user(), query = id, "a query was cancelled");
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -162,8 +166,8 @@ async fn end(
 mod tests {
     use super::*;
 
-    fn entry() -> Entry {
-        Entry {
+    fn query() -> RunningQuery {
+        RunningQuery {
             requester: "usr_a".into(),
             text: "up".into(),
             started_at: Timestamp::from_s(0),
@@ -175,21 +179,21 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_listed_while_it_is_held_and_ended_by_its_own_organisation_only() {
-        let active: Arc<Active> = Arc::default();
+    fn a_query_is_listed_until_it_ends_and_only_its_own_organisation_can_cancel_it() {
+        let active: Arc<RunningQueries> = Arc::default();
         let (mine, other) = (OrgId(1), OrgId(2));
-        let held = active.list(mine, entry());
-        let second = active.list(mine, entry());
-        let theirs = active.list(other, entry());
+        let first = active.list(mine, query());
+        let second = active.list(mine, query());
+        let theirs = active.list(other, query());
         let numbers = |org| active.of(org).iter().map(|(number, _)| *number).collect::<Vec<_>>();
         assert_eq!((numbers(mine), numbers(other), numbers(OrgId(3))), (vec![1, 2], vec![1], vec![]));
-        assert!(!active.end(other, 2) && active.end(mine, 2));
-        let ended = |listed: &Listed| listed.entry.cancelled.load(Ordering::Relaxed);
-        assert_eq!((ended(&held), ended(&second), ended(&theirs)), (false, true, false));
-        active.end_all(mine);
-        assert_eq!((ended(&held), ended(&second), ended(&theirs)), (true, true, false));
-        drop((held, second));
-        assert_eq!((numbers(mine), active.end(mine, 1)), (vec![], false));
-        assert_eq!(active.list(mine, entry()).key, (mine, 3), "numbers are not used again");
+        assert!(!active.cancel(other, 2) && active.cancel(mine, 2));
+        let cancelled = |guard: &RunningQueryGuard| guard.query.cancelled.load(Ordering::Relaxed);
+        assert_eq!((cancelled(&first), cancelled(&second), cancelled(&theirs)), (false, true, false));
+        active.cancel_all(mine);
+        assert_eq!((cancelled(&first), cancelled(&second), cancelled(&theirs)), (true, true, false));
+        drop((first, second));
+        assert_eq!((numbers(mine), active.cancel(mine, 1)), (vec![], false));
+        assert_eq!(active.list(mine, query()).key, (mine, 3), "numbers are never reused");
     }
 }

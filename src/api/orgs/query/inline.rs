@@ -1,23 +1,25 @@
-//! Which queries are evaluated inline: on the thread that received them, and not on the query lane.
+//! The decision which queries are evaluated inline: on the thread that received them, and not on
+//! the query lane.
 //!
-//! A query that takes 50 µs spends twice as long on its way to a thread of the lane and back when the
-//! machine is idle, because two sleeping threads have to be woken. So the time of each kind of query is
-//! recorded, and the edge thread evaluates the next fast one itself. It holds a permit of the lane
-//! meanwhile, as other work on it does.
+//! A query that takes 50 µs spends twice as long on its way to a thread of the lane and back when
+//! the machine is idle, because two sleeping threads have to be woken. So the time of each kind of
+//! query is recorded, and the edge thread evaluates the next fast one itself. It holds a permit of
+//! the lane meanwhile, as other work on it does.
 //!
 //! All other connections wait for inline work. So a query runs inline only
 //!
 //! * if a query with the same fingerprint, of the same organisation and about the same time range,
-//!   took at most a millisecond within the last minute or two: it read the same data, so this one does
-//!   not wait for the disk;
-//! * if no other connection sent a request within the last 2 ms. Otherwise it goes to the lane, where
-//!   organisations take turns and there are as many threads as the cores can use;
-//! * for 2 ms at most, and no piece of work longer than half a millisecond. A query beyond that starts
-//!   again on the lane and does not count as fast any more. This bound does not depend on earlier
-//!   queries. All work of a query checks before each piece, and does not start a longer one: matching,
-//!   listings, reading, encoding the result;
-//! * as long as it finds the table of series, metadata and exemplars unlocked. Otherwise it starts again
-//!   on the lane: a connection's thread does not wait for a query, or for a writer that waits for one.
+//!   took at most a millisecond within the last minute or two: it read the same data, so this one
+//!   does not wait for the disk;
+//! * if no other connection sent a request within the last 2 ms. Otherwise it goes to the lane,
+//!   where organisations take turns and there are as many threads as the cores can use;
+//! * for 2 ms at most, and no piece of work longer than half a millisecond. A query beyond that
+//!   starts again on the lane and does not count as fast any more. This bound does not depend on
+//!   earlier queries. All work of a query checks before each piece, and does not start a longer
+//!   one: matching, listings, reading, encoding the result;
+//! * as long as it finds the table of series, metadata and exemplars unlocked. Otherwise it starts
+//!   again on the lane: a connection's thread does not wait for a query, or for a writer that waits
+//!   for one.
 
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
@@ -52,7 +54,7 @@ const RANGE_GRAIN_MS: i64 = 600_000;
 #[derive(Debug)]
 pub struct InlinePolicy {
     keys: RandomState,
-    known: Mutex<FastQueries>,
+    fast: Mutex<FastQueries>,
 }
 
 /// Two generations. When the young one is full or a minute old, it replaces the old one.
@@ -70,7 +72,7 @@ pub(in crate::api::orgs) struct QueryFingerprint {
     about: (i64, i64),
 }
 
-/// How long inline work may go on.
+/// The deadline of inline work, [`DEADLINE`] after its start.
 #[derive(Clone, Debug)]
 pub(super) struct InlineDeadline {
     since: Stopwatch,
@@ -79,14 +81,14 @@ pub(super) struct InlineDeadline {
 
 impl Default for InlinePolicy {
     fn default() -> InlinePolicy {
-        let known = FastQueries { young: HashSet::new(), old: HashSet::new(), since: Stopwatch::start() };
-        InlinePolicy { keys: RandomState::new(), known: Mutex::new(known) }
+        let fast = FastQueries { young: HashSet::new(), old: HashSet::new(), since: Stopwatch::start() };
+        InlinePolicy { keys: RandomState::new(), fast: Mutex::new(fast) }
     }
 }
 
 impl InlinePolicy {
-    /// The fingerprint of a request: its endpoint, what its path names, and its parameters except times.
-    /// None of the parameters may have been taken yet.
+    /// Returns the fingerprint of a request: a hash of its endpoint, the metric or label in its
+    /// path, and its parameters except times. No parameter may have been taken from `params` yet.
     pub(in crate::api::orgs) fn fingerprint(
         &self,
         endpoint: (&'static str, &str),
@@ -100,30 +102,30 @@ impl InlinePolicy {
 
     fn lock(&self) -> MutexGuard<'_, FastQueries> {
         // Consistent after every statement.
-        self.known.lock().ignore_poison()
+        self.fast.lock().ignore_poison()
     }
 
-    /// Whether a query with this fingerprint was fast.
+    /// Returns whether a recent query of `org` with this fingerprint was fast.
     pub(super) fn is_fast(&self, org: OrgId, fingerprint: QueryFingerprint) -> bool {
         let key = self.keys.hash_one((org.0, fingerprint));
-        let mut known = self.lock();
-        known.age();
-        known.young.contains(&key) || known.old.contains(&key)
+        let mut fast = self.lock();
+        fast.age();
+        fast.young.contains(&key) || fast.old.contains(&key)
     }
 
-    /// Records how long a query with this fingerprint took.
+    /// Records the duration of a query with this fingerprint.
     pub(super) fn record(&self, org: OrgId, fingerprint: QueryFingerprint, time: Duration) {
         let key = self.keys.hash_one((org.0, fingerprint));
-        let mut known = self.lock();
-        known.age();
+        let mut fast = self.lock();
+        fast.age();
         if time > FAST_MAX {
-            known.old.remove(&key);
-            known.young.remove(&key);
+            fast.old.remove(&key);
+            fast.young.remove(&key);
         } else {
-            if known.young.len() >= FINGERPRINTS_MAX {
-                known.end_generation();
+            if fast.young.len() >= FINGERPRINTS_MAX {
+                fast.end_generation();
             }
-            known.young.insert(key);
+            fast.young.insert(key);
         }
     }
 }
@@ -146,7 +148,7 @@ impl FastQueries {
 }
 
 impl QueryFingerprint {
-    /// The fingerprint of the same query over this time range.
+    /// Returns the fingerprint of the same query over this time range.
     #[must_use]
     pub(in crate::api::orgs) fn over(self, range: TimeRange) -> QueryFingerprint {
         let about = |at: Timestamp| at.as_ms().div_euclid(RANGE_GRAIN_MS);
@@ -180,12 +182,13 @@ impl InlineDeadline {
         self.exceeded.store(true, Ordering::Relaxed);
     }
 
-    /// The flag that makes the work start again on the lane once it is set.
+    /// Returns the flag that makes the work start again on the lane once it is set.
     pub(super) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.exceeded)
     }
 
-    /// Whether the time was up at a check, a piece of work was refused, or a lock was not free.
+    /// Returns whether the work has to start again on the lane: the time had passed at a check, a
+    /// piece of work was refused, or a lock was not free. Does not check the clock.
     pub(super) fn exceeded(&self) -> bool {
         self.exceeded.load(Ordering::Relaxed)
     }
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_query_is_known_for_its_organisation_and_about_its_time_range() {
+    fn a_query_is_fast_only_for_its_organisation_and_a_similar_time_range() {
         let policy = InlinePolicy::default();
         let range = |from_s, to_s| TimeRange::new(Timestamp::from_s(from_s), Timestamp::from_s(to_s));
         let asked = like(&policy, "query=up").over(range(1_200, 4_800));
@@ -253,8 +256,8 @@ mod tests {
         policy.record(ORG, first, QUICK);
         for n in 0..2 * FINGERPRINTS_MAX {
             policy.record(ORG, like(&policy, &format!("query={n}")), QUICK);
-            let known = policy.lock();
-            assert!(known.young.len() <= FINGERPRINTS_MAX && known.old.len() <= FINGERPRINTS_MAX);
+            let fast = policy.lock();
+            assert!(fast.young.len() <= FINGERPRINTS_MAX && fast.old.len() <= FINGERPRINTS_MAX);
         }
         assert!(!policy.is_fast(ORG, first));
         assert!(policy.is_fast(ORG, like(&policy, &format!("query={}", 2 * FINGERPRINTS_MAX - 1))));

@@ -1,33 +1,34 @@
-//! Encodes the beginning of a result with as many threads as are free.
+//! Encodes the beginning of a result with two threads if a core is free.
 //!
-//! The query's thread encodes series from the front into the body. A worker encodes from the back,
-//! piece by piece, into buffers that are appended when the two have met. The text is the same as that
-//! of one thread. At most what is sent in one piece is encoded in parallel; the rest is encoded as the
+//! The query's thread encodes series from the front into the body. A worker encodes pieces from the
+//! back into buffers, which are appended when the two have met. The text is the same as that of one
+//! thread. Only the part that is sent at once is encoded in parallel; the rest is encoded while the
 //! client reads it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::answer::{WHOLE_MAX, value_bytes};
-use crate::api::prom_json::{self, Cursor};
+use super::response::{WHOLE_BYTES_MAX, value_memory_bytes};
+use crate::api::prom_json::{self, ResultCursor};
 use crate::promql::{Lease, MatrixSeries, ParallelTask, Value, VectorSample, WorkerPool};
 use crate::sync::IgnorePoison as _;
 
-/// Expected bytes of one piece, which take about 20 µs.
-const PIECE: usize = 32 << 10;
+/// The expected bytes of one piece, which take about 20 µs to encode.
+const PIECE_BYTES: usize = 32 << 10;
 /// Bytes encoded in about two microseconds.
 const BYTES_IN_2_US: usize = 1_700;
 /// The most bytes encoded in parallel. Expected bytes stay below half of it.
-const PARALLEL_BYTES_MAX: usize = 2 * WHOLE_MAX;
+const PARALLEL_BYTES_MAX: usize = 2 * WHOLE_BYTES_MAX;
 
+/// The pieces of a result, and their encoding so far.
 struct EncodeTask {
     value: Arc<Value>,
     /// The series of each piece.
     pieces: Vec<Range<usize>>,
-    /// Pieces that no thread has taken.
+    /// The pieces that no thread has taken yet.
     left: Mutex<Range<usize>>,
-    /// The pieces encoded by workers, from the back.
+    /// The texts of the pieces that workers have taken, from the last piece on.
     encoded: Mutex<Vec<Vec<u8>>>,
     bytes: AtomicUsize,
     stopped: AtomicBool,
@@ -43,7 +44,7 @@ impl ParallelTask for EncodeTask {
                 encoded.push(Vec::new());
                 (piece, encoded.len() - 1)
             };
-            let mut text = Vec::with_capacity(PIECE + PIECE / 4);
+            let mut text = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
             self.encode(piece, &mut text);
             if let Some(entry) = lock(&self.encoded).get_mut(index) {
                 *entry = text;
@@ -67,7 +68,7 @@ impl EncodeTask {
     fn encode(&self, piece: usize, text: &mut Vec<u8>) {
         let before = text.len();
         if let Some(series) = self.pieces.get(piece) {
-            prom_json::some(&self.value, series.clone(), text);
+            prom_json::series_range(&self.value, series.clone(), text);
         }
         self.bytes.fetch_add(text.len() - before, Ordering::Relaxed);
     }
@@ -78,20 +79,20 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().ignore_poison()
 }
 
-/// Encodes the text before the series and, if a core is free, the first series in parallel. Returns the
-/// position from which the rest is to be encoded. The text is charged to `lease`.
+/// Encodes the text before the series and, if a core is free, the first series in parallel. Returns
+/// the position from which the caller encodes the rest. The text is charged to `lease`.
 pub(super) fn encode_prefix(
     value: &Arc<Value>,
     workers: &WorkerPool,
     lease: Option<&Lease>,
     text: &mut Vec<u8>,
-) -> Cursor {
-    let cost_ns = prom_json::likely_bytes(value).min(PARALLEL_BYTES_MAX) / BYTES_IN_2_US * 2_000;
-    let Some(slot) = workers.try_acquire(cost_ns as u64) else { return Cursor::default() };
-    let held = value_bytes(value).saturating_add(PARALLEL_BYTES_MAX as u64);
+) -> ResultCursor {
+    let cost_ns = prom_json::estimated_bytes(value).min(PARALLEL_BYTES_MAX) / BYTES_IN_2_US * 2_000;
+    let Some(slot) = workers.try_acquire(cost_ns as u64) else { return ResultCursor::default() };
+    let held = value_memory_bytes(value).saturating_add(PARALLEL_BYTES_MAX as u64);
     let pieces = pieces(value);
     if pieces.len() < 2 || lease.is_some_and(|lease| lease.grow_to(held, &|| false).is_err()) {
-        return Cursor::default();
+        return ResultCursor::default();
     }
     let task = Arc::new(EncodeTask {
         value: Arc::clone(value),
@@ -102,7 +103,7 @@ pub(super) fn encode_prefix(
         stopped: AtomicBool::new(false),
     });
     let active = workers.spawn(vec![slot], &task);
-    prom_json::begin(value, text);
+    prom_json::write_head(value, text);
     let mut until = 0;
     while let Some(piece) = task.next(Range::next) {
         task.encode(piece, text);
@@ -115,11 +116,11 @@ pub(super) fn encode_prefix(
         until = task.pieces.len();
     }
     let series = until.checked_sub(1).and_then(|last| task.pieces.get(last)).map_or(0, |piece| piece.end);
-    Cursor::after(series)
+    ResultCursor::after(series)
 }
 
-/// The pieces of the part of a result that is sent at once. Histograms have any length, so the pieces
-/// end before the first series with one.
+/// Splits the part of a result that is sent at once into pieces. The length of histograms is not
+/// estimated, so the pieces end before the first series with one.
 fn pieces(value: &Value) -> Vec<Range<usize>> {
     const SERIES: usize = 200;
     const POINT: usize = 26;
@@ -140,11 +141,11 @@ fn split(lengths: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
     for (place, of_series) in lengths.enumerate() {
         length += of_series;
         all = all.saturating_add(of_series);
-        if length >= PIECE {
+        if length >= PIECE_BYTES {
             pieces.push(from..place + 1);
             (from, length) = (place + 1, 0);
         }
-        if all >= WHOLE_MAX {
+        if all >= WHOLE_BYTES_MAX {
             break;
         }
     }
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn several_threads_encode_what_one_thread_encodes() {
+    fn two_threads_encode_the_same_text_as_one() {
         let values = [
             matrix(&[2_000; 40]),
             matrix(&[1, 20_000, 0, 3, 9_000, 1, 1]),

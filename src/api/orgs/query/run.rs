@@ -1,4 +1,5 @@
-//! One query on the query lane: its snapshot, its deadline, and the flag that cancels it.
+//! The execution of one query on the query lane or inline, and the checks of what its caller may
+//! read.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,9 +9,9 @@ use std::time::Duration;
 
 use axum::response::Response;
 
-use super::active::{Active, Entry, Listed};
-use super::answer::{Answer as Body, Document};
+use super::active::{RunningQueries, RunningQuery, RunningQueryGuard};
 use super::inline::{BODY_BYTES_MAX, CODED_BYTES_MAX, InlineDeadline, InlinePolicy, QueryFingerprint};
+use super::response::{Envelope, QueryBody};
 use crate::api::callers::{Grant, QueryAccess};
 use crate::api::encoding::Coding;
 use crate::api::error::data::bad_expression;
@@ -34,19 +35,19 @@ use crate::tsdb::{Paced, Snapshot, Tsdb};
 /// The most selectors of one request; each is a scan.
 const SELECTORS_MAX: usize = 32;
 
-/// What the discovery and query endpoints need, including the Prometheus mount.
+/// The dependencies of the discovery and query endpoints, including the Prometheus mount.
 #[derive(Clone, Debug)]
 pub struct ReadDeps {
     /// The samples.
     pub tsdb: Arc<Tsdb>,
-    /// Where queries run.
+    /// The thread pools that run queries.
     pub lanes: Lanes,
     /// The wall clock.
     pub clock: Clock,
     /// The limits of queries.
     pub options: Arc<ReadOptions>,
     /// The running queries.
-    pub active: Arc<Active>,
+    pub active: Arc<RunningQueries>,
     /// The memory that all queries share.
     pub memory: Arc<MemoryPool>,
     /// Cached results.
@@ -55,33 +56,36 @@ pub struct ReadDeps {
     pub patterns: Arc<PatternCache>,
     /// Cached expressions, parsed within the caps.
     pub expressions: Arc<ExpressionCache>,
-    /// Which queries run inline.
+    /// Decides which queries run inline.
     pub inline: Arc<InlinePolicy>,
 }
 
 /// The limits of one query (docs/specification.md C5, E).
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
-    /// Evaluation: lookback, memory, and samples, which an organisation's settings may override.
+    /// Limits of the evaluation: lookback, memory, and samples. An organisation's settings may
+    /// override the number of samples.
     pub promql: promql::Options,
     /// The syntax limits of an expression.
     pub caps: Caps,
-    /// From the arrival of the request to the end of encoding. A `timeout` parameter may shorten it,
-    /// and an organisation's settings may override it.
+    /// The time from the arrival of the request to the end of encoding. A `timeout` parameter may
+    /// shorten it, and an organisation's settings may override it.
     pub timeout: Duration,
-    /// The most milliseconds of `end - start` on the specification's paths, inclusive.
+    /// The most milliseconds of `end - start` on the native query paths, inclusive.
     pub range_ms_max: i64,
     /// The most bytes of one response body, inclusive.
     pub body_bytes_max: usize,
-    /// The most bytes of values that all queries hold; one organisation holds half of them.
+    /// The most bytes of values that all queries hold; one organisation holds at most half of them.
     pub memory_bytes_max: u64,
-    /// The most bytes of cached results; one organisation holds half of them. Zero turns the cache off.
+    /// The most bytes of cached results; one organisation holds at most half of them. Zero turns
+    /// the cache off.
     pub cache_bytes_max: u64,
 }
 
 impl Default for ReadOptions {
-    /// 30 s, one year, 256 MiB per body, 1 GiB of memory (two of the largest queries of one
-    /// organisation, and as much for others), and 64 MiB of cached results, which are four million points.
+    /// Returns a timeout of 30 s, ranges of one year, 256 MiB per body, 1 GiB of memory (two of the
+    /// largest queries of one organisation, and as much for others), and 64 MiB of cached results,
+    /// which are four million points.
     fn default() -> ReadOptions {
         ReadOptions {
             promql: promql::Options::default(),
@@ -95,18 +99,18 @@ impl Default for ReadOptions {
     }
 }
 
-/// A running query: what it reads, and its limits.
+/// A running query: its snapshot and its limits.
 pub(in crate::api::orgs) struct QueryRun {
-    /// The data that the query can see.
+    /// The data that the query reads.
     pub(in crate::api::orgs) snapshot: Snapshot,
-    /// What the caller is granted.
+    /// The restrictions of the caller's credential.
     pub(in crate::api::orgs) grant: Grant,
     /// The limits of the server.
     pub(in crate::api::orgs) options: Arc<ReadOptions>,
-    /// Warnings so far.
+    /// The warnings of the response so far.
     pub(in crate::api::orgs) warnings: Vec<String>,
     access: Access,
-    watch: Watch,
+    deadline: QueryDeadline,
     samples_max: u64,
     coding: Coding,
     lease: Arc<Lease>,
@@ -114,17 +118,18 @@ pub(in crate::api::orgs) struct QueryRun {
     patterns: Arc<PatternCache>,
     expressions: Arc<ExpressionCache>,
     lanes: Lanes,
-    /// Its entry in the list of running queries, if it is listed.
-    listed: Option<Listed>,
-    /// The result is too large to be encoded inline.
+    /// The entry in the list of running queries, if the query is listed.
+    listed: Option<RunningQueryGuard>,
+    /// Whether the result is too large to be encoded inline.
     large: Cell<bool>,
-    /// Bytes that stay until the run ends, beside what listings and bodies hold: patterns, listed texts.
-    kept_bytes: Cell<u64>,
+    /// Bytes that stay charged until the run ends: compiled patterns and the texts of listings. The
+    /// buffers of listings and bodies are charged separately.
+    charged_bytes: Cell<u64>,
 }
 
-/// Deadline and cancellation of a query.
+/// The deadline and the cancellation flag of a query.
 #[derive(Clone)]
-pub(in crate::api::orgs) struct Watch {
+pub(in crate::api::orgs) struct QueryDeadline {
     since: Stopwatch,
     timeout: Duration,
     cancelled: Arc<AtomicBool>,
@@ -132,50 +137,54 @@ pub(in crate::api::orgs) struct Watch {
     inline: Option<InlineDeadline>,
 }
 
-impl Watch {
-    /// A deadline in `timeout` from now. Dropping the returned guard cancels the work.
-    pub(in crate::api::orgs) fn start(timeout: Duration) -> (Watch, CancelOnDrop) {
+impl QueryDeadline {
+    /// Starts a deadline `timeout` from now. Dropping the returned guard cancels the work.
+    pub(in crate::api::orgs) fn start(timeout: Duration) -> (QueryDeadline, CancelOnDrop) {
         let cancelled = Arc::new(AtomicBool::new(false));
         let guard = CancelOnDrop::new(Arc::clone(&cancelled));
-        (Watch { since: Stopwatch::start(), timeout, cancelled, inline: None }, guard)
+        (QueryDeadline { since: Stopwatch::start(), timeout, cancelled, inline: None }, guard)
     }
 
-    /// Whether the deadline has passed, or that of inline work.
-    fn is_late(&self) -> bool {
+    /// Returns whether the deadline, or the shorter deadline of inline work, has passed.
+    fn is_expired(&self) -> bool {
         self.since.elapsed() >= self.timeout || self.inline.as_ref().is_some_and(InlineDeadline::check)
     }
 
-    /// Checks before a piece of work of so many `units` (about nanoseconds).
+    /// Checks that work of `units` (about one nanosecond each) may start.
     ///
     /// # Errors
-    /// [`QueryError::Cancelled`]; [`QueryError::Timeout`] also if the piece is too long to run inline.
+    /// [`QueryError::Cancelled`] after a cancellation. [`QueryError::Timeout`] after the deadline,
+    /// or if the work takes too long to run inline.
     pub(in crate::api::orgs) fn admit(&self, units: u64) -> Result<(), QueryError> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(QueryError::Cancelled);
         }
         let admitted = self.inline.as_ref().is_none_or(|deadline| deadline.admits(units));
-        if !admitted || self.is_late() { Err(QueryError::Timeout) } else { Ok(()) }
+        if !admitted || self.is_expired() { Err(QueryError::Timeout) } else { Ok(()) }
     }
 
-    /// Runs `work` with the cache of compiled patterns. Each pattern that is not cached is checked before it is compiled,
-    /// which is too long a piece for inline work.
-    pub(in crate::api::orgs) fn compiling<T>(
+    /// Runs `work` with an organisation's cache of compiled patterns. The deadline is checked
+    /// before each pattern that is not cached is compiled. Compiling one takes too long for inline
+    /// work.
+    pub(in crate::api::orgs) fn with_patterns<T>(
         &self,
-        (patterns, org): (&Arc<PatternCache>, OrgId),
+        patterns: &Arc<PatternCache>,
+        org: OrgId,
         work: impl FnOnce() -> T,
     ) -> T {
-        let watch = self.clone();
-        let may_compile: MayCompile = Rc::new(move || watch.admit(Pattern::COMPILE_UNITS).is_ok());
+        let deadline = self.clone();
+        let may_compile: MayCompile = Rc::new(move || deadline.admit(Pattern::COMPILE_UNITS).is_ok());
         patterns.with_check(org, Some(may_compile), work)
     }
 
-    /// The error of a text that was not parsed, or that of a request that has to end.
-    pub(in crate::api::orgs) fn refusal(&self, error: ApiError) -> ApiError {
+    /// Returns the timeout or cancellation if one has occurred, otherwise `error`, the error of a
+    /// text that was not parsed. Parsing also fails because the deadline passed.
+    pub(in crate::api::orgs) fn error_or(&self, error: ApiError) -> ApiError {
         self.admit(0).map_or_else(ApiError::from, |()| error)
     }
 }
 
-/// Checks work and memory of a listing, and keeps the reason of a refusal.
+/// Checks the work and the memory of a listing, and stores the reason of a refusal.
 struct Metering<'r> {
     run: &'r QueryRun,
     refused: Cell<Option<QueryError>>,
@@ -189,7 +198,7 @@ impl Metering<'_> {
 
 impl Conductor for Metering<'_> {
     fn admits(&self, units: u64) -> bool {
-        self.record(self.run.watch.admit(units))
+        self.record(self.run.deadline.admit(units))
     }
 
     fn holds(&self, bytes: u64) -> bool {
@@ -197,7 +206,7 @@ impl Conductor for Metering<'_> {
     }
 }
 
-/// A query that is about to run.
+/// A query before it runs: its caller, timeout, listed text, and fingerprint.
 pub(in crate::api::orgs) struct QueryRequest {
     entered: QueryAccess,
     timeout: Option<Duration>,
@@ -212,7 +221,7 @@ impl From<QueryAccess> for QueryRequest {
 }
 
 impl QueryRequest {
-    /// Sets a timeout; the organisation's own limit applies if it is less.
+    /// Sets a timeout; the organisation's own limit applies if it is shorter.
     pub(in crate::api::orgs) fn within(self, timeout: Option<Duration>) -> QueryRequest {
         QueryRequest { timeout, ..self }
     }
@@ -234,26 +243,26 @@ impl QueryRequest {
 
 impl ReadDeps {
     /// Runs `work` on the query lane and responds with its JSON.
-    pub(in crate::api::orgs) async fn answer(
+    pub(in crate::api::orgs) async fn respond(
         &self,
         request: impl Into<QueryRequest>,
         work: impl FnOnce(&mut QueryRun) -> ApiResult<Vec<u8>> + Clone + Send + 'static,
     ) -> ApiResult<Response> {
-        let body = self.run(request, move |run| Ok(Body::whole(work(run)?, run.coding)));
+        let body = self.run(request, move |run| Ok(QueryBody::whole(work(run)?, run.coding)));
         Ok(body.await?.into_response())
     }
 
-    /// As [`ReadDeps::answer`] for results that are encoded while the client reads them.
-    pub(in crate::api::orgs) async fn answer_large(
+    /// Like [`ReadDeps::respond`], for results that are encoded while the client reads them.
+    pub(in crate::api::orgs) async fn respond_large(
         &self,
         request: impl Into<QueryRequest>,
-        work: impl FnOnce(&mut QueryRun) -> ApiResult<Body> + Clone + Send + 'static,
+        work: impl FnOnce(&mut QueryRun) -> ApiResult<QueryBody> + Clone + Send + 'static,
     ) -> ApiResult<Response> {
         Ok(self.run(request, work).await?.into_response())
     }
 
-    /// Runs `work` on the query lane, or inline if the [`InlinePolicy`] admits it. Dropping the future
-    /// cancels the work; that happens when the client closes the connection.
+    /// Runs `work` on the query lane, or inline if the [`InlinePolicy`] admits it. Dropping the
+    /// future cancels the work; that happens when the client closes the connection.
     pub(in crate::api::orgs) async fn run<T: Send + 'static>(
         &self,
         request: impl Into<QueryRequest>,
@@ -272,8 +281,8 @@ impl ReadDeps {
             let since = Stopwatch::start();
             let (again, mut run) = (work.clone(), start(Some(InlineDeadline::start())));
             let done = permit.run(|| run.execute(work))?;
-            // Also set where a lock was not free: such work has read a part of the data at most.
-            if !run.watch.inline.take().is_some_and(|deadline| deadline.exceeded()) {
+            // The flag is also set if a lock was not free. The result is then incomplete.
+            if !run.deadline.inline.take().is_some_and(|deadline| deadline.exceeded()) {
                 self.inline.record(org, fingerprint, since.elapsed());
                 return done;
             }
@@ -295,7 +304,8 @@ impl ReadDeps {
         self.lanes.run(Lane::Query(org), work).await?
     }
 
-    /// Lists a query, and returns what starts it: it sees the data stored at that time.
+    /// Lists a query, and returns a function that starts it. The query sees the data that is stored
+    /// when that function is called.
     fn start(
         &self,
         request: QueryRequest,
@@ -309,7 +319,7 @@ impl ReadDeps {
         let samples_max = quota.samples_max(options.promql.limits.samples_max);
         let since = Stopwatch::start();
         let listed = listed.map(|text| {
-            let entry = Entry {
+            let entry = RunningQuery {
                 requester,
                 text,
                 started_at: self.clock.now(),
@@ -336,7 +346,7 @@ impl ReadDeps {
             options,
             warnings: Vec::new(),
             access,
-            watch: Watch { since, timeout, cancelled, inline },
+            deadline: QueryDeadline { since, timeout, cancelled, inline },
             samples_max,
             coding,
             lease,
@@ -346,7 +356,7 @@ impl ReadDeps {
             lanes,
             listed,
             large: Cell::new(false),
-            kept_bytes: Cell::new(0),
+            charged_bytes: Cell::new(0),
         }
     }
 }
@@ -354,35 +364,37 @@ impl ReadDeps {
 /// The beginning of every success body.
 const SUCCESS: &[u8] = br#"{"status":"success","#;
 
-const SCOPED: &str = "this token sees a part of the series only; what is beyond it is left out";
+const SCOPED: &str = "this token grants only some of the series; the others are left out";
 
-/// Prometheus' warning about a result that `limit` truncated.
+/// Prometheus' warning that `limit` truncated a result.
 pub(in crate::api::orgs) const TRUNCATED: &str = "results truncated due to limit";
 
 impl QueryRun {
-    /// Runs `work`, for the second time if it was too long to run inline.
+    /// Runs `work`. It runs a second time, on the lane, if it took too long inline, so the state of
+    /// the first run is cleared.
     fn execute<T>(&mut self, work: impl FnOnce(&mut QueryRun) -> ApiResult<T>) -> ApiResult<T> {
         self.warnings.clear();
-        self.kept_bytes.set(0);
+        self.charged_bytes.set(0);
         if let Some(listed) = &self.listed {
-            listed.entry.progress.begin();
+            listed.query.progress.begin();
         }
         if self.grant.embed && self.snapshot.is_scoped() {
             self.warn(SCOPED);
         }
-        // It may have been cancelled while it waited.
-        if self.watch.cancelled.load(Ordering::Relaxed) {
+        // The query may have been cancelled while it waited.
+        if self.deadline.cancelled.load(Ordering::Relaxed) {
             return Err(QueryError::Cancelled.into());
         }
         let (patterns, org) = (Arc::clone(&self.patterns), self.access.org);
-        let watch = self.watch.clone();
-        watch.compiling((&patterns, org), || work(self))
+        let deadline = self.deadline.clone();
+        deadline.with_patterns(&patterns, org, || work(self))
     }
 
-    /// Runs a selection or a listing within the deadline and the memory of this query.
+    /// Runs a selection or a listing of the snapshot within the deadline and the memory of this
+    /// query.
     ///
     /// # Errors
-    /// 503 `query_timeout` and `query_cancelled`, 422 and 503 where there is no memory.
+    /// 503 `query_timeout` and `query_cancelled`; 422 or 503 if there is not enough memory.
     pub(in crate::api::orgs) fn paced<T>(
         &self,
         work: impl FnOnce(&Paced<'_>) -> Result<T, Stopped>,
@@ -390,10 +402,10 @@ impl QueryRun {
         self.pacing(|pace| work(&self.snapshot.paced(pace)))
     }
 
-    /// As [`QueryRun::paced`], for work of any kind.
+    /// Like [`QueryRun::paced`], for work that is not a method of the snapshot.
     ///
     /// # Errors
-    /// As [`QueryRun::paced`].
+    /// Those of [`QueryRun::paced`].
     pub(in crate::api::orgs) fn pacing<T>(
         &self,
         work: impl FnOnce(&Pace<'_>) -> Result<T, Stopped>,
@@ -403,26 +415,26 @@ impl QueryRun {
             .map_err(|Stopped| metering.refused.take().unwrap_or(QueryError::Cancelled).into())
     }
 
-    /// Charges `bytes` that stay until the run ends.
+    /// Charges `bytes` that are held until the run ends.
     ///
     /// # Errors
-    /// 422 and 503 where there is no memory.
-    pub(in crate::api::orgs) fn keep(&self, bytes: usize) -> ApiResult<()> {
-        self.kept_bytes.set(self.kept_bytes.get().saturating_add(bytes as u64));
+    /// 422 or 503 if there is not enough memory.
+    pub(in crate::api::orgs) fn charge(&self, bytes: usize) -> ApiResult<()> {
+        self.charged_bytes.set(self.charged_bytes.get().saturating_add(bytes as u64));
         Ok(self.hold(0)?)
     }
 
-    /// Charges the compiled patterns of selectors, and what searching with them may take.
+    /// Charges the compiled patterns of selectors, and the memory of searches with them.
     ///
     /// # Errors
-    /// As [`QueryRun::keep`].
-    pub(in crate::api::orgs) fn keep_patterns(&self, selectors: &[impl AsRef<[Matcher]>]) -> ApiResult<()> {
-        self.keep(pattern_bytes(selectors))
+    /// Those of [`QueryRun::charge`].
+    pub(in crate::api::orgs) fn charge_patterns(&self, selectors: &[impl AsRef<[Matcher]>]) -> ApiResult<()> {
+        self.charge(pattern_bytes(selectors))
     }
 
-    /// Charges a listing or a body for `bytes` in total, beside what is kept.
+    /// Charges a listing for `bytes` in total, in addition to the bytes of [`QueryRun::charge`].
     fn hold(&self, bytes: u64) -> Result<(), QueryError> {
-        let bytes = bytes.saturating_add(self.kept_bytes.get());
+        let bytes = bytes.saturating_add(self.charged_bytes.get());
         let allowed = self.options.promql.limits.memory_bytes_max;
         if bytes > allowed {
             return Err(QueryError::TooMuchMemory { needed: bytes, allowed });
@@ -430,15 +442,15 @@ impl QueryRun {
         Ok(self.lease.grow_to(bytes, &|| false)?)
     }
 
-    /// As [`QueryRun::hold`] for a body, whose own limit is another one.
+    /// Like [`QueryRun::hold`] for a body, which is limited by `body_bytes_max` instead.
     fn hold_body(&self, bytes: u64) -> Result<(), QueryError> {
-        let bytes = bytes.saturating_add(self.kept_bytes.get());
+        let bytes = bytes.saturating_add(self.charged_bytes.get());
         Ok(self.lease.grow_to(bytes, &|| false)?)
     }
 
-    /// The error of a text that was not parsed, or that of a query whose deadline passed meanwhile.
-    pub(in crate::api::orgs) fn refusal(&self, error: ApiError) -> ApiError {
-        self.watch.refusal(error)
+    /// See [`QueryDeadline::error_or`].
+    pub(in crate::api::orgs) fn error_or(&self, error: ApiError) -> ApiError {
+        self.deadline.error_or(error)
     }
 
     /// Adds a warning to the response.
@@ -446,15 +458,15 @@ impl QueryRun {
         self.warnings.push(text.into());
     }
 
-    /// Milliseconds since the request arrived.
+    /// Returns the milliseconds since the request arrived.
     pub(in crate::api::orgs) fn elapsed_ms(&self) -> f64 {
-        self.watch.since.elapsed_ms()
+        self.deadline.since.elapsed_ms()
     }
 
     /// Checks that the caller may select series by this name.
     ///
     /// # Errors
-    /// 403 `metric_not_allowed` where an embed token does not name it.
+    /// 403 `metric_not_allowed` if an embed token does not grant the name.
     pub(in crate::api::orgs) fn admit_metric(&self, name: &str) -> ApiResult<()> {
         if self.access.scope.admits_name(name) {
             return Ok(());
@@ -462,68 +474,72 @@ impl QueryRun {
         Err(ApiError::new(Code::MetricNotAllowed, "this token does not grant this metric"))
     }
 
-    /// Parses an expression within the caps, and checks it against the expressions that a token lists.
+    /// Parses an expression within the caps, and checks it against the expressions that a token
+    /// lists.
     ///
     /// # Errors
     /// 400 `bad_expr`, 403 `embed_restricted`.
     pub(in crate::api::orgs) fn expression(&self, parameter: &'static str, text: &str) -> ApiResult<Expr> {
         let org = self.access.org;
         let parsed = self.expressions.parse(org, text);
-        let expr = parsed.map_err(|error| self.refusal(bad_expression(parameter, &error)))?;
+        let expr = parsed.map_err(|error| self.error_or(bad_expression(parameter, &error)))?;
         if let Some(listed) = &self.listed {
-            listed.entry.selectors.store(expr.selectors().len(), Ordering::Relaxed);
+            listed.query.selectors.store(expr.selectors().len(), Ordering::Relaxed);
         }
         if self.grant.exprs.is_empty() {
             return Ok(expr);
         }
-        let asked = expr.to_string();
-        // Listed expressions are compared in canonical form. One that does not parse grants nothing.
+        let requested = expr.to_string();
+        // RunningQueryGuard expressions are compared in canonical form. One that does not parse
+        // grants nothing.
         let same = |listed: &String| {
-            *listed == asked
-                || self.expressions.parse(org, listed).is_ok_and(|expr| expr.to_string() == asked)
+            *listed == requested
+                || self.expressions.parse(org, listed).is_ok_and(|expr| expr.to_string() == requested)
         };
         if self.grant.exprs.iter().all(|list| list.iter().any(same)) {
             return Ok(expr);
         }
         let refused = ApiError::new(Code::EmbedRestricted, "this token does not grant this expression");
-        // A listed expression may not have been parsed because the request has to end.
-        Err(self.refusal(refused))
+        // Parsing of a listed expression also fails if the request was cancelled or timed out.
+        Err(self.error_or(refused))
     }
 
-    /// As [`selectors`], within the caps. Their patterns are charged until the run ends.
+    /// Parses selectors like [`selectors`], within the caps. Their patterns are charged until the
+    /// run ends.
     ///
     /// # Errors
-    /// As [`selectors`] and [`QueryRun::keep`].
+    /// Those of [`selectors`] and [`QueryRun::charge`].
     pub(in crate::api::orgs) fn selectors(
         &self,
         parameter: &'static str,
         texts: &[String],
     ) -> ApiResult<Vec<Vec<Matcher>>> {
-        let found = selectors((&self.expressions, self.access.org), texts, parameter, &self.options.caps)
-            .map_err(|error| self.refusal(error))?;
-        self.keep_patterns(&found)?;
-        Ok(found)
+        let parsed = selectors(&self.expressions, self.access.org, texts, parameter, &self.options.caps)
+            .map_err(|error| self.error_or(error))?;
+        self.charge_patterns(&parsed)?;
+        Ok(parsed)
     }
 
-    /// Checks that the caller may learn about the series behind a result. A token that lists expressions
-    /// grants their results, but not which series they read, how many, or their exemplars.
+    /// Checks that the caller may learn about the series behind a result. A token that lists
+    /// expressions grants their results, but not the names, the number or the exemplars of the
+    /// series that they read.
     ///
     /// # Errors
-    /// 403 `embed_restricted` where an embed token lists its expressions.
+    /// 403 `embed_restricted` for an embed token that lists its expressions.
     pub(in crate::api::orgs) fn admit_insight(&self) -> ApiResult<()> {
         if self.grant.exprs.is_empty() {
             return Ok(());
         }
         Err(ApiError::new(
             Code::EmbedRestricted,
-            "this token grants the answers of listed expressions, and nothing of the series behind them",
+            "this token grants the results of listed expressions, but no information about their series",
         ))
     }
 
-    /// Evaluates a query within its deadline, with cached results as far as they are valid.
+    /// Evaluates a query within its deadline, and uses cached results that are still exact.
     ///
     /// # Errors
-    /// As [`promql::QueryError`] maps; 503 `query_timeout` also if the query waited too long for a thread.
+    /// The mapping of [`promql::QueryError`]. The wait for a thread counts towards `query_timeout`.
     pub(in crate::api::orgs) fn evaluate(&self, query: &Query, eval: EvalOptions) -> ApiResult<QueryResult> {
         let options = self.evaluation(eval.lookback_ms);
         admit_lookback(&self.grant, eval.lookback_ms)?;
@@ -536,10 +552,10 @@ impl QueryRun {
         })
     }
 
-    /// Evaluates a query and returns the cost of each plan node.
+    /// Evaluates a query without the cache, and returns its result and the cost of each plan node.
     ///
     /// # Errors
-    /// As [`QueryRun::evaluate`].
+    /// Those of [`QueryRun::evaluate`] and [`QueryRun::admit_insight`].
     pub(in crate::api::orgs) fn explain(&self, query: &Query) -> ApiResult<(QueryResult, PlanNode)> {
         self.admit_insight()?;
         let options = self.evaluation(None);
@@ -550,7 +566,7 @@ impl QueryRun {
     /// Estimates the cost of a query.
     ///
     /// # Errors
-    /// As [`QueryRun::evaluate`].
+    /// Those of [`QueryRun::evaluate`] and [`QueryRun::admit_insight`].
     pub(in crate::api::orgs) fn estimate(&self, query: &Query) -> ApiResult<Estimate> {
         self.admit_insight()?;
         let options = self.evaluation(None);
@@ -566,58 +582,60 @@ impl QueryRun {
     }
 
     fn within<T>(&self, work: impl FnOnce(&Budget<'_>) -> Result<T, QueryError>) -> ApiResult<T> {
-        let expired = || self.watch.is_late();
-        let admits = |units| self.watch.admit(units).is_ok();
+        let expired = || self.deadline.is_expired();
+        let admits = |units| self.deadline.admit(units).is_ok();
         let workers = self.lanes.workers();
         let _computing = workers.begin_query();
         let budget = Budget {
-            cancel: Some(&self.watch.cancelled),
+            cancel: Some(&self.deadline.cancelled),
             expired: Some(&expired),
             admits: Some(&admits),
-            progress: self.listed.as_ref().map(|listed| Arc::clone(&listed.entry.progress)),
+            progress: self.listed.as_ref().map(|listed| Arc::clone(&listed.query.progress)),
             lease: Some(Arc::clone(&self.lease)),
             workers: Some(workers),
         };
         Ok(work(&budget)?)
     }
 
-    /// A response body: `write` appends the members after `"status":"success",`; warnings and infos
-    /// follow. Bodies of the specification always have warnings, those of Prometheus only if there are any.
+    /// Encodes a response body: `write` appends the members after `"status":"success",`; warnings
+    /// and infos follow. Native bodies always have the member `warnings`, Prometheus bodies only if
+    /// it is not empty.
     ///
     /// # Errors
-    /// Those of `write`, and 422 where the body is too large.
+    /// Those of `write`, and 422 if the body is too large.
     pub(in crate::api::orgs) fn body(
         &self,
         infos: &[String],
         style: BodyFormat,
-        write: impl FnOnce(&mut Text<'_>) -> ApiResult<()>,
+        write: impl FnOnce(&mut BodyWriter<'_>) -> ApiResult<()>,
     ) -> ApiResult<Vec<u8>> {
-        // Also where nothing is listed.
-        self.watch.admit(0)?;
-        let mut text = Text { run: self, out: Vec::from(SUCCESS), check_at: 0 };
+        // An empty listing has not checked the deadline yet.
+        self.deadline.admit(0)?;
+        let mut text = BodyWriter { run: self, out: Vec::from(SUCCESS), check_at: 0 };
         write(&mut text)?;
         let mut out = text.out;
-        self.remarks(infos, style, &mut out);
+        self.write_annotations(infos, style, &mut out);
         if out.len() > self.options.body_bytes_max {
             return Err(prom_json::BodyTooLarge { bytes_max: self.options.body_bytes_max }.into());
         }
-        self.settle(out.len())?;
+        self.admit_inline_body(out.len())?;
         Ok(out)
     }
 
-    /// Ends inline work if a body of so many bytes is too long for it.
-    fn settle(&self, bytes: usize) -> ApiResult<()> {
+    /// Ends inline work if a body of `bytes` is too large to be encoded inline.
+    fn admit_inline_body(&self, bytes: usize) -> ApiResult<()> {
         let most = if self.coding == Coding::Identity { BODY_BYTES_MAX } else { CODED_BYTES_MAX };
         self.large.set(bytes > most);
         if bytes > most { self.leave_inline() } else { Ok(()) }
     }
 
-    /// Ends inline work.
+    /// Ends inline work; does nothing on the lane.
     ///
     /// # Errors
-    /// 503, which no client sees, because the work starts again on the lane.
+    /// 503 if the work runs inline. No client receives it, because the work starts again on the
+    /// lane.
     fn leave_inline(&self) -> ApiResult<()> {
-        match &self.watch.inline {
+        match &self.deadline.inline {
             Some(deadline) => {
                 deadline.exceed();
                 Err(QueryError::Timeout.into())
@@ -626,30 +644,30 @@ impl QueryRun {
         }
     }
 
-    /// The response body around a result: `write` appends the members after `data`.
+    /// Encodes the response body of a result: `write` appends the members after `data`.
     ///
     /// # Errors
-    /// As [`Body::of`].
+    /// Those of [`QueryBody::encode`].
     pub(in crate::api::orgs) fn result(
         &self,
         value: Value,
         infos: &[String],
         style: BodyFormat,
         write: impl FnOnce(&mut Vec<u8>),
-    ) -> ApiResult<Body> {
-        self.settle(prom_json::likely_bytes(&value))?;
+    ) -> ApiResult<QueryBody> {
+        self.admit_inline_body(prom_json::estimated_bytes(&value))?;
         let head = [SUCCESS, br#""data":{"#].concat();
         let mut tail = vec![b'}'];
         write(&mut tail);
-        self.remarks(infos, style, &mut tail);
-        let document = Document { head, value, tail };
+        self.write_annotations(infos, style, &mut tail);
+        let envelope = Envelope { head, value, tail };
         let lease = Some(Arc::clone(&self.lease));
         let bytes_max = self.options.body_bytes_max;
         let _computing = self.lanes.workers().begin_query();
-        Body::of(document, self.coding, bytes_max, (&self.lanes, self.access.org), lease)
+        QueryBody::encode(envelope, self.coding, bytes_max, &self.lanes, self.access.org, lease)
     }
 
-    fn remarks(&self, infos: &[String], style: BodyFormat, out: &mut Vec<u8>) {
+    fn write_annotations(&self, infos: &[String], style: BodyFormat, out: &mut Vec<u8>) {
         if style == BodyFormat::Native || !self.warnings.is_empty() {
             out.extend_from_slice(br#","warnings":"#);
             prom_json::texts(self.warnings.iter().map(String::as_str), out);
@@ -661,14 +679,15 @@ impl QueryRun {
         out.push(b'}');
     }
 
-    /// Adds the warnings of annotations and returns their infos; at most ten of each, as Prometheus does.
+    /// Adds the warnings of annotations to the response and returns their infos, at most ten of
+    /// each, as Prometheus does.
     pub(in crate::api::orgs) fn annotate(&mut self, annotations: Annotations) -> Vec<String> {
         let Annotations { warnings, infos } = annotations;
         self.warnings.extend(at_most_ten(warnings, "warning"));
         at_most_ten(infos, "info")
     }
 
-    /// Cuts a result after `limit` series, and says so.
+    /// Truncates a result to `limit` series, and adds a warning if it had more.
     pub(in crate::api::orgs) fn truncate(&mut self, value: &mut Value, limit: Option<usize>) {
         let limit = limit.unwrap_or(usize::MAX);
         let series = series_count(value);
@@ -684,51 +703,52 @@ impl QueryRun {
 }
 
 /// A response body while it is encoded.
-pub(in crate::api::orgs) struct Text<'r> {
+pub(in crate::api::orgs) struct BodyWriter<'r> {
     run: &'r QueryRun,
     out: Vec<u8>,
-    /// The length at which deadline, memory and size are checked next.
+    /// The length of `out` at which deadline, memory and size are checked next.
     check_at: usize,
 }
 
-impl Text<'_> {
+impl BodyWriter<'_> {
     /// Bytes between two checks, which take about 50 µs to encode.
     const CHECK_BYTES: usize = 64 << 10;
 
-    /// Appends bytes as they are.
+    /// Appends bytes without a check.
     pub(in crate::api::orgs) fn raw(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Appends what `write` writes, which is at most one text or label set. Checks follow every
-    /// [`Text::CHECK_BYTES`].
+    /// Appends the output of `write`, at most one string or label set. Deadline, memory and size
+    /// are checked every [`BodyWriter::CHECK_BYTES`].
     ///
     /// # Errors
-    /// 503 after the deadline, 422 if the body is too large, either of them if there is no memory for it.
+    /// 503 after the deadline, 422 if the body is too large, 422 or 503 if there is not enough
+    /// memory.
     pub(in crate::api::orgs) fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> ApiResult<()> {
         write(&mut self.out);
         if self.out.len() < self.check_at {
             return Ok(());
         }
-        let QueryRun { watch, options, .. } = self.run;
+        let QueryRun { deadline, options, .. } = self.run;
         if self.out.len() > options.body_bytes_max {
             return Err(prom_json::BodyTooLarge { bytes_max: options.body_bytes_max }.into());
         }
         if self.out.len() > BODY_BYTES_MAX {
             self.run.leave_inline()?;
         }
-        watch.admit(0)?;
+        deadline.admit(0)?;
         // The buffer may double its capacity once before the next check.
         let bytes = (self.out.capacity() as u64).saturating_mul(2);
         self.run.hold_body(bytes)?;
-        self.check_at = self.out.len() + Text::CHECK_BYTES;
+        self.check_at = self.out.len() + BodyWriter::CHECK_BYTES;
         Ok(())
     }
 
-    /// An array; `write` appends each item.
+    /// Appends an array; `write` appends each item.
     ///
     /// # Errors
-    /// As [`Text::write`].
+    /// Those of [`BodyWriter::write`].
     pub(in crate::api::orgs) fn array<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -747,10 +767,10 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// An array of strings.
+    /// Appends an array of strings.
     ///
     /// # Errors
-    /// As [`Text::write`].
+    /// Those of [`BodyWriter::write`].
     pub(in crate::api::orgs) fn texts<'t>(
         &mut self,
         texts: impl IntoIterator<Item = &'t str>,
@@ -758,17 +778,18 @@ impl Text<'_> {
         self.array(texts, prom_json::text)
     }
 
-    /// An array of label sets. What a set has in common with the one before is copied.
+    /// Appends an array of label sets. The labels that a set shares with its predecessor are
+    /// copied.
     ///
     /// # Errors
-    /// As [`Text::write`].
+    /// Those of [`BodyWriter::write`].
     pub(in crate::api::orgs) fn label_sets(&mut self, sets: &[Labels]) -> ApiResult<()> {
-        let mut before = prom_json::Before::default();
-        self.array(sets, |labels, out| before.labels(labels, out))
+        let mut writer = prom_json::LabelSetWriter::default();
+        self.array(sets, |labels, out| writer.write(labels, out))
     }
 }
 
-/// The number of series of a result; a scalar and a string count as one.
+/// Returns the number of series of a result; a scalar and a string count as one.
 pub(in crate::api::orgs) fn series_count(value: &Value) -> usize {
     match value {
         Value::Vector(series) => series.len(),
@@ -787,28 +808,28 @@ fn at_most_ten(mut texts: Vec<String>, kind: &str) -> Vec<String> {
     texts
 }
 
-/// Options of one request for its evaluation.
+/// The evaluation options that a request sets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::api::orgs) struct EvalOptions {
-    /// Overrides the lookback of the server.
+    /// Overrides the lookback of the server, in milliseconds.
     pub(in crate::api::orgs) lookback_ms: Option<i64>,
-    /// Neither use nor fill the result cache.
+    /// Whether to neither use nor fill the result cache.
     pub(in crate::api::orgs) nocache: bool,
 }
 
 /// The format of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::api::orgs) enum BodyFormat {
-    /// That of the specification (docs/specification.md C5).
+    /// promlet's own format (docs/specification.md C5).
     Native,
-    /// That of Prometheus (docs/specification.md C6).
+    /// The format of Prometheus (docs/specification.md C6).
     Prometheus,
 }
 
 /// Parses the parameter `timeout`.
 ///
 /// # Errors
-/// 400 `invalid_parameter` for zero and less.
+/// 400 `invalid_parameter` unless it is positive.
 pub(in crate::api::orgs) fn timeout(params: &mut Params) -> ApiResult<Option<Duration>> {
     match params.duration_ms("timeout")? {
         Some(ms) if ms <= 0 => Err(ApiError::invalid_parameter("timeout", "a timeout must be positive")),
@@ -818,8 +839,8 @@ pub(in crate::api::orgs) fn timeout(params: &mut Params) -> ApiResult<Option<Dur
 }
 
 /// Checks every window of a query against an embed token. A query reads more than `start` to `end`:
-/// `x[30d]` at one time reads thirty days, and `x[1d:1s]` has a range and a step of its own. (How old a sample may be,
-/// `max_lookback_s`, is not checked here: below PromQL no sample beyond it is ever read.)
+/// `x[30d]` at one time reads thirty days, and `x[1d:1s]` has a range and a step of its own. The
+/// age of samples, `max_lookback_s`, is not checked here, because the snapshot hides older samples.
 fn admit_windows(grant: &Grant, query: &Query, options: &promql::Options) -> ApiResult<()> {
     if grant.max_range_ms.is_none() && grant.min_step_ms.is_none() {
         return Ok(());
@@ -840,10 +861,10 @@ fn admit_windows(grant: &Grant, query: &Query, options: &promql::Options) -> Api
     Ok(())
 }
 
-/// Checks a lookback that the request sets against an embed token: it is the time that a selector without
-/// brackets reads.
+/// Checks the lookback of a request against an embed token. An instant selector reads that much
+/// time.
 fn admit_lookback(grant: &Grant, lookback_ms: Option<i64>) -> ApiResult<()> {
-    match grant.max_range_ms.filter(|most| lookback_ms.is_some_and(|asked| asked > *most)) {
+    match grant.max_range_ms.filter(|most| lookback_ms.is_some_and(|ms| ms > *most)) {
         Some(most) => {
             let detail = format!("this token grants lookbacks of {} s at most", most / 1_000);
             Err(ApiError::new(Code::EmbedRestricted, detail))
@@ -852,8 +873,8 @@ fn admit_lookback(grant: &Grant, lookback_ms: Option<i64>) -> ApiResult<()> {
     }
 }
 
-/// The time range of a listing within what an embed token grants. A missing bound becomes the widest one
-/// granted.
+/// Limits the time range of a listing to the range that an embed token grants. A missing bound
+/// becomes the widest one granted.
 ///
 /// # Errors
 /// 403 `embed_restricted`.
@@ -872,7 +893,7 @@ pub(in crate::api::orgs) fn admit_range(
     Ok(TimeRange::new(start, end))
 }
 
-/// Checks a range and its step against an embed token.
+/// Checks a time range and its step against an embed token.
 ///
 /// # Errors
 /// 403 `embed_restricted`.
@@ -889,12 +910,14 @@ pub(in crate::api::orgs) fn admit_steps(grant: &Grant, steps: &Steps) -> ApiResu
     Ok(())
 }
 
-/// Parses selectors. Together they may have as many regular expressions as one expression.
+/// Parses at most `SELECTORS_MAX` selectors. All of them together may have as many regular
+/// expressions as one expression.
 ///
 /// # Errors
 /// 400 `bad_expr` and `invalid_parameter`.
 pub(in crate::api::orgs) fn selectors(
-    (cache, org): (&ExpressionCache, OrgId),
+    cache: &ExpressionCache,
+    org: OrgId,
     texts: &[String],
     parameter: &'static str,
     caps: &Caps,
@@ -914,13 +937,13 @@ pub(in crate::api::orgs) fn selectors(
     Ok(all)
 }
 
-/// Bytes of the compiled patterns of selectors, and of what searching with them may take.
+/// Returns the bytes of the compiled patterns of selectors, and of searches with them.
 pub(in crate::api::orgs) fn pattern_bytes(selectors: &[impl AsRef<[Matcher]>]) -> usize {
     selectors.iter().flat_map(|matchers| matchers.as_ref()).map(Matcher::pattern_bytes).sum()
 }
 
-/// The number of regular expressions among these matchers. As in an expression, an alternation of
-/// literals is a set and does not count.
+/// Returns the number of regular expressions among `matchers`. As in an expression, an alternation
+/// of literals counts as a set and not as a regular expression.
 pub(in crate::api::orgs) fn patterns(matchers: &[Matcher]) -> usize {
     let is_set = |pattern: &str| pattern.chars().all(|c| c.is_alphanumeric() || " _-/:,|".contains(c));
     let is_pattern = |op| matches!(op, MatchOp::Regex | MatchOp::NotRegex);
@@ -961,8 +984,8 @@ mod tests {
         }
     }
 
-    /// Longer than any test takes; a test that waits this long has failed.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    /// Longer than any test takes. A test that waits this long has failed.
+    const WAIT_MAX: Duration = Duration::from_secs(20);
 
     #[tokio::test]
     async fn a_closed_connection_cancels_its_query() {
@@ -971,27 +994,27 @@ mod tests {
         let (stopped, has_stopped) = mpsc::channel();
         let query = deps.run(entered(), move |run| {
             let _ = started.send(());
-            while !run.watch.cancelled.load(Ordering::Relaxed) && !run.watch.is_late() {
+            while !run.deadline.cancelled.load(Ordering::Relaxed) && !run.deadline.is_expired() {
                 std::thread::yield_now();
             }
-            let _ = stopped.send(run.watch.is_late());
+            let _ = stopped.send(run.deadline.is_expired());
             Ok(())
         });
         tokio::select! {
             _ = query => panic!("the query never ends by itself"),
             () = async { while has_started.try_recv().is_err() { tokio::task::yield_now().await } } => {}
         }
-        assert_eq!(has_stopped.recv_timeout(PATIENCE), Ok(false), "cancelled before its deadline");
+        assert_eq!(has_stopped.recv_timeout(WAIT_MAX), Ok(false), "cancelled before its deadline");
     }
 
     #[tokio::test]
-    async fn the_timeout_of_a_query_is_at_most_that_of_the_server() {
+    async fn the_timeout_parameter_cannot_exceed_the_servers_timeout() {
         let deps = ReadDeps {
             options: Arc::new(ReadOptions { timeout: Duration::ZERO, ..ReadOptions::default() }),
             ..deps()
         };
-        let request = QueryRequest::from(entered()).within(Some(PATIENCE));
-        let late = deps.run(request, |run| Ok(run.watch.is_late())).await;
+        let request = QueryRequest::from(entered()).within(Some(WAIT_MAX));
+        let late = deps.run(request, |run| Ok(run.deadline.is_expired())).await;
         assert!(late.expect("it ran"));
     }
 
@@ -1001,7 +1024,7 @@ mod tests {
         deps.inline.fingerprint(("query", ""), &params).over(TimeRange::ALL)
     }
 
-    /// The thread on which a query runs at last, and how often it was started.
+    /// Returns the thread on which a query ended, and how often the query was started.
     async fn thread_of(
         deps: &ReadDeps,
         sole_connection: bool,
@@ -1013,8 +1036,8 @@ mod tests {
         let done = deps.run(request, move |run| {
             run.warn("one warning");
             let runs = runs.fetch_add(1, Ordering::Relaxed) + 1;
-            while !is_fast && runs == 1 && run.watch.inline.is_some() {
-                if run.watch.is_late() {
+            while !is_fast && runs == 1 && run.deadline.inline.is_some() {
+                if run.deadline.is_expired() {
                     return Err(QueryError::Timeout.into());
                 }
             }
@@ -1024,14 +1047,15 @@ mod tests {
         done.await.expect("answered")
     }
 
-    /// A permit of the lane, whose threads release theirs after their result was received.
+    /// Waits for an inline permit: a thread of the lane releases its place after its caller has
+    /// received the result.
     async fn try_inline(deps: &ReadDeps) -> InlinePermit<'_> {
         let since = Stopwatch::start();
         loop {
             if let Some(permit) = deps.lanes.try_inline(OrgId(1)) {
                 return permit;
             }
-            assert!(since.elapsed() < PATIENCE, "no permit became free");
+            assert!(since.elapsed() < WAIT_MAX, "no permit became free");
             tokio::task::yield_now().await;
         }
     }
@@ -1043,7 +1067,7 @@ mod tests {
         let select = |deps: ReadDeps, texts: Vec<String>| async move {
             let work = move |run: &mut QueryRun| {
                 run.selectors("match", &texts)?;
-                // A listing holds its own bytes beside the patterns.
+                // A listing holds bytes of its own in addition to the patterns.
                 run.pacing(|pace| pace.hold(1 << 20))?;
                 Ok(run.lease.bytes())
             };

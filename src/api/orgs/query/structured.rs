@@ -1,4 +1,5 @@
-//! `metric`, `match`, `fn`, `window`, `agg`, `by`, `without`, `q`, `k`, `offset`: from parameters to a tree (docs/specification.md C5).
+//! Structured queries: the parameters `metric`, `match`, `fn`, `window`, `agg`, `by`, `without`,
+//! `q`, `k` and `offset`, and the expression tree that they stand for (docs/specification.md C5).
 
 use crate::api::error::data::bad_expression;
 use crate::api::error::{ApiError, ApiResult};
@@ -10,30 +11,31 @@ use crate::promql::syntax::{Caps, parse_matcher};
 
 use super::run::{ReadOptions, patterns};
 
-/// A structured question as far as it can be read without compiling a pattern; that is work for the query lane.
+/// A structured query whose matchers are not compiled yet. Compiling them is work for the query
+/// lane.
 #[derive(Clone, Debug)]
-pub(super) struct Shape {
+pub(super) struct StructuredParams {
     query: StructuredQuery,
     matchers: Vec<String>,
     window_ms: Option<i64>,
 }
 
-/// Where no window is given: five minutes, what dashboards take.
+/// The default of `window`: five minutes, as in most dashboards.
 const WINDOW_DEFAULT_MS: i64 = 300_000;
-/// Items of `match`; each is one label test.
+/// The most items of `match`, inclusive; each is one label matcher.
 const MATCHERS_MAX: usize = 64;
 
-impl Shape {
+impl StructuredParams {
     /// Takes the parameters.
     ///
     /// # Errors
     /// 400 `invalid_parameter` and `duplicate_parameter`.
-    pub(super) fn take(params: &mut Params) -> ApiResult<Shape> {
+    pub(super) fn take(params: &mut Params) -> ApiResult<StructuredParams> {
         let text = |params: &mut Params, name| Ok::<_, ApiError>(params.one(&[name])?.unwrap_or_default());
         let metric = text(params, "metric")?;
         let matchers = params.many(&["match", "match[]"]);
         if matchers.len() > MATCHERS_MAX {
-            let message = format!("{} label tests, more than the {MATCHERS_MAX} allowed", matchers.len());
+            let message = format!("{} label matchers, more than the {MATCHERS_MAX} allowed", matchers.len());
             return Err(ApiError::invalid_parameter("match", message));
         }
         let grouping = match (params.one(&["by"])?, params.one(&["without"])?) {
@@ -58,23 +60,29 @@ impl Shape {
         if query.metric.is_empty() {
             return Err(refused(&StructuredError::NoMetric));
         }
-        Ok(Shape { query, matchers, window_ms: params.duration_ms("window")? })
+        Ok(StructuredParams { query, matchers, window_ms: params.duration_ms("window")? })
     }
 
-    /// The metric asked for by name.
+    /// Returns the name of the metric.
     pub(super) fn metric(&self) -> &str {
         &self.query.metric
     }
 
-    /// The tree; a window that is not given is `least` at least, and `most` at most.
+    /// Compiles the matchers and returns the expression tree. The default window is at least
+    /// `min_window_ms` and at most `max_window_ms`.
     ///
     /// # Errors
-    /// 400 `invalid_parameter`, and `bad_expr` for a `match` that is none.
-    pub(super) fn build(&self, options: &ReadOptions, least: i64, most: Option<i64>) -> ApiResult<Expr> {
+    /// 400 `invalid_parameter`, and `bad_expr` for a `match` that is not a matcher.
+    pub(super) fn build(
+        &self,
+        options: &ReadOptions,
+        min_window_ms: i64,
+        max_window_ms: Option<i64>,
+    ) -> ApiResult<Expr> {
         let mut query = self.query.clone();
         query.matchers = compile(&self.matchers, &options.caps)?;
-        let default = least.max(WINDOW_DEFAULT_MS);
-        let default = query.function.map(|_| most.map_or(default, |most| default.min(most)));
+        let default = min_window_ms.max(WINDOW_DEFAULT_MS);
+        let default = query.function.map(|_| max_window_ms.map_or(default, |most| default.min(most)));
         query.window_ms = self.window_ms.or(default);
         if let Some(window_ms) = query.window_ms.filter(|ms| *ms > options.range_ms_max) {
             let most = options.range_ms_max / 1_000;
@@ -85,8 +93,8 @@ impl Shape {
     }
 }
 
-/// Compiles one pattern after the other, so that one too many is noticed before it costs anything. As in an expression,
-/// an alternation of literals is a set and does not count.
+/// Compiles the matchers one by one, and stops at the first pattern beyond the limit. As in an
+/// expression, an alternation of literals is a set and does not count as a pattern.
 fn compile(texts: &[String], caps: &Caps) -> ApiResult<Vec<Matcher>> {
     let mut matchers = Vec::with_capacity(texts.len());
     for text in texts {

@@ -1,7 +1,8 @@
-//! OTLP/HTTP: metrics as OpenTelemetry's SDKs and collectors send them, in protobuf or JSON.
+//! OTLP/HTTP: metrics from OpenTelemetry SDKs and collectors, in protobuf or JSON.
 //!
-//! What is refused of a request is no error of the request (OTLP 1.x, "Partial Success"): the answer is 200 and counts it.
-//! Refusals of the whole are a `google.rpc.Status` in the request's encoding, which the outermost layer writes
+//! A request with some refused samples succeeds (OTLP 1.x, "Partial Success"): the response is 200
+//! with the number of refused samples. The error of a whole request is a `google.rpc.Status` in the
+//! request's encoding, which the outermost layer writes
 //! ([`ErrorFormat::Otlp`](crate::api::error::ErrorFormat::Otlp)).
 
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-use super::{DURABILITY, Format, Incoming, Translate, WriteDeps, gzip, media, take, unsupported};
+use super::{
+    BodyDecoder, BodyDescription, DURABILITY, TranslateFn, WriteDeps, gzip, handle, media, unsupported,
+};
 use crate::api::callers::IngestCaller;
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
@@ -34,19 +37,19 @@ async fn export(
 ) -> ApiResult<Response> {
     let (content_type, coding) = media(request.headers());
     let (encoding, gzip) = (otlp::Encoding::of(content_type), gzip(coding));
-    let stored = take(deps, machine, &slug, request, |_| {
+    let outcome = handle(deps, machine, &slug, request, |_| {
         let encoding = encoding
             .ok_or_else(|| unsupported("Content-Type: application/x-protobuf or application/json"))?;
         let gzip = gzip.ok_or_else(|| unsupported("Content-Encoding: gzip, or none"))?;
-        let decode: Translate = Box::new(move |body, limits| otlp::decode(body, encoding, limits));
-        Ok(Incoming { format: Format::Translated { gzip, decode }, labels: Vec::new() })
+        let decode: TranslateFn = Box::new(move |body, limits| otlp::decode(body, encoding, limits));
+        Ok(BodyDescription { decoder: BodyDecoder::Translating { gzip, decode }, labels: Vec::new() })
     })
     .await?;
     let encoding = encoding.unwrap_or(otlp::Encoding::Protobuf);
-    let body = otlp::response(encoding, stored.report.refused, &stored.first_refusals());
+    let body = otlp::response(encoding, outcome.report.refused, &outcome.first_refusals());
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static(encoding.content_type())),
-        (DURABILITY, stored.durability),
+        (DURABILITY, outcome.durability),
     ];
     Ok((headers, body).into_response())
 }

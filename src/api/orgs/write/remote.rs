@@ -1,4 +1,4 @@
-//! Prometheus remote write, 1.0 and 2.0 by one path: the content type says which.
+//! Prometheus remote write 1.0 and 2.0, on the same path; the content type selects the version.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::{DURABILITY, Format, Incoming, Stored, WriteDeps, media, take, unsupported};
+use super::{BodyDecoder, BodyDescription, DURABILITY, IngestOutcome, WriteDeps, handle, media, unsupported};
 use crate::api::callers::IngestCaller;
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
@@ -16,7 +16,7 @@ use crate::ingest::{PROTOCOLS, Protocol};
 use crate::tsdb::AppendReport;
 
 const SUMMARY: &str = "Write samples: Prometheus remote write 1.0 and 2.0";
-const WANTED: &str = "Content-Encoding: snappy and Content-Type: application/x-protobuf, for remote write 2.0 with \
+const EXPECTED: &str = "Content-Encoding: snappy and Content-Type: application/x-protobuf, for remote write 2.0 with \
     proto=io.prometheus.write.v2.Request";
 
 pub(super) fn routes() -> Routes<Arc<WriteDeps>> {
@@ -33,13 +33,13 @@ async fn write(
     request: Request,
 ) -> ApiResult<Response> {
     let protocol = protocol(request.headers());
-    let stored = take(deps, machine, &slug, request, |_| {
-        let protocol = protocol.ok_or_else(|| unsupported(WANTED))?;
-        Ok(Incoming { format: Format::Borrowed(protocol), labels: Vec::new() })
+    let outcome = handle(deps, machine, &slug, request, |_| {
+        let protocol = protocol.ok_or_else(|| unsupported(EXPECTED))?;
+        Ok(BodyDescription { decoder: BodyDecoder::Borrowing(protocol), labels: Vec::new() })
     })
     .await?;
-    let written = protocol.filter(|protocol| protocol.reports_written).map(|_| written(&stored.report));
-    answer(&stored, written)
+    let counts = protocol.filter(|protocol| protocol.reports_written);
+    respond(&outcome, counts.map(|_| written_counts(&outcome.report)))
 }
 
 fn protocol(headers: &HeaderMap) -> Option<&'static Protocol> {
@@ -49,11 +49,11 @@ fn protocol(headers: &HeaderMap) -> Option<&'static Protocol> {
         .find(|protocol| (protocol.accepts_type)(content_type) && (protocol.accepts_encoding)(encoding))
 }
 
-/// How much of a request was stored, or was there already: remote write 2.0 has its receivers say so, and its senders
-/// count what is missing as failed.
-type Written = [(HeaderName, u64); 3];
+/// The response headers of remote write 2.0 with the numbers of stored items. Items that were
+/// stored before count as well. Senders count the others as failed.
+type WrittenCounts = [(HeaderName, u64); 3];
 
-fn written(report: &AppendReport) -> Written {
+fn written_counts(report: &AppendReport) -> WrittenCounts {
     let floats = report.stored.saturating_sub(report.histograms);
     [
         (HeaderName::from_static("x-prometheus-remote-write-samples-written"), floats),
@@ -62,14 +62,14 @@ fn written(report: &AppendReport) -> Written {
     ]
 }
 
-fn answer(stored: &Stored, written: Option<Written>) -> ApiResult<Response> {
+fn respond(outcome: &IngestOutcome, written: Option<WrittenCounts>) -> ApiResult<Response> {
     let written = written.into_iter().flatten().map(|(name, count)| (name, HeaderValue::from(count)));
-    if stored.is_whole() {
-        let durability = [(DURABILITY, stored.durability.clone())];
+    if outcome.is_complete() {
+        let durability = [(DURABILITY, outcome.durability.clone())];
         let mut response = (StatusCode::NO_CONTENT, durability, Body::empty()).into_response();
         response.headers_mut().extend(written);
         return Ok(response);
     }
-    let error = stored.partly(["stored", "refused"]);
+    let error = outcome.partial_error("stored", "refused");
     Err(written.fold(error, |error, (name, count)| error.with_header(name, count)))
 }

@@ -1,4 +1,4 @@
-//! Guessing at a body changes nothing of what is stored.
+//! Decoding a body by guessing stores the same samples as decoding it completely.
 
 use proptest::prelude::*;
 
@@ -12,17 +12,17 @@ const NOW: Timestamp = Timestamp::from_s(1_795_000_000);
 
 /// A field of a `TimeSeries`.
 #[derive(Clone, Debug)]
-enum Part {
+enum SeriesField {
     Label(String, Vec<u8>),
     /// A value, and seconds before [`NOW`].
     Sample(u8, u8),
-    /// A field that nobody knows yet.
+    /// A field with an unknown number.
     Unknown,
-    /// Bytes that end the message in its middle, or are no field.
+    /// Bytes that are not a valid field, or end the message early.
     Broken(Vec<u8>),
 }
 
-/// A snappy block of nothing but literals.
+/// Returns a snappy block that consists of literals.
 fn block(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     varint(bytes.len() as u64, &mut out);
@@ -33,7 +33,7 @@ fn block(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A sample field as senders write it.
+/// Encodes a sample field in the order of fields that senders use.
 fn sample(value: u8, ago: u8) -> Vec<u8> {
     let mut message = vec![0x09];
     message.extend_from_slice(&f64::from(value).to_le_bytes());
@@ -44,21 +44,21 @@ fn sample(value: u8, ago: u8) -> Vec<u8> {
     field
 }
 
-fn body(series: &[Vec<Part>]) -> Vec<u8> {
+fn body(series: &[Vec<SeriesField>]) -> Vec<u8> {
     let mut request = Vec::new();
     for parts in series {
         let mut message = Vec::new();
-        for part in parts {
-            match part {
-                Part::Label(name, value) => {
+        for field in parts {
+            match field {
+                SeriesField::Label(name, value) => {
                     let mut label = Vec::new();
                     nested(1, name.as_bytes(), &mut label);
                     nested(2, value, &mut label);
                     nested(1, &label, &mut message);
                 }
-                Part::Sample(value, ago) => message.extend(sample(*value, *ago)),
-                Part::Unknown => message.extend_from_slice(&[0x78, 7]),
-                Part::Broken(bytes) => message.extend_from_slice(bytes),
+                SeriesField::Sample(value, ago) => message.extend(sample(*value, *ago)),
+                SeriesField::Unknown => message.extend_from_slice(&[0x78, 7]),
+                SeriesField::Broken(bytes) => message.extend_from_slice(bytes),
             }
         }
         nested(1, &message, &mut request);
@@ -66,28 +66,28 @@ fn body(series: &[Vec<Part>]) -> Vec<u8> {
     block(&request)
 }
 
-fn part() -> impl Strategy<Value = Part> {
+fn series_field() -> impl Strategy<Value = SeriesField> {
     let value = prop_oneof![
         "[ab]{0,3}".prop_map(String::into_bytes),
-        // The text of a label that ends as a sample does, whole or in part.
+        // A label value that ends with the bytes of a sample, or with a part of them.
         (0u8..4, 0u8..4, 0usize..18).prop_map(|(value, ago, from)| sample(value, ago).split_off(from)),
     ];
     prop_oneof![
-        5 => ("[ab]{1,2}", value).prop_map(|(name, value)| Part::Label(name, value)),
-        5 => (0u8..4, 0u8..4).prop_map(|(value, ago)| Part::Sample(value, ago)),
-        1 => Just(Part::Unknown),
+        5 => ("[ab]{1,2}", value).prop_map(|(name, value)| SeriesField::Label(name, value)),
+        5 => (0u8..4, 0u8..4).prop_map(|(value, ago)| SeriesField::Sample(value, ago)),
+        1 => Just(SeriesField::Unknown),
         1 => (prop::collection::vec(any::<u8>(), 0..3), 0u8..4, 0u8..4)
-            .prop_map(|(mut bytes, value, ago)| { bytes.extend(sample(value, ago)); Part::Broken(bytes) }),
+            .prop_map(|(mut bytes, value, ago)| { bytes.extend(sample(value, ago)); SeriesField::Broken(bytes) }),
     ]
 }
 
-type Series = (String, Vec<(i64, u64)>);
+type StoredSeries = (String, Vec<(i64, u64)>);
 
-fn stored(tsdb: &Tsdb) -> Vec<Series> {
+fn stored(tsdb: &Tsdb) -> Vec<StoredSeries> {
     let snapshot = tsdb.snapshot(&Access::whole(ORG));
     let range = TimeRange { start: Timestamp::MIN, end: Timestamp::MAX };
     let found = snapshot.select(&[], range);
-    let mut all: Vec<Series> = found
+    let mut all: Vec<StoredSeries> = found
         .iter()
         .map(|series| {
             let mut samples = SampleColumns::default();
@@ -100,7 +100,7 @@ fn stored(tsdb: &Tsdb) -> Vec<Series> {
     all
 }
 
-/// What became of a request, and what it was charged.
+/// Writes a request. Returns the stored and refused samples or the error, and the charged samples.
 fn write(tsdb: &Tsdb, body: &[u8], guess: bool) -> (Result<(u64, u64), Code>, usize) {
     let mut protocol = PROTOCOLS[0];
     if !guess {
@@ -119,46 +119,47 @@ fn write(tsdb: &Tsdb, body: &[u8], guess: bool) -> (Result<(u64, u64), Code>, us
         &mut DecodeScratch::default(),
         ready,
     );
-    let said = appending.map(|appending| {
-        let (told, hears) = std::sync::mpsc::channel();
-        tsdb.commit_then(appending, move |said| told.send(said).expect("heard"));
-        let report = hears.recv().expect("told").expect("stored").report();
+    let counts = appending.map(|appending| {
+        let (done, result) = std::sync::mpsc::channel();
+        tsdb.commit_then(appending, move |result| done.send(result).expect("the receiver exists"));
+        let report = result.recv().expect("a reply").expect("stored").report();
         (report.stored, report.refused)
     });
-    (said.map_err(|error| error.code()), charged.get())
+    (counts.map_err(|error| error.code()), charged.get())
 }
 
 proptest! {
     #[test]
-    fn a_body_that_is_guessed_at_stores_what_a_body_that_is_read_stores(
+    fn a_guessed_body_stores_the_same_samples_as_a_decoded_one(
         requests in prop::collection::vec(
-            (prop::collection::vec(prop::collection::vec(part(), 0..5), 0..4), any::<bool>()), 1..6),
+            (prop::collection::vec(prop::collection::vec(series_field(), 0..5), 0..4), any::<bool>()), 1..6),
     ) {
-        let (guessed, read) = (Tsdb::scaffold(), Tsdb::scaffold());
+        let (guessed, decoded) = (Tsdb::scaffold(), Tsdb::scaffold());
         for (series, twice) in &requests {
             let body = body(series);
             for _ in 0..=u8::from(*twice) {
                 let (by_guess, charged) = write(&guessed, &body, true);
-                let (by_reading, due) = write(&read, &body, false);
-                prop_assert_eq!(&by_guess, &by_reading);
+                let (by_decode, due) = write(&decoded, &body, false);
+                prop_assert_eq!(&by_guess, &by_decode);
                 prop_assert!(by_guess.is_err() || charged >= due);
             }
-            prop_assert_eq!(stored(&guessed), stored(&read));
+            prop_assert_eq!(stored(&guessed), stored(&decoded));
         }
     }
 }
 
 #[test]
-fn a_scrape_whose_series_are_known_is_not_read_label_by_label() {
+fn a_scrape_with_known_series_is_stored_without_decoding_labels() {
     let tsdb = Tsdb::scaffold();
-    let label = |value: &str| Part::Label("a".to_owned(), value.as_bytes().to_vec());
-    let body = body(&[vec![label("x"), Part::Sample(1, 0)], vec![label("y"), Part::Sample(2, 0)]]);
+    let label = |value: &str| SeriesField::Label("a".to_owned(), value.as_bytes().to_vec());
+    let body =
+        body(&[vec![label("x"), SeriesField::Sample(1, 0)], vec![label("y"), SeriesField::Sample(2, 0)]]);
     let mut scratch = DecodeScratch::default();
     for _ in 0..2 {
         let batch =
             (PROTOCOLS[0].guess)(&body, &ingest::DecodeLimits::default(), &mut scratch).expect("valid");
         assert!(batch.guessed && batch.series.len() == 2);
-        drop(tsdb.prepare(ORG, &batch, NOW).expect("as it looks"));
+        drop(tsdb.prepare(ORG, &batch, NOW).expect("the guess is right"));
     }
 }
 

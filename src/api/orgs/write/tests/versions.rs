@@ -1,10 +1,10 @@
-//! A request that says the same in both versions of remote write stores the same, and is answered alike.
+//! Equal requests in both versions of remote write store the same samples and have equal results.
 
 use super::*;
 
-/// A series as a test writes it down. Times are seconds before [`NOW`]; -601 is too far ahead.
+/// A series of a request. Times are seconds before [`NOW`]; -601 is too far in the future.
 #[derive(Clone, Debug)]
-struct Sent {
+struct RequestSeries {
     labels: Vec<(String, Vec<u8>)>,
     samples: Vec<(u8, i16)>,
     /// A count, whether its buckets agree with it, and its time.
@@ -41,7 +41,7 @@ fn exemplar_tail(ago: i16, out: &mut Vec<u8>) {
     time(ago, out);
 }
 
-fn version_1(all: &[Sent]) -> Vec<u8> {
+fn version_1(all: &[RequestSeries]) -> Vec<u8> {
     let label = |name: &[u8], value: &[u8], out: &mut Vec<u8>| {
         let mut message = Vec::new();
         nested(0x0a, name, &mut message);
@@ -49,17 +49,17 @@ fn version_1(all: &[Sent]) -> Vec<u8> {
         nested(0x0a, &message, out);
     };
     let mut request = Vec::new();
-    for sent in all {
+    for series in all {
         let mut out = Vec::new();
-        sent.labels.iter().for_each(|(name, value)| label(name.as_bytes(), value, &mut out));
-        sent.samples.iter().for_each(|(value, ago)| nested(0x12, &sample_message(*value, *ago), &mut out));
-        for (trace, ago) in &sent.exemplars {
+        series.labels.iter().for_each(|(name, value)| label(name.as_bytes(), value, &mut out));
+        series.samples.iter().for_each(|(value, ago)| nested(0x12, &sample_message(*value, *ago), &mut out));
+        for (trace, ago) in &series.exemplars {
             let mut message = Vec::new();
             label(b"trace_id", trace.as_bytes(), &mut message);
             exemplar_tail(*ago, &mut message);
             nested(0x1a, &message, &mut out);
         }
-        for (count, agrees, ago) in &sent.histograms {
+        for (count, agrees, ago) in &series.histograms {
             nested(0x22, &histogram_message(*count, *agrees, *ago), &mut out);
         }
         nested(0x0a, &out, &mut request);
@@ -67,29 +67,29 @@ fn version_1(all: &[Sent]) -> Vec<u8> {
     block(&request)
 }
 
-fn version_2(all: &[Sent]) -> Vec<u8> {
+fn version_2(all: &[RequestSeries]) -> Vec<u8> {
     let mut symbols: Vec<Vec<u8>> = vec![Vec::new()];
     let mut reference = |text: &[u8], out: &mut Vec<u8>| {
-        let known = symbols.iter().position(|have| have == text);
-        let place = known.unwrap_or(symbols.len());
-        if known.is_none() {
+        let existing = symbols.iter().position(|symbol| symbol == text);
+        let index = existing.unwrap_or(symbols.len());
+        if existing.is_none() {
             symbols.push(text.to_vec());
         }
-        varint(place as u64, out);
+        varint(index as u64, out);
     };
-    let mut series = Vec::new();
-    for sent in all {
+    let mut encoded = Vec::new();
+    for series in all {
         let (mut out, mut references) = (Vec::new(), Vec::new());
-        for (name, value) in &sent.labels {
+        for (name, value) in &series.labels {
             reference(name.as_bytes(), &mut references);
             reference(value, &mut references);
         }
         nested(0x0a, &references, &mut out);
-        sent.samples.iter().for_each(|(value, ago)| nested(0x12, &sample_message(*value, *ago), &mut out));
-        for (count, agrees, ago) in &sent.histograms {
+        series.samples.iter().for_each(|(value, ago)| nested(0x12, &sample_message(*value, *ago), &mut out));
+        for (count, agrees, ago) in &series.histograms {
             nested(0x1a, &histogram_message(*count, *agrees, *ago), &mut out);
         }
-        for (trace, ago) in &sent.exemplars {
+        for (trace, ago) in &series.exemplars {
             let (mut message, mut references) = (Vec::new(), Vec::new());
             reference(b"trace_id", &mut references);
             reference(trace.as_bytes(), &mut references);
@@ -97,15 +97,15 @@ fn version_2(all: &[Sent]) -> Vec<u8> {
             exemplar_tail(*ago, &mut message);
             nested(0x22, &message, &mut out);
         }
-        nested(0x2a, &out, &mut series);
+        nested(0x2a, &out, &mut encoded);
     }
     let mut request = Vec::new();
     symbols.iter().for_each(|text| nested(0x22, text, &mut request));
-    request.extend(series);
+    request.extend(encoded);
     block(&request)
 }
 
-fn sent() -> impl Strategy<Value = Sent> {
+fn request_series() -> impl Strategy<Value = RequestSeries> {
     let value = prop_oneof![8 => "[ab]{0,2}".prop_map(String::into_bytes), 1 => Just(vec![0xff])];
     let label = (prop_oneof![3 => Just("__name__".to_owned()), 2 => "[ab]{0,1}"], value);
     let ago = || prop_oneof![12 => 0i16..6, 1 => Just(-601)];
@@ -115,7 +115,7 @@ fn sent() -> impl Strategy<Value = Sent> {
         prop::collection::vec((0u8..3, prop::bool::weighted(0.8), ago()), 0..2),
         prop::collection::vec(("[ab]{1,2}", ago()), 0..2),
     )
-        .prop_map(|(labels, samples, histograms, exemplars)| Sent {
+        .prop_map(|(labels, samples, histograms, exemplars)| RequestSeries {
             labels,
             samples,
             histograms,
@@ -130,8 +130,8 @@ fn append(tsdb: &Tsdb, version: usize, body: &[u8]) -> AppendReport {
     tsdb.append(ORG, &batch, NOW).expect("stored")
 }
 
-/// Everything that can be read of a store.
-fn everything(tsdb: &Tsdb) -> (Vec<Series>, Vec<String>) {
+/// Reads all float samples, and the histograms and exemplars as text.
+fn everything(tsdb: &Tsdb) -> (Vec<StoredSeries>, Vec<String>) {
     let snapshot = tsdb.snapshot(&Access::whole(ORG));
     let range = TimeRange { start: Timestamp::MIN, end: Timestamp::MAX };
     let mut rare: Vec<String> = snapshot
@@ -151,20 +151,21 @@ fn everything(tsdb: &Tsdb) -> (Vec<Series>, Vec<String>) {
 
 proptest! {
     #[test]
-    fn what_is_said_in_either_version_stores_the_same(
-        requests in prop::collection::vec(prop::collection::vec(sent(), 0..5), 1..4),
+    fn both_versions_of_remote_write_store_the_same_samples(
+        requests in prop::collection::vec(prop::collection::vec(request_series(), 0..5), 1..4),
     ) {
         let (one, two, mixed) = (Tsdb::scaffold(), Tsdb::scaffold(), Tsdb::scaffold());
-        for (place, all) in requests.iter().enumerate() {
+        for (index, all) in requests.iter().enumerate() {
             let bodies = [version_1(all), version_2(all)];
             let expected = append(&one, 0, &bodies[0]);
             prop_assert_eq!(&append(&two, 1, &bodies[1]), &expected);
-            // A series is the same one whichever way it comes.
-            prop_assert_eq!(&append(&mixed, place % 2, &bodies[place % 2]), &expected);
-            // Sent again, what one time says twice may be late by now, and the last one said stays: in either version.
+            // The versions may alternate for one series.
+            prop_assert_eq!(&append(&mixed, index % 2, &bodies[index % 2]), &expected);
+            // The same request again has the same result in both versions, also if some of its
+            // samples are late by now.
             let again = append(&one, 0, &bodies[0]);
             prop_assert_eq!(&append(&two, 1, &bodies[1]), &again);
-            prop_assert_eq!(&append(&mixed, 1 - place % 2, &bodies[1 - place % 2]), &again);
+            prop_assert_eq!(&append(&mixed, 1 - index % 2, &bodies[1 - index % 2]), &again);
         }
         prop_assert_eq!(everything(&two), everything(&one));
         prop_assert_eq!(everything(&mixed).0, everything(&one).0);

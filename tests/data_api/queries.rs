@@ -1,31 +1,33 @@
-//! docs/specification.md C5: the specification's questions.
+//! The native query endpoints (docs/specification.md C5).
 
 use serde_json::{Value, json};
 
 use crate::house::{Reply, Who};
-use crate::wire::{NOW, Stage, escaped};
+use crate::wire::{DataFixture, NOW, escaped};
 
-fn good(reply: &Reply) -> Value {
+/// Checks for a JSON response with status 200, and returns its body.
+fn ok_json(reply: &Reply) -> Value {
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert_eq!(reply.header("content-type"), "application/json");
     reply.value()
 }
 
 #[tokio::test]
-async fn a_structured_range_query_is_compiled_and_answered() {
-    let stage = Stage::with_shop().await;
+async fn a_structured_range_query_returns_its_expression_and_result() {
+    let fixture = DataFixture::with_shop().await;
     let times = format!("start={}&end={NOW}&step=60", NOW - 120);
-    let reply = stage
+    let reply = fixture
         .get(&format!(
             "query/range?metric=http_requests_total&match=tenant=a&fn=rate&window=5m&agg=sum&by=job&{times}"
         ))
         .await;
-    let value = good(&reply);
+    let value = ok_json(&reply);
     assert_eq!(
         value["query"],
         json!({ "expr": "sum by (job) (rate(http_requests_total{tenant=\"a\"}[5m]))", "start": NOW - 120, "end": NOW, "step": 60 })
     );
-    // The window is left open: twenty samples span 285 s, and the slope is carried on to the 300 s (promql/functions.go).
+    // The window excludes its start: twenty samples span 285 s, and the slope is extrapolated to
+    // 300 s (Prometheus, promql/functions.go).
     let slope = |total: f64| (total * (300.0 / 285.0 / 300.0)).to_string();
     let values = |v: &str| json!([[NOW - 120, v], [NOW - 60, v], [NOW, v]]);
     let (api, web) = (values(&slope(285.0)), values(&slope(570.0)));
@@ -42,8 +44,8 @@ async fn a_structured_range_query_is_compiled_and_answered() {
 }
 
 #[tokio::test]
-async fn structured_parameters_become_promql() {
-    let stage = Stage::with_shop().await;
+async fn structured_parameters_are_translated_to_promql() {
+    let fixture = DataFixture::with_shop().await;
     let cases = [
         ("metric=up", "up"),
         ("metric=up&match=job%3D~%22api%7Cweb%22&match[]=x!=", "up{job=~\"api|web\",x!=\"\"}"),
@@ -62,8 +64,8 @@ async fn structured_parameters_become_promql() {
         ("metric=up&match=job%3D%22%5C%22%7D%20or%20up%22", "up{job=\"\\\"} or up\"}"),
     ];
     for (parameters, expr) in cases {
-        let value = good(&stage.get(&format!("query/instant?{parameters}")).await);
-        // Whether a blank follows the comma between two label tests is the printer's business.
+        let value = ok_json(&fixture.get(&format!("query/instant?{parameters}")).await);
+        // A space after the comma between two matchers is ignored.
         let printed = value["query"]["expr"].as_str().expect("a text").replace("\", ", "\",");
         assert_eq!((printed.as_str(), &value["query"]["time"]), (expr, &json!(NOW)), "{parameters}");
     }
@@ -71,49 +73,50 @@ async fn structured_parameters_become_promql() {
 
 #[tokio::test]
 async fn an_expression_is_accepted_in_place_of_a_structured_query() {
-    let stage = Stage::with_shop().await;
+    let fixture = DataFixture::with_shop().await;
     for path in [
         "query/instant?expr=",
         "query/instant?query=",
         "query/expr-instant?expr=",
         "query/expr-instant?query=",
     ] {
-        let value = good(&stage.get(&format!("{path}{}", escaped("sum(up)"))).await);
+        let value = ok_json(&fixture.get(&format!("{path}{}", escaped("sum(up)"))).await);
         assert_eq!(
             value["data"],
             json!({ "resultType": "vector", "result": [{ "metric": {}, "value": [NOW, "2"] }] })
         );
     }
     for path in ["query/range?expr=", "query/expr-range?query="] {
-        let value = good(&stage.get(&format!("{path}{}&start=now-1m&step=1m", escaped("sum(up)"))).await);
+        let value =
+            ok_json(&fixture.get(&format!("{path}{}&start=now-1m&step=1m", escaped("sum(up)"))).await);
         assert_eq!(value["data"]["result"][0]["values"], json!([[NOW - 60, "2"], [NOW, "2"]]), "{path}");
     }
     let kinds = [("1e21", "scalar"), ("\"a\"", "string"), ("up[1m]", "matrix"), ("up", "vector")];
     for (expr, kind) in kinds {
-        let value = good(&stage.get(&format!("query/expr-instant?expr={}", escaped(expr))).await);
+        let value = ok_json(&fixture.get(&format!("query/expr-instant?expr={}", escaped(expr))).await);
         assert_eq!(value["data"]["resultType"], kind);
     }
 }
 
 #[tokio::test]
-async fn what_is_left_out_has_a_default() {
-    let stage = Stage::with_shop().await;
+async fn missing_parameters_have_defaults() {
+    let fixture = DataFixture::with_shop().await;
     let query = |value: Value| value["query"].clone();
-    let value = good(&stage.get("query/range?metric=up&fn=rate").await);
+    let value = ok_json(&fixture.get("query/range?metric=up&fn=rate").await);
     assert_eq!(query(value), json!({ "expr": "rate(up[5m])", "start": NOW - 3_600, "end": NOW, "step": 20 }));
-    let value = good(&stage.get("query/range?metric=up&fn=rate&start=now-30d").await);
+    let value = ok_json(&fixture.get("query/range?metric=up&fn=rate&start=now-30d").await);
     assert_eq!(
         query(value),
         json!({ "expr": "rate(up[5h33m20s])", "start": NOW - 30 * 86_400, "end": NOW, "step": 20_000 })
     );
-    let value = good(&stage.get("query/range?metric=up&start=now-1m&end=&step=0.5").await);
+    let value = ok_json(&fixture.get("query/range?metric=up&start=now-1m&end=&step=0.5").await);
     assert_eq!(value["query"]["step"], 0.5);
     assert_eq!(value["data"]["result"][0]["values"][1][0], json!(NOW as f64 - 59.5));
 }
 
 #[tokio::test]
-async fn wrong_parameters_are_refused_by_name() {
-    let stage = Stage::with_shop().await;
+async fn the_error_of_an_invalid_parameter_names_it() {
+    let fixture = DataFixture::with_shop().await;
     let cases = [
         ("query/range", "metric", "invalid_parameter"),
         ("query/expr-instant", "expr", "invalid_parameter"),
@@ -147,36 +150,36 @@ async fn wrong_parameters_are_refused_by_name() {
         ("query/instant?expr=up&query=up", "expr", "duplicate_parameter"),
     ];
     for (path, field, code) in cases {
-        let reply = stage.get(path).await;
+        let reply = fixture.get(path).await;
         reply.is(400, code);
         assert_eq!(reply.value()["errors"][0]["field"], field, "{path}: {}", reply.body);
         assert_eq!(reply.value()["errorType"], "bad_data");
         assert_eq!(reply.value()["error"], reply.value()["detail"]);
-        stage.house.pass(std::time::Duration::from_millis(50));
+        fixture.server.pass(std::time::Duration::from_millis(50));
     }
 }
 
 #[tokio::test]
-async fn answers_say_what_they_left_out_and_what_they_did_not_use() {
-    let stage = Stage::with_shop().await;
-    let value = good(&stage.get("query/instant?metric=http_requests_total&limit=2&_=1&fnn=rate").await);
+async fn warnings_report_truncated_results_and_unused_parameters() {
+    let fixture = DataFixture::with_shop().await;
+    let value = ok_json(&fixture.get("query/instant?metric=http_requests_total&limit=2&_=1&fnn=rate").await);
     assert_eq!(value["data"]["result"].as_array().expect("a list").len(), 2);
     assert_eq!(value["stats"]["series"], 3);
     assert_eq!(
         value["warnings"],
         json!(["the parameter \"fnn\" was not used", "results truncated due to limit"])
     );
-    let value = good(&stage.get("query/range?metric=nonsense").await);
+    let value = ok_json(&fixture.get("query/range?metric=nonsense").await);
     assert_eq!(value["data"]["result"], json!([]));
     assert_eq!(value["warnings"], json!(["the metric \"nonsense\" is not known"]));
-    // Known, but without a sample then: that is no reason to doubt its name.
-    let value = good(&stage.get("query/instant?metric=up&time=now-1d").await);
+    // There is no warning for a metric that exists, but has no sample at that time.
+    let value = ok_json(&fixture.get("query/instant?metric=up&time=now-1d").await);
     assert_eq!((&value["data"]["result"], &value["warnings"]), (&json!([]), &json!([])));
 }
 
 #[tokio::test]
-async fn hostile_expressions_are_refused_and_harm_nobody() {
-    let stage = Stage::with_shop().await;
+async fn hostile_expressions_are_refused_and_the_server_continues() {
+    let fixture = DataFixture::with_shop().await;
     let cases = [
         format!("{}1{}", "(".repeat(5_000), ")".repeat(5_000)),
         "-".repeat(10_000),
@@ -193,20 +196,20 @@ async fn hostile_expressions_are_refused_and_harm_nobody() {
         "sum(".into(),
     ];
     for expr in &cases {
-        // A URL of more than 16 KiB would be refused for its length, which is another test.
+        // Longer URLs would be refused for their length, which another test covers.
         let escaped: String = escaped(expr).chars().take(16_000).collect();
-        stage.get(&format!("query/expr-instant?expr={escaped}")).await.is(400, "bad_expr");
+        fixture.get(&format!("query/expr-instant?expr={escaped}")).await.is(400, "bad_expr");
     }
     assert_eq!(
-        good(&stage.get("query/expr-instant?expr=vector(1)").await)["data"]["result"][0]["value"][1],
+        ok_json(&fixture.get("query/expr-instant?expr=vector(1)").await)["data"]["result"][0]["value"][1],
         "1"
     );
 }
 
 #[tokio::test]
-async fn expressions_without_an_answer_are_refused_with_their_reason() {
-    let stage = Stage::with_shop().await;
-    let reply = stage.get(&format!("query/expr-range?expr={}", escaped("up[5m]"))).await;
+async fn expressions_without_a_result_are_refused_with_a_reason() {
+    let fixture = DataFixture::with_shop().await;
+    let reply = fixture.get(&format!("query/expr-range?expr={}", escaped("up[5m]"))).await;
     reply.is(400, "bad_expr");
     assert!(
         reply.text("detail").starts_with("invalid expression type \"range vector\" for range query"),
@@ -214,23 +217,23 @@ async fn expressions_without_an_answer_are_refused_with_their_reason() {
         reply.body
     );
     let many =
-        stage.get(&format!("query/expr-instant?expr={}", escaped("up + on() http_requests_total"))).await;
+        fixture.get(&format!("query/expr-instant?expr={}", escaped("up + on() http_requests_total"))).await;
     assert_eq!((many.status.as_u16(), many.text("errorType")), (422, "execution".into()), "{}", many.body);
 }
 
 #[tokio::test]
-async fn a_timeout_ends_a_question() {
-    let stage = Stage::with_shop().await;
+async fn a_timeout_ends_a_query() {
+    let fixture = DataFixture::with_shop().await;
     let expr = escaped("count_over_time(sum(rate(http_requests_total[1m]))[1d:1s])");
-    let reply = stage.get(&format!("query/expr-range?expr={expr}&start=now-1h&step=1&timeout=1ms")).await;
+    let reply = fixture.get(&format!("query/expr-range?expr={expr}&start=now-1h&step=1&timeout=1ms")).await;
     reply.is(503, "query_timeout");
     assert_eq!(reply.value()["errorType"], "timeout");
 }
 
 #[tokio::test]
-async fn a_question_needs_a_session_or_a_token_of_the_organisation() {
-    let stage = Stage::with_shop().await;
-    let (_, secret) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read", "embed"] })).await;
+async fn a_query_needs_a_session_or_a_token_of_the_organisation() {
+    let fixture = DataFixture::with_shop().await;
+    let (_, secret) = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["read", "embed"] })).await;
     for path in [
         "metrics",
         "metrics/up/labels",
@@ -240,24 +243,24 @@ async fn a_question_needs_a_session_or_a_token_of_the_organisation() {
         "query/expr-instant?expr=up",
         "query/expr-range?expr=up",
     ] {
-        stage.get_as(&Who::Nobody, path).await.is(401, "unauthenticated");
-        stage.get_as(&Who::Bearer(secret.clone()), path).await.is(401, "api_key_not_allowed");
-        let other = stage.house.get(&format!("/api/v1/orgs/other/{path}"), &stage.cabinet).await;
+        fixture.get_as(&Who::Nobody, path).await.is(401, "unauthenticated");
+        fixture.get_as(&Who::Bearer(secret.clone()), path).await.is(401, "api_key_not_allowed");
+        let other = fixture.server.get(&format!("/api/v1/orgs/other/{path}"), &fixture.cabinet).await;
         other.is(404, "org_not_found");
-        assert_eq!(stage.get(path).await.status, 200, "{path}");
+        assert_eq!(fixture.get(path).await.status, 200, "{path}");
     }
 }
 
 #[tokio::test]
-async fn values_are_texts_and_times_are_seconds() {
-    let stage = Stage::new().await;
+async fn values_are_strings_and_times_are_seconds() {
+    let fixture = DataFixture::new().await;
     let at = NOW * 1_000 + 500;
     let values = [1.0, -0.0, 1e-7, 1e21, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.1 + 0.2];
     for (n, value) in values.into_iter().enumerate() {
-        stage.write(&[(&[("__name__", "v"), ("n", &n.to_string())], &[(at, value)])]).await;
+        fixture.write(&[(&[("__name__", "v"), ("n", &n.to_string())], &[(at, value)])]).await;
     }
-    let reply = stage.get("query/instant?metric=v&time=1800000000.5").await;
-    let mut found: Vec<(String, String)> = good(&reply)["data"]["result"]
+    let reply = fixture.get("query/instant?metric=v&time=1800000000.5").await;
+    let mut found: Vec<(String, String)> = ok_json(&reply)["data"]["result"]
         .as_array()
         .expect("a list")
         .iter()
