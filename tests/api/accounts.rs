@@ -1,4 +1,4 @@
-//! Signing in, staying in, getting out (docs/specification.md C1, C2, D1, D3, D5).
+//! Login, sessions and logout (docs/specification.md C1, C2, D1, D3, D5).
 
 use std::time::Duration;
 
@@ -40,9 +40,10 @@ async fn a_login_answers_with_the_account_and_a_sliding_cookie() {
     }
 }
 
-/// `PROMLET_COOKIE_SECURE`: Safari drops such cookies on `http://localhost`, so by itself it follows the public URL.
+/// `PROMLET_COOKIE_SECURE`: Safari drops `Secure` cookies on `http://localhost`, so the default
+/// follows the public URL.
 #[tokio::test]
-async fn cookies_are_for_tls_alone_where_the_operator_or_the_public_url_says_so() {
+async fn cookies_are_secure_if_the_setting_or_the_public_url_says_so() {
     for (url, secure, expected) in [
         ("http://127.0.0.1:8095", None, false),
         ("http://127.0.0.1:8095", Some(true), true),
@@ -61,9 +62,9 @@ async fn cookies_are_for_tls_alone_where_the_operator_or_the_public_url_says_so(
     }
 }
 
-/// A browser that waits for one link and asks for another uses both by one click.
+/// The second link request of a browser keeps its cookie, so both links work there.
 #[tokio::test]
-async fn one_browser_may_wait_for_two_links() {
+async fn one_browser_can_use_two_outstanding_links() {
     let house = House::new();
     let asked = house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
     let browser = asked.cookie("ms_ml").expect("bound");
@@ -84,9 +85,9 @@ async fn one_browser_may_wait_for_two_links() {
     assert_eq!(post("/auth/password/reset/confirm", body).await.status, 200);
 }
 
-/// docs/specification.md F1: whatever is wrong, the answer is the same.
+/// docs/specification.md F1: every failed login gets the same response.
 #[tokio::test]
-async fn wrong_password_and_unknown_address_are_one_answer() {
+async fn wrong_password_and_unknown_address_get_the_same_response() {
     let house = House::new();
     let mut bodies = Vec::new();
     for (email, password) in
@@ -104,7 +105,7 @@ async fn wrong_password_and_unknown_address_are_one_answer() {
 }
 
 #[tokio::test]
-async fn a_login_body_is_checked_before_anybody_is_looked_up() {
+async fn a_login_body_is_validated_before_the_account_lookup() {
     let house = House::new();
     house.post("/auth/login", &Who::Nobody, json!({ "email": EMAIL })).await.is(422, "validation_failed");
     house
@@ -146,7 +147,7 @@ async fn repeated_failures_are_throttled_before_hashing() {
 }
 
 #[tokio::test]
-async fn every_cookie_answer_renews_the_cookie_and_thirty_idle_days_end_it() {
+async fn every_response_to_a_session_renews_its_cookie_and_thirty_idle_days_end_it() {
     let house = House::new();
     let cabinet = house.log_in().await;
     for _ in 0..3 {
@@ -219,7 +220,7 @@ async fn sessions_are_listed_and_ended_by_their_owner() {
     let (one, two) = (house.log_in().await, house.log_in().await);
     let list = house.get("/auth/sessions", &one).await.value();
     let rows = list["data"].as_array().expect("rows");
-    // The account's own set-up made a session, too.
+    // Set-up created a session, too.
     assert_eq!(rows.len(), 3);
     let current: Vec<_> = rows.iter().filter(|row| row["current"] == true).collect();
     assert_eq!(current.len(), 1);
@@ -240,7 +241,7 @@ async fn sessions_are_listed_and_ended_by_their_owner() {
 
 /// docs/specification.md C2 and F45, F46.
 #[tokio::test]
-async fn the_first_account_needs_the_token_unless_set_up_from_this_machine() {
+async fn the_first_account_needs_the_setup_token_unless_the_request_is_local() {
     let house = bare();
     let config = house.get("/auth/config", &Who::Nobody).await.value();
     assert_eq!((&config["needs_setup"], &config["setup_token_required"]), (&json!(true), &json!(false)));
@@ -274,7 +275,8 @@ async fn the_first_account_needs_the_token_unless_set_up_from_this_machine() {
     assert_eq!(house.get("/auth/config", &Who::Nobody).await.value()["needs_setup"], false);
 }
 
-/// A proxy on this machine that adds no header looks like a local client but for the name it is asked for.
+/// A proxy on this machine that adds no header looks like a local client, except for the `Host` of
+/// its requests.
 #[tokio::test]
 async fn a_request_through_a_silent_proxy_is_not_local() {
     let bodies = |public_url: &str, host: &'static str| {
@@ -316,7 +318,7 @@ async fn a_first_account_is_checked() {
 }
 
 #[tokio::test]
-async fn a_link_request_tells_nothing_about_accounts_and_mails_the_public_url() {
+async fn a_link_request_does_not_reveal_accounts_and_mails_the_public_url() {
     let house = House::new();
     for email in [EMAIL, "nobody@example.com"] {
         let request = ask("POST", "/auth/magic-link/request", &Who::Nobody)
@@ -375,7 +377,8 @@ async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
     };
     let other_browser = house.post("/auth/magic-link/verify", &Who::Nobody, json!({ "token": token })).await;
     other_browser.is(400, "email_confirmation_required");
-    // A machine that presses the button without an address finds the question again, and the link lives.
+    // A program that submits the form without an address gets the form again, and the link stays
+    // valid.
     let pressed = house.send(form(None, format!("token={token}&email="))).await;
     assert_eq!((pressed.status.as_u16(), pressed.session_cookie()), (400, None));
     assert!(
@@ -397,7 +400,7 @@ async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
 }
 
 #[tokio::test]
-async fn on_the_console_opening_a_link_signs_in_once() {
+async fn opening_a_console_link_signs_in_once() {
     let house = House::build(Plan { console: true, ..Plan::default() });
     let email = Email::parse(EMAIL).expect("an address");
     let user = house.identity.user_by_email(&email).expect("readable").expect("the account");
@@ -424,7 +427,7 @@ async fn on_the_console_opening_a_link_signs_in_once() {
 }
 
 #[tokio::test]
-async fn mails_stop_after_three_to_one_address_without_saying_so() {
+async fn after_three_mails_to_one_address_requests_are_dropped_silently() {
     let house = House::new();
     for _ in 0..5 {
         let reply = house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
@@ -442,14 +445,15 @@ async fn mails_stop_after_three_to_one_address_without_saying_so() {
         .is(429, "mail_throttled");
 }
 
-/// What an authenticator app shows.
+/// The code that an authenticator app shows.
 fn code(secret: &str, at_s: u64) -> String {
     let secret = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
     let totp = totp_rs::Builder::new().with_secret(secret).build().expect("a generator");
     totp.generate(at_s).to_string()
 }
 
-/// `[spec]`: 200 without a cookie, and the code in a second step (docs/specification.md C1, F25, F26).
+/// `[spec]`: 200 without a cookie, then a second step with the code (docs/specification.md C1, F25,
+/// F26).
 #[tokio::test]
 async fn a_second_factor_is_asked_for_and_each_code_works_once() {
     let house = House::new();

@@ -16,7 +16,7 @@ const ED_PEM: &str = include_str!("../../src/identity/tests/material/ed.public.p
 const RSA_PEM: &str = include_str!("../../src/identity/tests/material/rsa.public.pem");
 const RSA_1024_PEM: &str = include_str!("../../src/identity/tests/material/rsa-1024.public.pem");
 
-/// RFC 8037 appendix A.2, RFC 7515 appendices A.3 and A.2: other people's public keys.
+/// Public keys from RFC 8037 appendix A.2 and RFC 7515 appendices A.3 and A.2.
 const ED_JWK: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
 const EC_JWK: &str = r#"{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}"#;
 const RSA_JWK: &str = r#"{"kty":"RSA","n":"ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ","e":"AQAB"}"#;
@@ -88,8 +88,12 @@ async fn fields_that_contradict_each_other_are_refused_by_name() {
     refused.is(422, "validation_failed");
     assert_eq!(refused.value()["errors"][0]["field"], "scopes");
     let slow_reader = json!({ "name": "x", "scopes": ["read"], "embed": { "rate_limit_rps": 5 } });
-    assert_eq!(house.post(KEYS, &cabinet, slow_reader).await.status, 201, "it rules reading as well");
-    // Who restricts a key that is not restricted by it is told so.
+    assert_eq!(
+        house.post(KEYS, &cabinet, slow_reader).await.status,
+        201,
+        "the rate applies to reading as well"
+    );
+    // A restriction that does not apply to the key's scopes is refused.
     let restricted = |scopes: Value| json!({ "name": "x", "scopes": scopes, "embed": { "policy": { "match": ["tenant=\"a\""] } } });
     let labelled =
         |scopes: Value| json!({ "name": "x", "scopes": scopes, "ingest": { "labels": { "a": "b" } } });
@@ -109,7 +113,7 @@ async fn fields_that_contradict_each_other_are_refused_by_name() {
     assert_eq!(house.post(KEYS, &cabinet, restricted(json!(["read", "embed"]))).await.status, 201);
     assert_eq!(house.post(KEYS, &cabinet, labelled(json!(["ingest"]))).await.status, 201);
     assert_eq!(house.post(KEYS, &cabinet, read_at(50, json!(["read", "ingest"]))).await.status, 201);
-    // As the answers write it: what restricts nothing may stand there.
+    // Default values are accepted, because responses contain them.
     assert_eq!(house.post(KEYS, &cabinet, read_at(1_000, json!(["ingest"]))).await.status, 201);
     let whole = json!({ "name": "x", "scopes": ["read"], "embed": { "policy": { "match": [], "exprs": null } },
         "ingest": { "labels": {} } });
@@ -120,7 +124,7 @@ async fn fields_that_contradict_each_other_are_refused_by_name() {
     house.json("PATCH", &path, &cabinet, policy.clone()).await.is(422, "validation_failed");
     let both = json!({ "scopes": ["read", "embed"], "embed": policy["embed"] });
     assert_eq!(house.json("PATCH", &path, &cabinet, both).await.status, 200);
-    // A key that no longer reads keeps its rate, which may be sent back as it is and not changed.
+    // A key that loses the scope `read` keeps its read rate. Only the same value is accepted.
     let rate = |rps: u32| json!({ "read": { "rate_limit_rps": rps } });
     assert_eq!(house.json("PATCH", &path, &cabinet, rate(50)).await.status, 200);
     assert_eq!(house.json("PATCH", &path, &cabinet, json!({ "scopes": ["embed"] })).await.status, 200);
@@ -175,7 +179,7 @@ async fn every_setting_but_the_algorithm_can_be_changed() {
         assert_eq!(refused.status, 422, "{wrong}: {}", refused.body);
         assert_eq!(refused.value()["errors"][0]["field"], named, "{wrong}");
     }
-    assert_eq!(house.get(&path, &cabinet).await.value(), key, "what is refused changes nothing");
+    assert_eq!(house.get(&path, &cabinet).await.value(), key, "a refused change has no effect");
 }
 
 #[tokio::test]
@@ -214,10 +218,10 @@ async fn keys_are_listed_in_pages() {
         (ids, value["next_cursor"].as_str().map(str::to_owned))
     };
     assert_eq!(page("").await, (ids.clone(), None));
-    assert_eq!(page("?limit=5").await, (ids.clone(), None), "nothing is left");
+    assert_eq!(page("?limit=5").await, (ids.clone(), None), "no page follows");
     let (first, next) = page("?limit=2").await;
     assert_eq!(first, ids[..2]);
-    // The page goes on where it ended, even if the key there is gone.
+    // The next page starts after the last key of the previous page, even if that key was deleted.
     assert_eq!(house.delete(&format!("{KEYS}/{}", ids[1]), &cabinet).await.status, 204);
     let (second, next) = page(&format!("?limit=2&cursor={}", next.expect("more"))).await;
     assert_eq!(second, ids[2..4]);
@@ -271,9 +275,9 @@ async fn a_token_is_minted_within_the_keys_policy() {
     house.post(MINT, &cabinet, json!({ "api_key_id": key, "ttl_s": 601 })).await.is(422, "validation_failed");
 }
 
-/// Two administrators at once: who makes a key faster does not take back what the other one restricts.
+/// Two administrators who change one key at the same time do not overwrite each other's fields.
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_at_the_same_time_both_hold() {
+async fn concurrent_changes_of_different_fields_are_all_kept() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed", "ingest"] })).await;
@@ -303,9 +307,9 @@ async fn changes_at_the_same_time_both_hold() {
     }
 }
 
-/// docs/specification.md C4: why a token fails, and what it may see.
+/// docs/specification.md C4: the reason why a token fails, and its effective restrictions.
 #[tokio::test]
-async fn introspection_says_why_in_a_word_and_a_sentence() {
+async fn introspection_gives_a_reason_and_a_detail() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (key, secret) = house
@@ -364,7 +368,11 @@ async fn introspection_says_why_in_a_word_and_a_sentence() {
     assert_eq!(seen["valid"], true);
     let seen = said(good.clone(), json!({ "origin": "https://b.example" })).await;
     assert_eq!((&seen["valid"], &seen["reason"]), (&json!(false), &json!("origin")));
-    assert_eq!(house.get(&path, &cabinet).await.value()["last_used_at"], Value::Null, "a look is no use");
+    assert_eq!(
+        house.get(&path, &cabinet).await.value()["last_used_at"],
+        Value::Null,
+        "introspection does not count as use"
+    );
 
     assert_eq!(house.json("PATCH", &path, &cabinet, json!({ "disabled": true })).await.status, 200);
     assert_eq!(said(good.clone(), json!({})).await["detail"], "the API key is disabled");
@@ -379,8 +387,8 @@ async fn introspection_says_why_in_a_word_and_a_sentence() {
     assert_eq!(said(good, json!({})).await["reason"], "revoked");
 }
 
-/// Dates of tokens are whole seconds: neither a second revocation within one, nor one of a clock that was ahead, leaves a
-/// token alive, and no token lives longer than was asked for.
+/// Token timestamps are whole seconds. No token survives a second revocation within the same
+/// second, or one by a clock that was ahead, and no token outlives the requested lifetime.
 #[tokio::test]
 async fn every_revocation_ends_the_tokens_minted_since_the_last_one() {
     let house = House::new();
@@ -418,9 +426,9 @@ async fn every_revocation_ends_the_tokens_minted_since_the_last_one() {
     mint(600).await;
 }
 
-/// docs/specification.md F31: of another organisation's keys introspection tells nothing.
+/// docs/specification.md F31: introspection reveals nothing about keys of other organisations.
 #[tokio::test]
-async fn introspection_tells_nothing_of_another_organisations_token() {
+async fn introspection_reveals_nothing_about_tokens_of_other_organisations() {
     let house = House::new();
     let cabinet = house.log_in().await;
     assert_eq!(house.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
@@ -439,9 +447,10 @@ async fn introspection_tells_nothing_of_another_organisations_token() {
     }
 }
 
-/// docs/specification.md C4 and F40's neighbour: whoever knows a key's id cannot push the organisation's audit log out with bad tokens.
+/// docs/specification.md C4, similar to F40: whoever knows a key's id cannot displace the
+/// organisation's audit log with invalid tokens.
 #[tokio::test]
-async fn a_flood_of_bad_tokens_is_one_line_of_the_audit_log_and_minting_is_noted() {
+async fn a_flood_of_invalid_tokens_is_one_audit_entry_and_minting_is_recorded() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
@@ -477,7 +486,8 @@ async fn a_flood_of_bad_tokens_is_one_line_of_the_audit_log_and_minting_is_noted
     assert_eq!(told["data"][0]["meta"]["detail"], "name embed.policy", "what was changed, by name");
 }
 
-/// Failed logins come from anywhere, at any rate. They are counted for each network and minute, and displace nothing.
+/// Failed logins are recorded once per network and minute, so a flood of them displaces no other
+/// entry.
 #[tokio::test]
 async fn a_flood_of_throttled_logins_displaces_no_entry_of_a_minted_token() {
     let house = House::new();
@@ -513,7 +523,7 @@ async fn a_flood_of_throttled_logins_displaces_no_entry_of_a_minted_token() {
 }
 
 #[tokio::test]
-async fn keys_and_tokens_are_for_their_roles() {
+async fn key_and_token_endpoints_require_a_credential() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
@@ -534,9 +544,10 @@ async fn keys_and_tokens_are_for_their_roles() {
     }
 }
 
-/// Of a member that is given twice readers choose differently, and the second here would grant what the first does not.
+/// JSON parsers disagree on duplicate members. Here the second value would lift the restriction of
+/// the first.
 #[tokio::test]
-async fn nothing_is_said_twice_in_a_body() {
+async fn duplicate_members_of_a_body_are_refused() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed", "ingest"] })).await;

@@ -1,4 +1,5 @@
-//! Who may call what (docs/specification.md B1 and the threat model's rows 27 to 31, 36, 47).
+//! Which credentials each endpoint accepts (docs/specification.md B1 and the threat model's rows 27
+//! to 31, 36, 47).
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ fn bearer(token: &str) -> Who {
 }
 
 #[tokio::test]
-async fn each_credential_opens_what_it_is_for() {
+async fn each_credential_is_accepted_by_its_endpoints_only() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (key, embed_secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
@@ -63,9 +64,10 @@ async fn a_raw_api_key_is_refused_on_the_data_paths_with_a_hint() {
     house.get("/api/v1/orgs/acme", &bearer(&secret)).await.is(401, "session_required");
 }
 
-/// docs/specification.md B3: a key that says nothing here is no way around the limit for requests without a valid credential.
+/// docs/specification.md B3: on an endpoint that does not accept keys, a key does not bypass the
+/// limit for requests without a valid credential.
 #[tokio::test]
-async fn a_key_where_keys_are_not_taken_is_charged_to_its_address() {
+async fn a_key_on_an_endpoint_that_accepts_none_is_charged_to_its_address() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (_, secret) = house.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
@@ -80,7 +82,8 @@ async fn a_key_where_keys_are_not_taken_is_charged_to_its_address() {
     }
 }
 
-/// docs/specification.md B1.1 and F36: a bad Authorization header never falls through to a good cookie.
+/// docs/specification.md B1.1 and F36: with an invalid Authorization header a valid cookie is not
+/// used.
 #[tokio::test]
 async fn the_authorization_header_is_the_only_credential_considered() {
     let house = House::new();
@@ -96,14 +99,14 @@ async fn the_authorization_header_is_the_only_credential_considered() {
     };
     let expired = house.send(both(format!("Bearer {}", token.secret()))).await;
     expired.is(401, "token_expired");
-    assert_eq!(expired.session_cookie(), None, "the cookie was not even looked at");
+    assert_eq!(expired.session_cookie(), None, "the cookie was not read");
     for authorization in ["Bearer x", "Bearer a.b.c", "Basic !!!", "Digest x", "", "Bearer", "Bearer msk_x"] {
         let reply = house.send(both(authorization.to_owned())).await;
         assert_eq!(reply.status, 401, "{authorization:?}");
     }
 }
 
-/// docs/specification.md B1.4: not a session, so not authenticated.
+/// docs/specification.md B1.4: a token is not a session, so the request is unauthenticated.
 #[tokio::test]
 async fn a_token_on_a_cabinet_endpoint_needs_a_session() {
     let house = House::new();
@@ -127,9 +130,9 @@ async fn a_token_on_a_cabinet_endpoint_needs_a_session() {
     }
 }
 
-/// docs/specification.md A15: a stranger cannot tell a foreign organisation from none.
+/// docs/specification.md A15: outsiders cannot tell whether an organisation exists.
 #[tokio::test]
-async fn foreign_and_unknown_organisations_are_one_answer() {
+async fn foreign_and_unknown_organisations_get_the_same_response() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let unknown = ["nobody-has-this", "x", "api", "%E4", "UPPER"];
@@ -150,7 +153,8 @@ async fn foreign_and_unknown_organisations_are_one_answer() {
     house.get("/api/v1/orgs/other/query/probe-range", &cabinet).await.is(404, "org_not_found");
 }
 
-/// docs/specification.md F30: decided from the credential alone, the same for organisations that exist and that do not.
+/// docs/specification.md F30: decided by the credential alone, whether or not the organisation
+/// exists.
 #[tokio::test]
 async fn credentials_of_one_organisation_do_not_work_in_another() {
     let house = House::new();
@@ -181,9 +185,10 @@ async fn credentials_of_one_organisation_do_not_work_in_another() {
     }
 }
 
-/// Most often a variable of a script that is not set, or holds something else: a version, a host name, half of a key.
+/// Usually a script's variable that is not set or holds something else: a version, a host name,
+/// half of a key.
 #[tokio::test]
-async fn a_bearer_that_is_neither_a_key_nor_a_token_is_told_so() {
+async fn a_bearer_that_is_neither_a_key_nor_a_token_gets_an_error_that_says_so() {
     let house = House::new();
     for path in ["query/probe-range", "prometheus/api/v1/probe"] {
         let refused = async |bearer: &str| {
@@ -209,7 +214,7 @@ async fn a_bearer_that_is_neither_a_key_nor_a_token_is_told_so() {
             let body = refused(&format!("Bearer {text}")).await;
             assert!(body.contains("neither an API key") && body.contains("JWT"), "{text}: {body}");
         }
-        // The header of a token, and an array, which is none.
+        // The header of a token, and an array, which is not one.
         for (part, is_token) in
             [(r#"{"alg":"HS256"}"#, true), ("{}", true), (r#"["alg"]"#, false), ("{", false)]
         {
@@ -217,7 +222,7 @@ async fn a_bearer_that_is_neither_a_key_nor_a_token_is_told_so() {
             let body = refused(&format!("Bearer {part}.e30.c2ln")).await;
             assert_eq!(body.contains("neither"), !is_token, "{body}");
         }
-        // A key as a list or a log shows it, and one with what stood beside it.
+        // A key abbreviated as in lists and logs, and a key with an adjacent character.
         for text in
             ["msk_0123\u{2026}abcd", "msk_0123...abcd", "msk_0123abcd\"", "msk_0123abcd\u{a0}", "msk_\u{e4}"]
         {
@@ -230,9 +235,9 @@ async fn a_bearer_that_is_neither_a_key_nor_a_token_is_told_so() {
     }
 }
 
-/// A list of expressions is the whole of what its token may see, unless it says more.
+/// A token that lists expressions allows only those, unless it lists endpoints as well.
 #[tokio::test]
-async fn a_token_that_lists_expressions_asks_those_and_nothing_beside_them() {
+async fn a_token_that_lists_expressions_allows_only_those() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let exprs = json!({ "exprs": ["up"] });
@@ -246,7 +251,7 @@ async fn a_token_that_lists_expressions_asks_those_and_nothing_beside_them() {
         house.get("/api/v1/orgs/acme/metrics", &token).await.is(403, "embed_restricted");
         assert_eq!(house.get(expr, &token).await.status, 200);
     }
-    // Who names endpoints as well has said what they want.
+    // Endpoints that the token lists as well are allowed.
     let both = json!({ "ms": { "exprs": ["up"], "endpoints": ["expr", "range"] } });
     let token = house.token(&cabinet, &free, both).await;
     assert_eq!(
@@ -255,7 +260,7 @@ async fn a_token_that_lists_expressions_asks_those_and_nothing_beside_them() {
     );
 }
 
-/// docs/specification.md F31: names of one organisation mean nothing in another.
+/// docs/specification.md F31: ids of one organisation are unknown in another.
 #[tokio::test]
 async fn keys_of_another_organisation_are_not_found() {
     let house = House::new();
@@ -316,7 +321,7 @@ async fn forged_tokens_are_refused() {
 }
 
 #[tokio::test]
-async fn a_restricted_token_opens_its_endpoints_and_carries_its_scope() {
+async fn a_restricted_token_allows_its_endpoints_and_passes_its_restrictions_on() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;

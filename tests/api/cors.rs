@@ -1,4 +1,4 @@
-//! Which pages of other origins may read which answers (docs/specification.md B4).
+//! Which origins may read which responses (docs/specification.md B4).
 
 use axum::body::Body;
 use axum::http::request::Builder;
@@ -24,7 +24,7 @@ fn preflight(path: &str, origin: &str, method: &str) -> Builder {
 }
 
 #[tokio::test]
-async fn a_preflight_is_answered_for_any_origin_where_reading_is_done_and_nowhere_else() {
+async fn preflights_are_answered_for_any_origin_on_read_endpoints_only() {
     let house = House::new();
     for path in [RANGE, MOUNT, "/api/v1/orgs/acme/metrics", "/api/v1/orgs/nobody/labels/job/values"] {
         for origin in [APP, "null", "http://evil.example:8080"] {
@@ -60,7 +60,7 @@ async fn a_preflight_is_answered_for_any_origin_where_reading_is_done_and_nowher
 }
 
 #[tokio::test]
-async fn an_answer_is_readable_by_the_origins_of_token_and_key_alone() {
+async fn responses_are_readable_only_by_the_origins_of_token_and_key() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let origins = json!({ "scopes": ["embed", "read"], "embed": { "origins": [APP, "https://b.example"], "rate_limit_rps": 8 } });
@@ -89,7 +89,7 @@ async fn an_answer_is_readable_by_the_origins_of_token_and_key_alone() {
     );
     assert_eq!(readable(from(RANGE, &cabinet, APP)).await, yes(200, ""), "a cookie is for our own pages");
     assert_eq!(readable(from(RANGE, &Who::Nobody, APP)).await, yes(401, ""));
-    // What a page must see to know what to do next.
+    // Errors and headers that a page needs to react.
     let mut limited = yes(0, "");
     for _ in 0..9 {
         limited = readable(from(RANGE, &whole, APP)).await;
@@ -103,7 +103,7 @@ async fn an_answer_is_readable_by_the_origins_of_token_and_key_alone() {
 }
 
 #[tokio::test]
-async fn only_a_trusted_origin_gets_credentials_and_caches_are_told() {
+async fn only_trusted_origins_get_credentials_and_vary_names_the_origin() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.trusted_origins = vec![DEV.into()];
     let house = House::build(Plan { options, ..Plan::default() });
@@ -127,8 +127,8 @@ async fn only_a_trusted_origin_gets_credentials_and_caches_are_told() {
         assert_eq!(reply.header("access-control-allow-credentials"), "true");
         assert!(reply.header("access-control-allow-methods").contains("PATCH"));
     }
-    // Trusted or not, a session that is not there is not there.
+    // A trusted origin does not replace a session.
     let nobody = send(&house, ask("GET", "/auth/me", &Who::Nobody).header("origin", DEV)).await;
     nobody.is(401, "unauthenticated");
-    assert_eq!(nobody.header("access-control-allow-origin"), DEV, "the page must see why");
+    assert_eq!(nobody.header("access-control-allow-origin"), DEV, "the page must be able to read the error");
 }

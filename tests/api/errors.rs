@@ -1,4 +1,4 @@
-//! One body per refusal (docs/specification.md B, B2), and health (C8).
+//! One error body per error (docs/specification.md B, B2), and health (C8).
 
 use std::sync::atomic::Ordering;
 
@@ -53,9 +53,9 @@ async fn a_trailing_slash_is_ignored_and_head_is_get_without_a_body() {
     }
 }
 
-/// Data endpoints add Prometheus' two members; its mount answers its own body.
+/// Data endpoints add Prometheus' two members; the Prometheus mount has a body of its own.
 #[tokio::test]
-async fn the_form_of_a_refusal_follows_the_path() {
+async fn the_error_body_depends_on_the_path() {
     let house = House::new();
     let data = house.get("/api/v1/orgs/acme/query/probe-range", &Who::Nobody).await;
     data.is(401, "unauthenticated");
@@ -73,7 +73,7 @@ async fn the_form_of_a_refusal_follows_the_path() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_500_that_says_nothing_and_the_server_lives() {
+async fn a_panic_is_a_500_that_reveals_nothing_and_the_server_continues() {
     let house = House::new();
     let reply = house.get("/api/v1/probe-panic", &Who::Nobody).await;
     reply.is(500, "internal");
@@ -84,7 +84,7 @@ async fn a_panic_is_a_500_that_says_nothing_and_the_server_lives() {
 }
 
 #[tokio::test]
-async fn every_answer_carries_the_security_headers_and_an_id() {
+async fn every_response_has_the_security_headers_and_an_id() {
     let house = House::new();
     for path in
         ["/api/v1/orgs", "/healthz", "/auth/config", "/nothing", "/api/nothing", "/api/v1/probe-panic"]
@@ -98,9 +98,10 @@ async fn every_answer_carries_the_security_headers_and_an_id() {
     }
 }
 
-/// ASVS 3.4.1; what is said counts for a whole host, so it is said where the whole host is ours.
+/// ASVS 3.4.1. The header applies to a whole host, so it is sent only if the public URL is a whole
+/// host.
 #[tokio::test]
-async fn where_the_public_url_is_https_browsers_come_by_https_alone() {
+async fn hsts_is_sent_if_the_public_url_is_a_whole_https_host() {
     for (url, said) in [
         ("https://metrics.example.com", "max-age=31536000"),
         ("https://metrics.example.com/", "max-age=31536000"),
@@ -118,7 +119,7 @@ async fn where_the_public_url_is_https_browsers_come_by_https_alone() {
 
 /// docs/specification.md F49.
 #[tokio::test]
-async fn a_sane_request_id_is_echoed_and_any_other_replaced() {
+async fn a_valid_request_id_is_echoed_and_any_other_replaced() {
     let house = House::new();
     let with = |id: &str| {
         ask("GET", "/api/v1/orgs", &Who::Nobody)
@@ -154,7 +155,7 @@ async fn sizes_are_checked_before_reading() {
         .header("content-type", "application/json")
         .body(padded(65 * 1_024));
     house.send(large.expect("a request")).await.is(413, "body_too_large");
-    // A declared length is believed before a byte is read.
+    // A declared length is refused before a byte is read.
     let declared = ask("POST", "/api/v1/orgs/acme/import/probe", &cabinet)
         .header("content-length", "8388609")
         .body(Body::empty());
@@ -200,9 +201,9 @@ async fn health_is_public_and_metrics_are_for_the_operator() {
     );
 }
 
-/// Labels of the own metrics are bounded, whatever is asked for.
+/// The labels of the server's own metrics are bounded for any requests.
 #[tokio::test]
-async fn strange_requests_do_not_grow_the_own_metrics() {
+async fn unusual_requests_do_not_grow_the_own_metrics() {
     let house = House::new();
     for n in 0..100 {
         house.get(&format!("/api/v1/orgs/org{n}/metrics/m{n}/labels"), &Who::Nobody).await;

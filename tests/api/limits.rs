@@ -1,4 +1,4 @@
-//! How often (docs/specification.md B3, F40).
+//! Rate limits and memory limits (docs/specification.md B3, F40).
 
 use std::convert::Infallible;
 use std::future::Future as _;
@@ -20,7 +20,7 @@ async fn the_sixty_first_request_of_a_session_in_a_second_is_refused() {
     let house = House::new();
     let (cabinet, other) = (house.log_in().await, house.log_in().await);
     for n in 0..60 {
-        // Every cookie request counts, whatever it asks for and on either mount.
+        // Every request with the cookie counts, for any path and either mount.
         let path = ["/api/v1/auth/me", "/auth/me", "/api/v1/orgs", "/api/v1/nothing", RANGE][n % 5];
         let reply = house.get(path, &cabinet).await;
         assert_ne!(reply.status, 429, "request {n}");
@@ -58,7 +58,8 @@ async fn a_logout_is_counted_and_never_refused() {
     house.get("/auth/me", &cabinet).await.is(401, "session_invalid");
 }
 
-/// docs/specification.md B3: what is counted is the API and its alias, whatever cookie comes with a page.
+/// docs/specification.md B3: requests to the API and its alias are counted, page requests with a
+/// cookie are not.
 #[tokio::test]
 async fn pages_are_not_counted() {
     let house = House::new();
@@ -71,7 +72,7 @@ async fn pages_are_not_counted() {
 }
 
 #[tokio::test]
-async fn rates_of_a_key_have_their_bounds() {
+async fn rates_of_a_key_are_bounded() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let make = |part: &str, field: &str, value: u64| {
@@ -109,7 +110,7 @@ async fn an_address_without_a_credential_has_two_hundred_requests_a_second() {
         house.send(request.body(Body::empty()).expect("a request"))
     };
     for n in 0..200 {
-        // A network of IPv6 is one address.
+        // An IPv6 network counts as one address.
         let reply = ask(&format!("[2001:db8::{n:x}]:1")).await;
         assert_eq!(reply.status, 401, "{n}");
     }
@@ -124,9 +125,9 @@ async fn an_address_without_a_credential_has_two_hundred_requests_a_second() {
     assert_eq!(ask("[2001:db8::1]:1").await.status, 401);
 }
 
-/// docs/specification.md B3, the last row: what the server is started with.
+/// docs/specification.md B3, the last row: the server's default timeouts.
 #[test]
-fn the_clocks_of_a_connection_are_the_documented_ones() {
+fn the_timeouts_of_a_connection_are_the_documented_ones() {
     use promlet::api::body::BodyDeadlines;
     use promlet::api::edge::EdgeOptions;
 
@@ -139,7 +140,7 @@ fn the_clocks_of_a_connection_are_the_documented_ones() {
     assert_eq!((other.as_secs(), ingest.as_secs()), (30, 60));
 }
 
-/// `[spec]`: per API key, configurable, shared by all of its tokens.
+/// `[spec]`: a configurable limit per API key, shared by all of its tokens.
 #[tokio::test]
 async fn all_tokens_of_a_key_share_its_window() {
     let house = House::new();
@@ -166,14 +167,14 @@ async fn all_tokens_of_a_key_share_its_window() {
         }
         assert_eq!(accepted, limit);
     }
-    // The key's own reading has a window of its own.
+    // The key's own queries have a separate window.
     let mount = house.get("/api/v1/orgs/acme/prometheus/api/v1/probe", &Who::Bearer(secret)).await;
     assert_eq!(mount.status, 200, "{}", mount.body);
 }
 
-/// A dashboard, or a group of rules, asks hundreds of queries at once.
+/// A dashboard or a rule group sends hundreds of queries at once.
 #[tokio::test]
-async fn a_key_that_reads_has_a_window_of_its_own_of_a_thousand_requests() {
+async fn a_key_that_reads_has_a_separate_window_of_a_thousand_requests() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let mount = "/api/v1/orgs/acme/prometheus/api/v1/probe";
@@ -233,7 +234,7 @@ async fn requests_without_a_valid_credential_are_charged_to_their_address() {
 }
 
 #[tokio::test]
-async fn an_ingest_key_over_its_rate_is_told_to_come_back() {
+async fn an_ingest_key_over_its_rate_gets_retry_after() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let ingest =
@@ -258,8 +259,8 @@ async fn an_ingest_key_over_its_rate_is_told_to_come_back() {
     }
 }
 
-/// docs/specification.md F40: many tokens of one key, 300 requests a second for three seconds. The clock is the test's, so what is
-/// counted is what was accepted in each trailing second.
+/// docs/specification.md F40: many tokens of one key, 300 requests a second for three seconds. With
+/// the test's own clock, the accepted requests in each trailing second are counted.
 #[tokio::test]
 async fn fifty_tokens_of_a_key_get_no_more_than_one() {
     let house = House::new();
@@ -274,7 +275,7 @@ async fn fifty_tokens_of_a_key_get_no_more_than_one() {
         .collect();
     let (mut accepted, mut refused) = (Vec::new(), 0);
     for n in 0..900 {
-        // 10 ms for every three: 300 a second.
+        // 10 ms for every three requests: 300 a second.
         house.pass(Duration::from_millis(if n % 3 == 0 { 4 } else { 3 }));
         let reply = house.get(RANGE, &tokens[n % 50]).await;
         match reply.status.as_u16() {
@@ -295,7 +296,8 @@ async fn fifty_tokens_of_a_key_get_no_more_than_one() {
     assert!((300..=305).contains(&accepted.len()) && refused > 0, "{} accepted", accepted.len());
 }
 
-/// Compiling matchers is the dearest part of a token: it is done once for a text, and only for requests within the rate.
+/// Compiling matchers is the most expensive part of a token: it happens once for a text, and only
+/// for requests within the rate.
 #[tokio::test]
 async fn a_tokens_matchers_are_compiled_once_and_never_beyond_its_keys_rate() {
     let house = House::new();
@@ -327,7 +329,7 @@ async fn a_tokens_matchers_are_compiled_once_and_never_beyond_its_keys_rate() {
     let others: Vec<Who> = (0..150).map(|n| token(&[format!("{n}[0-9]+")])).collect();
     assert_eq!(ask_all(&others).await, (100, 50, 101), "none was compiled for a refused request");
     house.pass(Duration::from_secs(1));
-    // Patterns that do not compile, or compile to too much, are refused on the key's account, too.
+    // Patterns that do not compile or exceed the compile limit are charged to the key, too.
     let too_large = [token(&["(x{40}){40}".to_owned()]), token(&["(".to_owned()])];
     for who in &too_large {
         let refused = house.get(RANGE, who).await;
@@ -338,7 +340,7 @@ async fn a_tokens_matchers_are_compiled_once_and_never_beyond_its_keys_rate() {
     house.post("/api/v1/orgs/acme/embed/tokens", &cabinet, minted).await.is(422, "validation_failed");
 }
 
-/// What was compiled for a token says nothing about whether the token, or its key, still holds.
+/// Cached matchers of a token do not keep the token or its key valid.
 #[tokio::test]
 async fn a_compiled_token_ends_with_its_key_its_policy_and_its_time() {
     let house = House::new();
@@ -369,9 +371,9 @@ async fn a_compiled_token_ends_with_its_key_its_policy_and_its_time() {
     assert_eq!(house.identity.token_policies_compiled(), 1);
 }
 
-/// docs/specification.md B3: every answer under a limit says where it stands.
+/// docs/specification.md B3: every response under a limit states what remains.
 #[tokio::test]
-async fn answers_under_a_limit_say_how_much_is_left() {
+async fn responses_under_a_limit_say_how_much_is_left() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed", "read"] })).await;
@@ -415,9 +417,9 @@ async fn minting_is_limited_per_key() {
     assert_eq!(refused.header("retry-after"), "1");
 }
 
-/// Senders keep what a 503 refused and send it again.
+/// Senders keep a body that a 503 refused, and send it again.
 #[tokio::test]
-async fn bodies_beyond_the_memory_for_them_are_told_to_come_back() {
+async fn bodies_beyond_the_body_memory_get_retry_after() {
     let mut plan = Plan::default();
     plan.options.ingest_bytes_max = 2_000;
     let house = House::build(plan);
@@ -435,7 +437,7 @@ async fn bodies_beyond_the_memory_for_them_are_told_to_come_back() {
     }
 }
 
-/// A body that comes as it is sent.
+/// A body that arrives as the test sends it.
 struct Slow(tokio::sync::mpsc::Receiver<Bytes>);
 
 impl HttpBody for Slow {
@@ -450,9 +452,9 @@ impl HttpBody for Slow {
     }
 }
 
-/// The memory for bodies, too, is shared: one organisation holds half of it at most.
+/// One organisation gets at most half of the memory for bodies.
 #[tokio::test]
-async fn one_organisations_bodies_leave_room_for_anothers() {
+async fn one_organisations_bodies_leave_memory_for_anothers() {
     let mut plan = Plan::default();
     plan.options.ingest_bytes_max = 2_000;
     let house = House::build(plan);
@@ -462,7 +464,7 @@ async fn one_organisations_bodies_leave_room_for_anothers() {
         let request = ask("POST", &format!("/api/v1/orgs/{slug}/import/probe"), &cabinet).body(body);
         house.send(request.expect("a request"))
     };
-    // A body that has come half and waits: it holds what it brought.
+    // A body of which half arrived holds the memory of that half.
     let (more, rest) = tokio::sync::mpsc::channel(1);
     let waiting = Body::new(Slow(rest));
     more.send(vec![0; 900].into()).await.expect("taken");
@@ -473,7 +475,7 @@ async fn one_organisations_bodies_leave_room_for_anothers() {
         assert!(!polled.await, "it is not whole yet");
         tokio::task::yield_now().await;
     }
-    // However its slug is spelled, it is the same organisation.
+    // Another spelling of the slug is the same organisation.
     for slug in ["acme", "%61cme", "a%63me", "%61%63%6d%65", "%61%63%6D%65"] {
         send(slug, Body::from(vec![0; 200])).await.is(503, "busy");
     }

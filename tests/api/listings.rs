@@ -1,4 +1,5 @@
-//! Listings of accounts and organisations come in pages, all in the same way (docs/specification.md C2 to C4, C8).
+//! Listings of accounts and organisations have pages, all in the same way (docs/specification.md C2
+//! to C4, C8).
 
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use serde_json::{Value, json};
 use crate::house::{EMAIL, House, Plan, Who};
 use crate::members::{person, session};
 
-/// Every row below `path`, `limit` at a time, by the field that names it; and how many pages that took.
+/// Reads every page below `path`, `limit` rows at a time. Returns the names of the rows, and the
+/// number of pages.
 async fn walked(house: &House, path: &str, who: &Who, limit: usize, name: &str) -> (Vec<String>, usize) {
     let (mut all, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
     loop {
@@ -29,12 +31,12 @@ async fn walked(house: &House, path: &str, who: &Who, limit: usize, name: &str) 
 }
 
 #[tokio::test]
-async fn every_listing_is_told_in_pages_that_miss_and_repeat_nothing() {
+async fn the_pages_of_every_listing_miss_and_repeat_no_row() {
     let house = House::build(Plan { org_create: OrgCreate::Any, ..Plan::default() });
     let owner = house.log_in().await;
     let ada = house.get("/api/v1/auth/me", &owner).await.value()["user"]["id"].as_str().map(str::to_owned);
     let ada = ada.expect("an id").parse().expect("an id");
-    // All in the same millisecond: what orders them is more than their time.
+    // All in the same millisecond, so that time alone does not order them.
     for number in 0..4 {
         person(&house, &format!("p{number}@example.com"), Some(Role::Viewer));
         session(&house, EMAIL);
@@ -54,7 +56,7 @@ async fn every_listing_is_told_in_pages_that_miss_and_repeat_nothing() {
         ("/api/v1/admin/users", "id"),
         ("/api/v1/admin/orgs", "id"),
     ] {
-        // Sixty requests a second are all that a session has.
+        // A session is limited to sixty requests a second.
         house.pass(Duration::from_secs(1));
         let whole = house.get(path, &owner).await.value();
         assert_eq!(whole["next_cursor"], Value::Null, "{path}");
@@ -68,12 +70,12 @@ async fn every_listing_is_told_in_pages_that_miss_and_repeat_nothing() {
             assert_eq!(pages, whole.len().div_ceil(limit), "{path} by {limit}: no page is empty");
         }
     }
-    // What is searched is paged as well.
+    // Search results have pages as well.
     let found = house.get("/api/v1/admin/users?search=P1%40EXAMPLE&limit=1", &owner).await.value();
     assert_eq!((found["data"].as_array().map(Vec::len), &found["next_cursor"]), (Some(1), &Value::Null));
 }
 
-/// A cursor is of one listing; that of another is refused rather than read as an empty page.
+/// The cursor of another listing is refused. It must not give an empty page.
 #[tokio::test]
 async fn a_cursor_of_another_listing_is_refused() {
     let house = House::new();

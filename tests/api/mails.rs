@@ -1,4 +1,5 @@
-//! Links by mail: one answer for all, one use, limits (docs/specification.md B3, D5; threat model rows 1, 15 to 19).
+//! Mailed links: the same response for all, one use, limits (docs/specification.md B3, D5; threat
+//! model rows 1, 15 to 19).
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ fn open_house() -> House {
     House::build(Plan { signup: SignupMode::Open, ..Plan::default() })
 }
 
-/// Asks for a mail from a network of its own.
+/// Requests a mail from a separate network.
 async fn mail_from(house: &House, network: u32, path: &str, email: &str) -> Reply {
     let peer = format!("[2001:db8:{:x}:{:x}::1]:1", network >> 16, network & 0xffff);
     let request = ask_from(&peer, "POST", path, &Who::Nobody).header("content-type", "application/json");
@@ -31,7 +32,8 @@ async fn device(house: &House) -> String {
     reply.cookie("ms_device").expect("a cookie of the device")
 }
 
-/// Asks for a mail to the account from a browser that logged in to it; the mail's token, if one left.
+/// Requests a mail to the account from a browser that logged in to it. Returns the token of the
+/// mail, if one was sent.
 async fn owner_asks(house: &House, device: &str, path: &str) -> Option<String> {
     let before = house.outbox.mails().len();
     let request = ask_from("192.0.2.1:1", "POST", path, &Who::Nobody).header("cookie", device);
@@ -43,9 +45,9 @@ async fn owner_asks(house: &House, device: &str, path: &str) -> Option<String> {
     Some(mail.url.split_once("token=").expect("a link").1.to_owned())
 }
 
-/// docs/specification.md F1: byte for byte, but for the request's id and the random cookie.
+/// docs/specification.md F1: equal byte for byte except the request's id and the random cookie.
 #[tokio::test]
-async fn f01_every_answer_to_an_address_is_the_same_whether_anybody_has_it() {
+async fn f01_every_response_for_an_address_is_the_same_whether_or_not_an_account_has_it() {
     let house = open_house();
     for path in REQUESTS {
         let mut answers = Vec::new();
@@ -68,9 +70,10 @@ async fn f01_every_answer_to_an_address_is_the_same_whether_anybody_has_it() {
     assert_eq!(answers[0], answers[1]);
 }
 
-/// 3 mails in 15 minutes to one address for a network that asks, and 20 an hour for all; the asker is not told.
+/// At most 3 mails in 15 minutes to one address from one network, and 20 an hour from all. The
+/// response does not reveal it.
 #[tokio::test]
-async fn three_mails_in_a_quarter_of_an_hour_reach_an_address_whatever_they_are() {
+async fn an_address_gets_three_mails_of_any_kind_in_a_quarter_of_an_hour() {
     let house = open_house();
     for path in REQUESTS.into_iter().cycle().take(9) {
         let reply = mail_from(&house, 1, path, EMAIL).await;
@@ -86,8 +89,8 @@ async fn three_mails_in_a_quarter_of_an_hour_reach_an_address_whatever_they_are(
     assert_eq!(house.outbox.mails().len(), 21, "20 at once, and one of the five minutes");
 }
 
-/// A stranger knows no more than the address. Whatever they ask for, links of the owner open, and the owner's browser gets
-/// another one.
+/// A stranger knows only the address. Despite all their requests, links of the owner stay valid,
+/// and the owner's browser gets another one.
 #[tokio::test]
 async fn strangers_neither_void_nor_block_the_links_of_an_owner() {
     for (path, opens) in
@@ -114,12 +117,12 @@ async fn strangers_neither_void_nor_block_the_links_of_an_owner() {
     }
 }
 
-/// Threat 54: what strangers and other accounts cause to be mailed has limits of its own.
+/// Threat 54: mails caused by strangers and other accounts have separate limits.
 #[tokio::test]
 async fn no_flood_of_mails_to_others_blocks_the_links_of_a_known_device() {
     let house = open_house();
     let device = device(&house).await;
-    // Sign-ups of addresses that somebody made up.
+    // Sign-ups of invented addresses.
     for network in 0..20 {
         for n in 0..10 {
             mail_from(&house, network, "/auth/signup", &format!("x{network}-{n}@example.org")).await;
@@ -178,7 +181,7 @@ async fn invitations_are_limited_per_organisation_and_account_and_block_no_link(
     assert_eq!(house.outbox.mails().iter().filter(|mail| mail.to == EMAIL).count(), 4);
 }
 
-/// On the console nothing is sent, so nothing is counted.
+/// In console mode nothing is mailed, so nothing is counted.
 #[tokio::test]
 async fn invitations_that_are_not_mailed_are_not_limited() {
     let house = House::build(Plan { console: true, ..Plan::default() });
@@ -191,9 +194,9 @@ async fn invitations_that_are_not_mailed_are_not_limited() {
     }
 }
 
-/// `PROMLET_MAGIC_LINK_TTL` may be an hour, in which strangers ask for many more.
+/// `PROMLET_MAGIC_LINK_TTL` may be an hour, in which strangers can request many more links.
 #[tokio::test]
-async fn strangers_void_no_link_in_the_hour_that_it_may_live() {
+async fn strangers_void_no_link_within_a_ttl_of_an_hour() {
     let link_ttl = Duration::from_secs(3_600);
     let house = House::build(Plan { link_ttl, ..Plan::default() });
     let device = device(&house).await;
@@ -211,7 +214,7 @@ async fn strangers_void_no_link_in_the_hour_that_it_may_live() {
 }
 
 #[tokio::test]
-async fn ten_requests_in_a_quarter_of_an_hour_are_one_networks_share() {
+async fn a_network_is_limited_to_ten_requests_in_a_quarter_of_an_hour() {
     let house = open_house();
     for number in 0..10 {
         let email = format!("n{number}@example.com");
@@ -225,9 +228,10 @@ async fn ten_requests_in_a_quarter_of_an_hour_are_one_networks_share() {
     assert_eq!(mail_from(&house, 2, REQUESTS[0], "n10@example.com").await.status, 202);
 }
 
-/// Addresses that nobody has use nothing up: strangers cannot keep the server from mailing its own.
+/// Addresses without an account use up no limit, so strangers cannot keep the server from mailing
+/// its users.
 #[tokio::test]
-async fn a_hundred_sign_up_mails_an_hour_leave_the_server_and_unknown_addresses_are_none() {
+async fn the_server_sends_a_hundred_sign_up_mails_an_hour_and_unknown_addresses_do_not_count() {
     let house = open_house();
     for network in 0..150 {
         mail_from(&house, network, REQUESTS[0], &format!("nobody{network}@example.com")).await;
@@ -244,7 +248,7 @@ async fn a_hundred_sign_up_mails_an_hour_leave_the_server_and_unknown_addresses_
 
 /// docs/specification.md F15.
 #[tokio::test]
-async fn f15_a_link_leads_nowhere_but_to_this_server() {
+async fn f15_a_link_leads_only_to_this_server() {
     let house = House::new();
     let foreign = [
         "//e",
@@ -294,9 +298,9 @@ async fn f15_a_link_leads_nowhere_but_to_this_server() {
     }
 }
 
-/// Behind a proxy that puts a path before ours.
+/// Behind a proxy that adds a path prefix.
 #[tokio::test]
-async fn a_public_url_with_a_path_is_where_links_and_pages_are() {
+async fn links_and_pages_are_below_the_path_of_the_public_url() {
     let mut plan = Plan::default();
     plan.options.public_url = "https://example.com/metrics".to_owned();
     let house = House::build(plan);
@@ -314,11 +318,12 @@ async fn a_public_url_with_a_path_is_where_links_and_pages_are() {
     assert_eq!((done.status.as_u16(), done.header("location")), (303, "/metrics/"));
 }
 
-/// docs/specification.md F16: of every kind of mail, and of every header that somebody behind a careless proxy could set.
+/// docs/specification.md F16, for every kind of mail and every header that a client of a careless
+/// proxy could set.
 #[tokio::test]
 async fn f16_no_header_chooses_where_a_mailed_link_leads() {
     let house = open_house();
-    // The first two are hosts that are let in.
+    // The first two are allowed hosts.
     let forged = [
         ("host", "evil.localhost:9"),
         ("host", "10.9.8.7"),
@@ -349,7 +354,8 @@ async fn f16_no_header_chooses_where_a_mailed_link_leads() {
     }
 }
 
-/// docs/specification.md F18: scanners that press buttons, and links that sign somebody in to another's account.
+/// docs/specification.md F18: scanners that submit forms, and links that log a person in to
+/// another's account.
 #[tokio::test]
 async fn f18_five_wrong_addresses_burn_a_link() {
     let house = House::new();
@@ -366,9 +372,9 @@ async fn f18_five_wrong_addresses_burn_a_link() {
     verify(json!({ "token": token, "email": EMAIL })).await.is(401, "link_invalid");
 }
 
-/// docs/specification.md F19, over HTTP: one link, fifty at once, of each kind.
+/// docs/specification.md F19 over HTTP: for each kind, one link is used fifty times at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn f19_of_fifty_uses_at_once_one_is_answered_with_200() {
+async fn f19_of_fifty_concurrent_uses_one_succeeds() {
     let house = open_house();
     let cases = [
         ("/auth/magic-link/request", EMAIL, "/auth/magic-link/verify", 200),
@@ -389,7 +395,7 @@ async fn f19_of_fifty_uses_at_once_one_is_answered_with_200() {
         }
         let answers = uses.join_all().await;
         assert_eq!(answers.iter().filter(|answer| **answer == status).count(), 1, "{confirm}: {answers:?}");
-        // Two threads hash and 32 wait: the rest may be told to come again.
+        // Two threads hash and 32 requests wait; the others may get `Retry-After`.
         assert!(answers.iter().all(|answer| [status, 401, 503].contains(answer)), "{confirm}: {answers:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! The HTTP API as its users meet it: black box over the in-process router, and over a real socket where bytes matter.
+//! Tests of the HTTP API as a black box: over the in-process router, and over a real socket if the
+//! bytes of the connection matter.
 
 mod house;
 #[path = "../data_api/wire.rs"]

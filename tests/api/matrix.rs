@@ -1,6 +1,6 @@
-//! The authorisation matrix (docs/specification.md B1, C, F 30, 31, 36, 47): every row of the route table, called by every kind of caller,
-//! answers what `api::access` says. A row without a place in that table does not compile, and a row that is not asked
-//! here does not exist: the rows are the router.
+//! The authorisation matrix (docs/specification.md B1, C, F 30, 31, 36, 47): every route, called by
+//! every kind of caller, answers as `api::access` says. A route without a row in that table does
+//! not compile, and every route of the router is called here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 
 use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask};
 
-/// The organisation that all rows are asked about; the administrator of the instance is no member of it.
+/// The organisation in all requests; the instance administrator is not a member of it.
 const ORG: &str = "shop";
 
 struct Town {
     house: House,
     callers: Vec<(Caller, Who)>,
-    /// A viewer whom nobody needs.
+    /// A viewer who may be removed.
     bystander: String,
     key: String,
 }
@@ -36,10 +36,10 @@ const ENDPOINTS: [(Endpoint, &str); 5] = [
 ];
 
 impl Town {
-    /// One of each kind of caller, made as people make them: by invitation, login, key and token.
+    /// Creates one caller of each kind as users do: by invitation, login, key and token.
     async fn build() -> Town {
         let mut options = ApiOptions::new("http://127.0.0.1:8095");
-        // Everybody asks for everything within one instant of the clock.
+        // All requests are sent within one instant of the clock.
         options.limits.cabinet_rps = 1_000_000;
         options.limits.anonymous_rps = 1_000_000;
         let house = House::build(Plan { options, console: true, ..Plan::default() });
@@ -106,7 +106,7 @@ impl Town {
         Town { house, callers, bystander: id("bystander"), key }
     }
 
-    /// Whether everybody who should be able to call still is.
+    /// Whether every caller with a valid session still has it.
     async fn is_whole(&self) -> bool {
         for (caller, who) in &self.callers {
             let lives = Auth::Account(promlet::api::routes::Login::Any).outcome(*caller) == Outcome::Served;
@@ -172,7 +172,7 @@ fn find(callers: &[(Caller, Who)], wanted: Caller) -> &Who {
     callers.iter().find(|(caller, _)| *caller == wanted).map(|(_, who)| who).expect("one of each")
 }
 
-/// An account of that name with `PASSWORD`, by way of an invitation.
+/// Creates an account with that name and `PASSWORD`, by an invitation.
 async fn invited(house: &House, admin: &Who, org: &str, name: &str, role: &str) {
     let invite = json!({ "email": address(name), "role": role });
     let invite = house.post(&format!("/api/v1/orgs/{org}/invites"), admin, invite).await;
@@ -208,7 +208,7 @@ async fn token(house: &House, cabinet: &Who, org: &str, key: &str, fields: Value
     Who::Bearer(reply.text("token"))
 }
 
-/// What will be over after a quarter of an hour, or is at once.
+/// Credentials that are invalid at once or within a quarter of an hour.
 async fn dead_credentials(house: &House, owner: &Who) -> Vec<(Caller, Who)> {
     let all = ["ingest", "read", "embed"];
     let soon = house.clock.now().plus(Duration::from_secs(60)).to_rfc3339();
@@ -233,7 +233,7 @@ async fn dead_credentials(house: &House, owner: &Who) -> Vec<(Caller, Who)> {
     ]
 }
 
-/// Keys and tokens that work; the id of a key that signs.
+/// Creates valid keys and tokens. Returns the id of a signing key.
 async fn live_credentials(
     house: &House,
     owner: &Who,
@@ -258,7 +258,7 @@ async fn live_credentials(
     signer
 }
 
-/// Refusals that say something about who asks.
+/// Errors that depend on the caller.
 const FOR_WHO_THEY_ARE: [Code; 13] = [
     Code::Unauthenticated,
     Code::SessionRequired,
@@ -296,7 +296,7 @@ async fn every_route_gives_every_caller_what_its_row_says() {
     let mut asked: BTreeMap<String, usize> = BTreeMap::new();
     let mut mistakes = Vec::new();
     for row in &rows {
-        // It answers 500 whoever asks.
+        // Answers 500 to every caller.
         if row.path.ends_with("probe-panic") {
             continue;
         }
@@ -307,7 +307,8 @@ async fn every_route_gives_every_caller_what_its_row_says() {
                 mistakes.push(format!("{} {} as {caller:?}: {wrong}", row.method, row.path));
             }
         }
-        // Some rows end their caller (a logout, an account's deletion): the next row is asked in a new town.
+        // Some routes end their caller (a logout, an account's deletion), so the next route gets
+        // new callers.
         if row.method != "GET" && !town.is_whole().await {
             town = Town::build().await;
         }

@@ -1,4 +1,5 @@
-//! Members, invitations and the log of events (docs/specification.md C2 and C3; threat model rows 20, 26, 50).
+//! Members, invitations and the audit log (docs/specification.md C2 and C3; threat model rows 20,
+//! 26, 50).
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who};
 
-/// An account of `acme` with a session; and its id.
+/// Creates an account, with a role in `acme` if one is given. Returns its session and id.
 pub(crate) fn person(house: &House, email: &str, role: Option<Role>) -> (Who, UserId) {
     let (now, mut rng) = (house.clock.now(), Entropy::system());
     let email = Email::parse(email).expect("an address");
@@ -36,7 +37,7 @@ async fn invite(house: &House, who: &Who, email: &str, role: &str) -> Reply {
     house.post("/api/v1/orgs/acme/invites", who, json!({ "email": email, "role": role })).await
 }
 
-/// The token of the last mail.
+/// Returns the token of the last mail.
 fn mailed(house: &House) -> String {
     let mail = house.outbox.mails().pop().expect("a mail");
     let (_, token) = mail.url.split_once("/invite#token=").expect("a link");
@@ -110,9 +111,9 @@ async fn a_member_may_leave_and_sees_less_than_an_administrator() {
     house.delete("/api/v1/orgs/acme/members/usr_", &owner).await.is(404, "not_found");
 }
 
-/// docs/specification.md F50: of two owners that demote each other at once, one stays.
+/// docs/specification.md F50: of two owners that demote each other concurrently, one remains.
 #[tokio::test(flavor = "multi_thread")]
-async fn f50_of_two_owners_demoted_at_once_one_stays() {
+async fn f50_of_two_owners_demoted_at_once_one_remains() {
     for round in 0..10 {
         let house = House::new();
         let owner = house.log_in().await;
@@ -131,7 +132,7 @@ async fn f50_of_two_owners_demoted_at_once_one_stays() {
         };
         let mut codes = [first.status.as_u16(), second.status.as_u16()];
         codes.sort_unstable();
-        // Whoever comes second is the last owner, or no owner any more.
+        // The second request comes from the last owner or from a former owner.
         assert!(matches!(codes, [200 | 204, 403 | 409]), "{codes:?}: {} {}", first.body, second.body);
         let owners = if first.status.is_success() { &owner } else { &other };
         if round % 2 == 0 {
@@ -141,9 +142,9 @@ async fn f50_of_two_owners_demoted_at_once_one_stays() {
     }
 }
 
-/// Each takes itself down, so that both are owners when they ask.
+/// Each demotes itself, so both are owners at the time of their requests.
 #[tokio::test(flavor = "multi_thread")]
-async fn f50_of_two_owners_that_step_down_at_once_one_is_told_to_stay() {
+async fn f50_of_two_owners_that_step_down_at_once_one_is_refused() {
     let house = House::new();
     let owner = house.log_in().await;
     let (other, other_id) = person(&house, "bo@example.com", Some(Role::Owner));
@@ -160,7 +161,7 @@ async fn f50_of_two_owners_that_step_down_at_once_one_is_told_to_stay() {
 }
 
 #[tokio::test]
-async fn an_invitation_makes_an_account_of_the_invited_address_once() {
+async fn an_invitation_creates_an_account_of_the_invited_address_once() {
     let house = House::new();
     let owner = house.log_in().await;
     let made = invite(&house, &owner, " Bo@Example.com ", "editor").await;
@@ -203,9 +204,10 @@ async fn an_invitation_makes_an_account_of_the_invited_address_once() {
     assert_eq!(list["data"], json!([]));
 }
 
-/// docs/specification.md F20, CVE-2022-39306: whatever address the one who accepts names, the account is the invited one.
+/// docs/specification.md F20, CVE-2022-39306: for any address in the request, the account gets the
+/// invited one.
 #[tokio::test]
-async fn f20_an_invitation_is_good_for_its_own_address_alone() {
+async fn f20_an_invitation_is_valid_only_for_its_own_address() {
     let house = House::new();
     let owner = house.log_in().await;
     invite(&house, &owner, "bo@example.com", "admin").await;
@@ -221,9 +223,10 @@ async fn f20_an_invitation_is_good_for_its_own_address_alone() {
     assert!(roles(&house, &owner).await.contains(&("bo@example.com".to_owned(), "admin".to_owned())));
 }
 
-/// docs/specification.md C2 and F26: the link alone opens nobody's account, and goes past nobody's second factor.
+/// docs/specification.md C2 and F26: the link alone logs in to no account and bypasses no second
+/// factor.
 #[tokio::test]
-async fn f26_who_has_an_account_accepts_logged_in_and_is_not_logged_in_by_the_link() {
+async fn f26_account_holders_accept_with_a_session_and_the_link_logs_nobody_in() {
     let house = House::new();
     let owner = house.log_in().await;
     let (bo, _) = person(&house, "bo@example.com", None);
@@ -235,7 +238,7 @@ async fn f26_who_has_an_account_accepts_logged_in_and_is_not_logged_in_by_the_li
         let refused = accept(&house, who, body.clone()).await;
         refused.is(409, "link_required");
         let set = refused.session_cookie();
-        assert!(set.is_none() || set.as_deref() == Some(who.secret()), "no session of somebody else's");
+        assert!(set.is_none() || set.as_deref() == Some(who.secret()), "no session of another user");
     }
     let seen = house.post("/api/v1/auth/invites/lookup", &Who::Nobody, json!({ "token": token })).await;
     assert_eq!(seen.value()["account_exists"], true);
@@ -249,7 +252,7 @@ async fn f26_who_has_an_account_accepts_logged_in_and_is_not_logged_in_by_the_li
 }
 
 #[tokio::test]
-async fn an_invitation_ends_after_seven_days_when_taken_back_and_when_sent_again() {
+async fn an_invitation_ends_after_seven_days_by_revocation_and_by_a_new_one() {
     let house = House::new();
     let owner = house.log_in().await;
     invite(&house, &owner, "bo@example.com", "viewer").await;
@@ -284,7 +287,7 @@ async fn an_invitation_ends_after_seven_days_when_taken_back_and_when_sent_again
 }
 
 #[tokio::test]
-async fn only_administrators_invite_only_owners_invite_owners_and_mails_are_counted() {
+async fn administrators_invite_owners_invite_owners_and_mails_are_counted() {
     let house = House::new();
     let owner = house.log_in().await;
     let (admin, _) = person(&house, "adam@example.com", Some(Role::Admin));
@@ -305,9 +308,9 @@ async fn only_administrators_invite_only_owners_invite_owners_and_mails_are_coun
     assert!(!refused.header("retry-after").is_empty());
 }
 
-/// With the console as mailer somebody must carry the link, so it is in the answer; and goes nowhere else.
+/// With console mail a person delivers the link, so it is in the response and nowhere else.
 #[tokio::test]
-async fn the_link_is_in_the_answer_only_where_no_mail_leaves() {
+async fn the_link_is_in_the_response_only_if_no_mail_is_sent() {
     let house = House::build(Plan { console: true, ..Plan::default() });
     let owner = house.log_in().await;
     let made = invite(&house, &owner, "bo@example.com", "viewer").await;
@@ -321,7 +324,7 @@ async fn the_link_is_in_the_answer_only_where_no_mail_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_that_accept_one_invitation_one_comes_in() {
+async fn of_many_who_accept_one_invitation_one_succeeds() {
     let house = House::new();
     let owner = house.log_in().await;
     invite(&house, &owner, "bo@example.com", "viewer").await;
@@ -334,7 +337,7 @@ async fn of_many_that_accept_one_invitation_one_comes_in() {
     assert_eq!(roles(&house, &owner).await.len(), 2);
 }
 
-/// All of them at once.
+/// Runs all requests concurrently.
 async fn futures_of(all: impl Iterator<Item = impl Future<Output = Reply>>) -> Vec<Reply> {
     let mut waiting: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(move |context| {
@@ -355,9 +358,10 @@ async fn futures_of(all: impl Iterator<Item = impl Future<Output = Reply>>) -> V
     .await
 }
 
-/// docs/specification.md C3: who, what, to what, from where, in which request; newest first, in pages, and nothing secret.
+/// docs/specification.md C3: actor, action, target, address and request id; newest first, in pages,
+/// and without secrets.
 #[tokio::test]
-async fn what_is_done_stands_in_the_log_of_events() {
+async fn actions_are_recorded_in_the_audit_log() {
     let house = House::new();
     let owner = house.log_in().await;
     house.pass(Duration::from_millis(1));

@@ -1,4 +1,5 @@
-//! What others were caught at (docs/specification.md J), where no test of another file is about it already: each names who.
+//! Vulnerabilities of other programs (docs/specification.md J) that no other file tests. Each test
+//! names its program.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +15,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::house::{EMAIL, House, PASSWORD, Plan, Who, ask, signed};
 
-/// Mimir #15175, #11040 and proxies that log people in: a header is not a credential, and not an organisation either.
+/// Mimir #15175, #11040 and authenticating proxies: a header is neither a credential nor an
+/// organisation.
 #[tokio::test]
-async fn nobody_is_believed_who_says_in_a_header_who_they_are() {
+async fn identity_headers_are_ignored() {
     let house = House::new();
     let cabinet = house.log_in().await;
     assert_eq!(house.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
@@ -38,9 +40,10 @@ async fn nobody_is_believed_who_says_in_a_header_who_they_are() {
     }
 }
 
-/// Grafana #31360, #15316, #18644, #23233: a dashboard asks many things at once, and nobody is logged out by that.
+/// Grafana #31360, #15316, #18644, #23233: a dashboard sends many requests at once, which must not
+/// end the session.
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_requests_at_once_after_a_pause_keep_their_session() {
+async fn fifty_concurrent_requests_after_a_pause_keep_their_session() {
     let house = Arc::new(House::new());
     let cabinet = house.log_in().await;
     for pause in [Duration::from_secs(11 * 60), Duration::from_secs(29 * 86_400)] {
@@ -58,9 +61,9 @@ async fn fifty_requests_at_once_after_a_pause_keep_their_session() {
     }
 }
 
-/// Grafana CVE-2022-39229: what somebody is called is no way to sign in, and takes nobody's away.
+/// Grafana CVE-2022-39229: a display name is no login, and does not block another's login.
 #[tokio::test]
-async fn a_name_that_is_an_address_opens_nothing_and_shuts_nothing() {
+async fn a_name_that_is_an_address_neither_logs_in_nor_blocks_a_login() {
     let house =
         House::build(Plan { signup: SignupMode::Open, org_create: OrgCreate::Any, ..Plan::default() });
     let signup = json!({ "email": "eve@example.com" });
@@ -76,9 +79,9 @@ async fn a_name_that_is_an_address_opens_nothing_and_shuts_nothing() {
     assert_eq!(ada.value()["user"]["email"], EMAIL, "{}", ada.body);
 }
 
-/// CVE-2022-46146 (exporter-toolkit): whoever reads what is stored of a secret does not have the secret.
+/// CVE-2022-46146 (exporter-toolkit): the stored hash of a secret is not accepted as the secret.
 #[tokio::test]
-async fn the_hash_of_a_secret_is_no_secret() {
+async fn the_hash_of_a_secret_is_not_accepted() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (id, secret) = house.key(&cabinet, json!({ "scopes": ["read", "embed"] })).await;
@@ -102,9 +105,9 @@ async fn the_hash_of_a_secret_is_no_secret() {
     }
 }
 
-/// InfluxDB CVE-2019-20933: a secret that is empty, or that everybody knows, signs nothing.
+/// InfluxDB CVE-2019-20933: an empty or well-known secret verifies no signature.
 #[tokio::test]
-async fn a_token_signed_with_nothing_is_refused() {
+async fn a_token_signed_with_an_empty_or_known_secret_is_refused() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (id, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
@@ -123,9 +126,9 @@ async fn a_token_signed_with_nothing_is_refused() {
     );
 }
 
-/// Grafana CVE-2026-27880, CVE-2021-43798: no other way of writing a path leads past the door.
+/// Grafana CVE-2026-27880, CVE-2021-43798: no other spelling of a path bypasses authentication.
 #[tokio::test]
-async fn no_other_spelling_of_a_path_leads_past_the_door() {
+async fn no_other_spelling_of_a_path_bypasses_authentication() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.limits.anonymous_rps = 1_000_000;
     let house = House::build(Plan { options, ..Plan::default() });
@@ -163,7 +166,7 @@ async fn no_other_spelling_of_a_path_leads_past_the_door() {
                 .await;
             let page = reply.body == "a page" || (row.method == Method::HEAD.as_str());
             let refused = matches!(reply.status.as_u16(), 401 | 404 | 405 | 421);
-            // 400 where a path is none at all.
+            // 400 if the path is invalid.
             assert!(
                 page || refused || reply.status == 400,
                 "{} {spelling}: {} {}",
@@ -177,9 +180,10 @@ async fn no_other_spelling_of_a_path_leads_past_the_door() {
     assert!(asked > 500, "{asked}");
 }
 
-/// bcrypt's 72 bytes, and systems that trim, fold or cut: a password is its bytes (docs/specification.md C1; ASVS 6.2.8, 6.2.9).
+/// bcrypt's 72 bytes, and systems that trim, fold or truncate: a password is compared by all of its
+/// bytes (docs/specification.md C1; ASVS 6.2.8, 6.2.9).
 #[tokio::test]
-async fn a_password_is_its_bytes() {
+async fn every_byte_of_a_password_counts() {
     let house = House::new();
     let mut current = PASSWORD.to_owned();
     let long = "0123456789abcdef".repeat(64);
@@ -204,9 +208,10 @@ async fn a_password_is_its_bytes() {
     }
 }
 
-/// docs/specification.md K2, and prom-label-proxy's lesson: what is needed depends on what is asked, not on how the parameter is called.
+/// docs/specification.md K2, and a flaw of prom-label-proxy: the required permission depends on the
+/// query, not on the name of the parameter.
 #[tokio::test]
-async fn an_expression_needs_its_permission_under_every_name_and_path() {
+async fn an_expression_needs_its_permission_under_every_parameter_name_and_path() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;

@@ -1,12 +1,14 @@
-//! What people, organisations and keys may be called, at every way in (docs/specification.md C2 to C4): what is not seen is refused, and
-//! cleaned where a provider says it (`oauth.rs`).
+//! Names of people, organisations and keys in every request that sets one (docs/specification.md C2
+//! to C4): invisible characters are refused, and removed from names that a provider sends
+//! (`oauth.rs`).
 
 use promlet::identity::{OrgCreate, SignupMode};
 use serde_json::{Value, json};
 
 use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who};
 
-/// An escape sequence, the end of a line, a turned direction, an embedding, nothing of no width, and fillers alone.
+/// An escape sequence, a line end, a text direction override, an embedding, a zero-width character,
+/// and fillers alone.
 const HOSTILE: [&str; 7] =
     ["a\u{1b}[2Jb", "a\r\nX: y", "a\u{202e}b", "a\u{2066}b", "a\u{200b}b", "\u{feff}a", "\u{200d}\u{3164}"];
 
@@ -24,7 +26,7 @@ fn is_refused(reply: &Reply, name: &str) {
 }
 
 #[tokio::test]
-async fn what_is_not_seen_is_no_name_at_any_way_in() {
+async fn invisible_characters_are_refused_in_every_name() {
     let options =
         Plan { signup: SignupMode::Open, org_create: OrgCreate::Any, set_up: false, ..Plan::default() };
     let house = House::build(options);
@@ -82,7 +84,7 @@ async fn what_is_not_seen_is_no_name_at_any_way_in() {
             is_refused(&house.json(method, path, who, body).await, name);
         }
     }
-    // Nothing of it came to be, and the links are as good as before.
+    // Nothing was created, and the links remain valid.
     assert_eq!(house.get("/api/v1/orgs", &owner).await.value()["data"].as_array().map(Vec::len), Some(1));
     let good = json!({ "token": invited, "name": "Bo \u{1f469}\u{200d}\u{1f4bb}", "password": PASSWORD });
     let accepted = house.post("/api/v1/auth/invites/accept", &Who::Nobody, good).await;
@@ -92,9 +94,9 @@ async fn what_is_not_seen_is_no_name_at_any_way_in() {
     );
 }
 
-/// An address is a name, too: two that look the same are not two accounts.
+/// An address is a name, too: two addresses that look the same cannot be two accounts.
 #[tokio::test]
-async fn an_address_holds_nothing_that_is_not_seen() {
+async fn invisible_characters_are_refused_in_addresses() {
     let house = House::new();
     let owner = house.log_in().await;
     for email in ["bo\u{200b}@example.com", "bo@exam\u{ad}ple.com", "bo@example.com\u{202e}"] {

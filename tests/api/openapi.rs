@@ -1,6 +1,5 @@
-//! The OpenAPI document (docs/specification.md C8): every route is in it, and what it says can happen.
-//!
-//! That answers are what the document says is held for every answer of every test here (`contract.rs`).
+//! The OpenAPI document (docs/specification.md C8): it contains every route, and its responses
+//! occur. `contract.rs` checks every response of every test here against the document.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +38,7 @@ async fn every_route_is_in_the_document_and_described() {
 }
 
 #[tokio::test]
-async fn operations_have_names_of_their_own_and_references_lead_somewhere() {
+async fn operation_ids_are_unique_and_references_resolve() {
     let house = House::new();
     let document = house.get("/api/v1/openapi.json", &Who::Nobody).await.value();
     let mut names = BTreeSet::new();
@@ -64,7 +63,7 @@ async fn operations_have_names_of_their_own_and_references_lead_somewhere() {
     }
 }
 
-/// What takes a race, or four thousand million organisations.
+/// Responses that require a race, or four thousand million organisations.
 const EVERYWHERE: met::Excuses = &[
     (
         "POST /api/v1/auth/oauth/{provider}/callback",
@@ -82,11 +81,11 @@ const EVERYWHERE: met::Excuses = &[
 ];
 
 #[tokio::test]
-async fn every_documented_answer_is_given_by_its_route() {
+async fn every_documented_response_is_given_by_its_route() {
     let house = House::new();
     let document = house.get("/api/v1/openapi.json", &Who::Nobody).await.value();
     let documented = met::documented(&document);
-    let met = met::of_all_tests("every_documented_answer_is_given_by_its_route");
+    let met = met::of_all_tests("every_documented_response_is_given_by_its_route");
     let unmet = met::unmet(&documented, &met, EVERYWHERE);
     assert!(unmet.is_empty(), "{} of {}:\n{}", unmet.len(), documented.len(), unmet.join("\n"));
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::house::{House, Plan, Who};
 
 #[tokio::test]
-async fn an_organisation_is_made_listed_and_shown() {
+async fn an_organisation_is_created_listed_and_shown() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let made = house.post("/api/v1/orgs", &cabinet, json!({ "slug": "shop", "name": "Shop" })).await;
@@ -85,7 +85,7 @@ async fn a_key_shows_its_secret_once() {
         .is(422, "validation_failed");
 }
 
-/// docs/specification.md F35: a typo in what restricts is an error, not a silent grant.
+/// docs/specification.md F35: a misspelled restriction is an error and grants nothing.
 #[tokio::test]
 async fn unknown_fields_in_restrictions_are_refused() {
     let house = House::new();
@@ -122,7 +122,7 @@ async fn unknown_fields_in_restrictions_are_refused() {
 }
 
 #[tokio::test]
-async fn making_a_key_needs_a_fresh_login() {
+async fn creating_a_key_needs_a_fresh_login() {
     let house = House::new();
     let cabinet = house.log_in().await;
     house.pass(Duration::from_secs(15 * 60 + 1));
@@ -131,7 +131,7 @@ async fn making_a_key_needs_a_fresh_login() {
     assert_eq!(house.get("/api/v1/orgs/acme/api-keys", &cabinet).await.status, 200);
 }
 
-/// A stolen session that is old must not widen a key, and may always refuse one.
+/// A stolen old session must not widen a key, and may always restrict one.
 #[tokio::test]
 async fn changing_what_a_key_can_do_needs_a_fresh_login_and_disabling_it_does_not() {
     let house = House::new();
@@ -190,7 +190,7 @@ async fn an_organisation_is_renamed_and_its_limits_are_changed() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let path = "/api/v1/orgs/acme";
-    // As the instance administrator, above the server's defaults.
+    // As the instance administrator, beyond the server's defaults.
     for settings in [
         json!({ "max_series": 2_000_000 }),
         json!({ "max_samples_per_query": 2_000_000_000u64 }),
@@ -246,7 +246,7 @@ async fn members_are_listed() {
 
 /// docs/specification.md C4.
 #[tokio::test]
-async fn a_rotated_key_goes_on_with_both_secrets_until_the_overlap_ends() {
+async fn a_rotated_key_accepts_both_secrets_until_the_overlap_ends() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (id, old) = house.key(&cabinet, json!({ "scopes": ["read", "embed"] })).await;

@@ -1,4 +1,5 @@
-//! What owners change about their accounts: name, address, the end (docs/specification.md C2).
+//! Changes that users make to their own accounts: name, address, deletion (docs/specification.md
+//! C2).
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ async fn a_name_is_changed() {
     house.json("PATCH", "/auth/me", &Who::Nobody, json!({ "name": "Eve" })).await.is(401, "unauthenticated");
 }
 
-/// Another account, with a session.
+/// Creates another account. Returns its session.
 async fn grace(house: &House) -> Who {
     house.post("/auth/signup", &Who::Nobody, json!({ "email": "grace@example.com" })).await;
     let url = house.outbox.mails().last().expect("mailed").url.clone();
@@ -51,7 +52,7 @@ async fn an_account_is_deleted_by_its_owner_after_a_fresh_login() {
 }
 
 #[tokio::test]
-async fn an_address_changes_once_the_new_one_is_read_and_the_old_one_is_told() {
+async fn an_address_changes_once_the_new_one_is_confirmed_and_the_old_one_is_notified() {
     let plan = Plan { signup: SignupMode::Open, ..Plan::default() };
     let house = House::build(plan);
     let mine = house.log_in().await;
@@ -80,9 +81,9 @@ async fn an_address_changes_once_the_new_one_is_read_and_the_old_one_is_told() {
     ask("ada@newer.example").await.is(403, "reauth_required");
 }
 
-/// Whoever ends a session that somebody else had must not fear what it began.
+/// Ending a stolen session also cancels the address change that it requested.
 #[tokio::test]
-async fn an_address_change_dies_with_the_session_that_asked_for_it() {
+async fn an_address_change_ends_with_the_session_that_requested_it() {
     let house = House::new();
     let mut password = PASSWORD.to_owned();
     let ways =
@@ -120,7 +121,7 @@ async fn an_address_change_dies_with_the_session_that_asked_for_it() {
         assert!(ended.status.is_success(), "{way}: {}", ended.body);
         house.post("/auth/email/confirm", &Who::Nobody, token).await.is(401, "link_invalid");
     }
-    // Another session's end is no reason.
+    // The end of another session does not cancel it.
     let login = json!({ "email": EMAIL, "password": password });
     let enter = || house.post("/auth/login", &Who::Nobody, login.clone());
     let (one, other) = (enter().await, enter().await);
@@ -133,9 +134,9 @@ async fn an_address_change_dies_with_the_session_that_asked_for_it() {
     assert_eq!(house.post("/auth/email/confirm", &Who::Nobody, token).await.status, 200);
 }
 
-/// docs/specification.md F1: nobody learns here whether an address has an account.
+/// docs/specification.md F1: the response does not reveal whether an address has an account.
 #[tokio::test]
-async fn a_taken_address_is_answered_like_a_free_one_and_refused_only_to_its_reader() {
+async fn a_taken_address_gets_the_same_response_as_a_free_one_and_is_refused_on_confirmation() {
     let house = House::build(Plan { signup: SignupMode::Open, ..Plan::default() });
     let mine = house.log_in().await;
     let before = house.outbox.mails().len();
@@ -155,9 +156,9 @@ async fn a_taken_address_is_answered_like_a_free_one_and_refused_only_to_its_rea
     assert_eq!(mine_again.value()["user"]["email"], EMAIL);
 }
 
-/// An account could fill the log of the whole server with them.
+/// Otherwise an account could flood the audit log of the whole server.
 #[tokio::test]
-async fn ending_no_session_is_not_in_the_log() {
+async fn ending_no_session_is_not_recorded() {
     let house = House::new();
     let (mine, _other) = (house.log_in().await, house.log_in().await);
     let mut revoked = Vec::new();

@@ -1,4 +1,4 @@
-//! Changing the password, and setting a new one by mail (docs/specification.md C2, D1, D3).
+//! Changing the password, and resetting it by mail (docs/specification.md C2, D1, D3).
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn log_in(house: &House, password: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn a_changed_password_answers_with_a_new_session_ends_the_others_and_tells_the_owner() {
+async fn a_password_change_gives_a_new_session_ends_the_others_and_notifies_the_owner() {
     let house = House::new();
     let (mine, other) = (house.log_in().await, house.log_in().await);
     let body = json!({ "current_password": PASSWORD, "new_password": NEW });
@@ -40,7 +40,7 @@ async fn a_changed_password_answers_with_a_new_session_ends_the_others_and_tells
 }
 
 #[tokio::test]
-async fn a_password_is_changed_by_who_knows_it_and_to_one_that_is_worth_it() {
+async fn a_password_change_needs_the_current_password_and_a_strong_new_one() {
     let house = House::new();
     let mine = house.log_in().await;
     let change = |body: Value| house.post("/auth/password/change", &mine, body);
@@ -58,7 +58,7 @@ async fn a_password_is_changed_by_who_knows_it_and_to_one_that_is_worth_it() {
     assert!(mails(&house).is_empty());
 }
 
-/// Asks for a reset; the cookie of the browser that did.
+/// Requests a reset. Returns the cookie of the browser.
 async fn ask_reset(house: &House) -> String {
     let asked = house.post("/auth/password/reset/request", &Who::Nobody, json!({ "email": EMAIL })).await;
     assert_eq!(asked.status, 202, "{}", asked.body);
@@ -84,7 +84,7 @@ async fn confirm(house: &House, browser: Option<&str>, body: Value) -> Reply {
 }
 
 #[tokio::test]
-async fn a_mailed_link_sets_a_new_password_once_and_makes_no_session() {
+async fn a_mailed_link_sets_a_new_password_once_and_creates_no_session() {
     let house = House::new();
     let before = house.log_in().await;
     let browser = ask_reset(&house).await;
@@ -105,7 +105,7 @@ async fn a_mailed_link_sets_a_new_password_once_and_makes_no_session() {
 }
 
 #[tokio::test]
-async fn a_reset_lives_ten_minutes_and_clears_what_failed_before() {
+async fn a_reset_link_lives_ten_minutes_and_its_use_clears_earlier_failures() {
     let house = House::new();
     let browser = ask_reset(&house).await;
     let late = mailed_token(&house);
@@ -125,9 +125,9 @@ async fn a_reset_lives_ten_minutes_and_clears_what_failed_before() {
     assert_eq!(log_in(&house, NEW).await.status, 200, "Grafana #30161");
 }
 
-/// docs/specification.md F26: a reset is no way around the second factor.
+/// docs/specification.md F26: a reset does not bypass the second factor.
 #[tokio::test]
-async fn after_a_reset_the_second_factor_is_asked_for_as_before() {
+async fn after_a_reset_the_second_factor_is_required_as_before() {
     let house = House::new();
     let mine = house.log_in().await;
     let enrolled = house.post("/auth/2fa/enroll", &mine, json!({})).await;
@@ -142,7 +142,7 @@ async fn after_a_reset_the_second_factor_is_asked_for_as_before() {
     let login = log_in(&house, NEW).await;
     assert_eq!((login.status.as_u16(), login.session_cookie()), (200, None));
     assert_eq!(login.value()["requires_2fa"], true);
-    // Nor is a link.
+    // Nor does a login link.
     house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
     let url = house.outbox.mails().last().expect("mailed").url.clone();
     let token = url.split("token=").nth(1).expect("a token");

@@ -1,6 +1,7 @@
-//! Cookies that somebody else planted (docs/specification.md F12): under TLS what binds a sign-in to its browser has a name that browsers take
-//! from this very host alone, and no other name is looked at. On plain `http://localhost` another port can plant what it likes;
-//! `tests/peers_browser.rs` shows what that is, and that a host name of its own ends it.
+//! Cookies that an attacker planted (docs/specification.md F12). Under TLS the cookie that binds a
+//! sign-in to its browser has a name that browsers accept only from this very host, and no other
+//! name is read. On plain `http://localhost` a server on another port can plant cookies;
+//! `tests/peers_browser.rs` shows the effect, and that a host name of its own prevents it.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use crate::house::{EMAIL, House, Plan, Reply, Who, ask};
 
 fn house(public_url: &str) -> House {
-    // It is sent to, and nobody comes back: who says no at a provider brings an error and no code.
+    // Never connected to: a refusal at the provider brings back an error and no code.
     let github = GithubOptions {
         client_id: "us".into(),
         client_secret: "ours".into(),
@@ -37,7 +38,7 @@ async fn post_with(house: &House, path: &str, cookie: &str, body: &Value) -> Rep
 }
 
 #[tokio::test]
-async fn under_tls_a_planted_sign_in_elsewhere_is_nobodys() {
+async fn under_tls_a_planted_cookie_of_a_provider_sign_in_is_ignored() {
     for (url, name) in [("https://metrics.example", "__Host-ms_oauth"), ("http://127.0.0.1:8095", "ms_oauth")]
     {
         let house = house(url);
@@ -60,7 +61,7 @@ async fn under_tls_a_planted_sign_in_elsewhere_is_nobodys() {
 }
 
 #[tokio::test]
-async fn under_tls_a_planted_browser_of_a_mailed_link_is_nobodys() {
+async fn under_tls_a_planted_cookie_of_a_mailed_link_is_ignored() {
     let house = house("https://metrics.example");
     let asked = house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
     let cookie = asked.cookie("__Host-ms_ml").expect("bound to a browser");

@@ -1,4 +1,5 @@
-//! Behind a proxy (docs/specification.md E): a public URL with a path, who a trusted proxy says is calling, and nobody else's word.
+//! Behind a proxy (docs/specification.md E): a public URL with a path, and client addresses from
+//! trusted proxies only.
 
 use axum::body::Body;
 use axum::http::{Version, header};
@@ -18,7 +19,7 @@ async fn login(house: &House, path: &str) -> Reply {
     house.post(path, &Who::Nobody, json!({ "email": EMAIL, "password": PASSWORD })).await
 }
 
-/// A proxy may hand the path on, or cut it off.
+/// A proxy may keep the path prefix or remove it.
 #[tokio::test]
 async fn everything_works_below_a_path() {
     let house = behind();
@@ -41,7 +42,7 @@ async fn everything_works_below_a_path() {
     }
     house.get("/tools/promlets/api/v1/auth/me", &cabinet).await.is_page();
     house.get("/tools/promlet/api/v1/nothing", &cabinet).await.is(404, "not_found");
-    // The form of a refusal follows the path within.
+    // The error body depends on the path without the prefix.
     let refused = house.get("/tools/promlet/api/v1/orgs/acme/prometheus/api/v1/query", &Who::Nobody).await;
     assert_eq!(refused.value()["errorType"], "unauthorized", "{}", refused.body);
     let document = house.get("/tools/promlet/api/v1/openapi.json", &Who::Nobody).await.value();
@@ -70,9 +71,10 @@ async fn redirects_lead_below_the_path() {
     );
 }
 
-/// docs/specification.md F45: who is charged, and who is at this machine, is never up to a header that anybody can send.
+/// docs/specification.md F45: the charged address and the local access never depend on a header
+/// that anybody can send.
 #[tokio::test]
-async fn f45_only_a_trusted_proxy_says_who_calls() {
+async fn f45_only_a_trusted_proxy_names_the_client() {
     let house = behind();
     let sessions = async |peer: &str, forwarded: &str| {
         let request = ask_from(peer, "POST", "/api/v1/auth/login", &Who::Nobody)
@@ -106,7 +108,7 @@ async fn f45_only_a_trusted_proxy_says_who_calls() {
 
 /// A proxy on this machine that adds a header does not make its clients local.
 #[tokio::test]
-async fn a_header_of_a_proxy_closes_the_metrics_to_a_loopback_peer() {
+async fn a_forwarding_header_closes_the_metrics_to_a_loopback_peer() {
     let house = House::new();
     assert_eq!(house.get("/metrics", &Who::Nobody).await.status, 200);
     let headers = [
@@ -129,9 +131,9 @@ async fn a_header_of_a_proxy_closes_the_metrics_to_a_loopback_peer() {
     }
 }
 
-/// nginx without a setting adds no header and names the server in Host, but speaks HTTP/1.0 to it.
+/// By default nginx adds no header and puts the upstream's name into Host, but uses HTTP/1.0.
 #[tokio::test]
-async fn a_request_of_http_1_0_is_never_local() {
+async fn an_http_1_0_request_is_never_local() {
     let house = House::build(Plan { set_up: false, ..Plan::default() });
     let get = async |path: &str, version: Version| {
         let request = ask("GET", path, &Who::Nobody).version(version).body(Body::empty());
@@ -145,9 +147,9 @@ async fn a_request_of_http_1_0_is_never_local() {
     }
 }
 
-/// A proxy that changes Host leaves a browser's Origin as it is.
+/// A proxy that changes Host keeps the browser's Origin.
 #[tokio::test]
-async fn the_public_origin_is_our_own_whatever_the_proxy_makes_of_host() {
+async fn the_public_origin_is_accepted_with_any_host_from_the_proxy() {
     let house = behind();
     let cabinet = house.log_in().await;
     let from = async |origin: &str| {

@@ -1,5 +1,5 @@
-//! What a route of accounts and organisations refuses, where no other test gets so far: one refusal of each that the
-//! document promises. `openapi::every_documented_answer_is_given_by_its_route` says which are missing.
+//! Errors of the routes of accounts and organisations that no other test causes: each documented
+//! error once. `openapi::every_documented_response_is_given_by_its_route` lists the missing ones.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::members::person;
 
 const AUTH: &str = "/api/v1/auth";
 
-/// What an authenticator app shows now.
+/// Returns the code that an authenticator app shows now.
 fn code(house: &House, secret: &str) -> String {
     let secret = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
     let totp = totp_rs::Builder::new().with_secret(secret).build().expect("a generator");
@@ -25,7 +25,7 @@ async fn post(house: &House, path: &str, who: &Who, body: Value) -> Reply {
 }
 
 #[tokio::test]
-async fn the_last_administrator_of_the_server_deletes_no_account_of_their_own() {
+async fn the_last_administrator_of_the_server_cannot_delete_their_account() {
     let house = House::new();
     let admin = house.log_in().await;
     person(&house, "bo@example.com", Some(Role::Owner));
@@ -33,7 +33,7 @@ async fn the_last_administrator_of_the_server_deletes_no_account_of_their_own() 
 }
 
 #[tokio::test]
-async fn lists_say_what_is_wrong_with_their_parameters() {
+async fn lists_name_the_invalid_parameter() {
     let house = House::new();
     let admin = house.log_in().await;
     for path in [
@@ -55,7 +55,7 @@ async fn lists_say_what_is_wrong_with_their_parameters() {
 }
 
 #[tokio::test]
-async fn a_links_form_says_what_is_wrong_with_it() {
+async fn a_links_form_names_the_invalid_field() {
     let house = House::new();
     let path = "/api/v1/auth/magic-link/verify";
     house.get(&format!("{path}?token=a&token=b"), &Who::Nobody).await.is(400, "duplicate_parameter");
@@ -67,7 +67,7 @@ async fn a_links_form_says_what_is_wrong_with_it() {
 }
 
 #[tokio::test]
-async fn an_enrolment_takes_five_wrong_codes_and_is_confirmed_once() {
+async fn an_enrolment_allows_five_wrong_codes_and_is_confirmed_once() {
     let house = House::new();
     let cabinet = house.log_in().await;
     post(&house, "/2fa/enroll", &cabinet, json!({})).await;
@@ -85,9 +85,9 @@ async fn an_enrolment_takes_five_wrong_codes_and_is_confirmed_once() {
     post(&house, "/2fa/confirm", &cabinet, right).await.is(409, "twofa_already_enabled");
 }
 
-/// Wherever a code is given, it is given once, and wrong ones are counted together.
+/// On every endpoint a code works once, and wrong codes are counted together.
 #[tokio::test]
-async fn every_place_that_takes_a_code_knows_used_and_wrong_ones() {
+async fn every_endpoint_that_takes_a_code_distinguishes_used_and_wrong_ones() {
     let house = House::new();
     let cabinet = house.log_in().await;
     post(&house, "/2fa/recovery-codes", &cabinet, json!({ "code": "000000" }))
@@ -98,7 +98,7 @@ async fn every_place_that_takes_a_code_knows_used_and_wrong_ones() {
     let cabinet = Who::Cookie(confirmed.session_cookie().expect("a new session"));
     let given = |path: &str, code: &str| {
         let body = json!({ "code": code, "password": PASSWORD });
-        // Who sends a password proves themselves by that.
+        // A password is proof enough.
         match path {
             "/reauth" => json!({ "code": code }),
             _ => body,
@@ -123,7 +123,7 @@ async fn every_place_that_takes_a_code_knows_used_and_wrong_ones() {
 }
 
 #[tokio::test]
-async fn a_session_that_guesses_its_owners_password_waits() {
+async fn a_session_that_guesses_its_owners_password_is_throttled() {
     let house = House::new();
     let cabinet = house.log_in().await;
     for _ in 0..5 {
@@ -134,7 +134,7 @@ async fn a_session_that_guesses_its_owners_password_waits() {
     post(&house, "/reauth", &cabinet, right).await.is(429, "login_throttled");
     let change = json!({ "current_password": PASSWORD, "new_password": "another long password" });
     post(&house, "/password/change", &cabinet, change).await.is(429, "login_throttled");
-    // It is the session that waits, not its owner.
+    // The session is throttled, not its owner.
     house.log_in().await;
 }
 
@@ -157,7 +157,7 @@ async fn an_account_without_a_password_gets_one_after_a_fresh_login() {
 }
 
 #[tokio::test]
-async fn a_sign_up_link_makes_nothing_that_may_not_be_made() {
+async fn a_sign_up_link_creates_nothing_that_the_settings_forbid() {
     let house = House::build(Plan { signup: SignupMode::Open, ..Plan::default() });
     let email = "grace@example.com";
     post(&house, "/signup", &Who::Nobody, json!({ "email": email })).await;
@@ -170,7 +170,7 @@ async fn a_sign_up_link_makes_nothing_that_may_not_be_made() {
 }
 
 #[tokio::test]
-async fn ten_mails_in_a_quarter_of_an_hour_are_a_networks_share_of_new_addresses_too() {
+async fn mails_to_new_addresses_are_limited_to_ten_in_a_quarter_of_an_hour_per_network() {
     let house = House::new();
     let cabinet = house.log_in().await;
     for number in 0..10 {
@@ -181,7 +181,7 @@ async fn ten_mails_in_a_quarter_of_an_hour_are_a_networks_share_of_new_addresses
     post(&house, "/email/change", &cabinet, body).await.is(429, "mail_throttled");
 }
 
-/// docs/specification.md B3: whoever wants out gets out. A key is nobody who could.
+/// docs/specification.md B3: a logout is never refused to a session. A key has no session.
 #[tokio::test]
 async fn a_key_that_logs_out_is_charged_to_its_address() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
@@ -197,9 +197,10 @@ async fn a_key_that_logs_out_is_charged_to_its_address() {
     assert_eq!(post(&house, "/logout", &cabinet, json!({})).await.status, 204);
 }
 
-/// docs/specification.md C4: any setting but `alg` changes; what was not kept of the secret is told.
+/// docs/specification.md C4: any setting except `alg` changes. The secret of a key without `embed`
+/// cannot sign tokens, and errors ask for a rotation.
 #[tokio::test]
-async fn a_key_that_is_given_embed_later_says_that_it_has_to_be_rotated() {
+async fn a_key_that_gets_embed_later_must_be_rotated_and_says_so() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (id, _) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
@@ -220,9 +221,9 @@ async fn a_key_that_is_given_embed_later_says_that_it_has_to_be_rotated() {
     assert_eq!(house.post("/api/v1/orgs/acme/embed/tokens", &cabinet, mint).await.status, 201);
 }
 
-/// Where a second factor stands between a link and the page that it leads to.
+/// A second factor between a link and its page.
 #[tokio::test]
-async fn a_links_page_is_not_forgotten_over_the_second_factor() {
+async fn a_links_page_is_kept_during_the_second_factor() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let secret = post(&house, "/2fa/enroll", &cabinet, json!({})).await.text("secret");

@@ -1,4 +1,5 @@
-//! Deleting an organisation (docs/specification.md C3), and what the administrator of the server may (docs/specification.md C8).
+//! Deleting an organisation (docs/specification.md C3), and the rights of the instance
+//! administrator (docs/specification.md C8).
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ async fn delete(house: &House, who: &Who, confirm: &str) -> crate::house::Reply 
 }
 
 #[tokio::test]
-async fn an_owner_who_is_fresh_and_says_the_name_deletes_an_organisation() {
+async fn an_owner_deletes_an_organisation_with_a_fresh_login_and_its_name() {
     let house = House::new();
     let owner = house.log_in().await;
     let (admin, _) = person(&house, "adam@example.com", Some(Role::Admin));
@@ -28,9 +29,9 @@ async fn an_owner_who_is_fresh_and_says_the_name_deletes_an_organisation() {
     delete(&house, &owner, "acme").await.is(404, "org_not_found");
 }
 
-/// Keys, tokens, invitations and memberships open nothing from the answer on.
+/// Keys, tokens, invitations and memberships are invalid from the response on.
 #[tokio::test]
-async fn what_belonged_to_a_deleted_organisation_is_dead_at_once() {
+async fn credentials_of_a_deleted_organisation_are_invalid_at_once() {
     let house = House::new();
     let owner = house.log_in().await;
     let (viewer, _) = person(&house, "vera@example.com", Some(Role::Viewer));
@@ -73,7 +74,7 @@ async fn users(house: &House, who: &Who) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn the_administrator_disables_accounts_and_their_sessions_die_at_once() {
+async fn the_administrator_disables_accounts_and_their_sessions_end_at_once() {
     let house = House::new();
     let boss = house.log_in().await;
     let (bo, id) = person(&house, "bo@example.com", Some(Role::Viewer));
@@ -115,7 +116,7 @@ async fn the_administrator_disables_accounts_and_their_sessions_die_at_once() {
 }
 
 #[tokio::test]
-async fn the_last_administrator_who_may_log_in_stays() {
+async fn the_last_administrator_who_can_log_in_remains() {
     let house = House::new();
     let boss = house.log_in().await;
     let me =
@@ -134,9 +135,10 @@ async fn the_last_administrator_who_may_log_in_stays() {
     house.get("/api/v1/admin/users", &boss).await.is(403, "forbidden");
 }
 
-/// Names, people and use; no data. Limits above the server's own are set here, by nobody else.
+/// Names, members and usage, but no data. Only the instance administrator sets limits above the
+/// server's own.
 #[tokio::test]
-async fn the_administrator_sees_organisations_and_raises_their_limits_without_entering() {
+async fn the_administrator_sees_organisations_and_raises_their_limits_without_access_to_data() {
     let house = House::new();
     let boss = house.log_in().await;
     let (bo, _) = person(&house, "bo@example.com", Some(Role::Owner));

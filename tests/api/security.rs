@@ -57,7 +57,7 @@ async fn a_request_has_exactly_one_host() {
 }
 
 #[tokio::test]
-async fn the_public_url_and_more_names_are_allowed() {
+async fn the_public_url_and_configured_names_are_allowed() {
     let mut options = ApiOptions::new("https://metrics.example.com/");
     options.allowed_hosts = vec!["other.example.com".into()];
     let house = House::build(Plan { options, ..Plan::default() });
@@ -115,7 +115,7 @@ async fn cross_site_requests_with_a_cookie_are_refused() {
 }
 
 #[tokio::test]
-async fn tokens_are_for_other_origins_and_cookies_are_not() {
+async fn tokens_are_accepted_from_other_origins_and_cookies_are_not() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let origins = json!({ "scopes": ["embed"], "embed": { "origins": ["https://app.example.com"] } });

@@ -1,4 +1,4 @@
-//! Accounts that people make themselves: `PROMLET_SIGNUP` (docs/specification.md C2, E).
+//! Accounts that users create themselves: `PROMLET_SIGNUP` (docs/specification.md C2, E).
 
 use axum::body::Body;
 use promlet::identity::{OrgCreate, SignupMode};
@@ -22,7 +22,7 @@ async fn complete(house: &House, browser: Option<&str>, body: Value) -> Reply {
     house.send(request.body(Body::from(body.to_string())).expect("a request")).await
 }
 
-/// Asks for an account; the browser's cookie and the mailed token.
+/// Requests an account. Returns the browser's cookie and the mailed token.
 async fn asked(house: &House) -> (String, String) {
     let reply = house.post("/auth/signup", &Who::Nobody, json!({ "email": NEW })).await;
     assert_eq!((reply.status.as_u16(), reply.session_cookie()), (202, None), "{}", reply.body);
@@ -33,7 +33,7 @@ async fn asked(house: &House) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_mailed_link_makes_an_account_and_nothing_is_there_before() {
+async fn a_mailed_link_creates_an_account_and_nothing_exists_before() {
     let house = open_house();
     assert_eq!(house.get("/auth/config", &Who::Nobody).await.value()["signup"], "open");
     let (browser, token) = asked(&house).await;
@@ -59,7 +59,7 @@ async fn a_mailed_link_makes_an_account_and_nothing_is_there_before() {
 }
 
 #[tokio::test]
-async fn what_a_new_account_may_not_be_is_said_and_the_link_goes_on_working() {
+async fn invalid_fields_of_a_new_account_are_named_and_the_link_stays_valid() {
     let house = open_house();
     let (browser, token) = asked(&house).await;
     let cases = [
@@ -77,9 +77,9 @@ async fn what_a_new_account_may_not_be_is_said_and_the_link_goes_on_working() {
     assert_eq!((made.status.as_u16(), &made.value()["user"]["has_password"]), (201, &json!(false)));
 }
 
-/// docs/specification.md F1: who has an account is for who reads the mail.
+/// docs/specification.md F1: only the reader of the mail learns whether an account exists.
 #[tokio::test]
-async fn an_address_with_an_account_gets_word_and_the_answer_is_the_same() {
+async fn an_address_with_an_account_gets_a_mail_and_the_response_is_the_same() {
     let house = open_house();
     let mut bodies = Vec::new();
     for email in [EMAIL, NEW] {
@@ -93,7 +93,7 @@ async fn an_address_with_an_account_gets_word_and_the_answer_is_the_same() {
 }
 
 #[tokio::test]
-async fn where_it_is_not_open_nobody_signs_up() {
+async fn a_closed_sign_up_creates_no_account() {
     for mode in [SignupMode::First, SignupMode::Invite, SignupMode::Closed] {
         let house = House::build(Plan { signup: mode, ..Plan::default() });
         let signup = house.post("/auth/signup", &Who::Nobody, json!({ "email": NEW })).await;
@@ -102,7 +102,7 @@ async fn where_it_is_not_open_nobody_signs_up() {
         complete(&house, None, json!({ "token": token })).await.is(403, "signup_closed");
         assert!(house.outbox.mails().is_empty());
         assert_eq!(house.get("/auth/config", &Who::Nobody).await.value()["signup"], mode.as_str());
-        // The first account of an instance is another matter.
+        // The first account of an instance is exempt.
         let bare = House::build(Plan { signup: mode, set_up: false, ..Plan::default() });
         let missing = bare.post("/auth/signup", &Who::Nobody, json!({ "email": NEW })).await;
         missing.is(422, "validation_failed");
@@ -112,7 +112,7 @@ async fn where_it_is_not_open_nobody_signs_up() {
 }
 
 #[tokio::test]
-async fn a_closed_server_makes_no_account_by_invitation_but_lets_existing_accounts_join() {
+async fn a_closed_server_creates_no_account_by_invitation_but_lets_existing_accounts_join() {
     let house = House::build(Plan { signup: SignupMode::Closed, ..Plan::default() });
     let cabinet = house.log_in().await;
     let invited = json!({ "email": NEW, "role": "viewer" });

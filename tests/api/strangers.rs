@@ -1,4 +1,5 @@
-//! Guessing, and who suffers from it (docs/specification.md D4; threat model rows 3 to 5, 45).
+//! Password guessing, and its effect on owners (docs/specification.md D4; threat model rows 3 to 5,
+//! 45).
 
 use std::time::Duration;
 
@@ -17,9 +18,9 @@ async fn log_in_from(house: &House, peer: &str, email: &str, password: &str, coo
     house.send(request.body(Body::from(body)).expect("a request")).await
 }
 
-/// docs/specification.md F3, F4: the same waits for an address that nobody has, rising and true.
+/// docs/specification.md F3, F4: an unknown address has the same waits, which rise and are exact.
 #[tokio::test]
-async fn f04_waits_rise_are_true_and_say_nothing_about_accounts() {
+async fn f04_waits_rise_are_exact_and_reveal_nothing_about_accounts() {
     let house = House::new();
     let mut seen = Vec::new();
     for (email, peer) in [(EMAIL, "192.0.2.1"), ("nobody@example.com", "192.0.2.2")] {
@@ -43,9 +44,10 @@ async fn f04_waits_rise_are_true_and_say_nothing_about_accounts() {
     assert_eq!(log_in_from(&house, "192.0.2.1", EMAIL, PASSWORD, None).await.status, 200, "started over");
 }
 
-/// docs/specification.md F5: from elsewhere, from everywhere, and from the owner's own network.
+/// docs/specification.md F5: guesses from one other network, from many, and from the owner's own
+/// network.
 #[tokio::test]
-async fn f05_nobody_locks_an_owner_out() {
+async fn f05_no_guesses_lock_an_owner_out() {
     let house = House::new();
     let first = log_in_from(&house, "192.0.2.1", EMAIL, PASSWORD, None).await;
     let known = first.cookie("ms_device").expect("known from now on");
@@ -55,7 +57,7 @@ async fn f05_nobody_locks_an_owner_out() {
         device[0].contains("HttpOnly") && device[0].contains("SameSite=Lax") && device[0].contains("Path=/")
     );
 
-    // Two hundred in a second are another limit's.
+    // Another limit refuses two hundred in a second.
     for _ in 0..150 {
         log_in_from(&house, "203.0.113.9", EMAIL, "wrong password", None).await;
     }
@@ -78,9 +80,9 @@ async fn f05_nobody_locks_an_owner_out() {
     assert_eq!(own.status, 200, "a known browser, from the same network: {}", own.body);
 }
 
-/// A stolen cookie of a known browser is no licence to guess.
+/// A stolen cookie of a known browser does not allow guessing.
 #[tokio::test]
-async fn who_guesses_from_a_known_browser_waits_like_anybody() {
+async fn guesses_from_a_known_browser_are_throttled_like_others() {
     let house = House::new();
     let first = log_in_from(&house, "192.0.2.1", EMAIL, PASSWORD, None).await;
     let known = first.cookie("ms_device").expect("known");
@@ -94,9 +96,9 @@ async fn who_guesses_from_a_known_browser_waits_like_anybody() {
     assert_eq!(log_in_from(&house, "198.51.100.9", EMAIL, PASSWORD, None).await.status, 200);
 }
 
-/// docs/specification.md F45: what a client says about its address counts for nothing.
+/// docs/specification.md F45: a client's own statement of its address is ignored.
 #[tokio::test]
-async fn f45_a_made_up_address_resets_no_count() {
+async fn f45_a_forged_address_resets_no_count() {
     let house = House::new();
     let mut last = None;
     for n in 0..8 {
@@ -109,7 +111,7 @@ async fn f45_a_made_up_address_resets_no_count() {
     last.expect("asked").is(429, "login_throttled");
 }
 
-/// Threat 6 in work: who must wait costs neither a hash nor a place in its queue.
+/// Threat 6, by work: a throttled attempt costs neither a hash nor a place in the queue.
 #[tokio::test]
 async fn a_throttled_login_is_refused_before_the_queue() {
     let house = House::new();

@@ -1,5 +1,6 @@
-//! The second factor over the wire (docs/specification.md C1, C2, D3; threats 24, 25, 26). Its rules have their tests in
-//! `identity::tests::two_factor`; `tests/peers_totp.rs` reads the picture and makes codes with other people's programs.
+//! The second factor over HTTP (docs/specification.md C1, C2, D3; threats 24, 25, 26).
+//! `identity::tests::two_factor` tests its rules; `tests/peers_totp.rs` reads the QR code and
+//! generates codes with other programs.
 
 use std::time::Duration;
 
@@ -9,17 +10,17 @@ use serde_json::{Value, json};
 
 use crate::house::{EMAIL, House, PASSWORD, Reply, Who, ask};
 
-/// What an authenticator app shows now.
+/// Returns the code that an authenticator app shows now.
 fn code(house: &House, secret: &str) -> String {
     let secret = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
     let totp = totp_rs::Builder::new().with_secret(secret).build().expect("a generator");
     totp.generate(u64::try_from(house.clock.now().as_s()).expect("after 1970")).to_string()
 }
 
-/// A code that is wrong whenever it is given.
+/// A code that is wrong at any time.
 const WRONG: &str = "000000";
 
-/// An account with a second factor: its secret, its session, its recovery codes.
+/// Creates an account with a second factor. Returns its secret, session and recovery codes.
 async fn enrolled() -> (House, String, Who, Vec<String>) {
     let house = House::new();
     let cabinet = house.log_in().await;
@@ -52,7 +53,7 @@ fn mails(house: &House, kind: MailKind) -> usize {
 }
 
 #[tokio::test]
-async fn an_enrolment_has_a_secret_a_link_and_a_picture_of_it() {
+async fn an_enrolment_has_a_secret_a_link_and_a_qr_code_of_it() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let first = house.post("/api/v1/auth/2fa/enroll", &cabinet, json!({})).await;
@@ -60,7 +61,7 @@ async fn an_enrolment_has_a_secret_a_link_and_a_picture_of_it() {
     let (secret, url) = (first.text("secret"), first.text("otpauth_url"));
     assert_eq!((secret.len(), first.value()["expires_in"].as_u64()), (32, Some(600)));
     assert!(url.starts_with("otpauth://totp/promlet:") && url.contains(&format!("secret={secret}")), "{url}");
-    // SHA-1, six digits and thirty seconds are what an app takes where nothing is said.
+    // SHA-1, six digits and thirty seconds are the defaults of authenticator apps.
     assert!(!url.contains("SHA256") && !url.contains("digits=8"), "{url}");
     assert!(first.text("qr_png").starts_with("data:image/png;base64,iVBORw0KGgo"));
     let second = house.post("/api/v1/auth/2fa/enroll", &cabinet, json!({})).await.text("secret");
@@ -77,9 +78,9 @@ async fn an_enrolment_has_a_secret_a_link_and_a_picture_of_it() {
         .is(409, "twofa_not_enabled");
 }
 
-/// What is no code is no try.
+/// A malformed code does not count as an attempt.
 #[tokio::test]
-async fn a_code_has_six_digits_whatever_stands_between_them() {
+async fn a_code_has_six_digits_with_any_separators() {
     let (house, secret, session, _) = enrolled().await;
     let tfp = pending(&house).await;
     for text in ["", "12345", "1234567", "12345a", "١٢٣٤٥٦", "-12345", &"1".repeat(5_000)] {
@@ -101,7 +102,7 @@ async fn a_code_has_six_digits_whatever_stands_between_them() {
 
 /// docs/specification.md F24.
 #[tokio::test]
-async fn five_wrong_codes_end_the_login_throttle_the_next_and_tell_the_owner() {
+async fn five_wrong_codes_end_the_login_throttle_the_next_and_notify_the_owner() {
     let (house, secret, _, codes) = enrolled().await;
     let tfp = pending(&house).await;
     for left in (0..5).rev() {
@@ -125,10 +126,10 @@ async fn five_wrong_codes_end_the_login_throttle_the_next_and_tell_the_owner() {
     assert_eq!(verify(&house, &tfp, "code", &code(&house, &secret)).await.status, 200);
 }
 
-/// The specification gives the answer that asks for a second factor no cookie: a session that is still alive is not
-/// renewed on it either.
+/// The specification allows no cookie on the response that asks for a second factor, so this
+/// response does not renew a live session.
 #[tokio::test]
-async fn the_answer_that_asks_for_a_second_factor_carries_no_cookie() {
+async fn the_response_that_asks_for_a_second_factor_sets_no_session_cookie() {
     let (house, _, session, _) = enrolled().await;
     let login = json!({ "email": EMAIL, "password": PASSWORD });
     let reply = house.post("/api/v1/auth/login", &session, login).await;
@@ -136,7 +137,7 @@ async fn the_answer_that_asks_for_a_second_factor_carries_no_cookie() {
     assert!(reply.headers.get("set-cookie").is_none(), "{:?}", reply.headers);
     let me = house.get("/api/v1/auth/me", &session).await;
     assert!(me.status == 200 && me.session_cookie().is_some(), "the older session goes on and slides");
-    // The same of a mailed link, for programs and as the form of its page.
+    // The same for a mailed link, for programs and for the form of its page.
     for media in ["application/json", "application/x-www-form-urlencoded"] {
         house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
         let url = house.outbox.mails().pop().expect("mailed").url;
@@ -154,9 +155,9 @@ async fn the_answer_that_asks_for_a_second_factor_carries_no_cookie() {
     }
 }
 
-/// docs/sessions.md: the session was used, so its end moves.
+/// docs/sessions.md: the session was used, so its expiry moves.
 #[tokio::test]
-async fn a_login_that_asks_for_a_second_factor_moves_the_end_of_the_older_session() {
+async fn a_login_that_asks_for_a_second_factor_moves_the_expiry_of_the_older_session() {
     let (house, _, session, _) = enrolled().await;
     house.pass(Duration::from_secs(29 * 24 * 3_600));
     let login = json!({ "email": EMAIL, "password": PASSWORD });
@@ -168,7 +169,7 @@ async fn a_login_that_asks_for_a_second_factor_moves_the_end_of_the_older_sessio
 
 /// docs/specification.md F25.
 #[tokio::test]
-async fn of_twenty_uses_of_one_code_one_signs_in() {
+async fn of_twenty_uses_of_one_code_one_logs_in() {
     let (house, secret, _, codes) = enrolled().await;
     for (name, value) in [("code", code(&house, &secret)), ("recovery_code", codes[3].to_uppercase())] {
         let mut logins = Vec::new();
@@ -186,7 +187,7 @@ async fn of_twenty_uses_of_one_code_one_signs_in() {
     }
 }
 
-/// All of them at once, on this thread.
+/// Runs all futures concurrently on this thread.
 async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut waiting: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(move |cx| {
@@ -204,7 +205,7 @@ async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
 }
 
 #[tokio::test]
-async fn changes_of_the_second_factor_are_told_by_mail() {
+async fn changes_of_the_second_factor_are_notified_by_mail() {
     let (house, secret, session, codes) = enrolled().await;
     assert_eq!(mails(&house, MailKind::TwofaEnabled), 1);
     let fresh = json!({ "code": code(&house, &secret) });

@@ -1,5 +1,6 @@
-//! What any request may meet, on every route there is: the rows are walked, one refusal after the other. What only one
-//! route refuses has its own test; `openapi::every_documented_answer_is_given_by_its_route` looks whether all have one.
+//! Errors that any request can get, on every route: the routes are iterated, one error after the
+//! other. Errors of single routes have their own tests;
+//! `openapi::every_documented_response_is_given_by_its_route` checks that none is missing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,19 +18,19 @@ use serde_json::Value;
 
 use crate::house::{House, Plan, Who, ask};
 
-/// The rows that somebody described: all but the tests' own probes.
+/// The described routes: all except the tests' own probes.
 pub(crate) fn rows(house: &House) -> Vec<RouteDoc> {
     house.rows.iter().filter(|row| !row.path.contains("probe")).cloned().collect()
 }
 
-/// A path that leads there; whether anything is there is not asked before what is refused here.
+/// A path of the route. The errors here precede any lookup, so its parameters need not exist.
 fn path(row: &RouteDoc) -> String {
     let filled = row.path.replace("{slug}", "acme").replace("{provider}", "oidc");
     let parts = filled.split('/').map(|part| if part.starts_with('{') { "none" } else { part });
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// The document's word on whether a route reads a body, and whether it is JSON.
+/// Whether the document says that a route reads a body, and whether that is JSON.
 fn takes(document: &Value, row: &RouteDoc) -> (bool, bool) {
     let body = &document["paths"][&row.path][row.method.to_ascii_lowercase()]["requestBody"]["content"];
     // JSON of samples is what its format says, and refused as other samples are.
@@ -40,15 +41,15 @@ pub(crate) async fn document(house: &House) -> Value {
     house.get("/api/v1/openapi.json", &Who::Nobody).await.value()
 }
 
-/// A house where nobody runs out of requests.
-fn roomy() -> House {
+/// A server with limits that no test reaches.
+fn unlimited() -> House {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.limits.cabinet_rps = 1_000_000;
     options.limits.anonymous_rps = 1_000_000;
     House::build(Plan { options, ..Plan::default() })
 }
 
-/// Sends what `make` makes of each row, and answers which rows did not answer `code`.
+/// Sends the request of `make` to each route. Returns the routes that did not answer `code`.
 async fn walk(house: &House, code: Code, make: impl Fn(&RouteDoc) -> Option<Request<Body>>) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut asked = 0;
@@ -73,8 +74,8 @@ fn done(request: axum::http::request::Builder) -> Option<Request<Body>> {
 }
 
 #[tokio::test]
-async fn every_route_refuses_what_is_no_request_for_this_server() {
-    let house = roomy();
+async fn every_route_refuses_invalid_requests() {
+    let house = unlimited();
     let nobody = Who::Nobody;
     let two_hosts = |row: &RouteDoc| done(empty(row, &nobody).header(header::HOST, "127.0.0.1:8095"));
     assert_eq!(walk(&house, Code::BadRequest, two_hosts).await, [] as [&str; 0]);
@@ -94,8 +95,8 @@ async fn every_route_refuses_what_is_no_request_for_this_server() {
 }
 
 #[tokio::test]
-async fn every_route_that_changes_something_refuses_other_sites() {
-    let house = roomy();
+async fn every_route_that_changes_state_refuses_other_sites() {
+    let house = unlimited();
     let cabinet = house.log_in().await;
     let cross = |row: &RouteDoc| match row.method {
         "GET" => None,
@@ -121,7 +122,7 @@ impl HttpBody for Stalled {
 }
 
 #[tokio::test]
-async fn every_route_that_reads_a_body_refuses_one_that_is_slow_or_none() {
+async fn every_route_that_reads_a_body_refuses_slow_and_invalid_ones() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.limits.cabinet_rps = 1_000_000;
     let soon = Duration::from_millis(5);
@@ -154,8 +155,8 @@ async fn every_route_that_reads_a_body_refuses_one_that_is_slow_or_none() {
 }
 
 #[tokio::test]
-async fn every_route_for_somebody_refuses_an_authorization_header_that_holds_nobody() {
-    let house = roomy();
+async fn every_route_with_credentials_refuses_an_invalid_authorization_header() {
+    let house = unlimited();
     let public = |row: &RouteDoc| matches!(row.auth, Auth::Public | Auth::Operator);
     let nobody = |row: &RouteDoc| {
         let request = empty(row, &Who::Nobody).header(header::AUTHORIZATION, "Digest x");
@@ -164,7 +165,7 @@ async fn every_route_for_somebody_refuses_an_authorization_header_that_holds_nob
     assert_eq!(walk(&house, Code::TokenInvalid, nobody).await, [] as [&str; 0]);
 }
 
-/// The document's word on whether a route may refuse with `code`.
+/// Whether the document says that a route may answer `code`.
 pub(crate) fn says(document: &Value, row: &RouteDoc, code: Code) -> bool {
     let responses = &document["paths"][&row.path][row.method.to_ascii_lowercase()]["responses"];
     responses[code.status().as_str()].to_string().contains(&format!("`{}`", code.as_str()))
@@ -184,26 +185,27 @@ fn full(lanes: LanesOptions) -> LanesOptions {
 
 const OUT: &str = "/api/v1/auth/logout";
 
-/// docs/specification.md D1: after ten minutes the use of a session is stored before the answer, whatever the question is.
+/// docs/specification.md D1: after ten minutes the use of a session is stored before the response
+/// of any route.
 const LATER: Duration = Duration::from_secs(11 * 60);
 
 #[tokio::test]
-async fn every_route_of_the_api_says_that_the_disk_takes_nothing() {
-    let house = roomy();
+async fn every_route_of_the_api_reports_a_disk_that_stores_nothing() {
+    let house = unlimited();
     let ada = house.log_in().await;
     house.pass(LATER);
     house.break_the_disk();
     let document = document(&house).await;
-    // Logging out works in memory: it is the next test's.
+    // The logout works in memory; the next test covers it.
     let asks = |row: &RouteDoc| says(&document, row, Code::StorageDegraded) && row.path != OUT;
     let request = |row: &RouteDoc| if asks(row) { done(empty(row, &ada)) } else { None };
     assert_eq!(walk(&house, Code::StorageDegraded, request).await, [] as [&str; 0]);
 }
 
-/// What it could not store it still did.
+/// The logout takes effect although it cannot be stored.
 #[tokio::test]
-async fn who_logs_out_of_a_server_that_stores_nothing_is_told_so_and_is_out() {
-    let house = roomy();
+async fn a_logout_that_cannot_be_stored_is_reported_and_takes_effect() {
+    let house = unlimited();
     let ada = house.log_in().await;
     house.pass(LATER);
     house.break_the_disk();
@@ -214,10 +216,11 @@ async fn who_logs_out_of_a_server_that_stores_nothing_is_told_so_and_is_out() {
     assert_eq!(house.post(OUT, &never, Value::Null).await.status, 204, "nothing stands of that one");
 }
 
-/// docs/specification.md D1: an expiry is answered once its row is gone, and a logout says no more than that either.
+/// docs/specification.md D1: an expiry is answered once its row is removed, and a logout does not
+/// say more.
 #[tokio::test]
-async fn a_session_that_ran_out_is_not_said_to_be_gone_while_it_stands_on_the_disk() {
-    let house = roomy();
+async fn an_expired_session_is_not_called_ended_while_its_row_is_on_the_disk() {
+    let house = unlimited();
     let ada = house.log_in().await;
     house.pass(Duration::from_secs(31 * 86_400));
     house.break_the_disk();
@@ -228,8 +231,8 @@ async fn a_session_that_ran_out_is_not_said_to_be_gone_while_it_stands_on_the_di
 }
 
 #[tokio::test]
-async fn who_revokes_sessions_on_a_server_that_stores_nothing_is_told_so_each_time() {
-    let house = roomy();
+async fn revocations_that_cannot_be_stored_are_reported_each_time() {
+    let house = unlimited();
     let (here, there, third) = (house.log_in().await, house.log_in().await, house.log_in().await);
     let path = format!(
         "/api/v1/auth/sessions/{}",
@@ -246,10 +249,10 @@ async fn who_revokes_sessions_on_a_server_that_stores_nothing_is_told_so_each_ti
     assert_eq!(house.get("/api/v1/auth/me", &here).await.status, 200, "one's own is kept");
 }
 
-/// The lanes are one reason, places for connections the other; see
-/// `edge::every_route_is_told_to_come_back_when_connections_run_out`.
+/// Full lanes are one cause, exhausted connections the other; see
+/// `edge::every_route_answers_busy_when_connections_run_out`.
 #[tokio::test]
-async fn every_route_that_works_on_a_lane_says_that_it_is_full() {
+async fn every_route_on_a_lane_answers_busy_when_it_is_full() {
     let plan = Plan { lanes: full(LanesOptions::for_cores(2)), ..Plan::default() };
     let house = House::build(plan);
     let ada = house.log_in_from_within();
@@ -263,7 +266,8 @@ async fn every_route_that_works_on_a_lane_says_that_it_is_full() {
     assert_eq!(walk(&house, Code::Busy, lane).await, [] as [&str; 0]);
 }
 
-/// Listings read every row of their kind: not on the thread of a connection, which others wait for.
+/// Listings read every row of their kind, so they run on a lane, not on a connection's thread,
+/// where other connections wait.
 #[tokio::test]
 async fn listings_of_accounts_are_read_on_a_lane() {
     let house = House::build(Plan { lanes: full(LanesOptions::for_cores(2)), ..Plan::default() });
@@ -276,8 +280,8 @@ async fn listings_of_accounts_are_read_on_a_lane() {
 }
 
 #[tokio::test]
-async fn every_route_says_that_the_server_is_starting() {
-    let mut house = roomy();
+async fn every_route_answers_starting_while_the_server_starts() {
+    let mut house = unlimited();
     let ada = house.log_in().await;
     let all = document(&house).await;
     let options = ApiOptions::new("http://127.0.0.1:8095");
@@ -294,7 +298,7 @@ async fn every_route_says_that_the_server_is_starting() {
     assert!(ready.value()["recovery"]["elapsed_s"].is_number(), "{}", ready.body);
 }
 
-/// Whatever a handler does, its panic ends its request with a body in the form of its path.
+/// A handler's panic ends its request with an error body in the form of its path.
 #[tokio::test]
 async fn every_route_survives_a_panic_of_its_handler() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
@@ -305,9 +309,9 @@ async fn every_route_survives_a_panic_of_its_handler() {
     assert_eq!(walk(&house, Code::Internal, every).await, [] as [&str; 0]);
 }
 
-/// docs/specification.md B3: who has no credential shares a bucket with the whole address.
+/// docs/specification.md B3: requests without a credential share a bucket per address.
 #[tokio::test]
-async fn every_route_of_the_api_refuses_who_asks_too_often() {
+async fn every_route_of_the_api_is_rate_limited() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.limits.anonymous_rps = 1;
     let house = House::build(Plan { options, ..Plan::default() });
@@ -321,7 +325,7 @@ async fn every_route_of_the_api_refuses_who_asks_too_often() {
         false => None,
     };
     assert_eq!(walk(&house, Code::RateLimited, again).await, [] as [&str; 0]);
-    // Whoever wants out gets out.
+    // A logout is never refused.
     let request = done(ask("POST", OUT, &Who::Nobody)).expect("a request");
     assert_eq!(house.send(request).await.status, 204);
 }

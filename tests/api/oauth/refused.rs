@@ -1,11 +1,11 @@
-//! What the routes of sign-in elsewhere refuse, beside what the other tests here are about.
+//! Errors of the sign-in routes that `oauth.rs` does not test.
 
 use super::*;
 
 const START: &str = "/api/v1/auth/oauth/oidc/start";
 
 #[tokio::test]
-async fn a_start_by_get_is_refused_like_its_twin() {
+async fn a_start_by_get_is_refused_like_one_by_post() {
     let (house, _idp) = with_oidc(Admission::default()).await;
     house.get(&format!("{START}?mode=x"), &Who::Nobody).await.is(400, "invalid_parameter");
     house.get(&format!("{START}?mode=login&mode=link"), &Who::Nobody).await.is(400, "duplicate_parameter");
@@ -24,9 +24,10 @@ async fn a_start_by_get_is_refused_like_its_twin() {
     }
 }
 
-/// Another site that signed this browser in at the provider as somebody else gets them no way into this account.
+/// Another site that signed this browser in at the provider as another user gets no login to this
+/// account.
 #[tokio::test]
-async fn no_other_site_begins_to_link() {
+async fn no_other_site_starts_to_link() {
     let (house, _idp) = with_oidc(Admission::default()).await;
     let ada = house.log_in().await;
     for (site, mode, status) in [
@@ -39,12 +40,12 @@ async fn no_other_site_begins_to_link() {
         let start = ask("GET", &format!("{START}?mode={mode}"), &ada).header("sec-fetch-site", site);
         let start = house.send(start.body(Body::empty()).expect("a request")).await;
         assert_eq!(start.status.as_u16(), status, "{site} {mode}: {}", start.body);
-        assert_eq!(ticket(&start).is_some(), status == 302, "{site} {mode}");
+        assert_eq!(state_cookie(&start).is_some(), status == 302, "{site} {mode}");
     }
 }
 
 #[tokio::test]
-async fn an_account_has_twenty_identities_at_most() {
+async fn an_account_has_at_most_twenty_identities() {
     let (house, idp) = with_oidc(Admission::default()).await;
     let ada = house.log_in().await;
     for number in 0..20 {
@@ -56,14 +57,14 @@ async fn an_account_has_twenty_identities_at_most() {
     link(&house, &idp, &ada).await.is(409, "conflict");
 }
 
-/// Whoever begins to link and is disabled, or whose session ends, links nothing.
+/// Disabling the account or ending the session cancels a link that was started.
 #[tokio::test]
-async fn a_link_that_was_begun_ends_with_its_session() {
+async fn a_started_link_ends_with_its_session() {
     let (house, idp) = with_oidc(Admission::default()).await;
     let ada = house.log_in().await;
-    let begun = begin_at(&house, "oidc", &ada, json!({ "mode": "link" })).await;
-    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
+    let started = start_at(&house, "oidc", &ada, json!({ "mode": "link" })).await;
+    let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
     assert_eq!(house.post("/api/v1/auth/logout", &ada, json!({})).await.status, 204);
-    callback(&house, "oidc", &begun.cookie, &ada, &sent).await.is(401, "unauthenticated");
-    assert_eq!(idp.asked("/token"), 0, "nobody was asked");
+    callback(&house, "oidc", &started.cookie, &ada, &sent).await.is(401, "unauthenticated");
+    assert_eq!(idp.asked("/token"), 0, "no request was sent");
 }
