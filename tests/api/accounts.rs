@@ -8,10 +8,10 @@ use promlet::entropy::Entropy;
 use promlet::identity::Email;
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Who, ask, ask_from};
+use crate::test_server::{EMAIL, PASSWORD, TestServer, TestServerOptions, Who, ask, ask_from};
 
-fn bare() -> House {
-    House::build(Plan { set_up: false, ..Plan::default() })
+fn bare() -> TestServer {
+    TestServer::build(TestServerOptions { set_up: false, ..TestServerOptions::default() })
 }
 
 fn first() -> Value {
@@ -20,7 +20,7 @@ fn first() -> Value {
 
 #[tokio::test]
 async fn a_login_answers_with_the_account_and_a_sliding_cookie() {
-    let house = House::new();
+    let house = TestServer::new();
     for path in ["/api/v1/auth/login", "/auth/login", "/auth/login/"] {
         let reply = house
             .post(path, &Who::Nobody, json!({ "email": " ADA@example.com ", "password": PASSWORD }))
@@ -52,7 +52,7 @@ async fn cookies_are_secure_if_the_setting_or_the_public_url_says_so() {
     ] {
         let mut options = promlet::api::ApiOptions::new(url);
         options.cookie_secure = secure;
-        let house = House::build(Plan { options, ..Plan::default() });
+        let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
         let login = json!({ "email": EMAIL, "password": PASSWORD });
         let reply = house.post("/auth/login", &Who::Nobody, login).await;
         let set = reply.headers.get_all("set-cookie").iter();
@@ -65,7 +65,7 @@ async fn cookies_are_secure_if_the_setting_or_the_public_url_says_so() {
 /// The second link request of a browser keeps its cookie, so both links work there.
 #[tokio::test]
 async fn one_browser_can_use_two_outstanding_links() {
-    let house = House::new();
+    let house = TestServer::new();
     let asked = house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
     let browser = asked.cookie("ms_ml").expect("bound");
     let post = |path: &str, body: Value| {
@@ -88,7 +88,7 @@ async fn one_browser_can_use_two_outstanding_links() {
 /// docs/specification.md F1: every failed login gets the same response.
 #[tokio::test]
 async fn wrong_password_and_unknown_address_get_the_same_response() {
-    let house = House::new();
+    let house = TestServer::new();
     let mut bodies = Vec::new();
     for (email, password) in
         [(EMAIL, "wrong password"), ("nobody@example.com", PASSWORD), ("not an address", PASSWORD)]
@@ -106,7 +106,7 @@ async fn wrong_password_and_unknown_address_get_the_same_response() {
 
 #[tokio::test]
 async fn a_login_body_is_validated_before_the_account_lookup() {
-    let house = House::new();
+    let house = TestServer::new();
     house.post("/auth/login", &Who::Nobody, json!({ "email": EMAIL })).await.is(422, "validation_failed");
     house
         .post("/auth/login", &Who::Nobody, json!({ "email": EMAIL, "password": "" }))
@@ -128,7 +128,7 @@ async fn a_login_body_is_validated_before_the_account_lookup() {
 
 #[tokio::test]
 async fn repeated_failures_are_throttled_before_hashing() {
-    let house = House::new();
+    let house = TestServer::new();
     let wrong = json!({ "email": EMAIL, "password": "wrong password" });
     let mut throttled = None;
     for _ in 0..10 {
@@ -148,7 +148,7 @@ async fn repeated_failures_are_throttled_before_hashing() {
 
 #[tokio::test]
 async fn every_response_to_a_session_renews_its_cookie_and_thirty_idle_days_end_it() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     for _ in 0..3 {
         house.pass(Duration::from_secs(29 * 86_400));
@@ -169,7 +169,7 @@ async fn every_response_to_a_session_renews_its_cookie_and_thirty_idle_days_end_
 
 #[tokio::test]
 async fn a_logout_ends_the_session_and_clears_the_cookie() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let reply = house.post("/auth/logout", &cabinet, json!({})).await;
     assert_eq!(reply.status, 204);
@@ -186,7 +186,7 @@ async fn a_logout_ends_the_session_and_clears_the_cookie() {
 /// docs/specification.md F7.
 #[tokio::test]
 async fn unknown_session_ids_are_never_adopted() {
-    let house = House::new();
+    let house = TestServer::new();
     let forged = Who::Cookie(format!("ses_{}", "A".repeat(43)));
     house.get("/auth/me", &forged).await.is(401, "session_invalid");
     let reply = house.post("/auth/login", &forged, json!({ "email": EMAIL, "password": PASSWORD })).await;
@@ -201,7 +201,7 @@ async fn unknown_session_ids_are_never_adopted() {
 
 #[tokio::test]
 async fn up_to_four_session_cookies_are_tried() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let tossed = |before: usize| {
         let junk = "ms_session=ses_tossed; ".repeat(before);
@@ -216,7 +216,7 @@ async fn up_to_four_session_cookies_are_tried() {
 
 #[tokio::test]
 async fn sessions_are_listed_and_ended_by_their_owner() {
-    let house = House::new();
+    let house = TestServer::new();
     let (one, two) = (house.log_in().await, house.log_in().await);
     let list = house.get("/auth/sessions", &one).await.value();
     let rows = list["data"].as_array().expect("rows");
@@ -245,7 +245,7 @@ async fn the_first_account_needs_the_setup_token_unless_the_request_is_local() {
     let house = bare();
     let config = house.get("/auth/config", &Who::Nobody).await.value();
     assert_eq!((&config["needs_setup"], &config["setup_token_required"]), (&json!(true), &json!(false)));
-    let remote = |house: &House, token: Option<&str>, proxied: bool| {
+    let remote = |house: &TestServer, token: Option<&str>, proxied: bool| {
         let mut body = first();
         if let Some(token) = token {
             body["setup_token"] = token.into();
@@ -282,7 +282,8 @@ async fn a_request_through_a_silent_proxy_is_not_local() {
     let bodies = |public_url: &str, host: &'static str| {
         let options =
             ApiOptions { allowed_hosts: vec!["metrics.example.com".into()], ..ApiOptions::new(public_url) };
-        let house = House::build(Plan { set_up: false, options, ..Plan::default() });
+        let house =
+            TestServer::build(TestServerOptions { set_up: false, options, ..TestServerOptions::default() });
         async move {
             let send = async |method: &str, path: &str, body: String| {
                 let mut request = ask(method, path, &Who::Nobody).header("content-type", "application/json");
@@ -319,7 +320,7 @@ async fn a_first_account_is_checked() {
 
 #[tokio::test]
 async fn a_link_request_does_not_reveal_accounts_and_mails_the_public_url() {
-    let house = House::new();
+    let house = TestServer::new();
     for email in [EMAIL, "nobody@example.com"] {
         let request = ask("POST", "/auth/magic-link/request", &Who::Nobody)
             .header("content-type", "application/json")
@@ -343,14 +344,14 @@ async fn a_link_request_does_not_reveal_accounts_and_mails_the_public_url() {
         .is(422, "validation_failed");
 }
 
-fn cookie_of(reply: &crate::house::Reply) -> String {
+fn cookie_of(reply: &crate::test_server::Reply) -> String {
     reply.header("set-cookie").split(';').next().expect("a cookie").to_owned()
 }
 
 /// docs/specification.md F17, F18.
 #[tokio::test]
 async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
-    let house = House::new();
+    let house = TestServer::new();
     let asked = house
         .post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL, "redirect": "/charts?x=1" }))
         .await;
@@ -401,7 +402,7 @@ async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
 
 #[tokio::test]
 async fn opening_a_console_link_signs_in_once() {
-    let house = House::build(Plan { console: true, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { console: true, ..TestServerOptions::default() });
     let email = Email::parse(EMAIL).expect("an address");
     let user = house.identity.user_by_email(&email).expect("readable").expect("the account");
     let link = house
@@ -428,7 +429,7 @@ async fn opening_a_console_link_signs_in_once() {
 
 #[tokio::test]
 async fn after_three_mails_to_one_address_requests_are_dropped_silently() {
-    let house = House::new();
+    let house = TestServer::new();
     for _ in 0..5 {
         let reply = house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
         assert_eq!(reply.status, 202);
@@ -456,12 +457,12 @@ fn code(secret: &str, at_s: u64) -> String {
 /// F26).
 #[tokio::test]
 async fn a_second_factor_is_asked_for_and_each_code_works_once() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let enrolled = house.post("/auth/2fa/enroll", &cabinet, json!({})).await;
     assert_eq!(enrolled.status, 200, "{}", enrolled.body);
     let secret = enrolled.text("secret");
-    let now = |house: &House| u64::try_from(house.clock.now().as_s()).expect("after 1970");
+    let now = |house: &TestServer| u64::try_from(house.clock.now().as_s()).expect("after 1970");
     house.post("/auth/2fa/confirm", &cabinet, json!({ "code": "000000" })).await.is(401, "invalid_code");
     let confirmed =
         house.post("/auth/2fa/confirm", &cabinet, json!({ "code": code(&secret, now(&house)) })).await;
@@ -504,7 +505,7 @@ async fn a_second_factor_is_asked_for_and_each_code_works_once() {
 
 #[tokio::test]
 async fn enrolment_needs_a_fresh_login() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     house.pass(Duration::from_secs(15 * 60 + 1));
     house.post("/auth/2fa/enroll", &cabinet, json!({})).await.is(403, "reauth_required");

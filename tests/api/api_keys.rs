@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use serde_json::{Value, json};
 
-use crate::house::{House, Reply, Who, ask, ask_from, signed};
+use crate::test_server::{Reply, TestServer, Who, ask, ask_from, signed};
 
 const KEYS: &str = "/api/v1/orgs/acme/api-keys";
 const MINT: &str = "/api/v1/orgs/acme/embed/tokens";
@@ -21,13 +21,13 @@ const ED_JWK: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg
 const EC_JWK: &str = r#"{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}"#;
 const RSA_JWK: &str = r#"{"kty":"RSA","n":"ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ","e":"AQAB"}"#;
 
-async fn make(house: &House, cabinet: &Who, embed: Value) -> Reply {
+async fn make(house: &TestServer, cabinet: &Who, embed: Value) -> Reply {
     house.post(KEYS, cabinet, json!({ "name": "x", "scopes": ["embed"], "embed": embed })).await
 }
 
 #[tokio::test]
 async fn a_public_key_comes_as_pem_or_as_jwk_and_is_shown_as_pem() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let jwk = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
     for (alg, uploaded) in [
@@ -51,7 +51,7 @@ async fn a_public_key_comes_as_pem_or_as_jwk_and_is_shown_as_pem() {
 
 #[tokio::test]
 async fn fields_that_contradict_each_other_are_refused_by_name() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let jwk = |text: &str, more: Value| {
         let mut jwk = serde_json::from_str::<Value>(text).expect("JSON");
@@ -138,7 +138,7 @@ async fn fields_that_contradict_each_other_are_refused_by_name() {
 
 #[tokio::test]
 async fn every_setting_but_the_algorithm_can_be_changed() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let made = make(&house, &cabinet, json!({ "alg": "EdDSA", "public_key": ED_PEM })).await;
     let path = format!("{KEYS}/{}", made.text("id"));
@@ -184,7 +184,7 @@ async fn every_setting_but_the_algorithm_can_be_changed() {
 
 #[tokio::test]
 async fn the_last_use_is_shown() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (id, secret) = house.key(&cabinet, json!({ "scopes": ["read", "embed"] })).await;
     let token = house.token(&cabinet, &id, json!({})).await;
@@ -203,7 +203,7 @@ async fn the_last_use_is_shown() {
 
 #[tokio::test]
 async fn keys_are_listed_in_pages() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let mut ids = Vec::new();
     for _ in 0..5 {
@@ -235,7 +235,7 @@ async fn keys_are_listed_in_pages() {
 
 #[tokio::test]
 async fn a_token_is_minted_within_the_keys_policy() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let policy = json!({ "endpoints": ["range", "expr"], "metrics": ["http_*", "up"], "match": ["env=\"prod\""],
         "exprs": ["sum(rate(http_total[5m]))", "up"], "max_range_s": 3_600, "max_lookback_s": 86_400, "min_step_s": 15 });
@@ -278,7 +278,7 @@ async fn a_token_is_minted_within_the_keys_policy() {
 /// Two administrators who change one key at the same time do not overwrite each other's fields.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_changes_of_different_fields_are_all_kept() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed", "ingest"] })).await;
     let path = format!("{KEYS}/{key}");
@@ -310,7 +310,7 @@ async fn concurrent_changes_of_different_fields_are_all_kept() {
 /// docs/specification.md C4: the reason why a token fails, and its effective restrictions.
 #[tokio::test]
 async fn introspection_gives_a_reason_and_a_detail() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, secret) = house
         .key(&cabinet, json!({ "scopes": ["embed"], "embed": { "origins": ["https://a.example"] } }))
@@ -391,7 +391,7 @@ async fn introspection_gives_a_reason_and_a_detail() {
 /// second, or one by a clock that was ahead, and no token outlives the requested lifetime.
 #[tokio::test]
 async fn every_revocation_ends_the_tokens_minted_since_the_last_one() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let revoke = format!("{KEYS}/{key}/revoke-tokens");
@@ -429,7 +429,7 @@ async fn every_revocation_ends_the_tokens_minted_since_the_last_one() {
 /// docs/specification.md F31: introspection reveals nothing about keys of other organisations.
 #[tokio::test]
 async fn introspection_reveals_nothing_about_tokens_of_other_organisations() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     assert_eq!(house.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
     let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
@@ -451,7 +451,7 @@ async fn introspection_reveals_nothing_about_tokens_of_other_organisations() {
 /// organisation's audit log with invalid tokens.
 #[tokio::test]
 async fn a_flood_of_invalid_tokens_is_one_audit_entry_and_minting_is_recorded() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     for n in 0..100 {
@@ -490,7 +490,7 @@ async fn a_flood_of_invalid_tokens_is_one_audit_entry_and_minting_is_recorded() 
 /// entry.
 #[tokio::test]
 async fn a_flood_of_throttled_logins_displaces_no_entry_of_a_minted_token() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let login = async |n: u32| {
@@ -524,7 +524,7 @@ async fn a_flood_of_throttled_logins_displaces_no_entry_of_a_minted_token() {
 
 #[tokio::test]
 async fn key_and_token_endpoints_require_a_credential() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     for (method, path) in [
@@ -548,7 +548,7 @@ async fn key_and_token_endpoints_require_a_credential() {
 /// the first.
 #[tokio::test]
 async fn duplicate_members_of_a_body_are_refused() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed", "ingest"] })).await;
     let one = format!("{KEYS}/{key}");

@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, header};
 use data_encoding::{BASE64, BASE64URL_NOPAD};
 use serde_json::json;
 
-use crate::house::{House, Who, ask};
+use crate::test_server::{TestServer, Who, ask};
 
 const RANGE: &str = "/api/v1/orgs/acme/query/probe-range";
 const EXPR: &str = "/api/v1/orgs/acme/query/probe-expr";
@@ -21,7 +21,7 @@ fn bearer(token: &str) -> Who {
 
 #[tokio::test]
 async fn each_credential_is_accepted_by_its_endpoints_only() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, embed_secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let (_, read) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
@@ -51,7 +51,7 @@ async fn each_credential_is_accepted_by_its_endpoints_only() {
 /// docs/specification.md F47.
 #[tokio::test]
 async fn a_raw_api_key_is_refused_on_the_data_paths_with_a_hint() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (_, secret) = house.key(&cabinet, json!({ "scopes": ["read", "embed", "ingest"] })).await;
     let reply = house.get(RANGE, &bearer(&secret)).await;
@@ -68,7 +68,7 @@ async fn a_raw_api_key_is_refused_on_the_data_paths_with_a_hint() {
 /// limit for requests without a valid credential.
 #[tokio::test]
 async fn a_key_on_an_endpoint_that_accepts_none_is_charged_to_its_address() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (_, secret) = house.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
     for path in [RANGE, "/api/v1/orgs/acme"] {
@@ -86,7 +86,7 @@ async fn a_key_on_an_endpoint_that_accepts_none_is_charged_to_its_address() {
 /// used.
 #[tokio::test]
 async fn the_authorization_header_is_the_only_credential_considered() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let token = house.token(&cabinet, &key, json!({ "ttl_s": 60 })).await;
@@ -109,7 +109,7 @@ async fn the_authorization_header_is_the_only_credential_considered() {
 /// docs/specification.md B1.4: a token is not a session, so the request is unauthenticated.
 #[tokio::test]
 async fn a_token_on_a_cabinet_endpoint_needs_a_session() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let token = house.token(&cabinet, &key, json!({})).await;
@@ -133,7 +133,7 @@ async fn a_token_on_a_cabinet_endpoint_needs_a_session() {
 /// docs/specification.md A15: outsiders cannot tell whether an organisation exists.
 #[tokio::test]
 async fn foreign_and_unknown_organisations_get_the_same_response() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let unknown = ["nobody-has-this", "x", "api", "%E4", "UPPER"];
     let mut bodies = std::collections::BTreeSet::new();
@@ -157,7 +157,7 @@ async fn foreign_and_unknown_organisations_get_the_same_response() {
 /// exists.
 #[tokio::test]
 async fn credentials_of_one_organisation_do_not_work_in_another() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     assert_eq!(house.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
@@ -189,7 +189,7 @@ async fn credentials_of_one_organisation_do_not_work_in_another() {
 /// half of a key.
 #[tokio::test]
 async fn a_bearer_that_is_neither_a_key_nor_a_token_gets_an_error_that_says_so() {
-    let house = House::new();
+    let house = TestServer::new();
     for path in ["query/probe-range", "prometheus/api/v1/probe"] {
         let refused = async |bearer: &str| {
             let value = HeaderValue::from_bytes(bearer.as_bytes()).expect("a value");
@@ -238,7 +238,7 @@ async fn a_bearer_that_is_neither_a_key_nor_a_token_gets_an_error_that_says_so()
 /// A token that lists expressions allows only those, unless it lists endpoints as well.
 #[tokio::test]
 async fn a_token_that_lists_expressions_allows_only_those() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let exprs = json!({ "exprs": ["up"] });
     let (free, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
@@ -263,7 +263,7 @@ async fn a_token_that_lists_expressions_allows_only_those() {
 /// docs/specification.md F31: ids of one organisation are unknown in another.
 #[tokio::test]
 async fn keys_of_another_organisation_are_not_found() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     assert_eq!(house.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
@@ -283,7 +283,7 @@ async fn keys_of_another_organisation_are_not_found() {
 /// docs/specification.md F27 to F29.
 #[tokio::test]
 async fn forged_tokens_are_refused() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let token = house.token(&cabinet, &key, json!({})).await;
@@ -322,7 +322,7 @@ async fn forged_tokens_are_refused() {
 
 #[tokio::test]
 async fn a_restricted_token_allows_its_endpoints_and_passes_its_restrictions_on() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let ms = json!({ "endpoints": ["range"], "match": ["tenant=\"t42\""], "metrics": ["http_*"], "max_range_s": 60, "max_lookback_s": 3_600 });
@@ -346,7 +346,7 @@ async fn a_restricted_token_allows_its_endpoints_and_passes_its_restrictions_on(
 
 #[tokio::test]
 async fn a_deleted_disabled_or_expired_key_and_its_tokens_end_at_once() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed", "read"] })).await;
     let path = format!("/api/v1/orgs/acme/api-keys/{key}");
@@ -368,7 +368,7 @@ async fn a_deleted_disabled_or_expired_key_and_its_tokens_end_at_once() {
 
 #[tokio::test]
 async fn a_basic_user_that_names_a_key_must_name_the_right_one() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, secret) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
     assert_eq!(house.get(MOUNT, &Who::Basic(key, secret.clone())).await.status, 200);

@@ -5,14 +5,14 @@ use axum::http::request::Builder;
 use promlet::api::ApiOptions;
 use serde_json::json;
 
-use crate::house::{House, Plan, Reply, Who, ask};
+use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
 
 const APP: &str = "https://app.example.com";
 const DEV: &str = "http://localhost:5173";
 const RANGE: &str = "/api/v1/orgs/acme/query/probe-range";
 const MOUNT: &str = "/api/v1/orgs/acme/prometheus/api/v1/probe";
 
-async fn send(house: &House, request: Builder) -> Reply {
+async fn send(house: &TestServer, request: Builder) -> Reply {
     house.send(request.body(Body::empty()).expect("a request")).await
 }
 
@@ -25,7 +25,7 @@ fn preflight(path: &str, origin: &str, method: &str) -> Builder {
 
 #[tokio::test]
 async fn preflights_are_answered_for_any_origin_on_read_endpoints_only() {
-    let house = House::new();
+    let house = TestServer::new();
     for path in [RANGE, MOUNT, "/api/v1/orgs/acme/metrics", "/api/v1/orgs/nobody/labels/job/values"] {
         for origin in [APP, "null", "http://evil.example:8080"] {
             let reply = send(&house, preflight(path, origin, "GET")).await;
@@ -61,7 +61,7 @@ async fn preflights_are_answered_for_any_origin_on_read_endpoints_only() {
 
 #[tokio::test]
 async fn responses_are_readable_only_by_the_origins_of_token_and_key() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let origins = json!({ "scopes": ["embed", "read"], "embed": { "origins": [APP, "https://b.example"], "rate_limit_rps": 8 } });
     let (key, secret) = house.key(&cabinet, origins).await;
@@ -106,7 +106,7 @@ async fn responses_are_readable_only_by_the_origins_of_token_and_key() {
 async fn only_trusted_origins_get_credentials_and_vary_names_the_origin() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.trusted_origins = vec![DEV.into()];
-    let house = House::build(Plan { options, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
     let cabinet = house.log_in().await;
     for path in ["/auth/me", "/api/v1/orgs", RANGE] {
         for (origin, echoed, credentials) in

@@ -14,7 +14,7 @@ use promlet::identity::Endpoint;
 use promlet::model::Timestamp;
 use serde_json::{Value, json};
 
-use crate::house::{House, Plan, Who, ask, signed};
+use crate::test_server::{TestServer, TestServerOptions, Who, ask, signed};
 use crate::walk::{document, rows, says};
 use crate::wire::{NOW, Stage, encode, escaped, snappy};
 
@@ -22,19 +22,19 @@ const FORM: &str = "application/x-www-form-urlencoded";
 const DELETE: &str = "/api/v1/orgs/acme/prometheus/api/v1/admin/tsdb/delete_series";
 
 /// A server with two series and with limits that no test reaches.
-async fn stage(plan: Plan) -> Stage {
+async fn stage(plan: TestServerOptions) -> Stage {
     let mut plan = plan;
     plan.options.limits.cabinet_rps = 1_000_000;
     plan.options.limits.anonymous_rps = 1_000_000;
-    let stage = Stage::of(House::build(plan)).await;
+    let stage = Stage::of(TestServer::build(plan)).await;
     let up = |job| [("__name__", "up"), ("job", job)];
     let samples: Vec<(i64, f64)> = (0..300).map(|ago| ((NOW - 299 + ago) * 1_000, 1.0)).collect();
     stage.write(&[(&up("api"), &samples), (&up("web"), &samples)]).await;
     stage
 }
 
-fn read(change: impl FnOnce(&mut ApiOptions)) -> Plan {
-    let mut plan = Plan::default();
+fn read(change: impl FnOnce(&mut ApiOptions)) -> TestServerOptions {
+    let mut plan = TestServerOptions::default();
     change(&mut plan.options);
     plan
 }
@@ -131,7 +131,7 @@ async fn walk(
 
 #[tokio::test]
 async fn every_route_of_samples_and_questions_answers() {
-    let stage = stage(Plan::default()).await;
+    let stage = stage(TestServerOptions::default()).await;
     for row in rows(&stage.house).iter().filter(|row| is_of_data(row)) {
         let who = if row.auth == Auth::Machine { &stage.agent } else { &stage.cabinet };
         let reply = stage.house.send(request(row, &about(row, "up"), who)).await;
@@ -144,7 +144,7 @@ const TWICE: &str = "match=up&match[]=up&timestamp=1&timestamp=1&start=1&start=1
 
 #[tokio::test]
 async fn every_route_refuses_queries_with_the_documented_errors() {
-    let stage = stage(Plan::default()).await;
+    let stage = stage(TestServerOptions::default()).await;
     let document = document(&stage.house).await;
     let who = |row: &RouteDoc| if row.auth == Auth::Machine { &stage.agent } else { &stage.cabinet };
     let walk = async |code, make: &dyn Fn(&RouteDoc) -> Request<Body>| {
@@ -165,7 +165,7 @@ async fn every_route_refuses_queries_with_the_documented_errors() {
 /// token.
 #[tokio::test]
 async fn every_route_refuses_early_tokens_and_foreign_origins() {
-    let stage = stage(Plan::default()).await;
+    let stage = stage(TestServerOptions::default()).await;
     let document = document(&stage.house).await;
     let page = "https://a.example";
     let fields = json!({ "scopes": ["embed"], "embed": { "origins": [page], "rate_limit_rps": 10_000 } });
@@ -222,7 +222,7 @@ const ENDLESS: &str =
 
 #[tokio::test]
 async fn every_listed_query_can_be_cancelled() {
-    let stage = stage(Plan::default()).await;
+    let stage = stage(TestServerOptions::default()).await;
     let document = document(&stage.house).await;
     let listed = |row: &RouteDoc| is_of_data(row) && says(&document, row, Code::QueryCancelled);
     for row in rows(&stage.house).into_iter().filter(listed) {
@@ -252,7 +252,7 @@ async fn every_listed_query_can_be_cancelled() {
 
 #[tokio::test]
 async fn every_ingest_route_refuses_samples_with_the_documented_errors() {
-    let stage = stage(Plan::default()).await;
+    let stage = stage(TestServerOptions::default()).await;
     let document = document(&stage.house).await;
     let by = |row: &RouteDoc, who: &Who| (row.auth == Auth::Machine).then(|| request(row, "", who));
     let zipped = |row: &RouteDoc| {
@@ -285,7 +285,8 @@ async fn every_ingest_route_refuses_samples_with_the_documented_errors() {
 async fn for_fifteen_minutes_after_a_start_samples_ahead_of_the_clock_are_refused_so_that_they_are_sent_again()
  {
     for stored in [false, true] {
-        let stage = stage(Plan { just_started: true, stored, ..Plan::default() }).await;
+        let stage =
+            stage(TestServerOptions { just_started: true, stored, ..TestServerOptions::default() }).await;
         let document = document(&stage.house).await;
         let ahead = |row: &RouteDoc| {
             let (media, coding, query, body) = sample_at(row, NOW + 3_600);
@@ -321,7 +322,7 @@ async fn for_fifteen_minutes_after_a_start_samples_ahead_of_the_clock_are_refuse
 /// store.
 #[tokio::test]
 async fn a_store_on_disk_executes_deletions_with_a_seal_and_refuses_requests_once_it_is_closed() {
-    let stage = stage(Plan { stored: true, ..Plan::default() }).await;
+    let stage = stage(TestServerOptions { stored: true, ..TestServerOptions::default() }).await;
     let delete = async |at: i64| {
         let form = format!("match[]=up&start={at}&end={at}");
         let request = ask("POST", DELETE, &stage.cabinet).header(header::CONTENT_TYPE, FORM);

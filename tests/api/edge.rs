@@ -18,13 +18,13 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::house::{House, Plan, Reply};
+use crate::test_server::{Reply, TestServer, TestServerOptions};
 
 struct Server {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: JoinHandle<usize>,
-    house: House,
+    house: TestServer,
 }
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -41,13 +41,13 @@ fn long_timeouts() -> EdgeOptions {
 }
 
 async fn server(options: EdgeOptions) -> Server {
-    let mut plan = Plan::default();
+    let mut plan = TestServerOptions::default();
     plan.options.body_deadlines = BodyDeadlines { ingest: SHORT, other: SHORT, drain: SHORT };
     server_of(plan, options).await
 }
 
-async fn server_of(plan: Plan, options: EdgeOptions) -> Server {
-    let house = House::build(plan);
+async fn server_of(plan: TestServerOptions, options: EdgeOptions) -> Server {
+    let house = TestServer::build(plan);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = oneshot::channel();
@@ -166,7 +166,7 @@ async fn a_stalled_body_is_answered_408_and_closed() {
 
 /// A server that waits long for refused bodies, so that the speed of this machine does not matter.
 async fn draining() -> Server {
-    let mut plan = Plan::default();
+    let mut plan = TestServerOptions::default();
     plan.options.body_deadlines = BodyDeadlines { ingest: LONG, other: LONG, drain: LONG };
     server_of(plan, long_timeouts()).await
 }

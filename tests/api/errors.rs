@@ -6,11 +6,11 @@ use axum::body::Body;
 use promlet::api::ApiOptions;
 use serde_json::json;
 
-use crate::house::{House, Plan, Who, ask, ask_from};
+use crate::test_server::{TestServer, TestServerOptions, Who, ask, ask_from};
 
 #[tokio::test]
 async fn unknown_paths_and_methods_are_problems_below_the_api_and_pages_elsewhere() {
-    let house = House::new();
+    let house = TestServer::new();
     for path in [
         "/api",
         "/api/",
@@ -44,7 +44,7 @@ async fn unknown_paths_and_methods_are_problems_below_the_api_and_pages_elsewher
 
 #[tokio::test]
 async fn a_trailing_slash_is_ignored_and_head_is_get_without_a_body() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     for path in ["/api/v1/orgs/acme/", "/api/v1/orgs/", "/auth/me/", "/healthz/"] {
         assert_eq!(house.get(path, &cabinet).await.status, 200, "{path}");
@@ -56,7 +56,7 @@ async fn a_trailing_slash_is_ignored_and_head_is_get_without_a_body() {
 /// Data endpoints add Prometheus' two members; the Prometheus mount has a body of its own.
 #[tokio::test]
 async fn the_error_body_depends_on_the_path() {
-    let house = House::new();
+    let house = TestServer::new();
     let data = house.get("/api/v1/orgs/acme/query/probe-range", &Who::Nobody).await;
     data.is(401, "unauthenticated");
     assert_eq!((data.text("errorType"), data.text("error")), ("unauthorized".into(), data.text("detail")));
@@ -74,7 +74,7 @@ async fn the_error_body_depends_on_the_path() {
 
 #[tokio::test]
 async fn a_panic_is_a_500_that_reveals_nothing_and_the_server_continues() {
-    let house = House::new();
+    let house = TestServer::new();
     let reply = house.get("/api/v1/probe-panic", &Who::Nobody).await;
     reply.is(500, "internal");
     assert!(!reply.body.contains("ses_") && !reply.body.contains("probe"), "{}", reply.body);
@@ -85,7 +85,7 @@ async fn a_panic_is_a_500_that_reveals_nothing_and_the_server_continues() {
 
 #[tokio::test]
 async fn every_response_has_the_security_headers_and_an_id() {
-    let house = House::new();
+    let house = TestServer::new();
     for path in
         ["/api/v1/orgs", "/healthz", "/auth/config", "/nothing", "/api/nothing", "/api/v1/probe-panic"]
     {
@@ -109,7 +109,10 @@ async fn hsts_is_sent_if_the_public_url_is_a_whole_https_host() {
         ("https://example.com/tools/promlet", ""),
         ("https://localhost", ""),
     ] {
-        let house = House::build(Plan { options: ApiOptions::new(url), ..Plan::default() });
+        let house = TestServer::build(TestServerOptions {
+            options: ApiOptions::new(url),
+            ..TestServerOptions::default()
+        });
         for path in ["/healthz", "/api/v1/orgs", "/login", "/api/nothing"] {
             let reply = house.get(path, &Who::Nobody).await;
             assert_eq!(reply.header("strict-transport-security"), said, "{url} {path}");
@@ -120,7 +123,7 @@ async fn hsts_is_sent_if_the_public_url_is_a_whole_https_host() {
 /// docs/specification.md F49.
 #[tokio::test]
 async fn a_valid_request_id_is_echoed_and_any_other_replaced() {
-    let house = House::new();
+    let house = TestServer::new();
     let with = |id: &str| {
         ask("GET", "/api/v1/orgs", &Who::Nobody)
             .header("x-request-id", id)
@@ -138,7 +141,7 @@ async fn a_valid_request_id_is_echoed_and_any_other_replaced() {
 
 #[tokio::test]
 async fn sizes_are_checked_before_reading() {
-    let house = House::new();
+    let house = TestServer::new();
     let uri = format!("/api/v1/orgs?x={}", "y".repeat(17 * 1_024));
     house.get(&uri, &Who::Nobody).await.is(414, "uri_too_long");
     let padded =
@@ -164,9 +167,9 @@ async fn sizes_are_checked_before_reading() {
 
 #[tokio::test]
 async fn health_is_public_and_metrics_are_for_the_operator() {
-    let mut plan = Plan::default();
+    let mut plan = TestServerOptions::default();
     plan.options.metrics_token = Some("mtr_secret".into());
-    let house = House::build(plan);
+    let house = TestServer::build(plan);
     assert_eq!(house.get("/healthz", &Who::Nobody).await.body, "ok");
     let ready = house.get("/readyz", &Who::Nobody).await;
     assert_eq!(ready.value(), json!({ "status": "ok", "checks": { "storage": "ok", "mailer": "ok" } }));
@@ -204,7 +207,7 @@ async fn health_is_public_and_metrics_are_for_the_operator() {
 /// The labels of the server's own metrics are bounded for any requests.
 #[tokio::test]
 async fn unusual_requests_do_not_grow_the_own_metrics() {
-    let house = House::new();
+    let house = TestServer::new();
     for n in 0..100 {
         house.get(&format!("/api/v1/orgs/org{n}/metrics/m{n}/labels"), &Who::Nobody).await;
         house

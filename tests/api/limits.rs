@@ -10,14 +10,14 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::Frame;
 use serde_json::json;
 
-use crate::house::{House, Plan, Who, ask, ask_from, signed};
+use crate::test_server::{TestServer, TestServerOptions, Who, ask, ask_from, signed};
 
 const RANGE: &str = "/api/v1/orgs/acme/query/probe-range";
 
 /// `[spec]`: 60 requests a second of one session.
 #[tokio::test]
 async fn the_sixty_first_request_of_a_session_in_a_second_is_refused() {
-    let house = House::new();
+    let house = TestServer::new();
     let (cabinet, other) = (house.log_in().await, house.log_in().await);
     for n in 0..60 {
         // Every request with the cookie counts, for any path and either mount.
@@ -48,7 +48,7 @@ async fn the_sixty_first_request_of_a_session_in_a_second_is_refused() {
 
 #[tokio::test]
 async fn a_logout_is_counted_and_never_refused() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     for _ in 0..60 {
         house.get("/auth/me", &cabinet).await;
@@ -62,7 +62,7 @@ async fn a_logout_is_counted_and_never_refused() {
 /// cookie are not.
 #[tokio::test]
 async fn pages_are_not_counted() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     for n in 0..300 {
         let reply = house.get(["/", "/login", "/app.js", "/healthz"][n % 4], &cabinet).await;
@@ -73,7 +73,7 @@ async fn pages_are_not_counted() {
 
 #[tokio::test]
 async fn rates_of_a_key_are_bounded() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let make = |part: &str, field: &str, value: u64| {
         let body = json!({ "name": "x", "scopes": ["embed", "ingest", "read"], part: { field: value } });
@@ -104,7 +104,7 @@ async fn rates_of_a_key_are_bounded() {
 
 #[tokio::test]
 async fn an_address_without_a_credential_has_two_hundred_requests_a_second() {
-    let house = House::new();
+    let house = TestServer::new();
     let ask = |peer: &str| {
         let request = ask_from(peer, "GET", "/api/v1/orgs/acme", &Who::Nobody);
         house.send(request.body(Body::empty()).expect("a request"))
@@ -143,7 +143,7 @@ fn the_timeouts_of_a_connection_are_the_documented_ones() {
 /// `[spec]`: a configurable limit per API key, shared by all of its tokens.
 #[tokio::test]
 async fn all_tokens_of_a_key_share_its_window() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (default, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let (slow, secret) =
@@ -175,7 +175,7 @@ async fn all_tokens_of_a_key_share_its_window() {
 /// A dashboard or a rule group sends hundreds of queries at once.
 #[tokio::test]
 async fn a_key_that_reads_has_a_separate_window_of_a_thousand_requests() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let mount = "/api/v1/orgs/acme/prometheus/api/v1/probe";
     let (usual, usual_secret) = house.key(&cabinet, json!({ "scopes": ["embed", "read"] })).await;
@@ -202,7 +202,7 @@ async fn a_key_that_reads_has_a_separate_window_of_a_thousand_requests() {
 
 #[tokio::test]
 async fn requests_without_a_valid_credential_are_charged_to_their_address() {
-    let house = House::new();
+    let house = TestServer::new();
     let anonymous = |peer: &str, n: usize| {
         let who = if n.is_multiple_of(2) { Who::Nobody } else { Who::Bearer("a.b.c".into()) };
         ask_from(peer, "GET", "/api/v1/orgs/acme", &who).body(Body::empty()).expect("a request")
@@ -235,7 +235,7 @@ async fn requests_without_a_valid_credential_are_charged_to_their_address() {
 
 #[tokio::test]
 async fn an_ingest_key_over_its_rate_gets_retry_after() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let ingest =
         json!({ "scopes": ["ingest"], "ingest": { "rate_limit_rps": 3, "samples_per_s": 1_000_000 } });
@@ -263,7 +263,7 @@ async fn an_ingest_key_over_its_rate_gets_retry_after() {
 /// the test's own clock, the accepted requests in each trailing second are counted.
 #[tokio::test]
 async fn fifty_tokens_of_a_key_get_no_more_than_one() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let now = house.clock.now().as_s();
@@ -300,7 +300,7 @@ async fn fifty_tokens_of_a_key_get_no_more_than_one() {
 /// for requests within the rate.
 #[tokio::test]
 async fn a_tokens_matchers_are_compiled_once_and_never_beyond_its_keys_rate() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let now = house.clock.now().as_s();
@@ -343,7 +343,7 @@ async fn a_tokens_matchers_are_compiled_once_and_never_beyond_its_keys_rate() {
 /// Cached matchers of a token do not keep the token or its key valid.
 #[tokio::test]
 async fn a_compiled_token_ends_with_its_key_its_policy_and_its_time() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let ms = json!({ "ms": { "match": ["tenant=~\"a.*b\""] }, "ttl_s": 60 });
@@ -374,7 +374,7 @@ async fn a_compiled_token_ends_with_its_key_its_policy_and_its_time() {
 /// docs/specification.md B3: every response under a limit states what remains.
 #[tokio::test]
 async fn responses_under_a_limit_say_how_much_is_left() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed", "read"] })).await;
     let token = house.token(&cabinet, &key, json!({})).await;
@@ -399,7 +399,7 @@ async fn responses_under_a_limit_say_how_much_is_left() {
 
 #[tokio::test]
 async fn minting_is_limited_per_key() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (_, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let who = Who::Bearer(secret);
@@ -420,9 +420,9 @@ async fn minting_is_limited_per_key() {
 /// Senders keep a body that a 503 refused, and send it again.
 #[tokio::test]
 async fn bodies_beyond_the_body_memory_get_retry_after() {
-    let mut plan = Plan::default();
+    let mut plan = TestServerOptions::default();
     plan.options.ingest_bytes_max = 2_000;
-    let house = House::build(plan);
+    let house = TestServer::build(plan);
     let cabinet = house.log_in().await;
     let send = async |bytes: usize| {
         let request =
@@ -455,9 +455,9 @@ impl HttpBody for Slow {
 /// One organisation gets at most half of the memory for bodies.
 #[tokio::test]
 async fn one_organisations_bodies_leave_memory_for_anothers() {
-    let mut plan = Plan::default();
+    let mut plan = TestServerOptions::default();
     plan.options.ingest_bytes_max = 2_000;
-    let house = House::build(plan);
+    let house = TestServer::build(plan);
     let cabinet = house.log_in().await;
     assert_eq!(house.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
     let send = |slug: &str, body: Body| {

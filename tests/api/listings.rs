@@ -8,12 +8,12 @@ use promlet::identity::{NewOrg, OrgCreate, Role};
 use promlet::model::OrgSlug;
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, Plan, Who};
 use crate::members::{person, session};
+use crate::test_server::{EMAIL, TestServer, TestServerOptions, Who};
 
 /// Reads every page below `path`, `limit` rows at a time. Returns the names of the rows, and the
 /// number of pages.
-async fn walked(house: &House, path: &str, who: &Who, limit: usize, name: &str) -> (Vec<String>, usize) {
+async fn walked(house: &TestServer, path: &str, who: &Who, limit: usize, name: &str) -> (Vec<String>, usize) {
     let (mut all, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
     loop {
         let page = house.get(&format!("{path}?limit={limit}{cursor}"), who).await;
@@ -32,7 +32,8 @@ async fn walked(house: &House, path: &str, who: &Who, limit: usize, name: &str) 
 
 #[tokio::test]
 async fn the_pages_of_every_listing_miss_and_repeat_no_row() {
-    let house = House::build(Plan { org_create: OrgCreate::Any, ..Plan::default() });
+    let house =
+        TestServer::build(TestServerOptions { org_create: OrgCreate::Any, ..TestServerOptions::default() });
     let owner = house.log_in().await;
     let ada = house.get("/api/v1/auth/me", &owner).await.value()["user"]["id"].as_str().map(str::to_owned);
     let ada = ada.expect("an id").parse().expect("an id");
@@ -78,7 +79,7 @@ async fn the_pages_of_every_listing_miss_and_repeat_no_row() {
 /// The cursor of another listing is refused. It must not give an empty page.
 #[tokio::test]
 async fn a_cursor_of_another_listing_is_refused() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     person(&house, "bo@example.com", Some(Role::Viewer));
     let members = house.get("/api/v1/orgs/acme/members?limit=1", &owner).await.text("next_cursor");

@@ -9,24 +9,24 @@ use promlet::identity::{Role, SignupMode};
 use serde_json::json;
 use tower::ServiceExt as _;
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask, ask_from};
 use crate::members::person;
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask, ask_from};
 
 const REQUESTS: [&str; 3] = ["/auth/magic-link/request", "/auth/password/reset/request", "/auth/signup"];
 
-fn open_house() -> House {
-    House::build(Plan { signup: SignupMode::Open, ..Plan::default() })
+fn open_server() -> TestServer {
+    TestServer::build(TestServerOptions { signup: SignupMode::Open, ..TestServerOptions::default() })
 }
 
 /// Requests a mail from a separate network.
-async fn mail_from(house: &House, network: u32, path: &str, email: &str) -> Reply {
+async fn mail_from(house: &TestServer, network: u32, path: &str, email: &str) -> Reply {
     let peer = format!("[2001:db8:{:x}:{:x}::1]:1", network >> 16, network & 0xffff);
     let request = ask_from(&peer, "POST", path, &Who::Nobody).header("content-type", "application/json");
     house.send(request.body(Body::from(json!({ "email": email }).to_string())).expect("a request")).await
 }
 
 /// The cookie of a browser that logged in to the account.
-async fn device(house: &House) -> String {
+async fn device(house: &TestServer) -> String {
     let login = json!({ "email": EMAIL, "password": PASSWORD });
     let reply = house.post("/auth/login", &Who::Nobody, login).await;
     reply.cookie("ms_device").expect("a cookie of the device")
@@ -34,7 +34,7 @@ async fn device(house: &House) -> String {
 
 /// Requests a mail to the account from a browser that logged in to it. Returns the token of the
 /// mail, if one was sent.
-async fn owner_asks(house: &House, device: &str, path: &str) -> Option<String> {
+async fn owner_asks(house: &TestServer, device: &str, path: &str) -> Option<String> {
     let before = house.outbox.mails().len();
     let request = ask_from("192.0.2.1:1", "POST", path, &Who::Nobody).header("cookie", device);
     let request = request.header("content-type", "application/json");
@@ -48,7 +48,7 @@ async fn owner_asks(house: &House, device: &str, path: &str) -> Option<String> {
 /// docs/specification.md F1: equal byte for byte except the request's id and the random cookie.
 #[tokio::test]
 async fn f01_every_response_for_an_address_is_the_same_whether_or_not_an_account_has_it() {
-    let house = open_house();
+    let house = open_server();
     for path in REQUESTS {
         let mut answers = Vec::new();
         for email in [EMAIL, "nobody@example.com"] {
@@ -74,7 +74,7 @@ async fn f01_every_response_for_an_address_is_the_same_whether_or_not_an_account
 /// response does not reveal it.
 #[tokio::test]
 async fn an_address_gets_three_mails_of_any_kind_in_a_quarter_of_an_hour() {
-    let house = open_house();
+    let house = open_server();
     for path in REQUESTS.into_iter().cycle().take(9) {
         let reply = mail_from(&house, 1, path, EMAIL).await;
         assert_eq!(reply.status, 202, "{path}");
@@ -96,7 +96,7 @@ async fn strangers_neither_void_nor_block_the_links_of_an_owner() {
     for (path, opens) in
         [(REQUESTS[0], "/auth/magic-link/verify"), (REQUESTS[1], "/auth/password/reset/confirm")]
     {
-        let house = House::new();
+        let house = TestServer::new();
         let device = device(&house).await;
         let first = owner_asks(&house, &device, path).await.expect("mailed");
         for network in 0..60 {
@@ -120,7 +120,7 @@ async fn strangers_neither_void_nor_block_the_links_of_an_owner() {
 /// Threat 54: mails caused by strangers and other accounts have separate limits.
 #[tokio::test]
 async fn no_flood_of_mails_to_others_blocks_the_links_of_a_known_device() {
-    let house = open_house();
+    let house = open_server();
     let device = device(&house).await;
     // Sign-ups of invented addresses.
     for network in 0..20 {
@@ -150,7 +150,7 @@ async fn no_flood_of_mails_to_others_blocks_the_links_of_a_known_device() {
 
 #[tokio::test]
 async fn invitations_are_limited_per_organisation_and_account_and_block_no_link() {
-    let house = House::new();
+    let house = TestServer::new();
     let device = device(&house).await;
     let (admin, other) = (house.log_in().await, person(&house, "eve@example.com", Some(Role::Admin)).0);
     let invite = async |who: &Who, org: &str, n: usize| {
@@ -184,7 +184,7 @@ async fn invitations_are_limited_per_organisation_and_account_and_block_no_link(
 /// In console mode nothing is mailed, so nothing is counted.
 #[tokio::test]
 async fn invitations_that_are_not_mailed_are_not_limited() {
-    let house = House::build(Plan { console: true, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { console: true, ..TestServerOptions::default() });
     let admin = house.log_in().await;
     for n in 0..120 {
         house.pass(Duration::from_millis(20));
@@ -198,7 +198,7 @@ async fn invitations_that_are_not_mailed_are_not_limited() {
 #[tokio::test]
 async fn strangers_void_no_link_within_a_ttl_of_an_hour() {
     let link_ttl = Duration::from_secs(3_600);
-    let house = House::build(Plan { link_ttl, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { link_ttl, ..TestServerOptions::default() });
     let device = device(&house).await;
     let link = owner_asks(&house, &device, REQUESTS[0]).await.expect("mailed");
     for minute in 0..59 {
@@ -215,7 +215,7 @@ async fn strangers_void_no_link_within_a_ttl_of_an_hour() {
 
 #[tokio::test]
 async fn a_network_is_limited_to_ten_requests_in_a_quarter_of_an_hour() {
-    let house = open_house();
+    let house = open_server();
     for number in 0..10 {
         let email = format!("n{number}@example.com");
         assert_eq!(mail_from(&house, 1, REQUESTS[number % 3], &email).await.status, 202);
@@ -232,7 +232,7 @@ async fn a_network_is_limited_to_ten_requests_in_a_quarter_of_an_hour() {
 /// its users.
 #[tokio::test]
 async fn the_server_sends_a_hundred_sign_up_mails_an_hour_and_unknown_addresses_do_not_count() {
-    let house = open_house();
+    let house = open_server();
     for network in 0..150 {
         mail_from(&house, network, REQUESTS[0], &format!("nobody{network}@example.com")).await;
     }
@@ -249,7 +249,7 @@ async fn the_server_sends_a_hundred_sign_up_mails_an_hour_and_unknown_addresses_
 /// docs/specification.md F15.
 #[tokio::test]
 async fn f15_a_link_leads_only_to_this_server() {
-    let house = House::new();
+    let house = TestServer::new();
     let foreign = [
         "//e",
         "///e",
@@ -301,9 +301,9 @@ async fn f15_a_link_leads_only_to_this_server() {
 /// Behind a proxy that adds a path prefix.
 #[tokio::test]
 async fn links_and_pages_are_below_the_path_of_the_public_url() {
-    let mut plan = Plan::default();
+    let mut plan = TestServerOptions::default();
     plan.options.public_url = "https://example.com/metrics".to_owned();
-    let house = House::build(plan);
+    let house = TestServer::build(plan);
     let request = ask("POST", "/auth/magic-link/request", &Who::Nobody)
         .header("content-type", "application/json")
         .body(Body::from(json!({ "email": EMAIL }).to_string()));
@@ -322,7 +322,7 @@ async fn links_and_pages_are_below_the_path_of_the_public_url() {
 /// proxy could set.
 #[tokio::test]
 async fn f16_no_header_chooses_where_a_mailed_link_leads() {
-    let house = open_house();
+    let house = open_server();
     // The first two are allowed hosts.
     let forged = [
         ("host", "evil.localhost:9"),
@@ -358,7 +358,7 @@ async fn f16_no_header_chooses_where_a_mailed_link_leads() {
 /// another's account.
 #[tokio::test]
 async fn f18_five_wrong_addresses_burn_a_link() {
-    let house = House::new();
+    let house = TestServer::new();
     house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
     let url = house.outbox.mails().pop().expect("mailed").url;
     let token = url.split("token=").nth(1).expect("a token");
@@ -375,7 +375,7 @@ async fn f18_five_wrong_addresses_burn_a_link() {
 /// docs/specification.md F19 over HTTP: for each kind, one link is used fifty times at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn f19_of_fifty_concurrent_uses_one_succeeds() {
-    let house = open_house();
+    let house = open_server();
     let cases = [
         ("/auth/magic-link/request", EMAIL, "/auth/magic-link/verify", 200),
         ("/auth/password/reset/request", EMAIL, "/auth/password/reset/confirm", 200),

@@ -9,16 +9,16 @@ use std::time::Duration;
 use promlet::api::edge::{self, EdgeOptions};
 use tokio::net::TcpListener;
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 struct Server {
     address: SocketAddr,
-    _house: House,
+    _house: TestServer,
 }
 
 impl Server {
     async fn start() -> Server {
-        let house = House::new();
+        let house = TestServer::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (router, counters) = (house.router.clone(), house.counters.clone());

@@ -14,13 +14,13 @@ use promlet::api::routes::{Auth, RouteDoc};
 use promlet::identity::{Endpoint, Role};
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask};
 
 /// The organisation in all requests; the instance administrator is not a member of it.
 const ORG: &str = "shop";
 
 struct Town {
-    house: House,
+    house: TestServer,
     callers: Vec<(Caller, Who)>,
     /// A viewer who may be removed.
     bystander: String,
@@ -42,7 +42,8 @@ impl Town {
         // All requests are sent within one instant of the clock.
         options.limits.cabinet_rps = 1_000_000;
         options.limits.anonymous_rps = 1_000_000;
-        let house = House::build(Plan { options, console: true, ..Plan::default() });
+        let house =
+            TestServer::build(TestServerOptions { options, console: true, ..TestServerOptions::default() });
         let admin = house.log_in().await;
         let made = house.post("/api/v1/orgs", &admin, json!({ "slug": ORG })).await;
         assert_eq!(made.status, 201, "{}", made.body);
@@ -173,7 +174,7 @@ fn find(callers: &[(Caller, Who)], wanted: Caller) -> &Who {
 }
 
 /// Creates an account with that name and `PASSWORD`, by an invitation.
-async fn invited(house: &House, admin: &Who, org: &str, name: &str, role: &str) {
+async fn invited(house: &TestServer, admin: &Who, org: &str, name: &str, role: &str) {
     let invite = json!({ "email": address(name), "role": role });
     let invite = house.post(&format!("/api/v1/orgs/{org}/invites"), admin, invite).await;
     assert_eq!(invite.status, 201, "{name}: {}", invite.body);
@@ -184,14 +185,14 @@ async fn invited(house: &House, admin: &Who, org: &str, name: &str, role: &str) 
     assert_eq!(accepted.status, 201, "{name}: {}", accepted.body);
 }
 
-async fn log_in(house: &House, name: &str) -> Who {
+async fn log_in(house: &TestServer, name: &str) -> Who {
     let body = json!({ "email": address(name), "password": PASSWORD });
     let reply = house.post("/api/v1/auth/login", &Who::Nobody, body).await;
     assert_eq!(reply.status, 200, "{name}: {}", reply.body);
     Who::Cookie(reply.session_cookie().expect("a session"))
 }
 
-async fn key(house: &House, cabinet: &Who, org: &str, fields: Value) -> (String, Who) {
+async fn key(house: &TestServer, cabinet: &Who, org: &str, fields: Value) -> (String, Who) {
     let mut body =
         json!({ "name": "test", "embed": { "rate_limit_rps": 10_000, "max_token_ttl_s": 86_400 } });
     body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
@@ -200,7 +201,7 @@ async fn key(house: &House, cabinet: &Who, org: &str, fields: Value) -> (String,
     (reply.text("id"), Who::Bearer(reply.text("secret")))
 }
 
-async fn token(house: &House, cabinet: &Who, org: &str, key: &str, fields: Value) -> Who {
+async fn token(house: &TestServer, cabinet: &Who, org: &str, key: &str, fields: Value) -> Who {
     let mut body = json!({ "api_key_id": key, "ttl_s": 86_400 });
     body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
     let reply = house.post(&format!("/api/v1/orgs/{org}/embed/tokens"), cabinet, body).await;
@@ -209,7 +210,7 @@ async fn token(house: &House, cabinet: &Who, org: &str, key: &str, fields: Value
 }
 
 /// Credentials that are invalid at once or within a quarter of an hour.
-async fn dead_credentials(house: &House, owner: &Who) -> Vec<(Caller, Who)> {
+async fn dead_credentials(house: &TestServer, owner: &Who) -> Vec<(Caller, Who)> {
     let all = ["ingest", "read", "embed"];
     let soon = house.clock.now().plus(Duration::from_secs(60)).to_rfc3339();
     let (_, expired_key) = key(house, owner, ORG, json!({ "scopes": all, "expires_at": soon })).await;
@@ -235,7 +236,7 @@ async fn dead_credentials(house: &House, owner: &Who) -> Vec<(Caller, Who)> {
 
 /// Creates valid keys and tokens. Returns the id of a signing key.
 async fn live_credentials(
-    house: &House,
+    house: &TestServer,
     owner: &Who,
     stranger: &Who,
     callers: &mut Vec<(Caller, Who)>,

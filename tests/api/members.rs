@@ -7,10 +7,10 @@ use promlet::entropy::Entropy;
 use promlet::identity::{Email, LoginOutcome, NewUser, Password, PasswordLogin, Role, UserId};
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who};
 
 /// Creates an account, with a role in `acme` if one is given. Returns its session and id.
-pub(crate) fn person(house: &House, email: &str, role: Option<Role>) -> (Who, UserId) {
+pub(crate) fn person(house: &TestServer, email: &str, role: Option<Role>) -> (Who, UserId) {
     let (now, mut rng) = (house.clock.now(), Entropy::system());
     let email = Email::parse(email).expect("an address");
     let new = NewUser { email: email.clone(), name: "", password: Some(Password(PASSWORD)), is_admin: false };
@@ -22,7 +22,7 @@ pub(crate) fn person(house: &House, email: &str, role: Option<Role>) -> (Who, Us
     (session(house, email.as_str()), user.id)
 }
 
-pub(crate) fn session(house: &House, email: &str) -> Who {
+pub(crate) fn session(house: &TestServer, email: &str) -> Who {
     let client =
         promlet::identity::Client { ip: "127.0.0.1".parse().expect("an address"), user_agent: String::new() };
     let attempt =
@@ -33,19 +33,19 @@ pub(crate) fn session(house: &House, email: &str) -> Who {
     }
 }
 
-async fn invite(house: &House, who: &Who, email: &str, role: &str) -> Reply {
+async fn invite(house: &TestServer, who: &Who, email: &str, role: &str) -> Reply {
     house.post("/api/v1/orgs/acme/invites", who, json!({ "email": email, "role": role })).await
 }
 
 /// Returns the token of the last mail.
-fn mailed(house: &House) -> String {
+fn mailed(house: &TestServer) -> String {
     let mail = house.outbox.mails().pop().expect("a mail");
     let (_, token) = mail.url.split_once("/invite#token=").expect("a link");
     assert_eq!(mail.kind.as_str(), "invite");
     token.to_owned()
 }
 
-async fn accept(house: &House, who: &Who, body: Value) -> Reply {
+async fn accept(house: &TestServer, who: &Who, body: Value) -> Reply {
     house.post("/api/v1/auth/invites/accept", who, body).await
 }
 
@@ -53,7 +53,7 @@ fn path(user: UserId) -> String {
     format!("/api/v1/orgs/acme/members/{user}")
 }
 
-async fn roles(house: &House, who: &Who) -> Vec<(String, String)> {
+async fn roles(house: &TestServer, who: &Who) -> Vec<(String, String)> {
     let list = house.get("/api/v1/orgs/acme/members", who).await.value();
     let rows = list["data"].as_array().expect("rows").iter();
     let text = |row: &Value, field: &str| row[field].as_str().expect("a text").to_owned();
@@ -62,7 +62,7 @@ async fn roles(house: &House, who: &Who) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn administrators_change_roles_and_owners_change_owners() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     let (admin, admin_id) = person(&house, "adam@example.com", Some(Role::Admin));
     let (viewer, viewer_id) = person(&house, "vera@example.com", Some(Role::Viewer));
@@ -93,7 +93,7 @@ async fn administrators_change_roles_and_owners_change_owners() {
 
 #[tokio::test]
 async fn a_member_may_leave_and_sees_less_than_an_administrator() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     let (viewer, viewer_id) = person(&house, "vera@example.com", Some(Role::Viewer));
     let (editor, editor_id) = person(&house, "ed@example.com", Some(Role::Editor));
@@ -115,7 +115,7 @@ async fn a_member_may_leave_and_sees_less_than_an_administrator() {
 #[tokio::test(flavor = "multi_thread")]
 async fn f50_of_two_owners_demoted_at_once_one_remains() {
     for round in 0..10 {
-        let house = House::new();
+        let house = TestServer::new();
         let owner = house.log_in().await;
         let (other, other_id) = person(&house, "bo@example.com", Some(Role::Owner));
         let me = house.get("/api/v1/auth/me", &owner).await.value();
@@ -145,7 +145,7 @@ async fn f50_of_two_owners_demoted_at_once_one_remains() {
 /// Each demotes itself, so both are owners at the time of their requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn f50_of_two_owners_that_step_down_at_once_one_is_refused() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     let (other, other_id) = person(&house, "bo@example.com", Some(Role::Owner));
     let me = house.get("/api/v1/auth/me", &owner).await.value();
@@ -162,7 +162,7 @@ async fn f50_of_two_owners_that_step_down_at_once_one_is_refused() {
 
 #[tokio::test]
 async fn an_invitation_creates_an_account_of_the_invited_address_once() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     let made = invite(&house, &owner, " Bo@Example.com ", "editor").await;
     assert_eq!(made.status, 201, "{}", made.body);
@@ -208,7 +208,7 @@ async fn an_invitation_creates_an_account_of_the_invited_address_once() {
 /// invited one.
 #[tokio::test]
 async fn f20_an_invitation_is_valid_only_for_its_own_address() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     invite(&house, &owner, "bo@example.com", "admin").await;
     let token = mailed(&house);
@@ -227,7 +227,7 @@ async fn f20_an_invitation_is_valid_only_for_its_own_address() {
 /// factor.
 #[tokio::test]
 async fn f26_account_holders_accept_with_a_session_and_the_link_logs_nobody_in() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     let (bo, _) = person(&house, "bo@example.com", None);
     let (eve, _) = person(&house, "eve@example.com", None);
@@ -253,7 +253,7 @@ async fn f26_account_holders_accept_with_a_session_and_the_link_logs_nobody_in()
 
 #[tokio::test]
 async fn an_invitation_ends_after_seven_days_by_revocation_and_by_a_new_one() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     invite(&house, &owner, "bo@example.com", "viewer").await;
     let first = mailed(&house);
@@ -288,7 +288,7 @@ async fn an_invitation_ends_after_seven_days_by_revocation_and_by_a_new_one() {
 
 #[tokio::test]
 async fn administrators_invite_owners_invite_owners_and_mails_are_counted() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     let (admin, _) = person(&house, "adam@example.com", Some(Role::Admin));
     let (editor, _) = person(&house, "ed@example.com", Some(Role::Editor));
@@ -311,7 +311,7 @@ async fn administrators_invite_owners_invite_owners_and_mails_are_counted() {
 /// With console mail a person delivers the link, so it is in the response and nowhere else.
 #[tokio::test]
 async fn the_link_is_in_the_response_only_if_no_mail_is_sent() {
-    let house = House::build(Plan { console: true, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { console: true, ..TestServerOptions::default() });
     let owner = house.log_in().await;
     let made = invite(&house, &owner, "bo@example.com", "viewer").await;
     let url = made.text("url");
@@ -325,7 +325,7 @@ async fn the_link_is_in_the_response_only_if_no_mail_is_sent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_who_accept_one_invitation_one_succeeds() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     invite(&house, &owner, "bo@example.com", "viewer").await;
     let token = mailed(&house);
@@ -362,7 +362,7 @@ async fn futures_of(all: impl Iterator<Item = impl Future<Output = Reply>>) -> V
 /// and without secrets.
 #[tokio::test]
 async fn actions_are_recorded_in_the_audit_log() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     house.pass(Duration::from_millis(1));
     let (key, secret) = house.key(&owner, json!({ "scopes": ["embed"] })).await;

@@ -13,13 +13,13 @@ use promlet::identity::{OrgCreate, SignupMode};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Who, ask, signed};
+use crate::test_server::{EMAIL, PASSWORD, TestServer, TestServerOptions, Who, ask, signed};
 
 /// Mimir #15175, #11040 and authenticating proxies: a header is neither a credential nor an
 /// organisation.
 #[tokio::test]
 async fn identity_headers_are_ignored() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     assert_eq!(house.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
     let (_, secret) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
@@ -44,7 +44,7 @@ async fn identity_headers_are_ignored() {
 /// end the session.
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_concurrent_requests_after_a_pause_keep_their_session() {
-    let house = Arc::new(House::new());
+    let house = Arc::new(TestServer::new());
     let cabinet = house.log_in().await;
     for pause in [Duration::from_secs(11 * 60), Duration::from_secs(29 * 86_400)] {
         house.pass(pause);
@@ -64,8 +64,11 @@ async fn fifty_concurrent_requests_after_a_pause_keep_their_session() {
 /// Grafana CVE-2022-39229: a display name is no login, and does not block another's login.
 #[tokio::test]
 async fn a_name_that_is_an_address_neither_logs_in_nor_blocks_a_login() {
-    let house =
-        House::build(Plan { signup: SignupMode::Open, org_create: OrgCreate::Any, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions {
+        signup: SignupMode::Open,
+        org_create: OrgCreate::Any,
+        ..TestServerOptions::default()
+    });
     let signup = json!({ "email": "eve@example.com" });
     let asked = house.post("/auth/signup", &Who::Nobody, signup).await;
     assert_eq!(asked.status, 202);
@@ -82,7 +85,7 @@ async fn a_name_that_is_an_address_neither_logs_in_nor_blocks_a_login() {
 /// CVE-2022-46146 (exporter-toolkit): the stored hash of a secret is not accepted as the secret.
 #[tokio::test]
 async fn the_hash_of_a_secret_is_not_accepted() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (id, secret) = house.key(&cabinet, json!({ "scopes": ["read", "embed"] })).await;
     let hash = |text: &str| Sha256::digest(text.as_bytes());
@@ -108,7 +111,7 @@ async fn the_hash_of_a_secret_is_not_accepted() {
 /// InfluxDB CVE-2019-20933: an empty or well-known secret verifies no signature.
 #[tokio::test]
 async fn a_token_signed_with_an_empty_or_known_secret_is_refused() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (id, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let now = house.clock.now().as_s();
@@ -131,7 +134,7 @@ async fn a_token_signed_with_an_empty_or_known_secret_is_refused() {
 async fn no_other_spelling_of_a_path_bypasses_authentication() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.limits.anonymous_rps = 1_000_000;
-    let house = House::build(Plan { options, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
     let mut asked = 0;
     for row in house.rows.iter().filter(|row| !matches!(row.auth, Auth::Public | Auth::Operator)) {
         let path = row.path.replace("{slug}", "acme").replace(['{', '}'], "");
@@ -184,7 +187,7 @@ async fn no_other_spelling_of_a_path_bypasses_authentication() {
 /// bytes (docs/specification.md C1; ASVS 6.2.8, 6.2.9).
 #[tokio::test]
 async fn every_byte_of_a_password_counts() {
-    let house = House::new();
+    let house = TestServer::new();
     let mut current = PASSWORD.to_owned();
     let long = "0123456789abcdef".repeat(64);
     let pairs = [
@@ -212,7 +215,7 @@ async fn every_byte_of_a_password_counts() {
 /// query, not on the name of the parameter.
 #[tokio::test]
 async fn an_expression_needs_its_permission_under_every_parameter_name_and_path() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let structured =

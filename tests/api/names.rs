@@ -5,7 +5,7 @@
 use promlet::identity::{OrgCreate, SignupMode};
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who};
 
 /// An escape sequence, a line end, a text direction override, an embedding, a zero-width character,
 /// and fillers alone.
@@ -27,9 +27,13 @@ fn is_refused(reply: &Reply, name: &str) {
 
 #[tokio::test]
 async fn invisible_characters_are_refused_in_every_name() {
-    let options =
-        Plan { signup: SignupMode::Open, org_create: OrgCreate::Any, set_up: false, ..Plan::default() };
-    let house = House::build(options);
+    let options = TestServerOptions {
+        signup: SignupMode::Open,
+        org_create: OrgCreate::Any,
+        set_up: false,
+        ..TestServerOptions::default()
+    };
+    let house = TestServer::build(options);
     let first = |name: &str, org: &str| json!({ "email": EMAIL, "password": PASSWORD, "name": name, "org": { "slug": "acme", "name": org } });
     for name in HOSTILE {
         is_refused(&house.post("/api/v1/auth/signup", &Who::Nobody, first(name, "Acme")).await, name);
@@ -97,7 +101,7 @@ async fn invisible_characters_are_refused_in_every_name() {
 /// An address is a name, too: two addresses that look the same cannot be two accounts.
 #[tokio::test]
 async fn invisible_characters_are_refused_in_addresses() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     for email in ["bo\u{200b}@example.com", "bo@exam\u{ad}ple.com", "bo@example.com\u{202e}"] {
         let invite = json!({ "email": email, "role": "viewer" });
@@ -107,7 +111,7 @@ async fn invisible_characters_are_refused_in_addresses() {
     }
 }
 
-fn mailed(house: &House) -> String {
+fn mailed(house: &TestServer) -> String {
     let url = house.outbox.mails().pop().expect("mailed").url;
     url.split("token=").nth(1).expect("a token").to_owned()
 }

@@ -18,7 +18,7 @@ use promlet::outbound::{GithubClient, GithubOptions, HttpsOptions, MailKind, Oid
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask};
 use idp::{ACCESS_TOKEN, CLIENT, Idp, SECRET};
 
 /// The initial time of the test server's clock.
@@ -52,14 +52,14 @@ fn github(idp: &Idp, orgs: &[&str]) -> Option<Arc<Github>> {
     Some(Arc::new(Github { client: GithubClient::new(options).expect("a loopback GitHub") }))
 }
 
-fn house(providers: Providers) -> House {
-    let mut plan = Plan::default();
+fn house(providers: Providers) -> TestServer {
+    let mut plan = TestServerOptions::default();
     plan.options.providers = providers;
-    House::build(plan)
+    TestServer::build(plan)
 }
 
 /// Starts a server with the issuer as `oidc`.
-async fn with_oidc(admission: Admission) -> (House, Idp) {
+async fn with_oidc(admission: Admission) -> (TestServer, Idp) {
     let idp = Idp::start(NOW_S).await;
     let oidc = open_id(&idp, admission, HttpsOptions::default());
     (house(Providers { oidc, ..Providers::default() }), idp)
@@ -73,7 +73,7 @@ struct StartedSignIn {
     cookie: String,
 }
 
-async fn start_at(house: &House, provider: &str, who: &Who, body: Value) -> StartedSignIn {
+async fn start_at(house: &TestServer, provider: &str, who: &Who, body: Value) -> StartedSignIn {
     let reply = house.post(&format!("/api/v1/auth/oauth/{provider}/start"), who, body).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert_eq!(reply.value()["expires_in"], 600);
@@ -82,7 +82,7 @@ async fn start_at(house: &House, provider: &str, who: &Who, body: Value) -> Star
     StartedSignIn { url, state, cookie }
 }
 
-async fn start(house: &House) -> StartedSignIn {
+async fn start(house: &TestServer) -> StartedSignIn {
     start_at(house, "oidc", &Who::Nobody, json!({})).await
 }
 
@@ -98,7 +98,7 @@ fn state_cookie(reply: &Reply) -> Option<String> {
 }
 
 /// Sends the callback with the cookie `cookie` and the credential of `who`.
-async fn callback(house: &House, provider: &str, cookie: &str, who: &Who, body: &Value) -> Reply {
+async fn callback(house: &TestServer, provider: &str, cookie: &str, who: &Who, body: &Value) -> Reply {
     let path = format!("/api/v1/auth/oauth/{provider}/callback");
     let request = ask("POST", &path, who)
         .header(header::CONTENT_TYPE, "application/json")
@@ -107,14 +107,14 @@ async fn callback(house: &House, provider: &str, cookie: &str, who: &Who, body: 
 }
 
 /// Runs the whole sign-in as a browser does.
-async fn sign_in_at(house: &House, idp: &Idp, provider: &str) -> Reply {
+async fn sign_in_at(house: &TestServer, idp: &Idp, provider: &str) -> Reply {
     let started = start_at(house, provider, &Who::Nobody, json!({})).await;
     let code = idp.agree(&started.url);
     callback(house, provider, &started.cookie, &Who::Nobody, &json!({ "code": code, "state": started.state }))
         .await
 }
 
-async fn sign_in(house: &House, idp: &Idp) -> Reply {
+async fn sign_in(house: &TestServer, idp: &Idp) -> Reply {
     sign_in_at(house, idp, "oidc").await
 }
 
@@ -300,9 +300,9 @@ async fn no_account_is_created_if_the_settings_forbid_it() {
     // Before the first account exists, set-up comes first.
     let idp = Idp::start(NOW_S).await;
     let oidc = open_id(&idp, rules(&["example.com"], true), HttpsOptions::default());
-    let mut plan = Plan { set_up: false, ..Plan::default() };
+    let mut plan = TestServerOptions { set_up: false, ..TestServerOptions::default() };
     plan.options.providers = Providers { oidc, ..Providers::default() };
-    let bare = House::build(plan);
+    let bare = TestServer::build(plan);
     sign_in(&bare, &idp).await.is(403, "signup_closed");
     assert!(bare.identity.needs_setup());
 }
@@ -330,14 +330,14 @@ async fn an_address_finds_its_account_only_for_a_trusted_provider() {
     assert!(noted.iter().any(|entry| entry.action == "oauth.linked" && entry.target == "oidc"));
 }
 
-fn trusting_house(idp: &Idp, console: bool) -> House {
+fn trusting_server(idp: &Idp, console: bool) -> TestServer {
     let oidc = open_id(idp, rules(&[], true), HttpsOptions::default());
-    let mut plan = Plan { console, ..Plan::default() };
+    let mut plan = TestServerOptions { console, ..TestServerOptions::default() };
     plan.options.providers = Providers { oidc, ..Providers::default() };
-    House::build(plan)
+    TestServer::build(plan)
 }
 
-async fn accept_invitation(house: &House, token: &str) -> Who {
+async fn accept_invitation(house: &TestServer, token: &str) -> Who {
     let body = json!({ "token": token, "password": PASSWORD });
     let joined = house.post("/api/v1/auth/invites/accept", &Who::Nobody, body).await;
     assert_eq!(joined.status, 201, "{}", joined.body);
@@ -349,7 +349,7 @@ async fn accept_invitation(house: &House, token: &str) -> Who {
 #[tokio::test]
 async fn an_account_that_its_inviter_may_have_planted_is_not_linked_by_its_address() {
     let idp = Idp::start(NOW_S).await;
-    let house = trusting_house(&idp, true);
+    let house = trusting_server(&idp, true);
     let owner = house.log_in().await;
     let invite = json!({ "email": "alice@example.com", "role": "viewer" });
     let url = house.post("/api/v1/orgs/acme/invites", &owner, invite).await.text("url");
@@ -369,7 +369,7 @@ async fn the_first_mailed_link_ends_other_credentials_of_an_unproven_account() {
     ];
     for (request, open) in uses {
         let idp = Idp::start(NOW_S).await;
-        let house = trusting_house(&idp, false);
+        let house = trusting_server(&idp, false);
         let (acme, now) =
             (house.identity.org_by_slug("acme").expect("read").expect("there"), house.clock.now());
         let email = Email::parse("alice@example.com").expect("an address");
@@ -793,7 +793,7 @@ async fn a_head_on_the_start_of_a_sign_in_sets_no_cookie() {
 
 // -- linking --------------------------------------------------------------------------------------
 
-async fn link(house: &House, idp: &Idp, who: &Who) -> Reply {
+async fn link(house: &TestServer, idp: &Idp, who: &Who) -> Reply {
     let started = start_at(house, "oidc", who, json!({ "mode": "link", "redirect": "/settings" })).await;
     let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
     callback(house, "oidc", &started.cookie, who, &sent).await
@@ -847,10 +847,10 @@ async fn an_identity_is_linked_and_unlinked_by_its_logged_in_account() {
 #[tokio::test]
 async fn an_identity_belongs_to_one_account_and_the_last_login_method_remains() {
     let idp = Idp::start(NOW_S).await;
-    let mut plan = Plan { console: true, ..Plan::default() };
+    let mut plan = TestServerOptions { console: true, ..TestServerOptions::default() };
     let oidc = open_id(&idp, rules(&["example.com"], false), HttpsOptions::default());
     plan.options.providers = Providers { oidc, ..Providers::default() };
-    let house = House::build(plan);
+    let house = TestServer::build(plan);
     let alice = sign_in(&house, &idp).await;
     let ada = house.log_in().await;
     link(&house, &idp, &ada).await.is(409, "identity_in_use");

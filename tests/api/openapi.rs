@@ -7,7 +7,7 @@ use promlet::api::ApiOptions;
 use promlet::api::openapi::is_described;
 use serde_json::Value;
 
-use crate::house::{House, Plan, Who, met};
+use crate::test_server::{TestServer, TestServerOptions, Who, met};
 
 fn is_probe(path: &str) -> bool {
     path.contains("probe")
@@ -15,7 +15,7 @@ fn is_probe(path: &str) -> bool {
 
 #[tokio::test]
 async fn every_route_is_in_the_document_and_described() {
-    let house = House::new();
+    let house = TestServer::new();
     let document = house.get("/api/v1/openapi.json", &Who::Nobody).await.value();
     assert_eq!(document["openapi"], "3.1.0");
     assert_eq!(document["servers"][0]["url"], "http://127.0.0.1:8095");
@@ -39,7 +39,7 @@ async fn every_route_is_in_the_document_and_described() {
 
 #[tokio::test]
 async fn operation_ids_are_unique_and_references_resolve() {
-    let house = House::new();
+    let house = TestServer::new();
     let document = house.get("/api/v1/openapi.json", &Who::Nobody).await.value();
     let mut names = BTreeSet::new();
     for operation in document["paths"]
@@ -82,7 +82,7 @@ const EVERYWHERE: met::Excuses = &[
 
 #[tokio::test]
 async fn every_documented_response_is_given_by_its_route() {
-    let house = House::new();
+    let house = TestServer::new();
     let document = house.get("/api/v1/openapi.json", &Who::Nobody).await.value();
     let documented = met::documented(&document);
     let met = met::of_all_tests("every_documented_response_is_given_by_its_route");
@@ -94,6 +94,6 @@ async fn every_documented_response_is_given_by_its_route() {
 async fn docs_off_means_no_document() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.docs = false;
-    let house = House::build(Plan { options, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
     house.get("/api/v1/openapi.json", &Who::Nobody).await.is(404, "not_found");
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use promlet::api::ApiOptions;
 use serde_json::{Value, json};
 
-use crate::house::{House, Plan, Who};
+use crate::test_server::{TestServer, TestServerOptions, Who};
 
 #[tokio::test]
 async fn an_organisation_is_created_listed_and_shown() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let made = house.post("/api/v1/orgs", &cabinet, json!({ "slug": "shop", "name": "Shop" })).await;
     assert_eq!(made.status, 201, "{}", made.body);
@@ -31,7 +31,7 @@ async fn an_organisation_is_created_listed_and_shown() {
 
 #[tokio::test]
 async fn a_key_shows_its_secret_once() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let body = json!({ "name": "website", "scopes": ["embed", "ingest"], "expires_at": "2030-01-01T00:00:00Z",
         "embed": { "rate_limit_rps": 50, "origins": ["https://app.example.com"], "policy": { "metrics": ["http_*"] } },
@@ -88,7 +88,7 @@ async fn a_key_shows_its_secret_once() {
 /// docs/specification.md F35: a misspelled restriction is an error and grants nothing.
 #[tokio::test]
 async fn unknown_fields_in_restrictions_are_refused() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let keys = "/api/v1/orgs/acme/api-keys";
     for wrong in [
@@ -123,7 +123,7 @@ async fn unknown_fields_in_restrictions_are_refused() {
 
 #[tokio::test]
 async fn creating_a_key_needs_a_fresh_login() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     house.pass(Duration::from_secs(15 * 60 + 1));
     let body = json!({ "name": "x", "scopes": ["read"] });
@@ -134,7 +134,7 @@ async fn creating_a_key_needs_a_fresh_login() {
 /// A stolen old session must not widen a key, and may always restrict one.
 #[tokio::test]
 async fn changing_what_a_key_can_do_needs_a_fresh_login_and_disabling_it_does_not() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (id, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     house.pass(Duration::from_secs(15 * 60 + 1));
@@ -162,7 +162,7 @@ async fn changing_what_a_key_can_do_needs_a_fresh_login_and_disabling_it_does_no
 
 #[tokio::test]
 async fn a_key_mints_for_itself_only() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (key, secret) =
         house.key(&cabinet, json!({ "scopes": ["embed"], "embed": { "max_token_ttl_s": 600 } })).await;
@@ -187,7 +187,7 @@ async fn a_key_mints_for_itself_only() {
 /// docs/specification.md C3.
 #[tokio::test]
 async fn an_organisation_is_renamed_and_its_limits_are_changed() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let path = "/api/v1/orgs/acme";
     // As the instance administrator, beyond the server's defaults.
@@ -228,7 +228,7 @@ async fn an_organisation_is_renamed_and_its_limits_are_changed() {
 
 #[tokio::test]
 async fn members_are_listed() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let list = house.get("/api/v1/orgs/acme/members", &cabinet).await.value();
     let row = &list["data"][0];
@@ -247,7 +247,7 @@ async fn members_are_listed() {
 /// docs/specification.md C4.
 #[tokio::test]
 async fn a_rotated_key_accepts_both_secrets_until_the_overlap_ends() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (id, old) = house.key(&cabinet, json!({ "scopes": ["read", "embed"] })).await;
     let path = format!("/api/v1/orgs/acme/api-keys/{id}/rotate");
@@ -278,7 +278,7 @@ async fn the_operator_sets_the_rate_of_new_keys_and_hides_the_document() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.embed_rps_default = 7;
     options.docs = false;
-    let house = House::build(Plan { options, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
     let cabinet = house.log_in().await;
     for (embed, rate) in [(json!({}), 7), (json!({ "rate_limit_rps": 9 }), 9)] {
         let body = json!({ "name": "x", "scopes": ["embed"], "embed": embed });
@@ -286,5 +286,5 @@ async fn the_operator_sets_the_rate_of_new_keys_and_hides_the_document() {
         assert_eq!(made["embed"]["rate_limit_rps"], rate);
     }
     house.get("/api/v1/openapi.json", &cabinet).await.is(404, "not_found");
-    assert_eq!(House::new().get("/api/v1/openapi.json", &Who::Nobody).await.status, 200);
+    assert_eq!(TestServer::new().get("/api/v1/openapi.json", &Who::Nobody).await.status, 200);
 }

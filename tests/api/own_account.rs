@@ -7,11 +7,11 @@ use promlet::identity::{OrgCreate, SignupMode};
 use promlet::outbound::MailKind;
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Who};
+use crate::test_server::{EMAIL, PASSWORD, TestServer, TestServerOptions, Who};
 
 #[tokio::test]
 async fn a_name_is_changed() {
-    let house = House::new();
+    let house = TestServer::new();
     let mine = house.log_in().await;
     let rename = |name: Value| house.json("PATCH", "/auth/me", &mine, json!({ "name": name }));
     let reply = rename(json!("Ada Lovelace")).await;
@@ -24,7 +24,7 @@ async fn a_name_is_changed() {
 }
 
 /// Creates another account. Returns its session.
-async fn grace(house: &House) -> Who {
+async fn grace(house: &TestServer) -> Who {
     house.post("/auth/signup", &Who::Nobody, json!({ "email": "grace@example.com" })).await;
     let url = house.outbox.mails().last().expect("mailed").url.clone();
     let token = url.split("token=").nth(1).expect("a token");
@@ -35,8 +35,12 @@ async fn grace(house: &House) -> Who {
 
 #[tokio::test]
 async fn an_account_is_deleted_by_its_owner_after_a_fresh_login() {
-    let plan = Plan { signup: SignupMode::Open, org_create: OrgCreate::Any, ..Plan::default() };
-    let house = House::build(plan);
+    let plan = TestServerOptions {
+        signup: SignupMode::Open,
+        org_create: OrgCreate::Any,
+        ..TestServerOptions::default()
+    };
+    let house = TestServer::build(plan);
     let owner = house.log_in().await;
     house.delete("/auth/me", &owner).await.is(409, "last_owner");
     let grace = grace(&house).await;
@@ -53,8 +57,8 @@ async fn an_account_is_deleted_by_its_owner_after_a_fresh_login() {
 
 #[tokio::test]
 async fn an_address_changes_once_the_new_one_is_confirmed_and_the_old_one_is_notified() {
-    let plan = Plan { signup: SignupMode::Open, ..Plan::default() };
-    let house = House::build(plan);
+    let plan = TestServerOptions { signup: SignupMode::Open, ..TestServerOptions::default() };
+    let house = TestServer::build(plan);
     let mine = house.log_in().await;
     let ask = |new: &str| house.post("/auth/email/change", &mine, json!({ "new_email": new }));
     ask("no address").await.is(422, "validation_failed");
@@ -84,7 +88,7 @@ async fn an_address_changes_once_the_new_one_is_confirmed_and_the_old_one_is_not
 /// Ending a stolen session also cancels the address change that it requested.
 #[tokio::test]
 async fn an_address_change_ends_with_the_session_that_requested_it() {
-    let house = House::new();
+    let house = TestServer::new();
     let mut password = PASSWORD.to_owned();
     let ways =
         ["logout", "revoked", "others revoked", "all revoked", "password changed", "replaced by a login"];
@@ -137,7 +141,8 @@ async fn an_address_change_ends_with_the_session_that_requested_it() {
 /// docs/specification.md F1: the response does not reveal whether an address has an account.
 #[tokio::test]
 async fn a_taken_address_gets_the_same_response_as_a_free_one_and_is_refused_on_confirmation() {
-    let house = House::build(Plan { signup: SignupMode::Open, ..Plan::default() });
+    let house =
+        TestServer::build(TestServerOptions { signup: SignupMode::Open, ..TestServerOptions::default() });
     let mine = house.log_in().await;
     let before = house.outbox.mails().len();
     let free = house.post("/auth/email/change", &mine, json!({ "new_email": "grace@example.com" })).await;
@@ -159,7 +164,7 @@ async fn a_taken_address_gets_the_same_response_as_a_free_one_and_is_refused_on_
 /// Otherwise an account could flood the audit log of the whole server.
 #[tokio::test]
 async fn ending_no_session_is_not_recorded() {
-    let house = House::new();
+    let house = TestServer::new();
     let (mine, _other) = (house.log_in().await, house.log_in().await);
     let mut revoked = Vec::new();
     for _ in 0..5 {

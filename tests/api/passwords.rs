@@ -6,21 +6,21 @@ use axum::body::Body;
 use promlet::outbound::MailKind;
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, PASSWORD, Reply, Who, ask};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, Who, ask};
 
 const NEW: &str = "another long password";
 
-fn mails(house: &House) -> Vec<(MailKind, String)> {
+fn mails(house: &TestServer) -> Vec<(MailKind, String)> {
     house.outbox.mails().into_iter().map(|mail| (mail.kind, mail.to)).collect()
 }
 
-async fn log_in(house: &House, password: &str) -> Reply {
+async fn log_in(house: &TestServer, password: &str) -> Reply {
     house.post("/auth/login", &Who::Nobody, json!({ "email": EMAIL, "password": password })).await
 }
 
 #[tokio::test]
 async fn a_password_change_gives_a_new_session_ends_the_others_and_notifies_the_owner() {
-    let house = House::new();
+    let house = TestServer::new();
     let (mine, other) = (house.log_in().await, house.log_in().await);
     let body = json!({ "current_password": PASSWORD, "new_password": NEW });
     let reply = house.post("/auth/password/change", &mine, body).await;
@@ -41,7 +41,7 @@ async fn a_password_change_gives_a_new_session_ends_the_others_and_notifies_the_
 
 #[tokio::test]
 async fn a_password_change_needs_the_current_password_and_a_strong_new_one() {
-    let house = House::new();
+    let house = TestServer::new();
     let mine = house.log_in().await;
     let change = |body: Value| house.post("/auth/password/change", &mine, body);
     change(json!({ "new_password": NEW })).await.is(401, "invalid_credentials");
@@ -59,14 +59,14 @@ async fn a_password_change_needs_the_current_password_and_a_strong_new_one() {
 }
 
 /// Requests a reset. Returns the cookie of the browser.
-async fn ask_reset(house: &House) -> String {
+async fn ask_reset(house: &TestServer) -> String {
     let asked = house.post("/auth/password/reset/request", &Who::Nobody, json!({ "email": EMAIL })).await;
     assert_eq!(asked.status, 202, "{}", asked.body);
     assert_eq!(asked.value(), json!({ "status": "accepted", "expires_in": 600 }));
     asked.cookie("ms_ml").expect("bound to a browser")
 }
 
-fn mailed_token(house: &House) -> String {
+fn mailed_token(house: &TestServer) -> String {
     let mails = house.outbox.mails();
     let mail = mails.iter().rev().find(|mail| mail.kind == MailKind::PasswordReset).expect("mailed");
     let token = mail.url.strip_prefix("http://127.0.0.1:8095/login/reset#token=").expect("the public URL");
@@ -74,7 +74,7 @@ fn mailed_token(house: &House) -> String {
     token.to_owned()
 }
 
-async fn confirm(house: &House, browser: Option<&str>, body: Value) -> Reply {
+async fn confirm(house: &TestServer, browser: Option<&str>, body: Value) -> Reply {
     let mut request =
         ask("POST", "/auth/password/reset/confirm", &Who::Nobody).header("content-type", "application/json");
     if let Some(cookie) = browser {
@@ -85,7 +85,7 @@ async fn confirm(house: &House, browser: Option<&str>, body: Value) -> Reply {
 
 #[tokio::test]
 async fn a_mailed_link_sets_a_new_password_once_and_creates_no_session() {
-    let house = House::new();
+    let house = TestServer::new();
     let before = house.log_in().await;
     let browser = ask_reset(&house).await;
     let token = mailed_token(&house);
@@ -106,7 +106,7 @@ async fn a_mailed_link_sets_a_new_password_once_and_creates_no_session() {
 
 #[tokio::test]
 async fn a_reset_link_lives_ten_minutes_and_its_use_clears_earlier_failures() {
-    let house = House::new();
+    let house = TestServer::new();
     let browser = ask_reset(&house).await;
     let late = mailed_token(&house);
     house.pass(Duration::from_secs(600));
@@ -128,7 +128,7 @@ async fn a_reset_link_lives_ten_minutes_and_its_use_clears_earlier_failures() {
 /// docs/specification.md F26: a reset does not bypass the second factor.
 #[tokio::test]
 async fn after_a_reset_the_second_factor_is_required_as_before() {
-    let house = House::new();
+    let house = TestServer::new();
     let mine = house.log_in().await;
     let enrolled = house.post("/auth/2fa/enroll", &mine, json!({})).await;
     let secret = data_encoding::BASE32_NOPAD.decode(enrolled.text("secret").as_bytes()).expect("base32");

@@ -12,9 +12,9 @@ use promlet::api::auth::oauth::{Github, Providers};
 use promlet::outbound::{GithubClient, GithubOptions, HttpsOptions};
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, Plan, Reply, Who, ask};
+use crate::test_server::{EMAIL, Reply, TestServer, TestServerOptions, Who, ask};
 
-fn house(public_url: &str) -> House {
+fn house(public_url: &str) -> TestServer {
     // Never connected to: a refusal at the provider brings back an error and no code.
     let github = GithubOptions {
         client_id: "us".into(),
@@ -27,10 +27,10 @@ fn house(public_url: &str) -> House {
     let client = GithubClient::new(github).expect("a loopback GitHub");
     let mut options = ApiOptions::new(public_url);
     options.providers = Providers { github: Some(Arc::new(Github { client })), ..Providers::default() };
-    House::build(Plan { options, ..Plan::default() })
+    TestServer::build(TestServerOptions { options, ..TestServerOptions::default() })
 }
 
-async fn post_with(house: &House, path: &str, cookie: &str, body: &Value) -> Reply {
+async fn post_with(house: &TestServer, path: &str, cookie: &str, body: &Value) -> Reply {
     let request = ask("POST", path, &Who::Nobody)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::COOKIE, cookie);

@@ -7,15 +7,15 @@ use promlet::api::host::Network;
 use promlet::api::{ApiOptions, OptionsError};
 use serde_json::json;
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask, ask_from};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask, ask_from};
 
-fn behind() -> House {
+fn behind() -> TestServer {
     let mut options = ApiOptions::new("https://example.com/tools/promlet/");
     options.trusted_proxies = vec![Network::parse("10.0.0.0/8").expect("a network")];
-    House::build(Plan { options, console: true, ..Plan::default() })
+    TestServer::build(TestServerOptions { options, console: true, ..TestServerOptions::default() })
 }
 
-async fn login(house: &House, path: &str) -> Reply {
+async fn login(house: &TestServer, path: &str) -> Reply {
     house.post(path, &Who::Nobody, json!({ "email": EMAIL, "password": PASSWORD })).await
 }
 
@@ -109,7 +109,7 @@ async fn f45_only_a_trusted_proxy_names_the_client() {
 /// A proxy on this machine that adds a header does not make its clients local.
 #[tokio::test]
 async fn a_forwarding_header_closes_the_metrics_to_a_loopback_peer() {
-    let house = House::new();
+    let house = TestServer::new();
     assert_eq!(house.get("/metrics", &Who::Nobody).await.status, 200);
     let headers = [
         "x-forwarded-for",
@@ -134,7 +134,7 @@ async fn a_forwarding_header_closes_the_metrics_to_a_loopback_peer() {
 /// By default nginx adds no header and puts the upstream's name into Host, but uses HTTP/1.0.
 #[tokio::test]
 async fn an_http_1_0_request_is_never_local() {
-    let house = House::build(Plan { set_up: false, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { set_up: false, ..TestServerOptions::default() });
     let get = async |path: &str, version: Version| {
         let request = ask("GET", path, &Who::Nobody).version(version).body(Body::empty());
         house.send(request.expect("a request")).await

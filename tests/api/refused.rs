@@ -8,25 +8,25 @@ use promlet::api::ApiOptions;
 use promlet::identity::{Role, SignupMode};
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask};
 use crate::members::person;
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask};
 
 const AUTH: &str = "/api/v1/auth";
 
 /// Returns the code that an authenticator app shows now.
-fn code(house: &House, secret: &str) -> String {
+fn code(house: &TestServer, secret: &str) -> String {
     let secret = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
     let totp = totp_rs::Builder::new().with_secret(secret).build().expect("a generator");
     totp.generate(u64::try_from(house.clock.now().as_s()).expect("after 1970")).to_string()
 }
 
-async fn post(house: &House, path: &str, who: &Who, body: Value) -> Reply {
+async fn post(house: &TestServer, path: &str, who: &Who, body: Value) -> Reply {
     house.post(&format!("{AUTH}{path}"), who, body).await
 }
 
 #[tokio::test]
 async fn the_last_administrator_of_the_server_cannot_delete_their_account() {
-    let house = House::new();
+    let house = TestServer::new();
     let admin = house.log_in().await;
     person(&house, "bo@example.com", Some(Role::Owner));
     house.delete("/api/v1/auth/me", &admin).await.is(409, "conflict");
@@ -34,7 +34,7 @@ async fn the_last_administrator_of_the_server_cannot_delete_their_account() {
 
 #[tokio::test]
 async fn lists_name_the_invalid_parameter() {
-    let house = House::new();
+    let house = TestServer::new();
     let admin = house.log_in().await;
     for path in [
         "/api/v1/admin/users",
@@ -56,7 +56,7 @@ async fn lists_name_the_invalid_parameter() {
 
 #[tokio::test]
 async fn a_links_form_names_the_invalid_field() {
-    let house = House::new();
+    let house = TestServer::new();
     let path = "/api/v1/auth/magic-link/verify";
     house.get(&format!("{path}?token=a&token=b"), &Who::Nobody).await.is(400, "duplicate_parameter");
     for (form, code) in [("", "invalid_parameter"), ("token=a&token=b", "duplicate_parameter")] {
@@ -68,7 +68,7 @@ async fn a_links_form_names_the_invalid_field() {
 
 #[tokio::test]
 async fn an_enrolment_allows_five_wrong_codes_and_is_confirmed_once() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     post(&house, "/2fa/enroll", &cabinet, json!({})).await;
     for _ in 0..5 {
@@ -88,7 +88,7 @@ async fn an_enrolment_allows_five_wrong_codes_and_is_confirmed_once() {
 /// On every endpoint a code works once, and wrong codes are counted together.
 #[tokio::test]
 async fn every_endpoint_that_takes_a_code_distinguishes_used_and_wrong_ones() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     post(&house, "/2fa/recovery-codes", &cabinet, json!({ "code": "000000" }))
         .await
@@ -124,7 +124,7 @@ async fn every_endpoint_that_takes_a_code_distinguishes_used_and_wrong_ones() {
 
 #[tokio::test]
 async fn a_session_that_guesses_its_owners_password_is_throttled() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     for _ in 0..5 {
         let wrong = json!({ "password": "wrong password" });
@@ -138,14 +138,15 @@ async fn a_session_that_guesses_its_owners_password_is_throttled() {
     house.log_in().await;
 }
 
-fn mailed(house: &House) -> String {
+fn mailed(house: &TestServer) -> String {
     let url = house.outbox.mails().pop().expect("mailed").url;
     url.split("token=").nth(1).expect("a token").to_owned()
 }
 
 #[tokio::test]
 async fn an_account_without_a_password_gets_one_after_a_fresh_login() {
-    let house = House::build(Plan { signup: SignupMode::Open, ..Plan::default() });
+    let house =
+        TestServer::build(TestServerOptions { signup: SignupMode::Open, ..TestServerOptions::default() });
     let email = "grace@example.com";
     post(&house, "/signup", &Who::Nobody, json!({ "email": email })).await;
     let complete = json!({ "token": mailed(&house), "email": email });
@@ -158,7 +159,8 @@ async fn an_account_without_a_password_gets_one_after_a_fresh_login() {
 
 #[tokio::test]
 async fn a_sign_up_link_creates_nothing_that_the_settings_forbid() {
-    let house = House::build(Plan { signup: SignupMode::Open, ..Plan::default() });
+    let house =
+        TestServer::build(TestServerOptions { signup: SignupMode::Open, ..TestServerOptions::default() });
     let email = "grace@example.com";
     post(&house, "/signup", &Who::Nobody, json!({ "email": email })).await;
     let token = mailed(&house);
@@ -171,7 +173,7 @@ async fn a_sign_up_link_creates_nothing_that_the_settings_forbid() {
 
 #[tokio::test]
 async fn mails_to_new_addresses_are_limited_to_ten_in_a_quarter_of_an_hour_per_network() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     for number in 0..10 {
         let body = json!({ "new_email": format!("ada{number}@example.com") });
@@ -186,7 +188,7 @@ async fn mails_to_new_addresses_are_limited_to_ten_in_a_quarter_of_an_hour_per_n
 async fn a_key_that_logs_out_is_charged_to_its_address() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.limits.anonymous_rps = 1;
-    let house = House::build(Plan { options, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
     let cabinet = house.log_in().await;
     let (_, secret) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
     let mut last = post(&house, "/logout", &Who::Bearer(secret.clone()), json!({})).await;
@@ -201,7 +203,7 @@ async fn a_key_that_logs_out_is_charged_to_its_address() {
 /// cannot sign tokens, and errors ask for a rotation.
 #[tokio::test]
 async fn a_key_that_gets_embed_later_must_be_rotated_and_says_so() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let (id, _) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
     let key = format!("/api/v1/orgs/acme/api-keys/{id}");
@@ -212,7 +214,7 @@ async fn a_key_that_gets_embed_later_must_be_rotated_and_says_so() {
     refused.is(409, "conflict");
     assert!(refused.text("detail").contains("rotate"), "{}", refused.body);
     let claims = json!({ "aud": "ms-embed", "org": "acme", "iat": 1_800_000_000, "exp": 1_800_000_060 });
-    let token = crate::house::signed(&id, "msk_x", &claims);
+    let token = crate::test_server::signed(&id, "msk_x", &claims);
     let told = house.post("/api/v1/orgs/acme/embed/introspect", &cabinet, json!({ "token": token })).await;
     assert_eq!(told.value()["reason"], "key");
     assert!(told.text("detail").contains("rotate"), "{}", told.body);
@@ -224,7 +226,7 @@ async fn a_key_that_gets_embed_later_must_be_rotated_and_says_so() {
 /// A second factor between a link and its page.
 #[tokio::test]
 async fn a_links_page_is_kept_during_the_second_factor() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let secret = post(&house, "/2fa/enroll", &cabinet, json!({})).await.text("secret");
     post(&house, "/2fa/confirm", &cabinet, json!({ "code": code(&house, &secret) })).await;

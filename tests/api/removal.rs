@@ -6,16 +6,16 @@ use std::time::Duration;
 use promlet::identity::Role;
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, Who};
 use crate::members::{person, session};
+use crate::test_server::{EMAIL, TestServer, Who};
 
-async fn delete(house: &House, who: &Who, confirm: &str) -> crate::house::Reply {
+async fn delete(house: &TestServer, who: &Who, confirm: &str) -> crate::test_server::Reply {
     house.json("DELETE", "/api/v1/orgs/acme", who, json!({ "confirm": confirm })).await
 }
 
 #[tokio::test]
 async fn an_owner_deletes_an_organisation_with_a_fresh_login_and_its_name() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     let (admin, _) = person(&house, "adam@example.com", Some(Role::Admin));
     delete(&house, &admin, "acme").await.is(403, "forbidden");
@@ -32,7 +32,7 @@ async fn an_owner_deletes_an_organisation_with_a_fresh_login_and_its_name() {
 /// Keys, tokens, invitations and memberships are invalid from the response on.
 #[tokio::test]
 async fn credentials_of_a_deleted_organisation_are_invalid_at_once() {
-    let house = House::new();
+    let house = TestServer::new();
     let owner = house.log_in().await;
     let (viewer, _) = person(&house, "vera@example.com", Some(Role::Viewer));
     let (key, secret) = house.key(&owner, json!({ "scopes": ["embed", "read", "ingest"] })).await;
@@ -69,13 +69,13 @@ async fn credentials_of_a_deleted_organisation_are_invalid_at_once() {
     );
 }
 
-async fn users(house: &House, who: &Who) -> Vec<Value> {
+async fn users(house: &TestServer, who: &Who) -> Vec<Value> {
     house.get("/api/v1/admin/users", who).await.value()["data"].as_array().expect("rows").clone()
 }
 
 #[tokio::test]
 async fn the_administrator_disables_accounts_and_their_sessions_end_at_once() {
-    let house = House::new();
+    let house = TestServer::new();
     let boss = house.log_in().await;
     let (bo, id) = person(&house, "bo@example.com", Some(Role::Viewer));
     let path = format!("/api/v1/admin/users/{id}");
@@ -95,7 +95,7 @@ async fn the_administrator_disables_accounts_and_their_sessions_end_at_once() {
     let changed = house.json("PATCH", &path, &boss, json!({ "disabled": true })).await;
     assert_eq!((changed.status.as_u16(), &changed.value()["disabled"]), (200, &json!(true)));
     house.get("/api/v1/auth/me", &bo).await.is(401, "session_invalid");
-    let login = json!({ "email": "bo@example.com", "password": crate::house::PASSWORD });
+    let login = json!({ "email": "bo@example.com", "password": crate::test_server::PASSWORD });
     house.post("/api/v1/auth/login", &Who::Nobody, login).await.is(401, "invalid_credentials");
     let changed = house.json("PATCH", &path, &boss, json!({ "disabled": false, "is_admin": true })).await;
     assert_eq!(changed.status, 200, "{}", changed.body);
@@ -117,7 +117,7 @@ async fn the_administrator_disables_accounts_and_their_sessions_end_at_once() {
 
 #[tokio::test]
 async fn the_last_administrator_who_can_log_in_remains() {
-    let house = House::new();
+    let house = TestServer::new();
     let boss = house.log_in().await;
     let me =
         house.get("/api/v1/auth/me", &boss).await.value()["user"]["id"].as_str().expect("an id").to_owned();
@@ -139,7 +139,7 @@ async fn the_last_administrator_who_can_log_in_remains() {
 /// server's own.
 #[tokio::test]
 async fn the_administrator_sees_organisations_and_raises_their_limits_without_access_to_data() {
-    let house = House::new();
+    let house = TestServer::new();
     let boss = house.log_in().await;
     let (bo, _) = person(&house, "bo@example.com", Some(Role::Owner));
     let me =

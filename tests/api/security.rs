@@ -5,9 +5,9 @@ use axum::http::request::Builder;
 use promlet::api::ApiOptions;
 use serde_json::json;
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask};
 
-async fn send(house: &House, request: Builder) -> Reply {
+async fn send(house: &TestServer, request: Builder) -> Reply {
     house.send(request.body(Body::empty()).expect("a request")).await
 }
 
@@ -20,7 +20,7 @@ fn with_host(method: &str, path: &str, host: &str) -> Builder {
 /// DNS rebinding: refused on every route.
 #[tokio::test]
 async fn a_foreign_host_is_refused_on_every_route() {
-    let house = House::new();
+    let house = TestServer::new();
     assert!(house.rows.len() > 25);
     for row in &house.rows {
         let path = row.path.replace("{slug}", "acme").replace("{id}", "ak_aaaaaaaaaaaaaaaa");
@@ -45,7 +45,7 @@ impl Reply {
 
 #[tokio::test]
 async fn a_request_has_exactly_one_host() {
-    let house = House::new();
+    let house = TestServer::new();
     let mut none = ask("GET", "/api/v1/orgs", &Who::Nobody);
     none.headers_mut().expect("valid").remove("host");
     send(&house, none).await.is(400, "bad_request");
@@ -60,7 +60,7 @@ async fn a_request_has_exactly_one_host() {
 async fn the_public_url_and_configured_names_are_allowed() {
     let mut options = ApiOptions::new("https://metrics.example.com/");
     options.allowed_hosts = vec!["other.example.com".into()];
-    let house = House::build(Plan { options, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
     for good in ["metrics.example.com", "METRICS.example.com:443", "other.example.com"] {
         assert_eq!(send(&house, with_host("GET", "/healthz", good)).await.status, 200, "{good}");
     }
@@ -74,14 +74,14 @@ fn json_post(path: &str, who: &Who) -> Builder {
     ask("POST", path, who).header("content-type", "application/json")
 }
 
-async fn post(house: &House, request: Builder, body: serde_json::Value) -> Reply {
+async fn post(house: &TestServer, request: Builder, body: serde_json::Value) -> Reply {
     house.send(request.body(Body::from(body.to_string())).expect("a request")).await
 }
 
 /// docs/specification.md F11, F12.
 #[tokio::test]
 async fn cross_site_requests_with_a_cookie_are_refused() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let make = |slug: &str| json!({ "slug": slug });
     for (header, value) in [
@@ -116,7 +116,7 @@ async fn cross_site_requests_with_a_cookie_are_refused() {
 
 #[tokio::test]
 async fn tokens_are_accepted_from_other_origins_and_cookies_are_not() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let origins = json!({ "scopes": ["embed"], "embed": { "origins": ["https://app.example.com"] } });
     let (key, _) = house.key(&cabinet, origins).await;
@@ -161,7 +161,7 @@ async fn tokens_are_accepted_from_other_origins_and_cookies_are_not() {
 async fn a_trusted_origin_may_use_cookies() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.trusted_origins = vec!["http://localhost:5173".into()];
-    let house = House::build(Plan { options, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
     let cabinet = house.log_in().await;
     let request = json_post("/api/v1/orgs", &cabinet)
         .header("origin", "http://localhost:5173")

@@ -5,15 +5,19 @@ use promlet::identity::{OrgCreate, SignupMode};
 use promlet::outbound::MailKind;
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask};
 
 const NEW: &str = "grace@example.com";
 
-fn open_house() -> House {
-    House::build(Plan { signup: SignupMode::Open, org_create: OrgCreate::Any, ..Plan::default() })
+fn open_server() -> TestServer {
+    TestServer::build(TestServerOptions {
+        signup: SignupMode::Open,
+        org_create: OrgCreate::Any,
+        ..TestServerOptions::default()
+    })
 }
 
-async fn complete(house: &House, browser: Option<&str>, body: Value) -> Reply {
+async fn complete(house: &TestServer, browser: Option<&str>, body: Value) -> Reply {
     let mut request =
         ask("POST", "/auth/signup/complete", &Who::Nobody).header("content-type", "application/json");
     if let Some(cookie) = browser {
@@ -23,7 +27,7 @@ async fn complete(house: &House, browser: Option<&str>, body: Value) -> Reply {
 }
 
 /// Requests an account. Returns the browser's cookie and the mailed token.
-async fn asked(house: &House) -> (String, String) {
+async fn asked(house: &TestServer) -> (String, String) {
     let reply = house.post("/auth/signup", &Who::Nobody, json!({ "email": NEW })).await;
     assert_eq!((reply.status.as_u16(), reply.session_cookie()), (202, None), "{}", reply.body);
     let mail = house.outbox.mails().last().expect("mailed").clone();
@@ -34,7 +38,7 @@ async fn asked(house: &House) -> (String, String) {
 
 #[tokio::test]
 async fn a_mailed_link_creates_an_account_and_nothing_exists_before() {
-    let house = open_house();
+    let house = open_server();
     assert_eq!(house.get("/auth/config", &Who::Nobody).await.value()["signup"], "open");
     let (browser, token) = asked(&house).await;
     house
@@ -60,7 +64,7 @@ async fn a_mailed_link_creates_an_account_and_nothing_exists_before() {
 
 #[tokio::test]
 async fn invalid_fields_of_a_new_account_are_named_and_the_link_stays_valid() {
-    let house = open_house();
+    let house = open_server();
     let (browser, token) = asked(&house).await;
     let cases = [
         (json!({ "token": token, "password": "short" }), 422, "weak_password"),
@@ -80,7 +84,7 @@ async fn invalid_fields_of_a_new_account_are_named_and_the_link_stays_valid() {
 /// docs/specification.md F1: only the reader of the mail learns whether an account exists.
 #[tokio::test]
 async fn an_address_with_an_account_gets_a_mail_and_the_response_is_the_same() {
-    let house = open_house();
+    let house = open_server();
     let mut bodies = Vec::new();
     for email in [EMAIL, NEW] {
         let reply = house.post("/auth/signup", &Who::Nobody, json!({ "email": email })).await;
@@ -95,7 +99,7 @@ async fn an_address_with_an_account_gets_a_mail_and_the_response_is_the_same() {
 #[tokio::test]
 async fn a_closed_sign_up_creates_no_account() {
     for mode in [SignupMode::First, SignupMode::Invite, SignupMode::Closed] {
-        let house = House::build(Plan { signup: mode, ..Plan::default() });
+        let house = TestServer::build(TestServerOptions { signup: mode, ..TestServerOptions::default() });
         let signup = house.post("/auth/signup", &Who::Nobody, json!({ "email": NEW })).await;
         signup.is(403, "signup_closed");
         let token = format!("sgn_{}", "A".repeat(43));
@@ -103,7 +107,11 @@ async fn a_closed_sign_up_creates_no_account() {
         assert!(house.outbox.mails().is_empty());
         assert_eq!(house.get("/auth/config", &Who::Nobody).await.value()["signup"], mode.as_str());
         // The first account of an instance is exempt.
-        let bare = House::build(Plan { signup: mode, set_up: false, ..Plan::default() });
+        let bare = TestServer::build(TestServerOptions {
+            signup: mode,
+            set_up: false,
+            ..TestServerOptions::default()
+        });
         let missing = bare.post("/auth/signup", &Who::Nobody, json!({ "email": NEW })).await;
         missing.is(422, "validation_failed");
         let first = json!({ "email": EMAIL, "password": PASSWORD, "org": { "slug": "acme" } });
@@ -113,7 +121,8 @@ async fn a_closed_sign_up_creates_no_account() {
 
 #[tokio::test]
 async fn a_closed_server_creates_no_account_by_invitation_but_lets_existing_accounts_join() {
-    let house = House::build(Plan { signup: SignupMode::Closed, ..Plan::default() });
+    let house =
+        TestServer::build(TestServerOptions { signup: SignupMode::Closed, ..TestServerOptions::default() });
     let cabinet = house.log_in().await;
     let invited = json!({ "email": NEW, "role": "viewer" });
     let made = house.post("/api/v1/orgs/acme/invites", &cabinet, invited).await;

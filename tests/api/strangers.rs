@@ -6,9 +6,15 @@ use std::time::Duration;
 use axum::body::Body;
 use serde_json::json;
 
-use crate::house::{EMAIL, House, PASSWORD, Reply, Who, ask_from};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, Who, ask_from};
 
-async fn log_in_from(house: &House, peer: &str, email: &str, password: &str, cookie: Option<&str>) -> Reply {
+async fn log_in_from(
+    house: &TestServer,
+    peer: &str,
+    email: &str,
+    password: &str,
+    cookie: Option<&str>,
+) -> Reply {
     let mut request = ask_from(&format!("{peer}:1"), "POST", "/auth/login", &Who::Nobody)
         .header("content-type", "application/json");
     if let Some(cookie) = cookie {
@@ -21,7 +27,7 @@ async fn log_in_from(house: &House, peer: &str, email: &str, password: &str, coo
 /// docs/specification.md F3, F4: an unknown address has the same waits, which rise and are exact.
 #[tokio::test]
 async fn f04_waits_rise_are_exact_and_reveal_nothing_about_accounts() {
-    let house = House::new();
+    let house = TestServer::new();
     let mut seen = Vec::new();
     for (email, peer) in [(EMAIL, "192.0.2.1"), ("nobody@example.com", "192.0.2.2")] {
         let mut waits = Vec::new();
@@ -48,7 +54,7 @@ async fn f04_waits_rise_are_exact_and_reveal_nothing_about_accounts() {
 /// network.
 #[tokio::test]
 async fn f05_no_guesses_lock_an_owner_out() {
-    let house = House::new();
+    let house = TestServer::new();
     let first = log_in_from(&house, "192.0.2.1", EMAIL, PASSWORD, None).await;
     let known = first.cookie("ms_device").expect("known from now on");
     let set = first.headers.get_all("set-cookie").iter().filter_map(|value| value.to_str().ok());
@@ -83,7 +89,7 @@ async fn f05_no_guesses_lock_an_owner_out() {
 /// A stolen cookie of a known browser does not allow guessing.
 #[tokio::test]
 async fn guesses_from_a_known_browser_are_throttled_like_others() {
-    let house = House::new();
+    let house = TestServer::new();
     let first = log_in_from(&house, "192.0.2.1", EMAIL, PASSWORD, None).await;
     let known = first.cookie("ms_device").expect("known");
     for n in 0..5 {
@@ -99,7 +105,7 @@ async fn guesses_from_a_known_browser_are_throttled_like_others() {
 /// docs/specification.md F45: a client's own statement of its address is ignored.
 #[tokio::test]
 async fn f45_a_forged_address_resets_no_count() {
-    let house = House::new();
+    let house = TestServer::new();
     let mut last = None;
     for n in 0..8 {
         let request = ask_from("192.0.2.1:1", "POST", "/auth/login", &Who::Nobody)
@@ -114,7 +120,7 @@ async fn f45_a_forged_address_resets_no_count() {
 /// Threat 6, by work: a throttled attempt costs neither a hash nor a place in the queue.
 #[tokio::test]
 async fn a_throttled_login_is_refused_before_the_queue() {
-    let house = House::new();
+    let house = TestServer::new();
     for _ in 0..5 {
         log_in_from(&house, "192.0.2.1", EMAIL, "wrong password", None).await;
     }

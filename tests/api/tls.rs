@@ -16,14 +16,14 @@ use promlet::api::edge::{self, EdgeOptions};
 use promlet::api::tls::Certificates;
 use tokio::net::TcpListener;
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 /// A server with a copy of the certificate pair `one`.
 struct Server {
     address: SocketAddr,
     certificates: Arc<Certificates>,
     files: tempfile::TempDir,
-    _house: House,
+    _house: TestServer,
 }
 
 impl Server {
@@ -32,7 +32,7 @@ impl Server {
         let (cert, key) = (files.path().join("cert.pem"), files.path().join("key.pem"));
         put("one", &cert, &key);
         let certificates = Arc::new(Certificates::read(&cert, &key).expect("a pair"));
-        let house = House::new();
+        let house = TestServer::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let options = EdgeOptions { tls: Some(Arc::clone(&certificates)), ..options };

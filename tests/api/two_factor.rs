@@ -8,10 +8,10 @@ use axum::body::Body;
 use promlet::outbound::MailKind;
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, PASSWORD, Reply, Who, ask};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, Who, ask};
 
 /// Returns the code that an authenticator app shows now.
-fn code(house: &House, secret: &str) -> String {
+fn code(house: &TestServer, secret: &str) -> String {
     let secret = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
     let totp = totp_rs::Builder::new().with_secret(secret).build().expect("a generator");
     totp.generate(u64::try_from(house.clock.now().as_s()).expect("after 1970")).to_string()
@@ -21,8 +21,8 @@ fn code(house: &House, secret: &str) -> String {
 const WRONG: &str = "000000";
 
 /// Creates an account with a second factor. Returns its secret, session and recovery codes.
-async fn enrolled() -> (House, String, Who, Vec<String>) {
-    let house = House::new();
+async fn enrolled() -> (TestServer, String, Who, Vec<String>) {
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let secret = house.post("/api/v1/auth/2fa/enroll", &cabinet, json!({})).await.text("secret");
     let body = json!({ "code": code(&house, &secret) });
@@ -35,26 +35,26 @@ async fn enrolled() -> (House, String, Who, Vec<String>) {
     (house, secret, session, codes)
 }
 
-async fn pending(house: &House) -> String {
+async fn pending(house: &TestServer) -> String {
     let login = json!({ "email": EMAIL, "password": PASSWORD });
     let reply = house.post("/api/v1/auth/login", &Who::Nobody, login).await;
     assert_eq!(reply.session_cookie(), None);
     reply.text("twofa_pending_login")
 }
 
-async fn verify(house: &House, pending: &str, name: &str, value: &str) -> Reply {
+async fn verify(house: &TestServer, pending: &str, name: &str, value: &str) -> Reply {
     let mut body = json!({ "twofa_pending_login": pending });
     body[name] = Value::from(value);
     house.post("/api/v1/auth/2fa/verify", &Who::Nobody, body).await
 }
 
-fn mails(house: &House, kind: MailKind) -> usize {
+fn mails(house: &TestServer, kind: MailKind) -> usize {
     house.outbox.mails().iter().filter(|mail| mail.kind == kind && mail.to == EMAIL).count()
 }
 
 #[tokio::test]
 async fn an_enrolment_has_a_secret_a_link_and_a_qr_code_of_it() {
-    let house = House::new();
+    let house = TestServer::new();
     let cabinet = house.log_in().await;
     let first = house.post("/api/v1/auth/2fa/enroll", &cabinet, json!({})).await;
     assert_eq!(first.status, 200, "{}", first.body);

@@ -16,10 +16,10 @@ use promlet::api::routes::{Auth, RouteDoc};
 use promlet::api::starting::Front;
 use serde_json::Value;
 
-use crate::house::{House, Plan, Who, ask};
+use crate::test_server::{TestServer, TestServerOptions, Who, ask};
 
 /// The described routes: all except the tests' own probes.
-pub(crate) fn rows(house: &House) -> Vec<RouteDoc> {
+pub(crate) fn rows(house: &TestServer) -> Vec<RouteDoc> {
     house.rows.iter().filter(|row| !row.path.contains("probe")).cloned().collect()
 }
 
@@ -37,20 +37,24 @@ fn takes(document: &Value, row: &RouteDoc) -> (bool, bool) {
     (body.is_object(), body["application/json"].is_object() && row.auth != Auth::Machine)
 }
 
-pub(crate) async fn document(house: &House) -> Value {
+pub(crate) async fn document(house: &TestServer) -> Value {
     house.get("/api/v1/openapi.json", &Who::Nobody).await.value()
 }
 
 /// A server with limits that no test reaches.
-fn unlimited() -> House {
+fn unlimited() -> TestServer {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.limits.cabinet_rps = 1_000_000;
     options.limits.anonymous_rps = 1_000_000;
-    House::build(Plan { options, ..Plan::default() })
+    TestServer::build(TestServerOptions { options, ..TestServerOptions::default() })
 }
 
 /// Sends the request of `make` to each route. Returns the routes that did not answer `code`.
-async fn walk(house: &House, code: Code, make: impl Fn(&RouteDoc) -> Option<Request<Body>>) -> Vec<String> {
+async fn walk(
+    house: &TestServer,
+    code: Code,
+    make: impl Fn(&RouteDoc) -> Option<Request<Body>>,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut asked = 0;
     for row in rows(house) {
@@ -128,7 +132,7 @@ async fn every_route_that_reads_a_body_refuses_slow_and_invalid_ones() {
     let soon = Duration::from_millis(5);
     options.body_deadlines.other = soon;
     options.body_deadlines.ingest = soon;
-    let house = House::build(Plan { options, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
     let cabinet = house.log_in().await;
     let document = document(&house).await;
     let media = |row: &RouteDoc| match row.auth {
@@ -253,8 +257,8 @@ async fn revocations_that_cannot_be_stored_are_reported_each_time() {
 /// `edge::every_route_answers_busy_when_connections_run_out`.
 #[tokio::test]
 async fn every_route_on_a_lane_answers_busy_when_it_is_full() {
-    let plan = Plan { lanes: full(LanesOptions::for_cores(2)), ..Plan::default() };
-    let house = House::build(plan);
+    let plan = TestServerOptions { lanes: full(LanesOptions::for_cores(2)), ..TestServerOptions::default() };
+    let house = TestServer::build(plan);
     let ada = house.log_in_from_within();
     house.pass(LATER);
     let document = document(&house).await;
@@ -270,7 +274,10 @@ async fn every_route_on_a_lane_answers_busy_when_it_is_full() {
 /// where other connections wait.
 #[tokio::test]
 async fn listings_of_accounts_are_read_on_a_lane() {
-    let house = House::build(Plan { lanes: full(LanesOptions::for_cores(2)), ..Plan::default() });
+    let house = TestServer::build(TestServerOptions {
+        lanes: full(LanesOptions::for_cores(2)),
+        ..TestServerOptions::default()
+    });
     let ada = house.log_in_from_within();
     let listings = ["/admin/users", "/admin/orgs", "/admin/stats", "/admin/audit"];
     let of_org = ["/orgs/acme/members", "/orgs/acme/invites", "/orgs/acme/audit"];
@@ -303,7 +310,8 @@ async fn every_route_answers_starting_while_the_server_starts() {
 async fn every_route_survives_a_panic_of_its_handler() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.limits.cabinet_rps = 1_000_000;
-    let house = House::build(Plan { options, panics: true, ..Plan::default() });
+    let house =
+        TestServer::build(TestServerOptions { options, panics: true, ..TestServerOptions::default() });
     let ada = house.log_in_from_within();
     let every = |row: &RouteDoc| done(empty(row, &ada));
     assert_eq!(walk(&house, Code::Internal, every).await, [] as [&str; 0]);
@@ -314,7 +322,7 @@ async fn every_route_survives_a_panic_of_its_handler() {
 async fn every_route_of_the_api_is_rate_limited() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.limits.anonymous_rps = 1;
-    let house = House::build(Plan { options, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
     let mut last = house.get("/api/v1/orgs", &Who::Nobody).await;
     while last.status == 401 {
         last = house.get("/api/v1/orgs", &Who::Nobody).await;

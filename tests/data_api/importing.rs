@@ -8,8 +8,8 @@ use flate2::write::GzEncoder;
 use promlet::api::ApiOptions;
 use serde_json::{Value, json};
 
-use crate::house::{House, Plan, Reply, Who, ask};
 use crate::remote_write2::post_one;
+use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
 use crate::wire::{NOW, Stage, encode, escaped, post_block, snappy};
 
 const UP: &str = "up{job=\"a\"} 1\n";
@@ -318,7 +318,8 @@ async fn hostile_bodies_are_refused_by_every_way_in_and_harm_nobody() {
 async fn a_bomb_is_refused_while_it_is_undone() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.write.decompressed_bytes_max = 1 << 20;
-    let stage = Stage::of(House::build(Plan { options, ..Plan::default() })).await;
+    let stage =
+        Stage::of(TestServer::build(TestServerOptions { options, ..TestServerOptions::default() })).await;
     let bomb = gzip(&vec![b'\n'; (1 << 20) + 1]);
     for door in DOORS {
         assert_eq!(refused(&stage, door, "gzip", bomb.clone()).await, 413, "{door:?}");

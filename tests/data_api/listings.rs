@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use promlet::model::Timestamp;
 
-use crate::house::{House, Plan};
+use crate::test_server::{TestServer, TestServerOptions};
 use crate::wire::{NOW, Stage, describe, post_block, snappy};
 
 async fn ask(stage: &Stage, path: &str) -> Value {
@@ -35,7 +35,7 @@ async fn metrics_come_with_what_is_known_about_them() {
 /// Metrics that ended long ago are listed where a time is named, not among what there is to ask about today.
 #[tokio::test]
 async fn metrics_are_listed_by_default_with_samples_in_the_head_or_of_the_last_24_hours() {
-    let house = House::build(Plan { stored: true, ..Plan::default() });
+    let house = TestServer::build(TestServerOptions { stored: true, ..TestServerOptions::default() });
     let stage = Stage::of(house).await;
     let hour = 3_600;
     let ago = |name: &'static str, seconds: i64| (name, (NOW - seconds) * 1_000);

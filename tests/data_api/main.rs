@@ -1,8 +1,8 @@
 //! The data endpoints as their clients meet them: samples in, questions answered, and nothing beyond what a token grants.
 
-#[path = "../api/house.rs"]
+#[path = "../api/test_server.rs"]
 #[expect(dead_code, reason = "the accounts' tests use the rest of it")]
-mod house;
+mod test_server;
 mod wire;
 
 mod deleting;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{Reply, Who};
+use crate::test_server::{Reply, Who};
 use crate::wire::{NOW, Stage, escaped};
 
 fn good(reply: &Reply) -> Value {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use serde_json::{Value, json};
 
-use crate::house::{Reply, Who, ask};
+use crate::test_server::{Reply, Who, ask};
 use crate::wire::{NOW, Stage, encode, post_block, snappy};
 
 async fn set(stage: &Stage, org: &str, settings: Value) {

@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::house::{Reply, Who, ask};
+use crate::test_server::{Reply, Who, ask};
 use crate::wire::{NOW, Series, Stage, escaped};
 
 /// A question that runs until something ends it: at each of ten thousand steps it sorts a day of seconds.

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{Reply, Who, signed};
 use crate::scope_law::point;
+use crate::test_server::{Reply, Who, signed};
 use crate::wire::{NOW, Series, Stage, describe, encode, encode_labels, escaped, nested, post_block, snappy};
 
 /// Two tenants in one organisation; what is `bravo`'s has its name in it.

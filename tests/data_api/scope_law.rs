@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use promlet::model::Features;
 
-use crate::house::{House, Plan, Reply, Who, ask};
+use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
 use crate::wire::{NOW, Stage, describe, encode_labels, escaped, nested, snappy, varint};
 
 type Labels = &'static [(&'static str, &'static str)];
@@ -399,9 +399,9 @@ struct Court {
 impl Court {
     fn open() -> Court {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let mut plan = Plan::default();
+        let mut plan = TestServerOptions::default();
         plan.options.read.caps.features = Features::ALL;
-        let stage = runtime.block_on(Stage::of(House::build(plan)));
+        let stage = runtime.block_on(Stage::of(TestServer::build(plan)));
         let court = Court { runtime, stage, cases: Cell::new(0), said: Cell::default() };
         court.write("acme", &allowed(&[], 0));
         court
@@ -425,7 +425,7 @@ impl Court {
             // Signed as a customer does it: what is beyond the key's policy is not refused, it is not given.
             let now = house.clock.now().as_s();
             let claims = json!({ "aud": "ms-embed", "org": slug, "iat": now, "exp": now + 3_600, "ms": ms });
-            Who::Bearer(crate::house::signed(&made.text("id"), &made.text("secret"), &claims))
+            Who::Bearer(crate::test_server::signed(&made.text("id"), &made.text("secret"), &claims))
         })
     }
 

@@ -3,11 +3,11 @@
 use axum::body::Body;
 use serde_json::Value;
 
-use crate::house::{House, Who, ask};
+use crate::test_server::{TestServer, Who, ask};
 
 #[tokio::test]
 async fn every_row_answers_and_every_row_is_in_the_document() {
-    let house = House::new();
+    let house = TestServer::new();
     let document = house.get("/api/v1/openapi.json", &Who::Nobody).await;
     assert_eq!((document.status.as_u16(), document.header("content-type")), (200, "application/json"));
     let document = document.value();
@@ -40,7 +40,7 @@ async fn every_row_answers_and_every_row_is_in_the_document() {
 
 #[tokio::test]
 async fn the_data_endpoints_are_documented_in_full() {
-    let house = House::new();
+    let house = TestServer::new();
     let document = house.get("/api/v1/openapi.json", &Who::Nobody).await.value();
     let operations = document["paths"].as_object().expect("paths").iter();
     let mut ids: Vec<&str> = Vec::new();

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use crate::house::{House, Reply, Who, ask};
+use crate::test_server::{Reply, TestServer, Who, ask};
 
 /// Label pairs, and samples of (milliseconds, value).
 pub(crate) type Series<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
@@ -78,12 +78,12 @@ pub(crate) fn snappy(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-pub(crate) async fn post_block(house: &House, who: &Who, block: Vec<u8>) -> Reply {
+pub(crate) async fn post_block(house: &TestServer, who: &Who, block: Vec<u8>) -> Reply {
     post_typed(house, who, block, "application/x-protobuf", "snappy").await
 }
 
 pub(crate) async fn post_typed(
-    house: &House,
+    house: &TestServer,
     who: &Who,
     block: Vec<u8>,
     content_type: &str,
@@ -103,18 +103,18 @@ pub(crate) fn write_request(who: &Who, block: Vec<u8>, content_type: &str, encod
 
 /// A house with its owner's session and an ingest key.
 pub(crate) struct Stage {
-    pub(crate) house: House,
+    pub(crate) house: TestServer,
     pub(crate) cabinet: Who,
     pub(crate) agent: Who,
 }
 
 impl Stage {
     pub(crate) async fn new() -> Stage {
-        Stage::of(House::new()).await
+        Stage::of(TestServer::new()).await
     }
 
     /// In a house that was built otherwise.
-    pub(crate) async fn of(house: House) -> Stage {
+    pub(crate) async fn of(house: TestServer) -> Stage {
         let cabinet = house.log_in().await;
         let (_, secret) = house.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
         Stage { house, cabinet, agent: Who::Bearer(secret) }

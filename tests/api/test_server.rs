@@ -45,7 +45,7 @@ use contract::Contract;
 pub(crate) const EMAIL: &str = "ada@example.com";
 pub(crate) const PASSWORD: &str = "correct horse battery";
 
-pub(crate) struct House {
+pub(crate) struct TestServer {
     pub(crate) router: Site,
     pub(crate) rows: Vec<RouteDoc>,
     contract: Contract,
@@ -62,7 +62,7 @@ pub(crate) struct House {
 }
 
 /// Options of a test server.
-pub(crate) struct Plan {
+pub(crate) struct TestServerOptions {
     pub(crate) options: ApiOptions,
     pub(crate) console: bool,
     pub(crate) set_up: bool,
@@ -79,9 +79,9 @@ pub(crate) struct Plan {
     pub(crate) just_started: bool,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
+impl Default for TestServerOptions {
+    fn default() -> TestServerOptions {
+        TestServerOptions {
             options: ApiOptions::new("http://127.0.0.1:8095"),
             console: false,
             set_up: true,
@@ -161,9 +161,9 @@ fn panicking(rows: &[RouteDoc]) -> Routes {
     })
 }
 
-impl House {
+impl TestServer {
     #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one house")]
-    pub(crate) fn build(plan: Plan) -> House {
+    pub(crate) fn build(plan: TestServerOptions) -> TestServer {
         secrets::watch();
         let folder = folder(plan.stored).expect("a temporary folder");
         let clock = Clock::manual(Timestamp::from_s(1_800_000_000));
@@ -221,7 +221,7 @@ impl House {
         let rows = table.rows().to_vec();
         let table = if plan.panics { panicking(&rows) } else { table };
         let router = api::site(table, &rooms, &deps, &plan.options).expect("options fit");
-        let house = House {
+        let house = TestServer {
             router,
             contract: Contract::of(&rows),
             rows,
@@ -241,8 +241,8 @@ impl House {
     }
 
     /// Starts a server with the account `EMAIL`, which owns `acme`.
-    pub(crate) fn new() -> House {
-        House::build(Plan::default())
+    pub(crate) fn new() -> TestServer {
+        TestServer::build(TestServerOptions::default())
     }
 
     fn set_up(&self) {
@@ -319,7 +319,7 @@ impl House {
         Who::Bearer(reply.text("token"))
     }
 
-    /// Like [`House::log_in`], but calls `Identity` directly, not through a lane.
+    /// Like [`TestServer::log_in`], but calls `Identity` directly, not through a lane.
     pub(crate) fn log_in_from_within(&self) -> Who {
         let client = Client { ip: "127.0.0.1".parse().expect("an address"), user_agent: String::new() };
         let password = Password(PASSWORD);
@@ -335,7 +335,7 @@ impl House {
         self.control.refuse_changes("the disk of this test");
     }
 
-    /// Checks a response that did not come from [`House::send`] against the OpenAPI document.
+    /// Checks a response that did not come from [`TestServer::send`] against the OpenAPI document.
     pub(crate) fn assert_documented(&self, method: &str, path: &str, reply: &Reply) {
         self.contract.assert_documented(method, path, reply);
     }
