@@ -117,10 +117,10 @@ async fn walk(
     make: impl Fn(&RouteDoc) -> Option<Request<Body>>,
 ) {
     let (mut asked, mut wrong) = (0, Vec::new());
-    for row in rows(&stage.house).into_iter().filter(|row| is_of_data(row) && says(document, row, code)) {
+    for row in rows(&stage.server).into_iter().filter(|row| is_of_data(row) && says(document, row, code)) {
         let Some(request) = make(&row) else { continue };
         asked += 1;
-        let reply = stage.house.send(request).await;
+        let reply = stage.server.send(request).await;
         if !reply.refuses(code) {
             wrong.push(format!("{} {}: {} {}", row.method, row.path, reply.status, reply.body));
         }
@@ -132,9 +132,9 @@ async fn walk(
 #[tokio::test]
 async fn every_route_of_samples_and_questions_answers() {
     let stage = stage(TestServerOptions::default()).await;
-    for row in rows(&stage.house).iter().filter(|row| is_of_data(row)) {
+    for row in rows(&stage.server).iter().filter(|row| is_of_data(row)) {
         let who = if row.auth == Auth::Machine { &stage.agent } else { &stage.cabinet };
-        let reply = stage.house.send(request(row, &about(row, "up"), who)).await;
+        let reply = stage.server.send(request(row, &about(row, "up"), who)).await;
         assert!(reply.status.is_success(), "{} {}: {} {}", row.method, row.path, reply.status, reply.body);
     }
 }
@@ -145,7 +145,7 @@ const TWICE: &str = "match=up&match[]=up&timestamp=1&timestamp=1&start=1&start=1
 #[tokio::test]
 async fn every_route_refuses_queries_with_the_documented_errors() {
     let stage = stage(TestServerOptions::default()).await;
-    let document = document(&stage.house).await;
+    let document = document(&stage.server).await;
     let who = |row: &RouteDoc| if row.auth == Auth::Machine { &stage.agent } else { &stage.cabinet };
     let walk = async |code, make: &dyn Fn(&RouteDoc) -> Request<Body>| {
         walk(&stage, &document, code, |row| Some(make(row))).await;
@@ -166,15 +166,15 @@ async fn every_route_refuses_queries_with_the_documented_errors() {
 #[tokio::test]
 async fn every_route_refuses_early_tokens_and_foreign_origins() {
     let stage = stage(TestServerOptions::default()).await;
-    let document = document(&stage.house).await;
+    let document = document(&stage.server).await;
     let page = "https://a.example";
     let fields = json!({ "scopes": ["embed"], "embed": { "origins": [page], "rate_limit_rps": 10_000 } });
-    let (id, secret) = stage.house.key(&stage.cabinet, fields).await;
+    let (id, secret) = stage.server.key(&stage.cabinet, fields).await;
     let claims = json!({ "aud": "ms-embed", "org": "acme", "iat": NOW, "nbf": NOW + 90, "exp": NOW + 120 });
     let early = Who::Bearer(signed(&id, &secret, &claims));
     let about_up = |row: &RouteDoc, who: &Who| Some(request(row, &about(row, "up"), who));
     walk(&stage, &document, Code::TokenNotYetValid, |row| about_up(row, &early)).await;
-    let token = stage.house.token(&stage.cabinet, &id, json!({})).await;
+    let token = stage.server.token(&stage.cabinet, &id, json!({})).await;
     let elsewhere = |row: &RouteDoc| {
         let mut request = about_up(row, &token)?;
         request.headers_mut().insert(header::ORIGIN, header::HeaderValue::from_static("https://b.example"));
@@ -190,7 +190,7 @@ async fn every_query_route_reports_expensive_and_slow_queries() {
         options.read.body_bytes_max = 1;
     }))
     .await;
-    let document = document(&dear.house).await;
+    let document = document(&dear.server).await;
     // A deletion has no limit of series and no result; its cost is memory.
     let deletes = |row: &RouteDoc| row.path.ends_with("/delete_series");
     let up = |row: &RouteDoc| (!deletes(row)).then(|| request(row, &about(row, "up"), &dear.cabinet));
@@ -202,7 +202,7 @@ async fn every_query_route_reports_expensive_and_slow_queries() {
     let up = |row: &RouteDoc| Some(request(row, &about(row, "up"), &late.cabinet));
     walk(&late, &document, Code::QueryTimeout, up).await;
     // A policy whose expressions contain patterns can time out as well, when they are compiled.
-    let (id, _) = late.house.key(&late.cabinet, json!({ "scopes": ["embed"] })).await;
+    let (id, _) = late.server.key(&late.cabinet, json!({ "scopes": ["embed"] })).await;
     let policy = json!({ "exprs": ["up{job=~\"a.*b?\"}"] });
     let keys = "/api/v1/orgs/acme/api-keys".to_owned();
     let embed = json!({ "policy": &policy });
@@ -211,7 +211,7 @@ async fn every_query_route_reports_expensive_and_slow_queries() {
         ("PATCH", format!("{keys}/{id}"), json!({ "embed": &embed })),
         ("POST", keys, json!({ "name": "late", "scopes": ["embed"], "embed": &embed })),
     ] {
-        let reply = late.house.json(method, &path, &late.cabinet, body).await;
+        let reply = late.server.json(method, &path, &late.cabinet, body).await;
         assert!(reply.refuses(Code::QueryTimeout), "{method} {path}: {} {}", reply.status, reply.body);
     }
 }
@@ -223,12 +223,12 @@ const ENDLESS: &str =
 #[tokio::test]
 async fn every_listed_query_can_be_cancelled() {
     let stage = stage(TestServerOptions::default()).await;
-    let document = document(&stage.house).await;
+    let document = document(&stage.server).await;
     let listed = |row: &RouteDoc| is_of_data(row) && says(&document, row, Code::QueryCancelled);
-    for row in rows(&stage.house).into_iter().filter(listed) {
+    for row in rows(&stage.server).into_iter().filter(listed) {
         let over = Cell::new(false);
         let asked = async {
-            let reply = stage.house.send(request(&row, &about(&row, ENDLESS), &stage.cabinet)).await;
+            let reply = stage.server.send(request(&row, &about(&row, ENDLESS), &stage.cabinet)).await;
             over.set(true);
             reply
         };
@@ -241,7 +241,7 @@ async fn every_listed_query_can_be_cancelled() {
                     continue;
                 };
                 let path = format!("/api/v1/orgs/acme/queries/{id}");
-                return stage.house.delete(&path, &stage.cabinet).await;
+                return stage.server.delete(&path, &stage.cabinet).await;
             }
         };
         let (asked, ended) = tokio::join!(asked, ended);
@@ -253,7 +253,7 @@ async fn every_listed_query_can_be_cancelled() {
 #[tokio::test]
 async fn every_ingest_route_refuses_samples_with_the_documented_errors() {
     let stage = stage(TestServerOptions::default()).await;
-    let document = document(&stage.house).await;
+    let document = document(&stage.server).await;
     let by = |row: &RouteDoc, who: &Who| (row.auth == Auth::Machine).then(|| request(row, "", who));
     let zipped = |row: &RouteDoc| {
         let mut request = by(row, &stage.agent)?;
@@ -263,13 +263,13 @@ async fn every_ingest_route_refuses_samples_with_the_documented_errors() {
     };
     walk(&stage, &document, Code::UnsupportedMediaType, zipped).await;
     let one = json!({ "scopes": ["ingest"], "ingest": { "rate_limit_rps": 1 } });
-    let (_, secret) = stage.house.key(&stage.cabinet, one).await;
+    let (_, secret) = stage.server.key(&stage.cabinet, one).await;
     let busy = Who::Bearer(secret);
-    let first = rows(&stage.house).into_iter().find_map(|row| by(&row, &busy)).expect("a way in");
-    assert!(stage.house.send(first).await.status.is_success());
+    let first = rows(&stage.server).into_iter().find_map(|row| by(&row, &busy)).expect("a way in");
+    assert!(stage.server.send(first).await.status.is_success());
     walk(&stage, &document, Code::IngestThrottled, |row| by(row, &busy)).await;
     let settings = json!({ "settings": { "max_disk_bytes": 1 << 20 } });
-    let set = stage.house.json("PATCH", "/api/v1/orgs/acme", &stage.cabinet, settings).await;
+    let set = stage.server.json("PATCH", "/api/v1/orgs/acme", &stage.cabinet, settings).await;
     assert_eq!(set.status, 200, "{}", set.body);
     let long: Vec<String> = (0..400).map(|n| format!("{n}{}", "x".repeat(4_000))).collect();
     let labels: Vec<_> = long.iter().map(|text| [("__name__", "wide"), ("x", text.as_str())]).collect();
@@ -287,7 +287,7 @@ async fn for_fifteen_minutes_after_a_start_samples_ahead_of_the_clock_are_refuse
     for stored in [false, true] {
         let stage =
             stage(TestServerOptions { just_started: true, stored, ..TestServerOptions::default() }).await;
-        let document = document(&stage.house).await;
+        let document = document(&stage.server).await;
         let ahead = |row: &RouteDoc| {
             let (media, coding, query, body) = sample_at(row, NOW + 3_600);
             let request =
@@ -297,9 +297,9 @@ async fn for_fifteen_minutes_after_a_start_samples_ahead_of_the_clock_are_refuse
             (row.auth == Auth::Machine).then(|| request.body(Body::from(body)).expect("a request"))
         };
         walk(&stage, &document, Code::ClockUnconfirmed, ahead).await;
-        stage.house.ran_s.store(899, Ordering::Relaxed);
-        let row = rows(&stage.house).into_iter().find(|row| row.path.ends_with("/write")).expect("a way in");
-        let retried = stage.house.send(ahead(&row).expect("a request")).await;
+        stage.server.ran_s.store(899, Ordering::Relaxed);
+        let row = rows(&stage.server).into_iter().find(|row| row.path.ends_with("/write")).expect("a way in");
+        let retried = stage.server.send(ahead(&row).expect("a request")).await;
         retried.is(503, "clock_unconfirmed");
         assert!(!retried.header("retry-after").is_empty());
         let until = Timestamp::from_s(NOW + 1).to_rfc3339();
@@ -308,11 +308,11 @@ async fn for_fifteen_minutes_after_a_start_samples_ahead_of_the_clock_are_refuse
         let up = escaped("count(up)");
         let found = stage.get(&format!("query/expr-instant?expr={up}&time={}", NOW + 3_600)).await;
         assert_eq!(found.value()["data"]["result"], json!([]), "nothing is stored: {}", found.body);
-        let own = stage.house.get("/metrics", &Who::Nobody).await.body;
+        let own = stage.server.get("/metrics", &Who::Nobody).await.body;
         let counted = "promlet_org_refused_samples_total{org=\"acme\",reason=\"clock_unconfirmed\"}";
         assert!(own.lines().any(|line| line.starts_with(counted)), "{own}");
-        stage.house.ran_s.store(900, Ordering::Relaxed);
-        let refused = stage.house.send(ahead(&row).expect("a request")).await;
+        stage.server.ran_s.store(900, Ordering::Relaxed);
+        let refused = stage.server.send(ahead(&row).expect("a request")).await;
         refused.is(400, "bad_request");
         assert!(refused.body.contains("too_far_in_future"), "{}", refused.body);
     }
@@ -326,7 +326,7 @@ async fn a_store_on_disk_executes_deletions_with_a_seal_and_refuses_requests_onc
     let delete = async |at: i64| {
         let form = format!("match[]=up&start={at}&end={at}");
         let request = ask("POST", DELETE, &stage.cabinet).header(header::CONTENT_TYPE, FORM);
-        stage.house.send(request.body(Body::from(form)).expect("a request")).await
+        stage.server.send(request.body(Body::from(form)).expect("a request")).await
     };
     let mut carried_out = 0;
     let refused = loop {
@@ -338,12 +338,12 @@ async fn a_store_on_disk_executes_deletions_with_a_seal_and_refuses_requests_onc
     };
     assert!(refused.refuses(Code::AtCapacity), "{}", refused.body);
     assert_eq!(carried_out, 256);
-    let sealed = stage.house.post("/api/v1/admin/seal", &stage.cabinet, Value::Null).await;
+    let sealed = stage.server.post("/api/v1/admin/seal", &stage.cabinet, Value::Null).await;
     assert_eq!((sealed.status.as_u16(), sealed.value()), (200, json!({ "segments": 1, "samples": 88 })));
     let room = delete(NOW - 299).await;
     assert_eq!(room.status, 204, "{}", room.body);
-    stage.house.tsdb.close();
-    let document = document(&stage.house).await;
+    stage.server.tsdb.close();
+    let document = document(&stage.server).await;
     let last = |row: &RouteDoc| {
         let who = if row.auth == Auth::Machine { &stage.agent } else { &stage.cabinet };
         Some(request(row, "match[]=up", who))

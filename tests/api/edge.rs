@@ -24,7 +24,7 @@ struct Server {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: JoinHandle<usize>,
-    house: TestServer,
+    app: TestServer,
 }
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -47,18 +47,18 @@ async fn server(options: EdgeOptions) -> Server {
 }
 
 async fn server_of(plan: TestServerOptions, options: EdgeOptions) -> Server {
-    let house = TestServer::build(plan);
+    let app = TestServer::build(plan);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = oneshot::channel();
-    let (router, counters) = (house.router.clone(), house.counters.clone());
+    let (router, counters) = (app.router.clone(), app.counters.clone());
     let served = tokio::spawn(async move {
         let stopped = async move {
             let _ = stopped.await;
         };
         edge::serve(listener, router, options, counters, stopped).await
     });
-    Server { address, stop, served, house }
+    Server { address, stop, served, app }
 }
 
 impl Server {
@@ -288,7 +288,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
     let closed = [std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
     assert!(closed.contains(&error.kind()), "{error}");
     server.is_alive();
-    assert!(server.house.counters.connections_timed_out.load(std::sync::atomic::Ordering::Relaxed) >= 1);
+    assert!(server.app.counters.connections_timed_out.load(std::sync::atomic::Ordering::Relaxed) >= 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -320,7 +320,7 @@ async fn every_route_answers_busy_when_connections_run_out() {
     let mut held = server.connect();
     held.write_all(HEALTH).expect("written");
     response(&mut held);
-    for row in server.house.rows.iter().filter(|row| !row.path.contains("probe")) {
+    for row in server.app.rows.iter().filter(|row| !row.path.contains("probe")) {
         let vital = ["/healthz", "/readyz", "/metrics", "/api/v1/health", "/api/v1/auth/logout"];
         if vital.contains(&row.path.as_str()) {
             continue;
@@ -340,7 +340,7 @@ async fn every_route_answers_busy_when_connections_run_out() {
             body: body.to_owned(),
         };
         assert!(body.contains("busy") && reply.headers.contains_key("retry-after"), "{answer}");
-        server.house.assert_documented(method, &path, &reply);
+        server.app.assert_documented(method, &path, &reply);
     }
     drop(held);
 }
@@ -395,7 +395,7 @@ async fn more_slow_senders_than_connections_do_not_keep_health_from_answering() 
         if n % 8 == 7 {
             let health = server.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
             assert!(health.ends_with("ok"), "{health}");
-            assert!(server.house.counters.connections.load(Ordering::Relaxed) <= 4, "the bound holds");
+            assert!(server.app.counters.connections.load(Ordering::Relaxed) <= 4, "the bound holds");
         }
     }
     // Connections from before the overload continue.

@@ -13,21 +13,21 @@ use crate::test_server::TestServer;
 
 struct Server {
     address: SocketAddr,
-    _house: TestServer,
+    _app: TestServer,
 }
 
 impl Server {
     async fn start() -> Server {
-        let house = TestServer::new();
+        let app = TestServer::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (router, counters) = (house.router.clone(), house.counters.clone());
+        let (router, counters) = (app.router.clone(), app.counters.clone());
         // Short timeouts close half-sent and idle connections, because every test here reads to the
         // end.
         let soon = Duration::from_millis(200);
         let options = EdgeOptions { header_timeout: soon, idle_timeout: soon, ..EdgeOptions::default() };
         tokio::spawn(edge::serve(listener, router, options, counters, std::future::pending()));
-        Server { address, _house: house }
+        Server { address, _app: app }
     }
 
     /// Sends `bytes` and reads to the end.

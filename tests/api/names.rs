@@ -33,13 +33,13 @@ async fn invisible_characters_are_refused_in_every_name() {
         set_up: false,
         ..TestServerOptions::default()
     };
-    let house = TestServer::build(options);
+    let server = TestServer::build(options);
     let first = |name: &str, org: &str| json!({ "email": EMAIL, "password": PASSWORD, "name": name, "org": { "slug": "acme", "name": org } });
     for name in HOSTILE {
-        is_refused(&house.post("/api/v1/auth/signup", &Who::Nobody, first(name, "Acme")).await, name);
-        is_refused(&house.post("/api/v1/auth/signup", &Who::Nobody, first("Ada", name)).await, name);
+        is_refused(&server.post("/api/v1/auth/signup", &Who::Nobody, first(name, "Acme")).await, name);
+        is_refused(&server.post("/api/v1/auth/signup", &Who::Nobody, first("Ada", name)).await, name);
     }
-    let made = house.post("/api/v1/auth/signup", &Who::Nobody, first("  Ada \u{3000}", "\tAcme\n")).await;
+    let made = server.post("/api/v1/auth/signup", &Who::Nobody, first("  Ada \u{3000}", "\tAcme\n")).await;
     assert_eq!(made.status, 201, "{}", made.body);
     assert_eq!(
         (&made.value()["user"]["name"], &made.value()["orgs"][0]["name"]),
@@ -47,19 +47,19 @@ async fn invisible_characters_are_refused_in_every_name() {
     );
     let owner = Who::Cookie(made.session_cookie().expect("a session"));
 
-    let (key, _) = house.key(&owner, json!({ "name": " web\u{a0}site ", "scopes": ["read"] })).await;
+    let (key, _) = server.key(&owner, json!({ "name": " web\u{a0}site ", "scopes": ["read"] })).await;
     let key = format!("/api/v1/orgs/acme/api-keys/{key}");
     assert_eq!(
-        house.get(&key, &owner).await.value()["name"],
+        server.get(&key, &owner).await.value()["name"],
         "web\u{a0}site",
         "trimmed outside, kept inside"
     );
     let invite = json!({ "email": "bo@example.com", "role": "viewer" });
-    assert_eq!(house.post("/api/v1/orgs/acme/invites", &owner, invite).await.status, 201);
-    let invited = mailed(&house);
+    assert_eq!(server.post("/api/v1/orgs/acme/invites", &owner, invite).await.status, 201);
+    let invited = mailed(&server);
     let new = json!({ "email": "grace@example.com" });
-    assert_eq!(house.post("/api/v1/auth/signup", &Who::Nobody, new).await.status, 202);
-    let signed_up = mailed(&house);
+    assert_eq!(server.post("/api/v1/auth/signup", &Who::Nobody, new).await.status, 202);
+    let signed_up = mailed(&server);
     for name in HOSTILE {
         let tries: [(&str, &str, Value); 8] = [
             ("PATCH", "/api/v1/auth/me", json!({ "name": name })),
@@ -85,13 +85,13 @@ async fn invisible_characters_are_refused_in_every_name() {
         ];
         for (method, path, body) in tries {
             let who = if path.contains("invites") || path.contains("signup") { &Who::Nobody } else { &owner };
-            is_refused(&house.json(method, path, who, body).await, name);
+            is_refused(&server.json(method, path, who, body).await, name);
         }
     }
     // Nothing was created, and the links remain valid.
-    assert_eq!(house.get("/api/v1/orgs", &owner).await.value()["data"].as_array().map(Vec::len), Some(1));
+    assert_eq!(server.get("/api/v1/orgs", &owner).await.value()["data"].as_array().map(Vec::len), Some(1));
     let good = json!({ "token": invited, "name": "Bo \u{1f469}\u{200d}\u{1f4bb}", "password": PASSWORD });
-    let accepted = house.post("/api/v1/auth/invites/accept", &Who::Nobody, good).await;
+    let accepted = server.post("/api/v1/auth/invites/accept", &Who::Nobody, good).await;
     assert_eq!(
         (accepted.status.as_u16(), &accepted.value()["user"]["name"]),
         (201, &json!("Bo \u{1f469}\u{200d}\u{1f4bb}"))
@@ -101,17 +101,17 @@ async fn invisible_characters_are_refused_in_every_name() {
 /// An address is a name, too: two addresses that look the same cannot be two accounts.
 #[tokio::test]
 async fn invisible_characters_are_refused_in_addresses() {
-    let house = TestServer::new();
-    let owner = house.log_in().await;
+    let server = TestServer::new();
+    let owner = server.log_in().await;
     for email in ["bo\u{200b}@example.com", "bo@exam\u{ad}ple.com", "bo@example.com\u{202e}"] {
         let invite = json!({ "email": email, "role": "viewer" });
-        house.post("/api/v1/orgs/acme/invites", &owner, invite).await.is(422, "validation_failed");
+        server.post("/api/v1/orgs/acme/invites", &owner, invite).await.is(422, "validation_failed");
         let link = json!({ "email": email });
-        house.post("/api/v1/auth/magic-link/request", &Who::Nobody, link).await.is(422, "validation_failed");
+        server.post("/api/v1/auth/magic-link/request", &Who::Nobody, link).await.is(422, "validation_failed");
     }
 }
 
-fn mailed(house: &TestServer) -> String {
-    let url = house.outbox.mails().pop().expect("mailed").url;
+fn mailed(server: &TestServer) -> String {
+    let url = server.outbox.mails().pop().expect("mailed").url;
     url.split("token=").nth(1).expect("a token").to_owned()
 }

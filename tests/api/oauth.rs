@@ -52,7 +52,7 @@ fn github(idp: &Idp, orgs: &[&str]) -> Option<Arc<Github>> {
     Some(Arc::new(Github { client: GithubClient::new(options).expect("a loopback GitHub") }))
 }
 
-fn house(providers: Providers) -> TestServer {
+fn server(providers: Providers) -> TestServer {
     let mut plan = TestServerOptions::default();
     plan.options.providers = providers;
     TestServer::build(plan)
@@ -62,7 +62,7 @@ fn house(providers: Providers) -> TestServer {
 async fn with_oidc(admission: Admission) -> (TestServer, Idp) {
     let idp = Idp::start(NOW_S).await;
     let oidc = open_id(&idp, admission, HttpsOptions::default());
-    (house(Providers { oidc, ..Providers::default() }), idp)
+    (server(Providers { oidc, ..Providers::default() }), idp)
 }
 
 /// A started sign-in.
@@ -73,8 +73,8 @@ struct StartedSignIn {
     cookie: String,
 }
 
-async fn start_at(house: &TestServer, provider: &str, who: &Who, body: Value) -> StartedSignIn {
-    let reply = house.post(&format!("/api/v1/auth/oauth/{provider}/start"), who, body).await;
+async fn start_at(server: &TestServer, provider: &str, who: &Who, body: Value) -> StartedSignIn {
+    let reply = server.post(&format!("/api/v1/auth/oauth/{provider}/start"), who, body).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert_eq!(reply.value()["expires_in"], 600);
     let (url, state) = (reply.text("authorize_url"), reply.text("state"));
@@ -82,8 +82,8 @@ async fn start_at(house: &TestServer, provider: &str, who: &Who, body: Value) ->
     StartedSignIn { url, state, cookie }
 }
 
-async fn start(house: &TestServer) -> StartedSignIn {
-    start_at(house, "oidc", &Who::Nobody, json!({})).await
+async fn start(server: &TestServer) -> StartedSignIn {
+    start_at(server, "oidc", &Who::Nobody, json!({})).await
 }
 
 /// Returns the value that the response gives to the cookie `ms_oauth`.
@@ -98,24 +98,30 @@ fn state_cookie(reply: &Reply) -> Option<String> {
 }
 
 /// Sends the callback with the cookie `cookie` and the credential of `who`.
-async fn callback(house: &TestServer, provider: &str, cookie: &str, who: &Who, body: &Value) -> Reply {
+async fn callback(server: &TestServer, provider: &str, cookie: &str, who: &Who, body: &Value) -> Reply {
     let path = format!("/api/v1/auth/oauth/{provider}/callback");
     let request = ask("POST", &path, who)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::COOKIE, format!("ms_oauth={cookie}"));
-    house.send(request.body(Body::from(body.to_string())).expect("a request")).await
+    server.send(request.body(Body::from(body.to_string())).expect("a request")).await
 }
 
 /// Runs the whole sign-in as a browser does.
-async fn sign_in_at(house: &TestServer, idp: &Idp, provider: &str) -> Reply {
-    let started = start_at(house, provider, &Who::Nobody, json!({})).await;
+async fn sign_in_at(server: &TestServer, idp: &Idp, provider: &str) -> Reply {
+    let started = start_at(server, provider, &Who::Nobody, json!({})).await;
     let code = idp.agree(&started.url);
-    callback(house, provider, &started.cookie, &Who::Nobody, &json!({ "code": code, "state": started.state }))
-        .await
+    callback(
+        server,
+        provider,
+        &started.cookie,
+        &Who::Nobody,
+        &json!({ "code": code, "state": started.state }),
+    )
+    .await
 }
 
-async fn sign_in(house: &TestServer, idp: &Idp) -> Reply {
-    sign_in_at(house, idp, "oidc").await
+async fn sign_in(server: &TestServer, idp: &Idp) -> Reply {
+    sign_in_at(server, idp, "oidc").await
 }
 
 fn claim(idp: &Idp, claims: Value) {
@@ -126,8 +132,8 @@ fn claim(idp: &Idp, claims: Value) {
 
 #[tokio::test]
 async fn a_first_sign_in_creates_an_account_and_the_next_one_finds_it() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
-    let started = start_at(&house, "oidc", &Who::Nobody, json!({ "redirect": "/explore?x=1" })).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let started = start_at(&server, "oidc", &Who::Nobody, json!({ "redirect": "/explore?x=1" })).await;
     assert!(started.url.starts_with(&format!("{}/auth?", idp.issuer)), "{}", started.url);
     for part in [
         "response_type=code",
@@ -139,7 +145,7 @@ async fn a_first_sign_in_creates_an_account_and_the_next_one_finds_it() {
     }
     let code = idp.agree(&started.url);
     let sent = json!({ "code": code, "state": started.state, "iss": idp.issuer });
-    let reply = callback(&house, "oidc", &started.cookie, &Who::Nobody, &sent).await;
+    let reply = callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     let body = reply.value();
     assert_eq!(
@@ -152,45 +158,45 @@ async fn a_first_sign_in_creates_an_account_and_the_next_one_finds_it() {
     assert_eq!(body["session"]["auth_method"], "oidc");
     assert_eq!(state_cookie(&reply).as_deref(), Some(""), "the state cookie is deleted");
     let cabinet = Who::Cookie(reply.session_cookie().expect("a session"));
-    let me = house.get("/api/v1/auth/me", &cabinet).await.value();
+    let me = server.get("/api/v1/auth/me", &cabinet).await.value();
     assert_eq!(me["identities"][0]["provider"], "oidc");
     assert_eq!(me["identities"][0]["email"], "alice@example.com");
 
     // The same subject with another address is the same account (CVE-2023-3128).
     claim(&idp, json!({ "email": "alice@other.example.com", "name": "Alicia" }));
-    sign_in(&house, &idp).await.is(403, "domain_not_allowed");
+    sign_in(&server, &idp).await.is(403, "domain_not_allowed");
     claim(&idp, json!({ "email": "alice.b@example.com" }));
-    let again = sign_in(&house, &idp).await;
+    let again = sign_in(&server, &idp).await;
     assert_eq!(again.value()["user"]["id"], body["user"]["id"], "{}", again.body);
     assert_eq!(again.value()["user"]["email"], "alice@example.com");
     assert_eq!((&again.value()["created"], &again.value()["linked"]), (&json!(false), &json!(false)));
     // Another subject with that address is not.
     claim(&idp, json!({ "sub": "mallory" }));
-    sign_in(&house, &idp).await.is(409, "link_required");
+    sign_in(&server, &idp).await.is(409, "link_required");
 }
 
 #[tokio::test]
 async fn the_login_page_lists_the_configured_providers() {
-    let (house, _idp) = with_oidc(Admission::default()).await;
+    let (server, _idp) = with_oidc(Admission::default()).await;
     let row = json!([{ "id": "oidc", "name": "Test", "start_url": "/api/v1/auth/oauth/oidc/start" }]);
-    assert_eq!(house.get("/api/v1/auth/providers", &Who::Nobody).await.value(), json!({ "data": row }));
-    assert_eq!(house.get("/api/v1/auth/config", &Who::Nobody).await.value()["providers"], row);
+    assert_eq!(server.get("/api/v1/auth/providers", &Who::Nobody).await.value(), json!({ "data": row }));
+    assert_eq!(server.get("/api/v1/auth/config", &Who::Nobody).await.value()["providers"], row);
     // Decided before cookie and state are checked.
     for provider in ["google", "github", "nobody", "OIDC"] {
         let path = format!("/api/v1/auth/oauth/{provider}");
-        house
+        server
             .post(&format!("{path}/start"), &Who::Nobody, json!({}))
             .await
             .is(404, "provider_not_configured");
-        house.get(&format!("{path}/start"), &Who::Nobody).await.is(404, "provider_not_configured");
-        callback(&house, provider, "x", &Who::Nobody, &json!({})).await.is(404, "provider_not_configured");
+        server.get(&format!("{path}/start"), &Who::Nobody).await.is(404, "provider_not_configured");
+        callback(&server, provider, "x", &Who::Nobody, &json!({})).await.is(404, "provider_not_configured");
     }
 }
 
 #[tokio::test]
 async fn a_browsers_sign_in_ends_on_pages() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
-    let start = house.get("/auth/oauth/oidc/start?redirect=/explore", &Who::Nobody).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let start = server.get("/auth/oauth/oidc/start?redirect=/explore", &Who::Nobody).await;
     assert_eq!(start.status, 302, "{}", start.body);
     let (url, cookie) = (start.header("location").to_owned(), state_cookie(&start).expect("a state cookie"));
     let code = idp.agree(&url);
@@ -201,8 +207,8 @@ async fn a_browsers_sign_in_ends_on_pages() {
         request.body(Body::empty()).expect("a request")
     };
     // `HEAD` uses up nothing.
-    assert_eq!(house.send(with_ticket("HEAD", &path, &cookie)).await.header("location"), "/login");
-    let reply = house.send(with_ticket("GET", &path, &cookie)).await;
+    assert_eq!(server.send(with_ticket("HEAD", &path, &cookie)).await.header("location"), "/login");
+    let reply = server.send(with_ticket("GET", &path, &cookie)).await;
     assert_eq!((reply.status.as_u16(), reply.header("location")), (303, "/explore"), "{}", reply.body);
     assert!(reply.session_cookie().expect("a session").starts_with("ses_"));
     assert_eq!(state_cookie(&reply).as_deref(), Some(""));
@@ -213,23 +219,23 @@ async fn a_browsers_sign_in_ends_on_pages() {
         ("/api/v1/auth/oauth/github/callback", cookie.as_str(), "provider_not_configured"),
         ("/api/v1/auth/oauth/oidc/callback?state=a&state=b", cookie.as_str(), "duplicate_parameter"),
     ] {
-        let reply = house.send(with_ticket("GET", path, cookie)).await;
+        let reply = server.send(with_ticket("GET", path, cookie)).await;
         assert_eq!(reply.status, 303);
         assert_eq!(reply.header("location"), format!("/login?error={code}"), "{path}");
         assert_eq!(reply.session_cookie(), None);
     }
     // A user who clicked a button gets a page.
     let start = ask("GET", "/auth/oauth/google/start", &Who::Nobody).header(header::ACCEPT, "text/html,*/*");
-    let start = house.send(start.body(Body::empty()).expect("a request")).await;
+    let start = server.send(start.body(Body::empty()).expect("a request")).await;
     assert_eq!(start.header("location"), "/login?error=provider_not_configured");
     let denied = format!("/api/v1/auth/oauth/oidc/callback?error=access_denied&state={state}");
-    let reply = house.send(with_ticket("GET", &denied, &cookie)).await;
+    let reply = server.send(with_ticket("GET", &denied, &cookie)).await;
     assert_eq!(reply.header("location"), "/login?error=oauth_error");
 }
 
 #[tokio::test]
 async fn tokens_of_every_key_type_are_verified_and_a_profile_may_come_later() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     let hash = |token: &str| BASE64URL_NOPAD.encode(&Sha256::digest(token.as_bytes())[..16]);
     for (algorithm, claims) in [
         (Algorithm::RS256, json!({ "at_hash": hash(ACCESS_TOKEN), "azp": CLIENT })),
@@ -240,7 +246,7 @@ async fn tokens_of_every_key_type_are_verified_and_a_profile_may_come_later() {
         idp.script().algorithm = algorithm;
         claim(&idp, claims);
         // PS256 uses RSA keys, too, but the key set names another algorithm for the key.
-        let reply = sign_in(&house, &idp).await;
+        let reply = sign_in(&server, &idp).await;
         match algorithm {
             Algorithm::PS256 => reply.is(400, "oauth_error"),
             _ => assert_eq!(reply.status, 200, "{algorithm:?}: {}", reply.body),
@@ -251,13 +257,13 @@ async fn tokens_of_every_key_type_are_verified_and_a_profile_may_come_later() {
     idp.script().kid = None;
     claim(&idp, json!({ "email": null, "email_verified": null, "name": null }));
     idp.script().userinfo = json!({ "sub": "alice", "email": "alice@example.com", "email_verified": true });
-    assert_eq!(sign_in(&house, &idp).await.status, 200);
+    assert_eq!(sign_in(&server, &idp).await.status, 200);
     idp.script().userinfo = json!({ "sub": "bob", "email": "bob@example.com", "email_verified": true });
-    sign_in(&house, &idp).await.is(502, "idp_error");
+    sign_in(&server, &idp).await.is(502, "idp_error");
     // Some issuers accept the client secret only in the form.
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     idp.script().discovery = json!({ "token_endpoint_auth_methods_supported": ["client_secret_post"] });
-    assert_eq!(sign_in(&house, &idp).await.status, 200);
+    assert_eq!(sign_in(&server, &idp).await.status, 200);
 }
 
 /// Users cannot change their name at the provider, so it is cleaned, not refused.
@@ -268,9 +274,9 @@ async fn names_from_a_provider_are_cleaned() {
         ("\u{200d}\u{3164}", ""),
         ("\u{1f469}\u{200d}\u{1f4bb} \u{674e}", "\u{1f469}\u{200d}\u{1f4bb} \u{674e}"),
     ] {
-        let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+        let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
         claim(&idp, json!({ "email": "alice@example.com", "email_verified": true, "name": told }));
-        let reply = sign_in(&house, &idp).await;
+        let reply = sign_in(&server, &idp).await;
         assert_eq!(
             (reply.status.as_u16(), &reply.value()["user"]["name"]),
             (200, &json!(kept)),
@@ -284,18 +290,18 @@ async fn names_from_a_provider_are_cleaned() {
 
 #[tokio::test]
 async fn no_account_is_created_if_the_settings_forbid_it() {
-    let (house, idp) = with_oidc(Admission::default()).await;
-    let refused = sign_in(&house, &idp).await;
+    let (server, idp) = with_oidc(Admission::default()).await;
+    let refused = sign_in(&server, &idp).await;
     refused.is(403, "signup_closed");
     assert_eq!(refused.session_cookie(), None);
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     claim(&idp, json!({ "email_verified": false }));
-    sign_in(&house, &idp).await.is(403, "domain_not_allowed");
+    sign_in(&server, &idp).await.is(403, "domain_not_allowed");
     claim(&idp, json!({ "email_verified": null }));
-    sign_in(&house, &idp).await.is(403, "domain_not_allowed");
+    sign_in(&server, &idp).await.is(403, "domain_not_allowed");
     for email in ["alice@example.com.evil", "alice@evil", "@example.com", "a@b@example.com"] {
         claim(&idp, json!({ "email": email }));
-        sign_in(&house, &idp).await.is(403, "domain_not_allowed");
+        sign_in(&server, &idp).await.is(403, "domain_not_allowed");
     }
     // Before the first account exists, set-up comes first.
     let idp = Idp::start(NOW_S).await;
@@ -310,23 +316,23 @@ async fn no_account_is_created_if_the_settings_forbid_it() {
 /// docs/specification.md F21.
 #[tokio::test]
 async fn an_address_finds_its_account_only_for_a_trusted_provider() {
-    let (house, idp) = with_oidc(Admission::default()).await;
+    let (server, idp) = with_oidc(Admission::default()).await;
     claim(&idp, json!({ "email": EMAIL }));
-    sign_in(&house, &idp).await.is(409, "link_required");
+    sign_in(&server, &idp).await.is(409, "link_required");
 
-    let (house, idp) = with_oidc(rules(&[], true)).await;
+    let (server, idp) = with_oidc(rules(&[], true)).await;
     claim(&idp, json!({ "email": EMAIL, "email_verified": false }));
-    sign_in(&house, &idp).await.is(409, "link_required");
-    assert!(house.outbox.mails().is_empty());
+    sign_in(&server, &idp).await.is(409, "link_required");
+    assert!(server.outbox.mails().is_empty());
     claim(&idp, json!({ "email": "  ADA@Example.com " }));
-    let reply = sign_in(&house, &idp).await;
+    let reply = sign_in(&server, &idp).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert_eq!((&reply.value()["created"], &reply.value()["linked"]), (&json!(false), &json!(true)));
     assert_eq!(reply.value()["user"]["email"], EMAIL);
-    let mails = house.outbox.mails();
+    let mails = server.outbox.mails();
     assert_eq!(mails.len(), 1);
     assert_eq!((mails[0].to.as_str(), mails[0].kind), (EMAIL, MailKind::IdentityLinked));
-    let noted = house.identity.audit(None, 10).expect("readable");
+    let noted = server.identity.audit(None, 10).expect("readable");
     assert!(noted.iter().any(|entry| entry.action == "oauth.linked" && entry.target == "oidc"));
 }
 
@@ -337,9 +343,9 @@ fn trusting_server(idp: &Idp, console: bool) -> TestServer {
     TestServer::build(plan)
 }
 
-async fn accept_invitation(house: &TestServer, token: &str) -> Who {
+async fn accept_invitation(server: &TestServer, token: &str) -> Who {
     let body = json!({ "token": token, "password": PASSWORD });
-    let joined = house.post("/api/v1/auth/invites/accept", &Who::Nobody, body).await;
+    let joined = server.post("/api/v1/auth/invites/accept", &Who::Nobody, body).await;
     assert_eq!(joined.status, 201, "{}", joined.body);
     Who::Cookie(joined.session_cookie().expect("a session"))
 }
@@ -349,13 +355,13 @@ async fn accept_invitation(house: &TestServer, token: &str) -> Who {
 #[tokio::test]
 async fn an_account_that_its_inviter_may_have_planted_is_not_linked_by_its_address() {
     let idp = Idp::start(NOW_S).await;
-    let house = trusting_server(&idp, true);
-    let owner = house.log_in().await;
+    let server = trusting_server(&idp, true);
+    let owner = server.log_in().await;
     let invite = json!({ "email": "alice@example.com", "role": "viewer" });
-    let url = house.post("/api/v1/orgs/acme/invites", &owner, invite).await.text("url");
-    let planted = accept_invitation(&house, url.split_once("#token=").expect("a link").1).await;
-    sign_in(&house, &idp).await.is(409, "link_required");
-    let me = house.get("/api/v1/auth/me", &planted).await.value();
+    let url = server.post("/api/v1/orgs/acme/invites", &owner, invite).await.text("url");
+    let planted = accept_invitation(&server, url.split_once("#token=").expect("a link").1).await;
+    sign_in(&server, &idp).await.is(409, "link_required");
+    let me = server.get("/api/v1/auth/me", &planted).await.value();
     assert_eq!((&me["user"]["email"], &me["identities"]), (&json!("alice@example.com"), &json!([])));
 }
 
@@ -369,36 +375,36 @@ async fn the_first_mailed_link_ends_other_credentials_of_an_unproven_account() {
     ];
     for (request, open) in uses {
         let idp = Idp::start(NOW_S).await;
-        let house = trusting_server(&idp, false);
+        let server = trusting_server(&idp, false);
         let (acme, now) =
-            (house.identity.org_by_slug("acme").expect("read").expect("there"), house.clock.now());
+            (server.identity.org_by_slug("acme").expect("read").expect("there"), server.clock.now());
         let email = Email::parse("alice@example.com").expect("an address");
         let wanted = NewInvite { email, role: Role::Viewer, mailed: false };
         let printed =
-            house.identity.invite(None, acme.id, wanted, now, &mut Entropy::seeded(9)).expect("invited");
-        let planted = accept_invitation(&house, printed.token.expose()).await;
+            server.identity.invite(None, acme.id, wanted, now, &mut Entropy::seeded(9)).expect("invited");
+        let planted = accept_invitation(&server, printed.token.expose()).await;
         claim(&idp, json!({ "sub": "eve", "email": "eve@example.com" }));
-        assert_eq!(link(&house, &idp, &planted).await.value()["linked"], true);
+        assert_eq!(link(&server, &idp, &planted).await.value()["linked"], true);
         claim(&idp, json!({ "sub": "alice", "email": "alice@example.com" }));
-        sign_in(&house, &idp).await.is(409, "link_required");
+        sign_in(&server, &idp).await.is(409, "link_required");
 
-        house.post(request, &Who::Nobody, json!({ "email": "alice@example.com" })).await;
-        let mail = house.outbox.mails().pop().expect("a mail");
+        server.post(request, &Who::Nobody, json!({ "email": "alice@example.com" })).await;
+        let mail = server.outbox.mails().pop().expect("a mail");
         assert_eq!(mail.to, "alice@example.com");
         let token = mail.url.split_once("token=").expect("a link").1.to_owned();
         let body =
             json!({ "token": token, "email": "alice@example.com", "new_password": "quite another phrase 7" });
-        let opened = house.post(open, &Who::Nobody, body).await;
+        let opened = server.post(open, &Who::Nobody, body).await;
         assert!(opened.status.is_success(), "{open}: {}", opened.body);
 
-        house.get("/api/v1/auth/me", &planted).await.is(401, "session_invalid");
+        server.get("/api/v1/auth/me", &planted).await.is(401, "session_invalid");
         let body = json!({ "email": "alice@example.com", "password": PASSWORD });
-        house.post("/auth/login", &Who::Nobody, body).await.is(401, "invalid_credentials");
+        server.post("/auth/login", &Who::Nobody, body).await.is(401, "invalid_credentials");
         claim(&idp, json!({ "sub": "eve", "email": "eve@example.com" }));
-        let eve = sign_in(&house, &idp).await;
+        let eve = sign_in(&server, &idp).await;
         assert_ne!(eve.value()["user"]["email"], "alice@example.com", "{}", eve.body);
         claim(&idp, json!({ "sub": "alice", "email": "alice@example.com" }));
-        let alice = sign_in(&house, &idp).await;
+        let alice = sign_in(&server, &idp).await;
         assert_eq!((&alice.value()["linked"], alice.status.as_u16()), (&json!(true), 200), "{}", alice.body);
     }
 }
@@ -409,7 +415,7 @@ async fn google_is_trusted_only_for_its_mailboxes_and_its_customers_domains() {
     let idp = Idp::start(NOW_S).await;
     let google = |domains: &[&str]| {
         let google = open_id(&idp, rules(domains, false), HttpsOptions::default());
-        house(Providers { google, ..Providers::default() })
+        server(Providers { google, ..Providers::default() })
     };
     let open = google(&[]);
     claim(&idp, json!({ "email": EMAIL }));
@@ -429,7 +435,7 @@ async fn google_is_trusted_only_for_its_mailboxes_and_its_customers_domains() {
 #[tokio::test]
 async fn github_supplies_the_number_the_verified_address_and_the_organisation() {
     let idp = Idp::start(NOW_S).await;
-    let open = house(Providers { github: github(&idp, &[]), ..Providers::default() });
+    let open = server(Providers { github: github(&idp, &[]), ..Providers::default() });
     let address = |email: &str, primary: bool, verified: bool| json!({ "email": email, "primary": primary, "verified": verified });
     idp.script().github_emails = json!([address(EMAIL, true, false), address("ada@work", false, true)]);
     sign_in_at(&open, &idp, "github").await.is(403, "signup_closed");
@@ -444,7 +450,7 @@ async fn github_supplies_the_number_the_verified_address_and_the_organisation() 
     idp.script().github_user = json!({ "id": 8, "login": "ada", "name": null });
     sign_in_at(&open, &idp, "github").await.is(403, "signup_closed");
 
-    let members = house(Providers { github: github(&idp, &["acme", "other"]), ..Providers::default() });
+    let members = server(Providers { github: github(&idp, &["acme", "other"]), ..Providers::default() });
     idp.script().github_emails = json!([address("eve@example.org", true, true)]);
     sign_in_at(&members, &idp, "github").await.is(403, "domain_not_allowed");
     idp.script().github_orgs = vec!["other"];
@@ -465,20 +471,20 @@ async fn github_supplies_the_number_the_verified_address_and_the_organisation() 
 async fn a_callback_must_belong_to_a_sign_in_started_here() {
     let idp = Idp::start(NOW_S).await;
     let both = || open_id(&idp, rules(&["example.com"], false), HttpsOptions::default());
-    let house = house(Providers { oidc: both(), google: both(), ..Providers::default() });
-    let mine = start(&house).await;
+    let server = server(Providers { oidc: both(), google: both(), ..Providers::default() });
+    let mine = start(&server).await;
     let code = idp.agree(&mine.url);
-    let other = start(&house).await;
-    let at_google = start_at(&house, "google", &Who::Nobody, json!({})).await;
+    let other = start(&server).await;
+    let at_google = start_at(&server, "google", &Who::Nobody, json!({})).await;
     let sent = json!({ "code": code, "state": mine.state });
     // With its last letter changed.
     let other_end = if mine.cookie.ends_with('A') { "B" } else { "A" };
     let damaged = format!("{}{other_end}", &mine.cookie[..mine.cookie.len() - 1]);
     for cookie in ["", "x", &other.cookie, &at_google.cookie, &damaged, &"A".repeat(5_000)] {
-        callback(&house, "oidc", cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+        callback(&server, "oidc", cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
     }
     // The cookie of another provider, even with its own state.
-    callback(&house, "google", &mine.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+    callback(&server, "google", &mine.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
     for sent in [
         json!({ "code": code }),
         json!({ "code": code, "state": "" }),
@@ -487,13 +493,13 @@ async fn a_callback_must_belong_to_a_sign_in_started_here() {
         json!({ "code": code, "state": mine.state, "iss": format!("{}/", idp.issuer) }),
         json!({ "error": "access_denied", "state": other.state }),
     ] {
-        callback(&house, "oidc", &mine.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+        callback(&server, "oidc", &mine.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
     }
     assert_eq!(idp.asked("/token"), 0, "no request was sent");
     // The code of another sign-in matches neither verifier nor nonce.
     let foreign = idp.agree(&other.url);
     let injected = json!({ "code": foreign, "state": mine.state });
-    callback(&house, "oidc", &mine.cookie, &Who::Nobody, &injected).await.is(400, "oauth_error");
+    callback(&server, "oidc", &mine.cookie, &Who::Nobody, &injected).await.is(400, "oauth_error");
     for (sent, why) in [
         (json!({ "state": mine.state, "error": "access_denied" }), "access_denied"),
         (json!({ "state": mine.state }), "no code"),
@@ -501,33 +507,33 @@ async fn a_callback_must_belong_to_a_sign_in_started_here() {
         (json!({ "state": mine.state, "code": "x".repeat(3_000) }), "no code"),
         (json!({ "state": mine.state, "code": "unknown" }), "invalid_grant"),
     ] {
-        let reply = callback(&house, "oidc", &mine.cookie, &Who::Nobody, &sent).await;
+        let reply = callback(&server, "oidc", &mine.cookie, &Who::Nobody, &sent).await;
         reply.is(400, "oauth_error");
         assert!(reply.text("detail").contains(why), "{}", reply.body);
     }
-    assert_eq!(callback(&house, "oidc", &mine.cookie, &Who::Nobody, &sent).await.status, 200);
+    assert_eq!(callback(&server, "oidc", &mine.cookie, &Who::Nobody, &sent).await.status, 200);
     // Used: the provider no longer accepts the code.
-    callback(&house, "oidc", &mine.cookie, &Who::Nobody, &sent).await.is(400, "oauth_error");
+    callback(&server, "oidc", &mine.cookie, &Who::Nobody, &sent).await.is(400, "oauth_error");
     // A sign-in expires after ten minutes.
-    let late = start(&house).await;
+    let late = start(&server).await;
     let sent = json!({ "code": idp.agree(&late.url), "state": late.state });
-    house.pass(Duration::from_secs(600));
-    callback(&house, "oidc", &late.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+    server.pass(Duration::from_secs(600));
+    callback(&server, "oidc", &late.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
 }
 
 #[tokio::test]
 async fn an_issuer_that_sends_iss_must_always_send_it() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     idp.script().discovery = json!({ "authorization_response_iss_parameter_supported": true });
-    sign_in(&house, &idp).await.is(400, "invalid_state");
-    let started = start(&house).await;
+    sign_in(&server, &idp).await.is(400, "invalid_state");
+    let started = start(&server).await;
     let sent = json!({ "code": idp.agree(&started.url), "state": started.state, "iss": idp.issuer });
-    assert_eq!(callback(&house, "oidc", &started.cookie, &Who::Nobody, &sent).await.status, 200);
+    assert_eq!(callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await.status, 200);
 }
 
 #[tokio::test]
 async fn every_claim_of_a_token_is_checked() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     let cases = [
         ("nonce", json!({ "nonce": "another" })),
         ("nonce", json!({ "nonce": null })),
@@ -553,22 +559,22 @@ async fn every_claim_of_a_token_is_checked() {
     ];
     for (why, claims) in cases {
         claim(&idp, claims.clone());
-        let reply = sign_in(&house, &idp).await;
+        let reply = sign_in(&server, &idp).await;
         reply.is(400, "oauth_error");
         assert!(reply.text("detail").contains(&format!("({why})")), "{claims}: {}", reply.body);
     }
-    assert!(house.identity.users().expect("readable").len() == 1, "no account was created");
+    assert!(server.identity.users().expect("readable").len() == 1, "no account was created");
 }
 
 #[tokio::test]
 async fn a_token_must_be_signed_by_a_key_of_the_issuer() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     // The client secret is no signing key.
     idp.script().algorithm = Algorithm::HS256;
-    sign_in(&house, &idp).await.is(400, "oauth_error");
+    sign_in(&server, &idp).await.is(400, "oauth_error");
     idp.script().algorithm = Algorithm::RS256;
     idp.script().kid = Some("two".into());
-    sign_in(&house, &idp).await.is(400, "oauth_error");
+    sign_in(&server, &idp).await.is(400, "oauth_error");
     idp.script().kid = Some("one".into());
     let part = |json: &Value| BASE64URL_NOPAD.encode(json.to_string().as_bytes());
     let claims =
@@ -583,41 +589,41 @@ async fn a_token_must_be_signed_by_a_key_of_the_issuer() {
         (json!([]), String::new()),
     ] {
         idp.script().id_token = Some(format!("{}.{claims}.{signature}", part(&header)));
-        sign_in(&house, &idp).await.is(400, "oauth_error");
+        sign_in(&server, &idp).await.is(400, "oauth_error");
     }
     for token in ["", ".", "..", "a.b.c", &"x".repeat(70_000)] {
         idp.script().id_token = Some(token.to_owned());
-        sign_in(&house, &idp).await.is(400, "oauth_error");
+        sign_in(&server, &idp).await.is(400, "oauth_error");
     }
 }
 
 #[tokio::test]
 async fn keys_are_cached_for_an_hour_and_fetched_again_at_most_once_a_minute() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     claim(&idp, json!({ "exp": NOW_S + 10_000 }));
     for _ in 0..3 {
-        assert_eq!(sign_in(&house, &idp).await.status, 200);
+        assert_eq!(sign_in(&server, &idp).await.status, 200);
     }
     assert_eq!((idp.asked("/jwks"), idp.asked("/.well-known/openid-configuration")), (1, 1));
     // The issuer rotates its keys; within the first minute they are not fetched again.
     idp.script().kid = Some("two".into());
     idp.script().published = vec!["one".into(), "two".into()];
     for _ in 0..3 {
-        sign_in(&house, &idp).await.is(400, "oauth_error");
+        sign_in(&server, &idp).await.is(400, "oauth_error");
     }
     assert_eq!(idp.asked("/jwks"), 1);
-    house.pass(Duration::from_secs(60));
-    assert_eq!(sign_in(&house, &idp).await.status, 200);
+    server.pass(Duration::from_secs(60));
+    assert_eq!(sign_in(&server, &idp).await.status, 200);
     assert_eq!(idp.asked("/jwks"), 2);
     idp.script().kid = Some("three".into());
-    house.pass(Duration::from_secs(60));
+    server.pass(Duration::from_secs(60));
     for _ in 0..3 {
-        sign_in(&house, &idp).await.is(400, "oauth_error");
+        sign_in(&server, &idp).await.is(400, "oauth_error");
     }
     assert_eq!(idp.asked("/jwks"), 3, "once for all who name a key that is not there");
     idp.script().kid = Some("two".into());
-    house.pass(Duration::from_secs(3_600));
-    assert_eq!(sign_in(&house, &idp).await.status, 200);
+    server.pass(Duration::from_secs(3_600));
+    assert_eq!(sign_in(&server, &idp).await.status, 200);
     assert_eq!((idp.asked("/jwks"), idp.asked("/.well-known/openid-configuration")), (4, 2));
 }
 
@@ -648,13 +654,13 @@ async fn an_invalid_response_of_the_issuer_is_a_502_and_no_redirect_is_followed(
         ("/token", 200, br#"{"access_token":"x","id_token":"x","token_type":"mac"}"#.to_vec(), "idp_error"),
     ];
     for (path, status, body, code) in cases {
-        let (house, idp) = with_oidc(Admission::default()).await;
+        let (server, idp) = with_oidc(Admission::default()).await;
         idp.script().location = format!("{}{path}", elsewhere.issuer);
         idp.script().instead = vec![(path, status, body)];
         let reply = if path == DISCOVERY {
-            house.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await
+            server.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await
         } else {
-            sign_in(&house, &idp).await
+            sign_in(&server, &idp).await
         };
         reply.is(if code == "oauth_error" { 400 } else { 502 }, code);
         assert_eq!(reply.session_cookie(), None);
@@ -666,9 +672,9 @@ async fn an_invalid_response_of_the_issuer_is_a_502_and_no_redirect_is_followed(
         json!({ "token_endpoint": "file:///etc/passwd" }),
         json!({ "authorization_endpoint": "javascript:alert(1)" }),
     ] {
-        let (house, idp) = with_oidc(Admission::default()).await;
+        let (server, idp) = with_oidc(Admission::default()).await;
         idp.script().discovery = discovery;
-        house.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_error");
+        server.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_error");
     }
 }
 
@@ -678,12 +684,12 @@ async fn an_issuer_that_does_not_respond_times_out() {
     idp.script().silent = Some("*");
     let https = HttpsOptions { timeout: Duration::from_millis(50), ..HttpsOptions::default() };
     let silent =
-        house(Providers { oidc: open_id(&idp, Admission::default(), https), ..Providers::default() });
+        server(Providers { oidc: open_id(&idp, Admission::default(), https), ..Providers::default() });
     silent.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_unavailable");
     let gone = Idp { issuer: "http://127.0.0.1:1".into(), ..idp };
     let oidc = open_id(&gone, Admission::default(), HttpsOptions::default());
-    let house = house(Providers { oidc, ..Providers::default() });
-    house.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_unavailable");
+    let server = server(Providers { oidc, ..Providers::default() });
+    server.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_unavailable");
 }
 
 // -- one state, one session -----------------------------------------------------------------------
@@ -691,17 +697,17 @@ async fn an_issuer_that_does_not_respond_times_out() {
 /// A provider that accepts a code twice still gives one session here.
 #[tokio::test]
 async fn fifty_uses_of_one_state_and_code_make_one_session() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     idp.script().codes_last = true;
-    let started = start(&house).await;
+    let started = start(&server).await;
     let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
     let mut running = tokio::task::JoinSet::new();
     let local = tokio::task::LocalSet::new();
-    let house = Arc::new(house);
+    let server = Arc::new(server);
     for _ in 0..50 {
-        let (house, started, sent) = (Arc::clone(&house), started.clone(), sent.clone());
+        let (server, started, sent) = (Arc::clone(&server), started.clone(), sent.clone());
         running.spawn_local_on(
-            async move { callback(&house, "oidc", &started.cookie, &Who::Nobody, &sent).await },
+            async move { callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await },
             &local,
         );
     }
@@ -714,100 +720,100 @@ async fn fifty_uses_of_one_state_and_code_make_one_session() {
         assert!(matches!(code.as_str(), "invalid_state" | "busy" | "idp_unavailable"), "{}", reply.body);
         assert_eq!(reply.session_cookie(), None);
     }
-    callback(&house, "oidc", &started.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+    callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
 }
 
 /// docs/specification.md F26: the second factor is required after any first factor.
 #[tokio::test]
 async fn an_account_with_a_second_factor_gets_no_cookie_from_a_provider_either() {
-    let (house, idp) = with_oidc(rules(&[], true)).await;
-    let cabinet = house.log_in().await;
-    let secret = house.post("/auth/2fa/enroll", &cabinet, json!({})).await.text("secret");
+    let (server, idp) = with_oidc(rules(&[], true)).await;
+    let cabinet = server.log_in().await;
+    let secret = server.post("/auth/2fa/enroll", &cabinet, json!({})).await.text("secret");
     let code = |at: i64| {
         let secret = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
         let totp = totp_rs::Builder::new().with_secret(secret).build().expect("a generator");
         totp.generate(u64::try_from(at).expect("after 1970")).to_string()
     };
-    let confirmed = house.post("/auth/2fa/confirm", &cabinet, json!({ "code": code(NOW_S) })).await;
+    let confirmed = server.post("/auth/2fa/confirm", &cabinet, json!({ "code": code(NOW_S) })).await;
     assert_eq!(confirmed.status, 200, "{}", confirmed.body);
     claim(&idp, json!({ "email": EMAIL, "exp": NOW_S + 600 }));
     let live = Who::Cookie(confirmed.session_cookie().expect("a session"));
-    let reply = sign_in(&house, &idp).await;
+    let reply = sign_in(&server, &idp).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert_eq!(reply.headers.get(header::SET_COOKIE), None);
     // Nor does a browser with a session, whose cookie every other response renews.
-    let started = start(&house).await;
+    let started = start(&server).await;
     let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
     let renewing = format!("{}; ms_session={}", started.cookie, live.secret());
-    let again = callback(&house, "oidc", &renewing, &Who::Nobody, &sent).await;
+    let again = callback(&server, "oidc", &renewing, &Who::Nobody, &sent).await;
     assert_eq!((again.status.as_u16(), &again.value()["requires_2fa"]), (200, &json!(true)));
     assert_eq!(again.headers.get(header::SET_COOKIE), None);
     let body = reply.value();
-    let me = house.get("/api/v1/auth/me", &live).await;
+    let me = server.get("/api/v1/auth/me", &live).await;
     assert_eq!(me.value()["identities"], json!([]), "an address alone links nothing past a second factor");
-    assert!(house.outbox.mails().iter().all(|mail| mail.kind != MailKind::IdentityLinked));
+    assert!(server.outbox.mails().iter().all(|mail| mail.kind != MailKind::IdentityLinked));
     assert_eq!((&body["requires_2fa"], &body["expires_in"]), (&json!(true), &json!(300)));
     assert_eq!(body.as_object().expect("an object").len(), 3, "{body}");
-    house.pass(Duration::from_secs(60));
+    server.pass(Duration::from_secs(60));
     let verify = json!({ "twofa_pending_login": body["twofa_pending_login"], "code": code(NOW_S + 60) });
-    let done = house.post("/auth/2fa/verify", &Who::Nobody, verify).await;
+    let done = server.post("/auth/2fa/verify", &Who::Nobody, verify).await;
     assert_eq!(done.value()["session"]["auth_method"], "oidc", "{}", done.body);
     let live_again = Who::Cookie(done.session_cookie().expect("a session"));
     // The browser's variant puts the pending login behind the `#`.
-    let started = start(&house).await;
+    let started = start(&server).await;
     let path = format!("/auth/oauth/oidc/callback?code={}&state={}", idp.agree(&started.url), started.state);
     let request = ask("GET", &path, &Who::Nobody)
         .header(header::COOKIE, format!("ms_oauth={}; ms_session={}", started.cookie, live_again.secret()));
-    let page = house.send(request.body(Body::empty()).expect("a request")).await;
+    let page = server.send(request.body(Body::empty()).expect("a request")).await;
     let to = page.header("location");
     assert!(to.starts_with("/login/2fa#pending=tfp_") && !to.contains("redirect"), "{to}");
     assert_eq!(page.headers.get(header::SET_COOKIE), None);
     // The redirect target survives the second factor.
-    let started = start_at(&house, "oidc", &Who::Nobody, json!({ "redirect": "/explore?q=a&b" })).await;
+    let started = start_at(&server, "oidc", &Who::Nobody, json!({ "redirect": "/explore?q=a&b" })).await;
     let path = format!("/auth/oauth/oidc/callback?code={}&state={}", idp.agree(&started.url), started.state);
     let request =
         ask("GET", &path, &Who::Nobody).header(header::COOKIE, format!("ms_oauth={}", started.cookie));
-    let page = house.send(request.body(Body::empty()).expect("a request")).await;
+    let page = server.send(request.body(Body::empty()).expect("a request")).await;
     assert!(page.header("location").ends_with("&redirect=%2Fexplore%3Fq%3Da%26b"), "{:?}", page.headers);
-    let started = start_at(&house, "oidc", &Who::Nobody, json!({ "redirect": "/explore" })).await;
+    let started = start_at(&server, "oidc", &Who::Nobody, json!({ "redirect": "/explore" })).await;
     let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
-    let reply = callback(&house, "oidc", &started.cookie, &Who::Nobody, &sent).await;
+    let reply = callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await;
     assert_eq!((reply.session_cookie(), &reply.value()["redirect"]), (None, &json!("/explore")));
 }
 
 /// A `HEAD` starts no sign-in, because link checkers and previews send it.
 #[tokio::test]
 async fn a_head_on_the_start_of_a_sign_in_sets_no_cookie() {
-    let (house, _idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, _idp) = with_oidc(rules(&["example.com"], false)).await;
     let path = "/api/v1/auth/oauth/oidc/start";
-    let started = house.get(path, &Who::Nobody).await;
+    let started = server.get(path, &Who::Nobody).await;
     assert!(started.status == 302 && state_cookie(&started).is_some(), "{:?}", started.headers);
     let request = ask("HEAD", path, &Who::Nobody).body(Body::empty()).expect("a request");
-    let asked = house.send(request).await;
+    let asked = server.send(request).await;
     assert_eq!((asked.status.as_u16(), asked.headers.get(header::SET_COOKIE)), (302, None));
     // Every request renews a session.
-    let ada = house.log_in().await;
+    let ada = server.log_in().await;
     let request = ask("HEAD", path, &ada).body(Body::empty()).expect("a request");
-    assert_eq!(house.send(request).await.session_cookie().as_deref(), Some(ada.secret()));
+    assert_eq!(server.send(request).await.session_cookie().as_deref(), Some(ada.secret()));
 }
 
 // -- linking --------------------------------------------------------------------------------------
 
-async fn link(house: &TestServer, idp: &Idp, who: &Who) -> Reply {
-    let started = start_at(house, "oidc", who, json!({ "mode": "link", "redirect": "/settings" })).await;
+async fn link(server: &TestServer, idp: &Idp, who: &Who) -> Reply {
+    let started = start_at(server, "oidc", who, json!({ "mode": "link", "redirect": "/settings" })).await;
     let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
-    callback(house, "oidc", &started.cookie, who, &sent).await
+    callback(server, "oidc", &started.cookie, who, &sent).await
 }
 
 #[tokio::test]
 async fn an_identity_is_linked_and_unlinked_by_its_logged_in_account() {
-    let (house, idp) = with_oidc(Admission::default()).await;
+    let (server, idp) = with_oidc(Admission::default()).await;
     let start = "/api/v1/auth/oauth/oidc/start";
-    house.post(start, &Who::Nobody, json!({ "mode": "link" })).await.is(401, "unauthenticated");
-    house.post(start, &Who::Nobody, json!({ "mode": "x" })).await.is(400, "invalid_parameter");
-    let ada = house.log_in().await;
+    server.post(start, &Who::Nobody, json!({ "mode": "link" })).await.is(401, "unauthenticated");
+    server.post(start, &Who::Nobody, json!({ "mode": "x" })).await.is(400, "invalid_parameter");
+    let ada = server.log_in().await;
     claim(&idp, json!({ "exp": NOW_S + 10_000 }));
-    let reply = link(&house, &idp, &ada).await;
+    let reply = link(&server, &idp, &ada).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     let body = reply.value();
     assert_eq!(
@@ -815,33 +821,33 @@ async fn an_identity_is_linked_and_unlinked_by_its_logged_in_account() {
         (&json!(true), &json!(false), &json!("/settings"))
     );
     assert_eq!((&body["requires_2fa"], &body["user"]["email"]), (&json!(false), &json!(EMAIL)));
-    assert_eq!(house.outbox.mails().last().expect("a mail").kind, MailKind::IdentityLinked);
-    assert_eq!(link(&house, &idp, &ada).await.value()["linked"], false, "it was linked already");
+    assert_eq!(server.outbox.mails().last().expect("a mail").kind, MailKind::IdentityLinked);
+    assert_eq!(link(&server, &idp, &ada).await.value()["linked"], false, "it was linked already");
     // Now it logs in to this account with any address.
-    let signed_in = sign_in(&house, &idp).await;
+    let signed_in = sign_in(&server, &idp).await;
     assert_eq!(signed_in.value()["user"]["email"], EMAIL, "{}", signed_in.body);
 
     // A link that one account started ends with that account, in its own session.
-    let started = start_at(&house, "oidc", &ada, json!({ "mode": "link" })).await;
+    let started = start_at(&server, "oidc", &ada, json!({ "mode": "link" })).await;
     let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
-    callback(&house, "oidc", &started.cookie, &Who::Nobody, &sent).await.is(401, "unauthenticated");
-    let other = house.log_in().await;
-    callback(&house, "oidc", &started.cookie, &other, &sent).await.is(400, "invalid_state");
+    callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await.is(401, "unauthenticated");
+    let other = server.log_in().await;
+    callback(&server, "oidc", &started.cookie, &other, &sent).await.is(400, "invalid_state");
 
-    let me = house.get("/api/v1/auth/me", &ada).await.value();
+    let me = server.get("/api/v1/auth/me", &ada).await.value();
     let id = me["identities"][0]["id"].as_str().expect("an id").to_owned();
     assert!(id.starts_with("idn_"));
     let path = |id: &str| format!("/api/v1/auth/identities/{id}");
-    house.delete(&path("idn_aaaaaaaaaaaaaaaa"), &ada).await.is(404, "not_found");
-    house.delete(&path("x"), &ada).await.is(404, "not_found");
-    house.pass(Duration::from_secs(15 * 60 + 1));
-    house.delete(&path(&id), &ada).await.is(403, "reauth_required");
-    house.post(start, &ada, json!({ "mode": "link" })).await.is(403, "reauth_required");
-    house.post("/auth/reauth", &ada, json!({ "password": PASSWORD })).await;
-    assert_eq!(house.delete(&path(&id), &ada).await.status, 204);
-    house.delete(&path(&id), &ada).await.is(404, "not_found");
-    assert_eq!(house.get("/api/v1/auth/me", &ada).await.value()["identities"], json!([]));
-    sign_in(&house, &idp).await.is(403, "signup_closed");
+    server.delete(&path("idn_aaaaaaaaaaaaaaaa"), &ada).await.is(404, "not_found");
+    server.delete(&path("x"), &ada).await.is(404, "not_found");
+    server.pass(Duration::from_secs(15 * 60 + 1));
+    server.delete(&path(&id), &ada).await.is(403, "reauth_required");
+    server.post(start, &ada, json!({ "mode": "link" })).await.is(403, "reauth_required");
+    server.post("/auth/reauth", &ada, json!({ "password": PASSWORD })).await;
+    assert_eq!(server.delete(&path(&id), &ada).await.status, 204);
+    server.delete(&path(&id), &ada).await.is(404, "not_found");
+    assert_eq!(server.get("/api/v1/auth/me", &ada).await.value()["identities"], json!([]));
+    sign_in(&server, &idp).await.is(403, "signup_closed");
 }
 
 #[tokio::test]
@@ -850,30 +856,30 @@ async fn an_identity_belongs_to_one_account_and_the_last_login_method_remains() 
     let mut plan = TestServerOptions { console: true, ..TestServerOptions::default() };
     let oidc = open_id(&idp, rules(&["example.com"], false), HttpsOptions::default());
     plan.options.providers = Providers { oidc, ..Providers::default() };
-    let house = TestServer::build(plan);
-    let alice = sign_in(&house, &idp).await;
-    let ada = house.log_in().await;
-    link(&house, &idp, &ada).await.is(409, "identity_in_use");
+    let server = TestServer::build(plan);
+    let alice = sign_in(&server, &idp).await;
+    let ada = server.log_in().await;
+    link(&server, &idp, &ada).await.is(409, "identity_in_use");
     // Alice has no password, and mails go to the operator's console.
     let alice = Who::Cookie(alice.session_cookie().expect("a session"));
-    let me = house.get("/api/v1/auth/me", &alice).await.value();
+    let me = server.get("/api/v1/auth/me", &alice).await.value();
     let path = format!("/api/v1/auth/identities/{}", me["identities"][0]["id"].as_str().expect("an id"));
-    house.delete(&path, &ada).await.is(404, "not_found");
-    house.delete(&path, &alice).await.is(409, "conflict");
+    server.delete(&path, &ada).await.is(404, "not_found");
+    server.delete(&path, &alice).await.is(409, "conflict");
     claim(&idp, json!({ "sub": "alice's other account", "email": "a@example.com" }));
-    assert_eq!(link(&house, &idp, &alice).await.value()["linked"], true);
-    assert_eq!(house.delete(&path, &alice).await.status, 204, "there is another one");
+    assert_eq!(link(&server, &idp, &alice).await.value()["linked"], true);
+    assert_eq!(server.delete(&path, &alice).await.status, 204, "there is another one");
 }
 
 #[tokio::test]
 async fn a_disabled_account_gets_its_own_error_and_no_session() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
-    let id = sign_in(&house, &idp).await.value()["user"]["id"].as_str().expect("an id").to_owned();
-    let admin = house.log_in().await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let id = sign_in(&server, &idp).await.value()["user"]["id"].as_str().expect("an id").to_owned();
+    let admin = server.log_in().await;
     let path = format!("/api/v1/admin/users/{id}");
-    let disabled = house.json("PATCH", &path, &admin, json!({ "disabled": true })).await;
+    let disabled = server.json("PATCH", &path, &admin, json!({ "disabled": true })).await;
     assert_eq!(disabled.status, 200, "{}", disabled.body);
-    let refused = sign_in(&house, &idp).await;
+    let refused = sign_in(&server, &idp).await;
     refused.is(403, "account_disabled");
     assert_eq!(refused.session_cookie(), None);
 }
@@ -881,31 +887,31 @@ async fn a_disabled_account_gets_its_own_error_and_no_session() {
 /// docs/specification.md F15.
 #[tokio::test]
 async fn a_sign_in_never_redirects_elsewhere() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     for redirect in ["//evil.example", "/\\evil.example", "https://evil.example", "/%0d%0aX:y", "/../x", ""] {
-        let started = start_at(&house, "oidc", &Who::Nobody, json!({ "redirect": redirect })).await;
+        let started = start_at(&server, "oidc", &Who::Nobody, json!({ "redirect": redirect })).await;
         let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
-        let reply = callback(&house, "oidc", &started.cookie, &Who::Nobody, &sent).await;
+        let reply = callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await;
         assert_eq!(reply.value()["redirect"], "/", "{redirect}");
     }
     // The longest path still fits into a cookie that browsers accept.
     let longest = format!("/{}", "\"".repeat(2_047));
-    let started = start_at(&house, "oidc", &Who::Nobody, json!({ "redirect": longest })).await;
+    let started = start_at(&server, "oidc", &Who::Nobody, json!({ "redirect": longest })).await;
     assert!(started.cookie.len() < 3_900, "{}", started.cookie.len());
 }
 
 /// Only a user whom the provider proved to be the account's owner gets the reason.
 #[tokio::test]
 async fn a_disabled_account_is_named_to_its_owner_and_gets_no_session() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
-    let made = sign_in(&house, &idp).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let made = sign_in(&server, &idp).await;
     assert_eq!(made.status, 200, "{}", made.body);
     let id = made.value()["user"]["id"].as_str().expect("an id").to_owned();
-    let ada = house.log_in().await;
+    let ada = server.log_in().await;
     let off =
-        house.json("PATCH", &format!("/api/v1/admin/users/{id}"), &ada, json!({ "disabled": true })).await;
+        server.json("PATCH", &format!("/api/v1/admin/users/{id}"), &ada, json!({ "disabled": true })).await;
     assert_eq!(off.status, 200, "{}", off.body);
-    let refused = sign_in(&house, &idp).await;
+    let refused = sign_in(&server, &idp).await;
     refused.is(403, "account_disabled");
     assert_eq!(refused.session_cookie(), None);
 }

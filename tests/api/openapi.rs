@@ -15,12 +15,12 @@ fn is_probe(path: &str) -> bool {
 
 #[tokio::test]
 async fn every_route_is_in_the_document_and_described() {
-    let house = TestServer::new();
-    let document = house.get("/api/v1/openapi.json", &Who::Nobody).await.value();
+    let server = TestServer::new();
+    let document = server.get("/api/v1/openapi.json", &Who::Nobody).await.value();
     assert_eq!(document["openapi"], "3.1.0");
     assert_eq!(document["servers"][0]["url"], "http://127.0.0.1:8095");
     let mut undescribed = Vec::new();
-    for row in house.rows.iter().filter(|row| !is_probe(&row.path)) {
+    for row in server.rows.iter().filter(|row| !is_probe(&row.path)) {
         let operation = &document["paths"][&row.path][row.method.to_ascii_lowercase()];
         assert_eq!(operation["summary"], row.summary, "{} {}", row.method, row.path);
         if !is_described(row) {
@@ -34,13 +34,13 @@ async fn every_route_is_in_the_document_and_described() {
         .values()
         .map(|path| path.as_object().map_or(0, serde_json::Map::len))
         .sum();
-    assert_eq!(documented, house.rows.iter().filter(|row| !is_probe(&row.path)).count());
+    assert_eq!(documented, server.rows.iter().filter(|row| !is_probe(&row.path)).count());
 }
 
 #[tokio::test]
 async fn operation_ids_are_unique_and_references_resolve() {
-    let house = TestServer::new();
-    let document = house.get("/api/v1/openapi.json", &Who::Nobody).await.value();
+    let server = TestServer::new();
+    let document = server.get("/api/v1/openapi.json", &Who::Nobody).await.value();
     let mut names = BTreeSet::new();
     for operation in document["paths"]
         .as_object()
@@ -82,8 +82,8 @@ const EVERYWHERE: met::Excuses = &[
 
 #[tokio::test]
 async fn every_documented_response_is_given_by_its_route() {
-    let house = TestServer::new();
-    let document = house.get("/api/v1/openapi.json", &Who::Nobody).await.value();
+    let server = TestServer::new();
+    let document = server.get("/api/v1/openapi.json", &Who::Nobody).await.value();
     let documented = met::documented(&document);
     let met = met::of_all_tests("every_documented_response_is_given_by_its_route");
     let unmet = met::unmet(&documented, &met, EVERYWHERE);
@@ -94,6 +94,6 @@ async fn every_documented_response_is_given_by_its_route() {
 async fn docs_off_means_no_document() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.docs = false;
-    let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
-    house.get("/api/v1/openapi.json", &Who::Nobody).await.is(404, "not_found");
+    let server = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
+    server.get("/api/v1/openapi.json", &Who::Nobody).await.is(404, "not_found");
 }

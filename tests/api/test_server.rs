@@ -162,7 +162,7 @@ fn panicking(rows: &[RouteDoc]) -> Routes {
 }
 
 impl TestServer {
-    #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one house")]
+    #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one server")]
     pub(crate) fn build(plan: TestServerOptions) -> TestServer {
         secrets::watch();
         let folder = folder(plan.stored).expect("a temporary folder");
@@ -221,7 +221,7 @@ impl TestServer {
         let rows = table.rows().to_vec();
         let table = if plan.panics { panicking(&rows) } else { table };
         let router = api::site(table, &rooms, &deps, &plan.options).expect("options fit");
-        let house = TestServer {
+        let server = TestServer {
             router,
             contract: Contract::of(&rows),
             rows,
@@ -235,9 +235,9 @@ impl TestServer {
             _folder: folder,
         };
         if plan.set_up {
-            house.set_up();
+            server.set_up();
         }
-        house
+        server
     }
 
     /// Starts a server with the account `EMAIL`, which owns `acme`.

@@ -23,7 +23,7 @@ struct Server {
     address: SocketAddr,
     certificates: Arc<Certificates>,
     files: tempfile::TempDir,
-    _house: TestServer,
+    _app: TestServer,
 }
 
 impl Server {
@@ -32,13 +32,13 @@ impl Server {
         let (cert, key) = (files.path().join("cert.pem"), files.path().join("key.pem"));
         put("one", &cert, &key);
         let certificates = Arc::new(Certificates::read(&cert, &key).expect("a pair"));
-        let house = TestServer::new();
+        let app = TestServer::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let options = EdgeOptions { tls: Some(Arc::clone(&certificates)), ..options };
-        let (router, counters) = (house.router.clone(), house.counters.clone());
+        let (router, counters) = (app.router.clone(), app.counters.clone());
         tokio::spawn(edge::serve(listener, router, options, counters, std::future::pending()));
-        Server { address, certificates, files, _house: house }
+        Server { address, certificates, files, _app: app }
     }
 
     fn change_to(&self, name: &str) {

@@ -19,8 +19,8 @@ use serde_json::Value;
 use crate::test_server::{TestServer, TestServerOptions, Who, ask};
 
 /// The described routes: all except the tests' own probes.
-pub(crate) fn rows(house: &TestServer) -> Vec<RouteDoc> {
-    house.rows.iter().filter(|row| !row.path.contains("probe")).cloned().collect()
+pub(crate) fn rows(server: &TestServer) -> Vec<RouteDoc> {
+    server.rows.iter().filter(|row| !row.path.contains("probe")).cloned().collect()
 }
 
 /// A path of the route. The errors here precede any lookup, so its parameters need not exist.
@@ -37,8 +37,8 @@ fn takes(document: &Value, row: &RouteDoc) -> (bool, bool) {
     (body.is_object(), body["application/json"].is_object() && row.auth != Auth::Machine)
 }
 
-pub(crate) async fn document(house: &TestServer) -> Value {
-    house.get("/api/v1/openapi.json", &Who::Nobody).await.value()
+pub(crate) async fn document(server: &TestServer) -> Value {
+    server.get("/api/v1/openapi.json", &Who::Nobody).await.value()
 }
 
 /// A server with limits that no test reaches.
@@ -51,16 +51,16 @@ fn unlimited() -> TestServer {
 
 /// Sends the request of `make` to each route. Returns the routes that did not answer `code`.
 async fn walk(
-    house: &TestServer,
+    server: &TestServer,
     code: Code,
     make: impl Fn(&RouteDoc) -> Option<Request<Body>>,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut asked = 0;
-    for row in rows(house) {
+    for row in rows(server) {
         let Some(request) = make(&row) else { continue };
         asked += 1;
-        let reply = house.send(request).await;
+        let reply = server.send(request).await;
         if !reply.refuses(code) {
             wrong.push(format!("{} {}: {} {}", row.method, row.path, reply.status, reply.body));
         }
@@ -79,35 +79,35 @@ fn done(request: axum::http::request::Builder) -> Option<Request<Body>> {
 
 #[tokio::test]
 async fn every_route_refuses_invalid_requests() {
-    let house = unlimited();
+    let server = unlimited();
     let nobody = Who::Nobody;
     let two_hosts = |row: &RouteDoc| done(empty(row, &nobody).header(header::HOST, "127.0.0.1:8095"));
-    assert_eq!(walk(&house, Code::BadRequest, two_hosts).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::BadRequest, two_hosts).await, [] as [&str; 0]);
     let foreign = |row: &RouteDoc| {
         let mut request = done(empty(row, &nobody))?;
         request.headers_mut().insert(header::HOST, header::HeaderValue::from_static("evil.example:8095"));
         Some(request)
     };
-    assert_eq!(walk(&house, Code::HostNotAllowed, foreign).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::HostNotAllowed, foreign).await, [] as [&str; 0]);
     let long = format!("?x={}", "y".repeat(17 << 10));
     let long = |row: &RouteDoc| done(ask(row.method, &format!("{}{long}", path(row)), &nobody));
-    assert_eq!(walk(&house, Code::UriTooLong, long).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::UriTooLong, long).await, [] as [&str; 0]);
     let codeless = |row: &RouteDoc| done(empty(row, &nobody).header("accept-encoding", "br, *;q=0"));
-    assert_eq!(walk(&house, Code::NotAcceptable, codeless).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::NotAcceptable, codeless).await, [] as [&str; 0]);
     let large = |row: &RouteDoc| done(empty(row, &nobody).header(header::CONTENT_LENGTH, "9000000"));
-    assert_eq!(walk(&house, Code::BodyTooLarge, large).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::BodyTooLarge, large).await, [] as [&str; 0]);
 }
 
 #[tokio::test]
 async fn every_route_that_changes_state_refuses_other_sites() {
-    let house = unlimited();
-    let cabinet = house.log_in().await;
+    let server = unlimited();
+    let cabinet = server.log_in().await;
     let cross = |row: &RouteDoc| match row.method {
         "GET" => None,
         _ => done(empty(row, &cabinet).header("sec-fetch-site", "cross-site")),
     };
-    assert_eq!(walk(&house, Code::CsrfRejected, cross).await, [] as [&str; 0]);
-    assert_eq!(house.get("/auth/me", &cabinet).await.status, 200, "nothing happened");
+    assert_eq!(walk(&server, Code::CsrfRejected, cross).await, [] as [&str; 0]);
+    assert_eq!(server.get("/auth/me", &cabinet).await.status, 200, "nothing happened");
 }
 
 /// A body that never ends.
@@ -132,9 +132,9 @@ async fn every_route_that_reads_a_body_refuses_slow_and_invalid_ones() {
     let soon = Duration::from_millis(5);
     options.body_deadlines.other = soon;
     options.body_deadlines.ingest = soon;
-    let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
-    let cabinet = house.log_in().await;
-    let document = document(&house).await;
+    let server = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
+    let cabinet = server.log_in().await;
+    let document = document(&server).await;
     let media = |row: &RouteDoc| match row.auth {
         Auth::Machine if row.path.contains("/import") => "text/plain",
         Auth::Machine => "application/x-protobuf",
@@ -145,7 +145,7 @@ async fn every_route_that_reads_a_body_refuses_slow_and_invalid_ones() {
         let request = empty(row, &cabinet).header(header::CONTENT_TYPE, media(row));
         takes(&document, row).0.then(|| request.body(Body::new(Stalled)).expect("a request"))
     };
-    assert_eq!(walk(&house, Code::RequestTimeout, slow).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::RequestTimeout, slow).await, [] as [&str; 0]);
     let with = |media: &'static str, text: &'static str| {
         let (document, cabinet) = (&document, &cabinet);
         move |row: &RouteDoc| {
@@ -153,20 +153,20 @@ async fn every_route_that_reads_a_body_refuses_slow_and_invalid_ones() {
             takes(document, row).1.then(|| request.body(Body::from(text)).expect("a request"))
         }
     };
-    assert_eq!(walk(&house, Code::UnsupportedMediaType, with("text/plain", "{}")).await, [] as [&str; 0]);
-    assert_eq!(walk(&house, Code::InvalidJson, with("application/json", "{")).await, [] as [&str; 0]);
-    assert_eq!(walk(&house, Code::ValidationFailed, with("application/json", "[]")).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::UnsupportedMediaType, with("text/plain", "{}")).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::InvalidJson, with("application/json", "{")).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::ValidationFailed, with("application/json", "[]")).await, [] as [&str; 0]);
 }
 
 #[tokio::test]
 async fn every_route_with_credentials_refuses_an_invalid_authorization_header() {
-    let house = unlimited();
+    let server = unlimited();
     let public = |row: &RouteDoc| matches!(row.auth, Auth::Public | Auth::Operator);
     let nobody = |row: &RouteDoc| {
         let request = empty(row, &Who::Nobody).header(header::AUTHORIZATION, "Digest x");
         if public(row) { None } else { done(request) }
     };
-    assert_eq!(walk(&house, Code::TokenInvalid, nobody).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::TokenInvalid, nobody).await, [] as [&str; 0]);
 }
 
 /// Whether the document says that a route may answer `code`.
@@ -195,62 +195,62 @@ const LATER: Duration = Duration::from_secs(11 * 60);
 
 #[tokio::test]
 async fn every_route_of_the_api_reports_a_disk_that_stores_nothing() {
-    let house = unlimited();
-    let ada = house.log_in().await;
-    house.pass(LATER);
-    house.break_the_disk();
-    let document = document(&house).await;
+    let server = unlimited();
+    let ada = server.log_in().await;
+    server.pass(LATER);
+    server.break_the_disk();
+    let document = document(&server).await;
     // The logout works in memory; the next test covers it.
     let asks = |row: &RouteDoc| says(&document, row, Code::StorageDegraded) && row.path != OUT;
     let request = |row: &RouteDoc| if asks(row) { done(empty(row, &ada)) } else { None };
-    assert_eq!(walk(&house, Code::StorageDegraded, request).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::StorageDegraded, request).await, [] as [&str; 0]);
 }
 
 /// The logout takes effect although it cannot be stored.
 #[tokio::test]
 async fn a_logout_that_cannot_be_stored_is_reported_and_takes_effect() {
-    let house = unlimited();
-    let ada = house.log_in().await;
-    house.pass(LATER);
-    house.break_the_disk();
-    house.post(OUT, &ada, Value::Null).await.is(503, "storage_degraded");
-    house.get("/api/v1/auth/me", &ada).await.is(401, "session_invalid");
-    house.post(OUT, &ada, Value::Null).await.is(503, "storage_degraded");
+    let server = unlimited();
+    let ada = server.log_in().await;
+    server.pass(LATER);
+    server.break_the_disk();
+    server.post(OUT, &ada, Value::Null).await.is(503, "storage_degraded");
+    server.get("/api/v1/auth/me", &ada).await.is(401, "session_invalid");
+    server.post(OUT, &ada, Value::Null).await.is(503, "storage_degraded");
     let never = Who::Cookie(format!("ses_{}", "A".repeat(43)));
-    assert_eq!(house.post(OUT, &never, Value::Null).await.status, 204, "nothing stands of that one");
+    assert_eq!(server.post(OUT, &never, Value::Null).await.status, 204, "nothing stands of that one");
 }
 
 /// docs/specification.md D1: an expiry is answered once its row is removed, and a logout does not
 /// say more.
 #[tokio::test]
 async fn an_expired_session_is_not_called_ended_while_its_row_is_on_the_disk() {
-    let house = unlimited();
-    let ada = house.log_in().await;
-    house.pass(Duration::from_secs(31 * 86_400));
-    house.break_the_disk();
+    let server = unlimited();
+    let ada = server.log_in().await;
+    server.pass(Duration::from_secs(31 * 86_400));
+    server.break_the_disk();
     for _ in 0..2 {
-        house.post(OUT, &ada, Value::Null).await.is(503, "storage_degraded");
-        house.get("/api/v1/auth/me", &ada).await.is(503, "storage_degraded");
+        server.post(OUT, &ada, Value::Null).await.is(503, "storage_degraded");
+        server.get("/api/v1/auth/me", &ada).await.is(503, "storage_degraded");
     }
 }
 
 #[tokio::test]
 async fn revocations_that_cannot_be_stored_are_reported_each_time() {
-    let house = unlimited();
-    let (here, there, third) = (house.log_in().await, house.log_in().await, house.log_in().await);
+    let server = unlimited();
+    let (here, there, third) = (server.log_in().await, server.log_in().await, server.log_in().await);
     let path = format!(
         "/api/v1/auth/sessions/{}",
-        house.get("/api/v1/auth/me", &there).await.value()["session"]["id"].as_str().expect("an id")
+        server.get("/api/v1/auth/me", &there).await.value()["session"]["id"].as_str().expect("an id")
     );
-    house.break_the_disk();
+    server.break_the_disk();
     for _ in 0..2 {
-        house.delete(&path, &here).await.is(503, "storage_degraded");
-        house.get("/api/v1/auth/me", &there).await.is(401, "session_invalid");
+        server.delete(&path, &here).await.is(503, "storage_degraded");
+        server.get("/api/v1/auth/me", &there).await.is(401, "session_invalid");
     }
-    house.delete("/api/v1/auth/sessions", &here).await.is(503, "storage_degraded");
-    house.get("/api/v1/auth/me", &third).await.is(401, "session_invalid");
-    house.post(OUT, &third, Value::Null).await.is(503, "storage_degraded");
-    assert_eq!(house.get("/api/v1/auth/me", &here).await.status, 200, "one's own is kept");
+    server.delete("/api/v1/auth/sessions", &here).await.is(503, "storage_degraded");
+    server.get("/api/v1/auth/me", &third).await.is(401, "session_invalid");
+    server.post(OUT, &third, Value::Null).await.is(503, "storage_degraded");
+    assert_eq!(server.get("/api/v1/auth/me", &here).await.status, 200, "one's own is kept");
 }
 
 /// Full lanes are one cause, exhausted connections the other; see
@@ -258,48 +258,48 @@ async fn revocations_that_cannot_be_stored_are_reported_each_time() {
 #[tokio::test]
 async fn every_route_on_a_lane_answers_busy_when_it_is_full() {
     let plan = TestServerOptions { lanes: full(LanesOptions::for_cores(2)), ..TestServerOptions::default() };
-    let house = TestServer::build(plan);
-    let ada = house.log_in_from_within();
-    house.pass(LATER);
-    let document = document(&house).await;
+    let server = TestServer::build(plan);
+    let ada = server.log_in_from_within();
+    server.pass(LATER);
+    let document = document(&server).await;
     let anonymous = ["/auth/providers", "/openapi.json", "/-/healthy", "/-/ready"];
     let asks = |row: &RouteDoc| {
         says(&document, row, Code::Busy) && !anonymous.iter().any(|path| row.path.ends_with(path))
     };
     let lane = |row: &RouteDoc| if asks(row) { done(empty(row, &ada)) } else { None };
-    assert_eq!(walk(&house, Code::Busy, lane).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::Busy, lane).await, [] as [&str; 0]);
 }
 
 /// Listings read every row of their kind, so they run on a lane, not on a connection's thread,
 /// where other connections wait.
 #[tokio::test]
 async fn listings_of_accounts_are_read_on_a_lane() {
-    let house = TestServer::build(TestServerOptions {
+    let server = TestServer::build(TestServerOptions {
         lanes: full(LanesOptions::for_cores(2)),
         ..TestServerOptions::default()
     });
-    let ada = house.log_in_from_within();
+    let ada = server.log_in_from_within();
     let listings = ["/admin/users", "/admin/orgs", "/admin/stats", "/admin/audit"];
     let of_org = ["/orgs/acme/members", "/orgs/acme/invites", "/orgs/acme/audit"];
     for path in listings.into_iter().chain(of_org) {
-        house.get(&format!("/api/v1{path}"), &ada).await.is(503, "busy");
+        server.get(&format!("/api/v1{path}"), &ada).await.is(503, "busy");
     }
 }
 
 #[tokio::test]
 async fn every_route_answers_starting_while_the_server_starts() {
-    let mut house = unlimited();
-    let ada = house.log_in().await;
-    let all = document(&house).await;
+    let mut server = unlimited();
+    let ada = server.log_in().await;
+    let all = document(&server).await;
     let options = ApiOptions::new("http://127.0.0.1:8095");
-    let counters = Arc::clone(&house.counters);
-    house.router = Front::starting(Arc::default(), &options, counters).expect("options fit").site();
+    let counters = Arc::clone(&server.counters);
+    server.router = Front::starting(Arc::default(), &options, counters).expect("options fit").site();
     let asks = |row: &RouteDoc| says(&all, row, Code::Starting);
     let starting = |row: &RouteDoc| if asks(row) { done(empty(row, &ada)) } else { None };
-    assert_eq!(walk(&house, Code::Starting, starting).await, [] as [&str; 0]);
-    assert_eq!(house.get("/healthz", &Who::Nobody).await.body, "ok");
+    assert_eq!(walk(&server, Code::Starting, starting).await, [] as [&str; 0]);
+    assert_eq!(server.get("/healthz", &Who::Nobody).await.body, "ok");
     // It has a body of its own, whatever it says.
-    let ready = house.get("/readyz", &Who::Nobody).await;
+    let ready = server.get("/readyz", &Who::Nobody).await;
     assert_eq!((ready.status.as_u16(), ready.text("status").as_str()), (503, "starting"));
     assert_eq!(ready.header("retry-after"), "2");
     assert!(ready.value()["recovery"]["elapsed_s"].is_number(), "{}", ready.body);
@@ -310,11 +310,11 @@ async fn every_route_answers_starting_while_the_server_starts() {
 async fn every_route_survives_a_panic_of_its_handler() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.limits.cabinet_rps = 1_000_000;
-    let house =
+    let server =
         TestServer::build(TestServerOptions { options, panics: true, ..TestServerOptions::default() });
-    let ada = house.log_in_from_within();
+    let ada = server.log_in_from_within();
     let every = |row: &RouteDoc| done(empty(row, &ada));
-    assert_eq!(walk(&house, Code::Internal, every).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::Internal, every).await, [] as [&str; 0]);
 }
 
 /// docs/specification.md B3: requests without a credential share a bucket per address.
@@ -322,18 +322,18 @@ async fn every_route_survives_a_panic_of_its_handler() {
 async fn every_route_of_the_api_is_rate_limited() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.limits.anonymous_rps = 1;
-    let house = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
-    let mut last = house.get("/api/v1/orgs", &Who::Nobody).await;
+    let server = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
+    let mut last = server.get("/api/v1/orgs", &Who::Nobody).await;
     while last.status == 401 {
-        last = house.get("/api/v1/orgs", &Who::Nobody).await;
+        last = server.get("/api/v1/orgs", &Who::Nobody).await;
     }
     last.is(429, "rate_limited");
     let again = |row: &RouteDoc| match row.path.starts_with("/api/") && row.path != OUT {
         true => done(empty(row, &Who::Nobody)),
         false => None,
     };
-    assert_eq!(walk(&house, Code::RateLimited, again).await, [] as [&str; 0]);
+    assert_eq!(walk(&server, Code::RateLimited, again).await, [] as [&str; 0]);
     // A logout is never refused.
     let request = done(ask("POST", OUT, &Who::Nobody)).expect("a request");
-    assert_eq!(house.send(request).await.status, 204);
+    assert_eq!(server.send(request).await.status, 204);
 }

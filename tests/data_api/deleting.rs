@@ -10,7 +10,7 @@ const PATH: &str = "/api/v1/orgs/acme/prometheus/api/v1/admin/tsdb/delete_series
 
 async fn delete(stage: &Stage, who: &Who, form: &str) -> Reply {
     let request = ask("POST", PATH, who).header("content-type", "application/x-www-form-urlencoded");
-    stage.house.send(request.body(Body::from(form.to_owned())).expect("a request")).await
+    stage.server.send(request.body(Body::from(form.to_owned())).expect("a request")).await
 }
 
 /// Series and samples of the last hour.
@@ -36,7 +36,7 @@ async fn samples_of_the_range_go_and_nothing_else() {
     let query = format!("match[]={}&match[]={}", escaped("{tenant=\"b\"}"), escaped("up{job=\"web\"}"));
     let request =
         ask("POST", &format!("{PATH}?{query}"), &stage.cabinet).body(Body::empty()).expect("a request");
-    assert_eq!(stage.house.send(request).await.status, 204);
+    assert_eq!(stage.server.send(request).await.status, 204);
     assert_eq!(count(&stage, "{job=~\".+\"}").await, (3, 56 + 2 * 61));
     let labels = stage.get("labels/tenant/values").await.value();
     assert_eq!(labels["data"], json!(["a"]), "what has no samples left is listed no more");
@@ -48,7 +48,7 @@ async fn samples_of_the_range_go_and_nothing_else() {
 #[tokio::test]
 async fn administrators_alone_delete_and_only_what_they_name() {
     let stage = Stage::with_shop().await;
-    let (_, secret) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read", "ingest"] })).await;
+    let (_, secret) = stage.server.key(&stage.cabinet, json!({ "scopes": ["read", "ingest"] })).await;
     let token = stage.embed(json!({})).await;
     for who in [Who::Nobody, Who::Bearer(secret), token] {
         assert_eq!(delete(&stage, &who, "match[]=up").await.status, 401, "{who:?}");
@@ -66,19 +66,19 @@ async fn administrators_alone_delete_and_only_what_they_name() {
     }
     let other =
         ask("POST", &PATH.replace("acme", "other"), &stage.cabinet).body(Body::empty()).expect("a request");
-    assert_eq!(stage.house.send(other).await.status, 404);
+    assert_eq!(stage.server.send(other).await.status, 404);
     assert_eq!(count(&stage, "{job=~\".+\"}").await.0, 5);
     assert!(
         stage
-            .house
+            .server
             .identity
             .audit(Some(promlet::model::OrgId(1)), 10)
             .expect("read")
             .iter()
             .all(|e| e.action != "series.deleted")
     );
-    stage.house.pass(std::time::Duration::from_secs(1));
+    stage.server.pass(std::time::Duration::from_secs(1));
     assert_eq!(delete(&stage, &stage.cabinet, "match[]=up").await.status, 204);
-    let audit = stage.house.identity.audit(Some(promlet::model::OrgId(1)), 1).expect("read");
+    let audit = stage.server.identity.audit(Some(promlet::model::OrgId(1)), 1).expect("read");
     assert_eq!((audit[0].action.as_str(), audit[0].detail.as_str()), ("series.deleted", "up"));
 }

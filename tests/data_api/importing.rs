@@ -39,7 +39,7 @@ impl Sent<'_> {
                 request = request.header(name, value);
             }
         }
-        stage.house.send(request.body(Body::from(self.body)).expect("a request")).await
+        stage.server.send(request.body(Body::from(self.body)).expect("a request")).await
     }
 
     async fn to(self, stage: &Stage) -> Reply {
@@ -72,7 +72,7 @@ async fn a_body_that_is_too_large_is_told_to_be_compressed_or_split() {
         let request = ask("POST", &format!("/api/v1/orgs/acme/{path}"), &stage.agent)
             .header("content-length", (9 << 20).to_string())
             .body(Body::from(vec![b'x'; 9 << 20]));
-        let refused = stage.house.send(request.expect("a request")).await;
+        let refused = stage.server.send(request.expect("a request")).await;
         refused.is(413, "body_too_large");
         assert!(refused.body.contains("gzip") && refused.body.contains("split"), "{}", refused.body);
     }
@@ -166,7 +166,7 @@ async fn columns_of_csv_are_named_in_the_query_or_in_the_first_line() {
 async fn the_query_says_when_and_adds_labels_which_those_of_the_key_replace() {
     let stage = Stage::new().await;
     let fields = json!({ "scopes": ["ingest"], "ingest": { "labels": { "source": "key" } } });
-    let (_, secret) = stage.house.key(&stage.cabinet, fields).await;
+    let (_, secret) = stage.server.key(&stage.cabinet, fields).await;
     let key = Who::Bearer(secret);
     let labels = "labels=job%3Dforced&labels=source%3Dquery&labels=note%3Da%3Db";
     let path = format!("import?timestamp=now-15m&{labels}");
@@ -242,8 +242,8 @@ async fn a_name_has_128_bytes_at_most_by_every_way_in() {
         let labelled = encode(&[(&[("__name__", "up"), (&name("label"), "x")], &[(NOW * 1_000, 1.0)])]);
         let csv = format!("time:unix_s,metric,value\n{NOW},{},4\n", name("csv"));
         let replies = [
-            post_block(&stage.house, &stage.agent, snappy(&first)).await,
-            post_block(&stage.house, &stage.agent, snappy(&labelled)).await,
+            post_block(&stage.server, &stage.agent, snappy(&first)).await,
+            post_block(&stage.server, &stage.agent, snappy(&labelled)).await,
             post_one(&stage, &["__name__", &name("v2")]).await,
             Sent::text("import", format!("{} 1\n", name("text"))).to(&stage).await,
             Sent::text("import/jsonl", line(&name("jsonl"))).to(&stage).await,
@@ -283,7 +283,7 @@ const DOORS: [(&str, &str); 6] = [
 async fn refused(stage: &Stage, door: (&str, &str), encoding: &str, body: Vec<u8>) -> u16 {
     let (path, content_type) = door;
     // Refusals are charged as well.
-    stage.house.pass(std::time::Duration::from_millis(50));
+    stage.server.pass(std::time::Duration::from_millis(50));
     Sent { path, content_type, encoding, body }.to(stage).await.status.as_u16()
 }
 
@@ -337,7 +337,7 @@ async fn a_key_beyond_its_samples_is_told_to_come_back_by_every_way_in() {
     ];
     for (path, content_type, body) in bodies {
         let fields = json!({ "scopes": ["ingest"], "ingest": { "samples_per_s": 1 } });
-        let (_, secret) = stage.house.key(&stage.cabinet, fields).await;
+        let (_, secret) = stage.server.key(&stage.cabinet, fields).await;
         let key = Who::Bearer(secret);
         let send = || Sent { path, content_type, encoding: "", body: body.clone().into() };
         let first = send().by(&stage, &key).await;
@@ -421,7 +421,7 @@ async fn refusals_of_otlp_are_a_status_in_its_encoding() {
 #[tokio::test]
 async fn who_may_not_write_imports_nothing() {
     let stage = Stage::new().await;
-    let (_, reading) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
+    let (_, reading) = stage.server.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
     let token = stage.embed(json!({})).await;
     for (path, content_type) in DOORS.iter().take(4).copied() {
         let of = || Sent { content_type, ..Sent::text(path, UP) };
@@ -436,5 +436,5 @@ async fn who_may_not_write_imports_nothing() {
         .header("sec-fetch-site", "cross-site")
         .body(Body::from(UP))
         .expect("a request");
-    stage.house.send(request).await.is(403, "csrf_rejected");
+    stage.server.send(request).await.is(403, "csrf_rejected");
 }

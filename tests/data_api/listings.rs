@@ -17,7 +17,7 @@ async fn ask(stage: &Stage, path: &str) -> Value {
 async fn metrics_come_with_what_is_known_about_them() {
     let stage = Stage::with_shop().await;
     let body = describe("http_requests_total", 1, "Requests", "requests");
-    assert_eq!(post_block(&stage.house, &stage.agent, snappy(&body)).await.status, 204);
+    assert_eq!(post_block(&stage.server, &stage.agent, snappy(&body)).await.status, 204);
     let requests = json!({ "name": "http_requests_total", "type": "counter", "help": "Requests", "unit": "requests", "series": 3, "last_seen": NOW });
     let up =
         json!({ "name": "up", "type": "unknown", "help": "", "unit": "", "series": 2, "last_seen": NOW });
@@ -35,8 +35,8 @@ async fn metrics_come_with_what_is_known_about_them() {
 /// Metrics that ended long ago are listed where a time is named, not among what there is to ask about today.
 #[tokio::test]
 async fn metrics_are_listed_by_default_with_samples_in_the_head_or_of_the_last_24_hours() {
-    let house = TestServer::build(TestServerOptions { stored: true, ..TestServerOptions::default() });
-    let stage = Stage::of(house).await;
+    let server = TestServer::build(TestServerOptions { stored: true, ..TestServerOptions::default() });
+    let stage = Stage::of(server).await;
     let hour = 3_600;
     let ago = |name: &'static str, seconds: i64| (name, (NOW - seconds) * 1_000);
     let write =
@@ -50,7 +50,7 @@ async fn metrics_are_listed_by_default_with_samples_in_the_head_or_of_the_last_2
         async |query: &str| ask(&stage, &format!("metrics?format=names{query}")).await["data"].clone();
     let all = json!(["ended", "left", "recent", "up"]);
     assert_eq!(names("").await, all, "the head holds them");
-    stage.house.tsdb.seal(Timestamp::from_s(NOW)).expect("sealed");
+    stage.server.tsdb.seal(Timestamp::from_s(NOW)).expect("sealed");
     assert_eq!(names("").await, json!(["recent", "up"]));
     assert_eq!(names("&search=e").await, json!(["recent"]));
     assert_eq!(names("&start=0").await, all);

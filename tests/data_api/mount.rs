@@ -9,7 +9,7 @@ use crate::wire::{NOW, Stage, describe, encode, encode_labels, escaped, nested, 
 const MOUNT: &str = "prometheus/api/v1";
 
 async fn reader(stage: &Stage) -> Who {
-    let (_, secret) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
+    let (_, secret) = stage.server.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
     Who::Basic("anything".into(), secret)
 }
 
@@ -18,7 +18,7 @@ async fn post_form(stage: &Stage, who: &Who, path: &str, content_type: &str, for
         .header("content-type", content_type)
         .body(Body::from(form.to_owned()))
         .expect("a request");
-    stage.house.send(request).await
+    stage.server.send(request).await
 }
 
 async fn ask_mount(stage: &Stage, who: &Who, path: &str) -> Value {
@@ -203,7 +203,7 @@ async fn listings_list() {
             json!({ "status": "success", "data": data }),
             "{path}"
         );
-        stage.house.pass(std::time::Duration::from_millis(10));
+        stage.server.pass(std::time::Duration::from_millis(10));
     }
     // Windows that end in the future, as promtool sends them.
     let wide = format!("series?match[]=up&start={}&end={}.1234567", NOW - 31_536_000, NOW + 31_536_000);
@@ -259,7 +259,7 @@ async fn exemplars_are_those_of_what_an_expression_selects() {
     let mut body = Vec::new();
     nested(1, &series("api", "abc"), &mut body);
     nested(1, &series("web", "def"), &mut body);
-    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    let reply = post_block(&stage.server, &stage.agent, snappy(&body)).await;
     assert_eq!(reply.status, 204, "{}", reply.body);
     let ask = |query: &str, more: &str| format!("query_exemplars?query={}{more}", escaped(query));
     let one = |job: &str, trace: &str| {
@@ -278,7 +278,7 @@ async fn exemplars_are_those_of_what_an_expression_selects() {
         (ask("1 + 1", ""), json!([])),
     ] {
         assert_eq!(ask_mount(&stage, &who, &path).await["data"], expected, "{path}");
-        stage.house.pass(std::time::Duration::from_millis(10));
+        stage.server.pass(std::time::Duration::from_millis(10));
     }
     let token = stage.embed(json!({ "match": ["job=\"web\""] })).await;
     assert_eq!(ask_mount(&stage, &token, &ask("requests_total", "")).await["data"], json!([web]));
@@ -322,7 +322,7 @@ async fn metadata_is_what_senders_said() {
     let mut body = encode(&[]);
     body.extend(describe("up", 2, "Whether it \"answers\"", ""));
     body.extend(describe("http_requests", 1, "Requests", "requests"));
-    assert_eq!(post_block(&stage.house, &stage.agent, snappy(&body)).await.status, 204);
+    assert_eq!(post_block(&stage.server, &stage.agent, snappy(&body)).await.status, 204);
     let up = json!([{ "type": "gauge", "help": "Whether it \"answers\"", "unit": "" }]);
     let value = ask_mount(&stage, &who, "metadata?metric=up").await;
     assert_eq!(value, json!({ "status": "success", "data": { "up": up } }));

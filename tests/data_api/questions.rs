@@ -152,7 +152,7 @@ async fn wrong_parameters_are_refused_by_name() {
         assert_eq!(reply.value()["errors"][0]["field"], field, "{path}: {}", reply.body);
         assert_eq!(reply.value()["errorType"], "bad_data");
         assert_eq!(reply.value()["error"], reply.value()["detail"]);
-        stage.house.pass(std::time::Duration::from_millis(50));
+        stage.server.pass(std::time::Duration::from_millis(50));
     }
 }
 
@@ -230,7 +230,7 @@ async fn a_timeout_ends_a_question() {
 #[tokio::test]
 async fn a_question_needs_a_session_or_a_token_of_the_organisation() {
     let stage = Stage::with_shop().await;
-    let (_, secret) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read", "embed"] })).await;
+    let (_, secret) = stage.server.key(&stage.cabinet, json!({ "scopes": ["read", "embed"] })).await;
     for path in [
         "metrics",
         "metrics/up/labels",
@@ -242,7 +242,7 @@ async fn a_question_needs_a_session_or_a_token_of_the_organisation() {
     ] {
         stage.get_as(&Who::Nobody, path).await.is(401, "unauthenticated");
         stage.get_as(&Who::Bearer(secret.clone()), path).await.is(401, "api_key_not_allowed");
-        let other = stage.house.get(&format!("/api/v1/orgs/other/{path}"), &stage.cabinet).await;
+        let other = stage.server.get(&format!("/api/v1/orgs/other/{path}"), &stage.cabinet).await;
         other.is(404, "org_not_found");
         assert_eq!(stage.get(path).await.status, 200, "{path}");
     }

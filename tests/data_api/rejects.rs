@@ -10,7 +10,7 @@ use crate::wire::{NOW, Stage, encode, post_block, snappy};
 
 async fn set(stage: &Stage, org: &str, settings: Value) {
     let path = format!("/api/v1/orgs/{org}");
-    let reply = stage.house.json("PATCH", &path, &stage.cabinet, json!({ "settings": settings })).await;
+    let reply = stage.server.json("PATCH", &path, &stage.cabinet, json!({ "settings": settings })).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
 }
 
@@ -23,7 +23,7 @@ fn block(names: &[&str], age_s: i64) -> Vec<u8> {
 }
 
 async fn write(stage: &Stage, names: &[&str], age_s: i64) -> Reply {
-    post_block(&stage.house, &stage.agent, block(names, age_s)).await
+    post_block(&stage.server, &stage.agent, block(names, age_s)).await
 }
 
 async fn rejects(stage: &Stage) -> Value {
@@ -34,24 +34,24 @@ async fn rejects(stage: &Stage) -> Value {
 
 /// A second organisation and its ingest key.
 async fn neighbour(stage: &Stage) -> Who {
-    let made = stage.house.post("/api/v1/orgs", &stage.cabinet, json!({ "slug": "shop" })).await;
+    let made = stage.server.post("/api/v1/orgs", &stage.cabinet, json!({ "slug": "shop" })).await;
     assert_eq!(made.status, 201, "{}", made.body);
     let body = json!({ "name": "shop", "scopes": ["ingest"] });
-    let key = stage.house.post("/api/v1/orgs/shop/api-keys", &stage.cabinet, body).await;
+    let key = stage.server.post("/api/v1/orgs/shop/api-keys", &stage.cabinet, body).await;
     assert_eq!(key.status, 201, "{}", key.body);
     Who::Bearer(key.text("secret"))
 }
 
 async fn write_to(stage: &Stage, org: &str, who: &Who, block: Vec<u8>) -> Reply {
     let request = ask("POST", &format!("/api/v1/orgs/{org}/write"), who).body(Body::from(block));
-    stage.house.send(request.expect("a request")).await
+    stage.server.send(request.expect("a request")).await
 }
 
 /// A sender without an account finds out why its samples are missing.
 #[tokio::test]
 async fn a_key_reads_what_was_refused_to_it_and_not_what_was_to_others() {
     let stage = Stage::new().await;
-    let (_, other) = stage.house.key(&stage.cabinet, json!({ "scopes": ["ingest"] })).await;
+    let (_, other) = stage.server.key(&stage.cabinet, json!({ "scopes": ["ingest"] })).await;
     let other = Who::Bearer(other);
     set(&stage, "acme", json!({ "max_series": 1 })).await;
     assert_eq!(write(&stage, &["known"], 0).await.status, 204);
@@ -63,14 +63,14 @@ async fn a_key_reads_what_was_refused_to_it_and_not_what_was_to_others() {
         let rows = reply.value()["data"].as_array().expect("rows").clone();
         rows.iter().map(|row| row["series"].as_str().unwrap_or_default().to_owned()).collect()
     };
-    assert_eq!(names(stage.house.get(path, &stage.agent).await).len(), 1);
-    assert!(names(stage.house.get(path, &stage.agent).await)[0].contains("mine"));
-    assert!(names(stage.house.get(path, &other).await)[0].contains("theirs"));
-    assert_eq!(names(stage.house.get(path, &stage.cabinet).await).len(), 2);
-    let (_, reader) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
-    stage.house.get(path, &Who::Bearer(reader)).await.is(403, "forbidden");
+    assert_eq!(names(stage.server.get(path, &stage.agent).await).len(), 1);
+    assert!(names(stage.server.get(path, &stage.agent).await)[0].contains("mine"));
+    assert!(names(stage.server.get(path, &other).await)[0].contains("theirs"));
+    assert_eq!(names(stage.server.get(path, &stage.cabinet).await).len(), 2);
+    let (_, reader) = stage.server.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
+    stage.server.get(path, &Who::Bearer(reader)).await.is(403, "forbidden");
     let foreign = neighbour(&stage).await;
-    stage.house.get(path, &foreign).await.is(403, "org_mismatch");
+    stage.server.get(path, &foreign).await.is(403, "org_mismatch");
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn each_limit_of_samples_is_a_400_that_names_itself_and_stores_the_rest() 
         assert_eq!(reply.value()["errors"][0]["code"], code, "{settings}: {}", reply.body);
         assert_eq!(reply.value()["stored"], names.len() - 1, "{settings}");
         assert_eq!(write(&stage, &["known"], 0).await.status, 204, "{settings}");
-        stage.house.pass(Duration::from_secs(1));
+        stage.server.pass(Duration::from_secs(1));
     }
     let listed = rejects(&stage).await;
     let codes: Vec<&str> =
@@ -104,7 +104,7 @@ async fn each_limit_of_samples_is_a_400_that_names_itself_and_stores_the_rest() 
         listed["refused"],
         json!({ "series_limit": 1, "new_series_rate": 1, "too_late": 1, "too_old": 1 })
     );
-    let own = stage.house.get("/metrics", &Who::Nobody).await.body;
+    let own = stage.server.get("/metrics", &Who::Nobody).await.body;
     for line in [
         "promlet_org_refused_samples_total{org=\"acme\",reason=\"series_limit\"} 1",
         "promlet_org_series{org=\"acme\"} 11",
@@ -119,7 +119,7 @@ async fn a_refusal_is_listed_with_its_series_its_reason_and_its_sender() {
     assert_eq!(rejects(&stage).await, json!({ "data": [], "refused": {} }));
     for _ in 0..2 {
         write(&stage, &["late"], -3_600).await.is(400, "bad_request");
-        stage.house.pass(Duration::from_secs(5));
+        stage.server.pass(Duration::from_secs(5));
     }
     let nonsense = write_to(&stage, "acme", &stage.cabinet, vec![1, 2, 3]).await;
     nonsense.is(400, "bad_request");
@@ -137,9 +137,9 @@ async fn a_refusal_is_listed_with_its_series_its_reason_and_its_sender() {
     assert_eq!((&early["sender"]["type"], &early["sender"]["name"]), (&json!("api_key"), &json!("test")));
     assert!(early["sender"]["id"].as_str().expect("an id").starts_with("ak_"));
     let path = "/api/v1/orgs/acme/ingest/rejects";
-    assert_eq!(stage.house.get(path, &stage.agent).await.status, 200, "what was refused to the key itself");
-    stage.house.get(path, &Who::Nobody).await.is(401, "unauthenticated");
-    stage.house.get("/api/v1/orgs/other/ingest/rejects", &stage.cabinet).await.is(404, "org_not_found");
+    assert_eq!(stage.server.get(path, &stage.agent).await.status, 200, "what was refused to the key itself");
+    stage.server.get(path, &Who::Nobody).await.is(401, "unauthenticated");
+    stage.server.get("/api/v1/orgs/other/ingest/rejects", &stage.cabinet).await.is(404, "org_not_found");
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn an_organisation_at_its_capacity_waits_and_its_neighbour_does_not_notice
         set(&stage, "acme", json!({ setting: 1 << 20 })).await;
         let mut waits = None;
         for from in [0, 100, 200, 300] {
-            let reply = post_block(&stage.house, &stage.agent, fill(from)).await;
+            let reply = post_block(&stage.server, &stage.agent, fill(from)).await;
             if reply.status == 503 {
                 waits = Some(reply);
                 break;
@@ -180,7 +180,7 @@ async fn an_organisation_at_its_capacity_waits_and_its_neighbour_does_not_notice
         set(&stage, "acme", json!({ setting: null })).await;
         assert_eq!(write(&stage, &["up"], 0).await.status, 204, "{setting}");
     }
-    let usage = stage.house.get("/api/v1/orgs/acme", &stage.cabinet).await.value()["usage"].clone();
+    let usage = stage.server.get("/api/v1/orgs/acme", &stage.cabinet).await.value()["usage"].clone();
     assert!(usage["bytes"].as_u64().expect("bytes") > 1 << 20, "{usage}");
     assert!(usage["memory_bytes"].as_u64().expect("bytes") > 1 << 20, "{usage}");
     assert!(usage["samples_today"].as_u64().expect("samples") > 200, "{usage}");
@@ -193,7 +193,7 @@ async fn settings_are_lowered_by_administrators_and_every_one_of_them_is_kept() 
         "max_labels": 20, "max_label_value_bytes": 100, "max_disk_bytes": 1i64 << 31, "max_memory_bytes": 1 << 28,
         "max_samples_per_query": 1_000, "query_timeout_s": 5, "ooo_window_s": 0 });
     set(&stage, "acme", all.clone()).await;
-    let shown = stage.house.get("/api/v1/orgs/acme", &stage.cabinet).await.value();
+    let shown = stage.server.get("/api/v1/orgs/acme", &stage.cabinet).await.value();
     assert_eq!(shown["settings"], all);
     let path = "/api/v1/orgs/acme";
     for (setting, wrong) in [
@@ -207,9 +207,9 @@ async fn settings_are_lowered_by_administrators_and_every_one_of_them_is_kept() 
         ("ooo_window_s", json!(-1)),
     ] {
         let reply =
-            stage.house.json("PATCH", path, &stage.cabinet, json!({ "settings": { setting: wrong } })).await;
+            stage.server.json("PATCH", path, &stage.cabinet, json!({ "settings": { setting: wrong } })).await;
         reply.is(422, "validation_failed");
         assert_eq!(reply.value()["errors"][0]["field"], format!("settings.{setting}"));
     }
-    assert_eq!(stage.house.get(path, &stage.cabinet).await.value()["settings"], all);
+    assert_eq!(stage.server.get(path, &stage.cabinet).await.value()["settings"], all);
 }

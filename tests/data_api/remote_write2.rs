@@ -50,7 +50,7 @@ impl Request {
     }
 }
 
-/// A sample at the house's time and so many milliseconds; a start of 0 is none.
+/// A sample at the server's time and so many milliseconds; a start of 0 is none.
 fn sample(value: f64, after_ms: i64, start: i64) -> Vec<u8> {
     let mut message = vec![1 << 3 | 1];
     message.extend_from_slice(&value.to_le_bytes());
@@ -88,7 +88,7 @@ fn with_metadata(request: &mut Request, fields: &mut Vec<u8>, kind: u8, help: &s
 }
 
 async fn post(stage: &Stage, body: Vec<u8>) -> Reply {
-    post_typed(&stage.house, &stage.agent, body, V2, "snappy").await
+    post_typed(&stage.server, &stage.agent, body, V2, "snappy").await
 }
 
 /// Samples, histograms and exemplars that a sender is told were written.
@@ -148,13 +148,13 @@ async fn everything_of_a_request_is_stored_and_counted_to_its_sender() {
 async fn both_versions_write_the_same_series_by_both_paths_and_only_one_counts() {
     let stage = Stage::new().await;
     let labels = [("__name__", "up"), ("job", "a")];
-    let reply = post_block(&stage.house, &stage.agent, snappy(&encode(&[(&labels, &[(MS, 1.0)])]))).await;
+    let reply = post_block(&stage.server, &stage.agent, snappy(&encode(&[(&labels, &[(MS, 1.0)])]))).await;
     assert_eq!((reply.status.as_u16(), written(&reply)), (204, ["", "", ""]));
     let mut request = Request::new();
     request.series(&["__name__", "up", "job", "a"], &sample(1.0, 0, 0));
     request.series(&["job", "b", "__name__", "up"], &sample(0.0, 0, 0));
     for content_type in [V2, "application/x-protobuf; proto=\"io.prometheus.write.v2.Request\""] {
-        let reply = post_typed(&stage.house, &stage.agent, request.body(), content_type, "snappy").await;
+        let reply = post_typed(&stage.server, &stage.agent, request.body(), content_type, "snappy").await;
         assert_eq!((reply.status.as_u16(), written(&reply)), (204, ["2", "0", "0"]), "{content_type}");
     }
     let found = ask(&stage, &format!("query?query=up&time={NOW}")).await;
@@ -206,7 +206,7 @@ async fn broken_bodies_are_refused_and_harm_nobody() {
     bodies.extend((1..whole.len()).step_by(7).map(|length| whole[..length].to_vec()));
     for body in bodies {
         post(&stage, body).await.is(400, "bad_request");
-        stage.house.pass(std::time::Duration::from_millis(20));
+        stage.server.pass(std::time::Duration::from_millis(20));
     }
     // 65 MiB declared.
     let bomb = [&[0x80, 0x80, 0xc0, 0x20][..], &[0; 100]].concat();

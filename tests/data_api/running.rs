@@ -74,7 +74,7 @@ async fn a_token_learns_of_its_own_part_only() {
     for token in [token, no_expr] {
         stage.get_as(&token, "queries").await.is(401, "session_required");
         let end = ask("DELETE", "/api/v1/orgs/acme/queries/qry_1", &token).body(Body::empty());
-        stage.house.send(end.expect("a request")).await.is(401, "session_required");
+        stage.server.send(end.expect("a request")).await.is(401, "session_required");
     }
 }
 
@@ -82,7 +82,7 @@ async fn a_token_learns_of_its_own_part_only() {
 async fn start(stage: &Stage) -> (tokio::task::JoinHandle<Reply>, Value) {
     let path = format!("/api/v1/orgs/acme/query/expr-range?expr={}&start=now-3h&step=1", escaped(ENDLESS));
     let request = ask("GET", &path, &stage.cabinet).body(Body::empty()).expect("a request");
-    let router = stage.house.router.clone();
+    let router = stage.server.router.clone();
     let asked = tokio::spawn(async move {
         let response = router.oneshot(request).await.expect("infallible");
         let refused = response.extensions().get().copied();
@@ -92,7 +92,7 @@ async fn start(stage: &Stage) -> (tokio::task::JoinHandle<Reply>, Value) {
     });
     loop {
         let rows = good(&stage.get("queries").await)["data"].as_array().expect("a list").clone();
-        stage.house.pass(Duration::from_millis(50));
+        stage.server.pass(Duration::from_millis(50));
         // It reads its samples first, and then sorts for a long time.
         if let Some(row) = rows.iter().find(|row| row["progress"] == 1.0) {
             return (asked, row.clone());
@@ -114,7 +114,7 @@ async fn a_running_query_is_listed_and_can_be_ended() {
     let id = row["id"].as_str().expect("an id").to_owned();
     let end = async |id: &str| {
         let path = format!("/api/v1/orgs/acme/queries/{id}");
-        stage.house.send(ask("DELETE", &path, &stage.cabinet).body(Body::empty()).expect("a request")).await
+        stage.server.send(ask("DELETE", &path, &stage.cabinet).body(Body::empty()).expect("a request")).await
     };
     end("qry_999").await.is(404, "not_found");
     end("up").await.is(404, "not_found");
@@ -134,7 +134,7 @@ async fn a_client_that_hangs_up_frees_the_lane() {
         assert!(asked.await.is_err_and(|error| error.is_cancelled()));
         loop {
             let rows = good(&stage.get("queries").await)["data"].clone();
-            stage.house.pass(Duration::from_millis(50));
+            stage.server.pass(Duration::from_millis(50));
             if rows == json!([]) {
                 break;
             }
@@ -148,8 +148,8 @@ async fn a_client_that_hangs_up_frees_the_lane() {
 async fn the_list_is_for_administrators_of_the_organisation() {
     let stage = Stage::with_shop().await;
     stage.get_as(&Who::Nobody, "queries").await.is(401, "unauthenticated");
-    stage.house.get("/api/v1/orgs/other/queries", &stage.cabinet).await.is(404, "org_not_found");
-    let (_, secret) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
+    stage.server.get("/api/v1/orgs/other/queries", &stage.cabinet).await.is(404, "org_not_found");
+    let (_, secret) = stage.server.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
     assert_eq!(stage.get_as(&Who::Bearer(secret), "queries").await.status, 401);
 }
 
@@ -160,8 +160,8 @@ async fn answers_are_coded_as_the_client_asks() {
     let send = async |path: &str, accept: &str| {
         let request = ask("GET", &format!("/api/v1/orgs/acme/{path}"), &stage.cabinet);
         let request = request.header("accept-encoding", accept).body(Body::empty()).expect("a request");
-        let response = stage.house.router.clone().oneshot(request).await.expect("infallible");
-        stage.house.pass(Duration::from_millis(50));
+        let response = stage.server.router.clone().oneshot(request).await.expect("infallible");
+        stage.server.pass(Duration::from_millis(50));
         let coding = response.headers().get("content-encoding").map(|v| v.to_str().expect("text").to_owned());
         assert_eq!(response.headers()["vary"], "Accept-Encoding", "{path}");
         (coding, response.into_body().collect().await.expect("a body").to_bytes())
@@ -197,7 +197,7 @@ async fn a_range_asked_for_again_reads_nothing_unless_something_came_or_it_is_re
     let path = format!("query/expr-range?expr=http_requests_total&start={}&end={NOW}&step=60", NOW - 600);
     let ask = async |path: &str| {
         let value = good(&stage.get(path).await);
-        stage.house.pass(Duration::from_millis(50));
+        stage.server.pass(Duration::from_millis(50));
         (value["stats"]["samples"].as_u64().expect("a number"), value["data"].clone())
     };
     let (read, first) = ask(&path).await;
@@ -222,7 +222,7 @@ async fn a_range_asked_for_again_reads_nothing_unless_something_came_or_it_is_re
     assert!(tail > 0 && tail < read, "{tail} of {read}");
     assert_eq!(second["result"].as_array().expect("a list").len(), 4);
     assert_eq!(ask(&format!("{path}&nocache=1")).await.1, second);
-    let page = stage.house.get("/metrics", &Who::Nobody).await.body;
+    let page = stage.server.get("/metrics", &Who::Nobody).await.body;
     for line in [
         "promlet_query_cache_requests_total{result=\"hit\"} 2",
         "promlet_query_cache_requests_total{result=\"extended\"} 1",
@@ -248,7 +248,7 @@ async fn a_large_answer_comes_in_pieces_and_is_the_same() {
     for accept in ["identity", "gzip", "zstd"] {
         let request = ask("GET", &path, &stage.cabinet).header("accept-encoding", accept);
         let request = request.body(Body::empty()).expect("a request");
-        let response = stage.house.router.clone().oneshot(request).await.expect("infallible");
+        let response = stage.server.router.clone().oneshot(request).await.expect("infallible");
         assert_eq!(response.status(), 200);
         assert!(response.headers().get("content-length").is_none(), "nobody knows it yet");
         let mut body = response.into_body();
@@ -276,7 +276,7 @@ async fn a_large_answer_comes_in_pieces_and_is_the_same() {
         assert_eq!((&value["stats"]["series"], &value["warnings"]), (&json!(61), &json!([])));
     }
     // What the answer held is given back with it.
-    let page = stage.house.get("/metrics", &Who::Nobody).await.body;
+    let page = stage.server.get("/metrics", &Who::Nobody).await.body;
     assert!(page.contains("promlet_query_memory_bytes 0\n"), "{page}");
 }
 

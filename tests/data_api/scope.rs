@@ -20,7 +20,7 @@ async fn tenants() -> Stage {
     let series: Vec<Series<'_>> = labels.iter().map(|labels| (*labels, &samples[..])).collect();
     let mut body = encode(&series);
     body.extend(describe("bravo_total", 1, "bravo's secret", ""));
-    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    let reply = post_block(&stage.server, &stage.agent, snappy(&body)).await;
     assert_eq!(reply.status, 204, "{}", reply.body);
     stage
 }
@@ -234,7 +234,7 @@ async fn no_way_around_leads_to_a_wider_range() {
     }
     let mut body = Vec::new();
     nested(1, &series, &mut body);
-    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    let reply = post_block(&stage.server, &stage.agent, snappy(&body)).await;
     assert_eq!(reply.status, 204, "{}", reply.body);
     let token = stage.embed(json!({ "max_range_s": 600 })).await;
     let exemplars = "prometheus/api/v1/query_exemplars?query=traced";
@@ -306,8 +306,8 @@ async fn a_list_of_expressions_is_compared_as_the_grammar_prints_them() {
     let stage = tenants().await;
     let minted = stage.embed(json!({ "exprs": ["sum by(job)  (rate(http_total[300s]))"] })).await;
     // Signed elsewhere, so that what is in it was seen by nobody: an expression that is none admits none.
-    let (key, secret) = stage.house.key(&stage.cabinet, json!({ "scopes": ["embed"] })).await;
-    let now = stage.house.clock.now().as_s();
+    let (key, secret) = stage.server.key(&stage.cabinet, json!({ "scopes": ["embed"] })).await;
+    let now = stage.server.clock.now().as_s();
     let exprs = json!({ "exprs": ["sum  (rate(http_total[300s])) by(job)", "up{"] });
     let claims = json!({ "aud": "ms-embed", "org": "acme", "iat": now, "exp": now + 60, "ms": exprs });
     let offline = Who::Bearer(signed(&key, &secret, &claims));
@@ -405,7 +405,7 @@ fn a_stranger_to_the_organisation_is_answered_the_same_for_every_name() {
         let token = stage.embed(json!({})).await;
         for path in ["metrics", "query/range?metric=up", "query/expr-instant?expr=up", "labels/job/values"] {
             let ask = async |who: &Who, slug: &str| {
-                stage.house.get(&format!("/api/v1/orgs/{slug}/{path}"), who).await
+                stage.server.get(&format!("/api/v1/orgs/{slug}/{path}"), who).await
             };
             for slug in ["other", "solo"] {
                 let reply = ask(&token, slug).await;

@@ -410,36 +410,36 @@ impl Court {
     fn write(&self, slug: &str, body: &[u8]) {
         let request = ask("POST", &format!("/api/v1/orgs/{slug}/write"), &self.stage.cabinet);
         let request = request.body(Body::from(snappy(body))).expect("a request");
-        let reply = self.runtime.block_on(self.stage.house.send(request));
+        let reply = self.runtime.block_on(self.stage.server.send(request));
         assert_eq!(reply.status, 204, "{}", reply.body);
     }
 
     /// A token of an organisation, of a new key with a policy of its own.
     fn token(&self, slug: &str, policy: &Value, ms: &Value) -> Who {
-        let house = &self.stage.house;
+        let server = &self.stage.server;
         self.runtime.block_on(async {
             let embed = json!({ "rate_limit_rps": 10_000, "policy": policy });
             let key = json!({ "name": "x", "scopes": ["embed"], "embed": embed });
-            let made = house.post(&format!("/api/v1/orgs/{slug}/api-keys"), &self.stage.cabinet, key).await;
+            let made = server.post(&format!("/api/v1/orgs/{slug}/api-keys"), &self.stage.cabinet, key).await;
             assert_eq!(made.status, 201, "{}", made.body);
             // Signed as a customer does it: what is beyond the key's policy is not refused, it is not given.
-            let now = house.clock.now().as_s();
+            let now = server.clock.now().as_s();
             let claims = json!({ "aud": "ms-embed", "org": slug, "iat": now, "exp": now + 3_600, "ms": ms });
             Who::Bearer(crate::test_server::signed(&made.text("id"), &made.text("secret"), &claims))
         })
     }
 
     fn get(&self, slug: &str, who: &Who, path: &str) -> Reply {
-        self.runtime.block_on(self.stage.house.get(&format!("/api/v1/orgs/{slug}/{path}"), who))
+        self.runtime.block_on(self.stage.server.get(&format!("/api/v1/orgs/{slug}/{path}"), who))
     }
 
     fn judge(&self, restriction: &[Part; 2], exprs: &[String]) -> Result<(), TestCaseError> {
         // The windows of the session and of the store's limits move on; from here to the end time stands still.
-        self.stage.house.pass(std::time::Duration::from_millis(400));
-        let now_ms = self.stage.house.clock.now().as_ms();
+        self.stage.server.pass(std::time::Duration::from_millis(400));
+        let now_ms = self.stage.server.clock.now().as_ms();
         let slug = format!("solo-{}", self.cases.get());
         self.cases.set(self.cases.get() + 1);
-        let made = self.runtime.block_on(self.stage.house.post(
+        let made = self.runtime.block_on(self.stage.server.post(
             "/api/v1/orgs",
             &self.stage.cabinet,
             json!({ "slug": slug }),

@@ -8,15 +8,17 @@ use serde_json::{Value, json};
 use crate::wire::{NOW, Stage, encode, post_block, snappy};
 
 async fn set(stage: &Stage, settings: Value) {
-    let reply =
-        stage.house.json("PATCH", "/api/v1/orgs/acme", &stage.cabinet, json!({ "settings": settings })).await;
+    let reply = stage
+        .server
+        .json("PATCH", "/api/v1/orgs/acme", &stage.cabinet, json!({ "settings": settings }))
+        .await;
     assert_eq!(reply.status, 200, "{}", reply.body);
 }
 
 /// The status that one sample gets.
 async fn write(stage: &Stage, labels: &[(&str, &str)], age_s: i64) -> u16 {
     let block = snappy(&encode(&[(labels, &[((NOW - age_s) * 1_000, 1.0)])]));
-    post_block(&stage.house, &stage.agent, block).await.status.as_u16()
+    post_block(&stage.server, &stage.agent, block).await.status.as_u16()
 }
 
 #[tokio::test]
@@ -54,8 +56,8 @@ async fn stored_settings_hold_in_a_store_that_was_just_opened() {
     let stage = Stage::new().await;
     set(&stage, json!({ "max_series": 1 })).await;
     let tsdb = Tsdb::in_memory(Options::default(), [0; 32]);
-    apply_settings(&stage.house.identity, &tsdb).expect("read");
-    let now = stage.house.clock.now();
+    apply_settings(&stage.server.identity, &tsdb).expect("read");
+    let now = stage.server.clock.now();
     let mut batch = BatchBuilder::default();
     for name in ["a", "b"] {
         batch.series(&Labels::from_pairs([("__name__", name)]), [Sample { at: now, value: 1.0 }]);

@@ -1,4 +1,4 @@
-//! Remote write as a sender makes it, written without the crates that the server reads it with; and a house with data.
+//! Remote write as a sender makes it, written without the crates that the server reads it with; and a server with data.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -9,7 +9,7 @@ use crate::test_server::{Reply, TestServer, Who, ask};
 /// Label pairs, and samples of (milliseconds, value).
 pub(crate) type Series<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
 
-/// The house's clock, in seconds.
+/// The server's clock, in seconds.
 pub(crate) const NOW: i64 = 1_800_000_000;
 
 pub(crate) fn varint(mut value: u64, out: &mut Vec<u8>) {
@@ -78,18 +78,18 @@ pub(crate) fn snappy(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-pub(crate) async fn post_block(house: &TestServer, who: &Who, block: Vec<u8>) -> Reply {
-    post_typed(house, who, block, "application/x-protobuf", "snappy").await
+pub(crate) async fn post_block(server: &TestServer, who: &Who, block: Vec<u8>) -> Reply {
+    post_typed(server, who, block, "application/x-protobuf", "snappy").await
 }
 
 pub(crate) async fn post_typed(
-    house: &TestServer,
+    server: &TestServer,
     who: &Who,
     block: Vec<u8>,
     content_type: &str,
     encoding: &str,
 ) -> Reply {
-    house.send(write_request(who, block, content_type, encoding)).await
+    server.send(write_request(who, block, content_type, encoding)).await
 }
 
 pub(crate) fn write_request(who: &Who, block: Vec<u8>, content_type: &str, encoding: &str) -> Request<Body> {
@@ -101,9 +101,9 @@ pub(crate) fn write_request(who: &Who, block: Vec<u8>, content_type: &str, encod
         .expect("a request")
 }
 
-/// A house with its owner's session and an ingest key.
+/// A test server with its owner's session and an ingest key.
 pub(crate) struct Stage {
-    pub(crate) house: TestServer,
+    pub(crate) server: TestServer,
     pub(crate) cabinet: Who,
     pub(crate) agent: Who,
 }
@@ -113,16 +113,16 @@ impl Stage {
         Stage::of(TestServer::new()).await
     }
 
-    /// In a house that was built otherwise.
-    pub(crate) async fn of(house: TestServer) -> Stage {
-        let cabinet = house.log_in().await;
-        let (_, secret) = house.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
-        Stage { house, cabinet, agent: Who::Bearer(secret) }
+    /// Uses a server with other options.
+    pub(crate) async fn of(server: TestServer) -> Stage {
+        let cabinet = server.log_in().await;
+        let (_, secret) = server.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
+        Stage { server, cabinet, agent: Who::Bearer(secret) }
     }
 
     /// Writes; all of it must be stored.
     pub(crate) async fn write(&self, series: &[Series<'_>]) {
-        let reply = post_block(&self.house, &self.agent, snappy(&encode(series))).await;
+        let reply = post_block(&self.server, &self.agent, snappy(&encode(series))).await;
         assert_eq!(reply.status, 204, "{}", reply.body);
     }
 
@@ -149,20 +149,20 @@ impl Stage {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
-        self.house.get(&format!("/api/v1/orgs/acme/{path}"), &self.cabinet).await
+        self.server.get(&format!("/api/v1/orgs/acme/{path}"), &self.cabinet).await
     }
 
     pub(crate) async fn get_as(&self, who: &Who, path: &str) -> Reply {
-        self.house.get(&format!("/api/v1/orgs/acme/{path}"), who).await
+        self.server.get(&format!("/api/v1/orgs/acme/{path}"), who).await
     }
 
     /// An embed token with these restrictions.
     pub(crate) async fn embed(&self, ms: Value) -> Who {
         let (key, _) = self
-            .house
+            .server
             .key(&self.cabinet, json!({ "scopes": ["embed"], "embed": { "rate_limit_rps": 10_000 } }))
             .await;
-        self.house.token(&self.cabinet, &key, json!({ "ms": ms })).await
+        self.server.token(&self.cabinet, &key, json!({ "ms": ms })).await
     }
 }
 

@@ -22,7 +22,7 @@ async fn stored(stage: &Stage) -> serde_json::Value {
 #[tokio::test]
 async fn what_was_written_is_answered_and_the_answer_says_how_durable_it_is() {
     let stage = Stage::new().await;
-    let reply = post_block(&stage.house, &stage.agent, up()).await;
+    let reply = post_block(&stage.server, &stage.agent, up()).await;
     assert_eq!((reply.status.as_u16(), reply.header("durability"), reply.body.as_str()), (204, "synced", ""));
     assert_eq!(
         stored(&stage).await,
@@ -36,7 +36,7 @@ async fn both_paths_take_samples_and_an_editor_may_send_them() {
     for (path, who) in [("write", &stage.agent), ("prometheus/api/v1/write", &stage.cabinet)] {
         let request =
             ask("POST", &format!("/api/v1/orgs/acme/{path}"), who).body(Body::from(up())).expect("a request");
-        let reply = stage.house.send(request).await;
+        let reply = stage.server.send(request).await;
         assert_eq!(reply.status, 204, "{path}: {}", reply.body);
     }
 }
@@ -44,15 +44,15 @@ async fn both_paths_take_samples_and_an_editor_may_send_them() {
 #[tokio::test]
 async fn who_may_not_write_is_told_so() {
     let stage = Stage::new().await;
-    let (_, reading) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
+    let (_, reading) = stage.server.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
     let token = stage.embed(json!({})).await;
-    post_block(&stage.house, &Who::Bearer(reading), up()).await.is(403, "forbidden");
-    post_block(&stage.house, &token, up()).await.is(403, "embed_restricted");
-    post_block(&stage.house, &Who::Nobody, up()).await.is(401, "unauthenticated");
-    post_block(&stage.house, &Who::Bearer("msk_wrong".into()), up()).await.is(401, "api_key_invalid");
+    post_block(&stage.server, &Who::Bearer(reading), up()).await.is(403, "forbidden");
+    post_block(&stage.server, &token, up()).await.is(403, "embed_restricted");
+    post_block(&stage.server, &Who::Nobody, up()).await.is(401, "unauthenticated");
+    post_block(&stage.server, &Who::Bearer("msk_wrong".into()), up()).await.is(401, "api_key_invalid");
     let other =
         ask("POST", "/api/v1/orgs/other/write", &stage.agent).body(Body::from(up())).expect("a request");
-    stage.house.send(other).await.is(403, "org_mismatch");
+    stage.server.send(other).await.is(403, "org_mismatch");
     assert_eq!(stored(&stage).await, json!([]));
 }
 
@@ -67,7 +67,7 @@ async fn other_encodings_and_versions_are_asked_to_change() {
         ("application/x-protobuf", "gzip"),
     ];
     for (content_type, encoding) in cases {
-        post_typed(&stage.house, &stage.agent, up(), content_type, encoding)
+        post_typed(&stage.server, &stage.agent, up(), content_type, encoding)
             .await
             .is(415, "unsupported_media_type");
     }
@@ -81,11 +81,11 @@ async fn broken_bodies_are_refused_and_harm_nobody() {
     let mut bodies = vec![Vec::new(), b"{}".to_vec(), vec![0xff; 100], snappy(&message[..message.len() - 3])];
     bodies.extend((1..block.len()).map(|length| block[..length].to_vec()));
     for body in bodies {
-        post_block(&stage.house, &stage.agent, body).await.is(400, "bad_request");
-        stage.house.pass(std::time::Duration::from_millis(20));
+        post_block(&stage.server, &stage.agent, body).await.is(400, "bad_request");
+        stage.server.pass(std::time::Duration::from_millis(20));
     }
     assert_eq!(stored(&stage).await, json!([]));
-    assert_eq!(post_block(&stage.house, &stage.agent, block).await.status, 204);
+    assert_eq!(post_block(&stage.server, &stage.agent, block).await.status, 204);
 }
 
 #[tokio::test]
@@ -94,13 +94,13 @@ async fn bombs_are_refused_by_what_they_declare() {
     // 65 MiB, and as much as 32 bits can say.
     for header in [&[0x80, 0x80, 0xc0, 0x20][..], &[0xff, 0xff, 0xff, 0xff, 0x0f]] {
         let bomb = [header, &[0; 100]].concat();
-        post_block(&stage.house, &stage.agent, bomb).await.is(413, "body_too_large");
+        post_block(&stage.server, &stage.agent, bomb).await.is(413, "body_too_large");
     }
     // 60 MiB out of a hundred bytes: no snappy block can do that.
     let lie = [&[0x80, 0x80, 0x80, 0x1e][..], &[0; 100]].concat();
-    post_block(&stage.house, &stage.agent, lie).await.is(400, "bad_request");
+    post_block(&stage.server, &stage.agent, lie).await.is(400, "bad_request");
     let large = vec![0; 8 * 1024 * 1024 + 1];
-    post_block(&stage.house, &stage.agent, large).await.is(413, "body_too_large");
+    post_block(&stage.server, &stage.agent, large).await.is(413, "body_too_large");
 }
 
 #[tokio::test]
@@ -108,8 +108,8 @@ async fn labels_of_the_key_replace_those_of_the_sender() {
     let stage = Stage::new().await;
     let fields =
         json!({ "scopes": ["ingest"], "ingest": { "labels": { "job": "forced", "source": "laptop" } } });
-    let (_, secret) = stage.house.key(&stage.cabinet, fields).await;
-    let reply = post_block(&stage.house, &Who::Bearer(secret), up()).await;
+    let (_, secret) = stage.server.key(&stage.cabinet, fields).await;
+    let reply = post_block(&stage.server, &Who::Bearer(secret), up()).await;
     assert_eq!(reply.status, 204, "{}", reply.body);
     let metric = stored(&stage).await[0]["metric"].clone();
     assert_eq!(metric, json!({ "__name__": "up", "job": "forced", "source": "laptop" }));
@@ -127,7 +127,7 @@ async fn good_samples_of_a_partly_bad_request_are_stored_and_the_bad_are_named()
     let early = &[((NOW + 3_600) * 1_000, 1.0)];
     let early_name: &[(&str, &str)] = &[("__name__", "early")];
     let body = encode(&[(twice, ONE), (UP, ONE), (nameless, ONE), (early_name, early)]);
-    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    let reply = post_block(&stage.server, &stage.agent, snappy(&body)).await;
     reply.is(400, "bad_request");
     let value = reply.value();
     assert_eq!((&value["stored"], &value["refused"]), (&json!(1), &json!(3)));
@@ -145,13 +145,13 @@ async fn ten_refusals_are_named_at_most() {
     let labels: Vec<[(&str, &str); 3]> =
         names.iter().map(|name| [("__name__", name.as_str()), ("x", "1"), ("x", "2")]).collect();
     let series: Vec<_> = labels.iter().map(|labels| (&labels[..], ONE)).collect();
-    let reply = post_block(&stage.house, &stage.agent, snappy(&encode(&series))).await;
+    let reply = post_block(&stage.server, &stage.agent, snappy(&encode(&series))).await;
     reply.is(400, "bad_request");
     assert_eq!(reply.value()["errors"].as_array().expect("a list").len(), 10);
     assert_eq!(reply.value()["refused"], 30);
 }
 
-/// A `Histogram` of two buckets at the house's time, that counts `count`.
+/// A `Histogram` of two buckets at the server's time, that counts `count`.
 pub(crate) fn histogram(count: u8) -> Vec<u8> {
     let mut out = vec![1 << 3, count];
     out.extend_from_slice(&[3 << 3 | 1, 0, 0, 0, 0, 0, 0, 0x14, 0x40, 4 << 3, 2]);
@@ -179,7 +179,7 @@ async fn native_histograms_and_exemplars_are_taken_beside_floats() {
     let mut body = encode(&[(UP, ONE)]);
     nested(1, &native, &mut body);
     for _ in 0..2 {
-        let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+        let reply = post_block(&stage.server, &stage.agent, snappy(&body)).await;
         assert_eq!(
             (reply.status.as_u16(), reply.body.as_str()),
             (204, ""),
@@ -221,7 +221,7 @@ async fn a_histogram_that_is_none_is_named_and_everything_beside_it_stays() {
     nested(4, &histogram(4), &mut native);
     let mut body = encode(&[(UP, ONE)]);
     nested(1, &native, &mut body);
-    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    let reply = post_block(&stage.server, &stage.agent, snappy(&body)).await;
     reply.is(400, "bad_request");
     assert!(first_line(&reply).contains("counts 4 observations, its buckets hold 3"), "{}", reply.body);
     assert_eq!(reply.value()["errors"][0]["code"], "histogram_count_mismatch");
@@ -233,10 +233,10 @@ async fn a_histogram_that_is_none_is_named_and_everything_beside_it_stays() {
 async fn a_key_beyond_its_samples_is_told_to_come_back() {
     let stage = Stage::new().await;
     let fields = json!({ "scopes": ["ingest"], "ingest": { "samples_per_s": 1 } });
-    let (_, secret) = stage.house.key(&stage.cabinet, fields).await;
+    let (_, secret) = stage.server.key(&stage.cabinet, fields).await;
     let agent = Who::Bearer(secret);
-    assert_eq!(post_block(&stage.house, &agent, up()).await.status, 204);
-    let reply = post_block(&stage.house, &agent, up()).await;
+    assert_eq!(post_block(&stage.server, &agent, up()).await.status, 204);
+    let reply = post_block(&stage.server, &agent, up()).await;
     reply.is(503, "ingest_throttled");
     assert!(reply.header("retry-after").parse::<u64>().expect("seconds") >= 1);
 }
