@@ -3,7 +3,7 @@
 //! 200 pairs of failed logins at the default cost of a hash, taking turns: one for an address that has an account, one for
 //! an address that nobody has. Told: the medians, how far they are apart, and with what probability two samples of one and
 //! the same distribution differ like these (Mann-Whitney U, normal approximation). That both do the same work is what
-//! `unknown_wrong_and_disabled_are_one_answer_after_the_same_work` asserts.
+//! `unknown_wrong_and_disabled_logins_get_the_same_error_after_the_same_work` asserts.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, 
 /// The organisation in all requests; the instance administrator is not a member of it.
 const ORG: &str = "shop";
 
-struct Town {
+struct TestInstance {
     server: TestServer,
     callers: Vec<(Caller, Who)>,
     /// A viewer who may be removed.
@@ -35,9 +35,9 @@ const ENDPOINTS: [(Endpoint, &str); 5] = [
     (Endpoint::Expr, "expr"),
 ];
 
-impl Town {
+impl TestInstance {
     /// Creates one caller of each kind as users do: by invitation, login, key and token.
-    async fn build() -> Town {
+    async fn build() -> TestInstance {
         let mut options = ApiOptions::new("http://127.0.0.1:8095");
         // All requests are sent within one instant of the clock.
         options.limits.cabinet_rps = 1_000_000;
@@ -104,7 +104,7 @@ impl Town {
         for caller in Caller::ALL {
             assert!(callers.iter().any(|(have, _)| have == caller), "nobody is {caller:?}");
         }
-        Town { server, callers, bystander: id("bystander"), key }
+        TestInstance { server, callers, bystander: id("bystander"), key }
     }
 
     /// Whether every caller with a valid session still has it.
@@ -291,8 +291,8 @@ fn wrong(row: &RouteDoc, expected: Outcome, reply: &Reply) -> Option<String> {
 
 #[tokio::test]
 async fn every_route_gives_every_caller_what_its_row_says() {
-    let mut town = Town::build().await;
-    let rows = town.server.rows.clone();
+    let mut instance = TestInstance::build().await;
+    let rows = instance.server.rows.clone();
     assert!(rows.len() > 70, "{}", rows.len());
     let mut asked: BTreeMap<String, usize> = BTreeMap::new();
     let mut mistakes = Vec::new();
@@ -301,8 +301,8 @@ async fn every_route_gives_every_caller_what_its_row_says() {
         if row.path.ends_with("probe-panic") {
             continue;
         }
-        for (count, (caller, who)) in town.callers.iter().enumerate() {
-            let reply = town.ask(row, who, count).await;
+        for (count, (caller, who)) in instance.callers.iter().enumerate() {
+            let reply = instance.ask(row, who, count).await;
             *asked.entry(format!("{} {}", row.method, row.path)).or_default() += 1;
             if let Some(wrong) = wrong(row, row.auth.outcome(*caller), &reply) {
                 mistakes.push(format!("{} {} as {caller:?}: {wrong}", row.method, row.path));
@@ -310,8 +310,8 @@ async fn every_route_gives_every_caller_what_its_row_says() {
         }
         // Some routes end their caller (a logout, an account's deletion), so the next route gets
         // new callers.
-        if row.method != "GET" && !town.is_whole().await {
-            town = Town::build().await;
+        if row.method != "GET" && !instance.is_whole().await {
+            instance = TestInstance::build().await;
         }
     }
     assert!(mistakes.is_empty(), "{} of them:\n{}", mistakes.len(), mistakes.join("\n"));

@@ -19,13 +19,13 @@ const RECORD_PATH: &str = "PROMLET_TEST_MET";
 
 /// A documented response: method and path template, status, and the error code, if any.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Answer {
+pub(crate) struct DocumentedResponse {
     pub(crate) operation: String,
     pub(crate) status: u16,
     pub(crate) code: String,
 }
 
-impl std::fmt::Display for Answer {
+impl std::fmt::Display for DocumentedResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} | {} | {}", self.operation, self.status, self.code)
     }
@@ -52,7 +52,7 @@ fn open_record() -> Option<&'static Mutex<ResponseRecord>> {
 pub(crate) fn record(method: &str, template: &str, status: u16, refused: Option<Code>) {
     let Some(responses) = open_record() else { return };
     let code = refused.map_or_else(String::new, |code| code.as_str().to_owned());
-    let line = Answer { operation: format!("{method} {template}"), status, code }.to_string();
+    let line = DocumentedResponse { operation: format!("{method} {template}"), status, code }.to_string();
     let mut responses = responses.lock().expect("unpoisoned");
     if !responses.written.contains(&line) {
         writeln!(responses.file, "{line}").expect("written");
@@ -73,15 +73,18 @@ pub(crate) fn of_all_tests(but: &str) -> BTreeSet<String> {
 }
 
 /// Returns all responses that the document lists.
-pub(crate) fn documented(document: &Value) -> BTreeSet<Answer> {
+pub(crate) fn documented(document: &Value) -> BTreeSet<DocumentedResponse> {
     let mut all = BTreeSet::new();
     for (template, methods) in document["paths"].as_object().expect("paths") {
         for (method, operation) in methods.as_object().expect("methods") {
             let operation_name = format!("{} {template}", method.to_ascii_uppercase());
             for (status, response) in operation["responses"].as_object().expect("responses") {
                 let status: u16 = status.parse().expect("a status");
-                let of =
-                    |code: &str| Answer { operation: operation_name.clone(), status, code: code.to_owned() };
+                let of = |code: &str| DocumentedResponse {
+                    operation: operation_name.clone(),
+                    status,
+                    code: code.to_owned(),
+                };
                 match codes(response).as_slice() {
                     [] => drop(all.insert(of(""))),
                     codes => all.extend(codes.iter().map(|code| of(code))),
@@ -107,24 +110,28 @@ pub(crate) fn codes(response: &Value) -> Vec<&str> {
 
 /// Responses that no test here receives: operation (`*`: all), error code, reason, and the test
 /// elsewhere that receives it.
-pub(crate) type Excuses = &'static [(&'static str, &'static str, &'static str, &'static str)];
+pub(crate) type Exemptions = &'static [(&'static str, &'static str, &'static str, &'static str)];
 
-/// Returns the responses that are documented, but neither recorded nor excused, and the excuses
+/// Returns the responses that are documented, but neither recorded nor exempt, and the exemptions
 /// that are unnecessary or name an unknown test.
-pub(crate) fn unmet(documented: &BTreeSet<Answer>, met: &BTreeSet<String>, excuses: Excuses) -> Vec<String> {
-    let fits = |(operation, code, ..): &(&str, &str, &str, &str), answer: &Answer| {
+pub(crate) fn missing(
+    documented: &BTreeSet<DocumentedResponse>,
+    met: &BTreeSet<String>,
+    exemptions: Exemptions,
+) -> Vec<String> {
+    let fits = |(operation, code, ..): &(&str, &str, &str, &str), answer: &DocumentedResponse| {
         *code == answer.code && (*operation == "*" || *operation == answer.operation)
     };
-    let excused = |answer: &Answer| excuses.iter().any(|excuse| fits(excuse, answer));
+    let is_exempt = |answer: &DocumentedResponse| exemptions.iter().any(|exemption| fits(exemption, answer));
     let missing = documented.iter().filter(|answer| !met.contains(&answer.to_string()));
     let mut wrong: Vec<String> =
-        missing.clone().filter(|answer| !excused(answer)).map(Answer::to_string).collect();
-    for excuse @ (operation, code, why, test) in excuses {
-        if !missing.clone().any(|answer| fits(excuse, answer)) {
-            wrong.push(format!("the excuse for {code} of {operation} ({why}) is not needed"));
+        missing.clone().filter(|answer| !is_exempt(answer)).map(DocumentedResponse::to_string).collect();
+    for exemption @ (operation, code, why, test) in exemptions {
+        if !missing.clone().any(|answer| fits(exemption, answer)) {
+            wrong.push(format!("the exemption for {code} of {operation} ({why}) is unnecessary"));
         }
         if !sources().contains(&format!("fn {test}(")) {
-            wrong.push(format!("the excuse for {code} of {operation} names a test {test} that there is not"));
+            wrong.push(format!("the exemption for {code} of {operation} names an unknown test {test}"));
         }
     }
     wrong

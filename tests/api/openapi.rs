@@ -64,20 +64,25 @@ async fn operation_ids_are_unique_and_references_resolve() {
 }
 
 /// Responses that require a race, or four thousand million organisations.
-const EVERYWHERE: met::Excuses = &[
+const EXEMPTIONS: met::Exemptions = &[
     (
         "POST /api/v1/auth/oauth/{provider}/callback",
         "session_invalid",
-        "who links was logged out while the provider was asked",
-        "who_is_logged_out_meanwhile_links_nothing",
+        "the session ended during the request to the provider",
+        "a_session_that_ended_meanwhile_links_nothing",
     ),
     (
         "POST /api/v1/auth/signup/complete",
         "conflict",
-        "no number is left",
-        "where_no_number_is_left_no_organisation_is_made",
+        "no organisation number is free",
+        "without_a_free_number_no_organisation_is_created",
     ),
-    ("POST /api/v1/orgs", "conflict", "no number is left", "where_no_number_is_left_no_organisation_is_made"),
+    (
+        "POST /api/v1/orgs",
+        "conflict",
+        "no organisation number is free",
+        "without_a_free_number_no_organisation_is_created",
+    ),
 ];
 
 #[tokio::test]
@@ -86,8 +91,8 @@ async fn every_documented_response_is_given_by_its_route() {
     let document = server.get("/api/v1/openapi.json", &Who::Nobody).await.value();
     let documented = met::documented(&document);
     let met = met::of_all_tests("every_documented_response_is_given_by_its_route");
-    let unmet = met::unmet(&documented, &met, EVERYWHERE);
-    assert!(unmet.is_empty(), "{} of {}:\n{}", unmet.len(), documented.len(), unmet.join("\n"));
+    let missing = met::missing(&documented, &met, EXEMPTIONS);
+    assert!(missing.is_empty(), "{} of {}:\n{}", missing.len(), documented.len(), missing.join("\n"));
 }
 
 #[tokio::test]
