@@ -5,7 +5,7 @@
 //! an account, one for an address without. Printed: the medians, their difference, and the
 //! probability that two samples of one distribution differ as much (Mann-Whitney U, normal
 //! approximation). That both do the same work is asserted by
-//! `unknown_wrong_and_disabled_are_one_answer_after_the_same_work`.
+//! `unknown_wrong_and_disabled_logins_get_the_same_error_after_the_same_work`.
 
 use std::sync::Arc;
 

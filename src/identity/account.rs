@@ -1,4 +1,5 @@
-//! What an account's owner changes about it: name, address, and its end (docs/specification.md C2).
+//! Changes that owners make to their own account: name, address, deletion (docs/specification.md
+//! C2).
 
 use std::net::IpAddr;
 
@@ -15,7 +16,7 @@ use super::member::{has_other_owner, leave};
 use super::name::{self, NameError};
 use super::oauth;
 use super::org::{MembershipRow, OrgRow};
-use super::session::stands;
+use super::session::is_live;
 use super::store::read;
 use super::totp::TotpRow;
 use super::user::{AddressRow, UserRow, active};
@@ -24,19 +25,19 @@ use super::{
     User, UserId,
 };
 
-/// Why an account was not changed.
+/// Errors of changing an account.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountChangeError {
     /// `validation_failed`.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// It is the only owner of an organisation: `last_owner`.
+    /// The account is the only owner of an organisation: `last_owner`.
     #[error("you are the only owner of the organisation {0}: make another one first, or delete it")]
     LastOwner(String),
-    /// It is the only administrator of the instance: `conflict`.
+    /// The account is the only administrator of the server: `conflict`.
     #[error("you are the only administrator of this server: make another one first")]
     LastAdmin,
-    /// The account is gone: `session_invalid`.
+    /// The account no longer exists: `session_invalid`.
     #[error("no such account")]
     UnknownUser,
     /// `storage_degraded`.
@@ -44,22 +45,22 @@ pub enum AccountChangeError {
     Store(#[from] StoreError),
 }
 
-/// An address that was changed.
+/// A changed mail address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressChange {
-    /// Until now; its reader is told.
+    /// The old address, which receives a notification.
     pub old: Email,
-    /// From now on.
+    /// The new address.
     pub new: Email,
 }
 
-/// Why an address was not changed.
+/// Errors of changing an address.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressChangeError {
     /// `link_invalid`.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// Meanwhile another account has it: `email_taken`.
+    /// Another account has taken the address meanwhile: `email_taken`.
     #[error("another account has this address")]
     Taken,
 }
@@ -70,22 +71,22 @@ impl From<StoreError> for AddressChangeError {
     }
 }
 
-/// Memberships that end in one change: two rows each, of at most 64.
+/// Memberships removed in one change. Each has two rows, and a change has at most 64.
 const LEAVE_A_CHANGE: usize = 20;
 
-/// An organisation of which `user` is the only owner.
+/// Returns an organisation of which `user` is the only owner.
 fn solely_owned(txn: &Txn<'_>, user: UserId) -> Result<Option<OrgId>, StoreError> {
     for ((_, org), membership) in txn.scan::<MembershipRow>(&user)? {
-        // One that is being removed needs no owner.
-        let stands = membership.role == Role::Owner && read::<OrgRow>(txn, &org)?.is_some();
-        if stands && !has_other_owner(txn, org, user)? {
+        // An organisation that is being removed needs no owner.
+        let is_live = membership.role == Role::Owner && read::<OrgRow>(txn, &org)?.is_some();
+        if is_live && !has_other_owner(txn, org, user)? {
             return Ok(Some(org));
         }
     }
     Ok(None)
 }
 
-/// That an account may go without leaving something behind that nobody can manage.
+/// Checks that deleting an account leaves nothing behind without an owner or administrator.
 fn may_go(txn: &Txn<'_>, user: UserId, row: &UserRow) -> Result<(), AccountChangeError> {
     if let Some(org) = solely_owned(txn, user)? {
         let slug = read::<OrgRow>(txn, &org)?.map(|row| row.slug).unwrap_or_default();
@@ -111,11 +112,11 @@ impl Identity {
         self.user(user)?.ok_or(AccountChangeError::UnknownUser)
     }
 
-    /// Deletes an account: it leaves its organisations, its sessions end, its address is free again. What it made stays.
-    /// Blocks (commits).
+    /// Deletes an account: it leaves its organisations, its sessions end, and its address is free
+    /// again. What it created stays. Blocks (commits).
     ///
     /// # Errors
-    /// [`AccountChangeError`]; nothing was changed then, unless the store failed between two steps.
+    /// [`AccountChangeError`]. Nothing was changed then, unless the store failed between two steps.
     pub fn delete_user(
         &self,
         user: UserId,
@@ -140,22 +141,24 @@ impl Identity {
                 txn.remove::<UserRow>(&user);
                 txn.remove::<AddressRow>(&row.email);
                 txn.remove::<TotpRow>(&user);
-                audit::note(txn, &Event::by(user, "account.deleted").at_ip(ip), now)?;
+                audit::record(txn, &Event::by(user, "account.deleted").at_ip(ip), now)?;
                 Ok::<_, AccountChangeError>(true)
             })?;
             if gone {
                 break;
             }
         }
-        // One whose account is gone opens nothing; a change of its own, because a change has few rows.
+        // Identities of a deleted account open nothing. They are removed in a separate change
+        // because the number of rows of a change is limited.
         self.change(move |txn| oauth::unlink_all(txn, user))?;
-        // Rows of sessions whose account is gone are dead at the next start, too.
-        self.settle_epoch(user, u32::MAX, None, &[]);
+        // Session rows of a deleted account are also ignored at the next start.
+        self.apply_epoch(user, u32::MAX, None, &[]);
         Ok(())
     }
 
-    /// A link that makes `new` the address of a session's account, as long as the session lives; `None` where the address has
-    /// an account already, so that nobody learns of others this way. Blocks (commit).
+    /// Creates a link that makes `new` the address of a session's account, valid as long as the
+    /// session. Returns `None` if the address already has an account, so that the response does not
+    /// reveal accounts. Blocks (commit).
     ///
     /// # Errors
     /// [`StoreError`].
@@ -191,8 +194,8 @@ impl Identity {
         Ok(free.then(|| LinkMail { to: new.clone(), token, expires_in: LINK_TTL }))
     }
 
-    /// Makes the address that a link was sent to the one of its account, exactly once. Links to the old address end.
-    /// Blocks (commit).
+    /// Makes the address that a link was sent to the one of its account, exactly once. Links to the
+    /// old address end. Blocks (commit).
     ///
     /// # Errors
     /// [`AddressChangeError`].
@@ -209,7 +212,7 @@ impl Identity {
         let account = self.row::<UserRow>(&user)?.ok_or(LinkError::Invalid)?;
         let slots = self.slots(user, &account);
         let mail_proves = self.mail_proves();
-        let exchange = Exchange { hash, user, new: new.clone(), slots, mail_proves, ip: client.ip };
+        let exchange = AddressExchange { hash, user, new: new.clone(), slots, mail_proves, ip: client.ip };
         let old = self.change(move |txn| exchange.make(txn, now))?;
         let parsed = |text: &str| {
             Email::parse(text).map_err(|_| StoreError::Inconsistent("an account's address is none"))
@@ -218,26 +221,26 @@ impl Identity {
     }
 }
 
-/// An account's address about to be exchanged.
-struct Exchange {
+/// A change of an account's address.
+struct AddressExchange {
     hash: SecretHash,
     user: UserId,
     new: String,
-    /// Of the links that end with the old address.
+    /// Slots of the links that end with the old address.
     slots: Vec<LinkSlot>,
     mail_proves: bool,
     ip: IpAddr,
 }
 
-impl Exchange {
-    /// Exchanges the address in the change that uses the link up; the old one.
+impl AddressExchange {
+    /// Replaces the address within the change that uses the link up. Returns the old address.
     fn make(self, txn: &mut Txn<'_>, now: Timestamp) -> Result<String, AddressChangeError> {
-        let Exchange { hash, user, new, slots, mail_proves, ip } = self;
+        let AddressExchange { hash, user, new, slots, mail_proves, ip } = self;
         let link = outstanding(txn, hash, &[LinkKind::Email], now)?.ok_or(LinkError::Invalid)?;
         let row = active(txn, user)?.ok_or(LinkError::Invalid)?;
-        // Whoever ended the session that asked did not want what it began.
+        // The end of the session that requested the change revokes the request.
         let asked_by = link.asked_by.ok_or(LinkError::Invalid)?;
-        if !stands(txn, (user, asked_by))? {
+        if !is_live(txn, (user, asked_by))? {
             return Err(LinkError::Invalid.into());
         }
         if read::<AddressRow>(txn, &new)?.is_some() {
@@ -249,7 +252,7 @@ impl Exchange {
         txn.put(&new, &AddressRow(user));
         let address_proof = AddressProof::from_bool(mail_proves);
         txn.put(&user, &UserRow { email: new, address_proof, ..row.clone() });
-        audit::note(txn, &Event::by(user, "email.changed").at_ip(ip), now)?;
+        audit::record(txn, &Event::by(user, "email.changed").at_ip(ip), now)?;
         Ok(row.email)
     }
 }

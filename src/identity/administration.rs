@@ -1,6 +1,7 @@
-//! What the administrator of the server does to accounts, over the API and at the command line (docs/specification.md C8).
+//! Actions of the server's administrator on accounts, over the API and on the command line
+//! (docs/specification.md C8).
 //!
-//! At the command line `actor` is `None`: whoever owns the data folder may everything.
+//! On the command line `actor` is `None`: the owner of the data folder may do everything.
 
 use crate::entropy::Entropy;
 use crate::kv::Txn;
@@ -22,33 +23,33 @@ use super::{Email, Identity, Membership, Password, StoreError, User, UserId};
 pub struct UserSummary {
     /// The account.
     pub user: User,
-    /// When one of its live sessions was last used.
+    /// Last use of any of its live sessions.
     pub last_seen_at: Option<Timestamp>,
-    /// Live sessions.
+    /// Number of live sessions.
     pub sessions: usize,
-    /// Its organisations, by slug.
+    /// Its organisations, ordered by slug.
     pub orgs: Vec<Membership>,
 }
 
-/// What to change of an account; what is not named stays.
+/// A change of an account; `None` leaves a field unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserChange {
-    /// May not log in; its sessions end at once.
+    /// Whether the account is disabled: it cannot log in, and its sessions end at once.
     pub disabled: Option<bool>,
-    /// Administrator of the server.
+    /// Whether it administers the server.
     pub is_admin: Option<bool>,
 }
 
-/// An account to be made at the command line.
+/// An account to create on the command line.
 #[derive(Clone, Debug)]
 pub struct NewUser<'a> {
     /// Its address.
     pub email: Email,
-    /// What it is called; may be empty.
+    /// Display name; may be empty.
     pub name: &'a str,
-    /// Without one it is entered by links.
+    /// Password; without one, the account is used with mailed links.
     pub password: Option<Password<'a>>,
-    /// Administrator of the server.
+    /// Whether it administers the server.
     pub is_admin: bool,
 }
 
@@ -57,15 +58,15 @@ pub struct NewUser<'a> {
 pub struct InstanceCounts {
     /// Accounts.
     pub users: usize,
-    /// Of them disabled.
+    /// Disabled accounts.
     pub users_disabled: usize,
-    /// Of them administrators who may log in.
+    /// Administrators of the server who may log in.
     pub admins: usize,
-    /// Of them with a second factor.
+    /// Accounts with a second factor.
     pub users_with_twofa: usize,
     /// Organisations.
     pub orgs: usize,
-    /// Organisations that are deleted and not gone from the disk yet.
+    /// Deleted organisations that still have data on disk.
     pub orgs_being_removed: usize,
     /// Live sessions.
     pub sessions: usize,
@@ -73,17 +74,17 @@ pub struct InstanceCounts {
     pub api_keys: usize,
 }
 
-/// Why an account was not made or changed.
+/// Errors of creating or changing an account.
 #[derive(Debug, thiserror::Error)]
 pub enum AdministrationError {
-    /// Who asks is not administrator of the server any more: `forbidden`.
+    /// The actor does not administer the server any more: `forbidden`.
     #[error("this is for the administrator of the server")]
     Forbidden,
     /// `not_found`.
     #[error("no such account")]
     UnknownUser,
-    /// Nobody could administer the server any more: `conflict`.
-    #[error("this is the last administrator of the server who may log in: make somebody else one first")]
+    /// The server would be left without an administrator: `conflict`.
+    #[error("this is the last administrator of the server who may log in: appoint another one first")]
     LastAdmin,
     /// `email_taken`.
     #[error("the address {0} has an account already")]
@@ -108,7 +109,7 @@ fn require_admin(txn: &Txn<'_>, actor: Option<UserId>) -> Result<(), Administrat
 }
 
 impl Identity {
-    /// Of an account, what the administrator of the server sees.
+    /// Returns the administrator's view of an account.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -122,7 +123,8 @@ impl Identity {
         })
     }
 
-    /// Accounts by id; with `search` those whose address or name contains it in any letter case.
+    /// Returns the accounts, ordered by id. A `search` text selects those whose address or name
+    /// contains it, ignoring case.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -133,7 +135,7 @@ impl Identity {
         Ok(self.users()?.into_iter().filter(wanted).collect())
     }
 
-    /// One account, as the administrator of the server sees it.
+    /// Returns the administrator's view of an account by its id.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -141,7 +143,8 @@ impl Identity {
         self.user(user)?.map(|user| self.summary(user, now)).transpose()
     }
 
-    /// Sums over the whole instance.
+    /// Returns the sums over the whole instance. Cost: linear in accounts, organisations and
+    /// sessions.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -160,8 +163,8 @@ impl Identity {
         })
     }
 
-    /// Disables or enables an account, or makes it an administrator or none. A disabled one's sessions are dead when this
-    /// returns. Blocks (commit).
+    /// Disables or enables an account, or grants or withdraws administration of the server. The
+    /// sessions of a disabled account have ended when this returns. Blocks (commit).
     ///
     /// # Errors
     /// [`AdministrationError`]; then nothing is changed.
@@ -185,16 +188,16 @@ impl Identity {
                 return Err(AdministrationError::LastAdmin);
             }
             txn.put(&user, &changed);
-            let mut said = Vec::new();
+            let mut actions = Vec::new();
             if changed.disabled != row.disabled {
-                said.push(if changed.disabled { "admin.user_disabled" } else { "admin.user_enabled" });
+                actions.push(if changed.disabled { "admin.user_disabled" } else { "admin.user_enabled" });
             }
             if changed.is_admin != row.is_admin {
-                said.push(if changed.is_admin { "admin.granted" } else { "admin.withdrawn" });
+                actions.push(if changed.is_admin { "admin.granted" } else { "admin.withdrawn" });
             }
-            for action in said {
+            for action in actions {
                 let event = Event::by_actor(actor, action).target(&user.to_string());
-                audit::note(txn, &event.detail(&row.email), now)?;
+                audit::record(txn, &event.detail(&row.email), now)?;
             }
             let ends = changed.disabled && !row.disabled;
             Ok(if ends { Some(end_all(txn, user, None)?) } else { None })
@@ -203,15 +206,15 @@ impl Identity {
         Ok(())
     }
 
-    /// After a change that ended all sessions of a user.
+    /// Ends a user's sessions in memory after a change that ended them in the store.
     fn end_sessions_in_memory(&self, user: UserId, epoch: Option<u32>) {
         if let Some(epoch) = epoch {
-            let (_, ended) = self.kill_in_memory(user, None);
-            self.settle_epoch(user, epoch, None, &ended);
+            let (_, ended) = self.end_in_memory(user, None);
+            self.apply_epoch(user, epoch, None, &ended);
         }
     }
 
-    /// Makes an account; the first one of all administers the server. Blocks (hash, commit).
+    /// Creates an account. The first one of all administers the server. Blocks (hash, commit).
     ///
     /// # Errors
     /// [`AdministrationError`]; then nothing is changed.
@@ -243,14 +246,15 @@ impl Identity {
             }
             txn.put(&id, &row);
             txn.put(&row.email, &AddressRow(id));
-            let event = Event::by_nobody("admin.user_created").target(&id.to_string()).detail(&row.email);
-            Ok(audit::note(txn, &event, now)?)
+            let event = Event::unattributed("admin.user_created").target(&id.to_string()).detail(&row.email);
+            Ok(audit::record(txn, &event, now)?)
         })?;
         self.account_made(now)?;
         self.user(id)?.ok_or(AdministrationError::UnknownUser)
     }
 
-    /// Gives an account a new password, ends its sessions and its open links, and forgets its failed logins. Blocks (hash, commit).
+    /// Replaces the password of an account, ends its sessions and outstanding links, and clears its
+    /// failed logins. Blocks (hash, commit).
     ///
     /// # Errors
     /// [`AdministrationError`]; then nothing is changed.
@@ -266,19 +270,20 @@ impl Identity {
         let (hash, slots) = (self.passwords.hash(password, rng), self.slots(user, &account));
         let epoch = self.change(move |txn| {
             let row = read::<UserRow>(txn, &user)?.ok_or(AdministrationError::UnknownUser)?;
-            let event = Event::by_nobody("admin.password_set").target(&user.to_string()).detail(&row.email);
+            let event =
+                Event::unattributed("admin.password_set").target(&user.to_string()).detail(&row.email);
             txn.put(&user, &UserRow { password: Some(hash), ..row });
             end_outstanding(txn, &slots);
-            audit::note(txn, &event, now)?;
+            audit::record(txn, &event, now)?;
             Ok::<_, AdministrationError>(end_all(txn, user, None)?)
         })?;
         self.end_sessions_in_memory(user, Some(epoch));
-        self.lockout().forget(&self.address_hash(&account.email));
+        self.login_throttle().forget(&self.address_hash(&account.email));
         Ok(())
     }
 
-    /// Takes an account's second factor away, for who lost phone and codes; whether there was one. Its sessions end.
-    /// Blocks (commit).
+    /// Removes an account's second factor, for an owner who has lost phone and recovery codes. Ends
+    /// its sessions. Returns whether it had a second factor. Blocks (commit).
     ///
     /// # Errors
     /// [`AdministrationError`]; then nothing is changed.
@@ -289,8 +294,8 @@ impl Identity {
                 return Ok::<_, AdministrationError>(None);
             }
             txn.remove::<TotpRow>(&user);
-            let event = Event::by_nobody("admin.twofa_reset").target(&user.to_string()).detail(&row.email);
-            audit::note(txn, &event, now)?;
+            let event = Event::unattributed("admin.twofa_reset").target(&user.to_string()).detail(&row.email);
+            audit::record(txn, &event, now)?;
             Ok(Some(end_all(txn, user, None)?))
         })?;
         self.end_sessions_in_memory(user, epoch);
@@ -298,7 +303,7 @@ impl Identity {
     }
 }
 
-/// Whether somebody else than `user` administers the server and may log in.
+/// Returns whether another account than `user` administers the server and may log in.
 fn has_other_admin(txn: &Txn<'_>, user: UserId) -> Result<bool, StoreError> {
     let users = txn.scan::<UserRow>(&())?;
     Ok(users.iter().any(|(id, row)| *id != user && row.is_admin && !row.disabled))

@@ -1,7 +1,10 @@
-//! API keys: how machines write and read, and what embed tokens are signed with (docs/specification.md C4).
+//! API keys: the credentials with which programs write and read, and which sign embed tokens
+//! (docs/specification.md C4).
 //!
-//! A secret is `msk_<16 of the key's id>_<40 random base62><6 base62 of the CRC-32 of what stands before>`: 238 random
-//! bits; the id lets a person see which key leaked, the checksum lets scanners tell a secret from a look-alike.
+//! A secret is `msk_<16 characters of the key's id>_<40 random base62 characters><checksum>`, where
+//! the checksum is the CRC-32 of all characters before it, as 6 base62 characters. It has 238
+//! random bits. The id lets a person see which key leaked; the checksum lets secret scanners reject
+//! look-alikes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -9,11 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::entropy::Entropy;
 use crate::model::{OrgId, OrgSlug, Timestamp};
 
-use super::matcher_text::{self, PatternLimits};
 use super::name::NameError;
+use super::policy_matcher::{self, PatternLimits};
 use super::{Endpoint, KeyId, Secret, SecretHash, StoreError, UserId};
 
-/// What a key opens.
+/// The scopes of an API key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct KeyScopes {
     /// Writing samples (C7).
@@ -24,22 +27,22 @@ pub struct KeyScopes {
     pub embed: bool,
 }
 
-/// How a key's embed tokens are signed; pinned per key.
+/// The signature algorithm of a key's embed tokens; it never changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum TokenAlgorithm {
-    /// HMAC with SHA-256; the key is the secret's own text.
+    /// HMAC with SHA-256; the HMAC key is the text of the secret.
     #[default]
     Hs256,
-    /// Ed25519, uploaded public key.
+    /// Ed25519, with an uploaded public key.
     EdDsa,
-    /// ECDSA on P-256, uploaded public key.
+    /// ECDSA on P-256, with an uploaded public key.
     Es256,
-    /// RSA PKCS#1 v1.5 with SHA-256, uploaded public key of at least 2,048 bits.
+    /// RSA PKCS#1 v1.5 with SHA-256, with an uploaded public key of at least 2,048 bits.
     Rs256,
 }
 
 impl TokenAlgorithm {
-    /// As the API and the JWT header write it.
+    /// Returns the name used in the API and in the JWT header.
     pub const fn as_str(self) -> &'static str {
         match self {
             TokenAlgorithm::Hs256 => "HS256",
@@ -49,27 +52,29 @@ impl TokenAlgorithm {
         }
     }
 
-    /// Reads what the API writes.
+    /// Parses the name used in the API.
     pub fn parse(text: &str) -> Option<TokenAlgorithm> {
         use TokenAlgorithm::{EdDsa, Es256, Hs256, Rs256};
         [Hs256, EdDsa, Es256, Rs256].into_iter().find(|algorithm| algorithm.as_str() == text)
     }
 }
 
-/// How a key's tokens may be used.
+/// Settings of a key's embed tokens.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct EmbedSettings {
-    /// Pinned when the key is made.
+    /// Signature algorithm, fixed when the key is created.
     pub alg: TokenAlgorithm,
-    /// SPKI PEM, or a JWK in a key that is to be made or changed; present exactly when `alg` is not HS256.
+    /// Public key as SPKI PEM; in a new or changed key also a JWK. Present exactly if `alg` is not
+    /// HS256.
     pub public_key: Option<String>,
-    /// Requests a second over all tokens of the key, 1 to 10,000. `[spec]` default 100.
+    /// Requests a second over all tokens of the key, 1 to 10,000. The specification's default is
+    /// 100.
     pub rate_limit_rps: u32,
-    /// Longest life of a token, seconds, 60 to 86,400.
+    /// Maximum lifetime of a token in seconds, 60 to 86,400.
     pub max_token_ttl_s: u32,
     /// `*`, or exact origins.
     pub origins: Vec<String>,
-    /// What no token of this key may exceed.
+    /// The limits of every token of this key.
     pub policy: EmbedPolicy,
 }
 
@@ -86,10 +91,11 @@ impl Default for EmbedSettings {
     }
 }
 
-/// How a key itself may read, without a token.
+/// Settings of reading with the key itself, without a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ReadSettings {
-    /// Requests a second, 1 to 100,000. A dashboard or a group of rules asks hundreds of queries at once.
+    /// Requests a second, 1 to 100,000. A dashboard or a rule group sends hundreds of queries at
+    /// once.
     pub rate_limit_rps: u32,
 }
 
@@ -99,37 +105,38 @@ impl Default for ReadSettings {
     }
 }
 
-/// Restrictions, of a key (`embed.policy`) or of one token (`ms`). `None` and empty restrict nothing.
+/// Restrictions of a key (`embed.policy`) or of one token (`ms`). `None` and empty lists restrict
+/// nothing.
 ///
-/// Reading it from JSON refuses unknown fields: a typo here would silently grant more.
+/// Deserialising it from JSON refuses unknown fields: a typo would silently grant more access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct EmbedPolicy {
-    /// Of `metrics labels range instant expr`.
+    /// Allowed endpoints: `metrics`, `labels`, `range`, `instant`, `expr`.
     pub endpoints: Option<Vec<Endpoint>>,
-    /// Globs, forced on the metric name.
+    /// Globs that the metric name of every selection must match.
     pub metrics: Option<Vec<String>>,
-    /// `label op "value"`, ANDed onto every selection; at most 8.
+    /// Matchers `label op "value"`, ANDed onto every selection; at most 8.
     pub matchers: Vec<String>,
-    /// The only expressions that may be evaluated, compared after parse and print.
+    /// The only expressions that may be evaluated; compared after parsing and printing.
     pub exprs: Option<Vec<String>>,
-    /// Longest range of a query, seconds.
+    /// Maximum range of a query, seconds.
     pub max_range_s: Option<u64>,
-    /// Oldest sample, seconds before now.
+    /// Maximum age of a sample, in seconds before now.
     pub max_lookback_s: Option<u64>,
-    /// Smallest step, seconds.
+    /// Minimum step, seconds.
     pub min_step_s: Option<u64>,
     /// `*`, or exact origins; only in tokens.
     pub origins: Option<Vec<String>>,
 }
 
-/// How a key may write.
+/// Settings of writing with a key.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct IngestSettings {
     /// Requests a second, 1 to 10,000.
     pub rate_limit_rps: u32,
     /// Samples a second, 1 to 100,000,000.
     pub samples_per_s: u32,
-    /// Forced onto every written series, replacing the sender's; name and value.
+    /// Labels (name, value) set on every written series; they replace the sender's.
     pub labels: Vec<(String, String)>,
 }
 
@@ -139,45 +146,45 @@ impl Default for IngestSettings {
     }
 }
 
-/// A key as its administrators see it, and as requests use it. Never holds the secret.
+/// An API key, as its administrators see it and as requests use it. It never holds the secret.
 #[derive(Debug)]
 pub struct ApiKey {
-    /// Its name in the API and the `kid` of its tokens.
+    /// Its id in the API, and the `kid` of its tokens.
     pub id: KeyId,
-    /// Whose series.
+    /// The organisation that it belongs to.
     pub org: OrgId,
-    /// That organisation's slug: compared with the path before any lookup (`org_mismatch`).
+    /// The slug of that organisation; compared with the path before any lookup (`org_mismatch`).
     pub slug: OrgSlug,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// What it opens.
+    /// Its scopes.
     pub scopes: KeyScopes,
-    /// `msk_…Kx3f`.
+    /// A hint to the secret, such as `msk_…Kx3f`.
     pub hint: String,
-    /// Who made it; `None` for one made at the command line.
+    /// Its creator; `None` if it was created on the command line.
     pub created_by: Option<UserId>,
-    /// When.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// From then on it is refused.
+    /// The key is refused from this time on.
     pub expires_at: Option<Timestamp>,
-    /// Refused until enabled again.
+    /// The key is refused until it is enabled again.
     pub disabled: bool,
-    /// How its tokens may be used.
+    /// Settings of its embed tokens.
     pub embed: EmbedSettings,
-    /// How it may write.
+    /// Settings of writing.
     pub ingest: IngestSettings,
-    /// How it may read.
+    /// Settings of reading.
     pub read: ReadSettings,
-    /// Tokens made before this are refused.
+    /// Tokens issued before this time are refused.
     pub tokens_valid_after: Option<Timestamp>,
-    /// Its secret is kept, sealed, so that it signs and verifies HS256. Of a key that was given the scope `embed` later it
-    /// is not, before the next rotation.
+    /// The sealed secret is stored, so the key can sign and verify HS256. A key that got the scope
+    /// `embed` later has none before its next rotation.
     pub secret_kept: bool,
-    pub(super) usage: Arc<Usage>,
+    pub(super) usage: Arc<KeyUsage>,
 }
 
 impl ApiKey {
-    /// When a request last used it, to the minute; `None` if never.
+    /// Returns the time of the last request that used the key, to the minute.
     pub fn last_used(&self) -> Option<Timestamp> {
         match self.usage.last_ms.load(Ordering::Acquire) {
             i64::MIN => None,
@@ -185,78 +192,83 @@ impl ApiKey {
         }
     }
 
-    /// Whether it may sign tokens with a secret that is not kept: it has to be rotated once before.
+    /// Returns whether the key has to be rotated once before it can sign tokens: it has the scope,
+    /// but its secret is not stored.
     pub fn lacks_secret(&self) -> bool {
         self.scopes.embed && self.embed.alg == TokenAlgorithm::Hs256 && !self.secret_kept
     }
 
-    /// Whether it is refused for its own sake: disabled or expired.
+    /// Returns whether the key is disabled or expired.
     pub fn is_refused(&self, now: Timestamp) -> bool {
         self.disabled || self.expires_at.is_some_and(|at| at <= now)
     }
 }
 
-/// When a key was used; survives changes of its settings.
+/// Last use of a key. It is shared by all versions of the key's settings.
 #[derive(Debug)]
-pub(super) struct Usage {
-    /// Milliseconds; `i64::MIN` is never.
+pub(super) struct KeyUsage {
+    /// Last use in milliseconds since 1970; `i64::MIN` is never.
     pub(super) last_ms: AtomicI64,
-    /// What the store knows.
+    /// The last use that the store holds.
     pub(super) stored_ms: AtomicI64,
-    /// Waits for the flusher.
+    /// The key is in the queue of the next flush.
     pub(super) queued: AtomicBool,
 }
 
-impl Usage {
-    pub(super) fn stored(at: Option<Timestamp>) -> Usage {
+impl KeyUsage {
+    pub(super) fn stored(at: Option<Timestamp>) -> KeyUsage {
         let ms = at.map_or(i64::MIN, Timestamp::as_ms);
-        Usage { last_ms: AtomicI64::new(ms), stored_ms: AtomicI64::new(ms), queued: AtomicBool::new(false) }
+        KeyUsage {
+            last_ms: AtomicI64::new(ms),
+            stored_ms: AtomicI64::new(ms),
+            queued: AtomicBool::new(false),
+        }
     }
 }
 
-/// What a new key is to be.
+/// The settings of a new key.
 #[derive(Clone, Debug)]
 pub struct NewApiKey {
-    /// 1 to 200 bytes.
+    /// Display name, 1 to 200 bytes.
     pub name: String,
-    /// At least one.
+    /// At least one scope.
     pub scopes: KeyScopes,
-    /// In the future.
+    /// Expiry, in the future.
     pub expires_at: Option<Timestamp>,
-    /// How its tokens may be used.
+    /// Settings of its embed tokens.
     pub embed: EmbedSettings,
-    /// How it may write.
+    /// Settings of writing.
     pub ingest: IngestSettings,
-    /// How it may read.
+    /// Settings of reading.
     pub read: ReadSettings,
 }
 
-/// What to change of a key; `None` leaves it. `alg` never changes.
+/// A change of a key; `None` leaves a field unchanged. `alg` never changes.
 #[derive(Clone, Debug, Default)]
 pub struct ApiKeyChange {
-    /// 1 to 200 bytes.
+    /// Display name, 1 to 200 bytes.
     pub name: Option<String>,
-    /// At least one.
+    /// At least one scope.
     pub scopes: Option<KeyScopes>,
     /// `Some(None)` removes the expiry.
     pub expires_at: Option<Option<Timestamp>>,
-    /// Refuse it, or accept it again.
+    /// `true` disables the key, `false` enables it.
     pub disabled: Option<bool>,
-    /// How its tokens may be used; `alg` must be the key's.
+    /// Settings of its embed tokens; `alg` must be that of the key.
     pub embed: EmbedChange,
-    /// How it may write.
+    /// Settings of writing.
     pub ingest: IngestChange,
     /// As [`ReadSettings::rate_limit_rps`].
     pub read_rate_limit_rps: Option<u32>,
 }
 
-/// What to change of how a key's tokens may be used; `None` leaves what stands when the change is made, so that of two at once
-/// neither takes back what the other restricts.
+/// A change of a key's embed settings. `None` leaves the value that is stored when the change is
+/// committed, so that of two concurrent changes neither takes back a restriction of the other.
 #[derive(Clone, Debug, Default)]
 pub struct EmbedChange {
-    /// Of a key that is there it must be the key's.
+    /// The algorithm; for an existing key it must be that of the key.
     pub alg: Option<TokenAlgorithm>,
-    /// `Some(None)` takes it away.
+    /// `Some(None)` removes the public key.
     pub public_key: Option<Option<String>>,
     /// As [`EmbedSettings::rate_limit_rps`].
     pub rate_limit_rps: Option<u32>,
@@ -269,7 +281,7 @@ pub struct EmbedChange {
 }
 
 impl EmbedChange {
-    /// Makes the change.
+    /// Applies the change.
     pub fn apply(self, to: &mut EmbedSettings) {
         put(self.alg, &mut to.alg);
         put(self.public_key, &mut to.public_key);
@@ -280,7 +292,7 @@ impl EmbedChange {
     }
 }
 
-/// What to change of how a key may write; `None` leaves it, as in [`EmbedChange`].
+/// A change of a key's ingest settings; `None` leaves a field unchanged, as in [`EmbedChange`].
 #[derive(Clone, Debug, Default)]
 pub struct IngestChange {
     /// As [`IngestSettings::rate_limit_rps`].
@@ -292,7 +304,7 @@ pub struct IngestChange {
 }
 
 impl IngestChange {
-    /// Makes the change.
+    /// Applies the change.
     pub fn apply(self, to: &mut IngestSettings) {
         put(self.rate_limit_rps, &mut to.rate_limit_rps);
         put(self.samples_per_s, &mut to.samples_per_s);
@@ -306,27 +318,27 @@ fn put<T>(given: Option<T>, to: &mut T) {
     }
 }
 
-/// A key and, this once, its secret.
+/// A new or rotated key with its secret.
 #[derive(Debug)]
 pub struct CreatedKey {
     /// The key.
     pub key: Arc<ApiKey>,
-    /// `msk_...`; shown now and never again.
+    /// `msk_...`; returned only here.
     pub secret: Secret,
 }
 
-/// One field that does not fit.
+/// A validation error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// As in the API: `embed.max_token_ttl_s`.
+    /// Path of the field in the API, such as `embed.max_token_ttl_s`.
     pub field: &'static str,
-    /// What is wrong with it, to programs.
+    /// Code of the error, for programs.
     pub code: &'static str,
-    /// A sentence.
+    /// Description of the error, for people.
     pub message: String,
 }
 
-/// Each field with what is wrong with it.
+/// Joins field errors into one message.
 pub(super) fn in_words(errors: &[FieldError]) -> String {
     let each: Vec<String> =
         errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
@@ -340,16 +352,16 @@ impl From<NameError> for KeyError {
     }
 }
 
-/// Why a key was not made or changed.
+/// Errors of creating or changing a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// `validation_failed`.
     #[error("{}", in_words(.0))]
     Validation(Vec<FieldError>),
-    /// No such key in this organisation: `not_found`.
+    /// The organisation has no such key: `not_found`.
     #[error("no such API key")]
     NotFound,
-    /// 10,000 keys in this organisation: `validation_failed`.
+    /// The organisation already has [`KEYS_MAX`] keys: `validation_failed`.
     #[error("an organisation has at most {0} API keys")]
     TooMany(usize),
     /// `storage_degraded`.
@@ -357,7 +369,7 @@ pub enum KeyError {
     Store(#[from] StoreError),
 }
 
-/// Keys of one organisation at most.
+/// Maximum number of keys of one organisation.
 pub(super) const KEYS_MAX: usize = 10_000;
 const ORIGINS_MAX: usize = 32;
 const MATCHERS_MAX: usize = 8;
@@ -369,14 +381,15 @@ const EXPR_BYTES_MAX: usize = 16 * 1_024;
 
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// A new secret for the key `id`.
+/// Draws a secret for the key `id`.
 pub(super) fn random_secret(id: KeyId, rng: &mut Entropy) -> Secret {
     let mut text = id.to_string().replacen(KeyId::PREFIX, "msk_", 1);
     text.push('_');
     let mut random = 0;
     while random < 40 {
         let [byte] = rng.bytes();
-        // 248 is the largest multiple of 62 in a byte: above it some characters would be likelier than others.
+        // 248 is the largest multiple of 62 in a byte; larger bytes would make some characters more
+        // likely.
         if let Some(&digit) = BASE62.get(usize::from(byte % 62)).filter(|_| byte < 248) {
             text.push(char::from(digit));
             random += 1;
@@ -387,7 +400,8 @@ pub(super) fn random_secret(id: KeyId, rng: &mut Entropy) -> Secret {
     Secret::new(text)
 }
 
-/// The hash to look a secret up by; `None` where the text cannot be one, its checksum included.
+/// Returns the hash by which a secret is looked up; `None` if the text is not well-formed or its
+/// checksum is wrong.
 pub(super) fn secret_hash(text: &str) -> Option<SecretHash> {
     let (body, check) = text.split_at_checked(61)?;
     let (id, random) = body.strip_prefix("msk_")?.split_once('_')?;
@@ -395,14 +409,14 @@ pub(super) fn secret_hash(text: &str) -> Option<SecretHash> {
     (fits && check == checksum(body)).then(|| SecretHash::of(text))
 }
 
-/// What a person may see of a secret: `msk_…` and its last four characters.
+/// Returns the displayable part of a secret: `msk_…` and its last four characters.
 pub(super) fn hint(secret: &Secret) -> String {
     let text = secret.expose();
     let tail = text.len().checked_sub(4).and_then(|at| text.get(at..)).unwrap_or_default();
     format!("msk_…{tail}")
 }
 
-/// What four bits do to the remainder: every request with a key has 61 bytes checked.
+/// CRC-32 table by nibbles; every request with a key checks 61 bytes.
 const NIBBLES: [u32; 16] = {
     let mut table = [0; 16];
     let mut bits: u32 = 0;
@@ -419,7 +433,8 @@ const NIBBLES: [u32; 16] = {
     table
 };
 
-/// CRC-32 (IEEE 802.3) as six base62 digits, most significant first: 62^6 is above 2^32.
+/// Returns the CRC-32 (IEEE 802.3) as six base62 digits, most significant first; 62^6 is above
+/// 2^32.
 fn checksum(text: &str) -> String {
     let mut crc = u32::MAX;
     for byte in text.bytes() {
@@ -437,11 +452,11 @@ fn checksum(text: &str) -> String {
     digits.iter().copied().map(char::from).collect()
 }
 
-/// Collects what does not fit, so that one answer names all of it.
+/// Collects all validation errors, so that one response lists them all.
 #[derive(Default)]
-struct Findings(Vec<FieldError>);
+struct FieldErrors(Vec<FieldError>);
 
-impl Findings {
+impl FieldErrors {
     fn require(&mut self, holds: bool, field: &'static str, message: impl Into<String>) {
         if !holds {
             self.0.push(FieldError { field, code: "invalid", message: message.into() });
@@ -466,9 +481,9 @@ impl Findings {
     }
 }
 
-/// Checks a new or changed key as a whole, and writes its public key as it is stored.
+/// Validates a new or changed key as a whole and converts its public key to the stored form.
 pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyError> {
-    let mut found = Findings::default();
+    let mut found = FieldErrors::default();
     if let Some(uploaded) = &mut key.embed.public_key
         && key.embed.alg != TokenAlgorithm::Hs256
     {
@@ -487,7 +502,7 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
         "scopes",
         "must name at least one of ingest, read, embed",
     );
-    found.require(key.expires_at.is_none_or(|at| at > now), "expires_at", "must lie in the future");
+    found.require(key.expires_at.is_none_or(|at| at > now), "expires_at", "must be in the future");
 
     let embed = &key.embed;
     found.within(&embed.rate_limit_rps, 1..=10_000, "embed.rate_limit_rps");
@@ -514,7 +529,11 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
             }
         }
     }
-    found.require(embed.policy.origins.is_none(), "embed.policy", "a key's origins stand in embed.origins");
+    found.require(
+        embed.policy.origins.is_none(),
+        "embed.policy",
+        "set the origins of a key in embed.origins",
+    );
     for message in policy_errors(&embed.policy, PatternLimits::KEY) {
         found.require(false, "embed.policy", message);
     }
@@ -541,18 +560,19 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
     found.done()
 }
 
-/// What does not fit in a policy, of a key or of a token. Compiles its patterns.
+/// Returns the errors of a policy of a key or a token. Compiles its patterns.
 pub(super) fn policy_errors(policy: &EmbedPolicy, limits: PatternLimits) -> Vec<String> {
     let mut found = policy_shape_errors(policy);
     let short = |text: &&String| text.len() <= TEXT_BYTES_MAX;
     let texts: Vec<String> = policy.matchers.iter().take(MATCHERS_MAX).filter(short).cloned().collect();
-    if let Err(problem) = matcher_text::parse_all(&texts, limits) {
+    if let Err(problem) = policy_matcher::parse_all(&texts, limits) {
         found.push(format!("match: {problem}"));
     }
     found
 }
 
-/// The part of [`policy_errors`] that compiles nothing: counts and lengths.
+/// Returns the errors of counts and lengths in a policy, the part of [`policy_errors`] that
+/// compiles nothing.
 pub(super) fn policy_shape_errors(policy: &EmbedPolicy) -> Vec<String> {
     let mut found = Vec::new();
     let mut require = |holds: bool, message: &str| {
@@ -589,7 +609,8 @@ pub(super) fn policy_shape_errors(policy: &EmbedPolicy) -> Vec<String> {
     found
 }
 
-/// `*`, or scheme, host and perhaps port, as a browser sends them in `Origin`.
+/// Returns whether a text is `*` or an origin as a browser sends it in `Origin`: scheme, host and
+/// optional port.
 fn is_origin(text: &str) -> bool {
     if text == "*" {
         return true;
@@ -602,7 +623,7 @@ fn is_origin(text: &str) -> bool {
     !host.is_empty() && host.len() <= 255 && host.bytes().all(fits)
 }
 
-/// The classic label name of Prometheus.
+/// Returns whether a text is a classic label name of Prometheus.
 pub(super) fn is_label_name(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
@@ -613,9 +634,10 @@ pub(super) fn is_label_name(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The check value of CRC-32/ISO-HDLC, 0xcbf43926, in base62: keys made by any version stay good.
+    /// The check value of CRC-32/ISO-HDLC, 0xcbf43926, in base62: keys of earlier versions stay
+    /// valid.
     #[test]
-    fn the_check_of_a_secret_is_the_usual_crc() {
+    fn the_checksum_of_a_secret_is_the_standard_crc_32() {
         assert_eq!(checksum("123456789"), "3jZRME");
         assert_eq!(checksum(""), "000000");
     }

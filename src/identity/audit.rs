@@ -1,12 +1,15 @@
-//! The audit log: who did what, append-only, bounded in age and number (docs/specification.md C3).
+//! The audit log: who did what. It is append-only and bounded in age and number of rows
+//! (docs/specification.md C3).
 //!
-//! What changes something is noted in the very change. What only failed (a wrong password, a refused token) is noted in
-//! memory ([`super::audit_queue`]) and written by the next tick, so that a guesser cannot make the disk work. Rows of
-//! changes, of accesses and of failures are counted apart, so that a flood of one class never removes rows of another
-//! ([`Class`]). No secret, code or token ever stands in a row.
+//! An entry about a change is written within that change. An entry about a failure (a wrong
+//! password, a refused token) is queued in memory ([`super::audit_queue`]) and written by the next
+//! tick, so that a guesser cannot load the disk. Rows of changes, of accesses and of failures are
+//! counted separately, so that a flood of one class never removes rows of another ([`EventClass`]).
+//! No row ever contains a secret, code or token.
 //!
-//! From where something was asked for ([`Origin`]) is no argument of every change: the edge says it once for all that a
-//! request does ([`with_origin`]), and whatever is noted on that thread meanwhile carries it.
+//! The origin of a request ([`Origin`]) is not a parameter of every change. The edge sets it for
+//! all work of a request ([`with_origin`]), and every entry recorded on that thread meanwhile
+//! carries it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,56 +25,57 @@ use super::org::OrgRow;
 use super::store::read;
 use super::{EventId, Identity, KeyId, StoreError, UserId};
 
-/// Rows of one organisation and class.
+/// Maximum number of rows of one organisation and class.
 pub(super) const ROWS_MAX: usize = 100_000;
-/// Rows of one organisation that tell of failures.
+/// Maximum number of rows about failures of one organisation.
 pub(super) const FAILURE_ROWS_MAX: usize = 20_000;
-/// Ninety days.
+/// Maximum age of a row: 90 days.
 pub(super) const AGE_MAX_MS: i64 = 90 * 24 * 3_600 * 1_000;
-/// The instance itself: logins belong to no organisation.
+/// The instance itself; logins belong to no organisation.
 pub(super) const INSTANCE: OrgId = OrgId(0);
-/// Longest target or detail, bytes; the rest is cut.
+/// Maximum length of a target or detail in bytes; longer texts are truncated.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// What an entry tells of, which decides how many rows of its kind an organisation keeps.
+/// The class of an entry, which determines how many rows of it an organisation keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
-    /// Something was changed that decides what somebody may do: [`ROWS_MAX`] rows.
+enum EventClass {
+    /// A change of what an account or key may do: [`ROWS_MAX`] rows.
     Change,
-    /// A valid credential was used or given up, which may happen at any rate: [`ROWS_MAX`] rows.
+    /// The use or the end of a valid credential, which may happen at any rate: [`ROWS_MAX`] rows.
     Access,
-    /// Something was refused, which anyone on the network can cause: [`FAILURE_ROWS_MAX`] rows.
+    /// A refusal, which anyone on the network can cause: [`FAILURE_ROWS_MAX`] rows.
     Failure,
 }
 
-impl Class {
+impl EventClass {
     const COUNT: usize = 3;
 
-    fn of(action: &str) -> Class {
+    fn of(action: &str) -> EventClass {
         match action {
             "login.fail" | "login.throttled" | "twofa.fail" | "token.rejected" | "audit.overflow" => {
-                Class::Failure
+                EventClass::Failure
             }
-            // Also the end of a session by its own user: it changes nothing of what anyone may do.
-            "login.ok" | "token.minted" | "session.revoked" => Class::Access,
-            _ => Class::Change,
+            // Includes the end of a session by its own user, which changes no permissions.
+            "login.ok" | "token.minted" | "session.revoked" => EventClass::Access,
+            _ => EventClass::Change,
         }
     }
 
     fn rows_max(self) -> usize {
         match self {
-            Class::Change | Class::Access => ROWS_MAX,
-            Class::Failure => FAILURE_ROWS_MAX,
+            EventClass::Change | EventClass::Access => ROWS_MAX,
+            EventClass::Failure => FAILURE_ROWS_MAX,
         }
     }
 }
 
-/// From where something was asked for. The default is this program itself: a task, the command line, the environment.
+/// The origin of an action. The default is this program itself: a task, the command line, the
+/// environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The peer's address, or what a trusted proxy says.
+    /// Address of the peer, or the one that a trusted proxy reports.
     pub ip: Option<IpAddr>,
-    /// The id of the request.
+    /// Id of the request.
     pub request_id: Option<Box<str>>,
 }
 
@@ -79,34 +83,34 @@ thread_local! {
     static ORIGIN: RefCell<Origin> = RefCell::default();
 }
 
-/// Puts the origin before back, also after a panic.
-struct Restore(Origin);
+/// Guard that restores the previous origin on drop, also after a panic.
+struct RestoreOrigin(Origin);
 
-impl Drop for Restore {
+impl Drop for RestoreOrigin {
     fn drop(&mut self) {
         ORIGIN.set(std::mem::take(&mut self.0));
     }
 }
 
-/// Runs `work`; what it notes comes from `origin`.
+/// Runs `work`; entries that it records on this thread carry `origin`.
 pub fn with_origin<T>(origin: &Origin, work: impl FnOnce() -> T) -> T {
-    let _restore = Restore(ORIGIN.replace(origin.clone()));
+    let _restore = RestoreOrigin(ORIGIN.replace(origin.clone()));
     work()
 }
 
-/// What [`with_origin`] says on this thread.
+/// Returns the origin set by [`with_origin`] on this thread.
 pub(super) fn origin() -> Origin {
     ORIGIN.with_borrow(Clone::clone)
 }
 
-/// One entry, to be noted.
+/// An entry to record.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     org: OrgId,
     row: AuditRow,
 }
 
-/// One entry, as stored. Its time and id are in the key.
+/// A stored entry. Its time and id are in the key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct AuditRow {
     actor: Option<UserId>,
@@ -114,12 +118,12 @@ pub(super) struct AuditRow {
     target: String,
     ip: Option<IpAddr>,
     detail: String,
-    /// The API key that did it, where no account did.
+    /// The API key that acted, if no account did.
     key: Option<KeyId>,
     request_id: Option<String>,
 }
 
-/// As version 1 had it.
+/// Version 1 of [`AuditRow`].
 #[derive(Deserialize)]
 struct AuditRowV1 {
     actor: Option<UserId>,
@@ -144,59 +148,60 @@ impl Record for AuditRow {
     }
 }
 
-/// One entry, as read.
+/// An entry of the audit log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditEntry {
-    /// Its name.
+    /// Id of the entry.
     pub id: EventId,
-    /// When.
+    /// Time of the action.
     pub at: Timestamp,
-    /// Who; `None` for machines, the command line, the environment, and those who are not known.
+    /// The account that acted; `None` for programs, the command line, the environment and unknown
+    /// callers.
     pub actor: Option<UserId>,
-    /// Which API key, where one did it.
+    /// The API key that acted, if any.
     pub key: Option<KeyId>,
-    /// What: `login.ok`, `key.created`, ... (docs/specification.md C3).
+    /// The action: `login.ok`, `key.created`, ... (docs/specification.md C3).
     pub action: String,
-    /// To what: an id, a slug, an address.
+    /// The object of the action: an id, a slug, or an address.
     pub target: String,
-    /// From where.
+    /// Address of the client.
     pub ip: Option<IpAddr>,
-    /// A word more: why it failed.
+    /// Additional detail, such as the reason of a failure.
     pub detail: String,
-    /// In which request.
+    /// Id of the request.
     pub request_id: Option<String>,
 }
 
-/// Where a page of entries ended: the next one begins with what is older.
+/// Position in the log after a page; the next page begins with the next older entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditCursor {
-    /// Of its last entry.
+    /// Time of the last entry.
     pub at: Timestamp,
-    /// As well.
+    /// Id of the last entry.
     pub id: EventId,
 }
 
-/// Some entries, newest first.
+/// A page of entries, newest first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditPage {
     /// The entries.
     pub entries: Vec<AuditEntry>,
-    /// Where the next page begins; `None` at the end.
+    /// Start of the next page; `None` at the end.
     pub next: Option<AuditCursor>,
-    /// Rows that were read for it.
-    pub looked_at: usize,
+    /// Number of rows read for this page.
+    pub rows_read: usize,
 }
 
 impl Event {
-    /// By an account.
+    /// Creates an entry about an action of an account.
     pub(super) fn by(actor: UserId, action: &'static str) -> Event {
-        let mut event = Event::by_nobody(action);
+        let mut event = Event::unattributed(action);
         event.row.actor = Some(actor);
         event
     }
 
-    /// By the command line, the environment, or someone not known.
-    pub(super) fn by_nobody(action: &'static str) -> Event {
+    /// Creates an entry about an action of the command line, the environment or an unknown caller.
+    pub(super) fn unattributed(action: &'static str) -> Event {
         let row = AuditRow {
             actor: None,
             action: action.into(),
@@ -209,12 +214,12 @@ impl Event {
         Event { org: INSTANCE, row }
     }
 
-    /// By an account; by the command line for `None`.
+    /// Creates an entry about an action of an account, or of the command line if `actor` is `None`.
     pub(super) fn by_actor(actor: Option<UserId>, action: &'static str) -> Event {
-        actor.map_or_else(|| Event::by_nobody(action), |actor| Event::by(actor, action))
+        actor.map_or_else(|| Event::unattributed(action), |actor| Event::by(actor, action))
     }
 
-    /// By an API key, where no account did it.
+    /// Sets the API key that acted.
     pub(super) fn by_key(mut self, key: KeyId) -> Event {
         self.row.key = Some(key);
         self
@@ -266,21 +271,21 @@ impl Event {
     }
 
     pub(super) fn is_failure(&self) -> bool {
-        Class::of(&self.row.action) == Class::Failure
+        EventClass::of(&self.row.action) == EventClass::Failure
     }
 
     pub(super) fn detail_text(&self) -> &str {
         &self.row.detail
     }
 
-    /// The newest of `count` failures that have no entry of their own.
+    /// Turns the newest of `count` aggregated failures into their common entry.
     pub(super) fn more(self, count: u64) -> Event {
         let detail = format!("{} and {count} more within a minute", self.row.detail);
         self.detail(detail.trim_start())
     }
 
-    /// Where nothing more exact is known: from where this thread works.
-    pub(super) fn with_origin_here(mut self) -> Event {
+    /// Fills a missing address and request id from the origin of this thread.
+    pub(super) fn with_thread_origin(mut self) -> Event {
         let here = origin();
         self.row.ip = self.row.ip.or(here.ip);
         if self.row.request_id.is_none() {
@@ -295,13 +300,14 @@ fn cut(text: &str) -> String {
     text.get(..end).unwrap_or_default().to_owned()
 }
 
-/// Notes an entry in the change that it is about. Its id is made of its content, counted up where two are alike.
-pub(super) fn note(txn: &mut Txn<'_>, event: &Event, now: Timestamp) -> Result<(), StoreError> {
-    let event = event.clone().with_origin_here();
+/// Records an entry within the change that it describes. Its id is a hash of its content; a counter
+/// makes the ids of equal entries distinct.
+pub(super) fn record(txn: &mut Txn<'_>, event: &Event, now: Timestamp) -> Result<(), StoreError> {
+    let event = event.clone().with_thread_origin();
     let content = format!("{event:?}");
-    let mut alike = 0_u32;
+    let mut duplicates = 0_u32;
     loop {
-        let digest = Sha256::digest(format!("{content}{alike}").as_bytes());
+        let digest = Sha256::digest(format!("{content}{duplicates}").as_bytes());
         let id =
             digest.first_chunk().map_or(EventId::from_bytes([0; 10]), |bytes| EventId::from_bytes(*bytes));
         let key = (event.org, now, id);
@@ -309,35 +315,35 @@ pub(super) fn note(txn: &mut Txn<'_>, event: &Event, now: Timestamp) -> Result<(
             txn.put(&key, &event.row);
             return Ok(());
         }
-        alike = alike.wrapping_add(1);
+        duplicates = duplicates.wrapping_add(1);
     }
 }
 
-/// Rows written or removed in one change.
+/// Maximum number of rows written or removed in one change.
 const ROWS_A_CHANGE: usize = 50;
-/// Rows that one tick removes at most, over all organisations.
+/// Maximum number of rows that one tick removes, over all organisations.
 pub(super) const SWEEP_ROWS: usize = 20_000;
 
-/// The progress of a sweep over all organisations, which takes as many ticks as it needs.
+/// The progress of a sweep over all organisations, which may take several ticks.
 #[derive(Debug, Default)]
 pub(super) struct AuditSweep {
     is_due: bool,
-    /// The organisation that was swept last; the next tick continues behind it.
+    /// The organisation that was swept last; the next tick continues after it.
     after: Option<OrgId>,
     /// Whether an organisation may have overdue rows left, so that another sweep follows at once.
     is_incomplete: bool,
 }
 
 impl AuditSweep {
-    /// Begins a sweep, unless one is under way.
+    /// Starts a sweep unless one is in progress.
     pub(super) const fn begin(&mut self) {
         self.is_due = true;
     }
 }
 
 impl Identity {
-    /// Writes the entries that wait; with `all` also the counts of minutes that are not over. Entries that cannot be
-    /// written wait for the next call.
+    /// Writes the queued entries; with `all` also the counts of unfinished minutes. Entries that
+    /// cannot be written stay queued for the next call.
     pub(super) fn flush_audit(&self, now: Timestamp, all: bool) -> Result<(), StoreError> {
         let mut waiting = self.audit_queue().take(now, all);
         while !waiting.is_empty() {
@@ -346,9 +352,9 @@ impl Identity {
             let again = some.clone();
             let written = self.change(move |txn| {
                 for (at, event) in &some {
-                    // What happened to one that is gone meanwhile would be left behind for good.
+                    // An entry of a removed organisation would never be deleted.
                     if event.org == INSTANCE || read::<OrgRow>(txn, &event.org)?.is_some() {
-                        note(txn, event, *at)?;
+                        record(txn, event, *at)?;
                     }
                 }
                 Ok::<_, StoreError>(())
@@ -363,9 +369,9 @@ impl Identity {
         Ok(())
     }
 
-    /// Continues a sweep that is under way: removes entries that are too old or too many, [`SWEEP_ROWS`] at most. The
-    /// sweep ends when no organisation has one left, so the log is bounded however fast entries are added. After an
-    /// error the next regular sweep starts over.
+    /// Continues a sweep in progress: removes at most [`SWEEP_ROWS`] entries that are too old or
+    /// too many. The sweep ends when no organisation has such an entry left, so the log is bounded
+    /// at any rate of new entries. After an error the next regular sweep starts over.
     pub(super) fn sweep_audit(&self, now: Timestamp) -> Result<(), StoreError> {
         let mut sweep = std::mem::take(&mut *self.audit_sweep());
         if !sweep.is_due {
@@ -397,21 +403,21 @@ impl Identity {
         Ok(())
     }
 
-    /// The oldest entries that are too old or too many, `most` at most. Read a page at a time: a hundred thousand entries
-    /// are tens of megabytes.
+    /// Returns the oldest entries that are too old or too many, at most `most`. Reads a page at a
+    /// time, because a hundred thousand entries are tens of megabytes.
     fn overdue(
         &self,
         org: OrgId,
         oldest: Timestamp,
         most: usize,
     ) -> Result<Vec<(OrgId, Timestamp, EventId)>, StoreError> {
-        let (mut kept, mut below, mut gone) = ([0_usize; Class::COUNT], None, VecDeque::new());
+        let (mut kept, mut below, mut gone) = ([0_usize; EventClass::COUNT], None, VecDeque::new());
         loop {
             let rows = self.rows_back::<AuditRow>(&org, below.as_ref(), ROWS_AT_ONCE)?;
             let is_last = rows.len() < ROWS_AT_ONCE;
             for (key, row) in rows {
                 below = Some(key);
-                let class = Class::of(&row.action);
+                let class = EventClass::of(&row.action);
                 if let Some(kept) = kept.get_mut(class as usize)
                     && *kept < class.rows_max()
                     && key.1 >= oldest
@@ -430,7 +436,7 @@ impl Identity {
         }
     }
 
-    /// Notes that somebody deletes samples of an organisation, and which. Blocks (commit).
+    /// Records the deletion of samples of an organisation; `which` describes them. Blocks (commit).
     ///
     /// # Errors
     /// [`StoreError`].
@@ -442,10 +448,11 @@ impl Identity {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let event = Event::by(actor, "series.deleted").of(org).detail(which);
-        self.change(move |txn| note(txn, &event, now))
+        self.change(move |txn| record(txn, &event, now))
     }
 
-    /// The newest entries of an organisation, newest first; of the instance itself (logins) for `None`.
+    /// Returns the newest entries of an organisation, newest first; with `None` those of the
+    /// instance (logins).
     ///
     /// # Errors
     /// [`StoreError`].
@@ -453,9 +460,9 @@ impl Identity {
         Ok(self.audit_page(org, limit, None, None)?.entries)
     }
 
-    /// A page of entries older than `below`, newest first; with `action` only those: `key.created`, or all that begin
-    /// `key.` with `key.*`. Reads some [`ROWS_LOOKED_AT`] rows at most, so a page may be short or empty though there is a
-    /// next one.
+    /// Returns a page of entries older than `below`, newest first. `action` selects one action,
+    /// such as `key.created`, or all with a prefix, such as `key.*`. Reads at most
+    /// [`ROWS_READ_MAX`] rows, so a page may be short or empty although a next one exists.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -468,11 +475,11 @@ impl Identity {
     ) -> Result<AuditPage, StoreError> {
         let org = org.unwrap_or(INSTANCE);
         let mut below = below.map(|cursor| (org, cursor.at, cursor.id));
-        let (mut entries, mut looked_at) = (Vec::new(), 0);
-        for _ in 0..ROWS_LOOKED_AT / ROWS_AT_ONCE {
+        let (mut entries, mut rows_read) = (Vec::new(), 0);
+        for _ in 0..ROWS_READ_MAX / ROWS_AT_ONCE {
             let rows = self.rows_back::<AuditRow>(&org, below.as_ref(), ROWS_AT_ONCE)?;
             let is_last = rows.len() < ROWS_AT_ONCE;
-            looked_at += rows.len();
+            rows_read += rows.len();
             for (key, row) in rows {
                 below = Some(key);
                 let (_, at, id) = key;
@@ -480,20 +487,21 @@ impl Identity {
                     entries.push(entry(id, at, row));
                 }
                 if entries.len() >= limit {
-                    return Ok(AuditPage { entries, next: Some(AuditCursor { at, id }), looked_at });
+                    return Ok(AuditPage { entries, next: Some(AuditCursor { at, id }), rows_read });
                 }
             }
             if is_last {
-                return Ok(AuditPage { entries, next: None, looked_at });
+                return Ok(AuditPage { entries, next: None, rows_read });
             }
         }
-        Ok(AuditPage { entries, next: below.map(|(_, at, id)| AuditCursor { at, id }), looked_at })
+        Ok(AuditPage { entries, next: below.map(|(_, at, id)| AuditCursor { at, id }), rows_read })
     }
 }
 
-/// Rows read at once, and for one page at most.
+/// Number of rows read at once.
 const ROWS_AT_ONCE: usize = 500;
-const ROWS_LOOKED_AT: usize = 20_000;
+/// Maximum number of rows read for one page.
+const ROWS_READ_MAX: usize = 20_000;
 
 fn matches(wanted: &str, action: &str) -> bool {
     match wanted.strip_suffix('*') {

@@ -1,27 +1,28 @@
 //! A cache of compiled token policies.
 //!
-//! Compiling the matchers of a token is the one expensive step of verifying it. The result depends on the text of the
-//! matchers alone, so the cache holds nothing that could outlive a key, a revocation or an expiry: signature, claims and
-//! the key's present policy are checked with every request.
+//! Compiling the matchers of a token is the only expensive step of verifying it. The result depends
+//! on the text of the matchers alone, so no entry can outlive a key, a revocation or an expiry:
+//! signature, claims and the key's current policy are checked with every request.
 //!
-//! Entries belong to the API key that signed the token and are found by the exact text. They are bounded in bytes per
-//! organisation and in total; within an organisation the key with the most bytes loses entries, so a flood of one key's
-//! tokens removes nothing of a key that holds less.
+//! Entries belong to the API key that signed the token and are looked up by the exact text. They
+//! are bounded in bytes per organisation and in total. Within an organisation the key with the most
+//! bytes loses entries, so a flood of one key's tokens removes no entry of a key that uses less.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::model::{LruBounds, Matcher, OrgId, OrgLru};
 
-use super::matcher_text::{self, PatternLimits};
+use super::policy_matcher::{self, PatternLimits};
 use super::{EmbedPolicy, KeyId};
 
 /// `one` is above what [`PatternLimits::TOKEN`] allows, so that every valid policy can be cached.
 const BOUNDS: LruBounds = LruBounds { all: 8 << 20, org: 1 << 20, one: 192 << 10 };
-/// The bytes of an entry beside its texts and its patterns, about. It also bounds the number of entries.
+/// Approximate size of an entry without its texts and patterns, in bytes. It also bounds the number
+/// of entries.
 const ENTRY_BYTES: usize = 1 << 10;
 
-/// The matchers of a policy, or that they do not compile.
+/// The compiled matchers of a policy; `None` if they do not compile.
 type Compiled = Option<Arc<[Matcher]>>;
 
 /// Compiled matchers of token policies, by organisation and text.
@@ -38,7 +39,7 @@ impl Default for CompiledPolicies {
 }
 
 impl CompiledPolicies {
-    /// The matchers of a policy if none has a pattern that would have to be compiled.
+    /// Returns the matchers of a policy if no pattern has to be compiled for them.
     pub(super) fn cached(&self, (org, key): (OrgId, KeyId), policy: &EmbedPolicy) -> Option<Compiled> {
         if policy.matchers.iter().all(|text| !text.contains('~')) {
             return Some(self.matchers((org, key), policy));
@@ -46,8 +47,9 @@ impl CompiledPolicies {
         self.cache.get(org, &cache_key(key, &policy.matchers))
     }
 
-    /// The matchers of a policy of a token that `key` signed; `None` if they do not compile within a token's limits.
-    /// Compiling takes at most some 4 ms: the slowest pattern found takes 1 ms, and a token has room for four of them.
+    /// Returns the matchers of a policy of a token that `key` signed; `None` if they do not compile
+    /// within a token's limits. Compiling takes about 4 ms at most: the slowest known pattern takes
+    /// 1 ms, and the limits of a token admit four of them.
     pub(super) fn matchers(&self, (org, key): (OrgId, KeyId), policy: &EmbedPolicy) -> Compiled {
         if policy.matchers.is_empty() {
             return Some(Arc::default());
@@ -58,19 +60,20 @@ impl CompiledPolicies {
         }
         self.compilations.fetch_add(1, Ordering::Relaxed);
         let compiled: Compiled =
-            matcher_text::parse_all(&policy.matchers, PatternLimits::TOKEN).ok().map(Arc::from);
+            policy_matcher::parse_all(&policy.matchers, PatternLimits::TOKEN).ok().map(Arc::from);
         let patterns: usize = compiled.iter().flat_map(|all| all.iter()).map(Matcher::memory_usage).sum();
         self.cache.insert_of((org, key), &text, compiled.clone(), patterns + text.len() + ENTRY_BYTES);
         compiled
     }
 
-    /// The number of policies that were compiled so far.
+    /// Returns the number of policies compiled so far.
     pub(super) fn compilations(&self) -> u64 {
         self.compilations.load(Ordering::Relaxed)
     }
 }
 
-/// One text of a key and all matchers. Each is preceded by its length, so that no two lists have the same text.
+/// Returns the cache key of a key's matchers. The length before each text makes the keys of two
+/// lists distinct.
 fn cache_key(key: KeyId, matchers: &[String]) -> String {
     let texts = matchers.iter().map(|text| format!("{}:{text}", text.len()));
     std::iter::once(key.to_string()).chain(texts).collect()
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
     use crate::entropy::Entropy;
 
-    /// Some key.
+    /// Returns the key id of a seed.
     fn key(seed: u64) -> KeyId {
         KeyId::random(&mut Entropy::seeded(seed))
     }
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_compiled_once_and_a_bad_one_too() {
+    fn valid_and_invalid_policies_are_compiled_once() {
         let policies = CompiledPolicies::default();
         let (good, bad) = (policy(&["a=~\"x.*y\""]), policy(&["a=~\"(\""]));
         for _ in 0..10 {
@@ -156,7 +159,7 @@ mod tests {
         );
     }
 
-    /// Sizes are printed with `--nocapture`; the limits must leave room for what people write.
+    /// Sizes are printed with `--nocapture`; the limits must admit the patterns that people use.
     #[test]
     fn ordinary_patterns_fit_in_a_token_and_large_ones_do_not() {
         let policies = CompiledPolicies::default();

@@ -1,8 +1,10 @@
-//! The browser of an earlier login, known again by its cookie `ms_device` (docs/specification.md D4).
+//! The cookie `ms_device`, which identifies a browser that has logged in before
+//! (docs/specification.md D4).
 //!
-//! It opens nothing. It only keeps strangers' failures from slowing its owner down: a known browser has a gate of its
-//! own. The value is `dvc_` and base64url of `16 byte random id, u64 BE expiry in ms, 16 byte tag`, the tag an HMAC of
-//! those 24 bytes and the address, made with the master key: nothing is stored, and it is good for one address alone.
+//! It grants no access. It gives a known browser a gate of its own, so that failures of other
+//! clients do not delay the owner. The value is `dvc_` and base64url of `16 byte random id, u64 BE
+//! expiry in ms, 16 byte tag`. The tag is an HMAC of those 24 bytes and the address, keyed from the
+//! master key. Nothing is stored, and the cookie is valid for one address only.
 
 use std::time::Duration;
 
@@ -13,18 +15,19 @@ use crate::model::Timestamp;
 
 use super::{Email, Identity, Secret};
 
-/// How long a browser stays known after its last login: longer than the longest session that nobody uses.
+/// Lifetime of the cookie after a login: longer than that of the longest unused session.
 pub const DEVICE_TTL: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 const PREFIX: &str = "dvc_";
 const ID_BYTES: usize = 16;
 const SIGNED_BYTES: usize = ID_BYTES + 8;
 
-/// A known browser.
+/// Id of a known browser.
 pub(super) type DeviceId = [u8; ID_BYTES];
 
 impl Identity {
-    /// The cookie `ms_device` for a browser that just logged in to the account of this address.
+    /// Creates the cookie `ms_device` for a browser that just logged in to the account of this
+    /// address.
     pub fn device_token(&self, address: &str, now: Timestamp, rng: &mut Entropy) -> Secret {
         let expiry_ms = u64::try_from(now.plus(DEVICE_TTL).as_ms()).unwrap_or_default();
         let signed = [rng.bytes::<ID_BYTES>().as_slice(), &expiry_ms.to_be_bytes()].concat();
@@ -38,12 +41,13 @@ impl Identity {
         tag
     }
 
-    /// Whether the cookie `ms_device` is that of a browser that logged in to the account of this address.
+    /// Returns whether the cookie `ms_device` is that of a browser that logged in to the account of
+    /// this address.
     pub fn knows_device(&self, cookie: Option<&str>, address: &Email, now: Timestamp) -> bool {
         self.known_device(cookie, address.as_str(), now).is_some()
     }
 
-    /// Which browser this is, if it is one that logged in to this address.
+    /// Returns the id of the browser if it has logged in to this address before.
     pub(super) fn known_device(
         &self,
         token: Option<&str>,
@@ -60,7 +64,7 @@ impl Identity {
     }
 }
 
-/// Compares in a time that does not depend on where they differ.
+/// Compares two byte strings in a time that does not depend on the position of a difference.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
 }

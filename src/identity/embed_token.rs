@@ -1,7 +1,8 @@
-//! Embed tokens: minted here or offline with a key's secret, verified in the order of docs/specification.md D7.
+//! Embed tokens: minted here, or offline with a key's secret; verified in the order of
+//! docs/specification.md D7.
 //!
-//! The crate checks the signature, the pinned algorithm and the audience. Everything that needs a clock is compared
-//! here with the caller's `now`, since the crate would read the wall clock itself.
+//! The `jsonwebtoken` crate checks the signature, the pinned algorithm and the audience. Times are
+//! compared here with the caller's `now`, because the crate would read the wall clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +16,11 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Matcher, NameGlob, OrgId, Scope, Timestamp};
 
 use super::api_key::{TokenAlgorithm, in_words, policy_errors, policy_shape_errors};
-use super::matcher_text::{self, PatternLimits};
+use super::policy_matcher::{self, PatternLimits};
 use super::{ApiKey, EmbedPolicy, FieldError, KeyId, Secret, StoreError, public_key};
 
-/// What a token may be asked for; the credential decides, the paths are the cabinet's.
+/// A group of endpoints that a policy may allow. The credential decides; the paths are those of the
+/// cabinet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Endpoint {
@@ -34,71 +36,75 @@ pub enum Endpoint {
     Expr,
 }
 
-/// A token and where it is used.
+/// A token and the request that uses it.
 #[derive(Clone, Copy, Debug)]
 pub struct EmbedRequest<'a> {
     /// The bearer token.
     pub token: &'a str,
-    /// The slug in the path, as given.
+    /// The slug in the path, unchecked.
     pub slug: &'a str,
-    /// `Origin`, if sent.
+    /// The header `Origin`, if sent.
     pub origin: Option<&'a str>,
 }
 
-/// What a verified token may do: token AND key policy.
+/// The access that a verified token grants: the intersection of token and key policy.
 #[derive(Clone, Debug)]
 pub struct EmbedGrant {
-    /// The key behind it; its rate limit is shared by all of its tokens.
+    /// The key that signed it; its rate limit is shared by all of its tokens.
     pub key: KeyId,
-    /// Requests a second of that key.
+    /// Allowed requests a second of that key.
     pub rate_limit_rps: u32,
-    /// Whose series.
+    /// The organisation whose series may be read.
     pub org: OrgId,
-    /// Which of them.
+    /// The series and times that may be read.
     pub scope: Scope,
-    /// Where; `None` is everywhere.
+    /// Allowed endpoints; `None` allows all.
     pub endpoints: Option<Vec<Endpoint>>,
-    /// Allow-lists for expressions; an expression must be in each. Compare after parse and print.
+    /// Allow-lists of expressions. An expression must be in each list; compare after parsing and
+    /// printing.
     pub exprs: Vec<Vec<String>>,
-    /// Longest range of a query, seconds.
+    /// Maximum range of a query, seconds.
     pub max_range_s: Option<u64>,
-    /// Oldest sample, seconds before now; `scope.min_time` is the same as a time.
+    /// Maximum age of a sample, in seconds before now; `scope.min_time` is the same as a time.
     pub max_lookback_s: Option<u64>,
-    /// Smallest step, seconds.
+    /// Minimum step, seconds.
     pub min_step_s: Option<u64>,
-    /// Allow-lists of origins; the origin must be in each (`*` admits all). For the CORS answer.
+    /// Allow-lists of origins. The origin must be in each list; `*` allows all. Used for the CORS
+    /// headers.
     pub origins: Vec<Vec<String>>,
     /// The viewer, for the audit log.
     pub sub: Option<String>,
-    /// The token's end.
+    /// Expiry of the token.
     pub expires_at: Timestamp,
 }
 
 impl EmbedGrant {
-    /// Whether this endpoint may be asked.
+    /// Returns whether the token allows this endpoint.
     pub fn allows(&self, endpoint: Endpoint) -> bool {
         self.endpoints.as_ref().is_none_or(|list| list.contains(&endpoint))
     }
 
-    /// Whether free expressions are limited to allow-lists.
+    /// Returns whether expressions are restricted to allow-lists.
     pub fn restricts_exprs(&self) -> bool {
         !self.exprs.is_empty()
     }
 
-    /// Whether a page of this origin may use the token; no `Origin` at all is a server and may.
+    /// Returns whether a page of this origin may use the token. A request without `Origin` comes
+    /// from a server and may.
     pub fn allows_origin(&self, origin: Option<&str>) -> bool {
         origins_allow(&self.origins, origin)
     }
 }
 
-/// Why a token is refused. All but three are `token_invalid` to the client; `reason` is for introspection and the audit log.
+/// Reasons to refuse a token. All but three are `token_invalid` to the client; `reason` is for
+/// introspection and the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefusal {
     /// 401 `token_invalid`.
     #[error("the embed token is not valid ({reason})")]
     Invalid {
-        /// A stable word: `size`, `form`, `header`, `kid`, `key`, `alg`, `signature`, `claims`, `aud`, `iat`, `ttl`, `revoked`, `org`,
-        /// `iss`, `policy`.
+        /// A stable word: `size`, `form`, `header`, `kid`, `key`, `alg`, `signature`, `claims`,
+        /// `aud`, `iat`, `ttl`, `revoked`, `org`, `iss`, `policy`.
         reason: &'static str,
     },
     /// 401 `token_expired`.
@@ -116,12 +122,14 @@ pub enum TokenRefusal {
 }
 
 impl TokenRefusal {
-    /// Whether the text is no token at all: not three parts between dots, the first of which is a JSON object in base64url.
+    /// Returns whether the text is not a token at all: it does not have three parts between dots,
+    /// the first of which is a JSON object in base64url.
     pub fn is_no_token(&self) -> bool {
         matches!(self, TokenRefusal::Invalid { reason: FORM })
     }
 
-    /// A stable word, for the audit log and introspection; never for the client's body.
+    /// Returns a stable word for the audit log and introspection. It must not be sent to the
+    /// client.
     pub const fn reason(&self) -> &'static str {
         match self {
             TokenRefusal::Invalid { reason } => reason,
@@ -133,41 +141,44 @@ impl TokenRefusal {
     }
 }
 
-/// A token to be minted.
+/// A request to mint a token.
 #[derive(Clone, Debug)]
 pub struct MintRequest {
-    /// Which key signs.
+    /// The key that signs.
     pub key: KeyId,
-    /// Its life, seconds; 1 to the key's `max_token_ttl_s`.
+    /// Lifetime in seconds, 1 to the key's `max_token_ttl_s`.
     pub ttl_s: u32,
     /// The viewer; at most 255 bytes.
     pub sub: Option<String>,
-    /// Restrictions; `None` leaves only the key's own policy.
+    /// Restrictions of the token; with `None` only the key's policy applies.
     pub ms: Option<EmbedPolicy>,
 }
 
-/// A fresh token.
+/// A newly minted token.
 #[derive(Debug)]
 pub struct MintedToken {
     /// The JWT.
     pub token: Secret,
-    /// Its end.
+    /// Expiry.
     pub expires_at: Timestamp,
-    /// Who signed.
+    /// The key that signed it.
     pub kid: KeyId,
 }
 
-/// Why no token was minted.
+/// Errors of minting a token.
 #[derive(Debug, thiserror::Error)]
 pub enum MintError {
-    /// No such key in this organisation, disabled, expired, or without the scope `embed`: `not_found`.
+    /// The organisation has no such key, or it is disabled, expired, or without the scope `embed`:
+    /// `not_found`.
     #[error("no such API key, or it may not sign embed tokens")]
     UnknownKey,
-    /// We hold no private key: `key_is_asymmetric`.
+    /// The server does not have the private key: `key_is_asymmetric`.
     #[error("this key signs with a private key that only you hold")]
     Asymmetric,
-    /// The key was given the scope `embed` after it was made: `conflict`.
-    #[error("this key's secret was not kept, because it was made without the scope embed: rotate it once")]
+    /// The key got the scope `embed` after its creation: `conflict`.
+    #[error(
+        "this key's secret is not stored, because it was created without the scope embed: rotate it once"
+    )]
     SecretNotKept,
     /// `validation_failed`.
     #[error("{}", in_words(.0))]
@@ -177,33 +188,34 @@ pub enum MintError {
     Store(#[from] StoreError),
 }
 
-/// Longest token, bytes.
+/// Maximum length of a token in bytes.
 const TOKEN_BYTES_MAX: usize = 4 * 1_024;
-/// Clocks may differ by this much, seconds.
+/// Allowed clock difference, seconds.
 const LEEWAY_S: i64 = 30;
 const AUDIENCE: &str = "ms-embed";
 const SUB_BYTES_MAX: usize = 255;
-/// Beyond this a number is no date: 2^53 seconds, what a double holds exactly.
+/// Maximum date: 2^53 seconds, the largest range of integers that a double represents exactly.
 const DATE_MAX_S: i64 = 1 << 53;
 
-/// What verifying a key's tokens takes, made once when the key is loaded.
+/// The verification material of a key's tokens, prepared when the key is loaded.
 #[derive(Debug)]
 pub(super) struct TokenKey {
     algorithm: Algorithm,
     decoding: DecodingKey,
-    /// Only for HS256: the server can mint.
+    /// The secret, with which the server can mint; HS256 only.
     signing: Option<Secret>,
     matchers: Arc<[Matcher]>,
     names: Option<Vec<NameGlob>>,
 }
 
-/// A key whose stored material cannot verify tokens: it verifies none.
+/// A key whose stored material is damaged: it verifies no tokens.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an API key cannot verify embed tokens: {0}")]
 pub(super) struct TokenKeyError(String);
 
 impl TokenKey {
-    /// `secret` is the key's own for HS256, `None` for the others.
+    /// Prepares the material of `key`. `secret` is the key's own for HS256, `None` for other
+    /// algorithms.
     pub(super) fn new(
         key: &ApiKey,
         secret: Option<Secret>,
@@ -230,9 +242,9 @@ impl TokenKey {
 /// The matchers of a key's policy.
 pub(super) type CompiledKeyPolicy = Result<Arc<[Matcher]>, TokenKeyError>;
 
-/// Compiles the matchers of a key's policy, in at most some 20 ms.
+/// Compiles the matchers of a key's policy; takes about 20 ms at most.
 pub(super) fn compile_key_policy(policy: &EmbedPolicy) -> CompiledKeyPolicy {
-    let matchers = matcher_text::parse_all(&policy.matchers, PatternLimits::KEY);
+    let matchers = policy_matcher::parse_all(&policy.matchers, PatternLimits::KEY);
     matchers.map(Arc::from).map_err(|error| TokenKeyError(error.to_string()))
 }
 
@@ -249,10 +261,11 @@ fn globs(policy: &EmbedPolicy) -> Option<Vec<NameGlob>> {
     policy.metrics.as_ref().map(|names| names.iter().map(|name| NameGlob::new(name)).collect())
 }
 
-/// Restrictions as a token carries them. Unknown fields and `null` are refused: a typo would grant more.
+/// The claim `ms`: restrictions of a token. Unknown fields and `null` are refused, because a typo
+/// would grant more access.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Ms {
+struct TokenRestrictions {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     endpoints: Option<Vec<Endpoint>>,
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -271,11 +284,13 @@ struct Ms {
     origins: Option<Vec<String>>,
 }
 
-/// The names of [`Ms`]: standing beside `ms` instead of in it, each would be ignored and so grant more.
+/// The field names of [`TokenRestrictions`]. As claims beside `ms`, each would be ignored and so
+/// grant more access.
 const MS_FIELDS: [&str; 8] =
     ["endpoints", "metrics", "match", "exprs", "max_range_s", "max_lookback_s", "min_step_s", "origins"];
 
-/// A claim that was meant to restrict: `MS` or `Match`, too, where letter case alone is wrong.
+/// Returns whether a claim looks like a restriction, also with different letter case, such as `MS`
+/// or `Match`.
 fn is_nearly_a_restriction(claim: &str) -> bool {
     MS_FIELDS.iter().chain(&["ms"]).any(|name| name.eq_ignore_ascii_case(claim))
 }
@@ -284,25 +299,26 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Op
     T::deserialize(from).map(Some)
 }
 
-/// Only from an object: a derived struct also reads an array, by position, and an empty one would restrict nothing.
-fn object<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Ms>, D::Error> {
+/// Deserialises restrictions from an object only. A derived struct would also accept an array, by
+/// position, and an empty array would restrict nothing.
+fn object<'de, D: Deserializer<'de>>(from: D) -> Result<Option<TokenRestrictions>, D::Error> {
     struct Object;
     impl<'de> Visitor<'de> for Object {
-        type Value = Ms;
+        type Value = TokenRestrictions;
 
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             f.write_str("an object of restrictions")
         }
 
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Ms, A::Error> {
-            Ms::deserialize(MapAccessDeserializer::new(map))
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TokenRestrictions, A::Error> {
+            TokenRestrictions::deserialize(MapAccessDeserializer::new(map))
         }
     }
     from.deserialize_map(Object).map(Some)
 }
 
-impl From<Ms> for EmbedPolicy {
-    fn from(ms: Ms) -> EmbedPolicy {
+impl From<TokenRestrictions> for EmbedPolicy {
+    fn from(ms: TokenRestrictions) -> EmbedPolicy {
         EmbedPolicy {
             endpoints: ms.endpoints,
             metrics: ms.metrics,
@@ -316,9 +332,9 @@ impl From<Ms> for EmbedPolicy {
     }
 }
 
-impl From<EmbedPolicy> for Ms {
-    fn from(policy: EmbedPolicy) -> Ms {
-        Ms {
+impl From<EmbedPolicy> for TokenRestrictions {
+    fn from(policy: EmbedPolicy) -> TokenRestrictions {
+        TokenRestrictions {
             endpoints: policy.endpoints,
             metrics: policy.metrics,
             matchers: Some(policy.matchers).filter(|list| !list.is_empty()),
@@ -332,22 +348,23 @@ impl From<EmbedPolicy> for Ms {
 }
 
 impl EmbedPolicy {
-    /// Reads `embed.policy` of a key, or `ms` of a request to mint, as the API writes them: `null` restricts nothing, an
-    /// unknown field is refused.
+    /// Parses `embed.policy` of a key, or `ms` of a request to mint, in the API's form: `null`
+    /// restricts nothing, and an unknown field is refused.
     ///
     /// # Errors
-    /// A sentence that names the field.
+    /// A message that names the field.
     pub fn from_json(json: &serde_json::Value) -> Result<EmbedPolicy, String> {
         let serde_json::Value::Object(fields) = json else { return Err("must be an object".into()) };
         let set =
             fields.iter().filter(|(name, value)| !value.is_null() || !MS_FIELDS.contains(&name.as_str()));
         let object = set.map(|(name, value)| (name.clone(), value.clone())).collect();
-        let ms: Ms = serde_json::from_value(serde_json::Value::Object(object)).map_err(|e| e.to_string())?;
+        let ms: TokenRestrictions =
+            serde_json::from_value(serde_json::Value::Object(object)).map_err(|e| e.to_string())?;
         Ok(ms.into())
     }
 }
 
-/// Seconds since the epoch, whole or with a fraction (RFC 7519 section 2), rounded down.
+/// Seconds since 1970, whole or with a fraction (RFC 7519 section 2), rounded down.
 #[derive(Clone, Copy, Debug)]
 struct NumericDate(i64);
 
@@ -387,28 +404,30 @@ struct Claims {
     nbf: Option<NumericDate>,
     iss: Option<String>,
     sub: Option<String>,
-    /// For the log only: it is no list of what is revoked.
+    /// For the log only; there is no list of revoked ids.
     jti: Option<serde_json::Value>,
     #[serde(default, deserialize_with = "object")]
-    ms: Option<Ms>,
+    ms: Option<TokenRestrictions>,
     #[serde(flatten)]
     others: BTreeMap<String, IgnoredAny>,
 }
 
-/// Signed with another secret than the key's.
+/// The token is not signed with the key's secret.
 pub(super) const FOREIGN_SIGNATURE: TokenRefusal = invalid("signature");
 
-/// The reason of what has not the form of a token.
+/// The reason for a text without the form of a token.
 const FORM: &str = "form";
 
 const fn invalid(reason: &'static str) -> TokenRefusal {
     TokenRefusal::Invalid { reason }
 }
 
-/// Steps 1 and 2 of docs/specification.md D7: which key a token names, if nothing else about its header is wrong.
+/// Steps 1 and 2 of docs/specification.md D7: returns the key that a token names, after checking
+/// the rest of its header.
 pub(super) fn key_id(token: &str) -> Result<KeyId, TokenRefusal> {
     let header = header(token)?;
-    // Present is enough, whatever the value: each asks us to believe a key from the token, or to understand an extension.
+    // The mere presence is refused: each of these asks the server to trust a key from the token or
+    // to understand an extension.
     if ["crit", "jku", "jwk", "x5u", "x5c", "b64", "zip", "enc"].iter().any(|name| header.contains_key(*name))
     {
         return Err(invalid("header"));
@@ -430,17 +449,18 @@ fn header(token: &str) -> Result<BTreeMap<String, serde_json::Value>, TokenRefus
     serde_json::from_slice(&bytes).map_err(|_| invalid(FORM))
 }
 
-/// What a token says, once its signature and its claims have been checked.
+/// The claims of a token whose signature has been verified.
 #[derive(Clone, Debug)]
 pub(super) struct CheckedClaims {
-    /// The token's own restrictions; counts and lengths have been checked, patterns are not compiled.
+    /// The token's own restrictions. Counts and lengths have been checked; patterns are not
+    /// compiled.
     pub(super) policy: EmbedPolicy,
     sub: Option<String>,
     expires_at: Timestamp,
 }
 
-/// Checks everything about a token that takes no more than its bytes: the key's state, the signature, the claims, the
-/// organisation and the origin. Compiles nothing.
+/// Verifies everything about a token whose cost is linear in its length: the key's state, the
+/// signature, the claims, the organisation and the origin. Compiles nothing.
 pub(super) fn verify(
     key: &ApiKey,
     keys: &TokenKey,
@@ -450,7 +470,8 @@ pub(super) fn verify(
     if key.is_refused(now) || !key.scopes.embed {
         return Err(invalid("key"));
     }
-    // The crate knows no names but those of its own algorithms: `none` would be called a mistake in the claims.
+    // The crate parses only the names of its own algorithms and would report `none` as an error in
+    // the claims.
     if header(request.token)?.get("alg").and_then(serde_json::Value::as_str) != Some(key.embed.alg.as_str()) {
         return Err(invalid("alg"));
     }
@@ -464,7 +485,8 @@ pub(super) fn verify(
         return Err(TokenRefusal::NotYetValid);
     }
     let (iat, ttl_s) = (claims.iat.0, claims.exp.0 - claims.iat.0);
-    // A token minted after a revocation bears the first valid date, which may be ahead of the clock and of its own end.
+    // A token minted after a revocation has the first valid date, which may be later than the clock
+    // and than its own expiry.
     let first_valid = key.tokens_valid_after.map(whole_second);
     let is_first_valid = first_valid == Some(iat);
     if ms_of(iat - LEEWAY_S) > now_ms && !is_first_valid {
@@ -498,22 +520,24 @@ pub(super) fn verify(
     Ok(CheckedClaims { policy, sub: claims.sub, expires_at: Timestamp::from_s(claims.exp.0) })
 }
 
-/// The allow-lists of origins of a key and a token's policy; an origin must be in each.
+/// Returns the allow-lists of origins of a key and a token's policy; an origin must be in each.
 pub(super) fn origins(key: &ApiKey, token: &EmbedPolicy) -> Vec<Vec<String>> {
     std::iter::once(&key.embed.origins).chain(&token.origins).cloned().collect()
 }
 
-/// Whether every list allows `origin`. A request without one comes from a server and passes.
+/// Returns whether every list allows `origin`. A request without one comes from a server and
+/// passes.
 fn origins_allow(lists: &[Vec<String>], origin: Option<&str>) -> bool {
     origin.is_none_or(|origin| {
         lists.iter().all(|list| list.iter().any(|allowed| allowed == "*" || allowed == origin))
     })
 }
 
-/// Steps 4 and 5: the signature by the pinned algorithm, the audience, the claims' types.
+/// Steps 4 and 5: verifies the signature with the pinned algorithm, the audience, and the types of
+/// the claims.
 fn signed_claims(keys: &TokenKey, token: &str) -> Result<Claims, TokenRefusal> {
     let mut validation = Validation::new(keys.algorithm);
-    // Only required claims are enforced by the crate: without this line a token with no `aud` at all would pass.
+    // The crate enforces only required claims; without this line a token without `aud` would pass.
     validation.set_required_spec_claims(&["exp", "aud"]);
     validation.set_audience(&[AUDIENCE]);
     validation.validate_exp = false;
@@ -530,24 +554,26 @@ fn signed_claims(keys: &TokenKey, token: &str) -> Result<Claims, TokenRefusal> {
     })
 }
 
-/// A token whose patterns do not compile, or compile to more than a token's may.
+/// The patterns of the token do not compile, or exceed the limits of a token.
 pub(super) const BAD_PATTERNS: TokenRefusal = invalid("policy");
 
-/// The first valid `iat` after a revocation at `now`, a whole second. No accepted token has it or a later one:
+/// Returns the first valid `iat` after a revocation at `now`, in whole seconds. No accepted token
+/// has this date or a later one:
 /// - tokens that other programs sign are accepted up to [`LEEWAY_S`] ahead of `now`;
-/// - tokens minted since the last revocation may bear its date `before`, however far ahead of `now` that is.
+/// - tokens minted since the last revocation may have its date `before`, however far ahead of `now`
+///   that is.
 pub(super) fn first_date_after(before: Option<Timestamp>, now: Timestamp) -> Timestamp {
     let after_skew = now.as_s().saturating_add(LEEWAY_S + 1);
     let after_minted = before.map_or(i64::MIN, |before| whole_second(before).saturating_add(1));
     Timestamp::from_s(after_skew.max(after_minted))
 }
 
-/// The second of a date, rounded up: older versions stored milliseconds.
+/// Returns a date rounded up to seconds; older versions stored milliseconds.
 const fn whole_second(date: Timestamp) -> i64 {
     date.plus_ms(999).as_s()
 }
 
-/// Token AND key policy; `compiled` are the token's matchers.
+/// Returns the intersection of token and key policy; `compiled` are the token's matchers.
 pub(super) fn effective(
     key: &ApiKey,
     keys: &TokenKey,
@@ -586,8 +612,9 @@ pub(super) fn effective(
     }
 }
 
-/// The endpoints of a policy; `None` is all. A policy that lists expressions and no endpoints grants those expressions and
-/// nothing beside them: structured queries and listings would show what the list was to hide.
+/// Returns the endpoints of a policy; `None` is all. A policy that lists expressions and no
+/// endpoints grants only those expressions: structured queries and listings would reveal what the
+/// list hides.
 fn granted_endpoints(policy: &EmbedPolicy) -> Option<Vec<Endpoint>> {
     policy.endpoints.clone().or_else(|| policy.exprs.as_ref().map(|_| vec![Endpoint::Expr]))
 }
@@ -601,7 +628,7 @@ struct MintedClaims<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     sub: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ms: Option<Ms>,
+    ms: Option<TokenRestrictions>,
 }
 
 /// Signs a token with the key's secret.
@@ -637,11 +664,12 @@ pub(super) fn mint(
     if !errors.is_empty() {
         return Err(MintError::Validation(errors));
     }
-    // A token minted soon after a revocation is dated so that it is not one of the revoked. It ends no later for that.
+    // A token minted soon after a revocation gets the first valid date, so that it does not count
+    // as revoked. Its expiry does not change.
     let iat = now.as_s().max(key.tokens_valid_after.map_or(i64::MIN, whole_second));
     let exp = now.as_s().saturating_add(i64::from(request.ttl_s));
     let header = Header { kid: Some(key.id.to_string()), ..Header::new(Algorithm::HS256) };
-    let ms = request.ms.clone().map(Ms::from);
+    let ms = request.ms.clone().map(TokenRestrictions::from);
     let claims =
         MintedClaims { aud: AUDIENCE, org: key.slug.as_str(), iat, exp, sub: request.sub.as_deref(), ms };
     let token = jsonwebtoken::encode(&header, &claims, &EncodingKey::from_secret(secret.expose().as_bytes()))
@@ -654,7 +682,8 @@ pub(super) fn mint(
     Ok(MintedToken { token: Secret::new(token), expires_at: Timestamp::from_s(exp), kid: key.id })
 }
 
-/// Where `ms` asks for more than its key may give. It would not get it: this is for the one who asks.
+/// Returns the fields of `ms` that exceed the key's policy. They would have no effect; the caller
+/// learns of the mistake.
 fn excesses(key: &ApiKey, ms: &EmbedPolicy) -> Vec<String> {
     fn beyond<T: PartialEq>(own: Option<&[T]>, asked: Option<&[T]>) -> bool {
         own.zip(asked).is_some_and(|(own, asked)| asked.iter().any(|one| !own.contains(one)))
@@ -662,7 +691,8 @@ fn excesses(key: &ApiKey, ms: &EmbedPolicy) -> Vec<String> {
     let own = &key.embed.policy;
     let over = |own: Option<u64>, asked: Option<u64>| own.zip(asked).is_some_and(|(own, asked)| asked > own);
     let all_origins = key.embed.origins.iter().any(|origin| origin == "*");
-    // No name has a star in it, so a glob that takes the other's star for a letter takes all that the other takes.
+    // Metric names contain no `*`. So a glob that matches the other glob's text, stars taken
+    // literally, matches everything that the other matches.
     let covered = |asked: &String| own.metrics.iter().flatten().any(|own| NameGlob::new(own).matches(asked));
     let names = ms.metrics.as_ref().filter(|_| own.metrics.is_some());
     let checks = [

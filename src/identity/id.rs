@@ -1,8 +1,9 @@
-//! Names of account things, and the secrets people carry (docs/specification.md B, ids).
+//! Public ids of accounts, keys and similar objects, and the secrets that people carry
+//! (docs/specification.md B, ids).
 //!
-//! An id is a prefix and 16 lower-case base32 characters: 80 random bits, public. A secret is a prefix and
-//! 43 base64url characters: 256 random bits, shown once, kept as its SHA-256 and found by that hash, so that
-//! no comparison depends on the secret.
+//! An id is a prefix and 16 lower-case base32 characters: 80 random bits. It is public. A secret is
+//! a prefix and 43 base64url characters: 256 random bits. It is shown once, stored as its SHA-256
+//! and looked up by that hash, so no comparison depends on the secret.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,11 +16,11 @@ use sha2::{Digest, Sha256};
 use crate::entropy::Entropy;
 use crate::kv::TableKey;
 
-/// A text that is no id of the kind asked for.
+/// A text that is not an id of the expected kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an id of this kind is {prefix} and 16 characters of a-z and 2-7")]
 pub struct IdError {
-    /// How such an id begins.
+    /// The prefix of such an id.
     pub prefix: &'static str,
 }
 
@@ -37,20 +38,20 @@ macro_rules! ids {
         pub struct $name([u8; 10]);
 
         impl $name {
-            /// How it begins when written.
+            /// The prefix of the text form.
             pub const PREFIX: &str = $prefix;
 
-            /// A new one; 80 random bits.
+            /// Draws a new id; 80 random bits.
             pub fn random(rng: &mut Entropy) -> $name {
                 $name(rng.bytes())
             }
 
-            /// The ten bytes it is stored as.
+            /// Returns the stored form.
             pub const fn as_bytes(&self) -> &[u8; 10] {
                 &self.0
             }
 
-            /// From the ten bytes it is stored as.
+            /// Creates an id from its stored form.
             pub const fn from_bytes(bytes: [u8; 10]) -> $name {
                 $name(bytes)
             }
@@ -92,28 +93,28 @@ macro_rules! ids {
 }
 
 ids! {
-    /// An account.
+    /// Id of an account.
     UserId "usr_";
-    /// An organisation, as the API names it beside its slug; the store's number is `OrgId`.
+    /// Public id of an organisation; the store uses `OrgId`.
     OrgKey "org_";
-    /// A session, as its owner sees it; says nothing about the cookie's value.
+    /// Public id of a session; it reveals nothing about the cookie.
     SessionId "sid_";
-    /// An API key, and the `kid` of the tokens signed with it.
+    /// Id of an API key, and the `kid` of the tokens that it signs.
     KeyId "ak_";
-    /// An audit entry.
+    /// Id of an audit entry.
     EventId "evt_";
-    /// An account elsewhere that signs in to one of ours.
+    /// Id of a linked account at a sign-in provider.
     IdentityId "idn_";
-    /// An invitation, as administrators see it; says nothing about its link.
+    /// Public id of an invitation; it reveals nothing about its link.
     InviteId "inv_";
 }
 
-/// SHA-256 of a secret's whole text: what is stored, and how it is found again.
+/// SHA-256 of a secret's whole text: the stored form and the lookup key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SecretHash(pub [u8; 32]);
 
 impl SecretHash {
-    /// Of any text.
+    /// Hashes a text.
     pub fn of(secret: &str) -> SecretHash {
         SecretHash(Sha256::digest(secret.as_bytes()).into())
     }
@@ -135,28 +136,28 @@ impl fmt::Debug for SecretHash {
     }
 }
 
-/// A secret that was just made and is about to be handed out. Prints as `***`.
+/// A secret that is about to be handed out. It prints as `***`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<str>);
 
 impl Secret {
-    /// Takes a text over.
+    /// Wraps a text.
     pub fn new(text: impl Into<Box<str>>) -> Secret {
         Secret(text.into())
     }
 
-    /// `prefix` and 43 base64url characters: 256 random bits.
+    /// Draws a secret: `prefix` and 43 base64url characters, 256 random bits.
     pub fn random(prefix: SecretKind, rng: &mut Entropy) -> Secret {
         let bytes: [u8; 32] = rng.bytes();
         Secret(format!("{}{}", prefix.prefix(), BASE64URL_NOPAD.encode(&bytes)).into())
     }
 
-    /// The text itself; for the one answer, cookie or mail that carries it.
+    /// Returns the text, for the one response, cookie or mail that carries it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// What is stored of it.
+    /// Returns the stored form.
     pub fn hash(&self) -> SecretHash {
         SecretHash::of(&self.0)
     }
@@ -174,7 +175,7 @@ impl fmt::Display for Secret {
     }
 }
 
-/// What a carried secret opens.
+/// The kind of a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretKind {
     /// `ses_`: a session; the value of the cookie `ms_session`.
@@ -183,7 +184,7 @@ pub enum SecretKind {
     MagicLink,
     /// `tfp_`: a login that still needs its second factor.
     PendingLogin,
-    /// `sgn_`: the first account, and later sign-up links.
+    /// `sgn_`: the set-up of the first account, and sign-up links.
     Setup,
     /// `rst_`: a link that sets a new password.
     Reset,
@@ -194,7 +195,7 @@ pub enum SecretKind {
 }
 
 impl SecretKind {
-    /// How it begins.
+    /// Returns the prefix of the text form.
     pub const fn prefix(self) -> &'static str {
         match self {
             SecretKind::Session => "ses_",
@@ -207,7 +208,8 @@ impl SecretKind {
         }
     }
 
-    /// The hash to look `text` up by; `None` where it cannot be one of ours, so that foreign bytes are not even hashed.
+    /// Returns the hash by which `text` is looked up; `None` if it is not well-formed, so that
+    /// arbitrary bytes are not even hashed.
     pub fn hash_of(self, text: &str) -> Option<SecretHash> {
         let digits = text.strip_prefix(self.prefix())?;
         let fits =
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_is_refused() {
+    fn malformed_ids_are_refused() {
         let bad = [
             "",
             "ak_",

@@ -1,7 +1,8 @@
-//! Invitations into an organisation: a link for one address, seven days, once (docs/specification.md C2 and C3).
+//! Invitations into an organisation: a link for one address, valid for seven days and one use
+//! (docs/specification.md C2 and C3).
 //!
-//! The account that an invitation makes has the invited address, whatever else is said (CVE-2022-39306). Where the
-//! address has an account already, its owner must be logged in: the link alone opens nobody's account.
+//! The account that an invitation creates always has the invited address (CVE-2022-39306). If the
+//! address already has an account, its owner must be logged in: the link alone opens no account.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::model::{OrgId, Timestamp};
 
 use super::address_proof::AddressProof;
 use super::audit::{self, Event};
-use super::login::{Finished, finish_login};
+use super::login::{FinishedLogin, finish_login};
 use super::member;
 use super::name::{self, NameError};
 use super::org::{MemberRow, MembershipRow, OrgRow};
@@ -26,81 +27,82 @@ use super::{
     SecretKind, Session, StoreError, UserId,
 };
 
-/// How long an invitation is good for.
+/// Lifetime of an invitation.
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
-/// Open invitations of one organisation.
+/// Maximum number of open invitations of one organisation.
 const INVITES_MAX: usize = 1_000;
-/// Members of one organisation: a change that may take the last owner away looks at all of them.
+/// Maximum number of members of one organisation. A change that may remove the last owner reads all
+/// of them.
 const MEMBERS_MAX: usize = 10_000;
 
 /// An open invitation, as administrators see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Invite {
-    /// Its name in the API.
+    /// Id in the API.
     pub id: InviteId,
-    /// Who is invited.
+    /// The invited address.
     pub email: Email,
-    /// What they will be.
+    /// The offered role.
     pub role: Role,
-    /// Who invited; `None` at the command line.
+    /// The inviter; `None` on the command line.
     pub invited_by: Option<UserId>,
-    /// When.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// Until when.
+    /// Expiry.
     pub expires_at: Timestamp,
 }
 
-/// Whom to invite.
+/// A request to invite.
 #[derive(Clone, Debug)]
 pub struct NewInvite {
     /// The address that the invitation is bound to.
     pub email: Email,
-    /// What they will be.
+    /// The role to offer.
     pub role: Role,
-    /// The link is mailed, and shown to no other person than the reader of that mail.
+    /// The link is mailed, and only the reader of that mail sees it.
     pub mailed: bool,
 }
 
-/// An invitation that was just made.
+/// A newly created invitation.
 #[derive(Debug)]
 pub struct IssuedInvite {
-    /// As administrators see it.
+    /// The invitation, as administrators see it.
     pub invite: Invite,
-    /// `ivt_...`: for the mail, or for who carries it.
+    /// `ivt_...`: for the mail, or for the person who hands the link over.
     pub token: Secret,
-    /// How long it is good for.
+    /// Remaining lifetime.
     pub expires_in: Duration,
 }
 
-/// What the holder of an invitation's link may know.
+/// The view of an invitation that its link gives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Invitation {
-    /// Into which organisation.
+    /// The organisation.
     pub org: Org,
-    /// Who is invited.
+    /// The invited address.
     pub email: Email,
-    /// What they will be.
+    /// The offered role.
     pub role: Role,
     /// Whether the address has an account, whose owner must be logged in to accept.
     pub account_exists: bool,
 }
 
-/// Why nobody was invited.
+/// Errors of creating or revoking an invitation.
 #[derive(Debug, thiserror::Error)]
 pub enum InviteError {
-    /// The organisation is gone, or who asks is not its member any more: `org_not_found`.
+    /// The organisation no longer exists, or the actor is no longer a member: `org_not_found`.
     #[error("no such organisation")]
     UnknownOrg,
-    /// Administrators invite, owners invite owners: `forbidden`.
+    /// The actor's role is too low: administrators invite, only owners invite owners: `forbidden`.
     #[error("this needs the role {}", .0.as_str())]
     Forbidden(Role),
-    /// The address is that of a member: `already_member`.
+    /// The address belongs to a member: `already_member`.
     #[error("{0} is a member already")]
     AlreadyMember(Email),
     /// `validation_failed`.
     #[error("an organisation has at most {INVITES_MAX} open invitations and {MEMBERS_MAX} members")]
     TooMany,
-    /// No such invitation: `not_found`.
+    /// The organisation has no such invitation: `not_found`.
     #[error("no such invitation")]
     NotFound,
     /// `storage_degraded`.
@@ -108,39 +110,40 @@ pub enum InviteError {
     Store(#[from] StoreError),
 }
 
-/// An attempt to accept.
+/// A request to accept an invitation.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptInvite<'a> {
-    /// `ivt_...`.
+    /// Token of the link, `ivt_...`.
     pub token: &'a str,
-    /// What a new account's owner wants to be called.
+    /// Display name of a new account.
     pub name: Option<&'a str>,
-    /// A new account's password; without one it is entered by links.
+    /// Password of a new account; without one, it is used with mailed links.
     pub password: Option<Password<'a>>,
-    /// Who is logged in.
+    /// The session of the request, if any.
     pub session: Option<&'a Session>,
-    /// From where.
+    /// The client of the request.
     pub client: &'a Client,
-    /// The session cookie that came with the request, if any: revoked when a new session is issued.
+    /// The session cookie of the request, if any: its session is revoked when a new one is issued.
     pub replaces: Option<&'a str>,
 }
 
-/// What accepting led to.
+/// The result of accepting an invitation.
 #[derive(Debug)]
 pub enum Accepted {
-    /// An account was made; its owner is in. The same end as every login's.
+    /// A new account was created, and its login finished like every other.
     Made(LoginOutcome),
-    /// This account is a member now, and goes on with its session.
+    /// This existing account is a member now; its session continues.
     Joined(UserId),
 }
 
-/// Why an invitation was not accepted.
+/// Errors of accepting an invitation.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
-    /// Unknown, used, revoked, expired, or its organisation is gone: one answer, `link_invalid`.
+    /// Unknown, used, revoked or expired, or its organisation no longer exists: always
+    /// `link_invalid`.
     #[error("this invitation is not valid any more")]
     Invalid,
-    /// The address has an account, and its owner is not logged in here: `link_required`.
+    /// The address has an account, and its owner is not logged in: `link_required`.
     #[error("this address has an account: log in with it, then accept")]
     LogInFirst,
     /// `PROMLET_SIGNUP=closed` and the address has no account: `signup_closed`.
@@ -157,7 +160,7 @@ pub enum AcceptError {
     Store(#[from] StoreError),
 }
 
-/// An invitation as stored.
+/// A stored invitation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct InviteRow {
     pub(super) email: String,
@@ -166,7 +169,7 @@ pub(super) struct InviteRow {
     pub(super) invited_by: Option<UserId>,
     pub(super) created_at: Timestamp,
     pub(super) expires_at: Timestamp,
-    /// What accepting it says of the address; since version 2.
+    /// The proof of the address that accepting gives; since version 2.
     pub(super) address_proof: AddressProof,
 }
 
@@ -199,7 +202,7 @@ impl Record for InviteRow {
             invited_by: old.invited_by,
             created_at: old.created_at,
             expires_at: old.expires_at,
-            // Whether it was mailed was not noted.
+            // Version 1 did not record whether the invitation was mailed.
             address_proof: AddressProof::Missing,
         })
     }
@@ -220,7 +223,7 @@ impl InviteRow {
     }
 }
 
-/// Which invitation a link opens.
+/// Maps the secret of a link to its invitation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct InviteTokenRow(pub(super) OrgId, pub(super) InviteId);
 
@@ -231,29 +234,29 @@ impl Record for InviteTokenRow {
     type Key = SecretHash;
 }
 
-/// Removes an invitation and what its link opens.
+/// Removes an invitation and the lookup entry of its link.
 pub(super) fn remove(txn: &mut Txn<'_>, key: &(OrgId, InviteId), row: &InviteRow) {
     txn.remove::<InviteRow>(key);
     txn.remove::<InviteTokenRow>(&row.token);
 }
 
-/// A valid invitation behind a link, and its organisation.
-struct Found {
+/// A valid invitation and its organisation.
+struct ValidInvite {
     key: (OrgId, InviteId),
     row: InviteRow,
     org: OrgRow,
     account: Option<UserId>,
 }
 
-fn find(txn: &Txn<'_>, token: SecretHash, now: Timestamp) -> Result<Option<Found>, StoreError> {
+fn find(txn: &Txn<'_>, token: SecretHash, now: Timestamp) -> Result<Option<ValidInvite>, StoreError> {
     let Some(InviteTokenRow(org, id)) = read::<InviteTokenRow>(txn, &token)? else { return Ok(None) };
     let row = read::<InviteRow>(txn, &(org, id))?.filter(|row| now < row.expires_at);
     let (Some(row), Some(org_row)) = (row, read::<OrgRow>(txn, &org)?) else { return Ok(None) };
     let account = read::<AddressRow>(txn, &row.email)?.map(|row| row.0);
-    Ok(Some(Found { key: (org, id), row, org: org_row, account }))
+    Ok(Some(ValidInvite { key: (org, id), row, org: org_row, account }))
 }
 
-/// What a new account is made of, drawn before the change.
+/// The values of a new account, drawn before the change.
 struct Newcomer {
     id: UserId,
     name: String,
@@ -261,15 +264,15 @@ struct Newcomer {
     drawn: (NewSession, SecretHash),
 }
 
-/// How a change ended.
-enum Change {
+/// The result of the change that accepts an invitation.
+enum AcceptResult {
     Joined(UserId),
-    Made(Finished),
+    Made(FinishedLogin),
 }
 
 impl Identity {
-    /// Invites an address; an open invitation of the same address ends. `actor` is `None` at the command line.
-    /// Blocks (commit).
+    /// Invites an address. An open invitation of the same address ends. `actor` is `None` on the
+    /// command line. Blocks (commit).
     ///
     /// # Errors
     /// [`InviteError`].
@@ -320,12 +323,12 @@ impl Identity {
             txn.put(&(org, id), &row);
             txn.put(&row.token, &InviteTokenRow(org, id));
             let event = Event::by_actor(actor, "invite.created").of(org).target(&row.email);
-            Ok(audit::note(txn, &event.detail(row.role.as_str()), now)?)
+            Ok(audit::record(txn, &event.detail(row.role.as_str()), now)?)
         })?;
         Ok(IssuedInvite { invite, token, expires_in: LIFETIME })
     }
 
-    /// An organisation's open invitations, oldest first.
+    /// Returns an organisation's open invitations, oldest first.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -336,7 +339,7 @@ impl Identity {
         Ok(found)
     }
 
-    /// Whether some organisation has invited this address.
+    /// Returns whether any organisation has invited this address. Reads all invitations.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -345,10 +348,10 @@ impl Identity {
         Ok(rows.iter().any(|(_, row)| row.email == email.as_str() && now < row.expires_at))
     }
 
-    /// Takes an invitation back. Blocks (commit).
+    /// Revokes an invitation. Blocks (commit).
     ///
     /// # Errors
-    /// [`InviteError::NotFound`] also for another organisation's.
+    /// [`InviteError::NotFound`], also for another organisation's invitation.
     pub fn revoke_invite(
         &self,
         actor: Option<UserId>,
@@ -360,11 +363,11 @@ impl Identity {
             let row = read::<InviteRow>(txn, &(org, id))?.ok_or(InviteError::NotFound)?;
             remove(txn, &(org, id), &row);
             let event = Event::by_actor(actor, "invite.revoked").of(org).target(&row.email);
-            Ok(audit::note(txn, &event, now)?)
+            Ok(audit::record(txn, &event, now)?)
         })
     }
 
-    /// What the holder of a link is invited to; `None` where it is not valid.
+    /// Returns the invitation behind a link; `None` if the link is not valid.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -381,7 +384,7 @@ impl Identity {
     /// Accepts an invitation, once. Blocks (hash, commit): run it on the password lane.
     ///
     /// # Errors
-    /// [`AcceptError`]; then the invitation is as good as before.
+    /// [`AcceptError`]; the invitation then stays valid.
     pub fn accept_invite(
         &self,
         attempt: &AcceptInvite<'_>,
@@ -389,14 +392,14 @@ impl Identity {
         rng: &mut Entropy,
     ) -> Result<Accepted, AcceptError> {
         let token = SecretKind::Invite.hash_of(attempt.token).ok_or(AcceptError::Invalid)?;
-        // Looked at before anything is hashed: who holds no link makes nobody work.
+        // Checked before anything is hashed: an invalid link must not cause work.
         let invitation = self.invitation(attempt.token, now)?.ok_or(AcceptError::Invalid)?;
         let session = attempt.session.map(|session| session.user);
         if invitation.account_exists {
             let change = self.change(move |txn| accept(txn, token, session, None, now))?;
             return match change {
-                Change::Joined(user) => Ok(Accepted::Joined(user)),
-                Change::Made(_) => Err(StoreError::Inconsistent("an account from nothing").into()),
+                AcceptResult::Joined(user) => Ok(Accepted::Joined(user)),
+                AcceptResult::Made(_) => Err(StoreError::Inconsistent("an account from nothing").into()),
             };
         }
         if !self.options.signup.takes_invited() {
@@ -416,8 +419,8 @@ impl Identity {
             drawn: (drawn.new.clone(), drawn.pending_hash),
         };
         match self.change(move |txn| accept(txn, token, session, Some(newcomer), now))? {
-            Change::Joined(user) => Ok(Accepted::Joined(user)),
-            Change::Made(finished) => Ok(Accepted::Made(self.outcome(id, drawn, finished)?)),
+            AcceptResult::Joined(user) => Ok(Accepted::Joined(user)),
+            AcceptResult::Made(finished) => Ok(Accepted::Made(self.outcome(id, drawn, finished)?)),
         }
     }
 
@@ -436,19 +439,21 @@ impl Identity {
     }
 }
 
-/// A change has at most 64 rows, and an invitation two.
+/// Maximum number of rows that one change removes; a change has at most 64, and an invitation two.
 const SWEEP_ROWS_A_CHANGE: usize = 30;
+/// Maximum number of changes of one sweep.
 const SWEEP_CHANGES: usize = 40;
 
-/// The whole decision, in the change that uses the invitation up: of two that accept it at once one does.
+/// Decides within the change that uses the invitation up, so that only one of two concurrent
+/// requests accepts it.
 fn accept(
     txn: &mut Txn<'_>,
     token: SecretHash,
     session: Option<UserId>,
     newcomer: Option<Newcomer>,
     now: Timestamp,
-) -> Result<Change, AcceptError> {
-    let Found { key, row, org, account } = find(txn, token, now)?.ok_or(AcceptError::Invalid)?;
+) -> Result<AcceptResult, AcceptError> {
+    let ValidInvite { key, row, org, account } = find(txn, token, now)?.ok_or(AcceptError::Invalid)?;
     let accepted = |user: UserId| {
         Event::by(user, "invite.accepted").of(key.0).target(&row.email).detail(row.role.as_str())
     };
@@ -456,16 +461,16 @@ fn accept(
         if session != Some(user) || active(txn, user)?.is_none() {
             return Err(AcceptError::LogInFirst);
         }
-        // Somebody may have made them more than that meanwhile.
+        // An administrator may have given them a higher role meanwhile.
         let now_is = read::<MembershipRow>(txn, &(user, key.0))?;
         if now_is.is_none_or(|now_is| now_is.role < row.role) {
             member::join(txn, user, key.0, row.role, now_is.map_or(now, |row| row.joined_at));
         }
         remove(txn, &key, &row);
-        audit::note(txn, &accepted(user), now)?;
-        return Ok(Change::Joined(user));
+        audit::record(txn, &accepted(user), now)?;
+        return Ok(AcceptResult::Joined(user));
     }
-    // The account was deleted between the look and the change.
+    // The account was deleted between the first check and the change.
     let Newcomer { id, name, password, drawn } = newcomer.ok_or(AcceptError::Invalid)?;
     let user = UserRow {
         email: row.email.clone(),
@@ -481,7 +486,7 @@ fn accept(
     txn.put(&user.email, &AddressRow(id));
     member::join(txn, id, key.0, row.role, now);
     remove(txn, &key, &row);
-    audit::note(txn, &accepted(id), now)?;
-    audit::note(txn, &Event::by(id, "user.created").target(&user.email).detail(&org.slug), now)?;
-    Ok(Change::Made(finish_login(txn, id, &user, AuthMethod::Invite, &drawn, now)?))
+    audit::record(txn, &accepted(id), now)?;
+    audit::record(txn, &Event::by(id, "user.created").target(&user.email).detail(&org.slug), now)?;
+    Ok(AcceptResult::Made(finish_login(txn, id, &user, AuthMethod::Invite, &drawn, now)?))
 }

@@ -1,7 +1,9 @@
-//! All API keys in memory, found by id and by the hash of their secret: no request reads the store to know its key.
+//! All API keys in memory, indexed by id and by the hash of their secret, so that no request reads
+//! the store to look up its key.
 //!
-//! After every change a key is loaded again from what is stored, under the ring's lock, so that two changes at once
-//! leave what the later one stored. A deleted key is out of the ring before its deletion is even written.
+//! After every change a key is loaded again from the store, under the ring's lock, so that the ring
+//! holds the later of two concurrent changes. A deleted key leaves the ring before its deletion is
+//! written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
@@ -14,7 +16,7 @@ use crate::kv::{Record, SideRecord, decode_body};
 use crate::model::{OrgId, OrgSlug, Timestamp};
 use crate::sync::IgnorePoison as _;
 
-use super::api_key::{self, KEYS_MAX, TokenAlgorithm, Usage};
+use super::api_key::{self, KEYS_MAX, KeyUsage, TokenAlgorithm};
 use super::audit::{self, Event};
 use super::embed_token::{self, CheckedClaims, CompiledKeyPolicy, TokenKey};
 use super::master::SealedFor;
@@ -28,16 +30,16 @@ use super::{
     Secret, SecretHash, StoreError, TokenRefusal, UserId,
 };
 
-/// Below this lag a use is not written.
+/// Minimum difference to the stored time of last use that is written.
 const LAG_MS: i64 = 60 * 1_000;
 
-/// A key as stored.
+/// A stored key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct KeyRow {
     pub(super) name: String,
     pub(super) scopes: KeyScopes,
     pub(super) secret: SecretHash,
-    /// The secret itself, sealed, where it verifies HS256.
+    /// The sealed secret, if it verifies HS256.
     pub(super) sealed: Option<Vec<u8>>,
     pub(super) hint: String,
     pub(super) created_by: Option<UserId>,
@@ -62,7 +64,8 @@ impl Record for KeyRow {
             return Err(format!("version {version} of an API key"));
         }
         let old: KeyRowV1 = decode_body(body)?;
-        // The rate of tokens limited reading, too. A number that somebody chose goes on limiting it.
+        // In version 1 the rate limit of tokens also limited reading. A rate that an administrator
+        // chose keeps limiting it.
         let read = match old.embed.rate_limit_rps {
             rate if rate == EmbedSettings::default().rate_limit_rps => ReadSettings::default(),
             rate_limit_rps => ReadSettings { rate_limit_rps },
@@ -85,7 +88,7 @@ impl Record for KeyRow {
     }
 }
 
-/// A key as version 1 stored it.
+/// Version 1 of [`KeyRow`].
 #[derive(Serialize, Deserialize)]
 struct KeyRowV1 {
     name: String,
@@ -102,7 +105,7 @@ struct KeyRowV1 {
     tokens_valid_after: Option<Timestamp>,
 }
 
-/// When a key was last used.
+/// Time of a key's last use.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct UsedRow(pub(super) Timestamp);
 
@@ -121,27 +124,29 @@ impl SideRecord for UsedRow {
     }
 }
 
+/// A key with its verification material.
 #[derive(Debug)]
-struct Entry {
+struct KeyEntry {
     key: Arc<ApiKey>,
     secret: SecretHash,
-    /// `None` where the key may not sign tokens, or its material is damaged.
+    /// `None` if the key may not sign tokens, or its material is damaged.
     tokens: Option<TokenKey>,
     /// The secret before the last rotation.
-    previous: Option<Previous>,
+    previous: Option<PreviousSecret>,
 }
 
+/// The secret of a key before its last rotation.
 #[derive(Debug)]
-struct Previous {
+struct PreviousSecret {
     secret: SecretHash,
     tokens: Option<TokenKey>,
-    /// From then on it is refused.
+    /// The secret is refused from this time on.
     until: Timestamp,
 }
 
-impl Entry {
-    /// The secret before this one, while it still works.
-    fn previous(&self, now: Timestamp) -> Option<&Previous> {
+impl KeyEntry {
+    /// Returns the previous secret while it is valid.
+    fn previous(&self, now: Timestamp) -> Option<&PreviousSecret> {
         self.previous.as_ref().filter(|previous| now < previous.until)
     }
 
@@ -150,8 +155,8 @@ impl Entry {
     }
 }
 
-/// All that is stored of one key.
-struct Stored {
+/// All rows of one key.
+struct StoredKey {
     row: KeyRow,
     rotated: Option<RotatedRow>,
 }
@@ -162,16 +167,16 @@ pub(super) struct Keyring(RwLock<Ring>);
 
 #[derive(Debug, Default)]
 struct Ring {
-    by_id: HashMap<KeyId, Arc<Entry>>,
+    by_id: HashMap<KeyId, Arc<KeyEntry>>,
     by_secret: HashMap<SecretHash, KeyId>,
     /// Oldest first within an organisation.
     by_org: BTreeMap<OrgId, BTreeMap<(Timestamp, KeyId), Arc<ApiKey>>>,
-    /// Wait for the flusher.
+    /// Keys whose last use waits for the next flush.
     used: Vec<Arc<ApiKey>>,
 }
 
 impl Ring {
-    fn insert(&mut self, entry: Entry) {
+    fn insert(&mut self, entry: KeyEntry) {
         let (key, secret) = (Arc::clone(&entry.key), entry.secret);
         let previous = entry.previous.as_ref().map(|previous| previous.secret);
         self.remove(key.id);
@@ -213,11 +218,11 @@ impl Identity {
         &self,
         (org, id): (OrgId, KeyId),
         slug: &OrgSlug,
-        stored: Stored,
+        stored: StoredKey,
         policy: &CompiledKeyPolicy,
-        usage: Arc<Usage>,
-    ) -> Entry {
-        let Stored { row, rotated } = stored;
+        usage: Arc<KeyUsage>,
+    ) -> KeyEntry {
+        let StoredKey { row, rotated } = stored;
         let (secret, sealed) = (row.secret, row.sealed);
         let key = Arc::new(ApiKey {
             id,
@@ -237,24 +242,26 @@ impl Identity {
             secret_kept: sealed.is_some(),
             usage,
         });
-        let previous = rotated.map(|rotated| Previous {
+        let previous = rotated.map(|rotated| PreviousSecret {
             secret: rotated.secret,
-            // An uploaded public key signs whatever the secret is: there is nothing to keep of it.
+            // An uploaded public key does not depend on the secret, so there is no previous one.
             tokens: rotated.sealed.and_then(|sealed| self.token_key(&key, Some(&sealed), policy)),
             until: rotated.until,
         });
         let tokens = self.token_key(&key, sealed.as_deref(), policy);
-        Entry { key, secret, tokens, previous }
+        KeyEntry { key, secret, tokens, previous }
     }
 
-    /// What verifies the tokens of `key`; nothing where it may not sign any, or its material is damaged.
+    /// Returns the verification material of `key`; `None` if it may not sign tokens, or its
+    /// material is damaged.
     fn token_key(&self, key: &ApiKey, sealed: Option<&[u8]>, policy: &CompiledKeyPolicy) -> Option<TokenKey> {
         let lacks_secret = key.embed.alg == TokenAlgorithm::Hs256 && sealed.is_none();
         if !key.scopes.embed || lacks_secret {
             return None;
         }
         let opened = sealed.map(|sealed| self.sealing.open(sealed_for(&key.id), sealed));
-        // Another master key, or a damaged row: this key verifies nothing, the others go on.
+        // With another master key or a damaged row this key verifies nothing; the other keys still
+        // work.
         let secret = match opened.transpose() {
             Ok(bytes) => bytes.and_then(|bytes| String::from_utf8(bytes).ok()).map(Secret::new),
             Err(error) => {
@@ -269,7 +276,7 @@ impl Identity {
         tokens.ok()
     }
 
-    /// Lets go of all keys of an organisation; says how many they were.
+    /// Removes all keys of an organisation from the ring. Returns their number.
     pub(super) fn forget_keys_of(&self, org: OrgId) -> usize {
         let mut ring = self.keyring.write();
         let own: Vec<KeyId> =
@@ -279,12 +286,12 @@ impl Identity {
         own.len()
     }
 
-    /// How many keys there are. Touches memory only.
+    /// Returns the number of keys. Only touches memory.
     pub(super) fn keys_count(&self) -> usize {
         self.keyring.read().by_id.len()
     }
 
-    /// Loads every key.
+    /// Loads all keys into the ring.
     pub(super) fn load_keys(&self) -> Result<(), StoreError> {
         let slugs: HashMap<OrgId, OrgSlug> = self.orgs()?.into_iter().map(|org| (org.id, org.slug)).collect();
         let used: HashMap<(OrgId, KeyId), UsedRow> = self.rows::<UsedRow>(&())?.into_iter().collect();
@@ -298,17 +305,17 @@ impl Identity {
                 }
                 return Err(StoreError::Inconsistent("an API key of no organisation"));
             };
-            let usage = Arc::new(Usage::stored(used.get(&(org, id)).map(|row| row.0)));
+            let usage = Arc::new(KeyUsage::stored(used.get(&(org, id)).map(|row| row.0)));
             let rotated = rotations.remove(&(org, id));
             let policy = embed_token::compile_key_policy(&row.embed.policy);
-            ring.insert(self.entry((org, id), slug, Stored { row, rotated }, &policy, usage));
+            ring.insert(self.entry((org, id), slug, StoredKey { row, rotated }, &policy, usage));
         }
         Ok(())
     }
 
-    /// Brings the ring in line with what is stored of one key.
+    /// Updates the ring with the stored state of one key.
     pub(super) fn reload_key(&self, org: OrgId, id: KeyId) -> Result<Option<Arc<ApiKey>>, StoreError> {
-        // Compiled before the ring is locked, which every request with a key or a token reads.
+        // Compile before the ring is locked: every request with a key or a token reads it.
         let ahead = self.row::<KeyRow>(&(org, id))?.map(|row| row.embed.policy);
         let ahead = ahead.map(|policy| (embed_token::compile_key_policy(&policy), policy));
         let mut ring = self.keyring.write();
@@ -319,7 +326,7 @@ impl Identity {
         let slug = match ring.by_id.get(&id) {
             Some(entry) => entry.key.slug.clone(),
             None => {
-                // Its organisation was deleted meanwhile, and the key with it.
+                // The organisation was deleted meanwhile, and the key with it.
                 let Some(row) = self.row::<OrgRow>(&org)? else { return Ok(None) };
                 OrgSlug::parse(&row.slug)
                     .map_err(|_| StoreError::Inconsistent("an organisation's slug is none"))?
@@ -328,20 +335,20 @@ impl Identity {
         let usage = ring
             .by_id
             .get(&id)
-            .map_or_else(|| Arc::new(Usage::stored(None)), |entry| Arc::clone(&entry.key.usage));
+            .map_or_else(|| Arc::new(KeyUsage::stored(None)), |entry| Arc::clone(&entry.key.usage));
         let rotated = self.row::<RotatedRow>(&(org, id))?;
         let policy = match ahead {
             Some((compiled, policy)) if policy == row.embed.policy => compiled,
-            // Another change came in between.
+            // Another change was committed in between.
             _ => embed_token::compile_key_policy(&row.embed.policy),
         };
-        let entry = self.entry((org, id), &slug, Stored { row, rotated }, &policy, usage);
+        let entry = self.entry((org, id), &slug, StoredKey { row, rotated }, &policy, usage);
         let key = Arc::clone(&entry.key);
         ring.insert(entry);
         Ok(Some(key))
     }
 
-    /// Makes a key. `creator` is `None` at the command line. Blocks (commit).
+    /// Creates a key. `creator` is `None` on the command line. Blocks (commit).
     ///
     /// # Errors
     /// [`KeyError`].
@@ -382,19 +389,20 @@ impl Identity {
                 return Err(KeyError::NotFound);
             }
             txn.put(&(org, id), &row);
-            audit::note(txn, &event(creator, "key.created", org, id), now)?;
+            audit::record(txn, &event(creator, "key.created", org, id), now)?;
             Ok(())
         })?;
         let key = self.reload_key(org, id)?.ok_or(KeyError::NotFound)?;
         Ok(CreatedKey { key, secret })
     }
 
-    /// An organisation's keys, oldest first. Touches memory only.
+    /// Returns an organisation's keys, oldest first. Only touches memory.
     pub fn keys(&self, org: OrgId) -> Vec<Arc<ApiKey>> {
         self.keyring.read().by_org.get(&org).into_iter().flat_map(|own| own.values().cloned()).collect()
     }
 
-    /// One key of an organisation; `None` also for another organisation's key. Touches memory only.
+    /// Returns a key of an organisation; `None` also for another organisation's key. Only touches
+    /// memory.
     pub fn key(&self, org: OrgId, key: KeyId) -> Option<Arc<ApiKey>> {
         self.keyring
             .read()
@@ -404,7 +412,7 @@ impl Identity {
             .filter(|found| found.org == org)
     }
 
-    /// Changes a key; `actor` is `None` at the command line. Blocks (commit).
+    /// Changes a key; `actor` is `None` on the command line. Blocks (commit).
     ///
     /// # Errors
     /// [`KeyError`].
@@ -422,7 +430,7 @@ impl Identity {
             let changed = changed(row, change, now)?;
             txn.put(&(org, key), &changed);
             let said = differences(&before, &changed).join(" ");
-            audit::note(txn, &event(actor, "key.updated", org, key).detail(&said), now)?;
+            audit::record(txn, &event(actor, "key.updated", org, key).detail(&said), now)?;
             Ok::<_, KeyError>(())
         })?;
         self.reload_key(org, key)?.ok_or(KeyError::NotFound)
@@ -430,13 +438,17 @@ impl Identity {
 
     /// Refuses every token that is accepted at `now`.
     ///
-    /// The key stores the first valid date (`iat`): one second beyond the permitted skew, and at least one second after the
-    /// date that it had before. So also tokens dated ahead of `now` within the skew end, tokens minted since a revocation
-    /// in the same second, and tokens minted after a revocation whose clock was ahead. Tokens minted from then on bear the
-    /// first valid date until the clock has passed it, and end at the time that was asked for all the same.
+    /// The key stores the first valid date (`iat`): one second beyond the allowed clock difference,
+    /// and at least one second after its previous first valid date. So these tokens are refused as
+    /// well: tokens dated ahead of `now` within the allowed difference, tokens minted since a
+    /// revocation in the same second, and tokens minted after a revocation whose clock was ahead.
+    /// Tokens minted from then on have the first valid date until the clock has passed it. Their
+    /// expiry is not affected.
     ///
-    /// A token that another program signs before the first valid date is refused: for half a minute after the call, or
-    /// longer if the clock was ahead at a revocation. Then a new key is the remedy. Blocks (commit).
+    /// A token that another program signs before the first valid date is refused. This lasts half a
+    /// minute after the call, or longer if the clock was ahead at a revocation; then a new key is
+    /// the remedy. Blocks (commit). longer if the clock was ahead at a revocation. Then a new key
+    /// is the remedy. Blocks (commit).
     ///
     /// # Errors
     /// [`KeyError`].
@@ -451,17 +463,17 @@ impl Identity {
             let row = read::<KeyRow>(txn, &(org, key))?.ok_or(KeyError::NotFound)?;
             let tokens_valid_after = Some(embed_token::first_date_after(row.tokens_valid_after, now));
             txn.put(&(org, key), &KeyRow { tokens_valid_after, ..row });
-            audit::note(txn, &event(actor, "key.updated", org, key).detail("tokens revoked"), now)?;
+            audit::record(txn, &event(actor, "key.updated", org, key).detail("tokens revoked"), now)?;
             Ok::<_, KeyError>(())
         })?;
         self.reload_key(org, key)?;
         Ok(())
     }
 
-    /// Deletes a key; it and its tokens are refused from here on. Blocks (commit).
+    /// Deletes a key; from then on the key and its tokens are refused. Blocks (commit).
     ///
     /// # Errors
-    /// [`KeyError`]; after a [`KeyError::Store`] it is dead until the next start all the same.
+    /// [`KeyError`]. After a [`KeyError::Store`] the key is still refused until the next start.
     pub fn delete_key(
         &self,
         org: OrgId,
@@ -477,16 +489,16 @@ impl Identity {
             txn.remove::<KeyRow>(&(org, key));
             txn.remove::<UsedRow>(&(org, key));
             txn.remove::<RotatedRow>(&(org, key));
-            audit::note(txn, &event(actor, "key.revoked", org, key), now)?;
+            audit::record(txn, &event(actor, "key.revoked", org, key), now)?;
             Ok::<_, KeyError>(())
         })?;
-        // A change of the same key may have been under way and put it back.
+        // A concurrent change of the same key may have inserted it again.
         self.reload_key(org, key)?;
         Ok(())
     }
 
-    /// The key that `secret` opens: `None` for unknown, disabled and expired ones alike (`api_key_invalid`).
-    /// Notes the use. Touches memory only.
+    /// Returns the key with this `secret`; `None` for unknown, disabled and expired keys alike
+    /// (`api_key_invalid`). Records the use. Only touches memory.
     pub fn api_key(&self, secret: &str, now: Timestamp) -> Option<Arc<ApiKey>> {
         let hash = api_key::secret_hash(secret)?;
         let found = {
@@ -500,12 +512,12 @@ impl Identity {
         if found.is_refused(now) {
             return None;
         }
-        self.note_use(&found, now);
+        self.record_use(&found, now);
         Some(found)
     }
 
-    /// Verifies an embed token in the order of docs/specification.md D7, steps 1 to 8; 9 and 10 are the caller's. Notes the use, or the
-    /// refusal. Touches memory only.
+    /// Verifies an embed token in the order of docs/specification.md D7, steps 1 to 8; the caller
+    /// performs steps 9 and 10. Records the use or the refusal. Only touches memory.
     ///
     /// # Errors
     /// [`TokenRefusal`].
@@ -514,8 +526,9 @@ impl Identity {
         self.grant(token, now)
     }
 
-    /// The first part of [`Identity::embed`]: everything but the compilation of the token's matchers. Charge the key
-    /// before [`Identity::grant`]. Notes a refusal. Touches memory only.
+    /// The first part of [`Identity::embed`]: everything but the compilation of the token's
+    /// matchers. Charge the key before calling [`Identity::grant`]. Records a refusal. Only touches
+    /// memory.
     ///
     /// # Errors
     /// [`TokenRefusal`].
@@ -527,22 +540,23 @@ impl Identity {
         let entry = self.named_by(request)?;
         let verified = verify(&entry, request, now);
         if let Err(refusal) = &verified {
-            self.note_refused(entry.key.org, entry.key.id, refusal, now);
+            self.record_refused(entry.key.org, entry.key.id, refusal, now);
         }
         verified
     }
 
-    /// The second part of [`Identity::embed`]: what the token grants. Its matchers are compiled, or taken from the cache.
-    /// Notes the use, or the refusal. Touches memory only.
+    /// The second part of [`Identity::embed`]: returns the access that the token grants. Compiles
+    /// its matchers or takes them from the cache. Records the use or the refusal. Only touches
+    /// memory.
     ///
     /// # Errors
-    /// [`TokenRefusal`] where the matchers do not compile within a token's limits.
+    /// [`TokenRefusal`] if the matchers do not compile within a token's limits.
     pub fn grant(&self, token: VerifiedToken, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
         let key = Arc::clone(&token.entry.key);
         let granted = self.granted(token, now);
         match &granted {
-            Ok(_) => self.note_use(&key, now),
-            Err(refusal) => self.note_refused(key.org, key.id, refusal, now),
+            Ok(_) => self.record_use(&key, now),
+            Err(refusal) => self.record_refused(key.org, key.id, refusal, now),
         }
         granted
     }
@@ -555,19 +569,20 @@ impl Identity {
         Ok(embed_token::effective(&entry.key, tokens, claims, &matchers, now))
     }
 
-    /// Whether [`Identity::grant`] compiles nothing: the token has no patterns, or they are cached.
+    /// Returns whether [`Identity::grant`] compiles nothing: the token has no patterns, or they are
+    /// cached.
     pub fn grants_at_once(&self, token: &VerifiedToken) -> bool {
         let VerifiedToken { entry, claims } = token;
         self.token_policies.cached((entry.key.org, entry.key.id), &claims.policy).is_some()
     }
 
-    /// The number of token policies that were compiled so far, whoever asked.
+    /// Returns the number of token policies compiled so far.
     pub fn token_policies_compiled(&self) -> u64 {
         self.token_policies.compilations()
     }
 
-    /// As [`Identity::embed`] for somebody of `org` who wants to know why a token is refused, or what it may see: nothing
-    /// is noted, and of another organisation's keys nothing is told. Touches memory only.
+    /// Explains a token to a member of `org`: returns why it is refused, or its access. Records
+    /// nothing, and reveals nothing about keys of other organisations. Only touches memory.
     ///
     /// # Errors
     /// [`TokenRefusal`].
@@ -584,12 +599,12 @@ impl Identity {
         self.granted(verify(&entry, request, now)?, now)
     }
 
-    fn named_by(&self, request: &EmbedRequest<'_>) -> Result<Arc<Entry>, TokenRefusal> {
+    fn named_by(&self, request: &EmbedRequest<'_>) -> Result<Arc<KeyEntry>, TokenRefusal> {
         let id = embed_token::key_id(request.token)?;
         self.keyring.read().by_id.get(&id).cloned().ok_or(UNKNOWN_KEY)
     }
 
-    /// Mints a token with a key's secret. Touches memory only.
+    /// Mints a token with a key's secret. Only touches memory.
     ///
     /// # Errors
     /// [`MintError`].
@@ -603,7 +618,7 @@ impl Identity {
         embed_token::mint(&entry.key, tokens, request, now)
     }
 
-    fn note_use(&self, key: &Arc<ApiKey>, now: Timestamp) {
+    fn record_use(&self, key: &Arc<ApiKey>, now: Timestamp) {
         let usage = &key.usage;
         usage.last_ms.fetch_max(now.as_ms(), Ordering::AcqRel);
         let lag_ms = now.as_ms().saturating_sub(usage.stored_ms.load(Ordering::Acquire));
@@ -612,7 +627,7 @@ impl Identity {
         }
     }
 
-    /// Writes when keys were last used.
+    /// Writes the times of last use.
     pub(super) fn flush_keys(&self) -> Result<(), StoreError> {
         let used = std::mem::take(&mut self.keyring.write().used);
         for key in &used {
@@ -630,10 +645,10 @@ impl Identity {
 
 const UNKNOWN_KEY: TokenRefusal = TokenRefusal::Invalid { reason: "key" };
 
-/// An embed token whose signature and claims are good. Its matchers are not compiled yet.
+/// An embed token with verified signature and claims. Its matchers are not compiled yet.
 #[derive(Clone, Debug)]
 pub struct VerifiedToken {
-    entry: Arc<Entry>,
+    entry: Arc<KeyEntry>,
     claims: CheckedClaims,
 }
 
@@ -653,15 +668,15 @@ impl VerifiedToken {
         self.entry.key.embed.rate_limit_rps
     }
 
-    /// As [`EmbedGrant::origins`].
+    /// Returns the allow-lists of [`EmbedGrant::origins`].
     pub fn origins(&self) -> Vec<Vec<String>> {
         embed_token::origins(&self.entry.key, &self.claims.policy)
     }
 }
 
-/// Verifies with the present secret, or with the one before it while that still works.
+/// Verifies with the current secret, or with the previous one while it is valid.
 fn verify(
-    entry: &Arc<Entry>,
+    entry: &Arc<KeyEntry>,
     request: &EmbedRequest<'_>,
     now: Timestamp,
 ) -> Result<VerifiedToken, TokenRefusal> {
@@ -676,11 +691,11 @@ fn verify(
 }
 
 pub(super) fn event(actor: Option<UserId>, action: &'static str, org: OrgId, key: KeyId) -> Event {
-    let event = actor.map_or_else(|| Event::by_nobody(action), |actor| Event::by(actor, action));
+    let event = actor.map_or_else(|| Event::unattributed(action), |actor| Event::by(actor, action));
     event.of(org).target(&key.to_string())
 }
 
-/// The settings of a key that a change made different, as the API calls them; never their values.
+/// Returns the API names of the settings that differ, without their values.
 fn differences(before: &KeyRow, after: &KeyRow) -> Vec<&'static str> {
     let ((one, other), (wrote, writes)) = ((&before.embed, &after.embed), (&before.ingest, &after.ingest));
     let all = [
@@ -701,13 +716,13 @@ fn differences(before: &KeyRow, after: &KeyRow) -> Vec<&'static str> {
     all.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
 }
 
-/// A row with the change in it, checked as a whole.
+/// Applies a change to a row and validates the result as a whole.
 fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, KeyError> {
     let refuse = |field, message: &str| {
         Err(KeyError::Validation(vec![FieldError { field, code: "invalid", message: message.into() }]))
     };
     let mut wanted = NewApiKey {
-        // One of before that is none today stays while something else changes.
+        // A stored name that today's rules refuse stays while another field changes.
         name: change.name.map_or(Ok(row.name), |text| name::parse(&text))?,
         scopes: change.scopes.unwrap_or(row.scopes),
         expires_at: change.expires_at.unwrap_or(row.expires_at),
@@ -718,9 +733,9 @@ fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, 
     change.embed.apply(&mut wanted.embed);
     change.ingest.apply(&mut wanted.ingest);
     if wanted.embed.alg != row.embed.alg {
-        return refuse("embed.alg", "is fixed when the key is made");
+        return refuse("embed.alg", "is fixed when the key is created");
     }
-    // An expiry that has passed may stay as it is while something else changes.
+    // An expiry in the past may stay while another field changes.
     let checked_at = if change.expires_at.is_some() { now } else { Timestamp::MIN };
     api_key::validate(&mut wanted, checked_at)?;
     Ok(KeyRow {

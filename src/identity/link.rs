@@ -1,10 +1,12 @@
-//! Links that prove who can read an address: one row each, found by the hash of their secret, used once (docs/specification.md D5).
+//! Links that prove who reads mail to an address: one row each, looked up by the hash of their
+//! secret, used once (docs/specification.md D5).
 //!
-//! Several mailed links of an address and a kind may be outstanding, so that a stranger's request does not void a link
-//! that the owner asked for; using one ends the others. Of printed links and of those that prove a new address the newest
-//! alone counts. A request for an address that opens nothing stores a link all the same, so that both requests do the
-//! same work. Whoever opens a link shows that they asked for it, by the
-//! cookie of the browser that did, or by typing the address; five wrong addresses burn the link.
+//! Several mailed links of an address and a kind may be outstanding, so that another person's
+//! request does not void a link that the owner asked for. The use of one ends the others. Of
+//! printed links and of links that prove a new address, only the newest is valid. A request for an
+//! address without an account stores a link as well, so that both requests do the same work. The
+//! person who opens a link proves that they requested it: by the cookie of the browser that did, or
+//! by typing the address. Five wrong addresses burn the link.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -22,49 +24,50 @@ use super::store::read;
 use super::user::UserRow;
 use super::{Email, Identity, Secret, SecretHash, StoreError, UserId};
 
-/// A mail to send, handed to the caller's queue: identity sends nothing itself.
+/// A mail to send. The caller queues it: identity itself sends nothing.
 #[derive(Clone, Debug)]
 pub struct LinkMail {
-    /// To whom.
+    /// The recipient.
     pub to: Email,
-    /// What the link carries: `mgl_...`, `rst_...`, `sgn_...`, `eml_...`.
+    /// The secret of the link: `mgl_...`, `rst_...`, `sgn_...`, `eml_...`.
     pub token: Secret,
-    /// How long it is good for.
+    /// Lifetime of the link.
     pub expires_in: Duration,
 }
 
 /// A request for a link.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkRequest<'a> {
-    /// Parsed already: a text that is no address is a 422.
+    /// The address, already parsed: a text that is not an address is refused with 422.
     pub email: &'a Email,
-    /// Where to go afterwards, already checked to be a path of ours.
+    /// Where to go afterwards; already checked to be a path on this server.
     pub redirect: Option<&'a str>,
-    /// The value of the cookie `ms_ml` set with the answer: binds the link to this browser.
+    /// The value of the cookie `ms_ml` set by the response, which binds the link to this browser.
     pub browser: Option<&'a str>,
 }
 
-/// What shows that the right person opened a link.
+/// Evidence that a link was opened by the person who requested it.
 #[derive(Clone, Copy, Debug)]
 pub enum LinkProof<'a> {
-    /// Console mode: no scanner reads the console, the link alone is enough.
+    /// Console mode: no mail scanner reads the console, so the link alone is enough.
     Console,
-    /// The cookie `ms_ml`, and the address as typed, where given.
+    /// The cookie `ms_ml` and the typed address, as far as given.
     Browser {
-        /// `ms_ml`.
+        /// Value of the cookie `ms_ml`.
         cookie: Option<&'a str>,
-        /// As typed.
+        /// The address as typed.
         email: Option<&'a str>,
     },
 }
 
-/// Why a link was refused.
+/// Errors of opening a link.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// Unknown, used, expired, burned: one answer, `link_invalid`.
+    /// Unknown, used, expired or burned: always `link_invalid`.
     #[error("this link is not valid any more")]
     Invalid,
-    /// Another browser than the one that asked, and no address typed: `email_confirmation_required`.
+    /// The browser is not the one that requested the link, and no address was typed:
+    /// `email_confirmation_required`.
     #[error("type the address this link was sent to")]
     EmailRequired,
     /// `storage_degraded`.
@@ -72,29 +75,31 @@ pub enum LinkError {
     Store(#[from] StoreError),
 }
 
-/// Wrong addresses after which a link is burned.
+/// Number of wrong addresses after which a link is burned.
 const WRONG_ADDRESSES_MAX: u8 = 5;
-/// How long links live whose time no setting says.
+/// Lifetime of links without a setting for it.
 pub const LINK_TTL: Duration = Duration::from_secs(600);
 
-/// Mailed links of one address and kind that are outstanding at most; beyond it the oldest is removed.
+/// Maximum number of outstanding mailed links of one address and kind; beyond it the oldest is
+/// removed.
 ///
-/// The limits of mails admit fewer while one link lives, or a stranger could void the owner's. A link lives an hour at
-/// most (`PROMLET_MAGIC_LINK_TTL`). Within an hour all strangers together get 20 at once and 20 more as their bucket
-/// fills, and known devices 5 and 20: 65. A restart fills both buckets again: 25 more.
+/// The rate limits of mails admit fewer during the lifetime of a link; otherwise strangers could
+/// void the owner's link. A link lives an hour at most (`PROMLET_MAGIC_LINK_TTL`). Within an hour
+/// all unknown browsers together get 20 mails at once and 20 more as their bucket refills, and
+/// known devices 5 and 20: 65. A restart refills both buckets: 25 more.
 pub const OUTSTANDING_LINKS_MAX: usize = 128;
 
-/// What a link does.
+/// The kind of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum LinkKind {
     /// Signs in; mailed.
     Mailed,
-    /// Signs in; printed for whoever runs the program, needs no further proof.
+    /// Signs in; printed for the operator, and needs no further proof.
     Printed,
-    // Stored by their place in this list: new ones come last.
+    // Variants are stored by their index: append new ones.
     /// Sets a new password.
     Reset,
-    /// Makes an account.
+    /// Creates an account.
     Signup,
     /// Proves an account's new address.
     Email,
@@ -104,7 +109,7 @@ impl LinkKind {
     const ALL: [LinkKind; 5] =
         [LinkKind::Mailed, LinkKind::Printed, LinkKind::Reset, LinkKind::Signup, LinkKind::Email];
 
-    /// Links of one slot that are outstanding at most.
+    /// Returns the maximum number of outstanding links of one slot.
     const fn outstanding_max(self) -> usize {
         match self {
             LinkKind::Mailed | LinkKind::Reset | LinkKind::Signup => OUTSTANDING_LINKS_MAX,
@@ -112,7 +117,7 @@ impl LinkKind {
         }
     }
 
-    /// What the slot's HMAC is for.
+    /// Returns the purpose string of the slot's HMAC.
     const fn purpose(self) -> &'static str {
         match self {
             LinkKind::Mailed => "mailed link",
@@ -124,22 +129,22 @@ impl LinkKind {
     }
 }
 
-/// A link as stored.
+/// A stored link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct LinkRow {
     pub(super) kind: LinkKind,
-    /// `None` where nobody has the address, and in a link that makes an account.
+    /// `None` if the address has no account, and in a link that creates an account.
     pub(super) user: Option<UserId>,
-    /// Where the outstanding links of this address are noted.
+    /// The slot that lists the outstanding links of this address.
     pub(super) slot: LinkSlot,
     pub(super) expires_at: Timestamp,
     pub(super) redirect: Option<String>,
-    /// Of the cookie `ms_ml`.
+    /// Hash of the cookie `ms_ml`.
     pub(super) browser: Option<SecretHash>,
     pub(super) wrong_addresses: u8,
-    /// An address that no account has yet, sealed for the link's hash; since version 2.
+    /// An address without an account, sealed for the link's hash; since version 2.
     pub(super) address: Option<Vec<u8>>,
-    /// The session that asked for it, where the link dies with that; since version 3.
+    /// The session that requested the link, if the link ends with it; since version 3.
     pub(super) asked_by: Option<SecretHash>,
 }
 
@@ -155,7 +160,7 @@ struct LinkRowV1 {
     wrong_addresses: u8,
 }
 
-/// Version 2 of [`LinkRow`]: what was added stands at the end.
+/// Version 2 of [`LinkRow`]: the added field is at the end.
 #[derive(Deserialize)]
 struct LinkRowV2 {
     before: LinkRowV1,
@@ -188,7 +193,7 @@ impl Record for LinkRow {
     }
 }
 
-/// HMAC of kind and address: unknown addresses are not kept in the clear.
+/// HMAC of kind and address, so that unknown addresses are not stored in plain text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LinkSlot(pub(super) [u8; 16]);
 
@@ -202,7 +207,7 @@ impl TableKey for LinkSlot {
     }
 }
 
-/// The outstanding links of an address and a kind, the newest last.
+/// The outstanding links of an address and a kind, newest last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct OutstandingRow(pub(super) Vec<SecretHash>);
 
@@ -212,7 +217,7 @@ impl Record for OutstandingRow {
     const VERSION: u8 = 2;
     type Key = LinkSlot;
 
-    /// Version 1 held the newest link alone.
+    /// Version 1 stored the newest link only.
     fn from_older(version: u8, body: &[u8]) -> Result<OutstandingRow, String> {
         match version {
             1 => Ok(OutstandingRow(vec![decode_body(body)?])),
@@ -221,7 +226,7 @@ impl Record for OutstandingRow {
     }
 }
 
-/// Stores a link. Where too many of its slot are outstanding, the oldest of them are removed.
+/// Stores a link. If its slot has too many outstanding links, removes the oldest.
 pub(super) fn store_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) -> Result<(), StoreError> {
     let mut outstanding = read::<OutstandingRow>(txn, &link.slot)?.unwrap_or_default().0;
     let surplus = (outstanding.len() + 1).saturating_sub(link.kind.outstanding_max());
@@ -234,7 +239,7 @@ pub(super) fn store_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) ->
     Ok(())
 }
 
-/// A link of one of these kinds that may be used: it has not expired, and its slot still notes it.
+/// Returns a valid link of one of these kinds: it has not expired, and its slot still lists it.
 pub(super) fn outstanding(
     txn: &Txn<'_>,
     hash: SecretHash,
@@ -246,7 +251,7 @@ pub(super) fn outstanding(
     Ok(Some(link).filter(|link| noted && now < link.expires_at && kinds.contains(&link.kind)))
 }
 
-/// Removes a link that expired or was burned; the others of its slot stay.
+/// Removes an expired or burned link; the others of its slot stay.
 pub(super) fn remove_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) -> Result<(), StoreError> {
     txn.remove::<LinkRow>(&hash);
     let Some(OutstandingRow(mut outstanding)) = read::<OutstandingRow>(txn, &link.slot)? else {
@@ -261,19 +266,20 @@ pub(super) fn remove_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) -
     Ok(())
 }
 
-/// Removes a link that was used, and ends the others of its slot.
+/// Removes a used link and ends the others of its slot.
 pub(super) fn use_up_link(txn: &mut Txn<'_>, hash: SecretHash, link: &LinkRow) {
     txn.remove::<LinkRow>(&hash);
     end_outstanding(txn, &[link.slot]);
 }
 
-/// Ends the links of these slots: all that are outstanding for an account ([`Identity::slots`]). One row each, because a
-/// change has few rows; the links themselves are swept when they expire.
+/// Ends the links of these slots, such as all outstanding links of an account
+/// ([`Identity::slots`]). It removes one row per slot, because the number of rows of a change is
+/// limited; the links themselves are swept when they expire.
 pub(super) fn end_outstanding(txn: &mut Txn<'_>, slots: &[LinkSlot]) {
     slots.iter().for_each(|slot| txn.remove::<OutstandingRow>(slot));
 }
 
-/// What shows that the right person opened a link, as a change takes it.
+/// A [`LinkProof`] in owned form, for a change.
 #[derive(Clone)]
 pub(super) struct GivenProof {
     console: bool,
@@ -288,7 +294,7 @@ impl GivenProof {
             LinkProof::Browser { cookie, email } => GivenProof {
                 console: false,
                 browser: cookie.map(SecretHash::of),
-                // What is no address is a wrong address.
+                // A text that is not an address counts as a wrong address.
                 email: email.map(|text| {
                     Email::parse(text).map_or_else(|_| String::new(), |email| email.as_str().to_owned())
                 }),
@@ -297,19 +303,19 @@ impl GivenProof {
     }
 }
 
-/// Somebody who opens a link.
+/// An attempt to open a link.
 pub(super) struct Opening<'a> {
     pub(super) hash: SecretHash,
-    /// What the link may be.
+    /// The kinds that are accepted.
     pub(super) kinds: &'a [LinkKind],
-    /// To whom it was sent.
+    /// The address that the link was sent to.
     pub(super) address: &'a str,
     pub(super) proof: &'a GivenProof,
     pub(super) from: IpAddr,
 }
 
-/// Judges who opens a link, in the change that uses it up; the caller removes it. A wrong address is counted, so it is
-/// the value of the change and not its error.
+/// Checks the proof of an opened link within the change that uses the link up; the caller removes
+/// it. A wrong address must be counted, so it is the value of the change and not its error.
 pub(super) fn open_link(
     txn: &mut Txn<'_>,
     opening: &Opening<'_>,
@@ -331,8 +337,8 @@ pub(super) fn open_link(
     } else {
         txn.put(hash, &LinkRow { wrong_addresses, ..link });
     }
-    let event = Event::by_nobody("login.fail").target(address).at_ip(*from).detail("link: wrong address");
-    audit::note(txn, &event, now)?;
+    let event = Event::unattributed("login.fail").target(address).at_ip(*from).detail("link: wrong address");
+    audit::record(txn, &event, now)?;
     Ok(Err(LinkError::Invalid))
 }
 
@@ -341,14 +347,14 @@ fn sealed_for(hash: &SecretHash) -> SealedFor<'_> {
 }
 
 impl Identity {
-    /// Where the outstanding links of a kind are noted for whom they concern: an address, or for `Email` an account's id.
+    /// Returns the slot of a kind for its subject: an address, or an account's id for `Email`.
     pub(super) fn link_slot(&self, kind: LinkKind, whose: &str) -> LinkSlot {
         let [head @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
             self.sealing.derive(kind.purpose(), whose.as_bytes());
         LinkSlot(head)
     }
 
-    /// Where the links of an account are noted.
+    /// Returns the slots of all kinds of an account.
     pub(super) fn slots(&self, user: UserId, account: &UserRow) -> Vec<LinkSlot> {
         let slot = |kind| match kind {
             LinkKind::Email => self.link_slot(kind, &user.to_string()),
@@ -357,12 +363,12 @@ impl Identity {
         LinkKind::ALL.into_iter().map(slot).collect()
     }
 
-    /// An address as a link keeps it that no account has.
+    /// Seals an address that has no account yet, for the row of its link.
     pub(super) fn seal_address(&self, hash: SecretHash, email: &Email, rng: &mut Entropy) -> Vec<u8> {
         self.sealing.seal(sealed_for(&hash), email.as_str().as_bytes(), rng)
     }
 
-    /// The address that a link keeps; `None` where it keeps none.
+    /// Returns the address sealed in a link, if any.
     pub(super) fn sealed_address(
         &self,
         hash: SecretHash,
@@ -376,8 +382,9 @@ impl Identity {
     }
 }
 
-/// Expired rows removed in one sweep at most, and in one change: a link may take its note along.
+/// Maximum number of expired rows that one sweep removes.
 const SWEEP_ROWS: usize = 1_000;
+/// Maximum number of links that one change removes; each may remove its slot as well.
 const SWEEP_ROWS_A_CHANGE: usize = 30;
 
 impl Identity {

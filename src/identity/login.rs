@@ -1,4 +1,5 @@
-//! The one way in: whatever the first factor, it ends here and becomes a session or asks for a code.
+//! The common end of all logins: every first factor ends here, with a session or with the request
+//! for a code.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,36 +11,36 @@ use crate::kv::{Record, Txn};
 use crate::model::Timestamp;
 
 use super::audit::{self, Event};
-use super::lockout::{AddressHash, Attempt, Network, Origin};
+use super::login_throttle::{AddressHash, Attempt, AttemptOrigin, Network};
 use super::master::SealingKey;
-use super::session::{NewSession, Proof, SessionRow, issue, note_evicted};
+use super::session::{LoginProof, NewSession, SessionRow, issue, record_evicted};
 use super::store::read;
-use super::totp::{self, Checked, GivenFactor, TotpRow};
+use super::totp::{self, CodeCheck, GivenFactor, TotpRow};
 use super::user::{AddressRow, UserRow, active};
 use super::{
     AuthMethod, Client, Email, Identity, Membership, Secret, SecretHash, SecretKind, Session, SessionId,
     StoreError, User, UserId,
 };
 
-/// What a proven first factor leads to. Neither is an error.
+/// The result of a verified first factor. Neither is an error.
 #[derive(Debug)]
 pub enum LoginOutcome {
-    /// In.
+    /// A session was created.
     LoggedIn(LoggedIn),
-    /// The account has a second factor; no session yet.
+    /// The account has a second factor; there is no session yet.
     NeedsCode(PendingLogin),
 }
 
-/// A new session and whose it is.
+/// A new session and its owner.
 #[derive(Debug)]
 pub struct LoggedIn {
     /// `ses_...`: the value of the cookie `ms_session`.
     pub token: Secret,
     /// The session.
     pub session: Arc<Session>,
-    /// Its owner.
+    /// The owner.
     pub user: User,
-    /// The owner's organisations, by slug.
+    /// The owner's organisations, ordered by slug.
     pub orgs: Vec<Membership>,
 }
 
@@ -48,26 +49,27 @@ pub struct LoggedIn {
 pub struct PendingLogin {
     /// `tfp_...`.
     pub token: Secret,
-    /// How long it waits: 300 s.
+    /// Its lifetime: 300 s.
     pub expires_in: Duration,
 }
 
-/// An attempt with a password.
+/// A login attempt with a password.
 #[derive(Clone, Copy, Debug)]
 pub struct PasswordLogin<'a> {
-    /// As typed; one that is no address fails like an unknown one.
+    /// The address as typed. A text that is not an address fails like an unknown one.
     pub email: &'a str,
-    /// Byte-exact.
+    /// The password, compared byte by byte.
     pub password: Password<'a>,
-    /// From where.
+    /// The client of the request.
     pub client: &'a Client,
-    /// The session cookie that came with the request, if any: revoked when the new session is issued.
+    /// The session cookie of the request, if any: its session is revoked when the new one is
+    /// issued.
     pub replaces: Option<&'a str>,
-    /// The cookie `ms_device` that came with the request, if any ([`Identity::device_token`]).
+    /// The cookie `ms_device` of the request, if any ([`Identity::device_token`]).
     pub device: Option<&'a str>,
 }
 
-/// A password as typed. Prints as `***`.
+/// A password as typed. It prints as `***`.
 #[derive(Clone, Copy)]
 pub struct Password<'a>(pub &'a str);
 
@@ -77,16 +79,17 @@ impl std::fmt::Debug for Password<'_> {
     }
 }
 
-/// Why a password login failed.
+/// Errors of a password login.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
-    /// Unknown address, no password, wrong password, disabled account: one answer, `invalid_credentials`.
+    /// Unknown address, account without password, wrong password, or disabled account: always
+    /// `invalid_credentials`.
     #[error("address and password do not belong together")]
     InvalidCredentials,
     /// Too many failures, decided before any hashing: `login_throttled`.
     #[error("too many failed logins, try again in {} s", retry_after.as_secs())]
     Throttled {
-        /// Until an attempt will be looked at; whole seconds, at least 1.
+        /// Time until the next attempt is accepted; whole seconds, at least 1.
         retry_after: Duration,
     },
     /// `storage_degraded`.
@@ -94,10 +97,10 @@ pub enum LoginError {
     Store(#[from] StoreError),
 }
 
-/// What proves the second factor.
+/// Evidence of the second factor.
 #[derive(Clone, Copy)]
 pub enum SecondFactor<'a> {
-    /// Six digits; inner spaces are stripped.
+    /// Six digits; spaces are removed.
     Code(&'a str),
     /// One of the ten recovery codes; dashes, spaces and letter case do not matter.
     RecoveryCode(&'a str),
@@ -112,43 +115,44 @@ impl std::fmt::Debug for SecondFactor<'_> {
     }
 }
 
-/// An attempt to end a pending login.
+/// An attempt to complete a pending login.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeLogin<'a> {
-    /// `tfp_...` as given out.
+    /// Token of the pending login, `tfp_...`.
     pub pending: &'a str,
     /// The code.
     pub factor: SecondFactor<'a>,
-    /// From where.
+    /// The client of the request.
     pub client: &'a Client,
     /// As in [`PasswordLogin::replaces`].
     pub replaces: Option<&'a str>,
 }
 
-/// Why a code was refused.
+/// Errors of verifying a code.
 #[derive(Debug, thiserror::Error)]
 pub enum CodeError {
-    /// Unknown, older than five minutes, used, or five tries spent: `pending_login_invalid`.
-    #[error("this login is over, start again")]
+    /// Unknown, older than five minutes, used, or without tries left: `pending_login_invalid`.
+    #[error("this login is no longer valid, start again")]
     PendingInvalid,
     /// `invalid_code`.
     #[error("wrong code, {attempts_left} attempts left")]
     Invalid {
-        /// Of this pending login.
+        /// Remaining tries of this pending login.
         attempts_left: u8,
-        /// Whom to tell: with this code the account had too many wrong ones, all by somebody who came past the first factor.
+        /// The address to alert: with this code the account has too many wrong ones, all from
+        /// clients that passed the first factor.
         alarm: Option<Email>,
     },
-    /// Right, but used before: `code_already_used`.
+    /// The code is right, but was used before: `code_already_used`.
     #[error("this code was already used, wait for the next one")]
     AlreadyUsed {
-        /// Until the next code begins.
+        /// Time until the next code begins.
         retry_after: Duration,
     },
     /// Too many wrong codes for this account: `twofa_throttled`.
     #[error("too many wrong codes, try again in {} s", retry_after.as_secs())]
     Throttled {
-        /// Until an attempt will be looked at.
+        /// Time until the next attempt is accepted.
         retry_after: Duration,
     },
     /// `storage_degraded`.
@@ -156,20 +160,20 @@ pub enum CodeError {
     Store(#[from] StoreError),
 }
 
-/// A pending login is good for five minutes.
+/// Lifetime of a pending login: five minutes.
 pub(super) const PENDING_MS: i64 = 5 * 60 * 1_000;
-/// And for five codes.
+/// Number of codes that a pending login accepts.
 pub(super) const PENDING_TRIES: u8 = 5;
 
-/// A login that waits for its second factor, as stored.
+/// A stored pending login.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct PendingRow {
     pub(super) user: UserId,
-    /// What the first factor was.
+    /// The first factor.
     pub(super) method: AuthMethod,
     pub(super) created_at: Timestamp,
     pub(super) tries: u8,
-    /// The user's `sessions_epoch`: ending all sessions ends pending logins, too.
+    /// The user's `sessions_epoch`: the end of all sessions also ends pending logins.
     pub(super) epoch: u32,
 }
 
@@ -180,35 +184,35 @@ impl Record for PendingRow {
     type Key = SecretHash;
 }
 
-/// The secrets of a login, drawn before its change: either may be needed.
+/// The secrets of a login, drawn before its change; either may be needed.
 #[derive(Debug)]
-pub(super) struct Drawn {
+pub(super) struct LoginSecrets {
     pub(super) session: Secret,
     pub(super) pending: Secret,
     pub(super) new: NewSession,
     pub(super) pending_hash: SecretHash,
 }
 
-impl Drawn {
-    /// What [`finish_login`] stores of it.
+impl LoginSecrets {
+    /// Returns the part that [`finish_login`] stores.
     pub(super) fn for_change(&self) -> (NewSession, SecretHash) {
         (self.new.clone(), self.pending_hash)
     }
 }
 
-/// How a login's change ended.
+/// The result of the change of a login.
 #[derive(Debug)]
-pub(super) enum Finished {
+pub(super) enum FinishedLogin {
     /// A session is stored.
     Session(SessionRow),
     /// A pending login is stored.
     Pending,
 }
 
-/// The end of every login path: an account with a second factor gets a pending login and no session, whatever its
-/// first factor was.
+/// Finishes a login within its change. An account with a second factor gets a pending login and no
+/// session, whatever its first factor was.
 ///
-/// A path has three steps around its change, and this is the last thing in the change:
+/// A login path has three steps around its change, and this is the last step within the change:
 ///
 /// ```text
 /// let drawn = self.draw(user, client, replaces, rng);          // chance stays outside of the change
@@ -220,7 +224,8 @@ pub(super) enum Finished {
 /// self.outcome(user, drawn, finished)                          // LoggedIn or NeedsCode
 /// ```
 ///
-/// `AuthDeps::outcome` makes the answer of it. An account that the change makes itself is `row` as it was put.
+/// `AuthDeps::outcome` turns the outcome into a response. If the change creates the account, `row`
+/// is the row it has put.
 pub(super) fn finish_login(
     txn: &mut Txn<'_>,
     user: UserId,
@@ -228,58 +233,58 @@ pub(super) fn finish_login(
     method: AuthMethod,
     drawn: &(NewSession, SecretHash),
     now: Timestamp,
-) -> Result<Finished, StoreError> {
+) -> Result<FinishedLogin, StoreError> {
     let (new, pending_hash) = drawn;
     let second_factor = read::<TotpRow>(txn, &user)?.is_some_and(|totp| totp.enabled_at.is_some());
     if second_factor {
         let pending = PendingRow { user, method, created_at: now, tries: 0, epoch: row.sessions_epoch };
         txn.put(pending_hash, &pending);
-        return Ok(Finished::Pending);
+        return Ok(FinishedLogin::Pending);
     }
-    let session = issue(txn, user, row, new, Proof { method, second_factor: false }, now);
-    note_evicted(txn, user, new, now)?;
+    let session = issue(txn, user, row, new, LoginProof { method, second_factor: false }, now);
+    record_evicted(txn, user, new, now)?;
     let event = Event::by(user, "login.ok").at_ip(new.client.ip).detail(method.as_str());
-    audit::note(txn, &event, now)?;
-    Ok(Finished::Session(session))
+    audit::record(txn, &event, now)?;
+    Ok(FinishedLogin::Session(session))
 }
 
 impl Identity {
-    /// Draws what a login of `user` may need.
+    /// Draws the secrets that a login of `user` may need.
     pub(super) fn draw(
         &self,
         user: UserId,
         client: &Client,
         replaces: Option<&str>,
         rng: &mut Entropy,
-    ) -> Drawn {
+    ) -> LoginSecrets {
         let session = Secret::random(SecretKind::Session, rng);
         let pending = Secret::random(SecretKind::PendingLogin, rng);
         let (ends, evicts) = self.displaced(user, replaces);
         let (hash, id) = (session.hash(), SessionId::random(rng));
         let new = NewSession { hash, id, client: client.clone(), ends, evicts };
         let pending_hash = pending.hash();
-        Drawn { session, pending, new, pending_hash }
+        LoginSecrets { session, pending, new, pending_hash }
     }
 
-    /// What the caller gets after the change.
+    /// Returns the outcome for the caller after the change.
     pub(super) fn outcome(
         &self,
         user: UserId,
-        drawn: Drawn,
-        finished: Finished,
+        drawn: LoginSecrets,
+        finished: FinishedLogin,
     ) -> Result<LoginOutcome, StoreError> {
         match finished {
-            Finished::Pending => {
+            FinishedLogin::Pending => {
                 let expires_in = Duration::from_millis(PENDING_MS.unsigned_abs());
                 Ok(LoginOutcome::NeedsCode(PendingLogin { token: drawn.pending, expires_in }))
             }
-            Finished::Session(row) => {
+            FinishedLogin::Session(row) => {
                 self.logged_in(user, drawn.session, &drawn.new, row).map(LoginOutcome::LoggedIn)
             }
         }
     }
 
-    /// Notes a durable session and tells its owner's story.
+    /// Admits a durable session to memory and returns it with its owner.
     pub(super) fn logged_in(
         &self,
         user: UserId,
@@ -292,8 +297,9 @@ impl Identity {
         Ok(LoggedIn { token, session, user: account, orgs: self.memberships(user)? })
     }
 
-    /// Whether an attempt would be looked at now: the decision that [`Identity::login`] makes before it hashes, for those
-    /// who would rather not wait in line to hear it. Touches memory only.
+    /// Returns whether an attempt would be accepted now. It is the check that [`Identity::login`]
+    /// makes before it hashes, for callers that have not yet queued for the lane. Only touches
+    /// memory.
     ///
     /// # Errors
     /// [`LoginError::Throttled`].
@@ -309,30 +315,31 @@ impl Identity {
         client: &Client,
         now: Timestamp,
     ) -> Result<(), LoginError> {
-        let admitted = self.lockout().admit(key, now);
+        let admitted = self.login_throttle().admit(key, now);
         admitted.map_err(|retry_after| {
-            let event = Event::by_nobody("login.throttled").target(address).at_ip(client.ip);
-            self.note_failure(event, now);
+            let event = Event::unattributed("login.throttled").target(address).at_ip(client.ip);
+            self.record_failure(event, now);
             LoginError::Throttled { retry_after }
         })
     }
 
-    /// The address as it counts, and who tries it.
+    /// Returns the normalised address and the throttling key of an attempt.
     fn login_attempt(&self, attempt: &PasswordLogin<'_>, now: Timestamp) -> (String, Attempt) {
-        // What is no address counts and costs like an unknown one; cut, so that a long one is not hashed in full.
+        // A text that is not an address counts and costs like an unknown one. It is truncated, so
+        // that a long one is not hashed in full.
         let address = Email::parse(attempt.email).map_or_else(
             |_| attempt.email.get(..attempt.email.floor_char_boundary(256)).unwrap_or_default().to_owned(),
             |email| email.as_str().to_owned(),
         );
         let from = match self.known_device(attempt.device, &address, now) {
-            Some(device) => Origin::Known(device),
-            None => Origin::Stranger(Network::of(attempt.client.ip)),
+            Some(device) => AttemptOrigin::Known(device),
+            None => AttemptOrigin::Unknown(Network::of(attempt.client.ip)),
         };
         let key = Attempt { address: self.address_hash(&address), from };
         (address, key)
     }
 
-    /// First factor by password. Blocks (hash, commit): run it on the password lane.
+    /// Logs in with a password as first factor. Blocks (hash, commit): run it on the password lane.
     ///
     /// # Errors
     /// [`LoginError`].
@@ -348,32 +355,33 @@ impl Identity {
             Some((user, verified)) => {
                 let outcome = self.finish_password_login(user, verified, attempt, now, rng);
                 if outcome.is_ok() {
-                    self.lockout().succeed(&key);
+                    self.login_throttle().succeed(&key);
                 }
                 outcome
             }
             None => {
-                self.lockout().fail(&key, now);
-                let event = Event::by_nobody("login.fail").target(&address).at_ip(attempt.client.ip);
-                self.note_failure(event, now);
+                self.login_throttle().fail(&key, now);
+                let event = Event::unattributed("login.fail").target(&address).at_ip(attempt.client.ip);
+                self.record_failure(event, now);
                 Err(LoginError::InvalidCredentials)
             }
         }
     }
 
-    /// What stands for an address in the maps of failures.
+    /// Returns the key of an address in the maps of failures.
     pub(super) fn address_hash(&self, address: &str) -> AddressHash {
         self.sealing.derive("address", address.as_bytes())
     }
 
-    /// Whose failures the password of a session's owner counts to: the session's own.
+    /// Returns the throttling key for password checks of a session's owner: that of the session.
     pub(super) fn attempt_of_session(&self, session: &Session, address: &str) -> Attempt {
         let mut id = [0; 16];
         id.iter_mut().zip(session.id.as_bytes()).for_each(|(to, from)| *to = *from);
-        Attempt { address: self.address_hash(address), from: Origin::Known(id) }
+        Attempt { address: self.address_hash(address), from: AttemptOrigin::Known(id) }
     }
 
-    /// The account and the hash that a password was verified against; the same work where there is none.
+    /// Verifies a password. Returns the account and the hash that it was verified against. Does the
+    /// same work for an unknown address.
     fn check_password(
         &self,
         address: &str,
@@ -404,7 +412,7 @@ impl Identity {
         let for_change = drawn.for_change();
         let finished = self.change(move |txn| {
             let mut row = active(txn, user)?.ok_or(LoginError::InvalidCredentials)?;
-            // Changed while we hashed: what was verified is not the password any more.
+            // The password was changed during the hashing.
             if row.password.as_deref() != Some(verified.as_str()) {
                 return Err(LoginError::InvalidCredentials);
             }
@@ -417,7 +425,7 @@ impl Identity {
         Ok(self.outcome(user, drawn, finished)?)
     }
 
-    /// Second factor of a pending login, whatever its first was. Blocks (commit).
+    /// Verifies the second factor of a pending login. Blocks (commit).
     ///
     /// # Errors
     /// [`CodeError`].
@@ -442,10 +450,11 @@ impl Identity {
     }
 }
 
-/// The whole decision about a code, in the change that creates the session: the count of tries, the code's step, the
-/// recovery code and the pending login are all read and written here, so two requests cannot both use one.
+/// Decides on a code within the change that creates the session. The number of tries, the step of
+/// the code, the recovery code and the pending login are all read and written here, so two requests
+/// cannot both use one.
 ///
-/// A wrong code is written as well, so it is the value of the change and not its error.
+/// A wrong code is stored as well, so the refusal is the value of the change and not its error.
 fn accept_code(
     txn: &mut Txn<'_>,
     hash: SecretHash,
@@ -457,31 +466,31 @@ fn accept_code(
     let mut pending = read::<PendingRow>(txn, &hash)?.ok_or(CodeError::PendingInvalid)?;
     let user = pending.user;
     let row = active(txn, user)?.filter(|row| row.sessions_epoch == pending.epoch);
-    let over = now.ms_since(pending.created_at) >= PENDING_MS || pending.tries >= PENDING_TRIES;
-    let (Some(row), false) = (row, over) else { return Err(CodeError::PendingInvalid) };
+    let expired = now.ms_since(pending.created_at) >= PENDING_MS || pending.tries >= PENDING_TRIES;
+    let (Some(row), false) = (row, expired) else { return Err(CodeError::PendingInvalid) };
     let checked = totp::check(txn, user, factor, sealing, now)?;
     let attempts_left = PENDING_TRIES.saturating_sub(pending.tries.saturating_add(1));
     let refusal = match checked {
-        Checked::Accepted => {
+        CodeCheck::Accepted => {
             txn.remove::<PendingRow>(&hash);
-            let proof = Proof { method: pending.method, second_factor: true };
+            let proof = LoginProof { method: pending.method, second_factor: true };
             let session = issue(txn, user, &row, new, proof, now);
-            note_evicted(txn, user, new, now)?;
+            record_evicted(txn, user, new, now)?;
             let event = Event::by(user, "login.ok").at_ip(new.client.ip).detail(pending.method.as_str());
-            audit::note(txn, &event, now)?;
+            audit::record(txn, &event, now)?;
             return Ok(Ok(session));
         }
-        Checked::Throttled(retry_after) => return Ok(Err(CodeError::Throttled { retry_after })),
-        Checked::NotEnabled => return Err(CodeError::PendingInvalid),
-        Checked::Wrong => {
+        CodeCheck::Throttled(retry_after) => return Ok(Err(CodeError::Throttled { retry_after })),
+        CodeCheck::NotEnabled => return Err(CodeError::PendingInvalid),
+        CodeCheck::Wrong => {
             let too_many = totp::is_throttled(txn, user, now)?;
             CodeError::Invalid { attempts_left, alarm: Email::parse(&row.email).ok().filter(|_| too_many) }
         }
-        Checked::AlreadyUsed(retry_after) => CodeError::AlreadyUsed { retry_after },
+        CodeCheck::AlreadyUsed(retry_after) => CodeError::AlreadyUsed { retry_after },
     };
     pending.tries = pending.tries.saturating_add(1);
     txn.put(&hash, &pending);
     let event = Event::by(user, "twofa.fail").at_ip(new.client.ip);
-    audit::note(txn, &event, now)?;
+    audit::record(txn, &event, now)?;
     Ok(Err(refusal))
 }

@@ -1,4 +1,5 @@
-//! Links that sign in: asked for by mail, printed by the demo and the command line (docs/specification.md D5).
+//! Links that sign in: requested by mail, or printed by the demo and the command line
+//! (docs/specification.md D5).
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crate::model::Timestamp;
 
 use super::address_proof;
 use super::link::{GivenProof, LinkKind, LinkRow, LinkSlot, Opening, open_link, store_link, use_up_link};
-use super::login::{Finished, finish_login};
+use super::login::{FinishedLogin, finish_login};
 use super::session::NewSession;
 use super::store::read;
 use super::user::{AddressRow, UserRow, active};
@@ -17,46 +18,48 @@ use super::{
     SecretHash, SecretKind, StoreError, UserId,
 };
 
-/// A link that was just made for a known user.
+/// A newly created link for an existing user.
 #[derive(Clone, Debug)]
 pub struct IssuedLink {
     /// `mgl_...`.
     pub token: Secret,
-    /// How long it is good for.
+    /// Lifetime of the link.
     pub expires_in: Duration,
 }
 
-/// An attempt to use a link.
+/// An attempt to sign in with a link.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkLogin<'a> {
-    /// `mgl_...`.
+    /// Token of the link, `mgl_...`.
     pub token: &'a str,
-    /// What shows that the right person opened it.
+    /// Evidence that the link was opened by the person who requested it.
     pub proof: LinkProof<'a>,
-    /// From where.
+    /// The client of the request.
     pub client: &'a Client,
-    /// The session cookie that came with the request, if any: revoked when the new session is issued.
+    /// The session cookie of the request, if any: its session is revoked when the new one is
+    /// issued.
     pub replaces: Option<&'a str>,
 }
 
-/// A used link.
+/// The result of signing in with a link.
 #[derive(Debug)]
 pub struct LinkOutcome {
-    /// In, or a code is needed.
+    /// A session, or a pending login that needs a code.
     pub login: LoginOutcome,
-    /// Where the request wanted to go.
+    /// The path that the request for the link named.
     pub redirect: Option<String>,
 }
 
-/// What a mailed link of an existing account is made of.
-pub(super) struct ForAccount {
+/// The kind of a link that is mailed to an existing account.
+pub(super) struct AccountLink {
     pub(super) kind: LinkKind,
     pub(super) secret: SecretKind,
     pub(super) ttl: Duration,
 }
 
 impl Identity {
-    /// A link by mail. Always accepted: `None` when there is nobody to mail, after the same work. Blocks (commit).
+    /// Creates a mailed sign-in link. Returns `None`, after the same work, if there is no account
+    /// to mail. Blocks (commit).
     ///
     /// # Errors
     /// [`StoreError`].
@@ -66,15 +69,15 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<Option<LinkMail>, StoreError> {
-        let made =
-            ForAccount { kind: LinkKind::Mailed, secret: SecretKind::MagicLink, ttl: self.options.link_ttl };
-        self.mail_to_account(&made, request, now, rng)
+        let kind =
+            AccountLink { kind: LinkKind::Mailed, secret: SecretKind::MagicLink, ttl: self.options.link_ttl };
+        self.mail_to_account(&kind, request, now, rng)
     }
 
-    /// A link for whoever has the address, if that is an account that may log in.
+    /// Creates a link for the account with the requested address, if it has one that may log in.
     pub(super) fn mail_to_account(
         &self,
-        made: &ForAccount,
+        made: &AccountLink,
         request: &LinkRequest<'_>,
         now: Timestamp,
         rng: &mut Entropy,
@@ -109,10 +112,11 @@ impl Identity {
         Ok(user.map(|_| LinkMail { to: request.email.clone(), token, expires_in }))
     }
 
-    /// A link for a known user, handed to whoever runs the program: demo, `promlet login-link`. Blocks (commit).
+    /// Creates a printed link for an existing user, for the operator: demo, `promlet login-link`.
+    /// Blocks (commit).
     ///
     /// # Errors
-    /// [`StoreError`], also where there is no such user.
+    /// [`StoreError`], also if the user does not exist.
     pub fn issue_login_link(
         &self,
         user: UserId,
@@ -143,7 +147,7 @@ impl Identity {
         Ok(IssuedLink { token, expires_in })
     }
 
-    /// Uses a link, exactly once. Blocks (commit).
+    /// Signs in with a link, exactly once. Blocks (commit).
     ///
     /// # Errors
     /// [`LinkError`].
@@ -158,7 +162,7 @@ impl Identity {
         let user = link.user.ok_or(LinkError::Invalid)?;
         let account = self.row::<UserRow>(&user).map_err(LinkError::Store)?.ok_or(LinkError::Invalid)?;
         let drawn = self.draw(user, attempt.client, attempt.replaces, rng);
-        let using = Using {
+        let using = LinkUse {
             hash,
             user,
             proof: GivenProof::of(attempt.proof),
@@ -168,35 +172,35 @@ impl Identity {
         };
         let used = self.change(move |txn| using.consume(txn, now))??;
         if let Some(epoch) = used.epoch {
-            self.settle_epoch(user, epoch, None, &[]);
+            self.apply_epoch(user, epoch, None, &[]);
         }
         Ok(LinkOutcome { login: self.outcome(user, drawn, used.finished)?, redirect: used.redirect })
     }
 }
 
-/// A link that is about to sign in.
-struct Using {
+/// A sign-in with a link, before its change.
+struct LinkUse {
     hash: SecretHash,
     user: UserId,
     proof: GivenProof,
     drawn: (NewSession, SecretHash),
-    /// Of the account's links.
+    /// Slots of the account's links.
     slots: Vec<LinkSlot>,
     mail_proves: bool,
 }
 
-/// A link that signed in.
-struct Used {
-    finished: Finished,
+/// The result of the change of a sign-in with a link.
+struct UsedLink {
+    finished: FinishedLogin,
     redirect: Option<String>,
-    /// Of the account's sessions, if the older ones ended.
+    /// The new epoch of the account's sessions, if the older ones ended.
     epoch: Option<u32>,
 }
 
-impl Using {
-    /// Reads, judges and removes a link in the change that creates the session.
-    fn consume(&self, txn: &mut Txn<'_>, now: Timestamp) -> Result<Result<Used, LinkError>, LinkError> {
-        let Using { hash, user, proof, drawn, slots, mail_proves } = self;
+impl LinkUse {
+    /// Checks and removes a link within the change that creates the session.
+    fn consume(&self, txn: &mut Txn<'_>, now: Timestamp) -> Result<Result<UsedLink, LinkError>, LinkError> {
+        let LinkUse { hash, user, proof, drawn, slots, mail_proves } = self;
         let (user, ip) = (*user, drawn.0.client.ip);
         let account = active(txn, user)?.ok_or(LinkError::Invalid)?;
         let kinds = &[LinkKind::Mailed, LinkKind::Printed];
@@ -212,6 +216,6 @@ impl Using {
         };
         let account = active(txn, user)?.ok_or(LinkError::Invalid)?;
         let finished = finish_login(txn, user, &account, AuthMethod::MagicLink, drawn, now)?;
-        Ok(Ok(Used { finished, redirect: link.redirect, epoch }))
+        Ok(Ok(UsedLink { finished, redirect: link.redirect, epoch }))
     }
 }

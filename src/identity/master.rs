@@ -1,9 +1,9 @@
-//! The one key that is not in the database (docs/specification.md D8).
+//! The master key, which is kept outside the database (docs/specification.md D8).
 //!
-//! A copied database without it opens no sealed secret. A sealed value is
-//! `u8 version = 1, 12 byte random nonce, AES-256-GCM ciphertext, 16 byte tag`; the associated data is
-//! `record kind, 0x00, record id`, so that a value moved to another record does not open.
-//! What is derived from the key is HMAC-SHA-256 of `purpose, 0x00, input`.
+//! Without it, no sealed secret in a copied database can be opened. A sealed value is `u8 version =
+//! 1, 12 byte random nonce, AES-256-GCM ciphertext, 16 byte tag`. The associated data is `record
+//! kind, 0x00, record id`, so a value moved to another record does not open. Values derived from
+//! the key are HMAC-SHA-256 of `purpose, 0x00, input`.
 
 use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes256Gcm, Nonce};
@@ -17,21 +17,21 @@ use crate::model::StoreId;
 const VERSION: u8 = 1;
 const NONCE_BYTES: usize = 12;
 
-/// The master key, put to use. Prints as `***`.
+/// The master key with its operations. It prints as `***`.
 #[derive(Clone)]
 pub(super) struct SealingKey([u8; 32]);
 
-/// A sealed value that does not open: another key, another record, or damage.
+/// A sealed value that cannot be opened: another key, another record, or damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a sealed secret does not open: another master key, or damage")]
+#[error("a sealed secret cannot be opened: another master key, or damage")]
 pub struct SealError;
 
-/// Which record a sealed value belongs to.
+/// The record that a sealed value belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SealedFor<'a> {
     /// The kind of record: `totp`, `api_key`.
     pub(super) kind: &'static str,
-    /// Its id.
+    /// Its key.
     pub(super) id: &'a [u8],
 }
 
@@ -41,18 +41,19 @@ impl SealedFor<'_> {
     }
 }
 
-/// What a store keeps to recognise the key it was made with: HMAC of the store's id, for `Control::bind_master_key`.
+/// Returns the value by which a store recognises its master key: HMAC of the store's id, for
+/// `Control::bind_master_key`.
 pub fn master_key_mark(key: &MasterKey, store: StoreId) -> [u8; 32] {
     SealingKey::new(key).derive("store", &store.0)
 }
 
 impl SealingKey {
-    /// The key's 32 bytes.
+    /// Wraps the 32 bytes of the key.
     pub(super) const fn new(key: &MasterKey) -> SealingKey {
         SealingKey(key.0)
     }
 
-    /// A keyed hash: what goes into maps and indexes where the plain value should not.
+    /// Returns a keyed hash, for maps and indexes that must not contain the plain value.
     pub(super) fn derive(&self, purpose: &'static str, input: &[u8]) -> [u8; 32] {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         mac.update(purpose.as_bytes());
@@ -72,7 +73,7 @@ impl SealingKey {
         [&[VERSION], nonce.as_slice(), &sealed].concat()
     }
 
-    /// Opens what [`SealingKey::seal`] made for the same record.
+    /// Opens a value sealed for the same record.
     pub(super) fn open(&self, record: SealedFor<'_>, sealed: &[u8]) -> Result<Vec<u8>, SealError> {
         let (version, rest) = sealed.split_first().ok_or(SealError)?;
         let (nonce, text) = rest.split_first_chunk::<NONCE_BYTES>().ok_or(SealError)?;
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_check_value_depends_on_key_and_store() {
+    fn the_key_mark_depends_on_key_and_store() {
         let of = |key: u8, store: u8| master_key_mark(&MasterKey([key; 32]), StoreId([store; 16]));
         assert_eq!(of(1, 1), of(1, 1));
         assert_ne!(of(1, 1), of(2, 1));

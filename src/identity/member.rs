@@ -1,6 +1,7 @@
-//! Who belongs to an organisation, and what changes that (docs/specification.md C3).
+//! The members of an organisation, and their changes (docs/specification.md C3).
 //!
-//! Who may change whom is decided in the change itself: two owners that demote each other at once leave one owner.
+//! Permissions are checked within the change: two owners that demote each other concurrently leave
+//! one owner.
 
 use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
@@ -11,35 +12,36 @@ use super::store::read;
 use super::user::active;
 use super::{Identity, Role, StoreError, User, UserId};
 
-/// One of an organisation's people.
+/// A member of an organisation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
-    /// Who.
+    /// The account.
     pub user: User,
-    /// What they may do.
+    /// Its role.
     pub role: Role,
-    /// Since when.
+    /// Time of joining.
     pub joined_at: Timestamp,
-    /// When one of their live sessions was last used.
+    /// Last use of any of its live sessions.
     pub last_seen_at: Option<Timestamp>,
 }
 
-/// Why a membership was not changed.
+/// Errors of changing a membership.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
-    /// The organisation is gone, or who asks is not its member any more: `org_not_found`.
+    /// The organisation no longer exists, or the actor is no longer a member: `org_not_found`.
     #[error("no such organisation")]
     UnknownOrg,
-    /// No such member: `not_found`.
+    /// The organisation has no such member: `not_found`.
     #[error("no such member of this organisation")]
     UnknownMember,
-    /// Who asks is no administrator, or an owner is concerned and they are none: `forbidden`.
+    /// The actor is not an administrator, or the change concerns an owner and the actor is not one:
+    /// `forbidden`.
     #[error("this needs the role {}", .0.as_str())]
     Forbidden(Role),
-    /// An organisation has an owner: `last_owner`.
-    #[error("this is the last owner: make somebody else an owner first")]
+    /// The organisation would have no owner: `last_owner`.
+    #[error("this is the last owner: appoint another owner first")]
     LastOwner,
-    /// They are a member already, at the command line: `already_member`.
+    /// The account is a member already; only on the command line: `already_member`.
     #[error("this account is a member already")]
     AlreadyMember,
     /// `storage_degraded`.
@@ -47,7 +49,7 @@ pub enum MemberError {
     Store(#[from] StoreError),
 }
 
-/// The role of `actor`, who must be an administrator; the command line is nobody and may everything.
+/// Returns the role of `actor` in the organisation; the command line (`None`) acts as an owner.
 fn authority(txn: &Txn<'_>, actor: Option<UserId>, org: OrgId) -> Result<Role, MemberError> {
     if read::<OrgRow>(txn, &org)?.is_none() {
         return Err(MemberError::UnknownOrg);
@@ -60,7 +62,8 @@ fn authority(txn: &Txn<'_>, actor: Option<UserId>, org: OrgId) -> Result<Role, M
     }
 }
 
-/// Whether somebody else than `user` owns the organisation and may log in. One that is being removed needs nobody.
+/// Returns whether another account than `user` owns the organisation and may log in. An
+/// organisation that is being removed needs no owner.
 pub(super) fn has_other_owner(txn: &Txn<'_>, org: OrgId, user: UserId) -> Result<bool, StoreError> {
     if read::<OrgRow>(txn, &org)?.is_none() {
         return Ok(true);
@@ -76,27 +79,28 @@ pub(super) fn has_other_owner(txn: &Txn<'_>, org: OrgId, user: UserId) -> Result
     Ok(false)
 }
 
-/// Makes somebody a member.
+/// Adds a member within a change.
 pub(super) fn join(txn: &mut Txn<'_>, user: UserId, org: OrgId, role: Role, now: Timestamp) {
     txn.put(&(user, org), &MembershipRow { role, joined_at: now });
     txn.put(&(org, user), &MemberRow);
 }
 
-/// Takes somebody out.
+/// Removes a member within a change.
 pub(super) fn leave(txn: &mut Txn<'_>, user: UserId, org: OrgId) {
     txn.remove::<MembershipRow>(&(user, org));
     txn.remove::<MemberRow>(&(org, user));
 }
 
 impl Identity {
-    /// An organisation's members, in the order they joined.
+    /// Returns an organisation's members, ordered by the time of joining.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn members(&self, org: OrgId, now: Timestamp) -> Result<Vec<Member>, StoreError> {
         let mut found = Vec::new();
         for ((_, user), MemberRow) in self.rows::<MemberRow>(&org)? {
-            // A member who is leaving may be gone from one of the two tables only, or from both by now.
+            // A member who is being removed may be missing from one of the two tables, or from both
+            // by now.
             let Some(row) = self.row::<MembershipRow>(&(user, org))? else { continue };
             let last_seen_at = self.sessions(user, now).first().map(|session| session.last_seen());
             let Some(account) = self.user(user)? else {
@@ -111,7 +115,7 @@ impl Identity {
         Ok(found)
     }
 
-    /// One member; `None` for anybody else.
+    /// Returns a member; `None` for other accounts.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -122,7 +126,7 @@ impl Identity {
         Ok(Some(Member { user: account, role: row.role, joined_at: row.joined_at, last_seen_at }))
     }
 
-    /// Gives a member another role; `actor` is `None` at the command line. Blocks (commit).
+    /// Changes the role of a member; `actor` is `None` on the command line. Blocks (commit).
     ///
     /// # Errors
     /// [`MemberError`]; then nothing is changed.
@@ -152,13 +156,13 @@ impl Identity {
             }
             txn.put(&(user, org), &MembershipRow { role, ..row });
             let event = Event::by_actor(actor, "member.role").of(org).target(&user.to_string());
-            let said = format!("{} -> {}", row.role.as_str(), role.as_str());
-            Ok(audit::note(txn, &event.detail(&said), now)?)
+            let detail = format!("{} -> {}", row.role.as_str(), role.as_str());
+            Ok(audit::record(txn, &event.detail(&detail), now)?)
         })
     }
 
-    /// Takes somebody out of an organisation: administrators anybody but owners, owners anybody, everybody themselves.
-    /// `actor` is `None` at the command line. Blocks (commit).
+    /// Removes a member. Administrators may remove all but owners, owners may remove everyone, and
+    /// all members may remove themselves. `actor` is `None` on the command line. Blocks (commit).
     ///
     /// # Errors
     /// [`MemberError`]; then nothing is changed.
@@ -186,11 +190,12 @@ impl Identity {
             }
             leave(txn, user, org);
             let event = Event::by_actor(actor, "member.removed").of(org).target(&user.to_string());
-            Ok(audit::note(txn, &event.detail(row.role.as_str()), now)?)
+            Ok(audit::record(txn, &event.detail(row.role.as_str()), now)?)
         })
     }
 
-    /// Puts an account into an organisation: at the command line alone, people are invited. Blocks (commit).
+    /// Adds an account to an organisation without an invitation; only on the command line. Blocks
+    /// (commit).
     ///
     /// # Errors
     /// [`MemberError`]; then nothing is changed.
@@ -210,8 +215,8 @@ impl Identity {
                 return Err(MemberError::AlreadyMember);
             }
             join(txn, user, org, role, now);
-            let event = Event::by_nobody("member.added").of(org).target(&user.to_string());
-            Ok(audit::note(txn, &event.detail(role.as_str()), now)?)
+            let event = Event::unattributed("member.added").of(org).target(&user.to_string());
+            Ok(audit::record(txn, &event.detail(role.as_str()), now)?)
         })
     }
 }

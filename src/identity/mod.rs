@@ -1,18 +1,22 @@
-//! Who is asking, and what they may see: accounts, sessions, organisations, API keys, embed tokens.
+//! Accounts and access: users, sessions, organisations, API keys and embed tokens.
 //!
-//! Synchronous; `now` and `rng` are arguments. A function that says "blocks" waits for a durable commit or hashes a
-//! password and belongs on a lane; the others only touch memory or read the store. Secrets are stored as hashes, or
-//! sealed where they must be read again (`master`), and are found by their hash, so nothing compares them.
+//! The room is synchronous; `now` and `rng` are arguments. A function documented as "Blocks" waits
+//! for a durable commit or hashes a password and must run on a lane; all others only use memory or
+//! read the store. Secrets are stored as hashes, or sealed where the server must read them again
+//! (`master`). They are looked up by their hash, so no secret is ever compared byte by byte.
 //!
-//! | file | noun |
+//! | files | subject |
 //! |---|---|
-//! | `id`, `master`, `store`, `audit` | names and secrets, sealing, tables, what happened |
-//! | `user`, `org`, `org_settings`, `member`, `setup` | accounts, organisations and roles, the first of both |
-//! | `invite`, `org_removal`, `administration` | how people come into an organisation, how it goes, who runs the server |
-//! | `password`, `lockout`, `device`, `login`, `totp`, `link`, `magic_link`, `session`, `reauth` | getting in, staying in |
-//! | `signup`, `new_password`, `account` | making, changing and ending an account |
-//! | `oauth` | getting in by an account elsewhere |
-//! | `api_key`, `public_key`, `keyring`, `rotation`, `embed_token`, `token_notes`, `matcher_text`, `compiled_policy` | machines and embedded pages |
+//! | `id`, `master`, `store`, `audit` | ids and secrets, sealing, tables, the audit log |
+//! | `user`, `org`, `org_settings`, `member`, `setup` | accounts, organisations, roles |
+//! | `invite`, `org_removal`, `administration` | invitations, deletion, administration |
+//! | `password`, `login_throttle`, `device`, `login` | passwords, throttling, logins |
+//! | `totp` | the second factor |
+//! | `link`, `magic_link`, `session`, `reauth` | mailed links, sessions, fresh logins |
+//! | `signup`, `password_reset`, `account` | creation, changes and deletion of an account |
+//! | `oauth` | sign-in with an account at a provider |
+//! | `api_key`, `public_key`, `keyring`, `rotation` | API keys |
+//! | `embed_token`, `policy_matcher`, `compiled_policy`, `refusal_log` | embed tokens |
 
 mod account;
 mod address_proof;
@@ -21,35 +25,35 @@ mod api_key;
 mod audit;
 mod audit_queue;
 mod compiled_policy;
-mod day;
+mod daily_usage;
 mod device;
 mod embed_token;
 mod id;
 mod invite;
 mod keyring;
 mod link;
-mod lockout;
 mod login;
+mod login_throttle;
 mod magic_link;
 mod master;
-mod matcher_text;
 mod member;
 mod name;
-mod new_password;
 mod oauth;
 mod org;
 mod org_removal;
 mod org_settings;
 mod password;
+mod password_reset;
+mod policy_matcher;
 mod public_key;
 mod reauth;
+mod refusal_log;
 mod rotation;
 mod sealed;
 mod session;
 mod setup;
 mod signup;
 mod store;
-mod token_notes;
 mod totp;
 mod user;
 
@@ -90,11 +94,8 @@ pub use login::{
 };
 pub use magic_link::{IssuedLink, LinkLogin, LinkOutcome};
 pub use master::{SealError, master_key_mark};
-#[cfg(test)]
-pub(crate) use matcher_text::parse as read_label_test;
 pub use member::{Member, MemberError};
 pub use name::NameError;
-pub use new_password::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
 pub use oauth::{
     Admission, ExternalAccount, IdTokenCheck, IdTokenError, LinkedIdentity, OauthAttempt, OauthError,
     OauthLogin, OauthMode, OauthOutcome, OauthTicket, Profile, Provider, UnlinkError, admission,
@@ -104,6 +105,9 @@ pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, 
 pub use org_removal::OrgRemovalError;
 pub use org_settings::{OrgChange, OrgChangeError, Setting};
 pub use password::{Argon2Cost, BadHash, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
+pub use password_reset::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
+#[cfg(test)]
+pub(crate) use policy_matcher::parse as read_label_test;
 pub use reauth::{Reauth, ReauthError};
 pub use rotation::Rotation;
 pub use sealed::DroppedSecrets;
@@ -114,20 +118,22 @@ pub use store::StoreError;
 pub use totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
 pub use user::{Email, EmailError, User};
 
-/// What the operator decides about accounts (docs/specification.md E).
+/// The operator's settings for accounts (docs/specification.md E).
 #[derive(Clone, Debug)]
 pub struct IdentityOptions {
-    /// `PROMLET_ARGON2`.
+    /// Cost of password hashes: `PROMLET_ARGON2`.
     pub argon2: Argon2Cost,
-    /// `PROMLET_MAGIC_LINK_TTL`; 600 s.
+    /// Lifetime of a magic link: `PROMLET_MAGIC_LINK_TTL`; 600 s by default.
     pub link_ttl: Duration,
-    /// `PROMLET_SESSION_ABSOLUTE_DAYS`; none: sessions slide without end.
+    /// Maximum lifetime of a session: `PROMLET_SESSION_ABSOLUTE_DAYS`. With `None` a session that
+    /// is in use never expires.
     pub session_absolute: Option<Duration>,
-    /// `PROMLET_ORG_CREATE`.
+    /// Who may create organisations: `PROMLET_ORG_CREATE`.
     pub org_create: OrgCreate,
-    /// `PROMLET_SIGNUP`.
+    /// Who may sign up: `PROMLET_SIGNUP`.
     pub signup: SignupMode,
-    /// Mail goes to a mail server and not to the console, so a used link proves who reads its address.
+    /// Mail is sent to a mail server, not printed to the console, so a used link proves who reads
+    /// mail to its address.
     pub mail_leaves: bool,
 }
 
@@ -144,31 +150,32 @@ impl Default for IdentityOptions {
     }
 }
 
-/// Makes the mark that set-up is over: `DataFolder::mark_initialised`.
+/// Writes the marker of a finished set-up: `DataFolder::mark_initialised`.
 pub type MarkInitialised = Box<dyn Fn(Timestamp) -> Result<(), FolderError> + Send + Sync>;
 
-/// The table of accounts, for `ControlOptions::users_table`.
+/// Tag of the table of accounts, for `ControlOptions::users_table`.
 pub const USERS_TABLE: u8 = <user::UserRow as Record>::TABLE;
 
-/// What accounts stand on.
+/// The dependencies of an [`Identity`].
 pub struct Foundation {
-    /// Where they are stored. Close it after [`Identity::close`].
+    /// The database of accounts. Close it after [`Identity::close`].
     pub control: Arc<Control>,
-    /// Of this folder, bound to it with [`master_key_mark`].
+    /// The master key of this data folder, bound to it with [`master_key_mark`].
     pub master_key: MasterKey,
-    /// How the last run ended: after anything but a clean stop, sessions get their ten minutes.
+    /// How the last run ended. After anything but a clean stop, loaded sessions get a grace period
+    /// of ten minutes.
     pub last_stop: LastStop,
-    /// Called after the first account is durable and before anyone is told.
+    /// Called after the commit of the first account is durable and before the response is sent.
     pub mark_initialised: MarkInitialised,
 }
 
-/// Why accounts could not be opened.
+/// Errors of [`Identity::open`].
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The hashing cost is out of bounds.
     #[error(transparent)]
     Cost(#[from] CostError),
-    /// What is stored could not be read.
+    /// The store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -179,24 +186,24 @@ pub struct Identity {
     sealing: master::SealingKey,
     options: IdentityOptions,
     passwords: password::Passwords,
-    lockout: Mutex<lockout::Lockout>,
+    login_throttle: Mutex<login_throttle::LoginThrottle>,
     sessions: session::Sessions,
     keyring: keyring::Keyring,
     token_policies: compiled_policy::CompiledPolicies,
-    org_settings: org_settings::InMemory,
-    /// Organisations that are gone and of which something is left.
+    org_settings: org_settings::SettingsCache,
+    /// Deleted organisations that still have data on disk.
     removing: Mutex<std::collections::BTreeSet<OrgId>>,
     setup: Mutex<Option<SecretHash>>,
     has_users: AtomicBool,
     mark_initialised: MarkInitialised,
-    audit_queue: Mutex<audit_queue::Queue>,
+    audit_queue: Mutex<audit_queue::AuditQueue>,
     audit_sweep: Mutex<audit::AuditSweep>,
-    token_notes: token_notes::TokenNotes,
-    /// When the slow sweeps run next, milliseconds.
+    refusal_log: refusal_log::RefusalLog,
+    /// Time of the next slow sweep, in milliseconds since 1970.
     next_sweep_ms: AtomicI64,
 }
 
-/// Between two looks for what expired.
+/// Interval between two sweeps of expired rows.
 const SWEEP_EVERY_MS: i64 = 10 * 60 * 1_000;
 
 impl std::fmt::Debug for Identity {
@@ -206,7 +213,7 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Loads sessions and keys, and hashes one password.
+    /// Loads sessions and keys into memory. Hashes one password: the dummy of unknown accounts.
     ///
     /// # Errors
     /// [`IdentityError`].
@@ -222,21 +229,21 @@ impl Identity {
             sealing: master::SealingKey::new(&foundation.master_key),
             options,
             passwords,
-            lockout: Mutex::default(),
+            login_throttle: Mutex::default(),
             sessions: session::Sessions::default(),
             keyring: keyring::Keyring::default(),
             token_policies: compiled_policy::CompiledPolicies::default(),
-            org_settings: org_settings::InMemory::default(),
+            org_settings: org_settings::SettingsCache::default(),
             removing: Mutex::default(),
             setup: Mutex::default(),
             has_users: AtomicBool::new(false),
             mark_initialised: foundation.mark_initialised,
             audit_queue: Mutex::default(),
             audit_sweep: Mutex::default(),
-            token_notes: token_notes::TokenNotes::default(),
+            refusal_log: refusal_log::RefusalLog::default(),
             next_sweep_ms: AtomicI64::new(now.as_ms()),
         };
-        identity.has_users.store(identity.note_password_costs()? > 0, Ordering::Release);
+        identity.has_users.store(identity.update_password_costs()? > 0, Ordering::Release);
         identity.load_sessions(foundation.last_stop != LastStop::Clean, now)?;
         identity.load_removals()?;
         identity.load_keys()?;
@@ -244,10 +251,11 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Every 5 s: writes renewals that lag and failures that wait, sweeps some of what expired. Blocks (commit).
+    /// Flushes delayed renewals and queued audit entries, and removes some expired rows. Runs every
+    /// 5 s. Blocks (commit).
     ///
     /// # Errors
-    /// [`StoreError`]; what was not written is tried again.
+    /// [`StoreError`]; the next tick retries what was not written.
     pub fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_sessions()?;
         self.flush_keys()?;
@@ -260,51 +268,53 @@ impl Identity {
             self.sweep_invites(now)?;
             self.audit_sweep().begin();
             self.sweep_rotations(now)?;
-            // Each login with an old hash makes it anew.
+            // Each login with a hash of an older cost replaces it by one of the current cost.
             if self.passwords.has_older_costs() {
-                self.note_password_costs()?;
+                self.update_password_costs()?;
             }
         }
         self.sweep_audit(now)?;
         self.sweep_sessions(due, now)
     }
 
-    /// Clean stop: writes every renewal that lags at all. Blocks (commit).
+    /// Flushes all delayed renewals at a clean stop. Blocks (commit).
     ///
     /// # Errors
-    /// [`StoreError`]: the stop was not a clean one.
+    /// [`StoreError`]; the stop then does not count as clean.
     pub fn close(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_all_sessions()?;
         self.flush_keys()?;
         self.flush_audit(now, true)
     }
 
-    /// Has every verification take what the dearest of them takes; the number of accounts.
-    fn note_password_costs(&self) -> Result<usize, StoreError> {
+    /// Equalises the cost of all verifications to that of the most expensive stored hash. Returns
+    /// the number of accounts.
+    fn update_password_costs(&self) -> Result<usize, StoreError> {
         let users = self.rows::<user::UserRow>(&())?;
-        self.passwords.note_costs(users.iter().filter_map(|(_, row)| row.password.as_deref()));
+        self.passwords.update_costs(users.iter().filter_map(|(_, row)| row.password.as_deref()));
         Ok(users.len())
     }
 
-    /// KiB of memory that password verifications went over so far: the work that was done, whoever asked.
+    /// Returns the KiB of memory that all password verifications have processed so far, the dummy's
+    /// included.
     pub fn password_work_kib(&self) -> u64 {
         self.passwords.work_kib()
     }
 
-    /// Password verifications run so far, the dummy's included.
+    /// Returns the number of password verifications so far, the dummy's included.
     pub fn passwords_verified(&self) -> u64 {
         self.passwords.verified()
     }
 
-    fn lockout(&self) -> MutexGuard<'_, lockout::Lockout> {
-        self.lockout.lock().ignore_poison()
+    fn login_throttle(&self) -> MutexGuard<'_, login_throttle::LoginThrottle> {
+        self.login_throttle.lock().ignore_poison()
     }
 
     fn setup(&self) -> MutexGuard<'_, Option<SecretHash>> {
         self.setup.lock().ignore_poison()
     }
 
-    fn audit_queue(&self) -> MutexGuard<'_, audit_queue::Queue> {
+    fn audit_queue(&self) -> MutexGuard<'_, audit_queue::AuditQueue> {
         self.audit_queue.lock().ignore_poison()
     }
 
@@ -312,15 +322,15 @@ impl Identity {
         self.audit_sweep.lock().ignore_poison()
     }
 
-    /// Notes a refusal in memory; the next tick writes it.
-    fn note_failure(&self, event: audit::Event, now: Timestamp) {
-        let event = event.with_origin_here();
+    /// Queues an audit entry for a refusal in memory; the next tick writes it.
+    fn record_failure(&self, event: audit::Event, now: Timestamp) {
+        let event = event.with_thread_origin();
         self.audit_queue().failure(event, now);
     }
 
-    /// Notes a use of a valid credential in memory; the next tick writes it.
-    fn note_access(&self, event: audit::Event, now: Timestamp) {
-        let event = event.with_origin_here();
+    /// Queues an audit entry for the use of a valid credential in memory; the next tick writes it.
+    fn record_access(&self, event: audit::Event, now: Timestamp) {
+        let event = event.with_thread_origin();
         self.audit_queue().notice(event, now);
     }
 }

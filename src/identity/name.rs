@@ -1,30 +1,31 @@
-//! What people, organisations and keys may be called: any characters that are seen.
+//! Rules for the names of people, organisations and keys: visible characters only.
 //!
-//! A name stands in pages, mails, tables of the command line and the log of events, beside the names of others. So it
-//! holds nothing that moves what stands beside it or that makes two names look the same: no control characters (a line of
-//! the log would end, a terminal would obey), nothing that turns the direction of writing, nothing of no width but the two
-//! joiners that some scripts and pictures are written with. What a provider tells of a person is cleaned instead: whoever
-//! signs in there cannot change it here.
+//! A name appears in pages, mails, tables of the command line and the audit log, next to the names
+//! of others. So it must not contain characters that move the surrounding text or make two names
+//! look the same: no control characters (they would end a line of the log or control a terminal),
+//! no characters that change the writing direction, and no characters of zero width except the two
+//! joiners that some scripts and emoji need. Names from a sign-in provider are cleaned instead of
+//! refused, because the person cannot change them here.
 
-/// Longest name of a person, an organisation or a key, bytes.
+/// Maximum length of a name, bytes.
 pub(super) const NAME_BYTES_MAX: usize = 200;
 
-/// Why a text is no name: `validation_failed`, each with a code of its own.
+/// Errors of parsing a name: `validation_failed`, each with its own code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// `too_long`.
     #[error("a name has at most {NAME_BYTES_MAX} bytes, this one {0}")]
     TooLong(usize),
     /// `characters`.
-    #[error("a name holds no control characters and none that are not seen; this one holds U+{:04X}", u32::from(*.0))]
+    #[error("a name has no control characters and no invisible ones; this one has U+{:04X}", u32::from(*.0))]
     Character(char),
-    /// `characters`: joiners and fillers alone.
-    #[error("nothing of this name is seen")]
+    /// `characters`: the name consists of joiners and fillers only.
+    #[error("this name has no visible characters")]
     Blank,
 }
 
 impl NameError {
-    /// What the API calls it.
+    /// Returns the code used in the API.
     pub const fn code(self) -> &'static str {
         match self {
             NameError::TooLong(_) => "too_long",
@@ -33,7 +34,7 @@ impl NameError {
     }
 }
 
-/// A name as it is stored: without space around it. It may be empty.
+/// Parses a name and trims surrounding space. The result may be empty.
 ///
 /// # Errors
 /// [`NameError`].
@@ -45,23 +46,23 @@ pub(super) fn parse(text: &str) -> Result<String, NameError> {
     if let Some(wrong) = name.chars().find(|c| is_forbidden(*c)) {
         return Err(NameError::Character(wrong));
     }
-    if !name.is_empty() && !name.chars().any(is_seen) {
+    if !name.is_empty() && !name.chars().any(is_visible) {
         return Err(NameError::Blank);
     }
     Ok(name.to_owned())
 }
 
-/// A name from elsewhere, without what [`parse`] refuses; empty where nothing is left.
+/// Returns a name from a provider without the characters that [`parse`] refuses; it may be empty.
 pub(super) fn cleaned(text: &str) -> String {
-    // A tabulator or the end of a line stood between two words.
-    let seen = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c });
-    let whole: String = seen.filter(|c| !is_forbidden(*c)).take(NAME_BYTES_MAX).collect();
+    // A tab or line end separates two words.
+    let spaced = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c });
+    let whole: String = spaced.filter(|c| !is_forbidden(*c)).take(NAME_BYTES_MAX).collect();
     let name = whole.trim();
     let name = name.get(..name.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or_default().trim_end();
-    if name.chars().any(is_seen) { name.to_owned() } else { String::new() }
+    if name.chars().any(is_visible) { name.to_owned() } else { String::new() }
 }
 
-/// Ends lines, turns directions, or is of no width.
+/// Returns whether a character ends lines, changes the direction, or has zero width.
 pub(super) fn is_forbidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -70,8 +71,8 @@ pub(super) fn is_forbidden(c: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Leaves a mark on the page by itself.
-fn is_seen(c: char) -> bool {
+/// Returns whether a character is visible by itself.
+fn is_visible(c: char) -> bool {
     !c.is_whitespace()
         && !is_forbidden(c)
         && !matches!(c,
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_the_world_are_names() {
+    fn names_of_many_scripts_are_accepted() {
         for name in [
             "",
             "Ada",
@@ -106,12 +107,12 @@ mod tests {
         assert_eq!(
             parse(" \u{3000}Ada  Lovelace\n").as_deref(),
             Ok("Ada  Lovelace"),
-            "space around it is taken off"
+            "surrounding space is trimmed"
         );
     }
 
     #[test]
-    fn what_is_not_seen_is_no_name() {
+    fn names_with_invisible_characters_are_refused() {
         for wrong in [
             '\0',
             '\u{1b}',
@@ -137,13 +138,13 @@ mod tests {
         }
         assert_eq!(cleaned("Ada\r\nSet-Cookie: x\t\u{1b}[31m"), "Ada  Set-Cookie: x [31m");
         assert_eq!(parse(&"é".repeat(101)), Err(NameError::TooLong(202)));
-        assert_eq!(NameError::Character('\u{1b}').to_string().split("holds U").nth(1), Some("+001B"));
+        assert_eq!(NameError::Character('\u{1b}').to_string().split("has U").nth(1), Some("+001B"));
     }
 
     proptest! {
-        /// What was cleaned is a name, and a name is clean.
+        /// A cleaned name is valid, and cleaning it again changes nothing.
         #[test]
-        fn what_was_cleaned_is_a_name(text in "\\PC{0,300}|(.|[\u{200b}-\u{2070}]){0,60}") {
+        fn a_cleaned_name_is_valid(text in "\\PC{0,300}|(.|[\u{200b}-\u{2070}]){0,60}") {
             let name = cleaned(&text);
             prop_assert_eq!(parse(&name), Ok(name.clone()));
             prop_assert_eq!(cleaned(&name), name);

@@ -1,17 +1,19 @@
-//! Signing in by an account elsewhere: Google, GitHub, or any OpenID Connect issuer (docs/specification.md D6).
+//! Sign-in with an account at a provider: Google, GitHub, or any OpenID Connect issuer
+//! (docs/specification.md D6).
 //!
-//! An identity is (provider, issuer, subject), never a mail address (CVE-2023-3128). What a provider says about an
-//! address decides only whether an account may be made for it, or an existing one linked.
+//! An identity is (provider, issuer, subject), never a mail address (CVE-2023-3128). What a
+//! provider states about an address only decides whether an account may be created for it, or
+//! whether an existing account may be linked.
 //!
-//! | file | noun |
+//! | file | subject |
 //! |---|---|
-//! | `ticket` | the sealed cookie that carries a sign-in to the provider and back |
-//! | `id_token` | what an OpenID provider says about somebody, verified |
-//! | `sign_in` | which account an identity opens: known, linked, made, or none |
+//! | `state_cookie` | the sealed cookie that carries a sign-in to the provider and back |
+//! | `id_token` | verification of ID tokens of OpenID providers |
+//! | `sign_in` | the account that an identity signs in to: linked, by address, new, or none |
 
 mod id_token;
 mod sign_in;
-mod ticket;
+mod state_cookie;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -26,9 +28,9 @@ use super::{AuthMethod, Email, Identity, IdentityId, SecretHash, StoreError, Use
 
 pub use id_token::{IdTokenCheck, IdTokenError, Profile, verify_id_token};
 pub use sign_in::{Admission, OauthError, OauthLogin, OauthOutcome, admission};
-pub use ticket::{OauthAttempt, OauthMode, OauthTicket};
+pub use state_cookie::{OauthAttempt, OauthMode, OauthTicket};
 
-/// Who vouches for an identity.
+/// The provider of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Provider {
     /// Google.
@@ -40,10 +42,10 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// All of them.
+    /// All providers.
     pub const ALL: [Provider; 3] = [Provider::Google, Provider::GitHub, Provider::Oidc];
 
-    /// As paths and answers name it.
+    /// Returns the name used in paths and responses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Provider::Google => "google",
@@ -52,7 +54,7 @@ impl Provider {
         }
     }
 
-    /// By its name in a path.
+    /// Parses the name used in paths.
     pub fn parse(text: &str) -> Option<Provider> {
         Provider::ALL.into_iter().find(|provider| provider.as_str() == text)
     }
@@ -66,41 +68,41 @@ impl Provider {
     }
 }
 
-/// Somebody, as a provider vouches for them.
+/// An account at a provider, as the provider describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalAccount {
-    /// Who vouches.
+    /// The provider.
     pub provider: Provider,
-    /// The provider's name for itself: two installations of one provider are two issuers.
+    /// The provider's issuer URL: two installations of one provider are two issuers.
     pub issuer: String,
-    /// The provider's name for the person; never given to somebody else.
+    /// The provider's id of the person; a provider never assigns it to another person.
     pub subject: String,
-    /// Their address, if the provider told one.
+    /// The mail address, if the provider disclosed one.
     pub email: Option<Email>,
-    /// The provider says that the address is theirs.
+    /// The provider states that the person owns the address.
     pub email_verified: bool,
-    /// We believe the provider so far that it may open an account that is there already.
+    /// The provider is trusted for this address: it may sign in to an existing account with it.
     pub email_trusted: bool,
-    /// What they want to be called; may be empty.
+    /// Display name; may be empty.
     pub name: String,
-    /// The operator lets people like them make an account (`…_ALLOWED_DOMAINS`, `…_ALLOWED_ORGS`).
+    /// The operator lets this person create an account (`…_ALLOWED_DOMAINS`, `…_ALLOWED_ORGS`).
     pub welcome: bool,
 }
 
-/// An identity, as its owner sees it.
+/// A linked identity, as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkedIdentity {
-    /// Its name in the API.
+    /// Its id in the API.
     pub id: IdentityId,
-    /// Who vouches.
+    /// Its provider.
     pub provider: Provider,
-    /// Its address, as the provider said last.
+    /// Its mail address, as the provider reported it last.
     pub email: Option<String>,
-    /// Since when.
+    /// Time of linking.
     pub linked_at: Timestamp,
 }
 
-/// Why an identity was not unlinked.
+/// Errors of unlinking an identity.
 #[derive(Debug, thiserror::Error)]
 pub enum UnlinkError {
     /// `not_found`.
@@ -114,13 +116,14 @@ pub enum UnlinkError {
     Store(#[from] StoreError),
 }
 
-/// Identities of one account.
+/// Maximum number of identities of one account.
 const IDENTITIES_MAX: usize = 20;
-/// Rows removed in one sweep at most, and in one change.
+/// Maximum number of rows that one sweep removes.
 const SWEEP_ROWS: usize = 1_000;
+/// Maximum number of rows that one change removes.
 const SWEEP_ROWS_A_CHANGE: usize = 50;
 
-/// SHA-256 of provider, issuer and subject: what an identity is found by.
+/// SHA-256 of provider, issuer and subject: the lookup key of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct IdentityKey(pub(super) [u8; 32]);
 
@@ -145,7 +148,7 @@ impl TableKey for IdentityKey {
     }
 }
 
-/// An identity as stored.
+/// A stored identity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct IdentityRow {
     pub(super) user: UserId,
@@ -164,7 +167,7 @@ impl Record for IdentityRow {
     type Key = IdentityKey;
 }
 
-/// Which identity an account's `idn_...` is.
+/// Maps an account and an `idn_...` id to the key of the identity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct OwnIdentityRow(pub(super) IdentityKey);
 
@@ -175,7 +178,7 @@ impl Record for OwnIdentityRow {
     type Key = (UserId, IdentityId);
 }
 
-/// A state that opened a session or linked an identity, until its cookie is over.
+/// A used state, kept until its cookie expires.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct UsedStateRow(pub(super) Timestamp);
 
@@ -186,13 +189,13 @@ impl Record for UsedStateRow {
     type Key = SecretHash;
 }
 
-/// Whose an identity is; nobody's where the account behind it is gone.
+/// Returns the row of a linked identity; `None` also when its account no longer exists.
 fn owner(txn: &Txn<'_>, key: IdentityKey) -> Result<Option<IdentityRow>, StoreError> {
     let Some(row) = read::<IdentityRow>(txn, &key)? else { return Ok(None) };
     Ok(read::<super::user::UserRow>(txn, &row.user)?.map(|_| row))
 }
 
-/// Puts an identity into a change.
+/// Links an identity within a change.
 fn link(
     txn: &mut Txn<'_>,
     user: UserId,
@@ -215,10 +218,10 @@ fn link(
     let event = Event::by(user, "oauth.linked")
         .target(account.provider.as_str())
         .detail(row.email.as_deref().unwrap_or_default());
-    audit::note(txn, &event, now)
+    audit::record(txn, &event, now)
 }
 
-/// Removes what is linked to an account that goes.
+/// Unlinks all identities of an account within a change.
 pub(super) fn unlink_all(txn: &mut Txn<'_>, user: UserId) -> Result<(), StoreError> {
     for (key, OwnIdentityRow(identity)) in txn.scan::<OwnIdentityRow>(&user)? {
         txn.remove::<IdentityRow>(&identity);
@@ -228,14 +231,14 @@ pub(super) fn unlink_all(txn: &mut Txn<'_>, user: UserId) -> Result<(), StoreErr
 }
 
 impl Identity {
-    /// What is linked to an account, oldest first.
+    /// Returns the identities linked to an account, oldest first.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn identities(&self, user: UserId) -> Result<Vec<LinkedIdentity>, StoreError> {
         let mut found = Vec::new();
         for ((_, id), OwnIdentityRow(key)) in self.rows::<OwnIdentityRow>(&user)? {
-            // Unlinked between the two reads.
+            // The identity was unlinked between the two reads.
             let Some(row) = self.row::<IdentityRow>(&key)? else { continue };
             found.push(LinkedIdentity {
                 id,
@@ -248,8 +251,8 @@ impl Identity {
         Ok(found)
     }
 
-    /// Unlinks an identity. `mail_opens`: sign-in links reach the account's owner, so that there is another way in. Blocks
-    /// (commit).
+    /// Unlinks an identity. `mail_opens`: sign-in links reach the account's owner, so another way
+    /// to sign in remains. Blocks (commit).
     ///
     /// # Errors
     /// [`UnlinkError`].
@@ -276,15 +279,15 @@ impl Identity {
             let event = Event::by(user, "oauth.unlinked")
                 .target(row.provider.as_str())
                 .detail(row.email.as_deref().unwrap_or_default());
-            Ok(audit::note(txn, &event, now)?)
+            Ok(audit::record(txn, &event, now)?)
         })
     }
 
-    /// Removes the states whose cookies are over.
+    /// Removes used states whose cookies have expired.
     pub(super) fn sweep_oauth(&self, now: Timestamp) -> Result<(), StoreError> {
-        let over = self.rows::<UsedStateRow>(&())?.into_iter().filter(|(_, row)| now >= row.0);
-        let over: Vec<SecretHash> = over.map(|(hash, _)| hash).take(SWEEP_ROWS).collect();
-        for some in over.chunks(SWEEP_ROWS_A_CHANGE) {
+        let expired = self.rows::<UsedStateRow>(&())?.into_iter().filter(|(_, row)| now >= row.0);
+        let expired: Vec<SecretHash> = expired.map(|(hash, _)| hash).take(SWEEP_ROWS).collect();
+        for some in expired.chunks(SWEEP_ROWS_A_CHANGE) {
             let some = some.to_vec();
             self.change(move |txn| {
                 some.iter().for_each(|hash| txn.remove::<UsedStateRow>(hash));

@@ -1,4 +1,4 @@
-//! Organisations, who belongs to them, and what they may do there (docs/specification.md C3).
+//! Organisations, their members, and the roles of members (docs/specification.md C3).
 
 use serde::{Deserialize, Serialize};
 
@@ -12,21 +12,21 @@ use super::store::read;
 use super::user::UserRow;
 use super::{Identity, OrgKey, StoreError, UserId};
 
-/// What a member may do; each role may do what the ones before it may.
+/// The role of a member. Each role includes the permissions of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// Read and query.
     Viewer,
     /// Also import, and mint embed tokens.
     Editor,
-    /// Also members, invites, API keys, audit, settings.
+    /// Also manage members, invitations, API keys and settings, and read the audit log.
     Admin,
     /// Also delete the organisation and change owners.
     Owner,
 }
 
 impl Role {
-    /// As the API writes it.
+    /// Returns the name used in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Role::Viewer => "viewer",
@@ -36,12 +36,12 @@ impl Role {
         }
     }
 
-    /// Reads what the API writes.
+    /// Parses the name used in the API.
     pub fn parse(text: &str) -> Option<Role> {
         [Role::Viewer, Role::Editor, Role::Admin, Role::Owner].into_iter().find(|role| role.as_str() == text)
     }
 
-    /// Whether this role includes `needed`.
+    /// Returns whether this role includes `needed`.
     pub fn allows(self, needed: Role) -> bool {
         self >= needed
     }
@@ -50,15 +50,15 @@ impl Role {
 /// An organisation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Org {
-    /// Its number in the store; never used again.
+    /// Its number in the store; never reused.
     pub id: OrgId,
-    /// Its name in the API beside the slug.
+    /// Its public id.
     pub key: OrgKey,
-    /// Its name in URLs; never changes.
+    /// Its name in URLs; it never changes.
     pub slug: OrgSlug,
-    /// What people call it; may be empty.
+    /// Display name; may be empty.
     pub name: String,
-    /// When it came to be.
+    /// Time of creation.
     pub created_at: Timestamp,
     /// Its own limits.
     pub settings: OrgSettings,
@@ -67,84 +67,86 @@ pub struct Org {
 /// A setting that may differ from the server's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Limit {
-    /// `null` in the API: as the server says.
+    /// `null` in the API: the server's default.
     #[default]
     Default,
     /// `"none"` in the API: no limit.
     Unlimited,
-    /// This many of the setting's unit.
+    /// A number in the unit of the setting.
     At(u64),
 }
 
-/// An organisation's own limits (docs/specification.md C3); the default leaves all to the server.
+/// An organisation's own limits (docs/specification.md C3). By default all are the server's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OrgSettings {
-    /// Days that samples are kept.
+    /// Retention of samples, days.
     pub retention_days: Limit,
-    /// Bytes on disk beyond which the oldest samples go.
+    /// Maximum size on disk, bytes; beyond it the oldest samples are removed.
     pub retention_bytes: Limit,
-    /// Live series.
+    /// Maximum number of live series.
     pub max_series: Limit,
-    /// New series a second.
+    /// Maximum number of new series a second.
     pub max_new_series_per_s: Limit,
-    /// Labels of one series.
+    /// Maximum number of labels of one series.
     pub max_labels: Limit,
-    /// Bytes of one label value.
+    /// Maximum length of a label value, bytes.
     pub max_label_value_bytes: Limit,
-    /// Bytes on disk beyond which writes are refused.
+    /// Size on disk in bytes beyond which writes are refused.
     pub max_disk_bytes: Limit,
-    /// Bytes of head memory.
+    /// Maximum memory of the head, bytes.
     pub max_memory_bytes: Limit,
-    /// Samples one query may read.
+    /// Maximum number of samples that one query may read.
     pub max_samples_per_query: Limit,
-    /// Seconds one query may take.
+    /// Maximum duration of a query, seconds.
     pub query_timeout_s: Limit,
-    /// Seconds that a late sample may be late.
+    /// Maximum age of a late sample, seconds.
     pub ooo_window_s: Limit,
 }
 
-/// A user's place in an organisation: the proof that they may know of it.
+/// A user's membership in an organisation; it proves that the user may know of the organisation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Membership {
-    /// Which.
+    /// The organisation.
     pub org: Org,
-    /// What they may do.
+    /// The user's role.
     pub role: Role,
-    /// Since when.
+    /// Time of joining.
     pub joined_at: Timestamp,
 }
 
-/// What a new organisation is to be.
+/// A request to create an organisation.
 #[derive(Clone, Debug)]
 pub struct NewOrg {
-    /// Its name in URLs, checked.
+    /// Its name in URLs, validated.
     pub slug: OrgSlug,
-    /// What people call it; may be empty; at most 200 bytes.
+    /// Display name; may be empty; at most 200 bytes.
     pub name: String,
 }
 
-/// Why an organisation was not made or changed.
+/// Errors of creating an organisation.
 #[derive(Debug, thiserror::Error)]
 pub enum OrgError {
-    /// Only the instance admin may (`org_create = admin`): `forbidden`.
+    /// Only the instance administrator may create organisations (`org_create = admin`):
+    /// `forbidden`.
     #[error("only the instance administrator creates organisations here")]
     Forbidden,
-    /// Another organisation has this slug, or had it: `slug_taken`.
-    #[error("the slug {0} is taken; one of an organisation that was deleted is not used again")]
+    /// Another organisation has or had this slug: `slug_taken`.
+    #[error("the slug {0} is taken; slugs of deleted organisations are not reused")]
     SlugTaken(OrgSlug),
-    /// Not a slug: `validation_failed`.
+    /// The text is not a slug: `validation_failed`.
     #[error(transparent)]
     Slug(#[from] SlugError),
     /// `validation_failed`.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// An account that does not administer the server owns as many as it may: `validation_failed`.
+    /// The account does not administer the server and owns [`OWNED_MAX`] organisations:
+    /// `validation_failed`.
     #[error("an account owns at most {OWNED_MAX} organisations")]
     TooMany,
-    /// All 4,294,967,294 numbers were given out.
+    /// All 4,294,967,294 numbers have been assigned.
     #[error("no organisation number is left")]
     Exhausted,
-    /// The creator's account is gone or disabled.
+    /// The creator's account is deleted or disabled.
     #[error("no such account")]
     UnknownUser,
     /// `storage_degraded`.
@@ -152,9 +154,11 @@ pub enum OrgError {
     Store(#[from] StoreError),
 }
 
-/// Organisations that one account owns, where everybody may make them: who signs up may not fill the server.
+/// Maximum number of organisations that an account may own if all accounts may create them: people
+/// who sign up must not fill the server.
 const OWNED_MAX: usize = 100;
 
+/// A stored organisation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct OrgRow {
     pub(super) key: OrgKey,
@@ -186,7 +190,8 @@ impl OrgRow {
     }
 }
 
-/// Whose a slug is or was: a slug is not given out again, or old tokens would open another organisation.
+/// Maps a slug to its present or former organisation. Slugs are never reused, or old tokens would
+/// open another organisation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct SlugRow(pub(super) OrgId);
 
@@ -197,7 +202,7 @@ impl Record for SlugRow {
     type Key = String;
 }
 
-/// What a user is in an organisation; by user.
+/// The role of a user in an organisation; by user.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct MembershipRow {
     pub(super) role: Role,
@@ -211,7 +216,7 @@ impl Record for MembershipRow {
     type Key = (UserId, OrgId);
 }
 
-/// That a user is in an organisation; by organisation.
+/// The membership of a user in an organisation; by organisation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct MemberRow;
 
@@ -222,7 +227,7 @@ impl Record for MemberRow {
     type Key = (OrgId, UserId);
 }
 
-/// The number the next organisation gets. Only ever grows. Number 0 is the instance itself.
+/// The number of the next organisation. It only grows. Number 0 is the instance itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct NextOrgRow(pub(super) u32);
 
@@ -233,7 +238,7 @@ impl Record for NextOrgRow {
     type Key = ();
 }
 
-/// Makes an organisation in a change, `owner` its owner.
+/// Creates an organisation owned by `owner` within a change.
 pub(super) fn create(
     txn: &mut Txn<'_>,
     owner: UserId,
@@ -259,7 +264,7 @@ pub(super) fn create(
 }
 
 impl Identity {
-    /// Makes an organisation, its maker the owner. Blocks (commit).
+    /// Creates an organisation that its creator owns. Blocks (commit).
     ///
     /// # Errors
     /// [`OrgError`].
@@ -273,8 +278,8 @@ impl Identity {
         self.create_org_for(Some(creator), creator, org, now, rng)
     }
 
-    /// Makes an organisation that `owner` owns; `actor` is `None` at the command line, which may everything. Blocks
-    /// (commit).
+    /// Creates an organisation that `owner` owns. `actor` is `None` on the command line, which is
+    /// not restricted. Blocks (commit).
     ///
     /// # Errors
     /// [`OrgError`].
@@ -306,12 +311,12 @@ impl Identity {
             }
             let made = create(txn, owner, &org, key, now)?;
             let event = Event::by_actor(actor, "org.created").of(made.org.id).target(org.slug.as_str());
-            audit::note(txn, &event, now)?;
+            audit::record(txn, &event, now)?;
             Ok(made)
         })
     }
 
-    /// A user's organisations, by slug.
+    /// Returns a user's organisations, ordered by slug.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -325,7 +330,8 @@ impl Identity {
         Ok(found)
     }
 
-    /// `None` for one that is being removed: its memberships go one after the other.
+    /// Returns the membership of a row. Returns `None` for an organisation that is being removed:
+    /// its memberships are removed one by one.
     fn member_of(
         &self,
         user: UserId,
@@ -338,14 +344,14 @@ impl Identity {
                 Ok(Some(Membership { org, role: row.role, joined_at: row.joined_at }))
             }
             None if self.is_being_removed(org) => Ok(None),
-            // It was, and is removed by now.
+            // The removal of the organisation has finished since the row was read.
             None if self.row::<MembershipRow>(&(user, org))?.is_none() => Ok(None),
             None => Err(StoreError::Inconsistent("a membership of no organisation")),
         }
     }
 
-    /// A user's place in the organisation of this slug; `None` both where there is no such organisation and where
-    /// they are no member: one 404 `org_not_found`.
+    /// Returns a user's membership in the organisation with this slug. Returns `None` both if there
+    /// is no such organisation and if the user is not a member: always 404 `org_not_found`.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -358,7 +364,7 @@ impl Identity {
         }
     }
 
-    /// One organisation: for the server's own figures; not for callers.
+    /// Returns an organisation by its number. It checks no membership: for internal use only.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -366,7 +372,8 @@ impl Identity {
         self.row::<OrgRow>(&id)?.map(|row| row.view(id)).transpose()
     }
 
-    /// The organisation of this slug: for the administrator of the server and the command line; not for callers.
+    /// Returns the organisation with this slug. It checks no membership: for the administrator of
+    /// the server and the command line only.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -378,7 +385,8 @@ impl Identity {
         }
     }
 
-    /// All organisations: for the store's retention and limits, and the command line; not for callers.
+    /// Returns all organisations. It checks no membership: for the store's retention and limits,
+    /// and the command line only.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -387,7 +395,7 @@ impl Identity {
     }
 }
 
-/// Who may make organisations (`PROMLET_ORG_CREATE`).
+/// Who may create organisations (`PROMLET_ORG_CREATE`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OrgCreate {
     /// The instance administrator.
@@ -402,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_role_may_do_what_the_ones_before_it_may() {
+    fn a_role_includes_the_permissions_of_the_roles_before_it() {
         let roles = [Role::Viewer, Role::Editor, Role::Admin, Role::Owner];
         for (rank, role) in roles.into_iter().enumerate() {
             assert_eq!(Role::parse(role.as_str()), Some(role));

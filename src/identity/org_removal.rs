@@ -1,9 +1,11 @@
-//! Deleting an organisation (docs/specification.md C3): at once for everybody who asks, in the background on the disk.
+//! Deletion of an organisation (docs/specification.md C3): immediate for all requests, in the
+//! background on the disk.
 //!
-//! One change takes the organisation's own row away and notes that the rest is to go. From then on no membership, key,
-//! token or invitation of it opens anything. What is left (memberships, keys, invitations, its log of events, and in the
-//! store of samples everything) is removed step by step, and the note last of all: a stop in between goes on after the
-//! next start. The slug's row stays for good, and so no other organisation is ever met under an old address.
+//! One change removes the organisation's own row and records the pending removal of its data. From
+//! then on no membership, key, token or invitation of it is valid. The remaining data (memberships,
+//! keys, invitations, its audit log, and all of its samples) is removed step by step, and the
+//! pending removal last of all, so an interrupted removal continues after the next start. The row
+//! of the slug stays forever, so that no other organisation can get the old address.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +14,7 @@ use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 
 use super::audit::{self, AuditRow, Event};
-use super::day::DayRow;
+use super::daily_usage::DailyUsageRow;
 use super::invite::{self, InviteRow};
 use super::keyring::{KeyRow, UsedRow};
 use super::member;
@@ -22,13 +24,13 @@ use super::store::read;
 use super::user::active;
 use super::{Identity, OrgKey, Role, StoreError, UserId};
 
-/// Why an organisation was not deleted.
+/// Errors of deleting an organisation.
 #[derive(Debug, thiserror::Error)]
 pub enum OrgRemovalError {
-    /// It is gone, or who asks is not its member any more: `org_not_found`.
+    /// The organisation no longer exists, or the actor is no longer a member: `org_not_found`.
     #[error("no such organisation")]
     UnknownOrg,
-    /// Who asks is not its owner any more: `forbidden`.
+    /// The actor is no longer an owner: `forbidden`.
     #[error("only an owner deletes an organisation")]
     Forbidden,
     /// `storage_degraded`.
@@ -36,13 +38,13 @@ pub enum OrgRemovalError {
     Store(#[from] StoreError),
 }
 
-/// An organisation that is gone and of which something is left.
+/// The pending removal of a deleted organisation's data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RemovalRow {
     pub(super) key: OrgKey,
     pub(super) slug: String,
     pub(super) deleted_at: Timestamp,
-    /// `None` at the command line.
+    /// The account that deleted it; `None` on the command line.
     pub(super) deleted_by: Option<UserId>,
 }
 
@@ -53,14 +55,16 @@ impl Record for RemovalRow {
     type Key = OrgId;
 }
 
-/// What one change removes: a change has at most 64 rows, a key three.
+/// Maximum number of objects that one change removes; a change has at most 64 rows, and a key
+/// three.
 const ROWS_A_CHANGE: usize = 20;
-/// Rows of the log of events removed in one change.
+/// Maximum number of rows of the audit log that one change removes.
 const EVENTS_A_CHANGE: usize = 60;
 
 impl Identity {
-    /// Deletes an organisation. When this returns it is gone for everybody, and what it stored is noted to go:
-    /// [`Identity::removals`]. `actor` is `None` at the command line. Blocks (commit).
+    /// Deletes an organisation. When this returns, no request can use it any more, and the removal
+    /// of its data is pending: [`Identity::removals`]. `actor` is `None` on the command line.
+    /// Blocks (commit).
     ///
     /// # Errors
     /// [`OrgRemovalError`]; then nothing is changed.
@@ -84,9 +88,10 @@ impl Identity {
             let removal =
                 RemovalRow { key: row.key, slug: row.slug.clone(), deleted_at: now, deleted_by: actor };
             txn.put(&org, &removal);
-            // Its own log of events goes with it: the instance's says that it was.
+            // The organisation's own audit log is removed as well; that of the instance records the
+            // deletion.
             let event = Event::by_actor(actor, "org.deleted").target(&row.slug);
-            Ok(audit::note(txn, &event.detail(&row.key.to_string()), now)?)
+            Ok(audit::record(txn, &event.detail(&row.key.to_string()), now)?)
         })?;
         self.removing().insert(org);
         self.forget_keys_of(org);
@@ -98,7 +103,7 @@ impl Identity {
         self.removing.lock().ignore_poison()
     }
 
-    /// Organisations that were deleted and of which something is left. Touches memory only.
+    /// Returns the deleted organisations that still have data. Only touches memory.
     pub fn removals(&self) -> Vec<OrgId> {
         self.removing().iter().copied().collect()
     }
@@ -107,22 +112,23 @@ impl Identity {
         if self.removing().contains(&org) {
             return true;
         }
-        // Between the change and the note of it in memory; what cannot be read is told by who reads on.
+        // The change may be committed and not yet in memory. If the row cannot be read, the
+        // caller's next read reports the error.
         matches!(self.row::<RemovalRow>(&org), Ok(Some(_)))
     }
 
-    /// Loads what is left to be done.
+    /// Loads the pending removals.
     pub(super) fn load_removals(&self) -> Result<(), StoreError> {
         let found = self.rows::<RemovalRow>(&())?.into_iter().map(|(org, _)| org);
         self.removing().extend(found);
         Ok(())
     }
 
-    /// Removes what accounts keep of a deleted organisation, and then the note that it is to go: to be called once the
-    /// store of samples has let go of it. Blocks (commits).
+    /// Removes the rows of a deleted organisation and then its pending removal. Call it when the
+    /// store of samples has removed its data. Blocks (commits).
     ///
     /// # Errors
-    /// [`StoreError`]; what is left stays noted.
+    /// [`StoreError`]; the removal then stays pending.
     pub fn finish_removal(&self, org: OrgId) -> Result<(), StoreError> {
         if self.row::<OrgRow>(&org)?.is_some() {
             return Err(StoreError::Inconsistent("an organisation that is there is to be removed"));
@@ -147,7 +153,7 @@ impl Identity {
             }
         }
         self.change(move |txn| {
-            txn.remove::<DayRow>(&org);
+            txn.remove::<DailyUsageRow>(&org);
             txn.remove::<RemovalRow>(&org);
             Ok::<_, StoreError>(())
         })?;
@@ -155,6 +161,7 @@ impl Identity {
         Ok(())
     }
 
+    /// Applies `each` to all items, at most `at_once` in a change.
     fn in_steps<T: Clone + Send + 'static>(
         &self,
         all: &[T],

@@ -1,7 +1,9 @@
-//! An organisation's own limits: which there are, who may change them, and all of them in memory (docs/specification.md C3).
+//! An organisation's own limits: the settings, their permissions, and a copy in memory
+//! (docs/specification.md C3).
 //!
-//! No request reads the store to know what its organisation may ask: after every change an organisation's settings are
-//! loaded again from what is stored, under the lock, so that two changes at once leave what the later one stored.
+//! No request reads the store for its organisation's limits. After every change an organisation's
+//! settings are loaded again from the store under the lock, so that the copy holds the later of two
+//! concurrent changes.
 
 use std::collections::HashMap;
 use std::sync::{RwLock, RwLockWriteGuard};
@@ -18,29 +20,29 @@ use super::{Identity, Limit, Org, OrgSettings, StoreError, UserId};
 
 macro_rules! settings {
     ($($name:ident $field:ident,)+) => {
-        /// One of [`OrgSettings`], by name.
+        /// The name of one field of [`OrgSettings`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Setting {
             $(#[doc = concat!("`", stringify!($field), "`")] $name,)+
         }
 
         impl Setting {
-            /// All, in the order of docs/specification.md C3.
+            /// All settings, in the order of docs/specification.md C3.
             pub const ALL: &[Setting] = &[$(Setting::$name,)+];
 
-            /// As the API writes it.
+            /// Returns the name used in the API.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Setting::$name => stringify!($field),)+ }
             }
         }
 
         impl OrgSettings {
-            /// One of them.
+            /// Returns the value of a setting.
             pub const fn limit(&self, setting: Setting) -> Limit {
                 match setting { $(Setting::$name => self.$field,)+ }
             }
 
-            /// The same with one of them changed.
+            /// Returns the settings with one value replaced.
             #[must_use]
             pub const fn with(mut self, setting: Setting, limit: Limit) -> OrgSettings {
                 match setting { $(Setting::$name => self.$field = limit,)+ }
@@ -65,7 +67,7 @@ settings! {
 }
 
 impl Limit {
-    /// The number that holds, where `default` is the server's; `None` is no limit.
+    /// Returns the effective number, given the server's `default`; `None` is no limit.
     pub const fn or(self, default: Option<u64>) -> Option<u64> {
         match self {
             Limit::Default => default,
@@ -85,22 +87,22 @@ impl std::fmt::Display for Limit {
     }
 }
 
-/// What to change of an organisation; what is not named stays.
+/// A change of an organisation; settings that are not listed stay.
 #[derive(Clone, Debug, Default)]
 pub struct OrgChange {
-    /// What people call it; at most 200 bytes.
+    /// Display name; at most 200 bytes.
     pub name: Option<String>,
-    /// Its limits.
+    /// New limits.
     pub settings: Vec<(Setting, Limit)>,
 }
 
-/// Why an organisation was not changed.
+/// Errors of changing an organisation.
 #[derive(Debug, thiserror::Error)]
 pub enum OrgChangeError {
-    /// It is gone: `org_not_found`.
+    /// The organisation no longer exists: `org_not_found`.
     #[error("no such organisation")]
     UnknownOrg,
-    /// The account of who asks is gone or disabled.
+    /// The actor's account is deleted or disabled.
     #[error("no such account")]
     UnknownUser,
     /// The name is longer than 200 bytes: `validation_failed`.
@@ -116,10 +118,10 @@ pub enum OrgChangeError {
 
 /// The settings of organisations that have any of their own.
 #[derive(Debug, Default)]
-pub(super) struct InMemory(RwLock<HashMap<OrgId, OrgSettings>>);
+pub(super) struct SettingsCache(RwLock<HashMap<OrgId, OrgSettings>>);
 
-impl InMemory {
-    /// Of one that is gone.
+impl SettingsCache {
+    /// Removes the settings of a deleted organisation.
     pub(super) fn forget(&self, org: OrgId) {
         self.write().remove(&org);
     }
@@ -140,14 +142,16 @@ impl Identity {
         Ok(())
     }
 
-    /// An organisation's own limits; the default for one that has none or is not there. Touches memory only.
+    /// Returns an organisation's own limits; the default if it has none or does not exist. Only
+    /// touches memory.
     pub fn org_settings(&self, org: OrgId) -> OrgSettings {
         self.org_settings.0.read().ignore_poison().get(&org).cloned().unwrap_or_default()
     }
 
-    /// Changes an organisation. That `actor` administers it is for the caller to see to (`None` is the command line);
-    /// `defaults` is what the server says, a number or none: everybody may lower, only the instance administrator may
-    /// raise above it. Blocks (commit).
+    /// Changes an organisation. The caller must check that `actor` administers it (`None` is the
+    /// command line). `defaults` are the server's limits, each a number or none: every
+    /// administrator may lower a limit, only the instance administrator may raise it above the
+    /// default. Blocks (commit).
     ///
     /// # Errors
     /// [`OrgChangeError`]; then nothing is changed.
@@ -166,21 +170,21 @@ impl Identity {
                 None => true,
             };
             let mut row = read::<OrgRow>(txn, &org)?.ok_or(OrgChangeError::UnknownOrg)?;
-            let mut said = Vec::new();
+            let mut changes = Vec::new();
             if let Some(name) = change.name {
                 row.name = name::parse(&name)?;
-                said.push("name".to_owned());
+                changes.push("name".to_owned());
             }
             for (setting, limit) in change.settings {
                 if !is_admin && raises(row.settings.limit(setting), limit, defaults.limit(setting)) {
                     return Err(OrgChangeError::AboveDefault(setting));
                 }
                 row.settings = row.settings.with(setting, limit);
-                said.push(format!("{}={limit}", setting.as_str()));
+                changes.push(format!("{}={limit}", setting.as_str()));
             }
             txn.put(&org, &row);
             let event = Event::by_actor(actor, "settings.changed").of(org).target(&row.slug);
-            audit::note(txn, &event.detail(&said.join(" ")), now)?;
+            audit::record(txn, &event.detail(&changes.join(" ")), now)?;
             Ok::<_, OrgChangeError>(())
         })?;
         let mut settings = self.org_settings.write();
@@ -190,7 +194,7 @@ impl Identity {
     }
 }
 
-/// Whether `to` lets through more than both the server's default and what holds now.
+/// Returns whether `to` exceeds both the server's default and the current value.
 fn raises(from: Limit, to: Limit, default: Limit) -> bool {
     let default = default.or(None);
     let number = |limit: Limit| limit.or(default).unwrap_or(u64::MAX);
@@ -202,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lowering_is_free_and_raising_ends_at_the_default_or_at_what_holds() {
+    fn a_limit_may_be_lowered_and_raised_up_to_the_default_or_the_current_value() {
         use Limit::{At, Default, Unlimited};
         let cases = [
             (Default, At(10), At(10), false),
@@ -223,11 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_is_its_own_field() {
-        for (place, one) in Setting::ALL.iter().enumerate() {
+    fn every_setting_has_its_own_field() {
+        for (index, one) in Setting::ALL.iter().enumerate() {
             let changed = OrgSettings::default().with(*one, Limit::At(7));
-            for (other_place, other) in Setting::ALL.iter().enumerate() {
-                let expected = if place == other_place { Limit::At(7) } else { Limit::Default };
+            for (other_index, other) in Setting::ALL.iter().enumerate() {
+                let expected = if index == other_index { Limit::At(7) } else { Limit::Default };
                 assert_eq!(changed.limit(*other), expected, "{} of {}", other.as_str(), one.as_str());
             }
         }

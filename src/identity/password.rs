@@ -1,11 +1,13 @@
 //! Password hashing and policy (docs/specification.md D2).
 //!
-//! A hash is stored as its PHC string, `$argon2id$v=19$m=19456,t=2,p=1$<salt>$<output>`. Hashing takes tens of
-//! milliseconds and as much memory as it is told to: the caller runs it on a lane of few threads.
+//! A hash is stored as its PHC string, `$argon2id$v=19$m=19456,t=2,p=1$<salt>$<output>`. Hashing
+//! takes tens of milliseconds and `memory_kib` of memory: the caller runs it on a lane of few
+//! threads.
 //!
-//! A hash is verified at the cost it was made at. So that nobody learns from the time an answer takes whether an account
-//! exists, or since when its password stands, every verification hashes once at every cost that is in use: the accounts'
-//! own, and today's. As people log in their hashes are made anew, and the older costs go out of use.
+//! A hash is verified at the cost at which it was created. The response time must not reveal
+//! whether an account exists or how old its password is. So every verification hashes once at each
+//! cost in use: those of the accounts and today's. A login replaces a hash of an older cost, so
+//! older costs go out of use.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,14 +21,14 @@ use crate::sync::IgnorePoison as _;
 
 use super::Password;
 
-/// What one hash costs.
+/// The cost of one hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argon2Cost {
     /// Memory, KiB.
     pub memory_kib: u32,
-    /// Passes over it.
+    /// Number of passes over the memory.
     pub passes: u32,
-    /// Lanes.
+    /// Number of lanes.
     pub lanes: u32,
 }
 
@@ -37,36 +39,37 @@ impl Default for Argon2Cost {
     }
 }
 
-/// No stored hash may cost more than this to verify, whoever wrote it: 1 GiB, 16 passes, 16 lanes.
+/// Maximum cost of verifying a stored hash: 1 GiB, 16 passes, 16 lanes.
 const COST_MAX: Argon2Cost = Argon2Cost { memory_kib: 1 << 20, passes: 16, lanes: 16 };
 
-/// Shortest password, characters.
+/// Minimum length of a password, characters.
 pub const PASSWORD_CHARS_MIN: usize = 8;
-/// Longest password, bytes.
+/// Maximum length of a password, bytes.
 pub const PASSWORD_BYTES_MAX: usize = 1_024;
 
-/// Passwords that are tried first, one a line, sorted, lower case: words and tails put together by us. The policy of
-/// docs/specification.md D2 asks for some 3,000.
+/// The most commonly guessed passwords, one a line, sorted, in lower case: our own combinations of
+/// words and suffixes. The policy of docs/specification.md D2 requires about 3,000.
 const COMMON: &str = include_str!("common_passwords.txt");
 
-/// Why a new password is refused: `weak_password`.
+/// Reasons to refuse a new password: `weak_password`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WeakPassword {
-    /// Fewer than eight characters.
+    /// It has fewer than eight characters.
     #[error("a password has at least {PASSWORD_CHARS_MIN} characters")]
     TooShort,
-    /// More than 1,024 bytes.
+    /// It has more than 1,024 bytes.
     #[error("a password has at most {PASSWORD_BYTES_MAX} bytes")]
     TooLong,
-    /// Among the most common ones.
+    /// It is in the list of common passwords.
     #[error("this password is among the most common ones")]
     Common,
-    /// The address or the organisation's name.
-    #[error("a password may not be the address or the organisation's name")]
+    /// It equals the address or the name of the organisation.
+    #[error("a password must not be the address or the organisation's name")]
     Personal,
 }
 
-/// A password that the policy accepts; `personal` is what it may not be (address, organisation), in any letter case.
+/// Checks a password against the policy. It must not equal any text in `personal` (address,
+/// organisation), ignoring case.
 ///
 /// # Errors
 /// [`WeakPassword`].
@@ -88,51 +91,52 @@ pub(super) fn check_policy(password: Password<'_>, personal: &[&str]) -> Result<
     Ok(())
 }
 
-/// Parameters that Argon2 does not take.
+/// A cost outside of the limits of Argon2 or of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("argon2 takes 8 KiB a lane to 1 GiB, 1 to 16 passes, 1 to 16 lanes, not m={},t={},p={}", .0.memory_kib, .0.passes, .0.lanes)]
 pub struct CostError(pub Argon2Cost);
 
-/// A stored hash that is none, or asks for more than 1 GiB, 16 passes or 16 lanes.
+/// A stored hash that is malformed, or that requires more than 1 GiB, 16 passes or 16 lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a stored password hash is damaged or costs too much")]
 pub struct BadHash;
 
-/// Costs in use at once at most, so that no folder makes a login take for ever. Each of them was `PROMLET_ARGON2` once.
+/// Maximum number of older costs, so that no data folder makes a login arbitrarily slow. Each was
+/// once the value of `PROMLET_ARGON2`.
 const COSTS_MAX: usize = 8;
 
-/// Hashes at one cost, and verifies at all that are in use.
+/// Password hashing at today's cost, and verification at all costs in use.
 #[derive(Debug)]
 pub(super) struct Passwords {
     params: Params,
-    /// Verified when there is nothing else to verify, so that an unknown address takes the same work.
+    /// Hash that is verified if there is no other, so that an unknown address causes the same work.
     dummy: String,
-    /// Other costs than today's at which some account's hash was made.
+    /// Older costs at which the hash of any account was created.
     older: Mutex<Arc<[Params]>>,
-    /// Verifications run, against the dummy and against real hashes.
+    /// Number of verifications, those against the dummy included.
     verified: AtomicU64,
-    /// KiB of memory that they went over.
+    /// KiB of memory that they processed.
     work_kib: AtomicU64,
 }
 
-/// What two hashes have in common that take the same work.
+/// Returns the parameters that determine the work of a hash.
 fn cost(params: &Params) -> (u32, u32, u32) {
     (params.m_cost(), params.t_cost(), params.p_cost())
 }
 
-/// The cost of a stored hash, where it has one that we would pay.
+/// Returns the cost of a stored hash if it is within the maximum.
 fn cost_of(stored: &str) -> Option<Params> {
     let params = PasswordHash::new(stored).ok().and_then(|hash| Params::try_from(&hash).ok())?;
-    (!is_dear(&params)).then_some(params)
+    (!exceeds_max(&params)).then_some(params)
 }
 
-fn is_dear(params: &Params) -> bool {
+fn exceeds_max(params: &Params) -> bool {
     let (memory_kib, passes, lanes) = cost(params);
     memory_kib > COST_MAX.memory_kib || passes > COST_MAX.passes || lanes > COST_MAX.lanes
 }
 
 impl Passwords {
-    /// Checks the cost and makes the dummy.
+    /// Checks the cost and creates the dummy.
     pub(super) fn new(cost: Argon2Cost, rng: &mut Entropy) -> Result<Passwords, CostError> {
         let within = cost.memory_kib <= COST_MAX.memory_kib
             && cost.passes <= COST_MAX.passes
@@ -141,32 +145,33 @@ impl Passwords {
             .ok()
             .filter(|_| within)
             .ok_or(CostError(cost))?;
-        // Random bytes in the place of a hash: no password is known to have it, and none has to be hashed at every start.
+        // Random bytes in place of a hash: no password is known for it, and no start has to hash
+        // one.
         let dummy = phc(&params, &rng.bytes::<16>(), &rng.bytes::<32>());
         let (older, verified, work_kib) = (Mutex::new(Arc::default()), AtomicU64::new(0), AtomicU64::new(0));
         Ok(Passwords { params, dummy, older, verified, work_kib })
     }
 
-    /// Takes in which costs are in use: those of all hashes that are stored.
-    pub(super) fn note_costs<'a>(&self, stored: impl Iterator<Item = &'a str>) {
+    /// Updates the costs in use from all stored hashes.
+    pub(super) fn update_costs<'a>(&self, stored: impl Iterator<Item = &'a str>) {
         let mut older: Vec<Params> = Vec::new();
         for params in stored.filter_map(cost_of) {
             if cost(&params) != cost(&self.params) && !older.iter().any(|one| cost(one) == cost(&params)) {
                 older.push(params);
             }
         }
-        // In one order, whatever the accounts': the dearest ones stay.
+        // A fixed order, independent of that of the accounts; the most expensive costs are kept.
         older.sort_unstable_by_key(|params| std::cmp::Reverse((work(params), cost(params))));
         older.truncate(COSTS_MAX);
         *self.older.lock().ignore_poison() = older.into();
     }
 
-    /// Whether there are hashes of another cost than today's.
+    /// Returns whether hashes of another cost than today's exist.
     pub(super) fn has_older_costs(&self) -> bool {
         !self.older.lock().ignore_poison().is_empty()
     }
 
-    /// The PHC string of a password, with a fresh salt of 16 bytes.
+    /// Returns the PHC string of a password, with a new salt of 16 bytes.
     pub(super) fn hash(&self, password: Password<'_>, rng: &mut Entropy) -> String {
         let salt: [u8; 16] = rng.bytes();
         let hash = output(&self.params, password.0.as_bytes(), &salt, OUTPUT_BYTES)
@@ -174,16 +179,19 @@ impl Passwords {
         phc(&self.params, &salt, &hash)
     }
 
-    /// Whether `password` is the one behind `stored`; without one, does the same work and says no. The work is the same
-    /// whatever `stored` cost: one hash at each cost in use.
+    /// Returns whether `password` matches `stored`; without `stored`, does the same work and
+    /// returns `false`. The work does not depend on the cost of `stored`: one hash at each cost in
+    /// use.
     pub(super) fn verify(&self, password: Password<'_>, stored: Option<&str>) -> Result<bool, BadHash> {
         self.verified.fetch_add(1, Ordering::Relaxed);
         let text = stored.unwrap_or(&self.dummy);
         let hash = PasswordHash::new(text).map_err(|_| BadHash)?;
         let params = Params::try_from(&hash).map_err(|_| BadHash)?;
-        let dear = is_dear(&params);
+        let too_expensive = exceeds_max(&params);
         let (Some(salt), Some(expected)) = (&hash.salt, &hash.hash) else { return Err(BadHash) };
-        if dear || hash.algorithm.as_str() != "argon2id" || hash.version.is_some_and(|version| version != 19)
+        if too_expensive
+            || hash.algorithm.as_str() != "argon2id"
+            || hash.version.is_some_and(|version| version != 19)
         {
             return Err(BadHash);
         }
@@ -193,7 +201,7 @@ impl Passwords {
         let found = output(&params, bytes, salt, expected.len()).ok_or(BadHash)?;
         let older = Arc::clone(&self.older.lock().ignore_poison());
         for other in older.iter().chain([&self.params]).filter(|other| cost(other) != cost(&params)) {
-            // Nobody looks at it, which must be no reason to leave it out.
+            // The result is unused; `black_box` keeps the compiler from removing the work.
             black_box(output(other, bytes, salt, OUTPUT_BYTES));
             self.work_kib.fetch_add(work(other), Ordering::Relaxed);
         }
@@ -203,38 +211,39 @@ impl Passwords {
         Ok(right && stored.is_some() && password.0.len() <= PASSWORD_BYTES_MAX)
     }
 
-    /// Whether `stored` was made at another cost than today's.
+    /// Returns whether `stored` was created at another cost than today's.
     pub(super) fn is_outdated(&self, stored: &str) -> bool {
         cost_of(stored).is_none_or(|params| cost(&params) != cost(&self.params))
     }
 
-    /// Verifications run so far, the dummy's included.
+    /// Returns the number of verifications so far, the dummy's included.
     pub(super) fn verified(&self) -> u64 {
         self.verified.load(Ordering::Relaxed)
     }
 
-    /// KiB that verifications went over so far.
+    /// Returns the KiB that all verifications have processed so far.
     pub(super) fn work_kib(&self) -> u64 {
         self.work_kib.load(Ordering::Relaxed)
     }
 }
 
-/// KiB that one hash goes over.
+/// Returns the KiB that one hash processes.
 fn work(params: &Params) -> u64 {
     u64::from(params.m_cost()).saturating_mul(u64::from(params.t_cost()))
 }
 
-/// Bytes of a hash that is made today.
+/// Length of a new hash, bytes.
 const OUTPUT_BYTES: usize = 32;
-/// Blocks of 1 KiB from which on an allocator asks the system for each allocation by itself, and gives it back at once:
-/// glibc keeps up to 32 MiB otherwise, and a process that has seen one login would be twice as large ever after.
+/// Number of 1 KiB blocks from which on an allocator maps each allocation separately and returns it
+/// to the system at once. glibc keeps up to 32 MiB otherwise, and a process would stay twice as
+/// large after its first login.
 const OWN_MAPPING_BLOCKS: usize = 33 << 10;
 
-/// Argon2id of a password; none where its inputs are out of bounds.
+/// Returns the Argon2id output for a password; `None` if the inputs are out of bounds.
 fn output(params: &Params, password: &[u8], salt: &[u8], bytes: usize) -> Option<Vec<u8>> {
     let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params.clone());
     let blocks = params.block_count();
-    // What is reserved beyond the blocks is never touched, so it costs an address and no memory.
+    // Reserved memory beyond the blocks is never touched, so it uses address space only.
     let mut memory = Vec::with_capacity(blocks.max(OWN_MAPPING_BLOCKS));
     memory.resize(blocks, Block::default());
     let mut out = vec![0; bytes];
@@ -242,7 +251,7 @@ fn output(params: &Params, password: &[u8], salt: &[u8], bytes: usize) -> Option
     Some(out)
 }
 
-/// The string form of a hash.
+/// Returns the PHC string of a hash.
 fn phc(params: &Params, salt: &[u8], hash: &[u8]) -> String {
     let text = |bytes: &[u8]| data_encoding::BASE64_NOPAD.encode(bytes);
     let (memory_kib, passes, lanes) = (params.m_cost(), params.t_cost(), params.p_cost());
@@ -256,7 +265,7 @@ mod tests {
     const CHEAP: Argon2Cost = Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 };
 
     #[test]
-    fn the_policy_refuses_what_is_guessed_first() {
+    fn the_policy_refuses_commonly_guessed_passwords() {
         let cases = [
             ("correct horse", Ok(())),
             ("Zürich-3", Ok(())),
@@ -275,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_list_is_sorted_and_of_lengths_that_count() {
+    fn the_common_list_is_sorted_and_has_no_entry_below_the_minimum_length() {
         let lines: Vec<&str> = COMMON.lines().collect();
         assert!(lines.len() > 3_000);
         assert!(
@@ -285,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_password_verifies_and_an_unknown_user_costs_a_hash_too() {
+    fn only_the_right_password_verifies_and_an_unknown_user_costs_a_hash_as_well() {
         let mut rng = Entropy::seeded(1);
         let passwords = Passwords::new(CHEAP, &mut rng).expect("cheap");
         let stored = passwords.hash(Password("open sesame"), &mut rng);
@@ -296,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_hash_cannot_ask_for_more_than_the_cap() {
+    fn a_stored_hash_above_the_maximum_cost_is_refused() {
         let mut rng = Entropy::seeded(1);
         let passwords = Passwords::new(CHEAP, &mut rng).expect("cheap");
         let stored = passwords.hash(Password("open sesame"), &mut rng);
-        for dear in ["m=1048577,t=1,p=1", "m=8,t=17,p=1", "m=1048576,t=1,p=17"] {
-            let text = stored.replace("m=8,t=1,p=1", dear);
+        for costly in ["m=1048577,t=1,p=1", "m=8,t=17,p=1", "m=1048576,t=1,p=17"] {
+            let text = stored.replace("m=8,t=1,p=1", costly);
             assert_ne!(text, stored);
-            assert_eq!(passwords.verify(Password("open sesame"), Some(&text)), Err(BadHash), "{dear}");
+            assert_eq!(passwords.verify(Password("open sesame"), Some(&text)), Err(BadHash), "{costly}");
         }
         for text in ["", "plain", &stored.replace("argon2id", "argon2i")] {
             assert_eq!(passwords.verify(Password("open sesame"), Some(text)), Err(BadHash), "{text}");
@@ -321,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_that_argon2_does_not_take_is_refused() {
+    fn a_cost_outside_of_argon2s_limits_is_refused() {
         for cost in [
             Argon2Cost { memory_kib: 1, ..CHEAP },
             Argon2Cost { passes: 0, ..CHEAP },

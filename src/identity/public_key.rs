@@ -1,8 +1,9 @@
-//! Public keys that verify a key's embed tokens, as they are uploaded: SPKI PEM, or one JWK (RFC 7517).
+//! Uploaded public keys that verify embed tokens: SPKI PEM, or one JWK (RFC 7517).
 //!
-//! Both become one thing: a PEM that was checked so far that verifying with it can neither fail nor panic for its own
-//! sake. A JWK is written as the SubjectPublicKeyInfo that it means (RFC 5280 section 4.1.2.7): two lengths and a fixed
-//! head for Ed25519 (RFC 8410) and P-256 (RFC 5480), four nested values for RSA (RFC 3279).
+//! Both are converted to a PEM that is checked completely, so that a verification with it can
+//! neither fail nor panic because of the key. A JWK is converted to its SubjectPublicKeyInfo (RFC
+//! 5280 section 4.1.2.7): a fixed head and the key for Ed25519 (RFC 8410) and P-256 (RFC 5480),
+//! four nested values for RSA (RFC 3279).
 
 use data_encoding::{BASE64, BASE64URL_NOPAD};
 use jsonwebtoken::DecodingKey;
@@ -12,17 +13,17 @@ use serde_json::Value;
 use super::api_key::TokenAlgorithm;
 use super::embed_token::algorithm;
 
-/// Longest public key, bytes of PEM: RSA of 4,096 bits needs 800.
+/// Maximum length of a PEM, bytes; an RSA key of 4,096 bits needs 800.
 const PEM_BYTES_MAX: usize = 2 * 1_024;
 const RSA_BITS_MIN: usize = 2_048;
 
 const PEM_BEGIN: &str = "-----BEGIN PUBLIC KEY-----";
 const PEM_END: &str = "-----END PUBLIC KEY-----";
 
-/// The PEM of an uploaded key: of the text as it is, or of the JWK in it.
+/// Returns the PEM of an uploaded key: the text itself, or that of the JWK in it.
 ///
 /// # Errors
-/// A sentence.
+/// A description of the problem.
 pub(super) fn to_pem(alg: TokenAlgorithm, uploaded: &str) -> Result<String, String> {
     let text = uploaded.trim();
     if !text.starts_with('{') {
@@ -52,7 +53,7 @@ fn spki_of(alg: TokenAlgorithm, jwk: &Value) -> Result<Vec<u8>, String> {
     ];
     const RSA: [u8; 15] =
         [0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
-    // `d` of every asymmetric key, `k` of a symmetric one, the rest of RSA.
+    // Private members: `d` of every asymmetric key, `k` of a symmetric one, and the rest of RSA.
     if ["d", "k", "p", "q", "dp", "dq", "qi"].iter().any(|member| jwk.get(member).is_some()) {
         return Err("holds a private key; upload the public part only".into());
     }
@@ -78,7 +79,7 @@ fn spki_of(alg: TokenAlgorithm, jwk: &Value) -> Result<Vec<u8>, String> {
         }
         (TokenAlgorithm::Rs256, Some("RSA"), _) => {
             let numbers = [integer(&bytes("n")?), integer(&bytes("e")?)].concat();
-            // The bits of the string are whole bytes: none are unused.
+            // The BIT STRING consists of whole bytes, so no bits are unused.
             let key = [&[0][..], &tagged(0x30, &numbers)].concat();
             Ok(tagged(0x30, &[&RSA[..], &tagged(0x03, &key)].concat()))
         }
@@ -86,7 +87,7 @@ fn spki_of(alg: TokenAlgorithm, jwk: &Value) -> Result<Vec<u8>, String> {
     }
 }
 
-/// An ASN.1 value in DER: its tag, its length in as few bytes as it takes, itself.
+/// Encodes an ASN.1 value in DER: tag, shortest length, value.
 fn tagged(tag: u8, value: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     match u8::try_from(value.len()) {
@@ -102,7 +103,8 @@ fn tagged(tag: u8, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A non-negative INTEGER: no leading zeros but the one that keeps it from being negative.
+/// Encodes a non-negative INTEGER, without leading zeros except one that keeps it from being
+/// negative.
 fn integer(big_endian: &[u8]) -> Vec<u8> {
     let from = big_endian.iter().position(|byte| *byte > 0).unwrap_or(big_endian.len());
     let digits = big_endian.get(from..).unwrap_or_default();
@@ -110,10 +112,11 @@ fn integer(big_endian: &[u8]) -> Vec<u8> {
     tagged(0x02, &[sign, digits].concat())
 }
 
-/// Reads a public key (SPKI PEM) and makes sure that verifying with it can neither fail nor panic for its own sake.
+/// Parses a public key (SPKI PEM) and makes sure that a verification with it can neither fail nor
+/// panic because of the key.
 ///
 /// # Errors
-/// A sentence.
+/// A description of the problem.
 pub(super) fn check(alg: TokenAlgorithm, pem: &str) -> Result<DecodingKey, String> {
     if pem.len() > PEM_BYTES_MAX || !pem.trim_start().starts_with(PEM_BEGIN) {
         return Err(
@@ -130,7 +133,7 @@ pub(super) fn check(alg: TokenAlgorithm, pem: &str) -> Result<DecodingKey, Strin
     };
     let bytes = key.try_get_as_bytes().map_err(wrong)?;
     match alg {
-        // The crate slices 32 bytes without looking.
+        // The crate slices 32 bytes without a length check.
         TokenAlgorithm::EdDsa if bytes.len() != 32 => return Err("is not a public key for EdDSA".into()),
         TokenAlgorithm::Rs256 => {
             let (modulus, _) =
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_counted_from_the_first_one() {
+    fn the_bit_length_ignores_leading_zeros() {
         assert_eq!([&[][..], &[0], &[1], &[0, 0x80], &[0x7f, 0xff]].map(bits_of), [0, 0, 1, 8, 15]);
     }
 }

@@ -1,4 +1,5 @@
-//! Proving once more who one is, for what a stolen session must not do (docs/specification.md C2, `POST /auth/reauth`).
+//! Reauthentication for actions that a stolen session must not perform (docs/specification.md C2,
+//! `POST /auth/reauth`).
 
 use std::time::Duration;
 
@@ -6,62 +7,62 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use super::audit::Event;
-use super::session::{SessionKey, SessionRow, stands};
+use super::session::{SessionKey, SessionRow, is_live};
 use super::store::read;
-use super::totp::{self, Checked, GivenFactor};
+use super::totp::{self, CodeCheck, GivenFactor};
 use super::user::UserRow;
 use super::{Client, Identity, Password, SecondFactor, Session, StoreError};
 
-/// What proves it.
+/// Evidence of the owner's identity.
 #[derive(Clone, Copy, Debug)]
 pub enum Reauth<'a> {
     /// The account's password.
     Password(Password<'a>),
-    /// Its second factor.
+    /// A code or recovery code of the second factor.
     Factor(SecondFactor<'a>),
 }
 
-/// Why it was not proven.
+/// Errors of a reauthentication.
 #[derive(Debug, thiserror::Error)]
 pub enum ReauthError {
-    /// Wrong, or the account has no password: `invalid_credentials`.
+    /// The password is wrong, or the account has none: `invalid_credentials`.
     #[error("wrong password")]
     InvalidCredentials,
-    /// Wrong, or the account has no second factor: `invalid_code`.
+    /// The code is wrong, or the account has no second factor: `invalid_code`.
     #[error("wrong code")]
     InvalidCode,
     /// `code_already_used`.
     #[error("this code was already used, wait for the next one")]
     AlreadyUsed {
-        /// Until the next code begins.
+        /// Time until the next code begins.
         retry_after: Duration,
     },
-    /// `login_throttled` or `twofa_throttled`, by what was given.
+    /// `login_throttled` for a password, `twofa_throttled` for a code.
     #[error("too many failures, try again in {} s", retry_after.as_secs())]
     Throttled {
-        /// Until an attempt will be looked at.
+        /// Time until the next attempt is accepted.
         retry_after: Duration,
     },
-    /// The session ended meanwhile: `session_invalid`.
-    #[error("the session is over")]
+    /// The session ended during the request: `session_invalid`.
+    #[error("the session has ended")]
     SessionOver,
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// How the owner of a session did at their password.
-pub(super) enum OwnPassword {
+/// The result of checking the password of a session's owner.
+pub(super) enum OwnPasswordCheck {
     Right,
     Wrong,
-    /// Not looked at, and how long until one is.
+    /// The password was not checked; the time until the next check.
     Throttled(Duration),
 }
 
-/// Notes in a change that the session's owner proved who they are.
+/// Records within a change that the session's owner has reauthenticated.
 fn prove(txn: &mut Txn<'_>, key: SessionKey, now: Timestamp) -> Result<(), ReauthError> {
     let row = read::<SessionRow>(txn, &key)?.ok_or(ReauthError::SessionOver)?;
-    if !stands(txn, key)? {
+    if !is_live(txn, key)? {
         return Err(ReauthError::SessionOver);
     }
     txn.put(&key, &SessionRow { auth_time: now, ..row });
@@ -69,8 +70,8 @@ fn prove(txn: &mut Txn<'_>, key: SessionKey, now: Timestamp) -> Result<(), Reaut
 }
 
 impl Identity {
-    /// Makes a session fresh for 15 minutes. Failures count like those of a login. Blocks (hash, commit): run it on the
-    /// password lane.
+    /// Makes a session fresh for 15 minutes. Failures count like those of a login. Blocks (hash,
+    /// commit): run it on the password lane.
     ///
     /// # Errors
     /// [`ReauthError`].
@@ -89,27 +90,27 @@ impl Identity {
         Ok(())
     }
 
-    /// Checks the password of a session's own account. A failure counts like that of a login, and is noted as one of
-    /// `what`. Blocks (hash).
+    /// Checks the password of a session's own account. A failure counts like that of a login and is
+    /// recorded with the detail `purpose`. Blocks (hash).
     pub(super) fn check_own_password(
         &self,
         session: &Session,
         account: &UserRow,
         password: Password<'_>,
-        (client, what): (&Client, &str),
+        (client, purpose): (&Client, &str),
         now: Timestamp,
-    ) -> Result<OwnPassword, StoreError> {
+    ) -> Result<OwnPasswordCheck, StoreError> {
         let attempt = self.attempt_of_session(session, &account.email);
-        if let Err(retry_after) = self.lockout().admit(&attempt, now) {
-            return Ok(OwnPassword::Throttled(retry_after));
+        if let Err(retry_after) = self.login_throttle().admit(&attempt, now) {
+            return Ok(OwnPasswordCheck::Throttled(retry_after));
         }
         if self.passwords.verify(password, account.password.as_deref()).map_err(StoreError::from)? {
-            self.lockout().succeed(&attempt);
-            return Ok(OwnPassword::Right);
+            self.login_throttle().succeed(&attempt);
+            return Ok(OwnPasswordCheck::Right);
         }
-        self.lockout().fail(&attempt, now);
-        self.note_failure(Event::by(session.user, "login.fail").at_ip(client.ip).detail(what), now);
-        Ok(OwnPassword::Wrong)
+        self.login_throttle().fail(&attempt, now);
+        self.record_failure(Event::by(session.user, "login.fail").at_ip(client.ip).detail(purpose), now);
+        Ok(OwnPasswordCheck::Wrong)
     }
 
     fn reauth_by_password(
@@ -121,9 +122,9 @@ impl Identity {
     ) -> Result<(), ReauthError> {
         let account = self.row::<UserRow>(&session.user)?.ok_or(ReauthError::SessionOver)?;
         match self.check_own_password(session, &account, password, (client, "reauth"), now)? {
-            OwnPassword::Right => {}
-            OwnPassword::Wrong => return Err(ReauthError::InvalidCredentials),
-            OwnPassword::Throttled(retry_after) => return Err(ReauthError::Throttled { retry_after }),
+            OwnPasswordCheck::Right => {}
+            OwnPasswordCheck::Wrong => return Err(ReauthError::InvalidCredentials),
+            OwnPasswordCheck::Throttled(retry_after) => return Err(ReauthError::Throttled { retry_after }),
         }
         let key = session.key();
         self.change(move |txn| prove(txn, key, now))
@@ -137,13 +138,14 @@ impl Identity {
     ) -> Result<(), ReauthError> {
         let (user, key) = (session.user, session.key());
         let (factor, sealing) = (GivenFactor::of(factor), self.sealing.clone());
-        // A wrong code is counted in the change, so it is its value and not its error.
+        // A wrong code must be counted, so the refusal is the value of the change and not its
+        // error.
         self.change::<Result<(), ReauthError>, ReauthError>(move |txn| {
             Ok(match totp::check(txn, user, &factor, &sealing, now)? {
-                Checked::Accepted => Ok(prove(txn, key, now)?),
-                Checked::Wrong | Checked::NotEnabled => Err(ReauthError::InvalidCode),
-                Checked::AlreadyUsed(retry_after) => Err(ReauthError::AlreadyUsed { retry_after }),
-                Checked::Throttled(retry_after) => Err(ReauthError::Throttled { retry_after }),
+                CodeCheck::Accepted => Ok(prove(txn, key, now)?),
+                CodeCheck::Wrong | CodeCheck::NotEnabled => Err(ReauthError::InvalidCode),
+                CodeCheck::AlreadyUsed(retry_after) => Err(ReauthError::AlreadyUsed { retry_after }),
+                CodeCheck::Throttled(retry_after) => Err(ReauthError::Throttled { retry_after }),
             })
         })?
     }

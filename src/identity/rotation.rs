@@ -1,7 +1,8 @@
-//! A new secret for an API key, while the one before goes on for a while (docs/specification.md C4).
+//! Rotation of an API key's secret; the previous secret stays valid for a while
+//! (docs/specification.md C4).
 //!
-//! A key has at most two secrets: rotating it again ends the older one at once. The older one opens and verifies as
-//! before; new tokens are signed with the newer one.
+//! A key has at most two secrets: another rotation ends the older one at once. The older secret
+//! identifies the key and verifies tokens as before; new tokens are signed with the newer one.
 
 use std::time::Duration;
 
@@ -17,26 +18,26 @@ use super::{
     CreatedKey, Identity, KeyError, KeyId, SecretHash, StoreError, TokenAlgorithm, UserId, api_key, audit,
 };
 
-/// Which key gets a new secret, and how.
+/// A request to rotate a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation {
-    /// Whose key.
+    /// The organisation of the key.
     pub org: OrgId,
-    /// Which.
+    /// The key.
     pub key: KeyId,
-    /// Who does it; `None` at the command line.
+    /// The actor; `None` on the command line.
     pub actor: Option<UserId>,
-    /// How long the secret before goes on; zero ends it at once.
+    /// Time for which the previous secret stays valid; zero ends it at once.
     pub overlap: Duration,
 }
 
-/// The secret before, as stored.
+/// A stored previous secret.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RotatedRow {
     pub(super) secret: SecretHash,
-    /// The secret itself, sealed, where it verifies HS256.
+    /// The sealed secret, if it verifies HS256.
     pub(super) sealed: Option<Vec<u8>>,
-    /// From then on it is refused.
+    /// The secret is refused from this time on.
     pub(super) until: Timestamp,
 }
 
@@ -47,11 +48,11 @@ impl Record for RotatedRow {
     type Key = (OrgId, KeyId);
 }
 
-/// Rows removed in one change of the sweep.
+/// Maximum number of rows that one change of the sweep removes.
 const ROWS_A_CHANGE: usize = 50;
 
 impl Identity {
-    /// Gives a key a new secret. Blocks (commit).
+    /// Rotates the secret of a key. Blocks (commit).
     ///
     /// # Errors
     /// [`KeyError`].
@@ -67,7 +68,7 @@ impl Identity {
         let (hash, hint, until) = (secret.hash(), api_key::hint(&secret), now.plus(overlap));
         self.change(move |txn| {
             let row = read::<KeyRow>(txn, &(org, key))?.ok_or(KeyError::NotFound)?;
-            // Kept only where it has to verify something.
+            // The secret is stored only if it has to verify tokens.
             let verifies = row.scopes.embed && row.embed.alg == TokenAlgorithm::Hs256;
             let sealed = verifies.then_some(sealed);
             let before = RotatedRow { secret: row.secret, sealed: row.sealed.clone(), until };
@@ -77,26 +78,26 @@ impl Identity {
                 false => txn.put(&(org, key), &before),
             }
             let overlap = format!("the secret before works for {} s", overlap.as_secs());
-            audit::note(txn, &event(actor, "key.rotated", org, key).detail(&overlap), now)?;
+            audit::record(txn, &event(actor, "key.rotated", org, key).detail(&overlap), now)?;
             Ok::<_, KeyError>(())
         })?;
         let key = self.reload_key(org, key)?.ok_or(KeyError::NotFound)?;
         Ok(CreatedKey { key, secret })
     }
 
-    /// Forgets secrets whose overlap is over.
+    /// Removes previous secrets whose overlap has ended.
     pub(super) fn sweep_rotations(&self, now: Timestamp) -> Result<(), StoreError> {
-        let over: Vec<(OrgId, KeyId)> = self
+        let ended: Vec<(OrgId, KeyId)> = self
             .rows::<RotatedRow>(&())?
             .into_iter()
             .filter(|(_, row)| row.until <= now)
             .map(|(key, _)| key)
             .collect();
-        for some in over.chunks(ROWS_A_CHANGE) {
+        for some in ended.chunks(ROWS_A_CHANGE) {
             let keys = some.to_vec();
             self.change(move |txn| {
                 for key in &keys {
-                    // It may have been rotated again since it was read.
+                    // The key may have been rotated again since the row was read.
                     if read::<RotatedRow>(txn, key)?.is_some_and(|row| row.until <= now) {
                         txn.remove::<RotatedRow>(key);
                     }

@@ -1,7 +1,8 @@
-//! What becomes of sealed secrets when the key they were sealed with is lost: they are dropped, and it is told whose they were.
+//! Removal of sealed secrets after the loss of their master key, with a report of the owners.
 //!
-//! Nothing that was lost with the key is guessed: accounts lose their second factor, since no code could be checked any
-//! more; API keys go on, but what signed embed tokens with their secret must be rotated first; links in mails end.
+//! Nothing that was lost with the key is guessed. Accounts lose their second factor, because no
+//! code could be checked any more. API keys stay valid, but those that sign embed tokens with their
+//! secret must be rotated first. Mailed links end.
 
 use crate::model::{OrgId, Timestamp};
 
@@ -13,25 +14,26 @@ use super::totp::TotpRow;
 use super::user::UserRow;
 use super::{AdministrationError, Identity, KeyId, StoreError, audit};
 
-/// Rows changed in one change at most: each link may take a note along.
+/// Maximum number of links that one change removes; each may change its slot as well.
 const LINKS_A_CHANGE: usize = 30;
 
-/// What was dropped with a lost master key.
+/// The secrets that were lost with a master key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DroppedSecrets {
-    /// The addresses of accounts that have no second factor any more.
+    /// Addresses of accounts that lost their second factor.
     pub second_factors: Vec<String>,
-    /// API keys whose embed tokens fail until they are rotated, as "ak_… of slug".
+    /// API keys whose embed tokens fail until a rotation, as "ak_… of slug".
     pub api_keys: Vec<String>,
-    /// Links in mails that open nothing any more.
+    /// Number of mailed links that ended.
     pub links: usize,
 }
 
 impl Identity {
-    /// Drops everything that is sealed. For a start with a new master key, before anyone is answered. Blocks (commits).
+    /// Removes all sealed secrets. Call it at a start with a new master key, before requests are
+    /// served. Blocks (commits).
     ///
     /// # Errors
-    /// [`StoreError`]: some of it is dropped; asked again, this goes on with the rest.
+    /// [`StoreError`]; some secrets are removed, and another call continues with the rest.
     pub fn drop_sealed(&self, now: Timestamp) -> Result<DroppedSecrets, StoreError> {
         let mut dropped = DroppedSecrets::default();
         for (user, row) in self.rows::<TotpRow>(&())? {
@@ -39,9 +41,9 @@ impl Identity {
             match self.reset_two_factor(user, now) {
                 Ok(_) | Err(AdministrationError::UnknownUser) => {}
                 Err(AdministrationError::Store(error)) => return Err(error),
-                Err(_) => return Err(StoreError::Inconsistent("a second factor that cannot be taken away")),
+                Err(_) => return Err(StoreError::Inconsistent("a second factor cannot be removed")),
             }
-            // One that was begun and never confirmed was none.
+            // An enrolment that was never confirmed was not a second factor.
             dropped.second_factors.extend(address.filter(|_| row.enabled_at.is_some()));
         }
         for ((org, key), _) in self.rows::<KeyRow>(&())?.into_iter().filter(|(_, row)| row.sealed.is_some()) {
@@ -60,7 +62,8 @@ impl Identity {
                 self.reload_key(org, key)?;
             }
         }
-        // Where the newest link of an address is noted was derived from the lost key: an older one would not end with it.
+        // The slots of links were derived from the lost key, so a new link would not end the older
+        // ones.
         let links = self.rows::<LinkRow>(&())?;
         dropped.links = links.len();
         for some in links.chunks(LINKS_A_CHANGE) {
@@ -75,7 +78,7 @@ impl Identity {
             if let Some(row) = read::<KeyRow>(txn, &(org, key))? {
                 txn.put(&(org, key), &KeyRow { sealed: None, ..row });
                 let event = event(None, "key.updated", org, key);
-                audit::note(txn, &event.detail("secret lost with the master key: rotate it"), now)?;
+                audit::record(txn, &event.detail("secret lost with the master key: rotate it"), now)?;
             }
             Ok::<_, StoreError>(())
         })?;

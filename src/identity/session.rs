@@ -1,12 +1,13 @@
-//! Sessions that slide without a write per request (docs/specification.md D1).
+//! Sessions with sliding expiry and without a write per request (docs/specification.md D1).
 //!
-//! A session is a row under (user, SHA-256 of its token), and all of them are in memory. When one was last seen is
-//! class C: a row of its own, written by the flusher at most once a minute, and by the request itself, before its
-//! answer, where the stored time lags by ten minutes or more. So no answered request is ever more than ten minutes
-//! ahead of the disk, and after a crash ten minutes are added to what the disk says: nobody is logged out too early.
+//! A session is a row under (user, SHA-256 of its token), and all sessions are in memory. The time
+//! of last use is class C data: a row of its own, written by the flusher at most once a minute. If
+//! the stored time lags by ten minutes or more, the request itself writes it before its response.
+//! So no request that got a response is more than ten minutes ahead of the disk. After a crash ten
+//! minutes are added to the stored time, so that no session expires too early.
 //!
-//! The rows stand under their user so that they are found together; ending many at once is one row all the same: the
-//! user's `sessions_epoch`.
+//! Rows are keyed by user, so that a user's sessions are adjacent. Still, ending many at once
+//! writes only one row: the user's `sessions_epoch`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -25,42 +26,42 @@ use super::store::read;
 use super::user::UserRow;
 use super::{Identity, SecretHash, SecretKind, SessionId, StoreError, UserId};
 
-/// A session lives this long after the last request that used it.
+/// Lifetime of a session after the last request that used it.
 pub const SESSION_IDLE: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// Who is at the other end, for the list of sessions and the audit log.
+/// The client of a request, for the list of sessions and the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// The peer's address, or what a trusted proxy says.
+    /// Address of the peer, or the one that a trusted proxy reports.
     pub ip: IpAddr,
-    /// `User-Agent`, cut to 256 bytes when stored; may be empty.
+    /// `User-Agent`, truncated to 256 bytes when stored; may be empty.
     pub user_agent: String,
 }
 
-/// How somebody proved who they are.
+/// The method of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AuthMethod {
     /// Address and password.
     Password,
     /// A link from a mail, the console or the command line.
     MagicLink,
-    /// The first account was just made.
+    /// The creation of the first account.
     Setup,
-    // Stored by their place in this list: new ones come last.
+    // Variants are stored by their index: append new ones.
     /// Google.
     Google,
     /// GitHub.
     GitHub,
     /// The configured OpenID Connect issuer.
     Oidc,
-    /// A mailed link that made the account.
+    /// A mailed link that created the account.
     Signup,
-    /// An invitation that made the account.
+    /// An invitation that created the account.
     Invite,
 }
 
 impl AuthMethod {
-    /// As the API writes it.
+    /// Returns the name used in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             AuthMethod::Password => "password",
@@ -75,52 +76,54 @@ impl AuthMethod {
     }
 }
 
-/// A live session in memory. Cheap to share; its time moves by atomics.
+/// A live session in memory. It is shared; its times are atomics.
 #[derive(Debug)]
 pub struct Session {
-    /// Its name for its owner.
+    /// Its public id.
     pub id: SessionId,
-    /// Whose.
+    /// Its owner.
     pub user: UserId,
-    /// When it was made.
+    /// Time of the login.
     pub created_at: Timestamp,
-    /// How.
+    /// Method of the login.
     pub auth_method: AuthMethod,
-    /// A second factor was given.
+    /// Whether the login included a second factor.
     pub second_factor: bool,
-    /// From where it was made.
+    /// The client that logged in.
     pub client: Client,
     hash: SecretHash,
-    /// However busy it is (`PROMLET_SESSION_ABSOLUTE_DAYS`).
+    /// Latest end, independent of use (`PROMLET_SESSION_ABSOLUTE_DAYS`).
     ends_at: Option<Timestamp>,
     auth_ms: AtomicI64,
     epoch: AtomicU32,
     live: AtomicBool,
     last_ms: AtomicI64,
-    /// What the store knows of `last_ms`.
+    /// The value of `last_ms` that the store holds.
     stored_ms: AtomicI64,
-    /// Waits for the flusher.
+    /// The session is in the queue of the next flush.
     queued: AtomicBool,
 }
 
 impl Session {
-    /// When a request last used it.
+    /// Returns the time of the last request that used it.
     pub fn last_seen(&self) -> Timestamp {
         Timestamp::from_ms(self.last_ms.load(Ordering::Acquire))
     }
 
-    /// When it ends unless it is used before, and at the latest.
+    /// Returns the time at which it expires if it is not used before, bounded by the absolute
+    /// limit.
     pub fn expires_at(&self) -> Timestamp {
         let idle = self.last_seen().plus(SESSION_IDLE);
         self.ends_at.map_or(idle, |end| idle.min(end))
     }
 
-    /// When its owner last proved who they are.
+    /// Returns the time at which its owner last authenticated.
     pub fn auth_time(&self) -> Timestamp {
         Timestamp::from_ms(self.auth_ms.load(Ordering::Acquire))
     }
 
-    /// Whether its owner proved who they are in the last 15 minutes (docs/specification.md C2, "fresh").
+    /// Returns whether its owner authenticated in the last 15 minutes (docs/specification.md C2,
+    /// "fresh").
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         now.ms_since(self.auth_time()) <= 15 * 60 * 1_000
     }
@@ -160,39 +163,45 @@ impl Session {
     }
 }
 
-/// What a cookie's value turns out to be. Never blocks, never reads the store.
+/// The result of looking up a session cookie. The lookup never blocks and never reads the store.
 #[derive(Clone, Debug)]
 pub enum SessionCheck {
-    /// Valid, renewed; answer at once.
+    /// Valid and renewed: respond at once.
     Live(Arc<Session>),
-    /// Valid, renewed, but what the disk knows lags by 10 minutes or more: call
-    /// `Identity::persist_session` (it blocks) before the answer; if that fails, 503 `storage_degraded`.
+    /// Valid and renewed, but the stored time lags by 10 minutes or more. Call
+    /// `Identity::persist_session` (it blocks) before the response; if it fails, respond 503
+    /// `storage_degraded`.
     LiveOncePersisted(Arc<Session>),
-    /// Idle for too long: call `Identity::end_session` (it blocks) before the 401, so that no crash brings it back.
+    /// Idle for too long. Call `Identity::end_session` (it blocks) before the 401, so that no crash
+    /// revives it.
     Expired(Arc<Session>),
-    /// Ended, but the disk still has its row, because nothing could be stored: whoever is told that it has ended for
-    /// good (a logout, an expiry) calls `Identity::end_session` (it blocks) first.
+    /// Ended in memory, but its row is still stored because a write failed. Before a response that
+    /// confirms the end (a logout, an expiry), call `Identity::end_session` (it blocks).
     Ended(Arc<Session>),
     /// Unknown or revoked.
     Unknown,
 }
 
-/// Below this lag nothing is written.
+/// Minimum lag of the stored time that is written.
 const LAG_QUEUED_MS: i64 = 60 * 1_000;
-/// From this lag on the request waits for the write. Also what a crash may have taken, so it is given back after one.
+/// Lag from which on the request waits for the write. A crash may lose as much, so it is added
+/// after one.
 const LAG_WAITED_MS: i64 = 10 * 60 * 1_000;
-/// Sessions of one user; beyond it the least recently seen is ended, with an audit entry.
+/// Maximum number of sessions of one user; beyond it the least recently used one is ended, with an
+/// audit entry.
 pub(super) const SESSIONS_MAX: usize = 10_000;
-/// Longest `User-Agent` stored, bytes.
+/// Maximum length of a stored `User-Agent`, bytes.
 const USER_AGENT_BYTES_MAX: usize = 256;
-/// Rows removed in one change by the sweep: each may take its side row along, and a change has at most 64.
+/// Maximum number of sessions that one change of the sweep removes; each has up to two rows, and a
+/// change at most 64.
 const SWEEP_ROWS: usize = 30;
-/// Changes of one sweep, so that a tick is short.
+/// Maximum number of changes of one sweep, to keep a tick short.
 const SWEEP_CHANGES: usize = 8;
 
+/// Key of a session's rows.
 pub(super) type SessionKey = (UserId, SecretHash);
 
-/// A session as stored.
+/// A stored session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct SessionRow {
     pub(super) id: SessionId,
@@ -200,7 +209,7 @@ pub(super) struct SessionRow {
     pub(super) auth_time: Timestamp,
     pub(super) auth_method: AuthMethod,
     pub(super) second_factor: bool,
-    /// Dead below its user's `sessions_epoch`.
+    /// The session has ended if this is below its user's `sessions_epoch`.
     pub(super) epoch: u32,
     pub(super) ip: IpAddr,
     pub(super) user_agent: String,
@@ -213,7 +222,7 @@ impl Record for SessionRow {
     type Key = SessionKey;
 }
 
-/// When a session was last seen; none means when it was made.
+/// Time of a session's last use; without a row it is the time of the login.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct SeenRow(pub(super) Timestamp);
 
@@ -232,32 +241,32 @@ impl SideRecord for SeenRow {
     }
 }
 
-/// What a new session is made of; drawn before the change, since chance stays outside it.
+/// The values of a new session, drawn before the change because a change must be deterministic.
 #[derive(Clone, Debug)]
 pub(super) struct NewSession {
     pub(super) hash: SecretHash,
     pub(super) id: SessionId,
     pub(super) client: Client,
-    /// Removed in the same change: the one it replaces, the one that makes room.
+    /// Sessions to remove in the same change: the replaced and the evicted one.
     pub(super) ends: Vec<SessionKey>,
-    /// The one that makes room.
+    /// Id of the evicted session.
     pub(super) evicts: Option<SessionId>,
 }
 
-/// How its owner came in.
+/// The authentication of a login.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Proof {
+pub(super) struct LoginProof {
     pub(super) method: AuthMethod,
     pub(super) second_factor: bool,
 }
 
-/// Puts a session into a change. The only place that does.
+/// Stores a session within a change. It is the only function that does.
 pub(super) fn issue(
     txn: &mut Txn<'_>,
     user: UserId,
     row: &UserRow,
     new: &NewSession,
-    proof: Proof,
+    proof: LoginProof,
     now: Timestamp,
 ) -> SessionRow {
     for key in &new.ends {
@@ -281,8 +290,8 @@ pub(super) fn issue(
     session
 }
 
-/// Notes that a session made room for another one.
-pub(super) fn note_evicted(
+/// Records that a session was evicted by another one.
+pub(super) fn record_evicted(
     txn: &mut Txn<'_>,
     user: UserId,
     new: &NewSession,
@@ -290,10 +299,10 @@ pub(super) fn note_evicted(
 ) -> Result<(), StoreError> {
     let Some(evicted) = new.evicts else { return Ok(()) };
     let event = Event::by(user, "session.revoked").target(&evicted.to_string());
-    audit::note(txn, &event.detail(&format!("made room: {SESSIONS_MAX} sessions")), now)
+    audit::record(txn, &event.detail(&format!("made room: {SESSIONS_MAX} sessions")), now)
 }
 
-/// Removes a session and what hangs on it.
+/// Removes a session and its time of last use.
 pub(super) fn end(txn: &mut Txn<'_>, key: &SessionKey) {
     txn.remove::<SessionRow>(key);
     txn.remove::<SeenRow>(key);
@@ -301,23 +310,23 @@ pub(super) fn end(txn: &mut Txn<'_>, key: &SessionKey) {
 
 /// All live sessions.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(RwLock<Index>);
+pub(super) struct Sessions(RwLock<SessionIndex>);
 
 #[derive(Debug, Default)]
-struct Index {
+struct SessionIndex {
     by_hash: HashMap<SecretHash, Arc<Session>>,
     by_user: HashMap<UserId, BTreeMap<SessionId, Arc<Session>>>,
-    /// Users whose sessions were ended since the start: below this number they are dead.
+    /// The `sessions_epoch` of users; sessions with a lower number have ended.
     epochs: HashMap<UserId, u32>,
-    /// Wait for the flusher.
+    /// Sessions whose last use waits for the next flush.
     lagging: Vec<Arc<Session>>,
-    /// Dead rows that are still stored, to be swept.
+    /// Keys of ended sessions that are still stored, to be swept.
     dead: Vec<SessionKey>,
-    /// Of those, the ones whose owner was told that ending them could not be stored, and may try again.
+    /// Those of them whose owner got an error because the end could not be stored, and may retry.
     unstored: HashMap<SecretHash, Arc<Session>>,
 }
 
-impl Index {
+impl SessionIndex {
     fn insert(&mut self, session: Arc<Session>) {
         self.by_user.entry(session.user).or_default().insert(session.id, Arc::clone(&session));
         self.by_hash.insert(session.hash, session);
@@ -334,7 +343,7 @@ impl Index {
         }
     }
 
-    /// Nothing could be stored: the sweep removes the row, unless its owner comes again before.
+    /// Handles a failed write: the sweep removes the row unless its owner retries before.
     fn not_stored(&mut self, session: &Arc<Session>) {
         if self.unstored.insert(session.hash, Arc::clone(session)).is_none() {
             self.dead.push(session.key());
@@ -343,11 +352,11 @@ impl Index {
 }
 
 impl Sessions {
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Index> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, SessionIndex> {
         self.0.read().ignore_poison()
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Index> {
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, SessionIndex> {
         self.0.write().ignore_poison()
     }
 
@@ -356,7 +365,7 @@ impl Sessions {
         self.read().by_hash.get(&hash).cloned()
     }
 
-    /// Ended, and the disk does not know it.
+    /// Returns a session that ended in memory while its row is still stored.
     fn find_unstored(&self, cookie: &str) -> Option<Arc<Session>> {
         let hash = SecretKind::Session.hash_of(cookie)?;
         self.read().unstored.get(&hash).cloned()
@@ -364,7 +373,7 @@ impl Sessions {
 }
 
 impl Identity {
-    /// What the value of a cookie `ms_session` is, and renews it. Touches memory only.
+    /// Looks up the value of a cookie `ms_session` and renews its session. Only touches memory.
     pub fn session(&self, cookie: &str, now: Timestamp) -> SessionCheck {
         let Some(session) = self.sessions.find(cookie) else {
             return self.sessions.find_unstored(cookie).map_or(SessionCheck::Unknown, SessionCheck::Ended);
@@ -397,10 +406,11 @@ impl Identity {
         Ok(())
     }
 
-    /// Ends a session: logout, revocation, expiry. Dead in memory at once, durable when this returns. Blocks (commit).
+    /// Ends a session: logout, revocation, expiry. It ends in memory at once and is durable when
+    /// this returns. Blocks (commit).
     ///
     /// # Errors
-    /// [`StoreError`]; it is dead in memory all the same.
+    /// [`StoreError`]; the session has ended in memory all the same.
     pub fn end_session(&self, session: &Arc<Session>, now: Timestamp) -> Result<(), StoreError> {
         self.sessions.write().remove(session);
         let why = if now >= session.expires_at() { "expired" } else { "logout" };
@@ -418,10 +428,10 @@ impl Identity {
             Event::by(session.user, "session.revoked").target(&session.id.to_string()).detail(why),
         );
         let removed = self.change(move |txn| {
-            // Two requests with one cookie may both come to end it.
+            // Two requests with one cookie may both end it.
             if read::<SessionRow>(txn, &key)?.is_some() {
                 end(txn, &key);
-                audit::note(txn, &event, now)?;
+                audit::record(txn, &event, now)?;
             }
             Ok(())
         });
@@ -432,7 +442,7 @@ impl Identity {
         removed
     }
 
-    /// A user's live sessions, most recently seen first.
+    /// Returns a user's live sessions, most recently used first.
     pub fn sessions(&self, user: UserId, now: Timestamp) -> Vec<Arc<Session>> {
         let own: Vec<_> = self
             .sessions
@@ -447,10 +457,11 @@ impl Identity {
         live
     }
 
-    /// Ends one of a user's sessions by its id; `false` when that user has none such. Blocks (commit).
+    /// Ends one of a user's sessions by its id; returns `false` if the user has no such session.
+    /// Blocks (commit).
     ///
     /// # Errors
-    /// [`StoreError`]; it is dead in memory all the same.
+    /// [`StoreError`]; the session has ended in memory all the same.
     pub fn revoke_session(
         &self,
         user: UserId,
@@ -468,30 +479,31 @@ impl Identity {
         self.remove_session(&found, "revoked", now).map(|()| true)
     }
 
-    /// Ends all of a user's sessions, except `keep`, and their pending logins; returns the number of sessions. One audit
-    /// entry, whatever the number, and none for no session. Blocks (commit).
+    /// Ends all of a user's sessions except `keep`, and their pending logins. Returns the number of
+    /// ended sessions. Records one audit entry for all of them, and none if there was no session.
+    /// Blocks (commit).
     ///
     /// # Errors
-    /// [`StoreError`]; they are dead in memory all the same.
+    /// [`StoreError`]; the sessions have ended in memory all the same.
     pub fn revoke_sessions(
         &self,
         user: UserId,
         keep: Option<SessionId>,
         now: Timestamp,
     ) -> Result<usize, StoreError> {
-        let (kept, ended) = self.kill_in_memory(user, keep);
+        let (kept, ended) = self.end_in_memory(user, keep);
         let kept_key = kept.as_ref().map(|session| session.key());
         let count = ended.len();
         let stored = self.change(move |txn| {
             let epoch = end_all(txn, user, kept_key)?;
             if count > 0 {
                 let event = Event::by(user, "session.revoked").detail(&format!("{count} sessions"));
-                audit::note(txn, &event, now)?;
+                audit::record(txn, &event, now)?;
             }
             Ok::<_, StoreError>(epoch)
         });
         match stored {
-            Ok(epoch) => self.settle_epoch(user, epoch, kept.as_deref(), &ended),
+            Ok(epoch) => self.apply_epoch(user, epoch, kept.as_deref(), &ended),
             Err(error) => {
                 let mut index = self.sessions.write();
                 ended.iter().for_each(|session| index.not_stored(session));
@@ -501,8 +513,9 @@ impl Identity {
         Ok(count)
     }
 
-    /// Makes a user's sessions dead at once, before anything is durable.
-    pub(super) fn kill_in_memory(
+    /// Ends a user's sessions in memory, before anything is durable. Returns the kept and the ended
+    /// ones.
+    pub(super) fn end_in_memory(
         &self,
         user: UserId,
         keep: Option<SessionId>,
@@ -517,9 +530,9 @@ impl Identity {
         (kept.into_iter().next(), ended)
     }
 
-    /// After the change: what is older than `epoch` stays dead, also a login whose change came before it and which is
-    /// only now about to be noted.
-    pub(super) fn settle_epoch(
+    /// Applies a committed epoch to memory: older sessions stay ended, including those of a login
+    /// that was committed before and is only now admitted.
+    pub(super) fn apply_epoch(
         &self,
         user: UserId,
         epoch: u32,
@@ -527,7 +540,7 @@ impl Identity {
         ended: &[Arc<Session>],
     ) {
         let mut index = self.sessions.write();
-        // What could not be stored one by one is stored now.
+        // The epoch also ends sessions whose own removal could not be stored.
         index
             .unstored
             .retain(|_, session| session.user != user || session.epoch.load(Ordering::Acquire) >= epoch);
@@ -545,7 +558,8 @@ impl Identity {
         }
     }
 
-    /// Notes a session that is durable now; dead at once where all of its user's were ended meanwhile.
+    /// Adds a durable session to memory. It has already ended if all sessions of the user were
+    /// ended meanwhile.
     pub(super) fn admit_session(
         &self,
         user: UserId,
@@ -572,8 +586,8 @@ impl Identity {
         session
     }
 
-    /// The sessions that a new one of `user` ends: the one of the request's own cookie, and at the limit the least
-    /// recently seen, which is named.
+    /// Returns the sessions that a new one of `user` ends: that of the request's own cookie and, at
+    /// the limit, the least recently used one. The id is that of the latter.
     pub(super) fn displaced(
         &self,
         user: UserId,
@@ -583,14 +597,15 @@ impl Identity {
         let index = self.sessions.read();
         let full = index.by_user.get(&user).filter(|own| own.len() >= SESSIONS_MAX);
         let least = full.and_then(|own| own.values().min_by_key(|session| session.last_seen()));
-        // The one that is replaced makes room already.
-        let own_goes = replaced.is_some_and(|(owner, _)| owner == user);
-        let evicted = least.filter(|_| !own_goes);
+        // The replaced session already makes room.
+        let replaces_own = replaced.is_some_and(|(owner, _)| owner == user);
+        let evicted = least.filter(|_| !replaces_own);
         let ends = replaced.into_iter().chain(evicted.map(|session| session.key())).collect();
         (ends, evicted.map(|session| session.id))
     }
 
-    /// Loads what is stored. After an unclean stop each session gets the ten minutes that may not have been written.
+    /// Loads the stored sessions. After an unclean stop each gets the ten minutes that may not have
+    /// been written.
     pub(super) fn load_sessions(&self, unclean: bool, now: Timestamp) -> Result<(), StoreError> {
         let epochs: HashMap<UserId, u32> =
             self.rows::<UserRow>(&())?.into_iter().map(|(id, row)| (id, row.sessions_epoch)).collect();
@@ -603,7 +618,7 @@ impl Identity {
                 continue;
             }
             let stored = seen.get(&(user, hash)).map_or(row.created_at, |seen| seen.0);
-            // A clock that stands before the stored time must not shorten the session either.
+            // A clock behind the stored time must not shorten the session.
             let last = if unclean { stored.plus_ms(LAG_WAITED_MS).min(now).max(stored) } else { stored };
             let absolute = self.options.session_absolute;
             index.insert(Arc::new(Session::from_row(user, hash, row, last, stored, absolute)));
@@ -612,7 +627,7 @@ impl Identity {
         Ok(())
     }
 
-    /// Writes the queued renewals.
+    /// Writes the queued renewals. Returns their number.
     pub(super) fn flush_sessions(&self) -> Result<usize, StoreError> {
         let lagging = std::mem::take(&mut self.sessions.write().lagging);
         for session in &lagging {
@@ -621,7 +636,7 @@ impl Identity {
         self.store_seen(&lagging)
     }
 
-    /// Writes every renewal that lags at all: a clean stop.
+    /// Writes every renewal that is not stored yet, at a clean stop. Returns their number.
     pub(super) fn flush_all_sessions(&self) -> Result<usize, StoreError> {
         let all: Vec<_> = self.sessions.read().by_hash.values().cloned().collect();
         let lags = |s: &Arc<Session>| s.last_ms.load(Ordering::Acquire) > s.stored_ms.load(Ordering::Acquire);
@@ -639,7 +654,7 @@ impl Identity {
         Ok(lagging.len())
     }
 
-    /// Finds what expired, and removes some of the dead rows.
+    /// Ends expired sessions if `find_expired`, and removes some rows of ended ones.
     pub(super) fn sweep_sessions(&self, find_expired: bool, now: Timestamp) -> Result<(), StoreError> {
         if find_expired {
             let mut index = self.sessions.write();
@@ -679,14 +694,14 @@ impl Identity {
     }
 }
 
-/// Whether a session still stands, in a change: it was neither ended by itself nor with all of its user's, whose rows are
-/// swept later.
-pub(super) fn stands(txn: &Txn<'_>, key: SessionKey) -> Result<bool, StoreError> {
+/// Returns within a change whether a session is valid: it was ended neither by itself nor with all
+/// sessions of its user, whose rows are swept later.
+pub(super) fn is_live(txn: &Txn<'_>, key: SessionKey) -> Result<bool, StoreError> {
     let Some(session) = read::<SessionRow>(txn, &key)? else { return Ok(false) };
     Ok(read::<UserRow>(txn, &key.0)?.is_some_and(|owner| session.epoch >= owner.sessions_epoch))
 }
 
-/// Ends all sessions of a user in a change, except one; the new epoch.
+/// Ends all sessions of a user except `keep` within a change. Returns the new epoch.
 pub(super) fn end_all(txn: &mut Txn<'_>, user: UserId, keep: Option<SessionKey>) -> Result<u32, StoreError> {
     let mut row = read::<UserRow>(txn, &user)?.ok_or(StoreError::Inconsistent("sessions of no account"))?;
     row.sessions_epoch = row.sessions_epoch.saturating_add(1);

@@ -1,6 +1,7 @@
 //! The first account (docs/specification.md C2 signup first run, and E bootstrap).
 //!
-//! The set-up token lives in memory: it is printed at every start without an account, and a restart makes a new one.
+//! The set-up token is in memory only. It is printed at every start without an account, and each
+//! start creates a new one.
 
 use std::sync::atomic::Ordering;
 
@@ -13,42 +14,43 @@ use super::audit::{self, Event};
 use super::name::{self, NameError};
 use super::org;
 use super::password::{WeakPassword, check_policy};
-use super::session::{Proof, issue};
+use super::session::{LoginProof, issue};
 use super::user::{AddressRow, UserRow};
 use super::{
     AuthMethod, Client, Email, EmailError, Identity, LoggedIn, NewOrg, OrgError, OrgKey, Password, Secret,
     SecretKind, StoreError, User, UserId,
 };
 
-/// The first account: instance administrator and owner of the first organisation.
+/// A request to create the first account: instance administrator and owner of the first
+/// organisation.
 #[derive(Clone, Debug)]
 pub struct SetUp<'a> {
-    /// The token from the setup link, if given.
+    /// The token of the setup link, if given.
     pub token: Option<&'a str>,
-    /// Whether the request comes from this machine: then no token is needed.
+    /// Whether the request comes from this machine and so needs no token.
     pub peer: SetUpPeer,
-    /// As typed.
+    /// The address as typed.
     pub email: &'a str,
-    /// Must meet the policy.
+    /// The password, which must meet the policy.
     pub password: Password<'a>,
-    /// What the person wants to be called; may be empty.
+    /// Display name; may be empty.
     pub name: &'a str,
     /// The first organisation.
     pub org: NewOrg,
-    /// From where.
+    /// The client of the request.
     pub client: &'a Client,
 }
 
-/// Whether a set-up request comes from this machine.
+/// The origin of a set-up request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetUpPeer {
-    /// It does: trusted.
+    /// This machine: trusted.
     Local,
-    /// It does not: the token is needed.
+    /// Another machine: the token is required.
     Remote,
 }
 
-/// The account that environment variables ask for (docs/specification.md E).
+/// The first account as configured by environment variables (docs/specification.md E).
 #[derive(Clone, Debug)]
 pub struct Bootstrap<'a> {
     /// `PROMLET_BOOTSTRAP_EMAIL`.
@@ -59,14 +61,14 @@ pub struct Bootstrap<'a> {
     pub org: &'a str,
 }
 
-/// Why there is no first account now.
+/// Errors of creating the first account.
 #[derive(Debug, thiserror::Error)]
 pub enum SetUpError {
     /// An account exists: `signup_closed`.
-    #[error("set-up is over: an account exists")]
+    #[error("set-up has finished: an account exists")]
     Closed,
-    /// From another machine without the right token: `setup_token_required`.
-    #[error("the set-up token is needed")]
+    /// The request comes from another machine without the right token: `setup_token_required`.
+    #[error("the set-up token is required")]
     TokenRequired,
     /// `validation_failed`, field `email`.
     #[error(transparent)]
@@ -85,17 +87,17 @@ pub enum SetUpError {
     Store(#[from] StoreError),
 }
 
-/// A checked request: what the change stores.
+/// The rows of the first account and organisation.
 #[derive(Clone)]
-struct First {
+struct FirstAccount {
     id: UserId,
     account: UserRow,
     org: NewOrg,
     org_key: OrgKey,
 }
 
-impl First {
-    /// Stores account and organisation, if there is no account yet.
+impl FirstAccount {
+    /// Stores account and organisation if there is no account yet.
     fn store(&self, txn: &mut Txn<'_>, now: Timestamp) -> Result<(), SetUpError> {
         if !txn.scan::<UserRow>(&()).map_err(StoreError::from)?.is_empty() {
             return Err(SetUpError::Closed);
@@ -106,15 +108,16 @@ impl First {
             OrgError::Store(error) => SetUpError::Store(error),
             OrgError::Name(error) => SetUpError::Name(error),
             OrgError::Slug(error) => SetUpError::Slug(error),
-            // An account that is being made may, and a store without accounts has neither slugs nor numbers in use.
+            // The first account is an administrator, and a store without accounts has no slugs or
+            // numbers in use.
             OrgError::SlugTaken(_)
             | OrgError::TooMany
             | OrgError::Forbidden
             | OrgError::UnknownUser
             | OrgError::Exhausted => StoreError::Inconsistent("an organisation without any account").into(),
         })?;
-        audit::note(txn, &Event::by(self.id, "admin.set_up").target(&self.account.email), now)?;
-        audit::note(
+        audit::record(txn, &Event::by(self.id, "admin.set_up").target(&self.account.email), now)?;
+        audit::record(
             txn,
             &Event::by(self.id, "org.created").of(made.org.id).target(self.org.slug.as_str()),
             now,
@@ -123,30 +126,31 @@ impl First {
     }
 }
 
-/// Who the first account is to be.
-struct Person<'a> {
+/// The owner of the first account.
+struct FirstOwner<'a> {
     email: &'a str,
     password: Password<'a>,
     name: &'a str,
 }
 
 impl Identity {
-    /// Whether no account exists yet.
+    /// Returns whether no account exists yet.
     pub fn needs_setup(&self) -> bool {
         !self.has_users.load(Ordering::Acquire)
     }
 
-    /// Makes the token of the setup link; an earlier one stops working. Lives in memory, until set-up or restart.
+    /// Creates the token of the setup link. An earlier token ends. It is held in memory until
+    /// set-up or restart.
     pub fn issue_setup_token(&self, _now: Timestamp, rng: &mut Entropy) -> Secret {
         let token = Secret::random(SecretKind::Setup, rng);
         *self.setup() = Some(token.hash());
         token
     }
 
-    /// Makes the first account and logs it in. Blocks (hash, commit).
+    /// Creates the first account and logs it in. Blocks (hash, commit).
     ///
     /// # Errors
-    /// [`SetUpError`]; nothing was stored then.
+    /// [`SetUpError`]; nothing is stored then.
     pub fn set_up(
         &self,
         request: &SetUp<'_>,
@@ -161,24 +165,25 @@ impl Identity {
         if request.peer == SetUpPeer::Remote && !right {
             return Err(SetUpError::TokenRequired);
         }
-        let person = Person { email: request.email, password: request.password, name: request.name };
-        let first = self.first(&person, request.org.clone(), now, rng)?;
+        let owner = FirstOwner { email: request.email, password: request.password, name: request.name };
+        let first = self.first(&owner, request.org.clone(), now, rng)?;
         let user = first.id;
         let drawn = self.draw(user, request.client, None, rng);
         let new = drawn.new.clone();
         let row = self.change(move |txn| {
             first.store(txn, now)?;
-            let proof = Proof { method: AuthMethod::Setup, second_factor: false };
+            let proof = LoginProof { method: AuthMethod::Setup, second_factor: false };
             Ok::<_, SetUpError>(issue(txn, user, &first.account, &new, proof, now))
         })?;
         self.first_account_made(now)?;
         Ok(self.logged_in(user, drawn.session, &drawn.new, row)?)
     }
 
-    /// Makes the first account from the environment; `None` when an account exists. Blocks.
+    /// Creates the first account from the environment; returns `None` if an account exists. Blocks
+    /// (hash, commit).
     ///
     /// # Errors
-    /// [`SetUpError`]; nothing was stored then.
+    /// [`SetUpError`]; nothing is stored then.
     pub fn bootstrap(
         &self,
         request: &Bootstrap<'_>,
@@ -188,9 +193,9 @@ impl Identity {
         if !self.needs_setup() {
             return Ok(None);
         }
-        let person = Person { email: request.email, password: request.password, name: "" };
+        let owner = FirstOwner { email: request.email, password: request.password, name: "" };
         let org = NewOrg { slug: OrgSlug::parse(request.org)?, name: String::new() };
-        let first = self.first(&person, org, now, rng)?;
+        let first = self.first(&owner, org, now, rng)?;
         let user = first.id;
         self.change(move |txn| first.store(txn, now))?;
         self.first_account_made(now)?;
@@ -199,34 +204,35 @@ impl Identity {
 
     fn first(
         &self,
-        person: &Person<'_>,
+        owner: &FirstOwner<'_>,
         org: NewOrg,
         now: Timestamp,
         rng: &mut Entropy,
-    ) -> Result<First, SetUpError> {
-        let email = Email::parse(person.email)?;
-        let name = name::parse(person.name)?;
+    ) -> Result<FirstAccount, SetUpError> {
+        let email = Email::parse(owner.email)?;
+        let name = name::parse(owner.name)?;
         name::parse(&org.name)?;
-        check_policy(person.password, &[email.as_str(), org.slug.as_str(), &org.name])?;
+        check_policy(owner.password, &[email.as_str(), org.slug.as_str(), &org.name])?;
         let account = UserRow {
             email: email.as_str().to_owned(),
             name,
             is_admin: true,
             disabled: false,
-            password: Some(self.passwords.hash(person.password, rng)),
+            password: Some(self.passwords.hash(owner.password, rng)),
             created_at: now,
             sessions_epoch: 0,
             address_proof: AddressProof::Given,
         };
-        Ok(First { id: UserId::random(rng), account, org, org_key: OrgKey::random(rng) })
+        Ok(FirstAccount { id: UserId::random(rng), account, org, org_key: OrgKey::random(rng) })
     }
 
-    /// As [`Identity::first_account_made`] for one of which it is not known whether it is the first.
+    /// Like [`Identity::first_account_made`], for an account that may not be the first.
     pub(super) fn account_made(&self, now: Timestamp) -> Result<(), StoreError> {
         if self.needs_setup() { self.first_account_made(now) } else { Ok(()) }
     }
 
-    /// The mark comes after the commit and before the answer: a folder with the mark never offers set-up again.
+    /// Ends set-up. The marker is written after the commit and before the response: a folder with
+    /// the marker never offers set-up again.
     fn first_account_made(&self, now: Timestamp) -> Result<(), StoreError> {
         self.has_users.store(true, Ordering::Release);
         *self.setup() = None;

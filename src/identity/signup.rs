@@ -1,7 +1,7 @@
-//! Accounts that people make themselves (`PROMLET_SIGNUP=open`, docs/specification.md C2).
+//! Accounts that people create themselves (`PROMLET_SIGNUP=open`, docs/specification.md C2).
 //!
-//! An account exists from the moment its mailed link is opened, and not before: nobody can plant one on an address
-//! that they cannot read.
+//! An account exists only once its mailed link is opened, so an account cannot be created for an
+//! address whose mail one cannot read.
 
 use crate::entropy::Entropy;
 use crate::kv::Txn;
@@ -21,22 +21,23 @@ use super::{
     OrgCreate, OrgError, OrgKey, Password, Secret, SecretHash, SecretKind, StoreError, UserId,
 };
 
-/// Who may make an account (`PROMLET_SIGNUP`). The first account of an instance is another matter: it can always be made.
+/// Who may create an account (`PROMLET_SIGNUP`). The first account of an instance can always be
+/// created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SignupMode {
-    /// Nobody but the first, and who is invited.
+    /// The first account, and people with an invitation.
     #[default]
     First,
-    /// Everybody who can read a mail.
+    /// Everyone who can read mail to an address.
     Open,
-    /// Who is invited.
+    /// People with an invitation.
     Invite,
-    /// Nobody, invited or not.
+    /// No one, with or without an invitation.
     Closed,
 }
 
 impl SignupMode {
-    /// As the API writes it.
+    /// Returns the name used in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             SignupMode::First => "first",
@@ -46,51 +47,53 @@ impl SignupMode {
         }
     }
 
-    /// Whether an invitation may make an account.
+    /// Returns whether an invitation may create an account.
     pub const fn takes_invited(self) -> bool {
         !matches!(self, SignupMode::Closed)
     }
 }
 
-/// What to mail to somebody who wants an account.
+/// The mail that answers a request to sign up.
 #[derive(Clone, Debug)]
 pub enum SignupMail {
-    /// The link that makes it.
+    /// The link that creates the account.
     Link(LinkMail),
-    /// Nothing but word that there is one already.
+    /// A notice that the address already has an account.
     Known,
 }
 
-/// Somebody with a mailed link makes their account.
+/// A request to create an account with a mailed link.
 #[derive(Clone, Debug)]
 pub struct NewAccount<'a> {
-    /// `sgn_...`.
+    /// Token of the link, `sgn_...`.
     pub token: &'a str,
-    /// What shows that the right person opened it.
+    /// Evidence that the link was opened by the person who requested it.
     pub proof: LinkProof<'a>,
-    /// Must meet the policy, where given; without one, sign-in links are the way in.
+    /// The password, which must meet the policy; without one, the account is used with mailed
+    /// links.
     pub password: Option<Password<'a>>,
-    /// What the person wants to be called; may be empty.
+    /// Display name; may be empty.
     pub name: &'a str,
-    /// An organisation of their own, where everybody may make one.
+    /// An organisation to create, if all accounts may create them.
     pub org: Option<NewOrg>,
-    /// From where.
+    /// The client of the request.
     pub client: &'a Client,
-    /// The session cookie that came with the request, if any: revoked when the new session is issued.
+    /// The session cookie of the request, if any: its session is revoked when the new one is
+    /// issued.
     pub replaces: Option<&'a str>,
 }
 
-/// Why no account was made; except for a link that is not valid, it still works.
+/// Errors of signing up. Unless the link is invalid, it can be used again.
 #[derive(Debug, thiserror::Error)]
 pub enum SignupError {
-    /// `PROMLET_SIGNUP` says no: `signup_closed`.
-    #[error("accounts are made by invitation here")]
+    /// `PROMLET_SIGNUP` does not allow it: `signup_closed`.
+    #[error("accounts are created by invitation here")]
     Closed,
     /// `link_invalid`, `email_confirmation_required`.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// Meanwhile the address has an account: `email_taken`.
-    #[error("this address has an account by now; sign in")]
+    /// Another request created an account with this address: `email_taken`.
+    #[error("this address has an account now; sign in")]
     EmailTaken,
     /// `weak_password`.
     #[error(transparent)]
@@ -98,7 +101,7 @@ pub enum SignupError {
     /// `validation_failed`.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The organisation: `slug_taken`, `forbidden`.
+    /// Errors of the organisation: `slug_taken`, `forbidden`.
     #[error(transparent)]
     Org(OrgError),
 }
@@ -109,8 +112,8 @@ impl From<StoreError> for SignupError {
     }
 }
 
-/// An account as a link makes it.
-struct Making {
+/// A validated request to create an account.
+struct PendingAccount {
     hash: SecretHash,
     address: String,
     proof: GivenProof,
@@ -119,8 +122,8 @@ struct Making {
     org: Option<(NewOrg, OrgKey)>,
 }
 
-impl Making {
-    /// Judges the link and stores account and organisation.
+impl PendingAccount {
+    /// Checks the proof of the link and stores account and organisation.
     fn store(
         &self,
         txn: &mut Txn<'_>,
@@ -140,23 +143,24 @@ impl Making {
         use_up_link(txn, hash, &link);
         txn.put(&self.user, &self.account);
         txn.put(&self.address, &AddressRow(self.user));
-        audit::note(txn, &Event::by(self.user, "account.created").target(address).at_ip(client.ip), now)?;
+        audit::record(txn, &Event::by(self.user, "account.created").target(address).at_ip(client.ip), now)?;
         if let Some((new, key)) = &self.org {
             let made = org::create(txn, self.user, new, *key, now).map_err(SignupError::Org)?;
             let event = Event::by(self.user, "org.created").of(made.org.id).target(new.slug.as_str());
-            audit::note(txn, &event, now)?;
+            audit::record(txn, &event, now)?;
         }
         Ok(Ok(()))
     }
 }
 
 impl Identity {
-    /// Who may make an account.
+    /// Returns who may create an account.
     pub const fn signup_mode(&self) -> SignupMode {
         self.options.signup
     }
 
-    /// A link that makes an account. Nothing tells who asks whether there is one already. Blocks (commit).
+    /// Creates a link that creates an account. The response must not reveal whether the account
+    /// exists. Blocks (commit).
     ///
     /// # Errors
     /// [`SignupError::Closed`], or [`StoreError`].
@@ -196,8 +200,8 @@ impl Identity {
         })
     }
 
-    /// Makes an account by a mailed link, exactly once, and logs it in. Blocks (hash, commit): run it on the password
-    /// lane.
+    /// Creates an account with a mailed link, exactly once, and logs it in. Blocks (hash, commit):
+    /// run it on the password lane.
     ///
     /// # Errors
     /// [`SignupError`].
@@ -210,12 +214,12 @@ impl Identity {
         if self.options.signup != SignupMode::Open {
             return Err(SignupError::Closed);
         }
-        let making = self.making(request, now, rng)?;
-        let (user, account) = (making.user, making.account.clone());
+        let pending = self.pending_account(request, now, rng)?;
+        let (user, account) = (pending.user, pending.account.clone());
         let drawn = self.draw(user, request.client, request.replaces, rng);
         let for_change = drawn.for_change();
         let finished = self.change(move |txn| {
-            if let Err(refused) = making.store(txn, &for_change.0.client, now)? {
+            if let Err(refused) = pending.store(txn, &for_change.0.client, now)? {
                 return Ok(Err(refused));
             }
             let method = AuthMethod::Signup;
@@ -224,13 +228,13 @@ impl Identity {
         Ok(self.outcome(user, drawn, finished)?)
     }
 
-    /// Everything that can be judged before the change.
-    fn making(
+    /// Validates everything that can be checked before the change.
+    fn pending_account(
         &self,
         request: &NewAccount<'_>,
         now: Timestamp,
         rng: &mut Entropy,
-    ) -> Result<Making, SignupError> {
+    ) -> Result<PendingAccount, SignupError> {
         let hash = SecretKind::Setup.hash_of(request.token).ok_or(LinkError::Invalid)?;
         let link = self.row::<LinkRow>(&hash)?.filter(|link| now < link.expires_at);
         let link = link.ok_or(LinkError::Invalid)?;
@@ -259,7 +263,7 @@ impl Identity {
             sessions_epoch: 0,
             address_proof: AddressProof::from_bool(self.mail_proves()),
         };
-        Ok(Making {
+        Ok(PendingAccount {
             hash,
             address,
             proof: GivenProof::of(request.proof),

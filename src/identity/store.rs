@@ -1,11 +1,12 @@
-//! How this room reads and changes what is stored.
+//! Access of this room to the database of accounts.
 //!
-//! Tables of control (the first byte of every key): 0x01 users, 0x02 addresses, 0x03 second factors, 0x04 pending
-//! logins, 0x05 sessions, 0x06 sessions last seen, 0x07 links, 0x08 the newest link of an address, 0x09 organisations,
-//! 0x0a slugs, 0x0b memberships, 0x0c members, 0x0d counters, 0x0e API keys, 0x0f API keys last used, 0x10 audit,
-//! 0x11 API keys' secrets before the last, 0x12 what organisations stored today,
-//! 0x18 invitations, 0x19 what their links open, 0x1a organisations being removed,
-//! 0x1c identities elsewhere, 0x1d the identities of an account, 0x1e states of sign-ins elsewhere that were used.
+//! Tables of control (the first byte of every key): 0x01 users, 0x02 addresses, 0x03 second
+//! factors, 0x04 pending logins, 0x05 sessions, 0x06 last use of sessions, 0x07 links, 0x08
+//! outstanding links of an address, 0x09 organisations, 0x0a slugs, 0x0b memberships, 0x0c members,
+//! 0x0d counters, 0x0e API keys, 0x0f last use of API keys, 0x10 audit log, 0x11 previous secrets
+//! of API keys, 0x12 samples that organisations stored today, 0x18 invitations, 0x19 links of
+//! invitations, 0x1a organisations being removed, 0x1c linked identities, 0x1d identities of an
+//! account, 0x1e used sign-in states.
 
 use crate::kv::{CommitError, CommitFailure, DatabaseError, FolderError, Record, SideRecord, TableKey, Txn};
 
@@ -14,37 +15,37 @@ use super::audit;
 use super::master::SealError;
 use super::password::BadHash;
 
-/// The account store did not take a change, or could not be read: 503 `storage_degraded`.
+/// A failed change or read of the account store: 503 `storage_degraded`.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The change is not durable.
-    #[error("the account store did not take the change")]
+    #[error("the account store did not accept the change")]
     Commit(#[from] CommitFailure),
     /// A row could not be read.
     #[error("the account store could not be read")]
     Read(#[from] DatabaseError),
-    /// A sealed secret does not open.
+    /// A sealed secret could not be opened.
     #[error(transparent)]
     Sealed(#[from] SealError),
-    /// A stored password hash is no hash.
+    /// A stored password hash is malformed.
     #[error(transparent)]
     Password(#[from] BadHash),
-    /// The mark that set-up is over could not be made.
-    #[error("the mark of the first set-up could not be made")]
+    /// The marker of a finished set-up could not be written.
+    #[error("the marker of the finished set-up could not be written")]
     Mark(#[from] FolderError),
-    /// A row points at another that is not there.
+    /// A row refers to a missing row.
     #[error("the account store is inconsistent: {0}")]
     Inconsistent(&'static str),
 }
 
-/// One row, as the change sees it.
+/// Returns one row within a change.
 pub(super) fn read<R: Record>(txn: &Txn<'_>, key: &R::Key) -> Result<Option<R>, StoreError> {
     Ok(txn.get::<R>(key)?)
 }
 
 impl Identity {
-    /// Runs `change` on the committer and waits until it is durable. What it must know about the state it checks itself:
-    /// nobody else changes anything between its reads and its writes.
+    /// Runs `change` on the committer thread and waits until it is durable. The change must check
+    /// its own preconditions: no other change runs between its reads and its writes.
     pub(super) fn change<T, E>(
         &self,
         change: impl FnOnce(&mut Txn<'_>) -> Result<T, E> + Send + 'static,
@@ -53,7 +54,7 @@ impl Identity {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        // The committer's thread notes what happens, and it happens for whoever waits here.
+        // Entries recorded on the committer's thread get the origin of the waiting request.
         let origin = audit::origin();
         self.control.commit(move |txn| audit::with_origin(&origin, || change(txn))).map_err(|error| {
             match error {
@@ -63,7 +64,7 @@ impl Identity {
         })
     }
 
-    /// Writes rows that mean nothing without their main row.
+    /// Writes rows that are ignored without their main row.
     pub(super) fn put_side<R>(&self, rows: Vec<(R::Key, R)>) -> Result<(), StoreError>
     where
         R: SideRecord + Send + 'static,
@@ -80,7 +81,8 @@ impl Identity {
         Ok(self.control.get::<R>(key)?)
     }
 
-    /// As [`Identity::rows`], from the end: the last `limit` below the key `below`.
+    /// Like [`Identity::rows`], but from the end: returns the last `limit` rows below the key
+    /// `below`.
     pub(super) fn rows_back<R: Record>(
         &self,
         leading: &impl TableKey,

@@ -1,7 +1,8 @@
 //! Second factor: time-based codes (RFC 6238) and recovery codes (docs/specification.md D3).
 //!
-//! SHA-1, six digits, 30 seconds, one step of skew either way, a secret of 160 bits. The crate says which step a code
-//! belongs to; that no step is accepted twice is our rule, kept in the change that the code opens.
+//! Codes use SHA-1, six digits, steps of 30 seconds, a skew of one step in both directions, and a
+//! secret of 160 bits. The `totp-rs` crate returns the step of a code. This module accepts no step
+//! twice; the change that the code authorises stores the step.
 
 use std::time::Duration;
 
@@ -15,47 +16,47 @@ use crate::model::Timestamp;
 
 use super::audit::{self, Event};
 use super::master::{SealedFor, SealingKey};
-use super::reauth::OwnPassword;
-use super::session::{Proof, end_all, issue, stands};
+use super::reauth::OwnPasswordCheck;
+use super::session::{LoginProof, end_all, is_live, issue};
 use super::store::read;
 use super::user::UserRow;
 use super::{
     Client, Identity, LoggedIn, Password, SecondFactor, Secret, SecretHash, Session, StoreError, UserId,
 };
 
-/// What an authenticator app needs.
+/// The data for an authenticator app.
 #[derive(Debug)]
 pub struct Enrolment {
-    /// The secret in base32, to be typed.
+    /// The secret in base32, for typing.
     pub secret: Secret,
-    /// `otpauth://...`, to be scanned.
+    /// `otpauth://...`, for scanning.
     pub otpauth_url: Secret,
-    /// Until it must be confirmed: 600 s.
+    /// Time until it must be confirmed: 600 s.
     pub expires_in: Duration,
 }
 
-/// Ten codes, shown once.
+/// Ten recovery codes, shown once.
 #[derive(Debug)]
 pub struct RecoveryCodes(pub Vec<Secret>);
 
-/// Whether an account has a second factor.
+/// The state of an account's second factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TwoFactorStatus {
-    /// It is asked for at login.
+    /// Whether a login requires it.
     pub enabled: bool,
-    /// Since when.
+    /// Time of confirmation.
     pub enabled_at: Option<Timestamp>,
-    /// Recovery codes not used yet.
+    /// Number of unused recovery codes.
     pub recovery_codes_left: u8,
 }
 
-/// Why a change of the second factor was refused.
+/// Errors of changing the second factor.
 #[derive(Debug, thiserror::Error)]
 pub enum TwoFactorError {
     /// `twofa_already_enabled`.
     #[error("a second factor is already enabled")]
     AlreadyEnabled,
-    /// `twofa_not_enabled`: nothing enabled, or nothing to confirm.
+    /// `twofa_not_enabled`: no second factor is enabled or waits for confirmation.
     #[error("no second factor is enabled or waiting for its first code")]
     NotEnabled,
     /// `invalid_code`.
@@ -64,58 +65,59 @@ pub enum TwoFactorError {
     /// `code_already_used`.
     #[error("this code was already used, wait for the next one")]
     AlreadyUsed {
-        /// Until the next code begins.
+        /// Time until the next code begins.
         retry_after: Duration,
     },
     /// `twofa_throttled`.
     #[error("too many wrong codes, try again in {} s", retry_after.as_secs())]
     Throttled {
-        /// Until an attempt will be looked at.
+        /// Time until the next code is accepted.
         retry_after: Duration,
     },
     /// `login_throttled`.
     #[error("too many wrong passwords, try again in {} s", retry_after.as_secs())]
     PasswordThrottled {
-        /// Until a password will be looked at.
+        /// Time until the next password is accepted.
         retry_after: Duration,
     },
-    /// `invalid_credentials`: the account has a password and this is not it.
+    /// `invalid_credentials`: the account has a password, and the given one is missing or wrong.
     #[error("the password is wrong, or was not sent")]
     InvalidPassword,
-    /// The account is gone.
+    /// The account no longer exists.
     #[error("no such account")]
     UnknownUser,
-    /// The session ended meanwhile: `session_invalid`.
-    #[error("the session is over")]
+    /// The session ended during the request: `session_invalid`.
+    #[error("the session has ended")]
     SessionOver,
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// An enrolment waits this long for its first code.
+/// Time within which an enrolment must be confirmed with its first code.
 const ENROLMENT_MS: i64 = 10 * 60 * 1_000;
 const STEP_S: u64 = 30;
 const SECRET_BYTES: usize = 20;
 const RECOVERY_CODES: usize = 10;
-/// Wrong codes of one account: five in a quarter of an hour, twenty in a day. 20 x 3 / 10^6 is 0.006 % a day.
+/// Limits of wrong codes of one account: five in a quarter of an hour, twenty in a day. 20 x 3 /
+/// 10^6 is 0.006 % a day.
 const FAILURES: [(usize, i64); 2] = [(5, 15 * 60 * 1_000), (20, 24 * 3_600 * 1_000)];
 
-/// A second factor as stored.
+/// A stored second factor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct TotpRow {
-    /// 20 bytes, sealed for the user.
+    /// The secret of 20 bytes, sealed for the user.
     pub(super) sealed: Vec<u8>,
     pub(super) started_at: Timestamp,
-    /// `None` until the first code.
+    /// Time of the first code; `None` before it.
     pub(super) enabled_at: Option<Timestamp>,
-    /// The newest step that was accepted; this and older ones are refused.
+    /// The newest accepted step; it and older ones are refused.
     pub(super) last_step: u64,
-    /// Of the codes not used yet.
+    /// Hashes of the unused recovery codes.
     pub(super) recovery: Vec<SecretHash>,
-    /// Wrong codes, at most twenty, oldest first.
+    /// Times of wrong codes, at most twenty, oldest first.
     pub(super) failures: Vec<Timestamp>,
-    /// The session that began it, with which an enrolment dies; since version 2.
+    /// The session that started the enrolment; the enrolment ends with it. Since version 2.
     pub(super) begun_by: Option<SecretHash>,
 }
 
@@ -154,12 +156,13 @@ impl Record for TotpRow {
 }
 
 impl TotpRow {
-    /// How long no code is looked at, if so.
+    /// Returns the time for which no code is accepted, if any.
     fn throttled(&self, now: Timestamp) -> Option<Duration> {
         FAILURES.into_iter().find_map(|(count, window_ms)| {
             let oldest = self.failures.len().checked_sub(count).and_then(|at| self.failures.get(at))?;
             let left_ms = oldest.plus_ms(window_ms).ms_since(now);
-            // Rounded up to whole seconds; a clock set back must not stretch the wait beyond the window.
+            // Rounded up to whole seconds. A clock that was set back must not extend the wait
+            // beyond the window.
             (left_ms > 0).then(|| Duration::from_secs(left_ms.min(window_ms).unsigned_abs().div_ceil(1_000)))
         })
     }
@@ -175,23 +178,23 @@ impl TotpRow {
         totp(secret, "-").ok_or(StoreError::Inconsistent("a second factor with an impossible secret"))
     }
 
-    /// The step a code belongs to, accepted or refused as used.
-    fn accept(&mut self, totp: &Totp, code: &str, now: Timestamp) -> Checked {
-        let Ok(now_s) = u64::try_from(now.as_s()) else { return Checked::Wrong };
+    /// Checks a code. Records a wrong code, and the step of an accepted one.
+    fn accept(&mut self, totp: &Totp, code: &str, now: Timestamp) -> CodeCheck {
+        let Ok(now_s) = u64::try_from(now.as_s()) else { return CodeCheck::Wrong };
         match totp.check(code, now_s) {
             None => {
                 self.fail(now);
-                Checked::Wrong
+                CodeCheck::Wrong
             }
             Some(step) if step <= self.last_step => {
                 let next_ms = i64::try_from(self.last_step.saturating_add(1).saturating_mul(STEP_S * 1_000))
                     .unwrap_or(i64::MAX);
                 let wait_ms = Timestamp::from_ms(next_ms).ms_since(now).clamp(1, 90_000);
-                Checked::AlreadyUsed(Duration::from_millis(wait_ms.unsigned_abs()))
+                CodeCheck::AlreadyUsed(Duration::from_millis(wait_ms.unsigned_abs()))
             }
             Some(step) => {
                 self.last_step = step;
-                Checked::Accepted
+                CodeCheck::Accepted
             }
         }
     }
@@ -209,7 +212,7 @@ fn totp(secret: Vec<u8>, account: &str) -> Option<Totp> {
     builder.with_secret(secret).with_issuer(Some("promlet")).with_account_name(account).build().ok()
 }
 
-/// A second factor as a change takes it: owned, normalised.
+/// A second factor in normalised, owned form, for a change.
 #[derive(Clone)]
 pub(super) enum GivenFactor {
     Code(String),
@@ -225,19 +228,21 @@ impl GivenFactor {
     }
 }
 
-/// Without the spaces that apps show; cut, since nothing longer is a code.
+/// Removes the spaces that apps show. Truncates the text, because no code is longer.
 fn plain_code(code: &str) -> String {
     code.chars().filter(|c| !c.is_whitespace()).take(16).collect()
 }
 
-/// Crockford's digits in groups of four, lower case.
+/// Returns the encoding of recovery codes: Crockford's base32 in lower case; codes are written in
+/// groups of four.
 fn recovery_encoding() -> Encoding {
     let mut specification = Specification::new();
     specification.symbols.push_str("0123456789abcdefghjkmnpqrstvwxyz");
     specification.encoding().expect("32 distinct ASCII symbols")
 }
 
-/// As people type it: any case, with or without dashes, `o` for 0, `i` and `l` for 1.
+/// Hashes a recovery code as people type it: in any case, with or without dashes, `o` for 0, `i`
+/// and `l` for 1.
 fn recovery_hash(code: &str) -> SecretHash {
     let plain =
         code.chars().filter(|c| c.is_ascii_alphanumeric()).take(64).map(|c| match c.to_ascii_lowercase() {
@@ -264,54 +269,54 @@ impl RecoveryCodes {
     }
 }
 
-/// What a code turned out to be.
+/// The result of checking a code.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Checked {
-    /// Right, and used from here on.
+pub(super) enum CodeCheck {
+    /// The code is right and now used.
     Accepted,
-    /// Counted.
+    /// The code is wrong; it was counted.
     Wrong,
-    /// Right, but its step was accepted before.
+    /// The code is right, but its step was accepted before. The time until the next code begins.
     AlreadyUsed(Duration),
-    /// Not looked at.
+    /// The code was not checked. The time until the next check.
     Throttled(Duration),
-    /// There is no second factor.
+    /// The account has no second factor.
     NotEnabled,
 }
 
-/// Whether no code of an account is looked at for now.
+/// Returns whether codes of an account are not accepted at the moment.
 pub(super) fn is_throttled(txn: &Txn<'_>, user: UserId, now: Timestamp) -> Result<bool, StoreError> {
     Ok(read::<TotpRow>(txn, &user)?.is_some_and(|row| row.throttled(now).is_some()))
 }
 
-/// Checks a factor in a change and notes what follows from it.
+/// Checks a factor within a change and stores the consequences.
 pub(super) fn check(
     txn: &mut Txn<'_>,
     user: UserId,
     factor: &GivenFactor,
     sealing: &SealingKey,
     now: Timestamp,
-) -> Result<Checked, StoreError> {
+) -> Result<CodeCheck, StoreError> {
     let Some(mut row) = read::<TotpRow>(txn, &user)?.filter(|row| row.enabled_at.is_some()) else {
-        return Ok(Checked::NotEnabled);
+        return Ok(CodeCheck::NotEnabled);
     };
     let checked = match factor {
         GivenFactor::Code(code) => {
             if let Some(wait) = row.throttled(now) {
-                return Ok(Checked::Throttled(wait));
+                return Ok(CodeCheck::Throttled(wait));
             }
             let totp = row.totp(user, sealing)?;
             row.accept(&totp, code, now)
         }
-        // Never throttled: 120 random bits cannot be guessed, and a flood of wrong codes must not lock the owner out.
-        // The tries of a pending login bound the work.
+        // Recovery codes are never throttled: 120 random bits cannot be guessed, and a flood of
+        // wrong codes must not lock the owner out. The tries of a pending login bound the work.
         GivenFactor::Recovery(hash) => match row.recovery.iter().position(|left| left == hash) {
             Some(at) => {
                 row.recovery.remove(at);
-                audit::note(txn, &Event::by(user, "recovery_code.used"), now)?;
-                Checked::Accepted
+                audit::record(txn, &Event::by(user, "recovery_code.used"), now)?;
+                CodeCheck::Accepted
             }
-            None => Checked::Wrong,
+            None => CodeCheck::Wrong,
         },
     };
     txn.put(&user, &row);
@@ -319,7 +324,7 @@ pub(super) fn check(
 }
 
 impl Identity {
-    /// Whether a second factor is enabled.
+    /// Returns the state of an account's second factor.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -332,7 +337,8 @@ impl Identity {
         })
     }
 
-    /// Begins enrolment, which lasts as long as the session; replaces an unconfirmed one. Blocks (commit).
+    /// Starts an enrolment, which ends with the session. Replaces an unconfirmed one. Blocks
+    /// (commit).
     ///
     /// # Errors
     /// [`TwoFactorError`].
@@ -352,7 +358,7 @@ impl Identity {
             if old.as_ref().is_some_and(|row| row.enabled_at.is_some()) {
                 return Err(TwoFactorError::AlreadyEnabled);
             }
-            // Failures stay, or enrolling again would be a way to guess on.
+            // The failures stay; otherwise another enrolment would allow further guesses.
             let failures = old.map(|row| row.failures).unwrap_or_default();
             let row = TotpRow {
                 sealed,
@@ -378,7 +384,8 @@ impl Identity {
         })
     }
 
-    /// Confirms enrolment with its first code, consumes that code, ends all sessions and answers with a new one. Blocks.
+    /// Confirms an enrolment with its first code, uses that code up, ends all sessions, and returns
+    /// a new one. Blocks (commit).
     ///
     /// # Errors
     /// [`TwoFactorError`].
@@ -396,17 +403,18 @@ impl Identity {
             (drawn.new.clone(), codes.hashes(), self.sealing.clone(), plain_code(code));
         let own = session.key();
         let (row, epoch) = self.change(move |txn| {
-            // Whoever was logged out meanwhile gets no new session for it.
-            if !stands(txn, own)? {
+            // A session that ended during the request must not get a new one.
+            if !is_live(txn, own)? {
                 return Err(TwoFactorError::SessionOver);
             }
             let mut totp_row = read::<TotpRow>(txn, &user)?.ok_or(TwoFactorError::NotEnabled)?;
             if totp_row.enabled_at.is_some() {
                 return Err(TwoFactorError::AlreadyEnabled);
             }
-            // Of a session that was ended since, perhaps because somebody else had it.
+            // The session that started the enrolment may have ended, perhaps because another person
+            // had it.
             let begun_by = totp_row.begun_by.ok_or(TwoFactorError::NotEnabled)?;
-            if now.ms_since(totp_row.started_at) >= ENROLMENT_MS || !stands(txn, (user, begun_by))? {
+            if now.ms_since(totp_row.started_at) >= ENROLMENT_MS || !is_live(txn, (user, begun_by))? {
                 return Err(TwoFactorError::NotEnabled);
             }
             if let Some(retry_after) = totp_row.throttled(now) {
@@ -414,8 +422,8 @@ impl Identity {
             }
             let totp = totp_row.totp(user, &sealing)?;
             let checked = totp_row.accept(&totp, &code, now);
-            if checked != Checked::Accepted {
-                // Stored, though it is a refusal: the count is the value of the change.
+            if checked != CodeCheck::Accepted {
+                // The count of failures must be stored, so the refusal is the value of the change.
                 txn.put(&user, &totp_row);
                 return Ok(Err(TwoFactorError::InvalidCode));
             }
@@ -423,17 +431,18 @@ impl Identity {
             txn.put(&user, &row);
             let epoch = end_all(txn, user, None)?;
             let account = read::<UserRow>(txn, &user)?.ok_or(TwoFactorError::UnknownUser)?;
-            let session = issue(txn, user, &account, &new, Proof { method, second_factor: true }, now);
-            audit::note(txn, &Event::by(user, "twofa.enabled").at_ip(new.client.ip), now)?;
+            let session = issue(txn, user, &account, &new, LoginProof { method, second_factor: true }, now);
+            audit::record(txn, &Event::by(user, "twofa.enabled").at_ip(new.client.ip), now)?;
             Ok(Ok((session, epoch)))
         })??;
-        let (_, ended) = self.kill_in_memory(user, None);
-        self.settle_epoch(user, epoch, None, &ended);
+        let (_, ended) = self.end_in_memory(user, None);
+        self.apply_epoch(user, epoch, None, &ended);
         Ok((codes, self.logged_in(user, drawn.session, &drawn.new, row)?))
     }
 
-    /// Removes the second factor. Needs the password where the account has one; a wrong one counts like that of a login.
-    /// Wrong codes throttle codes alone, never recovery codes. Blocks (hash, commit).
+    /// Removes the second factor. Requires the password if the account has one; a wrong one counts
+    /// like that of a login. Wrong codes throttle codes only, never recovery codes. Blocks (hash,
+    /// commit).
     ///
     /// # Errors
     /// [`TwoFactorError`].
@@ -450,7 +459,7 @@ impl Identity {
             self.row::<UserRow>(&user).map_err(TwoFactorError::Store)?.ok_or(TwoFactorError::UnknownUser)?;
         let factor = GivenFactor::of(factor);
         if matches!(factor, GivenFactor::Code(_)) {
-            // Before the hash; the change below looks again.
+            // Checked before the hash; the change below checks again.
             let status = self.row::<TotpRow>(&user).map_err(TwoFactorError::Store)?;
             if let Some(retry_after) = status.and_then(|row| row.throttled(now)) {
                 return Err(TwoFactorError::Throttled { retry_after });
@@ -459,22 +468,22 @@ impl Identity {
         if account.password.is_some() {
             let given = password.ok_or(TwoFactorError::InvalidPassword)?;
             match self.check_own_password(session, &account, given, (client, "2fa disable"), now)? {
-                OwnPassword::Right => {}
-                OwnPassword::Wrong => return Err(TwoFactorError::InvalidPassword),
-                OwnPassword::Throttled(retry_after) => {
+                OwnPasswordCheck::Right => {}
+                OwnPasswordCheck::Wrong => return Err(TwoFactorError::InvalidPassword),
+                OwnPasswordCheck::Throttled(retry_after) => {
                     return Err(TwoFactorError::PasswordThrottled { retry_after });
                 }
             }
         }
         let sealing = self.sealing.clone();
         self.change::<Result<(), TwoFactorError>, TwoFactorError>(move |txn| {
-            if !stands(txn, own)? {
+            if !is_live(txn, own)? {
                 return Err(TwoFactorError::SessionOver);
             }
             Ok(match check(txn, user, &factor, &sealing, now)? {
-                Checked::Accepted => {
+                CodeCheck::Accepted => {
                     txn.remove::<TotpRow>(&user);
-                    audit::note(txn, &Event::by(user, "twofa.disabled"), now)?;
+                    audit::record(txn, &Event::by(user, "twofa.disabled"), now)?;
                     Ok(())
                 }
                 refused => Err(refusal(&refused)),
@@ -482,7 +491,7 @@ impl Identity {
         })?
     }
 
-    /// Replaces the recovery codes; needs a code, not a recovery code. Blocks (commit).
+    /// Replaces the recovery codes. Requires a code, not a recovery code. Blocks (commit).
     ///
     /// # Errors
     /// [`TwoFactorError`].
@@ -498,7 +507,7 @@ impl Identity {
             (GivenFactor::Code(plain_code(code)), self.sealing.clone(), codes.hashes());
         self.change::<Result<(), TwoFactorError>, TwoFactorError>(move |txn| {
             let checked = check(txn, user, &factor, &sealing, now)?;
-            if checked != Checked::Accepted {
+            if checked != CodeCheck::Accepted {
                 return Ok(Err(refusal(&checked)));
             }
             let row = read::<TotpRow>(txn, &user)?.ok_or(TwoFactorError::NotEnabled)?;
@@ -509,11 +518,11 @@ impl Identity {
     }
 }
 
-fn refusal(checked: &Checked) -> TwoFactorError {
+fn refusal(checked: &CodeCheck) -> TwoFactorError {
     match checked {
-        Checked::Accepted | Checked::Wrong => TwoFactorError::InvalidCode,
-        Checked::NotEnabled => TwoFactorError::NotEnabled,
-        Checked::AlreadyUsed(retry_after) => TwoFactorError::AlreadyUsed { retry_after: *retry_after },
-        Checked::Throttled(retry_after) => TwoFactorError::Throttled { retry_after: *retry_after },
+        CodeCheck::Accepted | CodeCheck::Wrong => TwoFactorError::InvalidCode,
+        CodeCheck::NotEnabled => TwoFactorError::NotEnabled,
+        CodeCheck::AlreadyUsed(retry_after) => TwoFactorError::AlreadyUsed { retry_after: *retry_after },
+        CodeCheck::Throttled(retry_after) => TwoFactorError::Throttled { retry_after: *retry_after },
     }
 }

@@ -1,4 +1,4 @@
-//! An account and its address.
+//! Accounts and their addresses.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +11,15 @@ use super::store::read;
 use super::totp::TotpRow;
 use super::{Identity, StoreError, UserId};
 
-/// A mail address as accounts know it: trimmed, lower case, at most 254 bytes. Not checked to exist.
+/// A mail address in normal form: trimmed, lower case, at most 254 bytes. Its existence is not
+/// checked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Email(Box<str>);
 
-/// A text that is no mail address.
+/// A text that is not a mail address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not a mail address: one @, text on both sides, no spaces and nothing that is not seen, at most 254 bytes"
+    "not a mail address: one @, text on both sides, no spaces or invisible characters, at most 254 bytes"
 )]
 pub struct EmailError;
 
@@ -26,7 +27,7 @@ impl Email {
     /// Trims and folds `text`.
     ///
     /// # Errors
-    /// [`EmailError`] where it cannot be an address.
+    /// [`EmailError`] if it cannot be an address.
     pub fn parse(text: &str) -> Result<Email, EmailError> {
         let text = text.trim();
         if text.len() > 254 {
@@ -50,7 +51,7 @@ impl Email {
         Ok(Email(folded.into()))
     }
 
-    /// The address.
+    /// Returns the address.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -62,38 +63,38 @@ impl std::fmt::Display for Email {
     }
 }
 
-/// An account, as its owner may see it.
+/// An account, as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Its name in the API.
+    /// Its public id.
     pub id: UserId,
-    /// Its address; unique.
+    /// Its address, which is unique.
     pub email: Email,
-    /// What it wants to be called; may be empty.
+    /// Display name; may be empty.
     pub name: String,
-    /// Administrator of this instance; no implicit access to organisations.
+    /// Whether it administers this instance; this gives no access to organisations.
     pub is_admin: bool,
-    /// A second factor is asked for at login.
+    /// Whether a login requires a second factor.
     pub twofa_enabled: bool,
-    /// A password is set.
+    /// Whether a password is set.
     pub has_password: bool,
-    /// May not log in.
+    /// Whether it is disabled and so cannot log in.
     pub disabled: bool,
-    /// When it came to be.
+    /// Time of creation.
     pub created_at: Timestamp,
 }
 
-/// An account as stored.
+/// A stored account.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct UserRow {
     pub(super) email: String,
     pub(super) name: String,
     pub(super) is_admin: bool,
     pub(super) disabled: bool,
-    /// PHC string.
+    /// PHC string of the hash.
     pub(super) password: Option<String>,
     pub(super) created_at: Timestamp,
-    /// Sessions made under an older number are dead: ends any number of them in one row.
+    /// Sessions with a lower number have ended; one write ends any number of them.
     pub(super) sessions_epoch: u32,
     /// Since version 2.
     pub(super) address_proof: AddressProof,
@@ -135,7 +136,7 @@ impl Record for UserRow {
     }
 }
 
-/// Whose an address is.
+/// Maps an address to its account.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct AddressRow(pub(super) UserId);
 
@@ -147,7 +148,7 @@ impl Record for AddressRow {
 }
 
 impl UserRow {
-    /// What its owner may see.
+    /// Returns the owner's view of the account.
     pub(super) fn view(self, id: UserId, twofa_enabled: bool) -> User {
         User {
             id,
@@ -162,13 +163,13 @@ impl UserRow {
     }
 }
 
-/// An account that may log in; `None` when it is gone or disabled.
+/// Returns an account that may log in; `None` if it is deleted or disabled.
 pub(super) fn active(txn: &Txn<'_>, user: UserId) -> Result<Option<UserRow>, StoreError> {
     Ok(read::<UserRow>(txn, &user)?.filter(|row| !row.disabled))
 }
 
 impl Identity {
-    /// An account by its id.
+    /// Returns an account by its id.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -178,7 +179,7 @@ impl Identity {
         Ok(Some(row.view(user, twofa_enabled)))
     }
 
-    /// An account by its address.
+    /// Returns an account by its address.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -189,7 +190,7 @@ impl Identity {
         }
     }
 
-    /// All accounts, by id: for the command line.
+    /// Returns all accounts, ordered by id; for the administrator and the command line.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -1,10 +1,14 @@
-//! sled, opened with care: what its own code leaves out, and what it does when its files are damaged.
+//! sled with additional guards: the steps that its own code omits, and its behaviour on damaged
+//! files.
 //!
-//! * A `snap.*.generating` of length 0, left by a full disk, makes it refuse a healthy database: removed first.
-//! * A damaged file makes it panic: every call that reads its files for the first time is caught.
-//! * Its threads hold the file lock for some 12 ms after a drop: "lock held" is tried again for 2 s.
-//! * Its `flush` writes no metadata and flushes no device: [`Database::flush`] syncs `db` on a descriptor of its own.
-//! * Its files in `blobs/` (pages over 128 KiB) are synced by nobody: see [`Database::sync_blobs`].
+//! * A `snap.*.generating` of length 0, left by a full disk, makes it refuse an intact database. It
+//!   is removed first.
+//! * A damaged file makes it panic. Every call that may read its files for the first time catches
+//!   the panic.
+//! * Its threads hold the file lock for some 12 ms after a drop. "Lock held" is retried for 2 s.
+//! * Its `flush` neither writes metadata nor flushes the device. [`Database::flush`] syncs `db` on
+//!   a descriptor of its own.
+//! * It never syncs its files in `blobs/` (pages over 128 KiB): see [`Database::sync_blobs`].
 
 use std::fs::{self, File};
 use std::io;
@@ -17,44 +21,45 @@ use std::time::Duration;
 use super::files::{self, FileError};
 use super::frame::DamagedRow;
 
-/// Why a database cannot be opened, read or written.
+/// Errors of opening, reading or writing a database.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
-    /// A file operation of ours failed.
+    /// A file operation outside of sled failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// sled returned an error.
     #[error("database {}: {action}", path.display())]
     Engine {
-        /// What it was asked.
+        /// The requested operation.
         action: &'static str,
-        /// The database's directory.
+        /// Directory of the database.
         path: PathBuf,
-        /// Its answer.
+        /// The error of sled.
         source: EngineError,
     },
     /// sled panicked, as it does on damaged files.
     #[error("database {}: {action} panicked: {message}", path.display())]
     Panicked {
-        /// What it was asked.
+        /// The requested operation.
         action: &'static str,
-        /// The database's directory.
+        /// Directory of the database.
         path: PathBuf,
-        /// What it said.
+        /// Message of the panic.
         message: String,
     },
-    /// A row is not what was written.
+    /// A row is damaged.
     #[error("database {}", path.display())]
     Damaged {
-        /// The database's directory.
+        /// Directory of the database.
         path: PathBuf,
-        /// Which row, and why.
+        /// The row and its damage.
         source: DamagedRow,
     },
 }
 
 impl DatabaseError {
-    /// Whether the disk, its inodes or a quota are used up. sled panics with the error's text in some places.
+    /// Returns whether the disk, its inodes or a quota are used up. In some places sled panics with
+    /// the error's text.
     pub(super) fn is_no_room(&self) -> bool {
         match self {
             DatabaseError::File(e) => files::is_no_room(&e.source),
@@ -69,13 +74,13 @@ impl DatabaseError {
     }
 }
 
-/// What sled answered; its type stays in this room.
+/// An error of sled; its type stays inside this room.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct EngineError(sled::Error);
 
-/// sled's own part of a database. Letting go of it writes, and panics where it cannot (a file system that became read-only):
-/// that must not take a process with it which is about to say why it ends.
+/// The handle of sled. Its drop writes, and panics if it cannot (a file system that became
+/// read-only). Such a panic must not abort a process that is about to report why it ends.
 struct Engine(Option<sled::Db>);
 
 impl Engine {
@@ -92,7 +97,7 @@ impl Deref for Engine {
     type Target = sled::Db;
 
     fn deref(&self) -> &sled::Db {
-        self.0.as_ref().expect("it is taken out only by who lets go of it")
+        self.0.as_ref().expect("only close and drop take it")
     }
 }
 
@@ -101,7 +106,7 @@ impl Drop for Engine {
         let Some(db) = self.0.take() else { return };
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(db))) {
             let message = panic_message(payload.as_ref());
-            tracing::warn!("a database was not closed in order, the next start looks at it: {message}");
+            tracing::warn!("a database was not closed cleanly, the next start checks it: {message}");
         }
     }
 }
@@ -109,22 +114,24 @@ impl Drop for Engine {
 /// One open sled database.
 pub(super) struct Database {
     db: Engine,
-    /// Our own descriptor of `db`: a sync is per file, whoever holds it.
+    /// Our own descriptor of `db`: a sync applies to the file, whichever descriptor is used.
     data: File,
     dir: PathBuf,
-    /// A test asks for a failing sync here.
+    /// Set by a test to make syncs fail.
     #[cfg(test)]
     pub(super) fail_sync: std::sync::atomic::AtomicBool,
 }
 
-/// "Lock held" is tried again for 2 s, 400 times every 5 ms: sled's threads let go within some 12 ms of a drop.
+/// "Lock held" is retried for 2 s, 400 times every 5 ms: sled's threads release it within some 12
+/// ms of a drop.
 const LOCK_TRIES: u32 = 400;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 impl Database {
-    /// Opens or creates the database in `dir`, whose parent must exist, with a page cache of `cache_bytes`.
+    /// Opens or creates the database in `dir`, whose parent must exist, with a page cache of
+    /// `cache_bytes`.
     ///
-    /// At creation its files, its directory and the parent are synced.
+    /// On creation its files, its directory and the parent are synced.
     pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Database, DatabaseError> {
         let is_new = !dir.join("db").exists();
         files::create_dir(dir)?;
@@ -181,7 +188,8 @@ impl Database {
         guarded("insert", &self.dir, || self.db.insert(key, value)).map(drop)
     }
 
-    /// Applies all of `changes` or, after a crash, none; nothing is durable before [`Database::flush`].
+    /// Applies all of `changes` or, after a crash, none; nothing is durable before
+    /// [`Database::flush`].
     pub(super) fn apply<'c>(
         &self,
         changes: impl Iterator<Item = (&'c [u8], Option<&'c [u8]>)>,
@@ -196,7 +204,7 @@ impl Database {
         guarded("apply", &self.dir, || self.db.apply_batch(batch))
     }
 
-    /// Makes everything written so far durable, once: a failed sync must not be tried again.
+    /// Makes everything written so far durable. A failed sync must not be retried.
     pub(super) fn flush(&self) -> Result<(), DatabaseError> {
         guarded("flush", &self.dir, || self.db.flush())?;
         let path = || self.dir.join("db");
@@ -208,7 +216,7 @@ impl Database {
         Ok(())
     }
 
-    /// Syncs whatever lies in `blobs/`, and that directory; how many files.
+    /// Syncs the files in `blobs/` and that directory. Returns their number.
     pub(super) fn sync_blobs(&self) -> Result<u64, DatabaseError> {
         let blobs = self.dir.join("blobs");
         let mut count = 0;
@@ -224,42 +232,43 @@ impl Database {
         Ok(count)
     }
 
-    /// Hands out the rows whose keys begin with `prefix`, in key order, until `each` says stop.
+    /// Passes the rows whose keys begin with `prefix`, in key order, to `each` until it returns
+    /// `Stop`.
     pub(super) fn scan(
         &self,
         prefix: &[u8],
-        mut each: impl FnMut(&[u8], &[u8]) -> Next,
+        mut each: impl FnMut(&[u8], &[u8]) -> ScanControl,
     ) -> Result<(), DatabaseError> {
         let mut rows = self.db.scan_prefix(prefix);
         while let Some((key, value)) = guarded("scan", &self.dir, || rows.next().transpose())? {
-            if matches!(each(&key, &value), Next::Stop) {
+            if matches!(each(&key, &value), ScanControl::Stop) {
                 break;
             }
         }
         Ok(())
     }
 
-    /// As [`Database::scan`], from the greatest key down, and only what is below `below`.
+    /// Like [`Database::scan`], but in descending key order and only below `below` (exclusive).
     pub(super) fn scan_back(
         &self,
         prefix: &[u8],
         below: Option<&[u8]>,
-        mut each: impl FnMut(&[u8], &[u8]) -> Next,
+        mut each: impl FnMut(&[u8], &[u8]) -> ScanControl,
     ) -> Result<(), DatabaseError> {
-        let end = below.map_or_else(|| behind(prefix), |below| Bound::Excluded(below.to_vec()));
+        let end = below.map_or_else(|| prefix_end(prefix), |below| Bound::Excluded(below.to_vec()));
         if matches!(&end, Bound::Excluded(end) if end.as_slice() <= prefix) {
             return Ok(());
         }
         let mut rows = self.db.range((Bound::Included(prefix.to_vec()), end)).rev();
         while let Some((key, value)) = guarded("scan", &self.dir, || rows.next().transpose())? {
-            if matches!(each(&key, &value), Next::Stop) {
+            if matches!(each(&key, &value), ScanControl::Stop) {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Closes it and makes the directory's final state durable.
+    /// Closes the database and makes the directory's final state durable.
     pub(super) fn close(self) -> Result<(), DatabaseError> {
         let Database { db, data, dir, .. } = self;
         db.close(&dir)?;
@@ -276,8 +285,8 @@ impl Database {
     }
 }
 
-/// Where the keys that begin with `prefix` end.
-fn behind(prefix: &[u8]) -> Bound<Vec<u8>> {
+/// Returns the exclusive end of the keys that begin with `prefix`.
+fn prefix_end(prefix: &[u8]) -> Bound<Vec<u8>> {
     let counts = prefix.iter().rposition(|byte| *byte < 0xff);
     match counts.and_then(|at| prefix.get(..=at)).and_then(<[u8]>::split_last) {
         Some((last, before)) => Bound::Excluded([before, &[last + 1]].concat()),
@@ -285,9 +294,9 @@ fn behind(prefix: &[u8]) -> Bound<Vec<u8>> {
     }
 }
 
-/// Whether a scan goes on.
-pub(super) enum Next {
-    More,
+/// Whether a scan continues.
+pub(super) enum ScanControl {
+    Continue,
     Stop,
 }
 
@@ -323,8 +332,8 @@ fn guarded<T>(
     }
 }
 
-/// The words of a caught panic.
+/// Returns the message of a caught panic.
 pub(super) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without words".to_owned())
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -1,7 +1,9 @@
-//! File descriptors: how many the process may have, some kept back for the store, and operations that are tried again.
+//! File descriptors: the limit of the process, spares for the store, and retries of failed
+//! operations.
 //!
-//! Connections are what uses descriptors up. They are bounded below what the process may have ([`raise_limit`] says how
-//! much that is), and a few descriptors are held open for nothing else but to be given up when the store needs one.
+//! Connections use descriptors up. Their number is bounded below the limit of the process (see
+//! [`raise_limit`]), and a few descriptors are held open only to be given up when the store needs
+//! one.
 
 use std::fs::File;
 use std::io;
@@ -13,23 +15,24 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::sync::IgnorePoison as _;
 
-/// Descriptors that are kept back.
+/// Number of spare descriptors.
 const SPARES: usize = 16;
-/// The soft limit is raised to this at most: some kernels reject more, and some libraries keep a table of all.
+/// Maximum to which the soft limit is raised: some kernels reject more, and some libraries allocate
+/// a table of that size.
 const LIMIT_MAX: u64 = 1 << 20;
-/// Pauses before the second and each later attempt.
+/// Pauses before the second and each later attempt, milliseconds.
 const PAUSES_MS: [u64; 7] = [0, 1, 2, 5, 10, 30, 100];
-/// Pauses of the last length for a sync that signals interrupt: 10 s.
+/// Number of additional pauses of the last length for a sync interrupted by signals: 10 s.
 const INTERRUPTIONS_MAX: usize = 100;
 
 static SPARE: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
 fn spares() -> MutexGuard<'static, Vec<File>> {
-    // A list of files is whole after every statement.
+    // The list is consistent after every statement.
     SPARE.lock().ignore_poison()
 }
 
-/// Raises the soft limit of open files to the hard one. Returns the soft limit that holds afterwards.
+/// Raises the soft limit of open files to the hard one. Returns the resulting soft limit.
 pub(crate) fn raise_limit() -> u64 {
     let before = getrlimit(Resource::Nofile);
     let wanted = before.maximum.unwrap_or(LIMIT_MAX).min(LIMIT_MAX);
@@ -42,7 +45,7 @@ pub(crate) fn raise_limit() -> u64 {
     holds(getrlimit(Resource::Nofile))
 }
 
-/// Opens the spare descriptors, as many of them as are missing and to be had.
+/// Opens missing spare descriptors, as far as descriptors are available.
 pub(crate) fn keep_spares() {
     let mut spares = spares();
     while spares.len() < SPARES
@@ -52,18 +55,18 @@ pub(crate) fn keep_spares() {
     }
 }
 
-/// Whether an operation failed for want of something that comes back: descriptors, memory, or time without signals. It
-/// has done nothing then.
+/// Returns whether an operation failed for lack of a resource that may become available again:
+/// descriptors, memory, or time without signals. Such an operation has had no effect.
 pub(crate) fn is_transient(error: &io::Error) -> bool {
     let transient = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::INTR];
     error.raw_os_error().is_some_and(|code| transient.iter().any(|errno| errno.raw_os_error() == code))
 }
 
-/// Does something that may be done twice; again where it failed for want of something that comes back, with one spare
-/// descriptor more each time.
+/// Runs an idempotent operation and retries it after a transient error, with one more spare
+/// descriptor released each time.
 ///
 /// # Errors
-/// Those of the last attempt.
+/// The error of the last attempt.
 pub(super) fn retrying<T>(operation: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let mut gave_up = false;
     for pause in PAUSES_MS {
@@ -83,10 +86,12 @@ pub(super) fn retrying<T>(operation: impl Fn() -> io::Result<T>) -> io::Result<T
     operation()
 }
 
-/// Does a sync; again where a signal interrupted it, which leaves what is to be written as it was.
+/// Runs a sync and retries it if a signal interrupted it, which leaves the data to be written
+/// unchanged.
 ///
 /// # Errors
-/// Those of the last attempt. No other failure is tried again: what a sync that failed left behind is unknown.
+/// The error of the last attempt. No other failure is retried: the state after a failed sync is
+/// unknown.
 pub(super) fn retrying_interrupted(sync: impl Fn() -> io::Result<()>) -> io::Result<()> {
     let last = PAUSES_MS.last().copied().unwrap_or_default();
     for pause in PAUSES_MS.into_iter().chain(std::iter::repeat_n(last, INTERRUPTIONS_MAX)) {
@@ -116,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_is_tried_again_and_nothing_else_is() {
+    fn only_transient_errors_are_retried() {
         for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::INTR] {
             let code = errno.raw_os_error();
             assert!(matches!(failing(3, code), (4, Ok(()))), "{errno}");
@@ -131,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_is_tried_again_where_a_signal_interrupted_it_and_never_otherwise() {
+    fn a_sync_is_retried_only_after_an_interruption() {
         let failing = |times: u32, code: i32| {
             let attempts = Cell::new(0);
             let done = retrying_interrupted(|| {
@@ -148,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn spares_are_given_up_one_by_one_and_opened_again() {
+    fn spares_are_released_one_by_one_and_opened_again() {
         keep_spares();
         assert_eq!(spares().len(), SPARES);
         drop(failing(2, Errno::MFILE.raw_os_error()));
-        // Another test may be at it as well: never more than there should be.
+        // Another test may run concurrently: there are never more than `SPARES`.
         keep_spares();
         assert!(spares().len() <= SPARES);
     }

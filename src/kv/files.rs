@@ -1,4 +1,4 @@
-//! The few file operations of this room: private modes, synced, with the path in every error.
+//! File operations of this room: private modes, syncs, and the path in every error.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::ops;
 
-/// What failed, on which path.
+/// A failed file operation and its path.
 #[derive(Debug, thiserror::Error)]
 #[error("{action} {}", path.display())]
 pub struct FileError {
@@ -14,24 +14,25 @@ pub struct FileError {
     pub action: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// The operating system's answer.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
 impl FileError {
-    /// For `map_err`: names the operation and the path.
+    /// Returns a function for `map_err` that adds the operation and the path.
     pub(super) fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
         let path = path.to_owned();
         move |source| FileError { action, path, source }
     }
 }
 
-/// Whether an operation failed because the disk, its inodes or a quota are used up.
+/// Returns whether an operation failed because the disk, its inodes or a quota are used up.
 pub(crate) fn is_no_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Creates `dir` (mode 0700) unless it is there. Not its parents, and not synced: see [`sync_dir`].
+/// Creates `dir` (mode 0700) unless it exists. Neither creates its parents nor syncs: see
+/// [`sync_dir`].
 pub(super) fn create_dir(dir: &Path) -> Result<(), FileError> {
     match ops::create_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
@@ -49,13 +50,13 @@ pub(super) fn sync_file(path: &Path) -> Result<(), FileError> {
     File::open(path).and_then(|f| ops::sync_all(&f, path)).map_err(FileError::at("sync", path))
 }
 
-/// A new file of mode 0600, for writing; one of that name is replaced.
+/// Creates a file of mode 0600 for writing; an existing one is replaced.
 pub(super) fn create_file(path: &Path) -> Result<File, FileError> {
     ops::create(path).map_err(FileError::at("create", path))
 }
 
-/// Writes `bytes` as `dir/name` so that after a crash the whole file is there or none of it: written as `name.new`,
-/// synced, renamed, directory synced.
+/// Writes `bytes` as `dir/name` atomically: after a crash the file has all of them or does not
+/// exist. It is written as `name.new`, synced and renamed, and the directory is synced.
 pub(super) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), FileError> {
     let new = dir.join(format!("{name}.new"));
     let file = create_file(&new)?;
@@ -71,7 +72,8 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
     ops::rename(from, to).map_err(FileError::at("rename", from))
 }
 
-/// The content of a file of at most `bytes_max` bytes, or none if there is no such file.
+/// Returns the content of a file of at most `bytes_max` bytes, or `None` if the file does not
+/// exist.
 pub(super) fn read_small(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, FileError> {
     let length = match fs::metadata(path) {
         Ok(found) => found.len(),
@@ -85,7 +87,7 @@ pub(super) fn read_small(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>,
     fs::read(path).map(Some).map_err(FileError::at("read", path))
 }
 
-/// The first bytes of a file, fewer where it is shorter.
+/// Returns the first `bytes` bytes of a file, or fewer if it is shorter.
 pub(super) fn read_start(path: &Path, bytes: usize) -> Result<Vec<u8>, FileError> {
     let mut start = Vec::new();
     let file = File::open(path).map_err(FileError::at("open", path))?;
@@ -93,7 +95,7 @@ pub(super) fn read_start(path: &Path, bytes: usize) -> Result<Vec<u8>, FileError
     Ok(start)
 }
 
-/// The names in a directory, sorted. At most 1 M, so that a strange folder cannot eat the memory.
+/// Returns the names in a directory, sorted. At most 1 M names are read, to bound the memory.
 pub(super) fn names(dir: &Path) -> Result<Vec<String>, FileError> {
     let at = |e| FileError::at("list", dir)(e);
     let mut found = Vec::new();

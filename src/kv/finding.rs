@@ -1,53 +1,53 @@
-//! What a check found: one sentence with its place and its weight, for people and for programs.
+//! Findings of a check: a sentence with its position and severity, for people and for programs.
 
 use std::path::PathBuf;
 
 use crate::model::{OrgId, Timestamp};
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
-    /// Worth knowing, nothing is wrong.
+    /// Information; nothing is wrong.
     Note,
-    /// The next start puts it right by itself, and nothing that was answered is lost.
+    /// The next start repairs it, and nothing confirmed is lost.
     Repairable,
-    /// Something that was answered cannot be read any more.
+    /// Something that was confirmed can no longer be read.
     Loss,
 }
 
-/// One thing that a check found.
+/// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// Its severity.
     pub weight: Weight,
     /// The file or folder, relative to the data folder.
     pub file: PathBuf,
-    /// Where in it.
+    /// Byte offset in the file.
     pub offset: Option<u64>,
-    /// Whose samples it is about.
+    /// The organisation of the affected samples.
     pub org: Option<OrgId>,
-    /// The first and last moment of the samples it is about.
+    /// First and last time of the affected samples, both inclusive.
     pub range: Option<(Timestamp, Timestamp)>,
-    /// How many samples, records or changes it is about.
+    /// Number of affected samples, records or changes.
     pub count: Option<u64>,
-    /// What it is, in words.
+    /// Description.
     pub what: String,
 }
 
 impl Finding {
-    /// A finding about a whole file.
+    /// Creates a finding about a whole file.
     pub fn new(weight: Weight, file: impl Into<PathBuf>, what: impl Into<String>) -> Finding {
         let (file, what) = (file.into(), what.into());
         Finding { weight, file, offset: None, org: None, range: None, count: None, what }
     }
 
-    /// The same, at a place of the file.
+    /// Sets the byte offset.
     #[must_use]
     pub fn at(self, offset: u64) -> Finding {
         Finding { offset: Some(offset), ..self }
     }
 
-    /// The same, about so many.
+    /// Sets the number of affected samples, records or changes.
     #[must_use]
     pub fn counting(self, count: u64) -> Finding {
         Finding { count: Some(count), ..self }

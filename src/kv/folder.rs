@@ -1,6 +1,7 @@
-//! The data folder: one process, one identity, and the few markers that decide how to start.
+//! The data folder: its lock, its identity, and the markers that determine how to start.
 //!
-//! All markers are text, each written once or by rename, with its own checksum (CRC32C, hex) over the lines before it:
+//! All markers are text, written once or by rename, each with its own checksum (CRC32C, hex) over
+//! the lines before it:
 //! ```text
 //! STORE          promlet store            INITIALISED   promlet initialised     CLEAN   promlet clean stop
 //!                layout 1                               id <32 hex digits>              id <32 hex digits>
@@ -12,10 +13,11 @@
 //! LOCK           pid <number>, started <RFC 3339>; held with flock while the process lives
 //! master.key     64 hex digits, mode 0600
 //! ```
-//! `STORE` is the first thing that is made durable in a new folder and never changes. `CLEAN` is there only between a
-//! clean stop and the next start. `RUNNING` is there from when a server serves to its clean stop; a server that finds it
-//! counts in `UNCLEAN` a stop that was none in order. Nothing else depends on the two: a folder that was restored, or a
-//! start that was refused, has no `CLEAN` either.
+//! `STORE` is the first file that is made durable in a new folder and never changes. `CLEAN` exists
+//! only between a clean stop and the next start. `RUNNING` exists while a server serves, until its
+//! clean stop; a server that finds it at its start counts an unclean stop in `UNCLEAN`. Nothing
+//! else depends on these two: a restored folder, or a start that was refused, has no `CLEAN`
+//! either.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -35,38 +37,38 @@ mod evidence;
 const LAYOUT: u32 = 1;
 /// First line of `UNCLEAN`.
 const UNCLEAN_TITLE: &str = "promlet unclean stops";
-/// A marker is some hundred bytes.
+/// Maximum length of a marker in bytes; markers have about a hundred.
 const MARKER_BYTES_MAX: u64 = 4_096;
 
-/// Why the folder cannot be used.
+/// Reasons why the folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Another process holds it.
+    /// Another process uses the folder.
     #[error("{} is in use by another promlet ({holder})", path.display())]
     InUse {
         /// The folder.
         path: PathBuf,
-        /// What `LOCK` says: its pid and start time.
+        /// The content of `LOCK`: pid and start time.
         holder: String,
     },
-    /// There is something in it, but not a store; left alone.
+    /// The folder has other files but no store; it is left unchanged.
     #[error("{} is not empty and holds no promlet store: STORE is missing beside {found:?}", path.display())]
     Foreign {
         /// The folder.
         path: PathBuf,
-        /// The first name that is not ours.
+        /// The first name that does not belong to a store.
         found: String,
     },
-    /// There is no store in it.
+    /// The folder has no store.
     #[error("{} holds no promlet store", path.display())]
     NoStore {
         /// The folder.
         path: PathBuf,
     },
-    /// Written by a newer program; left alone.
+    /// The folder was written by a newer version; it is left unchanged.
     #[error("{} has layout {found}, this program reads {LAYOUT}: use the newer program", path.display())]
     Newer {
         /// The folder.
@@ -74,22 +76,23 @@ pub enum FolderError {
         /// Its layout.
         found: u32,
     },
-    /// A marker is not what was written.
+    /// A marker is damaged.
     #[error("{} is damaged: {what}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         what: String,
     },
-    /// No key is made for a store that has users, nor outside of the folder: sealed secrets need the old one.
+    /// The key file is missing. No key is created for a store that has users, nor outside of the
+    /// folder, because sealed secrets need the old one.
     #[error(
         "the master key {} is missing: put it back from your backup (or, to go on without the secrets that it sealed, start \
          once with --new-master-key)",
         path.display()
     )]
     MasterKeyMissing {
-        /// Where it is expected.
+        /// The expected path.
         path: PathBuf,
     },
     /// The key is not 32 bytes.
@@ -100,24 +103,24 @@ pub enum FolderError {
         /// The file, or "its setting".
         origin: String,
     },
-    /// Anyone on the machine may read the key.
+    /// Every user of the machine can read the key.
     #[error("{} may be read by every user of this machine (mode {mode:o}): chmod 600 it", path.display())]
     MasterKeyOpen {
         /// The file.
         path: PathBuf,
-        /// Its mode.
+        /// Its permission bits.
         mode: u32,
     },
 }
 
-/// How the process before this one ended.
+/// The end of the previous process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastStop {
     /// There was none: the folder is new.
     New,
-    /// By a clean stop.
+    /// A clean stop.
     Clean,
-    /// By a crash, a kill or a power cut.
+    /// A crash, a kill or a power cut.
     Unclean,
 }
 
@@ -132,18 +135,18 @@ pub enum Initialised {
     Yes,
 }
 
-/// Where the master key comes from.
+/// The source of the master key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterKeySource {
-    /// `master.key` in the folder, made if the store is new.
+    /// `master.key` in the folder, created if the store is new.
     Folder,
-    /// A file elsewhere; never made.
+    /// A file elsewhere; never created.
     File(PathBuf),
-    /// 64 hex digits.
+    /// The key itself: 64 hex digits or base64.
     Value(String),
 }
 
-/// The key that secrets in control are sealed with.
+/// The key that seals secrets in control.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MasterKey(pub [u8; 32]);
 
@@ -160,32 +163,32 @@ pub struct DataFolder {
     store: StoreId,
     created: Timestamp,
     last_stop: LastStop,
-    /// Repairs that this opening made, one sentence each.
+    /// Repairs made by this opening, one sentence each.
     notes: Vec<String>,
-    /// `RUNNING` is this process's.
+    /// Whether `RUNNING` was written by this process.
     serves: AtomicBool,
-    /// Secrets of new journal files are derived from it. Random, of this process.
+    /// Random key of this process, from which the secrets of new journal files are derived.
     record_key: RecordKey,
     /// Holds the flock.
     _lock: File,
 }
 
 impl DataFolder {
-    /// Opens the folder, or makes it, its missing parents included, and locks it.
+    /// Opens and locks the folder. Creates it with its missing parents if it does not exist.
     ///
     /// # Errors
-    /// [`FolderError::InUse`] names the process that holds it; [`FolderError::Foreign`] and [`FolderError::Newer`]
-    /// leave it untouched.
+    /// [`FolderError::InUse`] names the process that uses it; [`FolderError::Foreign`] and
+    /// [`FolderError::Newer`] leave it unchanged.
     pub fn open(path: &Path, now: Timestamp, rng: &mut Entropy) -> Result<DataFolder, FolderError> {
         make_with_parents(path)?;
-        // Before LOCK is made: a folder that is not ours stays as it is.
+        // Checked before LOCK is created: a folder that is not a store stays unchanged.
         identity(path)?;
         let lock = take_lock(path, now)?;
         let mut notes = Vec::new();
         let (store, created, last_stop) = match identity(path)? {
-            Some(Identity { store, created, mends }) => {
+            Some(Identity { store, created, damage }) => {
                 let created = created.unwrap_or(now);
-                if let Some(what) = mends {
+                if let Some(what) = damage {
                     notes.push(rewrite_identity(path, store, created, now, &what)?);
                 }
                 (store, created, take_clean_marker(path, store)?)
@@ -201,57 +204,59 @@ impl DataFolder {
         Ok(DataFolder { path, store, created, last_stop, notes, serves, record_key, _lock: lock })
     }
 
-    /// Repairs that this opening made, one sentence each.
+    /// Returns the repairs made by this opening, one sentence each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its identity, in every file of it.
+    /// Returns the id of the store, which is in every file of it.
     pub fn store_id(&self) -> StoreId {
         self.store
     }
 
-    /// What secrets of new journal files are derived from.
+    /// Returns the key from which the secrets of new journal files are derived.
     pub(super) fn record_key(&self) -> RecordKey {
         self.record_key
     }
 
-    /// When it was made.
+    /// Returns the time of creation.
     pub fn created(&self) -> Timestamp {
         self.created
     }
 
-    /// How the process before this one ended.
+    /// Returns the end of the previous process.
     pub fn last_stop(&self) -> LastStop {
         self.last_stop
     }
 
-    /// How often a process that served did not stop in order; before [`DataFolder::begin_serving`] the last one included.
+    /// Returns the number of unclean stops of serving processes; before
+    /// [`DataFolder::begin_serving`] including the last one.
     ///
     /// # Errors
-    /// When the count cannot be read.
+    /// [`FolderError`] if the count cannot be read.
     pub fn unclean_stops(&self) -> Result<u64, FolderError> {
         let lines = match read_marker(&self.path.join("UNCLEAN"), UNCLEAN_TITLE) {
-            // A count and nothing else: a damaged one begins anew.
+            // The file has only a count; a damaged one restarts at 0.
             Err(FolderError::Damaged { .. }) => None,
             read => read?,
         };
         let known = lines.and_then(|lines| line(&lines, "count")?.parse().ok()).unwrap_or(0_u64);
         let serves = self.serves.load(Ordering::Relaxed);
-        // One that is damaged was there, too.
+        // A damaged `RUNNING` counts as well.
         let left_running = !serves && self.path.join("RUNNING").exists();
         Ok(known.saturating_add(u64::from(left_running)))
     }
 
-    /// Notes that this process serves from now on, and counts the one before it if it did not stop in order.
+    /// Records that this process serves from now on. If the previous one did not stop cleanly,
+    /// counts that.
     ///
     /// # Errors
-    /// When that cannot be written: the next start counts what this one could not.
+    /// [`FolderError`] if it cannot be written; the next start then counts that stop.
     pub fn begin_serving(&self, now: Timestamp) -> Result<(), FolderError> {
         if self.path.join("RUNNING").exists() {
             let counted = self.unclean_stops()?;
@@ -261,10 +266,10 @@ impl DataFolder {
         self.write_marker("RUNNING", "promlet running", now)
     }
 
-    /// Notes a clean stop; everything else must be closed and durable by now.
+    /// Records a clean stop; everything else must be closed and durable before.
     ///
     /// # Errors
-    /// When it cannot be written: the next start then takes this stop for an unclean one.
+    /// [`FolderError`] if it cannot be written; the next start then treats this stop as unclean.
     pub fn close_clean(self, now: Timestamp) -> Result<(), FolderError> {
         let running = self.path.join("RUNNING");
         if self.serves.load(Ordering::Relaxed) && running.exists() {
@@ -273,19 +278,19 @@ impl DataFolder {
         self.write_marker("CLEAN", "promlet clean stop", now)
     }
 
-    /// Whether a valid `INITIALISED` says that the store had an owner.
+    /// Returns whether a valid `INITIALISED` exists, which means that the store had an owner.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// [`FolderError`] if the file cannot be read.
     pub fn is_initialised(&self) -> Result<bool, FolderError> {
         Ok(self.initialised()? == Initialised::Yes)
     }
 
-    /// The state of `INITIALISED`. A damaged marker, or one of another store, is no error: control decides whether the
-    /// store has users, and writes the marker again if it does.
+    /// Returns the state of `INITIALISED`. A damaged marker, or one of another store, is not an
+    /// error: control determines whether the store has users, and rewrites the marker if it has.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// [`FolderError`] if the file cannot be read.
     pub fn initialised(&self) -> Result<Initialised, FolderError> {
         let path = self.path.join("INITIALISED");
         match read_marker(&path, "promlet initialised") {
@@ -298,11 +303,11 @@ impl DataFolder {
         }
     }
 
-    /// Makes `INITIALISED`, after the commit that makes the first owner and before its reply. Replaces a damaged one;
-    /// does nothing if a valid one is there.
+    /// Writes `INITIALISED`, after the commit that creates the first owner and before its reply.
+    /// Replaces a damaged marker; does nothing if a valid one exists.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// [`FolderError`] if it cannot be written.
     pub fn mark_initialised(&self, now: Timestamp) -> Result<(), FolderError> {
         if self.is_initialised()? {
             Ok(())
@@ -326,11 +331,11 @@ impl DataFolder {
         Ok(files::write_whole(&self.path, name, with_crc(body).as_bytes())?)
     }
 
-    /// The master key; `master.key` is made, once, in a store that has no users yet.
+    /// Returns the master key. Creates `master.key`, once, in a store that has no users yet.
     ///
     /// # Errors
-    /// [`FolderError::MasterKeyMissing`] rather than a new key for a store that has users;
-    /// [`FolderError::MasterKeyOpen`] when every user of the machine may read the file.
+    /// [`FolderError::MasterKeyMissing`] instead of a new key for a store that has users;
+    /// [`FolderError::MasterKeyOpen`] if every user of the machine can read the file.
     pub fn master_key(&self, source: &MasterKeySource, rng: &mut Entropy) -> Result<MasterKey, FolderError> {
         let path = match source {
             MasterKeySource::Value(text) => return parse_key(text, "its setting"),
@@ -345,7 +350,8 @@ impl DataFolder {
             }
             return parse_key(&String::from_utf8_lossy(&text), &path.display().to_string());
         }
-        // A damaged marker counts as one that was there: no new key may replace a lost one unasked.
+        // A damaged marker counts as an existing one: a new key must not silently replace a lost
+        // one.
         if *source != MasterKeySource::Folder || self.initialised()? != Initialised::No {
             return Err(FolderError::MasterKeyMissing { path });
         }
@@ -359,10 +365,11 @@ impl DataFolder {
         Ok(key)
     }
 
-    /// Makes a new `master.key` where the one of this store is lost; what lies in its place goes to quarantine.
+    /// Creates a new `master.key` after the loss of the old one; an existing file is moved to
+    /// quarantine.
     ///
     /// # Errors
-    /// When it cannot be moved or written.
+    /// [`FolderError`] if it cannot be moved or written.
     pub fn replace_master_key(&self, now: Timestamp, rng: &mut Entropy) -> Result<MasterKey, FolderError> {
         let path = self.path.join("master.key");
         if path.exists() {
@@ -371,10 +378,11 @@ impl DataFolder {
         self.make_master_key(rng)
     }
 
-    /// Moves what is damaged to `quarantine/<time>-<name>`, both directories synced; where it is now.
+    /// Moves a damaged file to `quarantine/<time>-<name>` and syncs both directories. Returns its
+    /// new path.
     ///
     /// # Errors
-    /// When it cannot be moved.
+    /// [`FileError`] if it cannot be moved.
     pub fn quarantine(&self, what: &Path, now: Timestamp) -> Result<PathBuf, FileError> {
         let dir = self.path.join("quarantine");
         files::create_dir(&dir)?;
@@ -393,7 +401,7 @@ impl DataFolder {
     }
 }
 
-/// Makes the folder and its missing parents (0700), each durable under its name.
+/// Creates the folder and its missing parents (0700), each durable under its name.
 fn make_with_parents(path: &Path) -> Result<(), FileError> {
     let absolute = std::path::absolute(path).map_err(FileError::at("find", path))?;
     let missing: Vec<_> = absolute.ancestors().take_while(|dir| !dir.exists()).collect();
@@ -410,10 +418,10 @@ fn make_with_parents(path: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// What a folder is, whether in use or not; nothing is changed.
+/// Returns the store of a folder without changing it, in use or not.
 ///
 /// # Errors
-/// [`FolderError::NoStore`] where there is no `STORE`, else as [`DataFolder::open`].
+/// [`FolderError::NoStore`] if there is no `STORE`, otherwise as for [`DataFolder::open`].
 pub(super) fn store_in_folder(path: &Path) -> Result<StoreId, FolderError> {
     match identity(path) {
         Ok(Some(identity)) => Ok(identity.store),
@@ -422,7 +430,8 @@ pub(super) fn store_in_folder(path: &Path) -> Result<StoreId, FolderError> {
     }
 }
 
-/// Who has the folder open, as its `LOCK` says, or nobody; nothing is changed.
+/// Returns the process that uses the folder, as named in its `LOCK`; `None` if none does. Changes
+/// nothing.
 ///
 /// # Errors
 /// [`FolderError::File`].
@@ -443,25 +452,26 @@ pub fn holder(path: &Path) -> Result<Option<String>, FolderError> {
     }
 }
 
-/// Why `STORE` has to be written again, as the next start does; none where it is whole or cannot be made again.
+/// Returns the damage of `STORE` that the next start repairs; `None` if `STORE` is intact or cannot
+/// be rewritten.
 ///
 /// # Errors
-/// As [`store_in_folder`].
+/// As for [`store_in_folder`].
 pub(super) fn identity_damage(path: &Path) -> Result<Option<String>, FolderError> {
-    Ok(identity(path)?.and_then(|identity| identity.mends))
+    Ok(identity(path)?.and_then(|identity| identity.damage))
 }
 
 /// The identity of a store.
 struct Identity {
     store: StoreId,
-    /// None where only the damaged `STORE` said it.
+    /// `None` if only the damaged `STORE` had it.
     created: Option<Timestamp>,
-    /// What is wrong with `STORE`; the identity then comes from other files.
-    mends: Option<String>,
+    /// Damage of `STORE`, in which case the identity comes from other files.
+    damage: Option<String>,
 }
 
-/// What `STORE` says; none in an empty folder. The identity of a store whose `STORE` is damaged comes from the other
-/// files that carry it, if all of them agree.
+/// Returns the identity in `STORE`; `None` in an empty folder. If `STORE` is damaged, the identity
+/// comes from the other files that carry it, provided that all of them agree.
 fn identity(path: &Path) -> Result<Option<Identity>, FolderError> {
     let marker = path.join("STORE");
     let bytes = match files::read_small(&marker, MARKER_BYTES_MAX) {
@@ -473,15 +483,15 @@ fn identity(path: &Path) -> Result<Option<Identity>, FolderError> {
                 None => Ok(None),
             };
         }
-        // Longer than any marker: not what was written.
+        // Longer than any marker, so it is damaged.
         Err(e) if e.source.kind() == io::ErrorKind::InvalidData => Vec::new(),
         Err(e) => return Err(e.into()),
     };
     match whole_identity(path, &marker, &bytes) {
-        Ok((store, created)) => Ok(Some(Identity { store, created: Some(created), mends: None })),
+        Ok((store, created)) => Ok(Some(Identity { store, created: Some(created), damage: None })),
         Err(FolderError::Damaged { path: marker, what }) => {
             match evidence::store_of(path, &String::from_utf8_lossy(&bytes))? {
-                Some(store) => Ok(Some(Identity { store, created: None, mends: Some(what) })),
+                Some(store) => Ok(Some(Identity { store, created: None, damage: Some(what) })),
                 None => Err(FolderError::Damaged { path: marker, what }),
             }
         }
@@ -490,11 +500,11 @@ fn identity(path: &Path) -> Result<Option<Identity>, FolderError> {
 }
 
 fn whole_identity(path: &Path, marker: &Path, bytes: &[u8]) -> Result<(StoreId, Timestamp), FolderError> {
-    // The layout comes first: a newer one may have other lines and another checksum.
+    // The layout is checked first: a newer one may have other lines and another checksum.
     let text = String::from_utf8_lossy(bytes);
     let layout = text.lines().nth(1).and_then(|line| line.strip_prefix("layout ")?.parse::<u32>().ok());
     if let Some(found) = layout.filter(|found| *found > LAYOUT && text.starts_with("promlet store\n")) {
-        // With the known layout's number the checksum is right: that number is what is damaged.
+        // If the checksum fits the known layout's number, only that number is damaged.
         let known = text.replacen(&format!("\nlayout {found}\n"), &format!("\nlayout {LAYOUT}\n"), 1);
         if check_marker(marker, known.as_bytes(), "promlet store").is_err() {
             return Err(FolderError::Newer { path: path.to_owned(), found });
@@ -515,7 +525,8 @@ fn write_identity(path: &Path, store: StoreId, created: Timestamp) -> Result<(),
     files::write_whole(path, "STORE", with_crc(body).as_bytes())
 }
 
-/// Writes `STORE` again; the damaged one keeps a name in `quarantine/`. Returns the sentence for the operator.
+/// Rewrites `STORE` and keeps the damaged file in `quarantine/`. Returns a sentence for the
+/// operator.
 fn rewrite_identity(
     path: &Path,
     store: StoreId,
@@ -525,7 +536,8 @@ fn rewrite_identity(
 ) -> Result<String, FileError> {
     let quarantine = path.join("quarantine");
     let kept = quarantine.join(format!("{}-STORE", now.to_rfc3339().replace(':', "")));
-    // A link: there is a file of the name STORE at every moment. Without the copy nothing is lost.
+    // A hard link, so that a file named STORE exists at every moment. The quarantined copy is not
+    // essential.
     let linked = files::create_dir(&quarantine).is_ok() && ops::link(&path.join("STORE"), &kept).is_ok();
     if linked {
         files::sync_dir(&quarantine)?;
@@ -562,28 +574,30 @@ fn take_lock(path: &Path, now: Timestamp) -> Result<File, FolderError> {
     let text = format!("pid {}\nstarted {}\n", std::process::id(), now.to_rfc3339());
     file.set_len(0).map_err(FileError::at("empty", &name))?;
     match file.write_all(text.as_bytes()) {
-        // On a full disk the lock holds without its text.
+        // On a full disk the lock is held without its text.
         Err(e) if is_no_room(&e) => Ok(file),
         other => other.map(|()| file).map_err(|e| FileError::at("write", &name)(e).into()),
     }
 }
 
-/// Whether the last stop was clean; the marker is gone, durably, before anything else is written.
+/// Returns whether the last stop was clean. The marker is durably removed before anything else is
+/// written.
 fn take_clean_marker(path: &Path, store: StoreId) -> Result<LastStop, FolderError> {
     let marker = path.join("CLEAN");
-    let said = match read_marker(&marker, "promlet clean stop") {
+    let is_clean = match read_marker(&marker, "promlet clean stop") {
         Ok(None) => return Ok(LastStop::Unclean),
         Ok(Some(lines)) => store_in(&marker, &lines).is_ok_and(|found| found == store),
-        // It only ever saves time: a damaged one counts as an unclean stop.
+        // The marker only saves time, so a damaged one counts as an unclean stop.
         Err(FolderError::Damaged { .. }) => false,
         Err(e) => return Err(e),
     };
     ops::remove_file(&marker).map_err(FileError::at("remove", &marker))?;
     files::sync_dir(path)?;
-    Ok(if said { LastStop::Clean } else { LastStop::Unclean })
+    Ok(if is_clean { LastStop::Clean } else { LastStop::Unclean })
 }
 
-/// As we write it, or in base64, as `PROMLET_MASTER_KEY` has it: told apart by their length.
+/// Parses a key in hexadecimal, as in `master.key`, or in base64, as in `PROMLET_MASTER_KEY`. The
+/// length tells them apart.
 fn parse_key(text: &str, origin: &str) -> Result<MasterKey, FolderError> {
     let text = text.trim().as_bytes();
     let hex = data_encoding::HEXLOWER_PERMISSIVE.decode(text).ok();
@@ -599,7 +613,8 @@ fn with_crc(body: String) -> String {
     body + &format!("crc {crc:08x}\n")
 }
 
-/// The lines of a marker between its title and its checksum; none if there is no such file.
+/// Returns the lines of a marker between its title and its checksum; `None` if the file does not
+/// exist.
 fn read_marker(path: &Path, title: &str) -> Result<Option<Vec<String>>, FolderError> {
     match files::read_small(path, MARKER_BYTES_MAX)? {
         Some(bytes) => check_marker(path, &bytes, title).map(Some),

@@ -1,29 +1,32 @@
-//! Write-once databases of open chunks: one part of one checkpoint generation (docs/storage.md section 7).
+//! Write-once databases of open chunks: one part of one checkpoint generation (docs/storage.md
+//! section 7).
 //!
-//! A part is filled in ascending key order, made durable, closed, and never written again, because sled does not
-//! survive being overwritten in bulk (docs/storage.md section 0, point 1). Generations, `DONE` and renames belong to
-//! `tsdb`; here is only the database: key `u32 org, u32 row number` (big-endian), value a frame of kind
-//! 0x40 (see [`super::frame`]) around a body that `tsdb` draws.
+//! A part is filled in ascending key order, made durable, closed, and never written again, because
+//! sled does not survive bulk overwrites (docs/storage.md section 0, point 1). `tsdb` manages
+//! generations, `DONE` and renames; this module only has the database. The key is `u32 org, u32 row
+//! number` (big-endian), the value a frame of kind 0x40 (see [`super::frame`]) around a body that
+//! `tsdb` defines.
 
 use std::path::{Path, PathBuf};
 
-use super::database::{Database, DatabaseError, Next};
+use super::database::{Database, DatabaseError, ScanControl};
 use super::frame::{self, BODY_BYTES_MAX, Frame};
 use crate::model::OrgId;
 
-/// The frame's kind for rows of the head.
+/// Frame kind of rows of the head.
 const KIND: u8 = 0x40;
-/// The layout of the body that `tsdb` writes today.
+/// Current layout version of the body that `tsdb` writes.
 const VERSION: u8 = 1;
-/// 4 MiB of page cache: rows are written once in order and read once in order, nothing is looked at twice.
+/// 4 MiB of page cache: rows are written once and read once in order, so a larger cache does not
+/// help.
 const CACHE_BYTES: u64 = 4 << 20;
 
-/// Where a row of the head lies: organisation, then the row's number within the part.
+/// Key of a row of the head: organisation, then the row's number within the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeadKey {
     /// The organisation.
     pub org: OrgId,
-    /// The row's number; which series it holds stands in its body, since one series can need several rows.
+    /// Number of the row. Its body names the series, because one series may need several rows.
     pub row: u32,
 }
 
@@ -38,14 +41,14 @@ impl HeadKey {
     }
 }
 
-/// What a finished part holds; `tsdb` notes it in `DONE`, [`read_part`] compares.
+/// The contents of a finished part; `tsdb` records it in `DONE`, and [`read_part`] compares it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartSummary {
-    /// The least key, none when the part is empty.
+    /// Smallest key; `None` if the part is empty.
     pub first_key: Option<HeadKey>,
-    /// The greatest key, none when the part is empty.
+    /// Greatest key; `None` if the part is empty.
     pub last_key: Option<HeadKey>,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
     /// Bytes of all bodies, without frames and keys.
     pub bytes: u64,
@@ -63,47 +66,48 @@ impl PartSummary {
     }
 }
 
-/// Why a part could not be written or is not what its summary says.
+/// Errors of writing a part, or of reading one that differs from its summary.
 #[derive(Debug, thiserror::Error)]
 pub enum HeadError {
     /// sled or the file system failed.
     #[error("head part")]
     Database(#[from] DatabaseError),
-    /// A row is never split here: the caller puts fewer series or samples into it.
-    #[error("a row of the head has {bytes} bytes, at most {allowed} are kept safely")]
+    /// The body is too long. Rows are never split here: the caller must put fewer series or
+    /// samples into it.
+    #[error("a row of the head has {bytes} bytes, at most {allowed} are stored safely")]
     RowTooLong {
-        /// Bytes of the body.
+        /// Length of the body.
         bytes: usize,
         /// [`BODY_BYTES_MAX`].
         allowed: usize,
     },
-    /// Keys must ascend: the checksum of the part is taken in their order.
+    /// Keys must ascend, because the checksum of the part is computed in their order.
     #[error("head row {key:?} does not come after {last:?}")]
     OutOfOrder {
-        /// The key that was put.
+        /// The refused key.
         key: HeadKey,
-        /// The one before it.
+        /// The previous key.
         last: HeadKey,
     },
-    /// A part is created once, where nothing is.
+    /// The directory already exists; a part is created once.
     #[error("head part {} exists", .0.display())]
     Exists(PathBuf),
-    /// The part is not there.
+    /// The part does not exist.
     #[error("head part {} is missing", .0.display())]
     Missing(PathBuf),
-    /// Not every row is there, or not only the rows that were written.
-    #[error("head part {}: {found:?} where {expected:?} is noted", path.display())]
+    /// Rows are missing, changed or added.
+    #[error("head part {}: {found:?}, but {expected:?} is recorded", path.display())]
     Differs {
-        /// The part's directory.
+        /// Directory of the part.
         path: PathBuf,
-        /// What was noted when it was finished.
+        /// The summary recorded when it was finished.
         expected: PartSummary,
-        /// What is there.
+        /// The summary of the rows read.
         found: PartSummary,
     },
 }
 
-/// Why a part could not be read to its end.
+/// Errors of [`read_part`].
 #[derive(Debug, thiserror::Error)]
 pub enum ReadPartError<E> {
     /// The part is damaged, missing or incomplete.
@@ -121,10 +125,10 @@ pub struct HeadWriter {
 }
 
 impl HeadWriter {
-    /// Creates the database in `dir`, which must not exist; its parent must.
+    /// Creates the database in `dir`, which must not exist; its parent must exist.
     ///
     /// # Errors
-    /// [`HeadError::Exists`], or what the file system or sled say.
+    /// [`HeadError::Exists`], or an error of the file system or of sled.
     pub fn create(dir: &Path) -> Result<HeadWriter, HeadError> {
         if dir.exists() {
             return Err(HeadError::Exists(dir.to_owned()));
@@ -132,11 +136,11 @@ impl HeadWriter {
         Ok(HeadWriter { database: Database::open(dir, CACHE_BYTES)?, summary: PartSummary::default() })
     }
 
-    /// Adds a row of at most [`BODY_BYTES_MAX`] bytes; keys ascend strictly.
+    /// Adds a row of at most [`BODY_BYTES_MAX`] bytes; keys must ascend strictly.
     ///
     /// # Errors
-    /// [`HeadError::RowTooLong`], [`HeadError::OutOfOrder`]: nothing was written. Otherwise the part is to be
-    /// thrown away.
+    /// [`HeadError::RowTooLong`], [`HeadError::OutOfOrder`]: nothing was written. After any other
+    /// error the part must be discarded.
     pub fn put(&mut self, key: HeadKey, body: &[u8]) -> Result<(), HeadError> {
         if body.len() > BODY_BYTES_MAX {
             return Err(HeadError::RowTooLong { bytes: body.len(), allowed: BODY_BYTES_MAX });
@@ -152,10 +156,12 @@ impl HeadWriter {
         Ok(())
     }
 
-    /// Makes every row durable and closes the database; it may be renamed (with its generation) afterwards.
+    /// Makes every row durable and closes the database. It may be renamed (with its generation)
+    /// afterwards.
     ///
     /// # Errors
-    /// What the file system or sled say. The part is then to be thrown away, never finished again.
+    /// An error of the file system or of sled. The part must then be discarded, and not finished
+    /// again.
     pub fn finish(self) -> Result<PartSummary, HeadError> {
         self.database.flush()?;
         self.database.sync_blobs()?;
@@ -164,13 +170,14 @@ impl HeadWriter {
     }
 }
 
-/// Reads a finished part in key order and compares it with what was noted when it was finished.
+/// Reads a finished part in key order and compares it with its recorded summary.
 ///
-/// Rows are handed out before the last comparison: when this returns an error, all of them are to be thrown away.
-/// Needs write access, since sled opens nothing without.
+/// Rows are passed on before the final comparison: after an error the caller must discard all
+/// of them. Needs write access, because sled cannot open a database without.
 ///
 /// # Errors
-/// [`ReadPartError::Part`] where anything differs from `expected`; [`ReadPartError::Row`] as `on_row` returned it.
+/// [`ReadPartError::Part`] if anything differs from `expected`; [`ReadPartError::Row`] with the
+/// error of `on_row`.
 pub fn read_part<E>(
     dir: &Path,
     expected: &PartSummary,
@@ -194,10 +201,10 @@ pub fn read_part<E>(
         on_row(head_key, body).map_err(ReadPartError::Row)
     };
     let scanned = database.scan(&[], |key, value| match one(key, value) {
-        Ok(()) => Next::More,
+        Ok(()) => ScanControl::Continue,
         Err(e) => {
             refused = Some(e);
-            Next::Stop
+            ScanControl::Stop
         }
     });
     drop(database);
@@ -237,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_part_gives_back_its_rows_in_key_order_and_leaves_blobs_empty() {
+    fn a_finished_part_returns_its_rows_in_key_order_and_leaves_blobs_empty() {
         let temp = tempfile::tempdir().expect("temp");
         let dir = temp.path().join("00");
         let summary = part(&dir, 2_048, 1_600);
@@ -277,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_differs_from_its_summary_is_noticed() {
+    fn a_part_that_differs_from_its_summary_is_detected() {
         let temp = tempfile::tempdir().expect("temp");
         let dir = temp.path().join("00");
         let summary = part(&dir, 10, 100);
@@ -311,7 +318,8 @@ mod tests {
             let mut bad = whole.clone();
             bad[at..(at + 512).min(whole.len())].fill(0xa5);
             std::fs::write(&path, &bad).expect("write");
-            // Space that no page uses may be hit: then every row is still there, verified by its checksum.
+            // The damage may hit space that no page uses; then every row is intact, verified by its
+            // checksum.
             if let Ok(rows) = collect(&dir, &summary) {
                 assert_eq!(rows.len(), 200, "damage at {at}");
             }

@@ -1,16 +1,18 @@
-//! Keys of control's tables: bytes whose order is the order of the values, and of which none begins another.
+//! Keys of control's tables: byte strings with the order of their values, none of which is a prefix
+//! of another.
 //!
-//! Integers are big-endian, signed ones with the sign bit turned; texts end with two zero bytes, a zero byte inside is
-//! followed by 0xff. A tuple is its parts one after the other, so the leading parts of a key are a prefix to scan by.
+//! Integers are big-endian, signed ones with the sign bit inverted. Texts end with two zero bytes,
+//! and a zero byte inside is followed by 0xff. A tuple is the concatenation of its parts, so the
+//! leading parts of a key are a prefix for scans.
 
 use crate::model::{OrgId, Timestamp};
 
 /// A key, or the leading parts of one.
 pub trait TableKey: Sized {
-    /// Appends the ordered bytes.
+    /// Appends the bytes of the key.
     fn write(&self, out: &mut Vec<u8>);
 
-    /// Takes the key from the front of `from`; none if those are not its bytes.
+    /// Takes a key from the front of `from`; `None` if the bytes are not a key.
     fn read(from: &mut &[u8]) -> Option<Self>;
 }
 
@@ -143,13 +145,13 @@ mod tests {
         out
     }
 
-    type Sample = (String, i64, (u32, [u8; 2]));
+    type SampleKey = (String, i64, (u32, [u8; 2]));
 
     proptest! {
         #[test]
-        fn keys_keep_their_order_come_back_and_never_begin_another(
-            a: Sample,
-            b in prop_oneof![any::<Sample>(), ("[\u{0}a]{0,3}", -1..2_i64, any::<(u32, [u8; 2])>())],
+        fn keys_keep_their_order_survive_encoding_and_are_never_a_prefix_of_another(
+                a: SampleKey,
+                b in prop_oneof![any::<SampleKey>(), ("[\u{0}a]{0,3}", -1..2_i64, any::<(u32, [u8; 2])>())],
             c in "[\u{0}a]{0,3}",
         ) {
             for x in [&a, &b, &(c, 0, (0, [0, 0]))] {
@@ -157,15 +159,15 @@ mod tests {
                 prop_assert_eq!(xs.cmp(&bs), x.cmp(&b));
                 prop_assert!(x == &b || !(xs.starts_with(&bs) || bs.starts_with(&xs)));
                 let mut rest = xs.as_slice();
-                let back = Sample::read(&mut rest);
+                let back = SampleKey::read(&mut rest);
                 prop_assert_eq!(back.as_ref(), Some(x));
                 prop_assert!(rest.is_empty());
             }
         }
 
         #[test]
-        fn hostile_bytes_are_only_refused(bytes: Vec<u8>) {
-            let _ = Sample::read(&mut bytes.as_slice());
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = SampleKey::read(&mut bytes.as_slice());
         }
     }
 }

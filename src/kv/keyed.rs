@@ -1,11 +1,12 @@
-//! Records that no sender can forge: what verifies the records of log and journal files of version 2.
+//! Unforgeable records: the keyed hash that verifies records of log and journal files of version 2.
 //!
-//! A CRC32C has no key: a sender that puts the bytes of a whole record into a label value or an account name has made
-//! one that verifies. So each file has a random secret of its own, and a record's header carries a hash keyed with it. The
-//! secret never leaves the folder, and it does not depend on the master key: a backup has it with the file.
+//! A CRC32C has no key: a sender that puts the bytes of a whole record into a label value or an
+//! account name has created one that verifies. So each file has its own random secret, and a
+//! record's header carries a hash keyed with it. The secret never leaves the folder. It does not
+//! depend on the master key, so a backup has it with the file.
 //!
-//! The header of such a file is 4,128 bytes long. The 64 bytes of the file's own drawing are followed by the secret,
-//! stored twice, in different pages, so that one damaged page does not cost the file:
+//! The header of such a file has 4,128 bytes. The file's own 64 byte header is followed by the
+//! secret, stored twice, in different pages, so that one damaged page does not cost the file:
 //! ```text
 //!   0  64 header of the file, version 2          64 32 secret block          96 4000 zero          4096 32 secret block
 //! ```
@@ -16,18 +17,19 @@
 //! Record: 32 byte header, body, zeros to a multiple of 8:
 //! ```text
 //!  0 u32 body bytes L (0 = end of data)           4 u32 CRC32C of the body
-//!  8 16 sequence number, type and more: drawn by log and journal
+//!  8 16 sequence number, type and more: defined by log and journal
 //! 24 u64 SipHash-2-4 of bytes 0..24 with the secret
 //! 32 body
 //! ```
-//! The hash covers the length and the checksum of the body: where it verifies, the record ends where it claims to, whatever
-//! became of the body. A candidate that a sender planted verifies with a probability of 2^-64.
+//! The hash covers the length and the checksum of the body. If it verifies, the end of the record
+//! is certain, even if the body is damaged. A record planted by a sender verifies with a
+//! probability of 2^-64.
 
 use crate::entropy::Entropy;
 
-/// Bytes of the header of a file, secrets included.
+/// Length of a file's header, secrets included.
 pub(crate) const KEYED_FILE_HEADER_BYTES: usize = SECOND_BLOCK + BLOCK_BYTES;
-/// Bytes of a record's header.
+/// Length of a record's header.
 pub(crate) const KEYED_HEADER_BYTES: usize = 32;
 const FIRST_BLOCK: usize = 64;
 const SECOND_BLOCK: usize = 4_096;
@@ -45,7 +47,7 @@ impl std::fmt::Debug for RecordKey {
 }
 
 impl RecordKey {
-    /// A random secret.
+    /// Draws a random secret.
     pub(crate) fn random(rng: &mut Entropy) -> RecordKey {
         RecordKey::from_bytes(rng.bytes())
     }
@@ -60,7 +62,7 @@ impl RecordKey {
         u128::to_le_bytes(u128::from(self.0[0]) | u128::from(self.0[1]) << 64)
     }
 
-    /// SipHash-2-4 of three words: of 24 bytes, little-endian.
+    /// Computes SipHash-2-4 of three words: 24 bytes, little-endian.
     const fn hash(self, message: [u64; 3]) -> u64 {
         let [k0, k1] = self.0;
         let mut v = [
@@ -70,7 +72,8 @@ impl RecordKey {
             k1 ^ 0x7465_6462_7974_6573,
         ];
         let [a, b, c] = message;
-        // The last word has the length of the message in its upper byte, and no bytes of it.
+        // The last word has the length of the message in its upper byte, and no bytes of the
+        // message.
         v = absorb(v, a);
         v = absorb(v, b);
         v = absorb(v, c);
@@ -80,7 +83,8 @@ impl RecordKey {
         v[0] ^ v[1] ^ v[2] ^ v[3]
     }
 
-    /// A secret of its own for the file that is made as number `count` by the holder of this one.
+    /// Derives the secret of a file from its number and `count`, the number of files that the
+    /// holder of this key has created.
     pub(crate) const fn derive(self, file_number: u64, count: u64) -> RecordKey {
         RecordKey([self.hash([file_number, count, 0]), self.hash([file_number, count, 1])])
     }
@@ -97,19 +101,21 @@ impl RecordKey {
         header[SECOND_BLOCK..].copy_from_slice(&block);
     }
 
-    /// The secret of a file whose own header says that it is of version 2; `start`: its first bytes.
+    /// Returns the secret of a file whose own header names version 2. `start` are its first bytes.
     pub(crate) fn find(start: &[u8], file_number: u64) -> Option<RecordKey> {
         block_at(start, FIRST_BLOCK, file_number).or_else(|| block_at(start, SECOND_BLOCK, file_number))
     }
 
-    /// Whether a file has exactly one copy of its secret, or two that differ. `start`: its first bytes.
+    /// Returns whether a file has exactly one copy of its secret, or two that differ. `start` are
+    /// its first bytes.
     pub(crate) fn has_one_copy(start: &[u8], file_number: u64) -> bool {
-        let copies = [FIRST_BLOCK, SECOND_BLOCK].map(|place| block_at(start, place, file_number));
+        let copies = [FIRST_BLOCK, SECOND_BLOCK].map(|offset| block_at(start, offset, file_number));
         copies[0] != copies[1] && RecordKey::find_without_header(start, file_number).is_some()
     }
 
-    /// The secret of a file whose own header is damaged, if it has one. In a file of version 1 records stand in the place
-    /// of the blocks, so the second block alone counts only where no record can be.
+    /// Returns the secret of a file whose own header is damaged, if it has one. A file of version 1
+    /// has records in place of the blocks, so the second block alone counts only if no record can
+    /// be there.
     pub(crate) fn find_without_header(start: &[u8], file_number: u64) -> Option<RecordKey> {
         let between = start.get(FIRST_BLOCK + BLOCK_BYTES..SECOND_BLOCK)?;
         let is_empty = between.iter().all(|byte| *byte == 0);
@@ -117,7 +123,7 @@ impl RecordKey {
         block_at(start, FIRST_BLOCK, file_number).or_else(second)
     }
 
-    /// The header of a record. `fields`: bytes 8 to 24 of the drawing.
+    /// Returns the header of a record. `fields` are its bytes 8 to 24.
     pub(crate) fn header(self, fields: [u8; 16], body: &[u8]) -> [u8; KEYED_HEADER_BYTES] {
         let mut header = [0; KEYED_HEADER_BYTES];
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
@@ -138,7 +144,7 @@ impl RecordKey {
         self.hash(words)
     }
 
-    /// Reads the header of a record; none where this secret did not make it.
+    /// Parses the header of a record; `None` if it does not verify with this secret.
     pub(crate) fn verify(self, header: &[u8; KEYED_HEADER_BYTES]) -> Option<KeyedHeader> {
         let [l0, l1, l2, l3, c0, c1, c2, c3, rest @ ..] = *header;
         let [fields @ .., h0, h1, h2, h3, h4, h5, h6, h7] = rest;
@@ -152,24 +158,24 @@ impl RecordKey {
     }
 }
 
-/// A record's header that verified.
+/// A verified header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyedHeader {
     pub(crate) body_bytes: u32,
     body_crc: u32,
-    /// Bytes 8 to 24.
+    /// Bytes 8 to 24 of the header.
     pub(crate) fields: [u8; 16],
 }
 
 impl KeyedHeader {
-    /// Whether these are the bytes of the record's body.
+    /// Returns whether `body` matches the checksum of the record's body.
     pub(crate) fn has_body(&self, body: &[u8]) -> bool {
         crc32c::crc32c(body) == self.body_crc
     }
 }
 
-fn block_at(start: &[u8], place: usize, file_number: u64) -> Option<RecordKey> {
-    let block = start.get(place..)?.first_chunk::<BLOCK_BYTES>()?;
+fn block_at(start: &[u8], offset: usize, file_number: u64) -> Option<RecordKey> {
+    let block = start.get(offset..)?.first_chunk::<BLOCK_BYTES>()?;
     let (covered, crc) = block.split_last_chunk::<4>()?;
     let (secret, rest) = covered.split_first_chunk::<16>()?;
     let (number, word) = rest.split_first_chunk::<8>()?;
@@ -205,7 +211,8 @@ mod tests {
 
     use super::*;
 
-    /// Of the paper's test vectors: the key 00 01 .. 0f, messages 00 01 .. of growing length. The one of 24 bytes.
+    /// The test vector of the SipHash paper with the key 00 01 .. 0f and the message of 24 bytes 00
+    /// 01 ...
     #[test]
     fn the_hash_is_siphash_2_4() {
         let key = RecordKey::from_bytes(std::array::from_fn(|n| u8::try_from(n).expect("less than 16")));
@@ -236,13 +243,13 @@ mod tests {
     fn derived_secrets_differ() {
         let key = RecordKey::from_bytes([7; 16]);
         let all = [key.derive(1, 1), key.derive(1, 2), key.derive(2, 1), key];
-        for (place, one) in all.iter().enumerate() {
-            assert!(all.iter().skip(place + 1).all(|other| other != one));
+        for (index, one) in all.iter().enumerate() {
+            assert!(all.iter().skip(index + 1).all(|other| other != one));
         }
     }
 
     #[test]
-    fn every_flipped_bit_of_a_header_is_noticed_and_other_secrets_verify_nothing() {
+    fn every_flipped_bit_of_a_header_is_detected_and_other_secrets_verify_nothing() {
         let key = RecordKey::from_bytes([7; 16]);
         let header = key.header([5; 16], b"body");
         let read = key.verify(&header).expect("verifies");
@@ -258,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_bytes_verify_under_no_secret(secret: [u8; 16], header: [u8; 32], start in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_verify_under_no_secret(secret: [u8; 16], header: [u8; 32], start in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(RecordKey::from_bytes(secret).verify(&header), None);
             prop_assert_eq!(RecordKey::find(&start, 1), None);
         }

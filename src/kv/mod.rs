@@ -1,16 +1,17 @@
-//! Typed tables over sled, made durable by our own means; the data folder they live in.
+//! Typed tables over sled with additional durability, and the data folder that contains them.
 //!
-//! sled is an index here, never the truth: account changes are in a journal first, samples in the log. Its `flush`
-//! alone does not survive a power cut, large rows do not either, and a damaged file makes it panic, so every opening
-//! is guarded, every value is framed with a checksum, and counts are kept beside it (docs/storage.md section 0).
+//! sled is an index here, never the only copy: account changes are written to a journal first,
+//! samples to the log. Its `flush` alone does not survive a power cut, large rows do not either,
+//! and a damaged file makes it panic. So every opening is guarded, every value is framed with a
+//! checksum, and row counts are stored (docs/storage.md section 0).
 //!
 //! * [`DataFolder`]: the folder, its lock, its identity, its markers.
 //! * [`Control`]: accounts; one committer thread, journal first, then sled.
-//! * [`OfflineControl`]: accounts of a folder that nobody has open, read and not changed.
+//! * [`OfflineControl`]: read-only access to the accounts of a folder that no server uses.
 //! * [`HeadWriter`], [`read_part`]: write-once databases for checkpoints of the head.
-//! * [`keyed`]: what verifies the records of log and journal; [`plain`]: those of version 1.
+//! * [`keyed`]: verification of the records of log and journal; [`plain`]: that of version 1.
 //!
-//! The only room that says sled or bincode.
+//! This is the only room that names sled or bincode.
 
 mod control;
 mod database;
@@ -46,7 +47,7 @@ pub use key::TableKey;
 pub use record::{Record, SideRecord, decode_body, encode_body};
 pub use rows::{RowError, VALUE_BODY_BYTES_MAX};
 
-/// An error and what caused it, in one line.
+/// Formats an error and its causes in one line.
 pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

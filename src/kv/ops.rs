@@ -1,11 +1,12 @@
-//! The changes of files that everything durable is made of: one function each, so that a test can record what was done
-//! and try every state that a power cut could have left (`recording`).
+//! The file operations on which all durability is based: one function each, so that a test can
+//! record them and try every state that a power cut could have left (`recording`).
 //!
-//! An operation that fails for want of descriptors or memory has done nothing and is tried again (`descriptors`). A sync
-//! is not, unless a signal interrupted it: what a failed one left behind is unknown.
+//! An operation that fails for lack of descriptors or memory has had no effect and is retried
+//! (`descriptors`). A sync is not retried unless a signal interrupted it: the state after a failed
+//! sync is unknown.
 //!
-//! Who writes a file of the data folder without these, writes one that no such test sees. sled's own files are not
-//! seen: they are never the only place of anything.
+//! A file of the data folder that is written without these functions is not covered by such tests.
+//! sled's own files are not covered: they are never the only copy of anything.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -22,11 +23,11 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
         DirBuilder::new().mode(0o700).create(dir)
     })?;
     #[cfg(test)]
-    recording::note(|| recording::Op::CreateDir(dir.to_owned()));
+    recording::record(|| recording::Op::CreateDir(dir.to_owned()));
     Ok(())
 }
 
-/// A new file of mode 0600 for reading and writing; one of that name is replaced.
+/// Creates a file of mode 0600 for reading and writing; an existing one is replaced.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     let file = retrying(|| {
         #[cfg(test)]
@@ -34,11 +35,11 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
         OpenOptions::new().write(true).read(true).create(true).truncate(true).mode(0o600).open(path)
     })?;
     #[cfg(test)]
-    recording::note(|| recording::Op::Create(path.to_owned()));
+    recording::record(|| recording::Op::Create(path.to_owned()));
     Ok(file)
 }
 
-/// As [`create`], where there is none of that name yet.
+/// Like [`create`], but fails if the file exists.
 pub(crate) fn create_new(path: &Path) -> io::Result<File> {
     let file = retrying(|| {
         #[cfg(test)]
@@ -46,46 +47,47 @@ pub(crate) fn create_new(path: &Path) -> io::Result<File> {
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
     })?;
     #[cfg(test)]
-    recording::note(|| recording::Op::Create(path.to_owned()));
+    recording::record(|| recording::Op::Create(path.to_owned()));
     Ok(file)
 }
 
-/// A second name for the same bytes; the caller syncs the directory.
+/// Creates a hard link; the caller syncs the directory.
 pub(crate) fn link(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(test)]
     recording::fault(to)?;
     fs::hard_link(from, to)?;
     #[cfg(test)]
-    recording::note(|| recording::Op::Link(from.to_owned(), to.to_owned()));
+    recording::record(|| recording::Op::Link(from.to_owned(), to.to_owned()));
     Ok(())
 }
 
-/// An existing file, for reading and writing.
+/// Opens an existing file for reading and writing.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     retrying(|| OpenOptions::new().read(true).write(true).open(path))
 }
 
-/// An existing file, for reading.
+/// Opens an existing file for reading.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     retrying(|| File::open(path))
 }
 
 /// Writes all of `bytes` at `offset`.
 pub(crate) fn write_at(file: &File, path: &Path, bytes: &[u8], offset: u64) -> io::Result<()> {
-    // The same bytes at the same place: an attempt that wrote a part of them is no obstacle to the next.
+    // A retry writes the same bytes at the same offset, so a partial first attempt does no harm.
     retrying(|| {
         #[cfg(test)]
         recording::fault_of_write(path, || file.write_all_at(bytes, offset))?;
         file.write_all_at(bytes, offset)
     })?;
     #[cfg(test)]
-    recording::note(|| recording::Op::Write { path: path.to_owned(), offset, bytes: bytes.to_vec() });
+    recording::record(|| recording::Op::Write { path: path.to_owned(), offset, bytes: bytes.to_vec() });
     let _ = path;
     Ok(())
 }
 
-/// Writes `bytes` zeros at `offset`, one page at a time: larger writes make large pages in the file cache, and the kernel
-/// then counts the whole large page as written for each small write that follows.
+/// Writes `bytes` zeros at `offset`, one page at a time. Larger writes create large pages in the
+/// file cache, and the kernel then counts the whole large page as written for each small write that
+/// follows.
 pub(crate) fn write_zeros(file: &File, path: &Path, bytes: usize, offset: u64) -> io::Result<()> {
     static PAGE: [u8; 4_096] = [0; 4_096];
     #[cfg(test)]
@@ -100,14 +102,15 @@ pub(crate) fn write_zeros(file: &File, path: &Path, bytes: usize, offset: u64) -
         at = to;
     }
     #[cfg(test)]
-    recording::note(|| recording::Op::Write { path: path.to_owned(), offset, bytes: vec![0; bytes] });
+    recording::record(|| recording::Op::Write { path: path.to_owned(), offset, bytes: vec![0; bytes] });
     let _ = path;
     Ok(())
 }
 
-/// Allocates the blocks of the first `bytes` bytes of a new file, which then read as zeros, and sets its length.
+/// Allocates the blocks of the first `bytes` bytes of a new file, which then read as zeros, and
+/// sets its length.
 ///
-/// Returns false where the file system cannot do so; nothing has changed then.
+/// Returns `false` if the file system does not support it; nothing has changed then.
 pub(crate) fn allocate(file: &File, path: &Path, bytes: u64) -> io::Result<bool> {
     #[cfg(test)]
     recording::fault(path)?;
@@ -119,18 +122,18 @@ pub(crate) fn allocate(file: &File, path: &Path, bytes: u64) -> io::Result<bool>
         Err(e) => return Err(e.into()),
     }
     #[cfg(test)]
-    recording::note(|| recording::Op::SetLen { path: path.to_owned(), bytes });
+    recording::record(|| recording::Op::SetLen { path: path.to_owned(), bytes });
     let _ = path;
     Ok(true)
 }
 
-/// Cuts or lengthens a file.
+/// Truncates or extends a file.
 pub(crate) fn set_len(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
     #[cfg(test)]
     recording::fault(path)?;
     file.set_len(bytes)?;
     #[cfg(test)]
-    recording::note(|| recording::Op::SetLen { path: path.to_owned(), bytes });
+    recording::record(|| recording::Op::SetLen { path: path.to_owned(), bytes });
     let _ = path;
     Ok(())
 }
@@ -143,12 +146,12 @@ pub(crate) fn sync_all(file: &File, path: &Path) -> io::Result<()> {
         file.sync_all()
     })?;
     #[cfg(test)]
-    recording::note(|| recording::Op::Sync(path.to_owned()));
+    recording::record(|| recording::Op::Sync(path.to_owned()));
     let _ = path;
     Ok(())
 }
 
-/// Makes the bytes of a file durable whose length did not change.
+/// Makes the bytes of a file durable whose length has not changed.
 pub(crate) fn sync_data(file: &File, path: &Path) -> io::Result<()> {
     retrying_interrupted(|| {
         #[cfg(test)]
@@ -156,7 +159,7 @@ pub(crate) fn sync_data(file: &File, path: &Path) -> io::Result<()> {
         file.sync_data()
     })?;
     #[cfg(test)]
-    recording::note(|| recording::Op::Sync(path.to_owned()));
+    recording::record(|| recording::Op::Sync(path.to_owned()));
     let _ = path;
     Ok(())
 }
@@ -170,7 +173,7 @@ pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     })?;
     retrying_interrupted(|| opened.sync_all())?;
     #[cfg(test)]
-    recording::note(|| recording::Op::SyncDir(dir.to_owned()));
+    recording::record(|| recording::Op::SyncDir(dir.to_owned()));
     Ok(())
 }
 
@@ -180,7 +183,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     recording::fault(from)?;
     fs::rename(from, to)?;
     #[cfg(test)]
-    recording::note(|| recording::Op::Rename(from.to_owned(), to.to_owned()));
+    recording::record(|| recording::Op::Rename(from.to_owned(), to.to_owned()));
     Ok(())
 }
 
@@ -190,7 +193,7 @@ pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
     recording::fault(path)?;
     fs::remove_file(path)?;
     #[cfg(test)]
-    recording::note(|| recording::Op::Remove(path.to_owned()));
+    recording::record(|| recording::Op::Remove(path.to_owned()));
     Ok(())
 }
 
@@ -200,7 +203,7 @@ pub(crate) fn remove_dir_all(dir: &Path) -> io::Result<()> {
     recording::fault(dir)?;
     fs::remove_dir_all(dir)?;
     #[cfg(test)]
-    recording::note(|| recording::Op::Remove(dir.to_owned()));
+    recording::record(|| recording::Op::Remove(dir.to_owned()));
     Ok(())
 }
 

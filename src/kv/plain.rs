@@ -5,22 +5,24 @@
 //! 24 body
 //! ```
 
-/// Bytes of a record's header.
+/// Length of a record's header.
 const HEADER_BYTES: usize = 24;
 
-/// The lengths of the body with which the record at the start of `bytes` verifies, where one byte of its length may have
-/// changed and every other byte is what was written. Ascending; at most `body_max`.
+/// Returns the lengths with which the record at the start of `bytes` verifies, assuming that at
+/// most one byte of the length is damaged and all other bytes are intact. Ascending; at most
+/// `body_max`.
 ///
-/// A sender can plant records in the body. So the end of a damaged record is certain only where one length remains.
+/// A sender can plant records in the body, so the end of a damaged record is certain only if
+/// exactly one length remains.
 pub(crate) fn verifying_lengths(bytes: &[u8], body_max: usize) -> Vec<usize> {
     let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Vec::new() };
     let [l0, l1, l2, l3, c0, c1, c2, c3, fields @ ..] = *header;
     let (length, crc) = ([l0, l1, l2, l3], u32::from_le_bytes([c0, c1, c2, c3]));
     let mut lengths: Vec<u32> = Vec::with_capacity(4 * 256);
-    for place in 0..length.len() {
+    for index in 0..length.len() {
         for byte in 0..=u8::MAX {
             let mut other = length;
-            if let Some(changed) = other.get_mut(place) {
+            if let Some(changed) = other.get_mut(index) {
                 *changed = byte;
             }
             lengths.push(u32::from_le_bytes(other));
@@ -32,7 +34,7 @@ pub(crate) fn verifying_lengths(bytes: &[u8], body_max: usize) -> Vec<usize> {
     for length in lengths {
         let end = length as usize;
         let Some(more) = body.get(done..end).filter(|_| (1..=body_max).contains(&end)) else { continue };
-        // Of ascending lengths each byte of the body is summed once.
+        // The lengths ascend, so each byte of the body is checksummed once.
         of_body = crc32c::crc32c_append(of_body, more);
         done = end;
         let of_head = crc32c::crc32c_append(crc32c::crc32c(&length.to_le_bytes()), &fields);
@@ -48,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_byte_of_the_length_is_found_again() {
+    fn the_length_is_recovered_after_one_byte_of_it_changed() {
         for length in [1_usize, 200, 300, 70_000, 200_000] {
             let body: Vec<u8> = (0..=250_u8).cycle().take(length).collect();
             let written = u32::try_from(length).expect("small").to_le_bytes();
@@ -57,10 +59,10 @@ mod tests {
             let crc = crc32c::crc32c(&covered).to_le_bytes();
             let whole = [&written[..], &crc, &fields, &body, &[0; 80_000]].concat();
             assert_eq!(verifying_lengths(&whole, 16 << 20), [length]);
-            for (place, byte) in (0..4).flat_map(|place| [(place, 0), (place, 1), (place, 0xff)]) {
+            for (index, byte) in (0..4).flat_map(|index| [(index, 0), (index, 1), (index, 0xff)]) {
                 let mut bytes = whole.clone();
-                bytes[place] = byte;
-                assert_eq!(verifying_lengths(&bytes, 16 << 20), [length], "byte {place} is {byte}");
+                bytes[index] = byte;
+                assert_eq!(verifying_lengths(&bytes, 16 << 20), [length], "byte {index} is {byte}");
                 bytes[30] ^= 1;
                 assert!(length < 7 || verifying_lengths(&bytes, 16 << 20).is_empty());
             }

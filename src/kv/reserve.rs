@@ -1,9 +1,11 @@
-//! Space set aside for account changes on a full disk (docs/storage.md section 12), and the refusal when that is used up.
+//! Reserved space for account changes on a full disk (docs/storage.md section 12), and their
+//! refusal when it is used up.
 //!
-//! `reserve` in the data folder: 16 MiB of allocated blocks without content. It is unlinked when less than 8 MiB are
-//! free, so that people can still log out and keys can still be revoked, and made again once there is plenty. A change
-//! that would leave less than the floor is refused before anything of it is written: sled must never meet a full disk,
-//! since its database is not to be trusted after that, and neither is control until a restart.
+//! `reserve` in the data folder has 16 MiB of allocated blocks without content. It is unlinked when
+//! less than 8 MiB are free, so that people can still log out and revoke keys, and created again
+//! once enough space is free. A change that would leave less than the floor is refused before
+//! anything is written: sled must never run into a full disk, because afterwards neither its
+//! database nor control can be trusted until a restart.
 
 use std::fs;
 use std::io;
@@ -11,24 +13,26 @@ use std::path::{Path, PathBuf};
 
 use super::files::{self, FileError};
 
-/// Below this nothing is written: a journal file and several of sled's segments of 512 KiB fit into it.
+/// Minimum free space for a write: a journal file and several of sled's segments of 512 KiB.
 const FLOOR_BYTES: u64 = 8 << 20;
-/// What is set aside: thousands of changes.
+/// Size of the reserve: room for thousands of changes.
 const RESERVE_BYTES: u64 = 16 << 20;
-/// It is made only where it is a small part of what is free: the samples stop well before this.
+/// Free space required to create the reserve, of which it is a small part; writes of samples stop
+/// well before.
 const PLENTY_BYTES: u64 = 512 << 20;
 
-/// The file, and whom to ask how much is free.
+/// The reserve file, and the source of the free space.
 pub(super) struct Reserve {
     dir: PathBuf,
     path: PathBuf,
-    /// What a test says is free while the reserve is there; 0 stays 0 without it, `u64::MAX` asks the file system.
+    /// Free space beside the reserve that a test pretends; 0 stays 0 without the reserve, and
+    /// `u64::MAX` asks the file system.
     #[cfg(test)]
     pub(super) pretended: std::sync::Arc<std::sync::atomic::AtomicU64>,
 }
 
 impl Reserve {
-    /// That of a data folder.
+    /// Returns the reserve of a data folder.
     pub(super) fn new(dir: &Path) -> Reserve {
         Reserve {
             dir: dir.to_owned(),
@@ -38,15 +42,16 @@ impl Reserve {
         }
     }
 
-    /// Whether a group of changes may be written; gives the reserve up where that is what makes the room.
+    /// Checks whether a group of changes may be written; removes the reserve if this gives enough
+    /// room.
     ///
     /// # Errors
-    /// `StorageFull`, with the numbers; nothing was written, and it may be tried again.
+    /// `StorageFull`, with the numbers. Nothing was written, and the group may be retried.
     pub(super) fn room(&self) -> Result<(), FileError> {
         if self.free()? >= FLOOR_BYTES {
             return Ok(());
         }
-        // A crash may have left one that was being made.
+        // A crash may have left an unfinished one.
         for path in [&self.path, &self.dir.join("reserve.new")] {
             if path.exists() {
                 fs::remove_file(path).map_err(FileError::at("give up", path))?;
@@ -62,10 +67,11 @@ impl Reserve {
         }
     }
 
-    /// Sets the space aside again if it is not and there is plenty.
+    /// Creates the reserve again if it is missing and enough space is free.
     ///
     /// # Errors
-    /// Where the file system refuses; nothing depends on it but what a full disk still allows.
+    /// [`FileError`] if the file system refuses. The reserve only determines what a full disk still
+    /// allows.
     pub(super) fn refill(&self) -> Result<(), FileError> {
         if self.path.exists() || self.free()? < PLENTY_BYTES {
             return Ok(());
@@ -76,7 +82,7 @@ impl Reserve {
             .map_err(io::Error::from)
             .and_then(|()| file.sync_all());
         if let Err(e) = made {
-            // Half a reserve is none; that it could not be removed says less than why it was not made.
+            // An incomplete reserve is useless. The error of its removal would hide the cause.
             let _ = fs::remove_file(&new);
             return Err(FileError::at("allocate", &new)(e));
         }
@@ -106,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_given_up_once_below_the_floor_and_made_again_with_plenty() {
+    fn the_reserve_is_removed_below_the_floor_and_created_again_with_enough_space() {
         let dir = tempfile::tempdir().expect("temp");
         let reserve = Reserve::new(dir.path());
         let pretend = |bytes| reserve.pretended.store(bytes, Ordering::SeqCst);

@@ -1,39 +1,39 @@
-//! A value too long for one safe row of sled, as numbered rows of the same commit.
+//! Storage of a value too long for one safe row of sled as numbered rows of the same commit.
 //!
 //! ```text
 //! key            frame, flags: bit 0, rows << 8     body: u32 total bytes, u32 CRC32C of all of them, first bytes
 //! key, u8 1      frame, flags: bit 1, 1 << 8        the bytes that follow
 //! key, u8 2      ...                                at most 50 rows
 //! ```
-//! A value of at most 3,988 bytes is one row with flags 0. The numbered rows come right behind their first one,
-//! since no key begins another.
+//! A value of at most 3,988 bytes is one row with flags 0. The numbered rows directly follow the
+//! first one, because no key is a prefix of another.
 
 use std::collections::BTreeMap;
 
 use super::frame::{self, BODY_BYTES_MAX, DamagedRow, Frame, KEY_BYTES_MAX};
 
-/// The longest value: 192 KiB, so that one change with it fits a journal file with room to spare.
+/// Maximum length of a value: 192 KiB, so that a change with it fits into a journal file.
 pub const VALUE_BODY_BYTES_MAX: usize = 192 * 1024;
-/// Rows of the longest value.
+/// Maximum number of rows of a value.
 pub(super) const ROWS_MAX: u16 = 50;
-/// Total length and checksum in the first of several rows.
+/// Length of the total length and checksum in the first of several rows.
 const PREAMBLE_BYTES: usize = 8;
 const FIRST_OF_SEVERAL: u16 = 1;
 const FURTHER: u16 = 2;
 
-/// Rows by key; none where a row is to be removed.
-pub(super) type Rows = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+/// Changed rows by key; `None` removes a row.
+pub(super) type RowChanges = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// One row of sled.
 pub(super) type KeyAndValue = (Vec<u8>, Vec<u8>);
 
-/// Why a value cannot be stored at all.
+/// Reasons why a value cannot be stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
     /// The key with its table byte is too long.
     #[error("a key of {bytes} bytes, {allowed} allowed")]
     KeyTooLong {
-        /// Bytes of the key.
+        /// Length of the key.
         bytes: usize,
         /// The limit.
         allowed: usize,
@@ -41,14 +41,14 @@ pub enum RowError {
     /// The value is too long even for several rows.
     #[error("a value of {bytes} bytes, {allowed} allowed")]
     ValueTooLong {
-        /// Bytes of the encoded value.
+        /// Length of the encoded value.
         bytes: usize,
         /// The limit.
         allowed: usize,
     },
 }
 
-/// The rows for one value, first row first.
+/// Splits a value into its rows, first row first.
 pub(super) fn split(key: &[u8], version: u8, kind: u8, body: &[u8]) -> Result<Vec<KeyAndValue>, RowError> {
     if key.len() >= KEY_BYTES_MAX {
         return Err(RowError::KeyTooLong { bytes: key.len(), allowed: KEY_BYTES_MAX - 1 });
@@ -74,7 +74,7 @@ pub(super) fn split(key: &[u8], version: u8, kind: u8, body: &[u8]) -> Result<Ve
     Ok(rows.collect())
 }
 
-/// The key of a value's row of that number; row 0 has the value's own key.
+/// Returns the key of a value's row with this number; row 0 has the value's own key.
 pub(super) fn numbered(key: &[u8], number: u16) -> Vec<u8> {
     let mut out = key.to_vec();
     if number > 0 {
@@ -83,17 +83,17 @@ pub(super) fn numbered(key: &[u8], number: u16) -> Vec<u8> {
     out
 }
 
-/// How many rows the value has whose first row this is.
+/// Returns the number of rows of a value, given the frame of its first row.
 pub(super) fn count(frame: Frame) -> u16 {
     if frame.flags & FIRST_OF_SEVERAL == 0 { 1 } else { frame.flags >> 8 }
 }
 
-/// Whether the row continues another.
+/// Returns whether the row continues another.
 pub(super) fn is_further(frame: Frame) -> bool {
     frame.flags & FURTHER != 0
 }
 
-/// Puts a value together from its first row and, through `row`, the others.
+/// Joins a value from its first row and the others, which `row` returns by key.
 pub(super) fn join<E: From<DamagedRow>>(
     key: &[u8],
     first: &[u8],
@@ -118,10 +118,10 @@ pub(super) fn join<E: From<DamagedRow>>(
         }
         whole.extend_from_slice(piece);
     }
-    let noted =
+    let stored =
         |from: Option<(&[u8; 4], &[u8])>| from.map(|(word, rest)| (u32::from_le_bytes(*word), rest.to_vec()));
-    let (total, rest) = noted(whole.split_first_chunk()).ok_or_else(|| damaged("no length".to_owned()))?;
-    let (crc, joined) = noted(rest.split_first_chunk()).ok_or_else(|| damaged("no checksum".to_owned()))?;
+    let (total, rest) = stored(whole.split_first_chunk()).ok_or_else(|| damaged("no length".to_owned()))?;
+    let (crc, joined) = stored(rest.split_first_chunk()).ok_or_else(|| damaged("no checksum".to_owned()))?;
     if joined.len() as u64 != u64::from(total) || crc32c::crc32c(&joined) != crc {
         return Err(damaged(format!("its rows are not one value of {total} bytes")));
     }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_comes_back_whatever_its_length_and_no_row_is_over_the_limit() {
+    fn a_value_of_any_length_is_restored_and_no_row_exceeds_the_limit() {
         for (length, count) in
             [(0, 1), (3_988, 1), (3_989, 2), (7_968, 2), (7_969, 3), (VALUE_BODY_BYTES_MAX, 50)]
         {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_refused_with_its_numbers() {
+    fn values_and_keys_that_are_too_long_are_refused() {
         assert_eq!(
             split(b"k", 1, 1, &vec![0; VALUE_BODY_BYTES_MAX + 1]),
             Err(RowError::ValueTooLong { bytes: 196_609, allowed: 196_608 })
@@ -160,14 +160,15 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_swapped_or_foreign_row_of_a_long_value_is_noticed() {
+    fn a_missing_swapped_or_foreign_row_of_a_long_value_is_detected() {
         let value = |fill: u8| split(b"k", 1, 2, &vec![fill; 12_000]).expect("fits").into_iter().collect();
         let rows: BTreeMap<Vec<u8>, Vec<u8>> = value(1);
         for victim in [[b'k', 1], [b'k', 2], [b'k', 3]] {
             let mut gone = rows.clone();
             gone.remove(victim.as_slice());
             assert!(joined(&gone, b"k").is_err());
-            // The same row of another value: its own checksum holds, the whole one does not.
+            // The same row of another value: its own checksum is right, that of the whole value is
+            // not.
             let mut mixed = rows.clone();
             mixed.insert(victim.to_vec(), value(2)[victim.as_slice()].clone());
             assert!(joined(&mixed, b"k").is_err());

@@ -1,71 +1,75 @@
-//! What a caller may read: an organisation, and the matchers it cannot remove.
+//! The access of a caller: an organisation, and matchers that it cannot remove.
 
 use super::{Matcher, OrgId, Timestamp};
 
-/// The one organisation a reader may see, and how much of it.
+/// The only organisation that a reader may see, and the visible part of it.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// Whose series.
+    /// The organisation.
     pub org: OrgId,
-    /// Which of them.
+    /// The visible part.
     pub scope: Scope,
 }
 
 impl Access {
-    /// Everything of one organisation: a member of it in the cabinet.
+    /// Returns unrestricted access to one organisation, as for its members in the cabinet.
     pub fn whole(org: OrgId) -> Access {
         Access { org, scope: Scope::default() }
     }
 }
 
-/// Restrictions ANDed onto every selection of series, below PromQL (docs/specification.md D7). The default restricts nothing.
+/// Restrictions ANDed onto every selection of series, below PromQL (docs/specification.md D7). The
+/// default restricts nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
-    /// Each must match.
+    /// Matchers; all must match.
     pub matchers: Vec<Matcher>,
-    /// Each inner list is an alternation over metric names; every list must match (token ∩ key policy).
+    /// Each inner list is an alternation of metric names; every list must match (intersection of
+    /// token and key policy).
     pub names: Vec<Vec<NameGlob>>,
-    /// No sample before this time is ever returned.
+    /// Time of the earliest sample that may be returned.
     pub min_time: Option<Timestamp>,
 }
 
 impl Scope {
-    /// Whether nothing at all is restricted.
+    /// Returns whether nothing is restricted.
     pub fn is_whole(&self) -> bool {
         self.matchers.is_empty() && self.names.is_empty() && self.min_time.is_none()
     }
 
-    /// Which series it shows, as a text: two scopes of one text show the same, as far as time does not decide.
+    /// Returns a text that identifies the visible series: scopes with equal texts show the same
+    /// series, apart from `min_time`.
     pub fn series_key(&self) -> String {
-        // Each part quoted by itself: a name may hold what elsewhere is an operator.
+        // Each part is quoted separately, because a name may contain the characters of an operator.
         let parts =
             |matcher: &Matcher| format!("{:?} {:?} {:?}", matcher.name(), matcher.op(), matcher.value());
         let matchers: Vec<String> = self.matchers.iter().map(parts).collect();
         format!("{matchers:?} {:?}", self.names)
     }
 
-    /// Whether series of this metric name may be seen, as far as names decide.
+    /// Returns whether the name lists admit series with this metric name.
     pub fn admits_name(&self, name: &str) -> bool {
         self.names.iter().all(|any| any.iter().any(|glob| glob.matches(name)))
     }
 }
 
-/// A metric name with `*` for any run of characters, as in an embed token's `metrics`.
+/// A metric name in which `*` stands for any run of characters, as in an embed token's `metrics`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameGlob(Box<str>);
 
 impl NameGlob {
-    /// Any text is a glob; only `*` is special.
+    /// Creates a glob from any text; only `*` is special.
     pub fn new(text: &str) -> NameGlob {
         NameGlob(text.into())
     }
 
-    /// The text as given.
+    /// Returns the text of the glob.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the whole of `name` matches. Linear in both lengths times the number of stars at worst.
+    /// Returns whether the whole of `name` matches. The worst-case cost is both lengths times the
+    /// number of stars.
     pub fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.split('*');
         let first = parts.next().unwrap_or_default();
@@ -87,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes_that_show_other_series_have_other_keys() {
+    fn scopes_that_show_different_series_have_different_keys() {
         use crate::model::MatchOp;
         let scope = |matchers: &[(&str, MatchOp, &str)], names: &[&[&str]]| {
             let matchers = matchers.iter().map(|(name, op, value)| Matcher::new(name, *op, value));
@@ -118,7 +122,7 @@ mod tests {
         keys.dedup();
         assert_eq!(keys.len(), 10, "{keys:?}");
         let later = Scope { min_time: Some(Timestamp::from_s(1)), ..Scope::default() };
-        assert_eq!(later.series_key(), Scope::default().series_key(), "time is looked at apart");
+        assert_eq!(later.series_key(), Scope::default().series_key(), "time is handled separately");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Allocations that grow with a request, refused where the operating system has no memory for them.
+//! Fallible allocations whose size depends on a request.
 //!
-//! Rust ends the process when an allocation fails. Memory that a request can make large is therefore asked for in one of
-//! these ways before it is used; a failure refuses the request alone. It takes a limit of the process (`RLIMIT_DATA`,
-//! `RLIMIT_AS`) or a system without overcommitment for an allocation to fail at all.
+//! Rust ends the process when an allocation fails. Memory that a request can make large is
+//! therefore checked or reserved here before it is used, so that a failure refuses only that
+//! request. An allocation can only fail under a limit of the process (`RLIMIT_DATA`, `RLIMIT_AS`)
+//! or on a system without overcommitment.
 
 use std::fs;
 use std::hint::black_box;
@@ -10,23 +11,24 @@ use std::sync::LazyLock;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Allocations of fewer bytes are not checked: [`SPARE_BYTES`] pay for them.
+/// Smaller allocations are not checked; [`SPARE_BYTES`] covers them.
 const CHECKED_BYTES: u64 = 1 << 20;
-/// What must be left for small allocations beside a large one.
+/// Memory that must remain for small allocations beside a large one.
 const SPARE_BYTES: u64 = 8 << 20;
 
-/// The operating system has no memory for a request now.
+/// The operating system has no memory for a request at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server has no memory left: {bytes} bytes could not be allocated")]
 pub struct OutOfMemory {
-    /// The bytes asked for.
+    /// Requested size in bytes.
     pub bytes: u64,
 }
 
-/// Checks that the process can allocate `bytes` now, for what is allocated in many pieces afterwards.
+/// Checks that the process can allocate `bytes` now, before they are allocated in many parts.
 ///
-/// Costs nothing below a MiB, two cheap system calls from a MiB on, and two more (a mapping of the whole size, made and
-/// removed) in a process whose memory is limited. Threads that allocate at the same time may still take the memory in
+/// Costs nothing below a MiB, two cheap system calls from 1 MiB on, and two more (a mapping of the whole size, made and
+/// removed) in a process whose memory is limited. Threads that allocate concurrently may
+/// still take the memory in
 /// between.
 ///
 /// # Errors
@@ -53,10 +55,10 @@ fn can_fail() -> bool {
     !*IS_OVERCOMMITTED || is_limited(Resource::Data) || is_limited(Resource::As)
 }
 
-/// Whether the process can allocate `bytes`.
+/// Returns whether the process can allocate `bytes`.
 fn has(bytes: u64) -> bool {
-    // The allocator adapts to large allocations that are freed, by keeping more memory to itself, up to 32 MiB. Only a
-    // process that is about to have none is asked exactly.
+    // The allocator adapts to freed large allocations by keeping more memory, up to 32 MiB. Only a
+    // process that is short of memory is probed with the exact size.
     const NEVER_ADAPTED_TO: u64 = 33 << 20;
     allocates(bytes.max(NEVER_ADAPTED_TO)) || bytes < NEVER_ADAPTED_TO && allocates(bytes)
 }
@@ -64,12 +66,12 @@ fn has(bytes: u64) -> bool {
 fn allocates(bytes: u64) -> bool {
     let mut probe: Vec<u8> = Vec::new();
     let reserved = probe.try_reserve_exact(usize::try_from(bytes).unwrap_or(usize::MAX));
-    // An allocation that nothing looks at may be left out by the compiler.
+    // The compiler may remove an unused allocation.
     black_box(&probe);
     reserved.is_ok()
 }
 
-/// An empty vector with room for `len` items.
+/// Returns an empty vector with capacity for `len` items.
 ///
 /// # Errors
 /// [`OutOfMemory`].
@@ -79,10 +81,10 @@ pub fn try_with_capacity<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
     Ok(items)
 }
 
-/// Makes room for `more` items behind those of a vector.
+/// Reserves capacity for `more` items after those of a vector.
 ///
 /// # Errors
-/// [`OutOfMemory`], also where too little is left beside a large allocation.
+/// [`OutOfMemory`], also if too little would remain beside a large allocation.
 pub fn try_reserve_exact<T>(items: &mut Vec<T>, more: usize) -> Result<(), OutOfMemory> {
     let bytes = bytes_of::<T>(more);
     let reserved = items.try_reserve_exact(more).is_ok();
@@ -93,7 +95,7 @@ pub fn try_reserve_exact<T>(items: &mut Vec<T>, more: usize) -> Result<(), OutOf
     }
 }
 
-/// Bytes of `len` items.
+/// Returns the size of `len` items in bytes.
 pub const fn bytes_of<T>(len: usize) -> u64 {
     (len as u64).saturating_mul(size_of::<T>() as u64)
 }
@@ -103,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_process_can_have_is_refused_and_small_allocations_are_not_checked() {
+    fn impossible_allocations_are_refused_and_small_ones_are_not_checked() {
         let most = u64::MAX;
         assert!(!has(most) && has(CHECKED_BYTES));
         assert_eq!(check_available(CHECKED_BYTES), Ok(()));

@@ -1,9 +1,10 @@
-//! The switches of `--enable-feature`, by the names that Prometheus gives them; the defaults are Prometheus 3's.
+//! The switches of `--enable-feature`, with the names of Prometheus; the defaults are those of
+//! Prometheus 3.
 
-/// Parts of the language that Prometheus keeps behind switches.
+/// Parts of the language that Prometheus enables by switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Functions and aggregations that upstream calls experimental.
+    /// Functions and aggregations that Prometheus calls experimental.
     pub experimental_functions: bool,
     /// `anchored` and `smoothed`.
     pub extended_range_selectors: bool,
@@ -12,19 +13,19 @@ pub struct Features {
 }
 
 impl Features {
-    /// Everything.
+    /// All features.
     pub const ALL: Features =
         Features { experimental_functions: true, extended_range_selectors: true, fill_modifiers: true };
 }
 
-/// What of the language is switched on.
+/// The enabled parts of the language.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
-    /// What the parser understands.
+    /// Features of the parser.
     pub syntax: Features,
-    /// Names are kept until the end of a query.
+    /// Metric names are removed at the end of a query only.
     pub delayed_name_removal: bool,
-    /// Counters are read with the start timestamps of their samples.
+    /// Counters are evaluated with the start timestamps of their samples.
     pub use_start_timestamps: bool,
 }
 
@@ -37,7 +38,7 @@ const SWITCHED: [&str; 5] = [
     "use-start-timestamps",
 ];
 
-/// Names of what is always on here.
+/// Names of features that are always enabled here.
 const ALWAYS_ON: [&str; 9] = [
     "exemplar-storage",
     "metadata-wal-records",
@@ -50,20 +51,20 @@ const ALWAYS_ON: [&str; 9] = [
     "utf8-names",
 ];
 
-/// A name that means nothing here.
+/// A name that is not a feature.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown feature {name:?}; known: {}; always on: {}", SWITCHED.join(", "), ALWAYS_ON.join(", "))]
 pub struct UnknownFeature {
-    /// As it was given.
+    /// The given name.
     pub name: String,
 }
 
 impl Switches {
-    /// All of them.
+    /// All switches enabled.
     pub const ALL: Switches =
         Switches { syntax: Features::ALL, delayed_name_removal: true, use_start_timestamps: true };
 
-    /// Turns on what `name` names; what is always on stays so.
+    /// Enables the feature `name`; has no effect for one that is always enabled.
     ///
     /// # Errors
     /// [`UnknownFeature`] for any other name.
@@ -86,12 +87,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_taken_and_an_unknown_one_is_told_the_known() {
+    fn every_feature_name_is_accepted_and_the_error_for_others_lists_them() {
         let mut switches = Switches::default();
         for name in ALWAYS_ON {
             switches.turn_on(name).expect("known");
         }
-        assert_eq!(switches, Switches::default(), "what is always on has no switch");
+        assert_eq!(switches, Switches::default(), "features that are always on have no switch");
         for name in SWITCHED {
             let before = switches;
             switches.turn_on(name).expect("known");

@@ -1,46 +1,48 @@
-//! A native histogram: one sample that is a whole distribution (prometheus.io, "Native Histograms").
+//! Native histograms: samples that are whole distributions (prometheus.io, "Native Histograms").
 //!
-//! Buckets of an exponential schema `n` grow by the factor `2^(2^-n)`: bucket `i` holds what is over `2^((i-1) * 2^-n)` and
-//! at most `2^(i * 2^-n)`, mirrored for negative observations; the zero bucket holds what is within its threshold. Schema
-//! -53 has bounds of its own instead. Only buckets that spans name are there: a span is a distance from the bucket before
-//! (the first one's from bucket 0) and a number of buckets in a row.
+//! Buckets of an exponential schema `n` grow by the factor `2^(2^-n)`. Bucket `i` covers values
+//! above `2^((i-1) * 2^-n)` and up to `2^(i * 2^-n)` (inclusive), mirrored for negative
+//! observations. The zero bucket covers values within its threshold. Schema -53 has custom bounds
+//! instead. Only buckets within spans exist. A span is an offset from the end of the previous span
+//! (of the first span, from bucket 0) and a number of consecutive buckets.
 //!
-//! What exists is valid: the rules are those of Prometheus' `Validate`, checked where a value is made.
+//! Every value of these types is valid: construction applies the rules of Prometheus' `Validate`.
 
 use std::sync::Arc;
 
 use super::{Timestamp, is_stale, stale_nan};
 
-/// The schema of histograms with bounds of their own.
+/// The schema of histograms with custom bounds.
 pub const CUSTOM_BUCKETS_SCHEMA: i32 = -53;
-/// Exponential schemas, the coarsest and the finest.
+/// Exponential schemas, from the coarsest to the finest.
 const EXPONENTIAL_SCHEMAS: std::ops::RangeInclusive<i32> = -4..=8;
 
-/// A run of buckets.
+/// A run of consecutive buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BucketSpan {
-    /// Buckets left out since the span before; of the first span, its bucket's index.
+    /// Number of buckets skipped after the previous span; for the first span the index of its first
+    /// bucket.
     pub offset: i32,
-    /// Buckets in it.
+    /// Number of buckets.
     pub length: u32,
 }
 
-/// Whether counts began anew at this sample, as far as its sender knew.
+/// Whether the counts were reset at this sample, as reported by the sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CounterReset {
-    /// Compare with the sample before.
+    /// Unknown: compare with the previous sample.
     #[default]
     Unknown = 0,
-    /// They did.
+    /// They were reset.
     Reset = 1,
-    /// They did not.
+    /// They were not reset.
     NotReset = 2,
-    /// Counts may fall: there are no resets.
+    /// Counts may decrease: there are no resets.
     Gauge = 3,
 }
 
 impl CounterReset {
-    /// The one with remote write's number, which is what `as u8` gives.
+    /// Returns the value with this number of remote write, which is also that of `as u8`.
     pub const fn from_number(number: u8) -> Option<CounterReset> {
         Some(match number {
             0 => CounterReset::Unknown,
@@ -52,7 +54,7 @@ impl CounterReset {
     }
 }
 
-/// What samples of one series mostly share: which buckets there are. Always valid.
+/// The bucket layout, which consecutive samples of a series usually share. Always valid.
 #[derive(Clone, Debug)]
 pub struct HistogramShape {
     schema: i8,
@@ -64,7 +66,7 @@ pub struct HistogramShape {
     negative_buckets: usize,
 }
 
-/// Bit for bit, so that a NaN equals itself.
+/// Compares values bit by bit, so that a NaN equals itself.
 impl PartialEq for HistogramShape {
     fn eq(&self, other: &HistogramShape) -> bool {
         let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
@@ -78,15 +80,17 @@ impl PartialEq for HistogramShape {
 }
 
 impl HistogramShape {
-    /// Buckets of both signs at most. Instrumentation libraries stop at 160; the exponential schemas allow half a million.
+    /// Maximum number of buckets of both signs. Instrumentation libraries stop at 160; the
+    /// exponential schemas allow half a million.
     pub const BUCKETS_MAX: usize = 4_096;
-    /// Spans of both signs at most, and custom bounds.
+    /// Maximum number of spans of both signs, and of custom bounds.
     pub const SPANS_MAX: usize = 4_096;
 
-    /// Checks and builds a shape.
+    /// Validates and builds a layout.
     ///
     /// # Errors
-    /// [`HistogramError`], where Prometheus refuses it too or where it is larger than is kept.
+    /// [`HistogramError`], for everything that Prometheus refuses and for layouts beyond the limits
+    /// above.
     pub fn new(
         schema: i32,
         zero_threshold: f64,
@@ -131,69 +135,70 @@ impl HistogramShape {
         })
     }
 
-    /// -4 to 8, or -53.
+    /// Returns the schema: -4 to 8, or -53.
     pub fn schema(&self) -> i32 {
         i32::from(self.schema)
     }
 
-    /// Whether it has bounds of its own.
+    /// Returns whether it has custom bounds.
     pub fn is_custom(&self) -> bool {
         self.schema() == CUSTOM_BUCKETS_SCHEMA
     }
 
-    /// The greatest absolute value in the zero bucket.
+    /// Returns the greatest absolute value in the zero bucket.
     pub const fn zero_threshold(&self) -> f64 {
         self.zero_threshold
     }
 
-    /// Upper bounds of the custom buckets, ascending, without the last one's infinity.
+    /// Returns the upper bounds of the custom buckets, ascending, without the infinity of the last
+    /// one.
     pub fn custom_values(&self) -> &[f64] {
         &self.custom_values
     }
 
-    /// Which positive buckets there are.
+    /// Returns the spans of the positive buckets.
     pub fn positive(&self) -> &[BucketSpan] {
         &self.positive
     }
 
-    /// Which negative buckets there are.
+    /// Returns the spans of the negative buckets.
     pub fn negative(&self) -> &[BucketSpan] {
         &self.negative
     }
 
-    /// How many positive buckets there are: they come first in the counts.
+    /// Returns the number of positive buckets, which come first in the counts.
     pub const fn positive_buckets(&self) -> usize {
         self.positive_buckets
     }
 
-    /// How many negative buckets there are.
+    /// Returns the number of negative buckets.
     pub const fn negative_buckets(&self) -> usize {
         self.negative_buckets
     }
 
-    /// How many buckets there are, the zero bucket aside.
+    /// Returns the number of buckets without the zero bucket.
     pub const fn buckets(&self) -> usize {
         self.positive_buckets.saturating_add(self.negative_buckets)
     }
 
-    /// Estimated memory.
+    /// Returns the estimated memory in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<HistogramShape>()
             + 8 * (self.custom_values.len() + self.positive.len() + self.negative.len())
     }
 }
 
-/// How many buckets the spans name.
+/// Validates spans and returns the number of their buckets.
 fn check_spans(side: &'static str, spans: &[BucketSpan], from_zero: bool) -> Result<usize, HistogramError> {
-    let (mut buckets, mut index) = (0u64, 0i64);
-    for (place, span) in spans.iter().enumerate() {
-        if span.offset < 0 && (place > 0 || from_zero) {
-            return Err(HistogramError::SpanOffset { side, number: place + 1, offset: span.offset });
+    let (mut buckets, mut end) = (0u64, 0i64);
+    for (index, span) in spans.iter().enumerate() {
+        if span.offset < 0 && (index > 0 || from_zero) {
+            return Err(HistogramError::SpanOffset { side, number: index + 1, offset: span.offset });
         }
         buckets = buckets.saturating_add(u64::from(span.length));
-        index = index.saturating_add(i64::from(span.offset)).saturating_add(i64::from(span.length));
-        if i32::try_from(index).is_err() {
-            return Err(HistogramError::SpanRange { side, number: place + 1 });
+        end = end.saturating_add(i64::from(span.offset)).saturating_add(i64::from(span.length));
+        if i32::try_from(end).is_err() {
+            return Err(HistogramError::SpanRange { side, number: index + 1 });
         }
     }
     Ok(usize::try_from(buckets).unwrap_or(usize::MAX))
@@ -229,30 +234,31 @@ fn check_custom(
     Ok(())
 }
 
-/// How many observations, in all and in each bucket; absolute, not as differences.
+/// The number of observations, in all and per bucket; absolute, not as differences.
 #[derive(Clone, Debug)]
 pub enum HistogramCounts {
-    /// Counted.
+    /// Integer counts, as instrumented.
     Integer {
-        /// All of them.
+        /// All observations.
         count: u64,
-        /// Those in the zero bucket.
+        /// Observations in the zero bucket.
         zero: u64,
-        /// Those in the buckets of the shape: positive ones from zero upwards, then negative ones from zero downwards.
+        /// Observations in the other buckets: positive ones from zero upwards, then negative ones
+        /// from zero downwards.
         buckets: Vec<u64>,
     },
-    /// Computed: rates, sums, recording rules.
+    /// Computed counts: rates, sums, recording rules.
     Float {
-        /// As above.
+        /// All observations.
         count: f64,
-        /// As above.
+        /// Observations in the zero bucket.
         zero: f64,
-        /// As above.
+        /// Observations in the other buckets, ordered as above.
         buckets: Vec<f64>,
     },
 }
 
-/// Bit for bit, so that a NaN equals itself.
+/// Compares values bit by bit, so that a NaN equals itself.
 impl PartialEq for HistogramCounts {
     fn eq(&self, other: &HistogramCounts) -> bool {
         match (self, other) {
@@ -274,7 +280,7 @@ impl PartialEq for HistogramCounts {
     }
 }
 
-/// One native histogram sample, without its time. Equal where every bit is.
+/// A native histogram sample without its time. Equality compares every bit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     shape: Arc<HistogramShape>,
@@ -284,10 +290,10 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Checks and builds a histogram.
+    /// Validates and builds a histogram.
     ///
     /// # Errors
-    /// [`HistogramError`] where counts and shape do not agree, or a count is negative.
+    /// [`HistogramError`] if counts and layout do not agree, or a count is negative.
     pub fn new(
         shape: Arc<HistogramShape>,
         reset: CounterReset,
@@ -320,7 +326,8 @@ impl Histogram {
         Ok(Histogram { shape, reset, sum_bits: sum.to_bits(), counts })
     }
 
-    /// The marker that a series of histograms has ended: an empty one whose sum is the staleness marker.
+    /// Returns the staleness marker of a series of histograms: an empty histogram whose sum is the
+    /// staleness NaN.
     pub fn stale() -> Histogram {
         let shape = HistogramShape {
             schema: 0,
@@ -336,17 +343,18 @@ impl Histogram {
         Histogram { shape: Arc::new(shape), reset: CounterReset::Unknown, sum_bits, counts }
     }
 
-    /// Whether it is a staleness marker: its sum has the staleness bits, whatever the rest is.
+    /// Returns whether it is a staleness marker: its sum has the staleness bits; the other fields
+    /// do not matter.
     pub fn is_stale(&self) -> bool {
         is_stale(self.sum())
     }
 
-    /// Which buckets it has.
+    /// Returns the bucket layout.
     pub const fn shape(&self) -> &Arc<HistogramShape> {
         &self.shape
     }
 
-    /// The same histogram over an equal shape, so that samples of a series share one.
+    /// Replaces its layout by an equal one, so that the samples of a series share one.
     #[must_use]
     pub fn sharing(mut self, shape: &Arc<HistogramShape>) -> Histogram {
         if *self.shape == **shape {
@@ -355,22 +363,23 @@ impl Histogram {
         self
     }
 
-    /// What its sender knew of resets.
+    /// Returns the sender's report of counter resets.
     pub const fn reset(&self) -> CounterReset {
         self.reset
     }
 
-    /// The sum of observations.
+    /// Returns the sum of observations.
     pub const fn sum(&self) -> f64 {
         f64::from_bits(self.sum_bits)
     }
 
-    /// Its counts.
+    /// Returns the counts.
     pub const fn counts(&self) -> &HistogramCounts {
         &self.counts
     }
 
-    /// Observations in all; of integers beyond 2^53 the nearest double.
+    /// Returns the total number of observations; integers beyond 2^53 are rounded to the nearest
+    /// double.
     #[expect(clippy::cast_precision_loss, reason = "counts beyond 2^53 are rounded, as everywhere in PromQL")]
     pub fn count(&self) -> f64 {
         match &self.counts {
@@ -379,13 +388,14 @@ impl Histogram {
         }
     }
 
-    /// Estimated memory, its own part of a shared shape left out.
+    /// Returns the estimated memory in bytes, without the shared layout.
     pub fn bytes(&self) -> usize {
         size_of::<Histogram>() + 8 * self.shape.buckets()
     }
 }
 
-/// Integer counts add up, unless observations were NaN: those are in no bucket, and make the sum NaN.
+/// Checks that integer counts add up. NaN observations are in no bucket and make the sum NaN, so
+/// then the buckets may have fewer.
 fn check_sum(count: u64, zero: u64, buckets: &[u64], sum: f64) -> Result<(), HistogramError> {
     let in_buckets = buckets.iter().fold(zero, |all, bucket| all.saturating_add(*bucket));
     if in_buckets == count || (sum.is_nan() && in_buckets <= count) {
@@ -394,10 +404,11 @@ fn check_sum(count: u64, zero: u64, buckets: &[u64], sum: f64) -> Result<(), His
     Err(HistogramError::Count { count, in_buckets })
 }
 
-/// Absolute counts from differences, each to the bucket before; the first to 0.
+/// Converts differences to absolute counts. Each difference refers to the previous bucket, the
+/// first one to 0.
 ///
 /// # Errors
-/// [`HistogramError::Negative`] where one falls below 0 or leaves 63 bits.
+/// [`HistogramError::Negative`] if a count is below 0 or exceeds 63 bits.
 pub fn counts_from_deltas(
     deltas: impl IntoIterator<Item = i64>,
     out: &mut Vec<u64>,
@@ -411,66 +422,66 @@ pub fn counts_from_deltas(
     Ok(())
 }
 
-/// Why something is no native histogram.
+/// Reasons why something is not a native histogram.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HistogramError {
-    /// A schema that does not exist.
+    /// The schema does not exist.
     #[error("a histogram's schema is -4 to 8, or -53 for custom buckets, and not {0}")]
     Schema(i32),
-    /// A span that goes back.
+    /// A span has a negative offset.
     #[error("{side} span number {number} has the offset {offset}, which is negative")]
     SpanOffset {
         /// `positive` or `negative`.
         side: &'static str,
-        /// Which, from 1.
+        /// Number of the span, from 1.
         number: usize,
-        /// What it has.
+        /// Its offset.
         offset: i32,
     },
-    /// A bucket's index that has more than 32 bits.
+    /// The index of a bucket does not fit into 32 bits.
     #[error("{side} span number {number} ends beyond every bucket")]
     SpanRange {
         /// `positive` or `negative`.
         side: &'static str,
-        /// Which, from 1.
+        /// Number of the span, from 1.
         number: usize,
     },
-    /// Spans name another number of buckets than there are.
+    /// The number of counts differs from the number of buckets in the spans.
     #[error("the histogram's spans name {expected} buckets, it has {found}")]
     Buckets {
-        /// By the spans.
+        /// Number of buckets in the spans.
         expected: usize,
-        /// By the counts.
+        /// Number of counts.
         found: usize,
     },
-    /// A negative count.
+    /// A count is negative.
     #[error("the histogram has the count {0}, which is negative")]
     Negative(String),
-    /// The buckets hold more or less than all.
+    /// The buckets have more or fewer observations than the total.
     #[error("the histogram counts {count} observations, its buckets hold {in_buckets}")]
     Count {
-        /// All.
+        /// The total.
         count: u64,
-        /// Those of the buckets.
+        /// The sum over the buckets.
         in_buckets: u64,
     },
-    /// Something about custom buckets.
+    /// A rule of custom buckets is violated.
     #[error("{0}")]
     Custom(&'static str),
-    /// More than is kept.
+    /// A limit is exceeded.
     #[error("the histogram has {found} {what}, at most {allowed} are kept")]
     TooLarge {
-        /// Of what.
+        /// The limited item.
         what: &'static str,
-        /// How many.
+        /// Its number.
         found: usize,
-        /// How many may be.
+        /// The limit.
         allowed: usize,
     },
 }
 
 impl HistogramError {
-    /// A stable word for programs.
+    /// Returns a stable code for programs.
     pub const fn code(&self) -> &'static str {
         match self {
             HistogramError::Schema(_) => "histogram_schema",
@@ -485,34 +496,35 @@ impl HistogramError {
     }
 }
 
-/// Histogram samples of one series as columns, ascending in time; neighbours share their shape. Reused between reads.
+/// Histogram samples of one series as columns, ascending in time; adjacent ones share their layout.
+/// The buffers are reused between reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HistogramColumns {
-    /// Milliseconds since the epoch.
+    /// Milliseconds since 1970.
     pub times: Vec<i64>,
     /// The histograms, staleness markers included.
     pub histograms: Vec<Histogram>,
 }
 
 impl HistogramColumns {
-    /// Empties it.
+    /// Removes all samples; keeps the capacity.
     pub fn clear(&mut self) {
         self.times.clear();
         self.histograms.clear();
     }
 
-    /// Adds one.
+    /// Appends a sample.
     pub fn push(&mut self, at_ms: i64, histogram: Histogram) {
         self.times.push(at_ms);
         self.histograms.push(histogram);
     }
 
-    /// How many.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.times.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
@@ -526,12 +538,13 @@ impl Extend<(i64, Histogram)> for HistogramColumns {
     }
 }
 
-/// A start (created) timestamp: from `at` on, the series' counts run since `start`.
+/// A changed start (created) timestamp: from `at` on, the counts of the series cover the time since
+/// `start`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartChange {
-    /// The time of the first sample that said so.
+    /// Time of the first sample with this start.
     pub at: Timestamp,
-    /// Since when counts run.
+    /// Start of the counts.
     pub start: Timestamp,
 }
 
@@ -626,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_marker_is_known_by_its_sum() {
+    fn a_staleness_marker_is_recognised_by_its_sum() {
         assert!(Histogram::stale().is_stale());
         assert_eq!(Histogram::stale(), Histogram::stale());
     }

@@ -1,4 +1,4 @@
-//! A series' identity: sorted, unique label names with non-empty values.
+//! Label sets, which identify series: sorted, unique names with non-empty values.
 
 mod table;
 
@@ -7,53 +7,54 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 pub use table::{LabelColumn, LabelMask, LabelTable, LabelValues};
-use table::{Places, RowIter};
+use table::{MaskColumns, RowIter};
 
-/// The label that holds the metric name.
+/// The label with the metric name.
 pub const METRIC_NAME: &str = "__name__";
 
-/// One name and its value; both are shared with whoever interned them.
+/// A label. Name and value are shared with the interner of the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Label {
-    /// Never empty.
+    /// Name; never empty.
     pub name: Arc<str>,
-    /// Never empty inside [`Labels`]: an empty value is an absent label.
+    /// Value; never empty inside [`Labels`], where an empty value is an absent label.
     pub value: Arc<str>,
 }
 
-/// One name and its value in a label set.
+/// A borrowed label of a label set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelRef<'a> {
-    /// Never empty.
+    /// Name; never empty.
     pub name: &'a str,
-    /// Never empty.
+    /// Value; never empty.
     pub value: &'a str,
 }
 
-/// A label set, sorted by name, each name once, no empty values. Cheap to clone: it is shared with its clones, or a row of a
-/// [`LabelTable`].
+/// A label set: sorted by name, without duplicate names and empty values. Clones are cheap: they
+/// share the labels, or refer to a row of a [`LabelTable`].
 ///
-/// Ordering is Prometheus' `labels.Compare`: pair by pair, name before value, a proper prefix first.
+/// The order is that of Prometheus' `labels.Compare`: label by label, name before value, a proper
+/// prefix first.
 #[derive(Clone)]
-pub struct Labels(Held);
+pub struct Labels(LabelStorage);
 
 #[derive(Clone)]
-enum Held {
+enum LabelStorage {
     Own(Arc<[Label]>),
-    /// The columns of a row that the mask tells.
+    /// A row of a table, restricted to the columns in the mask.
     Row(Arc<LabelTable>, u32, LabelMask),
 }
 
 impl Default for Labels {
     fn default() -> Labels {
-        Labels(Held::Own(Arc::from([])))
+        Labels(LabelStorage::Own(Arc::from([])))
     }
 }
 
 impl PartialEq for Labels {
     fn eq(&self, other: &Labels) -> bool {
         match (&self.0, &other.0) {
-            (Held::Row(table, a, mask), Held::Row(others, b, other_mask))
+            (LabelStorage::Row(table, a, mask), LabelStorage::Row(others, b, other_mask))
                 if Arc::ptr_eq(table, others) && mask == other_mask =>
             {
                 table.is_same(*a, *b, *mask)
@@ -83,17 +84,18 @@ impl PartialOrd for Labels {
 
 impl Ord for Labels {
     fn cmp(&self, other: &Labels) -> Ordering {
-        if let (Held::Row(table, a, mask), Held::Row(others, b, other_mask)) = (&self.0, &other.0)
+        if let (LabelStorage::Row(table, a, mask), LabelStorage::Row(others, b, other_mask)) =
+            (&self.0, &other.0)
             && Arc::ptr_eq(table, others)
             && mask == other_mask
         {
             return table.compare(*a, *b, *mask);
         }
-        // Texts are interned: those that are equal mostly lie in one place, and need not be read.
+        // Texts are interned, so equal ones usually have the same address and need not be compared.
         let text = |a: &str, b: &str| if std::ptr::eq(a, b) { Ordering::Equal } else { a.cmp(b) };
         let pairs = self.iter().zip(other);
-        let mut apart = pairs.map(|(a, b)| text(a.name, b.name).then_with(|| text(a.value, b.value)));
-        apart.find(|order| order.is_ne()).unwrap_or_else(|| self.len().cmp(&other.len()))
+        let mut compared = pairs.map(|(a, b)| text(a.name, b.name).then_with(|| text(a.value, b.value)));
+        compared.find(|order| order.is_ne()).unwrap_or_else(|| self.len().cmp(&other.len()))
     }
 }
 
@@ -104,7 +106,8 @@ impl std::fmt::Debug for Labels {
 }
 
 impl Labels {
-    /// Sorts, drops empty values, and where a name stands twice keeps the later one.
+    /// Builds a label set from pairs in any order. Empty values are dropped; of duplicate names the
+    /// last one wins.
     pub fn from_pairs<N: Into<Arc<str>>, V: Into<Arc<str>>>(
         pairs: impl IntoIterator<Item = (N, V)>,
     ) -> Labels {
@@ -115,41 +118,44 @@ impl Labels {
         builder.build()
     }
 
-    /// Takes labels that are already sorted, unique and non-empty, as a dictionary hands them out.
+    /// Builds a label set from labels that are already sorted, unique and non-empty.
     pub fn from_sorted(labels: Vec<Label>) -> Labels {
         debug_assert!(labels.windows(2).all(|pair| pair[0].name < pair[1].name), "sorted and unique");
         debug_assert!(labels.iter().all(|label| !label.value.is_empty()), "no empty values");
-        Labels(Held::Own(labels.into()))
+        Labels(LabelStorage::Own(labels.into()))
     }
 
-    /// The label sets of a table, row by row, each without the labels that are not to be kept.
+    /// Returns the label sets of a table, row by row, with the labels for which `keep` returns
+    /// true.
     pub fn of_table(table: &Arc<LabelTable>, keep: impl FnMut(&str) -> bool) -> impl Iterator<Item = Labels> {
         let mask = table.mask(keep);
-        (0u32..).zip(0..table.rows()).map(move |(row, _)| Labels(Held::Row(Arc::clone(table), row, mask)))
+        (0u32..)
+            .zip(0..table.rows())
+            .map(move |(row, _)| Labels(LabelStorage::Row(Arc::clone(table), row, mask)))
     }
 
-    /// The labels of a table's row, of those columns that the mask tells.
+    /// Returns the labels of a table's row, restricted to the columns in the mask.
     pub fn of_row(table: &Arc<LabelTable>, row: u32, mask: LabelMask) -> Labels {
-        Labels(Held::Row(Arc::clone(table), row, mask))
+        Labels(LabelStorage::Row(Arc::clone(table), row, mask))
     }
 
-    /// The table, the row and its columns, where it is a row of a table.
+    /// Returns the table, row and columns, if it is a row of a table.
     pub fn row(&self) -> Option<(&Arc<LabelTable>, u32, LabelMask)> {
         match &self.0 {
-            Held::Own(_) => None,
-            Held::Row(table, row, mask) => Some((table, *row, *mask)),
+            LabelStorage::Own(_) => None,
+            LabelStorage::Row(table, row, mask) => Some((table, *row, *mask)),
         }
     }
 
-    /// Memory that label sets hold beside themselves: their own labels, and each of their tables once.
+    /// Returns the heap memory of label sets: their own labels, and each of their tables once.
     pub fn bytes_behind<'l>(all: impl IntoIterator<Item = &'l Labels>) -> usize {
         let mut tables = std::collections::HashSet::new();
         let (mut bytes, mut last) = (0, std::ptr::null());
         for labels in all {
             match &labels.0 {
-                Held::Own(labels) => bytes += Labels::own_bytes(labels.len()),
-                Held::Row(table, ..) if Arc::as_ptr(table) == last => {}
-                Held::Row(table, ..) => {
+                LabelStorage::Own(labels) => bytes += Labels::own_bytes(labels.len()),
+                LabelStorage::Row(table, ..) if Arc::as_ptr(table) == last => {}
+                LabelStorage::Row(table, ..) => {
                     last = Arc::as_ptr(table);
                     if tables.insert(last) {
                         bytes += table.bytes();
@@ -160,93 +166,96 @@ impl Labels {
         bytes
     }
 
-    /// Memory of a label set of its own beside itself: the counts of the `Arc` and `labels` labels.
+    /// Returns the heap memory of an own label set: the counters of the `Arc` and `labels` labels.
     pub const fn own_bytes(labels: usize) -> usize {
         16 + labels * size_of::<Label>()
     }
 
-    /// The same label set; a copy of its own where it is one of few rows of a table that are still in use, and all the others
-    /// would be kept with it.
+    /// Detaches a label set from its table if only few rows of the table are still in use;
+    /// otherwise these would keep the whole table in memory.
     #[must_use]
     pub fn settled(self) -> Labels {
         const PART: usize = 4;
         match &self.0 {
-            Held::Row(table, ..) if Arc::strong_count(table).saturating_mul(PART) < table.rows() => {
-                Labels(Held::Own(self.owned().collect()))
+            LabelStorage::Row(table, ..) if Arc::strong_count(table).saturating_mul(PART) < table.rows() => {
+                Labels(LabelStorage::Own(self.owned().collect()))
             }
             _ => self,
         }
     }
 
-    /// The value of `name`, or the empty text: PromQL makes no difference between empty and absent.
+    /// Returns the value of `name`, or the empty text: PromQL does not distinguish empty and absent
+    /// labels.
     pub fn value(&self, name: &str) -> &str {
         self.get(name).map_or("", |value| value)
     }
 
-    /// The value of `name` where it is there.
+    /// Returns the value of `name`, if present.
     pub fn get(&self, name: &str) -> Option<&Arc<str>> {
         match &self.0 {
-            Held::Own(labels) => {
-                let place = labels.binary_search_by(|label| (*label.name).cmp(name)).ok()?;
-                labels.get(place).map(|label| &label.value)
+            LabelStorage::Own(labels) => {
+                let index = labels.binary_search_by(|label| (*label.name).cmp(name)).ok()?;
+                labels.get(index).map(|label| &label.value)
             }
-            Held::Row(table, row, mask) => table.get(name, *row, *mask),
+            LabelStorage::Row(table, row, mask) => table.get(name, *row, *mask),
         }
     }
 
-    /// The metric name, or the empty text.
+    /// Returns the metric name, or the empty text.
     pub fn metric_name(&self) -> &str {
         self.value(METRIC_NAME)
     }
 
-    /// In order of name.
+    /// Iterates over the labels in order of their names.
     pub fn iter(&self) -> LabelsIter<'_> {
         LabelsIter(match &self.0 {
-            Held::Own(labels) => Walk::Own(labels.iter()),
-            Held::Row(table, row, mask) => Walk::Row(RowIter { table, row: *row, places: Places(*mask) }),
+            LabelStorage::Own(labels) => LabelsIterState::Own(labels.iter()),
+            LabelStorage::Row(table, row, mask) => {
+                LabelsIterState::Row(RowIter { table, row: *row, columns: MaskColumns(*mask) })
+            }
         })
     }
 
-    /// How many.
+    /// Returns the number of labels.
     pub fn len(&self) -> usize {
         match &self.0 {
-            Held::Own(labels) => labels.len(),
-            Held::Row(_, _, mask) => mask.count_ones() as usize,
+            LabelStorage::Own(labels) => labels.len(),
+            LabelStorage::Row(_, _, mask) => mask.count_ones() as usize,
         }
     }
 
-    /// Whether there are none: `{}`.
+    /// Returns whether there are no labels: `{}`.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A changed copy is built from this one.
+    /// Returns a builder with these labels, for a changed copy.
     pub fn to_builder(&self) -> LabelsBuilder {
         LabelsBuilder { labels: self.owned().collect() }
     }
 
-    /// The labels for which `keep` holds.
+    /// Returns the labels for which `keep` returns true.
     #[must_use]
     pub fn filtered(&self, mut keep: impl FnMut(&str) -> bool) -> Labels {
         match &self.0 {
-            Held::Own(labels) if labels.iter().all(|label| keep(&label.name)) => self.clone(),
-            Held::Own(labels) => {
-                Labels(Held::Own(labels.iter().filter(|label| keep(&label.name)).cloned().collect()))
+            LabelStorage::Own(labels) if labels.iter().all(|label| keep(&label.name)) => self.clone(),
+            LabelStorage::Own(labels) => {
+                Labels(LabelStorage::Own(labels.iter().filter(|label| keep(&label.name)).cloned().collect()))
             }
-            Held::Row(table, row, mask) => {
-                Labels(Held::Row(Arc::clone(table), *row, mask & table.mask(keep)))
+            LabelStorage::Row(table, row, mask) => {
+                Labels(LabelStorage::Row(Arc::clone(table), *row, mask & table.mask(keep)))
             }
         }
     }
 
-    /// Leaves of many label sets those labels for which `keep` holds: of neighbours that are rows of one table it is asked
-    /// once.
+    /// Removes from many label sets the labels for which `keep` returns false. For consecutive rows
+    /// of one table `keep` is evaluated once.
     pub fn filter_all<'l>(all: impl IntoIterator<Item = &'l mut Labels>, mut keep: impl FnMut(&str) -> bool) {
         let mut last: Option<(Arc<LabelTable>, LabelMask)> = None;
         for labels in all {
             match &mut labels.0 {
-                Held::Own(_) => *labels = labels.filtered(&mut keep),
-                Held::Row(table, _, mask) => {
+                LabelStorage::Own(_) => *labels = labels.filtered(&mut keep),
+                LabelStorage::Row(table, _, mask) => {
                     let known = last.as_ref().filter(|(of, _)| Arc::ptr_eq(of, table)).map(|(_, kept)| *kept);
                     let kept = known.unwrap_or_else(|| {
                         let kept = table.mask(&mut keep);
@@ -259,11 +268,11 @@ impl Labels {
         }
     }
 
-    /// Each label as one that belongs to nobody else.
+    /// Iterates over owned copies of the labels.
     fn owned(&self) -> impl Iterator<Item = Label> {
         let (own, row) = match &self.iter().0 {
-            Walk::Own(labels) => (Some(labels.clone()), None),
-            Walk::Row(row) => (None, Some(row.clone())),
+            LabelsIterState::Own(labels) => (Some(labels.clone()), None),
+            LabelsIterState::Row(row) => (None, Some(row.clone())),
         };
         let of_row = row.into_iter().flat_map(RowIter::arcs);
         let of_row = of_row.map(|(name, value)| Label { name: Arc::clone(name), value: Arc::clone(value) });
@@ -271,12 +280,12 @@ impl Labels {
     }
 }
 
-/// The labels of a set, in order of name.
+/// An iterator over the labels of a set, in order of their names.
 #[derive(Clone, Debug)]
-pub struct LabelsIter<'a>(Walk<'a>);
+pub struct LabelsIter<'a>(LabelsIterState<'a>);
 
 #[derive(Clone, Debug)]
-enum Walk<'a> {
+enum LabelsIterState<'a> {
     Own(std::slice::Iter<'a, Label>),
     Row(RowIter<'a>),
 }
@@ -286,17 +295,17 @@ impl<'a> Iterator for LabelsIter<'a> {
 
     fn next(&mut self) -> Option<LabelRef<'a>> {
         match &mut self.0 {
-            Walk::Own(labels) => {
+            LabelsIterState::Own(labels) => {
                 labels.next().map(|label| LabelRef { name: &label.name, value: &label.value })
             }
-            Walk::Row(row) => row.next(),
+            LabelsIterState::Row(row) => row.next(),
         }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         match &self.0 {
-            Walk::Own(labels) => labels.size_hint(),
-            Walk::Row(row) => row.size_hint(),
+            LabelsIterState::Own(labels) => labels.size_hint(),
+            LabelsIterState::Row(row) => row.size_hint(),
         }
     }
 }
@@ -312,30 +321,30 @@ impl<'a> IntoIterator for &'a Labels {
     }
 }
 
-/// `{__name__="up", job="api"}` as Prometheus prints label sets: name first where there is one, then braces.
+/// Formats the label set with all labels in braces: `{__name__="up", job="api"}`.
 impl std::fmt::Display for Labels {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("{")?;
-        for (place, label) in self.iter().enumerate() {
-            let comma = if place == 0 { "" } else { ", " };
+        for (index, label) in self.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
             write!(f, "{comma}{}={:?}", label.name, label.value)?;
         }
         f.write_str("}")
     }
 }
 
-/// Collects and changes labels; keeps them sorted.
+/// A builder of label sets, which keeps its labels sorted.
 #[derive(Clone, Debug, Default)]
 pub struct LabelsBuilder {
     labels: Vec<Label>,
 }
 
 impl LabelsBuilder {
-    /// Sets `name`, replacing what stood there; an empty value removes it.
+    /// Sets the label `name`, replacing an existing one; an empty value removes it.
     pub fn set(&mut self, name: impl Into<Arc<str>>, value: impl Into<Arc<str>>) -> &mut LabelsBuilder {
         let label = Label { name: name.into(), value: value.into() };
-        let place = self.labels.binary_search_by(|have| have.name.cmp(&label.name));
-        match (place, label.value.is_empty()) {
+        let found = self.labels.binary_search_by(|have| have.name.cmp(&label.name));
+        match (found, label.value.is_empty()) {
             (Ok(at), true) => drop(self.labels.remove(at)),
             (Ok(at), false) => self.labels[at] = label,
             (Err(_), true) => {}
@@ -344,15 +353,15 @@ impl LabelsBuilder {
         self
     }
 
-    /// Removes `name` where it is there.
+    /// Removes the label `name`, if present.
     pub fn remove(&mut self, name: &str) -> &mut LabelsBuilder {
         self.labels.retain(|label| &*label.name != name);
         self
     }
 
-    /// The finished set.
+    /// Builds the label set.
     pub fn build(self) -> Labels {
-        Labels(Held::Own(self.labels.into()))
+        Labels(LabelStorage::Own(self.labels.into()))
     }
 }
 
@@ -380,7 +389,7 @@ mod tests {
 
     const TEXTS: [&str; 5] = ["a", "b", "c", "long enough", "é"];
 
-    /// Rows of a table, and the same as label sets of their own.
+    /// Returns rows of a table, and the same label sets outside of a table.
     fn both(rows: &[[usize; 3]], gone: usize) -> (Vec<Labels>, Vec<Labels>) {
         let keep = |name: &str| name != ["__name__", "job", "zone"][gone % 3] || gone > 3;
         let column = |at: usize, name: &str| {
@@ -409,7 +418,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_row_is_a_label_set_like_any_other(
+        fn a_row_of_a_table_equals_an_own_label_set(
             mut rows in prop::collection::vec([0usize..5, 0..5, 0..5], 1..12),
             gone in 0usize..8,
             sorted: bool,
@@ -445,10 +454,10 @@ mod tests {
     }
 
     #[test]
-    fn few_rows_that_are_left_do_not_keep_their_table() {
+    fn a_few_remaining_rows_do_not_keep_their_table_in_memory() {
         let rows: Vec<[usize; 3]> = (0..100).map(|n| [n / 25, n / 5 % 5, n % 5]).collect();
         let (mut tabled, own) = both(&rows, 5);
-        let table = |labels: &Labels| matches!(labels.0, Held::Row(..));
+        let table = |labels: &Labels| matches!(labels.0, LabelStorage::Row(..));
         tabled.truncate(50);
         tabled = tabled.into_iter().map(Labels::settled).collect();
         assert!(tabled.iter().all(table));

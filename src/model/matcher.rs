@@ -1,8 +1,8 @@
-//! One label test.
+//! Matchers: tests of one label.
 
 use super::{CompileLimits, Labels, Pace, Pattern, PatternError, Stopped};
 
-/// How a matcher compares.
+/// The operator of a matcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MatchOp {
     /// `=`
@@ -16,7 +16,7 @@ pub enum MatchOp {
 }
 
 impl MatchOp {
-    /// As written in PromQL.
+    /// Returns the operator as written in PromQL.
     pub const fn as_str(self) -> &'static str {
         match self {
             MatchOp::Equal => "=",
@@ -27,16 +27,16 @@ impl MatchOp {
     }
 }
 
-/// A test of one label; an absent label counts as the empty text for every operator.
+/// A test of one label. An absent label counts as the empty text for every operator.
 #[derive(Clone, Debug)]
 pub struct Matcher {
     name: Box<str>,
     value: Box<str>,
-    test: Test,
+    test: MatchTest,
 }
 
 #[derive(Clone, Debug)]
-enum Test {
+enum MatchTest {
     Equal,
     NotEqual,
     Regex(Pattern),
@@ -44,18 +44,18 @@ enum Test {
 }
 
 impl Matcher {
-    /// Builds a test, compiling the pattern where the operator has one.
+    /// Creates a matcher and compiles its pattern, if any.
     ///
     /// # Errors
-    /// [`PatternError`] where `value` is no valid pattern.
+    /// [`PatternError`] if `value` is not a valid pattern.
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Matcher, PatternError> {
         Matcher::of(name, op, value, Pattern::new)
     }
 
-    /// As [`Matcher::new`], with a pattern within `limits`.
+    /// Like [`Matcher::new`], with a pattern within `limits`.
     ///
     /// # Errors
-    /// As [`Matcher::new`].
+    /// As for [`Matcher::new`].
     pub fn new_within(
         name: &str,
         op: MatchOp,
@@ -72,90 +72,91 @@ impl Matcher {
         pattern: impl FnOnce(&str) -> Result<Pattern, PatternError>,
     ) -> Result<Matcher, PatternError> {
         let test = match op {
-            MatchOp::Equal => Test::Equal,
-            MatchOp::NotEqual => Test::NotEqual,
-            MatchOp::Regex => Test::Regex(pattern(value)?),
-            MatchOp::NotRegex => Test::NotRegex(pattern(value)?),
+            MatchOp::Equal => MatchTest::Equal,
+            MatchOp::NotEqual => MatchTest::NotEqual,
+            MatchOp::Regex => MatchTest::Regex(pattern(value)?),
+            MatchOp::NotRegex => MatchTest::NotRegex(pattern(value)?),
         };
         Ok(Matcher { name: name.into(), value: value.into(), test })
     }
 
-    /// `name="value"`; cannot fail.
+    /// Creates the matcher `name="value"`, which cannot fail.
     pub fn equal(name: &str, value: &str) -> Matcher {
-        Matcher { name: name.into(), value: value.into(), test: Test::Equal }
+        Matcher { name: name.into(), value: value.into(), test: MatchTest::Equal }
     }
 
-    /// Which label.
+    /// Returns the label name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The value or pattern as written.
+    /// Returns the value or pattern as written.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// Which operator.
+    /// Returns the operator.
     pub const fn op(&self) -> MatchOp {
         match self.test {
-            Test::Equal => MatchOp::Equal,
-            Test::NotEqual => MatchOp::NotEqual,
-            Test::Regex(_) => MatchOp::Regex,
-            Test::NotRegex(_) => MatchOp::NotRegex,
+            MatchTest::Equal => MatchOp::Equal,
+            MatchTest::NotEqual => MatchOp::NotEqual,
+            MatchTest::Regex(_) => MatchOp::Regex,
+            MatchTest::NotRegex(_) => MatchOp::NotRegex,
         }
     }
 
-    /// The bytes that the name, the value and a compiled pattern take in memory.
+    /// Returns the memory of the name, the value and the compiled pattern, in bytes.
     pub fn memory_usage(&self) -> usize {
         let pattern = match &self.test {
-            Test::Equal | Test::NotEqual => 0,
-            Test::Regex(pattern) | Test::NotRegex(pattern) => pattern.memory_usage(),
+            MatchTest::Equal | MatchTest::NotEqual => 0,
+            MatchTest::Regex(pattern) | MatchTest::NotRegex(pattern) => pattern.memory_usage(),
         };
         self.name.len() + self.value.len() + pattern
     }
 
-    /// Memory of a compiled pattern and of what searching with it may take; none for a literal.
+    /// Returns the memory in bytes of the compiled pattern and its searches; 0 for a literal.
     pub fn pattern_bytes(&self) -> usize {
         match &self.test {
-            Test::Regex(pattern) | Test::NotRegex(pattern) => pattern.bytes(),
-            Test::Equal | Test::NotEqual => 0,
+            MatchTest::Regex(pattern) | MatchTest::NotRegex(pattern) => pattern.bytes(),
+            MatchTest::Equal | MatchTest::NotEqual => 0,
         }
     }
 
-    /// Whether this value passes; pass the empty text for an absent label.
+    /// Returns whether a value matches; pass the empty text for an absent label.
     pub fn matches(&self, value: &str) -> bool {
         match &self.test {
-            Test::Equal => *value == *self.value,
-            Test::NotEqual => *value != *self.value,
-            Test::Regex(pattern) => pattern.matches(value),
-            Test::NotRegex(pattern) => !pattern.matches(value),
+            MatchTest::Equal => *value == *self.value,
+            MatchTest::NotEqual => *value != *self.value,
+            MatchTest::Regex(pattern) => pattern.matches(value),
+            MatchTest::NotRegex(pattern) => !pattern.matches(value),
         }
     }
 
-    /// As [`Matcher::matches`], within `pace`.
+    /// Like [`Matcher::matches`], within `pace`.
     ///
     /// # Errors
     /// [`Stopped`].
     pub fn matches_within(&self, value: &str, pace: &Pace<'_>) -> Result<bool, Stopped> {
         match &self.test {
-            Test::Regex(pattern) => pattern.matches_within(value, pace),
-            Test::NotRegex(pattern) => pattern.matches_within(value, pace).map(|matches| !matches),
-            Test::Equal | Test::NotEqual => {
+            MatchTest::Regex(pattern) => pattern.matches_within(value, pace),
+            MatchTest::NotRegex(pattern) => pattern.matches_within(value, pace).map(|matches| !matches),
+            MatchTest::Equal | MatchTest::NotEqual => {
                 pace.spend(value.len() as u64)?;
                 Ok(self.matches(value))
             }
         }
     }
 
-    /// The work that [`Matcher::matches_within`] asks for at most, in units of about a nanosecond.
+    /// Returns the maximum work that [`Matcher::matches_within`] requests, in units of about a
+    /// nanosecond.
     pub fn match_units(&self, value: &str) -> u64 {
         match &self.test {
-            Test::Equal | Test::NotEqual => value.len() as u64,
-            Test::Regex(pattern) | Test::NotRegex(pattern) => pattern.match_units(value),
+            MatchTest::Equal | MatchTest::NotEqual => value.len() as u64,
+            MatchTest::Regex(pattern) | MatchTest::NotRegex(pattern) => pattern.match_units(value),
         }
     }
 
-    /// As [`Matcher::admits`], within `pace`.
+    /// Like [`Matcher::admits`], within `pace`.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -163,13 +164,13 @@ impl Matcher {
         self.matches_within(labels.value(&self.name), pace)
     }
 
-    /// Whether a series with these labels passes.
+    /// Returns whether a series with these labels matches.
     pub fn admits(&self, labels: &Labels) -> bool {
         self.matches(labels.value(&self.name))
     }
 }
 
-/// As PromQL writes it: `job=~"api|db"`.
+/// Formats the matcher as in PromQL: `job=~"api|db"`.
 impl std::fmt::Display for Matcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}{}{:?}", self.name, self.op().as_str(), self.value)

@@ -1,4 +1,5 @@
-//! The nouns every room speaks in. No I/O, no async, no clock, no wire format; uses nothing of the other rooms.
+//! The shared vocabulary of all rooms. It has no I/O, no async code, no clock and no wire formats;
+//! of the other rooms it uses `sync` only.
 
 mod access;
 mod allocation;

@@ -1,6 +1,6 @@
-//! An organisation as stored and as written in a URL.
+//! Identifiers of organisations and of the data folder.
 
-/// An organisation's number in this store; never used twice.
+/// Number of an organisation in this store; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct OrgId(pub u32);
 
@@ -10,7 +10,7 @@ impl std::fmt::Display for OrgId {
     }
 }
 
-/// The identity of one data folder, written into every file of it: 16 random bytes.
+/// Id of a data folder, written into every file of it: 16 random bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreId(pub [u8; 16]);
 
@@ -20,32 +20,33 @@ impl std::fmt::Display for StoreId {
     }
 }
 
-/// An organisation's name in URLs: `^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$`, not reserved, immutable (docs/specification.md B).
+/// Name of an organisation in URLs: `^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$`, not reserved,
+/// immutable (docs/specification.md B).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrgSlug(Box<str>);
 
-/// Names that would shadow routes or read like the product itself.
+/// Names that would shadow routes or could be mistaken for the product itself.
 const RESERVED: [&str; 12] = [
     "api", "auth", "admin", "docs", "embed", "health", "healthz", "login", "metrics", "new", "readyz",
     "setup",
 ];
 
-/// Why a text is no organisation slug.
+/// Reasons why a text is not a slug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlugError {
-    /// Empty, longer than 63 bytes, or with characters or hyphens where they may not stand.
+    /// It is empty, longer than 63 bytes, or has characters or hyphens that are not allowed there.
     #[error("a slug is 1 to 63 lower-case letters, digits and inner hyphens")]
     Shape,
-    /// One of the reserved words.
+    /// It is a reserved word.
     #[error("this slug is reserved")]
     Reserved,
 }
 
 impl OrgSlug {
-    /// Checks `text`.
+    /// Parses a slug.
     ///
     /// # Errors
-    /// [`SlugError`] where it does not fit the pattern or is reserved.
+    /// [`SlugError`] if `text` does not match the pattern or is reserved.
     pub fn parse(text: &str) -> Result<OrgSlug, SlugError> {
         let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
         let bytes = text.as_bytes();
@@ -59,7 +60,7 @@ impl OrgSlug {
         Ok(OrgSlug(text.into()))
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slug_is_what_the_contract_says() {
+    fn slugs_follow_the_specified_pattern() {
         for good in ["a", "acme", "a-b", "0x", &"a".repeat(63)] {
             assert!(OrgSlug::parse(good).is_ok(), "{good}");
         }

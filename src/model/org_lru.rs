@@ -1,9 +1,10 @@
 //! An LRU cache per organisation, keyed by text.
 //!
-//! An organisation finds only its own entries, so the time of a look-up tells nothing about the texts
-//! of others. The cache is bounded in bytes. An organisation beyond its bound loses its own least
-//! recently used entries, those of its part with the most bytes where entries belong to parts. At the bound of all organisations the one with the most bytes loses entries:
-//! a flood of texts, or of organisations, removes nothing of an organisation that holds less.
+//! An organisation finds only its own entries, so the time of a look-up reveals nothing about the
+//! texts of others. The cache is bounded in bytes. An organisation above its bound loses its own
+//! least recently used entries; if entries belong to parts, those of the part with the most bytes.
+//! At the bound of all organisations, the one with the most bytes loses entries. So a flood of
+//! texts, or of organisations, removes no entry of an organisation that uses less.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,46 +13,46 @@ use std::sync::{Mutex, MutexGuard};
 use super::OrgId;
 use crate::sync::IgnorePoison as _;
 
-/// The most bytes of entries, inclusive.
+/// Maximum sizes in bytes, inclusive.
 #[derive(Clone, Copy, Debug)]
 pub struct LruBounds {
-    /// Of all organisations.
+    /// Entries of all organisations.
     pub all: usize,
-    /// Of one organisation.
+    /// Entries of one organisation.
     pub org: usize,
-    /// Of one entry; a larger one is not cached.
+    /// One entry; a larger one is not cached.
     pub one: usize,
 }
 
-/// The entries of all organisations. Look-ups return clones. `P` is a part of an organisation, such as
-/// an API key.
+/// The entries of all organisations. Look-ups return clones. `P` is a part of an organisation, such
+/// as an API key.
 #[derive(Debug)]
 pub struct OrgLru<V, P = ()> {
     bounds: LruBounds,
-    inner: Mutex<Inner<V, P>>,
+    inner: Mutex<LruState<V, P>>,
 }
 
 #[derive(Debug)]
-struct Inner<V, P> {
+struct LruState<V, P> {
     orgs: HashMap<OrgId, OrgEntries<V, P>>,
     bytes: usize,
-    /// Look-ups and insertions so far: the clock of [`Entry::used`].
+    /// Number of look-ups and insertions so far: the clock of [`LruEntry::used`].
     uses: u64,
 }
 
 /// The entries of one organisation.
 #[derive(Debug)]
 struct OrgEntries<V, P> {
-    entries: HashMap<Box<str>, Entry<V, P>>,
+    entries: HashMap<Box<str>, LruEntry<V, P>>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Entry<V, P> {
+struct LruEntry<V, P> {
     value: V,
     part: P,
     bytes: usize,
-    /// The value of [`Inner::uses`] at its last use.
+    /// The value of [`LruState::uses`] at the last use.
     used: u64,
 }
 
@@ -62,24 +63,24 @@ impl<V, P> Default for OrgEntries<V, P> {
 }
 
 impl<V: Clone> OrgLru<V> {
-    /// Caches a value. `bytes` is the size of the whole entry, key included.
+    /// Inserts a value. `bytes` is the size of the whole entry, key included.
     pub fn insert(&self, org: OrgId, text: &str, value: V, bytes: usize) {
         self.insert_of((org, ()), text, value, bytes);
     }
 }
 
 impl<V: Clone, P: Copy + Eq + Hash> OrgLru<V, P> {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(bounds: LruBounds) -> OrgLru<V, P> {
-        OrgLru { bounds, inner: Mutex::new(Inner { orgs: HashMap::new(), bytes: 0, uses: 0 }) }
+        OrgLru { bounds, inner: Mutex::new(LruState { orgs: HashMap::new(), bytes: 0, uses: 0 }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<V, P>> {
+    fn lock(&self) -> MutexGuard<'_, LruState<V, P>> {
         // Entries and sums change together, so a panic of another thread leaves them consistent.
         self.inner.lock().ignore_poison()
     }
 
-    /// The value of this text, if it is cached for the organisation.
+    /// Returns the value of this text, if it is cached for the organisation.
     pub fn get(&self, org: OrgId, text: &str) -> Option<V> {
         let mut inner = self.lock();
         inner.uses += 1;
@@ -89,7 +90,8 @@ impl<V: Clone, P: Copy + Eq + Hash> OrgLru<V, P> {
         Some(entry.value.clone())
     }
 
-    /// Caches a value of a part of an organisation. Parts do not share entries if `text` names the part.
+    /// Inserts a value of a part of an organisation. Parts share no entries if `text` names the
+    /// part.
     pub fn insert_of(&self, (org, part): (OrgId, P), text: &str, value: V, bytes: usize) {
         if bytes > self.bounds.one {
             return;
@@ -100,7 +102,7 @@ impl<V: Clone, P: Copy + Eq + Hash> OrgLru<V, P> {
         let own = inner.orgs.entry(org).or_default();
         // Two threads may have computed the value at the same time.
         let before =
-            own.entries.insert(text.into(), Entry { value, part, bytes, used }).map_or(0, |old| old.bytes);
+            own.entries.insert(text.into(), LruEntry { value, part, bytes, used }).map_or(0, |old| old.bytes);
         own.bytes = own.bytes + bytes - before;
         inner.bytes = inner.bytes + bytes - before;
         while inner.orgs.get(&org).is_some_and(|own| own.bytes > self.bounds.org) {
@@ -114,8 +116,8 @@ impl<V: Clone, P: Copy + Eq + Hash> OrgLru<V, P> {
     }
 }
 
-impl<V, P: Copy + Eq + Hash> Inner<V, P> {
-    /// Removes the least recently used entry of the part of an organisation with the most bytes. Scans
+impl<V, P: Copy + Eq + Hash> LruState<V, P> {
+    /// Removes the least recently used entry of the organisation's part with the most bytes. Scans
     /// the entries, some hundreds at most, once for each insertion.
     fn remove_oldest_of(&mut self, org: OrgId) {
         let Some(own) = self.orgs.get_mut(&org) else { return };
@@ -138,12 +140,12 @@ impl<V, P: Copy + Eq + Hash> Inner<V, P> {
 
 #[cfg(test)]
 impl<V: Clone, P: Copy + Eq + Hash> OrgLru<V, P> {
-    /// The number of entries of an organisation, and their bytes.
+    /// Returns the number of entries of an organisation, and their bytes.
     pub(crate) fn held(&self, org: OrgId) -> (usize, usize) {
         self.lock().orgs.get(&org).map_or((0, 0), |own| (own.entries.len(), own.bytes))
     }
 
-    /// Checks that sums are those of the entries, and within the bounds.
+    /// Checks that the sums are those of the entries and within the bounds.
     pub(crate) fn check_sums(&self) {
         let inner = self.lock();
         for own in inner.orgs.values() {

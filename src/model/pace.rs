@@ -1,26 +1,27 @@
-//! Work that a request may have to give up: metered in small units, checked before each piece.
+//! Cancellable work of a request: metered in small units and checked before each part.
 
 use std::cell::Cell;
 
-/// Units between two checks. A unit is about a nanosecond of work, so that a stop is noticed within some 20 µs.
+/// Units between two checks. A unit is about a nanosecond of work, so a stop is noticed within some
+/// 20 µs.
 const UNITS_PER_CHECK: u64 = 20_000;
 
-/// A read was given up. The caller of the read knows why.
+/// The read was cancelled. The caller of the read knows the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the read was given up")]
+#[error("the read was cancelled")]
 pub struct Stopped;
 
-/// Decides before each piece of work whether it may be done.
+/// Decides before each part of the work whether it may be done.
 pub trait Conductor {
-    /// Whether a piece of `units` (about nanoseconds) may be done now.
+    /// Returns whether a part of `units` (about nanoseconds) may be done now.
     fn admits(&self, units: u64) -> bool;
 
-    /// Whether a read may hold `bytes` in all.
+    /// Returns whether a read may hold `bytes` in total.
     fn holds(&self, bytes: u64) -> bool;
 }
 
-/// Meters the work of one read and asks a [`Conductor`] before every piece that is larger than what is left until the
-/// next check. Once stopped it stays stopped.
+/// Meters the work of one read. It asks a [`Conductor`] before every part that exceeds the units
+/// left until the next check. A stop is permanent.
 pub struct Pace<'a> {
     conductor: Option<&'a dyn Conductor>,
     left: Cell<u64>,
@@ -35,17 +36,17 @@ impl std::fmt::Debug for Pace<'_> {
 }
 
 impl<'a> Pace<'a> {
-    /// A pace that asks `conductor`.
+    /// Creates a pace that asks `conductor`.
     pub fn of(conductor: &'a dyn Conductor) -> Pace<'a> {
         Pace { conductor: Some(conductor), ..Pace::endless() }
     }
 
-    /// A pace that never stops, for work that no request waits for.
+    /// Creates a pace that never stops, for work that no request waits for.
     pub fn endless() -> Pace<'a> {
         Pace { conductor: None, left: Cell::new(0), held: Cell::new(0), stopped: Cell::new(false) }
     }
 
-    /// Asks for `units` of work, about nanoseconds, before they are done.
+    /// Requests `units` of work, about nanoseconds, before it is done.
     ///
     /// # Errors
     /// [`Stopped`], from the first refusal on.
@@ -60,16 +61,16 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// As [`Pace::spend`] for `count` items of `units` each.
+    /// Like [`Pace::spend`], for `count` items of `units` each.
     ///
     /// # Errors
-    /// As [`Pace::spend`].
+    /// As for [`Pace::spend`].
     #[inline]
     pub fn spend_each(&self, count: usize, units: u64) -> Result<(), Stopped> {
         self.spend((count as u64).saturating_mul(units))
     }
 
-    /// Asks for `bytes` of memory beside those that are held.
+    /// Requests `bytes` of memory in addition to those already held.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -80,20 +81,20 @@ impl<'a> Pace<'a> {
         if may { Ok(()) } else { self.stop() }
     }
 
-    /// As [`Pace::hold`] for `count` items of `bytes` each.
+    /// Like [`Pace::hold`], for `count` items of `bytes` each.
     ///
     /// # Errors
-    /// As [`Pace::hold`].
+    /// As for [`Pace::hold`].
     pub fn hold_each(&self, count: usize, bytes: usize) -> Result<(), Stopped> {
         self.hold((count as u64).saturating_mul(bytes as u64))
     }
 
-    /// Gives memory back.
+    /// Releases `bytes` of memory.
     pub fn release(&self, bytes: u64) {
         self.held.set(self.held.get().saturating_sub(bytes));
     }
 
-    /// Whether any work was refused.
+    /// Returns whether any work was refused.
     pub fn is_stopped(&self) -> bool {
         self.stopped.get()
     }
@@ -122,13 +123,13 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Notes {
+    struct RecordingLimiter {
         asked: RefCell<Vec<u64>>,
         units_max: u64,
         bytes_max: u64,
     }
 
-    impl Conductor for Notes {
+    impl Conductor for RecordingLimiter {
         fn admits(&self, units: u64) -> bool {
             self.asked.borrow_mut().push(units);
             units <= self.units_max
@@ -140,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_admitted_before_it_is_done_and_small_ones_are_checked_together() {
-        let notes = Notes { units_max: 1_000_000, ..Notes::default() };
+    fn work_is_admitted_before_it_is_done_and_small_parts_are_checked_together() {
+        let notes = RecordingLimiter { units_max: 1_000_000, ..RecordingLimiter::default() };
         let pace = Pace::of(&notes);
         for _ in 0..1_000 {
             assert_eq!(pace.spend(100), Ok(()));
         }
-        // 100,000 units: the first piece, and one after each full stretch.
+        // 100,000 units: the first part, and one check after every `UNITS_PER_CHECK` units.
         assert_eq!(notes.asked.borrow().len(), 5);
         assert_eq!(pace.spend(1_000_001), Err(Stopped));
         assert_eq!(pace.spend(1), Err(Stopped), "a refusal is final");
@@ -156,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_asked_for_in_all() {
-        let notes = Notes { bytes_max: 100, ..Notes::default() };
+    fn memory_is_requested_as_a_total() {
+        let notes = RecordingLimiter { bytes_max: 100, ..RecordingLimiter::default() };
         let pace = Pace::of(&notes);
         assert_eq!(pace.hold(60), Ok(()));
         pace.release(30);

@@ -1,4 +1,4 @@
-//! Time as the store and PromQL know it: whole milliseconds since the Unix epoch.
+//! Time in the store and in PromQL: whole milliseconds since 1970.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,68 +10,69 @@ use std::time::Duration;
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// Before every sample.
+    /// Earlier than every sample.
     pub const MIN: Timestamp = Timestamp(i64::MIN);
-    /// After every sample.
+    /// Later than every sample.
     pub const MAX: Timestamp = Timestamp(i64::MAX);
 
-    /// From milliseconds.
+    /// Creates a timestamp from milliseconds.
     #[inline]
     pub const fn from_ms(ms: i64) -> Timestamp {
         Timestamp(ms)
     }
 
-    /// From whole seconds; saturates.
+    /// Creates a timestamp from whole seconds; saturates.
     pub const fn from_s(s: i64) -> Timestamp {
         Timestamp(s.saturating_mul(1_000))
     }
 
-    /// In milliseconds.
+    /// Returns the time in milliseconds.
     #[inline]
     pub const fn as_ms(self) -> i64 {
         self.0
     }
 
-    /// In whole seconds, rounded down.
+    /// Returns the time in whole seconds, rounded down.
     pub const fn as_s(self) -> i64 {
         self.0.div_euclid(1_000)
     }
 
-    /// In seconds with fractions, as PromQL's `time()` answers.
+    /// Returns the time in seconds with fractions, like PromQL's `time()`.
     #[expect(clippy::cast_precision_loss, reason = "PromQL's own arithmetic: seconds are a double")]
     pub fn as_seconds(self) -> f64 {
         self.0 as f64 / 1_000.0
     }
 
-    /// In days (UTC), rounded down.
+    /// Returns the time in days (UTC), rounded down.
     pub const fn as_days(self) -> i64 {
         self.0.div_euclid(86_400_000)
     }
 
-    /// Later by `ms` (earlier when negative); saturates.
+    /// Returns the time `ms` later (earlier if negative); saturates.
     #[must_use]
     pub const fn plus_ms(self, ms: i64) -> Timestamp {
         Timestamp(self.0.saturating_add(ms))
     }
 
-    /// Later by a duration; saturates.
+    /// Returns the time later by a duration; saturates.
     #[must_use]
     pub fn plus(self, by: Duration) -> Timestamp {
         self.plus_ms(i64::try_from(by.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Earlier by a duration; saturates.
+    /// Returns the time earlier by a duration; saturates.
     #[must_use]
     pub fn minus(self, by: Duration) -> Timestamp {
         self.plus_ms(-i64::try_from(by.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Milliseconds from `earlier` to here; saturates.
+    /// Returns the milliseconds from `earlier` to this time; saturates.
     pub const fn ms_since(self, earlier: Timestamp) -> i64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// RFC 3339 in UTC with milliseconds only where there are any: `2026-11-21T10:00:00Z`.
+    /// Formats the time as RFC 3339 in UTC, with milliseconds only if they are not 0:
+    /// `2026-11-21T10:00:00Z`.
     pub fn to_rfc3339(self) -> String {
         let Some(at) = chrono::DateTime::from_timestamp_millis(self.0) else {
             return format!("{}ms", self.0);
@@ -81,18 +82,19 @@ impl Timestamp {
         at.format(form).to_string()
     }
 
-    /// Reads RFC 3339, any offset, fractions rounded down to the millisecond.
+    /// Parses RFC 3339 with any offset; fractions are rounded down to milliseconds.
     pub fn from_rfc3339(text: &str) -> Option<Timestamp> {
         chrono::DateTime::parse_from_rfc3339(text).ok().map(|at| Timestamp(at.timestamp_millis()))
     }
 }
 
-/// A closed stretch of time: both ends belong to it. PromQL's left-open windows add their own millisecond.
+/// A closed range of time: both ends are inclusive. For PromQL's left-open windows, callers add a
+/// millisecond to the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeRange {
-    /// The first moment of it.
+    /// First moment, inclusive.
     pub start: Timestamp,
-    /// The last moment of it.
+    /// Last moment, inclusive.
     pub end: Timestamp,
 }
 
@@ -100,23 +102,23 @@ impl TimeRange {
     /// All of time.
     pub const ALL: TimeRange = TimeRange { start: Timestamp::MIN, end: Timestamp::MAX };
 
-    /// From `start` to `end`, both included; `end < start` is an empty range.
+    /// Creates a range from `start` to `end`, both inclusive; it is empty if `end < start`.
     pub const fn new(start: Timestamp, end: Timestamp) -> TimeRange {
         TimeRange { start, end }
     }
 
-    /// Whether `at` lies in it.
+    /// Returns whether `at` is within the range.
     pub fn contains(&self, at: Timestamp) -> bool {
         self.start <= at && at <= self.end
     }
 
-    /// Whether it shares a moment with `[first, last]`; an empty one has none.
+    /// Returns whether the range overlaps `[first, last]`; an empty range never does.
     pub fn overlaps(&self, first: Timestamp, last: Timestamp) -> bool {
         self.start <= self.end && self.start <= last && first <= self.end
     }
 }
 
-/// The grid of a range query: `start, start + step, ...` while not after `end`. Never empty.
+/// The grid of a range query: `start`, `start + step`, ... up to `end` (inclusive). Never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
     start: Timestamp,
@@ -124,16 +126,16 @@ pub struct Steps {
     step_ms: i64,
 }
 
-/// Why three numbers are no grid.
+/// Reasons why three numbers are not a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepsError {
-    /// `end` before `start`.
+    /// `end` is before `start`.
     #[error("end timestamp must not be before start time")]
     EndBeforeStart,
-    /// A step of zero or less.
+    /// The step is zero or negative.
     #[error("zero or negative query resolution step widths are not accepted. Try a positive integer")]
     StepNotPositive,
-    /// More than [`Steps::MAX`] intervals.
+    /// The grid has more than [`Steps::MAX`] intervals.
     #[error(
         "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)"
     )]
@@ -141,13 +143,14 @@ pub enum StepsError {
 }
 
 impl Steps {
-    /// Intervals at most; one more point than this (Prometheus web/api/v1, query_range).
+    /// Maximum number of intervals, which is one less than that of points (Prometheus web/api/v1,
+    /// query_range).
     pub const MAX: i64 = 11_000;
 
-    /// Checks and builds the grid.
+    /// Validates and builds the grid.
     ///
     /// # Errors
-    /// [`StepsError`], in the order Prometheus checks.
+    /// [`StepsError`], checked in the order of Prometheus.
     pub fn new(start: Timestamp, end: Timestamp, step_ms: i64) -> Result<Steps, StepsError> {
         if end < start {
             return Err(StepsError::EndBeforeStart);
@@ -161,55 +164,56 @@ impl Steps {
         Ok(Steps { start, end, step_ms })
     }
 
-    /// One step: an instant query.
+    /// Creates the grid of an instant query: one step.
     pub const fn once(at: Timestamp) -> Steps {
         Steps { start: at, end: at, step_ms: 1 }
     }
 
-    /// The first step.
+    /// Returns the first step.
     pub const fn start(&self) -> Timestamp {
         self.start
     }
 
-    /// The end as asked for; the last step is at or before it.
+    /// Returns the requested end; the last step is at or before it.
     pub const fn end(&self) -> Timestamp {
         self.end
     }
 
-    /// Milliseconds between steps, at least 1.
+    /// Returns the milliseconds between steps, at least 1.
     pub const fn step_ms(&self) -> i64 {
         self.step_ms
     }
 
-    /// How many steps; at least 1, at most 11,001.
+    /// Returns the number of steps; at least 1, at most 11,001.
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         usize::try_from(self.end.ms_since(self.start) / self.step_ms).unwrap_or(0) + 1
     }
 
-    /// The `i`-th step.
+    /// Returns the time of step `i`, from 0.
     pub fn at(&self, i: usize) -> Timestamp {
         self.start.plus_ms(i64::try_from(i).unwrap_or(i64::MAX).saturating_mul(self.step_ms))
     }
 
-    /// All steps in order.
+    /// Iterates over all steps in order.
     pub fn iter(&self) -> impl Iterator<Item = Timestamp> + '_ {
         (0..self.len()).map(|i| self.at(i))
     }
 }
 
-/// Why a text is no Prometheus duration.
+/// Reasons why a text is not a Prometheus duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Not `1h30m`-like.
+    /// The text does not have a form like `1h30m`.
     #[error("not a valid duration string: {0:?}")]
     Syntax(String),
-    /// Beyond int64 nanoseconds, about 292 years, as upstream.
+    /// It exceeds int64 nanoseconds, about 292 years, as in Prometheus.
     #[error("duration out of range: {0:?}")]
     Range(String),
 }
 
-/// The units in the order they may appear, in milliseconds (prometheus/common/model, ParseDuration).
+/// The units in the order in which they may occur, in milliseconds (prometheus/common/model,
+/// ParseDuration).
 const UNITS: [(&str, i64); 7] = [
     ("y", 365 * 86_400_000),
     ("w", 7 * 86_400_000),
@@ -220,10 +224,11 @@ const UNITS: [(&str, i64); 7] = [
     ("ms", 1),
 ];
 
-/// Reads `1h30m`, `90s`, `5ms`, `0`: units once each, longest first, whole numbers. Answers milliseconds.
+/// Parses `1h30m`, `90s`, `5ms` or `0`: whole numbers, each unit at most once, longest first.
+/// Returns milliseconds.
 ///
 /// # Errors
-/// [`DurationError`] for anything else, the empty text and signs included.
+/// [`DurationError`] for any other text, including the empty text and signs.
 pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
     if text == "0" {
         return Ok(0);
@@ -238,12 +243,12 @@ pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
         let (number, after) = rest.split_at(digits);
         let letters = after.bytes().take_while(u8::is_ascii_alphabetic).count();
         let (unit, after) = after.split_at(letters);
-        let place = UNITS.iter().position(|(name, _)| *name == unit).ok_or_else(syntax)?;
-        if digits == 0 || place < next_unit {
+        let index = UNITS.iter().position(|(name, _)| *name == unit).ok_or_else(syntax)?;
+        if digits == 0 || index < next_unit {
             return Err(syntax());
         }
-        next_unit = place + 1;
-        let ms = number.parse::<i64>().ok().and_then(|n| n.checked_mul(UNITS[place].1)).ok_or_else(range)?;
+        next_unit = index + 1;
+        let ms = number.parse::<i64>().ok().and_then(|n| n.checked_mul(UNITS[index].1)).ok_or_else(range)?;
         total = total.checked_add(ms).ok_or_else(range)?;
         rest = after;
     }
@@ -256,7 +261,7 @@ pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
     Ok(total)
 }
 
-/// Writes milliseconds the way PromQL prints them: `1h30m`, `0s`; years and weeks only where they are exact.
+/// Formats milliseconds like PromQL: `1h30m`, `0s`; years, weeks and days only if they are exact.
 pub fn format_duration(ms: i64) -> String {
     if ms == 0 {
         return "0s".into();
@@ -266,9 +271,9 @@ pub fn format_duration(ms: i64) -> String {
         out.push('-');
     }
     let mut rest = ms.unsigned_abs();
-    for (place, (name, unit)) in UNITS.iter().enumerate() {
+    for (index, (name, unit)) in UNITS.iter().enumerate() {
         let unit = unit.unsigned_abs();
-        let exact_only = place < 3;
+        let exact_only = index < 3;
         if rest < unit || (exact_only && !rest.is_multiple_of(unit)) {
             continue;
         }
@@ -283,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_prometheus_reads_them() {
+    fn durations_are_parsed_like_in_prometheus() {
         let cases = [
             ("5m", 300_000),
             ("1h30m", 5_400_000),
@@ -305,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_print_as_prometheus_prints_them() {
+    fn durations_are_formatted_like_in_prometheus() {
         let cases = [
             (0, "0s"),
             (300_000, "5m"),

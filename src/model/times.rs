@@ -1,9 +1,10 @@
-//! Times that several series share.
+//! Sample times that several series share.
 
 use std::sync::OnceLock;
 
-/// Ascending times of samples that several series share, in milliseconds since the epoch. Times that are equally far apart
-/// are a list only once somebody asks for one: a scrape each 15 s for a day is 5,760 numbers that three of them tell.
+/// Ascending sample times that several series share, in milliseconds since 1970. Times at a
+/// constant interval are expanded to a list only on demand: a scrape every 15 s for a day is 5,760
+/// times, described by three numbers.
 #[derive(Debug)]
 pub struct Times {
     regular: Option<RegularTimes>,
@@ -11,7 +12,7 @@ pub struct Times {
     list: OnceLock<Vec<i64>>,
 }
 
-/// So many times, each so far after the one before. All of them are times that there are.
+/// Times at a constant interval. All of them are valid times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegularTimes {
     /// The first one, in milliseconds since the epoch.
@@ -23,7 +24,7 @@ pub struct RegularTimes {
 }
 
 impl RegularTimes {
-    /// The time at this place.
+    /// Returns the time with this index.
     #[inline]
     pub fn at(self, place: usize) -> Option<i64> {
         (place < self.len).then(|| self.time_at(place))
@@ -41,17 +42,17 @@ impl RegularTimes {
 }
 
 impl Times {
-    /// How many they are.
+    /// Returns the number of times.
     pub fn len(&self) -> usize {
         self.regular.map_or_else(|| self.list().len(), |regular| regular.len)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no times.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The times themselves, made when they are first asked for.
+    /// Returns the times as a list, which is created on first use.
     pub fn list(&self) -> &[i64] {
         self.list.get_or_init(|| self.regular.map_or_else(Vec::new, |regular| regular.all().collect()))
     }
@@ -62,7 +63,7 @@ impl Times {
     }
 }
 
-/// Times that come piece by piece, ascending.
+/// A builder of [`Times`] from ascending parts.
 #[derive(Debug, Default)]
 pub struct TimesBuilder {
     /// All that came, as long as they are equally far apart. Less than two are any.
@@ -72,12 +73,12 @@ pub struct TimesBuilder {
 }
 
 impl TimesBuilder {
-    /// How many came.
+    /// Returns the number of times added.
     pub fn len(&self) -> usize {
         self.regular.map_or(self.list.len(), |regular| regular.len)
     }
 
-    /// Whether none came.
+    /// Returns whether no time was added.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -107,7 +108,7 @@ impl TimesBuilder {
         self.list_mut().extend(more.all());
     }
 
-    /// Adds some, after all that came before.
+    /// Adds times after all earlier ones.
     pub fn push(&mut self, more: &Times) {
         match more.regular {
             Some(regular) => self.push_regular(regular),
@@ -115,7 +116,7 @@ impl TimesBuilder {
         }
     }
 
-    /// All that came, to be changed as long as they ascend.
+    /// Returns all times as a list, which may be changed as long as it ascends.
     pub fn list_mut(&mut self) -> &mut Vec<i64> {
         if let Some(regular) = self.regular.take() {
             self.list.extend(regular.all());
@@ -123,7 +124,7 @@ impl TimesBuilder {
         &mut self.list
     }
 
-    /// Leaves the last one.
+    /// Removes all times but the last one.
     pub fn keep_last(&mut self) {
         if let Some(regular) = &mut self.regular {
             *regular = RegularTimes { first: regular.time_at(regular.len - 1), len: 1, ..*regular };
@@ -131,7 +132,7 @@ impl TimesBuilder {
         self.list.drain(..self.list.len().saturating_sub(1));
     }
 
-    /// What came.
+    /// Builds the times.
     pub fn build(mut self) -> Times {
         if let Some(regular) = self.regular.filter(|regular| regular.len > 1) {
             return Times { regular: Some(regular), list: OnceLock::new() };

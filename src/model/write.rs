@@ -1,47 +1,55 @@
-//! What a protocol decoder hands to the store: series that borrow the request's body, and what was wrong with the rest.
+//! The batch that a protocol decoder passes to the store: series that borrow the request's body,
+//! and the refused rest.
 
 use std::ops::Range;
 
 use super::{Exemplar, Histogram, HistogramError, Sample, Timestamp};
 
-/// Splits a series' raw label bytes, as one protocol encodes them, into (name, value) pairs in the sender's order.
+/// Splits a series' raw label bytes, in the encoding of one protocol, into (name, value) pairs in
+/// the sender's order.
 ///
-/// Called only for series whose raw bytes the store does not know yet. `Err` is a sentence for the sender.
+/// Called only for series whose raw bytes the store does not know yet. `Err` is a message for the
+/// sender.
 pub type ParseLabels =
     for<'a> fn(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str>;
 
-/// One decoded request. Nothing is copied: `raw_labels` are slices of the (decompressed) body.
+/// A decoded request. Nothing is copied: `raw_labels` are slices of the (decompressed) body.
 #[derive(Debug)]
 pub struct WriteBatch<'a> {
-    /// Says how `raw_labels` are encoded, so that equal bytes of two protocols are never taken for one series.
+    /// Encoding of `raw_labels`, so that equal bytes of two protocols are never taken for one
+    /// series.
     pub encoding: u8,
-    /// Takes `raw_labels` apart, for a series seen for the first time.
+    /// Parser of `raw_labels`, for a series seen for the first time.
     pub parse_labels: ParseLabels,
-    /// Whether these bytes are labels and nothing else; only such are remembered.
+    /// Returns whether the bytes are labels and nothing else; only such bytes are remembered.
     pub is_labels: fn(&[u8]) -> bool,
-    /// `raw_labels` were split off by their looks. Bytes that the store remembers are what they look like; of others it
-    /// must ask `is_labels`, and where they are not, the body must be decoded without guessing.
+    /// `raw_labels` were split off without parsing. Bytes that the store remembers are labels. For
+    /// others it must call `is_labels`; if they are not labels, the body must be decoded
+    /// completely.
     pub guessed: bool,
-    /// In the sender's order.
+    /// The series, in the sender's order.
     pub series: Vec<WriteSeries<'a>>,
-    /// The samples of all series, one after another; [`WriteSeries::samples`] points in here.
+    /// The samples of all series, one after another; indexed by [`WriteSeries::samples`].
     pub samples: Vec<Sample>,
-    /// Metric descriptions that came along.
+    /// Metadata of metrics in the request.
     pub metadata: Vec<MetricMetadata<'a>>,
-    /// Labels that the API key forces onto every series, replacing the sender's (docs/specification.md C4, `ingest.labels`).
+    /// Labels that the API key sets on every series; they replace the sender's
+    /// (docs/specification.md C4, `ingest.labels`).
     pub forced_labels: Vec<(Box<str>, Box<str>)>,
     /// Native histograms, in the sender's order: series by series, ascending.
     pub histograms: Vec<HistogramSample>,
     /// Exemplars, in the sender's order: series by series.
     pub exemplars: Vec<WriteExemplar>,
-    /// Names and values of the exemplars' labels, one after another; [`WriteExemplar::labels`] points in here.
+    /// Names and values of the exemplars' labels, one after another; indexed by
+    /// [`WriteExemplar::labels`].
     pub exemplar_labels: Vec<(&'a str, &'a str)>,
-    /// Start timestamps of samples and histograms whose sender gave one.
+    /// Start timestamps of samples and histograms, where the sender gave one.
     pub starts: Vec<WriteStart>,
 }
 
 impl<'a> WriteBatch<'a> {
-    /// An empty batch in this encoding, with room for as many series, of a sample each.
+    /// Creates an empty batch in this encoding, with capacity for `likely` series of one sample
+    /// each.
     pub fn new(
         encoding: u8,
         parse_labels: ParseLabels,
@@ -65,56 +73,56 @@ impl<'a> WriteBatch<'a> {
     }
 }
 
-/// One native histogram of a request.
+/// A native histogram of a request.
 #[derive(Clone, Debug)]
 pub struct HistogramSample {
-    /// Its series' place in [`WriteBatch::series`].
+    /// Index of its series in [`WriteBatch::series`].
     pub series: usize,
-    /// When.
+    /// Time.
     pub at: Timestamp,
-    /// What, or why it is none: that refuses this sample alone.
+    /// The histogram, or the reason to refuse this sample alone.
     pub value: Result<Histogram, HistogramError>,
 }
 
-/// One exemplar of a request.
+/// An exemplar of a request.
 #[derive(Clone, Debug)]
 pub struct WriteExemplar {
-    /// Its series' place in [`WriteBatch::series`].
+    /// Index of its series in [`WriteBatch::series`].
     pub series: usize,
-    /// Its labels in [`WriteBatch::exemplar_labels`], in the sender's order.
+    /// Range of its labels in [`WriteBatch::exemplar_labels`], in the sender's order.
     pub labels: Range<usize>,
     /// The observed value.
     pub value: f64,
-    /// When it was observed.
+    /// Time of the observation.
     pub at: Timestamp,
 }
 
-/// Since when the counts of one sample run.
+/// The start timestamp of one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteStart {
-    /// The sample's series: its place in [`WriteBatch::series`].
+    /// Index of the sample's series in [`WriteBatch::series`].
     pub series: usize,
-    /// The sample's time.
+    /// Time of the sample.
     pub at: Timestamp,
-    /// Since when; zero where none is known any more.
+    /// Start of the counts; zero if it is no longer known.
     pub start: Timestamp,
 }
 
-/// One series of a request.
+/// A series of a request.
 #[derive(Clone, Debug)]
 pub struct WriteSeries<'a> {
-    /// The label set in the protocol's own bytes.
+    /// The label set in the encoding of the protocol.
     pub raw_labels: &'a [u8],
-    /// Its samples in [`WriteBatch::samples`].
+    /// Range of its samples in [`WriteBatch::samples`].
     pub samples: Range<usize>,
 }
 
-/// What a metric is, in its sender's words.
+/// Metadata of a metric, as sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricMetadata<'a> {
-    /// The metric's (family) name.
+    /// Name of the metric (family).
     pub name: &'a str,
-    /// What kind of numbers.
+    /// Type of the metric.
     pub kind: MetricKind,
     /// The help text; may be empty.
     pub help: &'a str,
@@ -122,15 +130,15 @@ pub struct MetricMetadata<'a> {
     pub unit: &'a str,
 }
 
-/// Prometheus' metric types, with remote write 1.0's numbers.
+/// Prometheus' metric types, with the numbers of remote write 1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum MetricKind {
-    /// Not told.
+    /// Not specified.
     #[default]
     Unknown = 0,
-    /// Only goes up, or back to zero.
+    /// A value that only increases or is reset to zero.
     Counter = 1,
-    /// Goes up and down.
+    /// A value that may increase and decrease.
     Gauge = 2,
     /// Buckets, sum and count.
     Histogram = 3,
@@ -145,7 +153,7 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// The kind with this number, the one that `as u8` gives; none where no kind has it.
+    /// Returns the type with this number, which is also that of `as u8`, if any.
     pub const fn from_number(number: u8) -> Option<MetricKind> {
         Some(match number {
             0 => MetricKind::Unknown,
@@ -160,7 +168,7 @@ impl MetricKind {
         })
     }
 
-    /// As Prometheus' API and text format name it.
+    /// Returns the name used in Prometheus' API and text format.
     pub const fn as_str(self) -> &'static str {
         match self {
             MetricKind::Unknown => "unknown",
@@ -175,28 +183,30 @@ impl MetricKind {
     }
 }
 
-/// A series or sample that was not stored, and why, in words for its sender.
+/// A series or sample that was not stored, with the reason for its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The series as far as it could be read, `{__name__="up", job="a"}`; cut to 200 bytes.
+    /// The series as far as it could be parsed, `{__name__="up", job="a"}`; truncated to 200 bytes.
     pub series: String,
-    /// A stable word: `duplicate_label`, `too_old`, `out_of_bounds`, `duplicate_sample`, `series_limit`, ...
+    /// A stable code: `duplicate_label`, `too_old`, `out_of_bounds`, `duplicate_sample`,
+    /// `series_limit`, ...
     pub code: &'static str,
-    /// The sentence.
+    /// A message.
     pub reason: String,
 }
 
 impl Refusal {
-    /// Bytes of [`Refusal::series`] at most.
+    /// Maximum length of [`Refusal::series`] in bytes.
     pub const SERIES_BYTES_MAX: usize = 200;
 
-    /// `{__name__="up", job="a"}`, cut to [`Refusal::SERIES_BYTES_MAX`]. Costs no more than that, however long a text is.
+    /// Formats a series as `{__name__="up", job="a"}`, truncated to [`Refusal::SERIES_BYTES_MAX`].
+    /// The cost does not depend on the length of the texts.
     pub fn series_text<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
         const MAX: usize = Refusal::SERIES_BYTES_MAX;
         let cut = |text: &'a str| text.get(..text.floor_char_boundary(MAX)).unwrap_or_default();
         let mut text = String::from("{");
-        for (place, (name, value)) in pairs.into_iter().enumerate() {
-            let comma = if place == 0 { "" } else { ", " };
+        for (index, (name, value)) in pairs.into_iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
             text.push_str(&format!("{comma}{}={:?}", cut(name), cut(value)));
             if text.len() > MAX {
                 break;
@@ -211,7 +221,8 @@ impl Refusal {
     }
 }
 
-/// Builds a [`WriteBatch`] from label sets: for writers inside the process (own metrics, generated data, tests).
+/// A builder of a [`WriteBatch`] from label sets, for writers inside the process (own metrics,
+/// generated data, tests).
 #[derive(Debug, Default)]
 pub struct BatchBuilder {
     bytes: Vec<u8>,
@@ -224,10 +235,11 @@ pub struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// [`WriteBatch::encoding`] of what this builds: per label `u32 name length, name, u32 value length, value`, little-endian.
+    /// The [`WriteBatch::encoding`] of its batches: per label `u32 name length, name, u32 value
+    /// length, value`, little-endian.
     pub const ENCODING: u8 = 0;
 
-    /// Adds one series and its samples.
+    /// Adds a series and its samples.
     pub fn series(
         &mut self,
         labels: &super::Labels,
@@ -236,8 +248,8 @@ impl BatchBuilder {
         self.series_of(labels.iter().map(|label| (label.name, label.value)), samples)
     }
 
-    /// Adds one series by its labels as a sender gave them, in any order, and its samples. What is wrong with them (two of
-    /// one name, too many) is for the store to say.
+    /// Adds a series by its labels as sent, in any order, and its samples. The store reports
+    /// invalid labels, such as duplicate names or too many.
     pub fn series_of<'l>(
         &mut self,
         labels: impl IntoIterator<Item = (&'l str, &'l str)>,
@@ -250,8 +262,8 @@ impl BatchBuilder {
         self.end_series(start, samples)
     }
 
-    /// Adds one series whose labels were rendered before, part by part, and its samples. As of [`BatchBuilder::series_of`],
-    /// without a look at them.
+    /// Adds a series from parts of rendered labels, and its samples. Like
+    /// [`BatchBuilder::series_of`], without inspecting the labels.
     pub fn series_rendered(
         &mut self,
         parts: &[&RenderedLabels],
@@ -271,7 +283,8 @@ impl BatchBuilder {
         self
     }
 
-    /// As [`BatchBuilder::series_of`]; the labels of the series added last, in the same order, are that series still.
+    /// Like [`BatchBuilder::series_of`]; if the labels equal those of the last series, in the same
+    /// order, the samples are added to it.
     pub fn samples_of<'l>(
         &mut self,
         labels: impl IntoIterator<Item = (&'l str, &'l str)>,
@@ -288,7 +301,7 @@ impl BatchBuilder {
         self
     }
 
-    /// Adds samples to the series added last.
+    /// Adds samples to the last series.
     pub fn more(&mut self, samples: impl IntoIterator<Item = Sample>) -> &mut BatchBuilder {
         if let Some((_, range)) = self.series.last_mut() {
             self.samples.extend(samples);
@@ -297,7 +310,7 @@ impl BatchBuilder {
         self
     }
 
-    /// Adds native histograms to the series added last.
+    /// Adds native histograms to the last series.
     pub fn histograms(
         &mut self,
         samples: impl IntoIterator<Item = (Timestamp, Histogram)>,
@@ -308,40 +321,40 @@ impl BatchBuilder {
         self
     }
 
-    /// Adds an exemplar to the series added last.
+    /// Adds an exemplar to the last series.
     pub fn exemplar(&mut self, exemplar: Exemplar) -> &mut BatchBuilder {
         self.exemplars.push((self.series.len().saturating_sub(1), exemplar));
         self
     }
 
-    /// Says since when the sample at this time, of the series added last, has been counting.
+    /// Adds the start timestamp of the sample at this time of the last series.
     pub fn start(&mut self, at: Timestamp, start: Timestamp) -> &mut BatchBuilder {
         self.starts.push(WriteStart { series: self.series.len().saturating_sub(1), at, start });
         self
     }
 
-    /// Describes a metric.
+    /// Adds metadata of a metric.
     pub fn describe(&mut self, name: &str, kind: MetricKind, help: &str, unit: &str) -> &mut BatchBuilder {
         self.metadata.push((name.into(), kind, help.into(), unit.into()));
         self
     }
 
-    /// How many series it holds.
+    /// Returns the number of series.
     pub fn series_len(&self) -> usize {
         self.series.len()
     }
 
-    /// How many samples it holds.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.samples.len()
     }
 
-    /// Whether it holds no sample.
+    /// Returns whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
 
-    /// The batch, borrowing from here.
+    /// Returns the batch, which borrows from this builder.
     pub fn batch(&self) -> WriteBatch<'_> {
         let series = self.series.iter();
         let metadata = self.metadata.iter();
@@ -373,7 +386,7 @@ impl BatchBuilder {
     }
 }
 
-/// Labels as a [`BatchBuilder`] writes them, made once for many series.
+/// Labels in the encoding of a [`BatchBuilder`], rendered once for many series.
 #[derive(Clone, Debug, Default)]
 pub struct RenderedLabels {
     bytes: Vec<u8>,
@@ -386,20 +399,20 @@ impl RenderedLabels {
         self
     }
 
-    /// Empties it, and keeps the room.
+    /// Removes all labels; keeps the capacity.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// How many bytes it adds to a batch.
+    /// Returns the number of bytes that they add to a batch.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The labels, in the order they were added.
+    /// Returns the labels, in the order in which they were added.
     pub fn pairs(&self) -> Vec<(&str, &str)> {
         let mut pairs = Vec::new();
-        // What was put together here comes apart again, and was text before.
+        // The bytes were written by `push` from valid text, so parsing cannot fail.
         let _ = parse_built_labels(&self.bytes, &mut pairs);
         let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
         pairs.into_iter().map(|(name, value)| (text(name), text(value))).collect()
@@ -435,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shown_series_is_cut_at_a_character() {
+    fn a_formatted_series_is_truncated_at_a_character() {
         let long = "ä".repeat(300);
         for pair in [("a", long.as_str()), (&long, "a")] {
             let text = Refusal::series_text([pair]);

@@ -1,4 +1,5 @@
-//! Every answer that a test gets is held against the OpenAPI document: its status, its code, its media type and its shape.
+//! Checks every response that a test receives against the OpenAPI document: its status, code, media
+//! type and shape.
 
 use promlet::api::openapi;
 use promlet::api::routes::RouteDoc;
@@ -6,33 +7,34 @@ use serde_json::Value;
 
 use super::{Reply, met};
 
-/// The document, and how answers are found in it.
+/// The OpenAPI document, in which operations are looked up.
 pub(crate) struct Contract(Value);
 
 impl Contract {
-    /// Of the rows that somebody described; the tests' own probes are not.
+    /// Covers the described routes. The tests' own probes are not described.
     pub(crate) fn of(rows: &[RouteDoc]) -> Contract {
         let described: Vec<RouteDoc> =
             rows.iter().filter(|row| openapi::is_described(row)).cloned().collect();
         Contract(serde_json::from_str(&openapi::text(&described, "/")).expect("JSON"))
     }
 
-    /// Fails the test whose answer is not what the document says.
+    /// Fails the test if the document does not describe this response.
     #[track_caller]
-    pub(crate) fn hold(&self, method: &str, path: &str, reply: &Reply) {
+    pub(crate) fn assert_documented(&self, method: &str, path: &str, reply: &Reply) {
         let Some((template, operation)) = self.operation(method, path) else { return };
         let status = reply.status.as_u16();
-        // An unknown method is answered before any operation is reached, and `HEAD` is no operation of the document.
+        // An unknown method is refused before any operation is reached, and the document has no
+        // `HEAD`.
         if status == 405 || matches!(method, "OPTIONS" | "HEAD") {
             return;
         }
-        met::note(method, template, status, reply.refused);
+        met::record(method, template, status, reply.refused);
         let place = format!("{method} {template} answered {status} {}", reply.body);
         let response = &operation["responses"][status.to_string()];
-        assert!(response.is_object(), "{place}: the document does not know this status");
+        assert!(response.is_object(), "{place}: this status is not documented");
         if let Some(code) = reply.refused {
             let codes = met::codes(response);
-            assert!(codes.contains(&code.as_str()), "{place}: the document does not know {code:?} here");
+            assert!(codes.contains(&code.as_str()), "{place}: {code:?} is not documented here");
         }
         if reply.body.is_empty() {
             return;
@@ -40,7 +42,7 @@ impl Contract {
         let media = reply.header("content-type");
         let essence = media.split(';').next().unwrap_or_default();
         let content = &response["content"][essence];
-        assert!(content.is_object(), "{place}: the document does not know {essence} here");
+        assert!(content.is_object(), "{place}: {essence} is not documented here");
         if essence.ends_with("json") {
             let value: Value = serde_json::from_str(&reply.body).expect("JSON");
             let mut wrong = Vec::new();
@@ -49,7 +51,8 @@ impl Contract {
         }
     }
 
-    /// The documented operation of a request; the template with the fewest parameters wins, as in the router.
+    /// The documented operation of a request. As in the router, the template with the fewest
+    /// parameters wins.
     fn operation(&self, method: &str, target: &str) -> Option<(&str, &Value)> {
         let path = target.split('?').next().unwrap_or_default().trim_end_matches('/');
         let path = match path.strip_prefix("/auth/") {
@@ -74,7 +77,7 @@ impl Contract {
         Some((best.0.as_str(), &best.1[&verb]))
     }
 
-    /// The part of JSON Schema that the document uses.
+    /// Checks the part of JSON Schema that the document uses.
     fn check(&self, schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
         if let Some(name) = schema["$ref"].as_str() {
             let name = name.trim_start_matches("#/components/schemas/");

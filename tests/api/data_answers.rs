@@ -1,5 +1,6 @@
-//! What is promised of the routes that take samples and questions (docs/specification.md C5 to C7) happens: the rows are walked, once for
-//! every answer that the OpenAPI document names of them. What such an answer says is in `tests/data_api`.
+//! Every documented response of the routes for samples and queries (docs/specification.md C5 to
+//! C7): for each status and code in the OpenAPI document, all routes that list it are called.
+//! `tests/data_api` tests the content of the responses.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -13,27 +14,27 @@ use promlet::identity::Endpoint;
 use promlet::model::Timestamp;
 use serde_json::{Value, json};
 
-use crate::house::{House, Plan, Who, ask, signed};
+use crate::test_server::{TestServer, TestServerOptions, Who, ask, signed};
 use crate::walk::{document, rows, says};
 use crate::wire::{DataFixture, NOW, encode, escaped, snappy};
 
 const FORM: &str = "application/x-www-form-urlencoded";
 const DELETE: &str = "/api/v1/orgs/acme/prometheus/api/v1/admin/tsdb/delete_series";
 
-/// A house with two series, where nobody runs out of requests.
-async fn stage(plan: Plan) -> DataFixture {
+/// A server with two series and with limits that no test reaches.
+async fn stage(plan: TestServerOptions) -> DataFixture {
     let mut plan = plan;
     plan.options.limits.cabinet_rps = 1_000_000;
     plan.options.limits.anonymous_rps = 1_000_000;
-    let stage = DataFixture::of(House::build(plan)).await;
+    let stage = DataFixture::of(TestServer::build(plan)).await;
     let up = |job| [("__name__", "up"), ("job", job)];
     let samples: Vec<(i64, f64)> = (0..300).map(|ago| ((NOW - 299 + ago) * 1_000, 1.0)).collect();
     stage.write(&[(&up("api"), &samples), (&up("web"), &samples)]).await;
     stage
 }
 
-fn read(change: impl FnOnce(&mut ApiOptions)) -> Plan {
-    let mut plan = Plan::default();
+fn read(change: impl FnOnce(&mut ApiOptions)) -> TestServerOptions {
+    let mut plan = TestServerOptions::default();
     change(&mut plan.options);
     plan
 }
@@ -44,12 +45,12 @@ fn is_of_data(row: &RouteDoc) -> bool {
         || row.path.ends_with("/delete_series")
 }
 
-/// Media type, coding, parameters and body of one good sample.
+/// Media type, coding, parameters and body of one valid sample.
 fn sample(row: &RouteDoc) -> (&'static str, &'static str, &'static str, Vec<u8>) {
     sample_at(row, NOW)
 }
 
-/// The same of a time in seconds.
+/// Like [`sample`], at a time in seconds.
 fn sample_at(row: &RouteDoc, at: i64) -> (&'static str, &'static str, &'static str, Vec<u8>) {
     let text = |media, query, body: &str| (media, "identity", query, body.as_bytes().to_vec());
     match row.path.rsplit('/').next() {
@@ -72,12 +73,13 @@ fn sample_at(row: &RouteDoc, at: i64) -> (&'static str, &'static str, &'static s
     }
 }
 
-/// A request with these parameters: in the URL, or in the form where a form is taken; with a good sample where samples are.
+/// A request with these parameters in the URL, or in the form of a `POST`; ingest routes get a
+/// valid sample as the body.
 fn request(row: &RouteDoc, query: &str, who: &Who) -> Request<Body> {
     request_of(row, ("up", "job"), query, who)
 }
 
-/// The same of another metric or label in the path.
+/// Like [`request`], for another metric or label in the path.
 fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &Who) -> Request<Body> {
     let path = row.path.replace("{slug}", "acme").replace("{name}", metric).replace("{label}", label);
     let asked = |target: &str| ask(row.method, target, who);
@@ -95,7 +97,7 @@ fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &
     request.expect("a request")
 }
 
-/// The parameters that ask about `text` there, which is an expression and a selector.
+/// The parameters of a query for `text`, which is an expression and a selector.
 fn about(row: &RouteDoc, text: &str) -> String {
     let text = escaped(text);
     match row.auth {
@@ -106,7 +108,8 @@ fn about(row: &RouteDoc, text: &str) -> String {
     }
 }
 
-/// Sends what `make` makes of each row that promises `code`; all of them have to keep it.
+/// Sends the request of `make` to every route that documents `code`. Fails if a route answers
+/// differently.
 async fn walk(
     stage: &DataFixture,
     document: &Value,
@@ -128,7 +131,7 @@ async fn walk(
 
 #[tokio::test]
 async fn every_route_of_samples_and_questions_answers() {
-    let stage = stage(Plan::default()).await;
+    let stage = stage(TestServerOptions::default()).await;
     for row in rows(&stage.server).iter().filter(|row| is_of_data(row)) {
         let who = if row.auth == Auth::IngestCaller { &stage.agent } else { &stage.cabinet };
         let reply = stage.server.send(request(row, &about(row, "up"), who)).await;
@@ -136,12 +139,12 @@ async fn every_route_of_samples_and_questions_answers() {
     }
 }
 
-/// Everything that one request gives twice.
+/// Parameters that are given twice.
 const TWICE: &str = "match=up&match[]=up&timestamp=1&timestamp=1&start=1&start=1&limit=1&limit=1&query=1&query=1&expr=1&expr=1";
 
 #[tokio::test]
-async fn every_route_refuses_the_questions_that_it_says_it_refuses() {
-    let stage = stage(Plan::default()).await;
+async fn every_route_refuses_queries_with_the_documented_errors() {
+    let stage = stage(TestServerOptions::default()).await;
     let document = document(&stage.server).await;
     let who = |row: &RouteDoc| if row.auth == Auth::IngestCaller { &stage.agent } else { &stage.cabinet };
     let walk = async |code, make: &dyn Fn(&RouteDoc) -> Request<Body>| {
@@ -158,10 +161,11 @@ async fn every_route_refuses_the_questions_that_it_says_it_refuses() {
     walk(Code::MetricNotAllowed, &|row| request(row, "metric=up", &narrow)).await;
 }
 
-/// docs/specification.md D7: a token is looked at before anything else is, also where no token is good enough.
+/// docs/specification.md D7: a token is checked before anything else, also on routes that accept no
+/// token.
 #[tokio::test]
-async fn every_route_refuses_tokens_that_are_early_or_elsewhere() {
-    let stage = stage(Plan::default()).await;
+async fn every_route_refuses_early_tokens_and_foreign_origins() {
+    let stage = stage(TestServerOptions::default()).await;
     let document = document(&stage.server).await;
     let page = "https://a.example";
     let fields = json!({ "scopes": ["embed"], "embed": { "origins": [page], "rate_limit_rps": 10_000 } });
@@ -180,14 +184,14 @@ async fn every_route_refuses_tokens_that_are_early_or_elsewhere() {
 }
 
 #[tokio::test]
-async fn every_question_may_cost_too_much_or_take_too_long() {
+async fn every_query_route_reports_expensive_and_slow_queries() {
     let dear = stage(read(|options| {
         options.read.promql.limits.series_max = 1;
         options.read.body_bytes_max = 1;
     }))
     .await;
     let document = document(&dear.server).await;
-    // A deletion has neither a limit of series nor an answer; what it costs is memory.
+    // A deletion has no limit of series and no result; its cost is memory.
     let deletes = |row: &RouteDoc| row.path.ends_with("/delete_series");
     let up = |row: &RouteDoc| (!deletes(row)).then(|| request(row, &about(row, "up"), &dear.cabinet));
     walk(&dear, &document, Code::QueryTooExpensive, up).await;
@@ -197,7 +201,7 @@ async fn every_question_may_cost_too_much_or_take_too_long() {
     let late = stage(read(|options| options.read.timeout = std::time::Duration::ZERO)).await;
     let up = |row: &RouteDoc| Some(request(row, &about(row, "up"), &late.cabinet));
     walk(&late, &document, Code::QueryTimeout, up).await;
-    // So does a policy whose expressions have patterns to compile.
+    // A policy whose expressions contain patterns can time out as well, when they are compiled.
     let (id, _) = late.server.key(&late.cabinet, json!({ "scopes": ["embed"] })).await;
     let policy = json!({ "exprs": ["up{job=~\"a.*b?\"}"] });
     let keys = "/api/v1/orgs/acme/api-keys".to_owned();
@@ -212,13 +216,13 @@ async fn every_question_may_cost_too_much_or_take_too_long() {
     }
 }
 
-/// Sorts a day of seconds at each of ten thousand seconds.
+/// Sorts a day of seconds for each of ten thousand seconds.
 const ENDLESS: &str =
     "sum_over_time(quantile_over_time(0.5, vector(time() + scalar(count(up)))[1d:1s])[3h:1s])";
 
 #[tokio::test]
-async fn every_question_that_is_listed_can_be_ended() {
-    let stage = stage(Plan::default()).await;
+async fn every_listed_query_can_be_cancelled() {
+    let stage = stage(TestServerOptions::default()).await;
     let document = document(&stage.server).await;
     let listed = |row: &RouteDoc| is_of_data(row) && says(&document, row, Code::QueryCancelled);
     for row in rows(&stage.server).into_iter().filter(listed) {
@@ -247,8 +251,8 @@ async fn every_question_that_is_listed_can_be_ended() {
 }
 
 #[tokio::test]
-async fn every_way_in_refuses_what_it_does_not_take_now_or_ever() {
-    let stage = stage(Plan::default()).await;
+async fn every_ingest_route_refuses_samples_with_the_documented_errors() {
+    let stage = stage(TestServerOptions::default()).await;
     let document = document(&stage.server).await;
     let by = |row: &RouteDoc, who: &Who| (row.auth == Auth::IngestCaller).then(|| request(row, "", who));
     let zipped = |row: &RouteDoc| {
@@ -274,13 +278,15 @@ async fn every_way_in_refuses_what_it_does_not_take_now_or_ever() {
     walk(&stage, &document, Code::AtCapacity, |row| by(row, &stage.agent)).await;
 }
 
-/// A machine without a battery-backed clock starts with the time of its last stop: samples that are ahead of it are neither
-/// stored nor refused for good. Fifteen minutes later a sender whose own clock is wrong is told so.
+/// A machine without a battery-backed clock starts with the time of its last stop. Until 15 minutes
+/// after the start, samples ahead of it are refused in a way that makes senders repeat them; later
+/// they are refused for good, because the sender's clock must be wrong.
 #[tokio::test]
 async fn for_fifteen_minutes_after_a_start_samples_ahead_of_the_clock_are_refused_so_that_they_are_sent_again()
  {
     for stored in [false, true] {
-        let stage = stage(Plan { just_started: true, stored, ..Plan::default() }).await;
+        let stage =
+            stage(TestServerOptions { just_started: true, stored, ..TestServerOptions::default() }).await;
         let document = document(&stage.server).await;
         let ahead = |row: &RouteDoc| {
             let (media, coding, query, body) = sample_at(row, NOW + 3_600);
@@ -312,10 +318,11 @@ async fn for_fifteen_minutes_after_a_start_samples_ahead_of_the_clock_are_refuse
     }
 }
 
-/// As many deletions as may wait; what a seal does with them; and what is refused once the store has ended.
+/// The maximum of outstanding deletions, their execution by a seal, and the errors of a closed
+/// store.
 #[tokio::test]
-async fn a_store_on_a_disk_carries_deletions_out_with_a_seal_and_takes_nothing_once_it_is_closed() {
-    let stage = stage(Plan { stored: true, ..Plan::default() }).await;
+async fn a_store_on_disk_executes_deletions_with_a_seal_and_refuses_requests_once_it_is_closed() {
+    let stage = stage(TestServerOptions { stored: true, ..TestServerOptions::default() }).await;
     let delete = async |at: i64| {
         let form = format!("match[]=up&start={at}&end={at}");
         let request = ask("POST", DELETE, &stage.cabinet).header(header::CONTENT_TYPE, FORM);

@@ -1,6 +1,7 @@
-//! The accept loop over a real loopback socket (docs/specification.md D9, F42, F43; docs/storage.md section 18, finding 6).
+//! The accept loop over a real loopback socket (docs/specification.md D9, F42, F43; docs/storage.md
+//! section 18, finding 6).
 //!
-//! Timeouts are short and nothing is asserted about how long things took: a connection that should be closed is read to
+//! Timeouts are short, and no test asserts durations: a connection that should be closed is read to
 //! its end, and a loop that did not close it would hang here.
 
 use std::io::{Read as _, Write as _};
@@ -17,19 +18,19 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::house::{House, Plan, Reply};
+use crate::test_server::{Reply, TestServer, TestServerOptions};
 
 struct Server {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: JoinHandle<usize>,
-    house: House,
+    app: TestServer,
 }
 
 const SHORT: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(600);
 
-fn patient() -> EdgeOptions {
+fn long_timeouts() -> EdgeOptions {
     EdgeOptions {
         header_timeout: LONG,
         idle_timeout: LONG,
@@ -40,30 +41,31 @@ fn patient() -> EdgeOptions {
 }
 
 async fn server(options: EdgeOptions) -> Server {
-    let mut plan = Plan::default();
+    let mut plan = TestServerOptions::default();
     plan.options.body_deadlines = BodyDeadlines { ingest: SHORT, other: SHORT, drain: SHORT };
     server_of(plan, options).await
 }
 
-async fn server_of(plan: Plan, options: EdgeOptions) -> Server {
-    let house = House::build(plan);
+async fn server_of(plan: TestServerOptions, options: EdgeOptions) -> Server {
+    let app = TestServer::build(plan);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = oneshot::channel();
-    let (router, counters) = (house.router.clone(), house.counters.clone());
+    let (router, counters) = (app.router.clone(), app.counters.clone());
     let served = tokio::spawn(async move {
         let stopped = async move {
             let _ = stopped.await;
         };
         edge::serve(listener, router, options, counters, stopped).await
     });
-    Server { address, stop, served, house }
+    Server { address, stop, served, app }
 }
 
 impl Server {
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).expect("a connection");
-        // Far beyond every timeout here: what should have been closed and was not fails instead of hanging.
+        // Longer than every timeout here: a connection that should have been closed fails instead
+        // of hanging.
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
         stream
     }
@@ -86,7 +88,7 @@ impl Server {
     }
 }
 
-/// All that is to come; an aborted connection ends it, too.
+/// Returns everything up to the end of the stream; an aborted connection ends it, too.
 fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4_096];
@@ -126,7 +128,7 @@ const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_and_half_sent_headers_are_closed() {
-    let server = server(EdgeOptions { header_timeout: SHORT, ..patient() }).await;
+    let server = server(EdgeOptions { header_timeout: SHORT, ..long_timeouts() }).await;
     assert_eq!(server.ask(""), "", "a connection that sends nothing");
     assert_eq!(server.ask("GET /healthz HTTP/1.1\r\nHost: loc"), "", "half a header");
     let mut second = server.connect();
@@ -139,12 +141,13 @@ async fn silent_and_half_sent_headers_are_closed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_connection_outlives_the_header_timeout_and_ends_at_its_own() {
-    let server = server(EdgeOptions { header_timeout: SHORT, idle_timeout: SHORT * 4, ..patient() }).await;
+    let server =
+        server(EdgeOptions { header_timeout: SHORT, idle_timeout: SHORT * 4, ..long_timeouts() }).await;
     let mut stream = server.connect();
     for _ in 0..3 {
         stream.write_all(HEALTH).expect("written");
         assert!(response(&mut stream).ends_with("ok"));
-        // Longer than a header may take: only idleness.
+        // Longer than the header timeout, so only the idle timeout applies.
         std::thread::sleep(SHORT * 2);
     }
     assert_eq!(rest(&mut stream), "", "closed when idle for too long");
@@ -153,7 +156,7 @@ async fn an_idle_connection_outlives_the_header_timeout_and_ends_at_its_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stalled_body_is_answered_408_and_closed() {
-    let server = server(patient()).await;
+    let server = server(long_timeouts()).await;
     let head = "POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"email\":";
     let answer = server.ask(head);
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
@@ -161,14 +164,14 @@ async fn a_stalled_body_is_answered_408_and_closed() {
     server.is_alive();
 }
 
-/// A server that takes its time with refused bodies: how fast this machine writes does not matter here.
+/// A server that waits long for refused bodies, so that the speed of this machine does not matter.
 async fn draining() -> Server {
-    let mut plan = Plan::default();
+    let mut plan = TestServerOptions::default();
     plan.options.body_deadlines = BodyDeadlines { ingest: LONG, other: LONG, drain: LONG };
-    server_of(plan, patient()).await
+    server_of(plan, long_timeouts()).await
 }
 
-/// Writes the whole request first, as many clients do, and only then reads.
+/// Writes the whole request first, as many clients do, and then reads.
 fn after_writing(server: &Server, head: &str, body: &[u8]) -> String {
     let mut stream = server.connect();
     stream.write_all(head.as_bytes()).expect("the head is taken");
@@ -211,7 +214,8 @@ async fn a_refused_body_is_not_read_without_end() {
         .write_all(format!("{WRITE}\r\nContent-Length: {}\r\n\r\n", 1_u64 << 40).as_bytes())
         .expect("written");
     let megabyte = vec![b'x'; 1 << 20];
-    // 16 MiB are drained; what more goes out fills the buffers between us, which hold some MiB, and then it is over.
+    // The server drains 16 MiB. Further bytes fill the socket buffers of some MiB, and then the
+    // write fails.
     let refused = (0..1_024).find_map(|_| endless.write_all(&megabyte).err()).expect("an end");
     let closed = [std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
     assert!(closed.contains(&refused.kind()), "{refused}");
@@ -220,19 +224,20 @@ async fn a_refused_body_is_not_read_without_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_body_that_does_not_come_is_not_waited_for() {
-    let server = server(patient()).await;
+    let server = server(long_timeouts()).await;
     let answer = server.ask(&format!("{WRITE}\r\nContent-Length: 9000000\r\n\r\nonly this"));
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
-    // One that asks first is not told to go on.
+    // A client that sends `Expect: 100-continue` is not told to continue.
     let asks = format!("{WRITE}\r\nExpect: 100-continue\r\nContent-Length: 9000000\r\n\r\n");
     let answer = server.ask(&asks);
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
     server.is_alive();
 }
 
-/// docs/specification.md B: every answer has an id, a code and the headers, also one to what is no request.
+/// docs/specification.md B: every response has an id, a code and the headers, even the one to bytes
+/// that are no request.
 #[track_caller]
-fn in_our_words(answer: &str, status: u16, code: &str) {
+fn assert_error(answer: &str, status: u16, code: &str) {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
     assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
     let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
@@ -247,33 +252,34 @@ fn in_our_words(answer: &str, status: u16, code: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_headers_many_headers_and_long_urls_are_refused() {
-    let server = server(patient()).await;
+    let server = server(long_timeouts()).await;
     let large = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "y".repeat(65 * 1_024));
-    in_our_words(&server.ask(&large), 431, "headers_too_large");
+    assert_error(&server.ask(&large), 431, "headers_too_large");
     let many = "X: y\r\n".repeat(101);
     let many = server.ask(&format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{many}\r\n"));
-    in_our_words(&many, 431, "headers_too_large");
+    assert_error(&many, 431, "headers_too_large");
     let long = format!(
         "GET /healthz?{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         "y".repeat(17 * 1_024)
     );
-    in_our_words(&server.ask(&long), 414, "uri_too_long");
+    assert_error(&server.ask(&long), 414, "uri_too_long");
     for nonsense in [
         "\0\0\0\0\r\n\r\n",
         "GET\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
     ] {
-        in_our_words(&server.ask(nonsense), 400, "bad_request");
+        assert_error(&server.ask(nonsense), 400, "bad_request");
     }
     server.is_alive();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_takes_nothing_is_let_go() {
-    let server = server(EdgeOptions { write_timeout: SHORT, ..patient() }).await;
+async fn a_client_that_does_not_read_is_disconnected() {
+    let server = server(EdgeOptions { write_timeout: SHORT, ..long_timeouts() }).await;
     let mut stream = server.connect();
     stream.set_write_timeout(Some(Duration::from_secs(30))).expect("set");
-    // Requests without end whose answers nobody reads: once all buffers are full, the server gives up, and so does this.
+    // Requests without end whose responses are not read: once all buffers are full, the server
+    // closes the connection, and the write fails.
     let error = loop {
         if let Err(error) = stream.write_all(&HEALTH.repeat(100)) {
             break error;
@@ -282,16 +288,16 @@ async fn a_reader_that_takes_nothing_is_let_go() {
     let closed = [std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
     assert!(closed.contains(&error.kind()), "{error}");
     server.is_alive();
-    assert!(server.house.counters.connections_timed_out.load(std::sync::atomic::Ordering::Relaxed) >= 1);
+    assert!(server.app.counters.connections_timed_out.load(std::sync::atomic::Ordering::Relaxed) >= 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_connections_are_kept_for_health_and_logout() {
-    let server = server(EdgeOptions { connections_max: 6, connections_reserved: 2, ..patient() }).await;
+async fn the_last_connections_are_reserved_for_health_and_logout() {
+    let server = server(EdgeOptions { connections_max: 6, connections_reserved: 2, ..long_timeouts() }).await;
     let mut held = Vec::new();
     for _ in 0..4 {
         let mut stream = server.connect();
-        // Answered once, so it is certain that it was accepted before the next.
+        // One response proves that this connection was accepted before the next.
         stream.write_all(HEALTH).expect("written");
         response(&mut stream);
         held.push(stream);
@@ -307,14 +313,14 @@ async fn the_last_connections_are_kept_for_health_and_logout() {
     drop(held);
 }
 
-/// Every row but those that the last places are for.
+/// Every route except those of the reserved connections.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_route_is_told_to_come_back_when_connections_run_out() {
-    let server = server(EdgeOptions { connections_max: 2, connections_reserved: 1, ..patient() }).await;
+async fn every_route_answers_busy_when_connections_run_out() {
+    let server = server(EdgeOptions { connections_max: 2, connections_reserved: 1, ..long_timeouts() }).await;
     let mut held = server.connect();
     held.write_all(HEALTH).expect("written");
     response(&mut held);
-    for row in server.house.rows.iter().filter(|row| !row.path.contains("probe")) {
+    for row in server.app.rows.iter().filter(|row| !row.path.contains("probe")) {
         let vital = ["/healthz", "/readyz", "/metrics", "/api/v1/health", "/api/v1/auth/logout"];
         if vital.contains(&row.path.as_str()) {
             continue;
@@ -334,20 +340,25 @@ async fn every_route_is_told_to_come_back_when_connections_run_out() {
             body: body.to_owned(),
         };
         assert!(body.contains("busy") && reply.headers.contains_key("retry-after"), "{answer}");
-        server.house.hold(method, &path, &reply);
+        server.app.assert_documented(method, &path, &reply);
     }
     drop(held);
 }
 
-/// Slow senders on every place, the reserved ones too: those are closed first, and health gets in again.
+/// Slow senders on every connection, also the reserved ones: those are closed first, and health is
+/// answered again.
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_senders_do_not_hold_the_reserved_places() {
-    let options =
-        EdgeOptions { connections_max: 4, connections_reserved: 2, header_timeout: SHORT * 75, ..patient() };
+async fn slow_senders_do_not_hold_the_reserved_connections() {
+    let options = EdgeOptions {
+        connections_max: 4,
+        connections_reserved: 2,
+        header_timeout: SHORT * 75,
+        ..long_timeouts()
+    };
     let server = server(options).await;
     let mut slow: Vec<TcpStream> = (0..2).map(|_| server.connect()).collect();
     for stream in &mut slow {
-        // Answered once, so that it is certain who was accepted first; then silent.
+        // One response proves the order of acceptance; then the connection is silent.
         stream.write_all(HEALTH).expect("written");
         response(stream);
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: loc").expect("written");
@@ -356,7 +367,7 @@ async fn slow_senders_do_not_hold_the_reserved_places() {
     for stream in &mut reserved {
         stream.write_all(b"GET /healthz HTT").expect("written");
     }
-    // There is no place at all now but for those that the reserved ones give back.
+    // Every connection is taken now, so only the reserved ones can be freed.
     for _ in 0..3 {
         let health = server.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(health.ends_with("ok"), "{health}");
@@ -364,17 +375,18 @@ async fn slow_senders_do_not_hold_the_reserved_places() {
     for stream in &mut reserved {
         assert_eq!(rest(stream), "");
     }
-    // The others, who came before, still had their time: they go on.
+    // The earlier connections are within their timeout and continue.
     for stream in &mut slow {
         stream.write_all(b"alhost\r\n\r\n").expect("written");
         assert!(response(stream).ends_with("ok"));
     }
 }
 
-/// However many of them there are, and however long they have: the oldest of the reserved places is free for who speaks.
+/// With any number of slow senders and long timeouts, the oldest reserved connection is closed for
+/// a client that sends.
 #[tokio::test(flavor = "multi_thread")]
-async fn more_slow_senders_than_there_are_places_do_not_keep_health_from_answering() {
-    let server = server(EdgeOptions { connections_max: 4, connections_reserved: 2, ..patient() }).await;
+async fn more_slow_senders_than_connections_do_not_keep_health_from_answering() {
+    let server = server(EdgeOptions { connections_max: 4, connections_reserved: 2, ..long_timeouts() }).await;
     let mut slow = Vec::new();
     for n in 0..40 {
         let mut stream = server.connect();
@@ -383,10 +395,10 @@ async fn more_slow_senders_than_there_are_places_do_not_keep_health_from_answeri
         if n % 8 == 7 {
             let health = server.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
             assert!(health.ends_with("ok"), "{health}");
-            assert!(server.house.counters.connections.load(Ordering::Relaxed) <= 4, "the bound holds");
+            assert!(server.app.counters.connections.load(Ordering::Relaxed) <= 4, "the bound holds");
         }
     }
-    // Those who came before there was a crowd go on.
+    // Connections from before the overload continue.
     for stream in &mut slow[..2] {
         stream.write_all(b"alhost\r\n\r\n").expect("written");
         assert!(response(stream).ends_with("ok"));
@@ -395,12 +407,12 @@ async fn more_slow_senders_than_there_are_places_do_not_keep_health_from_answeri
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_lets_requests_finish_and_closes_idle_connections() {
-    let server = server(patient()).await;
+    let server = server(long_timeouts()).await;
     let mut idle = server.connect();
     idle.write_all(HEALTH).expect("written");
     response(&mut idle);
     let mut busy = server.connect();
-    // Its body is late: the request is under way when the stop comes.
+    // Its body is late, so the request is in progress when the stop begins.
     busy.write_all(b"POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n").expect("written");
     server.is_alive();
     let address = server.address;
@@ -410,12 +422,12 @@ async fn a_stop_lets_requests_finish_and_closes_idle_connections() {
     let answer = rest(&mut busy);
     assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
     assert_eq!(stopped.await.expect("no panic"), 0, "nothing was dropped");
-    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(address).is_err(), "the listener is closed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_drops_what_does_not_finish() {
-    let server = server(EdgeOptions { drain_timeout: SHORT, ..patient() }).await;
+async fn a_stop_drops_requests_that_do_not_finish() {
+    let server = server(EdgeOptions { drain_timeout: SHORT, ..long_timeouts() }).await;
     let mut stuck = server.connect();
     stuck.write_all(b"GET /healthz HTTP/1.1\r\nHost: lo").expect("written");
     server.is_alive();

@@ -1,4 +1,5 @@
-//! Listings of accounts and organisations come in pages, all in the same way (docs/specification.md C2 to C4, C8).
+//! Listings of accounts and organisations have pages, all in the same way (docs/specification.md C2
+//! to C4, C8).
 
 use std::time::Duration;
 
@@ -7,14 +8,21 @@ use promlet::identity::{NewOrg, OrgCreate, Role};
 use promlet::model::OrgSlug;
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, Plan, Who};
 use crate::members::{person, session};
+use crate::test_server::{EMAIL, TestServer, TestServerOptions, Who};
 
-/// Every row below `path`, `limit` at a time, by the field that names it; and how many pages that took.
-async fn walked(house: &House, path: &str, who: &Who, limit: usize, name: &str) -> (Vec<String>, usize) {
+/// Reads every page below `path`, `limit` rows at a time. Returns the names of the rows, and the
+/// number of pages.
+async fn walked(
+    server: &TestServer,
+    path: &str,
+    who: &Who,
+    limit: usize,
+    name: &str,
+) -> (Vec<String>, usize) {
     let (mut all, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
     loop {
-        let page = house.get(&format!("{path}?limit={limit}{cursor}"), who).await;
+        let page = server.get(&format!("{path}?limit={limit}{cursor}"), who).await;
         assert_eq!(page.status, 200, "{path}: {}", page.body);
         let page = page.value();
         let rows = page["data"].as_array().expect("rows");
@@ -29,21 +37,22 @@ async fn walked(house: &House, path: &str, who: &Who, limit: usize, name: &str) 
 }
 
 #[tokio::test]
-async fn every_listing_is_told_in_pages_that_miss_and_repeat_nothing() {
-    let house = House::build(Plan { org_create: OrgCreate::Any, ..Plan::default() });
-    let owner = house.log_in().await;
-    let ada = house.get("/api/v1/auth/me", &owner).await.value()["user"]["id"].as_str().map(str::to_owned);
+async fn the_pages_of_every_listing_miss_and_repeat_no_row() {
+    let server =
+        TestServer::build(TestServerOptions { org_create: OrgCreate::Any, ..TestServerOptions::default() });
+    let owner = server.log_in().await;
+    let ada = server.get("/api/v1/auth/me", &owner).await.value()["user"]["id"].as_str().map(str::to_owned);
     let ada = ada.expect("an id").parse().expect("an id");
-    // All in the same millisecond: what orders them is more than their time.
+    // All in the same millisecond, so that time alone does not order them.
     for number in 0..4 {
-        person(&house, &format!("p{number}@example.com"), Some(Role::Viewer));
-        session(&house, EMAIL);
-        house.key(&owner, json!({ "scopes": ["read"] })).await;
+        person(&server, &format!("p{number}@example.com"), Some(Role::Viewer));
+        session(&server, EMAIL);
+        server.key(&owner, json!({ "scopes": ["read"] })).await;
         let invite = json!({ "email": format!("i{number}@example.com"), "role": "viewer" });
-        assert_eq!(house.post("/api/v1/orgs/acme/invites", &owner, invite).await.status, 201);
+        assert_eq!(server.post("/api/v1/orgs/acme/invites", &owner, invite).await.status, 201);
         let slug = OrgSlug::parse(&format!("other{number}")).expect("a slug");
         let org = NewOrg { slug, name: String::new() };
-        house.identity.create_org(ada, org, house.clock.now(), &mut Entropy::system()).expect("made");
+        server.identity.create_org(ada, org, server.clock.now(), &mut Entropy::system()).expect("made");
     }
     for (path, name) in [
         ("/api/v1/auth/sessions", "id"),
@@ -54,35 +63,35 @@ async fn every_listing_is_told_in_pages_that_miss_and_repeat_nothing() {
         ("/api/v1/admin/users", "id"),
         ("/api/v1/admin/orgs", "id"),
     ] {
-        // Sixty requests a second are all that a session has.
-        house.pass(Duration::from_secs(1));
-        let whole = house.get(path, &owner).await.value();
+        // A session is limited to sixty requests a second.
+        server.pass(Duration::from_secs(1));
+        let whole = server.get(path, &owner).await.value();
         assert_eq!(whole["next_cursor"], Value::Null, "{path}");
         let rows = whole["data"].as_array().expect("rows");
         let whole: Vec<&str> = rows.iter().map(|row| row[name].as_str().expect("a name")).collect();
         assert!((4..=6).contains(&whole.len()), "{path}: {whole:?}");
         for limit in [1, 2, whole.len(), 1_000] {
-            house.pass(std::time::Duration::from_secs(1));
-            let (told, pages) = walked(&house, path, &owner, limit, name).await;
+            server.pass(std::time::Duration::from_secs(1));
+            let (told, pages) = walked(&server, path, &owner, limit, name).await;
             assert_eq!(told, whole, "{path} by {limit}");
             assert_eq!(pages, whole.len().div_ceil(limit), "{path} by {limit}: no page is empty");
         }
     }
-    // What is searched is paged as well.
-    let found = house.get("/api/v1/admin/users?search=P1%40EXAMPLE&limit=1", &owner).await.value();
+    // Search results have pages as well.
+    let found = server.get("/api/v1/admin/users?search=P1%40EXAMPLE&limit=1", &owner).await.value();
     assert_eq!((found["data"].as_array().map(Vec::len), &found["next_cursor"]), (Some(1), &Value::Null));
 }
 
-/// A cursor is of one listing; that of another is refused rather than read as an empty page.
+/// The cursor of another listing is refused. It must not give an empty page.
 #[tokio::test]
 async fn a_cursor_of_another_listing_is_refused() {
-    let house = House::new();
-    let owner = house.log_in().await;
-    person(&house, "bo@example.com", Some(Role::Viewer));
-    let members = house.get("/api/v1/orgs/acme/members?limit=1", &owner).await.text("next_cursor");
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    person(&server, "bo@example.com", Some(Role::Viewer));
+    let members = server.get("/api/v1/orgs/acme/members?limit=1", &owner).await.text("next_cursor");
     for path in
         ["/api/v1/admin/users", "/api/v1/admin/orgs", "/api/v1/auth/sessions", "/api/v1/orgs/acme/api-keys"]
     {
-        house.get(&format!("{path}?cursor={members}"), &owner).await.is(400, "invalid_parameter");
+        server.get(&format!("{path}?cursor={members}"), &owner).await.is(400, "invalid_parameter");
     }
 }

@@ -1,6 +1,7 @@
-//! The HTTP API as its users meet it: black box over the in-process router, and over a real socket where bytes matter.
+//! Tests of the HTTP API as a black box: over the in-process router, and over a real socket if the
+//! bytes of the connection matter.
 
-mod house;
+mod test_server;
 #[path = "../data_api/wire.rs"]
 #[expect(dead_code, reason = "the data endpoints' tests use the rest of it")]
 mod wire;

@@ -1,5 +1,6 @@
-//! Requests that are none, or two in one (docs/specification.md F43, F49; RFC 9112): each is refused or read as the one request that the
-//! specification says, nothing that hides in it is answered, and the server lives.
+//! Malformed and smuggled requests (docs/specification.md F43, F49; RFC 9112). Each is refused, or
+//! read as the one request that the specification says; a hidden request gets no response, and the
+//! server continues.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -8,31 +9,32 @@ use std::time::Duration;
 use promlet::api::edge::{self, EdgeOptions};
 use tokio::net::TcpListener;
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 struct Server {
     address: SocketAddr,
-    _house: House,
+    _app: TestServer,
 }
 
 impl Server {
     async fn start() -> Server {
-        let house = House::new();
+        let app = TestServer::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (router, counters) = (house.router.clone(), house.counters.clone());
-        // What is half sent, and what could go on, is closed soon: everything here reads to the end.
+        let (router, counters) = (app.router.clone(), app.counters.clone());
+        // Short timeouts close half-sent and idle connections, because every test here reads to the
+        // end.
         let soon = Duration::from_millis(200);
         let options = EdgeOptions { header_timeout: soon, idle_timeout: soon, ..EdgeOptions::default() };
         tokio::spawn(edge::serve(listener, router, options, counters, std::future::pending()));
-        Server { address, _house: house }
+        Server { address, _app: app }
     }
 
     /// Sends `bytes` and reads to the end.
     fn ask(&self, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.address).expect("a connection");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
-        // A server that refuses early may close before all is written.
+        // A server that refuses early may close before all bytes are written.
         let _ = stream.write_all(bytes);
         let (mut all, mut buffer) = (Vec::new(), [0; 4_096]);
         while let Ok(n) = stream.read(&mut buffer) {
@@ -49,9 +51,10 @@ fn statuses(answer: &str) -> Vec<&str> {
     answer.split("HTTP/1.").skip(1).filter_map(|rest| rest.get(2..5)).collect()
 }
 
-/// What is no request at all: 400 (or 4xx, 505) and the end, or the end at once; never an answer of a route.
+/// Bytes that are no request get a 400, another 4xx or a 505, or the connection is closed. No route
+/// answers them.
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_malformed_requests_are_refused_and_the_server_lives() {
+async fn fifty_malformed_requests_are_refused_and_the_server_continues() {
     let server = Server::start().await;
     let get =
         |headers: &str| format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n").into_bytes();
@@ -137,10 +140,10 @@ async fn fifty_malformed_requests_are_refused_and_the_server_lives() {
     }
 }
 
-/// What could be one request for a proxy and two for us. `/hidden` stands for what an attacker hides; a route that does not
-/// exist, so that an answer to it is a 404 of a page.
+/// Bytes that a proxy could read as one request and the server as two. `/hidden` stands for the
+/// attacker's request; no such route exists, so a response to it would be a page's 404.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_request_hides_in_the_body_of_another() {
+async fn no_request_is_hidden_in_the_body_of_another() {
     let server = Server::start().await;
     let hidden = "GET /api/v1/hidden HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let post = |headers: &str, body: &str| {
@@ -148,7 +151,8 @@ async fn no_request_hides_in_the_body_of_another() {
     };
     let chunked = format!("{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len());
     let cases = [
-        // Both lengths: RFC 9112 lets a server refuse, or take the chunks and close. Never both.
+        // Both lengths: RFC 9112 allows a refusal, or reading the chunks and closing, but never
+        // both.
         post(
             &format!("Content-Length: {}\r\nTransfer-Encoding: chunked\r\n", hidden.len() + 5),
             &format!("0\r\n\r\n{hidden}"),
@@ -172,10 +176,10 @@ async fn no_request_hides_in_the_body_of_another() {
         assert!(!answer.contains("/api/v1/hidden"), "{shown}\n----\n{answer}");
         assert!(statuses(&answer).len() <= 2, "{shown}\n----\n{answer}");
     }
-    // What is two requests for a server that takes a bare LF for a line end is none.
+    // Two requests for a server that accepts a bare LF as a line end, here none.
     let line_feed = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: y\nConnection: close\r\n\r\n";
     assert_eq!(statuses(&server.ask(line_feed.as_bytes())), ["400"]);
-    // Headers whose names only begin like those that state a length hide none.
+    // Headers whose names only start like those of a length hide no request.
     for header in ["Transfer-Encoding-Foo: x", "Content-Length-Foo: 2000", "Transfer-Encoding: gzip, chunked"]
     {
         let head = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
@@ -185,7 +189,7 @@ async fn no_request_hides_in_the_body_of_another() {
         let answer = server.ask(all_bare.as_bytes());
         assert!(statuses(&answer).len() <= 1, "{header}: {answer}");
     }
-    // The extension of a chunk has any length, and the head after the body is still found.
+    // A chunk extension may have any length, and the request after the body is still read.
     let extension = "x".repeat(100);
     let extended = format!(
         "POST /api/v1/auth/logout HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
@@ -193,7 +197,8 @@ async fn no_request_hides_in_the_body_of_another() {
     );
     let answer = server.ask(extended.as_bytes());
     assert!(statuses(&answer).len() <= 1 && !answer.ends_with("ok"), "{answer}");
-    // In a body it is a byte like others, and after one it is refused again; the answer before it stands.
+    // In a body LF is an ordinary byte. After the body it is refused again, and the earlier
+    // response remains.
     for framing in
         ["Content-Length: 3\r\n\r\n\n\n\n", "Transfer-Encoding: chunked\r\n\r\n3\r\n\n\n\n\r\n0\r\n\r\n"]
     {
@@ -205,14 +210,14 @@ async fn no_request_hides_in_the_body_of_another() {
         let answer = server.ask(format!("{first}{line_feed}").as_bytes());
         assert!(statuses(&answer).len() <= 1 && !answer.ends_with("ok"), "{answer}");
     }
-    // The same two, sent as two, are two.
+    // The same two requests, sent one after the other, get two responses.
     let honest = [post("Content-Length: 0\r\n", ""), hidden.into()].concat();
     assert_eq!(statuses(&server.ask(&honest)), ["204", "404"]);
 }
 
 /// docs/specification.md F49.
 #[tokio::test(flavor = "multi_thread")]
-async fn f49_a_request_id_from_outside_is_plain_or_replaced() {
+async fn f49_a_foreign_request_id_is_plain_or_replaced() {
     let server = Server::start().await;
     for id in ["a%0d%0aX: y", "a\tb", "<script>", "a b", "\u{e4}", "a;b", "\"", &"x".repeat(65)] {
         let request = format!(

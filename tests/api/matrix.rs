@@ -1,6 +1,6 @@
-//! The authorisation matrix (docs/specification.md B1, C, F 30, 31, 36, 47): every row of the route table, called by every kind of caller,
-//! answers what `api::access` says. A row without a place in that table does not compile, and a row that is not asked
-//! here does not exist: the rows are the router.
+//! The authorisation matrix (docs/specification.md B1, C, F 30, 31, 36, 47): every route, called by
+//! every kind of caller, answers as `api::access` says. A route without a row in that table does
+//! not compile, and every route of the router is called here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use promlet::api::routes::{Auth, RouteDoc};
 use promlet::identity::{Endpoint, Role};
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask};
 
-/// The organisation that all rows are asked about; the administrator of the instance is no member of it.
+/// The organisation in all requests; the instance administrator is not a member of it.
 const ORG: &str = "shop";
 
-struct Town {
-    house: House,
+struct TestInstance {
+    server: TestServer,
     callers: Vec<(Caller, Who)>,
-    /// A viewer whom nobody needs.
+    /// A viewer who may be removed.
     bystander: String,
     key: String,
 }
@@ -35,16 +35,17 @@ const ENDPOINTS: [(Endpoint, &str); 5] = [
     (Endpoint::Expr, "expr"),
 ];
 
-impl Town {
-    /// One of each kind of caller, made as people make them: by invitation, login, key and token.
-    async fn build() -> Town {
+impl TestInstance {
+    /// Creates one caller of each kind as users do: by invitation, login, key and token.
+    async fn build() -> TestInstance {
         let mut options = ApiOptions::new("http://127.0.0.1:8095");
-        // Everybody asks for everything within one instant of the clock.
+        // All requests are sent within one instant of the clock.
         options.limits.cabinet_rps = 1_000_000;
         options.limits.anonymous_rps = 1_000_000;
-        let house = House::build(Plan { options, console: true, ..Plan::default() });
-        let admin = house.log_in().await;
-        let made = house.post("/api/v1/orgs", &admin, json!({ "slug": ORG })).await;
+        let server =
+            TestServer::build(TestServerOptions { options, console: true, ..TestServerOptions::default() });
+        let admin = server.log_in().await;
+        let made = server.post("/api/v1/orgs", &admin, json!({ "slug": ORG })).await;
         assert_eq!(made.status, 201, "{}", made.body);
         let mut callers = Vec::new();
         for (name, org, role) in [
@@ -60,20 +61,20 @@ impl Town {
             ("stranger", "acme", "owner"),
             ("steward", "acme", "viewer"),
         ] {
-            invited(&house, &admin, org, name, role).await;
+            invited(&server, &admin, org, name, role).await;
         }
-        let members = house.get(&format!("/api/v1/orgs/{ORG}/members"), &admin).await.value();
+        let members = server.get(&format!("/api/v1/orgs/{ORG}/members"), &admin).await.value();
         let id = |name: &str| user_id(&members, &address(name));
         let left =
-            house.delete(&format!("/api/v1/orgs/{ORG}/members/{}", id_of(&members, EMAIL)), &admin).await;
+            server.delete(&format!("/api/v1/orgs/{ORG}/members/{}", id_of(&members, EMAIL)), &admin).await;
         assert_eq!(left.status, 204, "the administrator leaves: {}", left.body);
-        callers.push((Caller::ExpiredSession, log_in(&house, "expired").await));
-        house.pass(Duration::from_secs(31 * 86_400));
-        callers.push((Caller::StaleOwner, log_in(&house, "stale").await));
-        callers.push((Caller::StaleInstanceAdmin, log_in(&house, "steward").await));
-        let owner = log_in(&house, "owner").await;
-        callers.extend(dead_credentials(&house, &owner).await);
-        house.pass(Duration::from_secs(16 * 60));
+        callers.push((Caller::ExpiredSession, log_in(&server, "expired").await));
+        server.pass(Duration::from_secs(31 * 86_400));
+        callers.push((Caller::StaleOwner, log_in(&server, "stale").await));
+        callers.push((Caller::StaleInstanceAdmin, log_in(&server, "steward").await));
+        let owner = log_in(&server, "owner").await;
+        callers.extend(dead_credentials(&server, &owner).await);
+        server.pass(Duration::from_secs(16 * 60));
         for (caller, name) in [
             (Caller::Stranger, "stranger"),
             (Caller::Member(Role::Viewer), "viewer"),
@@ -83,35 +84,35 @@ impl Town {
             (Caller::RevokedSession, "revoked"),
             (Caller::DisabledAccount, "disabled"),
         ] {
-            callers.push((caller, log_in(&house, name).await));
+            callers.push((caller, log_in(&server, name).await));
         }
         let who = |caller| find(&callers, caller).clone();
-        let out = house.post("/api/v1/auth/logout", &who(Caller::RevokedSession), json!({})).await;
+        let out = server.post("/api/v1/auth/logout", &who(Caller::RevokedSession), json!({})).await;
         assert_eq!(out.status, 204);
-        let admin = house.log_in().await;
+        let admin = server.log_in().await;
         let path = format!("/api/v1/admin/users/{}", id("disabled"));
-        let disabled = house.json("PATCH", &path, &admin, json!({ "disabled": true })).await;
+        let disabled = server.json("PATCH", &path, &admin, json!({ "disabled": true })).await;
         assert_eq!(disabled.status, 200, "{}", disabled.body);
-        let of_acme = house.get("/api/v1/orgs/acme/members", &admin).await.value();
+        let of_acme = server.get("/api/v1/orgs/acme/members", &admin).await.value();
         let path = format!("/api/v1/admin/users/{}", user_id(&of_acme, &address("steward")));
-        let raised = house.json("PATCH", &path, &admin, json!({ "is_admin": true })).await;
+        let raised = server.json("PATCH", &path, &admin, json!({ "is_admin": true })).await;
         assert_eq!(raised.status, 200, "{}", raised.body);
         let (owner, stranger) = (who(Caller::Member(Role::Owner)), who(Caller::Stranger));
         callers.push((Caller::InstanceAdmin, admin));
         callers.push((Caller::Anonymous, Who::Nobody));
-        let key = live_credentials(&house, &owner, &stranger, &mut callers).await;
+        let key = live_credentials(&server, &owner, &stranger, &mut callers).await;
         for caller in Caller::ALL {
             assert!(callers.iter().any(|(have, _)| have == caller), "nobody is {caller:?}");
         }
-        Town { house, callers, bystander: id("bystander"), key }
+        TestInstance { server, callers, bystander: id("bystander"), key }
     }
 
-    /// Whether everybody who should be able to call still is.
+    /// Whether every caller with a valid session still has it.
     async fn is_whole(&self) -> bool {
         for (caller, who) in &self.callers {
             let lives =
                 Auth::Account(promlet::api::routes::Login::Any).outcome(*caller) == AccessOutcome::Served;
-            if lives && self.house.get("/api/v1/auth/me", who).await.status != 200 {
+            if lives && self.server.get("/api/v1/auth/me", who).await.status != 200 {
                 return false;
             }
         }
@@ -151,7 +152,7 @@ impl Town {
             "" => request,
             _ => request.header(header::CONTENT_TYPE, "application/json"),
         };
-        self.house.send(request.body(Body::from(body)).expect("a request")).await
+        self.server.send(request.body(Body::from(body)).expect("a request")).await
     }
 }
 
@@ -173,57 +174,57 @@ fn find(callers: &[(Caller, Who)], wanted: Caller) -> &Who {
     callers.iter().find(|(caller, _)| *caller == wanted).map(|(_, who)| who).expect("one of each")
 }
 
-/// An account of that name with `PASSWORD`, by way of an invitation.
-async fn invited(house: &House, admin: &Who, org: &str, name: &str, role: &str) {
+/// Creates an account with that name and `PASSWORD`, by an invitation.
+async fn invited(server: &TestServer, admin: &Who, org: &str, name: &str, role: &str) {
     let invite = json!({ "email": address(name), "role": role });
-    let invite = house.post(&format!("/api/v1/orgs/{org}/invites"), admin, invite).await;
+    let invite = server.post(&format!("/api/v1/orgs/{org}/invites"), admin, invite).await;
     assert_eq!(invite.status, 201, "{name}: {}", invite.body);
     let url = invite.text("url");
     let token = url.split("token=").nth(1).expect("a token in the link").to_owned();
     let accept = json!({ "token": token, "name": name, "password": PASSWORD });
-    let accepted = house.post("/api/v1/auth/invites/accept", &Who::Nobody, accept).await;
+    let accepted = server.post("/api/v1/auth/invites/accept", &Who::Nobody, accept).await;
     assert_eq!(accepted.status, 201, "{name}: {}", accepted.body);
 }
 
-async fn log_in(house: &House, name: &str) -> Who {
+async fn log_in(server: &TestServer, name: &str) -> Who {
     let body = json!({ "email": address(name), "password": PASSWORD });
-    let reply = house.post("/api/v1/auth/login", &Who::Nobody, body).await;
+    let reply = server.post("/api/v1/auth/login", &Who::Nobody, body).await;
     assert_eq!(reply.status, 200, "{name}: {}", reply.body);
     Who::Cookie(reply.session_cookie().expect("a session"))
 }
 
-async fn key(house: &House, cabinet: &Who, org: &str, fields: Value) -> (String, Who) {
+async fn key(server: &TestServer, cabinet: &Who, org: &str, fields: Value) -> (String, Who) {
     let mut body =
         json!({ "name": "test", "embed": { "rate_limit_rps": 10_000, "max_token_ttl_s": 86_400 } });
     body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
-    let reply = house.post(&format!("/api/v1/orgs/{org}/api-keys"), cabinet, body).await;
+    let reply = server.post(&format!("/api/v1/orgs/{org}/api-keys"), cabinet, body).await;
     assert_eq!(reply.status, 201, "{}", reply.body);
     (reply.text("id"), Who::Bearer(reply.text("secret")))
 }
 
-async fn token(house: &House, cabinet: &Who, org: &str, key: &str, fields: Value) -> Who {
+async fn token(server: &TestServer, cabinet: &Who, org: &str, key: &str, fields: Value) -> Who {
     let mut body = json!({ "api_key_id": key, "ttl_s": 86_400 });
     body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
-    let reply = house.post(&format!("/api/v1/orgs/{org}/embed/tokens"), cabinet, body).await;
+    let reply = server.post(&format!("/api/v1/orgs/{org}/embed/tokens"), cabinet, body).await;
     assert_eq!(reply.status, 201, "{}", reply.body);
     Who::Bearer(reply.text("token"))
 }
 
-/// What will be over after a quarter of an hour, or is at once.
-async fn dead_credentials(house: &House, owner: &Who) -> Vec<(Caller, Who)> {
+/// Credentials that are invalid at once or within a quarter of an hour.
+async fn dead_credentials(server: &TestServer, owner: &Who) -> Vec<(Caller, Who)> {
     let all = ["ingest", "read", "embed"];
-    let soon = house.clock.now().plus(Duration::from_secs(60)).to_rfc3339();
-    let (_, expired_key) = key(house, owner, ORG, json!({ "scopes": all, "expires_at": soon })).await;
-    let (disabled, disabled_key) = key(house, owner, ORG, json!({ "scopes": all })).await;
-    let (revoked, revoked_key) = key(house, owner, ORG, json!({ "scopes": all })).await;
-    let (signer, _) = key(house, owner, ORG, json!({ "scopes": ["embed"] })).await;
-    let expired_token = token(house, owner, ORG, &signer, json!({ "ttl_s": 60 })).await;
-    let revoked_token = token(house, owner, ORG, &signer, json!({})).await;
-    house.pass(Duration::from_secs(1));
+    let soon = server.clock.now().plus(Duration::from_secs(60)).to_rfc3339();
+    let (_, expired_key) = key(server, owner, ORG, json!({ "scopes": all, "expires_at": soon })).await;
+    let (disabled, disabled_key) = key(server, owner, ORG, json!({ "scopes": all })).await;
+    let (revoked, revoked_key) = key(server, owner, ORG, json!({ "scopes": all })).await;
+    let (signer, _) = key(server, owner, ORG, json!({ "scopes": ["embed"] })).await;
+    let expired_token = token(server, owner, ORG, &signer, json!({ "ttl_s": 60 })).await;
+    let revoked_token = token(server, owner, ORG, &signer, json!({})).await;
+    server.pass(Duration::from_secs(1));
     let path = |id: &str| format!("/api/v1/orgs/{ORG}/api-keys/{id}");
-    let off = house.json("PATCH", &path(&disabled), owner, json!({ "disabled": true })).await;
-    let deleted = house.delete(&path(&revoked), owner).await;
-    let ended = house.post(&format!("{}/revoke-tokens", path(&signer)), owner, json!({})).await;
+    let off = server.json("PATCH", &path(&disabled), owner, json!({ "disabled": true })).await;
+    let deleted = server.delete(&path(&revoked), owner).await;
+    let ended = server.post(&format!("{}/revoke-tokens", path(&signer)), owner, json!({})).await;
     assert_eq!((off.status.as_u16(), deleted.status.as_u16(), ended.status.as_u16()), (200, 204, 204));
     vec![
         (Caller::ExpiredKey, expired_key),
@@ -234,32 +235,32 @@ async fn dead_credentials(house: &House, owner: &Who) -> Vec<(Caller, Who)> {
     ]
 }
 
-/// Keys and tokens that work; the id of a key that signs.
+/// Creates valid keys and tokens. Returns the id of a signing key.
 async fn live_credentials(
-    house: &House,
+    server: &TestServer,
     owner: &Who,
     stranger: &Who,
     callers: &mut Vec<(Caller, Who)>,
 ) -> String {
     for (scope, word) in [(Scope::Ingest, "ingest"), (Scope::Read, "read"), (Scope::Embed, "embed")] {
-        callers.push((Caller::Key(scope), key(house, owner, ORG, json!({ "scopes": [word] })).await.1));
+        callers.push((Caller::Key(scope), key(server, owner, ORG, json!({ "scopes": [word] })).await.1));
     }
-    let (signer, _) = key(house, owner, ORG, json!({ "scopes": ["embed"] })).await;
-    callers.push((Caller::Token, token(house, owner, ORG, &signer, json!({})).await));
+    let (signer, _) = key(server, owner, ORG, json!({ "scopes": ["embed"] })).await;
+    callers.push((Caller::Token, token(server, owner, ORG, &signer, json!({})).await));
     for (withheld, _) in ENDPOINTS {
         let granted: Vec<&str> =
             ENDPOINTS.iter().filter(|(endpoint, _)| *endpoint != withheld).map(|(_, word)| *word).collect();
         let restricted = json!({ "ms": { "endpoints": granted } });
-        callers.push((Caller::TokenWithout(withheld), token(house, owner, ORG, &signer, restricted).await));
+        callers.push((Caller::TokenWithout(withheld), token(server, owner, ORG, &signer, restricted).await));
     }
     let foreign = json!({ "scopes": ["ingest", "read", "embed"] });
-    let (id, foreign) = key(house, stranger, "acme", foreign).await;
+    let (id, foreign) = key(server, stranger, "acme", foreign).await;
     callers.push((Caller::ForeignKey, foreign));
-    callers.push((Caller::ForeignToken, token(house, stranger, "acme", &id, json!({})).await));
+    callers.push((Caller::ForeignToken, token(server, stranger, "acme", &id, json!({})).await));
     signer
 }
 
-/// Refusals that say something about who asks.
+/// Errors that depend on the caller.
 const FOR_WHO_THEY_ARE: [Code; 13] = [
     Code::Unauthenticated,
     Code::SessionRequired,
@@ -291,26 +292,27 @@ fn wrong(row: &RouteDoc, expected: AccessOutcome, reply: &Reply) -> Option<Strin
 
 #[tokio::test]
 async fn every_route_gives_every_caller_what_its_row_says() {
-    let mut town = Town::build().await;
-    let rows = town.house.rows.clone();
+    let mut instance = TestInstance::build().await;
+    let rows = instance.server.rows.clone();
     assert!(rows.len() > 70, "{}", rows.len());
     let mut asked: BTreeMap<String, usize> = BTreeMap::new();
     let mut mistakes = Vec::new();
     for row in &rows {
-        // It answers 500 whoever asks.
+        // Answers 500 to every caller.
         if row.path.ends_with("probe-panic") {
             continue;
         }
-        for (count, (caller, who)) in town.callers.iter().enumerate() {
-            let reply = town.ask(row, who, count).await;
+        for (count, (caller, who)) in instance.callers.iter().enumerate() {
+            let reply = instance.ask(row, who, count).await;
             *asked.entry(format!("{} {}", row.method, row.path)).or_default() += 1;
             if let Some(wrong) = wrong(row, row.auth.outcome(*caller), &reply) {
                 mistakes.push(format!("{} {} as {caller:?}: {wrong}", row.method, row.path));
             }
         }
-        // Some rows end their caller (a logout, an account's deletion): the next row is asked in a new town.
-        if row.method != "GET" && !town.is_whole().await {
-            town = Town::build().await;
+        // Some routes end their caller (a logout, an account's deletion), so the next route gets
+        // new callers.
+        if row.method != "GET" && !instance.is_whole().await {
+            instance = TestInstance::build().await;
         }
     }
     assert!(mistakes.is_empty(), "{} of them:\n{}", mistakes.len(), mistakes.join("\n"));

@@ -1,8 +1,9 @@
-//! What is documented can happen: every answer that any test of this binary gets is written down, and one test compares
-//! that with the OpenAPI document, route by route, status by status, code by code (issue 5, point 8).
+//! Checks that every documented response occurs. Every response that a test of this binary receives
+//! is recorded, and one test compares the record with the OpenAPI document by route, status and
+//! code.
 //!
-//! A test cannot know what the others met, nor when they are done. So [`of_all_tests`] runs this very binary once more as
-//! a child that is told by the environment where to write down what it meets.
+//! A test does not know the responses of the other tests, nor when they finish. So [`of_all_tests`]
+//! runs this binary once more as a child process, whose environment names the file for the record.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -13,73 +14,77 @@ use std::sync::{Mutex, OnceLock};
 use promlet::api::error::Code;
 use serde_json::Value;
 
-/// Tells a child where to write.
-const TOLD: &str = "PROMLET_TEST_MET";
+/// Environment variable of the child: the path of the record.
+const RECORD_PATH: &str = "PROMLET_TEST_MET";
 
-/// A documented answer: method and path with its parameters, status, and the code of a refusal.
+/// A documented response: method and path template, status, and the error code, if any.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Answer {
+pub(crate) struct DocumentedResponse {
     pub(crate) operation: String,
     pub(crate) status: u16,
     pub(crate) code: String,
 }
 
-impl std::fmt::Display for Answer {
+impl std::fmt::Display for DocumentedResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} | {} | {}", self.operation, self.status, self.code)
     }
 }
 
-/// Where a child writes, and what it has written.
-struct Book {
+/// The record of a child, and the lines in it.
+struct ResponseRecord {
     file: File,
     written: BTreeSet<String>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "what a test tells its own child")]
-fn book() -> Option<&'static Mutex<Book>> {
-    static BOOK: OnceLock<Option<Mutex<Book>>> = OnceLock::new();
+fn open_record() -> Option<&'static Mutex<ResponseRecord>> {
+    static RECORD: OnceLock<Option<Mutex<ResponseRecord>>> = OnceLock::new();
     let open = || {
-        let path = std::env::var_os(TOLD)?;
+        let path = std::env::var_os(RECORD_PATH)?;
         let file = OpenOptions::new().append(true).create(true).open(path).expect("the parent's folder");
-        Some(Mutex::new(Book { file, written: BTreeSet::new() }))
+        Some(Mutex::new(ResponseRecord { file, written: BTreeSet::new() }))
     };
-    BOOK.get_or_init(open).as_ref()
+    RECORD.get_or_init(open).as_ref()
 }
 
-/// Writes an answer down, once, where this process is such a child.
-pub(crate) fn note(method: &str, template: &str, status: u16, refused: Option<Code>) {
-    let Some(book) = book() else { return };
+/// Records a response once, if this process is such a child.
+pub(crate) fn record(method: &str, template: &str, status: u16, refused: Option<Code>) {
+    let Some(responses) = open_record() else { return };
     let code = refused.map_or_else(String::new, |code| code.as_str().to_owned());
-    let line = Answer { operation: format!("{method} {template}"), status, code }.to_string();
-    let mut book = book.lock().expect("unpoisoned");
-    if !book.written.contains(&line) {
-        writeln!(book.file, "{line}").expect("room on the disk");
-        book.written.insert(line);
+    let line = DocumentedResponse { operation: format!("{method} {template}"), status, code }.to_string();
+    let mut responses = responses.lock().expect("unpoisoned");
+    if !responses.written.contains(&line) {
+        writeln!(responses.file, "{line}").expect("written");
+        responses.written.insert(line);
     }
 }
 
-/// What all tests of this binary meet but `but`, which is the one that asks.
+/// Returns the responses to all tests of this binary except `but`, the calling test.
 pub(crate) fn of_all_tests(but: &str) -> BTreeSet<String> {
     let folder = tempfile::tempdir().expect("a folder");
-    let told = folder.path().join("met");
+    let record_path = folder.path().join("met");
     let tests = std::env::current_exe().expect("this binary");
-    let run = Command::new(tests).args(["--skip", but]).env(TOLD, &told).output().expect("it starts");
+    let run =
+        Command::new(tests).args(["--skip", but]).env(RECORD_PATH, &record_path).output().expect("it starts");
     assert!(run.status.success(), "the other tests fail:\n{}", String::from_utf8_lossy(&run.stdout));
-    let met = std::fs::read_to_string(&told).expect("what was met");
+    let met = std::fs::read_to_string(&record_path).expect("the record");
     met.lines().map(str::to_owned).collect()
 }
 
-/// Everything that the document says of its operations.
-pub(crate) fn documented(document: &Value) -> BTreeSet<Answer> {
+/// Returns all responses that the document lists.
+pub(crate) fn documented(document: &Value) -> BTreeSet<DocumentedResponse> {
     let mut all = BTreeSet::new();
     for (template, methods) in document["paths"].as_object().expect("paths") {
         for (method, operation) in methods.as_object().expect("methods") {
             let operation_name = format!("{} {template}", method.to_ascii_uppercase());
             for (status, response) in operation["responses"].as_object().expect("responses") {
                 let status: u16 = status.parse().expect("a status");
-                let of =
-                    |code: &str| Answer { operation: operation_name.clone(), status, code: code.to_owned() };
+                let of = |code: &str| DocumentedResponse {
+                    operation: operation_name.clone(),
+                    status,
+                    code: code.to_owned(),
+                };
                 match codes(response).as_slice() {
                     [] => drop(all.insert(of(""))),
                     codes => all.extend(codes.iter().map(|code| of(code))),
@@ -90,8 +95,8 @@ pub(crate) fn documented(document: &Value) -> BTreeSet<Answer> {
     all
 }
 
-/// The codes of a refusal; none for an answer that is none. Prometheus' own body and OTLP's have no member for them, but
-/// every description names them.
+/// Returns the error codes of a response; none for a success. The bodies of Prometheus and OTLP
+/// have no member for the code, but their descriptions list the codes.
 pub(crate) fn codes(response: &Value) -> Vec<&str> {
     let parts = response["content"]["application/problem+json"]["schema"]["allOf"].as_array();
     let listed = parts.into_iter().flatten().find_map(|part| part["properties"]["code"]["enum"].as_array());
@@ -103,31 +108,36 @@ pub(crate) fn codes(response: &Value) -> Vec<&str> {
     words.collect::<Option<_>>().unwrap_or_default()
 }
 
-/// What no test here gets: from which operation (`*`: all of them), which code, why, and the test that gets it where it
-/// comes from.
-pub(crate) type Excuses = &'static [(&'static str, &'static str, &'static str, &'static str)];
+/// Responses that no test here receives: operation (`*`: all), error code, reason, and the test
+/// elsewhere that receives it.
+pub(crate) type Exemptions = &'static [(&'static str, &'static str, &'static str, &'static str)];
 
-/// What is documented and neither met nor excused; and excuses that nothing needs, or whose test there is not.
-pub(crate) fn unmet(documented: &BTreeSet<Answer>, met: &BTreeSet<String>, excuses: Excuses) -> Vec<String> {
-    let fits = |(operation, code, ..): &(&str, &str, &str, &str), answer: &Answer| {
+/// Returns the responses that are documented, but neither recorded nor exempt, and the exemptions
+/// that are unnecessary or name an unknown test.
+pub(crate) fn missing(
+    documented: &BTreeSet<DocumentedResponse>,
+    met: &BTreeSet<String>,
+    exemptions: Exemptions,
+) -> Vec<String> {
+    let fits = |(operation, code, ..): &(&str, &str, &str, &str), answer: &DocumentedResponse| {
         *code == answer.code && (*operation == "*" || *operation == answer.operation)
     };
-    let excused = |answer: &Answer| excuses.iter().any(|excuse| fits(excuse, answer));
+    let is_exempt = |answer: &DocumentedResponse| exemptions.iter().any(|exemption| fits(exemption, answer));
     let missing = documented.iter().filter(|answer| !met.contains(&answer.to_string()));
     let mut wrong: Vec<String> =
-        missing.clone().filter(|answer| !excused(answer)).map(Answer::to_string).collect();
-    for excuse @ (operation, code, why, test) in excuses {
-        if !missing.clone().any(|answer| fits(excuse, answer)) {
-            wrong.push(format!("the excuse for {code} of {operation} ({why}) is not needed"));
+        missing.clone().filter(|answer| !is_exempt(answer)).map(DocumentedResponse::to_string).collect();
+    for exemption @ (operation, code, why, test) in exemptions {
+        if !missing.clone().any(|answer| fits(exemption, answer)) {
+            wrong.push(format!("the exemption for {code} of {operation} ({why}) is unnecessary"));
         }
         if !sources().contains(&format!("fn {test}(")) {
-            wrong.push(format!("the excuse for {code} of {operation} names a test {test} that there is not"));
+            wrong.push(format!("the exemption for {code} of {operation} names an unknown test {test}"));
         }
     }
     wrong
 }
 
-/// The text of everything that holds tests.
+/// The text of all files under `tests` and `src`.
 fn sources() -> &'static str {
     static ALL: OnceLock<String> = OnceLock::new();
     ALL.get_or_init(|| {

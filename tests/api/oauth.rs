@@ -1,5 +1,5 @@
-//! Signing in by an account elsewhere (docs/specification.md C1, C2, D6; threats 12, 15, 21, 22, 23, 26), against a provider in this
-//! process. `tests/peers_oidc.rs` does it with a real one.
+//! Sign-in with external providers (docs/specification.md C1, C2, D6; threats 12, 15, 21, 22, 23,
+//! 26), with a provider in this process. `tests/peers_oidc.rs` uses a real one.
 
 mod idp;
 mod refused;
@@ -18,10 +18,10 @@ use promlet::outbound::{GithubClient, GithubOptions, HttpsOptions, MailKind, Oid
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask};
 use idp::{ACCESS_TOKEN, CLIENT, Idp, SECRET};
 
-/// What the houses' clock says at first.
+/// The initial time of the test server's clock.
 const NOW_S: i64 = 1_800_000_000;
 
 fn open_id(idp: &Idp, admission: Admission, https: HttpsOptions) -> Option<Arc<OpenId>> {
@@ -52,42 +52,42 @@ fn github(idp: &Idp, orgs: &[&str]) -> Option<Arc<Github>> {
     Some(Arc::new(Github { client: GithubClient::new(options).expect("a loopback GitHub") }))
 }
 
-fn house(providers: Providers) -> House {
-    let mut plan = Plan::default();
+fn server(providers: Providers) -> TestServer {
+    let mut plan = TestServerOptions::default();
     plan.options.providers = providers;
-    House::build(plan)
+    TestServer::build(plan)
 }
 
-/// A house with the issuer as `oidc`.
-async fn with_oidc(admission: Admission) -> (House, Idp) {
+/// Starts a server with the issuer as `oidc`.
+async fn with_oidc(admission: Admission) -> (TestServer, Idp) {
     let idp = Idp::start(NOW_S).await;
     let oidc = open_id(&idp, admission, HttpsOptions::default());
-    (house(Providers { oidc, ..Providers::default() }), idp)
+    (server(Providers { oidc, ..Providers::default() }), idp)
 }
 
-/// A sign-in on its way.
+/// A started sign-in.
 #[derive(Clone, Debug)]
-struct Begun {
+struct StartedSignIn {
     url: String,
     state: String,
     cookie: String,
 }
 
-async fn begin_at(house: &House, provider: &str, who: &Who, body: Value) -> Begun {
-    let reply = house.post(&format!("/api/v1/auth/oauth/{provider}/start"), who, body).await;
+async fn start_at(server: &TestServer, provider: &str, who: &Who, body: Value) -> StartedSignIn {
+    let reply = server.post(&format!("/api/v1/auth/oauth/{provider}/start"), who, body).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert_eq!(reply.value()["expires_in"], 600);
     let (url, state) = (reply.text("authorize_url"), reply.text("state"));
-    let cookie = ticket(&reply).expect("a ticket");
-    Begun { url, state, cookie }
+    let cookie = state_cookie(&reply).expect("a state cookie");
+    StartedSignIn { url, state, cookie }
 }
 
-async fn begin(house: &House) -> Begun {
-    begin_at(house, "oidc", &Who::Nobody, json!({})).await
+async fn start(server: &TestServer) -> StartedSignIn {
+    start_at(server, "oidc", &Who::Nobody, json!({})).await
 }
 
-/// What the answer makes of the cookie `ms_oauth`.
-fn ticket(reply: &Reply) -> Option<String> {
+/// Returns the value that the response gives to the cookie `ms_oauth`.
+fn state_cookie(reply: &Reply) -> Option<String> {
     let set = reply.headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut ours = set.filter_map(|text| text.strip_prefix("ms_oauth="));
     let text = ours.next()?;
@@ -97,49 +97,55 @@ fn ticket(reply: &Reply) -> Option<String> {
     Some(text.split(';').next().unwrap_or_default().to_owned())
 }
 
-/// Comes back with the cookie `cookie`, and whatever `who` has.
-async fn callback(house: &House, provider: &str, cookie: &str, who: &Who, body: &Value) -> Reply {
+/// Sends the callback with the cookie `cookie` and the credential of `who`.
+async fn callback(server: &TestServer, provider: &str, cookie: &str, who: &Who, body: &Value) -> Reply {
     let path = format!("/api/v1/auth/oauth/{provider}/callback");
     let request = ask("POST", &path, who)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::COOKIE, format!("ms_oauth={cookie}"));
-    house.send(request.body(Body::from(body.to_string())).expect("a request")).await
+    server.send(request.body(Body::from(body.to_string())).expect("a request")).await
 }
 
-/// The whole way, as a browser goes it.
-async fn sign_in_at(house: &House, idp: &Idp, provider: &str) -> Reply {
-    let begun = begin_at(house, provider, &Who::Nobody, json!({})).await;
-    let code = idp.agree(&begun.url);
-    callback(house, provider, &begun.cookie, &Who::Nobody, &json!({ "code": code, "state": begun.state }))
-        .await
+/// Runs the whole sign-in as a browser does.
+async fn sign_in_at(server: &TestServer, idp: &Idp, provider: &str) -> Reply {
+    let started = start_at(server, provider, &Who::Nobody, json!({})).await;
+    let code = idp.agree(&started.url);
+    callback(
+        server,
+        provider,
+        &started.cookie,
+        &Who::Nobody,
+        &json!({ "code": code, "state": started.state }),
+    )
+    .await
 }
 
-async fn sign_in(house: &House, idp: &Idp) -> Reply {
-    sign_in_at(house, idp, "oidc").await
+async fn sign_in(server: &TestServer, idp: &Idp) -> Reply {
+    sign_in_at(server, idp, "oidc").await
 }
 
 fn claim(idp: &Idp, claims: Value) {
     idp.script().claims = claims;
 }
 
-// -- the ways that open -----------------------------------------------------------------------------------------------
+// -- successful sign-ins --------------------------------------------------------------------------
 
 #[tokio::test]
-async fn a_first_sign_in_makes_an_account_and_the_next_one_finds_it() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
-    let begun = begin_at(&house, "oidc", &Who::Nobody, json!({ "redirect": "/explore?x=1" })).await;
-    assert!(begun.url.starts_with(&format!("{}/auth?", idp.issuer)), "{}", begun.url);
+async fn a_first_sign_in_creates_an_account_and_the_next_one_finds_it() {
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let started = start_at(&server, "oidc", &Who::Nobody, json!({ "redirect": "/explore?x=1" })).await;
+    assert!(started.url.starts_with(&format!("{}/auth?", idp.issuer)), "{}", started.url);
     for part in [
         "response_type=code",
         "response_mode=query",
         "scope=openid+email+profile",
         "redirect_uri=http%3A%2F%2F127.0.0.1%3A8095%2Fapi%2Fv1%2Fauth%2Foauth%2Foidc%2Fcallback",
     ] {
-        assert!(begun.url.contains(part), "{part} in {}", begun.url);
+        assert!(started.url.contains(part), "{part} in {}", started.url);
     }
-    let code = idp.agree(&begun.url);
-    let sent = json!({ "code": code, "state": begun.state, "iss": idp.issuer });
-    let reply = callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await;
+    let code = idp.agree(&started.url);
+    let sent = json!({ "code": code, "state": started.state, "iss": idp.issuer });
+    let reply = callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     let body = reply.value();
     assert_eq!(
@@ -150,49 +156,49 @@ async fn a_first_sign_in_makes_an_account_and_the_next_one_finds_it() {
     assert_eq!((&body["user"]["name"], &body["user"]["is_admin"]), (&json!("Alice"), &json!(false)));
     assert_eq!((&body["user"]["has_password"], &body["orgs"]), (&json!(false), &json!([])));
     assert_eq!(body["session"]["auth_method"], "oidc");
-    assert_eq!(ticket(&reply).as_deref(), Some(""), "the ticket is spent");
+    assert_eq!(state_cookie(&reply).as_deref(), Some(""), "the state cookie is deleted");
     let cabinet = Who::Cookie(reply.session_cookie().expect("a session"));
-    let me = house.get("/api/v1/auth/me", &cabinet).await.value();
+    let me = server.get("/api/v1/auth/me", &cabinet).await.value();
     assert_eq!(me["identities"][0]["provider"], "oidc");
     assert_eq!(me["identities"][0]["email"], "alice@example.com");
 
-    // The same person with another address is the same account (CVE-2023-3128), whatever the address.
+    // The same subject with another address is the same account (CVE-2023-3128).
     claim(&idp, json!({ "email": "alice@other.example.com", "name": "Alicia" }));
-    sign_in(&house, &idp).await.is(403, "domain_not_allowed");
+    sign_in(&server, &idp).await.is(403, "domain_not_allowed");
     claim(&idp, json!({ "email": "alice.b@example.com" }));
-    let again = sign_in(&house, &idp).await;
+    let again = sign_in(&server, &idp).await;
     assert_eq!(again.value()["user"]["id"], body["user"]["id"], "{}", again.body);
     assert_eq!(again.value()["user"]["email"], "alice@example.com");
     assert_eq!((&again.value()["created"], &again.value()["linked"]), (&json!(false), &json!(false)));
-    // And another person with that address is not.
+    // Another subject with that address is not.
     claim(&idp, json!({ "sub": "mallory" }));
-    sign_in(&house, &idp).await.is(409, "link_required");
+    sign_in(&server, &idp).await.is(409, "link_required");
 }
 
 #[tokio::test]
-async fn the_login_page_knows_the_configured_providers() {
-    let (house, _idp) = with_oidc(Admission::default()).await;
+async fn the_login_page_lists_the_configured_providers() {
+    let (server, _idp) = with_oidc(Admission::default()).await;
     let row = json!([{ "id": "oidc", "name": "Test", "start_url": "/api/v1/auth/oauth/oidc/start" }]);
-    assert_eq!(house.get("/api/v1/auth/providers", &Who::Nobody).await.value(), json!({ "data": row }));
-    assert_eq!(house.get("/api/v1/auth/config", &Who::Nobody).await.value()["providers"], row);
-    // Decided before cookie and state are looked at.
+    assert_eq!(server.get("/api/v1/auth/providers", &Who::Nobody).await.value(), json!({ "data": row }));
+    assert_eq!(server.get("/api/v1/auth/config", &Who::Nobody).await.value()["providers"], row);
+    // Decided before cookie and state are checked.
     for provider in ["google", "github", "nobody", "OIDC"] {
         let path = format!("/api/v1/auth/oauth/{provider}");
-        house
+        server
             .post(&format!("{path}/start"), &Who::Nobody, json!({}))
             .await
             .is(404, "provider_not_configured");
-        house.get(&format!("{path}/start"), &Who::Nobody).await.is(404, "provider_not_configured");
-        callback(&house, provider, "x", &Who::Nobody, &json!({})).await.is(404, "provider_not_configured");
+        server.get(&format!("{path}/start"), &Who::Nobody).await.is(404, "provider_not_configured");
+        callback(&server, provider, "x", &Who::Nobody, &json!({})).await.is(404, "provider_not_configured");
     }
 }
 
 #[tokio::test]
-async fn the_browsers_way_ends_in_pages() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
-    let start = house.get("/auth/oauth/oidc/start?redirect=/explore", &Who::Nobody).await;
+async fn a_browsers_sign_in_ends_on_pages() {
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let start = server.get("/auth/oauth/oidc/start?redirect=/explore", &Who::Nobody).await;
     assert_eq!(start.status, 302, "{}", start.body);
-    let (url, cookie) = (start.header("location").to_owned(), ticket(&start).expect("a ticket"));
+    let (url, cookie) = (start.header("location").to_owned(), state_cookie(&start).expect("a state cookie"));
     let code = idp.agree(&url);
     let state = url.split_once("state=").expect("a state").1.split('&').next().expect("it").to_owned();
     let path = format!("/api/v1/auth/oauth/oidc/callback?code={code}&state={state}");
@@ -200,12 +206,12 @@ async fn the_browsers_way_ends_in_pages() {
         let request = ask(method, path, &Who::Nobody).header(header::COOKIE, format!("ms_oauth={cookie}"));
         request.body(Body::empty()).expect("a request")
     };
-    // HEAD uses nothing up.
-    assert_eq!(house.send(with_ticket("HEAD", &path, &cookie)).await.header("location"), "/login");
-    let reply = house.send(with_ticket("GET", &path, &cookie)).await;
+    // `HEAD` uses up nothing.
+    assert_eq!(server.send(with_ticket("HEAD", &path, &cookie)).await.header("location"), "/login");
+    let reply = server.send(with_ticket("GET", &path, &cookie)).await;
     assert_eq!((reply.status.as_u16(), reply.header("location")), (303, "/explore"), "{}", reply.body);
     assert!(reply.session_cookie().expect("a session").starts_with("ses_"));
-    assert_eq!(ticket(&reply).as_deref(), Some(""));
+    assert_eq!(state_cookie(&reply).as_deref(), Some(""));
     for (path, cookie, code) in [
         (path.as_str(), cookie.as_str(), "oauth_error"),
         (path.as_str(), "", "invalid_state"),
@@ -213,23 +219,23 @@ async fn the_browsers_way_ends_in_pages() {
         ("/api/v1/auth/oauth/github/callback", cookie.as_str(), "provider_not_configured"),
         ("/api/v1/auth/oauth/oidc/callback?state=a&state=b", cookie.as_str(), "duplicate_parameter"),
     ] {
-        let reply = house.send(with_ticket("GET", path, cookie)).await;
+        let reply = server.send(with_ticket("GET", path, cookie)).await;
         assert_eq!(reply.status, 303);
         assert_eq!(reply.header("location"), format!("/login?error={code}"), "{path}");
         assert_eq!(reply.session_cookie(), None);
     }
-    // Who clicked a button reads a page.
+    // A user who clicked a button gets a page.
     let start = ask("GET", "/auth/oauth/google/start", &Who::Nobody).header(header::ACCEPT, "text/html,*/*");
-    let start = house.send(start.body(Body::empty()).expect("a request")).await;
+    let start = server.send(start.body(Body::empty()).expect("a request")).await;
     assert_eq!(start.header("location"), "/login?error=provider_not_configured");
     let denied = format!("/api/v1/auth/oauth/oidc/callback?error=access_denied&state={state}");
-    let reply = house.send(with_ticket("GET", &denied, &cookie)).await;
+    let reply = server.send(with_ticket("GET", &denied, &cookie)).await;
     assert_eq!(reply.header("location"), "/login?error=oauth_error");
 }
 
 #[tokio::test]
-async fn tokens_of_every_kind_of_key_are_read_and_a_profile_may_come_later() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+async fn tokens_of_every_key_type_are_verified_and_a_profile_may_come_later() {
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     let hash = |token: &str| BASE64URL_NOPAD.encode(&Sha256::digest(token.as_bytes())[..16]);
     for (algorithm, claims) in [
         (Algorithm::RS256, json!({ "at_hash": hash(ACCESS_TOKEN), "azp": CLIENT })),
@@ -239,38 +245,38 @@ async fn tokens_of_every_kind_of_key_are_read_and_a_profile_may_come_later() {
     ] {
         idp.script().algorithm = algorithm;
         claim(&idp, claims);
-        // Sets name the algorithm of each key; PS256 is RSA's, too, but not what is said.
-        let reply = sign_in(&house, &idp).await;
+        // PS256 uses RSA keys, too, but the key set names another algorithm for the key.
+        let reply = sign_in(&server, &idp).await;
         match algorithm {
             Algorithm::PS256 => reply.is(400, "oauth_error"),
             _ => assert_eq!(reply.status, 200, "{algorithm:?}: {}", reply.body),
         }
     }
-    // A token without the name of its key: there is one that fits.
+    // A token without a key id: one key fits.
     idp.script().algorithm = Algorithm::ES256;
     idp.script().kid = None;
     claim(&idp, json!({ "email": null, "email_verified": null, "name": null }));
     idp.script().userinfo = json!({ "sub": "alice", "email": "alice@example.com", "email_verified": true });
-    assert_eq!(sign_in(&house, &idp).await.status, 200);
+    assert_eq!(sign_in(&server, &idp).await.status, 200);
     idp.script().userinfo = json!({ "sub": "bob", "email": "bob@example.com", "email_verified": true });
-    sign_in(&house, &idp).await.is(502, "idp_error");
-    // Some issuers take the secret in the form only.
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    sign_in(&server, &idp).await.is(502, "idp_error");
+    // Some issuers accept the client secret only in the form.
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     idp.script().discovery = json!({ "token_endpoint_auth_methods_supported": ["client_secret_post"] });
-    assert_eq!(sign_in(&house, &idp).await.status, 200);
+    assert_eq!(sign_in(&server, &idp).await.status, 200);
 }
 
-/// Whoever signs in cannot change what the provider calls them, so it is cleaned rather than refused.
+/// Users cannot change their name at the provider, so it is cleaned, not refused.
 #[tokio::test]
-async fn what_a_provider_calls_somebody_is_cleaned() {
+async fn names_from_a_provider_are_cleaned() {
     for (told, kept) in [
         ("  Al\u{202e}ice\r\nSet-Cookie: x\u{1b}[2J ", "Alice  Set-Cookie: x[2J"),
         ("\u{200d}\u{3164}", ""),
         ("\u{1f469}\u{200d}\u{1f4bb} \u{674e}", "\u{1f469}\u{200d}\u{1f4bb} \u{674e}"),
     ] {
-        let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+        let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
         claim(&idp, json!({ "email": "alice@example.com", "email_verified": true, "name": told }));
-        let reply = sign_in(&house, &idp).await;
+        let reply = sign_in(&server, &idp).await;
         assert_eq!(
             (reply.status.as_u16(), &reply.value()["user"]["name"]),
             (200, &json!(kept)),
@@ -280,135 +286,136 @@ async fn what_a_provider_calls_somebody_is_cleaned() {
     }
 }
 
-// -- threat 21: whose account -----------------------------------------------------------------------------------------
+// -- threat 21: the account of a sign-in ----------------------------------------------------------
 
 #[tokio::test]
-async fn no_account_is_made_where_none_may_be() {
-    let (house, idp) = with_oidc(Admission::default()).await;
-    let refused = sign_in(&house, &idp).await;
+async fn no_account_is_created_if_the_settings_forbid_it() {
+    let (server, idp) = with_oidc(Admission::default()).await;
+    let refused = sign_in(&server, &idp).await;
     refused.is(403, "signup_closed");
     assert_eq!(refused.session_cookie(), None);
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     claim(&idp, json!({ "email_verified": false }));
-    sign_in(&house, &idp).await.is(403, "domain_not_allowed");
+    sign_in(&server, &idp).await.is(403, "domain_not_allowed");
     claim(&idp, json!({ "email_verified": null }));
-    sign_in(&house, &idp).await.is(403, "domain_not_allowed");
+    sign_in(&server, &idp).await.is(403, "domain_not_allowed");
     for email in ["alice@example.com.evil", "alice@evil", "@example.com", "a@b@example.com"] {
         claim(&idp, json!({ "email": email }));
-        sign_in(&house, &idp).await.is(403, "domain_not_allowed");
+        sign_in(&server, &idp).await.is(403, "domain_not_allowed");
     }
-    // Before there is any account, whoever sets the server up comes first.
+    // Before the first account exists, set-up comes first.
     let idp = Idp::start(NOW_S).await;
     let oidc = open_id(&idp, rules(&["example.com"], true), HttpsOptions::default());
-    let mut plan = Plan { set_up: false, ..Plan::default() };
+    let mut plan = TestServerOptions { set_up: false, ..TestServerOptions::default() };
     plan.options.providers = Providers { oidc, ..Providers::default() };
-    let bare = House::build(plan);
+    let bare = TestServer::build(plan);
     sign_in(&bare, &idp).await.is(403, "signup_closed");
     assert!(bare.identity.needs_setup());
 }
 
 /// docs/specification.md F21.
 #[tokio::test]
-async fn an_address_opens_its_account_only_on_the_word_of_a_trusted_provider() {
-    let (house, idp) = with_oidc(Admission::default()).await;
+async fn an_address_finds_its_account_only_for_a_trusted_provider() {
+    let (server, idp) = with_oidc(Admission::default()).await;
     claim(&idp, json!({ "email": EMAIL }));
-    sign_in(&house, &idp).await.is(409, "link_required");
+    sign_in(&server, &idp).await.is(409, "link_required");
 
-    let (house, idp) = with_oidc(rules(&[], true)).await;
+    let (server, idp) = with_oidc(rules(&[], true)).await;
     claim(&idp, json!({ "email": EMAIL, "email_verified": false }));
-    sign_in(&house, &idp).await.is(409, "link_required");
-    assert!(house.outbox.mails().is_empty());
+    sign_in(&server, &idp).await.is(409, "link_required");
+    assert!(server.outbox.mails().is_empty());
     claim(&idp, json!({ "email": "  ADA@Example.com " }));
-    let reply = sign_in(&house, &idp).await;
+    let reply = sign_in(&server, &idp).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert_eq!((&reply.value()["created"], &reply.value()["linked"]), (&json!(false), &json!(true)));
     assert_eq!(reply.value()["user"]["email"], EMAIL);
-    let mails = house.outbox.mails();
+    let mails = server.outbox.mails();
     assert_eq!(mails.len(), 1);
     assert_eq!((mails[0].to.as_str(), mails[0].kind), (EMAIL, MailKind::IdentityLinked));
-    let noted = house.identity.audit(None, 10).expect("readable");
+    let noted = server.identity.audit(None, 10).expect("readable");
     assert!(noted.iter().any(|entry| entry.action == "oauth.linked" && entry.target == "oidc"));
 }
 
-fn trusting_house(idp: &Idp, console: bool) -> House {
+fn trusting_server(idp: &Idp, console: bool) -> TestServer {
     let oidc = open_id(idp, rules(&[], true), HttpsOptions::default());
-    let mut plan = Plan { console, ..Plan::default() };
+    let mut plan = TestServerOptions { console, ..TestServerOptions::default() };
     plan.options.providers = Providers { oidc, ..Providers::default() };
-    House::build(plan)
+    TestServer::build(plan)
 }
 
-async fn accept_invitation(house: &House, token: &str) -> Who {
+async fn accept_invitation(server: &TestServer, token: &str) -> Who {
     let body = json!({ "token": token, "password": PASSWORD });
-    let joined = house.post("/api/v1/auth/invites/accept", &Who::Nobody, body).await;
+    let joined = server.post("/api/v1/auth/invites/accept", &Who::Nobody, body).await;
     assert_eq!(joined.status, 201, "{}", joined.body);
     Who::Cookie(joined.session_cookie().expect("a session"))
 }
 
-/// With console mail the inviter holds the link, and so may choose the password of an account on an address that they do
-/// not read.
+/// With console mail the inviter holds the link, so they may choose the password of an account with
+/// an address that they do not read.
 #[tokio::test]
 async fn an_account_that_its_inviter_may_have_planted_is_not_linked_by_its_address() {
     let idp = Idp::start(NOW_S).await;
-    let house = trusting_house(&idp, true);
-    let owner = house.log_in().await;
+    let server = trusting_server(&idp, true);
+    let owner = server.log_in().await;
     let invite = json!({ "email": "alice@example.com", "role": "viewer" });
-    let url = house.post("/api/v1/orgs/acme/invites", &owner, invite).await.text("url");
-    let planted = accept_invitation(&house, url.split_once("#token=").expect("a link").1).await;
-    sign_in(&house, &idp).await.is(409, "link_required");
-    let me = house.get("/api/v1/auth/me", &planted).await.value();
+    let url = server.post("/api/v1/orgs/acme/invites", &owner, invite).await.text("url");
+    let planted = accept_invitation(&server, url.split_once("#token=").expect("a link").1).await;
+    sign_in(&server, &idp).await.is(409, "link_required");
+    let me = server.get("/api/v1/auth/me", &planted).await.value();
     assert_eq!((&me["user"]["email"], &me["identities"]), (&json!("alice@example.com"), &json!([])));
 }
 
-/// An operator prints an invitation with `promlet org invite`; whoever carries it may accept it.
+/// An operator prints an invitation with `promlet org invite`, and anybody who has it may accept
+/// it.
 #[tokio::test]
-async fn the_first_mailed_link_ends_what_opened_an_unproven_account() {
+async fn the_first_mailed_link_ends_other_credentials_of_an_unproven_account() {
     let uses = [
         ("/auth/magic-link/request", "/auth/magic-link/verify"),
         ("/auth/password/reset/request", "/auth/password/reset/confirm"),
     ];
     for (request, open) in uses {
         let idp = Idp::start(NOW_S).await;
-        let house = trusting_house(&idp, false);
+        let server = trusting_server(&idp, false);
         let (acme, now) =
-            (house.identity.org_by_slug("acme").expect("read").expect("there"), house.clock.now());
+            (server.identity.org_by_slug("acme").expect("read").expect("there"), server.clock.now());
         let email = Email::parse("alice@example.com").expect("an address");
         let wanted = NewInvite { email, role: Role::Viewer, mailed: false };
         let printed =
-            house.identity.invite(None, acme.id, wanted, now, &mut Entropy::seeded(9)).expect("invited");
-        let planted = accept_invitation(&house, printed.token.expose()).await;
+            server.identity.invite(None, acme.id, wanted, now, &mut Entropy::seeded(9)).expect("invited");
+        let planted = accept_invitation(&server, printed.token.expose()).await;
         claim(&idp, json!({ "sub": "eve", "email": "eve@example.com" }));
-        assert_eq!(link(&house, &idp, &planted).await.value()["linked"], true);
+        assert_eq!(link(&server, &idp, &planted).await.value()["linked"], true);
         claim(&idp, json!({ "sub": "alice", "email": "alice@example.com" }));
-        sign_in(&house, &idp).await.is(409, "link_required");
+        sign_in(&server, &idp).await.is(409, "link_required");
 
-        house.post(request, &Who::Nobody, json!({ "email": "alice@example.com" })).await;
-        let mail = house.outbox.mails().pop().expect("a mail");
+        server.post(request, &Who::Nobody, json!({ "email": "alice@example.com" })).await;
+        let mail = server.outbox.mails().pop().expect("a mail");
         assert_eq!(mail.to, "alice@example.com");
         let token = mail.url.split_once("token=").expect("a link").1.to_owned();
         let body =
             json!({ "token": token, "email": "alice@example.com", "new_password": "quite another phrase 7" });
-        let opened = house.post(open, &Who::Nobody, body).await;
+        let opened = server.post(open, &Who::Nobody, body).await;
         assert!(opened.status.is_success(), "{open}: {}", opened.body);
 
-        house.get("/api/v1/auth/me", &planted).await.is(401, "session_invalid");
+        server.get("/api/v1/auth/me", &planted).await.is(401, "session_invalid");
         let body = json!({ "email": "alice@example.com", "password": PASSWORD });
-        house.post("/auth/login", &Who::Nobody, body).await.is(401, "invalid_credentials");
+        server.post("/auth/login", &Who::Nobody, body).await.is(401, "invalid_credentials");
         claim(&idp, json!({ "sub": "eve", "email": "eve@example.com" }));
-        let eve = sign_in(&house, &idp).await;
+        let eve = sign_in(&server, &idp).await;
         assert_ne!(eve.value()["user"]["email"], "alice@example.com", "{}", eve.body);
         claim(&idp, json!({ "sub": "alice", "email": "alice@example.com" }));
-        let alice = sign_in(&house, &idp).await;
+        let alice = sign_in(&server, &idp).await;
         assert_eq!((&alice.value()["linked"], alice.status.as_u16()), (&json!(true), 200), "{}", alice.body);
     }
 }
 
-/// Of other people's domains Google knows only who once had them.
+/// For domains of others Google knows only who owned an address in the past.
 #[tokio::test]
-async fn google_is_believed_for_its_own_mailboxes_and_its_customers_domains() {
+async fn google_is_trusted_only_for_its_mailboxes_and_its_customers_domains() {
     let idp = Idp::start(NOW_S).await;
     let google = |domains: &[&str]| {
         let google = open_id(&idp, rules(domains, false), HttpsOptions::default());
-        house(Providers { google, ..Providers::default() })
+        server(Providers { google, ..Providers::default() })
     };
     let open = google(&[]);
     claim(&idp, json!({ "email": EMAIL }));
@@ -426,9 +433,9 @@ async fn google_is_believed_for_its_own_mailboxes_and_its_customers_domains() {
 }
 
 #[tokio::test]
-async fn github_is_asked_for_the_number_the_verified_address_and_the_organisation() {
+async fn github_supplies_the_number_the_verified_address_and_the_organisation() {
     let idp = Idp::start(NOW_S).await;
-    let open = house(Providers { github: github(&idp, &[]), ..Providers::default() });
+    let open = server(Providers { github: github(&idp, &[]), ..Providers::default() });
     let address = |email: &str, primary: bool, verified: bool| json!({ "email": email, "primary": primary, "verified": verified });
     idp.script().github_emails = json!([address(EMAIL, true, false), address("ada@work", false, true)]);
     sign_in_at(&open, &idp, "github").await.is(403, "signup_closed");
@@ -436,48 +443,48 @@ async fn github_is_asked_for_the_number_the_verified_address_and_the_organisatio
     let linked = sign_in_at(&open, &idp, "github").await;
     assert_eq!(linked.value()["linked"], true, "{}", linked.body);
     assert_eq!(linked.value()["session"]["auth_method"], "github");
-    // A renamed account is the same; a new one by the old name is another.
+    // A renamed account is the same; a new one with the old name is another.
     idp.script().github_user = json!({ "id": 7, "login": "ada2", "name": null });
     idp.script().github_emails = json!([]);
     assert_eq!(sign_in_at(&open, &idp, "github").await.value()["user"]["email"], EMAIL);
     idp.script().github_user = json!({ "id": 8, "login": "ada", "name": null });
     sign_in_at(&open, &idp, "github").await.is(403, "signup_closed");
 
-    let members = house(Providers { github: github(&idp, &["acme", "other"]), ..Providers::default() });
+    let members = server(Providers { github: github(&idp, &["acme", "other"]), ..Providers::default() });
     idp.script().github_emails = json!([address("eve@example.org", true, true)]);
     sign_in_at(&members, &idp, "github").await.is(403, "domain_not_allowed");
     idp.script().github_orgs = vec!["other"];
     let made = sign_in_at(&members, &idp, "github").await;
     assert_eq!((&made.value()["created"], &made.value()["user"]["name"]), (&json!(true), &json!("ada")));
-    // A code that is not good is a 200 with an error in it there.
-    let begun = begin_at(&open, "github", &Who::Nobody, json!({})).await;
-    assert!(begun.url.contains("scope=read%3Auser+user%3Aemail&"), "{}", begun.url);
-    let sent = json!({ "code": "never-issued", "state": begun.state });
-    callback(&open, "github", &begun.cookie, &Who::Nobody, &sent).await.is(400, "oauth_error");
-    let sent = json!({ "code": "x", "state": begun.state, "iss": "https://github.com" });
-    callback(&open, "github", &begun.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+    // GitHub refuses an invalid code with a 200 and an error in the body.
+    let started = start_at(&open, "github", &Who::Nobody, json!({})).await;
+    assert!(started.url.contains("scope=read%3Auser+user%3Aemail&"), "{}", started.url);
+    let sent = json!({ "code": "never-issued", "state": started.state });
+    callback(&open, "github", &started.cookie, &Who::Nobody, &sent).await.is(400, "oauth_error");
+    let sent = json!({ "code": "x", "state": started.state, "iss": "https://github.com" });
+    callback(&open, "github", &started.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
 }
 
-// -- threats 12 and 22: what does not belong together -----------------------------------------------------------------
+// -- threats 12 and 22: mismatched callbacks ------------------------------------------------------
 
 #[tokio::test]
-async fn what_comes_back_must_have_been_begun_here() {
+async fn a_callback_must_belong_to_a_sign_in_started_here() {
     let idp = Idp::start(NOW_S).await;
     let both = || open_id(&idp, rules(&["example.com"], false), HttpsOptions::default());
-    let house = house(Providers { oidc: both(), google: both(), ..Providers::default() });
-    let mine = begin(&house).await;
+    let server = server(Providers { oidc: both(), google: both(), ..Providers::default() });
+    let mine = start(&server).await;
     let code = idp.agree(&mine.url);
-    let other = begin(&house).await;
-    let at_google = begin_at(&house, "google", &Who::Nobody, json!({})).await;
+    let other = start(&server).await;
+    let at_google = start_at(&server, "google", &Who::Nobody, json!({})).await;
     let sent = json!({ "code": code, "state": mine.state });
-    // Another last letter than the one it has.
+    // With its last letter changed.
     let other_end = if mine.cookie.ends_with('A') { "B" } else { "A" };
     let damaged = format!("{}{other_end}", &mine.cookie[..mine.cookie.len() - 1]);
     for cookie in ["", "x", &other.cookie, &at_google.cookie, &damaged, &"A".repeat(5_000)] {
-        callback(&house, "oidc", cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+        callback(&server, "oidc", cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
     }
-    // Another provider's cookie, even with its own state.
-    callback(&house, "google", &mine.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+    // The cookie of another provider, even with its own state.
+    callback(&server, "google", &mine.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
     for sent in [
         json!({ "code": code }),
         json!({ "code": code, "state": "" }),
@@ -486,13 +493,13 @@ async fn what_comes_back_must_have_been_begun_here() {
         json!({ "code": code, "state": mine.state, "iss": format!("{}/", idp.issuer) }),
         json!({ "error": "access_denied", "state": other.state }),
     ] {
-        callback(&house, "oidc", &mine.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+        callback(&server, "oidc", &mine.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
     }
-    assert_eq!(idp.asked("/token"), 0, "nobody was asked");
-    // A code of another sign-in fits neither verifier nor nonce.
+    assert_eq!(idp.asked("/token"), 0, "no request was sent");
+    // The code of another sign-in matches neither verifier nor nonce.
     let foreign = idp.agree(&other.url);
     let injected = json!({ "code": foreign, "state": mine.state });
-    callback(&house, "oidc", &mine.cookie, &Who::Nobody, &injected).await.is(400, "oauth_error");
+    callback(&server, "oidc", &mine.cookie, &Who::Nobody, &injected).await.is(400, "oauth_error");
     for (sent, why) in [
         (json!({ "state": mine.state, "error": "access_denied" }), "access_denied"),
         (json!({ "state": mine.state }), "no code"),
@@ -500,33 +507,33 @@ async fn what_comes_back_must_have_been_begun_here() {
         (json!({ "state": mine.state, "code": "x".repeat(3_000) }), "no code"),
         (json!({ "state": mine.state, "code": "unknown" }), "invalid_grant"),
     ] {
-        let reply = callback(&house, "oidc", &mine.cookie, &Who::Nobody, &sent).await;
+        let reply = callback(&server, "oidc", &mine.cookie, &Who::Nobody, &sent).await;
         reply.is(400, "oauth_error");
         assert!(reply.text("detail").contains(why), "{}", reply.body);
     }
-    assert_eq!(callback(&house, "oidc", &mine.cookie, &Who::Nobody, &sent).await.status, 200);
-    // Used: the provider takes the code no more.
-    callback(&house, "oidc", &mine.cookie, &Who::Nobody, &sent).await.is(400, "oauth_error");
-    // Ten minutes are enough.
-    let late = begin(&house).await;
+    assert_eq!(callback(&server, "oidc", &mine.cookie, &Who::Nobody, &sent).await.status, 200);
+    // Used: the provider no longer accepts the code.
+    callback(&server, "oidc", &mine.cookie, &Who::Nobody, &sent).await.is(400, "oauth_error");
+    // A sign-in expires after ten minutes.
+    let late = start(&server).await;
     let sent = json!({ "code": idp.agree(&late.url), "state": late.state });
-    house.pass(Duration::from_secs(600));
-    callback(&house, "oidc", &late.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+    server.pass(Duration::from_secs(600));
+    callback(&server, "oidc", &late.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
 }
 
 #[tokio::test]
-async fn an_issuer_that_names_itself_always_does() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+async fn an_issuer_that_sends_iss_must_always_send_it() {
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     idp.script().discovery = json!({ "authorization_response_iss_parameter_supported": true });
-    sign_in(&house, &idp).await.is(400, "invalid_state");
-    let begun = begin(&house).await;
-    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state, "iss": idp.issuer });
-    assert_eq!(callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await.status, 200);
+    sign_in(&server, &idp).await.is(400, "invalid_state");
+    let started = start(&server).await;
+    let sent = json!({ "code": idp.agree(&started.url), "state": started.state, "iss": idp.issuer });
+    assert_eq!(callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await.status, 200);
 }
 
 #[tokio::test]
-async fn every_claim_of_a_token_is_held_to_its_word() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+async fn every_claim_of_a_token_is_checked() {
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     let cases = [
         ("nonce", json!({ "nonce": "another" })),
         ("nonce", json!({ "nonce": null })),
@@ -552,22 +559,22 @@ async fn every_claim_of_a_token_is_held_to_its_word() {
     ];
     for (why, claims) in cases {
         claim(&idp, claims.clone());
-        let reply = sign_in(&house, &idp).await;
+        let reply = sign_in(&server, &idp).await;
         reply.is(400, "oauth_error");
         assert!(reply.text("detail").contains(&format!("({why})")), "{claims}: {}", reply.body);
     }
-    assert!(house.identity.users().expect("readable").len() == 1, "nobody came in");
+    assert!(server.identity.users().expect("readable").len() == 1, "no account was created");
 }
 
 #[tokio::test]
 async fn a_token_must_be_signed_by_a_key_of_the_issuer() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     // The client secret is no signing key.
     idp.script().algorithm = Algorithm::HS256;
-    sign_in(&house, &idp).await.is(400, "oauth_error");
+    sign_in(&server, &idp).await.is(400, "oauth_error");
     idp.script().algorithm = Algorithm::RS256;
     idp.script().kid = Some("two".into());
-    sign_in(&house, &idp).await.is(400, "oauth_error");
+    sign_in(&server, &idp).await.is(400, "oauth_error");
     idp.script().kid = Some("one".into());
     let part = |json: &Value| BASE64URL_NOPAD.encode(json.to_string().as_bytes());
     let claims =
@@ -582,48 +589,48 @@ async fn a_token_must_be_signed_by_a_key_of_the_issuer() {
         (json!([]), String::new()),
     ] {
         idp.script().id_token = Some(format!("{}.{claims}.{signature}", part(&header)));
-        sign_in(&house, &idp).await.is(400, "oauth_error");
+        sign_in(&server, &idp).await.is(400, "oauth_error");
     }
     for token in ["", ".", "..", "a.b.c", &"x".repeat(70_000)] {
         idp.script().id_token = Some(token.to_owned());
-        sign_in(&house, &idp).await.is(400, "oauth_error");
+        sign_in(&server, &idp).await.is(400, "oauth_error");
     }
 }
 
 #[tokio::test]
-async fn keys_are_kept_for_an_hour_and_asked_for_anew_once_a_minute_at_most() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+async fn keys_are_cached_for_an_hour_and_fetched_again_at_most_once_a_minute() {
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     claim(&idp, json!({ "exp": NOW_S + 10_000 }));
     for _ in 0..3 {
-        assert_eq!(sign_in(&house, &idp).await.status, 200);
+        assert_eq!(sign_in(&server, &idp).await.status, 200);
     }
     assert_eq!((idp.asked("/jwks"), idp.asked("/.well-known/openid-configuration")), (1, 1));
-    // The issuer rotates its keys; within the first minute nobody looks again.
+    // The issuer rotates its keys; within the first minute they are not fetched again.
     idp.script().kid = Some("two".into());
     idp.script().published = vec!["one".into(), "two".into()];
     for _ in 0..3 {
-        sign_in(&house, &idp).await.is(400, "oauth_error");
+        sign_in(&server, &idp).await.is(400, "oauth_error");
     }
     assert_eq!(idp.asked("/jwks"), 1);
-    house.pass(Duration::from_secs(60));
-    assert_eq!(sign_in(&house, &idp).await.status, 200);
+    server.pass(Duration::from_secs(60));
+    assert_eq!(sign_in(&server, &idp).await.status, 200);
     assert_eq!(idp.asked("/jwks"), 2);
     idp.script().kid = Some("three".into());
-    house.pass(Duration::from_secs(60));
+    server.pass(Duration::from_secs(60));
     for _ in 0..3 {
-        sign_in(&house, &idp).await.is(400, "oauth_error");
+        sign_in(&server, &idp).await.is(400, "oauth_error");
     }
     assert_eq!(idp.asked("/jwks"), 3, "once for all who name a key that is not there");
     idp.script().kid = Some("two".into());
-    house.pass(Duration::from_secs(3_600));
-    assert_eq!(sign_in(&house, &idp).await.status, 200);
+    server.pass(Duration::from_secs(3_600));
+    assert_eq!(sign_in(&server, &idp).await.status, 200);
     assert_eq!((idp.asked("/jwks"), idp.asked("/.well-known/openid-configuration")), (4, 2));
 }
 
-// -- threat 23: an issuer gone wrong ----------------------------------------------------------------------------------
+// -- threat 23: a faulty issuer -------------------------------------------------------------------
 
 #[tokio::test]
-async fn an_issuer_that_answers_nonsense_is_a_502_and_leads_nowhere_else() {
+async fn an_invalid_response_of_the_issuer_is_a_502_and_no_redirect_is_followed() {
     const DISCOVERY: &str = "/.well-known/openid-configuration";
     let elsewhere = Idp::start(NOW_S).await;
     let big = vec![b' '; 10 << 20];
@@ -647,13 +654,13 @@ async fn an_issuer_that_answers_nonsense_is_a_502_and_leads_nowhere_else() {
         ("/token", 200, br#"{"access_token":"x","id_token":"x","token_type":"mac"}"#.to_vec(), "idp_error"),
     ];
     for (path, status, body, code) in cases {
-        let (house, idp) = with_oidc(Admission::default()).await;
+        let (server, idp) = with_oidc(Admission::default()).await;
         idp.script().location = format!("{}{path}", elsewhere.issuer);
         idp.script().instead = vec![(path, status, body)];
         let reply = if path == DISCOVERY {
-            house.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await
+            server.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await
         } else {
-            sign_in(&house, &idp).await
+            sign_in(&server, &idp).await
         };
         reply.is(if code == "oauth_error" { 400 } else { 502 }, code);
         assert_eq!(reply.session_cookie(), None);
@@ -665,148 +672,148 @@ async fn an_issuer_that_answers_nonsense_is_a_502_and_leads_nowhere_else() {
         json!({ "token_endpoint": "file:///etc/passwd" }),
         json!({ "authorization_endpoint": "javascript:alert(1)" }),
     ] {
-        let (house, idp) = with_oidc(Admission::default()).await;
+        let (server, idp) = with_oidc(Admission::default()).await;
         idp.script().discovery = discovery;
-        house.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_error");
+        server.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_error");
     }
 }
 
 #[tokio::test]
-async fn an_issuer_that_does_not_answer_is_not_waited_for() {
+async fn an_issuer_that_does_not_respond_times_out() {
     let idp = Idp::start(NOW_S).await;
     idp.script().silent = Some("*");
     let https = HttpsOptions { timeout: Duration::from_millis(50), ..HttpsOptions::default() };
     let silent =
-        house(Providers { oidc: open_id(&idp, Admission::default(), https), ..Providers::default() });
+        server(Providers { oidc: open_id(&idp, Admission::default(), https), ..Providers::default() });
     silent.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_unavailable");
     let gone = Idp { issuer: "http://127.0.0.1:1".into(), ..idp };
     let oidc = open_id(&gone, Admission::default(), HttpsOptions::default());
-    let house = house(Providers { oidc, ..Providers::default() });
-    house.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_unavailable");
+    let server = server(Providers { oidc, ..Providers::default() });
+    server.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_unavailable");
 }
 
-// -- one state, one session -------------------------------------------------------------------------------------------
+// -- one state, one session -----------------------------------------------------------------------
 
-/// A provider that takes a code twice does not make us do so.
+/// A provider that accepts a code twice still gives one session here.
 #[tokio::test]
 async fn fifty_uses_of_one_state_and_code_make_one_session() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     idp.script().codes_last = true;
-    let begun = begin(&house).await;
-    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
+    let started = start(&server).await;
+    let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
     let mut running = tokio::task::JoinSet::new();
     let local = tokio::task::LocalSet::new();
-    let house = Arc::new(house);
+    let server = Arc::new(server);
     for _ in 0..50 {
-        let (house, begun, sent) = (Arc::clone(&house), begun.clone(), sent.clone());
+        let (server, started, sent) = (Arc::clone(&server), started.clone(), sent.clone());
         running.spawn_local_on(
-            async move { callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await },
+            async move { callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await },
             &local,
         );
     }
     let replies = local.run_until(running.join_all()).await;
     let (won, lost): (Vec<_>, Vec<_>) = replies.iter().partition(|reply| reply.status == 200);
     assert_eq!(won.len(), 1);
-    // Of fifty at once some may not get a place on the lane; nobody else gets in.
+    // Of fifty at once some may find the lane full; no other request succeeds.
     for reply in lost {
         let code = reply.code();
         assert!(matches!(code.as_str(), "invalid_state" | "busy" | "idp_unavailable"), "{}", reply.body);
         assert_eq!(reply.session_cookie(), None);
     }
-    callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+    callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
 }
 
-/// docs/specification.md F26: the second factor is asked for whatever the first was.
+/// docs/specification.md F26: the second factor is required after any first factor.
 #[tokio::test]
-async fn an_account_with_a_second_factor_gets_no_cookie_here_either() {
-    let (house, idp) = with_oidc(rules(&[], true)).await;
-    let cabinet = house.log_in().await;
-    let secret = house.post("/auth/2fa/enroll", &cabinet, json!({})).await.text("secret");
+async fn an_account_with_a_second_factor_gets_no_cookie_from_a_provider_either() {
+    let (server, idp) = with_oidc(rules(&[], true)).await;
+    let cabinet = server.log_in().await;
+    let secret = server.post("/auth/2fa/enroll", &cabinet, json!({})).await.text("secret");
     let code = |at: i64| {
         let secret = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
         let totp = totp_rs::Builder::new().with_secret(secret).build().expect("a generator");
         totp.generate(u64::try_from(at).expect("after 1970")).to_string()
     };
-    let confirmed = house.post("/auth/2fa/confirm", &cabinet, json!({ "code": code(NOW_S) })).await;
+    let confirmed = server.post("/auth/2fa/confirm", &cabinet, json!({ "code": code(NOW_S) })).await;
     assert_eq!(confirmed.status, 200, "{}", confirmed.body);
     claim(&idp, json!({ "email": EMAIL, "exp": NOW_S + 600 }));
     let live = Who::Cookie(confirmed.session_cookie().expect("a session"));
-    let reply = sign_in(&house, &idp).await;
+    let reply = sign_in(&server, &idp).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert_eq!(reply.headers.get(header::SET_COOKIE), None);
-    // Nor does a browser that still has a session, whose cookie every other answer renews.
-    let begun = begin(&house).await;
-    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
-    let renewing = format!("{}; ms_session={}", begun.cookie, live.secret());
-    let again = callback(&house, "oidc", &renewing, &Who::Nobody, &sent).await;
+    // Nor does a browser with a session, whose cookie every other response renews.
+    let started = start(&server).await;
+    let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
+    let renewing = format!("{}; ms_session={}", started.cookie, live.secret());
+    let again = callback(&server, "oidc", &renewing, &Who::Nobody, &sent).await;
     assert_eq!((again.status.as_u16(), &again.value()["requires_2fa"]), (200, &json!(true)));
     assert_eq!(again.headers.get(header::SET_COOKIE), None);
     let body = reply.value();
-    let me = house.get("/api/v1/auth/me", &live).await;
+    let me = server.get("/api/v1/auth/me", &live).await;
     assert_eq!(me.value()["identities"], json!([]), "an address alone links nothing past a second factor");
-    assert!(house.outbox.mails().iter().all(|mail| mail.kind != MailKind::IdentityLinked));
+    assert!(server.outbox.mails().iter().all(|mail| mail.kind != MailKind::IdentityLinked));
     assert_eq!((&body["requires_2fa"], &body["expires_in"]), (&json!(true), &json!(300)));
     assert_eq!(body.as_object().expect("an object").len(), 3, "{body}");
-    house.pass(Duration::from_secs(60));
+    server.pass(Duration::from_secs(60));
     let verify = json!({ "twofa_pending_login": body["twofa_pending_login"], "code": code(NOW_S + 60) });
-    let done = house.post("/auth/2fa/verify", &Who::Nobody, verify).await;
+    let done = server.post("/auth/2fa/verify", &Who::Nobody, verify).await;
     assert_eq!(done.value()["session"]["auth_method"], "oidc", "{}", done.body);
     let live_again = Who::Cookie(done.session_cookie().expect("a session"));
-    // The browser's twin puts the pending login behind the `#`.
-    let begun = begin(&house).await;
-    let path = format!("/auth/oauth/oidc/callback?code={}&state={}", idp.agree(&begun.url), begun.state);
+    // The browser's variant puts the pending login behind the `#`.
+    let started = start(&server).await;
+    let path = format!("/auth/oauth/oidc/callback?code={}&state={}", idp.agree(&started.url), started.state);
     let request = ask("GET", &path, &Who::Nobody)
-        .header(header::COOKIE, format!("ms_oauth={}; ms_session={}", begun.cookie, live_again.secret()));
-    let page = house.send(request.body(Body::empty()).expect("a request")).await;
+        .header(header::COOKIE, format!("ms_oauth={}; ms_session={}", started.cookie, live_again.secret()));
+    let page = server.send(request.body(Body::empty()).expect("a request")).await;
     let to = page.header("location");
     assert!(to.starts_with("/login/2fa#pending=tfp_") && !to.contains("redirect"), "{to}");
     assert_eq!(page.headers.get(header::SET_COOKIE), None);
-    // Where it was to lead is not lost on the way.
-    let begun = begin_at(&house, "oidc", &Who::Nobody, json!({ "redirect": "/explore?q=a&b" })).await;
-    let path = format!("/auth/oauth/oidc/callback?code={}&state={}", idp.agree(&begun.url), begun.state);
+    // The redirect target survives the second factor.
+    let started = start_at(&server, "oidc", &Who::Nobody, json!({ "redirect": "/explore?q=a&b" })).await;
+    let path = format!("/auth/oauth/oidc/callback?code={}&state={}", idp.agree(&started.url), started.state);
     let request =
-        ask("GET", &path, &Who::Nobody).header(header::COOKIE, format!("ms_oauth={}", begun.cookie));
-    let page = house.send(request.body(Body::empty()).expect("a request")).await;
+        ask("GET", &path, &Who::Nobody).header(header::COOKIE, format!("ms_oauth={}", started.cookie));
+    let page = server.send(request.body(Body::empty()).expect("a request")).await;
     assert!(page.header("location").ends_with("&redirect=%2Fexplore%3Fq%3Da%26b"), "{:?}", page.headers);
-    let begun = begin_at(&house, "oidc", &Who::Nobody, json!({ "redirect": "/explore" })).await;
-    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
-    let reply = callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await;
+    let started = start_at(&server, "oidc", &Who::Nobody, json!({ "redirect": "/explore" })).await;
+    let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
+    let reply = callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await;
     assert_eq!((reply.session_cookie(), &reply.value()["redirect"]), (None, &json!("/explore")));
 }
 
-/// A `HEAD` begins nothing: link checkers and previews send it.
+/// A `HEAD` starts no sign-in, because link checkers and previews send it.
 #[tokio::test]
 async fn a_head_on_the_start_of_a_sign_in_sets_no_cookie() {
-    let (house, _idp) = with_oidc(rules(&["example.com"], false)).await;
+    let (server, _idp) = with_oidc(rules(&["example.com"], false)).await;
     let path = "/api/v1/auth/oauth/oidc/start";
-    let begun = house.get(path, &Who::Nobody).await;
-    assert!(begun.status == 302 && ticket(&begun).is_some(), "{:?}", begun.headers);
+    let started = server.get(path, &Who::Nobody).await;
+    assert!(started.status == 302 && state_cookie(&started).is_some(), "{:?}", started.headers);
     let request = ask("HEAD", path, &Who::Nobody).body(Body::empty()).expect("a request");
-    let asked = house.send(request).await;
+    let asked = server.send(request).await;
     assert_eq!((asked.status.as_u16(), asked.headers.get(header::SET_COOKIE)), (302, None));
-    // A session is renewed by every request.
-    let ada = house.log_in().await;
+    // Every request renews a session.
+    let ada = server.log_in().await;
     let request = ask("HEAD", path, &ada).body(Body::empty()).expect("a request");
-    assert_eq!(house.send(request).await.session_cookie().as_deref(), Some(ada.secret()));
+    assert_eq!(server.send(request).await.session_cookie().as_deref(), Some(ada.secret()));
 }
 
-// -- linking ----------------------------------------------------------------------------------------------------------
+// -- linking --------------------------------------------------------------------------------------
 
-async fn link(house: &House, idp: &Idp, who: &Who) -> Reply {
-    let begun = begin_at(house, "oidc", who, json!({ "mode": "link", "redirect": "/settings" })).await;
-    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
-    callback(house, "oidc", &begun.cookie, who, &sent).await
+async fn link(server: &TestServer, idp: &Idp, who: &Who) -> Reply {
+    let started = start_at(server, "oidc", who, json!({ "mode": "link", "redirect": "/settings" })).await;
+    let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
+    callback(server, "oidc", &started.cookie, who, &sent).await
 }
 
 #[tokio::test]
-async fn an_identity_is_linked_by_who_is_in_and_unlinked_again() {
-    let (house, idp) = with_oidc(Admission::default()).await;
+async fn an_identity_is_linked_and_unlinked_by_its_logged_in_account() {
+    let (server, idp) = with_oidc(Admission::default()).await;
     let start = "/api/v1/auth/oauth/oidc/start";
-    house.post(start, &Who::Nobody, json!({ "mode": "link" })).await.is(401, "unauthenticated");
-    house.post(start, &Who::Nobody, json!({ "mode": "x" })).await.is(400, "invalid_parameter");
-    let ada = house.log_in().await;
+    server.post(start, &Who::Nobody, json!({ "mode": "link" })).await.is(401, "unauthenticated");
+    server.post(start, &Who::Nobody, json!({ "mode": "x" })).await.is(400, "invalid_parameter");
+    let ada = server.log_in().await;
     claim(&idp, json!({ "exp": NOW_S + 10_000 }));
-    let reply = link(&house, &idp, &ada).await;
+    let reply = link(&server, &idp, &ada).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     let body = reply.value();
     assert_eq!(
@@ -814,97 +821,97 @@ async fn an_identity_is_linked_by_who_is_in_and_unlinked_again() {
         (&json!(true), &json!(false), &json!("/settings"))
     );
     assert_eq!((&body["requires_2fa"], &body["user"]["email"]), (&json!(false), &json!(EMAIL)));
-    assert_eq!(house.outbox.mails().last().expect("a mail").kind, MailKind::IdentityLinked);
-    assert_eq!(link(&house, &idp, &ada).await.value()["linked"], false, "it was linked already");
-    // Now it opens this account, whatever address it has.
-    let signed_in = sign_in(&house, &idp).await;
+    assert_eq!(server.outbox.mails().last().expect("a mail").kind, MailKind::IdentityLinked);
+    assert_eq!(link(&server, &idp, &ada).await.value()["linked"], false, "it was linked already");
+    // Now it logs in to this account with any address.
+    let signed_in = sign_in(&server, &idp).await;
     assert_eq!(signed_in.value()["user"]["email"], EMAIL, "{}", signed_in.body);
 
-    // A link that was begun by one account ends with it, in its own session.
-    let begun = begin_at(&house, "oidc", &ada, json!({ "mode": "link" })).await;
-    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
-    callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await.is(401, "unauthenticated");
-    let other = house.log_in().await;
-    callback(&house, "oidc", &begun.cookie, &other, &sent).await.is(400, "invalid_state");
+    // A link that one account started ends with that account, in its own session.
+    let started = start_at(&server, "oidc", &ada, json!({ "mode": "link" })).await;
+    let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
+    callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await.is(401, "unauthenticated");
+    let other = server.log_in().await;
+    callback(&server, "oidc", &started.cookie, &other, &sent).await.is(400, "invalid_state");
 
-    let me = house.get("/api/v1/auth/me", &ada).await.value();
+    let me = server.get("/api/v1/auth/me", &ada).await.value();
     let id = me["identities"][0]["id"].as_str().expect("an id").to_owned();
     assert!(id.starts_with("idn_"));
     let path = |id: &str| format!("/api/v1/auth/identities/{id}");
-    house.delete(&path("idn_aaaaaaaaaaaaaaaa"), &ada).await.is(404, "not_found");
-    house.delete(&path("x"), &ada).await.is(404, "not_found");
-    house.pass(Duration::from_secs(15 * 60 + 1));
-    house.delete(&path(&id), &ada).await.is(403, "reauth_required");
-    house.post(start, &ada, json!({ "mode": "link" })).await.is(403, "reauth_required");
-    house.post("/auth/reauth", &ada, json!({ "password": PASSWORD })).await;
-    assert_eq!(house.delete(&path(&id), &ada).await.status, 204);
-    house.delete(&path(&id), &ada).await.is(404, "not_found");
-    assert_eq!(house.get("/api/v1/auth/me", &ada).await.value()["identities"], json!([]));
-    sign_in(&house, &idp).await.is(403, "signup_closed");
+    server.delete(&path("idn_aaaaaaaaaaaaaaaa"), &ada).await.is(404, "not_found");
+    server.delete(&path("x"), &ada).await.is(404, "not_found");
+    server.pass(Duration::from_secs(15 * 60 + 1));
+    server.delete(&path(&id), &ada).await.is(403, "reauth_required");
+    server.post(start, &ada, json!({ "mode": "link" })).await.is(403, "reauth_required");
+    server.post("/auth/reauth", &ada, json!({ "password": PASSWORD })).await;
+    assert_eq!(server.delete(&path(&id), &ada).await.status, 204);
+    server.delete(&path(&id), &ada).await.is(404, "not_found");
+    assert_eq!(server.get("/api/v1/auth/me", &ada).await.value()["identities"], json!([]));
+    sign_in(&server, &idp).await.is(403, "signup_closed");
 }
 
 #[tokio::test]
-async fn an_identity_belongs_to_one_account_and_the_last_way_in_stays() {
+async fn an_identity_belongs_to_one_account_and_the_last_login_method_remains() {
     let idp = Idp::start(NOW_S).await;
-    let mut plan = Plan { console: true, ..Plan::default() };
+    let mut plan = TestServerOptions { console: true, ..TestServerOptions::default() };
     let oidc = open_id(&idp, rules(&["example.com"], false), HttpsOptions::default());
     plan.options.providers = Providers { oidc, ..Providers::default() };
-    let house = House::build(plan);
-    let alice = sign_in(&house, &idp).await;
-    let ada = house.log_in().await;
-    link(&house, &idp, &ada).await.is(409, "identity_in_use");
+    let server = TestServer::build(plan);
+    let alice = sign_in(&server, &idp).await;
+    let ada = server.log_in().await;
+    link(&server, &idp, &ada).await.is(409, "identity_in_use");
     // Alice has no password, and mails go to the operator's console.
     let alice = Who::Cookie(alice.session_cookie().expect("a session"));
-    let me = house.get("/api/v1/auth/me", &alice).await.value();
+    let me = server.get("/api/v1/auth/me", &alice).await.value();
     let path = format!("/api/v1/auth/identities/{}", me["identities"][0]["id"].as_str().expect("an id"));
-    house.delete(&path, &ada).await.is(404, "not_found");
-    house.delete(&path, &alice).await.is(409, "conflict");
+    server.delete(&path, &ada).await.is(404, "not_found");
+    server.delete(&path, &alice).await.is(409, "conflict");
     claim(&idp, json!({ "sub": "alice's other account", "email": "a@example.com" }));
-    assert_eq!(link(&house, &idp, &alice).await.value()["linked"], true);
-    assert_eq!(house.delete(&path, &alice).await.status, 204, "there is another one");
+    assert_eq!(link(&server, &idp, &alice).await.value()["linked"], true);
+    assert_eq!(server.delete(&path, &alice).await.status, 204, "there is another one");
 }
 
 #[tokio::test]
-async fn a_disabled_account_is_told_so_and_stays_out() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
-    let id = sign_in(&house, &idp).await.value()["user"]["id"].as_str().expect("an id").to_owned();
-    let admin = house.log_in().await;
+async fn a_disabled_account_gets_its_own_error_and_no_session() {
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let id = sign_in(&server, &idp).await.value()["user"]["id"].as_str().expect("an id").to_owned();
+    let admin = server.log_in().await;
     let path = format!("/api/v1/admin/users/{id}");
-    let disabled = house.json("PATCH", &path, &admin, json!({ "disabled": true })).await;
+    let disabled = server.json("PATCH", &path, &admin, json!({ "disabled": true })).await;
     assert_eq!(disabled.status, 200, "{}", disabled.body);
-    let refused = sign_in(&house, &idp).await;
+    let refused = sign_in(&server, &idp).await;
     refused.is(403, "account_disabled");
     assert_eq!(refused.session_cookie(), None);
 }
 
 /// docs/specification.md F15.
 #[tokio::test]
-async fn a_sign_in_never_ends_elsewhere() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+async fn a_sign_in_never_redirects_elsewhere() {
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
     for redirect in ["//evil.example", "/\\evil.example", "https://evil.example", "/%0d%0aX:y", "/../x", ""] {
-        let begun = begin_at(&house, "oidc", &Who::Nobody, json!({ "redirect": redirect })).await;
-        let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
-        let reply = callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await;
+        let started = start_at(&server, "oidc", &Who::Nobody, json!({ "redirect": redirect })).await;
+        let sent = json!({ "code": idp.agree(&started.url), "state": started.state });
+        let reply = callback(&server, "oidc", &started.cookie, &Who::Nobody, &sent).await;
         assert_eq!(reply.value()["redirect"], "/", "{redirect}");
     }
-    // The longest path still fits into a cookie that browsers keep.
+    // The longest path still fits into a cookie that browsers accept.
     let longest = format!("/{}", "\"".repeat(2_047));
-    let begun = begin_at(&house, "oidc", &Who::Nobody, json!({ "redirect": longest })).await;
-    assert!(begun.cookie.len() < 3_900, "{}", begun.cookie.len());
+    let started = start_at(&server, "oidc", &Who::Nobody, json!({ "redirect": longest })).await;
+    assert!(started.cookie.len() < 3_900, "{}", started.cookie.len());
 }
 
-/// Only who proved by the provider to be the account's owner is told why.
+/// Only a user whom the provider proved to be the account's owner gets the reason.
 #[tokio::test]
-async fn a_disabled_account_is_told_so_and_gets_nothing() {
-    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
-    let made = sign_in(&house, &idp).await;
+async fn a_disabled_account_is_named_to_its_owner_and_gets_no_session() {
+    let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let made = sign_in(&server, &idp).await;
     assert_eq!(made.status, 200, "{}", made.body);
     let id = made.value()["user"]["id"].as_str().expect("an id").to_owned();
-    let ada = house.log_in().await;
+    let ada = server.log_in().await;
     let off =
-        house.json("PATCH", &format!("/api/v1/admin/users/{id}"), &ada, json!({ "disabled": true })).await;
+        server.json("PATCH", &format!("/api/v1/admin/users/{id}"), &ada, json!({ "disabled": true })).await;
     assert_eq!(off.status, 200, "{}", off.body);
-    let refused = sign_in(&house, &idp).await;
+    let refused = sign_in(&server, &idp).await;
     refused.is(403, "account_disabled");
     assert_eq!(refused.session_cookie(), None);
 }

@@ -5,43 +5,43 @@ use std::time::Duration;
 use promlet::api::ApiOptions;
 use serde_json::{Value, json};
 
-use crate::house::{House, Plan, Who};
+use crate::test_server::{TestServer, TestServerOptions, Who};
 
 #[tokio::test]
-async fn an_organisation_is_made_listed_and_shown() {
-    let house = House::new();
-    let cabinet = house.log_in().await;
-    let made = house.post("/api/v1/orgs", &cabinet, json!({ "slug": "shop", "name": "Shop" })).await;
+async fn an_organisation_is_created_listed_and_shown() {
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
+    let made = server.post("/api/v1/orgs", &cabinet, json!({ "slug": "shop", "name": "Shop" })).await;
     assert_eq!(made.status, 201, "{}", made.body);
     assert_eq!((made.text("slug").as_str(), made.text("role").as_str()), ("shop", "owner"));
-    let list = house.get("/api/v1/orgs", &cabinet).await.value();
+    let list = server.get("/api/v1/orgs", &cabinet).await.value();
     let slugs: Vec<&str> =
         list["data"].as_array().expect("rows").iter().filter_map(|row| row["slug"].as_str()).collect();
     assert_eq!(slugs, ["acme", "shop"]);
-    let shown = house.get("/api/v1/orgs/shop", &cabinet).await.value();
+    let shown = server.get("/api/v1/orgs/shop", &cabinet).await.value();
     assert!(shown["id"].as_str().expect("an id").starts_with("org_"));
     assert_eq!(shown["settings"]["retention_days"], Value::Null);
     assert_eq!(shown["usage"]["series"], 0);
-    house.post("/api/v1/orgs", &cabinet, json!({ "slug": "shop" })).await.is(409, "slug_taken");
+    server.post("/api/v1/orgs", &cabinet, json!({ "slug": "shop" })).await.is(409, "slug_taken");
     for bad in ["-x", "UP", "api", ""] {
-        house.post("/api/v1/orgs", &cabinet, json!({ "slug": bad })).await.is(422, "validation_failed");
+        server.post("/api/v1/orgs", &cabinet, json!({ "slug": bad })).await.is(422, "validation_failed");
     }
-    house.get("/api/v1/orgs", &Who::Nobody).await.is(401, "unauthenticated");
+    server.get("/api/v1/orgs", &Who::Nobody).await.is(401, "unauthenticated");
 }
 
 #[tokio::test]
 async fn a_key_shows_its_secret_once() {
-    let house = House::new();
-    let cabinet = house.log_in().await;
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
     let body = json!({ "name": "website", "scopes": ["embed", "ingest"], "expires_at": "2030-01-01T00:00:00Z",
         "embed": { "rate_limit_rps": 50, "origins": ["https://app.example.com"], "policy": { "metrics": ["http_*"] } },
         "ingest": { "labels": { "source": "laptop" } } });
-    let made = house.post("/api/v1/orgs/acme/api-keys", &cabinet, body).await;
+    let made = server.post("/api/v1/orgs/acme/api-keys", &cabinet, body).await;
     assert_eq!(made.status, 201, "{}", made.body);
     let (id, secret) = (made.text("id"), made.text("secret"));
     assert!(id.starts_with("ak_") && secret.starts_with("msk_"), "{id}");
-    let shown = house.get(&format!("/api/v1/orgs/acme/api-keys/{id}"), &cabinet).await;
-    let list = house.get("/api/v1/orgs/acme/api-keys", &cabinet).await;
+    let shown = server.get(&format!("/api/v1/orgs/acme/api-keys/{id}"), &cabinet).await;
+    let list = server.get("/api/v1/orgs/acme/api-keys", &cabinet).await;
     for reply in [&shown, &list] {
         assert!(!reply.body.contains(&secret));
     }
@@ -64,7 +64,7 @@ async fn a_key_shows_its_secret_once() {
     );
     assert_eq!(list.value()["data"].as_array().expect("rows").len(), 1);
     let path = format!("/api/v1/orgs/acme/api-keys/{id}");
-    let changed = house
+    let changed = server
         .json(
             "PATCH",
             &path,
@@ -79,17 +79,17 @@ async fn a_key_shows_its_secret_once() {
         (&json!("site"), &Value::Null, &json!(7))
     );
     assert_eq!(key["embed"]["origins"], json!(["https://app.example.com"]), "what is not sent stays");
-    house
+    server
         .json("PATCH", &path, &cabinet, json!({ "embed": { "alg": "ES256" } }))
         .await
         .is(422, "validation_failed");
 }
 
-/// docs/specification.md F35: a typo in what restricts is an error, not a silent grant.
+/// docs/specification.md F35: a misspelled restriction is an error and grants nothing.
 #[tokio::test]
 async fn unknown_fields_in_restrictions_are_refused() {
-    let house = House::new();
-    let cabinet = house.log_in().await;
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
     let keys = "/api/v1/orgs/acme/api-keys";
     for wrong in [
         json!({ "name": "x", "scopes": ["embed"], "embed": { "policy": { "matchs": ["a=\"b\""] } } }),
@@ -103,11 +103,11 @@ async fn unknown_fields_in_restrictions_are_refused() {
         json!({ "name": "x", "scopes": ["embed"], "embed": { "max_token_ttl_s": 1 } }),
         json!({ "name": "x", "scopes": ["embed"], "embed": { "public_key": "-----BEGIN PUBLIC KEY-----" } }),
     ] {
-        let reply = house.post(keys, &cabinet, wrong.clone()).await;
+        let reply = server.post(keys, &cabinet, wrong.clone()).await;
         assert_eq!(reply.status, 422, "{wrong}: {}", reply.body);
         reply.is(422, "validation_failed");
     }
-    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let (key, _) = server.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let mint = "/api/v1/orgs/acme/embed/tokens";
     for wrong in [
         json!({ "api_key_id": key, "ms": { "matchs": [] } }),
@@ -116,30 +116,30 @@ async fn unknown_fields_in_restrictions_are_refused() {
         json!({ "api_key_id": key, "ms": { "match": ["not a matcher"] } }),
         json!({}),
     ] {
-        let reply = house.post(mint, &cabinet, wrong.clone()).await;
+        let reply = server.post(mint, &cabinet, wrong.clone()).await;
         assert_eq!(reply.status, 422, "{wrong}: {}", reply.body);
     }
 }
 
 #[tokio::test]
-async fn making_a_key_needs_a_fresh_login() {
-    let house = House::new();
-    let cabinet = house.log_in().await;
-    house.pass(Duration::from_secs(15 * 60 + 1));
+async fn creating_a_key_needs_a_fresh_login() {
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
+    server.pass(Duration::from_secs(15 * 60 + 1));
     let body = json!({ "name": "x", "scopes": ["read"] });
-    house.post("/api/v1/orgs/acme/api-keys", &cabinet, body).await.is(403, "reauth_required");
-    assert_eq!(house.get("/api/v1/orgs/acme/api-keys", &cabinet).await.status, 200);
+    server.post("/api/v1/orgs/acme/api-keys", &cabinet, body).await.is(403, "reauth_required");
+    assert_eq!(server.get("/api/v1/orgs/acme/api-keys", &cabinet).await.status, 200);
 }
 
-/// A stolen session that is old must not widen a key, and may always refuse one.
+/// A stolen old session must not widen a key, and may always restrict one.
 #[tokio::test]
 async fn changing_what_a_key_can_do_needs_a_fresh_login_and_disabling_it_does_not() {
-    let house = House::new();
-    let cabinet = house.log_in().await;
-    let (id, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
-    house.pass(Duration::from_secs(15 * 60 + 1));
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
+    let (id, _) = server.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    server.pass(Duration::from_secs(15 * 60 + 1));
     let path = format!("/api/v1/orgs/acme/api-keys/{id}");
-    let shown = house.get(&path, &cabinet).await.value();
+    let shown = server.get(&path, &cabinet).await.value();
     for change in [
         json!({ "scopes": ["embed", "read"] }),
         json!({ "expires_at": null }),
@@ -152,58 +152,58 @@ async fn changing_what_a_key_can_do_needs_a_fresh_login_and_disabling_it_does_no
         json!({ "disabled": false }),
         json!({ "disabled": true, "scopes": ["read"] }),
     ] {
-        house.json("PATCH", &path, &cabinet, change).await.is(403, "reauth_required");
+        server.json("PATCH", &path, &cabinet, change).await.is(403, "reauth_required");
     }
-    assert_eq!(house.get(&path, &cabinet).await.value(), shown, "nothing was changed");
+    assert_eq!(server.get(&path, &cabinet).await.value(), shown, "nothing was changed");
     for change in [json!({ "name": "renamed" }), json!({ "disabled": true })] {
-        assert_eq!(house.json("PATCH", &path, &cabinet, change).await.status, 200);
+        assert_eq!(server.json("PATCH", &path, &cabinet, change).await.status, 200);
     }
 }
 
 #[tokio::test]
 async fn a_key_mints_for_itself_only() {
-    let house = House::new();
-    let cabinet = house.log_in().await;
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
     let (key, secret) =
-        house.key(&cabinet, json!({ "scopes": ["embed"], "embed": { "max_token_ttl_s": 600 } })).await;
-    let (other, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+        server.key(&cabinet, json!({ "scopes": ["embed"], "embed": { "max_token_ttl_s": 600 } })).await;
+    let (other, _) = server.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let who = Who::Bearer(secret);
-    let minted = house.post("/api/v1/orgs/acme/embed/tokens", &who, json!({})).await;
+    let minted = server.post("/api/v1/orgs/acme/embed/tokens", &who, json!({})).await;
     assert_eq!(minted.status, 201, "{}", minted.body);
     assert_eq!(minted.text("kid"), key);
     assert_eq!(
         minted.text("expires_at"),
-        house.clock.now().plus_ms(600_000).to_rfc3339(),
+        server.clock.now().plus_ms(600_000).to_rfc3339(),
         "capped by its key"
     );
-    house
+    server
         .post("/api/v1/orgs/acme/embed/tokens", &who, json!({ "api_key_id": other }))
         .await
         .is(403, "forbidden");
-    let (_, reader) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
-    house.post("/api/v1/orgs/acme/embed/tokens", &Who::Bearer(reader), json!({})).await.is(403, "forbidden");
+    let (_, reader) = server.key(&cabinet, json!({ "scopes": ["read"] })).await;
+    server.post("/api/v1/orgs/acme/embed/tokens", &Who::Bearer(reader), json!({})).await.is(403, "forbidden");
 }
 
 /// docs/specification.md C3.
 #[tokio::test]
 async fn an_organisation_is_renamed_and_its_limits_are_changed() {
-    let house = House::new();
-    let cabinet = house.log_in().await;
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
     let path = "/api/v1/orgs/acme";
-    // As the instance administrator, above the server's defaults.
+    // As the instance administrator, beyond the server's defaults.
     for settings in [
         json!({ "max_series": 2_000_000 }),
         json!({ "max_samples_per_query": 2_000_000_000u64 }),
         json!({ "query_timeout_s": 300 }),
     ] {
-        let reply = house.json("PATCH", path, &cabinet, json!({ "settings": settings })).await;
+        let reply = server.json("PATCH", path, &cabinet, json!({ "settings": settings })).await;
         assert_eq!(reply.status, 200, "{}", reply.body);
     }
-    let reply = house
+    let reply = server
         .json("PATCH", path, &cabinet, json!({ "name": "Acme, Inc.", "settings": { "retention_days": "none", "query_timeout_s": null } }))
         .await;
     assert_eq!((reply.status.as_u16(), reply.text("name").as_str()), (200, "Acme, Inc."), "{}", reply.body);
-    let shown = house.get(path, &cabinet).await.value();
+    let shown = server.get(path, &cabinet).await.value();
     assert_eq!(shown, reply.value());
     let settings = &shown["settings"];
     assert_eq!((&settings["max_series"], &settings["retention_days"]), (&json!(2_000_000), &json!("none")));
@@ -219,18 +219,18 @@ async fn an_organisation_is_renamed_and_its_limits_are_changed() {
         json!({ "max_series": 1 }),
         json!({ "name": "x".repeat(201) }),
     ] {
-        house.json("PATCH", path, &cabinet, wrong).await.is(422, "validation_failed");
+        server.json("PATCH", path, &cabinet, wrong).await.is(422, "validation_failed");
     }
-    assert_eq!(house.get(path, &cabinet).await.value(), shown, "what was refused changed nothing");
-    house.json("PATCH", "/api/v1/orgs/other", &cabinet, json!({})).await.is(404, "org_not_found");
-    house.json("PATCH", path, &Who::Nobody, json!({})).await.is(401, "unauthenticated");
+    assert_eq!(server.get(path, &cabinet).await.value(), shown, "what was refused changed nothing");
+    server.json("PATCH", "/api/v1/orgs/other", &cabinet, json!({})).await.is(404, "org_not_found");
+    server.json("PATCH", path, &Who::Nobody, json!({})).await.is(401, "unauthenticated");
 }
 
 #[tokio::test]
 async fn members_are_listed() {
-    let house = House::new();
-    let cabinet = house.log_in().await;
-    let list = house.get("/api/v1/orgs/acme/members", &cabinet).await.value();
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
+    let list = server.get("/api/v1/orgs/acme/members", &cabinet).await.value();
     let row = &list["data"][0];
     assert_eq!(
         (&row["email"], &row["role"], &row["name"]),
@@ -239,38 +239,38 @@ async fn members_are_listed() {
     assert!(row["user_id"].as_str().expect("an id").starts_with("usr_"));
     assert_eq!(
         (&row["twofa_enabled"], &row["last_seen_at"]),
-        (&json!(false), &json!(house.clock.now().to_rfc3339()))
+        (&json!(false), &json!(server.clock.now().to_rfc3339()))
     );
-    house.get("/api/v1/orgs/other/members", &cabinet).await.is(404, "org_not_found");
+    server.get("/api/v1/orgs/other/members", &cabinet).await.is(404, "org_not_found");
 }
 
 /// docs/specification.md C4.
 #[tokio::test]
-async fn a_rotated_key_goes_on_with_both_secrets_until_the_overlap_ends() {
-    let house = House::new();
-    let cabinet = house.log_in().await;
-    let (id, old) = house.key(&cabinet, json!({ "scopes": ["read", "embed"] })).await;
+async fn a_rotated_key_accepts_both_secrets_until_the_overlap_ends() {
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
+    let (id, old) = server.key(&cabinet, json!({ "scopes": ["read", "embed"] })).await;
     let path = format!("/api/v1/orgs/acme/api-keys/{id}/rotate");
     for wrong in
         [json!({}), json!({ "overlap_s": 604_801 }), json!({ "overlap_s": -1 }), json!({ "overlap": 1 })]
     {
-        house.post(&path, &cabinet, wrong).await.is(422, "validation_failed");
+        server.post(&path, &cabinet, wrong).await.is(422, "validation_failed");
     }
-    let rotated = house.post(&path, &cabinet, json!({ "overlap_s": 60 })).await;
+    let rotated = server.post(&path, &cabinet, json!({ "overlap_s": 60 })).await;
     assert_eq!(rotated.status, 200, "{}", rotated.body);
     let new = rotated.text("secret");
     assert_eq!((rotated.text("id"), new == old), (id, false));
     let probe = "/api/v1/orgs/acme/prometheus/api/v1/probe";
     for secret in [&old, &new] {
-        assert_eq!(house.get(probe, &Who::Bearer(secret.clone())).await.status, 200);
+        assert_eq!(server.get(probe, &Who::Bearer(secret.clone())).await.status, 200);
     }
-    house.pass(Duration::from_secs(60));
-    assert_eq!(house.get(probe, &Who::Bearer(old)).await.status, 401);
-    assert_eq!(house.get(probe, &Who::Bearer(new)).await.status, 200);
+    server.pass(Duration::from_secs(60));
+    assert_eq!(server.get(probe, &Who::Bearer(old)).await.status, 401);
+    assert_eq!(server.get(probe, &Who::Bearer(new)).await.status, 200);
     let missing = "/api/v1/orgs/acme/api-keys/ak_aaaaaaaaaaaaaaaa/rotate";
-    house.post(missing, &cabinet, json!({ "overlap_s": 0 })).await.is(404, "not_found");
-    house.pass(Duration::from_secs(15 * 60));
-    house.post(&path, &cabinet, json!({ "overlap_s": 0 })).await.is(403, "reauth_required");
+    server.post(missing, &cabinet, json!({ "overlap_s": 0 })).await.is(404, "not_found");
+    server.pass(Duration::from_secs(15 * 60));
+    server.post(&path, &cabinet, json!({ "overlap_s": 0 })).await.is(403, "reauth_required");
 }
 
 #[tokio::test]
@@ -278,13 +278,13 @@ async fn the_operator_sets_the_rate_of_new_keys_and_hides_the_document() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.embed_rps_default = 7;
     options.docs = false;
-    let house = House::build(Plan { options, ..Plan::default() });
-    let cabinet = house.log_in().await;
+    let server = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
+    let cabinet = server.log_in().await;
     for (embed, rate) in [(json!({}), 7), (json!({ "rate_limit_rps": 9 }), 9)] {
         let body = json!({ "name": "x", "scopes": ["embed"], "embed": embed });
-        let made = house.post("/api/v1/orgs/acme/api-keys", &cabinet, body).await.value();
+        let made = server.post("/api/v1/orgs/acme/api-keys", &cabinet, body).await.value();
         assert_eq!(made["embed"]["rate_limit_rps"], rate);
     }
-    house.get("/api/v1/openapi.json", &cabinet).await.is(404, "not_found");
-    assert_eq!(House::new().get("/api/v1/openapi.json", &Who::Nobody).await.status, 200);
+    server.get("/api/v1/openapi.json", &cabinet).await.is(404, "not_found");
+    assert_eq!(TestServer::new().get("/api/v1/openapi.json", &Who::Nobody).await.status, 200);
 }

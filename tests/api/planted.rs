@@ -1,6 +1,7 @@
-//! Cookies that somebody else planted (docs/specification.md F12): under TLS what binds a sign-in to its browser has a name that browsers take
-//! from this very host alone, and no other name is looked at. On plain `http://localhost` another port can plant what it likes;
-//! `tests/peers_browser.rs` shows what that is, and that a host name of its own ends it.
+//! Cookies that an attacker planted (docs/specification.md F12). Under TLS the cookie that binds a
+//! sign-in to its browser has a name that browsers accept only from this very host, and no other
+//! name is read. On plain `http://localhost` a server on another port can plant cookies;
+//! `tests/peers_browser.rs` shows the effect, and that a host name of its own prevents it.
 
 use std::sync::Arc;
 
@@ -11,10 +12,10 @@ use promlet::api::auth::oauth::{Github, Providers};
 use promlet::outbound::{GithubClient, GithubOptions, HttpsOptions};
 use serde_json::{Value, json};
 
-use crate::house::{EMAIL, House, Plan, Reply, Who, ask};
+use crate::test_server::{EMAIL, Reply, TestServer, TestServerOptions, Who, ask};
 
-fn house(public_url: &str) -> House {
-    // It is sent to, and nobody comes back: who says no at a provider brings an error and no code.
+fn server(public_url: &str) -> TestServer {
+    // Never connected to: a refusal at the provider brings back an error and no code.
     let github = GithubOptions {
         client_id: "us".into(),
         client_secret: "ours".into(),
@@ -26,22 +27,22 @@ fn house(public_url: &str) -> House {
     let client = GithubClient::new(github).expect("a loopback GitHub");
     let mut options = ApiOptions::new(public_url);
     options.providers = Providers { github: Some(Arc::new(Github { client })), ..Providers::default() };
-    House::build(Plan { options, ..Plan::default() })
+    TestServer::build(TestServerOptions { options, ..TestServerOptions::default() })
 }
 
-async fn post_with(house: &House, path: &str, cookie: &str, body: &Value) -> Reply {
+async fn post_with(server: &TestServer, path: &str, cookie: &str, body: &Value) -> Reply {
     let request = ask("POST", path, &Who::Nobody)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::COOKIE, cookie);
-    house.send(request.body(Body::from(body.to_string())).expect("a request")).await
+    server.send(request.body(Body::from(body.to_string())).expect("a request")).await
 }
 
 #[tokio::test]
-async fn under_tls_a_planted_sign_in_elsewhere_is_nobodys() {
+async fn under_tls_a_planted_cookie_of_a_provider_sign_in_is_ignored() {
     for (url, name) in [("https://metrics.example", "__Host-ms_oauth"), ("http://127.0.0.1:8095", "ms_oauth")]
     {
-        let house = house(url);
-        let begun = house.post("/api/v1/auth/oauth/github/start", &Who::Nobody, json!({})).await;
+        let server = server(url);
+        let begun = server.post("/api/v1/auth/oauth/github/start", &Who::Nobody, json!({})).await;
         assert_eq!(begun.status, 200, "{}", begun.body);
         let cookie = begun.cookie(name).expect("a ticket");
         let ticket = cookie.split_once('=').expect("a value").1;
@@ -50,26 +51,26 @@ async fn under_tls_a_planted_sign_in_elsewhere_is_nobodys() {
         for other in
             ["ms_oauth", "__Secure-ms_oauth", "__host-ms_oauth"].into_iter().filter(|&other| other != name)
         {
-            let planted = post_with(&house, path, &format!("{other}={ticket}"), &refused).await;
+            let planted = post_with(&server, path, &format!("{other}={ticket}"), &refused).await;
             planted.is(400, "invalid_state");
         }
-        let own = post_with(&house, path, &cookie, &refused).await;
+        let own = post_with(&server, path, &cookie, &refused).await;
         own.is(400, "oauth_error");
         assert_eq!(own.cookie(name).as_deref(), Some(&*format!("{name}=")), "spent");
     }
 }
 
 #[tokio::test]
-async fn under_tls_a_planted_browser_of_a_mailed_link_is_nobodys() {
-    let house = house("https://metrics.example");
-    let asked = house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
+async fn under_tls_a_planted_cookie_of_a_mailed_link_is_ignored() {
+    let server = server("https://metrics.example");
+    let asked = server.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
     let cookie = asked.cookie("__Host-ms_ml").expect("bound to a browser");
     let set = asked.header("set-cookie");
     assert!(set.contains("; Secure") && set.contains("; Path=/;") && !set.contains("Domain"), "{set}");
-    let url = house.outbox.mails().pop().expect("mailed").url;
+    let url = server.outbox.mails().pop().expect("mailed").url;
     let token = json!({ "token": url.split("token=").nth(1).expect("a token") });
     let planted = cookie.trim_start_matches("__Host-");
     let verify = "/auth/magic-link/verify";
-    post_with(&house, verify, planted, &token).await.is(400, "email_confirmation_required");
-    assert_eq!(post_with(&house, verify, &cookie, &token).await.status, 200);
+    post_with(&server, verify, planted, &token).await.is(400, "email_confirmation_required");
+    assert_eq!(post_with(&server, verify, &cookie, &token).await.status, 200);
 }

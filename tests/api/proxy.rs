@@ -1,4 +1,5 @@
-//! Behind a proxy (docs/specification.md E): a public URL with a path, who a trusted proxy says is calling, and nobody else's word.
+//! Behind a proxy (docs/specification.md E): a public URL with a path, and client addresses from
+//! trusted proxies only.
 
 use axum::body::Body;
 use axum::http::{Version, header};
@@ -6,45 +7,45 @@ use promlet::api::host::Network;
 use promlet::api::{ApiOptions, OptionsError};
 use serde_json::json;
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask, ask_from};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask, ask_from};
 
-fn behind() -> House {
+fn behind() -> TestServer {
     let mut options = ApiOptions::new("https://example.com/tools/promlet/");
     options.trusted_proxies = vec![Network::parse("10.0.0.0/8").expect("a network")];
-    House::build(Plan { options, console: true, ..Plan::default() })
+    TestServer::build(TestServerOptions { options, console: true, ..TestServerOptions::default() })
 }
 
-async fn login(house: &House, path: &str) -> Reply {
-    house.post(path, &Who::Nobody, json!({ "email": EMAIL, "password": PASSWORD })).await
+async fn login(server: &TestServer, path: &str) -> Reply {
+    server.post(path, &Who::Nobody, json!({ "email": EMAIL, "password": PASSWORD })).await
 }
 
-/// A proxy may hand the path on, or cut it off.
+/// A proxy may keep the path prefix or remove it.
 #[tokio::test]
 async fn everything_works_below_a_path() {
-    let house = behind();
+    let server = behind();
     for path in
         ["/tools/promlet/api/v1/auth/login", "/tools/promlet/auth/login", "/api/v1/auth/login", "/auth/login"]
     {
-        let reply = login(&house, path).await;
+        let reply = login(&server, path).await;
         assert_eq!(reply.status, 200, "{path}: {}", reply.body);
         let cookie = reply.header("set-cookie");
         assert!(cookie.contains("; Path=/tools/promlet;") && cookie.contains("; Secure"), "{cookie}");
     }
-    let cabinet = house.log_in().await;
-    let me = house.get("/tools/promlet/api/v1/auth/me/", &cabinet).await;
+    let cabinet = server.log_in().await;
+    let me = server.get("/tools/promlet/api/v1/auth/me/", &cabinet).await;
     assert_eq!(me.status, 200, "{}", me.body);
     assert!(me.header("set-cookie").contains("; Path=/tools/promlet;"), "{}", me.header("set-cookie"));
     for (path, body) in
         [("/tools/promlet/healthz", "ok"), ("/tools/promlet", "a page"), ("/tools/promlet/login", "a page")]
     {
-        assert_eq!(house.get(path, &Who::Nobody).await.body, body, "{path}");
+        assert_eq!(server.get(path, &Who::Nobody).await.body, body, "{path}");
     }
-    house.get("/tools/promlets/api/v1/auth/me", &cabinet).await.is_page();
-    house.get("/tools/promlet/api/v1/nothing", &cabinet).await.is(404, "not_found");
-    // The form of a refusal follows the path within.
-    let refused = house.get("/tools/promlet/api/v1/orgs/acme/prometheus/api/v1/query", &Who::Nobody).await;
+    server.get("/tools/promlets/api/v1/auth/me", &cabinet).await.is_page();
+    server.get("/tools/promlet/api/v1/nothing", &cabinet).await.is(404, "not_found");
+    // The error body depends on the path without the prefix.
+    let refused = server.get("/tools/promlet/api/v1/orgs/acme/prometheus/api/v1/query", &Who::Nobody).await;
     assert_eq!(refused.value()["errorType"], "unauthorized", "{}", refused.body);
-    let document = house.get("/tools/promlet/api/v1/openapi.json", &Who::Nobody).await.value();
+    let document = server.get("/tools/promlet/api/v1/openapi.json", &Who::Nobody).await.value();
     assert_eq!(document["servers"][0]["url"], "https://example.com/tools/promlet");
 }
 
@@ -57,11 +58,11 @@ impl Reply {
 
 #[tokio::test]
 async fn redirects_lead_below_the_path() {
-    let house = behind();
+    let server = behind();
     let open = async |token: &str| {
         let request =
             ask("GET", &format!("/tools/promlet/api/v1/auth/magic-link/verify?token={token}"), &Who::Nobody);
-        house.send(request.header(header::ACCEPT, "text/html").body(Body::empty()).expect("a request")).await
+        server.send(request.header(header::ACCEPT, "text/html").body(Body::empty()).expect("a request")).await
     };
     let refused = open("mgl_none").await;
     assert_eq!(
@@ -70,18 +71,19 @@ async fn redirects_lead_below_the_path() {
     );
 }
 
-/// docs/specification.md F45: who is charged, and who is at this machine, is never up to a header that anybody can send.
+/// docs/specification.md F45: the charged address and the local access never depend on a header
+/// that anybody can send.
 #[tokio::test]
-async fn f45_only_a_trusted_proxy_says_who_calls() {
-    let house = behind();
+async fn f45_only_a_trusted_proxy_names_the_client() {
+    let server = behind();
     let sessions = async |peer: &str, forwarded: &str| {
         let request = ask_from(peer, "POST", "/api/v1/auth/login", &Who::Nobody)
             .header("content-type", "application/json")
             .header("x-forwarded-for", forwarded);
         let body = json!({ "email": EMAIL, "password": PASSWORD }).to_string();
-        let reply = house.send(request.body(Body::from(body)).expect("a request")).await;
+        let reply = server.send(request.body(Body::from(body)).expect("a request")).await;
         let cabinet = Who::Cookie(reply.session_cookie().expect("a session"));
-        let list = house.get("/api/v1/auth/sessions", &cabinet).await.value();
+        let list = server.get("/api/v1/auth/sessions", &cabinet).await.value();
         let rows = list["data"].as_array().expect("rows").clone();
         rows.iter().find(|row| row["current"] == true).expect("this one")["ip"]
             .as_str()
@@ -106,9 +108,9 @@ async fn f45_only_a_trusted_proxy_says_who_calls() {
 
 /// A proxy on this machine that adds a header does not make its clients local.
 #[tokio::test]
-async fn a_header_of_a_proxy_closes_the_metrics_to_a_loopback_peer() {
-    let house = House::new();
-    assert_eq!(house.get("/metrics", &Who::Nobody).await.status, 200);
+async fn a_forwarding_header_closes_the_metrics_to_a_loopback_peer() {
+    let server = TestServer::new();
+    assert_eq!(server.get("/metrics", &Who::Nobody).await.status, 200);
     let headers = [
         "x-forwarded-for",
         "forwarded",
@@ -125,17 +127,17 @@ async fn a_header_of_a_proxy_closes_the_metrics_to_a_loopback_peer() {
     for header in headers {
         let request =
             ask("GET", "/metrics", &Who::Nobody).header(header, "x").body(Body::empty()).expect("a request");
-        house.send(request).await.is(401, "unauthenticated");
+        server.send(request).await.is(401, "unauthenticated");
     }
 }
 
-/// nginx without a setting adds no header and names the server in Host, but speaks HTTP/1.0 to it.
+/// By default nginx adds no header and puts the upstream's name into Host, but uses HTTP/1.0.
 #[tokio::test]
-async fn a_request_of_http_1_0_is_never_local() {
-    let house = House::build(Plan { set_up: false, ..Plan::default() });
+async fn an_http_1_0_request_is_never_local() {
+    let server = TestServer::build(TestServerOptions { set_up: false, ..TestServerOptions::default() });
     let get = async |path: &str, version: Version| {
         let request = ask("GET", path, &Who::Nobody).version(version).body(Body::empty());
-        house.send(request.expect("a request")).await
+        server.send(request.expect("a request")).await
     };
     assert_eq!(get("/metrics", Version::HTTP_11).await.status, 200);
     get("/metrics", Version::HTTP_10).await.is(401, "unauthenticated");
@@ -145,18 +147,18 @@ async fn a_request_of_http_1_0_is_never_local() {
     }
 }
 
-/// A proxy that changes Host leaves a browser's Origin as it is.
+/// A proxy that changes Host keeps the browser's Origin.
 #[tokio::test]
-async fn the_public_origin_is_our_own_whatever_the_proxy_makes_of_host() {
-    let house = behind();
-    let cabinet = house.log_in().await;
+async fn the_public_origin_is_accepted_with_any_host_from_the_proxy() {
+    let server = behind();
+    let cabinet = server.log_in().await;
     let from = async |origin: &str| {
         let request = ask("POST", "/api/v1/orgs", &cabinet)
             .header("content-type", "application/json")
             .header("origin", origin)
             .body(Body::from(json!({ "slug": "made" }).to_string()))
             .expect("a request");
-        house.send(request).await
+        server.send(request).await
     };
     from("https://evil.example.com").await.is(403, "csrf_rejected");
     from("http://example.com").await.is(403, "csrf_rejected");

@@ -1,8 +1,9 @@
-//! docs/specification.md F10 over everything that these suites ask: what was issued as a secret stands in no line of the log, whatever its
-//! level, in no refusal, and in no address that a browser is sent to.
+//! docs/specification.md F10 for all requests of these suites: no issued secret is in a log line of
+//! any level, in an error body, or in an address of a redirect.
 //!
-//! The log is read word by word as it is written, by one subscriber for the whole process; secrets are taken from answers.
-//! Both are remembered, since a line may come before the answer that issues what it shows.
+//! One subscriber for the whole process reads the log word by word; secrets are taken from
+//! responses. Both are remembered, because a log line may precede the response that issues its
+//! secret.
 
 use std::collections::HashSet;
 use std::io;
@@ -12,24 +13,24 @@ use serde_json::Value;
 
 use super::Reply;
 
-/// Shorter ones would meet by chance.
+/// Shorter words could be equal by chance.
 const WORD_MIN: usize = 16;
-/// The members of answers that are secrets.
+/// The members of responses that are secrets.
 const MEMBERS: [&str; 7] =
     ["secret", "token", "recovery_codes", "twofa_pending_login", "otpauth_url", "url", "authorize_url"];
-/// How secrets begin, with more behind it: also of those that nobody was told.
-const STARTS: [&str; 9] = ["ses_", "msk_", "mgl_", "rst_", "sgn_", "ivt_", "tfp_", "eml_", "eyJ"];
+/// Prefixes of secrets, which are recognised even if no response contained them.
+const PREFIXES: [&str; 9] = ["ses_", "msk_", "mgl_", "rst_", "sgn_", "ivt_", "tfp_", "eml_", "eyJ"];
 
 #[derive(Default)]
-struct Seen {
+struct SeenWords {
     issued: HashSet<String>,
     logged: HashSet<String>,
-    /// Lines with a secret in them.
+    /// Log lines that contain a secret.
     leaks: Vec<String>,
     lines: usize,
 }
 
-static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
+static SEEN: LazyLock<Mutex<SeenWords>> = LazyLock::new(Mutex::default);
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let inside = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -39,12 +40,12 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn looks_secret(word: &str) -> bool {
-    STARTS.iter().any(|start| word.strip_prefix(start).is_some_and(|rest| rest.len() >= WORD_MIN))
+    PREFIXES.iter().any(|start| word.strip_prefix(start).is_some_and(|rest| rest.len() >= WORD_MIN))
 }
 
-struct Log;
+struct LogReader;
 
-impl io::Write for Log {
+impl io::Write for LogReader {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,18 +67,19 @@ impl io::Write for Log {
     }
 }
 
-/// Begins to read the log of this process, once.
+/// Starts reading the log of this process, once.
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log);
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(|| LogReader);
         log.with_max_level(tracing::Level::TRACE).init();
     });
 }
 
-/// Takes the secrets out of an answer, and looks whether any secret is where none belongs.
+/// Collects the secrets of a response. Fails if a secret is in the log, an error body or a
+/// redirect.
 #[track_caller]
-pub(super) fn none_is_told(path: &str, reply: &Reply) {
+pub(super) fn assert_no_leak(path: &str, reply: &Reply) {
     let mut fresh = HashSet::new();
     if reply.status.is_success() && !path.ends_with("/openapi.json") {
         if let Ok(body) = serde_json::from_str::<Value>(&reply.body) {
@@ -91,19 +93,20 @@ pub(super) fn none_is_told(path: &str, reply: &Reply) {
     }
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let early: Vec<&String> = fresh.iter().filter(|word| seen.logged.contains(*word)).collect();
-    assert!(early.is_empty(), "{path}: issued, and in the log before: {early:?}");
+    assert!(early.is_empty(), "{path}: issued now, and in the log before: {early:?}");
     assert!(seen.leaks.is_empty(), "secrets in the log: {:?}", seen.leaks);
-    assert!(path.len() < 4 || seen.lines > 0, "nothing was logged at all: the test sees nothing");
+    assert!(path.len() < 4 || seen.lines > 0, "nothing was logged, so the test checks nothing");
     let to = reply.headers.get("location").and_then(|to| to.to_str().ok()).unwrap_or_default();
-    // What stands behind the `#` reaches no server and no log.
+    // The fragment after `#` reaches no server and no log.
     let to = to.split('#').next().unwrap_or_default();
-    // A form that asks again has its own token in it; a problem body repeats nothing.
+    // A form that is shown again contains its own token; a problem body contains none.
     let is_page =
         reply.headers.get("content-type").is_some_and(|media| media.as_bytes().starts_with(b"text/html"));
     let is_refusal = reply.status.is_client_error() || reply.status.is_server_error();
     let refusal = if is_refusal && !is_page { &*reply.body } else { "" };
-    let told = words(refusal).chain(words(to)).find(|word| looks_secret(word) || seen.issued.contains(*word));
-    assert_eq!(told, None, "{path}: {} {to}", reply.body);
+    let leaked =
+        words(refusal).chain(words(to)).find(|word| looks_secret(word) || seen.issued.contains(*word));
+    assert_eq!(leaked, None, "{path}: {} {to}", reply.body);
     seen.issued.extend(fresh);
 }
 
@@ -113,7 +116,7 @@ fn members(value: &Value, out: &mut HashSet<String>) {
             for (name, value) in all {
                 match (MEMBERS.contains(&&**name), value) {
                     (true, Value::String(text)) => {
-                        // Of an address what comes with it, not the server's name.
+                        // Of a URL only the query or the fragment, not the server's name.
                         let secret = text.split_once(['?', '#']).map_or(&**text, |(_, rest)| rest);
                         let parts = words(secret).filter(|word| !text.contains("://") || looks_secret(word));
                         out.extend(parts.map(str::to_owned));
@@ -131,7 +134,7 @@ fn members(value: &Value, out: &mut HashSet<String>) {
 }
 
 #[test]
-fn what_reads_the_log_knows_a_secret() {
+fn the_log_reader_recognises_secrets() {
     let secret = format!("msk_{}", "a1B2".repeat(8));
     let of = |text: &str| words(text).any(looks_secret);
     assert!(

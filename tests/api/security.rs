@@ -5,10 +5,10 @@ use axum::http::request::Builder;
 use promlet::api::ApiOptions;
 use serde_json::json;
 
-use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask};
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask};
 
-async fn send(house: &House, request: Builder) -> Reply {
-    house.send(request.body(Body::empty()).expect("a request")).await
+async fn send(server: &TestServer, request: Builder) -> Reply {
+    server.send(request.body(Body::empty()).expect("a request")).await
 }
 
 fn with_host(method: &str, path: &str, host: &str) -> Builder {
@@ -20,17 +20,17 @@ fn with_host(method: &str, path: &str, host: &str) -> Builder {
 /// DNS rebinding: refused on every route.
 #[tokio::test]
 async fn a_foreign_host_is_refused_on_every_route() {
-    let house = House::new();
-    assert!(house.rows.len() > 25);
-    for row in &house.rows {
+    let server = TestServer::new();
+    assert!(server.rows.len() > 25);
+    for row in &server.rows {
         let path = row.path.replace("{slug}", "acme").replace("{id}", "ak_aaaaaaaaaaaaaaaa");
-        send(&house, with_host(row.method, &path, "evil.example:8095")).await.is_host_refusal(&path);
+        send(&server, with_host(row.method, &path, "evil.example:8095")).await.is_host_refusal(&path);
     }
     for path in ["/", "/login", "/api/nothing"] {
-        send(&house, with_host("GET", path, "evil.example")).await.is_host_refusal(path);
+        send(&server, with_host("GET", path, "evil.example")).await.is_host_refusal(path);
     }
     for good in ["localhost:8095", "127.0.0.1", "[::1]:8095", "metrics.localhost:8095"] {
-        assert_eq!(send(&house, with_host("GET", "/healthz", good)).await.status, 200, "{good}");
+        assert_eq!(send(&server, with_host("GET", "/healthz", good)).await.status, 200, "{good}");
     }
 }
 
@@ -45,28 +45,28 @@ impl Reply {
 
 #[tokio::test]
 async fn a_request_has_exactly_one_host() {
-    let house = House::new();
+    let server = TestServer::new();
     let mut none = ask("GET", "/api/v1/orgs", &Who::Nobody);
     none.headers_mut().expect("valid").remove("host");
-    send(&house, none).await.is(400, "bad_request");
-    send(&house, ask("GET", "/api/v1/orgs", &Who::Nobody).header("host", "localhost"))
+    send(&server, none).await.is(400, "bad_request");
+    send(&server, ask("GET", "/api/v1/orgs", &Who::Nobody).header("host", "localhost"))
         .await
         .is(400, "bad_request");
     let absolute = with_host("GET", "http://evil.example/api/v1/orgs", "localhost");
-    send(&house, absolute).await.is(400, "bad_request");
+    send(&server, absolute).await.is(400, "bad_request");
 }
 
 #[tokio::test]
-async fn the_public_url_and_more_names_are_allowed() {
+async fn the_public_url_and_configured_names_are_allowed() {
     let mut options = ApiOptions::new("https://metrics.example.com/");
     options.allowed_hosts = vec!["other.example.com".into()];
-    let house = House::build(Plan { options, ..Plan::default() });
+    let server = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
     for good in ["metrics.example.com", "METRICS.example.com:443", "other.example.com"] {
-        assert_eq!(send(&house, with_host("GET", "/healthz", good)).await.status, 200, "{good}");
+        assert_eq!(send(&server, with_host("GET", "/healthz", good)).await.status, 200, "{good}");
     }
-    assert_eq!(send(&house, with_host("GET", "/healthz", "example.com")).await.status, 421);
+    assert_eq!(send(&server, with_host("GET", "/healthz", "example.com")).await.status, 421);
     let login = json!({ "email": EMAIL, "password": PASSWORD });
-    let reply = house.post("/auth/login", &Who::Nobody, login).await;
+    let reply = server.post("/auth/login", &Who::Nobody, login).await;
     assert!(reply.header("set-cookie").contains("; Secure"), "{}", reply.header("set-cookie"));
 }
 
@@ -74,15 +74,15 @@ fn json_post(path: &str, who: &Who) -> Builder {
     ask("POST", path, who).header("content-type", "application/json")
 }
 
-async fn post(house: &House, request: Builder, body: serde_json::Value) -> Reply {
-    house.send(request.body(Body::from(body.to_string())).expect("a request")).await
+async fn post(server: &TestServer, request: Builder, body: serde_json::Value) -> Reply {
+    server.send(request.body(Body::from(body.to_string())).expect("a request")).await
 }
 
 /// docs/specification.md F11, F12.
 #[tokio::test]
 async fn cross_site_requests_with_a_cookie_are_refused() {
-    let house = House::new();
-    let cabinet = house.log_in().await;
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
     let make = |slug: &str| json!({ "slug": slug });
     for (header, value) in [
         ("sec-fetch-site", "cross-site"),
@@ -93,62 +93,62 @@ async fn cross_site_requests_with_a_cookie_are_refused() {
         ("origin", "https://evil.example"),
     ] {
         let request = json_post("/api/v1/orgs", &cabinet).header(header, value);
-        post(&house, request, make("evil")).await.is(403, "csrf_rejected");
+        post(&server, request, make("evil")).await.is(403, "csrf_rejected");
         let login = json_post("/auth/login", &Who::Nobody).header(header, value);
-        post(&house, login, json!({ "email": EMAIL, "password": PASSWORD })).await.is(403, "csrf_rejected");
+        post(&server, login, json!({ "email": EMAIL, "password": PASSWORD })).await.is(403, "csrf_rejected");
         let with_authorization = json_post("/auth/login", &Who::Bearer("x".into())).header(header, value);
-        post(&house, with_authorization, json!({ "email": EMAIL, "password": PASSWORD }))
+        post(&server, with_authorization, json!({ "email": EMAIL, "password": PASSWORD }))
             .await
             .is(403, "csrf_rejected");
     }
-    let orgs = house.get("/api/v1/orgs", &cabinet).await.body;
+    let orgs = server.get("/api/v1/orgs", &cabinet).await.body;
     assert!(!orgs.contains("evil"), "nothing changed: {orgs}");
     for (header, value) in
         [("sec-fetch-site", "same-origin"), ("sec-fetch-site", "none"), ("origin", "http://127.0.0.1:8095")]
     {
         let slug = format!("good-{}", value.len());
         let request = json_post("/api/v1/orgs", &cabinet).header(header, value);
-        assert_eq!(post(&house, request, make(&slug)).await.status, 201, "{header}: {value}");
+        assert_eq!(post(&server, request, make(&slug)).await.status, 201, "{header}: {value}");
     }
     let read = ask("GET", "/api/v1/orgs", &cabinet).header("sec-fetch-site", "cross-site");
-    assert_eq!(send(&house, read).await.status, 200, "safe methods change nothing");
+    assert_eq!(send(&server, read).await.status, 200, "safe methods change nothing");
 }
 
 #[tokio::test]
-async fn tokens_are_for_other_origins_and_cookies_are_not() {
-    let house = House::new();
-    let cabinet = house.log_in().await;
+async fn tokens_are_accepted_from_other_origins_and_cookies_are_not() {
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
     let origins = json!({ "scopes": ["embed"], "embed": { "origins": ["https://app.example.com"] } });
-    let (key, _) = house.key(&cabinet, origins).await;
-    let token = house.token(&cabinet, &key, json!({ "ttl_s": 60 })).await;
+    let (key, _) = server.key(&cabinet, origins).await;
+    let token = server.token(&cabinet, &key, json!({ "ttl_s": 60 })).await;
     let path = "/api/v1/orgs/acme/query/probe-range";
     let preflight = |path: &str| {
         ask("OPTIONS", path, &Who::Nobody)
             .header("origin", "https://app.example.com")
             .header("access-control-request-method", "GET")
     };
-    let reply = send(&house, preflight(path)).await;
+    let reply = send(&server, preflight(path)).await;
     assert_eq!((reply.status.as_u16(), reply.header("access-control-allow-origin")), (204, "*"));
     assert_eq!(reply.header("access-control-allow-headers"), "authorization, content-type");
     assert_eq!(reply.header("access-control-max-age"), "600");
     assert_eq!(reply.header("access-control-allow-credentials"), "");
     for closed in ["/api/v1/orgs", "/auth/login", "/api/v1/orgs/acme/api-keys", "/api/v1/orgs/acme/write"] {
-        let reply = send(&house, preflight(closed)).await;
+        let reply = send(&server, preflight(closed)).await;
         assert_eq!(reply.header("access-control-allow-origin"), "", "{closed}");
     }
     let from = |who: &Who, origin: &str| ask("GET", path, who).header("origin", origin);
-    let allowed = send(&house, from(&token, "https://app.example.com")).await;
+    let allowed = send(&server, from(&token, "https://app.example.com")).await;
     assert_eq!(allowed.status, 200);
     assert_eq!(allowed.header("access-control-allow-origin"), "https://app.example.com");
     assert_eq!(allowed.header("vary"), "Origin");
     assert!(allowed.header("access-control-expose-headers").contains("ratelimit"));
-    let other = send(&house, from(&token, "https://evil.example")).await;
+    let other = send(&server, from(&token, "https://evil.example")).await;
     other.is(403, "origin_not_allowed");
     assert_eq!(other.header("access-control-allow-origin"), "");
-    let cookie = send(&house, from(&cabinet, "https://app.example.com")).await;
+    let cookie = send(&server, from(&cabinet, "https://app.example.com")).await;
     assert_eq!((cookie.status.as_u16(), cookie.header("access-control-allow-origin")), (200, ""));
-    house.pass(std::time::Duration::from_secs(91));
-    let expired = send(&house, from(&token, "https://app.example.com")).await;
+    server.pass(std::time::Duration::from_secs(91));
+    let expired = send(&server, from(&token, "https://app.example.com")).await;
     expired.is(401, "token_expired");
     assert_eq!(
         expired.header("access-control-allow-origin"),
@@ -161,16 +161,16 @@ async fn tokens_are_for_other_origins_and_cookies_are_not() {
 async fn a_trusted_origin_may_use_cookies() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.trusted_origins = vec!["http://localhost:5173".into()];
-    let house = House::build(Plan { options, ..Plan::default() });
-    let cabinet = house.log_in().await;
+    let server = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
+    let cabinet = server.log_in().await;
     let request = json_post("/api/v1/orgs", &cabinet)
         .header("origin", "http://localhost:5173")
         .header("sec-fetch-site", "same-site");
-    let reply = post(&house, request, json!({ "slug": "dev" })).await;
+    let reply = post(&server, request, json!({ "slug": "dev" })).await;
     assert_eq!(reply.status, 201, "{}", reply.body);
     assert_eq!(reply.header("access-control-allow-credentials"), "true");
     let preflight = ask("OPTIONS", "/api/v1/orgs", &Who::Nobody)
         .header("origin", "http://localhost:5173")
         .header("access-control-request-method", "POST");
-    assert_eq!(send(&house, preflight).await.header("access-control-allow-credentials"), "true");
+    assert_eq!(send(&server, preflight).await.header("access-control-allow-credentials"), "true");
 }

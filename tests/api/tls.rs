@@ -1,5 +1,5 @@
-//! Our own TLS over a real loopback socket (docs/specification.md E): handshakes, a certificate that is changed while it serves, and
-//! peers that speak something else.
+//! The server's own TLS over a real loopback socket (docs/specification.md E): handshakes, a
+//! certificate change while serving, and peers with another protocol.
 
 #[path = "../peers/https.rs"]
 #[expect(dead_code, reason = "shared with tests of the binary, which use the rest")]
@@ -16,14 +16,14 @@ use promlet::api::edge::{self, EdgeOptions};
 use promlet::api::tls::Certificates;
 use tokio::net::TcpListener;
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
-/// A server with the pair `one` in files of its own.
+/// A server with a copy of the certificate pair `one`.
 struct Server {
     address: SocketAddr,
     certificates: Arc<Certificates>,
     files: tempfile::TempDir,
-    _house: House,
+    _app: TestServer,
 }
 
 impl Server {
@@ -32,13 +32,13 @@ impl Server {
         let (cert, key) = (files.path().join("cert.pem"), files.path().join("key.pem"));
         put("one", &cert, &key);
         let certificates = Arc::new(Certificates::read(&cert, &key).expect("a pair"));
-        let house = House::new();
+        let app = TestServer::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let options = EdgeOptions { tls: Some(Arc::clone(&certificates)), ..options };
-        let (router, counters) = (house.router.clone(), house.counters.clone());
+        let (router, counters) = (app.router.clone(), app.counters.clone());
         tokio::spawn(edge::serve(listener, router, options, counters, std::future::pending()));
-        Server { address, certificates, files, _house: house }
+        Server { address, certificates, files, _app: app }
     }
 
     fn change_to(&self, name: &str) {
@@ -55,7 +55,7 @@ fn put(name: &str, cert: &Path, key: &Path) {
     std::fs::copy(fixture(&format!("{name}.key")), key).expect("copied");
 }
 
-/// Asks `/healthz` and reads the answer; the connection stays.
+/// Requests `/healthz` and reads the response; the connection stays open.
 fn health(stream: &mut Stream) -> std::io::Result<String> {
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     let mut answer = String::new();
@@ -71,14 +71,14 @@ fn health(stream: &mut Stream) -> std::io::Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_certificate_is_for_new_connections_and_drops_none() {
+async fn a_new_certificate_is_used_for_new_connections_and_drops_none() {
     let server = Server::start(EdgeOptions::default()).await;
     let mut before = server.connect("one");
     assert!(health(&mut before).expect("an answer").starts_with("HTTP/1.1 200"));
     assert!(health(&mut server.connect("two")).is_err(), "a stranger's certificate is not trusted");
 
     server.change_to("two");
-    assert!(health(&mut server.connect("one")).is_ok(), "nobody said that there is another");
+    assert!(health(&mut server.connect("one")).is_ok(), "the change was not announced");
     server.certificates.read_again().expect("a pair");
     assert!(health(&mut server.connect("two")).is_ok(), "new connections get the new one");
     assert!(health(&mut server.connect("one")).is_err());
@@ -90,10 +90,11 @@ async fn a_new_certificate_is_for_new_connections_and_drops_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_handshake_is_closed_and_one_that_does_not_end_too() {
+async fn invalid_and_unfinished_handshakes_are_closed() {
     let short = Duration::from_millis(200);
     let server = Server::start(EdgeOptions { header_timeout: short, ..EdgeOptions::default() }).await;
-    // Plain HTTP, nothing, and the beginning of a ClientHello: closed, and read to the end here.
+    // Plain HTTP, nothing, and the start of a ClientHello: each is closed, and read to the end
+    // here.
     for sent in [&b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], b"", b"\x16\x03\x01\x02\x00\x01"] {
         let mut socket = TcpStream::connect(server.address).expect("a connection");
         socket.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
@@ -105,7 +106,7 @@ async fn what_is_no_handshake_is_closed_and_one_that_does_not_end_too() {
         }
         assert!(!String::from_utf8_lossy(&all).contains("200 OK"), "nothing is answered in the clear");
     }
-    // A handshake and then nothing: the first request has the same time.
+    // A handshake and then silence: the first request has the same timeout.
     let mut silent = server.connect("one");
     silent.write_all(b"GET /hea").expect("written");
     let mut all = Vec::new();

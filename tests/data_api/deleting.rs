@@ -4,7 +4,7 @@
 use axum::body::Body;
 use serde_json::{Value, json};
 
-use crate::house::{Reply, Who, ask};
+use crate::test_server::{Reply, Who, ask};
 use crate::wire::{DataFixture, NOW, escaped};
 
 const PATH: &str = "/api/v1/orgs/acme/prometheus/api/v1/admin/tsdb/delete_series";

@@ -9,8 +9,8 @@ use flate2::write::GzEncoder;
 use promlet::api::ApiOptions;
 use serde_json::{Value, json};
 
-use crate::house::{House, Plan, Reply, Who, ask};
 use crate::remote_write2::post_one;
+use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
 use crate::wire::{DataFixture, NOW, encode, escaped, post_block, snappy};
 
 const UP: &str = "up{job=\"a\"} 1\n";
@@ -345,7 +345,9 @@ async fn hostile_bodies_are_refused_in_every_format_and_the_server_continues() {
 async fn a_decompression_bomb_is_refused_during_decompression() {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.write.decompressed_bytes_max = 1 << 20;
-    let fixture = DataFixture::of(House::build(Plan { options, ..Plan::default() })).await;
+    let fixture =
+        DataFixture::of(TestServer::build(TestServerOptions { options, ..TestServerOptions::default() }))
+            .await;
     let bomb = gzip(&vec![b'\n'; (1 << 20) + 1]);
     for path in PATHS {
         assert_eq!(status(&fixture, path, "gzip", bomb.clone()).await, 413, "{path:?}");

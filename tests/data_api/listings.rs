@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use promlet::model::Timestamp;
 
-use crate::house::{House, Plan};
+use crate::test_server::{TestServer, TestServerOptions};
 use crate::wire::{DataFixture, NOW, describe, post_block, snappy};
 
 async fn get_json(fixture: &DataFixture, path: &str) -> Value {
@@ -38,8 +38,8 @@ async fn metrics_are_listed_with_metadata_and_series_counts() {
 /// A metric whose last sample is older than 24 hours is listed only for an explicit time range.
 #[tokio::test]
 async fn metrics_are_listed_by_default_with_samples_in_the_head_or_of_the_last_24_hours() {
-    let house = House::build(Plan { stored: true, ..Plan::default() });
-    let fixture = DataFixture::of(house).await;
+    let server = TestServer::build(TestServerOptions { stored: true, ..TestServerOptions::default() });
+    let fixture = DataFixture::of(server).await;
     let hour = 3_600;
     let ago = |name: &'static str, seconds: i64| (name, (NOW - seconds) * 1_000);
     let write =

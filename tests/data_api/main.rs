@@ -1,9 +1,9 @@
 //! Tests of the data endpoints through the router: ingestion, queries, and the restrictions of
 //! tokens.
 
-#[path = "../api/house.rs"]
+#[path = "../api/test_server.rs"]
 #[expect(dead_code, reason = "the accounts' tests use the rest of it")]
-mod house;
+mod test_server;
 mod wire;
 
 mod deleting;

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use serde_json::{Value, json};
 
-use crate::house::{Reply, Who, ask};
+use crate::test_server::{Reply, Who, ask};
 use crate::wire::{
     DataFixture, NOW, describe, encode, encode_labels, escaped, nested, post_block, snappy, varint,
 };

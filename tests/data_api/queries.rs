@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{Reply, Who};
+use crate::test_server::{Reply, Who};
 use crate::wire::{DataFixture, NOW, escaped};
 
 /// Checks for a JSON response with status 200, and returns its body.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use serde_json::{Value, json};
 
-use crate::house::{Reply, Who, ask};
+use crate::test_server::{Reply, Who, ask};
 use crate::wire::{DataFixture, NOW, encode, post_block, snappy};
 
 async fn set(fixture: &DataFixture, org: &str, settings: Value) {

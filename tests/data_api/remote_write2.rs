@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::Reply;
+use crate::test_server::Reply;
 use crate::wire::{DataFixture, NOW, encode, escaped, nested, post_block, post_typed, snappy, varint};
 use crate::writing::histogram;
 

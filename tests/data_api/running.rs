@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::house::{Reply, Who, ask};
+use crate::test_server::{Reply, Who, ask};
 use crate::wire::{DataFixture, NOW, Series, escaped};
 
 /// A query that runs until it is cancelled: at each of ten thousand steps it sorts the values of a

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{Reply, Who, signed};
 use crate::scope_law::point;
+use crate::test_server::{Reply, Who, signed};
 use crate::wire::{
     DataFixture, NOW, Series, describe, encode, encode_labels, escaped, nested, post_block, snappy,
 };

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use promlet::model::Features;
 
-use crate::house::{House, Plan, Reply, Who, ask};
+use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
 use crate::wire::{DataFixture, NOW, describe, encode_labels, escaped, nested, snappy, varint};
 
 type Labels = &'static [(&'static str, &'static str)];
@@ -407,9 +407,9 @@ struct LawTest {
 impl LawTest {
     fn new() -> LawTest {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let mut plan = Plan::default();
+        let mut plan = TestServerOptions::default();
         plan.options.read.caps.features = Features::ALL;
-        let fixture = runtime.block_on(DataFixture::of(House::build(plan)));
+        let fixture = runtime.block_on(DataFixture::of(TestServer::build(plan)));
         let test = LawTest { runtime, fixture, cases: Cell::new(0), responses: Cell::default() };
         test.write("acme", &allowed(&[], 0));
         test
@@ -424,17 +424,18 @@ impl LawTest {
 
     /// Returns an embed token with the restrictions `ms`, signed by a new key with this policy.
     fn token(&self, slug: &str, policy: &Value, ms: &Value) -> Who {
-        let house = &self.fixture.server;
+        let server = &self.fixture.server;
         self.runtime.block_on(async {
             let embed = json!({ "rate_limit_rps": 10_000, "policy": policy });
             let key = json!({ "name": "x", "scopes": ["embed"], "embed": embed });
-            let made = house.post(&format!("/api/v1/orgs/{slug}/api-keys"), &self.fixture.cabinet, key).await;
+            let made =
+                server.post(&format!("/api/v1/orgs/{slug}/api-keys"), &self.fixture.cabinet, key).await;
             assert_eq!(made.status, 201, "{}", made.body);
             // The token is signed offline, so the server does not refuse restrictions wider than
             // the key's policy. It applies both.
-            let now = house.clock.now().as_s();
+            let now = server.clock.now().as_s();
             let claims = json!({ "aud": "ms-embed", "org": slug, "iat": now, "exp": now + 3_600, "ms": ms });
-            Who::Bearer(crate::house::signed(&made.text("id"), &made.text("secret"), &claims))
+            Who::Bearer(crate::test_server::signed(&made.text("id"), &made.text("secret"), &claims))
         })
     }
 

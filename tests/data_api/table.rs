@@ -3,22 +3,22 @@
 use axum::body::Body;
 use serde_json::Value;
 
-use crate::house::{House, Who, ask};
+use crate::test_server::{TestServer, Who, ask};
 
 #[tokio::test]
 async fn every_route_is_served_and_documented() {
-    let house = House::new();
-    let document = house.get("/api/v1/openapi.json", &Who::Nobody).await;
+    let server = TestServer::new();
+    let document = server.get("/api/v1/openapi.json", &Who::Nobody).await;
     assert_eq!((document.status.as_u16(), document.header("content-type")), (200, "application/json"));
     let document = document.value();
     assert_eq!(document["openapi"], "3.1.0");
-    let rows: Vec<_> = house.rows.iter().filter(|row| !row.path.contains("probe")).collect();
+    let rows: Vec<_> = server.rows.iter().filter(|row| !row.path.contains("probe")).collect();
     for row in &rows {
         let operation = &document["paths"][&row.path][row.method.to_ascii_lowercase()];
         assert_eq!(operation["summary"], row.summary, "{} {}", row.method, row.path);
         let path = row.path.replace("{slug}", "acme").replace(['{', '}'], "");
         let request = ask(row.method, &path, &Who::Nobody).body(Body::empty()).expect("a request");
-        let reply = house.send(request).await;
+        let reply = server.send(request).await;
         let code = if reply.body.starts_with('{') { reply.value()["code"].clone() } else { Value::Null };
         assert!(
             reply.status != 405 && code != "not_found",
@@ -28,7 +28,7 @@ async fn every_route_is_served_and_documented() {
             reply.status,
             reply.body
         );
-        house.pass(std::time::Duration::from_millis(20));
+        server.pass(std::time::Duration::from_millis(20));
     }
     let documented = document["paths"]
         .as_object()
@@ -40,8 +40,8 @@ async fn every_route_is_served_and_documented() {
 
 #[tokio::test]
 async fn operation_ids_are_unique_and_all_path_parameters_are_documented() {
-    let house = House::new();
-    let document = house.get("/api/v1/openapi.json", &Who::Nobody).await.value();
+    let server = TestServer::new();
+    let document = server.get("/api/v1/openapi.json", &Who::Nobody).await.value();
     let operations = document["paths"].as_object().expect("paths").iter();
     let mut ids: Vec<&str> = Vec::new();
     for (path, methods) in operations {

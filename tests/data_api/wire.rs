@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use crate::house::{House, Reply, Who, ask};
+use crate::test_server::{Reply, TestServer, Who, ask};
 
 /// The labels of a series, and its samples as (milliseconds, value).
 pub(crate) type Series<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
@@ -80,18 +80,18 @@ pub(crate) fn snappy(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-pub(crate) async fn post_block(house: &House, who: &Who, block: Vec<u8>) -> Reply {
-    post_typed(house, who, block, "application/x-protobuf", "snappy").await
+pub(crate) async fn post_block(server: &TestServer, who: &Who, block: Vec<u8>) -> Reply {
+    post_typed(server, who, block, "application/x-protobuf", "snappy").await
 }
 
 pub(crate) async fn post_typed(
-    house: &House,
+    server: &TestServer,
     who: &Who,
     block: Vec<u8>,
     content_type: &str,
     encoding: &str,
 ) -> Reply {
-    house.send(write_request(who, block, content_type, encoding)).await
+    server.send(write_request(who, block, content_type, encoding)).await
 }
 
 pub(crate) fn write_request(who: &Who, block: Vec<u8>, content_type: &str, encoding: &str) -> Request<Body> {
@@ -105,21 +105,21 @@ pub(crate) fn write_request(who: &Who, block: Vec<u8>, content_type: &str, encod
 
 /// A test server with the session of an organisation's owner and an ingest key.
 pub(crate) struct DataFixture {
-    pub(crate) server: House,
+    pub(crate) server: TestServer,
     pub(crate) cabinet: Who,
     pub(crate) agent: Who,
 }
 
 impl DataFixture {
     pub(crate) async fn new() -> DataFixture {
-        DataFixture::of(House::new()).await
+        DataFixture::of(TestServer::new()).await
     }
 
     /// Uses a test server with other options.
-    pub(crate) async fn of(house: House) -> DataFixture {
-        let cabinet = house.log_in().await;
-        let (_, secret) = house.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
-        DataFixture { server: house, cabinet, agent: Who::Bearer(secret) }
+    pub(crate) async fn of(server: TestServer) -> DataFixture {
+        let cabinet = server.log_in().await;
+        let (_, secret) = server.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
+        DataFixture { server: server, cabinet, agent: Who::Bearer(secret) }
     }
 
     /// Writes samples, all of which must be stored.

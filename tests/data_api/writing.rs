@@ -3,7 +3,7 @@
 use axum::body::Body;
 use serde_json::json;
 
-use crate::house::{Reply, Who, ask};
+use crate::test_server::{Reply, Who, ask};
 use crate::wire::{DataFixture, NOW, encode, encode_labels, nested, post_block, post_typed, snappy, varint};
 
 const UP: &[(&str, &str)] = &[("__name__", "up"), ("job", "a")];

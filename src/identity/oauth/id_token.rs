@@ -1,8 +1,8 @@
-//! An ID token, verified (OpenID Connect Core 3.1.3.7).
+//! Verification of ID tokens (OpenID Connect Core 3.1.3.7).
 //!
-//! The crate checks the signature with a key of the issuer's own set. Which key and algorithm may be used, and every
-//! claim, is decided here, with the caller's `now`. HMAC algorithms are never accepted: they would make the client secret
-//! a signing key.
+//! The `jsonwebtoken` crate checks the signature with a key of the issuer's own set. This module
+//! selects the key and the algorithm and checks every claim, with the caller's `now`. HMAC
+//! algorithms are never accepted: they would make the client secret a signing key.
 
 use data_encoding::BASE64URL_NOPAD;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
@@ -13,58 +13,58 @@ use sha2::{Digest, Sha256, Sha384, Sha512};
 
 use crate::model::Timestamp;
 
-/// Longest ID token, bytes; some carry the groups of their person.
+/// Maximum length of an ID token in bytes; some tokens list the groups of their subject.
 const TOKEN_BYTES_MAX: usize = 64 * 1_024;
-/// Keys of one set that are looked at.
+/// Maximum number of keys read from one key set.
 const KEYS_MAX: usize = 100;
-/// Clocks may differ by this much, seconds.
+/// Allowed clock difference, seconds.
 const LEEWAY_S: i64 = 30;
 /// OpenID Connect Core: a subject has at most 255 characters.
 const SUBJECT_BYTES_MAX: usize = 255;
-/// 2,048 bits.
+/// Minimum length of an RSA modulus in bytes: 2,048 bits.
 const RSA_BYTES_MIN: usize = 256;
 
-/// A token, and what it must say.
+/// A token and the expected values of its claims.
 #[derive(Clone, Copy)]
 pub struct IdTokenCheck<'a> {
     /// The JWT.
     pub token: &'a str,
     /// The issuer's key set, as JSON.
     pub keys: &'a str,
-    /// Who must have issued it, to the letter.
+    /// Expected `iss`; compared exactly.
     pub issuer: &'a str,
-    /// For whom.
+    /// Expected `aud`.
     pub client_id: &'a str,
-    /// In answer to which request.
+    /// The nonce of the authorization request.
     pub nonce: &'a str,
-    /// What came beside it.
+    /// The access token of the same token response, for `at_hash`.
     pub access_token: &'a str,
 }
 
-/// Why a token is refused.
+/// Errors of [`verify_id_token`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdTokenError {
-    /// The set holds no key of this name: it may be new. Ask again with a newer set.
+    /// The set has no key with the token's `kid`. The key may be new: fetch the set and retry.
     #[error("the ID token names a key that the issuer's set does not hold")]
     UnknownKey,
-    /// Anything else.
+    /// The token fails any other check; the field names the check.
     #[error("the ID token is refused ({0})")]
     Refused(&'static str),
 }
 
-/// What a provider says about a person, in an ID token or at its userinfo endpoint.
+/// Claims about a person, from an ID token or the userinfo endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Profile {
-    /// The provider's name for them.
+    /// The provider's id of the person.
     pub sub: String,
-    /// Their address.
+    /// Mail address.
     pub email: Option<String>,
-    /// Whether the provider says it is theirs; some write it as a text.
+    /// Whether the provider states that the person owns the address; some providers send a string.
     #[serde(default, deserialize_with = "said_true")]
     pub email_verified: Option<bool>,
-    /// What they want to be called.
+    /// Display name.
     pub name: Option<String>,
-    /// Google: the organisation whose account it is.
+    /// Google: the organisation that owns the account.
     pub hd: Option<String>,
 }
 
@@ -98,7 +98,7 @@ struct Claims {
     profile: Profile,
 }
 
-/// Verifies a token.
+/// Verifies the signature and the claims of a token.
 ///
 /// # Errors
 /// [`IdTokenError`].
@@ -162,7 +162,7 @@ fn check_times(claims: &Claims, now: Timestamp) -> Result<(), IdTokenError> {
     Ok(())
 }
 
-/// Seconds since 1970, whole or with a fraction (RFC 7519 section 2).
+/// Returns a NumericDate in whole seconds since 1970; it may have a fraction (RFC 7519 section 2).
 fn seconds(date: &Number) -> Option<i64> {
     date.as_i64().or_else(|| {
         let s = date.as_f64().filter(|s| (0.0..=9_007_199_254_740_992.0).contains(s))?;
@@ -171,13 +171,14 @@ fn seconds(date: &Number) -> Option<i64> {
     })
 }
 
-/// Which key a token names, and how it is signed.
+/// Returns the `kid` and the algorithm of a token.
 fn header(token: &str) -> Result<(Option<String>, Algorithm), IdTokenError> {
     let form = IdTokenError::Refused("form");
     let part = token.split('.').next().ok_or(form.clone())?;
     let bytes = BASE64URL_NOPAD.decode(part.as_bytes()).map_err(|_| form.clone())?;
     let header: Value = serde_json::from_slice(&bytes).map_err(|_| form)?;
-    // What we do not understand, but must.
+    // `crit` lists extensions that the receiver must understand; none is supported (RFC 7515
+    // section 4.1.11).
     if header.get("crit").is_some() {
         return Err(IdTokenError::Refused("crit"));
     }
@@ -192,12 +193,13 @@ fn header(token: &str) -> Result<(Option<String>, Algorithm), IdTokenError> {
     Ok((kid, algorithm))
 }
 
-/// The one key of the set that the token may be signed with: by its name, or, without one, the only one that fits.
+/// Returns the only key of the set that may have signed the token: the one with this `kid` or,
+/// without a `kid`, the only one usable with the algorithm.
 fn key(keys: &str, kid: Option<&str>, algorithm: Algorithm) -> Result<DecodingKey, IdTokenError> {
     let unfit = IdTokenError::Refused("keys");
     let set: Value = serde_json::from_str(keys).map_err(|_| unfit.clone())?;
     let all = set.get("keys").and_then(Value::as_array).ok_or(unfit)?;
-    // A key of a kind that nobody here knows is none for us, and no reason to refuse the others.
+    // A key of an unsupported type is skipped; the other keys stay usable.
     let known = all.iter().take(KEYS_MAX).filter_map(|key| serde_json::from_value::<Jwk>(key.clone()).ok());
     let named = known.filter(|key| kid.is_none() || key.common.key_id.as_deref() == kid);
     let mut fitting = named.filter(|key| fits(key, algorithm));
@@ -208,7 +210,8 @@ fn key(keys: &str, kid: Option<&str>, algorithm: Algorithm) -> Result<DecodingKe
     }
 }
 
-/// Whether a key is for signatures of this algorithm, and strong enough. Also keeps from the crate what it would panic on.
+/// Returns whether a key is meant for signatures of this algorithm and is strong enough. It also
+/// rejects keys on which the crate would panic.
 fn fits(key: &Jwk, algorithm: Algorithm) -> bool {
     if key.common.public_key_use.as_ref().is_some_and(|used| *used != PublicKeyUse::Signature) {
         return false;
@@ -240,7 +243,7 @@ fn fits(key: &Jwk, algorithm: Algorithm) -> bool {
     }
 }
 
-/// The left half of the access token's hash, by the algorithm of the signature.
+/// Returns the left half of the access token's hash; the signature algorithm selects the hash.
 fn access_token_hash(algorithm: Algorithm, access_token: &str) -> String {
     let token = access_token.as_bytes();
     match algorithm {

@@ -1,5 +1,6 @@
-//! Which account an identity opens (docs/specification.md D6): the one it is linked to, the one of its address where the provider is
-//! trusted so far, a new one where that is allowed, or none.
+//! The account that an identity signs in to (docs/specification.md D6): the account it is linked
+//! to, the account with its address if the provider is trusted for it, a new account if one is
+//! allowed, or none.
 
 use crate::entropy::Entropy;
 use crate::kv::Txn;
@@ -7,9 +8,9 @@ use crate::model::Timestamp;
 
 use crate::identity::address_proof::AddressProof;
 use crate::identity::audit::Event;
-use crate::identity::login::{Finished, finish_login};
+use crate::identity::login::{FinishedLogin, finish_login};
 use crate::identity::name;
-use crate::identity::session::{NewSession, stands};
+use crate::identity::session::{NewSession, is_live};
 use crate::identity::store::read;
 use crate::identity::user::{AddressRow, UserRow, active};
 use crate::identity::{
@@ -21,36 +22,37 @@ use super::{
     Provider, UsedStateRow, link, owner,
 };
 
-/// Somebody who came back from a provider, verified.
+/// A verified sign-in at a provider.
 #[derive(Clone, Copy, Debug)]
 pub struct OauthLogin<'a> {
-    /// What they began with.
+    /// The attempt from the state cookie.
     pub attempt: &'a OauthAttempt,
-    /// Who they are there.
+    /// The account at the provider.
     pub account: &'a ExternalAccount,
-    /// From where.
+    /// The client of the request.
     pub client: &'a Client,
-    /// The session cookie that came with the request, if any: revoked when the new session is issued.
+    /// The session cookie of the request, if any: its session is revoked when the new one is
+    /// issued.
     pub replaces: Option<&'a str>,
 }
 
-/// What a sign-in elsewhere led to.
+/// The result of a sign-in at a provider.
 #[derive(Debug)]
 pub struct OauthOutcome {
-    /// In, or a code is needed.
+    /// A session, or a pending login that needs a code.
     pub login: LoginOutcome,
-    /// An account was made.
+    /// An account was created.
     pub created: bool,
-    /// The identity was linked to an account that was there.
+    /// The identity was linked to an existing account.
     pub linked: bool,
-    /// Whom to tell that it was linked.
+    /// The address to notify that an identity was linked.
     pub tell: Option<Email>,
 }
 
-/// Why a sign-in elsewhere opened nothing.
+/// Errors of a sign-in at a provider.
 #[derive(Debug, thiserror::Error)]
 pub enum OauthError {
-    /// The state was used: `invalid_state`.
+    /// The state was already used: `invalid_state`.
     #[error("this sign-in was used already, start again")]
     InvalidState,
     /// `signup_closed`.
@@ -59,8 +61,8 @@ pub enum OauthError {
     /// `domain_not_allowed`.
     #[error("accounts of this domain or organisation may not sign in here")]
     DomainNotAllowed,
-    /// `link_required`: the address has an account, and either the provider's word is not enough to open it, or the
-    /// address of the account was never proven.
+    /// `link_required`: the address has an account, and either the provider is not trusted for it,
+    /// or the account's own address was never proven.
     #[error("an account with this address exists: sign in to it, then link this identity in its settings")]
     LinkRequired,
     /// `identity_in_use`.
@@ -72,27 +74,28 @@ pub enum OauthError {
     /// `account_disabled`.
     #[error("this account is disabled")]
     Disabled,
-    /// Who wanted to link is gone: `session_invalid`.
+    /// The account to link to no longer exists: `session_invalid`.
     #[error("this account is gone")]
     UnknownUser,
-    /// Who wanted to link was logged out meanwhile: `session_invalid`.
-    #[error("the session is over")]
+    /// The session that started the linking has ended: `session_invalid`.
+    #[error("the session has ended")]
     SessionOver,
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What the operator says about whom a provider may send.
+/// The operator's rules for accounts at a provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// `…_ALLOWED_DOMAINS`; empty: all.
+    /// `…_ALLOWED_DOMAINS`; an empty list allows all domains.
     pub domains: Vec<String>,
     /// `PROMLET_OAUTH_OIDC_TRUST_EMAIL`.
     pub trust_email: bool,
 }
 
-/// Judges what an OpenID provider says: who it is, what their address is worth, and whether they may come at all.
+/// Applies the operator's rules to a profile of an OpenID provider. Returns the external account
+/// with its trust decisions.
 ///
 /// # Errors
 /// [`OauthError::DomainNotAllowed`].
@@ -104,7 +107,8 @@ pub fn admission(
 ) -> Result<ExternalAccount, OauthError> {
     let email = profile.email.as_deref().and_then(|text| Email::parse(text).ok());
     let domain = email.as_ref().and_then(|email| email.as_str().rsplit_once('@')).map(|(_, domain)| domain);
-    // An operator who trusts an issuer for addresses does so where it says nothing of them; never against its word.
+    // `trust_email` applies only if the issuer makes no statement about the address; it never
+    // overrides a `false`.
     let email_verified = match profile.email_verified {
         Some(said) => said,
         None => rules.trust_email && provider == Provider::Oidc,
@@ -113,7 +117,7 @@ pub fn admission(
     let organisation = profile.hd.as_deref().filter(|hd| !hd.is_empty());
     let email_trusted = email_verified
         && match provider {
-            // Of other addresses Google knows only that they were somebody's once.
+            // For other addresses Google only knows that the person owned them at some time.
             Provider::Google => mailbox_is_googles || organisation.is_some(),
             Provider::GitHub => true,
             Provider::Oidc => rules.trust_email,
@@ -140,65 +144,65 @@ pub fn admission(
     })
 }
 
-/// What an identity opens.
+/// The account that an identity signs in to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
-    /// The account it is linked to.
+enum SignInTarget {
+    /// The account that the identity is linked to.
     Known(UserId),
-    /// The account of its address, to which it will be linked.
+    /// The account with the same address, to which the identity will be linked.
     Address(UserId),
-    /// An account that is to be made.
+    /// An account that has to be created.
     New,
 }
 
-impl Target {
+impl SignInTarget {
     const fn user(self) -> Option<UserId> {
         match self {
-            Target::Known(user) | Target::Address(user) => Some(user),
-            Target::New => None,
+            SignInTarget::Known(user) | SignInTarget::Address(user) => Some(user),
+            SignInTarget::New => None,
         }
     }
 }
 
-/// Why a change was not made.
-enum Refusal {
-    /// Meanwhile the identity opens another account than the one that secrets were drawn for.
+/// Reasons to abort the change of a sign-in.
+enum SignInAbort {
+    /// The identity now signs in to another account than the one for which secrets were drawn.
     Moved,
     Error(OauthError),
 }
 
-impl From<StoreError> for Refusal {
-    fn from(error: StoreError) -> Refusal {
-        Refusal::Error(error.into())
+impl From<StoreError> for SignInAbort {
+    fn from(error: StoreError) -> SignInAbort {
+        SignInAbort::Error(error.into())
     }
 }
 
-impl From<OauthError> for Refusal {
-    fn from(error: OauthError) -> Refusal {
-        Refusal::Error(error)
+impl From<OauthError> for SignInAbort {
+    fn from(error: OauthError) -> SignInAbort {
+        SignInAbort::Error(error)
     }
 }
 
-/// A sign-in as its change takes it.
+/// The input of the change of a sign-in.
 #[derive(Clone)]
 struct SignIn {
     attempt: OauthAttempt,
     account: ExternalAccount,
-    /// Whom secrets were drawn for; new where `drawn_for_new`.
+    /// The account for which secrets were drawn; a new id if `drawn_for_new`.
     user: UserId,
     drawn_for_new: bool,
     identity: IdentityId,
-    /// An account may be made for it.
-    may_be_made: bool,
+    /// The operator's rules allow a new account for this identity.
+    may_be_created: bool,
     drawn: (NewSession, SecretHash),
 }
 
-/// Times that an account may change hands while it is signed in to.
+/// Attempts if the account of the identity changes during the sign-in.
 const ATTEMPTS: usize = 4;
 
 impl Identity {
-    /// The end of a sign-in elsewhere: a session, or a pending login where the account has a second factor. Each state
-    /// opens one. Blocks (commit).
+    /// Finishes a sign-in at a provider with a session, or with a pending login if the account has
+    /// a second factor. Each state can be used once. Blocks (commit).
     ///
     /// # Errors
     /// [`OauthError`].
@@ -218,30 +222,32 @@ impl Identity {
                 user,
                 drawn_for_new: seen.is_none(),
                 identity: IdentityId::random(rng),
-                may_be_made: self.may_be_made(login.account, now)?,
+                may_be_created: self.may_be_created(login.account, now)?,
                 drawn: drawn.for_change(),
             };
             let result = self.change(move |txn| sign_in(txn, &change, now));
             let (finished, target) = match result {
                 Ok(done) => done,
-                Err(Refusal::Moved) => continue,
-                Err(Refusal::Error(error)) => {
+                Err(SignInAbort::Moved) => continue,
+                Err(SignInAbort::Error(error)) => {
                     let provider = login.account.provider.as_str();
-                    let event = Event::by_nobody("login.fail").target(provider).at_ip(login.client.ip);
-                    self.note_failure(event.detail(&error.to_string()), now);
+                    let event = Event::unattributed("login.fail").target(provider).at_ip(login.client.ip);
+                    self.record_failure(event.detail(&error.to_string()), now);
                     return Err(error);
                 }
             };
-            let linked = matches!((&target, &finished), (Target::Address(_), Finished::Session(_)));
+            let linked =
+                matches!((&target, &finished), (SignInTarget::Address(_), FinishedLogin::Session(_)));
             let tell = login.account.email.clone().filter(|_| linked);
             let login = self.outcome(user, drawn, finished)?;
-            return Ok(OauthOutcome { login, created: target == Target::New, linked, tell });
+            return Ok(OauthOutcome { login, created: target == SignInTarget::New, linked, tell });
         }
         Err(StoreError::Inconsistent("an identity opens another account at each look").into())
     }
 
-    /// Links an identity to the account that the attempt was begun for, by the `session` that began it. Answers whether it
-    /// was not linked to it before. Blocks (commit).
+    /// Links an identity to the account that started the attempt. `session` must be the session
+    /// that started it. Returns `false` if the identity was linked to this account already. Blocks
+    /// (commit).
     ///
     /// # Errors
     /// [`OauthError`].
@@ -261,8 +267,9 @@ impl Identity {
         self.change(move |txn| {
             use_state(txn, &attempt)?;
             active(txn, user)?.ok_or(OauthError::UnknownUser)?;
-            // Asking the provider took a while: whoever was logged out meanwhile leaves no way back in.
-            if !stands(txn, own)? {
+            // The request to the provider takes time. A session that ended meanwhile must not leave
+            // a new way to sign in.
+            if !is_live(txn, own)? {
                 return Err(OauthError::SessionOver);
             }
             match owner(txn, IdentityKey::of(&account))? {
@@ -276,7 +283,8 @@ impl Identity {
         })
     }
 
-    /// The account that an identity opens at the moment; `None` where one would have to be made.
+    /// Returns the account that an identity signs in to at this moment; `None` if one would have to
+    /// be created.
     fn opens(&self, account: &ExternalAccount) -> Result<Option<UserId>, StoreError> {
         if let Some(row) = self.row::<IdentityRow>(&IdentityKey::of(account))?
             && self.row::<UserRow>(&row.user)?.is_some()
@@ -287,8 +295,8 @@ impl Identity {
         Ok(self.row::<AddressRow>(&email.as_str().to_owned())?.map(|row| row.0))
     }
 
-    /// Whether the operator lets somebody like this have an account.
-    fn may_be_made(&self, account: &ExternalAccount, now: Timestamp) -> Result<bool, StoreError> {
+    /// Returns whether the operator's rules allow a new account for `account`.
+    fn may_be_created(&self, account: &ExternalAccount, now: Timestamp) -> Result<bool, StoreError> {
         match (self.signup_mode(), &account.email) {
             (SignupMode::Open, _) => Ok(true),
             (SignupMode::Closed, _) => Ok(false),
@@ -299,44 +307,50 @@ impl Identity {
     }
 }
 
-/// The whole decision, in the change that creates the session.
-fn sign_in(txn: &mut Txn<'_>, change: &SignIn, now: Timestamp) -> Result<(Finished, Target), Refusal> {
+/// Decides on a sign-in within the change that creates the session.
+fn sign_in(
+    txn: &mut Txn<'_>,
+    change: &SignIn,
+    now: Timestamp,
+) -> Result<(FinishedLogin, SignInTarget), SignInAbort> {
     let (account, method) = (&change.account, change.account.provider.method());
     use_state(txn, &change.attempt)?;
     let target = target(txn, account)?;
     let drawn_for = (!change.drawn_for_new).then_some(change.user);
     if target.user() != drawn_for {
-        return Err(Refusal::Moved);
+        return Err(SignInAbort::Moved);
     }
     let user = change.user;
     let row = match target {
-        Target::Known(_) => read::<UserRow>(txn, &user)?.ok_or(OauthError::UnknownUser)?,
-        Target::Address(_) => {
+        SignInTarget::Known(_) => read::<UserRow>(txn, &user)?.ok_or(OauthError::UnknownUser)?,
+        SignInTarget::Address(_) => {
             let row = read::<UserRow>(txn, &user)?.ok_or(OauthError::UnknownUser)?;
-            // An account that another person made on this address does not become theirs by signing in elsewhere.
+            // If another person created the account with this address, the provider's account does
+            // not open it.
             if !account.email_trusted || row.address_proof != AddressProof::Given {
                 return Err(OauthError::LinkRequired.into());
             }
             row
         }
-        Target::New => new_account(txn, change, now)?,
+        SignInTarget::New => new_account(txn, change, now)?,
     };
     if row.disabled {
         return Err(OauthError::Disabled.into());
     }
     let finished = finish_login(txn, user, &row, method, &change.drawn, now)?;
     match (&target, &finished) {
-        (Target::Known(_), _) => note_address(txn, account)?,
-        // An address is not enough for a way in that stays: whoever has the second factor as well links it from within.
-        (Target::Address(_), Finished::Pending) => {}
-        (Target::Address(_) | Target::New, _) => {
+        (SignInTarget::Known(_), _) => update_address(txn, account)?,
+        // An address alone must not add a permanent way to sign in. The owner links the identity
+        // after the second factor.
+        (SignInTarget::Address(_), FinishedLogin::Pending) => {}
+        (SignInTarget::Address(_) | SignInTarget::New, _) => {
             link_within_bounds(txn, user, change.identity, account, now)?;
         }
     }
     Ok((finished, target))
 }
 
-/// Uses a state up, or finds that it is.
+/// Marks a state as used; fails if it is already.
 fn use_state(txn: &mut Txn<'_>, attempt: &OauthAttempt) -> Result<(), OauthError> {
     if read::<UsedStateRow>(txn, &attempt.state)?.is_some() {
         return Err(OauthError::InvalidState);
@@ -345,26 +359,26 @@ fn use_state(txn: &mut Txn<'_>, attempt: &OauthAttempt) -> Result<(), OauthError
     Ok(())
 }
 
-fn target(txn: &Txn<'_>, account: &ExternalAccount) -> Result<Target, StoreError> {
+fn target(txn: &Txn<'_>, account: &ExternalAccount) -> Result<SignInTarget, StoreError> {
     if let Some(row) = owner(txn, IdentityKey::of(account))? {
-        return Ok(Target::Known(row.user));
+        return Ok(SignInTarget::Known(row.user));
     }
-    let Some(email) = &account.email else { return Ok(Target::New) };
+    let Some(email) = &account.email else { return Ok(SignInTarget::New) };
     let known = read::<AddressRow>(txn, &email.as_str().to_owned())?;
-    Ok(known.map_or(Target::New, |row| Target::Address(row.0)))
+    Ok(known.map_or(SignInTarget::New, |row| SignInTarget::Address(row.0)))
 }
 
-/// Makes an account, where the operator lets somebody like this have one.
+/// Creates an account if the operator's rules allow it.
 fn new_account(txn: &mut Txn<'_>, change: &SignIn, now: Timestamp) -> Result<UserRow, OauthError> {
     let account = &change.account;
     let Some(email) = account.email.as_ref().filter(|_| account.email_verified) else {
         return Err(OauthError::SignupClosed("the provider does not say that the address is yours"));
     };
     if txn.scan::<UserRow>(&()).map_err(StoreError::from)?.is_empty() {
-        // It would be nobody's administrator, and set-up would be over.
+        // The account would not be an administrator, and set-up would end without one.
         return Err(OauthError::SignupClosed("the server is not set up yet"));
     }
-    if !change.may_be_made {
+    if !change.may_be_created {
         return Err(OauthError::SignupClosed("ask an administrator for an invitation"));
     }
     let row = UserRow {
@@ -395,8 +409,8 @@ fn link_within_bounds(
     Ok(link(txn, user, id, account, now)?)
 }
 
-/// Notes the address that the provider says now, for the list of identities alone.
-fn note_address(txn: &mut Txn<'_>, account: &ExternalAccount) -> Result<(), StoreError> {
+/// Updates the stored address, which is only shown in the list of identities.
+fn update_address(txn: &mut Txn<'_>, account: &ExternalAccount) -> Result<(), StoreError> {
     let key = IdentityKey::of(account);
     let Some(row) = read::<IdentityRow>(txn, &key)? else { return Ok(()) };
     let email = account.email.as_ref().map(|email| email.as_str().to_owned());

@@ -1,4 +1,5 @@
-//! Embed tokens, verified as docs/specification.md D7 says; most of the tokens here are made by hand, as an attacker would.
+//! Verification of embed tokens (docs/specification.md D7). Most tokens are made by hand, as an
+//! attacker would.
 
 use data_encoding::{BASE64, BASE64URL_NOPAD};
 use hmac::{Hmac, KeyInit, Mac};
@@ -15,7 +16,7 @@ const RSA: (&str, &str) = (include_str!("material/rsa.private.pem"), include_str
 const RSA_1024: &str = include_str!("material/rsa-1024.public.pem");
 const P384: &str = include_str!("material/ec-p384.public.pem");
 
-/// A JWT out of any three texts, signed with HMAC-SHA-256 by our own hand.
+/// Signs a JWT of two arbitrary texts with HMAC-SHA-256, without the library.
 fn handmade(header: &str, claims: &str, secret: &[u8]) -> String {
     let message = format!(
         "{}.{}",
@@ -27,29 +28,30 @@ fn handmade(header: &str, claims: &str, secret: &[u8]) -> String {
     format!("{message}.{}", BASE64URL_NOPAD.encode(&mac.finalize().into_bytes()))
 }
 
-struct Page {
-    house: House,
+/// An instance with an embed key, and its secret.
+struct EmbedFixture {
+    instance: TestInstance,
     key: KeyId,
     secret: String,
 }
 
-fn page_with(settings: EmbedSettings) -> Page {
-    let mut house = House::furnished();
-    let created = create(&mut house, NewApiKey { embed: settings, ..embed_key() });
-    Page { key: created.key.id, secret: created.secret.expose().to_owned(), house }
+fn page_with(settings: EmbedSettings) -> EmbedFixture {
+    let mut instance = TestInstance::with_owner();
+    let created = create(&mut instance, NewApiKey { embed: settings, ..embed_key() });
+    EmbedFixture { key: created.key.id, secret: created.secret.expose().to_owned(), instance }
 }
 
-fn page() -> Page {
+fn page() -> EmbedFixture {
     page_with(EmbedSettings::default())
 }
 
-impl Page {
+impl EmbedFixture {
     fn header(&self) -> Value {
         json!({"alg": "HS256", "typ": "JWT", "kid": self.key.to_string()})
     }
 
     fn claims(&self) -> Value {
-        let now = self.house.now.as_s();
+        let now = self.instance.now.as_s();
         json!({"aud": "ms-embed", "org": "acme", "iat": now, "exp": now + 600})
     }
 
@@ -60,7 +62,7 @@ impl Page {
     }
 
     fn ask(&self, token: &str) -> Result<EmbedGrant, TokenRefusal> {
-        self.house.identity().embed(&EmbedRequest { token, slug: "acme", origin: None }, self.house.now)
+        self.instance.identity().embed(&EmbedRequest { token, slug: "acme", origin: None }, self.instance.now)
     }
 
     fn reason(&self, token: &str) -> &'static str {
@@ -75,7 +77,7 @@ impl Page {
     }
 }
 
-/// Sets each field; a field of `"(none)"` is removed.
+/// Sets each field of `changes`; a field with the value `"(none)"` is removed.
 fn merge(claims: &mut Value, changes: &Value) {
     let (claims, changes) = (claims.as_object_mut().expect("object"), changes.as_object().expect("object"));
     for (name, value) in changes {
@@ -87,15 +89,15 @@ fn merge(claims: &mut Value, changes: &Value) {
 }
 
 #[test]
-fn a_token_minted_offline_with_the_secrets_own_text_is_accepted() {
+fn a_token_minted_offline_with_the_text_of_the_secret_is_accepted() {
     let page = page();
     let grant = page
-        .ask(&page.token(&json!({"sub": "viewer-42", "nbf": page.house.now.as_s()})))
+        .ask(&page.token(&json!({"sub": "viewer-42", "nbf": page.instance.now.as_s()})))
         .expect("a plain token");
-    assert_eq!((grant.key, grant.org, grant.rate_limit_rps), (page.key, page.house.acme().id, 100));
+    assert_eq!((grant.key, grant.org, grant.rate_limit_rps), (page.key, page.instance.acme().id, 100));
     assert_eq!(
         (grant.sub.as_deref(), grant.expires_at),
-        (Some("viewer-42"), page.house.now.plus_ms(600_000))
+        (Some("viewer-42"), page.instance.now.plus_ms(600_000))
     );
     assert!(grant.scope.is_whole() && !grant.restricts_exprs() && grant.allows(Endpoint::Expr));
 }
@@ -104,7 +106,7 @@ fn a_token_minted_offline_with_the_secrets_own_text_is_accepted() {
 #[test]
 fn each_wrong_or_missing_claim_is_refused() {
     let page = page();
-    let now = page.house.now.as_s();
+    let now = page.instance.now.as_s();
     let cases = [
         (json!({}), "accepted"),
         (json!({"aud": ["other", "ms-embed"]}), "accepted"),
@@ -146,7 +148,7 @@ fn each_wrong_or_missing_claim_is_refused() {
     }
 }
 
-/// Threat 35: what restricts must not be mistyped.
+/// Threat 35: a mistyped restriction.
 #[test]
 fn a_typo_in_a_restriction_is_refused_and_grants_nothing() {
     let page = page();
@@ -178,15 +180,15 @@ fn a_typo_in_a_restriction_is_refused_and_grants_nothing() {
     }
     let twice = format!(
         "{{\"aud\":\"ms-embed\",\"org\":\"acme\",\"iat\":{now},\"exp\":{end},\"ms\":{{\"match\":[\"a=1\"]}},\"ms\":{{}}}}",
-        now = page.house.now.as_s(),
-        end = page.house.now.as_s() + 60
+        now = page.instance.now.as_s(),
+        end = page.instance.now.as_s() + 60
     );
     assert_eq!(page.reason(&handmade(&page.header().to_string(), &twice, page.secret.as_bytes())), "claims");
 }
 
 /// Threats 27 and 28: the header.
 #[test]
-fn no_header_talks_us_into_another_key_or_algorithm() {
+fn no_header_selects_another_key_or_algorithm() {
     let page = page();
     let claims = page.claims().to_string();
     let with = |changes: Value| {
@@ -243,7 +245,7 @@ fn no_header_talks_us_into_another_key_or_algorithm() {
 }
 
 #[test]
-fn what_is_no_token_is_refused_before_anything_is_looked_up() {
+fn malformed_tokens_are_refused_before_any_lookup() {
     let page = page();
     let good = page.token(&json!({}));
     let long = page.token(&json!({"pad": "x".repeat(4_096)}));
@@ -268,14 +270,14 @@ fn what_is_no_token_is_refused_before_anything_is_looked_up() {
 
 proptest::proptest! {
     #[test]
-    fn hostile_tokens_are_only_refused(header in "\\PC{0,60}", claims in "\\PC{0,60}", signature in "[A-Za-z0-9_-]{0,50}") {
+    fn arbitrary_tokens_never_panic(header in "\\PC{0,60}", claims in "\\PC{0,60}", signature in "[A-Za-z0-9_-]{0,50}") {
         let encode = |text: &str| BASE64URL_NOPAD.encode(text.as_bytes());
         let _ = embed_token::key_id(&format!("{}.{}.{signature}", encode(&header), encode(&claims)));
         let _ = embed_token::key_id(&header);
     }
 }
 
-/// Threat 27: a public key is no secret.
+/// Threat 27: a public key used as a secret.
 #[test]
 fn uploaded_public_keys_verify_their_own_algorithm_and_nothing_else() {
     let cases = [
@@ -300,14 +302,15 @@ fn uploaded_public_keys_verify_their_own_algorithm_and_nothing_else() {
             );
         }
         let mint = MintRequest { key: page.key, ttl_s: 60, sub: None, ms: None };
-        let minted = page.house.identity().mint(page.house.acme().id, &mint, page.house.now);
+        let minted = page.instance.identity().mint(page.instance.acme().id, &mint, page.instance.now);
         assert!(matches!(minted, Err(MintError::Asymmetric)));
     }
 }
 
 #[test]
 fn a_public_key_that_cannot_verify_is_refused_when_it_is_uploaded() {
-    // An Ed25519 key of 31 bytes, well-formed otherwise: verifying with it would panic in the library.
+    // An Ed25519 key of 31 bytes, well-formed otherwise: a verification with it would panic in the
+    // library.
     let mut der = vec![0x30, 0x29, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x20, 0x00];
     der.extend([7; 31]);
     let short = format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", BASE64.encode(&der));
@@ -322,16 +325,16 @@ fn a_public_key_that_cannot_verify_is_refused_when_it_is_uploaded() {
         (TokenAlgorithm::Rs256, ""),
         (TokenAlgorithm::Rs256, "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"),
     ];
-    let mut house = House::furnished();
-    let org = house.acme().id;
+    let mut instance = TestInstance::with_owner();
+    let org = instance.acme().id;
     for (alg, pem) in cases {
         let embed = EmbedSettings { alg, public_key: Some(pem.into()), ..EmbedSettings::default() };
-        let refused = house.identity().create_key(
+        let refused = instance.identity().create_key(
             org,
             None,
             NewApiKey { embed, ..embed_key() },
-            house.now,
-            &mut house.rng,
+            instance.now,
+            &mut instance.rng,
         );
         match refused {
             Err(KeyError::Validation(found)) => assert_eq!(found[0].field, "embed.public_key"),
@@ -344,14 +347,17 @@ fn a_public_key_that_cannot_verify_is_refused_when_it_is_uploaded() {
 #[test]
 fn a_good_token_on_another_path_is_a_mismatch_whether_that_organisation_exists_or_not() {
     let mut page = page();
-    let owner = page.house.owner().id;
+    let owner = page.instance.owner().id;
     let other = NewOrg { slug: slug("other"), name: String::new() };
-    page.house.identity().create_org(owner, other, page.house.now, &mut page.house.rng).expect("made");
+    page.instance
+        .identity()
+        .create_org(owner, other, page.instance.now, &mut page.instance.rng)
+        .expect("made");
     let token = page.token(&json!({}));
     for path in ["other", "nothing", "", "ACME", "acme/"] {
         let request = EmbedRequest { token: &token, slug: path, origin: None };
         assert_eq!(
-            page.house.identity().embed(&request, page.house.now).err(),
+            page.instance.identity().embed(&request, page.instance.now).err(),
             Some(TokenRefusal::OrgMismatch),
             "{path}"
         );
@@ -359,43 +365,43 @@ fn a_good_token_on_another_path_is_a_mismatch_whether_that_organisation_exists_o
 }
 
 #[test]
-fn tokens_die_with_their_key_in_every_way_a_key_can_die() {
+fn tokens_end_with_their_key_however_the_key_ends() {
     let mut page = page();
-    let (org, key) = (page.house.acme().id, page.key);
-    let identity = page.house.identity();
+    let (org, key) = (page.instance.acme().id, page.key);
+    let identity = page.instance.identity();
     let token = page.token(&json!({}));
     assert_eq!(page.reason(&token), "accepted");
     let set = |disabled| ApiKeyChange { disabled: Some(disabled), ..ApiKeyChange::default() };
-    identity.change_key(org, None, key, set(true), page.house.now).expect("changed");
+    identity.change_key(org, None, key, set(true), page.instance.now).expect("changed");
     assert_eq!(page.reason(&token), "key");
-    identity.change_key(org, None, key, set(false), page.house.now).expect("changed");
+    identity.change_key(org, None, key, set(false), page.instance.now).expect("changed");
 
     let no_embed = KeyScopes { read: true, ..KeyScopes::default() };
     let change = ApiKeyChange { scopes: Some(no_embed), ..ApiKeyChange::default() };
-    identity.change_key(org, None, key, change, page.house.now).expect("changed");
+    identity.change_key(org, None, key, change, page.instance.now).expect("changed");
     assert_eq!(page.reason(&token), "key");
     let back =
         ApiKeyChange { scopes: Some(KeyScopes { embed: true, ..no_embed }), ..ApiKeyChange::default() };
-    identity.change_key(org, None, key, back, page.house.now).expect("its secret is still kept");
+    identity.change_key(org, None, key, back, page.instance.now).expect("its secret is still kept");
     assert_eq!(page.reason(&token), "accepted");
 
-    page.house.advance_ms(500);
-    let now = page.house.now.as_s();
+    page.instance.advance_ms(500);
+    let now = page.instance.now.as_s();
     let ahead = page.token(&json!({"iat": now + 30, "exp": now + 600}));
     assert_eq!(page.reason(&ahead), "accepted", "dated ahead within the permitted skew");
-    identity.revoke_tokens(org, None, key, page.house.now).expect("revoked");
+    identity.revoke_tokens(org, None, key, page.instance.now).expect("revoked");
     assert_eq!(page.reason(&token), "revoked");
     assert_eq!(page.reason(&ahead), "revoked");
     let mint = MintRequest { key, ttl_s: 60, sub: None, ms: None };
-    let fresh = identity.mint(org, &mint, page.house.now).expect("minted in the same second");
+    let fresh = identity.mint(org, &mint, page.instance.now).expect("minted in the same second");
     assert_eq!(page.reason(fresh.token.expose()), "accepted");
-    page.house.advance_ms(31_000);
+    page.instance.advance_ms(31_000);
     assert_eq!(page.reason(&ahead), "revoked", "for good");
 
-    identity.delete_key(org, None, key, page.house.now).expect("deleted");
+    identity.delete_key(org, None, key, page.instance.now).expect("deleted");
     assert_eq!(page.reason(fresh.token.expose()), "key");
     drop(identity);
-    page.house.crash();
+    page.instance.crash();
     assert_eq!(page.reason(fresh.token.expose()), "key");
 }
 
@@ -404,13 +410,13 @@ fn tokens_die_with_their_key_in_every_way_a_key_can_die() {
 fn with_another_master_key_no_token_verifies_but_the_key_still_reads() {
     let mut page = page();
     let token = page.token(&json!({}));
-    page.house.restart_with(IdentityOptions { argon2: CHEAP, ..Default::default() }, MasterKey([1; 32]));
+    page.instance.restart_with(IdentityOptions { argon2: CHEAP, ..Default::default() }, MasterKey([1; 32]));
     assert_eq!(page.reason(&token), "key");
-    assert!(page.house.identity().api_key(&page.secret, page.house.now).is_some());
+    assert!(page.instance.identity().api_key(&page.secret, page.instance.now).is_some());
 }
 
 #[test]
-fn effective_rights_are_the_tokens_and_the_keys() {
+fn the_grant_is_the_intersection_of_token_and_key() {
     let policy = EmbedPolicy {
         endpoints: Some(vec![Endpoint::Range, Endpoint::Instant]),
         metrics: Some(vec!["http_*".into()]),
@@ -446,7 +452,7 @@ fn effective_rights_are_the_tokens_and_the_keys() {
         (grant.max_range_s, grant.max_lookback_s, grant.min_step_s),
         (Some(3_600), Some(600), Some(60))
     );
-    assert_eq!(grant.scope.min_time, Some(page.house.now.plus_ms(-600_000)));
+    assert_eq!(grant.scope.min_time, Some(page.instance.now.plus_ms(-600_000)));
     for (origin, allowed) in
         [("https://a.example", false), ("https://b.example", true), ("https://c.example", false)]
     {
@@ -484,28 +490,28 @@ fn an_origin_must_be_allowed_by_token_and_key_and_a_server_sends_none() {
         (Some("null"), Some(TokenRefusal::OriginNotAllowed)),
     ] {
         let request = EmbedRequest { token: &token, slug: "acme", origin };
-        assert_eq!(page.house.identity().embed(&request, page.house.now).err(), expected, "{origin:?}");
+        assert_eq!(page.instance.identity().embed(&request, page.instance.now).err(), expected, "{origin:?}");
     }
 }
 
 #[test]
-fn a_minted_token_says_what_was_asked_and_nothing_more() {
+fn a_minted_token_has_the_requested_claims_and_no_others() {
     let page = page();
-    let org = page.house.acme().id;
+    let org = page.instance.acme().id;
     let ms = EmbedPolicy {
         matchers: vec!["tenant=\"t42\"".into()],
         min_step_s: Some(15),
         ..EmbedPolicy::default()
     };
     let request = MintRequest { key: page.key, ttl_s: 60, sub: Some("viewer".into()), ms: Some(ms) };
-    let minted = page.house.identity().mint(org, &request, page.house.now).expect("minted");
-    assert_eq!((minted.kid, minted.expires_at), (page.key, page.house.now.plus_ms(60_000)));
+    let minted = page.instance.identity().mint(org, &request, page.instance.now).expect("minted");
+    assert_eq!((minted.kid, minted.expires_at), (page.key, page.instance.now.plus_ms(60_000)));
     let parts: Vec<&str> = minted.token.expose().split('.').collect();
     let part = |at: usize| -> Value {
         serde_json::from_slice(&BASE64URL_NOPAD.decode(parts[at].as_bytes()).expect("base64url"))
             .expect("JSON")
     };
-    let now = page.house.now.as_s();
+    let now = page.instance.now.as_s();
     assert_eq!(part(0), page.header());
     let ms = json!({"match": ["tenant=\"t42\""], "min_step_s": 15});
     assert_eq!(
@@ -518,7 +524,7 @@ fn a_minted_token_says_what_was_asked_and_nothing_more() {
 }
 
 #[test]
-fn a_mint_beyond_the_key_is_refused_in_words() {
+fn a_token_beyond_the_keys_policy_is_not_minted_and_the_field_is_named() {
     let policy = EmbedPolicy {
         endpoints: Some(vec![Endpoint::Range]),
         max_range_s: Some(60),
@@ -529,7 +535,7 @@ fn a_mint_beyond_the_key_is_refused_in_words() {
         origins: vec!["https://a.example".into()],
         ..EmbedSettings::default()
     });
-    let org = page.house.acme().id;
+    let org = page.instance.acme().id;
     let plain = MintRequest { key: page.key, ttl_s: 60, sub: None, ms: None };
     let ms = |ms: EmbedPolicy| MintRequest { ms: Some(ms), ..plain.clone() };
     let cases = [
@@ -543,16 +549,16 @@ fn a_mint_beyond_the_key_is_refused_in_words() {
         (ms(EmbedPolicy { exprs: Some(vec!["x".repeat(5_000)]), ..Default::default() }), "ms"),
     ];
     for (request, field) in cases {
-        match page.house.identity().mint(org, &request, page.house.now) {
+        match page.instance.identity().mint(org, &request, page.instance.now) {
             Err(MintError::Validation(found)) => assert_eq!(found[0].field, field, "{request:?}"),
             other => panic!("{request:?}: {other:?}"),
         }
     }
-    page.house.identity().mint(org, &plain, page.house.now).expect("within");
+    page.instance.identity().mint(org, &plain, page.instance.now).expect("within");
 }
 
 #[test]
-fn a_policy_in_json_takes_null_for_no_restriction_and_no_unknown_field() {
+fn a_policy_in_json_accepts_null_as_no_restriction_and_refuses_unknown_fields() {
     let policy =
         EmbedPolicy::from_json(&json!({"endpoints": null, "metrics": null, "match": [], "max_range_s": 60}))
             .expect("read");
@@ -570,11 +576,11 @@ fn a_policy_in_json_takes_null_for_no_restriction_and_no_unknown_field() {
 }
 
 #[test]
-fn refused_tokens_stand_in_the_organisations_audit_log() {
+fn refused_tokens_are_in_the_organisations_audit_log() {
     let page = page();
     assert_eq!(page.reason(&page.token(&json!({"aud": "other"}))), "aud");
-    page.house.identity().tick(page.house.now).expect("written");
-    let entries = page.house.identity().audit(Some(page.house.acme().id), 10).expect("read");
+    page.instance.identity().tick(page.instance.now).expect("written");
+    let entries = page.instance.identity().audit(Some(page.instance.acme().id), 10).expect("read");
     let entry = entries.iter().find(|entry| entry.action == "token.rejected").expect("noted");
     assert_eq!((entry.target.clone(), entry.detail.as_str()), (page.key.to_string(), "aud"));
 }

@@ -1,4 +1,5 @@
-//! The room's promises, kept through its own door: `Identity` over a real store in a temporary folder.
+//! Tests of the room through its public interface: `Identity` over a real store in a temporary
+//! folder.
 
 mod accounts;
 mod address_proofs;
@@ -8,9 +9,9 @@ mod keys;
 mod links;
 mod login_model;
 mod logins;
-mod new_passwords;
 mod oauth;
 mod orgs;
+mod password_resets;
 mod removal;
 mod sessions;
 mod signups;
@@ -25,58 +26,58 @@ use crate::model::OrgSlug;
 
 pub(super) const EMAIL: &str = "ada@example.org";
 pub(super) const PASSWORD: &str = "correct horse battery";
-/// Hashing in a test should cost nothing.
+/// A minimal hashing cost, to keep tests fast.
 const CHEAP: Argon2Cost = Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 };
 pub(super) const DAY_MS: i64 = 24 * 3_600 * 1_000;
 
-/// An instance in a folder of its own, with a clock that stands until it is moved.
-pub(super) struct House {
+/// An instance in its own temporary folder, with a clock that only moves when told to.
+pub(super) struct TestInstance {
     dir: tempfile::TempDir,
     pub(super) now: Timestamp,
     pub(super) rng: Entropy,
     options: IdentityOptions,
-    open: Option<Open>,
+    open: Option<OpenInstance>,
 }
 
-struct Open {
+struct OpenInstance {
     folder: Arc<DataFolder>,
     control: Arc<Control>,
     identity: Arc<Identity>,
 }
 
-impl House {
-    /// Without any account.
-    pub(super) fn empty() -> House {
+impl TestInstance {
+    /// Opens an instance without any account.
+    pub(super) fn empty() -> TestInstance {
         let options = IdentityOptions { argon2: CHEAP, ..IdentityOptions::default() };
-        House::with(options)
+        TestInstance::with(options)
     }
 
-    pub(super) fn with(options: IdentityOptions) -> House {
+    pub(super) fn with(options: IdentityOptions) -> TestInstance {
         let dir = tempfile::tempdir().expect("a folder");
         let now = Timestamp::from_rfc3339("2026-11-21T10:00:00Z").expect("a time");
-        let mut house = House { dir, now, rng: Entropy::seeded(7), options, open: None };
-        house.open(MasterKey([9; 32]));
-        house
+        let mut instance = TestInstance { dir, now, rng: Entropy::seeded(7), options, open: None };
+        instance.open(MasterKey([9; 32]));
+        instance
     }
 
-    /// With the account [`EMAIL`], instance administrator and owner of `acme`.
-    pub(super) fn furnished() -> House {
-        let mut house = House::empty();
+    /// Opens an instance with the account [`EMAIL`], instance administrator and owner of `acme`.
+    pub(super) fn with_owner() -> TestInstance {
+        let mut instance = TestInstance::empty();
         let bootstrap = Bootstrap { email: EMAIL, password: Password(PASSWORD), org: "acme" };
-        house
+        instance
             .identity()
-            .bootstrap(&bootstrap, house.now, &mut house.rng)
+            .bootstrap(&bootstrap, instance.now, &mut instance.rng)
             .expect("set up")
             .expect("the first");
-        house
+        instance
     }
 
-    /// The same, and its mail goes to a mail server.
-    pub(super) fn mailing() -> House {
-        let mut house = House::furnished();
+    /// Like [`TestInstance::with_owner`], with mail sent to a mail server.
+    pub(super) fn with_mail_server() -> TestInstance {
+        let mut instance = TestInstance::with_owner();
         let options = IdentityOptions { argon2: CHEAP, mail_leaves: true, ..IdentityOptions::default() };
-        house.restart_with(options, MasterKey([9; 32]));
-        house
+        instance.restart_with(options, MasterKey([9; 32]));
+        instance
     }
 
     fn open(&mut self, key: MasterKey) {
@@ -94,7 +95,7 @@ impl House {
         };
         let identity =
             Identity::open(foundation, self.options.clone(), self.now, &mut self.rng).expect("identity");
-        self.open = Some(Open { folder, control, identity: Arc::new(identity) });
+        self.open = Some(OpenInstance { folder, control, identity: Arc::new(identity) });
     }
 
     pub(super) fn identity(&self) -> Arc<Identity> {
@@ -105,13 +106,13 @@ impl House {
         self.now = self.now.plus_ms(ms);
     }
 
-    /// As after `kill -9`: nothing more is written.
+    /// Restarts as after `kill -9`: nothing more is written.
     pub(super) fn crash(&mut self) {
         self.open = None;
         self.open(MasterKey([9; 32]));
     }
 
-    /// A clean stop and a start.
+    /// Stops cleanly and starts again.
     pub(super) fn restart(&mut self) {
         self.stop();
         self.open(MasterKey([9; 32]));
@@ -124,14 +125,14 @@ impl House {
     }
 
     fn stop(&mut self) {
-        let Open { folder, control, identity } = self.open.take().expect("open");
+        let OpenInstance { folder, control, identity } = self.open.take().expect("open");
         identity.close(self.now).expect("written");
         drop(identity);
         Arc::into_inner(control).expect("the only one").close().expect("closed");
         Arc::into_inner(folder).expect("the only one").close_clean(self.now).expect("marked");
     }
 
-    /// Every byte of every file of the folder.
+    /// Returns all bytes of all files of the folder.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut all = Vec::new();
         let mut dirs = vec![self.dir.path().to_owned()];
@@ -152,7 +153,7 @@ impl House {
         self.identity().user_by_email(&Email::parse(EMAIL).expect("valid")).expect("read").expect("there")
     }
 
-    /// The organisation `acme`.
+    /// Returns the organisation `acme`.
     pub(super) fn acme(&self) -> Org {
         self.identity().membership(self.owner().id, "acme").expect("read").expect("there").org
     }
@@ -174,7 +175,7 @@ impl House {
         self.identity().login(&attempt, now, &mut self.rng)
     }
 
-    /// A session of the owner, by password.
+    /// Logs the owner in with the password.
     pub(super) fn session(&mut self) -> LoggedIn {
         match self.login(PASSWORD).expect("the right password") {
             LoginOutcome::LoggedIn(session) => session,
@@ -182,18 +183,18 @@ impl House {
         }
     }
 
-    /// What a cookie is now, in a word.
+    /// Returns the state of a session cookie as a word.
     pub(super) fn check(&self, token: &Secret) -> &'static str {
         match self.identity().session(token.expose(), self.now) {
             SessionCheck::Live(_) => "live",
             SessionCheck::LiveOncePersisted(_) => "live once persisted",
             SessionCheck::Expired(_) => "expired",
-            SessionCheck::Ended(_) => "ended, unknown to the disk",
+            SessionCheck::Ended(_) => "ended, still stored",
             SessionCheck::Unknown => "unknown",
         }
     }
 
-    /// Another account, without any organisation.
+    /// Creates another account without any organisation.
     pub(super) fn add_user(&mut self, email: &str) -> UserId {
         let id = UserId::random(&mut self.rng);
         let (email, password) =
@@ -238,7 +239,7 @@ pub(super) fn slug(text: &str) -> OrgSlug {
     OrgSlug::parse(text).expect("a slug")
 }
 
-/// Runs `work` on so many threads that start together; what each returned.
+/// Runs `work` on `threads` threads that start together. Returns their results in order.
 pub(super) fn race<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let start = std::sync::Barrier::new(threads);
     let (start, work) = (&start, &work);

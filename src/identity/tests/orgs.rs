@@ -1,4 +1,4 @@
-//! Organisations and who belongs to them (docs/specification.md C3).
+//! Organisations and their members (docs/specification.md C3).
 
 use super::*;
 use crate::identity::NameError;
@@ -7,13 +7,13 @@ fn new_org(text: &str) -> NewOrg {
     NewOrg { slug: slug(text), name: String::new() }
 }
 
-/// docs/specification.md A15: not a member and not there are one answer.
+/// docs/specification.md A15: "not a member" and "no such organisation" are the same response.
 #[test]
-fn an_organisation_is_there_only_for_its_members() {
-    let mut house = House::furnished();
-    let stranger = house.add_user("eve@example.org");
-    let identity = house.identity();
-    let acme = identity.membership(house.owner().id, "acme").expect("read").expect("a member");
+fn an_organisation_is_visible_only_to_its_members() {
+    let mut instance = TestInstance::with_owner();
+    let stranger = instance.add_user("eve@example.org");
+    let identity = instance.identity();
+    let acme = identity.membership(instance.owner().id, "acme").expect("read").expect("a member");
     assert_eq!(
         (acme.role, acme.org.settings, acme.org.id),
         (Role::Owner, OrgSettings::default(), crate::model::OrgId(1))
@@ -21,8 +21,8 @@ fn an_organisation_is_there_only_for_its_members() {
     for (user, text) in [
         (stranger, "acme"),
         (stranger, "nothing"),
-        (house.owner().id, "nothing"),
-        (house.owner().id, "../acme"),
+        (instance.owner().id, "nothing"),
+        (instance.owner().id, "../acme"),
     ] {
         assert_eq!(identity.membership(user, text).expect("read"), None, "{text}");
     }
@@ -30,97 +30,107 @@ fn an_organisation_is_there_only_for_its_members() {
 }
 
 #[test]
-fn the_creator_owns_it_and_a_slug_or_number_is_never_given_twice() {
-    let mut house = House::furnished();
-    let owner = house.owner().id;
+fn the_creator_owns_an_organisation_and_slugs_and_numbers_are_never_reused() {
+    let mut instance = TestInstance::with_owner();
+    let owner = instance.owner().id;
     for (text, number) in [("zeta", 2), ("beta", 3)] {
-        let made =
-            house.identity().create_org(owner, new_org(text), house.now, &mut house.rng).expect("made");
+        let made = instance
+            .identity()
+            .create_org(owner, new_org(text), instance.now, &mut instance.rng)
+            .expect("made");
         assert_eq!((made.role, made.org.id.0), (Role::Owner, number));
     }
-    let taken = house.identity().create_org(owner, new_org("acme"), house.now, &mut house.rng);
+    let taken = instance.identity().create_org(owner, new_org("acme"), instance.now, &mut instance.rng);
     assert!(matches!(taken, Err(OrgError::SlugTaken(_))));
-    house.crash();
-    let made = house.identity().create_org(owner, new_org("gamma"), house.now, &mut house.rng).expect("made");
+    instance.crash();
+    let made = instance
+        .identity()
+        .create_org(owner, new_org("gamma"), instance.now, &mut instance.rng)
+        .expect("made");
     assert_eq!(made.org.id.0, 4, "a refused one cost no number");
-    let slugs: Vec<String> =
-        house.identity().memberships(owner).expect("read").iter().map(|m| m.org.slug.to_string()).collect();
+    let slugs: Vec<String> = instance
+        .identity()
+        .memberships(owner)
+        .expect("read")
+        .iter()
+        .map(|m| m.org.slug.to_string())
+        .collect();
     assert_eq!(slugs, ["acme", "beta", "gamma", "zeta"]);
-    assert_eq!(house.identity().orgs().expect("read").len(), 4);
+    assert_eq!(instance.identity().orgs().expect("read").len(), 4);
 }
 
 #[test]
-fn who_may_make_organisations_is_the_operators_choice() {
-    let mut house = House::furnished();
-    let user = house.add_user("eve@example.org");
-    let refused = house.identity().create_org(user, new_org("eves"), house.now, &mut house.rng);
+fn the_operator_decides_who_may_create_organisations() {
+    let mut instance = TestInstance::with_owner();
+    let user = instance.add_user("eve@example.org");
+    let refused = instance.identity().create_org(user, new_org("eves"), instance.now, &mut instance.rng);
     assert!(matches!(refused, Err(OrgError::Forbidden)));
     let options = IdentityOptions { argon2: CHEAP, org_create: OrgCreate::Any, ..Default::default() };
-    house.restart_with(options, MasterKey([9; 32]));
-    house.identity().create_org(user, new_org("eves"), house.now, &mut house.rng).expect("made");
-    house.disable(user);
-    let refused = house.identity().create_org(user, new_org("more"), house.now, &mut house.rng);
+    instance.restart_with(options, MasterKey([9; 32]));
+    instance.identity().create_org(user, new_org("eves"), instance.now, &mut instance.rng).expect("made");
+    instance.disable(user);
+    let refused = instance.identity().create_org(user, new_org("more"), instance.now, &mut instance.rng);
     assert!(matches!(refused, Err(OrgError::UnknownUser)));
     let long = NewOrg { slug: slug("long"), name: "x".repeat(201) };
-    let owner = house.owner().id;
+    let owner = instance.owner().id;
     assert!(matches!(
-        house.identity().create_org(owner, long, house.now, &mut house.rng),
+        instance.identity().create_org(owner, long, instance.now, &mut instance.rng),
         Err(OrgError::Name(NameError::TooLong(201)))
     ));
 }
 
-/// Where everybody may make organisations, nobody fills the server with them.
+/// If all accounts may create organisations, none may fill the server with them.
 #[test]
-fn an_account_owns_so_many_organisations_and_no_more() {
+fn an_account_owns_at_most_a_hundred_organisations() {
     let options = IdentityOptions { argon2: CHEAP, org_create: OrgCreate::Any, ..Default::default() };
-    let mut house = House::furnished();
-    house.restart_with(options, MasterKey([9; 32]));
-    let user = house.add_user("eve@example.org");
-    let make = |house: &mut House, who: UserId, name: String| {
-        house.identity().create_org(who, new_org(&name), house.now, &mut house.rng).map(drop)
+    let mut instance = TestInstance::with_owner();
+    instance.restart_with(options, MasterKey([9; 32]));
+    let user = instance.add_user("eve@example.org");
+    let make = |instance: &mut TestInstance, who: UserId, name: String| {
+        instance.identity().create_org(who, new_org(&name), instance.now, &mut instance.rng).map(drop)
     };
     for number in 0..100 {
-        make(&mut house, user, format!("eve-{number}")).expect("made");
+        make(&mut instance, user, format!("eve-{number}")).expect("made");
     }
-    assert!(matches!(make(&mut house, user, "eve-more".into()), Err(OrgError::TooMany)));
-    let org = house.identity().membership(user, "eve-0").expect("read").expect("hers").org.id;
-    house.identity().delete_org(Some(user), org, house.now).expect("deleted");
-    house.identity().finish_removal(org).expect("removed");
-    make(&mut house, user, "eve-more".into()).expect("there is room again");
-    let boss = house.owner().id;
-    make(&mut house, boss, "boss".into()).expect("made");
+    assert!(matches!(make(&mut instance, user, "eve-more".into()), Err(OrgError::TooMany)));
+    let org = instance.identity().membership(user, "eve-0").expect("read").expect("hers").org.id;
+    instance.identity().delete_org(Some(user), org, instance.now).expect("deleted");
+    instance.identity().finish_removal(org).expect("removed");
+    make(&mut instance, user, "eve-more".into()).expect("below the limit again");
+    let boss = instance.owner().id;
+    make(&mut instance, boss, "boss".into()).expect("made");
 }
 
 #[test]
-fn of_many_with_one_slug_one_is_made() {
-    let house = House::furnished();
-    let (identity, owner, now) = (house.identity(), house.owner().id, house.now);
+fn of_concurrent_requests_for_one_slug_one_succeeds() {
+    let instance = TestInstance::with_owner();
+    let (identity, owner, now) = (instance.identity(), instance.owner().id, instance.now);
     let won = race(8, |number| {
         identity.create_org(owner, new_org("wanted"), now, &mut Entropy::seeded(number as u64)).is_ok()
     });
     assert_eq!(won.into_iter().filter(|won| *won).count(), 1);
 }
 
-/// Numbers are never given twice: what is stored under one that was somebody's would be somebody else's.
+/// Numbers are never reused: data stored under an old number would belong to another organisation.
 #[test]
-fn where_no_number_is_left_no_organisation_is_made() {
-    let mut house = House::furnished();
-    house
+fn without_a_free_number_no_organisation_is_created() {
+    let mut instance = TestInstance::with_owner();
+    instance
         .identity()
         .change(|txn| {
             txn.put(&(), &org::NextOrgRow(u32::MAX));
             Ok::<_, StoreError>(())
         })
         .expect("stored");
-    let (owner, now) = (house.owner().id, house.now);
-    let refused = house.identity().create_org(owner, new_org("more"), now, &mut house.rng);
+    let (owner, now) = (instance.owner().id, instance.now);
+    let refused = instance.identity().create_org(owner, new_org("more"), now, &mut instance.rng);
     assert!(matches!(refused, Err(OrgError::Exhausted)), "{refused:?}");
 }
 
-/// Puts somebody into `acme`.
-fn join(house: &House, user: UserId, role: Role) {
-    let (org, joined_at) = (house.acme().id, house.now);
-    house
+/// Adds a member to `acme`.
+fn join(instance: &TestInstance, user: UserId, role: Role) {
+    let (org, joined_at) = (instance.acme().id, instance.now);
+    instance
         .identity()
         .change(move |txn| {
             txn.put(&(user, org), &org::MembershipRow { role, joined_at });
@@ -130,61 +140,62 @@ fn join(house: &House, user: UserId, role: Role) {
         .expect("stored");
 }
 
-/// docs/specification.md C3: admins may lower, only the instance administrator raises above the server's default.
+/// docs/specification.md C3: administrators may lower a limit, only the instance administrator may
+/// raise it above the server's default.
 #[test]
 fn only_the_instance_administrator_raises_above_the_default() {
-    let mut house = House::furnished();
-    let (boss, admin, org) = (house.owner().id, house.add_user("adam@example.org"), house.acme().id);
-    join(&house, admin, Role::Admin);
+    let mut instance = TestInstance::with_owner();
+    let (boss, admin, org) = (instance.owner().id, instance.add_user("adam@example.org"), instance.acme().id);
+    join(&instance, admin, Role::Admin);
     let defaults = OrgSettings { max_series: Limit::At(10), ..OrgSettings::default() };
-    let set = |house: &House, who: UserId, limit: Limit| {
+    let set = |instance: &TestInstance, who: UserId, limit: Limit| {
         let change = OrgChange { name: None, settings: vec![(Setting::MaxSeries, limit)] };
-        house
+        instance
             .identity()
-            .change_org(Some(who), org, change, &defaults, house.now)
+            .change_org(Some(who), org, change, &defaults, instance.now)
             .map(|org| org.settings.max_series)
     };
-    assert_eq!(set(&house, admin, Limit::At(3)).expect("lower"), Limit::At(3));
+    assert_eq!(set(&instance, admin, Limit::At(3)).expect("lower"), Limit::At(3));
     for above in [Limit::At(11), Limit::Unlimited] {
-        let refused = set(&house, admin, above);
+        let refused = set(&instance, admin, above);
         assert!(matches!(refused, Err(OrgChangeError::AboveDefault(Setting::MaxSeries))), "{refused:?}");
     }
-    assert_eq!(house.identity().org_settings(org).max_series, Limit::At(3));
-    assert_eq!(set(&house, boss, Limit::At(50)).expect("raised"), Limit::At(50));
-    house.crash();
-    assert_eq!(house.identity().org_settings(org).max_series, Limit::At(50), "after a restart");
-    assert_eq!(set(&house, admin, Limit::Default).expect("back"), Limit::Default);
-    let said = house.identity().audit(Some(org), 10).expect("read");
-    assert_eq!((said[0].actor, said[0].action.as_str()), (Some(admin), "settings.changed"));
-    assert!(said.iter().any(|entry| entry.detail == "max_series=50" && entry.actor == Some(boss)));
-    house.disable(admin);
-    assert!(matches!(set(&house, admin, Limit::At(1)), Err(OrgChangeError::UnknownUser)));
+    assert_eq!(instance.identity().org_settings(org).max_series, Limit::At(3));
+    assert_eq!(set(&instance, boss, Limit::At(50)).expect("raised"), Limit::At(50));
+    instance.crash();
+    assert_eq!(instance.identity().org_settings(org).max_series, Limit::At(50), "after a restart");
+    assert_eq!(set(&instance, admin, Limit::Default).expect("back"), Limit::Default);
+    let entries = instance.identity().audit(Some(org), 10).expect("read");
+    assert_eq!((entries[0].actor, entries[0].action.as_str()), (Some(admin), "settings.changed"));
+    assert!(entries.iter().any(|entry| entry.detail == "max_series=50" && entry.actor == Some(boss)));
+    instance.disable(admin);
+    assert!(matches!(set(&instance, admin, Limit::At(1)), Err(OrgChangeError::UnknownUser)));
 }
 
 #[test]
-fn a_change_is_whole_or_not_at_all() {
-    let house = House::furnished();
-    let (boss, org, now) = (house.owner().id, house.acme().id, house.now);
+fn a_change_is_applied_completely_or_not_at_all() {
+    let instance = TestInstance::with_owner();
+    let (boss, org, now) = (instance.owner().id, instance.acme().id, instance.now);
     let change = |name: String, org| {
         let change = OrgChange { name: Some(name), settings: vec![(Setting::MaxLabels, Limit::At(9))] };
-        house.identity().change_org(Some(boss), org, change, &OrgSettings::default(), now)
+        instance.identity().change_org(Some(boss), org, change, &OrgSettings::default(), now)
     };
     assert!(matches!(change("x".repeat(201), org), Err(OrgChangeError::Name(NameError::TooLong(201)))));
     assert!(matches!(change("x".into(), crate::model::OrgId(9)), Err(OrgChangeError::UnknownOrg)));
-    assert_eq!(house.identity().org_settings(org), OrgSettings::default());
+    assert_eq!(instance.identity().org_settings(org), OrgSettings::default());
     let changed = change("Acme, Inc.".into(), org).expect("changed");
     assert_eq!((changed.name.as_str(), changed.settings.max_labels), ("Acme, Inc.", Limit::At(9)));
-    assert_eq!(house.acme(), changed);
+    assert_eq!(instance.acme(), changed);
 }
 
 #[test]
 fn members_are_listed_in_the_order_they_joined() {
-    let mut house = House::furnished();
-    house.advance_ms(1_000);
-    let viewer = house.add_user("vera@example.org");
-    join(&house, viewer, Role::Viewer);
-    house.session();
-    let members = house.identity().members(house.acme().id, house.now).expect("read");
+    let mut instance = TestInstance::with_owner();
+    instance.advance_ms(1_000);
+    let viewer = instance.add_user("vera@example.org");
+    join(&instance, viewer, Role::Viewer);
+    instance.session();
+    let members = instance.identity().members(instance.acme().id, instance.now).expect("read");
     let shown: Vec<_> = members.iter().map(|m| (m.user.email.as_str(), m.role, m.last_seen_at)).collect();
-    assert_eq!(shown, [(EMAIL, Role::Owner, Some(house.now)), ("vera@example.org", Role::Viewer, None)]);
+    assert_eq!(shown, [(EMAIL, Role::Owner, Some(instance.now)), ("vera@example.org", Role::Viewer, None)]);
 }

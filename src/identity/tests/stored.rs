@@ -1,11 +1,13 @@
-//! What is on disk stays readable: the bytes of every record, as version 1 wrote them. A change of a stored type that
-//! fails here is a migration: a new version, `from_older`, and these bytes kept.
+//! Compatibility of stored records: the bytes of every record, as version 1 wrote them. A change of
+//! a stored type that fails here needs a migration: a new version, `from_older`, and these bytes
+//! kept.
 
 use std::fmt::Debug;
 
 use super::super::address_proof::AddressProof;
 use super::super::{
-    api_key, audit, day, invite, keyring, link, login, oauth, org, org_removal, rotation, session, totp, user,
+    api_key, audit, daily_usage, invite, keyring, link, login, oauth, org, org_removal, rotation, session,
+    totp, user,
 };
 use super::*;
 use crate::kv::decode_body;
@@ -29,7 +31,7 @@ const USER: UserId = UserId::from_bytes([1; 10]);
 const HASH: SecretHash = SecretHash([2; 32]);
 
 #[test]
-fn version_1_of_addresses_and_logins_opens() {
+fn version_1_of_addresses_and_logins_is_readable() {
     let ip = "2001:db8::1".parse().expect("ip");
     check(0x02, "01010101010101010101", &user::AddressRow(USER));
     check(
@@ -57,9 +59,9 @@ fn version_1_of_addresses_and_logins_opens() {
     check(0x06, "fd00a0b83046030000", &session::SeenRow(at(0)));
 }
 
-/// Version 1 did not say whether the address was proven.
+/// Version 1 did not record whether the address was proven.
 #[test]
-fn both_versions_of_an_account_open() {
+fn both_versions_of_an_account_are_readable() {
     let first =
         "0f616461406578616d706c652e6f7267034164610100010b246172676f6e3269642478fd00a0b83046030000fb2c01";
     let row = user::UserRow {
@@ -82,9 +84,9 @@ fn both_versions_of_an_account_open() {
     }
 }
 
-/// Version 1 held the newest link alone.
+/// Version 1 stored only the newest link.
 #[test]
-fn both_versions_of_outstanding_links_open() {
+fn both_versions_of_outstanding_links_are_readable() {
     let one = link::OutstandingRow(vec![HASH]);
     assert_eq!(link::OutstandingRow::from_older(1, &[2; 32]).as_ref(), Ok(&one));
     assert!(link::OutstandingRow::from_older(0, &[2; 32]).is_err());
@@ -94,9 +96,9 @@ fn both_versions_of_outstanding_links_open() {
     assert_eq!(decode_body::<link::OutstandingRow>(&bytes(&written)).as_ref(), Ok(&two));
 }
 
-/// Version 1 did not say which session began an enrolment.
+/// Version 1 did not record which session started an enrolment.
 #[test]
-fn both_versions_of_a_second_factor_open() {
+fn both_versions_of_a_second_factor_are_readable() {
     let written = concat!(
         "03010203fd00a0b8304603000001fdd0a7b83046030000fc008793030102020202020202020202020202020202",
         "0202020202020202020202020202020201fda0afb83046030000"
@@ -119,9 +121,10 @@ fn both_versions_of_a_second_factor_open() {
     assert_eq!((totp::TotpRow::TABLE, totp::TotpRow::KIND, totp::TotpRow::VERSION), (3, 3, 2));
 }
 
-/// Version 1 of a link had no address, version 2 no session; a version is told by its frame, never guessed.
+/// Version 1 of a link had no address, version 2 no session. The frame names the version; it is
+/// never guessed.
 #[test]
-fn all_versions_of_a_link_open() {
+fn all_versions_of_a_link_are_readable() {
     let written = concat!(
         "01010101010101010101010104040404040404040404040404040404fd00a0b8304603000001012f0102020202",
         "0202020202020202020202020202020202020202020202020202020203"
@@ -151,9 +154,9 @@ fn all_versions_of_a_link_open() {
     assert_eq!((link::LinkRow::TABLE, link::LinkRow::KIND, link::LinkRow::VERSION), (7, 7, 3));
 }
 
-/// Sessions are stored with the place of their method in its list.
+/// Sessions are stored with the index of their method.
 #[test]
-fn a_method_keeps_its_number() {
+fn login_methods_keep_their_stored_numbers() {
     let all = ["password", "magic_link", "setup", "google", "github", "oidc", "signup", "invite"];
     for (number, name) in all.into_iter().enumerate() {
         let method: AuthMethod = decode_body(&[u8::try_from(number).expect("few")]).expect("known");
@@ -162,7 +165,7 @@ fn a_method_keeps_its_number() {
 }
 
 #[test]
-fn version_1_of_organisations_opens() {
+fn version_1_of_organisations_is_readable() {
     check(
         0x09,
         "050505050505050505050461636d650441636d65fd00a0b83046030000025a00010000000000000000",
@@ -184,9 +187,9 @@ fn version_1_of_organisations_opens() {
     check(0x0d, "08", &org::NextOrgRow(8));
 }
 
-/// Version 1 did not say whether the link was mailed.
+/// Version 1 did not record whether the link was mailed.
 #[test]
-fn both_versions_of_an_invitation_open() {
+fn both_versions_of_an_invitation_are_readable() {
     let first = concat!(
         "0f616461406578616d706c652e6f726701020202020202020202020202020202020202020202020202020202020202",
         "02020101010101010101010101fd00a0b83046030000fdd0a7b83046030000",
@@ -208,7 +211,7 @@ fn both_versions_of_an_invitation_open() {
 }
 
 #[test]
-fn version_1_of_invitation_links_and_removals_opens() {
+fn version_1_of_invitation_links_and_removals_is_readable() {
     check(0x19, "0706060606060606060606", &invite::InviteTokenRow(OrgId(7), InviteId::from_bytes([6; 10])));
     check(
         0x1a,
@@ -220,11 +223,11 @@ fn version_1_of_invitation_links_and_removals_opens() {
             deleted_by: None,
         },
     );
-    check(0x12, "fbc2a2fb2c01", &day::DayRow { day: 20_833, samples: 300 });
+    check(0x12, "fbc2a2fb2c01", &daily_usage::DailyUsageRow { day: 20_833, samples: 300 });
 }
 
 #[test]
-fn version_1_of_keys_and_audit_opens() {
+fn old_versions_of_keys_and_audit_entries_are_readable() {
     let policy = EmbedPolicy {
         endpoints: Some(vec![Endpoint::Metrics, Endpoint::Expr]),
         metrics: Some(vec!["http_*".into()]),
@@ -265,13 +268,15 @@ fn version_1_of_keys_and_audit_opens() {
             labels: vec![("source".into(), "laptop".into())],
         },
         tokens_valid_after: Some(at(2)),
-        // Version 1 limited reading by the rate of tokens: a rate that was chosen goes on limiting it.
+        // In version 1 the rate limit of tokens also limited reading: a rate that was chosen keeps
+        // limiting it.
         read: ReadSettings { rate_limit_rps: 50 },
     };
     assert_eq!(keyring::KeyRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
     assert_eq!(decode_body::<keyring::KeyRow>(&bytes(&format!("{first}32"))).as_ref(), Ok(&row));
     assert_eq!((keyring::KeyRow::TABLE, keyring::KeyRow::KIND, keyring::KeyRow::VERSION), (0x0e, 0x0e, 2));
-    // The rate of tokens stands before their longest life, which is 60 here: 50 becomes the default of then.
+    // The rate of tokens is stored before their maximum lifetime, which is 60 here: 50 becomes 100,
+    // the default of version 1.
     let usual = keyring::KeyRow::from_older(1, &bytes(&first.replacen("323c01012a", "643c01012a", 1)));
     assert_eq!(usual.map(|row| (row.embed.rate_limit_rps, row.read.rate_limit_rps)), Ok((100, 1_000)));
     check(0x0f, "fd00a0b83046030000", &keyring::UsedRow(at(0)));
@@ -294,7 +299,7 @@ fn version_1_of_keys_and_audit_opens() {
 }
 
 #[test]
-fn version_1_of_identities_elsewhere_opens() {
+fn version_1_of_linked_identities_is_readable() {
     check(
         0x1c,
         "010101010101010101010303030303030303030302096874747073\

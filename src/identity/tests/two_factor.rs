@@ -1,10 +1,10 @@
-//! The second factor (docs/specification.md D3), through every way in.
+//! The second factor (docs/specification.md D3), after every first factor.
 
 use totp_rs::{Algorithm, Builder};
 
 use super::*;
 
-/// What an authenticator app shows for `secret` at `now`.
+/// Returns the code that an authenticator app shows for `secret` at `now`.
 pub(super) fn code(secret: &str, now: Timestamp) -> String {
     let bytes = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
     let app = Builder::new()
@@ -16,29 +16,31 @@ pub(super) fn code(secret: &str, now: Timestamp) -> String {
     app.generate(u64::try_from(now.as_s()).expect("after 1970")).to_string()
 }
 
-/// A code that is wrong in the whole window.
+/// Returns a code that is wrong at all accepted steps.
 fn wrong(secret: &str, now: Timestamp) -> String {
     let right: Vec<String> = (-2..=2).map(|step| code(secret, now.plus_ms(step * 30_000))).collect();
     (0..).map(|n: u32| format!("{n:06}")).find(|text| !right.contains(text)).expect("a million codes")
 }
 
-/// The owner's account with a second factor; its secret, and the recovery codes. The clock stands in a fresh step.
-fn enrolled() -> (House, String, RecoveryCodes) {
-    let mut house = House::furnished();
-    let session = house.session();
-    let enrolment = house.identity().enroll_totp(&session.session, house.now, &mut house.rng).expect("begun");
+/// Opens an instance whose owner has a second factor. Returns its secret and the recovery codes.
+/// The clock is in an unused step.
+fn enrolled() -> (TestInstance, String, RecoveryCodes) {
+    let mut instance = TestInstance::with_owner();
+    let session = instance.session();
+    let enrolment =
+        instance.identity().enroll_totp(&session.session, instance.now, &mut instance.rng).expect("begun");
     let secret = enrolment.secret.expose().to_owned();
-    let now = house.now;
-    let (codes, _) = house
+    let now = instance.now;
+    let (codes, _) = instance
         .identity()
-        .confirm_totp(&session.session, &code(&secret, now), now, &mut house.rng)
+        .confirm_totp(&session.session, &code(&secret, now), now, &mut instance.rng)
         .expect("confirmed");
-    house.advance_ms(60_000);
-    (house, secret, codes)
+    instance.advance_ms(60_000);
+    (instance, secret, codes)
 }
 
-fn pending(house: &mut House) -> Secret {
-    match house.login(PASSWORD).expect("the right password") {
+fn pending(instance: &mut TestInstance) -> Secret {
+    match instance.login(PASSWORD).expect("the right password") {
         LoginOutcome::NeedsCode(pending) => {
             assert_eq!(pending.expires_in, Duration::from_secs(300));
             pending.token
@@ -47,28 +49,32 @@ fn pending(house: &mut House) -> Secret {
     }
 }
 
-fn verify(house: &mut House, pending: &Secret, factor: SecondFactor<'_>) -> Result<LoggedIn, CodeError> {
+fn verify(
+    instance: &mut TestInstance,
+    pending: &Secret,
+    factor: SecondFactor<'_>,
+) -> Result<LoggedIn, CodeError> {
     let attempt =
         CodeLogin { pending: pending.expose(), factor, client: &client("192.0.2.1"), replaces: None };
-    let now = house.now;
-    house.identity().verify_code(&attempt, now, &mut house.rng)
+    let now = instance.now;
+    instance.identity().verify_code(&attempt, now, &mut instance.rng)
 }
 
-/// Spec: no cookie before the second factor.
+/// docs/specification.md D3: no cookie before the second factor.
 #[test]
 fn a_password_alone_gives_no_session_and_the_code_does() {
-    let (mut house, secret, _) = enrolled();
-    let before = house.identity().sessions(house.owner().id, house.now).len();
-    let token = pending(&mut house);
-    assert_eq!(house.identity().sessions(house.owner().id, house.now).len(), before);
-    let now = house.now;
+    let (mut instance, secret, _) = enrolled();
+    let before = instance.identity().sessions(instance.owner().id, instance.now).len();
+    let token = pending(&mut instance);
+    assert_eq!(instance.identity().sessions(instance.owner().id, instance.now).len(), before);
+    let now = instance.now;
     let spaced = code(&secret, now).replacen("", " ", 4);
-    let session = verify(&mut house, &token, SecondFactor::Code(&spaced)).expect("the code");
+    let session = verify(&mut instance, &token, SecondFactor::Code(&spaced)).expect("the code");
     assert!(session.session.second_factor && session.user.twofa_enabled);
-    assert_eq!(house.check(&session.token), "live");
+    assert_eq!(instance.check(&session.token), "live");
     let again = code(&secret, now.plus_ms(30_000));
     assert!(
-        matches!(verify(&mut house, &token, SecondFactor::Code(&again)), Err(CodeError::PendingInvalid)),
+        matches!(verify(&mut instance, &token, SecondFactor::Code(&again)), Err(CodeError::PendingInvalid)),
         "used"
     );
 }
@@ -76,83 +82,85 @@ fn a_password_alone_gives_no_session_and_the_code_does() {
 /// Threat 25.
 #[test]
 fn a_used_code_is_refused_even_within_its_thirty_seconds() {
-    let (mut house, secret, _) = enrolled();
-    let first = pending(&mut house);
-    let text = code(&secret, house.now);
-    verify(&mut house, &first, SecondFactor::Code(&text)).expect("the code");
-    let second = pending(&mut house);
-    match verify(&mut house, &second, SecondFactor::Code(&text)) {
+    let (mut instance, secret, _) = enrolled();
+    let first = pending(&mut instance);
+    let text = code(&secret, instance.now);
+    verify(&mut instance, &first, SecondFactor::Code(&text)).expect("the code");
+    let second = pending(&mut instance);
+    match verify(&mut instance, &second, SecondFactor::Code(&text)) {
         Err(CodeError::AlreadyUsed { retry_after }) => {
             assert!((1..=30_000).contains(&retry_after.as_millis()))
         }
         other => panic!("{other:?}"),
     }
-    house.crash();
+    instance.crash();
     assert!(matches!(
-        verify(&mut house, &second, SecondFactor::Code(&text)),
+        verify(&mut instance, &second, SecondFactor::Code(&text)),
         Err(CodeError::AlreadyUsed { .. })
     ));
-    // An older step than the used one is inside the skew, and refused as well.
-    let older = code(&secret, house.now.plus_ms(-30_000));
+    // An older step than the used one is within the skew, and refused as well.
+    let older = code(&secret, instance.now.plus_ms(-30_000));
     assert!(matches!(
-        verify(&mut house, &second, SecondFactor::Code(&older)),
+        verify(&mut instance, &second, SecondFactor::Code(&older)),
         Err(CodeError::AlreadyUsed { .. })
     ));
-    house.advance_ms(30_000);
-    let next = code(&secret, house.now);
-    verify(&mut house, &second, SecondFactor::Code(&next)).expect("the next code");
+    instance.advance_ms(30_000);
+    let next = code(&secret, instance.now);
+    verify(&mut instance, &second, SecondFactor::Code(&next)).expect("the next code");
 }
 
 #[test]
-fn who_is_logged_out_meanwhile_enables_nothing_and_gets_no_session() {
-    let mut house = House::furnished();
-    let session = house.session().session;
-    let now = house.now;
-    let enrolment = house.identity().enroll_totp(&session, now, &mut house.rng).expect("begun");
-    house.identity().end_session(&session, now).expect("written");
+fn a_session_that_ended_meanwhile_enables_no_second_factor_and_gets_no_new_session() {
+    let mut instance = TestInstance::with_owner();
+    let session = instance.session().session;
+    let now = instance.now;
+    let enrolment = instance.identity().enroll_totp(&session, now, &mut instance.rng).expect("begun");
+    instance.identity().end_session(&session, now).expect("written");
     let text = code(enrolment.secret.expose(), now);
-    let refused = house.identity().confirm_totp(&session, &text, now, &mut house.rng);
+    let refused = instance.identity().confirm_totp(&session, &text, now, &mut instance.rng);
     assert!(matches!(refused, Err(TwoFactorError::SessionOver)), "{refused:?}");
-    assert!(!house.identity().twofa_status(session.user).expect("read").enabled);
-    assert!(house.identity().sessions(session.user, now).is_empty());
+    assert!(!instance.identity().twofa_status(session.user).expect("read").enabled);
+    assert!(instance.identity().sessions(session.user, now).is_empty());
 }
 
-/// A fresh session begins it, any session of the account ends it; but one that was ended begins nothing that lasts.
+/// One session may start an enrolment and another of the account may confirm it, but an ended
+/// session leaves no enrolment.
 #[test]
-fn an_enrolment_dies_with_the_session_that_began_it() {
-    let mut house = House::furnished();
-    let (stolen, own) = (house.session().session, house.session().session);
-    let now = house.now;
-    let begin = |house: &mut House, session: &Session| {
-        let enrolment = house.identity().enroll_totp(session, now, &mut house.rng).expect("begun");
+fn an_enrolment_ends_with_the_session_that_started_it() {
+    let mut instance = TestInstance::with_owner();
+    let (stolen, own) = (instance.session().session, instance.session().session);
+    let now = instance.now;
+    let begin = |instance: &mut TestInstance, session: &Session| {
+        let enrolment = instance.identity().enroll_totp(session, now, &mut instance.rng).expect("begun");
         code(enrolment.secret.expose(), now)
     };
-    let confirm = |house: &mut House, session: &Session, text: &str| {
-        house.identity().confirm_totp(session, text, now, &mut house.rng)
+    let confirm = |instance: &mut TestInstance, session: &Session, text: &str| {
+        instance.identity().confirm_totp(session, text, now, &mut instance.rng)
     };
-    let text = begin(&mut house, &stolen);
-    house.identity().revoke_sessions(own.user, Some(own.id), now).expect("written");
+    let text = begin(&mut instance, &stolen);
+    instance.identity().revoke_sessions(own.user, Some(own.id), now).expect("written");
     for _ in 0..2 {
-        let refused = confirm(&mut house, &own, &text);
+        let refused = confirm(&mut instance, &own, &text);
         assert!(matches!(refused, Err(TwoFactorError::NotEnabled)), "{refused:?}");
-        house.crash();
+        instance.crash();
     }
-    // All sessions may end while a code is being looked at: their rows are still there, and dead by their number.
-    let text = begin(&mut house, &own);
-    house.identity().revoke_sessions(own.user, None, now).expect("written");
-    let refused = confirm(&mut house, &own, &text);
+    // All sessions may end while a code is checked: their rows still exist, and their epoch makes
+    // them invalid.
+    let text = begin(&mut instance, &own);
+    instance.identity().revoke_sessions(own.user, None, now).expect("written");
+    let refused = confirm(&mut instance, &own, &text);
     assert!(matches!(refused, Err(TwoFactorError::SessionOver)), "{refused:?}");
-    let (first, second) = (house.session().session, house.session().session);
-    let text = begin(&mut house, &first);
-    confirm(&mut house, &second, &text).expect("both live");
+    let (first, second) = (instance.session().session, instance.session().session);
+    let text = begin(&mut instance, &first);
+    confirm(&mut instance, &second, &text).expect("both live");
 }
 
 #[test]
 fn fifty_threads_with_one_code_get_one_session() {
-    let (mut house, secret, _) = enrolled();
-    let tokens: Vec<Secret> = (0..50).map(|_| pending(&mut house)).collect();
-    let text = code(&secret, house.now);
-    let (identity, now, here) = (house.identity(), house.now, client("192.0.2.1"));
+    let (mut instance, secret, _) = enrolled();
+    let tokens: Vec<Secret> = (0..50).map(|_| pending(&mut instance)).collect();
+    let text = code(&secret, instance.now);
+    let (identity, now, here) = (instance.identity(), instance.now, client("192.0.2.1"));
     let won = race(50, |number| {
         let factor = SecondFactor::Code(&text);
         let attempt = CodeLogin { pending: tokens[number].expose(), factor, client: &here, replaces: None };
@@ -163,23 +171,23 @@ fn fifty_threads_with_one_code_get_one_session() {
 
 #[test]
 fn fifty_threads_with_one_recovery_code_get_one_session() {
-    let (mut house, _, codes) = enrolled();
-    let tokens: Vec<Secret> = (0..50).map(|_| pending(&mut house)).collect();
-    let (identity, now, here) = (house.identity(), house.now, client("192.0.2.1"));
+    let (mut instance, _, codes) = enrolled();
+    let tokens: Vec<Secret> = (0..50).map(|_| pending(&mut instance)).collect();
+    let (identity, now, here) = (instance.identity(), instance.now, client("192.0.2.1"));
     let won = race(50, |number| {
         let factor = SecondFactor::RecoveryCode(codes.0[3].expose());
         let attempt = CodeLogin { pending: tokens[number].expose(), factor, client: &here, replaces: None };
         identity.verify_code(&attempt, now, &mut Entropy::seeded(number as u64)).is_ok()
     });
     assert_eq!(won.into_iter().filter(|won| *won).count(), 1);
-    assert_eq!(identity.twofa_status(house.owner().id).expect("read").recovery_codes_left, 9);
+    assert_eq!(identity.twofa_status(instance.owner().id).expect("read").recovery_codes_left, 9);
 }
 
 #[test]
 fn fifty_threads_with_one_pending_login_get_one_session() {
-    let (mut house, _, codes) = enrolled();
-    let token = pending(&mut house);
-    let (identity, now, here) = (house.identity(), house.now, client("192.0.2.1"));
+    let (mut instance, _, codes) = enrolled();
+    let token = pending(&mut instance);
+    let (identity, now, here) = (instance.identity(), instance.now, client("192.0.2.1"));
     let won = race(50, |number| {
         let factor = SecondFactor::RecoveryCode(codes.0[number % 10].expose());
         let attempt = CodeLogin { pending: token.expose(), factor, client: &here, replaces: None };
@@ -191,280 +199,302 @@ fn fifty_threads_with_one_pending_login_get_one_session() {
 /// Threat 24.
 #[test]
 fn five_wrong_codes_end_the_pending_login_and_throttle_the_account_over_restarts() {
-    let (mut house, secret, _) = enrolled();
-    let token = pending(&mut house);
-    let bad = wrong(&secret, house.now);
+    let (mut instance, secret, _) = enrolled();
+    let token = pending(&mut instance);
+    let bad = wrong(&secret, instance.now);
     for left in [4, 3, 2, 1, 0] {
-        match verify(&mut house, &token, SecondFactor::Code(&bad)) {
+        match verify(&mut instance, &token, SecondFactor::Code(&bad)) {
             Err(CodeError::Invalid { attempts_left, .. }) => assert_eq!(attempts_left, left),
             other => panic!("{other:?}"),
         }
     }
-    let good = code(&secret, house.now);
-    assert!(matches!(verify(&mut house, &token, SecondFactor::Code(&good)), Err(CodeError::PendingInvalid)));
-    house.crash();
-    let next = pending(&mut house);
-    match verify(&mut house, &next, SecondFactor::Code(&good)) {
+    let good = code(&secret, instance.now);
+    assert!(matches!(
+        verify(&mut instance, &token, SecondFactor::Code(&good)),
+        Err(CodeError::PendingInvalid)
+    ));
+    instance.crash();
+    let next = pending(&mut instance);
+    match verify(&mut instance, &next, SecondFactor::Code(&good)) {
         Err(CodeError::Throttled { retry_after }) => assert_eq!(retry_after, Duration::from_secs(900)),
         other => panic!("{other:?}"),
     }
-    house.advance_ms(900_000);
-    let next = pending(&mut house);
-    let good = code(&secret, house.now);
-    verify(&mut house, &next, SecondFactor::Code(&good)).expect("the wait was honest");
+    instance.advance_ms(900_000);
+    let next = pending(&mut instance);
+    let good = code(&secret, instance.now);
+    verify(&mut instance, &next, SecondFactor::Code(&good)).expect("the wait was exact");
 }
 
 #[test]
-fn twenty_wrong_codes_in_a_day_are_the_most() {
-    let (mut house, secret, _) = enrolled();
+fn a_day_allows_at_most_twenty_wrong_codes() {
+    let (mut instance, secret, _) = enrolled();
     for _ in 0..4 {
-        let token = pending(&mut house);
-        let bad = wrong(&secret, house.now);
+        let token = pending(&mut instance);
+        let bad = wrong(&secret, instance.now);
         for _ in 0..5 {
             assert!(matches!(
-                verify(&mut house, &token, SecondFactor::Code(&bad)),
+                verify(&mut instance, &token, SecondFactor::Code(&bad)),
                 Err(CodeError::Invalid { .. })
             ));
         }
-        house.advance_ms(3_600_000);
+        instance.advance_ms(3_600_000);
     }
-    let token = pending(&mut house);
-    let good = code(&secret, house.now);
-    match verify(&mut house, &token, SecondFactor::Code(&good)) {
+    let token = pending(&mut instance);
+    let good = code(&secret, instance.now);
+    match verify(&mut instance, &token, SecondFactor::Code(&good)) {
         Err(CodeError::Throttled { retry_after }) => assert_eq!(retry_after, Duration::from_secs(20 * 3_600)),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn a_pending_login_is_good_for_five_minutes_and_dies_with_all_sessions() {
-    let (mut house, secret, _) = enrolled();
-    let token = pending(&mut house);
-    house.advance_ms(5 * 60_000);
-    let good = code(&secret, house.now);
-    assert!(matches!(verify(&mut house, &token, SecondFactor::Code(&good)), Err(CodeError::PendingInvalid)));
+fn a_pending_login_is_valid_for_five_minutes_and_ends_with_all_sessions() {
+    let (mut instance, secret, _) = enrolled();
+    let token = pending(&mut instance);
+    instance.advance_ms(5 * 60_000);
+    let good = code(&secret, instance.now);
+    assert!(matches!(
+        verify(&mut instance, &token, SecondFactor::Code(&good)),
+        Err(CodeError::PendingInvalid)
+    ));
 
-    let token = pending(&mut house);
-    house.identity().revoke_sessions(house.owner().id, None, house.now).expect("written");
-    assert!(matches!(verify(&mut house, &token, SecondFactor::Code(&good)), Err(CodeError::PendingInvalid)));
+    let token = pending(&mut instance);
+    instance.identity().revoke_sessions(instance.owner().id, None, instance.now).expect("written");
+    assert!(matches!(
+        verify(&mut instance, &token, SecondFactor::Code(&good)),
+        Err(CodeError::PendingInvalid)
+    ));
 
     for foreign in ["", "tfp_", &format!("tfp_{}", "A".repeat(43)), "ses_x"] {
         let foreign = Secret::new(foreign);
         assert!(matches!(
-            verify(&mut house, &foreign, SecondFactor::Code(&good)),
+            verify(&mut instance, &foreign, SecondFactor::Code(&good)),
             Err(CodeError::PendingInvalid)
         ));
     }
 }
 
 #[test]
-fn the_code_that_confirms_enrolment_is_consumed_and_other_sessions_end() {
-    let mut house = House::furnished();
-    let (session, other) = (house.session(), house.session());
-    let owner = house.owner().id;
-    let enrolment = house.identity().enroll_totp(&session.session, house.now, &mut house.rng).expect("begun");
+fn the_confirming_code_is_used_up_and_other_sessions_end() {
+    let mut instance = TestInstance::with_owner();
+    let (session, other) = (instance.session(), instance.session());
+    let owner = instance.owner().id;
+    let enrolment =
+        instance.identity().enroll_totp(&session.session, instance.now, &mut instance.rng).expect("begun");
     let url = enrolment.otpauth_url.expose();
     assert!(url.starts_with("otpauth://totp/promlet:ada%40example.org?"), "{url}");
     let secret = enrolment.secret.expose();
-    let (now, text) = (house.now, code(secret, house.now));
+    let (now, text) = (instance.now, code(secret, instance.now));
     let bad = wrong(secret, now);
-    let refused = house.identity().confirm_totp(&session.session, &bad, now, &mut house.rng);
+    let refused = instance.identity().confirm_totp(&session.session, &bad, now, &mut instance.rng);
     assert!(matches!(refused, Err(TwoFactorError::InvalidCode)));
-    assert!(!house.identity().twofa_status(owner).expect("read").enabled);
+    assert!(!instance.identity().twofa_status(owner).expect("read").enabled);
     let (codes, new) =
-        house.identity().confirm_totp(&session.session, &text, now, &mut house.rng).expect("confirmed");
+        instance.identity().confirm_totp(&session.session, &text, now, &mut instance.rng).expect("confirmed");
     assert_eq!(
-        (house.check(&session.token), house.check(&other.token), house.check(&new.token)),
+        (instance.check(&session.token), instance.check(&other.token), instance.check(&new.token)),
         ("unknown", "unknown", "live")
     );
     assert_eq!(codes.0.len(), 10);
-    let status = house.identity().twofa_status(owner).expect("read");
+    let status = instance.identity().twofa_status(owner).expect("read");
     assert_eq!((status.enabled, status.enabled_at, status.recovery_codes_left), (true, Some(now), 10));
 
-    let token = pending(&mut house);
+    let token = pending(&mut instance);
     assert!(matches!(
-        verify(&mut house, &token, SecondFactor::Code(&text)),
+        verify(&mut instance, &token, SecondFactor::Code(&text)),
         Err(CodeError::AlreadyUsed { .. })
     ));
-    let again = house.identity().enroll_totp(&new.session, house.now, &mut house.rng);
+    let again = instance.identity().enroll_totp(&new.session, instance.now, &mut instance.rng);
     assert!(matches!(again, Err(TwoFactorError::AlreadyEnabled)));
-    house.crash();
-    assert_eq!((house.check(&session.token), house.check(&new.token)), ("unknown", "live"));
+    instance.crash();
+    assert_eq!((instance.check(&session.token), instance.check(&new.token)), ("unknown", "live"));
 }
 
 #[test]
-fn an_enrolment_waits_ten_minutes_and_the_newest_counts() {
-    let mut house = House::furnished();
-    let session = house.session();
-    let begin = |house: &mut House| {
-        let now = house.now;
-        house.identity().enroll_totp(&session.session, now, &mut house.rng).expect("begun")
+fn only_the_newest_enrolment_is_valid_and_for_ten_minutes() {
+    let mut instance = TestInstance::with_owner();
+    let session = instance.session();
+    let begin = |instance: &mut TestInstance| {
+        let now = instance.now;
+        instance.identity().enroll_totp(&session.session, now, &mut instance.rng).expect("begun")
     };
-    let (old, new) = (begin(&mut house), begin(&mut house));
-    let now = house.now;
-    let refused =
-        house.identity().confirm_totp(&session.session, &code(old.secret.expose(), now), now, &mut house.rng);
+    let (old, new) = (begin(&mut instance), begin(&mut instance));
+    let now = instance.now;
+    let refused = instance.identity().confirm_totp(
+        &session.session,
+        &code(old.secret.expose(), now),
+        now,
+        &mut instance.rng,
+    );
     assert!(matches!(refused, Err(TwoFactorError::InvalidCode)));
-    house.advance_ms(600_000);
-    let now = house.now;
-    let refused =
-        house.identity().confirm_totp(&session.session, &code(new.secret.expose(), now), now, &mut house.rng);
+    instance.advance_ms(600_000);
+    let now = instance.now;
+    let refused = instance.identity().confirm_totp(
+        &session.session,
+        &code(new.secret.expose(), now),
+        now,
+        &mut instance.rng,
+    );
     assert!(matches!(refused, Err(TwoFactorError::NotEnabled)));
 }
 
 #[test]
-fn a_recovery_code_opens_once_however_it_is_typed() {
-    let (mut house, _, codes) = enrolled();
+fn a_recovery_code_works_once_in_any_spelling() {
+    let (mut instance, _, codes) = enrolled();
     let typed = codes.0[3].expose().to_uppercase().replace('-', " ").replace('0', "O").replace('1', "l");
-    let token = pending(&mut house);
-    verify(&mut house, &token, SecondFactor::RecoveryCode(&typed)).expect("a recovery code");
-    assert_eq!(house.identity().twofa_status(house.owner().id).expect("read").recovery_codes_left, 9);
-    let token = pending(&mut house);
+    let token = pending(&mut instance);
+    verify(&mut instance, &token, SecondFactor::RecoveryCode(&typed)).expect("a recovery code");
+    assert_eq!(instance.identity().twofa_status(instance.owner().id).expect("read").recovery_codes_left, 9);
+    let token = pending(&mut instance);
     for used_or_foreign in [codes.0[3].expose(), "", "xxxx-xxxx-xxxx-xxxx-xxxx-xxxx"] {
-        let refused = verify(&mut house, &token, SecondFactor::RecoveryCode(used_or_foreign));
+        let refused = verify(&mut instance, &token, SecondFactor::RecoveryCode(used_or_foreign));
         assert!(matches!(refused, Err(CodeError::Invalid { .. })));
     }
     let actions: Vec<String> =
-        house.identity().audit(None, 100).expect("read").into_iter().map(|entry| entry.action).collect();
+        instance.identity().audit(None, 100).expect("read").into_iter().map(|entry| entry.action).collect();
     assert!(actions.contains(&"recovery_code.used".to_owned()) && actions.contains(&"twofa.fail".to_owned()));
 }
 
 #[test]
 fn new_recovery_codes_void_the_old_ones() {
-    let (mut house, secret, old) = enrolled();
-    let (owner, now) = (house.owner().id, house.now);
+    let (mut instance, secret, old) = enrolled();
+    let (owner, now) = (instance.owner().id, instance.now);
     let bad = wrong(&secret, now);
-    let refused = house.identity().renew_recovery_codes(owner, &bad, now, &mut house.rng);
+    let refused = instance.identity().renew_recovery_codes(owner, &bad, now, &mut instance.rng);
     assert!(matches!(refused, Err(TwoFactorError::InvalidCode)));
-    let new = house
+    let new = instance
         .identity()
-        .renew_recovery_codes(owner, &code(&secret, now), now, &mut house.rng)
+        .renew_recovery_codes(owner, &code(&secret, now), now, &mut instance.rng)
         .expect("renewed");
-    let token = pending(&mut house);
-    let refused = verify(&mut house, &token, SecondFactor::RecoveryCode(old.0[0].expose()));
+    let token = pending(&mut instance);
+    let refused = verify(&mut instance, &token, SecondFactor::RecoveryCode(old.0[0].expose()));
     assert!(matches!(refused, Err(CodeError::Invalid { .. })));
-    verify(&mut house, &token, SecondFactor::RecoveryCode(new.0[0].expose())).expect("a new one");
+    verify(&mut instance, &token, SecondFactor::RecoveryCode(new.0[0].expose())).expect("a new one");
 }
 
-/// A session of the owner, opened with a recovery code.
-fn session_of(house: &mut House, codes: &RecoveryCodes) -> Arc<Session> {
-    let token = pending(house);
-    verify(house, &token, SecondFactor::RecoveryCode(codes.0[9].expose())).expect("a session").session
+/// Logs the owner in with a recovery code.
+fn session_of(instance: &mut TestInstance, codes: &RecoveryCodes) -> Arc<Session> {
+    let token = pending(instance);
+    verify(instance, &token, SecondFactor::RecoveryCode(codes.0[9].expose())).expect("a session").session
 }
 
 fn disable(
-    house: &House,
+    instance: &TestInstance,
     session: &Session,
     password: Option<&str>,
     factor: SecondFactor<'_>,
 ) -> Result<(), TwoFactorError> {
     let client = client("192.0.2.1");
-    house.identity().disable_totp(session, password.map(Password), factor, &client, house.now)
+    instance.identity().disable_totp(session, password.map(Password), factor, &client, instance.now)
 }
 
 #[test]
-fn removing_the_second_factor_takes_password_and_code() {
-    let (mut house, secret, codes) = enrolled();
-    let session = session_of(&mut house, &codes);
-    let (good, bad) = (code(&secret, house.now), wrong(&secret, house.now));
+fn removing_the_second_factor_requires_password_and_code() {
+    let (mut instance, secret, codes) = enrolled();
+    let session = session_of(&mut instance, &codes);
+    let (good, bad) = (code(&secret, instance.now), wrong(&secret, instance.now));
     let attempt =
-        |password: Option<&str>, text: &str| disable(&house, &session, password, SecondFactor::Code(text));
+        |password: Option<&str>, text: &str| disable(&instance, &session, password, SecondFactor::Code(text));
     assert!(matches!(attempt(None, &good), Err(TwoFactorError::InvalidPassword)));
     assert!(matches!(attempt(Some("wrong password"), &good), Err(TwoFactorError::InvalidPassword)));
     assert!(matches!(attempt(Some(PASSWORD), &bad), Err(TwoFactorError::InvalidCode)));
     attempt(Some(PASSWORD), &good).expect("removed");
     assert!(matches!(attempt(Some(PASSWORD), &good), Err(TwoFactorError::NotEnabled)));
-    house.session();
+    instance.session();
 }
 
 #[test]
 fn wrong_passwords_at_removal_are_throttled_like_those_of_a_login() {
-    let (mut house, secret, codes) = enrolled();
-    let session = session_of(&mut house, &codes);
-    let good = code(&secret, house.now);
+    let (mut instance, secret, codes) = enrolled();
+    let session = session_of(&mut instance, &codes);
+    let good = code(&secret, instance.now);
     for _ in 0..5 {
-        let refused = disable(&house, &session, Some("wrong password"), SecondFactor::Code(&good));
+        let refused = disable(&instance, &session, Some("wrong password"), SecondFactor::Code(&good));
         assert!(matches!(refused, Err(TwoFactorError::InvalidPassword)));
     }
-    let before = house.identity().passwords_verified();
-    let refused = disable(&house, &session, Some(PASSWORD), SecondFactor::Code(&good));
+    let before = instance.identity().passwords_verified();
+    let refused = disable(&instance, &session, Some(PASSWORD), SecondFactor::Code(&good));
     assert!(matches!(refused, Err(TwoFactorError::PasswordThrottled { .. })));
-    assert_eq!(house.identity().passwords_verified(), before);
-    // Codes are counted apart.
-    let token = pending(&mut house);
-    verify(&mut house, &token, SecondFactor::Code(&good)).expect("not throttled");
+    assert_eq!(instance.identity().passwords_verified(), before);
+    // Codes are counted separately.
+    let token = pending(&mut instance);
+    verify(&mut instance, &token, SecondFactor::Code(&good)).expect("not throttled");
 }
 
 /// A flood of wrong codes must not lock the owner out.
 #[test]
-fn wrong_codes_do_not_keep_a_recovery_code_from_removing_the_second_factor() {
-    let (mut house, secret, codes) = enrolled();
-    let session = session_of(&mut house, &codes);
-    let (good, bad) = (code(&secret, house.now), wrong(&secret, house.now));
+fn wrong_codes_do_not_block_the_removal_with_a_recovery_code() {
+    let (mut instance, secret, codes) = enrolled();
+    let session = session_of(&mut instance, &codes);
+    let (good, bad) = (code(&secret, instance.now), wrong(&secret, instance.now));
     for _ in 0..5 {
-        let refused = disable(&house, &session, Some(PASSWORD), SecondFactor::Code(&bad));
+        let refused = disable(&instance, &session, Some(PASSWORD), SecondFactor::Code(&bad));
         assert!(matches!(refused, Err(TwoFactorError::InvalidCode)));
     }
-    let before = house.identity().passwords_verified();
-    let refused = disable(&house, &session, Some(PASSWORD), SecondFactor::Code(&good));
+    let before = instance.identity().passwords_verified();
+    let refused = disable(&instance, &session, Some(PASSWORD), SecondFactor::Code(&good));
     assert!(matches!(refused, Err(TwoFactorError::Throttled { .. })));
-    assert_eq!(house.identity().passwords_verified(), before, "refused before the hash");
-    disable(&house, &session, Some(PASSWORD), SecondFactor::RecoveryCode(codes.0[0].expose()))
+    assert_eq!(instance.identity().passwords_verified(), before, "refused before the hash");
+    disable(&instance, &session, Some(PASSWORD), SecondFactor::RecoveryCode(codes.0[0].expose()))
         .expect("removed");
 }
 
 /// Threat 26.
 #[test]
-fn no_other_way_in_passes_by_the_second_factor() {
-    let (mut house, secret, _) = enrolled();
-    let owner = house.owner().id;
-    let link = house.identity().issue_login_link(owner, None, house.now, &mut house.rng).expect("made");
+fn no_login_method_bypasses_the_second_factor() {
+    let (mut instance, secret, _) = enrolled();
+    let owner = instance.owner().id;
+    let link =
+        instance.identity().issue_login_link(owner, None, instance.now, &mut instance.rng).expect("made");
     let attempt = LinkLogin {
         token: link.token.expose(),
         proof: LinkProof::Console,
         client: &client("192.0.2.1"),
         replaces: None,
     };
-    let now = house.now;
-    let outcome = house.identity().use_link(&attempt, now, &mut house.rng).expect("used");
+    let now = instance.now;
+    let outcome = instance.identity().use_link(&attempt, now, &mut instance.rng).expect("used");
     let LoginOutcome::NeedsCode(pending) = outcome.login else { panic!("a second factor is set up") };
     let text = code(&secret, now);
-    let session = verify(&mut house, &pending.token, SecondFactor::Code(&text)).expect("the code");
+    let session = verify(&mut instance, &pending.token, SecondFactor::Code(&text)).expect("the code");
     assert_eq!(session.session.auth_method, AuthMethod::MagicLink);
 }
 
 #[test]
 fn a_disabled_account_is_stopped_at_its_second_factor() {
-    let (mut house, secret, _) = enrolled();
-    let token = pending(&mut house);
-    house.disable(house.owner().id);
-    let good = code(&secret, house.now);
-    assert!(matches!(verify(&mut house, &token, SecondFactor::Code(&good)), Err(CodeError::PendingInvalid)));
+    let (mut instance, secret, _) = enrolled();
+    let token = pending(&mut instance);
+    instance.disable(instance.owner().id);
+    let good = code(&secret, instance.now);
+    assert!(matches!(
+        verify(&mut instance, &token, SecondFactor::Code(&good)),
+        Err(CodeError::PendingInvalid)
+    ));
 }
 
 /// Threat 8: the database without its key.
 #[test]
 fn with_another_master_key_no_code_is_accepted() {
-    let (mut house, secret, _) = enrolled();
-    house.restart_with(IdentityOptions { argon2: CHEAP, ..Default::default() }, MasterKey([1; 32]));
-    let token = pending(&mut house);
-    let good = code(&secret, house.now);
-    let refused = verify(&mut house, &token, SecondFactor::Code(&good));
+    let (mut instance, secret, _) = enrolled();
+    instance.restart_with(IdentityOptions { argon2: CHEAP, ..Default::default() }, MasterKey([1; 32]));
+    let token = pending(&mut instance);
+    let good = code(&secret, instance.now);
+    let refused = verify(&mut instance, &token, SecondFactor::Code(&good));
     assert!(matches!(refused, Err(CodeError::Store(StoreError::Sealed(_)))));
 }
 
 #[test]
 fn a_code_makes_a_session_fresh_and_is_used_by_it() {
-    let (mut house, secret, _) = enrolled();
-    let owner = house.owner().id;
-    let session = house.identity().sessions(owner, house.now).remove(0);
-    house.advance_ms(3_600_000);
-    let text = code(&secret, house.now);
-    let prove = |house: &House| {
+    let (mut instance, secret, _) = enrolled();
+    let owner = instance.owner().id;
+    let session = instance.identity().sessions(owner, instance.now).remove(0);
+    instance.advance_ms(3_600_000);
+    let text = code(&secret, instance.now);
+    let prove = |instance: &TestInstance| {
         let given = Reauth::Factor(SecondFactor::Code(&text));
-        house.identity().reauth(&session, given, &client("192.0.2.1"), house.now)
+        instance.identity().reauth(&session, given, &client("192.0.2.1"), instance.now)
     };
-    prove(&house).expect("the code");
-    assert!(session.is_fresh(house.now));
-    assert!(matches!(prove(&house), Err(ReauthError::AlreadyUsed { .. })));
+    prove(&instance).expect("the code");
+    assert!(session.is_fresh(instance.now));
+    assert!(matches!(prove(&instance), Err(ReauthError::AlreadyUsed { .. })));
 }

@@ -1,4 +1,5 @@
-//! The one thread that changes control: what waits is one group; journal, sync, sled, sync, then the replies.
+//! The only thread that changes control. Waiting changes form a group: journal, sync, sled, sync,
+//! then the replies.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -6,40 +7,40 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, OnceLock};
 
 use super::export::{self, ExportError, ExportReport};
-use super::state::{Meta, State};
+use super::state::{ControlState, Meta};
 use super::txn::{CHANGE_ROWS_MAX, ChangeError, Txn};
 use crate::kv::database::{DatabaseError, panic_message};
 use crate::kv::files::{self, FileError};
 use crate::kv::journal::{self, AppendError, GROUP_BYTES_MAX, Journal};
 use crate::kv::reserve::Reserve;
-use crate::kv::rows::Rows;
+use crate::kv::rows::RowChanges;
 use crate::kv::with_sources;
 use crate::model::Timestamp;
 
-/// The most changes of one group, those without rows included.
+/// Maximum number of changes of one group, those without rows included.
 const GROUP_JOBS_MAX: usize = 256;
 
-/// Control takes no more changes until the next start, since it is unknown what the disk holds.
+/// Control accepts no more changes until the next start, because the state on disk is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("account changes are closed until a restart: {reason}")]
 pub struct Fenced {
-    /// What failed first.
+    /// The first failure.
     pub reason: Arc<str>,
 }
 
-/// Why a change is not durable, for reasons that are not its own.
+/// Reasons, other than the change itself, for which it is not durable.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CommitFailure {
-    /// Control is fenced. Was this the change that fenced it, it may still be there after the restart.
+    /// Control is fenced. The change that fenced it may still be present after the restart.
     #[error(transparent)]
     Fenced(#[from] Fenced),
-    /// Nothing was written, since the disk is full; it may be tried again.
+    /// The disk is full. Nothing was written, and the change may be retried.
     #[error("no room for account changes")]
     NoRoom(#[source] Arc<FileError>),
-    /// The change breaks a limit, or the rows it changes cannot be read.
+    /// The change exceeds a limit, or the rows that it changes cannot be read.
     #[error("this change cannot be stored")]
     Change(#[source] Arc<ChangeError>),
-    /// The closure panicked; its rows are dropped.
+    /// The closure panicked; its rows are discarded.
     #[error("the change panicked: {0}")]
     Panicked(Arc<str>),
     /// Control was closed.
@@ -47,64 +48,64 @@ pub enum CommitFailure {
     Closed,
 }
 
-/// Why [`super::Control::commit`] did not commit.
+/// Errors of [`super::Control::commit`].
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError<E> {
-    /// The closure's own answer; none of its rows were kept.
+    /// The closure's own error; none of its rows are stored.
     #[error(transparent)]
     Refused(E),
-    /// Anything else.
+    /// Any other failure.
     #[error("account change failed")]
     Failed(#[source] CommitFailure),
 }
 
-/// A change that waits, whatever it returns.
-pub(super) trait Job: Send {
-    /// Runs the closure; whether its rows are to be kept.
+/// A queued change, independent of its result type.
+pub(super) trait ChangeJob: Send {
+    /// Runs the closure. Returns whether its rows are to be stored.
     fn run(&mut self, txn: &mut Txn<'_>) -> bool;
-    /// Answers.
+    /// Sends the reply.
     fn finish(self: Box<Self>, outcome: Result<(), CommitFailure>);
 }
 
-/// What waits for the committer.
-pub(super) enum Work {
-    Change(Box<dyn Job>),
-    /// An export, if one is due or wanted.
+/// A request to the committer.
+pub(super) enum CommitterRequest {
+    Change(Box<dyn ChangeJob>),
+    /// Write an export if `trigger` requires one.
     Export {
-        wish: Wish,
+        trigger: ExportTrigger,
         reply: SyncSender<Result<Option<ExportReport>, ExportError>>,
     },
-    /// A new export, and copies of all exports and of the journal in this directory.
+    /// Write an export, and copy all exports and the journal to this directory.
     Copy {
         to: PathBuf,
         reply: SyncSender<Result<ExportReport, ExportError>>,
     },
 }
 
-/// When an export is made.
+/// The condition for writing an export.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wish {
-    /// If enough changed, or anything and long enough ago.
+pub(super) enum ExportTrigger {
+    /// Enough journal has gathered, or anything has changed and the last export is old enough.
     IfDue(Timestamp),
-    /// If anything changed.
+    /// Anything has changed.
     IfChanged,
 }
 
-/// Journal that gathers before an export is made at once.
+/// Size of the gathered journal from which on an export is written at once.
 pub(super) const EXPORT_BYTES: u64 = 2 << 20;
-/// How much more gathers before another try after one that failed.
+/// Additional journal after a failed export before the next attempt.
 const EXPORT_RETRY_BYTES: u64 = 256 << 10;
-/// How long changes wait for an export at most.
+/// Maximum time that a change waits for an export.
 const EXPORT_AGE_MS: i64 = 15 * 60 * 1_000;
 
-/// What the committer knows about `exports/`.
+/// The committer's state of `exports/`.
 pub(super) struct Exports {
     pub(super) dir: PathBuf,
-    /// Seqs of those known to be whole, newest first.
+    /// Sequence numbers of the exports known to be intact, newest first.
     pub(super) trusted: Vec<u64>,
-    /// When the last one was made, or control was opened.
+    /// Time of the last export, or of opening control.
     pub(super) last_at: Timestamp,
-    /// Journal bytes at which the next one is made.
+    /// Size of the gathered journal at which the next export is written.
     pub(super) due_bytes: u64,
 }
 
@@ -118,17 +119,17 @@ impl Exports {
     }
 }
 
-/// What a closure answered, or that it could not be asked.
-pub(super) type Answer<T, E> = Result<T, CommitError<E>>;
+/// The result of a closure, or the failure of the committer.
+pub(super) type CommitResult<T, E> = Result<T, CommitError<E>>;
 
-/// The one implementation of [`Job`], for each type of closure.
-pub(super) struct Change<F, T, E> {
+/// The only implementation of [`ChangeJob`], for each type of closure.
+pub(super) struct PendingChange<F, T, E> {
     pub(super) closure: Option<F>,
     pub(super) answer: Option<Result<T, E>>,
-    pub(super) reply: SyncSender<Answer<T, E>>,
+    pub(super) reply: SyncSender<CommitResult<T, E>>,
 }
 
-impl<F, T, E> Job for Change<F, T, E>
+impl<F, T, E> ChangeJob for PendingChange<F, T, E>
 where
     F: FnOnce(&mut Txn<'_>) -> Result<T, E> + Send,
     T: Send,
@@ -149,36 +150,37 @@ where
             (Ok(()), Some(Err(refusal))) => Err(CommitError::Refused(refusal)),
             (Ok(()), None) => Err(CommitError::Failed(CommitFailure::Closed)),
         };
-        // A caller that no longer waits has its change all the same.
+        // A caller that no longer waits still has its change.
         let _ = self.reply.send(answer);
     }
 }
 
-/// What the committer shares with readers.
-pub(super) struct Shared {
-    pub(super) state: State,
+/// The state that the committer shares with readers.
+pub(super) struct SharedControl {
+    pub(super) state: ControlState,
     pub(super) fence: OnceLock<Fenced>,
 }
 
-impl Shared {
+impl SharedControl {
     pub(super) fn fence(&self, reason: &str) -> Fenced {
         self.fence.get_or_init(|| Fenced { reason: reason.into() }).clone()
     }
 }
 
+/// The changes that are made durable together.
 #[derive(Default)]
-struct Group {
-    /// With the failure of its own that a change met.
-    jobs: Vec<(Box<dyn Job>, Option<CommitFailure>)>,
-    /// One entry a change that has rows: one record of the journal each.
-    records: Vec<Rows>,
-    /// All of them together: what sled gets, and what the later closures of the group see.
-    changes: Rows,
+struct CommitGroup {
+    /// The changes, with their own failure if any.
+    jobs: Vec<(Box<dyn ChangeJob>, Option<CommitFailure>)>,
+    /// The rows of each change that has any: one journal record each.
+    records: Vec<RowChanges>,
+    /// The union of their rows: written to sled, and visible to later closures of the group.
+    changes: RowChanges,
     bytes: usize,
     rows: usize,
 }
 
-impl Group {
+impl CommitGroup {
     fn fits(&self, bytes: usize, rows: usize) -> bool {
         self.records.is_empty()
             || (self.bytes + bytes <= GROUP_BYTES_MAX && self.rows + rows <= CHANGE_ROWS_MAX)
@@ -186,15 +188,15 @@ impl Group {
 }
 
 pub(super) struct Committer {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedControl>,
     pub(super) journal: Journal,
     pub(super) meta: Meta,
     pub(super) reserve: Reserve,
     pub(super) exports: Exports,
 }
 
-/// Says so when the thread ends by a panic of ours.
-struct FenceOnPanic(Arc<Shared>);
+/// Guard that fences control if the thread ends by a panic.
+struct FenceOnPanic(Arc<SharedControl>);
 
 impl Drop for FenceOnPanic {
     fn drop(&mut self) {
@@ -205,23 +207,23 @@ impl Drop for FenceOnPanic {
 }
 
 impl Committer {
-    /// Works until every sender is gone.
-    pub(super) fn run(mut self, works: &Receiver<Work>) {
+    /// Processes requests until every sender is dropped.
+    pub(super) fn run(mut self, requests: &Receiver<CommitterRequest>) {
         let _guard = FenceOnPanic(Arc::clone(&self.shared));
-        while let Ok(work) = works.recv() {
-            let mut group = Group::default();
+        while let Ok(work) = requests.recv() {
+            let mut group = CommitGroup::default();
             let mut next = Some(work);
             while let Some(work) = next.take() {
                 match work {
-                    Work::Change(job) => self.admit(job, &mut group),
+                    CommitterRequest::Change(job) => self.admit(job, &mut group),
                     other => {
-                        // Everyone in the group was told; what is left to know is in the fence.
+                        // Everyone in the group has got a reply; a failure is also in the fence.
                         let _ = self.settle(std::mem::take(&mut group));
                         self.export_or_copy(other);
                     }
                 }
                 if group.jobs.len() < GROUP_JOBS_MAX {
-                    next = works.try_recv().ok();
+                    next = requests.try_recv().ok();
                 }
             }
             let _ = self.settle(group);
@@ -229,36 +231,36 @@ impl Committer {
         }
     }
 
-    /// What is done after the replies, so that no change waits for it.
+    /// Does the work that follows the replies, so that no change waits for it.
     fn tidy(&mut self) {
         if self.shared.fence.get().is_some() {
             return;
         }
-        // If it fails (full disk), the append that needs the file tries again and answers with the error.
+        // If it fails (full disk), the append that needs the file retries and returns the error.
         let _ = self.journal.make_ready();
-        // Without it a full disk stops account changes sooner, and nothing else.
+        // Without the reserve a full disk stops account changes sooner; nothing else depends on it.
         let _ = self.reserve.refill();
         if self.journal.gathered() >= self.exports.due_bytes
             && let Err(error) = self.export()
         {
             self.exports.due_bytes = self.journal.gathered() + EXPORT_RETRY_BYTES;
             tracing::warn!(
-                "no export of the accounts was made, the journal keeps everything: {}",
+                "no export of the accounts was written, the journal still has all changes: {}",
                 with_sources(&error)
             );
         }
     }
 
-    fn export_or_copy(&mut self, work: Work) {
+    fn export_or_copy(&mut self, work: CommitterRequest) {
         let fenced = self.shared.fence.get().map(|fenced| ExportError::Closed(fenced.to_string()));
-        // Whoever no longer waits for the answer has the export all the same.
+        // A caller that no longer waits for the reply still has its export.
         match work {
-            Work::Change(job) => job.finish(Err(CommitFailure::Closed)),
-            Work::Export { wish, reply } => {
+            CommitterRequest::Change(job) => job.finish(Err(CommitFailure::Closed)),
+            CommitterRequest::Export { trigger, reply } => {
                 let made = match fenced {
                     Some(why) => Err(why),
-                    None if self.is_due(wish) => {
-                        if let Wish::IfDue(now) = wish {
+                    None if self.is_due(trigger) => {
+                        if let ExportTrigger::IfDue(now) = trigger {
                             self.exports.last_at = now;
                         }
                         self.export().map(Some)
@@ -267,24 +269,24 @@ impl Committer {
                 };
                 let _ = reply.send(made);
             }
-            Work::Copy { to, reply } => {
+            CommitterRequest::Copy { to, reply } => {
                 let _ = reply.send(fenced.map_or_else(|| self.copy(&to), Err));
             }
         }
     }
 
-    fn is_due(&self, wish: Wish) -> bool {
+    fn is_due(&self, trigger: ExportTrigger) -> bool {
         let changed = self.meta.seq > self.exports.newest();
-        match wish {
-            Wish::IfChanged => changed,
-            Wish::IfDue(now) => {
+        match trigger {
+            ExportTrigger::IfChanged => changed,
+            ExportTrigger::IfDue(now) => {
                 let age = now.as_ms().saturating_sub(self.exports.last_at.as_ms());
                 changed && (age >= EXPORT_AGE_MS || self.journal.gathered() >= EXPORT_BYTES)
             }
         }
     }
 
-    /// Makes an export and removes what it makes superfluous.
+    /// Writes an export and removes the files that it replaces.
     fn export(&mut self) -> Result<ExportReport, ExportError> {
         let mut report = export::write(&self.exports.dir, &self.shared.state, &self.meta)?;
         self.exports.trusted.insert(0, report.seq);
@@ -297,7 +299,8 @@ impl Committer {
         Ok(report)
     }
 
-    /// Copies what control is rebuilt from: an export of this moment, the one before it, and the journal.
+    /// Copies the files from which control is rebuilt: a new export, the one before it, and the
+    /// journal.
     fn copy(&mut self, to: &Path) -> Result<ExportReport, ExportError> {
         let report = self.export()?;
         let copies = [to.join("exports"), to.join("journal")];
@@ -315,9 +318,9 @@ impl Committer {
         Ok(report)
     }
 
-    /// Runs a change against what the group would make; a group that it would overfill is settled first, which
-    /// changes nothing about what the closure saw.
-    fn admit(&mut self, mut job: Box<dyn Job>, group: &mut Group) {
+    /// Runs a change on top of the group. If the change would exceed the group's limits, the group
+    /// is settled first; this does not change what the closure saw.
+    fn admit(&mut self, mut job: Box<dyn ChangeJob>, group: &mut CommitGroup) {
         if let Some(fenced) = self.shared.fence.get() {
             return job.finish(Err(fenced.clone().into()));
         }
@@ -335,8 +338,9 @@ impl Committer {
         group.jobs.push((job, failure));
     }
 
-    /// An error if the group before, which the closure saw, was not kept.
-    fn add(&mut self, rows: Rows, group: &mut Group) -> Result<(), CommitFailure> {
+    /// Adds the rows of a change. Returns an error if the previous group, which the closure saw,
+    /// was not stored.
+    fn add(&mut self, rows: RowChanges, group: &mut CommitGroup) -> Result<(), CommitFailure> {
         let bytes = journal::record_bytes(&rows);
         if !group.fits(bytes, rows.len()) {
             self.settle(std::mem::take(group))?;
@@ -348,8 +352,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Makes a group durable and answers all of it.
-    fn settle(&mut self, group: Group) -> Result<(), CommitFailure> {
+    /// Makes a group durable and sends all replies.
+    fn settle(&mut self, group: CommitGroup) -> Result<(), CommitFailure> {
         let outcome = if group.records.is_empty() { Ok(()) } else { self.write(&group) };
         for (job, failure) in group.jobs {
             job.finish(match failure {
@@ -360,7 +364,7 @@ impl Committer {
         outcome
     }
 
-    fn write(&mut self, group: &Group) -> Result<(), CommitFailure> {
+    fn write(&mut self, group: &CommitGroup) -> Result<(), CommitFailure> {
         if let Some(fenced) = self.shared.fence.get() {
             return Err(fenced.clone().into());
         }

@@ -1,25 +1,27 @@
-//! Exports: full copies of control in a plain file, from which it is rebuilt together with the journal.
+//! Exports: full copies of control in a plain file, from which it is rebuilt together with the
+//! journal.
 //!
-//! `exports/control-<seq>.plx`, the newest two are kept. Little-endian:
+//! File `exports/control-<seq>.plx`; the newest two are kept. Little-endian:
 //! ```text
 //! header, 64 bytes
 //!  0  8 "PROMPLX1"     8 u16 version 1   10 u16 header bytes 64   12 u32 0
 //! 16 16 store id      32 u64 seq of the last change in it         40 20 zero      60 u32 CRC32C of 0..60
-//! rows, in key order, without the row "commit" of table 0, which is made anew
+//! rows, in key order, without the row "commit" of table 0, which is created on rebuild
 //!  0 u16 key bytes, never 0    2 u16 value bytes    4 key, framed value
 //! footer, 32 bytes
 //!  0 u32 0     4 u64 rows     12 u64 seq     20 8 "PROMPLXE"     28 u32 CRC32C of everything before this word
 //! ```
-//! Written as `.new`, synced, renamed, `exports/` synced. One is made when 2 MiB of journal have gathered, every 15
-//! minutes if anything changed, and at a clean stop. A journal file goes when the *older* of the two covers it, so that
-//! one bad export is survivable (docs/storage.md section 6).
+//! Written as `.new`, synced, renamed, and `exports/` synced. One is written when 2 MiB of journal
+//! have gathered, every 15 minutes if anything has changed, and at a clean stop. A journal file is
+//! removed when the *older* of the two exports covers it, so that one bad export is not fatal
+//! (docs/storage.md section 6).
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use super::state::{META_KEY, Meta, State};
-use crate::kv::database::{DatabaseError, Next};
+use super::state::{ControlState, META_KEY, Meta};
+use crate::kv::database::{DatabaseError, ScanControl};
 use crate::kv::files::{self, FileError};
 use crate::kv::frame::{self, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::kv::ops;
@@ -31,35 +33,35 @@ const END_MAGIC: &[u8; 8] = b"PROMPLXE";
 const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 64;
 const FOOTER_BYTES: usize = 32;
-/// How many are kept.
+/// Number of exports that are kept.
 const KEPT: usize = 2;
-/// Beyond what the export itself takes, this much stays free for the changes to come.
+/// Space in bytes that an export leaves free for later changes.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// Why an export was not made; the journal has everything all the same.
+/// Errors of writing an export; the journal still has all changes.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// A file operation failed; the unfinished file was thrown away.
+    /// A file operation failed; the unfinished file was removed.
     #[error(transparent)]
     File(#[from] FileError),
     /// The rows could not be read.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// There is not enough space beside what account changes need.
+    /// The disk has not enough space for an export in addition to that for account changes.
     #[error("{free} bytes are free, an export needs {needed}")]
     NoRoom {
-        /// Bytes free.
+        /// Free bytes.
         free: u64,
-        /// Bytes needed.
+        /// Required bytes.
         needed: u64,
     },
-    /// Control takes no changes any more, or was closed.
+    /// Control accepts no more changes, or was closed.
     #[error("account changes are closed: {0}")]
     Closed(String),
 }
 
 impl ExportError {
-    /// Whether the disk, its inodes or a quota are used up.
+    /// Returns whether the disk, its inodes or a quota are used up.
     pub(super) fn is_no_room(&self) -> bool {
         match self {
             ExportError::File(e) => files::is_no_room(&e.source),
@@ -70,27 +72,27 @@ impl ExportError {
     }
 }
 
-/// A finished export.
+/// A completed export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportReport {
-    /// The last change in it.
+    /// Sequence number of the last change in it.
     pub seq: u64,
-    /// Its rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Journal files that it made superfluous.
+    /// Number of journal files that were removed because of it.
     pub journal_files_removed: u64,
 }
 
-/// One file of `exports/`, by its name.
+/// A file of `exports/`, as described by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::kv) struct Export {
     pub(in crate::kv) seq: u64,
     pub(in crate::kv) path: PathBuf,
 }
 
-/// Why a file cannot be used as an export.
+/// Reasons why a file cannot be used as an export.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::kv) enum BadExport {
     #[error(transparent)]
@@ -104,7 +106,7 @@ pub(in crate::kv) enum BadExport {
 }
 
 impl BadExport {
-    /// Where the damage is, if it is one.
+    /// Returns the offset of the damage, if any.
     pub(super) fn offset(&self) -> Option<u64> {
         match self {
             BadExport::Damaged { offset, .. } => Some(*offset),
@@ -113,7 +115,7 @@ impl BadExport {
     }
 }
 
-/// The exports there are by name, newest first.
+/// Lists the exports by name, newest first.
 pub(in crate::kv) fn list(dir: &Path) -> Result<Vec<Export>, FileError> {
     if !dir.exists() {
         return Ok(Vec::new());
@@ -129,7 +131,7 @@ pub(in crate::kv) fn list(dir: &Path) -> Result<Vec<Export>, FileError> {
     Ok(found)
 }
 
-/// Removes what a crash left half made; makes the directory if it is not there.
+/// Removes unfinished files that a crash left. Creates the directory if it does not exist.
 pub(super) fn prepare(dir: &Path) -> Result<(), FileError> {
     files::create_dir(dir)?;
     for name in files::names(dir)?.iter().filter(|name| name.ends_with(".new")) {
@@ -152,33 +154,33 @@ fn header(store: StoreId, seq: u64) -> Vec<u8> {
     out
 }
 
-/// An export being written: gathered, counted and summed.
-struct Sink<'p> {
+/// Writer of an export, which buffers, counts and checksums.
+struct ExportWriter<'p> {
     path: &'p Path,
     file: File,
-    waiting: Vec<u8>,
+    buffered: Vec<u8>,
     written: u64,
     crc: u32,
 }
 
-/// Bytes that are gathered before they are written.
+/// Number of bytes that are buffered before a write.
 const GATHERED_BYTES: usize = 64 << 10;
 
-impl Sink<'_> {
+impl ExportWriter<'_> {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.waiting.extend_from_slice(bytes);
+        self.buffered.extend_from_slice(bytes);
         self.crc = crc32c::crc32c_append(self.crc, bytes);
-        if self.waiting.len() >= GATHERED_BYTES { self.flush() } else { Ok(()) }
+        if self.buffered.len() >= GATHERED_BYTES { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        ops::write_at(&self.file, self.path, &self.waiting, self.written)?;
-        self.written += self.waiting.len() as u64;
-        self.waiting.clear();
+        ops::write_at(&self.file, self.path, &self.buffered, self.written)?;
+        self.written += self.buffered.len() as u64;
+        self.buffered.clear();
         Ok(())
     }
 
-    /// The footer, and everything durable; the file's length.
+    /// Writes the footer and makes the file durable. Returns its length.
     fn finish(mut self, rows: u64, seq: u64) -> io::Result<u64> {
         self.put(&[0; 4])?;
         self.put(&rows.to_le_bytes())?;
@@ -191,35 +193,45 @@ impl Sink<'_> {
     }
 }
 
-/// Writes everything in `state`, which nobody changes meanwhile; durable when this answers.
-pub(super) fn write(dir: &Path, state: &State, meta: &Meta) -> Result<ExportReport, ExportError> {
-    write_rows(dir, (meta.store, meta.seq, meta.rows.values().sum()), |each| state.each_row(each))
+/// Writes all rows of `state`, which must not change meanwhile. The export is durable when this
+/// returns.
+pub(super) fn write(dir: &Path, state: &ControlState, meta: &Meta) -> Result<ExportReport, ExportError> {
+    let target = ExportTarget { store: meta.store, seq: meta.seq, expected_rows: meta.rows.values().sum() };
+    write_rows(dir, target, |each| state.each_row(each))
 }
 
-/// Takes each row, in key order.
-type EachRow<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> Next;
+/// Receives each row, in key order.
+type EachRow<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> ScanControl;
 
-/// Writes the rows that `rows` hands out (about so many) as the export of that store and change.
+/// The store and the last change of an export, and the approximate number of its rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExportTarget {
+    pub(super) store: StoreId,
+    pub(super) seq: u64,
+    pub(super) expected_rows: u64,
+}
+
+/// Writes the rows that `rows` passes on as the export `target`.
 pub(super) fn write_rows(
     dir: &Path,
-    (store, seq, about): (StoreId, u64, u64),
+    target: ExportTarget,
     rows: impl FnOnce(EachRow<'_>) -> Result<(), DatabaseError>,
 ) -> Result<ExportReport, ExportError> {
-    let room = rustix::fs::statvfs(dir).map_err(|e| FileError::at("look at the space of", dir)(e.into()))?;
-    let free = room.f_bavail.saturating_mul(room.f_frsize);
-    let needed = SPARE_BYTES.saturating_add(about.saturating_mul(512));
+    let space = rustix::fs::statvfs(dir).map_err(|e| FileError::at("look at the space of", dir)(e.into()))?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let needed = SPARE_BYTES.saturating_add(target.expected_rows.saturating_mul(512));
     if free < needed {
         return Err(ExportError::NoRoom { free, needed });
     }
-    let path = dir.join(format!("control-{seq:010}.plx"));
+    let path = dir.join(format!("control-{:010}.plx", target.seq));
     let new = path.with_extension("plx.new");
-    let written = write_file(&new, (store, seq), rows).and_then(|report| {
+    let written = write_file(&new, target, rows).and_then(|report| {
         files::rename(&new, &path)?;
         files::sync_dir(dir)?;
         Ok(report)
     });
     if written.is_err() {
-        // A file whose sync failed is never used; that it could not be removed says less than why it was not made.
+        // A file whose sync failed is never used. The error of its removal would hide the cause.
         let _ = ops::remove_file(&new);
     }
     written
@@ -227,16 +239,17 @@ pub(super) fn write_rows(
 
 fn write_file(
     path: &Path,
-    (store, seq): (StoreId, u64),
+    target: ExportTarget,
     each_row: impl FnOnce(EachRow<'_>) -> Result<(), DatabaseError>,
 ) -> Result<ExportReport, ExportError> {
+    let ExportTarget { store, seq, .. } = target;
     let file = files::create_file(path)?;
-    let mut out = Sink { path, file, waiting: Vec::new(), written: 0, crc: 0 };
+    let mut out = ExportWriter { path, file, buffered: Vec::new(), written: 0, crc: 0 };
     let mut rows = 0_u64;
     let mut failed = out.put(&header(store, seq)).err();
     each_row(&mut |key, value| {
         if failed.is_some() || key == META_KEY {
-            return if failed.is_some() { Next::Stop } else { Next::More };
+            return if failed.is_some() { ScanControl::Stop } else { ScanControl::Continue };
         }
         let length = |bytes: &[u8]| u16::try_from(bytes.len()).map(u16::to_le_bytes);
         failed = match (length(key), length(value)) {
@@ -244,20 +257,21 @@ fn write_file(
             _ => Some(io::Error::other("a row of more than 65,535 bytes")),
         };
         rows += 1;
-        Next::More
+        ScanControl::Continue
     })?;
     let finished = failed.map_or_else(|| out.finish(rows, seq), Err);
     let bytes = finished.map_err(FileError::at("write", path))?;
     Ok(ExportReport { seq, rows, bytes, journal_files_removed: 0 })
 }
 
-/// Reads a whole export: every checksum, the order of the keys, the counts. `each` gets the rows, and may stop it.
+/// Reads a whole export and checks every checksum, the order of the keys, and the counts. `each`
+/// receives the rows and may stop with an error. Returns the number of rows.
 pub(in crate::kv) fn read<E: From<BadExport>>(
     export: &Export,
     store: StoreId,
     mut each: impl FnMut(KeyAndValue) -> Result<(), E>,
 ) -> Result<u64, E> {
-    let mut from = Source::open(export)?;
+    let mut from = ExportReader::open(export)?;
     from.header(export, store)?;
     let mut rows = 0_u64;
     let mut before: Option<Vec<u8>> = None;
@@ -269,11 +283,11 @@ pub(in crate::kv) fn read<E: From<BadExport>>(
             break;
         }
         if key_bytes == 0 || key_bytes > KEY_BYTES_MAX || value_bytes > VALUE_BYTES_MAX {
-            return Err(from.damaged("a row of a length that no row has").into());
+            return Err(from.damaged("a row with an impossible length").into());
         }
         let (key, value) = (from.bytes(key_bytes)?, from.bytes(value_bytes)?);
         if before.as_ref().is_some_and(|before| *before >= key) {
-            return Err(from.damaged("a row out of its order").into());
+            return Err(from.damaged("a row out of order").into());
         }
         frame::open(&key, &value).map_err(|e| from.damaged(&e.to_string()))?;
         before = Some(key.clone());
@@ -284,18 +298,18 @@ pub(in crate::kv) fn read<E: From<BadExport>>(
     Ok(rows)
 }
 
-struct Source<'p> {
+struct ExportReader<'p> {
     path: &'p Path,
     inner: BufReader<File>,
     offset: u64,
     crc: u32,
 }
 
-impl<'p> Source<'p> {
-    fn open(export: &'p Export) -> Result<Source<'p>, BadExport> {
+impl<'p> ExportReader<'p> {
+    fn open(export: &'p Export) -> Result<ExportReader<'p>, BadExport> {
         let path = &export.path;
         let file = File::open(path).map_err(FileError::at("open", path))?;
-        Ok(Source { path, inner: BufReader::with_capacity(64 << 10, file), offset: 0, crc: 0 })
+        Ok(ExportReader { path, inner: BufReader::with_capacity(64 << 10, file), offset: 0, crc: 0 })
     }
 
     fn header(&mut self, export: &Export, store: StoreId) -> Result<(), BadExport> {
@@ -303,7 +317,7 @@ impl<'p> Source<'p> {
         let (covered, crc) =
             head.split_last_chunk::<4>().ok_or_else(|| self.damaged("its header is cut short"))?;
         if !covered.starts_with(MAGIC) || crc32c::crc32c(covered) != u32::from_le_bytes(*crc) {
-            return Err(self.damaged("its header is not what was written"));
+            return Err(self.damaged("its header is damaged"));
         }
         let version = u16::from_le_bytes([head[8], head[9]]);
         if version > VERSION {
@@ -314,7 +328,7 @@ impl<'p> Source<'p> {
             return Err(BadExport::Foreign { path: self.path.to_owned(), found });
         }
         if head[32..40] != export.seq.to_le_bytes() {
-            return Err(self.damaged("its name is another export's"));
+            return Err(self.damaged("its name does not match its header"));
         }
         Ok(())
     }
@@ -338,36 +352,37 @@ impl<'p> Source<'p> {
         self.fill(&mut out).map(|()| out)
     }
 
-    /// At most 65,535 bytes.
+    /// Reads a byte string of at most 65,535 bytes.
     fn bytes(&mut self, length: usize) -> Result<Vec<u8>, BadExport> {
         let mut out = vec![0; length];
         self.fill(&mut out).map(|()| out)
     }
 
-    /// Checks the footer behind its first word, and that the file ends there.
+    /// Checks the footer after its first word, and that the file ends there.
     fn footer(&mut self, rows: u64, seq: u64) -> Result<(), BadExport> {
-        let noted = self.take::<{ FOOTER_BYTES - 8 }>()?;
+        let stored = self.take::<{ FOOTER_BYTES - 8 }>()?;
         let expected = self.crc;
         let crc = self.take::<4>()?;
         let whole = [&rows.to_le_bytes()[..], &seq.to_le_bytes(), END_MAGIC].concat();
         if crc != expected.to_le_bytes() {
             return Err(self.damaged("its checksum is wrong"));
         }
-        if noted[..] != whole[..] {
-            return Err(self.damaged("its footer speaks of other rows"));
+        if stored[..] != whole[..] {
+            return Err(self.damaged("its footer does not match its rows"));
         }
         let mut more = [0; 1];
         match self.inner.read(&mut more).map_err(FileError::at("read", self.path))? {
             0 => Ok(()),
-            _ => Err(self.damaged("it goes on behind its end")),
+            _ => Err(self.damaged("data follows its end")),
         }
     }
 }
 
-/// The store that the header of an export names; none where the header is damaged or a newer program's.
+/// Returns the store named in the header of an export; `None` if the header is damaged or of a
+/// newer version.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// [`FileError`] if the file cannot be read.
 pub(in crate::kv) fn store_of_export(path: &Path) -> Result<Option<StoreId>, FileError> {
     let start = files::read_start(path, HEADER_BYTES)?;
     let store = start.get(16..32).and_then(|bytes| bytes.first_chunk::<16>()).copied().map(StoreId);
@@ -375,22 +390,23 @@ pub(in crate::kv) fn store_of_export(path: &Path) -> Result<Option<StoreId>, Fil
     Ok(store.zip(seq).filter(|(store, seq)| header(*store, *seq) == start).map(|(store, _)| store))
 }
 
-/// The other store that a file belongs to, if its header is whole and says so.
+/// Returns the other store that a file belongs to, if its header is intact and names one.
 pub(super) fn foreign(export: &Export, store: StoreId) -> Option<StoreId> {
-    match Source::open(export).and_then(|mut from| from.header(export, store)) {
+    match ExportReader::open(export).and_then(|mut from| from.header(export, store)) {
         Err(BadExport::Foreign { found, .. }) => Some(found),
         _ => None,
     }
 }
 
-/// Reads and checks an export, keeping nothing of it; its rows.
+/// Reads and checks an export without storing its rows. Returns their number.
 pub(in crate::kv) fn verify(export: &Export, store: StoreId) -> Result<u64, BadExport> {
     read::<BadExport>(export, store, |_| Ok(()))
 }
 
-/// Removes all but the newest two that are whole; answers the change up to which the journal may go.
+/// Removes all exports but the newest two intact ones. Returns the change up to which the journal
+/// may be removed.
 ///
-/// `trusted` says which are known to be whole, because this process wrote or read them.
+/// `trusted` lists those known to be intact because this process wrote or read them.
 pub(super) fn retain(dir: &Path, store: StoreId, trusted: &mut Vec<u64>) -> Result<Option<u64>, FileError> {
     let mut whole = Vec::new();
     for export in list(dir)? {
@@ -400,7 +416,7 @@ pub(super) fn retain(dir: &Path, store: StoreId, trusted: &mut Vec<u64>) -> Resu
         } else if trusted.contains(&export.seq) || verify(&export, store).is_ok() {
             whole.push(export.seq);
         }
-        // A damaged one among the newer ones stays where it is, for `check` to name it; it counts for nothing.
+        // A damaged export among the newer ones stays for `check` to report; it does not count.
     }
     trusted.clone_from(&whole);
     Ok(whole.get(KEPT - 1).copied())

@@ -1,7 +1,8 @@
-//! Exports and the journal that they allow to be trimmed: what is left of a folder is always enough, or says so.
+//! Exports, and the journal that they allow to trim: the remaining files always suffice for a
+//! rebuild, or the start is refused.
 
 use super::tests::{
-    NOW, User, copy_tree, damage_file, folder, missing, open, opened, put, remove, user, users,
+    NOW, TestUser, copy_tree, damage_file, folder, missing, open, opened, put, remove, user, users,
 };
 use super::*;
 use crate::entropy::Entropy;
@@ -22,13 +23,14 @@ fn names(dir: &Path) -> Vec<String> {
     files::names(dir).expect("listed")
 }
 
-/// A change of some 60 KB: five of them fill a journal file.
-fn big(n: u32) -> User {
-    User { name: n.to_string(), bio: vec![n.to_le_bytes()[0]; 50_000] }
+/// Returns a value of about 60 KB in the journal: five of them fill a journal file.
+fn big(n: u32) -> TestUser {
+    TestUser { name: n.to_string(), bio: vec![n.to_le_bytes()[0]; 50_000] }
 }
 
-/// A folder whose journal has been trimmed: exports after 30 and 60 changes, 70 changes in all, stopped by a crash.
-fn trimmed(dir: &Path) -> (DataFolder, Vec<(u32, User)>) {
+/// Creates a folder with a trimmed journal: exports after 30 and 60 changes, 70 changes in all,
+/// ended by a crash.
+fn trimmed(dir: &Path) -> (DataFolder, Vec<(u32, TestUser)>) {
     let folder = folder(dir);
     let control = opened(&folder);
     for n in 0..70_u32 {
@@ -37,7 +39,7 @@ fn trimmed(dir: &Path) -> (DataFolder, Vec<(u32, User)>) {
             control.export_if_due(later(i64::from(n))).expect("exported").expect("due");
         }
     }
-    let all = control.scan::<User>(&()).expect("scan");
+    let all = control.scan::<TestUser>(&()).expect("scan");
     (folder, all)
 }
 
@@ -58,8 +60,8 @@ fn an_export_is_due_after_two_mib_or_fifteen_minutes_with_a_change_and_at_a_clea
     assert_eq!(names(&exports), ["control-0000000001.plx", "control-0000000002.plx"]);
     let control = opened(&folder);
     control.close().expect("clean");
-    assert_eq!(names(&exports).len(), 2, "nothing changed: nothing is exported");
-    // Two MiB of changes: made by itself, in front of the next change's answer at the latest.
+    assert_eq!(names(&exports).len(), 2, "nothing changed, so nothing is exported");
+    // Two MiB of changes trigger an export, before the next change's reply at the latest.
     let control = opened(&folder);
     for n in 0..50 {
         put(&control, n, big(n)).expect("put");
@@ -70,14 +72,14 @@ fn an_export_is_due_after_two_mib_or_fifteen_minutes_with_a_change_and_at_a_clea
 }
 
 #[test]
-fn journal_files_go_when_the_older_export_covers_them_and_either_export_is_enough() {
+fn journal_files_are_removed_once_the_older_export_covers_them_and_either_export_suffices() {
     let whole = tempfile::tempdir().expect("temp");
     let (kept, all) = trimmed(whole.path());
     let journal = names(&kept.path().join("journal"));
     assert!(!journal.contains(&"00000001.jnl".to_owned()), "{journal:?}");
     let exports = ["control-0000000030.plx", "control-0000000060.plx"];
     assert_eq!(names(&kept.path().join("exports")), exports);
-    // Which of control, older export and newer export are whole.
+    // The bits select which of control, older export and newer export are intact.
     for bits in 0..8_u8 {
         let temp = tempfile::tempdir().expect("temp");
         copy_tree(kept.path(), &temp.path().join("store"));
@@ -98,14 +100,14 @@ fn journal_files_go_when_the_older_export_covers_them_and_either_export_is_enoug
             continue;
         }
         let (opened, report) = found.expect("opened");
-        assert_eq!(opened.scan::<User>(&()).expect("scan"), all, "{bits}");
+        assert_eq!(opened.scan::<TestUser>(&()).expect("scan"), all, "{bits}");
         match report.start {
             Start::Intact => assert!(control),
             Start::Rebuilt { export, .. } => assert_eq!(export, Some(if newer { 60 } else { 30 }), "{bits}"),
             other => panic!("{bits}: {other:?}"),
         }
         assert_eq!(report.notes.is_empty(), newer, "{bits}: {:?}", report.notes);
-        // A damaged export never counts as one of the two: after more exports, both are whole.
+        // A damaged export never counts as one of the two: after more exports, both are intact.
         for n in 0..2 {
             put(&opened, 300 + n, user("after")).expect("put");
             opened.export_if_due(later(100 + 20 * i64::from(n))).expect("exported").expect("due");
@@ -119,7 +121,7 @@ fn journal_files_go_when_the_older_export_covers_them_and_either_export_is_enoug
 }
 
 #[test]
-fn an_export_cut_or_changed_at_any_byte_is_never_used() {
+fn an_export_truncated_or_changed_at_any_byte_is_never_used() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
@@ -149,7 +151,7 @@ fn an_export_cut_or_changed_at_any_byte_is_never_used() {
 }
 
 #[test]
-fn the_export_is_the_one_that_is_drawn() {
+fn the_export_has_the_documented_layout() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
@@ -175,7 +177,7 @@ fn the_export_is_the_one_that_is_drawn() {
     assert_eq!(frame::hex(&bytes[64..88]), "05000f0001000000070201000003000000549cdbf1016100", "golden");
 }
 
-/// What a crash in the middle of an export, or of the removals behind it, leaves.
+/// The states that a crash during an export, or during the removals after it, leaves.
 #[test]
 fn a_crash_at_any_step_of_an_export_leaves_a_folder_that_opens_and_can_be_rebuilt() {
     let before = tempfile::tempdir().expect("temp");
@@ -190,7 +192,7 @@ fn a_crash_at_any_step_of_an_export_leaves_a_folder_that_opens_and_can_be_rebuil
     let before_dir = before.path().join("before");
     copy_tree(kept.path(), &before_dir);
     control.export_if_due(later(100)).expect("exported").expect("due");
-    let all = control.scan::<User>(&()).expect("scan");
+    let all = control.scan::<TestUser>(&()).expect("scan");
     drop(control);
     let exports = |dir: &Path| dir.join("exports");
     let gone: Vec<String> = {
@@ -200,7 +202,8 @@ fn a_crash_at_any_step_of_an_export_leaves_a_folder_that_opens_and_can_be_rebuil
     assert!(!gone.is_empty(), "the export made journal files superfluous");
     let newest = names(&exports(kept.path())).pop().expect("one");
     let bytes = std::fs::read(exports(kept.path()).join(&newest)).expect("read");
-    // 0: half of it under its first name; 1: whole, but the oldest is still there; then one journal file after the other.
+    // 0: half of it under its first name; 1: complete, with the oldest still present; then one
+    // journal file after the other.
     for step in 0..2 + gone.len() {
         for without_control in [false, true] {
             let temp = tempfile::tempdir().expect("temp");
@@ -222,16 +225,16 @@ fn a_crash_at_any_step_of_an_export_leaves_a_folder_that_opens_and_can_be_rebuil
             }
             let folder = folder(temp.path());
             let (control, report) = open(&folder).unwrap_or_else(|e| panic!("step {step}: {e}"));
-            assert_eq!(control.scan::<User>(&()).expect("scan"), all, "step {step}");
+            assert_eq!(control.scan::<TestUser>(&()).expect("scan"), all, "step {step}");
             assert!(report.notes.is_empty() && report.exported.is_none(), "step {step}: {report:?}");
             assert!(names(&exports(&store)).iter().all(|name| !name.ends_with(".new")));
         }
     }
 }
 
-/// The way from a damaged journal to a new one, stopped behind each of its steps.
+/// The replacement of a damaged journal by a new one, stopped after each of its steps.
 #[test]
-fn a_crash_at_any_step_of_a_journal_begun_anew_leaves_a_folder_that_opens_and_can_be_rebuilt() {
+fn a_crash_at_any_step_of_replacing_the_journal_leaves_a_folder_that_opens_and_can_be_rebuilt() {
     let whole = tempfile::tempdir().expect("temp");
     let (kept, all) = trimmed(whole.path());
     let old: Vec<PathBuf> = names(&kept.path().join("journal"))
@@ -248,7 +251,7 @@ fn a_crash_at_any_step_of_a_journal_begun_anew_leaves_a_folder_that_opens_and_ca
             let temp = tempfile::tempdir().expect("temp");
             let store = temp.path().join("store");
             copy_tree(kept.path(), &store);
-            // The last `back` of them were not moved away yet.
+            // The last `back` files have not been moved away yet.
             for (path, bytes) in old.iter().zip(&old_bytes).skip(old.len() - back) {
                 let name = path.file_name().expect("a name");
                 std::fs::write(store.join("journal").join(name), bytes).expect("written");
@@ -259,21 +262,21 @@ fn a_crash_at_any_step_of_a_journal_begun_anew_leaves_a_folder_that_opens_and_ca
             let folder = folder(temp.path());
             for _ in 0..2 {
                 let control = opened(&folder);
-                assert_eq!(control.scan::<User>(&()).expect("scan"), all, "{back} {without_control}");
+                assert_eq!(control.scan::<TestUser>(&()).expect("scan"), all, "{back} {without_control}");
             }
-            put(&opened(&folder), 99, user("after")).expect("goes on");
-            assert_eq!(opened(&folder).get::<User>(&99).expect("get"), Some(user("after")));
+            put(&opened(&folder), 99, user("after")).expect("still works");
+            assert_eq!(opened(&folder).get::<TestUser>(&99).expect("get"), Some(user("after")));
         }
     }
 }
 
 #[test]
-fn what_was_revoked_stays_revoked_whatever_becomes_of_control_and_the_newest_export() {
+fn revoked_rows_stay_revoked_after_any_damage_of_control_and_the_newest_export() {
     let temp = tempfile::tempdir().expect("temp");
     let kept = folder(temp.path());
     let mut rng = Entropy::seeded(20_261_121);
     let mut control = opened(&kept);
-    let mut model: BTreeMap<u32, User> = BTreeMap::new();
+    let mut model: BTreeMap<u32, TestUser> = BTreeMap::new();
     let yesterday = temp.path().join("yesterday");
     for step in 0..60_u32 {
         let [key, what, ..] = rng.bytes::<4>();
@@ -295,7 +298,7 @@ fn what_was_revoked_stays_revoked_whatever_becomes_of_control_and_the_newest_exp
         if step % 6 != 5 {
             continue;
         }
-        // The machine stops here; what is on disk is copied, since every answered change is synced.
+        // The machine stops here. The files are copied, because every confirmed change is synced.
         let expected: Vec<_> = model.iter().map(|(key, value)| (*key, value.clone())).collect();
         for damage in 0..4 {
             let crashed = tempfile::tempdir().expect("temp");
@@ -312,7 +315,7 @@ fn what_was_revoked_stays_revoked_whatever_becomes_of_control_and_the_newest_exp
             }
             let folder = folder(crashed.path());
             let (control, report) = open(&folder).unwrap_or_else(|e| panic!("step {step}, {damage}: {e}"));
-            let found = control.scan::<User>(&()).expect("scan");
+            let found = control.scan::<TestUser>(&()).expect("scan");
             assert!(found == expected, "step {step}, damage {damage}: {:?}", report.start);
         }
         if step % 12 == 11 {
@@ -323,7 +326,7 @@ fn what_was_revoked_stays_revoked_whatever_becomes_of_control_and_the_newest_exp
 }
 
 #[test]
-fn another_stores_export_says_nothing_and_a_newer_one_is_refused() {
+fn another_stores_export_is_ignored_and_a_newer_one_is_refused() {
     let temp = tempfile::tempdir().expect("temp");
     let (folder, all) = trimmed(temp.path());
     let other = DataFolder::open(&temp.path().join("other"), NOW, &mut Entropy::seeded(2)).expect("folder");
@@ -334,7 +337,7 @@ fn another_stores_export_says_nothing_and_a_newer_one_is_refused() {
     std::fs::write(folder.path().join("exports/control-0000000900.plx"), foreign).expect("written");
     std::fs::remove_dir_all(folder.path().join("control")).expect("removed");
     let (control, report) = open(&folder).expect("opened");
-    assert_eq!(control.scan::<User>(&()).expect("scan"), all);
+    assert_eq!(control.scan::<TestUser>(&()).expect("scan"), all);
     assert!(report.notes[0].contains("belongs to store"), "{:?}", report.notes);
     drop(control);
     std::fs::remove_file(folder.path().join("exports/control-0000000900.plx")).expect("removed");
@@ -349,7 +352,7 @@ fn another_stores_export_says_nothing_and_a_newer_one_is_refused() {
 }
 
 #[test]
-fn a_copy_for_a_backup_is_enough_to_build_control_while_changes_go_on() {
+fn a_copy_made_during_changes_suffices_to_rebuild_control() {
     let temp = tempfile::tempdir().expect("temp");
     let (kept, _) = trimmed(temp.path());
     let control = opened(&kept);
@@ -362,16 +365,16 @@ fn a_copy_for_a_backup_is_enough_to_build_control_while_changes_go_on() {
         writer.join().expect("joined");
         assert!(users(&control).len() >= before);
     });
-    let seen = control.scan::<User>(&()).expect("scan");
+    let seen = control.scan::<TestUser>(&()).expect("scan");
     std::fs::copy(kept.path().join("STORE"), copy.join("STORE")).expect("copied");
     let restored = DataFolder::open(&copy, NOW, &mut Entropy::seeded(3)).expect("folder");
     let (built, report) = open(&restored).expect("built");
     assert!(matches!(report.start, Start::Rebuilt { export: Some(_), .. }), "{:?}", report.start);
-    let found = built.scan::<User>(&()).expect("scan");
+    let found = built.scan::<TestUser>(&()).expect("scan");
     assert!(found.len() >= 20 && found.iter().all(|row| seen.contains(row)), "{} rows", found.len());
 }
 
-/// Changes and exports, all of it written down; what a change was answered for is that all changes up to it are there.
+/// Records changes and exports. A reply to a change promises that all changes up to it are durable.
 fn trace() -> crate::kv::ops::recording::Trace {
     let temp = tempfile::tempdir().expect("temp");
     let recording = crate::kv::ops::recording::Recording::start(temp.path());
@@ -388,7 +391,8 @@ fn trace() -> crate::kv::ops::recording::Trace {
     recording.finish()
 }
 
-/// What is wrong with what a cut left. Nothing of sled is on that disk: exports and journal alone are judged.
+/// Checks the state after a cut. The disk has no files of sled: only exports and journal are
+/// tested.
 fn judge(cut: &crate::kv::ops::recording::Cut) -> Option<String> {
     let temp = tempfile::tempdir().expect("temp");
     cut.put(temp.path());
@@ -408,13 +412,13 @@ fn judge(cut: &crate::kv::ops::recording::Cut) -> Option<String> {
     for n in 0..u32::try_from(report.seq).expect("few") {
         expected.insert(n % 5, big(n));
     }
-    let found = control.scan::<User>(&()).expect("scan");
+    let found = control.scan::<TestUser>(&()).expect("scan");
     (found != expected.into_iter().collect::<Vec<_>>())
         .then(|| format!("after {} operations the rows are not those of change {}", cut.at, report.seq))
 }
 
 #[test]
-fn every_state_that_a_power_cut_can_leave_of_journal_and_exports_builds_all_that_was_answered() {
+fn every_state_that_a_power_cut_can_leave_of_journal_and_exports_has_all_confirmed_changes() {
     assert_eq!(trace().cuts(2, 1, &[], judge), None);
 }
 

@@ -1,8 +1,10 @@
-//! Control: users, organisations, keys, sessions and the like, every accepted change durable before its reply.
+//! Control: users, organisations, keys, sessions and similar records; every accepted change is
+//! durable before its reply.
 //!
-//! One sled tree; the first byte of a key is its table, and one change is one batch across all tables. A change is a
-//! closure that runs on the committer's thread, so what it checks (a code used once, the last owner) is checked where
-//! the change happens. Order of durability: journal, sync, sled, sync, reply (docs/storage.md section 6).
+//! It is one sled tree. The first byte of a key is its table, and a change is one batch across all
+//! tables. A change is a closure that runs on the committer's thread, so its checks (a code used
+//! once, the last owner) and its writes are atomic. Order of durability: journal, sync, sled, sync,
+//! reply (docs/storage.md section 6).
 
 mod committer;
 mod export;
@@ -32,47 +34,48 @@ use super::record::{self, Record, SideRecord};
 use super::reserve::Reserve;
 use super::rows;
 use crate::model::Timestamp;
-use committer::{Change, Committer, Exports, Shared, Wish, Work};
-use state::{Meta, State};
+use committer::{Committer, CommitterRequest, ExportTrigger, Exports, PendingChange, SharedControl};
+use state::{ControlState, Meta};
 
-/// Changes that may wait; whoever comes next waits to be let in.
+/// Maximum number of queued changes; further callers block until one is taken.
 const QUEUE_MAX: usize = 1_024;
-/// Side rows of one change.
+/// Number of side rows stored in one change.
 const SIDE_ROWS_A_CHANGE: usize = 32;
 
-/// The open accounts database. Shared by reference; [`Control::close`] or a drop finishes what waits.
+/// The open accounts database. It is shared by reference; [`Control::close`] or a drop finishes the
+/// queued changes.
 pub struct Control {
-    shared: Arc<Shared>,
-    jobs: Option<SyncSender<Work>>,
+    shared: Arc<SharedControl>,
+    jobs: Option<SyncSender<CommitterRequest>>,
     thread: Option<JoinHandle<()>>,
     #[cfg(test)]
     faults: Arc<super::journal::Faults>,
-    /// What a test says is free on the disk.
+    /// Free space that a test pretends.
     #[cfg(test)]
     free: Arc<std::sync::atomic::AtomicU64>,
 }
 
-/// What became of a batch of side rows.
+/// The result of storing a batch of side rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SideReport {
-    /// Stored.
+    /// Number of stored rows.
     pub kept: usize,
-    /// Dropped, since their main row is gone.
+    /// Number of rows dropped because their main row no longer exists.
     pub dropped: usize,
 }
 
-/// Whether the secrets sealed in this store can be opened with the master key at hand.
+/// The relation of a master key to the secrets sealed in this store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyBinding {
-    /// The store had no key yet; it is bound to this one from now on.
+    /// The store had no key; it is bound to this one from now on.
     First,
-    /// It is the key of this store.
+    /// The key is that of the store.
     Same,
-    /// It is another key: nothing sealed can be read with it.
+    /// The key differs from that of the store: it opens no sealed secret.
     Other,
 }
 
-/// HMAC(master key, store id), in the table of this room.
+/// HMAC(master key, store id), in table 0.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct KeyMark([u8; 32]);
 
@@ -84,10 +87,11 @@ impl Record for KeyMark {
 }
 
 impl Control {
-    /// Opens or creates control in `folder`, recovering what a crash or damage left (docs/storage.md section 10, step 3).
+    /// Opens or creates control in `folder` and recovers from a crash or damage (docs/storage.md
+    /// section 10, step 3).
     ///
     /// # Errors
-    /// [`OpenError`], which names what is damaged or missing.
+    /// [`OpenError`], which names the damage or the missing changes.
     pub fn open(
         folder: &DataFolder,
         options: &ControlOptions,
@@ -96,7 +100,7 @@ impl Control {
     }
 
     fn start(
-        state: State,
+        state: ControlState,
         journal: Journal,
         meta: Meta,
         reserve: Reserve,
@@ -104,11 +108,11 @@ impl Control {
     ) -> Result<Control, std::io::Error> {
         #[cfg(test)]
         let (faults, free) = (Arc::clone(&journal.faults), Arc::clone(&reserve.pretended));
-        let shared = Arc::new(Shared { state, fence: OnceLock::new() });
-        let (jobs, waiting) = sync_channel::<Work>(QUEUE_MAX);
+        let shared = Arc::new(SharedControl { state, fence: OnceLock::new() });
+        let (jobs, requests) = sync_channel::<CommitterRequest>(QUEUE_MAX);
         let committer = Committer { shared: Arc::clone(&shared), journal, meta, reserve, exports };
         let thread =
-            std::thread::Builder::new().name("control".to_owned()).spawn(move || committer.run(&waiting))?;
+            std::thread::Builder::new().name("control".to_owned()).spawn(move || committer.run(&requests))?;
         Ok(Control {
             shared,
             jobs: Some(jobs),
@@ -120,15 +124,16 @@ impl Control {
         })
     }
 
-    /// Makes one change and waits until it is durable.
+    /// Makes a change and waits until it is durable.
     ///
-    /// `closure` runs on the committer's thread, in order with all others, and sees every change before it. Its rows
-    /// are kept if it returns `Ok`; an `Ok` without rows is answered once what it saw is durable. It must be short
-    /// and must not call back into control.
+    /// `closure` runs on the committer's thread, in order with all others, and sees every earlier
+    /// change. Its rows are stored if it returns `Ok`; the reply to an `Ok` without rows is sent
+    /// once what it saw is durable. The closure must be short and must not call control.
     ///
     /// # Errors
-    /// [`CommitError::Refused`] with the closure's own error; [`CommitError::Failed`] when it could not be made
-    /// durable. After [`CommitFailure::Fenced`] the change may still turn up at the next start.
+    /// [`CommitError::Refused`] with the closure's own error; [`CommitError::Failed`] if the change
+    /// could not be made durable. After [`CommitFailure::Fenced`] the change may still be present
+    /// after the next start.
     pub fn commit<T, E, F>(&self, closure: F) -> Result<T, CommitError<E>>
     where
         F: FnOnce(&mut Txn<'_>) -> Result<T, E> + Send + 'static,
@@ -137,18 +142,18 @@ impl Control {
     {
         let closed = || CommitError::Failed(CommitFailure::Closed);
         let (reply, answer) = sync_channel(1);
-        let job = Box::new(Change { closure: Some(closure), answer: None, reply });
-        self.jobs.as_ref().ok_or_else(closed)?.send(Work::Change(job)).map_err(|_| closed())?;
+        let job = Box::new(PendingChange { closure: Some(closure), answer: None, reply });
+        self.jobs.as_ref().ok_or_else(closed)?.send(CommitterRequest::Change(job)).map_err(|_| closed())?;
         answer.recv().map_err(|_| closed())?
     }
 
-    /// Stores rows that mean nothing without their main row (last seen, last used), in changes of 32.
+    /// Stores rows that are ignored without their main row (last seen, last used), 32 in a change.
     ///
-    /// A row whose main row is gone is dropped by the committer, so that a late batch never brings back what was
-    /// revoked.
+    /// The committer drops a row whose main row no longer exists, so a late batch never revives
+    /// something revoked.
     ///
     /// # Errors
-    /// As [`Control::commit`]; rows of earlier changes of this call are stored then.
+    /// As for [`Control::commit`]; rows of earlier changes of this call are stored then.
     pub fn put_side<R>(&self, entries: Vec<(R::Key, R)>) -> Result<SideReport, CommitError<DatabaseError>>
     where
         R: SideRecord + Send + 'static,
@@ -174,10 +179,10 @@ impl Control {
         }
     }
 
-    /// The committed value under `key`.
+    /// Returns the committed value under `key`.
     ///
     /// # Errors
-    /// When the database fails or the row is damaged.
+    /// [`DatabaseError`] if the database fails or the row is damaged.
     pub fn get<R: Record>(&self, key: &R::Key) -> Result<Option<R>, DatabaseError> {
         let state = &self.shared.state;
         let key = record::full_key::<R>(key);
@@ -199,11 +204,12 @@ impl Control {
         }
     }
 
-    /// Every committed value whose key begins with `leading` (`&()` for the whole table), in key order, of one
-    /// moment. Costs memory for all of them: for tables as large as an organisation's members, not for samples.
+    /// Returns every committed value whose key begins with `leading` (`&()` for the whole table),
+    /// in key order and from one moment. All values are held in memory: for tables of the size of
+    /// an organisation's members, not for samples.
     ///
     /// # Errors
-    /// As [`Control::get`].
+    /// As for [`Control::get`].
     pub fn scan<R: Record>(&self, leading: &impl TableKey) -> Result<Vec<(R::Key, R)>, DatabaseError> {
         let state = &self.shared.state;
         let prefix = record::prefix::<R, _>(leading);
@@ -214,10 +220,11 @@ impl Control {
         txn::collect::<R>(&rows).map_err(|e| state.damaged(e))
     }
 
-    /// The last `limit` values whose keys begin with `leading` and are below `below`, from the greatest key down.
+    /// Returns the last `limit` values whose keys begin with `leading` and are below `below`
+    /// (exclusive), in descending key order.
     ///
     /// # Errors
-    /// As [`Control::get`].
+    /// As for [`Control::get`].
     pub fn scan_back<R: Record>(
         &self,
         leading: &impl TableKey,
@@ -236,10 +243,10 @@ impl Control {
         Ok(found)
     }
 
-    /// Whether changes are accepted; reads go on either way.
+    /// Returns whether changes are accepted; reads work in both cases.
     ///
     /// # Errors
-    /// [`Fenced`], with what failed.
+    /// [`Fenced`], with the first failure.
     pub fn health(&self) -> Result<(), Fenced> {
         match self.shared.fence.get() {
             Some(fenced) => Err(fenced.clone()),
@@ -247,22 +254,23 @@ impl Control {
         }
     }
 
-    /// Takes no more changes until the next start, as after a sync that failed: for who knows otherwise that the disk is not to
-    /// be trusted, and to see what people are told then.
+    /// Refuses further changes until the next start, as after a failed sync. For callers that know
+    /// that the disk cannot be trusted, and for demonstrations of this state.
     pub fn refuse_changes(&self, why: &str) {
         self.shared.fence(why);
     }
 
-    /// Whether the journal's syncs fail from now on.
+    /// Makes the syncs of the journal fail from now on.
     #[cfg(test)]
     pub(crate) fn fail_syncs(&self, on: bool) {
         self.faults.journal_sync.store(on, std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// Compares the mark of the master key, HMAC(key, store id), with the one that this store was bound to.
+    /// Compares the mark of a master key, HMAC(key, store id), with that of the key that this store
+    /// is bound to.
     ///
     /// # Errors
-    /// As [`Control::commit`].
+    /// As for [`Control::commit`].
     pub fn bind_master_key(&self, mark: [u8; 32]) -> Result<KeyBinding, CommitError<DatabaseError>> {
         self.commit(move |tx| {
             let key = "master key".to_owned();
@@ -277,10 +285,11 @@ impl Control {
         })
     }
 
-    /// Binds this store to another master key: the caller has dropped what the one before sealed.
+    /// Binds this store to another master key. The caller has removed the secrets sealed with the
+    /// previous one.
     ///
     /// # Errors
-    /// As [`Control::commit`].
+    /// As for [`Control::commit`].
     pub fn rebind_master_key(&self, mark: [u8; 32]) -> Result<(), CommitError<DatabaseError>> {
         self.commit(move |tx| {
             tx.put(&"master key".to_owned(), &KeyMark(mark));
@@ -288,44 +297,48 @@ impl Control {
         })
     }
 
-    /// Makes an export if one is due: 2 MiB of journal have gathered, or 15 minutes have passed since the last one and
-    /// anything changed. To be called about every minute.
+    /// Writes an export if one is due: 2 MiB of journal have gathered, or 15 minutes have passed
+    /// since the last one and anything has changed. Call it about once a minute.
     ///
     /// # Errors
-    /// [`ExportError`]: the journal keeps everything, and the next call tries again.
+    /// [`ExportError`]: the journal still has all changes, and the next call retries.
     pub fn export_if_due(&self, now: Timestamp) -> Result<Option<ExportReport>, ExportError> {
         let (reply, answer) = sync_channel(1);
-        self.send(Work::Export { wish: Wish::IfDue(now), reply })?;
+        self.send(CommitterRequest::Export { trigger: ExportTrigger::IfDue(now), reply })?;
         answer.recv().map_err(|_| ExportError::Closed("control is closed".to_owned()))?
     }
 
-    /// Copies what control is rebuilt from into `to`: `exports/` with one of this moment and the one before it, and
-    /// `journal/`. No change is made meanwhile; nothing in `to` is synced.
+    /// Copies the files from which control is rebuilt into `to`: `exports/` with a new export and
+    /// the one before it, and `journal/`. No change is made meanwhile; nothing in `to` is synced.
     ///
     /// # Errors
-    /// [`ExportError`]; what was copied stays.
+    /// [`ExportError`]; files already copied stay.
     pub fn copy_to(&self, to: &Path) -> Result<ExportReport, ExportError> {
         let (reply, answer) = sync_channel(1);
-        self.send(Work::Copy { to: to.to_owned(), reply })?;
+        self.send(CommitterRequest::Copy { to: to.to_owned(), reply })?;
         answer.recv().map_err(|_| ExportError::Closed("control is closed".to_owned()))?
     }
 
-    fn send(&self, work: Work) -> Result<(), ExportError> {
+    fn send(&self, work: CommitterRequest) -> Result<(), ExportError> {
         let closed = || ExportError::Closed("control is closed".to_owned());
         self.jobs.as_ref().ok_or_else(closed)?.send(work).map_err(|_| closed())
     }
 
-    /// Finishes what waits, makes an export if anything changed since the last one, and closes the files.
+    /// Finishes the queued changes, writes an export if anything has changed since the last one,
+    /// and closes the files.
     ///
     /// # Errors
-    /// [`CloseError`] if control was fenced or its files could not be synced: the stop was not a clean one.
+    /// [`CloseError`] if control was fenced or its files could not be synced; the stop then does
+    /// not count as clean.
     pub fn close(mut self) -> Result<(), CloseError> {
         let (reply, answer) = sync_channel(1);
-        if self.send(Work::Export { wish: Wish::IfChanged, reply }).is_ok()
+        if self.send(CommitterRequest::Export { trigger: ExportTrigger::IfChanged, reply }).is_ok()
             && let Ok(Err(error)) = answer.recv()
         {
             let error = super::with_sources(&error);
-            tracing::warn!("no last export of the accounts was made, the journal keeps everything: {error}");
+            tracing::warn!(
+                "no last export of the accounts was written, the journal still has all changes: {error}"
+            );
         }
         self.stop();
         self.health()?;
@@ -340,13 +353,14 @@ impl Control {
     fn stop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the committer is in the fence already.
+            // A panic of the committer is already recorded in the fence.
             let _ = thread.join();
         }
     }
 }
 
-/// The thread has ended and nobody else is given the state, so this is not reached; files were synced by every commit.
+/// The thread has ended, and the state is shared with it only, so this is unreachable. All files
+/// were synced by the commits.
 fn unreachable_share() -> Result<(), CloseError> {
     debug_assert!(false, "control's state is still shared after its thread ended");
     Ok(())
@@ -358,10 +372,10 @@ impl Drop for Control {
     }
 }
 
-/// Why a close was not a clean one.
+/// Errors of [`Control::close`].
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
-    /// Changes were refused since an earlier failure.
+    /// An earlier failure fenced control.
     #[error(transparent)]
     Fenced(#[from] Fenced),
     /// The files could not be closed.

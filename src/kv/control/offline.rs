@@ -1,7 +1,9 @@
-//! Control read without a server and without changing anything: for checks, and for what repair puts into a new folder.
+//! Read-only access to control without a server: for checks, and for the rows that a repair writes
+//! into a new folder.
 //!
-//! The same rule as at a start decides what is complete: a state counts if it and the journal behind it lead to the last
-//! change that anything in the folder knows of. sled cannot open a database without writing to it, so a copy is opened.
+//! The same rule as at a start decides what is complete: a state counts if it and the journal after
+//! it lead to the last change known to anything in the folder. sled cannot open a database without
+//! writing to it, so a copy is opened.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use super::export::{self, Export};
 use super::open::try_open;
 use super::state::META_KEY;
 use super::txn;
-use crate::kv::database::Next;
+use crate::kv::database::ScanControl;
 use crate::kv::files::{self, FileError};
 use crate::kv::finding::{Finding, Weight};
 use crate::kv::folder::{self, FolderError};
@@ -22,36 +24,36 @@ use crate::kv::rows;
 use crate::kv::with_sources;
 use crate::model::StoreId;
 
-/// Why a folder cannot even be looked at.
+/// Errors that prevent any statement about a folder.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// `STORE` is missing, damaged or a newer program's.
+    /// `STORE` is missing, damaged or of a newer version.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// A journal is another store's or a newer program's.
+    /// A journal belongs to another store or has a newer version.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
-/// What was read of the accounts.
+/// Numbers about the accounts that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfflineFacts {
-    /// The last change that can be read.
+    /// Sequence number of the last readable change.
     pub seq: u64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Journal files.
+    /// Number of journal files.
     pub journal_files: u64,
-    /// Changes in them.
+    /// Number of changes in them.
     pub journal_records: u64,
-    /// Exports that are whole.
+    /// Number of intact exports.
     pub exports: u64,
 }
 
-/// The rows of control as far as they can be read.
+/// The readable rows of control.
 pub struct OfflineControl {
     store: StoreId,
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -60,14 +62,15 @@ pub struct OfflineControl {
 }
 
 impl OfflineControl {
-    /// Reads the accounts of the folder or backup `dir`. `scratch` is a folder that does not exist; it is made for the
-    /// copy of the database, and removed.
+    /// Reads the accounts of the folder or backup `dir`. `scratch` is a path that does not exist;
+    /// the copy of the database is made there and removed again.
     ///
     /// # Errors
-    /// [`OfflineError`] where nothing can be said at all. Damage is no error: it is among the findings.
+    /// [`OfflineError`] if no statement about the folder is possible. Damage is not an error: it is
+    /// among the findings.
     pub fn read(dir: &Path, scratch: &Path) -> Result<OfflineControl, OfflineError> {
         let store = folder::store_in_folder(dir)?;
-        let mut reading = Reading {
+        let mut reading = OfflineReader {
             dir,
             store,
             survey: if dir.join("journal").is_dir() {
@@ -80,7 +83,7 @@ impl OfflineControl {
         };
         if let Some(what) = folder::identity_damage(dir)? {
             let what =
-                format!("{what}; the next start writes it again, the journal and all markers name the store");
+                format!("{what}; the next start rewrites it: the journal and all markers name the store");
             reading.findings.push(Finding::new(Weight::Repairable, "STORE", what));
         }
         reading.list_exports()?;
@@ -88,37 +91,37 @@ impl OfflineControl {
         Ok(reading.decide(control))
     }
 
-    /// The store.
+    /// Returns the id of the store.
     pub fn store_id(&self) -> StoreId {
         self.store
     }
 
-    /// In numbers.
+    /// Returns the numbers of what was read.
     pub fn facts(&self) -> OfflineFacts {
         self.facts
     }
 
-    /// What was found.
+    /// Returns the findings.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// As [`super::Control::scan`].
+    /// Like [`super::Control::scan`].
     ///
     /// # Errors
-    /// A row that is not what was written.
+    /// [`DamagedRow`] if a row is damaged.
     pub fn scan<R: Record>(&self, leading: &impl TableKey) -> Result<Vec<(R::Key, R)>, DamagedRow> {
         let prefix = record::prefix::<R, _>(leading);
         let rows = self.rows.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix));
         txn::collect::<R>(&rows.map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
-    /// Rows of the table.
+    /// Returns the number of rows of a table.
     pub fn count(&self, table: u8) -> u64 {
         self.rows.keys().filter(|key| key.first() == Some(&table)).count() as u64
     }
 
-    /// Changes what [`OfflineControl::export`] writes; nothing else.
+    /// Removes a value from what [`OfflineControl::export`] writes; the folder is not changed.
     pub fn remove<R: Record>(&mut self, key: &R::Key) {
         let key = record::full_key::<R>(key);
         for number in 0..=rows::ROWS_MAX {
@@ -126,10 +129,10 @@ impl OfflineControl {
         }
     }
 
-    /// Changes what [`OfflineControl::export`] writes; nothing else.
+    /// Sets a value in what [`OfflineControl::export`] writes; the folder is not changed.
     ///
     /// # Errors
-    /// Why the value cannot be stored.
+    /// A description of why the value cannot be stored.
     pub fn put<R: Record>(&mut self, key: &R::Key, value: &R) -> Result<(), String> {
         self.remove::<R>(key);
         let body = record::encode_body(value)?;
@@ -138,7 +141,8 @@ impl OfflineControl {
         Ok(())
     }
 
-    /// Writes everything as an export into the data folder `dir`, from which its first start builds control.
+    /// Writes all rows as an export into the data folder `dir`, from which its first start builds
+    /// control.
     ///
     /// # Errors
     /// [`export::ExportError`].
@@ -147,9 +151,10 @@ impl OfflineControl {
         files::create_dir(&exports)?;
         let mut rows = self.rows.iter();
         let count = self.rows.len() as u64;
-        export::write_rows(&exports, (self.store, self.facts.seq, count), |each| {
+        let target = export::ExportTarget { store: self.store, seq: self.facts.seq, expected_rows: count };
+        export::write_rows(&exports, target, |each| {
             for (key, value) in rows.by_ref() {
-                if matches!(each(key, value), Next::Stop) {
+                if matches!(each(key, value), ScanControl::Stop) {
                     break;
                 }
             }
@@ -160,16 +165,16 @@ impl OfflineControl {
 
 type RowMap = BTreeMap<Vec<u8>, Vec<u8>>;
 
-struct Reading<'d> {
+struct OfflineReader<'d> {
     dir: &'d Path,
     store: StoreId,
     survey: Survey,
-    /// With their rows, newest first; none where it is damaged.
+    /// Exports of this store, newest first, and whether each is intact.
     exports: Vec<(Export, bool)>,
     findings: Vec<Finding>,
 }
 
-impl Reading<'_> {
+impl OfflineReader<'_> {
     fn relative(&self, path: &Path) -> PathBuf {
         path.strip_prefix(self.dir).unwrap_or(path).to_owned()
     }
@@ -177,15 +182,14 @@ impl Reading<'_> {
     fn list_exports(&mut self) -> Result<(), FileError> {
         for export in export::list(&self.dir.join("exports"))? {
             if let Some(other) = export::foreign(&export, self.store) {
-                let what = format!("an export of store {other}: it is not looked at");
+                let what = format!("an export of store {other}: it is ignored");
                 self.findings.push(Finding::new(Weight::Note, self.relative(&export.path), what));
                 continue;
             }
             let whole = match export::verify(&export, self.store) {
                 Ok(_) => true,
                 Err(bad) => {
-                    let what =
-                        format!("{}; the other export and the journal stand in for it", with_sources(&bad));
+                    let what = format!("{}; the other export and the journal replace it", with_sources(&bad));
                     let finding = Finding::new(Weight::Repairable, self.relative(&export.path), what);
                     self.findings.push(match bad.offset() {
                         Some(offset) => finding.at(offset),
@@ -199,7 +203,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The database's rows and its last change, if a copy of it opens and is whole.
+    /// Returns the database's rows and its last change if a copy of it can be opened and is intact.
     fn database(&mut self, scratch: &Path) -> Result<Option<(u64, RowMap)>, FileError> {
         let control = self.dir.join("control");
         files::create_dir(scratch)?;
@@ -216,8 +220,7 @@ impl Reading<'_> {
                 Some((seq, rows))
             }
             Err(what) => {
-                let what =
-                    format!("the database is not to be trusted ({what}); the next start builds it anew");
+                let what = format!("the database cannot be trusted ({what}); the next start rebuilds it");
                 self.findings.push(Finding::new(Weight::Repairable, "control", what));
                 None
             }
@@ -234,7 +237,8 @@ impl Reading<'_> {
             self.exports.iter().find(|(export, whole)| *whole && leads(export.seq) && !lost_end).cloned();
         let is_complete = from_control || from_export.is_some() || (leads(0) && !lost_end);
         self.describe_journal(known, is_complete);
-        // Where nothing is complete, the latest state there is, and what of the journal follows it without a gap.
+        // If nothing is complete: the latest available state, and the changes of the journal that
+        // follow it without a gap.
         let latest = self.exports.iter().find(|(_, whole)| *whole).cloned();
         let latest_seq = latest.as_ref().map_or(0, |(export, _)| export.seq);
         let (mut seq, mut rows) = match (control, from_export.or(latest)) {
@@ -274,7 +278,7 @@ impl Reading<'_> {
             Ok(())
         });
         if let Err(bad) = read {
-            // It was whole a moment ago.
+            // It was intact a moment ago.
             self.findings.push(Finding::new(Weight::Loss, self.relative(&export.path), with_sources(&bad)));
         }
         rows
@@ -283,13 +287,14 @@ impl Reading<'_> {
     fn describe_journal(&mut self, known: u64, is_complete: bool) {
         let weight = if is_complete { Weight::Repairable } else { Weight::Loss };
         for damage in self.survey.damage.clone() {
-            let says = if is_complete { "; no change is lost, the accounts have all of them" } else { "" };
-            let what = format!("{}{says}", damage.what);
+            let addition =
+                if is_complete { "; no change is lost, the accounts have all of them" } else { "" };
+            let what = format!("{}{addition}", damage.what);
             self.findings.push(Finding::new(weight, self.relative(&damage.path), what).at(damage.offset));
         }
         if let Some(torn) = &self.survey.torn {
             let what = format!(
-                "{} bytes of an incomplete change behind change {}, which may have been answered",
+                "{} bytes of an incomplete change after change {}, which may have been confirmed",
                 torn.bytes,
                 self.survey.last_seq()
             );
@@ -319,7 +324,8 @@ impl Reading<'_> {
     }
 }
 
-/// Copies the files of a folder without those below its subfolders, which sled does not need (`blobs/` is empty).
+/// Copies the files of a folder but not of its subfolders, which sled does not need (`blobs/` is
+/// empty).
 fn copy_flat(from: &Path, to: &Path) -> Result<(), FileError> {
     files::create_dir(to)?;
     for name in files::names(from)? {

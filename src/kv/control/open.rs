@@ -1,15 +1,17 @@
-//! Opening control: what journal and exports say against what sled says, and a rebuild where sled is not to be trusted.
+//! Opening of control: comparison of journal, exports and sled, and a rebuild if sled cannot
+//! be trusted.
 //!
-//! Two rules decide. A state may be taken only if it and the journal behind it lead to the last change that anything in
-//! the folder knows of, be it a record, the database or the name of an export: else the start is refused with the
-//! numbers, so that what was revoked never comes back in silence. And before the journal is given up, an export is made.
+//! Two rules apply. First, a state is accepted only if it and the journal after it lead to the last
+//! change known to anything in the folder: a record, the database, or the name of an export.
+//! Otherwise the start is refused with the missing numbers, so that nothing revoked silently
+//! becomes valid again. Second, an export is written before the journal is abandoned.
 
 use std::path::{Path, PathBuf};
 
 use super::Control;
 use super::committer::{EXPORT_BYTES, Exports};
 use super::export::{self, BadExport, Export, ExportError};
-use super::state::{Meta, State};
+use super::state::{ControlState, Meta};
 use super::txn::CHANGE_ROWS_MAX;
 use crate::kv::database::DatabaseError;
 use crate::kv::files::{self, FileError};
@@ -17,20 +19,21 @@ use crate::kv::folder::{DataFolder, FolderError, Initialised};
 use crate::kv::journal::{self, Journal, JournalError, Survey};
 use crate::kv::ops;
 use crate::kv::reserve::Reserve;
-use crate::kv::rows::Rows;
+use crate::kv::rows::RowChanges;
 use crate::kv::with_sources;
 use crate::model::{StoreId, Timestamp};
 
-/// What opening needs to know.
+/// Parameters of [`Control::open`].
 #[derive(Clone, Copy, Debug)]
 pub struct ControlOptions {
-    /// The present, for file headers and quarantine names.
+    /// The current time, for file headers and quarantine names.
     pub now: Timestamp,
-    /// The table of users: with `INITIALISED` and no row in it, the start is refused.
+    /// The table of users: if `INITIALISED` exists and the table is empty, the start is refused.
     pub users_table: u8,
 }
 
-/// Why control cannot be opened. Nothing was lost: at most a rebuilt database stands in the place of a damaged one.
+/// Errors of opening control. Nothing is lost: at most a rebuilt database has replaced a damaged
+/// one.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A file operation failed.
@@ -39,37 +42,38 @@ pub enum OpenError {
     /// A marker of the folder is damaged or cannot be written.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// sled failed while it was being built or written.
+    /// sled failed while it was built or written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The journal is damaged, incomplete or another's.
+    /// The journal is damaged, incomplete or another store's.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The journal lacks changes that were answered, and nothing else can stand in for it.
+    /// The journal lacks confirmed changes, and no other file has them.
     #[error("account changes {first}-{last} are missing: {why}")]
     ChangesMissing {
         /// The first missing change.
         first: u64,
         /// The last missing change.
         last: u64,
-        /// How that is known.
+        /// The evidence for it.
         why: String,
     },
-    /// The end of the journal cannot be read, and neither control nor an export has what it held.
+    /// The end of the journal cannot be read, and neither control nor an export has its changes.
     #[error("account changes from {first} on may be missing: {why}")]
     EndMissing {
         /// The first change that may be missing.
         first: u64,
-        /// How that is known.
+        /// The evidence for it.
         why: String,
     },
-    /// An export cannot be read though it was whole a moment ago, or it is a newer program's.
+    /// An export that was intact a moment ago cannot be read, or it has a newer version.
     #[error("{0}")]
     Export(String),
-    /// The journal is damaged, and no export could be made to go on without it.
-    #[error("the journal is damaged, and no export of the accounts could be made to go on without it")]
+    /// The journal is damaged, and no export could be written to continue without it.
+    #[error("the journal is damaged, and no export of the accounts could be written to continue without it")]
     NoExport(#[source] ExportError),
-    /// The folder was set up, but no user is left in control or its journal: first set-up is not opened again.
+    /// The folder was set up, but neither control nor its journal has a user: set-up is not offered
+    /// again.
     #[error("{} says that this store had users, but control, its exports and its journal hold none: restore them from a backup (`promlet restore`)", marker.display())]
     AccountsGone {
         /// `INITIALISED`.
@@ -80,59 +84,60 @@ pub enum OpenError {
     Thread(#[source] std::io::Error),
 }
 
-/// How control came up.
+/// The way in which control was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// A new store.
+    /// A new store was created.
     Created,
     /// Journal and database agreed.
     Intact,
-    /// The database lacked the last changes of the journal; they were applied.
+    /// The database lacked the last changes of the journal, which were applied.
     CaughtUp,
-    /// The database was not to be trusted and was rebuilt from an export and the journal.
+    /// The database could not be trusted and was rebuilt from an export and the journal.
     Rebuilt {
-        /// What was wrong with it.
+        /// The problem of the database.
         why: String,
-        /// The last change of the export; none if it was the journal alone.
+        /// The last change of the export; `None` if only the journal was used.
         export: Option<u64>,
-        /// Where the old one is now, if there was one.
+        /// New path of the old database, if there was one.
         quarantined: Option<PathBuf>,
     },
-    /// The disk has no room for the database: the rows are in memory until the process ends. The journal keeps every
-    /// change, and the next start with room makes the database.
+    /// The disk has no room for the database: the rows are in memory until the process ends. The
+    /// journal has every change, and the next start with room creates the database.
     InMemory {
-        /// What there was no room for.
+        /// The failed operation.
         why: String,
     },
 }
 
-/// What opening did, for the log line.
+/// The result of opening, for the log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// How it came up.
+    /// The way in which control was opened.
     pub start: Start,
-    /// The last account change.
+    /// Sequence number of the last account change.
     pub seq: u64,
-    /// Changes read and checked in the journal.
+    /// Number of changes read and checked in the journal.
     pub journal_records: u64,
-    /// Changes applied from the journal to the database.
+    /// Number of changes applied from the journal to the database.
     pub applied: u64,
-    /// Rows in the database.
+    /// Number of rows in the database.
     pub rows: u64,
-    /// Bytes zeroed at the end of the journal: a change that was being written, never answered.
+    /// Bytes zeroed at the end of the journal: an incomplete change that was never confirmed.
     pub torn_bytes: u64,
-    /// Files in `blobs/`, where none should ever be; they were synced.
+    /// Number of files in `blobs/`, normally 0; they were synced.
     pub blobs: u64,
-    /// Whether `INITIALISED` was missing though users exist, and was made.
+    /// Whether `INITIALISED` was missing although users exist, and was written.
     pub initialised_made: bool,
-    /// The last change of the export that had to be made at once, since the journal alone would not lead there.
+    /// The last change of an export that had to be written at once because the journal was not
+    /// sufficient.
     pub exported: Option<u64>,
-    /// What was found damaged and what became of it: the operator should know.
+    /// Damage and its handling, for the operator.
     pub notes: Vec<String>,
 }
 
 impl OpenError {
-    /// Whether the disk, its inodes or a quota are used up.
+    /// Returns whether the disk, its inodes or a quota are used up.
     fn is_no_room(&self) -> bool {
         match self {
             OpenError::File(e) => files::is_no_room(&e.source),
@@ -153,7 +158,8 @@ pub(super) fn open(
     options: &ControlOptions,
 ) -> Result<(Control, RecoveryReport), OpenError> {
     let reserve = Reserve::new(folder.path());
-    // On a full disk this is what lets sled open. Where even that is not enough, the step that needs more says so.
+    // On a full disk this gives sled the room to open. If it is not enough, a later step reports
+    // the error.
     let _ = reserve.room();
     let journal_dir = folder.path().join("journal");
     let export_dir = folder.path().join("exports");
@@ -161,7 +167,7 @@ pub(super) fn open(
     export::prepare(&export_dir)?;
     files::sync_dir(folder.path())?;
     remove_unfinished(&journal_dir)?;
-    let mut opening = Opening {
+    let mut opening = ControlOpening {
         folder,
         now: options.now,
         survey: journal::survey(&journal_dir, folder.store_id())?,
@@ -170,21 +176,21 @@ pub(super) fn open(
         notes: folder.notes().to_vec(),
     };
     opening.leave_foreign_exports();
-    let Opened { state, meta, start, applied } = match opening.state() {
+    let OpenedControl { state, meta, start, applied } = match opening.state() {
         Err(e) if e.is_no_room() => opening.in_memory(e)?,
         opened => opened?,
     };
     let users = meta.rows.get(&options.users_table).copied().unwrap_or_default();
     let marker = folder.path().join("INITIALISED");
     let initialised = folder.initialised()?;
-    // A damaged marker was there, so the store had users: first set-up is not opened to strangers.
+    // A damaged marker proves that the store had users: strangers must not get first set-up.
     if users == 0 && initialised != Initialised::No {
         return Err(OpenError::AccountsGone { marker });
     }
     let initialised_made = users > 0 && initialised != Initialised::Yes;
     if initialised_made {
         match folder.mark_initialised(options.now) {
-            // The next start with room makes it.
+            // The next start with room writes it.
             Err(FolderError::File(e)) if files::is_no_room(&e.source) => {
                 opening.notes.push(format!("{}: no room to write it", marker.display()));
             }
@@ -196,7 +202,7 @@ pub(super) fn open(
         opening.notes.push(format!("{}: {what}", marker.display()));
     }
     let (journal, exported) = opening.journal(&journal_dir, &export_dir, &state, &meta)?;
-    let Opening { survey, whole, notes, .. } = opening;
+    let ControlOpening { survey, whole, notes, .. } = opening;
     let report = RecoveryReport {
         start,
         seq: meta.seq,
@@ -213,43 +219,42 @@ pub(super) fn open(
     Ok((Control::start(state, journal, meta, reserve, exports).map_err(OpenError::Thread)?, report))
 }
 
-struct Opened {
-    state: State,
+struct OpenedControl {
+    state: ControlState,
     meta: Meta,
     start: Start,
-    /// Changes applied from the journal.
+    /// Number of changes applied from the journal.
     applied: u64,
 }
 
-struct Opening<'f> {
+struct ControlOpening<'f> {
     folder: &'f DataFolder,
     now: Timestamp,
     survey: Survey,
-    /// By name, newest first, without those of other stores.
+    /// Exports of this store by name, newest first.
     exports: Vec<Export>,
-    /// Seqs of those that were read and are whole, newest first.
+    /// Sequence numbers of those that were read and are intact, newest first.
     whole: Vec<u64>,
-    /// What was found damaged, and what became of it.
+    /// Damage and its handling.
     notes: Vec<String>,
 }
 
-impl Opening<'_> {
-    /// Another store's exports say nothing about this one.
+impl ControlOpening<'_> {
+    /// Drops the exports of other stores from the list.
     fn leave_foreign_exports(&mut self) {
         let store = self.folder.store_id();
         let notes = &mut self.notes;
         self.exports.retain(|export| match export::foreign(export, store) {
             Some(other) => {
-                notes
-                    .push(format!("{} belongs to store {other} and is not looked at", export.path.display()));
+                notes.push(format!("{} belongs to store {other} and is ignored", export.path.display()));
                 false
             }
             None => true,
         });
     }
 
-    /// The database with the last change in it: as it is, caught up, or built anew.
-    fn state(&mut self) -> Result<Opened, OpenError> {
+    /// Returns the database with the last change: unchanged, caught up, or rebuilt.
+    fn state(&mut self) -> Result<OpenedControl, OpenError> {
         let control = self.folder.path().join("control");
         let store = self.folder.store_id();
         let (opened, why) = match try_open(&control, store) {
@@ -259,12 +264,13 @@ impl Opening<'_> {
         let in_control = opened.as_ref().map(|(_, meta)| meta.seq);
         let known = self.survey.last_seq().max(in_control.unwrap_or_default());
         let known = known.max(self.exports.first().map_or(0, |newest| newest.seq));
-        // Every answered change is in a control that is whole; what damage at the journal's end held is in it too.
+        // An intact control has every confirmed change, including those in a damaged end of the
+        // journal.
         if let Some((state, mut meta)) = opened {
             if self.survey.missing(meta.seq + 1, known).is_none() {
                 let applied = catch_up(&state, &mut meta, &self.survey)?;
                 let start = if applied == 0 { Start::Intact } else { Start::CaughtUp };
-                return Ok(Opened { state, meta, start, applied });
+                return Ok(OpenedControl { state, meta, start, applied });
             }
             let why = format!("it ends with change {}, others know {known}", meta.seq);
             drop(state);
@@ -273,15 +279,15 @@ impl Opening<'_> {
         self.rebuild(&control, in_control, known, why)
     }
 
-    /// Builds `control.new` from the newest export that is whole and the journal, and puts it in the place of the old
-    /// one, which goes to quarantine. Refuses where that would lack changes.
+    /// Builds `control.new` from the newest intact export and the journal, and replaces the old
+    /// database, which is moved to quarantine. Refuses if changes would be missing.
     fn rebuild(
         &mut self,
         control: &Path,
         in_control: Option<u64>,
         known: u64,
         why: String,
-    ) -> Result<Opened, OpenError> {
+    ) -> Result<OpenedControl, OpenError> {
         let base = self.base(in_control, known)?;
         if base.is_none() && known == 0 && self.folder.initialised()? != Initialised::No {
             return Err(OpenError::AccountsGone { marker: self.folder.path().join("INITIALISED") });
@@ -292,8 +298,8 @@ impl Opening<'_> {
             ops::remove_dir_all(&new).map_err(FileError::at("remove", &new))?;
         }
         let mut meta = Meta::empty(store);
-        let state = State::open(&new)?;
-        state.apply(&mut meta, &Rows::new(), 0)?;
+        let state = ControlState::open(&new)?;
+        state.apply(&mut meta, &RowChanges::new(), 0)?;
         if let Some(export) = &base {
             load(&state, &mut meta, export, store)?;
         }
@@ -304,27 +310,29 @@ impl Opening<'_> {
         let quarantined = if existed { Some(self.folder.quarantine(control, self.now)?) } else { None };
         files::rename(&new, control)?;
         files::sync_dir(self.folder.path())?;
-        let state = State::open(control)?;
+        let state = ControlState::open(control)?;
         let fresh = !existed && known == 0;
         let export = base.map(|export| export.seq);
         let start = if fresh { Start::Created } else { Start::Rebuilt { why, export, quarantined } };
-        Ok(Opened { state, meta, start, applied })
+        Ok(OpenedControl { state, meta, start, applied })
     }
 
-    /// The rows in memory, from the newest export that is whole and the journal: on a disk without room for the database
-    /// reads are served all the same. Refuses for the reason at hand where these two do not have every change.
-    fn in_memory(&mut self, why: OpenError) -> Result<Opened, OpenError> {
+    /// Builds the rows in memory from the newest intact export and the journal, so that a disk
+    /// without room for the database still serves reads. Returns the error `why` if the two do not
+    /// have every change.
+    fn in_memory(&mut self, why: OpenError) -> Result<OpenedControl, OpenError> {
         let store = self.folder.store_id();
         let control = self.folder.path().join("control");
         let known = self.survey.last_seq().max(self.exports.first().map_or(0, |newest| newest.seq));
-        // What the database alone has is not known now. A journal that has records, none of them damaged, has it, too.
+        // Changes that only the database has are not known now. An undamaged journal with records
+        // has them as well.
         if self.survey.records() == 0 || !self.survey.damage.is_empty() {
             return Err(why);
         }
         let Ok(base) = self.base(None, known) else { return Err(why) };
         let mut meta = Meta::empty(store);
-        let state = State::in_memory(&control);
-        state.apply(&mut meta, &Rows::new(), 0)?;
+        let state = ControlState::in_memory(&control);
+        state.apply(&mut meta, &RowChanges::new(), 0)?;
         if let Some(export) = &base {
             load(&state, &mut meta, export, store)?;
         }
@@ -334,13 +342,13 @@ impl Opening<'_> {
             "no room for the database of the accounts ({why}): it is in memory until the next start, the journal keeps \
              every change"
         ));
-        Ok(Opened { state, meta, start: Start::InMemory { why }, applied })
+        Ok(OpenedControl { state, meta, start: Start::InMemory { why }, applied })
     }
 
-    /// What to build on: the newest whole export from which the journal leads to the last change, or nothing at all
-    /// where the journal begins with change 1.
+    /// Returns the base of a rebuild: the newest intact export from which the journal leads to the
+    /// last change, or `None` if the journal begins with change 1.
     fn base(&mut self, in_control: Option<u64>, known: u64) -> Result<Option<Export>, OpenError> {
-        // Changes at the end of the journal that nobody can read are in control, or they are gone.
+        // Unreadable changes at the end of the journal are in control or lost.
         let lost_end = self.survey.damage.iter().find(|damage| damage.is_last).cloned();
         let mut best = in_control.unwrap_or_default();
         for export in self.exports.clone() {
@@ -360,14 +368,14 @@ impl Opening<'_> {
         if self.survey.missing(1, known).is_none() && lost_end.is_none() {
             return Ok(None);
         }
-        let mut why = self.survey.damage.iter().map(words).collect::<Vec<_>>();
+        let mut why = self.survey.damage.iter().map(describe).collect::<Vec<_>>();
         why.extend(self.notes.iter().cloned());
         if why.is_empty() {
             let begins = self.survey.first_seq().map_or_else(
                 || "the journal is empty".to_owned(),
                 |first| format!("the journal has {first}-{}", self.survey.last_seq()),
             );
-            why.push(format!("{begins}, no export that is whole covers the rest"));
+            why.push(format!("{begins}, no intact export covers the rest"));
         }
         let why = why.join("; ");
         Err(match self.survey.missing(best + 1, known) {
@@ -376,12 +384,13 @@ impl Opening<'_> {
         })
     }
 
-    /// Where the journal goes on, and the seq of an export if one had to be made first.
+    /// Opens the journal for appending. Also returns the sequence number of an export if one had to
+    /// be written first.
     fn journal(
         &mut self,
         journal_dir: &Path,
         export_dir: &Path,
-        state: &State,
+        state: &ControlState,
         meta: &Meta,
     ) -> Result<(Journal, Option<u64>), OpenError> {
         let (store, key) = (self.folder.store_id(), self.folder.record_key());
@@ -392,14 +401,15 @@ impl Opening<'_> {
         let is_covered = is_sound && (leads_here(0) || self.whole.iter().any(|seq| leads_here(*seq)));
         let mut exported = None;
         if !is_covered {
-            // Before anything of the journal is given up, so that control is not the only one that knows.
+            // Written before any part of the journal is abandoned, so that control is not the only
+            // copy.
             match export::write(export_dir, state, meta) {
                 Ok(made) => {
                     self.whole.retain(|seq| *seq < made.seq);
                     self.whole.insert(0, made.seq);
                     exported = Some(made.seq);
                 }
-                // Nothing is given up of a journal that is sound, so the export may come later.
+                // No part of an intact journal is abandoned, so the export may be written later.
                 Err(e) if is_sound && e.is_no_room() => {
                     self.notes.push(format!("no room for an export of the accounts: {}", with_sources(&e)));
                 }
@@ -416,24 +426,25 @@ impl Opening<'_> {
             journal.set_gathered(self.survey.bytes_behind(newest));
             return Ok((journal, exported));
         }
-        let mut text: Vec<_> = self.survey.damage.iter().map(words).collect();
+        let mut text: Vec<_> = self.survey.damage.iter().map(describe).collect();
         if text.is_empty() {
             text.push(format!("the journal ends with change {} of {}", self.survey.last_seq(), meta.seq));
         }
-        let mut journal = Journal::begin_anew(journal_dir, store, key, &self.survey, meta.seq, self.now)?;
-        // The older exports lead nowhere without the old files: with the next change there are two that do.
+        let mut journal = Journal::start_new(journal_dir, store, key, &self.survey, meta.seq, self.now)?;
+        // Without the old files the older exports are useless. The next change triggers another
+        // export, and then there are two.
         journal.set_gathered(EXPORT_BYTES);
         for file in self.survey.files.iter().filter(|file| file.path.exists()) {
             self.folder.quarantine(&file.path, self.now)?;
         }
         self.notes.push(format!(
-            "{}: nothing is lost, the accounts have all changes; the journal begins anew, its old files are in quarantine",
+            "{}: nothing is lost, the accounts have all changes; a new journal was started, its old files are in quarantine",
             text.join("; ")
         ));
         Ok((journal, exported))
     }
 
-    /// Looks for the newest export that is whole, unless one is known; notes the damaged ones.
+    /// Looks for the newest intact export unless one is known; notes the damaged ones.
     fn find_a_whole_export(&mut self) {
         for export in &self.exports {
             if !self.whole.is_empty() {
@@ -451,23 +462,24 @@ impl Opening<'_> {
         }
     }
 
-    /// A spare file that cannot take a record goes to quarantine; those behind it, which hold nothing, go.
+    /// Moves a spare file that cannot take a record to quarantine, and removes the empty ones after
+    /// it.
     fn drop_unusable_spares(&mut self, journal_dir: &Path) -> Result<(), OpenError> {
         let Some(first) = self.survey.files.iter().position(|file| file.unusable.is_some()) else {
             return Ok(());
         };
-        for (place, file) in self.survey.files.drain(first..).enumerate() {
+        for (index, file) in self.survey.files.drain(first..).enumerate() {
             match file.unusable {
                 Some(what) => {
                     let kept = self.folder.quarantine(&file.path, self.now)?;
                     let note = format!(
-                        "{}: {what}; it held no change, kept as {}",
+                        "{}: {what}; it had no change, kept as {}",
                         file.path.display(),
                         kept.display()
                     );
                     self.notes.push(note);
                 }
-                None if place > 0 => {
+                None if index > 0 => {
                     ops::remove_file(&file.path).map_err(FileError::at("remove", &file.path))?;
                     files::sync_dir(journal_dir)?;
                 }
@@ -478,16 +490,16 @@ impl Opening<'_> {
     }
 }
 
-fn words(damage: &journal::Damage) -> String {
+fn describe(damage: &journal::Damage) -> String {
     format!("{} is damaged at offset {}: {}", damage.path.display(), damage.offset, damage.what)
 }
 
-/// Opens and checks the database; an error says in words why it is not to be trusted.
-pub(super) fn try_open(dir: &Path, store: StoreId) -> Result<(State, Meta), String> {
+/// Opens and checks the database. The error describes why it cannot be trusted.
+pub(super) fn try_open(dir: &Path, store: StoreId) -> Result<(ControlState, Meta), String> {
     if !dir.join("db").exists() {
         return Err("there is no database".to_owned());
     }
-    let state = State::open(dir).map_err(|e| with_sources(&e))?;
+    let state = ControlState::open(dir).map_err(|e| with_sources(&e))?;
     let meta = state.meta().map_err(|e| with_sources(&e))?.ok_or("it was never finished")?;
     if meta.store != store {
         return Err(format!("it belongs to store {}", meta.store));
@@ -496,42 +508,42 @@ pub(super) fn try_open(dir: &Path, store: StoreId) -> Result<(State, Meta), Stri
     Ok((state, meta))
 }
 
-/// Puts the rows of an export into an empty database, 64 a commit.
-fn load(state: &State, meta: &mut Meta, export: &Export, store: StoreId) -> Result<(), OpenError> {
-    let mut waiting = Rows::new();
+/// Loads the rows of an export into an empty database, 64 rows a commit.
+fn load(state: &ControlState, meta: &mut Meta, export: &Export, store: StoreId) -> Result<(), OpenError> {
+    let mut buffered = RowChanges::new();
     export::read::<OpenError>(export, store, |(key, value)| {
-        waiting.insert(key, Some(value));
-        if waiting.len() == CHANGE_ROWS_MAX {
-            state.apply(meta, &std::mem::take(&mut waiting), 0)?;
+        buffered.insert(key, Some(value));
+        if buffered.len() == CHANGE_ROWS_MAX {
+            state.apply(meta, &std::mem::take(&mut buffered), 0)?;
         }
         Ok(())
     })?;
-    state.apply(meta, &waiting, export.seq)?;
+    state.apply(meta, &buffered, export.seq)?;
     Ok(())
 }
 
-/// Applies the changes behind `meta.seq`, up to 64 rows a commit; how many there were.
-fn catch_up(state: &State, meta: &mut Meta, survey: &Survey) -> Result<u64, OpenError> {
+/// Applies the changes after `meta.seq`, up to 64 rows a commit. Returns their number.
+fn catch_up(state: &ControlState, meta: &mut Meta, survey: &Survey) -> Result<u64, OpenError> {
     let from = meta.seq + 1;
-    let mut waiting = Rows::new();
-    let mut waiting_seq = meta.seq;
+    let mut buffered = RowChanges::new();
+    let mut buffered_seq = meta.seq;
     let mut applied = 0;
     journal::replay::<OpenError>(survey, from, |seq, rows| {
-        if waiting.len() + rows.len() > CHANGE_ROWS_MAX && !waiting.is_empty() {
-            state.apply(meta, &std::mem::take(&mut waiting), waiting_seq)?;
+        if buffered.len() + rows.len() > CHANGE_ROWS_MAX && !buffered.is_empty() {
+            state.apply(meta, &std::mem::take(&mut buffered), buffered_seq)?;
         }
-        waiting.extend(rows);
-        waiting_seq = seq;
+        buffered.extend(rows);
+        buffered_seq = seq;
         applied += 1;
         Ok(())
     })?;
     if applied > 0 {
-        state.apply(meta, &waiting, waiting_seq)?;
+        state.apply(meta, &buffered, buffered_seq)?;
     }
     Ok(applied)
 }
 
-/// Removes what a crash left half made in the journal's directory.
+/// Removes unfinished files that a crash left in the journal's directory.
 fn remove_unfinished(dir: &Path) -> Result<(), FileError> {
     for name in files::names(dir)?.iter().filter(|name| name.ends_with(".new")) {
         let path = dir.join(name);

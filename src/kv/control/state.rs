@@ -1,46 +1,48 @@
-//! What is in sled, its counts, and the one way to change it; shared by the committer, recovery and readers.
+//! The rows in sled, their counts, and the only way to change them; shared by the committer,
+//! recovery and readers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{RwLock, RwLockReadGuard};
 
-use crate::kv::database::{Database, DatabaseError, Next};
+use crate::kv::database::{Database, DatabaseError, ScanControl};
 use crate::kv::frame::{self, DamagedRow, Frame};
-use crate::kv::rows::{self, Rows};
+use crate::kv::rows::{self, RowChanges};
 use crate::model::StoreId;
 use crate::sync::IgnorePoison as _;
 
-/// Key of the row that this room keeps about all others: table 0, name "commit".
+/// Key of the row with the counts of all other rows: table 0, name "commit".
 pub(super) const META_KEY: &[u8] = b"\x00commit";
 const META_FRAME: Frame = Frame { version: 1, kind: 1, flags: 0 };
-/// Page cache of control: accounts are small.
+/// Page cache of control; the accounts are small.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// How far the database is, how many rows each table has, and what they add up to; rewritten in every commit's batch.
+/// The last change in the database, the number of rows of each table, and a sum over them. It is
+/// rewritten in the batch of every commit.
 ///
 /// ```text
 ///  0 u64 seq of the last change   8 u64 sum (wrapping) of the checksums of all rows   16 16 store id
 /// 32 u16 tables                  34 tables x {u8 table, u64 rows}
 /// ```
-/// The sum is there because a cut file of sled can open without an error and with older values of some rows, each of
-/// them whole in itself. Rows of table 0 are in neither figure.
+/// The sum detects a truncated file of sled, which may open without an error and with older values
+/// of some rows, each of them intact. Rows of table 0 are in neither figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) seq: u64,
-    /// Sum of the checksums of all rows.
+    /// Wrapping sum of the checksums of all rows.
     pub(super) sum: u64,
     pub(super) store: StoreId,
-    /// Rows of sled, by first key byte, without table 0.
+    /// Number of rows by first key byte, without table 0.
     pub(super) rows: BTreeMap<u8, u64>,
 }
 
 impl Meta {
-    /// Of a database without rows.
+    /// Returns the figures of a database without rows.
     pub(super) fn empty(store: StoreId) -> Meta {
         Meta { seq: 0, sum: 0, store, rows: BTreeMap::new() }
     }
 
-    /// Takes one row's change into the figures; the checksums of what was and what will be under the key.
+    /// Updates the figures for one changed row, given the checksums of its old and new value.
     fn count(&mut self, table: u8, old: Option<u32>, new: Option<u32>) {
         let rows = self.rows.entry(table).or_default();
         *rows = rows.saturating_add(new.is_some().into()).saturating_sub(old.is_some().into());
@@ -79,33 +81,35 @@ impl Meta {
     }
 }
 
-/// Where the rows are.
+/// The storage of the rows.
 enum Backing {
     Database(Database),
-    /// On a disk without room for the database: in memory until the process ends. Export and journal have everything.
+    /// In memory until the process ends, on a disk without room for the database. Export and
+    /// journal have all rows.
     Memory {
         dir: PathBuf,
         rows: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,
     },
 }
 
-/// The open database.
-pub(super) struct State {
+/// The open database, or its replacement in memory.
+pub(super) struct ControlState {
     backing: Backing,
-    /// Held for writing while a batch is applied, so that no reader sees half of one.
+    /// Write-locked while a batch is applied, so that no reader sees a part of one.
     applying: RwLock<()>,
 }
 
-impl State {
-    pub(super) fn open(dir: &Path) -> Result<State, DatabaseError> {
+impl ControlState {
+    pub(super) fn open(dir: &Path) -> Result<ControlState, DatabaseError> {
         let backing = Backing::Database(Database::open(dir, CACHE_BYTES)?);
-        Ok(State { backing, applying: RwLock::new(()) })
+        Ok(ControlState { backing, applying: RwLock::new(()) })
     }
 
-    /// An empty state that stands in for the database in `dir`, which the disk has no room for.
-    pub(super) fn in_memory(dir: &Path) -> State {
+    /// Creates an empty state in memory that replaces the database in `dir`, for which the disk has
+    /// no room.
+    pub(super) fn in_memory(dir: &Path) -> ControlState {
         let backing = Backing::Memory { dir: dir.to_owned(), rows: RwLock::default() };
-        State { backing, applying: RwLock::new(()) }
+        ControlState { backing, applying: RwLock::new(()) }
     }
 
     fn dir(&self) -> &Path {
@@ -122,14 +126,18 @@ impl State {
         }
     }
 
-    fn scan(&self, prefix: &[u8], mut each: impl FnMut(&[u8], &[u8]) -> Next) -> Result<(), DatabaseError> {
+    fn scan(
+        &self,
+        prefix: &[u8],
+        mut each: impl FnMut(&[u8], &[u8]) -> ScanControl,
+    ) -> Result<(), DatabaseError> {
         match &self.backing {
             Backing::Database(database) => database.scan(prefix, each),
             Backing::Memory { rows, .. } => {
                 let rows = read(rows);
                 let found = rows.range(prefix.to_vec()..).take_while(|(key, _)| key.starts_with(prefix));
                 for (key, value) in found {
-                    if matches!(each(key, value), Next::Stop) {
+                    if matches!(each(key, value), ScanControl::Stop) {
                         break;
                     }
                 }
@@ -142,7 +150,7 @@ impl State {
         &self,
         prefix: &[u8],
         below: Option<&[u8]>,
-        mut each: impl FnMut(&[u8], &[u8]) -> Next,
+        mut each: impl FnMut(&[u8], &[u8]) -> ScanControl,
     ) -> Result<(), DatabaseError> {
         match &self.backing {
             Backing::Database(database) => database.scan_back(prefix, below, each),
@@ -152,7 +160,7 @@ impl State {
                 let found: Vec<_> =
                     found.filter(|(key, _)| below.is_none_or(|below| key.as_slice() < below)).collect();
                 for (key, value) in found.into_iter().rev() {
-                    if matches!(each(key, value), Next::Stop) {
+                    if matches!(each(key, value), ScanControl::Stop) {
                         break;
                     }
                 }
@@ -169,22 +177,24 @@ impl State {
         DatabaseError::Damaged { path: self.dir().to_owned(), source }
     }
 
-    /// One row of sled; callers that need several of one moment hold [`State::reading`].
+    /// Returns one row; callers that need several rows of one moment hold
+    /// [`ControlState::reading`].
     pub(super) fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
         self.get(key)
     }
 
-    /// The rows whose keys begin with `prefix`.
+    /// Returns the rows whose keys begin with `prefix`.
     pub(super) fn rows(&self, prefix: &[u8]) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, DatabaseError> {
         let mut found = BTreeMap::new();
         self.scan(prefix, |key, value| {
             found.insert(key.to_vec(), value.to_vec());
-            Next::More
+            ScanControl::Continue
         })?;
         Ok(found)
     }
 
-    /// The rows of the last `values` values whose keys begin with `prefix` and are below `below`.
+    /// Returns the rows of the last `values` values whose keys begin with `prefix` and are below
+    /// `below`.
     pub(super) fn rows_back(
         &self,
         prefix: &[u8],
@@ -198,23 +208,27 @@ impl State {
             return Ok(found);
         }
         self.scan_back(prefix, below, |key, value| {
-            // Further rows of a value stand behind its first one, so going back they come before it.
+            // Further rows of a value follow its first row, so a backward scan returns them before
+            // it.
             match frame::open(key, value) {
                 Ok((frame, ..)) => left -= usize::from(!rows::is_further(frame)),
                 Err(e) => bad = Some(e),
             }
             found.insert(key.to_vec(), value.to_vec());
-            if left == 0 || bad.is_some() { Next::Stop } else { Next::More }
+            if left == 0 || bad.is_some() { ScanControl::Stop } else { ScanControl::Continue }
         })?;
         bad.map_or(Ok(found), |e| Err(self.damaged(e)))
     }
 
-    /// Hands out all rows in key order, the one about the others included, until `each` says stop.
-    pub(super) fn each_row(&self, each: impl FnMut(&[u8], &[u8]) -> Next) -> Result<(), DatabaseError> {
+    /// Passes all rows in key order to `each`, the meta row included, until it returns `Stop`.
+    pub(super) fn each_row(
+        &self,
+        each: impl FnMut(&[u8], &[u8]) -> ScanControl,
+    ) -> Result<(), DatabaseError> {
         self.scan(&[], each)
     }
 
-    /// The noted state; none if this database was never finished.
+    /// Returns the stored figures; `None` if this database was never finished.
     pub(super) fn meta(&self) -> Result<Option<Meta>, DatabaseError> {
         let Some(value) = self.get(META_KEY)? else { return Ok(None) };
         let (frame, body, _) = frame::open(META_KEY, &value).map_err(|e| self.damaged(e))?;
@@ -226,8 +240,8 @@ impl State {
         Meta::decode(body).map(Some).ok_or_else(strange)
     }
 
-    /// Applies `changes` with the meta row that belongs to them, and makes them durable.
-    pub(super) fn apply(&self, meta: &mut Meta, changes: &Rows, seq: u64) -> Result<(), DatabaseError> {
+    /// Applies `changes` together with their meta row, and makes them durable.
+    pub(super) fn apply(&self, meta: &mut Meta, changes: &RowChanges, seq: u64) -> Result<(), DatabaseError> {
         let mut next = Meta { seq, ..meta.clone() };
         for (key, value) in changes {
             let Some(table) = key.first().copied().filter(|table| *table != 0) else { continue };
@@ -262,7 +276,7 @@ impl State {
         Ok(())
     }
 
-    /// Reads every row, and compares them with what is noted about them.
+    /// Reads every row and compares the rows with the figures.
     pub(super) fn verify(&self, meta: &Meta) -> Result<(), String> {
         let mut found = Meta { seq: meta.seq, ..Meta::empty(meta.store) };
         let mut first_bad = None;
@@ -271,18 +285,18 @@ impl State {
                 if let Some(table) = key.first().filter(|t| **t != 0) {
                     found.count(*table, None, Some(crc));
                 }
-                Next::More
+                ScanControl::Continue
             }
             Err(e) => {
                 first_bad = Some(e);
-                Next::Stop
+                ScanControl::Stop
             }
         });
         scanned.map_err(|e| e.to_string())?;
         match first_bad {
             Some(bad) => Err(bad.to_string()),
             None if found.rows != meta.rows => {
-                Err(format!("tables have {:?} rows where {:?} are noted", found.rows, meta.rows))
+                Err(format!("tables have {:?} rows, but {:?} are recorded", found.rows, meta.rows))
             }
             None if found != *meta => Err("some rows are older than the last change".to_owned()),
             None => Ok(()),
@@ -317,7 +331,7 @@ fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().ignore_poison()
 }
 
-/// The values among `rows`, joined, in key order.
+/// Passes the joined values of `rows` in key order to `each`.
 pub(super) fn values(
     rows: &BTreeMap<Vec<u8>, Vec<u8>>,
     mut each: impl FnMut(&[u8], Frame, &[u8]) -> Result<(), DamagedRow>,

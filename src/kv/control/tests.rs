@@ -1,4 +1,5 @@
-//! Control through its own door, with faults below it: order, refusals, recovery, rebuilds.
+//! Tests of control through its public interface, with faults below it: order, refusals, recovery,
+//! rebuilds.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,27 +17,28 @@ use crate::kv::{FolderError, JournalError, RowError, decode_body};
 use crate::model::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct User {
+pub(super) struct TestUser {
     pub(super) name: String,
     pub(super) bio: Vec<u8>,
 }
 
-impl Record for User {
+impl Record for TestUser {
     const TABLE: u8 = 1;
     const KIND: u8 = 1;
     const VERSION: u8 = 2;
     type Key = u32;
 
-    fn from_older(version: u8, body: &[u8]) -> Result<User, String> {
+    fn from_older(version: u8, body: &[u8]) -> Result<TestUser, String> {
         match version {
-            // Version 1 was the name alone.
-            1 => decode_body::<String>(body).map(|name| User { name, bio: Vec::new() }),
+            // Version 1 had only the name.
+            1 => decode_body::<String>(body).map(|name| TestUser { name, bio: Vec::new() }),
             other => Err(format!("version {other}")),
         }
     }
 }
 
-/// What a program of yesterday, of tomorrow, and one with its tables mixed up write into the table of users.
+/// Records of an older program, of a newer one, and of one with its tables mixed up, in the table
+/// of users.
 macro_rules! other_user {
     ($name:ident, $kind:literal, $version:literal) => {
         #[derive(Debug, Serialize, Deserialize)]
@@ -49,9 +51,9 @@ macro_rules! other_user {
         }
     };
 }
-other_user!(OldUser, 1, 1);
-other_user!(NewUser, 1, 3);
-other_user!(NoUser, 9, 2);
+other_user!(OlderUser, 1, 1);
+other_user!(NewerUser, 1, 3);
+other_user!(OtherKindUser, 9, 2);
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Code;
@@ -89,7 +91,7 @@ impl Record for LastSeen {
 }
 
 impl SideRecord for LastSeen {
-    type Main = User;
+    type Main = TestUser;
 
     fn main_key(key: &u32) -> u32 {
         *key
@@ -97,7 +99,7 @@ impl SideRecord for LastSeen {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+enum TestRefusal {
     #[error("used")]
     Used,
     #[error(transparent)]
@@ -106,8 +108,8 @@ enum Refusal {
 
 pub(super) const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 
-pub(super) fn user(name: &str) -> User {
-    User { name: name.to_owned(), bio: Vec::new() }
+pub(super) fn user(name: &str) -> TestUser {
+    TestUser { name: name.to_owned(), bio: Vec::new() }
 }
 
 pub(super) fn folder(dir: &Path) -> DataFolder {
@@ -115,14 +117,14 @@ pub(super) fn folder(dir: &Path) -> DataFolder {
 }
 
 pub(super) fn open(folder: &DataFolder) -> Result<(Control, RecoveryReport), OpenError> {
-    Control::open(folder, &ControlOptions { now: NOW, users_table: User::TABLE })
+    Control::open(folder, &ControlOptions { now: NOW, users_table: TestUser::TABLE })
 }
 
 pub(super) fn opened(folder: &DataFolder) -> Control {
     open(folder).expect("control").0
 }
 
-pub(super) fn put(control: &Control, key: u32, value: User) -> Result<(), CommitError<DatabaseError>> {
+pub(super) fn put(control: &Control, key: u32, value: TestUser) -> Result<(), CommitError<DatabaseError>> {
     control.commit(move |tx| {
         tx.put(&key, &value);
         Ok(())
@@ -131,30 +133,30 @@ pub(super) fn put(control: &Control, key: u32, value: User) -> Result<(), Commit
 
 pub(super) fn remove(control: &Control, key: u32) {
     let removed = control.commit(move |tx| {
-        tx.remove::<User>(&key);
+        tx.remove::<TestUser>(&key);
         Ok::<_, DatabaseError>(())
     });
     removed.expect("removed");
 }
 
-/// Puts a change in the queue without waiting for its answer.
+/// Queues a change without waiting for its reply.
 fn queue<F>(control: &Control, closure: F) -> Receiver<Result<(), CommitError<DatabaseError>>>
 where
     F: FnOnce(&mut Txn<'_>) -> Result<(), DatabaseError> + Send + 'static,
 {
     let (reply, answer) = sync_channel(1);
-    let job = Box::new(Change { closure: Some(closure), answer: None, reply });
-    control.jobs.as_ref().expect("open").send(Work::Change(job)).expect("running");
+    let job = Box::new(PendingChange { closure: Some(closure), answer: None, reply });
+    control.jobs.as_ref().expect("open").send(CommitterRequest::Change(job)).expect("running");
     answer
 }
 
 pub(super) fn users(control: &Control) -> Vec<(u32, String)> {
-    let all = control.scan::<User>(&()).expect("scan");
+    let all = control.scan::<TestUser>(&()).expect("scan");
     all.into_iter().map(|(key, user)| (key, user.name)).collect()
 }
 
 #[test]
-fn a_change_is_seen_by_the_changes_after_it_and_is_there_after_a_restart() {
+fn a_change_is_visible_to_later_changes_and_present_after_a_restart() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     let (control, report) = open(&folder).expect("new");
@@ -163,18 +165,18 @@ fn a_change_is_seen_by_the_changes_after_it_and_is_there_after_a_restart() {
     put(&control, 1, user("a")).expect("put");
     let seen = control.commit(|tx| {
         tx.put(&(1, "x".to_owned()), &Code);
-        tx.remove::<User>(&2);
-        tx.remove::<User>(&77);
+        tx.remove::<TestUser>(&2);
+        tx.remove::<TestUser>(&77);
         tx.put(&3, &user("c"));
-        assert_eq!(tx.get::<User>(&2)?, None);
-        Ok::<_, DatabaseError>(tx.scan::<User>(&())?.len())
+        assert_eq!(tx.get::<TestUser>(&2)?, None);
+        Ok::<_, DatabaseError>(tx.scan::<TestUser>(&())?.len())
     });
     assert_eq!(seen.expect("commit"), 2);
     for _ in 0..2 {
         assert_eq!(users(&control), [(1, "a".to_owned()), (3, "c".to_owned())]);
         assert_eq!(control.scan::<Code>(&1_u32).expect("scan"), [((1, "x".to_owned()), Code)]);
         assert_eq!(control.scan::<Code>(&2_u32).expect("scan"), []);
-        assert_eq!(control.get::<User>(&2).expect("get"), None);
+        assert_eq!(control.get::<TestUser>(&2).expect("get"), None);
     }
     control.close().expect("clean");
     let (control, report) = open(&folder).expect("again");
@@ -184,15 +186,15 @@ fn a_change_is_seen_by_the_changes_after_it_and_is_there_after_a_restart() {
 }
 
 #[test]
-fn a_refused_a_panicking_and_an_overlong_change_leave_nothing() {
+fn a_refused_a_panicking_and_an_overlong_change_store_nothing() {
     let temp = tempfile::tempdir().expect("temp");
     let control = opened(&folder(temp.path()));
     let refused = control.commit(|tx| {
         tx.put(&1, &user("a"));
-        Err::<(), _>(Refusal::Used)
+        Err::<(), _>(TestRefusal::Used)
     });
-    assert!(matches!(refused, Err(CommitError::Refused(Refusal::Used))));
-    let panicked = control.commit::<(), Refusal, _>(|tx| {
+    assert!(matches!(refused, Err(CommitError::Refused(TestRefusal::Used))));
+    let panicked = control.commit::<(), TestRefusal, _>(|tx| {
         tx.put(&1, &user("a"));
         panic!("a bug")
     });
@@ -200,12 +202,12 @@ fn a_refused_a_panicking_and_an_overlong_change_leave_nothing() {
         Err(CommitError::Failed(CommitFailure::Panicked(words))) => assert_eq!(&*words, "a bug"),
         other => panic!("{other:?}"),
     }
-    let failure = |outcome: Result<(), CommitError<Refusal>>| match outcome {
+    let failure = |outcome: Result<(), CommitError<TestRefusal>>| match outcome {
         Err(CommitError::Failed(CommitFailure::Change(e))) => e,
         other => panic!("{other:?}"),
     };
     let long = failure(control.commit(|tx| {
-        tx.put(&1, &User { name: "a".to_owned(), bio: vec![1; 200_000] });
+        tx.put(&1, &TestUser { name: "a".to_owned(), bio: vec![1; 200_000] });
         tx.put(&2, &user("b"));
         Ok(())
     }));
@@ -221,7 +223,7 @@ fn a_refused_a_panicking_and_an_overlong_change_leave_nothing() {
     }));
     assert!(matches!(*many, ChangeError::TooManyRows), "{many}");
     let large = failure(control.commit(|tx| {
-        (0..63).for_each(|n| tx.put(&n, &User { name: "a".to_owned(), bio: vec![1; 3_950] }));
+        (0..63).for_each(|n| tx.put(&n, &TestUser { name: "a".to_owned(), bio: vec![1; 3_950] }));
         Ok(())
     }));
     assert!(matches!(*large, ChangeError::TooLarge { bytes } if bytes > CHANGE_BYTES_MAX), "{large}");
@@ -236,7 +238,7 @@ fn a_refused_a_panicking_and_an_overlong_change_leave_nothing() {
 }
 
 #[test]
-fn of_thirty_two_who_race_for_a_use_once_row_exactly_one_wins() {
+fn of_thirty_two_concurrent_uses_of_a_use_once_row_exactly_one_succeeds() {
     let temp = tempfile::tempdir().expect("temp");
     let control = opened(&folder(temp.path()));
     for round in 0..10_u32 {
@@ -253,14 +255,14 @@ fn of_thirty_two_who_race_for_a_use_once_row_exactly_one_wins() {
                     let control = &control;
                     scope.spawn(move || {
                         let used = control.commit(move |tx| {
-                            tx.get::<Code>(&code())?.ok_or(Refusal::Used)?;
+                            tx.get::<Code>(&code())?.ok_or(TestRefusal::Used)?;
                             tx.remove::<Code>(&code());
                             tx.put(&(round * 100 + n), &user("winner"));
-                            Ok::<_, Refusal>(())
+                            Ok::<_, TestRefusal>(())
                         });
                         match used {
                             Ok(()) => 1,
-                            Err(CommitError::Refused(Refusal::Used)) => 0,
+                            Err(CommitError::Refused(TestRefusal::Used)) => 0,
                             Err(e) => panic!("{e}"),
                         }
                     })
@@ -274,7 +276,7 @@ fn of_thirty_two_who_race_for_a_use_once_row_exactly_one_wins() {
 }
 
 #[test]
-fn a_late_side_row_never_comes_back_without_its_main_row() {
+fn a_late_side_row_is_never_stored_without_its_main_row() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
@@ -285,7 +287,7 @@ fn a_late_side_row_never_comes_back_without_its_main_row() {
     assert_eq!(control.put_side(late(1)).expect("side"), SideReport { kept: 100, dropped: 0 });
     control
         .commit(|tx| {
-            tx.remove::<User>(&7);
+            tx.remove::<TestUser>(&7);
             tx.remove::<LastSeen>(&7);
             Ok::<_, DatabaseError>(())
         })
@@ -303,34 +305,34 @@ fn a_long_value_is_split_joined_shrunk_and_removed_without_leftovers_and_blobs_s
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
-    let long = |n: usize| User { name: "long".to_owned(), bio: (0..=250).cycle().take(n).collect() };
+    let long = |n: usize| TestUser { name: "long".to_owned(), bio: (0..=250).cycle().take(n).collect() };
     for length in [190_000, 12_000, 100_000, 10, 3_980, 3_990, 0] {
         put(&control, 1, long(length)).expect("put");
         put(&control, 2, user("next")).expect("put");
-        assert_eq!(control.get::<User>(&1).expect("get"), Some(long(length)));
-        let inside =
-            control.commit(|tx| Ok::<_, DatabaseError>((tx.get::<User>(&1)?, tx.scan::<User>(&())?.len())));
+        assert_eq!(control.get::<TestUser>(&1).expect("get"), Some(long(length)));
+        let inside = control
+            .commit(|tx| Ok::<_, DatabaseError>((tx.get::<TestUser>(&1)?, tx.scan::<TestUser>(&())?.len())));
         assert_eq!(inside.expect("commit"), (Some(long(length)), 2));
         assert_eq!(users(&control).len(), 2);
-        let rows = control.shared.state.rows(&[User::TABLE]).expect("rows");
+        let rows = control.shared.state.rows(&[TestUser::TABLE]).expect("rows");
         assert_eq!(rows.len(), 1 + (length + 6).div_ceil(frame::BODY_BYTES_MAX).max(1), "{length}");
         assert!(rows.values().all(|value| value.len() <= frame::VALUE_BYTES_MAX));
     }
     put(&control, 1, long(50_000)).expect("put");
     control
         .commit(|tx| {
-            tx.remove::<User>(&1);
+            tx.remove::<TestUser>(&1);
             Ok::<_, DatabaseError>(())
         })
         .expect("removed");
-    assert_eq!(control.shared.state.rows(&[User::TABLE]).expect("rows").len(), 1);
+    assert_eq!(control.shared.state.rows(&[TestUser::TABLE]).expect("rows").len(), 1);
     drop(control);
     let (_control, report) = open(&folder).expect("again");
     assert_eq!((report.start, report.rows, report.blobs), (Start::Intact, 1, 0));
 }
 
 #[test]
-fn after_a_failed_sync_every_change_is_refused_and_reads_go_on() {
+fn after_a_failed_sync_every_change_is_refused_and_reads_still_work() {
     for at_database in [false, true] {
         let temp = tempfile::tempdir().expect("temp");
         let folder = folder(temp.path());
@@ -343,30 +345,31 @@ fn after_a_failed_sync_every_change_is_refused_and_reads_go_on() {
         fault(true);
         let fenced = |outcome| matches!(outcome, Err(CommitError::Failed(CommitFailure::Fenced(_))));
         assert!(fenced(put(&control, 2, user("during"))));
-        // The disk answers again, but what it holds is unknown.
+        // The disk works again, but its contents are unknown.
         fault(false);
         assert!(fenced(put(&control, 3, user("after"))));
         assert!(control.health().expect_err("fenced").reason.contains("sync"));
-        assert_eq!(control.get::<User>(&1).expect("read"), Some(user("before")));
+        assert_eq!(control.get::<TestUser>(&1).expect("read"), Some(user("before")));
         assert!(matches!(control.close(), Err(CloseError::Fenced(_))));
         let control = opened(&folder);
         let names = users(&control);
         assert_eq!(names[0], (1, "before".to_owned()));
-        // An unanswered change may be there after a restart; one that was refused later never.
+        // A change without a reply may be present after a restart; one that was refused later never
+        // is.
         assert!(names.iter().all(|(key, _)| *key < 3), "{names:?}");
         put(&control, 3, user("after")).expect("open again");
     }
 }
 
 #[test]
-fn without_room_for_a_journal_file_nothing_is_written_and_it_may_be_tried_again() {
+fn without_room_for_a_journal_file_nothing_is_written_and_the_change_may_be_retried() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     let journal = folder.path().join("journal");
-    // A directory where the next file would be made stands for a full disk.
+    // A directory in place of the next file simulates a full disk.
     std::fs::create_dir(journal.join("00000003.jnl.new")).expect("made");
-    let big = |n: u8| User { name: "big".to_owned(), bio: vec![n; 100_000] };
+    let big = |n: u8| TestUser { name: "big".to_owned(), bio: vec![n; 100_000] };
     let mut kept = Vec::new();
     let refused = loop {
         let n = u8::try_from(kept.len()).expect("few");
@@ -377,10 +380,10 @@ fn without_room_for_a_journal_file_nothing_is_written_and_it_may_be_tried_again(
     };
     assert!(matches!(refused, CommitError::Failed(CommitFailure::NoRoom(_))), "{refused}");
     assert_eq!((kept.len(), control.health()), (4, Ok(())));
-    assert_eq!(control.get::<User>(&4).expect("get"), None);
-    // The same in one group: what a change saw of one that was not kept must not be kept either.
+    assert_eq!(control.get::<TestUser>(&4).expect("get"), None);
+    // The same within one group: a change that saw a discarded change must be discarded as well.
     let (open_gate, gate) = sync_channel::<()>(1);
-    let waiting = queue(&control, move |_| {
+    let gated = queue(&control, move |_| {
         gate.recv().expect("opened");
         Ok(())
     });
@@ -389,16 +392,16 @@ fn without_room_for_a_journal_file_nothing_is_written_and_it_may_be_tried_again(
         Ok(())
     });
     let after_it = queue(&control, |tx| {
-        assert!(tx.get::<User>(&4)?.is_some());
+        assert!(tx.get::<TestUser>(&4)?.is_some());
         (100..160).for_each(|key| tx.put(&key, &user("saw it")));
         Ok(())
     });
     open_gate.send(()).expect("waits");
-    for answer in [waiting, unkept, after_it] {
+    for answer in [gated, unkept, after_it] {
         let answer = answer.recv().expect("answered");
         assert!(matches!(answer, Err(CommitError::Failed(CommitFailure::NoRoom(_)))), "{answer:?}");
     }
-    assert_eq!(control.scan::<User>(&()).expect("scan").len(), 4);
+    assert_eq!(control.scan::<TestUser>(&()).expect("scan").len(), 4);
     std::fs::remove_dir(journal.join("00000003.jnl.new")).expect("room");
     put(&control, 4, big(4)).expect("tried again");
     drop(control);
@@ -406,7 +409,7 @@ fn without_room_for_a_journal_file_nothing_is_written_and_it_may_be_tried_again(
 }
 
 #[test]
-fn a_change_that_finds_no_resources_is_refused_and_nothing_of_it_comes_back() {
+fn a_change_refused_for_lack_of_resources_never_reappears() {
     for errno in [rustix::io::Errno::NOMEM, rustix::io::Errno::INTR] {
         let temp = tempfile::tempdir().expect("temp");
         let folder = folder(temp.path());
@@ -416,7 +419,7 @@ fn a_change_that_finds_no_resources_is_refused_and_nothing_of_it_comes_back() {
         // The attempts to write, and one to clear what they left, which the next change then does.
         let failing = Failing::leaving_bytes(&journal, 9, errno.raw_os_error());
         let (open_gate, gate) = sync_channel::<()>(1);
-        let waiting = queue(&control, move |_| {
+        let gated = queue(&control, move |_| {
             gate.recv().expect("opened");
             Ok(())
         });
@@ -428,7 +431,7 @@ fn a_change_that_finds_no_resources_is_refused_and_nothing_of_it_comes_back() {
         };
         let both = [put_one(2), put_one(3)];
         open_gate.send(()).expect("waits");
-        drop(waiting.recv().expect("answered"));
+        drop(gated.recv().expect("answered"));
         for answer in both.map(|both| both.recv().expect("answered")) {
             assert!(matches!(answer, Err(CommitError::Failed(CommitFailure::NoRoom(_)))), "{answer:?}");
         }
@@ -447,13 +450,14 @@ fn a_change_that_finds_no_resources_is_refused_and_nothing_of_it_comes_back() {
 }
 
 #[test]
-fn on_a_full_disk_changes_use_the_reserve_then_are_refused_and_go_on_by_themselves() {
+fn on_a_full_disk_changes_use_the_reserve_then_are_refused_and_resume_with_free_space() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     let reserve = folder.path().join("reserve");
     control.free.store(1 << 40, Ordering::SeqCst);
-    // The file is made after the reply: the second change waits until the first is done with.
+    // The file is created after the reply, so the second change waits until the first one is
+    // finished.
     put(&control, 1, user("before")).expect("put");
     put(&control, 2, user("before")).expect("put");
     assert!(reserve.exists());
@@ -463,7 +467,7 @@ fn on_a_full_disk_changes_use_the_reserve_then_are_refused_and_go_on_by_themselv
     control.free.store(0, Ordering::SeqCst);
     let refused = put(&control, 4, user("refused")).expect_err("full");
     let CommitError::Failed(CommitFailure::NoRoom(why)) = refused else { panic!("{refused}") };
-    assert_eq!((control.health(), control.get::<User>(&4).expect("get")), (Ok(()), None));
+    assert_eq!((control.health(), control.get::<TestUser>(&4).expect("get")), (Ok(()), None));
     assert!(why.source.to_string().contains("0 bytes are free"), "{why}");
     control.free.store(1 << 40, Ordering::SeqCst);
     put(&control, 4, user("after")).expect("put");
@@ -473,7 +477,7 @@ fn on_a_full_disk_changes_use_the_reserve_then_are_refused_and_go_on_by_themselv
 }
 
 #[test]
-fn many_writers_at_once_get_what_they_were_answered() {
+fn concurrent_writers_read_their_confirmed_changes() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
@@ -486,41 +490,46 @@ fn many_writers_at_once_get_what_they_were_answered() {
                     put(
                         control,
                         u32::from(t) * 1_000 + i,
-                        User { name: format!("{t}/{i}"), bio: bio.clone() },
+                        TestUser { name: format!("{t}/{i}"), bio: bio.clone() },
                     )
                     .expect("put");
                     assert_eq!(
-                        control.get::<User>(&(u32::from(t) * 1_000 + i)).expect("get").expect("there").bio,
+                        control
+                            .get::<TestUser>(&(u32::from(t) * 1_000 + i))
+                            .expect("get")
+                            .expect("there")
+                            .bio,
                         bio
                     );
-                    // Growing and shrinking under everyone's eyes: no reader sees half of a change.
-                    put(control, 99_999, User { name: "shared".to_owned(), bio }).expect("put");
-                    control.get::<User>(&99_999).expect("never torn").expect("there");
+                    // The value grows and shrinks under concurrent reads: no reader sees a part of
+                    // a change.
+                    put(control, 99_999, TestUser { name: "shared".to_owned(), bio }).expect("put");
+                    control.get::<TestUser>(&99_999).expect("never torn").expect("there");
                 }
             });
         }
     });
-    let before = control.scan::<User>(&()).expect("scan");
+    let before = control.scan::<TestUser>(&()).expect("scan");
     assert_eq!(before.len(), 16 * 40 + 1);
     control.close().expect("clean");
-    assert_eq!(opened(&folder).scan::<User>(&()).expect("scan"), before);
+    assert_eq!(opened(&folder).scan::<TestUser>(&()).expect("scan"), before);
 }
 
 #[test]
-fn an_old_version_is_read_a_newer_one_and_another_kind_are_damage() {
+fn an_old_version_is_read_and_a_newer_one_or_another_kind_is_damage() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     control
         .commit(|tx| {
-            tx.put(&1, &OldUser("old".to_owned()));
-            tx.put(&2, &NewUser("new".to_owned()));
-            tx.put(&3, &NoUser("no".to_owned()));
+            tx.put(&1, &OlderUser("old".to_owned()));
+            tx.put(&2, &NewerUser("new".to_owned()));
+            tx.put(&3, &OtherKindUser("no".to_owned()));
             Ok::<_, DatabaseError>(())
         })
         .expect("put");
-    assert_eq!(control.get::<User>(&1).expect("migrated"), Some(user("old")));
-    let words = |key: u32| match control.get::<User>(&key) {
+    assert_eq!(control.get::<TestUser>(&1).expect("migrated"), Some(user("old")));
+    let words = |key: u32| match control.get::<TestUser>(&key) {
         Err(DatabaseError::Damaged { source, .. }) => source.to_string(),
         other => panic!("{other:?}"),
     };
@@ -553,9 +562,10 @@ pub(super) fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// A stopped store with 120 changes and no exports, as an older program leaves it; beside it `exports` with the one of the
-/// clean stop, and `control` and `journal` from after the first 60.
-fn store_with_a_past(dir: &Path) -> (DataFolder, Vec<(u32, User)>) {
+/// Creates a stopped store with 120 changes and no exports, as an older program leaves it. Beside
+/// it are `exports` with the export of the clean stop, and `control` and `journal` from after the
+/// first 60 changes.
+fn store_with_a_past(dir: &Path) -> (DataFolder, Vec<(u32, TestUser)>) {
     let folder = folder(dir);
     let control = opened(&folder);
     for n in 0..120_u32 {
@@ -564,9 +574,10 @@ fn store_with_a_past(dir: &Path) -> (DataFolder, Vec<(u32, User)>) {
             copy_tree(&folder.path().join("journal"), &dir.join("journal"));
         }
         let bio = if n % 10 == 0 { 9_000 } else { 3_000 };
-        put(&control, n % 50, User { name: n.to_string(), bio: vec![n.to_le_bytes()[0]; bio] }).expect("put");
+        put(&control, n % 50, TestUser { name: n.to_string(), bio: vec![n.to_le_bytes()[0]; bio] })
+            .expect("put");
     }
-    let all = control.scan::<User>(&()).expect("scan");
+    let all = control.scan::<TestUser>(&()).expect("scan");
     control.close().expect("clean");
     copy_tree(&folder.path().join("exports"), &dir.join("exports"));
     std::fs::remove_dir_all(folder.path().join("exports")).expect("removed");
@@ -585,7 +596,7 @@ fn a_database_behind_its_journal_catches_up() {
     restore(temp.path(), &folder, "control");
     let (control, report) = open(&folder).expect("recovered");
     assert_eq!((report.start, report.seq, report.applied), (Start::CaughtUp, 120, 60));
-    assert_eq!(control.scan::<User>(&()).expect("scan"), all);
+    assert_eq!(control.scan::<TestUser>(&()).expect("scan"), all);
     drop(control);
     assert_eq!(open(&folder).expect("twice").1.start, Start::Intact);
 }
@@ -605,7 +616,7 @@ pub(super) fn damage_file(path: &Path, offset: usize) {
 }
 
 #[test]
-fn a_journal_that_lacks_answered_changes_begins_anew_behind_an_export_while_control_is_whole() {
+fn a_journal_that_lacks_confirmed_changes_is_replaced_after_an_export_while_control_is_intact() {
     type Damage = fn(&Path, &Path);
     let damages: [(&str, Damage); 7] = [
         ("of yesterday", |journal, past| {
@@ -636,11 +647,11 @@ fn a_journal_that_lacks_answered_changes_begins_anew_behind_an_export_while_cont
         damage(&journal, temp.path());
         let (control, report) = open(&folder).expect(name);
         assert_eq!((report.start, report.seq, report.exported), (Start::Intact, 120, Some(120)), "{name}");
-        assert_eq!(control.scan::<User>(&()).expect("scan"), all, "{name}");
+        assert_eq!(control.scan::<TestUser>(&()).expect("scan"), all, "{name}");
         put(&control, 500, user("after")).expect("put");
         put(&control, 501, user("after")).expect("put");
         drop(control);
-        // Twice gives the same, and what is left of the folder is enough for a rebuild.
+        // Another start gives the same state, and the remaining files suffice for a rebuild.
         let (control, report) = open(&folder).expect(name);
         assert_eq!((report.start, report.seq, report.exported), (Start::Intact, 122, None), "{name}");
         assert!(report.notes.is_empty(), "{name}: {:?}", report.notes);
@@ -653,39 +664,39 @@ fn a_journal_that_lacks_answered_changes_begins_anew_behind_an_export_while_cont
 }
 
 #[test]
-fn without_control_a_journal_that_lacks_answered_changes_is_refused_by_their_numbers_and_left_as_it_is() {
+fn without_control_a_journal_that_lacks_confirmed_changes_is_refused_with_their_numbers_and_unchanged() {
     let temp = tempfile::tempdir().expect("temp");
     let (folder, all) = store_with_a_past(temp.path());
     let journal = folder.path().join("journal");
     copy_tree(&journal, &temp.path().join("whole"));
     std::fs::remove_dir_all(folder.path().join("control")).expect("removed");
-    // The files before the middle one are gone.
+    // The first file is missing.
     std::fs::remove_file(journal.join("00000001.jnl")).expect("removed");
     let (first, last) = missing(open(&folder));
     assert!(first == 1 && (40..100).contains(&last), "{last}");
-    // One change in the middle.
+    // One change in the middle is damaged.
     restore_whole(temp.path(), &folder);
     damage_file(&journal.join("00000001.jnl"), 50_000);
     let (first, last) = missing(open(&folder));
     assert!(first == last && (2..100).contains(&first), "{first}-{last}");
-    // The file at the end: nobody knows how many changes it had.
+    // The last file is empty: the number of its changes is unknown.
     restore_whole(temp.path(), &folder);
     std::fs::write(journal.join("00000002.jnl"), b"").expect("written");
     match open(&folder) {
         Err(OpenError::EndMissing { first, why }) => assert!((40..100).contains(&first), "{first}: {why}"),
         other => panic!("{:?}", other.map(|o| o.1)),
     }
-    // An export that was whole once says how far the changes went, even if it cannot be read any more.
+    // The name of an export tells how far the changes went, even if it is no longer readable.
     restore(temp.path(), &folder, "journal");
     copy_tree(&temp.path().join("exports"), &folder.path().join("exports"));
     let export = folder.path().join("exports/control-0000000120.plx");
     damage_file(&export, 500);
     assert_eq!(missing(open(&folder)), (61, 120));
-    // Put back, everything is there: no refusal has changed anything.
+    // After everything is restored, all rows are present: no refusal has changed anything.
     restore_whole(temp.path(), &folder);
     let (control, report) = open(&folder).expect("rebuilt");
     assert!(matches!(report.start, Start::Rebuilt { export: None, .. }));
-    assert_eq!(control.scan::<User>(&()).expect("scan"), all);
+    assert_eq!(control.scan::<TestUser>(&()).expect("scan"), all);
 }
 
 fn restore_whole(dir: &Path, folder: &DataFolder) {
@@ -751,11 +762,12 @@ fn a_damaged_database_is_rebuilt_from_the_journal_and_kept_in_quarantine() {
                 assert_eq!(quarantined.is_some_and(|at| at.exists()), stays, "{name}");
                 assert_eq!((report.seq, report.applied), (120, 120), "{name}");
             }
-            // sled opens a cut file as it was some changes ago, without a word; the sum says that it is whole.
+            // sled opens a truncated file with an older state and without an error; the sum shows
+            // that this state is intact.
             Start::CaughtUp if name == "truncated" => assert!(report.seq == 120 && report.applied > 0),
             other => panic!("{name}: {other:?}"),
         }
-        assert_eq!(control.scan::<User>(&()).expect("scan"), all, "{name}");
+        assert_eq!(control.scan::<TestUser>(&()).expect("scan"), all, "{name}");
         put(&control, 500, user("after")).expect("put");
         drop(control);
         let (control, report) = open(&folder).expect(name);
@@ -765,7 +777,7 @@ fn a_damaged_database_is_rebuilt_from_the_journal_and_kept_in_quarantine() {
 }
 
 #[test]
-fn another_stores_database_is_not_taken_for_ours() {
+fn another_stores_database_is_not_used() {
     let temp = tempfile::tempdir().expect("temp");
     let (folder, all) = store_with_a_past(temp.path());
     let other = DataFolder::open(&temp.path().join("other"), NOW, &mut Entropy::seeded(2)).expect("folder");
@@ -774,7 +786,7 @@ fn another_stores_database_is_not_taken_for_ours() {
     copy_tree(&other.path().join("control"), &folder.path().join("control"));
     let (control, report) = open(&folder).expect("rebuilt");
     assert!(matches!(report.start, Start::Rebuilt { .. }));
-    assert_eq!(control.scan::<User>(&()).expect("scan"), all);
+    assert_eq!(control.scan::<TestUser>(&()).expect("scan"), all);
     drop(control);
     std::fs::remove_dir_all(folder.path().join("journal")).expect("removed");
     copy_tree(&other.path().join("journal"), &folder.path().join("journal"));
@@ -783,7 +795,7 @@ fn another_stores_database_is_not_taken_for_ours() {
 
 /// Users in control, in the journal, in an export, `INITIALISED`: all sixteen combinations.
 #[test]
-fn first_set_up_is_open_only_where_no_user_ever_was() {
+fn first_set_up_is_offered_only_if_no_user_ever_existed() {
     for bits in 0..16 {
         let [in_control, in_journal, in_export, initialised] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
         let temp = tempfile::tempdir().expect("temp");
@@ -808,19 +820,19 @@ fn first_set_up_is_open_only_where_no_user_ever_was() {
         }
         assert_eq!(folder.is_initialised().expect("read"), initialised || anywhere, "{bits}");
     }
-    // An emptied table of users counts as gone too.
+    // An emptied table of users counts as missing as well.
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     opened(&folder).close().expect("clean");
     folder.mark_initialised(NOW).expect("marked");
     assert!(matches!(open(&folder), Err(OpenError::AccountsGone { .. })));
     std::fs::write(folder.path().join("INITIALISED"), "promlet initialised\n").expect("written");
-    // A damaged marker says the same: the store had users.
+    // A damaged marker also proves that the store had users.
     assert!(matches!(open(&folder), Err(OpenError::AccountsGone { .. })));
 }
 
 #[test]
-fn a_damaged_identity_is_written_again_from_journal_and_exports_and_never_becomes_another_stores() {
+fn a_damaged_identity_is_rewritten_from_journal_and_exports_and_never_becomes_another_stores() {
     let temp = tempfile::tempdir().expect("temp");
     let made = folder(temp.path());
     let (id, dir) = (made.store_id(), made.path().to_owned());
@@ -845,7 +857,7 @@ fn a_damaged_identity_is_written_again_from_journal_and_exports_and_never_become
         let again = reopen().expect("whole");
         assert_eq!((again.store_id(), again.notes()), (id, &[][..]));
     }
-    // Whatever another store left there, nothing is decided.
+    // Files of another store prevent the decision.
     let other = tempfile::tempdir().expect("temp");
     let stranger =
         DataFolder::open(&other.path().join("store"), NOW, &mut Entropy::seeded(4)).expect("folder");
@@ -878,9 +890,10 @@ fn a_damaged_identity_is_written_again_from_journal_and_exports_and_never_become
     refuses("no evidence");
 }
 
-/// On a full disk sled cannot open a whole database either; here it is damaged, and there is no room for a new one.
+/// On a full disk sled cannot even open an intact database. Here it is damaged, and there is no
+/// room for a new one.
 #[test]
-fn a_start_without_room_for_the_database_serves_reads_and_changes_and_loses_nothing() {
+fn a_start_without_room_for_the_database_serves_reads_and_changes_without_loss() {
     const ENOSPC: i32 = 28;
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
@@ -888,7 +901,7 @@ fn a_start_without_room_for_the_database_serves_reads_and_changes_and_loses_noth
     for n in 0..30 {
         put(&control, n, user(&n.to_string())).expect("put");
     }
-    let all = control.scan::<User>(&()).expect("scan");
+    let all = control.scan::<TestUser>(&()).expect("scan");
     drop(control);
     let new = folder.path().join("control.new");
     let damage = || std::fs::write(folder.path().join("control/db"), b"").expect("written");
@@ -897,32 +910,32 @@ fn a_start_without_room_for_the_database_serves_reads_and_changes_and_loses_noth
     let (control, report) = open(&folder).expect("open");
     assert!(failing.was_met() && matches!(report.start, Start::InMemory { .. }), "{report:?}");
     assert_eq!(report.notes.len(), 1, "{report:?}");
-    assert_eq!(control.scan::<User>(&()).expect("scan"), all);
+    assert_eq!(control.scan::<TestUser>(&()).expect("scan"), all);
     assert_eq!(
-        control.scan_back::<User>(&(), Some(&20), 2).expect("scan").first().map(|row| row.0),
+        control.scan_back::<TestUser>(&(), Some(&20), 2).expect("scan").first().map(|row| row.0),
         Some(19)
     );
     put(&control, 77, user("later")).expect("put");
-    assert_eq!(control.get::<User>(&77).expect("get"), Some(user("later")));
+    assert_eq!(control.get::<TestUser>(&77).expect("get"), Some(user("later")));
     control.close().expect("clean");
     drop(failing);
-    // With room the next start makes the database, with everything in it.
+    // The next start with room creates the database with all rows.
     let (control, report) = open(&folder).expect("open");
     assert!(matches!(report.start, Start::Rebuilt { .. }), "{report:?}");
-    let now = control.scan::<User>(&()).expect("scan");
+    let now = control.scan::<TestUser>(&()).expect("scan");
     assert!(now.len() == all.len() + 1 && all.iter().all(|row| now.contains(row)));
     drop(control);
-    // Without a journal the database may be the only one that knows the last changes.
+    // Without a journal only the database may have the last changes.
     damage();
     std::fs::remove_dir_all(folder.path().join("journal")).expect("removed");
     let failing = Failing::after(&new, 0, ENOSPC, true);
     assert!(matches!(open(&folder), Err(OpenError::Database(_))));
     drop(failing);
-    assert_eq!(opened(&folder).scan::<User>(&()).expect("scan").len(), now.len());
+    assert_eq!(opened(&folder).scan::<TestUser>(&()).expect("scan").len(), now.len());
 }
 
 #[test]
-fn files_in_blobs_and_empty_snapshots_are_dealt_with_at_opening() {
+fn files_in_blobs_are_synced_and_empty_snapshots_removed_at_opening() {
     let temp = tempfile::tempdir().expect("temp");
     let (folder, all) = store_with_a_past(temp.path());
     let control = folder.path().join("control");
@@ -931,7 +944,7 @@ fn files_in_blobs_and_empty_snapshots_are_dealt_with_at_opening() {
     let (opened, report) = open(&folder).expect("open");
     assert!(!control.join("snap.0000000000000001.generating").exists());
     assert_eq!((report.start, report.blobs), (Start::Intact, 1));
-    assert_eq!(opened.scan::<User>(&()).expect("scan"), all);
+    assert_eq!(opened.scan::<TestUser>(&()).expect("scan"), all);
 }
 
 #[test]
@@ -939,19 +952,19 @@ fn control_equals_a_map_through_random_changes_and_restarts() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     let mut rng = Entropy::seeded(42);
-    let mut model: BTreeMap<u32, User> = BTreeMap::new();
+    let mut model: BTreeMap<u32, TestUser> = BTreeMap::new();
     for _ in 0..8 {
         let control = opened(&folder);
         for _ in 0..60 {
             let [key, kind, size, fill] = rng.bytes();
             let key = u32::from(key % 16);
-            let value = User { name: fill.to_string(), bio: vec![fill; usize::from(size) * 60] };
+            let value = TestUser { name: fill.to_string(), bio: vec![fill; usize::from(size) * 60] };
             let changed = value.clone();
             let outcome = control.commit(move |tx| {
                 match kind % 4 {
-                    0 => tx.remove::<User>(&key),
+                    0 => tx.remove::<TestUser>(&key),
                     1 => {
-                        tx.remove::<User>(&key);
+                        tx.remove::<TestUser>(&key);
                         tx.put(&key, &changed);
                     }
                     2 => {
@@ -960,7 +973,7 @@ fn control_equals_a_map_through_random_changes_and_restarts() {
                     }
                     _ => {
                         tx.put(&key, &changed);
-                        return Err(Refusal::Used);
+                        return Err(TestRefusal::Used);
                     }
                 }
                 Ok(())
@@ -972,16 +985,16 @@ fn control_equals_a_map_through_random_changes_and_restarts() {
             }
         }
         let expected: Vec<_> = model.iter().map(|(key, value)| (*key, value.clone())).collect();
-        assert_eq!(control.scan::<User>(&()).expect("scan"), expected);
+        assert_eq!(control.scan::<TestUser>(&()).expect("scan"), expected);
     }
     assert!(matches!(open(&folder).expect("open").1.start, Start::Intact));
     std::fs::remove_dir_all(folder.path().join("control")).expect("removed");
-    let rebuilt = opened(&folder).scan::<User>(&()).expect("scan");
+    let rebuilt = opened(&folder).scan::<TestUser>(&()).expect("scan");
     assert_eq!(rebuilt, model.into_iter().collect::<Vec<_>>());
 }
 
 #[test]
-fn the_meta_row_is_the_one_that_is_drawn() {
+fn the_meta_row_has_the_documented_layout() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);

@@ -1,35 +1,37 @@
-//! One change while its closure runs: it sees what is committed, the changes before it in its group, and its own.
+//! A change while its closure runs. It sees the committed rows, the earlier changes of its group,
+//! and its own.
 
-use super::state::{self, State};
+use super::state::{self, ControlState};
 use crate::kv::database::DatabaseError;
 use crate::kv::frame;
 use crate::kv::journal;
 use crate::kv::key::TableKey;
 use crate::kv::record::{self, Record, SideRecord};
-use crate::kv::rows::{self, RowError, Rows};
+use crate::kv::rows::{self, RowChanges, RowError};
 
-/// The most rows of one change.
+/// Maximum number of rows of one change.
 pub const CHANGE_ROWS_MAX: usize = 64;
-/// The most bytes of one change in the journal: below a file of 256 KiB, above the longest value.
+/// Maximum size of one change in the journal in bytes: below a file of 256 KiB, above the longest
+/// value.
 pub const CHANGE_BYTES_MAX: usize = 240 * 1024;
 
-/// Why a change cannot be stored, though its closure agreed.
+/// Reasons why a change cannot be stored although its closure succeeded.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// A key or value is too long.
     #[error("table {table:#04x}")]
     Row {
-        /// The table.
+        /// Tag of the table.
         table: u8,
-        /// What is too long.
+        /// The exceeded limit.
         source: RowError,
     },
     /// The value could not be encoded.
     #[error("table {table:#04x}: {what}")]
     Encode {
-        /// The table.
+        /// Tag of the table.
         table: u8,
-        /// The encoder's words.
+        /// Message of the encoder.
         what: String,
     },
     /// More rows than one commit may have.
@@ -38,30 +40,30 @@ pub enum ChangeError {
     /// More bytes than one commit may have.
     #[error("a change of {bytes} bytes, {CHANGE_BYTES_MAX} allowed")]
     TooLarge {
-        /// Bytes of the change.
+        /// Size of the change in bytes.
         bytes: usize,
     },
-    /// What is stored could not be read.
+    /// A stored row could not be read.
     #[error(transparent)]
     Read(#[from] DatabaseError),
 }
 
-/// A change being made.
+/// A change in progress.
 pub struct Txn<'g> {
-    state: &'g State,
-    /// The changes before this one in the group, not durable yet.
-    group: &'g Rows,
-    own: Rows,
+    state: &'g ControlState,
+    /// Earlier changes of the group, not durable yet.
+    group: &'g RowChanges,
+    own: RowChanges,
     failure: Option<ChangeError>,
 }
 
 impl<'g> Txn<'g> {
-    pub(super) fn new(state: &'g State, group: &'g Rows) -> Txn<'g> {
-        Txn { state, group, own: Rows::new(), failure: None }
+    pub(super) fn new(state: &'g ControlState, group: &'g RowChanges) -> Txn<'g> {
+        Txn { state, group, own: RowChanges::new(), failure: None }
     }
 
-    /// The change's rows, or why it cannot be stored.
-    pub(super) fn into_rows(self) -> Result<Rows, ChangeError> {
+    /// Returns the rows of the change, or the reason why it cannot be stored.
+    pub(super) fn into_rows(self) -> Result<RowChanges, ChangeError> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
@@ -79,10 +81,10 @@ impl<'g> Txn<'g> {
         }
     }
 
-    /// The value under `key`, this change's own writes included.
+    /// Returns the value under `key`, including this change's own writes.
     ///
     /// # Errors
-    /// When the database fails or the row is damaged.
+    /// [`DatabaseError`] if the database fails or the row is damaged.
     pub fn get<R: Record>(&self, key: &R::Key) -> Result<Option<R>, DatabaseError> {
         let key = record::full_key::<R>(key);
         let Some(first) = self.row(&key)? else { return Ok(None) };
@@ -102,10 +104,11 @@ impl<'g> Txn<'g> {
             .map_err(|e| self.state.damaged(e))
     }
 
-    /// Every value whose key begins with `leading` (`&()` for the whole table), in key order.
+    /// Returns every value whose key begins with `leading` (`&()` for the whole table), in key
+    /// order.
     ///
     /// # Errors
-    /// As [`Txn::get`].
+    /// As for [`Txn::get`].
     pub fn scan<R: Record>(&self, leading: &impl TableKey) -> Result<Vec<(R::Key, R)>, DatabaseError> {
         let prefix = record::prefix::<R, _>(leading);
         let mut rows = self.state.rows(&prefix)?;
@@ -118,8 +121,8 @@ impl<'g> Txn<'g> {
         collect::<R>(&rows).map_err(|e| self.state.damaged(e))
     }
 
-    /// Sets the value under `key`. Where it cannot be stored (too long, too many rows), the whole change fails with a
-    /// [`ChangeError`] after its closure.
+    /// Sets the value under `key`. If it cannot be stored (too long, too many rows), the whole
+    /// change fails with a [`ChangeError`] after its closure.
     pub fn put<R: Record>(&mut self, key: &R::Key, value: &R) {
         if let Err(e) = self.try_put::<R>(key, value) {
             self.failure.get_or_insert(e);
@@ -150,10 +153,10 @@ impl<'g> Txn<'g> {
         }
     }
 
-    /// Sets a side row if its main row is there; whether it was.
+    /// Sets a side row if its main row exists. Returns whether it does.
     ///
     /// # Errors
-    /// As [`Txn::get`].
+    /// As for [`Txn::get`].
     pub fn put_side<R: SideRecord>(&mut self, key: &R::Key, value: &R) -> Result<bool, DatabaseError> {
         let exists = self.row(&record::full_key::<R::Main>(&R::main_key(key)))?.is_some();
         if exists {
@@ -162,7 +165,7 @@ impl<'g> Txn<'g> {
         Ok(exists)
     }
 
-    /// Rows of the value under `key`; 0 if there is none.
+    /// Returns the number of rows of the value under `key`; 0 without a value.
     fn row_count(&self, key: &[u8]) -> Result<u16, DatabaseError> {
         match self.row(key)? {
             None => Ok(0),
@@ -182,7 +185,7 @@ impl<'g> Txn<'g> {
     }
 }
 
-/// The values among `rows` with their keys.
+/// Returns the values in `rows` with their keys.
 pub(super) fn collect<R: Record>(
     rows: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
 ) -> Result<Vec<(R::Key, R)>, frame::DamagedRow> {

@@ -1,8 +1,9 @@
-//! The identity of a store whose `STORE` is damaged, from the other files of its folder that carry it.
+//! Recovery of a store's identity from other files of its folder when `STORE` is damaged.
 //!
-//! The headers of journal and exports decide, each under its own checksum; markers must not contradict them. One file of
-//! another store, or an id in the damaged `STORE` that is none of a flipped bit or two, and there is no answer: a folder
-//! never takes over the identity of another store. Log, segments and registries are compared when they are opened.
+//! The headers of journal and exports decide, each protected by its own checksum; markers must not
+//! contradict them. If any file belongs to another store, or if the id in the damaged `STORE`
+//! differs in more than a few digits, there is no result: a folder never takes over the identity of
+//! another store. Log, segments and registries are compared when they are opened.
 
 use std::path::Path;
 
@@ -12,21 +13,22 @@ use crate::kv::files::{self, FileError};
 use crate::kv::journal;
 use crate::model::StoreId;
 
-/// First lines of the markers that carry the id.
+/// Names and first lines of the markers that carry the id.
 const MARKERS: [(&str, &str); 4] = [
     ("INITIALISED", "promlet initialised"),
     ("CLEAN", "promlet clean stop"),
     ("RUNNING", "promlet running"),
     ("UNCLEAN", super::UNCLEAN_TITLE),
 ];
-/// Digits of the id that damage of `STORE` may have changed.
+/// Maximum number of digits of the id that a damage of `STORE` may have changed.
 const DIGITS_CHANGED_MAX: usize = 4;
 
-/// The one store that the journal, the exports and the markers in `path` belong to; none where neither journal nor
-/// exports say or the files disagree. `damaged` is the text of `STORE`.
+/// Returns the only store that the journal, the exports and the markers in `path` belong to.
+/// Returns `None` if neither journal nor exports name one, or if the files disagree. `damaged` is
+/// the text of `STORE`.
 ///
 /// # Errors
-/// When a file cannot be read.
+/// [`FolderError`] if a file cannot be read.
 pub(super) fn store_of(path: &Path, damaged: &str) -> Result<Option<StoreId>, FolderError> {
     let mut found = ids(&path.join("journal"), ".jnl", journal::store_of_file)?;
     found.extend(ids(&path.join("exports"), ".plx", store_of_export)?);
@@ -59,7 +61,8 @@ fn ids(
     Ok(found)
 }
 
-/// Whether the damaged text names another store: an id that differs in more digits than damage explains.
+/// Returns whether the damaged text names another store: an id that differs in more digits than
+/// damage explains.
 fn contradicts(damaged: &str, store: StoreId) -> bool {
     let lines: Vec<String> = damaged.lines().map(str::to_owned).collect();
     let Some(id) = line(&lines, "id").filter(|id| id.len() == 32) else { return false };

@@ -1,4 +1,4 @@
-//! The folder: one process, one identity, markers that cannot lie.
+//! Tests of the data folder: lock, identity, and markers with checksums.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn a_new_folder_gets_its_identity_once_and_private_modes() {
 }
 
 #[test]
-fn a_second_process_is_told_the_pid_and_start_time_of_the_first() {
+fn a_second_process_gets_the_pid_and_start_time_of_the_first() {
     let temp = tempfile::tempdir().expect("temp");
     let first = open(temp.path()).expect("first");
     match open(temp.path()) {
@@ -51,7 +51,7 @@ fn a_second_process_is_told_the_pid_and_start_time_of_the_first() {
 }
 
 #[test]
-fn the_last_stop_is_clean_only_directly_after_a_clean_one() {
+fn the_last_stop_is_clean_only_directly_after_a_clean_stop() {
     let temp = tempfile::tempdir().expect("temp");
     open(temp.path()).expect("new").close_clean(NOW).expect("clean");
     let folder = open(temp.path()).expect("second");
@@ -67,7 +67,7 @@ fn the_last_stop_is_clean_only_directly_after_a_clean_one() {
 }
 
 #[test]
-fn stops_that_were_none_in_order_are_counted_once_each_and_damage_begins_anew() {
+fn unclean_stops_are_counted_once_each_and_a_damaged_count_restarts() {
     let temp = tempfile::tempdir().expect("temp");
     let counted = |folder: &DataFolder| {
         let count = folder.unclean_stops().expect("read");
@@ -78,7 +78,7 @@ fn stops_that_were_none_in_order_are_counted_once_each_and_damage_begins_anew() 
     let folder = open(temp.path()).expect("new");
     assert_eq!(counted(&folder), 0);
     drop(folder);
-    // Looked into by something that is no server: not counted.
+    // A process that does not serve is not counted.
     drop(open(temp.path()).expect("second"));
     let folder = open(temp.path()).expect("third");
     assert_eq!(counted(&folder), 1);
@@ -96,28 +96,29 @@ fn stops_that_were_none_in_order_are_counted_once_each_and_damage_begins_anew() 
     assert_eq!(counted(&open(temp.path()).expect("sixth")), 1);
 }
 
-/// What is counted is that a server did not stop in order; a folder without `CLEAN` has other reasons, too.
+/// Only unclean stops of a server are counted; a folder may lack `CLEAN` for other reasons.
 #[test]
-fn a_folder_that_was_restored_and_a_start_that_was_refused_are_not_counted() {
+fn restored_folders_and_refused_starts_are_not_counted() {
     let temp = tempfile::tempdir().expect("temp");
     let counted = |folder: &DataFolder| {
         let count = folder.unclean_stops().expect("read");
         folder.begin_serving(NOW).expect("counted");
         count
     };
-    // As a restore leaves it: a store without any other marker.
+    // As a restore leaves it: a store without other markers.
     drop(open(temp.path()).expect("new"));
     let folder = open(temp.path()).expect("second");
     assert_eq!((folder.last_stop(), counted(&folder)), (LastStop::Unclean, 0));
     assert!(temp.path().join("RUNNING").exists());
     folder.close_clean(NOW).expect("clean");
     assert!(!temp.path().join("RUNNING").exists());
-    // A start that was refused took CLEAN away and served nobody.
+    // A refused start has removed CLEAN and served no request.
     drop(open(temp.path()).expect("refused"));
     let folder = open(temp.path()).expect("fourth");
     assert_eq!((folder.last_stop(), counted(&folder)), (LastStop::Unclean, 0));
     drop(folder);
-    // A tool that looks into the folder of a server that was killed, and ends in order, takes nothing back.
+    // A tool that opens the folder of a killed server and closes it cleanly does not change the
+    // count.
     open(temp.path()).expect("a tool").close_clean(NOW).expect("clean");
     let folder = open(temp.path()).expect("sixth");
     assert_eq!((folder.last_stop(), counted(&folder)), (LastStop::Clean, 1));
@@ -127,7 +128,7 @@ fn a_folder_that_was_restored_and_a_start_that_was_refused_are_not_counted() {
 }
 
 #[test]
-fn a_foreign_folder_and_a_newer_layout_stay_as_they_are() {
+fn a_foreign_folder_and_a_newer_layout_stay_unchanged() {
     let temp = tempfile::tempdir().expect("temp");
     let names = || files::names(temp.path()).expect("listed");
     fs::write(temp.path().join("photo.jpg"), "x").expect("written");
@@ -142,7 +143,7 @@ fn a_foreign_folder_and_a_newer_layout_stay_as_they_are() {
         (vec!["STORE".to_owned()], newer.to_owned())
     );
     fs::remove_file(temp.path().join("STORE")).expect("removed");
-    // What a crash in the very first start leaves is no foreign folder.
+    // The files that a crash during the very first start leaves do not make a folder foreign.
     for name in ["LOCK", "STORE.new"] {
         fs::write(temp.path().join(name), "").expect("written");
     }
@@ -151,7 +152,7 @@ fn a_foreign_folder_and_a_newer_layout_stay_as_they_are() {
 }
 
 #[test]
-fn any_changed_byte_of_the_identity_is_noticed() {
+fn any_changed_byte_of_the_identity_is_detected() {
     let temp = tempfile::tempdir().expect("temp");
     drop(open(temp.path()).expect("new"));
     let path = temp.path().join("STORE");
@@ -173,7 +174,7 @@ fn any_changed_byte_of_the_identity_is_noticed() {
 }
 
 #[test]
-fn the_master_key_is_made_once_kept_private_and_never_replaced() {
+fn the_master_key_is_created_once_private_and_never_replaced() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = open(&temp.path().join("store")).expect("new");
     let mut rng = Entropy::seeded(9);
@@ -208,7 +209,7 @@ fn the_master_key_is_made_once_kept_private_and_never_replaced() {
 }
 
 #[test]
-fn quarantine_keeps_everything_that_is_put_there() {
+fn quarantine_keeps_every_file_moved_there() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = open(&temp.path().join("store")).expect("new");
     let mut kept = Vec::new();

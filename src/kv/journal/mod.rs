@@ -1,27 +1,32 @@
-//! The journal of account changes: plain files, synced before anything else; what control is rebuilt from.
+//! The journal of account changes: plain files, synced before anything else, from which control is
+//! rebuilt.
 //!
-//! `journal/<number>.jnl`, 256 KiB each, zeroed beforehand, numbers ascending by one. A file begins with
+//! `journal/<number>.jnl`, 256 KiB each, zeroed in advance, with consecutive numbers. A file begins
+//! with
 //! ```text
 //!  0  8 "PROMJNL1"     8 u16 version 1 | 2   10 u16 header bytes 64 | 4,128   12 u32 file bytes
 //! 16 16 store id      32 u64 file number  40 i64 created           48 u64 number of the file before it
 //! 56  4 zero          60 u32 CRC32C of 0..60
 //! ```
-//! (created: when the process that made it had opened the journal); in version 2 the secret of the file follows, drawn in
-//! [`super::keyed`]. It goes on with records, each filled with zeros to a multiple of 8; length 0 is the end of what was
-//! written. Version 2 has the 32 byte record header of [`super::keyed`], with bytes 8 to 24 of version 1, which is
+//! (created: the time at which the process that created it opened the journal). In version 2 the
+//! secret of the file follows, as documented in [`super::keyed`]. Records follow, each padded with
+//! zeros to a multiple of 8; length 0 is the end of the data. Version 2 has the 32 byte record
+//! header of [`super::keyed`], with bytes 8 to 24 of version 1, which is
 //! ```text
 //!  0 u32 body bytes L                      4 u32 CRC32C of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)               16 u32 0
 //! 20 u8  type 16    21 u8 body version 1   22 u16 lag = seq - last seq known durable when this was written
 //! 24 body: u16 rows, rows {u8 1 put | 2 remove, u16 key bytes, key, u16 value bytes, framed value}
 //! ```
-//! Little-endian. One record is one change. `lag` tells a torn tail from damage: a valid later record that says
-//! "s was durable" proves that bad bytes at s were once good (docs/storage.md section 10, step 7). Files go when both kept
-//! exports cover them, oldest first, so the first one there is may have any number and begin with any change.
+//! Little-endian. One record is one change. `lag` distinguishes a torn tail from damage: a valid
+//! later record with "s was durable" proves that bad bytes at s were once good (docs/storage.md
+//! section 10, step 7). Files are removed oldest first when both kept exports cover them, so the
+//! first existing one may have any number and begin with any change.
 //!
-//! Keys and values hold what users chose. A search for records behind damage must not take such bytes for a record: in
-//! version 2 they do not verify. Files of version 1 are still read, but what follows bad bytes counts only where the end
-//! of the bad record is certain, and nothing is appended to them: opening the journal goes on in a file of version 2.
+//! Keys and values contain bytes chosen by users. A search for records after damage must not take
+//! such bytes for a record: in version 2 they do not verify. Files of version 1 are still read, but
+//! records after bad bytes count only if the end of the bad record is certain. Nothing is appended
+//! to them: after opening, the journal continues in a file of version 2.
 
 mod scan;
 mod write;
@@ -35,10 +40,10 @@ use std::path::PathBuf;
 
 use super::files::FileError;
 use super::keyed::{KEYED_FILE_HEADER_BYTES, KEYED_HEADER_BYTES, RecordKey};
-use super::rows::Rows;
+use super::rows::RowChanges;
 use crate::model::{StoreId, Timestamp};
 
-/// Bytes of a journal file: some thousand changes; a spare one is always ready.
+/// Length of a journal file: room for thousands of changes. A spare file is always ready.
 pub(super) const FILE_BYTES: usize = 256 * 1024;
 const HEADER_BYTES: usize = 64;
 const RECORD_HEADER_BYTES: usize = 24;
@@ -48,25 +53,25 @@ const VERSION: u16 = 2;
 const RECORD_TYPE: u8 = 16;
 const BODY_VERSION: u8 = 1;
 
-/// Why the journal cannot be used.
+/// Reasons why the journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Bytes that were durable once are not what was written.
+    /// Bytes that were durable are damaged.
     #[error("journal {} is damaged at offset {offset}, from account change {seq} on: {what}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// Byte offset in the file.
         offset: u64,
-        /// The change that cannot be read.
+        /// The unreadable change.
         seq: u64,
-        /// What is wrong.
+        /// Description of the damage.
         what: String,
     },
-    /// The file is another store's.
+    /// The file belongs to another store.
     #[error("journal {} belongs to store {found}, not {expected}", path.display())]
     Foreign {
         /// The file.
@@ -76,7 +81,7 @@ pub enum JournalError {
         /// The store in its header.
         found: StoreId,
     },
-    /// Written by a newer program; left alone.
+    /// The file was written by a newer version; it is left unchanged.
     #[error("journal {} has version {found}, this program reads {VERSION}", path.display())]
     Newer {
         /// The file.
@@ -90,14 +95,14 @@ fn file_name(number: u64) -> String {
     format!("{number:08}.jnl")
 }
 
-/// How the records of a file are laid out and verified.
+/// The layout and verification of a file's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     /// Version 1: a checksum without a key.
     Plain,
     /// Version 2.
     Keyed(RecordKey),
-    /// Version 2, and neither copy of its secret can be read: no record of it verifies.
+    /// Version 2, with both copies of its secret unreadable: none of its records verifies.
     Lost,
 }
 
@@ -121,27 +126,28 @@ impl Layout {
     }
 }
 
-/// What a file says about itself.
+/// The header of a journal file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Header {
+struct JournalHeader {
     store: StoreId,
     number: u64,
-    /// Number of the file before it; 0 for the first.
+    /// Number of the previous file; 0 for the first one.
     previous: u64,
     created: Timestamp,
     layout: Layout,
 }
 
-impl Header {
-    /// The header of a new file behind file `previous`, with a secret of its own derived from `key`.
-    fn new(store: StoreId, key: RecordKey, previous: u64, created: Timestamp) -> Header {
+impl JournalHeader {
+    /// Creates the header of a new file after file `previous`, with its own secret derived from
+    /// `key`.
+    fn new(store: StoreId, key: RecordKey, previous: u64, created: Timestamp) -> JournalHeader {
         let number = previous + 1;
         let layout = Layout::Keyed(key.derive(number, 0));
-        Header { store, number, previous, created, layout }
+        JournalHeader { store, number, previous, created, layout }
     }
 }
 
-fn encode_header(header: &Header) -> Vec<u8> {
+fn encode_header(header: &JournalHeader) -> Vec<u8> {
     let (version, bytes) = match header.layout {
         Layout::Plain => (VERSION_PLAIN, 64_u16),
         Layout::Keyed(_) | Layout::Lost => (VERSION, 4_128),
@@ -165,8 +171,9 @@ fn encode_header(header: &Header) -> Vec<u8> {
     out
 }
 
-/// Appends the record of one change. `rows` are within the limits of a change (checked when it was made).
-fn encode_record(out: &mut Vec<u8>, layout: Layout, seq: u64, lag: u16, rows: &Rows) {
+/// Appends the record of one change. `rows` are within the limits of a change, which were checked
+/// on creation.
+fn encode_record(out: &mut Vec<u8>, layout: Layout, seq: u64, lag: u16, rows: &RowChanges) {
     let start = out.len();
     let mut fields = [0; 16];
     fields[..8].copy_from_slice(&seq.to_le_bytes());
@@ -196,14 +203,14 @@ fn encode_record(out: &mut Vec<u8>, layout: Layout, seq: u64, lag: u16, rows: &R
     out.resize(start + layout.record_bytes(body.len()), 0);
 }
 
-/// Bytes of the record of version 2 that [`encode_record`] writes for `rows`.
-pub(super) fn record_bytes(rows: &Rows) -> usize {
+/// Returns the length of the version 2 record that [`encode_record`] writes for `rows`.
+pub(super) fn record_bytes(rows: &RowChanges) -> usize {
     let body: usize =
         rows.iter().map(|(key, value)| 5 + key.len() + value.as_ref().map_or(0, Vec::len)).sum();
     (KEYED_HEADER_BYTES + 2 + body).next_multiple_of(8)
 }
 
-/// The most bytes of records in one group: what an empty file holds.
+/// Maximum length of the records of one group: the capacity of an empty file.
 pub(super) const GROUP_BYTES_MAX: usize = FILE_BYTES - KEYED_FILE_HEADER_BYTES;
 
 #[cfg(test)]

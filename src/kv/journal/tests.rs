@@ -1,4 +1,5 @@
-//! The journal byte by byte: drawings, cuts, flips, and what proves that damage is no torn tail.
+//! Byte-level tests of the journal: layout, truncation, bit flips, and the distinction of damage
+//! from a torn tail.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use super::*;
 use crate::kv::frame::{self, Frame, hex};
 
 const STORE: StoreId = StoreId(*b"store-of-a-test!");
-/// Where records begin.
+/// Offset of the first record.
 const FIRST: usize = KEYED_FILE_HEADER_BYTES;
 
 fn key() -> RecordKey {
@@ -24,12 +25,12 @@ fn put(key: &[u8], body: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
     (key.to_vec(), Some(frame::seal(key, Frame { version: 1, kind: 2, flags: 0 }, body)))
 }
 
-fn change(n: u8, body_bytes: usize) -> Rows {
-    Rows::from([put(&[1, n], &vec![n; body_bytes]), (vec![2, n], None)])
+fn change(n: u8, body_bytes: usize) -> RowChanges {
+    RowChanges::from([put(&[1, n], &vec![n; body_bytes]), (vec![2, n], None)])
 }
 
-/// A journal in `dir` with these groups of changes.
-fn written(dir: &Path, groups: &[Vec<Rows>]) {
+/// Writes a journal in `dir` with these groups of changes.
+fn written(dir: &Path, groups: &[Vec<RowChanges>]) {
     let found = survey(dir, STORE).expect("whole");
     let last_seq = found.last_seq();
     let mut journal = Journal::open(dir, STORE, key(), &found, last_seq, at(1_000)).expect("open");
@@ -39,7 +40,7 @@ fn written(dir: &Path, groups: &[Vec<Rows>]) {
     }
 }
 
-fn changes(dir: &Path) -> Result<(Survey, Vec<Rows>), JournalError> {
+fn changes(dir: &Path) -> Result<(Survey, Vec<RowChanges>), JournalError> {
     let found = survey(dir, STORE)?;
     let mut all = Vec::new();
     replay::<JournalError>(&found, 1, |_, rows| {
@@ -50,9 +51,9 @@ fn changes(dir: &Path) -> Result<(Survey, Vec<Rows>), JournalError> {
 }
 
 #[test]
-fn header_and_record_are_the_ones_that_are_drawn() {
+fn header_and_record_have_the_documented_layout() {
     let created = at(1_700_000_000_000);
-    let header = Header { store: STORE, number: 3, previous: 2, created, layout: Layout::Plain };
+    let header = JournalHeader { store: STORE, number: 3, previous: 2, created, layout: Layout::Plain };
     assert_eq!(
         hex(&encode_header(&header)),
         "50524f4d4a4e4c31010040000000040073746f72652d6f662d612d7465737421\
@@ -66,7 +67,7 @@ fn header_and_record_are_the_ones_that_are_drawn() {
          000102000003000000fc16f53a0505050202000205000000"
     );
     let layout = Layout::Keyed(key());
-    let keyed = encode_header(&Header { layout, ..header });
+    let keyed = encode_header(&JournalHeader { layout, ..header });
     assert_eq!(hex(&keyed[..16]), "50524f4d4a4e4c310200201000000400");
     assert_eq!(keyed[16..60], encode_header(&header)[16..60]);
     assert_eq!(keyed[60..64], crc32c::crc32c(&keyed[..60]).to_le_bytes());
@@ -82,9 +83,9 @@ fn header_and_record_are_the_ones_that_are_drawn() {
 }
 
 #[test]
-fn what_was_appended_is_replayed_over_many_files_and_after_reopening() {
+fn appended_changes_are_replayed_over_many_files_and_after_reopening() {
     let temp = tempfile::tempdir().expect("temp");
-    let groups: Vec<Vec<Rows>> = (0..200).map(|n| vec![change(n, 3_900), change(n, 10)]).collect();
+    let groups: Vec<Vec<RowChanges>> = (0..200).map(|n| vec![change(n, 3_900), change(n, 10)]).collect();
     for half in groups.chunks(100) {
         written(temp.path(), half);
     }
@@ -92,18 +93,20 @@ fn what_was_appended_is_replayed_over_many_files_and_after_reopening() {
     assert_eq!((found.first_seq(), found.last_seq(), found.records()), (Some(1), 400, 400));
     assert_eq!(all, groups.concat());
     assert!(found.files.len() >= 4 && found.files.iter().zip(1..).all(|(file, n)| file.number == n));
-    // All but the ones in use are full, and one is ready behind.
+    // All files before the current one are full, and one spare follows it.
     assert_eq!(found.current, found.files.len() - 2);
     for file in &found.files {
         assert_eq!(std::fs::metadata(&file.path).expect("there").len(), FILE_BYTES as u64);
     }
-    // Without one in the middle, everything but its changes can still be read, and it is said which those are.
+    // Without a file in the middle, all other changes can still be read, and the missing ones are
+    // reported.
     let (first, last) = (found.last_seq_in(0) + 1, found.last_seq_in(1));
     std::fs::remove_file(&found.files[1].path).expect("removed");
     let (without, rest) = changes(temp.path()).expect("read");
     assert_eq!((without.missing(1, 400), rest.len() as u64), (Some((first, last)), 400 - (last + 1 - first)));
     assert_eq!((without.damage.len(), &without.damage[0].path), (1, &found.files[1].path));
-    // Without the first as well, it is whole in itself; control sees that it does not begin with change 1.
+    // Without the first file as well, the journal is consistent by itself; control notices that it
+    // does not begin with change 1.
     std::fs::remove_file(&found.files[0].path).expect("removed");
     let rest = survey(temp.path(), STORE).expect("read");
     assert_eq!(
@@ -113,9 +116,9 @@ fn what_was_appended_is_replayed_over_many_files_and_after_reopening() {
 }
 
 #[test]
-fn files_that_are_covered_go_oldest_first_and_the_rest_is_a_journal() {
+fn covered_files_are_removed_oldest_first_and_the_rest_is_a_journal() {
     let temp = tempfile::tempdir().expect("temp");
-    let groups: Vec<Vec<Rows>> = (0..250).map(|n| vec![change(n, 3_900)]).collect();
+    let groups: Vec<Vec<RowChanges>> = (0..250).map(|n| vec![change(n, 3_900)]).collect();
     let found = survey(temp.path(), STORE).expect("empty");
     let mut journal = Journal::open(temp.path(), STORE, key(), &found, 0, at(1_000)).expect("open");
     groups.iter().for_each(|group| assert!(journal.append(group).is_ok()));
@@ -136,7 +139,7 @@ fn files_that_are_covered_go_oldest_first_and_the_rest_is_a_journal() {
 #[test]
 fn a_journal_torn_at_any_byte_gives_a_prefix() {
     let temp = tempfile::tempdir().expect("temp");
-    let all: Vec<Rows> = (0..6).map(|n| change(n, usize::from(n) * 9)).collect();
+    let all: Vec<RowChanges> = (0..6).map(|n| change(n, usize::from(n) * 9)).collect();
     written(temp.path(), std::slice::from_ref(&all));
     let found = survey(temp.path(), STORE).expect("whole");
     let path = &found.files[0].path;
@@ -144,13 +147,13 @@ fn a_journal_torn_at_any_byte_gives_a_prefix() {
     let ends: Vec<usize> = record_ends(&whole);
     std::fs::remove_file(&found.files[1].path).expect("the spare is not needed");
     for cut in FIRST..*ends.last().expect("six") + 8 {
-        // What a power cut leaves: the file has its length, what was not written is zeros.
+        // A power cut keeps the length of the file and leaves zeros in place of unwritten bytes.
         let mut torn = whole.clone();
         torn[cut..].fill(0);
         std::fs::write(path, &torn).expect("write");
         let (found, got) = changes(temp.path()).expect("a torn tail");
         assert_eq!((&got[..], found.damage.len()), (&all[..got.len()], 0), "{cut}");
-        // A record that loses only zeros is whole.
+        // A record that loses only zeros is intact.
         let is_whole = |end: &&usize| whole.get(cut..**end).is_none_or(|lost| lost.iter().all(|b| *b == 0));
         assert_eq!(got.len(), ends.iter().filter(is_whole).count(), "{cut}");
         if let Some(torn) = &found.torn {
@@ -166,13 +169,13 @@ fn a_journal_torn_at_any_byte_gives_a_prefix() {
 }
 
 #[test]
-fn a_journal_file_cut_short_at_any_byte_gives_its_prefix_and_is_called_damaged() {
+fn a_journal_file_truncated_at_any_byte_gives_its_prefix_and_counts_as_damaged() {
     let temp = tempfile::tempdir().expect("temp");
-    let all: Vec<Rows> = (0..6).map(|n| change(n, usize::from(n) * 9)).collect();
+    let all: Vec<RowChanges> = (0..6).map(|n| change(n, usize::from(n) * 9)).collect();
     written(temp.path(), std::slice::from_ref(&all));
     let path = temp.path().join("00000001.jnl");
     let whole = std::fs::read(&path).expect("read");
-    // Between the copies of the secret there is nothing.
+    // Nothing is stored between the copies of the secret.
     for cut in (0..*record_ends(&whole).last().expect("six") + 8).filter(|cut| !(100..4_090).contains(cut)) {
         std::fs::write(&path, &whole[..cut]).expect("write");
         let (found, got) = changes(temp.path()).expect("read");
@@ -183,7 +186,7 @@ fn a_journal_file_cut_short_at_any_byte_gives_its_prefix_and_is_called_damaged()
 }
 
 #[test]
-fn a_spare_file_that_is_damaged_is_told_from_one_that_held_changes() {
+fn a_damaged_spare_file_is_distinguished_from_one_that_had_changes() {
     let temp = tempfile::tempdir().expect("temp");
     written(temp.path(), &[vec![change(1, 5)]]);
     let spare = temp.path().join("00000002.jnl");
@@ -195,7 +198,7 @@ fn a_spare_file_that_is_damaged_is_told_from_one_that_held_changes() {
         let found = survey(temp.path(), STORE).expect("read");
         assert!(found.files[1].unusable.is_some() && found.damage.is_empty(), "bit {bit}");
     }
-    // All zeros, or none of its bytes: no spare ever looked so.
+    // A spare file is never all zeros or empty.
     for bytes in [vec![0; FILE_BYTES], Vec::new()] {
         std::fs::write(&spare, &bytes).expect("write");
         assert!(survey(temp.path(), STORE).expect("read").damage[0].is_last);
@@ -215,8 +218,8 @@ fn record_ends(bytes: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// What flipping any one bit does, in a journal whose changes came in `groups`.
-fn flip_every_bit(groups: &[Vec<Rows>]) {
+/// Flips every bit of a journal whose changes came in `groups` and checks the result.
+fn flip_every_bit(groups: &[Vec<RowChanges>]) {
     let all = groups.concat();
     let last_group = all.len() - groups.last().expect("one").len();
     let temp = tempfile::tempdir().expect("temp");
@@ -247,7 +250,7 @@ fn flip_every_bit(groups: &[Vec<Rows>]) {
                 assert_eq!((&got, found.damage.len()), (&all, 0), "bit {bit} of one copy of the secret");
             }
             None => assert_eq!((&got, found.torn.is_some()), (&all, true), "bit {bit} behind the end"),
-            // Nothing is torn and nothing is wrong: then it was padding, and all of it is there.
+            // Neither torn nor damaged: the bit is padding, and all changes are present.
             Some(hit) if found.torn.is_none() && found.damage.is_empty() => {
                 assert!(bit / 8 + 8 > records[hit].1, "bit {bit} of record {hit} was not noticed");
                 assert_eq!(got, all, "bit {bit}");
@@ -255,7 +258,7 @@ fn flip_every_bit(groups: &[Vec<Rows>]) {
             Some(hit) if hit < last_group => {
                 let seq = hit as u64 + 1;
                 assert_eq!((missing, found.damage[0].is_last), (Some((seq, seq)), false), "bit {bit}");
-                let others: Vec<Rows> = [&all[..hit], &all[hit + 1..]].concat();
+                let others: Vec<RowChanges> = [&all[..hit], &all[hit + 1..]].concat();
                 assert_eq!(got, others, "bit {bit}");
             }
             Some(hit) => {
@@ -277,9 +280,9 @@ fn damage_in_the_last_group_is_a_torn_tail() {
 }
 
 #[test]
-fn a_later_file_vouches_for_the_end_of_the_one_before() {
+fn a_later_file_proves_the_end_of_the_previous_one() {
     let temp = tempfile::tempdir().expect("temp");
-    let groups: Vec<Vec<Rows>> = (0..80).map(|n| vec![change(n, 3_900)]).collect();
+    let groups: Vec<Vec<RowChanges>> = (0..80).map(|n| vec![change(n, 3_900)]).collect();
     written(temp.path(), &groups);
     let found = survey(temp.path(), STORE).expect("whole");
     assert_eq!(found.current, 1);
@@ -293,8 +296,9 @@ fn a_later_file_vouches_for_the_end_of_the_one_before() {
     assert_eq!((&found.torn, found.last_seq()), (&None, 80));
 }
 
-/// A journal of four changes, the second of which holds a whole record of version 1 or of version 2 under a secret that is
-/// not the file's, in place, with the number of the change behind it and the claim that the second was durable.
+/// Writes a journal of four changes, the second of which contains a whole record of version 1, or
+/// of version 2 with another secret. The planted record has the number of the next change and
+/// declares the second one durable.
 fn with_a_planted_record(dir: &Path, layout: Layout, planted: Layout) -> (Vec<u8>, usize, usize) {
     let mut inner = Vec::new();
     encode_record(&mut inner, planted, 3, 1, &change(66, 3));
@@ -302,9 +306,9 @@ fn with_a_planted_record(dir: &Path, layout: Layout, planted: Layout) -> (Vec<u8
     let before = layout.record_header_bytes() + 2 + 5 + name.len() + 12;
     let mut value = vec![0; before.next_multiple_of(8) - before];
     value.extend_from_slice(&inner);
-    let header = Header { store: STORE, number: 1, previous: 0, created: at(1), layout };
+    let header = JournalHeader { store: STORE, number: 1, previous: 0, created: at(1), layout };
     let mut bytes = encode_header(&header);
-    let changes = [change(1, 5), Rows::from([put(&name, &value)]), change(3, 5), change(4, 5)];
+    let changes = [change(1, 5), RowChanges::from([put(&name, &value)]), change(3, 5), change(4, 5)];
     let mut starts = Vec::new();
     for (seq, rows) in (1..).zip(&changes) {
         starts.push(bytes.len());
@@ -318,7 +322,7 @@ fn with_a_planted_record(dir: &Path, layout: Layout, planted: Layout) -> (Vec<u8
 }
 
 #[test]
-fn what_a_value_contains_is_never_taken_for_a_record_whatever_damage_or_tear_uncovers_it() {
+fn the_content_of_a_value_is_never_taken_for_a_record_after_any_damage_or_tear() {
     let others = Layout::Keyed(RecordKey::from_bytes([8; 16]));
     for (layout, planted) in [
         (Layout::Plain, Layout::Plain),
@@ -329,7 +333,7 @@ fn what_a_value_contains_is_never_taken_for_a_record_whatever_damage_or_tear_unc
         let (whole, second, third) = with_a_planted_record(temp.path(), layout, planted);
         let path = temp.path().join("00000001.jnl");
         let forged = change(66, 3);
-        // One flipped bit: the others are read.
+        // One flipped bit: the other changes are read.
         for byte in second..second + layout.record_header_bytes() + 8 {
             let mut bytes = whole.clone();
             bytes[byte] ^= 1;
@@ -338,7 +342,8 @@ fn what_a_value_contains_is_never_taken_for_a_record_whatever_damage_or_tear_unc
             assert_eq!(found.missing(1, 4), Some((2, 2)), "{layout:?} byte {byte}");
             assert_eq!(got, [change(1, 5), change(3, 5), change(4, 5)], "{layout:?} byte {byte}");
         }
-        // Any other value of a byte of the header: in a file of version 1 a length that is too small leads into the value.
+        // Any other value of a byte of the header. In a file of version 1 a length that is too
+        // small points into the value.
         let is_plain = layout == Layout::Plain;
         let values = |at: usize| (0..=u8::MAX).step_by(if at < 4 && is_plain { 1 } else { 23 });
         for (at, byte) in (0..layout.record_header_bytes()).flat_map(|at| values(at).map(move |b| (at, b))) {
@@ -352,7 +357,8 @@ fn what_a_value_contains_is_never_taken_for_a_record_whatever_damage_or_tear_unc
             assert_eq!(found.missing(1, 4), Some((2, 2)), "{layout:?} byte {at} is {byte}");
             assert_eq!(got, [change(1, 5), change(3, 5), change(4, 5)], "{layout:?} byte {at} is {byte}");
         }
-        // A length and a checksum that nothing explains: what is planted is not read, and no damage is taken for a tear.
+        // An unexplained length and checksum: the planted record is not read, and the damage is not
+        // taken for a torn tail.
         for length in (0..third - second).step_by(8) {
             let mut bytes = whole.clone();
             bytes[second..second + 4].copy_from_slice(&u32::try_from(length).expect("small").to_le_bytes());
@@ -362,8 +368,9 @@ fn what_a_value_contains_is_never_taken_for_a_record_whatever_damage_or_tear_unc
             assert!(!got.contains(&forged) && got.contains(&change(1, 5)), "{layout:?} length {length}");
             assert!(found.torn.is_none() && !found.damage.is_empty(), "{layout:?} length {length}");
         }
-        // The header is gone, as a torn write leaves it, and so is all that came behind the record: in a file of version 1
-        // nothing is applied and the journal counts as damaged, in one of version 2 it is a torn tail.
+        // The header and everything after the record are zeroed, as by a torn write. In a file of
+        // version 1 nothing is applied and the journal counts as damaged; in one of version 2 it is
+        // a torn tail.
         for torn in [8, 24, 32] {
             let mut bytes = whole.clone();
             bytes[second..second + torn].fill(0);
@@ -381,7 +388,7 @@ fn what_a_value_contains_is_never_taken_for_a_record_whatever_damage_or_tear_unc
 fn a_planted_number_cannot_be_greater_than_the_bytes_allow() {
     let temp = tempfile::tempdir().expect("temp");
     let layout = Layout::Keyed(key());
-    let header = Header { store: STORE, number: 1, previous: 0, created: at(1), layout };
+    let header = JournalHeader { store: STORE, number: 1, previous: 0, created: at(1), layout };
     let mut bytes = encode_header(&header);
     encode_record(&mut bytes, layout, 1, 1, &change(1, 5));
     bytes.extend_from_slice(&[0xee; 64]);
@@ -393,11 +400,16 @@ fn a_planted_number_cannot_be_greater_than_the_bytes_allow() {
 }
 
 #[test]
-fn a_journal_of_version_1_goes_on_in_a_file_of_version_2() {
+fn a_journal_of_version_1_continues_in_a_file_of_version_2() {
     let temp = tempfile::tempdir().expect("temp");
-    let plain = |number: u64, records: &[(u64, Rows)]| {
-        let header =
-            Header { store: STORE, number, previous: number - 1, created: at(1), layout: Layout::Plain };
+    let plain = |number: u64, records: &[(u64, RowChanges)]| {
+        let header = JournalHeader {
+            store: STORE,
+            number,
+            previous: number - 1,
+            created: at(1),
+            layout: Layout::Plain,
+        };
         let mut bytes = encode_header(&header);
         records.iter().for_each(|(seq, rows)| encode_record(&mut bytes, Layout::Plain, *seq, 1, rows));
         bytes.resize(FILE_BYTES, 0);
@@ -438,10 +450,10 @@ fn another_stores_a_newer_and_a_renamed_file_are_refused() {
 
 proptest! {
     #[test]
-    fn rows_come_back(rows in prop::collection::btree_map(
+    fn rows_survive_encoding_and_decoding(rows in prop::collection::btree_map(
         prop::collection::vec(any::<u8>(), 1..20), prop::option::of(prop::collection::vec(any::<u8>(), 0..50)), 0..10)
     ) {
-        let rows: Rows = rows.into_iter().map(|(key, body)| match body {
+        let rows: RowChanges = rows.into_iter().map(|(key, body)| match body {
             Some(body) => put(&key, &body),
             None => (key, None),
         }).collect();
@@ -456,7 +468,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_are_only_refused(mut bytes: Vec<u8>) {
+    fn arbitrary_bytes_never_panic(mut bytes: Vec<u8>) {
         let _ = decode_rows(&bytes);
         for layout in [Layout::Plain, Layout::Keyed(key()), Layout::Lost] {
             let mut bytes = bytes.clone();
@@ -467,6 +479,6 @@ proptest! {
     }
 }
 
-fn body_bytes(rows: &Rows) -> usize {
+fn body_bytes(rows: &RowChanges) -> usize {
     2 + rows.iter().map(|(key, value)| 5 + key.len() + value.as_ref().map_or(0, Vec::len)).sum::<usize>()
 }

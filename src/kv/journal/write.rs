@@ -1,50 +1,52 @@
-//! Appending to the journal: one write and one sync a group.
+//! Appending to the journal: one write and one sync per group.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{FILE_BYTES, Header, Layout, Survey, encode_header, encode_record};
+use super::{FILE_BYTES, JournalHeader, Layout, Survey, encode_header, encode_record};
 use crate::kv::descriptors::is_transient;
 use crate::kv::files::{self, FileError};
 use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, RecordKey};
 use crate::kv::ops;
-use crate::kv::rows::Rows;
+use crate::kv::rows::RowChanges;
 use crate::model::{StoreId, Timestamp};
 
-/// Zeros are written in steps of this: larger ones make large cache pages whose dirtying the kernel over-counts.
+/// Size of the writes of zeros: larger ones create large pages in the file cache, and the kernel
+/// over-counts their dirty bytes.
 const ZERO_STEP_BYTES: usize = 64 * 1024;
 
-/// The journal, open at its end.
+/// The journal, open for appending.
 pub(in crate::kv) struct Journal {
     dir: PathBuf,
     store: StoreId,
     current: OpenFile,
-    /// Empty files that follow `current`; one, but for crashes between two steps.
+    /// Empty files that follow `current`: one, except after a crash between two steps.
     ready: VecDeque<OpenFile>,
     /// Files before `current`, oldest first.
     full: VecDeque<FullFile>,
     last_seq: u64,
-    /// Bytes behind the last change that a write which failed may have left in the current file.
+    /// Number of bytes after the last change that a failed write may have left in the current file.
     remains: usize,
-    /// Bytes of changes since the last export.
+    /// Number of bytes of changes since the last export.
     gathered: u64,
-    /// When this process opened it; what its files give as their creation.
+    /// Time of opening, which its files record as their creation.
     opened: Timestamp,
-    /// Secrets of new files are derived from it.
+    /// Key from which the secrets of new files are derived.
     key: RecordKey,
     #[cfg(test)]
     pub(in crate::kv) faults: std::sync::Arc<Faults>,
 }
 
-/// Faults that a test asks for.
+/// Faults injected by a test.
 #[cfg(test)]
 #[derive(Default)]
 pub(in crate::kv) struct Faults {
     pub(in crate::kv) journal_sync: std::sync::atomic::AtomicBool,
 }
 
+/// A file that can take records.
 struct OpenFile {
     file: File,
     path: PathBuf,
@@ -53,27 +55,29 @@ struct OpenFile {
     layout: Layout,
 }
 
+/// A file that takes no more records.
 struct FullFile {
     path: PathBuf,
     /// The last change in it.
     last_seq: u64,
 }
 
-/// Why a group is not in the journal.
+/// Reasons why a group is not in the journal.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::kv) enum AppendError {
-    /// The next file could not be made ready, or the operating system had no resources for the write; nothing was
-    /// written, and it may be tried again.
+    /// The next file could not be created, or the operating system had no resources for the write.
+    /// Nothing was written, and the group may be retried.
     #[error("no room for account changes")]
     NoRoom(#[source] FileError),
-    /// The write or the sync failed: what is on disk is unknown until the next start.
+    /// The write or the sync failed: the state on disk is unknown until the next start.
     #[error("journal")]
     Unknown(#[source] FileError),
 }
 
 impl Journal {
-    /// Opens it where the survey (its torn tail trimmed) found the end; makes the first file if there is none.
-    /// `last_seq` is the last change there was, in the journal or, where nothing came since, in an export.
+    /// Opens the journal at the end found by the survey, whose torn tail has been trimmed. Creates
+    /// the first file if there is none. `last_seq` is the last change, in the journal or, if
+    /// nothing followed it, in an export.
     pub(in crate::kv) fn open(
         dir: &Path,
         store: StoreId,
@@ -84,7 +88,7 @@ impl Journal {
     ) -> Result<Journal, FileError> {
         let found = survey.files.get(survey.current..).unwrap_or_default();
         let has_room = found.first().filter(|first| first.is_keyed);
-        // Files of version 1 take no more changes. Those behind the last change hold none.
+        // Files of version 1 take no more changes. The files after the last change are empty.
         let (full, ready) = found.split_at(usize::from(has_room.is_none() && !found.is_empty()));
         let kept = ready.iter().take_while(|file| file.is_keyed).count();
         let (ready, outdated) = ready.split_at(kept);
@@ -113,29 +117,29 @@ impl Journal {
             }
             None => {
                 let previous = full.last().map_or(0, |file| file.number);
-                make_file(dir, Header::new(store, key, previous, now))?
+                make_file(dir, JournalHeader::new(store, key, previous, now))?
             }
         };
         let mut journal = Journal::new(dir, store, key, current, last_seq, now);
         journal.ready = open;
         let before = survey.files.iter().enumerate().take(survey.current + full.len());
-        for (place, found) in before {
+        for (index, found) in before {
             journal
                 .full
-                .push_back(FullFile { path: found.path.clone(), last_seq: survey.last_seq_in(place) });
+                .push_back(FullFile { path: found.path.clone(), last_seq: survey.last_seq_in(index) });
         }
         journal.gathered = survey.bytes_behind(0);
         match journal.make_ready() {
-            // The append that needs the file tries again.
+            // The append that needs the file retries.
             Err(e) if files::is_no_room(&e.source) => {}
             other => other?,
         }
         Ok(journal)
     }
 
-    /// Begins anew behind the files of the survey, which are to be moved away: some of them are damaged, and an
-    /// export stands for all of them.
-    pub(in crate::kv) fn begin_anew(
+    /// Starts a new journal after the files of the survey. The caller moves these away: some are
+    /// damaged, and an export replaces all of them.
+    pub(in crate::kv) fn start_new(
         dir: &Path,
         store: StoreId,
         key: RecordKey,
@@ -144,7 +148,7 @@ impl Journal {
         now: Timestamp,
     ) -> Result<Journal, FileError> {
         let previous = survey.files.last().map_or(0, |last| last.number);
-        let current = make_file(dir, Header::new(store, key, previous, now))?;
+        let current = make_file(dir, JournalHeader::new(store, key, previous, now))?;
         let mut journal = Journal::new(dir, store, key, current, last_seq, now);
         journal.make_ready()?;
         Ok(journal)
@@ -174,18 +178,19 @@ impl Journal {
         }
     }
 
-    /// Bytes of changes that no export covers yet.
+    /// Returns the number of bytes of changes that no export covers yet.
     pub(in crate::kv) fn gathered(&self) -> u64 {
         self.gathered
     }
 
-    /// Notes that an export covers everything so far, or how much it lacks.
+    /// Sets the number of bytes of changes that no export covers.
     pub(in crate::kv) fn set_gathered(&mut self, bytes: u64) {
         self.gathered = bytes;
     }
 
-    /// Removes the files whose changes all come before or with `seq`, oldest first, each gone durably before the next,
-    /// so that no crash leaves a gap; how many.
+    /// Removes the files whose changes all have numbers up to `seq` (inclusive), oldest first. Each
+    /// removal is durable before the next, so no crash leaves a gap. Returns the number of removed
+    /// files.
     pub(in crate::kv) fn trim(&mut self, seq: u64) -> Result<u64, FileError> {
         let mut removed = 0;
         while let Some(full) = self.full.front().filter(|full| full.last_seq <= seq) {
@@ -197,7 +202,7 @@ impl Journal {
         Ok(removed)
     }
 
-    /// Copies every file that holds changes into `to`, the current one up to its end.
+    /// Copies every file that has changes into `to`, the current one up to its end.
     pub(in crate::kv) fn copy_to(&self, to: &Path) -> Result<(), FileError> {
         for full in &self.full {
             let name = full.path.file_name().unwrap_or_default();
@@ -211,10 +216,10 @@ impl Journal {
         ops::write_at(&files::create_file(&copy)?, &copy, &bytes, 0).map_err(FileError::at("write", &copy))
     }
 
-    /// Writes one record a change and syncs once; the seq of the last one.
+    /// Writes one record per change and syncs once. Returns the sequence number of the last one.
     ///
-    /// `changes` fit into one file together: at most [`super::GROUP_BYTES_MAX`].
-    pub(in crate::kv) fn append(&mut self, changes: &[Rows]) -> Result<u64, AppendError> {
+    /// `changes` must fit into one file together: at most [`super::GROUP_BYTES_MAX`].
+    pub(in crate::kv) fn append(&mut self, changes: &[RowChanges]) -> Result<u64, AppendError> {
         self.clear_remains()?;
         if self.current.offset + changes.iter().map(super::record_bytes).sum::<usize>() > FILE_BYTES {
             self.make_ready().map_err(AppendError::NoRoom)?;
@@ -252,8 +257,8 @@ impl Journal {
         Ok(seq)
     }
 
-    /// Zeroes what a write that failed may have left behind the last change: of shorter changes in its place, what stands
-    /// behind would be read as the next ones.
+    /// Zeroes the bytes that a failed write may have left after the last change. Otherwise, after
+    /// shorter changes in their place, the rest would be read as the next changes.
     fn clear_remains(&mut self) -> Result<(), AppendError> {
         if self.remains > 0 {
             let OpenFile { file, path, offset, .. } = &self.current;
@@ -267,44 +272,45 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the file behind the current one, so that a change never waits for it and hardly ever meets a full disk.
+    /// Creates the file after the current one in advance, so that a change never waits for it and
+    /// rarely fails on a full disk.
     pub(in crate::kv) fn make_ready(&mut self) -> Result<(), FileError> {
         if self.ready.is_empty() {
             let previous = self.current.number;
-            let header = Header::new(self.store, self.key, previous, self.opened);
+            let header = JournalHeader::new(self.store, self.key, previous, self.opened);
             self.ready.push_back(make_file(&self.dir, header)?);
         }
         Ok(())
     }
 }
 
-/// The layout of an open file, from its header.
+/// Returns the layout of an open file, from its header.
 fn layout_of_spare(file: &File, path: &Path, number: u64) -> Result<Layout, FileError> {
     let mut start = vec![0; KEYED_FILE_HEADER_BYTES];
     file.read_exact_at(&mut start, 0).map_err(FileError::at("read", path))?;
     Ok(super::scan::layout_of(&start, number))
 }
 
-/// A zeroed file with its header, durable under its name.
-fn make_file(dir: &Path, header: Header) -> Result<OpenFile, FileError> {
+/// Creates a zeroed file with its header, durable under its name.
+fn make_file(dir: &Path, header: JournalHeader) -> Result<OpenFile, FileError> {
     let path = dir.join(super::file_name(header.number));
     let new = path.with_extension("jnl.new");
     let written = write_file(&new, &header);
     let file = match written {
         Ok(file) => file,
         Err(e) => {
-            // A file whose sync failed is never used; the next try makes a new one.
+            // A file whose sync failed is never used; the next attempt creates a new one.
             let _ = ops::remove_file(&new);
             return Err(e);
         }
     };
     files::rename(&new, &path)?;
     files::sync_dir(dir)?;
-    let Header { number, layout, .. } = header;
+    let JournalHeader { number, layout, .. } = header;
     Ok(OpenFile { file, path, number, offset: KEYED_FILE_HEADER_BYTES, layout })
 }
 
-fn write_file(path: &Path, header: &Header) -> Result<File, FileError> {
+fn write_file(path: &Path, header: &JournalHeader) -> Result<File, FileError> {
     let file = files::create_file(path)?;
     let mut step = vec![0; ZERO_STEP_BYTES];
     for front in (0..FILE_BYTES).step_by(ZERO_STEP_BYTES) {

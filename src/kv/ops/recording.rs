@@ -1,9 +1,10 @@
-//! A disk that loses power: what was done to the files below a folder, and every state that a cut could have left.
+//! A model of a disk that loses power: records the file operations below a folder, and enumerates
+//! the states that a power cut could have left.
 //!
-//! The model is weaker than any file system in use. Bytes written to a file are durable after that file's sync, a name
-//! after its directory's; until then any subset of the changes may have reached the disk, in any order, a write also in
-//! part, sector by sector (512 B). Taken from what POSIX promises, and from what RELIABILITY's injectors showed ext4 and
-//! xfs to do.
+//! The model is weaker than any file system in use. Bytes written to a file are durable after that
+//! file's sync, a name after its directory's. Until then any subset of the changes may have reached
+//! the disk, in any order, and a write also in part, sector by sector (512 B). This follows from
+//! the guarantees of POSIX and from fault injection on ext4 and xfs (docs/storage.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,23 +15,23 @@ use std::sync::{Arc, Mutex};
 use crate::entropy::Entropy;
 use crate::sync::IgnorePoison as _;
 
-/// Bytes that a disk writes whole or not at all.
+/// Number of bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// One change, in the order in which it was done.
+/// One recorded operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     /// A new directory.
     CreateDir(PathBuf),
     /// A new, empty file under this name.
     Create(PathBuf),
-    /// Bytes of a file.
+    /// Bytes written to a file.
     Write {
         path: PathBuf,
         offset: u64,
         bytes: Vec<u8>,
     },
-    /// A file's length.
+    /// A changed length of a file.
     SetLen {
         path: PathBuf,
         bytes: u64,
@@ -40,21 +41,21 @@ pub(crate) enum Op {
     /// The names in a directory are durable.
     SyncDir(PathBuf),
     Rename(PathBuf, PathBuf),
-    /// A second name, the latter, for a file.
+    /// A hard link; the second path is the new name.
     Link(PathBuf, PathBuf),
-    /// A file, or a directory with all in it.
+    /// The removal of a file, or of a directory with its contents.
     Remove(PathBuf),
-    /// The test was answered: from here on this is promised.
+    /// A promise made by the tested code; it holds from here on.
     Answered(usize),
 }
 
-type Ops = Arc<Mutex<Vec<Op>>>;
+type OpLog = Arc<Mutex<Vec<Op>>>;
 
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
-static RECORDINGS: Mutex<Vec<(PathBuf, Ops)>> = Mutex::new(Vec::new());
+static RECORDINGS: Mutex<Vec<(PathBuf, OpLog)>> = Mutex::new(Vec::new());
 
-/// Writes an operation down for whoever records its place.
-pub(super) fn note(op: impl FnOnce() -> Op) {
+/// Records an operation for every recording of its path.
+pub(super) fn record(op: impl FnOnce() -> Op) {
     if RUNNING.load(Ordering::SeqCst) == 0 {
         return;
     }
@@ -78,7 +79,8 @@ pub(super) fn note(op: impl FnOnce() -> Op) {
     }
 }
 
-/// The n-th operation below a folder fails: once, some times in a row, or from then on, until this is dropped.
+/// A guard that makes the n-th operation below a folder fail: once, several times in a row, or from
+/// then on, until it is dropped.
 pub(crate) struct Failing {
     fault: Arc<Fault>,
 }
@@ -87,9 +89,9 @@ pub(crate) struct Failing {
 struct Fault {
     root: PathBuf,
     left: AtomicIsize,
-    /// How many operations fail from the n-th on.
+    /// Number of operations that fail from the n-th on.
     times: isize,
-    /// A write that fails leaves all its bytes in the file.
+    /// A failing write leaves all its bytes in the file.
     leaves_bytes: bool,
     os_error: i32,
 }
@@ -97,14 +99,16 @@ struct Fault {
 static FAULTS: Mutex<Vec<Arc<Fault>>> = Mutex::new(Vec::new());
 
 impl Failing {
-    /// After `left` operations the next one answers `os_error` (5 EIO, 28 ENOSPC), and if `lasting` so do all others.
+    /// Makes the operation after the next `left` ones fail with `os_error` (5 EIO, 28 ENOSPC), and
+    /// with `lasting` all later ones as well.
     pub(crate) fn after(root: &Path, left: usize, os_error: i32, lasting: bool) -> Failing {
         let left = AtomicIsize::new(isize::try_from(left).expect("small"));
         let times = if lasting { isize::MAX } else { 1 };
         Failing::with(Fault { root: root.to_owned(), left, times, leaves_bytes: false, os_error })
     }
 
-    /// The next `times` operations answer `os_error`; a write among them leaves all its bytes in the file.
+    /// Makes the next `times` operations fail with `os_error`; a failing write leaves all its bytes
+    /// in the file.
     pub(crate) fn leaving_bytes(root: &Path, times: usize, os_error: i32) -> Failing {
         let times = isize::try_from(times).expect("small");
         let left = AtomicIsize::new(0);
@@ -118,7 +122,7 @@ impl Failing {
         Failing { fault }
     }
 
-    /// Whether it was met.
+    /// Returns whether the fault has occurred.
     pub(crate) fn was_met(&self) -> bool {
         self.fault.left.load(Ordering::SeqCst) < 0
     }
@@ -132,12 +136,13 @@ impl Drop for Failing {
     }
 }
 
-/// What an operation on this path meets.
+/// Returns the injected error of an operation on this path, if any.
 pub(super) fn fault(path: &Path) -> std::io::Result<()> {
     fault_of_write(path, || Ok(()))
 }
 
-/// What a write to this path meets, that of `write` where the fault is to leave bytes in the file.
+/// Returns the injected error of a write to this path, if any. Runs `write` first if the fault
+/// leaves bytes in the file.
 pub(super) fn fault_of_write(
     path: &Path,
     write: impl FnOnce() -> std::io::Result<()>,
@@ -159,23 +164,23 @@ pub(super) fn fault_of_write(
     Ok(())
 }
 
-/// Records what is done below a folder until it is finished.
+/// Records the operations below a folder until it is finished.
 pub(crate) struct Recording {
     root: PathBuf,
-    ops: Ops,
+    ops: OpLog,
     start: Disk,
 }
 
 impl Recording {
-    /// Begins; what lies there counts as durable.
+    /// Starts recording. The existing files count as durable.
     pub(crate) fn start(root: &Path) -> Recording {
-        let (ops, start) = (Ops::default(), Disk::read(root));
+        let (ops, start) = (OpLog::default(), Disk::read(root));
         RECORDINGS.lock().expect("unpoisoned").push((root.to_owned(), Arc::clone(&ops)));
         RUNNING.fetch_add(1, Ordering::SeqCst);
         Recording { root: root.to_owned(), ops, start }
     }
 
-    /// Notes that a promise was made.
+    /// Records a promise.
     pub(crate) fn answered(&self, number: usize) {
         self.ops.lock().expect("unpoisoned").push(Op::Answered(number));
     }
@@ -189,23 +194,23 @@ impl Recording {
     }
 }
 
-/// What was done.
+/// The recorded operations.
 pub(crate) struct Trace {
     root: PathBuf,
     start: Disk,
     pub(crate) ops: Vec<Op>,
 }
 
-/// What a cut left, and what had been promised by then.
+/// A state left by a cut, and the promises made before it.
 pub(crate) struct Cut {
     pub(crate) answered: BTreeSet<usize>,
-    /// After so many operations.
+    /// Number of operations before the cut.
     pub(crate) at: usize,
     files: Vec<(PathBuf, Option<Vec<u8>>)>,
 }
 
 impl Cut {
-    /// Puts the files into an empty folder.
+    /// Writes the files into an empty folder.
     pub(crate) fn put(&self, to: &Path) {
         for (path, content) in &self.files {
             let path = to.join(path);
@@ -218,22 +223,24 @@ impl Cut {
 }
 
 impl Trace {
-    /// The places of the syncs, each with the file's or directory's name below the folder.
+    /// Returns the indices of the syncs, each with the name of the file or directory relative to
+    /// the folder.
     pub(crate) fn syncs(&self) -> Vec<(usize, String)> {
-        let place = |(number, op): (usize, &Op)| match op {
+        let sync = |(number, op): (usize, &Op)| match op {
             Op::Sync(path) | Op::SyncDir(path) => {
                 let below = path.strip_prefix(&self.root).unwrap_or(path);
                 Some((number, below.display().to_string()))
             }
             _ => None,
         };
-        self.ops.iter().enumerate().filter_map(place).collect()
+        self.ops.iter().enumerate().filter_map(sync).collect()
     }
 
-    /// Hands out states that a cut can leave, `each` at most after each operation: with fewer possible ones all of
-    /// them, else nothing unsynced, everything unsynced, and as many others by chance. `without` lists syncs that are left out.
+    /// Passes states that a cut can leave to `judge`, at most `each` of them after each operation:
+    /// all states if there are no more, otherwise nothing unsynced, everything unsynced, and random
+    /// ones. `without` lists the indices of syncs to leave out.
     ///
-    /// Stops when `judge` answers something.
+    /// Stops when `judge` returns something, and returns that.
     pub(crate) fn cuts<T>(
         &self,
         each: usize,
@@ -252,7 +259,7 @@ impl Trace {
             if let Op::Answered(promise) = op {
                 answered.insert(*promise);
             }
-            // Nothing but promises since the last cut: the harder of the two is enough, which is the later one.
+            // If only promises follow, the cut after them is the stricter one and suffices.
             if matches!(self.ops.get(number + 1), Some(Op::Answered(_))) {
                 continue;
             }
@@ -273,52 +280,52 @@ impl Trace {
     }
 }
 
-/// Files and names, durable and not.
+/// Files and directories, with durable and pending changes.
 #[derive(Clone, Debug, Default)]
 struct Disk {
     /// The first one is the root.
-    nodes: Vec<Node>,
+    nodes: Vec<DiskNode>,
 }
 
 #[derive(Clone, Debug)]
-enum Node {
-    File { durable: Vec<u8>, pending: Vec<Change> },
-    Dir { durable: BTreeMap<String, usize>, pending: Vec<Naming> },
+enum DiskNode {
+    File { durable: Vec<u8>, pending: Vec<FileChange> },
+    Dir { durable: BTreeMap<String, usize>, pending: Vec<NameChange> },
 }
 
 #[derive(Clone, Debug)]
-enum Change {
+enum FileChange {
     Write { offset: usize, bytes: Vec<u8> },
     SetLen(usize),
 }
 
 #[derive(Clone, Debug)]
-enum Naming {
+enum NameChange {
     Link(String, usize),
     Unlink(String),
-    /// Within one directory, which is atomic.
+    /// Within one directory, where it is atomic.
     Rename(String, String),
 }
 
-/// How much of each pending change has reached the disk, in order of nodes and changes.
+/// The part of a pending change that has reached the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reached {
+enum ReachedDisk {
     No,
     Whole,
-    /// Some sectors of a write, by the bits of this number.
+    /// The sectors of a write selected by the bits of this number.
     Some(u64),
 }
 
-fn new_dir() -> Node {
-    Node::Dir { durable: BTreeMap::new(), pending: Vec::new() }
+fn new_dir() -> DiskNode {
+    DiskNode::Dir { durable: BTreeMap::new(), pending: Vec::new() }
 }
 
-fn change(content: &mut Vec<u8>, change: &Change, reached: Reached) {
+fn change(content: &mut Vec<u8>, change: &FileChange, reached: ReachedDisk) {
     match (change, reached) {
-        (_, Reached::No) => {}
-        (Change::SetLen(bytes), _) => content.resize(*bytes, 0),
-        (Change::Write { offset, bytes }, Reached::Whole) => put(content, *offset, bytes),
-        (Change::Write { offset, bytes }, Reached::Some(bits)) => {
+        (_, ReachedDisk::No) => {}
+        (FileChange::SetLen(bytes), _) => content.resize(*bytes, 0),
+        (FileChange::Write { offset, bytes }, ReachedDisk::Whole) => put(content, *offset, bytes),
+        (FileChange::Write { offset, bytes }, ReachedDisk::Some(bits)) => {
             let mut at = *offset;
             let end = offset + bytes.len();
             while at < end {
@@ -340,11 +347,11 @@ fn put(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     content[offset..end].copy_from_slice(bytes);
 }
 
-fn name(names: &mut BTreeMap<String, usize>, naming: &Naming) {
+fn name(names: &mut BTreeMap<String, usize>, naming: &NameChange) {
     match naming {
-        Naming::Link(name, node) => drop(names.insert(name.clone(), *node)),
-        Naming::Unlink(name) => drop(names.remove(name)),
-        Naming::Rename(from, to) => {
+        NameChange::Link(name, node) => drop(names.insert(name.clone(), *node)),
+        NameChange::Unlink(name) => drop(names.remove(name)),
+        NameChange::Rename(from, to) => {
             if let Some(node) = names.remove(from) {
                 names.insert(to.clone(), node);
             }
@@ -368,25 +375,26 @@ impl Disk {
                 self.read_dir(&entry, child);
             } else if entry.is_file() {
                 let durable = fs::read(&entry).expect("read");
-                self.nodes.push(Node::File { durable, pending: Vec::new() });
+                self.nodes.push(DiskNode::File { durable, pending: Vec::new() });
             } else {
                 continue;
             }
-            if let Node::Dir { durable, .. } = &mut self.nodes[node] {
+            if let DiskNode::Dir { durable, .. } = &mut self.nodes[node] {
                 durable.insert(entry.file_name().expect("named").to_string_lossy().into_owned(), child);
             }
         }
     }
 
-    /// The names in a directory as a process sees them.
+    /// Returns the names in a directory as processes see them.
     fn seen(&self, dir: usize) -> BTreeMap<String, usize> {
-        let Node::Dir { durable, pending } = &self.nodes[dir] else { return BTreeMap::new() };
+        let DiskNode::Dir { durable, pending } = &self.nodes[dir] else { return BTreeMap::new() };
         let mut names = durable.clone();
         pending.iter().for_each(|naming| name(&mut names, naming));
         names
     }
 
-    /// The node of a path; none where it is not known, as below a directory that another program fills.
+    /// Returns the node of a path; `None` if it is unknown, such as below a directory that another
+    /// program fills.
     fn node(&self, root: &Path, path: &Path) -> Option<usize> {
         let mut node = 0;
         for part in path.strip_prefix(root).ok()?.components() {
@@ -400,22 +408,22 @@ impl Disk {
         Some((parent, path.file_name()?.to_string_lossy().into_owned()))
     }
 
-    fn link(&mut self, root: &Path, path: &Path, node: Node) {
+    fn link(&mut self, root: &Path, path: &Path, node: DiskNode) {
         let Some((parent, name)) = self.parent(root, path) else { return };
         let number = self.nodes.len();
         self.nodes.push(node);
-        self.names(parent, Naming::Link(name, number));
+        self.names(parent, NameChange::Link(name, number));
     }
 
-    fn names(&mut self, dir: usize, naming: Naming) {
-        if let Node::Dir { pending, .. } = &mut self.nodes[dir] {
+    fn names(&mut self, dir: usize, naming: NameChange) {
+        if let DiskNode::Dir { pending, .. } = &mut self.nodes[dir] {
             pending.push(naming);
         }
     }
 
-    fn changes(&mut self, root: &Path, path: &Path, change: Change) {
+    fn changes(&mut self, root: &Path, path: &Path, change: FileChange) {
         let Some(node) = self.node(root, path) else { return };
-        if let Node::File { pending, .. } = &mut self.nodes[node] {
+        if let DiskNode::File { pending, .. } = &mut self.nodes[node] {
             pending.push(change);
         }
     }
@@ -424,25 +432,25 @@ impl Disk {
         match op {
             Op::CreateDir(path) => self.link(root, path, new_dir()),
             Op::Create(path) => match self.node(root, path) {
-                Some(_) => self.changes(root, path, Change::SetLen(0)),
-                None => self.link(root, path, Node::File { durable: Vec::new(), pending: Vec::new() }),
+                Some(_) => self.changes(root, path, FileChange::SetLen(0)),
+                None => self.link(root, path, DiskNode::File { durable: Vec::new(), pending: Vec::new() }),
             },
             Op::Write { path, offset, bytes } => {
                 let offset = usize::try_from(*offset).expect("small");
-                self.changes(root, path, Change::Write { offset, bytes: bytes.clone() });
+                self.changes(root, path, FileChange::Write { offset, bytes: bytes.clone() });
             }
             Op::SetLen { path, bytes } => {
-                self.changes(root, path, Change::SetLen(usize::try_from(*bytes).expect("small")));
+                self.changes(root, path, FileChange::SetLen(usize::try_from(*bytes).expect("small")));
             }
             Op::Sync(path) => {
                 let Some(node) = self.node(root, path) else { return };
-                if let Node::File { durable, pending } = &mut self.nodes[node] {
-                    std::mem::take(pending).iter().for_each(|c| change(durable, c, Reached::Whole));
+                if let DiskNode::File { durable, pending } = &mut self.nodes[node] {
+                    std::mem::take(pending).iter().for_each(|c| change(durable, c, ReachedDisk::Whole));
                 }
             }
             Op::SyncDir(path) => {
                 let Some(node) = self.node(root, path) else { return };
-                if let Node::Dir { durable, pending } = &mut self.nodes[node] {
+                if let DiskNode::Dir { durable, pending } = &mut self.nodes[node] {
                     std::mem::take(pending).iter().for_each(|naming| name(durable, naming));
                 }
             }
@@ -452,20 +460,20 @@ impl Disk {
                     return;
                 };
                 if a == b {
-                    self.names(a, Naming::Rename(from, to));
+                    self.names(a, NameChange::Rename(from, to));
                 } else if let Some(node) = self.seen(a).get(&from).copied() {
-                    self.names(b, Naming::Link(to, node));
-                    self.names(a, Naming::Unlink(from));
+                    self.names(b, NameChange::Link(to, node));
+                    self.names(a, NameChange::Unlink(from));
                 }
             }
             Op::Link(from, to) => {
                 if let (Some(node), Some((parent, name))) = (self.node(root, from), self.parent(root, to)) {
-                    self.names(parent, Naming::Link(name, node));
+                    self.names(parent, NameChange::Link(name, node));
                 }
             }
             Op::Remove(path) => {
                 if let Some((parent, name)) = self.parent(root, path) {
-                    self.names(parent, Naming::Unlink(name));
+                    self.names(parent, NameChange::Unlink(name));
                 }
             }
             Op::Answered(_) => {}
@@ -473,18 +481,18 @@ impl Disk {
     }
 
     fn pending(&self) -> usize {
-        let of = |node: &Node| match node {
-            Node::File { pending, .. } => pending.len(),
-            Node::Dir { pending, .. } => pending.len(),
+        let of = |node: &DiskNode| match node {
+            DiskNode::File { pending, .. } => pending.len(),
+            DiskNode::Dir { pending, .. } => pending.len(),
         };
         self.nodes.iter().map(of).sum()
     }
 
-    /// Which of the pending changes reached the disk.
-    fn choices(&self, each: usize, rng: &mut Entropy) -> Vec<Vec<Reached>> {
+    /// Draws which of the pending changes reached the disk.
+    fn choices(&self, each: usize, rng: &mut Entropy) -> Vec<Vec<ReachedDisk>> {
         let pending = self.pending();
-        let whole = |bit: bool| if bit { Reached::Whole } else { Reached::No };
-        let (none, all) = (vec![Reached::No; pending], vec![Reached::Whole; pending]);
+        let whole = |bit: bool| if bit { ReachedDisk::Whole } else { ReachedDisk::No };
+        let (none, all) = (vec![ReachedDisk::No; pending], vec![ReachedDisk::Whole; pending]);
         if pending == 0 {
             return vec![all];
         }
@@ -499,9 +507,9 @@ impl Disk {
             let one = |_| {
                 let bits = u64::from_le_bytes(rng.bytes());
                 match bits % 4 {
-                    0 => Reached::No,
-                    1 => Reached::Whole,
-                    _ => Reached::Some(bits.rotate_right(8)),
+                    0 => ReachedDisk::No,
+                    1 => ReachedDisk::Whole,
+                    _ => ReachedDisk::Some(bits.rotate_right(8)),
                 }
             };
             chosen.push((0..pending).map(one).collect());
@@ -509,24 +517,24 @@ impl Disk {
         chosen
     }
 
-    /// Directories (without content) and files, parents first.
-    fn files(&self, chosen: &[Reached]) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    /// Returns directories (without content) and files, parents first.
+    fn files(&self, chosen: &[ReachedDisk]) -> Vec<(PathBuf, Option<Vec<u8>>)> {
         let mut left = chosen.iter().copied();
         let mut names: BTreeMap<usize, BTreeMap<String, usize>> = BTreeMap::new();
         let mut contents: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
         for (number, node) in self.nodes.iter().enumerate() {
             match node {
-                Node::File { durable, pending } => {
+                DiskNode::File { durable, pending } => {
                     let mut content = durable.clone();
                     for c in pending {
-                        change(&mut content, c, left.next().unwrap_or(Reached::No));
+                        change(&mut content, c, left.next().unwrap_or(ReachedDisk::No));
                     }
                     contents.insert(number, content);
                 }
-                Node::Dir { durable, pending } => {
+                DiskNode::Dir { durable, pending } => {
                     let mut here = durable.clone();
                     for naming in pending {
-                        if left.next().is_some_and(|reached| reached != Reached::No) {
+                        if left.next().is_some_and(|reached| reached != ReachedDisk::No) {
                             name(&mut here, naming);
                         }
                     }
@@ -557,7 +565,7 @@ mod tests {
     use super::*;
     use crate::kv::ops;
 
-    /// Writes `bytes` as `name`; some of the steps left out.
+    /// Writes `bytes` as `name`, with or without the syncs of file and directory.
     fn write(dir: &Path, name: &str, bytes: &[u8], synced: bool, named: bool) {
         let path = dir.join(name);
         let file = ops::create(&path).expect("made");
@@ -570,7 +578,7 @@ mod tests {
         }
     }
 
-    /// Whether some cut after the answer loses the file or a part of it.
+    /// Returns whether some cut after the promise loses the file or a part of it.
     fn may_lose(synced: bool, named: bool) -> bool {
         let dir = tempfile::tempdir().expect("made");
         let recording = Recording::start(dir.path());
@@ -587,13 +595,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_safe_when_it_and_its_name_are_synced_and_not_before() {
+    fn a_file_is_durable_only_once_it_and_its_directory_are_synced() {
         assert!(!may_lose(true, true));
         assert!(may_lose(true, false) && may_lose(false, true) && may_lose(false, false));
     }
 
     #[test]
-    fn a_write_may_reach_the_disk_in_part_and_a_rename_only_whole() {
+    fn a_write_may_reach_the_disk_partially_and_a_rename_only_completely() {
         let dir = tempfile::tempdir().expect("made");
         write(dir.path(), "a", &[1; 2_000], true, true);
         let recording = Recording::start(dir.path());

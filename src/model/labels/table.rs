@@ -1,43 +1,45 @@
-//! Label sets of many series by columns: each text is held once for all of them, and a set is a row's number.
+//! Columnar label sets of many series: each text is stored once for all of them, and a label set is
+//! a row number.
 //!
-//! What a label set of its own costs (a place in the heap, and two counted texts for each label) is most of what it takes to
-//! answer many series. Here a row is a number for each label that tells rows apart.
+//! The cost of a separate label set (a heap allocation, and two reference-counted texts per label)
+//! would dominate a response with many series. Here a row is one number per label that differs
+//! between rows.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::LabelRef;
 
-/// Label sets of the same names.
+/// Label sets with the same label names.
 #[derive(Debug)]
 pub struct LabelTable {
-    /// In order of names; no more than [`LabelTable::COLUMNS_MAX`].
+    /// Ordered by name; at most [`LabelTable::COLUMNS_MAX`].
     columns: Vec<LabelColumn>,
     rows: usize,
     ascends: bool,
-    /// The columns that are the same in all rows.
+    /// The columns with the same value in all rows.
     same: LabelMask,
 }
 
-/// One name, and its value in each row.
+/// A label name with its value in each row.
 #[derive(Debug)]
 pub struct LabelColumn {
-    /// Never empty.
+    /// Label name; never empty.
     pub name: Arc<str>,
-    /// No text is empty.
+    /// Values; none is empty.
     pub values: LabelValues,
 }
 
-/// The values of one name.
+/// The values of one label name.
 #[derive(Debug)]
 pub enum LabelValues {
-    /// The same in all rows.
+    /// The same value in all rows.
     Same(Arc<str>),
-    /// One of some texts in each row.
+    /// One of several texts in each row.
     Each {
-        /// Each once.
+        /// The distinct texts.
         texts: Vec<Arc<str>>,
-        /// The place of each row's text among them.
+        /// Index of each row's text.
         places: Vec<u32>,
     },
 }
@@ -50,7 +52,8 @@ impl LabelColumn {
         }
     }
 
-    /// Whether two rows have the same text: each is there once.
+    /// Returns whether two rows have the same text. The texts are distinct, so their indices are
+    /// compared.
     fn is_same(&self, a: u32, b: u32) -> bool {
         match &self.values {
             LabelValues::Same(_) => true,
@@ -59,30 +62,30 @@ impl LabelColumn {
     }
 }
 
-/// Which of a table's columns a row has: a bit for each, the lowest for the first.
+/// A set of a table's columns: one bit each, the lowest for the first column.
 pub type LabelMask = u64;
 
-/// The places of a mask's columns.
+/// An iterator over the column indices in a mask.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places(pub(super) LabelMask);
+pub(super) struct MaskColumns(pub(super) LabelMask);
 
-impl Iterator for Places {
+impl Iterator for MaskColumns {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        let place = self.0.trailing_zeros();
+        let column = self.0.trailing_zeros();
         self.0 &= self.0.checked_sub(1)?;
-        Some(place as usize)
+        Some(column as usize)
     }
 }
 
 impl LabelTable {
-    /// A row's labels are told by bits of one number.
+    /// Maximum number of columns: the number of bits of a mask.
     pub const COLUMNS_MAX: usize = 64;
 
-    /// So many rows. `ascends`: each of them is greater than the one before.
+    /// Creates a table of `rows` rows. `ascends`: each row is greater than the one before.
     ///
-    /// None where there are too many columns, or one has no text for a row.
+    /// Returns `None` if there are too many columns, or one does not have a text for every row.
     pub fn new(columns: Vec<LabelColumn>, rows: usize, ascends: bool) -> Option<LabelTable> {
         debug_assert!(columns.windows(2).all(|pair| pair[0].name < pair[1].name), "sorted and unique");
         let whole = columns.iter().all(|column| match &column.values {
@@ -96,22 +99,22 @@ impl LabelTable {
         Some(LabelTable { columns, rows, ascends, same })
     }
 
-    /// In order of names.
+    /// Returns the columns, ordered by name.
     pub fn columns(&self) -> &[LabelColumn] {
         &self.columns
     }
 
-    /// The columns that are the same in all rows.
+    /// Returns the columns with the same value in all rows.
     pub fn same(&self) -> LabelMask {
         self.same
     }
 
-    /// How many label sets it holds.
+    /// Returns the number of label sets.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Memory of the table. The texts belong to the store and are not counted.
+    /// Returns the memory of the table in bytes. The texts belong to the store and are not counted.
     pub fn bytes(&self) -> usize {
         let column = |column: &LabelColumn| match &column.values {
             LabelValues::Same(_) => 0,
@@ -123,7 +126,7 @@ impl LabelTable {
         size_of::<LabelTable>() + columns + self.columns.iter().map(column).sum::<usize>()
     }
 
-    /// All columns but those of names that go.
+    /// Returns the mask of the columns for whose names `keep` returns true.
     pub fn mask(&self, mut keep: impl FnMut(&str) -> bool) -> LabelMask {
         mask(&self.columns, |column| keep(&column.name))
     }
@@ -134,26 +137,26 @@ impl LabelTable {
     }
 
     pub(super) fn get(&self, name: &str, row: u32, mask: LabelMask) -> Option<&Arc<str>> {
-        let place = self.columns.binary_search_by(|column| (*column.name).cmp(name)).ok()?;
-        if mask >> place & 1 == 0 {
+        let column = self.columns.binary_search_by(|column| (*column.name).cmp(name)).ok()?;
+        if mask >> column & 1 == 0 {
             return None;
         }
-        self.columns.get(place)?.text(row)
+        self.columns.get(column)?.text(row)
     }
 
-    /// As label sets compare, both with the same columns of this table.
+    /// Compares two rows as label sets, both with the same columns of this table.
     pub(super) fn compare(&self, a: u32, b: u32, mask: LabelMask) -> Ordering {
         if self.ascends && (mask | self.same).count_ones() as usize == self.columns.len() {
             return a.cmp(&b);
         }
-        let apart = Places(mask).filter_map(|place| self.columns.get(place));
-        let mut apart = apart.filter(|column| !column.is_same(a, b));
-        apart.next().map_or(Ordering::Equal, |column| column.text(a).cmp(&column.text(b)))
+        let columns = MaskColumns(mask).filter_map(|column| self.columns.get(column));
+        let mut differing = columns.filter(|column| !column.is_same(a, b));
+        differing.next().map_or(Ordering::Equal, |column| column.text(a).cmp(&column.text(b)))
     }
 
-    /// Whether two rows have the same labels, both with the same columns of this table.
+    /// Returns whether two rows have equal labels, both with the same columns of this table.
     pub(super) fn is_same(&self, a: u32, b: u32, mask: LabelMask) -> bool {
-        Places(mask).filter_map(|place| self.columns.get(place)).all(|column| column.is_same(a, b))
+        MaskColumns(mask).filter_map(|column| self.columns.get(column)).all(|column| column.is_same(a, b))
     }
 }
 
@@ -162,17 +165,17 @@ fn mask(columns: &[LabelColumn], mut is_in: impl FnMut(&LabelColumn) -> bool) ->
     bits.fold(0, |mask, bit| mask | bit)
 }
 
-/// The labels of a row, in order of names.
+/// An iterator over the labels of a row, in order of their names.
 #[derive(Clone, Debug)]
 pub(super) struct RowIter<'a> {
     pub(super) table: &'a LabelTable,
     pub(super) row: u32,
-    pub(super) places: Places,
+    pub(super) columns: MaskColumns,
 }
 
 impl<'a> RowIter<'a> {
     pub(super) fn arcs(mut self) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<str>)> {
-        std::iter::from_fn(move || self.table.label(self.places.next()?, self.row))
+        std::iter::from_fn(move || self.table.label(self.columns.next()?, self.row))
     }
 }
 
@@ -180,12 +183,12 @@ impl<'a> Iterator for RowIter<'a> {
     type Item = LabelRef<'a>;
 
     fn next(&mut self) -> Option<LabelRef<'a>> {
-        let (name, value) = self.table.label(self.places.next()?, self.row)?;
+        let (name, value) = self.table.label(self.columns.next()?, self.row)?;
         Some(LabelRef { name, value })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.places.0.count_ones() as usize;
+        let left = self.columns.0.count_ones() as usize;
         (left, Some(left))
     }
 }

@@ -1,12 +1,12 @@
-//! A cache of compiled regular expressions per organisation. Compiling an ordinary one takes 25 to 100 µs, a
-//! look-up less than 1 µs.
+//! A cache of compiled regular expressions per organisation. Compiling an ordinary one takes 25 to
+//! 100 µs, a look-up less than 1 µs.
 //!
-//! Cached expressions are never searched with: a search needs buffers, which hostile values can grow to
-//! megabytes. They belong to the clone that a look-up returns, and are freed with it. The size of an
-//! entry is the one that the package reports for the compiled program.
+//! Cached expressions are never used for a search: a search needs buffers, which hostile values can
+//! grow to megabytes. The buffers belong to the clone that a look-up returns, and are freed with
+//! it. The size of an entry is the one that `regex-automata` reports for the compiled program.
 //!
-//! The organisation is not an argument of every function that may compile: the edge sets it once per
-//! query for the thread ([`PatternCache::with`]).
+//! The organisation is not a parameter of every function that may compile: the edge sets it once
+//! per query for the thread ([`PatternCache::with`]).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,9 +17,9 @@ use regex_automata::meta::Regex;
 use super::{Pattern, PatternError, compile};
 use crate::model::{LruBounds, OrgId, OrgLru};
 
-/// Some hundreds of expressions of one organisation, of 5 to 20 KiB each.
+/// Bounds for some hundreds of expressions of one organisation, of 5 to 20 KiB each.
 const BOUNDS: LruBounds = LruBounds { all: 16 << 20, org: 2 << 20, one: 256 << 10 };
-/// Estimated bytes of an entry without its text and its program.
+/// Estimated size of an entry without its text and its program, in bytes.
 const ENTRY_BYTES: usize = 256;
 
 /// Compiled regular expressions by organisation.
@@ -36,49 +36,53 @@ impl Default for PatternCache {
 pub type MayCompile = Rc<dyn Fn() -> bool>;
 
 #[derive(Clone)]
-struct Current {
+struct CurrentOrg {
     patterns: Arc<PatternCache>,
     org: OrgId,
     may_compile: Option<MayCompile>,
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<CurrentOrg>> = const { RefCell::new(None) };
 }
 
-/// Restores the previous value of [`CURRENT`], also after a panic.
-struct Restore(Option<Current>);
+/// Guard that restores the previous value of [`CURRENT`] on drop, also after a panic.
+struct RestoreCurrent(Option<CurrentOrg>);
 
-impl Drop for Restore {
+impl Drop for RestoreCurrent {
     fn drop(&mut self) {
         CURRENT.set(self.0.take());
     }
 }
 
 impl PatternCache {
-    /// Runs `work`. Expressions that this thread compiles during it are cached for the organisation.
+    /// Runs `work`. Expressions that this thread compiles during it are cached for the
+    /// organisation.
     pub fn with<T>(self: &Arc<PatternCache>, org: OrgId, work: impl FnOnce() -> T) -> T {
         self.with_check(org, None, work)
     }
 
-    /// As [`PatternCache::with`]. Calls `may_compile` before each expression that is not cached:
-    /// compiling one takes up to [`Pattern::COMPILE_UNITS`] and cannot be interrupted. If it returns
-    /// false, the expression is [`PatternError::Refused`].
+    /// Like [`PatternCache::with`]. Calls `may_compile` before each expression that is not cached,
+    /// because compiling one takes up to [`Pattern::COMPILE_UNITS`] and cannot be interrupted. If
+    /// it returns `false`, the result is [`PatternError::Refused`].
     pub fn with_check<T>(
         self: &Arc<PatternCache>,
         org: OrgId,
         may_compile: Option<MayCompile>,
         work: impl FnOnce() -> T,
     ) -> T {
-        let _restore =
-            Restore(CURRENT.replace(Some(Current { patterns: Arc::clone(self), org, may_compile })));
+        let _restore = RestoreCurrent(CURRENT.replace(Some(CurrentOrg {
+            patterns: Arc::clone(self),
+            org,
+            may_compile,
+        })));
         work()
     }
 }
 
 /// Compiles an expression, or returns it from the cache of the thread's current organisation.
 pub(super) fn compiled(text: &str) -> Result<Regex, PatternError> {
-    let Some(Current { patterns, org, may_compile }) = CURRENT.with_borrow(Clone::clone) else {
+    let Some(CurrentOrg { patterns, org, may_compile }) = CURRENT.with_borrow(Clone::clone) else {
         return compile(text, Pattern::LIMITS);
     };
     if let Some(regex) = patterns.0.get(org, text) {
@@ -103,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compiled_for_an_organisation_is_there_for_its_next_query_and_for_no_other() {
+    fn compiled_expressions_are_cached_for_their_organisation_and_for_no_other() {
         let patterns = Arc::new(PatternCache::default());
         let ask = || Matcher::new("x", MatchOp::Regex, "a.*b").expect("valid");
         let first = patterns.with(OrgId(1), ask);
@@ -141,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_expressions_takes_its_own_organisations_place_alone() {
+    fn a_flood_of_expressions_evicts_only_entries_of_its_own_organisation() {
         let patterns = Arc::new(PatternCache::default());
         let ask = |org: u32, text: &str| patterns.with(OrgId(org), || Pattern::new(text).expect("valid"));
         ask(1, "mine.*[0-9]+");
@@ -158,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_bound_of_all_the_organisation_with_the_most_bytes_loses_entries() {
+    fn at_the_total_bound_the_organisation_with_the_most_bytes_loses_entries() {
         let patterns = Arc::new(PatternCache::default());
         patterns.with(OrgId(0), || Pattern::new("small.?").expect("valid"));
         let mut text = 0;

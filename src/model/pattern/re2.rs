@@ -1,6 +1,6 @@
-//! RE2's syntax, as Go's regexp/syntax reads it, rewritten into the regex crate's.
+//! Translation of RE2's syntax, as parsed by Go's regexp/syntax, to that of the regex crate.
 //!
-//! | RE2                                     | the regex crate alone           | written as              |
+//! | RE2                                     | the regex crate alone           | translated to           |
 //! |-----------------------------------------|---------------------------------|-------------------------|
 //! | `\d` `\w` `\s` `\b` are ASCII           | Unicode                         | classes, `(?-u:\b)`     |
 //! | `[a&&b]`, `[a[b]`: literals             | set operations, nested classes  | `\x{..}` for each       |
@@ -9,46 +9,51 @@
 //! | `{`, `a{,5}`, `a{b}`: literals          | errors                          | escaped literals        |
 //! | `x**`, `(?x)`, `\u0041`, `x{1001}`: errors | accepted                     | refused here            |
 //!
-//! One pass over the text with an explicit stack; the output is at most some ten times as long as the input.
+//! It is one pass over the text with an explicit stack; the output is at most about ten times as
+//! long as the input.
 //!
-//! The same pass estimates what compiling the output costs. Its compiled size does not bound that: the package expands
-//! classes before it counts any bytes, `(?i)[\x{0}-\x{10FFFF}]` takes 5 ms and compiles to a few bytes, and `x{0}` compiles
-//! to nothing. Estimates are nanoseconds, measured with the optimised package:
+//! The same pass estimates the cost of compiling the output. The compiled size does not bound it,
+//! because the crate expands classes before it counts any bytes: `(?i)[\x{0}-\x{10FFFF}]` takes 5
+//! ms and compiles to a few bytes, and `x{0}` compiles to nothing. Estimates are in nanoseconds,
+//! measured with an optimised build:
 //!
-//! * a Unicode class is looked up and merged with others in at most 15 µs, and folded in at most 240 µs;
-//! * folding a range takes up to 20 ns for each code point, at most 5 ms for all that there are;
-//! * each copy of a range in the program, forward and reverse, takes some 150 ns; a Unicode class has up to 700 ranges.
+//! * the look-up of a Unicode class and its union with others takes at most 15 µs, its case folding
+//!   at most 240 µs;
+//! * folding a range takes up to 20 ns per code point, at most 5 ms for all code points;
+//! * each copy of a range in the program, forward and reverse, takes some 150 ns; a Unicode class
+//!   has up to 700 ranges.
 //!
-//! Ranges of a class are a nested class of their own where other items stand beside them. The package folds such a class
-//! once, and the union of folded classes not at all; otherwise `(?i)[\PLa]` would fold a million code points again.
+//! If a class has other items beside its ranges, the ranges become a nested class. The crate folds
+//! such a class once, and the union of folded classes not at all; otherwise `(?i)[\PLa]` would fold
+//! a million code points again.
 
-/// Go's bound for one repetition, and for the product of nested ones.
+/// Go's limit for one repetition, and for the product of nested ones.
 const REPEAT_MAX: u32 = 1000;
 
-/// Units of looking up a Unicode class and merging it with others.
+/// Cost of the look-up of a Unicode class and its union with others.
 const UNICODE_CLASS_UNITS: u64 = 15_000;
-/// Units of folding a Unicode class.
+/// Cost of folding a Unicode class.
 const UNICODE_FOLD_UNITS: u64 = 250_000;
-/// Units of folding one code point of a range.
+/// Cost of folding one code point of a range.
 const FOLD_UNITS: u64 = 20;
-/// Code points beyond these cost nothing more: few have another case.
+/// Number of code points beyond which folding costs nothing more: few of them have another case.
 const FOLDED_MAX: u64 = 250_000;
-/// Units of one copy of a range in the program.
+/// Cost of one copy of a range in the program.
 const RANGE_UNITS: u64 = 200;
-/// The most ranges of a Unicode class.
+/// Maximum number of ranges of a Unicode class.
 const UNICODE_CLASS_RANGES: u64 = 700;
-/// What `.` and a negated class compile to, in ranges.
+/// Number of ranges to which `.` and a negated class compile.
 const NEGATED_RANGES: u64 = 16;
 
 /// A pattern in the syntax of the regex crate.
 #[derive(Debug)]
 pub(super) struct Translation {
     pub(super) text: String,
-    /// An estimate of the time to compile it, in nanoseconds.
+    /// Estimated time to compile it, in nanoseconds.
     pub(super) units: u64,
 }
 
-/// Rewrites `pattern`, or says in Go's words what is wrong with it.
+/// Translates `pattern`, or returns the error message of Go.
 pub(super) fn translate(pattern: &str) -> Result<Translation, String> {
     let mut translator = Translator {
         pattern,
@@ -75,37 +80,37 @@ struct Translator<'p> {
     pattern: &'p str,
     rest: &'p str,
     out: String,
-    /// For each open group the state before it.
-    open: Vec<Outer>,
-    /// What a repetition would apply to.
+    /// The state before each open group.
+    open: Vec<OuterGroup>,
+    /// The item to which a repetition would apply.
     atom: Option<Atom>,
-    /// The largest product of nested repetitions in the open group so far.
+    /// Largest product of nested repetitions in the open group so far.
     product: u32,
-    /// Whether letter case was ignored anywhere so far.
+    /// Whether case folding was enabled anywhere so far.
     folds: bool,
-    /// Units of looking up and folding classes.
+    /// Cost of looking up and folding classes.
     class_units: u64,
-    /// Copies of ranges that the open group compiles to so far.
+    /// Number of copies of ranges in the open group so far.
     ranges: u64,
 }
 
-/// The group around an open one.
+/// The state of the group around an open one.
 #[derive(Clone, Copy)]
-struct Outer {
+struct OuterGroup {
     product: u32,
     ranges: u64,
 }
 
 #[derive(Clone, Copy)]
 struct Atom {
-    /// The product of nested repetitions within it.
+    /// Product of nested repetitions within it.
     product: u32,
     is_repeated: bool,
-    /// Copies of ranges that it compiles to.
+    /// Number of copies of ranges in it.
     ranges: u64,
 }
 
-type Step = Result<(), String>;
+type TranslateResult = Result<(), String>;
 
 impl<'p> Translator<'p> {
     fn skip(&mut self, bytes: usize) -> &'p str {
@@ -124,11 +129,11 @@ impl<'p> Translator<'p> {
         self.atom(if self.folds { 4 } else { 1 });
     }
 
-    /// Counts a Unicode class; returns its ranges.
+    /// Adds the cost of a Unicode class. Returns the number of its ranges.
     fn count_unicode_class(&mut self, class: &str) -> u64 {
         let folding = match self.folds {
             false => 0,
-            // The one class with a range of all code points.
+            // The only class with a range of all code points.
             true if class.contains("{Any}") => FOLDED_MAX * FOLD_UNITS,
             true => UNICODE_FOLD_UNITS,
         };
@@ -136,7 +141,7 @@ impl<'p> Translator<'p> {
         UNICODE_CLASS_RANGES
     }
 
-    /// Counts a range of a class; returns how many ranges it compiles to.
+    /// Adds the cost of a range of a class. Returns the number of ranges to which it compiles.
     fn count_range(&mut self, low: char, high: char) -> u64 {
         if !self.folds {
             return 1;
@@ -146,7 +151,7 @@ impl<'p> Translator<'p> {
         2
     }
 
-    fn step(&mut self, character: char) -> Step {
+    fn step(&mut self, character: char) -> TranslateResult {
         match character {
             '\\' => self.escape(),
             '[' => self.class(),
@@ -190,8 +195,8 @@ impl<'p> Translator<'p> {
         }
     }
 
-    /// `*`, `+`, `?`, `{2}`, `{2,}`, `{2,5}`, each with or without a lazy `?`.
-    fn repeat(&mut self, bytes: usize, counts: Option<(u32, Option<u32>)>) -> Step {
+    /// Translates `*`, `+`, `?`, `{2}`, `{2,}` or `{2,5}`, with or without a lazy `?`.
+    fn repeat(&mut self, bytes: usize, counts: Option<(u32, Option<u32>)>) -> TranslateResult {
         let mut operator = self.skip(bytes).to_owned();
         if self.rest.starts_with('?') {
             self.skip(1);
@@ -219,7 +224,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    fn group(&mut self) -> Step {
+    fn group(&mut self) -> TranslateResult {
         self.skip(1);
         if !self.rest.starts_with('?') {
             self.enter("(");
@@ -247,13 +252,13 @@ impl<'p> Translator<'p> {
 
     fn enter(&mut self, opening: &str) {
         self.out.push_str(opening);
-        self.open.push(Outer { product: self.product, ranges: self.ranges });
+        self.open.push(OuterGroup { product: self.product, ranges: self.ranges });
         (self.product, self.ranges) = (1, 0);
         self.atom = None;
     }
 
-    /// `(?i)`, `(?i-s:`, `(?:`; the flags are `i`, `m`, `s` and `U`.
-    fn flags(&mut self) -> Step {
+    /// Translates `(?i)`, `(?i-s:` or `(?:`; the flags are `i`, `m`, `s` and `U`.
+    fn flags(&mut self) -> TranslateResult {
         let bad = |rest: &str, bytes: usize| {
             format!("invalid or unsupported Perl syntax: `({}`", rest.get(..bytes).unwrap_or(rest))
         };
@@ -292,7 +297,7 @@ impl<'p> Translator<'p> {
         Err(format!("missing closing ): `{}`", self.pattern))
     }
 
-    fn escape(&mut self) -> Step {
+    fn escape(&mut self) -> TranslateResult {
         let Some(character) = self.rest.chars().nth(1) else {
             return Err("trailing backslash at end of expression: ``".to_owned());
         };
@@ -341,7 +346,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    fn class(&mut self) -> Step {
+    fn class(&mut self) -> TranslateResult {
         let start = self.rest;
         let missing = || format!("missing closing ]: `{start}`");
         self.skip(1);
@@ -349,7 +354,7 @@ impl<'p> Translator<'p> {
         if negated {
             self.skip(1);
         }
-        let mut class = Class { ranges: String::new(), others: String::new(), count: 0 };
+        let mut class = CharClass { ranges: String::new(), others: String::new(), count: 0 };
         let mut first = true;
         loop {
             match self.rest.chars().next() {
@@ -378,7 +383,7 @@ impl<'p> Translator<'p> {
         }
         self.skip(1);
         self.out.push_str(if negated { "[^" } else { "[" });
-        let Class { ranges, others, count } = class;
+        let CharClass { ranges, others, count } = class;
         self.out.push_str(&others);
         if others.is_empty() || ranges.is_empty() {
             self.out.push_str(&ranges);
@@ -390,8 +395,8 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// `[:alpha:]` within a class.
-    fn posix_class(&mut self, class: &mut Class) -> Result<bool, String> {
+    /// Translates `[:alpha:]` within a class. Returns whether there was one.
+    fn posix_class(&mut self, class: &mut CharClass) -> Result<bool, String> {
         const NAMES: [&str; 14] = [
             "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
             "space", "upper", "word", "xdigit",
@@ -409,8 +414,8 @@ impl<'p> Translator<'p> {
         Ok(true)
     }
 
-    /// `\d`, `\pL` and their like within a class.
-    fn class_escape(&mut self, class: &mut Class) -> Result<bool, String> {
+    /// Translates `\d`, `\pL` and similar escapes within a class. Returns whether there was one.
+    fn class_escape(&mut self, class: &mut CharClass) -> Result<bool, String> {
         let Some(character) = self.rest.strip_prefix('\\').and_then(|rest| rest.chars().next()) else {
             return Ok(false);
         };
@@ -434,12 +439,12 @@ impl<'p> Translator<'p> {
 }
 
 /// The items of a class.
-struct Class {
+struct CharClass {
     /// Characters and ranges.
     ranges: String,
     /// Unicode, POSIX and negated classes.
     others: String,
-    /// How many ranges all of them compile to.
+    /// Number of ranges to which all of them compile.
     count: u64,
 }
 
@@ -451,10 +456,10 @@ fn push_literal(out: &mut String, character: char) {
     }
 }
 
-/// `{2}`, `{2,}` or `{2,5}` at the start of `text`: its length and its numbers.
+/// Parses `{2}`, `{2,}` or `{2,5}` at the start of `text`. Returns its length and its numbers.
 fn counts(text: &str) -> Option<(usize, u32, Option<u32>)> {
     let (inside, _) = text.strip_prefix('{')?.split_once('}')?;
-    // Too large a number stays a repetition, one that is refused.
+    // A number that is too large is still a repetition, which is refused later.
     let number = |digits: &str| {
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let has_leading_zero = digits.len() > 1 && digits.starts_with('0');
@@ -468,7 +473,7 @@ fn counts(text: &str) -> Option<(usize, u32, Option<u32>)> {
     Some((inside.len() + 2, low, high))
 }
 
-/// What is inside the brackets for `\d` and its like, and whether it is negated.
+/// Returns the content of the class for `\d` and similar escapes, and whether it is negated.
 fn perl_class(character: char) -> Option<(&'static str, bool)> {
     let inside = match character.to_ascii_lowercase() {
         'd' => "0-9",
@@ -479,7 +484,7 @@ fn perl_class(character: char) -> Option<(&'static str, bool)> {
     Some((inside, character.is_ascii_uppercase()))
 }
 
-/// `\pN`, `\p{Greek}`, `\P{Lu}`, `\p{^Lu}`.
+/// Translates `\pN`, `\p{Greek}`, `\P{Lu}` or `\p{^Lu}`.
 fn unicode_class(rest: &mut &str) -> Result<String, String> {
     let start = *rest;
     let bad = || format!("invalid character class range: `{start}`");
@@ -502,7 +507,7 @@ fn unicode_class(rest: &mut &str) -> Result<String, String> {
     Ok(format!("\\{}{{{name}}}", if negated { 'P' } else { 'p' }))
 }
 
-/// One character of a class, plain or escaped; `None` at the end.
+/// Parses one character of a class, plain or escaped; `None` at the end.
 fn class_character(rest: &mut &str) -> Option<Result<char, String>> {
     let character = rest.chars().next()?;
     if character == '\\' {
@@ -512,7 +517,7 @@ fn class_character(rest: &mut &str) -> Option<Result<char, String>> {
     Some(Ok(character))
 }
 
-/// An escape that stands for one character: punctuation, `\n`, `\x7F`, `\x{10FFFF}`, `\012`.
+/// Parses an escape of one character: punctuation, `\n`, `\x7F`, `\x{10FFFF}`, `\012`.
 fn escaped_character(rest: &mut &str) -> Result<char, String> {
     let start = *rest;
     let bad = |bytes: usize| format!("invalid escape sequence: `{}`", start.get(..bytes).unwrap_or(start));

@@ -1,8 +1,8 @@
-//! A search that can be given up: a lazy DFA, driven byte by byte.
+//! Cancellable search: a lazy DFA, driven byte by byte.
 //!
-//! The usual engines search a value in one call. For a large expression and a long value that call can take a second,
-//! because each byte may visit each state of the NFA. Here the same states are visited, but the caller is asked every
-//! few bytes.
+//! The usual engines search a value in one call. For a large expression and a long value that call
+//! can take a second, because each byte may visit each state of the NFA. Here the same states are
+//! visited, but the pace is asked every few bytes.
 
 use std::sync::Mutex;
 
@@ -15,31 +15,32 @@ use crate::sync::IgnorePoison as _;
 
 /// Units between two checks: some tens of microseconds.
 const UNITS_PER_PIECE: u64 = 1 << 16;
-/// Memory of the states that are kept; past it they are forgotten and built again.
+/// Memory of the cached states; beyond it they are discarded and built again.
 const CACHE_BYTES: usize = 1 << 20;
 
-/// A compiled expression and its states so far.
+/// A compiled expression and its cached states.
 #[derive(Debug)]
-pub(super) struct Stepped {
+pub(super) struct SteppedSearch {
     dfa: DFA,
     cache: Mutex<Option<Box<Cache>>>,
 }
 
-impl Stepped {
-    /// Compiles an expression that is anchored at both ends and valid. None where it cannot be searched this way.
-    pub(super) fn compile(anchored: &str) -> Option<Stepped> {
+impl SteppedSearch {
+    /// Compiles a valid expression that is anchored at both ends. Returns `None` if it cannot be
+    /// searched this way.
+    pub(super) fn compile(anchored: &str) -> Option<SteppedSearch> {
         let config = Config::new().cache_capacity(CACHE_BYTES).skip_cache_capacity_check(true);
         let nfa = thompson::Config::new().nfa_size_limit(Some(super::Pattern::SIZE_MAX));
         let dfa = DFA::builder().configure(config).thompson(nfa).build(anchored).ok()?;
-        Some(Stepped { dfa, cache: Mutex::new(None) })
+        Some(SteppedSearch { dfa, cache: Mutex::new(None) })
     }
 
-    /// Whether the whole of `value` matches. A byte costs up to `states` units.
+    /// Returns whether the whole of `value` matches. A byte costs up to `states` units.
     ///
     /// # Errors
     /// [`Stopped`].
     pub(super) fn matches(&self, value: &str, states: u64, pace: &Pace<'_>) -> Result<bool, Stopped> {
-        // One search at a time uses the states that are kept; a concurrent one begins with none.
+        // One search at a time uses the cached states; a concurrent one starts without.
         let taken = self.cache.lock().ignore_poison().take();
         let mut cache = taken.unwrap_or_else(|| Box::new(self.dfa.create_cache()));
         let found = self.search(value, states, pace, &mut cache);
@@ -54,7 +55,7 @@ impl Stepped {
         for bytes in value.as_bytes().chunks(piece) {
             pace.spend_each(bytes.len(), states)?;
             for byte in bytes {
-                // The cache never gives up: no count of clearings is set.
+                // The search never gives up, because no limit of cache clearings is set.
                 let Ok(next) = self.dfa.next_state(cache, state, *byte) else { return Ok(false) };
                 if next.is_dead() {
                     return Ok(false);

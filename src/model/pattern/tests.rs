@@ -1,10 +1,10 @@
-//! What a pattern takes, refuses and means, as tables and laws.
+//! Tests of patterns: accepted and refused syntax and its meaning, as tables and properties.
 
 use proptest::prelude::*;
 
 use std::cell::Cell;
 
-use super::stepped::Stepped;
+use super::stepped::SteppedSearch;
 use super::{CaptureError, CompileLimits, Pattern, PatternError};
 use crate::model::{Conductor, Pace, Stopped};
 
@@ -15,13 +15,13 @@ fn pattern(text: &str) -> Pattern {
 fn check(cases: &[(&str, &str, bool)]) {
     for (text, value, expected) in cases {
         assert_eq!(pattern(text).matches(value), *expected, "{text:?} on {value:?}");
-        // The captures of a whole match are there exactly where it matches, also for the forms compared as text.
+        // Captures of a whole match exist exactly if it matches, also for forms compared as text.
         assert_eq!(pattern(text).captures(value).is_some(), *expected, "captures of {text:?} on {value:?}");
     }
 }
 
 #[test]
-fn patterns_mean_what_re2_means() {
+fn patterns_have_the_semantics_of_re2() {
     let cases: &[(&str, &str, bool)] = &[
         // Anchored at both ends, dot matches newline.
         ("a", "a", true),
@@ -53,7 +53,7 @@ fn patterns_mean_what_re2_means() {
         (r".*\bé.*", "é", false),
         (r"a\b.*", "aé", true),
         (r"a\B.*", "ab", true),
-        // Case folding knows Unicode.
+        // Case folding follows Unicode.
         ("(?i)straße", "STRAßE", true),
         ("(?i)k", "\u{212a}", true),
         ("(?i:A)b", "ab", true),
@@ -65,7 +65,7 @@ fn patterns_mean_what_re2_means() {
 }
 
 #[test]
-fn classes_escapes_and_repetitions_are_read_as_re2_reads_them() {
+fn classes_escapes_and_repetitions_are_parsed_as_by_re2() {
     let cases: &[(&str, &str, bool)] = &[
         // Class syntax: no operations, no nesting.
         ("[a&&b]+", "&ab", true),
@@ -145,7 +145,7 @@ fn classes_escapes_and_repetitions_are_read_as_re2_reads_them() {
 }
 
 #[test]
-fn what_re2_refuses_is_refused() {
+fn syntax_that_re2_refuses_is_refused() {
     let cases = [
         ("a)|(b", "unexpected )"),
         ("(a", "missing closing )"),
@@ -210,7 +210,7 @@ fn a_pattern_that_compiles_to_more_than_a_mebibyte_is_refused() {
     );
 }
 
-/// The compiled size of these is small, or counted too late; nothing here is compiled.
+/// The compiled size of these is small, or counted too late; none of them is compiled here.
 #[test]
 fn patterns_that_take_long_to_compile_are_refused_before_they_are_compiled() {
     let long = [
@@ -232,7 +232,7 @@ fn patterns_that_take_long_to_compile_are_refused_before_they_are_compiled() {
 }
 
 #[test]
-fn patterns_of_dashboards_are_far_below_the_limits_of_compiling() {
+fn patterns_of_dashboards_are_far_below_the_compile_limits() {
     let ordinary = [
         r"(?i).*(error|warn(ing)?|fatal).*",
         r"(?i)^prod[-_](eu|us)[-_]\w+$",
@@ -260,7 +260,7 @@ fn patterns_of_dashboards_are_far_below_the_limits_of_compiling() {
 }
 
 #[test]
-fn literal_alternatives_are_a_set_and_nothing_else_is() {
+fn only_literals_and_their_alternations_are_sets() {
     let sets: [(&str, &[&str]); 9] = [
         ("a", &["a"]),
         ("b|a|b", &["a", "b"]),
@@ -309,10 +309,10 @@ fn captures_of_the_largest_set_and_prefix_still_compile() {
     assert!(pattern(&prefix).captures("x").is_none());
 }
 
-/// Refuses everything after some questions.
-struct Patience(Cell<u32>);
+/// A limiter that refuses everything after a number of requests.
+struct CountdownLimiter(Cell<u32>);
 
-impl Conductor for Patience {
+impl Conductor for CountdownLimiter {
     fn admits(&self, _: u64) -> bool {
         let left = self.0.get();
         self.0.set(left.saturating_sub(1));
@@ -324,7 +324,8 @@ impl Conductor for Patience {
     }
 }
 
-/// An expression whose DFA has a state for nearly every byte of a text of a and b without order, and such a text.
+/// Returns an expression whose DFA has a state for nearly every byte of a random text of a and b,
+/// and such a text.
 fn hostile(bytes: usize) -> (Pattern, String) {
     let mut state = 7u32;
     let mut letter = || {
@@ -335,35 +336,35 @@ fn hostile(bytes: usize) -> (Pattern, String) {
 }
 
 #[test]
-fn one_search_of_a_long_value_is_given_up_in_its_midst() {
+fn one_search_of_a_long_value_is_cancelled_midway() {
     let (pattern, value) = hostile(4_000);
-    let patient = Patience(Cell::new(u32::MAX));
+    let patient = CountdownLimiter(Cell::new(u32::MAX));
     assert_eq!(pattern.matches_within(&value, &Pace::of(&patient)), Ok(false));
     let asked = u32::MAX - patient.0.get();
     assert!(asked > 100, "asked {asked} times during one search");
     for patience in [0, 1, 50] {
-        let patient = Patience(Cell::new(patience));
+        let patient = CountdownLimiter(Cell::new(patience));
         let pace = Pace::of(&patient);
         assert_eq!(pattern.matches_within(&value, &pace), Err(Stopped), "{patience}");
         assert_eq!(pattern.captures_within(&value, &pace).err(), Some(CaptureError::Stopped(Stopped)));
     }
-    // What was given up leaves nothing behind that a later search would trip over.
+    // A cancelled search leaves no state that a later search would stumble over.
     let matching = format!("{}a{}x", value.get(..1_000).expect("ASCII"), "b".repeat(900));
     assert_eq!(pattern.matches_within(&matching, &Pace::endless()), Ok(true));
 }
 
 #[test]
-fn groups_of_a_value_that_is_too_long_for_its_expression_are_not_searched_for() {
+fn groups_are_not_searched_in_values_too_long_for_their_expression() {
     let (pattern, value) = hostile(1 << 16);
     assert!(matches!(pattern.captures_within(&value, &Pace::endless()), Ok(None)), "it does not match");
     let matching = format!("{value}a{}x", "b".repeat(900));
-    assert_eq!(pattern.captures_within(&matching, &Pace::endless()).err(), Some(CaptureError::TooDear));
+    assert_eq!(pattern.captures_within(&matching, &Pace::endless()).err(), Some(CaptureError::TooExpensive));
     let short = format!("a{}x", "b".repeat(900));
     assert!(matches!(pattern.captures_within(&short, &Pace::endless()), Ok(Some(_))));
 }
 
 #[test]
-fn groups_of_sets_and_prefixes_are_known_without_a_search() {
+fn groups_of_sets_and_prefixes_need_no_search() {
     for (text, value, first) in [("(a|b)", "b", Some("b")), ("(?:a|b)", "b", None), ("^(a)$", "a", Some("a"))]
     {
         let pattern = pattern(text);
@@ -378,7 +379,7 @@ fn groups_of_sets_and_prefixes_are_known_without_a_search() {
     }
 }
 
-/// What the translation says of a literal must be what the text form says.
+/// Matches by the translation, which must agree with the text form of a literal.
 fn by_regex(text: &str, value: &str) -> bool {
     let translated = super::re2::translate(text).expect("valid");
     regex_automata::meta::Regex::new(&format!(r"\A(?s:{})\z", translated.text))
@@ -406,7 +407,7 @@ proptest! {
         if let Ok(pattern) = Pattern::new(&text) {
             let expected = by_regex(&text, &value);
             prop_assert_eq!(pattern.matches(&value), expected, "{:?} on {:?}", text, value);
-            let stepped = super::anchored(&text).and_then(|text| Stepped::compile(&text)).expect("compiles");
+            let stepped = super::anchored(&text).and_then(|text| SteppedSearch::compile(&text)).expect("compiles");
             let found = stepped.matches(&value, 1, &Pace::endless());
             prop_assert_eq!(found, Ok(expected), "{:?} on {:?}, byte by byte", text, value);
         }

@@ -75,7 +75,7 @@ impl Context<'_> {
         let captures = self.budget.pacing(None, |pace| match pattern.captures_within(source, pace) {
             Ok(captures) => Ok(captures),
             Err(CaptureError::Stopped(stopped)) => Err(stopped),
-            Err(error @ CaptureError::TooDear) => {
+            Err(error @ CaptureError::TooExpensive) => {
                 too_dear = Some(QueryError::execution(format!("label_replace(): {error}")));
                 Ok(None)
             }

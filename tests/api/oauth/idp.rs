@@ -1,4 +1,4 @@
-//! A sign-in provider in this process that says whatever a test wants it to say: an OpenID issuer, and GitHub's API.
+//! A scripted sign-in provider in this process: an OpenID issuer, and GitHub's API.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,24 +18,24 @@ pub(super) const CLIENT: &str = "ms";
 pub(super) const SECRET: &str = "ms secret & more";
 pub(super) const ACCESS_TOKEN: &str = "an-access-token";
 
-/// What it says, and what it was asked.
+/// The responses of the provider, and the requests that it got.
 pub(super) struct Script {
-    /// Merged over the right claims; `null` takes one away.
+    /// Merged over the valid claims; `null` removes one.
     pub(super) claims: Value,
-    /// Merged over the right discovery document.
+    /// Merged over the valid discovery document.
     pub(super) discovery: Value,
-    /// What signs.
+    /// The signing key.
     pub(super) algorithm: Algorithm,
     pub(super) kid: Option<String>,
-    /// Instead of a signed token.
+    /// Sent instead of a signed token.
     pub(super) id_token: Option<String>,
-    /// Names under which the key set publishes its keys.
+    /// Key ids of the published key set.
     pub(super) published: Vec<String>,
-    /// Instead of the right answer: path, status, body.
+    /// Sent instead of the valid response: path, status, body.
     pub(super) instead: Vec<(&'static str, u16, Vec<u8>)>,
-    /// Where a 302 of `instead` leads.
+    /// `Location` of a 302 of `instead`.
     pub(super) location: String,
-    /// A code may be redeemed more than once, as no provider should let it.
+    /// Accepts a code more than once, as no provider should.
     pub(super) codes_last: bool,
     /// Paths that are never answered.
     pub(super) silent: Option<&'static str>,
@@ -76,7 +76,7 @@ fn signer(algorithm: Algorithm) -> EncodingKey {
     .expect("a key")
 }
 
-/// Puts the fields of `over` into `base`; `null` takes away.
+/// Merges the fields of `over` into `base`; `null` removes one.
 fn merge(base: &mut Value, over: &Value) {
     let base = base.as_object_mut().expect("an object");
     for (name, value) in over.as_object().expect("an object") {
@@ -88,7 +88,7 @@ fn merge(base: &mut Value, over: &Value) {
 }
 
 impl Idp {
-    /// `now_s` is the time of the house that asks it.
+    /// `now_s` is the time of the test server's clock.
     pub(super) async fn start(now_s: i64) -> Idp {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
         let issuer = format!("http://{}", listener.local_addr().expect("bound"));
@@ -121,12 +121,12 @@ impl Idp {
         self.script.lock().expect("unpoisoned")
     }
 
-    /// How often a path was asked for.
+    /// Returns the number of requests to a path.
     pub(super) fn asked(&self, path: &str) -> usize {
         self.script().asked.iter().filter(|asked| *asked == path).count()
     }
 
-    /// The person agrees: the code that the browser carries back.
+    /// The user consents. Returns the code that the browser carries to the callback.
     pub(super) fn agree(&self, authorize_url: &str) -> String {
         let query = authorize_url.split_once('?').expect("a query").1;
         let sent: HashMap<String, String> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
@@ -157,7 +157,7 @@ impl Script {
                 keys.push(serde_json::to_value(key).expect("JSON"));
             }
         }
-        // What nobody knows is no reason to refuse the others.
+        // Keys of an unknown type must not make the set invalid.
         keys.push(json!({ "kty": "QC", "kid": "one", "alg": "QC1", "use": "sig" }));
         json!({ "keys": keys })
     }
@@ -248,7 +248,7 @@ async fn answer(
         }
         ("POST", "/login/oauth/access_token") => match script.redeem(&idp.issuer, &form) {
             Ok(_) => json_answer(200, &json!({ "access_token": ACCESS_TOKEN, "token_type": "bearer" })),
-            // GitHub's way.
+            // GitHub's form.
             Err(_) => json_answer(200, &json!({ "error": "bad_verification_code" })),
         },
         ("GET", "/user") => json_answer(200, &script.github_user),

@@ -1,23 +1,23 @@
-//! The cookie `ms_oauth`, which carries a sign-in to the provider and back: the server itself remembers nothing, so there
-//! is no memory to exhaust.
+//! The cookie `ms_oauth`, which carries a sign-in to the provider and back. The server keeps no
+//! state for it, so no memory can be exhausted.
 //!
-//! Its value is base64url of a value sealed for the provider (`master`), so that the cookie of one provider does not open
-//! at another's callback. In the clear:
+//! The cookie value is base64url of a plaintext sealed for the provider (`master`), so the cookie
+//! of one provider cannot be opened at another's callback. Plaintext:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0 | version, 2 |
 //! | 1..33 | state |
 //! | 33..65 | nonce |
 //! | 65..97 | PKCE verifier |
-//! | 97..105 | when it is over, i64 milliseconds, little endian |
+//! | 97..105 | expiry, i64 milliseconds, little endian |
 //! | 105 | 0 to log in, 1 to link |
 //! | 106..116 | to link: the account |
-//! | 116..126 | to link: the session that began it, which must come back |
-//! | the rest | where to go afterwards, a path |
+//! | 116..126 | to link: the session that started the sign-in and must finish it |
+//! | the rest | path to go to afterwards |
 //!
-//! Outside, the first three are base64url of their bytes. Version 1 had no session; a ticket is over after ten minutes, so
-//! that none of them is worth reading.
+//! In URLs, state, nonce and verifier are base64url of these bytes. Version 1 had no session.
+//! Version 1 is not read: a cookie expires after ten minutes, so none is left after an update.
 
 use std::time::Duration;
 
@@ -32,50 +32,50 @@ use crate::model::Timestamp;
 use super::Provider;
 
 const VERSION: u8 = 2;
-/// How long somebody may take at the provider.
+/// Maximum duration of a sign-in at the provider.
 const LIFETIME: Duration = Duration::from_secs(600);
 /// Longest cookie value, characters; browsers keep 4,096 with name and attributes.
 const COOKIE_CHARS_MAX: usize = 3_900;
 
-/// What a sign-in elsewhere is for.
+/// Purpose of a sign-in at a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OauthMode {
-    /// To get in.
+    /// Log in.
     LogIn,
-    /// To link the identity to an account, whose owner is in.
+    /// Link the identity to the account of a logged-in person.
     Link {
         /// The account.
         user: UserId,
-        /// By which its owner is in: what a session began dies with it.
+        /// The owner's session. Its end also ends the attempts that it started.
         session: SessionId,
     },
 }
 
-/// What a sign-in elsewhere begins with.
+/// The start of a sign-in at a provider.
 #[derive(Debug)]
 pub struct OauthTicket {
     /// The value of the cookie `ms_oauth`.
     pub cookie: Secret,
-    /// Goes to the provider, and comes back with the code.
+    /// Sent to the provider, which returns it with the code.
     pub state: Secret,
-    /// Goes to the provider, and comes back inside the ID token.
+    /// Sent to the provider, which returns it inside the ID token.
     pub nonce: Secret,
     /// PKCE `code_challenge`, method S256.
     pub challenge: String,
-    /// How long the cookie is good for: 600 s.
+    /// Lifetime of the cookie: 600 s.
     pub expires_in: Duration,
 }
 
-/// A sign-in that came back with the state of its cookie.
+/// A sign-in whose state matched that of its cookie.
 #[derive(Clone, Debug)]
 pub struct OauthAttempt {
-    /// At whom.
+    /// The provider.
     pub provider: Provider,
-    /// What for.
+    /// The purpose.
     pub mode: OauthMode,
-    /// Where to go afterwards; a path of ours when it was sealed.
+    /// Path on this server to go to afterwards; checked before it was sealed.
     pub redirect: String,
-    /// What the ID token must hold.
+    /// Expected nonce of the ID token.
     pub nonce: Secret,
     /// PKCE `code_verifier`.
     pub verifier: Secret,
@@ -84,7 +84,7 @@ pub struct OauthAttempt {
 }
 
 impl Session {
-    /// To link an identity to the account of this session.
+    /// Returns the mode that links an identity to the account of this session.
     pub const fn link_mode(&self) -> OauthMode {
         OauthMode::Link { user: self.user, session: self.id }
     }
@@ -99,7 +99,8 @@ const fn sealed_for(provider: Provider) -> SealedFor<'static> {
 }
 
 impl Identity {
-    /// Begins a sign-in elsewhere. `redirect` is a path of ours already.
+    /// Starts a sign-in at a provider. The caller has checked that `redirect` is a path on this
+    /// server.
     pub fn begin_oauth(
         &self,
         provider: Provider,
@@ -135,7 +136,8 @@ impl Identity {
         }
     }
 
-    /// Goes on with a sign-in: `None` for a cookie that is not ours, another provider's, over, or of another state.
+    /// Continues a sign-in. Returns `None` for a cookie that does not open, belongs to another
+    /// provider, has expired, or has another state.
     pub fn resume_oauth(
         &self,
         provider: Provider,
@@ -149,7 +151,7 @@ impl Identity {
         let sealed = BASE64URL_NOPAD.decode(cookie.as_bytes()).ok()?;
         let plain = self.sealing.open(sealed_for(provider), &sealed).ok()?;
         let attempt = read(provider, &plain)?;
-        // Hashes are compared, so that no comparison depends on the secret.
+        // The hashes are compared, so the timing does not depend on the secret.
         (attempt.state == SecretHash::of(state) && now < attempt.expires_at).then_some(attempt)
     }
 }
@@ -186,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_2_of_a_ticket_opens_and_everything_shorter_is_refused() {
+    fn a_cookie_of_version_2_is_read_and_every_truncation_is_refused() {
         let mut plain = vec![2];
         plain.extend([2; 32]);
         plain.extend([3; 32]);

@@ -1,4 +1,4 @@
-//! A whole server in one process and one temporary folder, with a clock that tests move.
+//! A whole server in one process and one temporary folder, with a clock that tests advance.
 
 #[path = "contract.rs"]
 mod contract;
@@ -45,7 +45,7 @@ use contract::Contract;
 pub(crate) const EMAIL: &str = "ada@example.com";
 pub(crate) const PASSWORD: &str = "correct horse battery";
 
-pub(crate) struct House {
+pub(crate) struct TestServer {
     pub(crate) router: App,
     pub(crate) rows: Vec<RouteDoc>,
     contract: Contract,
@@ -55,33 +55,33 @@ pub(crate) struct House {
     pub(crate) clock: Clock,
     pub(crate) outbox: Outbox,
     pub(crate) counters: Arc<Counters>,
-    /// For how many seconds the store has run.
+    /// Uptime of the store in seconds.
     pub(crate) ran_s: Arc<AtomicU64>,
-    /// Last: the folder outlives everything that is open in it.
+    /// Dropped last, because the other fields have files open in it.
     _folder: tempfile::TempDir,
 }
 
-/// What a house is built with.
-pub(crate) struct Plan {
+/// Options of a test server.
+pub(crate) struct TestServerOptions {
     pub(crate) options: ApiOptions,
     pub(crate) console: bool,
     pub(crate) set_up: bool,
     pub(crate) signup: SignupMode,
     pub(crate) org_create: OrgCreate,
-    /// How long sign-in links live.
+    /// Lifetime of login links.
     pub(crate) link_ttl: Duration,
     pub(crate) lanes: LanesOptions,
-    /// Samples are stored in the folder, not in memory alone.
+    /// Whether samples are stored in the folder or only in memory.
     pub(crate) stored: bool,
-    /// Every route panics instead of what it does.
+    /// Whether every route panics instead of running its handler.
     pub(crate) panics: bool,
-    /// The store has not run for the 15 minutes after which it believes the clock.
+    /// Whether the store has run for less than the 15 minutes after which it trusts the clock.
     pub(crate) just_started: bool,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
+impl Default for TestServerOptions {
+    fn default() -> TestServerOptions {
+        TestServerOptions {
             options: ApiOptions::new("http://127.0.0.1:8095"),
             console: false,
             set_up: true,
@@ -136,20 +136,21 @@ fn probes() -> Routes {
         .get("/api/v1/probe-panic", Auth::Public, "probe", panics)
 }
 
-/// Where syncs cost nothing, if there is such a place and they are many.
+/// Creates the folder in memory if samples are stored and the system has `/dev/shm`, because there
+/// syncs are free.
 fn folder(stored: bool) -> std::io::Result<tempfile::TempDir> {
     let memory = std::path::Path::new("/dev/shm");
     if stored && memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
 }
 
-/// The same rows, each of which panics where its handler would begin.
+/// Returns the same routes with handlers that panic.
 fn panicking(rows: &[RouteDoc]) -> Routes {
     #[expect(clippy::panic, reason = "panicking is what it is for")]
     async fn panics() -> StatusCode {
         panic!("a handler that panics with a secret ses_AAAA");
     }
     rows.iter().filter(|row| !row.path.contains("probe")).fold(Routes::new(), |table, row| {
-        // Tables are made once in the life of a program.
+        // Route paths are static; the table is built once per server.
         let path: &'static str = row.path.clone().leak();
         match row.method {
             "POST" => table.post(path, row.auth, row.summary, panics),
@@ -160,9 +161,9 @@ fn panicking(rows: &[RouteDoc]) -> Routes {
     })
 }
 
-impl House {
-    #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one house")]
-    pub(crate) fn build(plan: Plan) -> House {
+impl TestServer {
+    #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one server")]
+    pub(crate) fn build(plan: TestServerOptions) -> TestServer {
         secrets::watch();
         let folder = folder(plan.stored).expect("a temporary folder");
         let clock = Clock::manual(Timestamp::from_s(1_800_000_000));
@@ -220,7 +221,7 @@ impl House {
         let rows = table.rows().to_vec();
         let table = if plan.panics { panicking(&rows) } else { table };
         let router = api::app(table, &rooms, &deps, &plan.options).expect("options fit");
-        let house = House {
+        let server = TestServer {
             router,
             contract: Contract::of(&rows),
             rows,
@@ -234,14 +235,14 @@ impl House {
             _folder: folder,
         };
         if plan.set_up {
-            house.set_up();
+            server.set_up();
         }
-        house
+        server
     }
 
-    /// An account `EMAIL`, owner of `acme`.
-    pub(crate) fn new() -> House {
-        House::build(Plan::default())
+    /// Starts a server with the account `EMAIL`, which owns `acme`.
+    pub(crate) fn new() -> TestServer {
+        TestServer::build(TestServerOptions::default())
     }
 
     fn set_up(&self) {
@@ -269,8 +270,8 @@ impl House {
             headers: parts.headers,
             body: String::from_utf8_lossy(&bytes).into_owned(),
         };
-        self.contract.hold(&method, &path, &reply);
-        secrets::none_is_told(&path, &reply);
+        self.contract.assert_documented(&method, &path, &reply);
+        secrets::assert_no_leak(&path, &reply);
         reply
     }
 
@@ -291,7 +292,7 @@ impl House {
         self.send(request.body(Body::from(body.to_string())).expect("a request")).await
     }
 
-    /// A cabinet session of the account.
+    /// Logs the account in. Returns its session.
     pub(crate) async fn log_in(&self) -> Who {
         let reply = self
             .post("/api/v1/auth/login", &Who::Nobody, json!({ "email": EMAIL, "password": PASSWORD }))
@@ -300,7 +301,7 @@ impl House {
         Who::Cookie(reply.session_cookie().expect("a session cookie"))
     }
 
-    /// A new API key of `acme`: its id and secret.
+    /// Creates an API key of `acme`. Returns its id and secret.
     pub(crate) async fn key(&self, cabinet: &Who, fields: Value) -> (String, String) {
         let mut body = json!({ "name": "test" });
         body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
@@ -309,7 +310,7 @@ impl House {
         (reply.text("id"), reply.text("secret"))
     }
 
-    /// A new embed token of `acme`.
+    /// Mints an embed token of `acme`.
     pub(crate) async fn token(&self, cabinet: &Who, key: &str, fields: Value) -> Who {
         let mut body = json!({ "api_key_id": key });
         body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
@@ -318,7 +319,7 @@ impl House {
         Who::Bearer(reply.text("token"))
     }
 
-    /// The same as [`House::log_in`], through no lane.
+    /// Like [`TestServer::log_in`], but calls `Identity` directly, not through a lane.
     pub(crate) fn log_in_from_within(&self) -> Who {
         let client = Client { ip: "127.0.0.1".parse().expect("an address"), user_agent: String::new() };
         let password = Password(PASSWORD);
@@ -329,14 +330,14 @@ impl House {
         }
     }
 
-    /// From now on no change of an account is stored.
+    /// Makes every further change of accounts fail.
     pub(crate) fn break_the_disk(&self) {
         self.control.refuse_changes("the disk of this test");
     }
 
-    /// Holds an answer that came another way than by [`House::send`] against the document.
-    pub(crate) fn hold(&self, method: &str, path: &str, reply: &Reply) {
-        self.contract.hold(method, path, reply);
+    /// Checks a response that did not come from [`TestServer::send`] against the OpenAPI document.
+    pub(crate) fn assert_documented(&self, method: &str, path: &str, reply: &Reply) {
+        self.contract.assert_documented(method, path, reply);
     }
 
     pub(crate) fn pass(&self, time: Duration) {
@@ -344,7 +345,7 @@ impl House {
     }
 }
 
-/// Who a request claims to come from.
+/// The credential of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Who {
     Nobody,
@@ -362,7 +363,7 @@ impl Who {
     }
 }
 
-/// A request from a loopback peer.
+/// Starts a request from a loopback peer.
 pub(crate) fn ask(method: &str, path: &str, who: &Who) -> axum::http::request::Builder {
     ask_from("127.0.0.1:50000", method, path, who)
 }
@@ -385,7 +386,7 @@ pub(crate) fn ask_from(peer: &str, method: &str, path: &str, who: &Who) -> axum:
     }
 }
 
-/// A JWT as a customer's own backend signs it, without asking us.
+/// Signs a JWT as a customer's backend does, without a request to the server.
 pub(crate) fn signed(kid: &str, secret: &str, claims: &Value) -> String {
     let part = |value: &Value| data_encoding::BASE64URL_NOPAD.encode(value.to_string().as_bytes());
     let message = format!("{}.{}", part(&json!({ "alg": "HS256", "typ": "JWT", "kid": kid })), part(claims));
@@ -397,14 +398,14 @@ pub(crate) fn signed(kid: &str, secret: &str, claims: &Value) -> String {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
-    /// What the server says of itself: Prometheus' own error body has no code.
+    /// The server's error code, because Prometheus' error body contains none.
     pub(crate) refused: Option<Code>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
 impl Reply {
-    /// Whether it is this refusal, by its own word and, where its form has one, its body's.
+    /// Whether the response is this error, by its code and, where the body has one, the body's.
     pub(crate) fn refuses(&self, code: Code) -> bool {
         let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
         let word = &body["code"];
@@ -435,14 +436,14 @@ impl Reply {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// `name=value` of a cookie that the answer sets.
+    /// Returns `name=value` of a cookie that the response sets.
     pub(crate) fn cookie(&self, name: &str) -> Option<String> {
         let set = self.headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut pairs = set.map(|text| text.split(';').next().unwrap_or_default());
         pairs.find(|pair| pair.split('=').next() == Some(name)).map(str::to_owned)
     }
 
-    /// The value that the answer gives to the session cookie.
+    /// Returns the value that the response gives to the session cookie.
     pub(crate) fn session_cookie(&self) -> Option<String> {
         let set = self.headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut values = set

@@ -1,46 +1,48 @@
-//! `label op "value"`: one label test as embed policies write it.
+//! `label op "value"`: the matchers of embed policies.
 //!
-//! PromQL's own reader of such a text (`promql::syntax::parse_matcher`) stands above this room, and takes for a value without
-//! quotes whatever is left of the text, `x or b=~".*"` included. That is well for a question, which can only see less by it;
-//! who restricts a token and writes that has meant something else, and is told so. This reader knows one test and nothing
-//! else. What it reads the other reads alike: a law beside the handlers that hand policies to both holds them together.
+//! PromQL's own parser (`promql::syntax::parse_matcher`) belongs to a higher room, and it takes the
+//! whole rest of the text as an unquoted value, `x or b=~".*"` included. That is safe for a query,
+//! which can only see less. In a policy such a text is a mistake and must be refused. This parser
+//! accepts exactly one matcher. Both parsers read the texts that it accepts alike: a property test
+//! beside the handlers that pass policies to both checks this.
 //!
-//! The value stands in double or single quotes, with `\n`, `\t`, `\r`, `\\` and the quote itself escaped, or bare where it is
-//! made of letters, digits and `_ - . : / @ + * |` only.
+//! The value is in double or single quotes, with `\n`, `\t`, `\r`, `\\` and the quote itself
+//! escaped. It may be bare if it consists of letters, digits and `_ - . : / @ + * |` only.
 
 use crate::model::{CompileLimits, MatchOp, Matcher, PatternError};
 
-/// The limits of the patterns in one policy of at most 8 matchers.
+/// Compile limits of the patterns in one policy of at most 8 matchers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PatternLimits {
-    /// What compiling one pattern may take.
+    /// Limits of one pattern.
     one: CompileLimits,
-    /// Bytes that all matchers of the policy may take together.
+    /// Bytes that all matchers of the policy may use together.
     all: usize,
 }
 
 impl PatternLimits {
-    /// Of an API key's policy, which is compiled when the key is loaded or changed.
+    /// For the policy of an API key, which is compiled when the key is loaded or changed.
     pub(super) const KEY: PatternLimits =
         PatternLimits { one: CompileLimits { bytes: 128 << 10, units: 2_000_000 }, all: usize::MAX };
-    /// Of an embed token's policy, which a request compiles. Whoever holds the key's secret chooses it.
+    /// For the policy of an embed token, which is compiled during a request and is chosen by the
+    /// holder of the key's secret.
     pub(super) const TOKEN: PatternLimits =
         PatternLimits { one: CompileLimits { bytes: 32 << 10, units: 500_000 }, all: 128 << 10 };
 }
 
-/// Why a text is no label test.
+/// Errors of parsing a matcher.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum MatcherTextError {
-    /// It does not begin with a label name.
+pub(crate) enum PolicyMatcherError {
+    /// The text does not begin with a label name.
     #[error("{0:?} does not begin with a label name")]
     Name(String),
-    /// No operator follows.
+    /// No operator follows the label name.
     #[error("{0:?} has none of = != =~ !~ after its label")]
     Operator(String),
-    /// The value is not closed, has an unknown escape, or something stands behind it.
+    /// The value is not closed, has an unknown escape, or is followed by more text.
     #[error("{0:?} does not end in one value")]
     Value(String),
-    /// The pattern is none.
+    /// The pattern is invalid.
     #[error(transparent)]
     Pattern(PatternError),
     /// The pattern compiles to more than this number of bytes, or would take too long to compile.
@@ -49,7 +51,7 @@ pub(crate) enum MatcherTextError {
          case-insensitive ranges and repeated classes"
     )]
     TooLarge(usize),
-    /// The matchers of one policy take more than this number of bytes together.
+    /// The matchers of one policy compile to more than this number of bytes together.
     #[error("the regular expressions of a policy may compile to {0} bytes together at most")]
     TooLargeTogether(usize),
 }
@@ -57,44 +59,44 @@ pub(crate) enum MatcherTextError {
 /// Compiles the matchers of one policy.
 ///
 /// # Errors
-/// The first [`MatcherTextError`].
-pub(super) fn parse_all(texts: &[String], limits: PatternLimits) -> Result<Vec<Matcher>, MatcherTextError> {
+/// The first [`PolicyMatcherError`].
+pub(super) fn parse_all(texts: &[String], limits: PatternLimits) -> Result<Vec<Matcher>, PolicyMatcherError> {
     let mut bytes = 0;
     let mut matchers = Vec::with_capacity(texts.len());
     for text in texts {
         let matcher = parse_within(text, limits.one)?;
         bytes += matcher.memory_usage();
         if bytes > limits.all {
-            return Err(MatcherTextError::TooLargeTogether(limits.all));
+            return Err(PolicyMatcherError::TooLargeTogether(limits.all));
         }
         matchers.push(matcher);
     }
     Ok(matchers)
 }
 
-/// Reads one label test with the limits of an API key's policy.
+/// Parses one matcher with the limits of an API key's policy.
 #[cfg(test)]
-pub(crate) fn parse(text: &str) -> Result<Matcher, MatcherTextError> {
+pub(crate) fn parse(text: &str) -> Result<Matcher, PolicyMatcherError> {
     parse_within(text, PatternLimits::KEY.one)
 }
 
-/// Reads one label test with a pattern within `limits`.
-fn parse_within(text: &str, limits: CompileLimits) -> Result<Matcher, MatcherTextError> {
+/// Parses one matcher whose pattern stays within `limits`.
+fn parse_within(text: &str, limits: CompileLimits) -> Result<Matcher, PolicyMatcherError> {
     let trimmed = text.trim();
     let name_end = trimmed.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(trimmed.len());
     let (name, rest) = trimmed.split_at(name_end);
     if !super::api_key::is_label_name(name) {
-        return Err(MatcherTextError::Name(text.to_owned()));
+        return Err(PolicyMatcherError::Name(text.to_owned()));
     }
     let rest = rest.trim_start();
     let ops =
         [("=~", MatchOp::Regex), ("!~", MatchOp::NotRegex), ("!=", MatchOp::NotEqual), ("=", MatchOp::Equal)];
     let found = ops.into_iter().find_map(|(sign, op)| rest.strip_prefix(sign).map(|value| (op, value)));
-    let Some((op, value)) = found else { return Err(MatcherTextError::Operator(text.to_owned())) };
-    let value = read_value(value.trim_start()).ok_or_else(|| MatcherTextError::Value(text.to_owned()))?;
+    let Some((op, value)) = found else { return Err(PolicyMatcherError::Operator(text.to_owned())) };
+    let value = read_value(value.trim_start()).ok_or_else(|| PolicyMatcherError::Value(text.to_owned()))?;
     Matcher::new_within(name, op, &value, limits).map_err(|error| match error {
-        PatternError::TooLarge | PatternError::Refused => MatcherTextError::TooLarge(limits.bytes),
-        error => MatcherTextError::Pattern(error),
+        PatternError::TooLarge | PatternError::Refused => PolicyMatcherError::TooLarge(limits.bytes),
+        error => PolicyMatcherError::Pattern(error),
     })
 }
 
@@ -134,7 +136,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn one_label_test_is_read_and_nothing_else() {
+    fn exactly_one_matcher_is_accepted() {
         let good = [
             (r#"tenant="t42""#, r#"tenant="t42""#),
             (r#" env =~ "prod|stage" "#, r#"env=~"prod|stage""#),
@@ -175,13 +177,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_survives_printing_and_reading(value in "[^\\x00-\\x1f\\x7f]{0,20}") {
+        fn any_value_survives_printing_and_parsing(value in "[^\\x00-\\x1f\\x7f]{0,20}") {
             let escaped = value.replace('\\', "\\\\").replace('"', "\\\"");
             prop_assert_eq!(parse(&format!("a=\"{escaped}\"")).map(|m| m.value().to_owned()), Ok(value));
         }
 
         #[test]
-        fn hostile_text_is_only_refused(text in "\\PC{0,40}") {
+        fn arbitrary_text_never_panics(text in "\\PC{0,40}") {
             let _ = parse(&text);
         }
     }

@@ -1,6 +1,8 @@
-//! A new password: by who knows the old one, or by who reads the account's mail (docs/specification.md C2).
+//! Password changes, authorised by the current password or by a mailed link (docs/specification.md
+//! C2).
 //!
-//! Either way everything that the old one opened ends: sessions, pending logins, mailed links. The second factor stays.
+//! Either way everything that the old password gave access to ends: sessions, pending logins and
+//! mailed links. The second factor stays.
 
 use std::time::Duration;
 
@@ -13,34 +15,35 @@ use super::audit::{self, Event};
 use super::link::{
     GivenProof, LINK_TTL, LinkKind, LinkRow, LinkSlot, Opening, end_outstanding, open_link, use_up_link,
 };
-use super::magic_link::ForAccount;
+use super::magic_link::AccountLink;
 use super::password::{WeakPassword, check_policy};
-use super::reauth::OwnPassword;
-use super::session::{Proof, end_all, issue, stands};
+use super::reauth::OwnPasswordCheck;
+use super::session::{LoginProof, end_all, is_live, issue};
 use super::user::{UserRow, active};
 use super::{
     Client, Email, Identity, LinkError, LinkMail, LinkProof, LinkRequest, LoggedIn, Password, SecretKind,
     Session, StoreError, UserId,
 };
 
-/// A change of password.
+/// A request to change the password.
 #[derive(Clone, Copy, Debug)]
 pub struct PasswordChange<'a> {
-    /// The password until now; none where the account has none, then a fresh login takes its place.
+    /// The current password. An account without one passes `None`; a fresh login is required
+    /// instead.
     pub current: Option<Password<'a>>,
-    /// Must meet the policy.
+    /// The new password, which must meet the policy.
     pub new: Password<'a>,
-    /// From where.
+    /// The client of the request.
     pub client: &'a Client,
 }
 
-/// Why the password was not changed.
+/// Errors of a password change.
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordChangeError {
-    /// The current one is wrong, or was not given: `invalid_credentials`.
+    /// The current password is wrong or missing: `invalid_credentials`.
     #[error("the current password is wrong, or was not sent")]
     InvalidCredentials,
-    /// There is no current one, and the login is not fresh: `reauth_required`.
+    /// The account has no password, and the login is not fresh: `reauth_required`.
     #[error("log in again to set a password: the last login is older than 15 minutes")]
     NotFresh,
     /// `weak_password`.
@@ -49,31 +52,31 @@ pub enum PasswordChangeError {
     /// `login_throttled`.
     #[error("too many failures, try again in {} s", retry_after.as_secs())]
     Throttled {
-        /// Until an attempt will be looked at.
+        /// Time until the next attempt is accepted.
         retry_after: Duration,
     },
-    /// The session ended meanwhile: `session_invalid`.
-    #[error("the session is over")]
+    /// The session ended during the request: `session_invalid`.
+    #[error("the session has ended")]
     SessionOver,
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A new password by a mailed link.
+/// A request to set a password with a mailed link.
 #[derive(Clone, Copy, Debug)]
 pub struct PasswordReset<'a> {
-    /// `rst_...`.
+    /// Token of the link, `rst_...`.
     pub token: &'a str,
-    /// What shows that the right person opened it.
+    /// Evidence that the link was opened by the person it was sent to.
     pub proof: LinkProof<'a>,
-    /// Must meet the policy.
+    /// The new password, which must meet the policy.
     pub new: Password<'a>,
-    /// From where.
+    /// The client of the request.
     pub client: &'a Client,
 }
 
-/// Why a mailed link set no password.
+/// Errors of a password reset.
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordResetError {
     /// `link_invalid`, `email_confirmation_required`.
@@ -90,7 +93,8 @@ impl From<StoreError> for PasswordResetError {
     }
 }
 
-/// Stores a new password in a change and ends all that the old one opened; the new epoch.
+/// Stores a new password within a change and ends everything that the old one gave access to.
+/// Returns the new epoch of sessions.
 fn replace(
     txn: &mut Txn<'_>,
     user: UserId,
@@ -104,7 +108,8 @@ fn replace(
 }
 
 impl Identity {
-    /// That a password is good enough for an account: not its address, nor the name of one of its organisations.
+    /// Checks a password against the policy; it must not contain the account's address or the name
+    /// of one of its organisations.
     fn check_new_password(
         &self,
         user: UserId,
@@ -117,8 +122,9 @@ impl Identity {
         Ok(check_policy(password, &personal))
     }
 
-    /// Changes the password of a session's owner. All sessions, pending logins and links end; the answer is a new
-    /// session. Failures count like those of a login. Blocks (hashes, commit): run it on the password lane.
+    /// Changes the password of a session's owner. All sessions, pending logins and links end; the
+    /// returned session is new. Failures count like those of a login. Blocks (hashes, commit): run
+    /// it on the password lane.
     ///
     /// # Errors
     /// [`PasswordChangeError`].
@@ -136,11 +142,11 @@ impl Identity {
         let hash = self.passwords.hash(request.new, rng);
         let drawn = self.draw(user, client, None, rng);
         let (new, slots, old) = (drawn.new.clone(), self.slots(user, &account), session.key());
-        let proof = Proof { method: session.auth_method, second_factor: session.second_factor };
+        let proof = LoginProof { method: session.auth_method, second_factor: session.second_factor };
         let verified = account.password;
         let (row, epoch) = self.change(move |txn| {
-            // Whoever was logged out meanwhile changes nothing.
-            if !stands(txn, old)? {
+            // A session that ended during the hashing changes nothing.
+            if !is_live(txn, old)? {
                 return Err(PasswordChangeError::SessionOver);
             }
             let row = active(txn, user)?.ok_or(PasswordChangeError::SessionOver)?;
@@ -150,10 +156,10 @@ impl Identity {
             let epoch = replace(txn, user, row, hash, &slots)?;
             let row = active(txn, user)?.ok_or(PasswordChangeError::SessionOver)?;
             let session = issue(txn, user, &row, &new, proof, now);
-            audit::note(txn, &Event::by(user, "password.changed").at_ip(new.client.ip), now)?;
+            audit::record(txn, &Event::by(user, "password.changed").at_ip(new.client.ip), now)?;
             Ok((session, epoch))
         })?;
-        self.settle_epoch(user, epoch, None, &[]);
+        self.apply_epoch(user, epoch, None, &[]);
         Ok(self.logged_in(user, drawn.session, &drawn.new, row)?)
     }
 
@@ -169,14 +175,14 @@ impl Identity {
         }
         let given = request.current.ok_or(PasswordChangeError::InvalidCredentials)?;
         match self.check_own_password(session, account, given, (request.client, "password change"), now)? {
-            OwnPassword::Right => Ok(()),
-            OwnPassword::Wrong => Err(PasswordChangeError::InvalidCredentials),
-            OwnPassword::Throttled(retry_after) => Err(PasswordChangeError::Throttled { retry_after }),
+            OwnPasswordCheck::Right => Ok(()),
+            OwnPasswordCheck::Wrong => Err(PasswordChangeError::InvalidCredentials),
+            OwnPasswordCheck::Throttled(retry_after) => Err(PasswordChangeError::Throttled { retry_after }),
         }
     }
 
-    /// A link that sets a new password. Always accepted: `None` when there is nobody to mail, after the same work.
-    /// Blocks (commit).
+    /// Creates a link that sets a new password. Returns `None`, after the same work, if there is no
+    /// account to mail. Blocks (commit).
     ///
     /// # Errors
     /// [`StoreError`].
@@ -186,12 +192,13 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<Option<LinkMail>, StoreError> {
-        let made = ForAccount { kind: LinkKind::Reset, secret: SecretKind::Reset, ttl: LINK_TTL };
+        let made = AccountLink { kind: LinkKind::Reset, secret: SecretKind::Reset, ttl: LINK_TTL };
         self.mail_to_account(&made, request, now, rng)
     }
 
-    /// Sets a new password by a mailed link, exactly once; the account's address, to tell its owner. No session is made,
-    /// all sessions end, and failed logins are forgotten. Blocks (hash, commit): run it on the password lane.
+    /// Sets a new password with a mailed link, which works exactly once. Returns the account's
+    /// address, for a notification. Creates no session, ends all sessions, and clears failed
+    /// logins. Blocks (hash, commit): run it on the password lane.
     ///
     /// # Errors
     /// [`PasswordResetError`].
@@ -209,7 +216,8 @@ impl Identity {
         let new = self.passwords.hash(request.new, rng);
         let (proof, ip) = (GivenProof::of(request.proof), request.client.ip);
         let (slots, mail_proves) = (self.slots(user, &account), self.mail_proves());
-        // A wrong address is counted in the change, so it is its value and not its error.
+        // A wrong address is counted within the change, so the change succeeds with it as its
+        // value.
         let (address, epoch) = self.change::<Result<(String, u32), LinkError>, LinkError>(move |txn| {
             let row = active(txn, user)?.ok_or(LinkError::Invalid)?;
             let opening =
@@ -228,11 +236,11 @@ impl Identity {
                 false => row,
             };
             let epoch = replace(txn, user, row, new, &slots)?;
-            audit::note(txn, &Event::by(user, "password.reset").at_ip(ip), now)?;
+            audit::record(txn, &Event::by(user, "password.reset").at_ip(ip), now)?;
             Ok(Ok((address, epoch)))
         })??;
-        self.settle_epoch(user, epoch, None, &[]);
-        self.lockout().forget(&self.address_hash(&address));
+        self.apply_epoch(user, epoch, None, &[]);
+        self.login_throttle().forget(&self.address_hash(&address));
         Ok(Email::parse(&address).map_err(|_| StoreError::Inconsistent("an account's address is none"))?)
     }
 }
