@@ -26,33 +26,35 @@ pub struct OutOfMemory {
 
 /// Checks that the process can allocate `bytes` now, before they are allocated in many parts.
 ///
-/// Costs nothing below a MiB, two cheap system calls from 1 MiB on, and two more (a mapping of the whole size, made and
-/// removed) in a process whose memory is limited. Threads that allocate concurrently may
-/// still take the memory in
-/// between.
+/// Costs nothing below 1 MiB, and two cheap system calls from 1 MiB on. In a process whose memory is
+/// limited, and from 1 GiB on, it also maps and unmaps the whole size. Threads that allocate
+/// concurrently may still take the memory in between.
 ///
 /// # Errors
 /// [`OutOfMemory`].
 pub fn check_available(bytes: u64) -> Result<(), OutOfMemory> {
     let is_small = bytes < CHECKED_BYTES;
-    if is_small || !can_fail() || has(bytes.saturating_add(SPARE_BYTES)) {
+    if is_small || !can_fail(bytes) || has(bytes.saturating_add(SPARE_BYTES)) {
         Ok(())
     } else {
         Err(OutOfMemory { bytes })
     }
 }
 
-/// Whether an allocation of this process can fail now: it has a limit, or the system does not overcommit memory.
+/// Returns whether an allocation of `bytes` can fail now: it is huge, the process has a limit, or the
+/// system does not overcommit memory.
 ///
 /// A limit can be set on a running process, so it is read each time.
-fn can_fail() -> bool {
+fn can_fail(bytes: u64) -> bool {
+    // A system that overcommits still refuses what exceeds its memory or the address space.
+    const HUGE_BYTES: u64 = 1 << 30;
     static IS_OVERCOMMITTED: LazyLock<bool> = LazyLock::new(|| {
-        // 2: never overcommit (proc_sys_vm(5)). Where there is no such file, allocations are checked.
+        // 2: never overcommit (proc_sys_vm(5)). Allocations are checked if there is no such file.
         let policy = fs::read_to_string("/proc/sys/vm/overcommit_memory");
         policy.is_ok_and(|policy| matches!(policy.trim(), "0" | "1"))
     });
     let is_limited = |resource| getrlimit(resource).current.is_some();
-    !*IS_OVERCOMMITTED || is_limited(Resource::Data) || is_limited(Resource::As)
+    bytes >= HUGE_BYTES || !*IS_OVERCOMMITTED || is_limited(Resource::Data) || is_limited(Resource::As)
 }
 
 /// Returns whether the process can allocate `bytes`.
@@ -88,7 +90,7 @@ pub fn try_with_capacity<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
 pub fn try_reserve_exact<T>(items: &mut Vec<T>, more: usize) -> Result<(), OutOfMemory> {
     let bytes = bytes_of::<T>(more);
     let reserved = items.try_reserve_exact(more).is_ok();
-    if reserved && (bytes < CHECKED_BYTES || !can_fail() || has(SPARE_BYTES)) {
+    if reserved && (bytes < CHECKED_BYTES || !can_fail(bytes) || has(SPARE_BYTES)) {
         Ok(())
     } else {
         Err(OutOfMemory { bytes })
@@ -107,7 +109,7 @@ mod tests {
     #[test]
     fn impossible_allocations_are_refused_and_small_ones_are_not_checked() {
         let most = u64::MAX;
-        assert!(!has(most) && has(CHECKED_BYTES));
+        assert_eq!(check_available(most), Err(OutOfMemory { bytes: most }));
         assert_eq!(check_available(CHECKED_BYTES), Ok(()));
         let refused = try_with_capacity::<u64>(usize::MAX);
         assert_eq!(refused, Err(OutOfMemory { bytes: most }));

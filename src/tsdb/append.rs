@@ -207,7 +207,7 @@ fn resolve(
     let domain = store.table().secret.domain(batch.encoding, &batch.forced_labels);
     let keys: Vec<_> = batch.series.iter().map(|series| domain.key(series.raw_labels)).collect();
     let mut ids: Vec<Option<u32>> = Vec::new();
-    store.table().by_raw_many(&keys, &mut ids);
+    store.table().by_raw_many(&keys, limits, &mut ids);
     let resolver = Resolver { store, batch, limits, accepted, keys: &keys };
     let (missing, live) = resolver.missing(&ids);
     if missing.is_empty() {
@@ -329,7 +329,11 @@ impl Resolver<'_> {
     /// finds a series that another entry registers.
     fn missing(&self, ids: &[Option<u32>]) -> (Vec<Unresolved>, u32) {
         let without = ids.iter().enumerate().filter(|(_, id)| id.is_none());
-        let registers = |place: usize| self.accepted.takes_any(self.batch, place);
+        let accepts_floats = self.accepted.takes_all && self.batch.histograms.is_empty();
+        let registers = |place: usize| match accepts_floats {
+            true => !floats_of(self.batch, place).is_empty(),
+            false => self.accepted.takes_any(self.batch, place),
+        };
         let mut missing: Vec<Unresolved> = without
             .map(|(place, _)| Unresolved { place, registers: registers(place), cause: None })
             .collect();
@@ -370,7 +374,9 @@ impl Resolver<'_> {
         let Resolver { batch, accepted, .. } = self;
         missing.retain(|one| {
             match (one.cause, closed) {
-                (Some(Cause::Invalid(code)), _) => report.count(samples_of(batch, one.place), code),
+                (Some(Cause::Invalid(code)), _) => {
+                    report.count(samples_of(batch, one.place), code.as_str());
+                }
                 (Some(Cause::Unknown), _) if !one.registers => {
                     accepted.refuse_each(batch, one.place, report, String::new);
                 }
@@ -394,6 +400,9 @@ fn floats_of<'b>(batch: &'b WriteBatch<'_>, place: usize) -> &'b [Sample] {
 }
 
 fn histograms_of<'b>(batch: &'b WriteBatch<'_>, place: usize) -> &'b [HistogramSample] {
+    if batch.histograms.is_empty() {
+        return &[];
+    }
     let first = batch.histograms.partition_point(|sample| sample.series < place);
     let after = batch.histograms.partition_point(|sample| sample.series <= place);
     batch.histograms.get(first..after).unwrap_or_default()

@@ -7,7 +7,7 @@
 //! first.
 
 use super::columns::reserve_one;
-use super::identity::{IdTable, LabelsKey};
+use super::identity::{IdTable, LabelsKey, home};
 
 /// Keys that are looked up together, so that their cache misses overlap.
 const BATCH_KEYS: usize = 16;
@@ -49,37 +49,79 @@ impl Ids {
         self.at(self.place(key)?, key).map(|seen| seen.id)
     }
 
+    /// Returns the ids of these keys, if they were first seen one after another from `place` on.
+    fn run(&self, place: usize, keys: &[LabelsKey]) -> Option<impl Iterator<Item = u32>> {
+        let seen = self.seen.get(place..place + keys.len())?;
+        let is_run = seen.iter().zip(keys).all(|(seen, key)| seen.key == *key);
+        is_run.then(|| seen.iter().map(|seen| seen.id))
+    }
+
     /// Appends the id of each key, or None.
     pub(super) fn get_many(&self, keys: &[LabelsKey], out: &mut Vec<Option<u32>>) {
+        self.get_many_unless(keys, |_| false, out);
+    }
+
+    /// Like [`Ids::get_many`], but skips the lookup of a batch of keys if `are_absent` returns true
+    /// for it.
+    pub(super) fn get_many_unless(
+        &self,
+        keys: &[LabelsKey],
+        mut are_absent: impl FnMut(&[LabelsKey]) -> bool,
+        out: &mut Vec<Option<u32>>,
+    ) {
         out.reserve(keys.len());
         let mut next = 0;
         for keys in keys.chunks(BATCH_KEYS) {
-            let expected = self.seen.get(next..next + keys.len()).unwrap_or_default();
-            let is_repeated =
-                expected.len() == keys.len() && expected.iter().zip(keys).all(|(seen, key)| seen.key == *key);
-            if is_repeated {
-                out.extend(expected.iter().map(|seen| Some(seen.id)));
+            if let Some(ids) = self.run(next, keys) {
+                out.extend(ids.map(Some));
                 next += keys.len();
+            } else if are_absent(keys) {
+                out.extend(keys.iter().map(|_| None));
             } else {
                 self.search(keys, &mut next, out);
             }
         }
     }
 
+    /// Returns a function that takes the keys of a request batch by batch. It returns whether a
+    /// batch is a run of known keys whose ids all satisfy `is`.
+    pub(super) fn recognizer(&self, is: impl Fn(u32) -> bool) -> impl FnMut(&[LabelsKey]) -> bool {
+        let mut next = 0;
+        move |keys| {
+            let mut ids = self.run(next, keys);
+            if ids.is_none()
+                && let Some(place) = keys.first().and_then(|key| self.place(*key))
+            {
+                next = place as usize;
+                ids = self.run(next, keys);
+            }
+            ids.is_some_and(|mut ids| {
+                next += keys.len();
+                ids.all(&is)
+            })
+        }
+    }
+
     /// Looks the keys up in the hash table. The memory for all keys is fetched before the first is
     /// compared, because single lookups would each wait for memory.
     fn search(&self, keys: &[LabelsKey], next: &mut usize, out: &mut Vec<Option<u32>>) {
+        let mut homes = [0; BATCH_KEYS];
+        for (home, key) in homes.iter_mut().zip(keys) {
+            *home = self.places.touch(key.hash());
+        }
+        std::hint::black_box(&homes);
+        // The first slot with the same hash is mostly the right one. Most unknown keys have none.
         let mut likely = [None; BATCH_KEYS];
         for (likely, key) in likely.iter_mut().zip(keys) {
-            *likely = self.places.likely(key.hash());
+            *likely = self.places.find(key.hash(), |_| true);
         }
         let mut found = [None; BATCH_KEYS];
         for ((found, likely), key) in found.iter_mut().zip(likely).zip(keys) {
-            *found = likely.filter(|place| self.at(*place, *key).is_some());
+            *found = likely.and_then(|place| Some((place, self.at(place, *key)?)));
         }
-        for (found, key) in found.iter().zip(keys) {
-            let seen =
-                found.or_else(|| self.place(*key)).and_then(|place| Some((place, self.at(place, *key)?)));
+        for ((found, likely), key) in found.iter().zip(likely).zip(keys) {
+            let other = || self.place(*key).and_then(|place| Some((place, self.at(place, *key)?)));
+            let seen = found.or_else(|| likely.and_then(|_| other()));
             if let Some((place, _)) = seen {
                 *next = place as usize + 1;
             }
@@ -99,6 +141,19 @@ impl Ids {
             reserve_one(&mut self.seen);
             self.seen.push(SeenKey { key, id });
             self.places.insert(key.hash(), place);
+        }
+    }
+
+    /// Like [`Ids::insert`], but a new key replaces one chosen by `random`.
+    pub(super) fn insert_or_replace_any(&mut self, random: u32, key: LabelsKey, id: u32) {
+        if self.place(key).is_some() {
+            return self.insert(key, id);
+        }
+        let place = home(random, self.seen.len());
+        if let (Some(seen), Ok(number)) = (self.seen.get_mut(place), u32::try_from(place)) {
+            let old = std::mem::replace(seen, SeenKey { key, id });
+            self.places.remove(old.key.hash(), number);
+            self.places.insert(key.hash(), number);
         }
     }
 
@@ -142,6 +197,13 @@ mod tests {
         check(&(13_000..13_700).chain(100..900).chain(899..1_000).collect::<Vec<_>>());
         check(&[5; 100]);
         check(&(19_990..20_040).collect::<Vec<_>>());
+        for n in 0..5_000u32 {
+            ids.insert_or_replace_any(n.wrapping_mul(2_654_435_769), key(n + 50_000), n);
+        }
+        assert_eq!(ids.len(), 20_000);
+        let left = (0..55_000).filter(|n| ids.get(key(*n)).is_some()).count();
+        assert_eq!(left, 20_000);
+        assert!((0..5_000).all(|n| ids.get(key(n + 50_000)).is_none_or(|id| id == n)));
         ids.clear();
         assert_eq!((ids.get(key(1)), ids.len()), (None, 0));
     }

@@ -16,7 +16,8 @@
 
 use std::collections::HashSet;
 
-use super::identity::{LabelsKey, TextHash, home};
+use super::identity::{LabelsKey, TextHash};
+use super::ids::Ids;
 use crate::tsdb::options::OrgLimits;
 
 /// The entries that an organisation may always have: 8 MB.
@@ -50,10 +51,21 @@ const CODES: [&str; 10] = [
 /// The reason why a series has no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) enum Cause {
-    /// Its labels are invalid. Contains the code of the refusal.
-    Invalid(&'static str),
+    /// Its labels are invalid.
+    Invalid(InvalidCode),
     /// Its labels are valid, but no series has them.
     Unknown,
+}
+
+/// The code of the refusal of invalid labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) struct InvalidCode(u8);
+
+impl InvalidCode {
+    /// Returns the code as the response contains it.
+    pub(in crate::tsdb) fn as_str(self) -> &'static str {
+        CODES.get(usize::from(self.0)).copied().unwrap_or("invalid_label")
+    }
 }
 
 /// The fingerprint of a label set.
@@ -70,7 +82,7 @@ pub(in crate::tsdb) fn entries_max(live: u32, spare_bytes: u64) -> usize {
 /// The refused label sets of an organisation.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct RefusedSeries {
-    entries: Entries,
+    entries: Ids,
     /// Fingerprints of label sets that were registered while there were entries.
     registered: HashSet<Fingerprint>,
     /// Refused label sets that got no entry in the full table; wraps around.
@@ -89,16 +101,25 @@ impl RefusedSeries {
         limits: &OrgLimits,
         out: &mut Vec<Option<Cause>>,
     ) {
-        if self.entries.len == 0 || !self.is_under(limits) {
+        if self.entries.len() == 0 || !self.is_under(limits) {
             out.resize(out.len() + keys.len(), None);
             return;
         }
-        self.entries.get_many(keys, |entry| out.push(entry.and_then(|entry| self.cause(entry))));
+        let mut entries = Vec::new();
+        self.entries.get_many(keys, &mut entries);
+        out.extend(entries.into_iter().map(|entry| self.cause(entry?)));
+    }
+
+    /// Returns a function that takes the keys of a request batch by batch. It returns true for a
+    /// batch of label sets that were refused in this order; no registered series has such a key.
+    pub(super) fn recognizer(&self, limits: &OrgLimits) -> impl FnMut(&[LabelsKey]) -> bool {
+        let is_current = self.is_under(limits);
+        self.entries.recognizer(move |entry| is_current && self.cause(entry).is_some())
     }
 
     fn cause(&self, entry: u32) -> Option<Cause> {
         match (entry >> FINGERPRINT_BITS).checked_sub(1) {
-            Some(index) => CODES.get(index as usize).copied().map(Cause::Invalid),
+            Some(index) => u8::try_from(index).ok().map(|index| Cause::Invalid(InvalidCode(index))),
             None => (!self.registered.contains(&Fingerprint(entry))).then_some(Cause::Unknown),
         }
     }
@@ -137,156 +158,48 @@ impl RefusedSeries {
     }
 
     fn add(&mut self, key: LabelsKey, entry: impl FnOnce() -> u32, limits: &OrgLimits, entries_max: usize) {
-        let has_shrunk = self.entries.len / 2 > entries_max;
+        let has_shrunk = self.entries.len() / 2 > entries_max;
         if !self.is_under(limits) || has_shrunk || self.registered.len() >= entries_max {
             self.clear();
             self.labels_max = limits.labels_max;
             self.name_bytes_max = limits.name_bytes_max;
             self.value_bytes_max = limits.value_bytes_max;
         }
-        if self.entries.len >= entries_max {
+        let entry = if self.entries.len() < entries_max {
+            let entry = entry();
+            self.entries.insert(key, entry);
+            entry
+        } else {
             self.misses = self.misses.wrapping_add(1);
             // The key decides as well, so that a repeated sequence of misses replaces other
             // entries.
             if !key.third().wrapping_add(self.misses).is_multiple_of(MISSES_PER_REPLACEMENT) {
                 return;
             }
-            self.entries.remove_any(key.second());
-        }
-        let entry = entry();
-        self.entries.insert(key, entry);
+            let entry = entry();
+            self.entries.insert_or_replace_any(key.second(), key, entry);
+            entry
+        };
         // The label set was looked up before the entry was added, so the entry is current.
         self.registered.remove(&Fingerprint(entry));
     }
 
     /// Records that a series with this label set was registered.
     pub(in crate::tsdb) fn registered(&mut self, fingerprint: impl FnOnce() -> Fingerprint) {
-        if self.entries.len > 0 {
+        if self.entries.len() > 0 {
             self.registered.insert(fingerprint());
         }
     }
 
     /// Removes all entries and fingerprints.
     pub(in crate::tsdb) fn clear(&mut self) {
-        self.entries = Entries::default();
+        self.entries.clear();
         self.registered = HashSet::new();
     }
 
     /// Returns the memory in bytes.
     pub(in crate::tsdb) fn bytes(&self) -> usize {
-        self.entries.slots.capacity() * size_of::<Slot>() + self.registered.capacity() * 5
-    }
-}
-
-/// A value that no entry has.
-const NO_ENTRY: u32 = u32::MAX;
-/// Keys that are looked up together, so that their cache misses overlap.
-const BATCH_KEYS: usize = 16;
-
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    key: LabelsKey,
-    entry: u32,
-}
-
-/// A hash table of entries by key: slots of 16 bytes with linear probing, at most three quarters
-/// full.
-#[derive(Debug, Default)]
-struct Entries {
-    slots: Vec<Slot>,
-    len: usize,
-}
-
-impl Entries {
-    /// Calls `out` with the entry of each key, or None, in order.
-    fn get_many(&self, keys: &[LabelsKey], mut out: impl FnMut(Option<u32>)) {
-        for keys in keys.chunks(BATCH_KEYS) {
-            let mut first = [None; BATCH_KEYS];
-            for (first, key) in first.iter_mut().zip(keys) {
-                *first = self.slots.get(self.home(*key)).copied();
-            }
-            for (first, key) in first.iter().zip(keys) {
-                out(match first {
-                    Some(slot) if slot.entry == NO_ENTRY => None,
-                    Some(slot) if slot.key == *key => Some(slot.entry),
-                    _ => self.slot_of(*key).and_then(|at| self.slots.get(at)).map(|slot| slot.entry),
-                });
-            }
-        }
-    }
-
-    const fn home(&self, key: LabelsKey) -> usize {
-        home(key.hash(), self.slots.len())
-    }
-
-    const fn next(&self, at: usize) -> usize {
-        if at + 1 < self.slots.len() { at + 1 } else { 0 }
-    }
-
-    /// Returns the index of a key's slot.
-    fn slot_of(&self, key: LabelsKey) -> Option<usize> {
-        let mut at = self.home(key);
-        loop {
-            let slot = self.slots.get(at).filter(|slot| slot.entry != NO_ENTRY)?;
-            if slot.key == key {
-                return Some(at);
-            }
-            at = self.next(at);
-        }
-    }
-
-    /// Adds an entry, or replaces the key's entry.
-    fn insert(&mut self, key: LabelsKey, entry: u32) {
-        if let Some(slot) = self.slot_of(key).and_then(|at| self.slots.get_mut(at)) {
-            slot.entry = entry;
-            return;
-        }
-        if (self.len + 1) * 4 > self.slots.len() * 3 {
-            let slots = (self.slots.len() + self.slots.len() / 4).max(16);
-            let empty = Slot { key: LabelsKey::default(), entry: NO_ENTRY };
-            let old = std::mem::replace(&mut self.slots, vec![empty; slots]);
-            old.into_iter().filter(|slot| slot.entry != NO_ENTRY).for_each(|slot| self.put(slot));
-        }
-        self.put(Slot { key, entry });
-        self.len += 1;
-    }
-
-    /// Puts an entry with a new key into the first free slot.
-    fn put(&mut self, new: Slot) {
-        let mut at = self.home(new.key);
-        while self.slots.get(at).is_some_and(|slot| slot.entry != NO_ENTRY) {
-            at = self.next(at);
-        }
-        if let Some(slot) = self.slots.get_mut(at) {
-            *slot = new;
-        }
-    }
-
-    /// Removes the first entry at or after the slot of `hash`.
-    fn remove_any(&mut self, hash: u32) {
-        if self.len == 0 {
-            return;
-        }
-        let mut hole = home(hash, self.slots.len());
-        while self.slots.get(hole).is_some_and(|slot| slot.entry == NO_ENTRY) {
-            hole = self.next(hole);
-        }
-        // Later entries move into the hole, unless their home slot is after it.
-        let mut at = self.next(hole);
-        while let Some(slot) = self.slots.get(at).copied().filter(|slot| slot.entry != NO_ENTRY) {
-            let distance = |from: usize| if at >= from { at - from } else { at + self.slots.len() - from };
-            if distance(self.home(slot.key)) >= distance(hole) {
-                if let Some(to) = self.slots.get_mut(hole) {
-                    *to = slot;
-                }
-                hole = at;
-            }
-            at = self.next(at);
-        }
-        if let Some(slot) = self.slots.get_mut(hole) {
-            slot.entry = NO_ENTRY;
-        }
-        self.len -= 1;
+        self.entries.bytes() + self.registered.capacity() * 5
     }
 }
 
@@ -332,7 +245,11 @@ mod tests {
         refused.add_unknown(key(3), || fingerprint("a"), &limits, 99);
         for (at, code) in (10..).zip(CODES) {
             refused.add_invalid(key(at), code, &limits, 99);
-            assert_eq!(causes(&refused, &[at], &limits), [Some(Cause::Invalid(code))]);
+            let found = causes(&refused, &[at], &limits);
+            assert!(
+                matches!(found[..], [Some(Cause::Invalid(found))] if found.as_str() == code),
+                "{found:?}"
+            );
         }
         refused.add_invalid(key(4), "no_such_code", &limits, 99);
         let unknown = Some(Cause::Unknown);
@@ -347,6 +264,28 @@ mod tests {
     }
 
     #[test]
+    fn keys_in_the_order_of_refusal_are_recognized_until_one_is_registered() {
+        let limits = OrgLimits::default();
+        let mut refused = RefusedSeries::default();
+        let keys: Vec<LabelsKey> = (0..100).map(key).collect();
+        assert!(!refused.recognizer(&limits)(&keys[..10]));
+        for (n, key) in keys.iter().enumerate() {
+            refused.add_unknown(*key, || fingerprint(&n.to_string()), &limits, 999);
+        }
+        let recognized = |refused: &RefusedSeries| {
+            let mut recognizer = refused.recognizer(&limits);
+            [0..10, 10..30, 60..70, 70..100, 20..30].map(|chunk| recognizer(&keys[chunk]))
+        };
+        assert_eq!(recognized(&refused), [true; 5]);
+        assert!(!refused.recognizer(&limits)(&[keys[3], keys[5]]));
+        assert!(!refused.recognizer(&limits)(&[keys[98], keys[99], key(100)]));
+        refused.registered(|| fingerprint("25"));
+        assert_eq!(recognized(&refused), [true, false, true, true, false]);
+        let other = OrgLimits { labels_max: 3, ..OrgLimits::default() };
+        assert!(!refused.recognizer(&other)(&keys[..10]));
+    }
+
+    #[test]
     fn entries_are_bounded_by_memory_and_by_the_number_of_series() {
         assert_eq!(entries_max(0, 0), ENTRIES_MIN);
         assert_eq!(entries_max(1_000, 512 << 20), 1 << 20);
@@ -356,11 +295,11 @@ mod tests {
         let mut refused = RefusedSeries::default();
         for n in 0..50_000 {
             refused.add_invalid(key(n), CODES[0], &limits, 10_000);
-            assert!(refused.entries.len <= 10_000);
+            assert!(refused.entries.len() <= 10_000);
         }
         assert!(refused.bytes() as u64 <= 10_000 * ENTRY_BYTES, "{}", refused.bytes());
         refused.add_invalid(key(0), CODES[0], &limits, 4_999);
-        assert_eq!(refused.entries.len, 1, "memory is released when the bound has shrunk to half");
+        assert_eq!(refused.entries.len(), 1, "memory is released when the bound has shrunk to half");
     }
 
     /// Runs cycles of twice as many label sets as there are entries, and then cycles of other label
@@ -387,29 +326,5 @@ mod tests {
         }
         let hits: Vec<usize> = (0..20).map(|_| hits_of_cycle(20_000..23_000)).collect();
         assert!(hits[19] > 2_000, "{hits:?}");
-    }
-
-    #[test]
-    fn remaining_entries_are_found_after_removals() {
-        let limits = OrgLimits::default();
-        let mut refused = RefusedSeries::default();
-        for n in 0..2_000 {
-            refused.add_invalid(key(n), CODES[n as usize % CODES.len()], &limits, 10_000);
-        }
-        for round in 0..2_000 {
-            refused.entries.remove_any(key(round).second());
-            let left = (0..2_000u32).filter(|n| {
-                let cause = causes(&refused, &[*n], &limits)[0];
-                cause
-                    .inspect(|cause| assert_eq!(*cause, Cause::Invalid(CODES[*n as usize % CODES.len()])))
-                    .is_some()
-            });
-            let expected = 1_999 - round as usize;
-            assert_eq!(refused.entries.len, expected);
-            if round % 97 == 0 || expected < 20 {
-                assert_eq!(left.count(), expected);
-            }
-        }
-        refused.entries.remove_any(7);
     }
 }

@@ -249,9 +249,15 @@ impl Table {
         u32::try_from(self.places.len()).unwrap_or(u32::MAX)
     }
 
-    /// Appends the series of each key, or None for raw bytes that are not cached.
-    pub(in crate::tsdb) fn by_raw_many(&self, keys: &[LabelsKey], out: &mut Vec<Option<u32>>) {
-        self.raw.get_many(keys, out);
+    /// Appends the series of each key, or None for raw bytes that are not cached. Keys that repeat
+    /// refused label sets in order are not looked up.
+    pub(in crate::tsdb) fn by_raw_many(
+        &self,
+        keys: &[LabelsKey],
+        limits: &OrgLimits,
+        out: &mut Vec<Option<u32>>,
+    ) {
+        self.raw.get_many_unless(keys, self.refused.recognizer(limits), out);
     }
 
     /// Caches the series of raw label bytes. The cache is cleared when it has 4 entries per series,
