@@ -295,7 +295,7 @@ fn a_disk_that_fills_up_stops_growth_then_samples_and_never_operations_that_free
     let health = tsdb.health();
     assert_eq!((health.writes, health.notes.len()), (Writes::Open, 1), "it continues with a note");
     assert!(
-        health.notes[0].contains("checkpoints and compactions that take much wait"),
+        health.notes[0].contains("large checkpoints and compactions wait"),
         "{:?}",
         health.notes
     );
@@ -381,7 +381,7 @@ fn a_log_file_that_cannot_be_unlinked_forces_no_seals_and_is_removed_as_soon_as_
         (1, 64 << 10, 1)
     );
     let notes = tsdb.health().notes;
-    assert!(notes.iter().any(|note| note.contains("1 log files that are needed no more")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("1 unneeded log files")), "{notes:?}");
 
     write(&tsdb, ORG, &up("a"), &[ago(0, 9.5)]);
     for minute in 1..4 {
