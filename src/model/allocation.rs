@@ -26,10 +26,9 @@ pub struct OutOfMemory {
 
 /// Checks that the process can allocate `bytes` now, before they are allocated in many parts.
 ///
-/// Costs nothing below a MiB, two cheap system calls from 1 MiB on, and two more (a mapping of the whole size, made and
-/// removed) in a process whose memory is limited. Threads that allocate concurrently may
-/// still take the memory in
-/// between.
+/// Costs nothing below a MiB, two cheap system calls from 1 MiB on, and two more (a mapping of the
+/// whole size, made and removed) in a process whose memory is limited. Threads that allocate
+/// concurrently may still take the memory in between.
 ///
 /// # Errors
 /// [`OutOfMemory`].
@@ -42,12 +41,13 @@ pub fn check_available(bytes: u64) -> Result<(), OutOfMemory> {
     }
 }
 
-/// Whether an allocation of this process can fail now: it has a limit, or the system does not overcommit memory.
+/// Whether an allocation of this process can fail now: it has a limit, or the system does not
+/// overcommit memory.
 ///
 /// A limit can be set on a running process, so it is read each time.
 fn can_fail() -> bool {
     static IS_OVERCOMMITTED: LazyLock<bool> = LazyLock::new(|| {
-        // 2: never overcommit (proc_sys_vm(5)). Where there is no such file, allocations are checked.
+        // 2: never overcommit (proc_sys_vm(5)). Without the file, allocations are checked.
         let policy = fs::read_to_string("/proc/sys/vm/overcommit_memory");
         policy.is_ok_and(|policy| matches!(policy.trim(), "0" | "1"))
     });
