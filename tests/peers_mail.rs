@@ -1,8 +1,8 @@
-//! Mail through a real server (aiosmtpd, over STARTTLS and with a login): the links that arrive are used, notices follow,
-//! and a server that cannot be trusted gets nothing.
+//! Mail through a real server (aiosmtpd, over STARTTLS and with a login): links in mails work,
+//! notices follow, and a server with an untrusted certificate receives nothing.
 //!
-//! aiosmtpd comes from PyPI into a folder below `target/`, certificates by openssl; where either cannot be had the test fails
-//! and says so.
+//! aiosmtpd comes from PyPI into a folder below `target/`, certificates from openssl; if either is
+//! unavailable, the test fails and reports it.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 

@@ -1,5 +1,6 @@
-//! Sign-in by a real OpenID provider: npm's `oidc-provider`, certified by the OpenID Foundation, driven through its pages
-//! without a browser. What only a wrong provider does is in `tests/api/oauth.rs`.
+//! Sign-in with a real OpenID provider: npm's `oidc-provider`, certified by the OpenID Foundation,
+//! driven through its pages without a browser. Misbehaving providers are tested in
+//! `tests/api/oauth.rs`.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 

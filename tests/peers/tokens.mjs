@@ -80,7 +80,7 @@ for (const alg of ALGORITHMS) {
   tokens[`good_${alg}`] = await token({ alg, kid: keys[alg].kid, key })
   tokens[`foreign_${alg}`] = await token({ alg, kid: keys[alg].kid, key: other })
   tokens[`kid_of_another_${alg}`] = await token({ alg, key })
-  // The public key is no secret: whoever signs with it as one is nobody.
+  // The public key is not secret: a token signed with it as a secret must be refused.
   tokens[`confused_${alg}`] = await token({ kid: keys[alg].kid, key: text(keys[alg].pem) })
   tokens[`confused_trimmed_${alg}`] = await token({ kid: keys[alg].kid, key: text(keys[alg].pem.trim()) })
 }
