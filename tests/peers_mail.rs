@@ -154,7 +154,7 @@ fn links_arrive_by_smtp_are_used_and_notices_follow() {
     assert_eq!(mails.next(EMAIL)["subject"], "Your password was changed");
     assert_eq!(post("/login", &json!({ "email": EMAIL, "password": "another long password" })).status, 200);
 
-    // A new account, and word to who has one.
+    // A new account, and a notice to an address that already has one.
     let grace = "grace.hopper+metrics@example.com";
     assert_eq!(post("/signup", &json!({ "email": grace })).status, 202);
     let mail = mails.next(grace);
@@ -164,7 +164,7 @@ fn links_arrive_by_smtp_are_used_and_notices_follow() {
     assert_eq!(post("/signup", &json!({ "email": grace })).status, 202);
     assert_eq!(mails.next(grace)["subject"], "You already have an account");
 
-    // A new address: the old one is told.
+    // A new address: the old one gets a notice.
     let cookie = made.session_cookie();
     let change = json!({ "new_email": "hopper@example.com" });
     let asked = server.post_json("/api/v1/auth/email/change", &[("Cookie", &cookie)], &change);

@@ -79,7 +79,7 @@ impl Browser {
     }
 }
 
-/// What stands between `before` and the next quote.
+/// Returns the text between `before` and the next quote.
 fn quoted<'a>(page: &'a str, before: &str) -> &'a str {
     let rest = page.split_once(before).unwrap_or_else(|| panic!("no {before:?} in {page}")).1;
     rest.split('"').next().unwrap_or_default()

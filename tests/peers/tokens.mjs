@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 
 const [, , step, folder, given] = process.argv
-// The package lies beside FOLDER, not beside this file.
+// The package is beside FOLDER, not beside this file.
 const jose = await import(pathToFileURL(createRequire(join(folder, 'x.js')).resolve('jose')))
 const ALGORITHMS = ['EdDSA', 'ES256', 'RS256']
 const kept = join(folder, 'jose-keys.json')
