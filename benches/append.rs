@@ -328,7 +328,8 @@ fn is_stored(report: &AppendReport, all: u64) -> bool {
 fn refusals() -> bool {
     println!("{:>8}  {:>8}  what", "ns", "ratio");
     let with_limits = |limits: OrgLimits| {
-        // Samples ahead of the clock are refused once the server has run for 15 minutes: all but the first reading is later.
+        // Samples ahead of the clock are refused once the server has run for 15 minutes: all but
+        // the first reading is later.
         let reads = AtomicU64::new(0);
         let elapsed = Elapsed::by(move || match reads.fetch_add(1, Ordering::Relaxed) {
             0 => Duration::ZERO,

@@ -1,8 +1,8 @@
-//! Every file of a data folder is truncated, changed by one bit, and deleted. The outcome of each is a
-//! row of the table "When a file is damaged" in docs/storage.md, which this test compares.
+//! Every file of a data folder is truncated, changed by one bit, and deleted. The outcome of each
+//! is a row of the table "When a file is damaged" in docs/storage.md, which this test compares.
 //!
-//! Whatever the word in the table: no sample is ever another than the one that was sent, nothing is missing that no
-//! sentence names, and a second start says the same as the first.
+//! Whatever the outcome, no sample has another value than the one that was sent, no loss is
+//! unreported, and a second start reports the same as the first.
 
 #[path = "folder/mod.rs"]
 mod folder;
@@ -59,7 +59,8 @@ fn damage(path: &Path, how: &str) {
     // Within what was written, not within the zeros behind it.
     let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let mut content = content;
-    // Log and journal begin with 4,128 bytes: a header, the secret of the records twice, and zeros between the copies.
+    // Log and journal begin with 4,128 bytes: a header, the secret of the records twice, and zeros
+    // between the copies.
     let is_keyed = path.extension().is_some_and(|e| e == "wal" || e == "jnl");
     let place = match written.checked_sub(4_128).filter(|_| is_keyed) {
         Some(0) => 25,
@@ -245,7 +246,8 @@ fn damages(content: &[u8], other: &[u8]) -> Vec<(String, Option<Vec<u8>>)> {
     all
 }
 
-/// Damages each file of `origin` in every way; complaints about verdicts that differ, and about values that are wrong.
+/// Damages each file of `origin` in every way. Returns the number of attempts, and a complaint for
+/// each verdict that differs and each wrong value.
 fn disagreements(
     origin: &Path,
     whole: &FolderContents,
@@ -271,8 +273,9 @@ fn disagreements(
             let (verdict, findings) = check(dir.path());
             let found = start(dir.path(), whole);
             tried += 1;
-            // A log that was rolled back behind its newest mark reads as one that never went further: at a record's end
-            // nothing shows it, and within a record nothing is claimed that is not known.
+            // A log that was rolled back to before its newest mark looks like a shorter log. At the
+            // end of a record nothing shows the loss; within a record the report claims nothing
+            // unknown.
             let is_rolled_back = kind.contains("the one being written") && how.starts_with("zeros from");
             if is_rolled_back && found.word == "LOST IN SILENCE" {
                 let is_told = |text: &str| {
@@ -315,7 +318,8 @@ fn a_check_and_a_start_agree_over_every_file_damaged_in_every_way() {
     assert!(tried > 300, "{tried}");
 }
 
-/// Layouts of the whole folder that crashes and operators leave: the names of what is changed, and what a start does.
+/// Layouts of the whole folder that crashes and operators leave: the names of the changed files,
+/// and the result of a start.
 #[test]
 fn a_check_and_a_start_agree_over_missing_replaced_and_half_mended_directories() {
     let sealed = tempfile::tempdir().expect("made");
@@ -411,7 +415,8 @@ fn a_check_and_a_start_report_each_damaged_copy_of_a_secret() {
     }
 }
 
-/// After a stop in order segments and the last checkpoint hold everything, and the log nothing that counts.
+/// After a clean stop, segments and the last checkpoint hold everything; the log holds no other
+/// data.
 #[test]
 fn damage_of_a_log_that_ended_in_order_loses_nothing_and_leaves_the_store_open_to_writes() {
     let origin = tempfile::tempdir().expect("made");
@@ -462,7 +467,8 @@ fn damage_of_a_log_that_ended_in_order_loses_nothing_and_leaves_the_store_open_t
     assert!(wrong.is_empty() && tried > 15, "{tried}\n{}", wrong.join("\n"));
 }
 
-/// Whether the accounts' database was made again, what the folder holds, and every row of that database, as an export has them.
+/// Whether the accounts' database was rebuilt, the content of the folder, and every row of that
+/// database as in an export.
 fn all_rows(dir: &Path) -> (bool, FolderContents, Vec<u8>) {
     let opened = try_open(dir, false).expect("opens");
     let (held, warnings) = opened.read();
@@ -473,8 +479,9 @@ fn all_rows(dir: &Path) -> (bool, FolderContents, Vec<u8>) {
     (opened.rebuilt.is_some(), held, fs::read(newest).expect("read"))
 }
 
-/// sled writes a page anew wherever it changes, and leaves the older ones in its file, where nothing reads them again: a bit of
-/// those changes unnoticed, and means nothing. That is looked at row by row, and not believed.
+/// sled rewrites a page wherever it changes and leaves the older copies in its file, where nothing
+/// reads them again. A flipped bit there goes unnoticed and has no effect. The test checks this row
+/// by row.
 #[test]
 fn a_flipped_bit_of_the_accounts_database_is_noticed_or_no_row_has_it() {
     let origin = tempfile::tempdir().expect("made");

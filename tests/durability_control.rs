@@ -1,9 +1,10 @@
-//! kill -9 in the middle of account changes: what was answered is there, what is there was asked for.
+//! kill -9 during account changes: every acknowledged change is stored, and every stored change was
+//! requested.
 //!
-//! The test starts its own binary again as a child that commits changes from several threads and says `ack` after each;
-//! after a seeded number of those it is killed, and the store is compared with a model. Every change also sets its
-//! thread's progress row in the same commit, so the store says itself which changes it holds, and a change that is
-//! there in part cannot hide.
+//! The test starts its own binary again as a child that commits changes from several threads and
+//! prints `ack` after each. After a seeded number of them the test kills the child and compares the
+//! store with a model. Every change also sets its thread's progress row in the same commit. The
+//! store therefore records which changes it holds, and a partial change is detected.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -73,7 +74,7 @@ fn change(t: u32, n: u32) -> (u32, Option<Account>) {
     let [slot, kind, fill, size] = rng.bytes();
     let body = match kind % 4 {
         0 => return (u32::from(slot) % SLOTS, None),
-        // Over several rows: half of one would not join.
+        // Spans several rows: half of one would not join.
         1 => vec![fill; 4_000 + usize::from(size) * 40],
         _ => vec![fill; usize::from(size)],
     };
@@ -119,7 +120,7 @@ fn child_of_the_kill_loop() {
                         .write_all(format!("ack {t} {n}\n").as_bytes())
                         .expect("the parent reads");
                     if n % 5 == 0 {
-                        // Of all slots, also of those whose account is gone, and of the other threads'.
+                        // All slots, including those of removed accounts and of the other threads.
                         let keys = (0..THREADS * SLOTS).map(|k| ((k / SLOTS, k % SLOTS), LastSeen(n)));
                         control.put_side(keys.collect()).expect("side rows");
                     }
@@ -129,7 +130,8 @@ fn child_of_the_kill_loop() {
     });
 }
 
-/// Runs a child until it has answered `acks` changes, kills it, and tells the last answered change of each thread.
+/// Runs a child until it has acknowledged `acks` changes and kills it. Returns the last
+/// acknowledged change of each thread.
 fn run_and_kill(path: &Path, acks: u64) -> BTreeMap<u32, u32> {
     let mut child = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "child_of_the_kill_loop", "--nocapture", "--test-threads=1"])
@@ -150,7 +152,7 @@ fn run_and_kill(path: &Path, acks: u64) -> BTreeMap<u32, u32> {
         take(lines.next().expect("the child answers").expect("text"));
     }
     child.kill().expect("killed");
-    // What it had said before it died.
+    // The output before its death.
     lines.for_each(|line| take(line.expect("text")));
     child.wait().expect("gone");
     answered

@@ -1,16 +1,17 @@
 //! Every on-disk version ever landed stays openable.
 //!
-//! `fixtures/v<n>.pack` is a whole data folder as that version's server left it when it was killed: accounts, journal,
-//! registries, a checkpoint, two log files. It was made once and is never edited. A pack is a row of files:
+//! `fixtures/v<n>.pack` is a complete data folder of that version, as a killed server left it:
+//! accounts, journal, registries, a checkpoint, two log files. It was made once and is never
+//! edited. A pack is a sequence of files:
 //! ```text
 //! u16 bytes of the path, u32 bytes of the content, path,
 //! content: pieces of { u32 literal bytes, the bytes, u32 repeats, u8 the repeated byte }
 //! ```
 //! It holds what [`expected`] says, in the organisations 1 (`acme`) and 2 (`beta`).
 //!
-//! `fixtures/v1-everything.pack` was made later, by [`folder::make_of`]: sealed and merged segments, histograms, start
-//! timestamps, late ones among them, exemplars, side rows of a checkpoint, two exports. Who changes what that makes copies
-//! it as it was to here.
+//! `fixtures/v1-everything.pack` was made later, by [`folder::make_of`]: sealed and merged
+//! segments, histograms, start timestamps (some of them late), exemplars, side rows of a
+//! checkpoint, two exports. Before you change that function, copy it here.
 
 #[expect(dead_code, reason = "others damage such folders")]
 mod folder;
@@ -62,7 +63,7 @@ fn unpack(mut pack: &[u8], dir: &Path) {
     }
 }
 
-/// What was answered with a 2xx before the server was killed.
+/// The samples that were acknowledged with a 2xx before the server was killed.
 fn expected() -> (Content, Content) {
     let (mut acme, mut beta) = (Content::new(), Content::new());
     let at = |ms: i64| FIRST_MS + ms;

@@ -1,6 +1,7 @@
-//! The pages in a real Chromium: the demo's sign-in link and the explore page, the embed example on another origin, the
-//! first run of an empty server, the page of the API, and what a page of another origin can do to a signed-in browser
-//! (threat model rows 11, 13, 14, 48). `tests/peers/browser.mjs` drives; its pictures are for looking at.
+//! The pages in a real Chromium: the demo's sign-in link and the explore page, the embed example on
+//! another origin, the first run of an empty server, the API page, and attacks by a page of another
+//! origin on a signed-in browser (threat model rows 11, 13, 14, 48). `tests/peers/browser.mjs`
+//! drives the browser; its screenshots are for manual inspection.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -24,14 +25,15 @@ use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
 use serde_json::{Value as Json, json};
 
-/// Runs one scenario; its words go to this test's output.
+/// Runs one scenario; its output goes to the output of this test.
 fn drive(scenario: &str, server: &Server, more: &Json) {
     if let Err(why) = chromium::drive(scenario, &server.url, more) {
         panic!("{why}; the server said:\n{}", server.log());
     }
 }
 
-/// The demo, its sign-in link and its embed token, as it prints them: whatever words stand before them on their lines.
+/// Starts the demo. Returns it with its sign-in link and its embed token, taken from its output;
+/// the other words on those lines do not matter.
 fn demo(dir: &Path) -> (Server, String, String) {
     let server = Server::start(&Start { args: &["demo"], dir, env: &[] });
     let (mut link, mut token) = (None, None);
@@ -141,7 +143,7 @@ fn mailed(server: &Server, kind: &str) -> String {
     url.strip_prefix(&server.url).expect("ours").to_owned()
 }
 
-/// What the address that the page of a mailed link confirms is changed to.
+/// The new address of the account after the page of a mailed link has confirmed it.
 const CHANGED: &str = "ada2@example.com";
 
 #[test]
@@ -178,7 +180,7 @@ fn pages_that_links_lead_to_and_refusals_are_readable_and_usable() {
 fn the_page_of_a_mailed_sign_in_link_works_without_scripts() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut env = bootstrap().to_vec();
-    // Nobody listens there: the page is the same for every link.
+    // No server listens there: the page is the same for every link.
     env.extend([
         ("PROMLET_SMTP_URL", "smtp://127.0.0.1:9"),
         ("PROMLET_MAIL_FROM", "promlet@metrics.example"),
@@ -198,7 +200,8 @@ fn f11_a_page_on_another_port_of_localhost_changes_nothing() {
     assert!(!orgs.body.contains("evil"), "{}", orgs.body);
 }
 
-/// docs/specification.md F12: why the name of a sign-in's cookie is no matter on plain `localhost`, and what is one.
+/// docs/specification.md F12: on plain `localhost` the name of the session cookie gives no
+/// protection; on a public name it does.
 #[test]
 fn f12_another_port_plants_cookies_on_localhost_and_none_on_a_name_of_ours() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,8 +1,9 @@
-//! Sessions over months, and clocks that jump, in the built binary, with the clock that Debian's libfaketime lends it (docs/specification.md D1).
-//! The steps of the walk are those of the store's own (`src/tsdb/tests/adversary.rs`).
+//! Sessions over months, and clocks that jump, in the built binary under Debian's libfaketime
+//! (docs/specification.md D1). The steps of the walk are those of the store's own walk
+//! (`src/tsdb/tests/adversary.rs`).
 //!
-//! libfaketime is unpacked below `target/`; where it cannot be had the test fails and says so. Only the wall clock is moved:
-//! timeouts go by the monotonic one.
+//! libfaketime is unpacked below `target/`; if it is unavailable, the test fails and reports it.
+//! Only the wall clock moves: timeouts use the monotonic clock.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 use harness::{Server, Start, bootstrap};
 use serde_json::json;
 
-/// The library that lies about the time.
+/// The library that changes the wall clock of a process.
 fn faketime() -> PathBuf {
     let machine = format!("{}-linux-gnu", std::env::consts::ARCH);
     let folder = packages::debian("faketime", &["libfaketime"]).join("usr/lib").join(machine);
@@ -46,9 +47,9 @@ impl Lent {
         self.dir.path().join("ahead")
     }
 
-    /// How far the clock is ahead from here on: `+29d`, `+30.5d`.
+    /// Sets how far the clock is ahead from now on: `+29d`, `+30.5d`.
     fn stand_at(&self, ahead: &str) {
-        // Written beside it and renamed, so that no look at it finds half of it.
+        // Written to another file and renamed, so that no reader finds half of it.
         let new = self.dir.path().join("ahead.new");
         std::fs::write(&new, format!("{ahead}\n")).expect("written");
         std::fs::rename(&new, self.file()).expect("renamed");

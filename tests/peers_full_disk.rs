@@ -1,7 +1,8 @@
-//! A disk that is full, a real one: an ext4 of its own in a file, mounted through a loop device, that another file fills.
+//! A full disk: an ext4 in a file, mounted through a loop device and filled by another file.
 //!
-//! Samples stop with 503 and a stable code, questions and account changes go on, room that is made is found without anybody's
-//! help, and nothing that was answered is lost. Needs root and loop devices, and fails without them.
+//! Writes of samples fail with 503 and a stable code, queries and account changes continue, freed
+//! space is detected automatically, and no acknowledged data is lost. Needs root and loop devices,
+//! and fails without them.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -130,7 +131,8 @@ fn a_full_disk_stops_samples_alone_and_is_over_when_there_is_room() {
             let status = seal.join().expect("answered");
             println!("round {round}: a seal beside it says {status}, {} bytes are free", disk.free());
         });
-        // The audit entry of the seal may need the reserve while the ballast still grows and takes that as well.
+        // The audit entry of the seal may need the reserve while the ballast still grows and takes
+        // that as well.
         if !store.join("reserve").exists() && disk.free() < RESERVE_BYTES {
             disk.free_of_ballast(RESERVE_BYTES);
         }
@@ -155,14 +157,15 @@ fn a_full_disk_stops_samples_alone_and_is_over_when_there_is_room() {
         }
         println!("round {round}: {} requests stored", writer.stored.len());
         writer.check(&server, &cookie);
-        // With the next of these, or within a minute, what is set aside for them is set aside again.
+        // The next account change, or a timer within a minute, restores the reserve.
         change_accounts(&server, &cookie);
     }
     assert_eq!(server.get("/readyz", &[]).status, 200);
     let sealed = server.post_json("/api/v1/admin/seal", &[("Cookie", &cookie)], &json!({}));
     assert_eq!(sealed.status, 200, "{}", sealed.body);
     assert_eq!(half_made(&store.join("segments")), Vec::<PathBuf>::new());
-    // Another program takes what the reserve was as well: changes are refused, and go on with room, without a restart.
+    // Another program takes the reserve as well: changes are refused, and succeed again once there
+    // is space, without a restart.
     disk.fill(0);
     change_accounts(&server, &cookie);
     disk.fill(0);

@@ -1,8 +1,8 @@
-//! Mail through a real server (aiosmtpd, over STARTTLS and with a login): the links that arrive are used, notices follow,
-//! and a server that cannot be trusted gets nothing.
+//! Mail through a real server (aiosmtpd, over STARTTLS and with a login): links in mails work,
+//! notices follow, and a server with an untrusted certificate receives nothing.
 //!
-//! aiosmtpd comes from PyPI into a folder below `target/`, certificates by openssl; where either cannot be had the test fails
-//! and says so.
+//! aiosmtpd comes from PyPI into a folder below `target/`, certificates from openssl; if either is
+//! unavailable, the test fails and reports it.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -154,7 +154,7 @@ fn links_arrive_by_smtp_are_used_and_notices_follow() {
     assert_eq!(mails.next(EMAIL)["subject"], "Your password was changed");
     assert_eq!(post("/login", &json!({ "email": EMAIL, "password": "another long password" })).status, 200);
 
-    // A new account, and word to who has one.
+    // A new account, and a notice to an address that already has one.
     let grace = "grace.hopper+metrics@example.com";
     assert_eq!(post("/signup", &json!({ "email": grace })).status, 202);
     let mail = mails.next(grace);
@@ -164,7 +164,7 @@ fn links_arrive_by_smtp_are_used_and_notices_follow() {
     assert_eq!(post("/signup", &json!({ "email": grace })).status, 202);
     assert_eq!(mails.next(grace)["subject"], "You already have an account");
 
-    // A new address: the old one is told.
+    // A new address: the old one gets a notice.
     let cookie = made.session_cookie();
     let change = json!({ "new_email": "hopper@example.com" });
     let asked = server.post_json("/api/v1/auth/email/change", &[("Cookie", &cookie)], &change);

@@ -1,5 +1,6 @@
-//! Sign-in by a real OpenID provider: npm's `oidc-provider`, certified by the OpenID Foundation, driven through its pages
-//! without a browser. What only a wrong provider does is in `tests/api/oauth.rs`.
+//! Sign-in with a real OpenID provider: npm's `oidc-provider`, certified by the OpenID Foundation,
+//! driven through its pages without a browser. Misbehaving providers are tested in
+//! `tests/api/oauth.rs`.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -78,7 +79,7 @@ impl Browser {
     }
 }
 
-/// What stands between `before` and the next quote.
+/// Returns the text between `before` and the next quote.
 fn quoted<'a>(page: &'a str, before: &str) -> &'a str {
     let rest = page.split_once(before).unwrap_or_else(|| panic!("no {before:?} in {page}")).1;
     rest.split('"').next().unwrap_or_default()

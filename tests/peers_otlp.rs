@@ -1,8 +1,10 @@
-//! OpenTelemetry's own SDK exports to promlet, in protobuf and in JSON; what it measured is answered to PromQL. The same
-//! points go to VictoriaMetrics, told to name things as Prometheus does: both must have the same series and values.
+//! OpenTelemetry's own SDK exports to promlet, in protobuf and in JSON, and PromQL returns the
+//! measured values. The same points go to VictoriaMetrics with Prometheus naming: both must have
+//! the same series and values.
 //!
-//! The SDK comes by pip, each exporter into an environment of its own, for they want different versions of the same
-//! packages; VictoriaMetrics is Debian's. Debian's Prometheus has no door for OTLP: it is built without.
+//! The SDK comes from pip, each exporter into its own environment, because they need different
+//! versions of the same packages. VictoriaMetrics comes from Debian. Debian's Prometheus is built
+//! without OTLP.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -19,14 +21,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use harness::{Answer, ORG, Server, percent, request};
+use harness::{Answer, ORG, Server, eventually, percent, request};
 use packages::{environment, latest_debian, run};
-use promlet::clock::Stopwatch;
 
 const PROTOBUF: &str = "opentelemetry-exporter-otlp-proto-http==1.45.2";
 const JSON: &str = "opentelemetry-exporter-otlp-json-http==0.66b1";
 
-/// What was measured (`tests/peers/otlp.py`), by how it is asked for.
+/// Queries for the measurements of `tests/peers/otlp.py`, and their results.
 const ANSWERS: &[(&str, f64)] = &[
     (
         "http_server_requests_total{http_request_method=\"GET\", http_response_status_code=\"200\", job=\"eu/shop\", \
@@ -56,12 +57,12 @@ const ANSWERS: &[(&str, f64)] = &[
     ("count({job=\"eu/shop\"})", 16.0),
 ];
 
-/// Measures and exports; answers the time of the points.
+/// Measures and exports. Returns the time of the points.
 fn export(encoding: &str, secret: &str, urls: &[String]) -> String {
     let package = if encoding == "json" { JSON } else { PROTOBUF };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/otlp.py");
     let mut sdk = Command::new(environment(&format!("otlp-{encoding}"), package).join("python"));
-    // The environment of whoever runs the tests must not configure the SDK.
+    // The environment of the test run must not configure the SDK.
     sdk.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
     run(sdk.arg(script).args([encoding, secret]).args(urls), "see above").trim().to_owned()
 }
@@ -117,7 +118,7 @@ impl Drop for Peer {
 
 /// VictoriaMetrics in this folder, and its address.
 fn victoria(dir: &Path) -> (Peer, String) {
-    // The one of Debian's stable release does not know these flags.
+    // Debian's stable release has a version without these flags.
     let programs = latest_debian("victoria", &["victoria-metrics"]);
     let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
     let child = Command::new(programs.join("usr/bin/victoria-metrics"))
@@ -136,11 +137,8 @@ fn victoria(dir: &Path) -> (Peer, String) {
         .spawn()
         .expect("VictoriaMetrics starts");
     let (peer, url) = (Peer(child), format!("http://127.0.0.1:{port}"));
-    let begun = Stopwatch::start();
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "VictoriaMetrics does not listen");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let failure = || "VictoriaMetrics does not listen".to_owned();
+    eventually(Duration::from_secs(60), failure, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
     (peer, url)
 }
 

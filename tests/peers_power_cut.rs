@@ -1,11 +1,12 @@
-//! A power cut loses nothing that was answered and brings back nothing that was revoked.
+//! A power cut loses no acknowledged data and restores no revoked access.
 //!
-//! The data folder lies on an ext4, and then on an xfs, of its own in a file, mounted through a loop device. While samples
-//! and account changes come, checkpoints, seals and merges are made all the time, samples are dropped for their age, and a
-//! backup is made now and then. For a cut
-//! the process is stopped (SIGSTOP), in half of the rounds some of its dirty pages are written back at random, as a
-//! kernel would, and the file system is shut down with what its journal and device hold at that moment. Then it is mounted
-//! again and the binary started on it. Needs root and loop devices, and fails without them.
+//! The data folder is on an ext4, then on an xfs, in a file mounted through a loop device. While
+//! clients write samples and change accounts, the server makes checkpoints, seals and merges, drops
+//! expired samples, and makes a backup now and then. For a cut the process is stopped (SIGSTOP), in
+//! half of the rounds some of its dirty pages are written back at random, as a kernel would, and
+//! the file system is shut down with the content of its journal and device at that moment. Then it
+//! is mounted again and the binary started on it. Needs root and loop devices, and fails without
+//! them.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -34,8 +35,8 @@ use serde_json::json;
 /// On each file system; some fall into the first moments after a start.
 const CUTS: usize = 15;
 
-/// Stops every thread of the process, writes some pages back if told to, and shuts the file system down without
-/// flushing its journal (`EXT4_IOC_SHUTDOWN`, flag 2: no log flush).
+/// Stops every thread of the process, writes back some pages if `seed` is not 0, and shuts the file
+/// system down without flushing its journal (`EXT4_IOC_SHUTDOWN`, flag 2: no log flush).
 const CUT: &str = r#"
 import ctypes, fcntl, os, random, signal, struct, sys, time
 pid, mount, seed = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -116,7 +117,7 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        // After a failure the server may hold it still: lazily, and without a second panic.
+        // After a failure the server may still use it: unmount lazily, without a second panic.
         let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
     }
 }
@@ -133,7 +134,8 @@ fn serve(store: &Path) -> Server {
     })
 }
 
-/// Has retention drop samples until the end, going on with the `cycle` where the last cut ended it; answers how often.
+/// Makes retention drop samples until the cut; `cycle` continues where the last cut ended it.
+/// Returns how often samples were dropped.
 fn perform_step(
     server: &Server,
     (cookie, secret): (&str, &str),
@@ -153,7 +155,8 @@ fn perform_step(
     dropped
 }
 
-/// Seals and merges, counting, and makes a backup now and then, until the end; answers how often that was done.
+/// Seals and merges until the cut, counts the seals in `sealed`, and makes a backup now and then.
+/// Returns the number of backups.
 fn keep_house(
     server: &Server,
     cookie: &str,
@@ -178,7 +181,7 @@ fn keep_house(
                 .output()
                 .expect("the binary starts");
             backups += usize::from(made.status.success());
-            // It may be half made, or its file system gone.
+            // It may be incomplete, or its file system gone.
             let _ = std::fs::remove_dir_all(&to);
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -186,7 +189,7 @@ fn keep_house(
     backups
 }
 
-/// Until so many seals were done, or half a minute went by, which the sums at the end tell.
+/// Waits until `least` seals are done, or for half a minute; the sums at the end show a timeout.
 fn wait_until_sealed(sealed: &AtomicUsize, least: usize) {
     for _ in 0..15_000 {
         if sealed.load(Ordering::SeqCst) >= least {
@@ -241,7 +244,7 @@ fn change_accounts(server: &Server, cookie: &str, oracle: &mut Accounts, dying: 
         let body = json!({"name": format!("key {n}"), "scopes": ["read"]});
         let made = server.post_json(&keys, &[("Cookie", cookie)], &body);
         if made.status != 201 {
-            // Too many a second, or the end.
+            // Over the rate limit, or the end.
             std::thread::sleep(Duration::from_millis(20));
             continue;
         }
@@ -269,7 +272,7 @@ fn change_accounts(server: &Server, cookie: &str, oracle: &mut Accounts, dying: 
     }
 }
 
-/// The answer when it is no longer "too many requests".
+/// Repeats a request while the response is 429, and returns the first other response.
 fn status(server: &Server, path: &str, header: (&str, &str)) -> harness::Answer {
     for _ in 0..200 {
         let answer = server.get(path, &[header]);
@@ -342,15 +345,16 @@ fn cuts(kind: FileSystem) {
             scope.spawn(|| change_accounts(&server, &cookie, &mut accounts, &dying));
             let house = scope.spawn(|| keep_house(&server, &cookie, &store, &done, &dying));
             let drops = scope.spawn(|| perform_step(&server, (&cookie, &secret), base, &mut cycle, &dying));
-            // A machine that is busy gets as far in its own time; every fourth cut comes before any seal is done.
+            // A busy machine takes longer to get as far. Every fourth cut comes before any seal is
+            // done.
             wait_until_sealed(&done, round % 4);
             std::thread::sleep(Duration::from_millis(1_000).mul_f64(rng.unit()));
-            // All still send while everything stops; what was answered by then counts.
+            // All clients still send while everything stops; responses received by then count.
             disk.cut(&server, if round % 2 == 0 { 0 } else { round });
             dying.store(true, Ordering::SeqCst);
-            backups += house.join().expect("the keeper");
+            backups += house.join().expect("no panic");
             sealed += done.load(Ordering::SeqCst);
-            dropped += drops.join().expect("who lets go");
+            dropped += drops.join().expect("no panic");
         });
         server.kill();
         disk.mount_again();

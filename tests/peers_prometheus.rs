@@ -1,5 +1,6 @@
-//! End to end with the real things: Prometheus 3 scrapes a real node_exporter and writes to promlet; promlet must answer
-//! PromQL about those series, by cookie and by embed token, as that Prometheus answers itself.
+//! End to end with real programs: Prometheus 3 scrapes a real node_exporter and writes to promlet.
+//! For those series promlet must give the same PromQL answers as that Prometheus, by cookie and by
+//! embed token.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -17,8 +18,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use harness::{Answer, ORG, Server, percent, request};
-use promlet::clock::{Clock, Stopwatch};
+use harness::{Answer, ORG, Server, eventually, percent, request};
+use promlet::clock::Clock;
 use serde_json::{Value as Json, json};
 
 struct Peer {
@@ -47,11 +48,7 @@ fn free_port() -> u16 {
 }
 
 fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Stopwatch::start();
-    while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(90), "waited 90 s for {what}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    eventually(Duration::from_secs(90), || format!("waited for {what}"), || done().then_some(()));
 }
 
 /// One asker of instant and range queries: (expression, time or start/end) to (status, body).
@@ -175,7 +172,8 @@ struct House {
 }
 
 impl House {
-    /// Prometheus scrapes itself and `jobs`, all of this machine, every second. `settings` are lines of `remote_write`.
+    /// Prometheus scrapes itself and `jobs`, all on this machine, every second. `settings` are
+    /// lines of `remote_write`.
     fn start(programs: &Path, jobs: &[(&str, u16)], settings: &str, features: &str) -> House {
         let dir = tempfile::tempdir().expect("a folder");
         let server = Server::serve(&dir.path().join("store"));
@@ -239,8 +237,8 @@ fn native_histograms_of_a_real_prometheus_are_taken() {
     println!("{native} series of native histograms");
 }
 
-/// A target of our own, for what no program here exposes: OpenMetrics with exemplars, units and `_created`. It ends with
-/// the test's process.
+/// A target in this process, for features that no available exporter has: OpenMetrics with
+/// exemplars, units and `_created`. It ends with the process of the test.
 fn shop_target() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
@@ -341,7 +339,7 @@ fn promlet<'a>(name: &'a str, server: &'a Server, header: &'static str, credenti
     let again = credential.clone();
     let base = format!("/api/v1/orgs/{ORG}/query");
     let base_range = base.clone();
-    // 60 requests a second and session is the customer's limit; a test that asks faster has to wait.
+    // A session may send 60 requests a second; a faster test has to wait.
     let patient = move |path: String, credential: &str| loop {
         let answer = server.get(&path, &[(header, credential)]);
         if answer.status != 429 {
@@ -413,7 +411,8 @@ fn compare(name: &str, expr: &str, expected: &Answer, got: &Answer) -> usize {
     expected.len()
 }
 
-/// Equal texts, or numbers that differ in the last digits alone: the order in which a sum runs over series is not fixed.
+/// Whether two texts are equal, or numbers that differ only in the last digits: the order in which
+/// a sum visits series is not fixed.
 fn same(a: &str, b: &str) -> bool {
     let numbers = (a.parse::<f64>(), b.parse::<f64>());
     a == b || matches!(numbers, (Ok(a), Ok(b)) if (a - b).abs() <= 1e-12 * a.abs().max(b.abs()))

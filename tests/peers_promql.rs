@@ -1,7 +1,9 @@
-//! PromQL against scripts of others: upstream's own, and expectations that a real Prometheus answered.
+//! PromQL against foreign scripts: those of Prometheus, and expectations recorded from a real
+//! server.
 //!
-//! They are not part of this repository: `PROMLET_SHARED` names the folder that holds `promql/` (default `../shared`).
-//! Nothing is skipped silently: what fails is listed with its reason, and the list can only shrink.
+//! They are not part of this repository: `PROMLET_SHARED` names the folder that holds `promql/`
+//! (default `../shared`). No script is skipped silently: each failure is listed with its reason,
+//! and the list can only shrink.
 
 #[path = "promql/runner/mod.rs"]
 #[expect(dead_code, reason = "stores that are asked by hand are tests/promql/fuzz.rs' alone")]
@@ -12,8 +14,8 @@ use std::path::PathBuf;
 
 use runner::Mode;
 
-/// The scripts, and how often each is run: with names removed at the end of the query, and at once where the answers are
-/// a server's.
+/// The scripts, and the modes in which each runs: delayed name removal on, and also off where the
+/// answers come from a server.
 const SCRIPTS: [(&str, &[bool]); 17] = [
     ("upstream/aggregators.test", &[true]),
     ("upstream/at_modifier.test", &[true]),
@@ -34,8 +36,8 @@ const SCRIPTS: [(&str, &[bool]); 17] = [
     ("golden-random.test", &[true, false]),
 ];
 
-/// What is known to fail, `file:line reason` on each line. It only ever gets shorter: what is on it and passes fails the
-/// test as well.
+/// Known failures, one `file:line reason` a line. The list can only shrink: a listed evaluation
+/// that passes fails the test as well.
 const KNOWN: &str = include_str!("promql/known_failures.txt");
 
 #[expect(clippy::disallowed_methods, reason = "a test finds its foreign scripts by the environment")]

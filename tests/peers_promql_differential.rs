@@ -1,7 +1,8 @@
-//! Random queries on random data, asked of promlet and of a real Prometheus 3.5: the answers must be the same.
+//! Random queries on random data, sent to promlet and to a real Prometheus 3.5: the answers must be
+//! the same.
 //!
-//! `PROMLET_DIFFERENTIAL_SEED` chooses another seed than the usual one, `PROMLET_DIFFERENTIAL_QUERIES` another number of
-//! queries. What differs is told in its smallest form.
+//! `PROMLET_DIFFERENTIAL_SEED` sets another seed than the default, `PROMLET_DIFFERENTIAL_QUERIES`
+//! another number of queries. Differences are reported in their smallest form.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -42,20 +43,20 @@ use servers::{EvalTimes, ServerPair};
 /// When there are samples.
 const DATA_RANGE: Range = Range { begin_ms: BEGIN_MS, end_ms: END_MS };
 
-/// How long all of it may take, the start of the servers aside.
+/// Time limit of the whole comparison, without the start of the servers.
 const PATIENCE: Duration = Duration::from_secs(75);
 
-/// How many differences are told before the rest is only counted.
+/// Number of differences that are printed; the rest is only counted.
 const TOLD_MAX: usize = 40;
 
-/// The number that the environment gives by this name.
-#[expect(clippy::disallowed_methods, reason = "whoever runs the test by hand chooses its seed and length")]
+/// Returns the number in the environment variable `name`, or `usual`.
+#[expect(clippy::disallowed_methods, reason = "a manual run may choose the seed and the length")]
 fn chosen(name: &str, usual: u64) -> u64 {
     std::env::var(name)
         .map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number")))
 }
 
-#[expect(clippy::disallowed_methods, reason = "whoever runs the test by hand chooses what is asked")]
+#[expect(clippy::disallowed_methods, reason = "a manual run may choose the queries")]
 fn chosen_text(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
@@ -198,15 +199,16 @@ fn asked(pair: &ServerPair, node: &Node, when: EvalTimes) -> (comparison::QueryR
         _ if pair.delayed_name_removal => Order::NothingNorNames,
         _ => Order::Nothing,
     };
-    // 3.5 gives the memory of histograms back while others read it: what comes of that does not come again.
-    // With names removed at the end it forgets at random which are to go: it may make two series one, or an error of them.
+    // Prometheus 3.5 reuses the memory of histograms while other queries read it; such differences
+    // do not repeat. With delayed name removal it forgets at random which names to remove: it may
+    // merge two series or return an error.
     let unsteady = expressions::has_histograms(&text) || pair.delayed_name_removal;
     let mut tries = if unsteady { 4 } else { 1 };
     let mut first: Option<comparison::QueryResponse> = None;
     loop {
         let (theirs, ours) = (pair.prometheus(&text, when), pair.promlet(&text, when));
         let mut found = difference(&theirs, &ours, exactness, order);
-        // Ours is the same however often it is asked for.
+        // Our answer must be the same every time.
         let before = first.get_or_insert_with(|| ours.clone());
         if before.body != ours.body {
             found = Some(format!("ours, asked again: {} against {}", before.body, ours.body));
@@ -219,7 +221,7 @@ fn asked(pair: &ServerPair, node: &Node, when: EvalTimes) -> (comparison::QueryR
     }
 }
 
-/// The smallest expression within `node` that differs still.
+/// Returns the smallest expression within `node` that still differs.
 fn shrink(pair: &ServerPair, mut node: Node, when: EvalTimes, mut what: String) -> (Node, String) {
     let mut tries = 60;
     'smaller: loop {

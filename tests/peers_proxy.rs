@@ -1,7 +1,9 @@
-//! Behind a real nginx and a real Caddy that end TLS and put everything below a path, with the guide's own lines: once as a
-//! proxy that hands the path on, once as one that cuts it off. Looked at with sockets and with Chromium.
+//! Behind a real nginx and a real Caddy that terminate TLS and serve promlet below a path, with the
+//! configuration of the guide: once with the path kept, once with it stripped. Tested with sockets
+//! and with Chromium.
 //!
-//! Both come from Debian's archive, unpacked below `target/`; where they cannot be had the test fails and says so.
+//! Both come from Debian's archive, unpacked below `target/`; if either is unavailable, the test
+//! fails and reports it.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -22,9 +24,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap};
+use harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, eventually};
 use https::{fixture, https};
-use promlet::clock::Stopwatch;
 use serde_json::json;
 
 fn free_port() -> u16 {
@@ -107,7 +108,8 @@ struct Behind {
     _folders: [tempfile::TempDir; 2],
 }
 
-/// Starts both; `proxy` makes the proxy's command from a folder of its own, its ports and the server's address.
+/// Starts both. `proxy` returns the command of the proxy, given its folder, its ports and the
+/// address of the server.
 fn behind(proxy: impl FnOnce(&Path, [u16; 2], &str) -> Command) -> Behind {
     let ports = [free_port(), free_port()];
     let public_url = format!("https://localhost:{}/tools/promlet", ports[0]);
@@ -120,14 +122,10 @@ fn behind(proxy: impl FnOnce(&Path, [u16; 2], &str) -> Command) -> Behind {
     let mut command = proxy(dir.path(), ports, &upstream);
     let child = command.stdin(Stdio::null()).spawn();
     let proxy = Proxy(child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}")));
-    let begun = Stopwatch::start();
-    while ports.iter().any(|port| TcpStream::connect(("127.0.0.1", *port)).is_err()) {
-        assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "{command:?} does not listen: see the lines above"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let failure = || format!("{command:?} does not listen: see the lines above");
+    eventually(Duration::from_secs(30), failure, || {
+        ports.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok()).then_some(())
+    });
     Behind { server, ports, _proxy: proxy, _folders: [data, dir] }
 }
 
@@ -185,18 +183,18 @@ fn everything_works(behind: &Behind) {
         assert!(cookie.contains("Path=/tools/promlet") && cookie.contains("Secure"), "{cookie}");
         let me = ask("GET", &format!("/api/v1/orgs/{ORG}"), &session(&cookie), "");
         assert!(me.starts_with("HTTP/1.1 200") && me.contains("\"role\":\"owner\""), "{me}");
-        // The proxy is on this machine; who comes through it is not.
+        // The proxy is local; its clients are not.
         assert!(ask("GET", "/metrics", "", "").starts_with("HTTP/1.1 401"));
         let page = ask("GET", "/login", "", "");
         assert!(page.contains("src=\"/tools/promlet/app.js\""), "{page}");
-        // Who leaves the slash out is led to where it is.
+        // A URL without the final slash redirects to the one with it.
         let bare = ask("GET", "", "", "");
         let led = bare.lines().find(|line| line.to_ascii_lowercase().starts_with("location: "));
         assert!(
             bare.starts_with("HTTP/1.1 30") && led.is_some_and(|to| to.ends_with("/tools/promlet/")),
             "{bare}"
         );
-        // A remote write of the greatest size gets through to where it is looked at.
+        // The largest remote write passes the proxy and reaches the server.
         let large = "x".repeat(8 << 20);
         let refused = ask("POST", &format!("/api/v1/orgs/{ORG}/write"), &session(&cookie), &large);
         assert!(
@@ -216,7 +214,8 @@ fn everything_works(behind: &Behind) {
     }
 }
 
-/// docs/specification.md F45: who calls is what the named proxy says, whatever the client says of itself; nobody else's word counts.
+/// docs/specification.md F45: the client address is the one that the trusted proxy reports. Headers
+/// from the client and from any other peer are ignored.
 fn only_the_proxy_is_believed(behind: &Behind) {
     let port = behind.ports[0];
     let forged = "X-Forwarded-For: 9.9.9.9\r\nForwarded: for=9.9.9.9\r\nX-Real-IP: 9.9.9.9\r\n";

@@ -1,5 +1,6 @@
-//! A file system that becomes read-only under the running server, as a real one does at its first error, and one that is
-//! mounted read-only: nothing is answered with a 2xx that is not kept, nothing panics, and what was answered is there later.
+//! A file system that becomes read-only under the running server, as after an I/O error, and one
+//! that is mounted read-only: no 2xx without durable data, no panic, and all acknowledged data is
+//! there later.
 //!
 //! Needs root and loop devices, and fails without them.
 
@@ -22,7 +23,7 @@ use promlet::clock::Clock;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::json;
 
-/// A sample, so many seconds after `base`; its status.
+/// Writes a sample `step` seconds after `base` and returns the status.
 fn write(server: &Server, secret: &str, base: Timestamp, step: i64) -> u16 {
     let labels = Labels::from_pairs([("__name__", "steady")]);
     let sample = Sample { at: base.plus_ms(step * 1_000), value: step as f64 };
@@ -42,7 +43,7 @@ fn written(steps: std::ops::Range<i64>) -> BTreeMap<i64, String> {
     steps.map(|step| (step, step.to_string())).collect()
 }
 
-/// A start that must not come to anything: one line, exit code 1.
+/// Runs a start that must fail with one line and exit code 1. Returns its standard error.
 fn refused(dir: &Path) -> String {
     let output = command(&Start { args: &["serve"], dir, env: &bootstrap() }).output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -102,7 +103,8 @@ fn a_file_system_that_becomes_read_only_stops_writes_and_nothing_else_and_a_read
     assert!(said.contains("Read-only file system"), "{said}");
     let said = refused(&disk.mount.join("new/store"));
     assert!(said.contains("Read-only file system"), "{said}");
-    // A check needs to write nothing there. The copy of the registry was not synced when the disk failed.
+    // A check needs no write access there. The copy of the registry was not synced when the disk
+    // failed.
     let (code, report) = check(&store);
     assert!(code == Some(1) && report.contains("series/1.copy"), "{report}");
     assert!(report.contains("nothing acknowledged is lost"), "{report}");

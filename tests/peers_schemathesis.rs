@@ -1,8 +1,10 @@
-//! schemathesis asks the running server everything that its OpenAPI document allows, and some of what it does not, once
-//! with each kind of credential: no answer may be undocumented, of another shape than documented, or a 500.
+//! schemathesis sends the running server every request that its OpenAPI document allows, and some
+//! that it does not, once with each kind of credential. No response may be undocumented, violate
+//! its schema, or be a 500.
 //!
-//! schemathesis comes from PyPI into a virtual environment below `target/`; where it cannot be had the test fails and says
-//! so. What it finds and why that is as it should be stands in `tests/peers/schemathesis.txt`, which can only shrink.
+//! schemathesis comes from PyPI into a virtual environment below `target/`; if it is unavailable,
+//! the test fails and reports it. `tests/peers/schemathesis.txt` lists accepted findings with their
+//! reasons and can only shrink.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -27,11 +29,12 @@ const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 /// Of each of four credentials; the whole is about two minutes.
 const SECONDS: &str = "30";
 
-/// A way to be somebody, and what is asked so.
+/// A kind of credential, and the operations that are requested with it.
 struct Caller<'a> {
     name: &'a str,
     header: Option<String>,
-    /// A session: as the document's own parameter, because what is made up for that would be sent in place of a header.
+    /// A session, passed as the parameter of the document, because a generated value would replace
+    /// a header.
     session: Option<&'a str>,
     /// Further arguments: which operations.
     which: &'a [&'a str],
@@ -52,9 +55,10 @@ const ENDS_SESSIONS: [&str; 8] = [
 const DATA: [&str; 2] =
     ["--include-path-regex", "/orgs/[^/]+/(metrics|labels|query|prometheus|write|embed/tokens)"];
 
-/// Every check that says something about one request and its answer. Left out: `positive_data_acceptance`, because what is
-/// any text for JSON Schema is PromQL, a slug or an id for us; those that need operations to be one another's inverse (`use_after_free`, `ensure_resource_availability`, `object_level_authorization`), which `tests/api`
-/// holds by name, and `ignored_auth`, which the matrix holds for every route.
+/// Every check of a single request and its response. Left out: `positive_data_acceptance`, because
+/// a text that is valid in the JSON Schema may be invalid as PromQL, slug or id; `use_after_free`,
+/// `ensure_resource_availability` and `object_level_authorization`, which need inverse operations
+/// and are covered by `tests/api`; and `ignored_auth`, which the matrix covers for every route.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,\
                       response_schema_conformance,negative_data_rejection,unsupported_method,\
                       allow_header_conformance";
@@ -232,7 +236,7 @@ fn no_answer_is_other_than_documented_whoever_asks() {
         assert_eq!(server.get("/healthz", &[]).status, 200);
         if caller.session.is_some() {
             let me = server.get("/api/v1/auth/me", &[("Cookie", &cookie)]);
-            assert_eq!(me.status, 200, "it was somebody to the end: {}", me.body);
+            assert_eq!(me.status, 200, "the credential was valid to the end: {}", me.body);
         }
     }
     assert!(!server.log().contains("a handler panicked"), "{}", server.log());

@@ -1,8 +1,9 @@
-//! Slow clients as an attacker makes them (docs/specification.md F42): slowhttptest opens more connections than there are places, each with
-//! a header, a body or a reader that is slow. Connections stay bounded, health answers meanwhile, and afterwards everything
-//! is as before.
+//! Slow clients of an attacker (docs/specification.md F42): slowhttptest opens more connections
+//! than the limit, each with a slow header, body or reader. The number of connections stays
+//! bounded, health checks respond meanwhile, and afterwards everything is as before.
 //!
-//! slowhttptest comes from Debian's archive, unpacked below `target/`; where it cannot be had the test fails and says so.
+//! slowhttptest comes from Debian's archive, unpacked below `target/`; if it is unavailable, the
+//! test fails and reports it.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -74,12 +75,17 @@ fn f42_slow_clients_hold_neither_health_nor_memory() {
             std::thread::sleep(Duration::from_millis(50));
         }
         println!("{name}: health answered {asked} times, {most} connections at most");
-        // Slow bodies are refused as requests without a credential before long, so fewer of them are there at once.
+        // Slow bodies are soon refused for their missing credential, so fewer of them are open at
+        // once.
         assert!(asked > 5 && most > 100.0 && most <= 1_024.0, "{name}: {asked} answers, {most} connections");
-        // The attacker's sockets are closed by now or soon, and its address may ask again.
+        // The attacker's sockets are closed by now or soon, and its address may send requests
+        // again.
         let begun = Stopwatch::start();
         while server.get("/api/v1/auth/config", &[]).status != 200 {
-            assert!(begun.elapsed() < Duration::from_secs(30), "{name}: it is over, and nobody is served");
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "{name}: the attack is over, but no request is served"
+            );
             std::thread::sleep(Duration::from_millis(100));
         }
     }

@@ -1,7 +1,8 @@
-//! The text formats against prometheus_client, the Python client library that Prometheus maintains: what its exposition
-//! writes is read, and what its two parsers make of generated and of broken documents is what is made of them here.
+//! The text formats against prometheus_client, the Python client library of Prometheus: promlet
+//! parses its exposition, and agrees with its two parsers on generated and on broken documents.
 //!
-//! The package comes from PyPI into a folder below `target/`; where it cannot be had the test fails and says so.
+//! The package comes from PyPI into a folder below `target/`; if it is unavailable, the test fails
+//! and reports it.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 

@@ -1,9 +1,11 @@
-//! Embed tokens made by others: PyJWT and npm jose, in the four algorithms; the good ones are accepted, what people get
-//! wrong is refused with the code that is promised for it, and `introspect` tells why (docs/specification.md C4, D7; F 27 to 29).
+//! Embed tokens made by PyJWT and npm jose, in the four algorithms: valid ones are accepted, common
+//! mistakes are refused with their documented code, and `introspect` returns the reason
+//! (docs/specification.md C4, D7; F 27 to 29).
 //!
-//! The lines that the guide shows for minting a token offline are run here as they stand there.
+//! The code that the guide shows for minting a token offline runs here unchanged.
 //!
-//! Both packages are installed below `target/`; where they cannot be had the test fails and says so.
+//! Both packages are installed below `target/`; if either is unavailable, the test fails and
+//! reports it.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -25,8 +27,8 @@ use serde_json::{Value as Json, json};
 const JOSE: &str = "jose@6";
 const PYJWT: &str = "PyJWT[crypto]>=2.10,<3";
 
-/// What each token is answered with, and the word that introspection has for it. Tokens that begin `good_` are accepted;
-/// one that stands in no row and is not good fails the test.
+/// Status, code and introspection reason of each refused token. Tokens whose names begin with
+/// `good_` are accepted; any other token without a row fails the test.
 const MISTAKES: &[(&str, u16, &str, &str)] = &[
     ("no_kid", 401, "token_invalid", "kid"),
     ("kid_is_a_name", 401, "token_invalid", "kid"),
@@ -121,7 +123,7 @@ impl Desk {
         made.json()
     }
 
-    /// Status and code of a question with this token; the code is empty where it is answered.
+    /// Returns status and code of a query with this token; the code is empty on success.
     fn ask(&self, token: &str) -> (u16, String) {
         let bearer = format!("Bearer {token}");
         let path = format!("/api/v1/orgs/{ORG}/query/expr-instant?expr=1");
@@ -134,7 +136,7 @@ impl Desk {
         let path = format!("/api/v1/orgs/{ORG}/embed/introspect");
         let answer = self.server.post_json(&path, &[("Cookie", &self.cookie)], &json!({ "token": token }));
         assert_eq!(answer.status, 200, "{}", answer.body);
-        // A session has sixty requests a second, and this loop is faster.
+        // A session may send sixty requests a second, and this loop is faster.
         std::thread::sleep(std::time::Duration::from_millis(20));
         answer.json()
     }

@@ -1,5 +1,5 @@
-//! The second factor with real tools: the code of `oathtool`, and the picture as `zbarimg` reads it. Both are Debian
-//! packages, unpacked below the target folder.
+//! The second factor with real tools: the code from `oathtool`, and the QR code read by `zbarimg`.
+//! Both are Debian packages, unpacked below the target folder.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 

@@ -1,13 +1,13 @@
-//! The house rules of ARCHITECTURE.md as a test: which room may use which, which room may name which package, where
-//! `unsafe` may stand, what lies at the top level, and that prose keeps up with the code.
+//! The house rules of ARCHITECTURE.md as tests: which room may use which, which room may name which
+//! package, where `unsafe` is allowed, the entries of the top level, and the state of prose.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Room, and the rooms it may use. What is not listed may not be named there. A room may always use itself.
+/// Rooms, and the rooms that each may use. A room may always use itself and no unlisted room.
 const LAYERS: &[(&str, &[&str])] = &[
     ("model", &["sync"]),
     ("clock", &["model"]),
@@ -57,7 +57,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Package as named in code, and the rooms (or files) that may name it. `serde`, `thiserror` and `tracing` are everyone's.
+/// Packages as named in code, and the rooms (or files) that may name each. Every room may use
+/// `serde`, `thiserror` and `tracing`.
 const OWNERS: &[(&str, &[&str])] = &[
     ("sled", &["kv"]),
     ("bincode", &["kv"]),
@@ -164,8 +165,8 @@ fn sources() -> Vec<Source> {
     files_below(&src, ".rs").into_iter().map(read).collect()
 }
 
-/// Replaces what is inside comments, strings and character literals by blanks. Good enough for searching names: raw
-/// strings with any number of `#` are known, lifetimes are not taken for characters.
+/// Replaces comments, strings and character literals by blanks. Good enough for searching names: it
+/// knows raw strings with any number of `#`, and does not take lifetimes for characters.
 fn blank_comments_and_texts(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = vec![b' '; bytes.len()];
@@ -311,8 +312,8 @@ fn every_dependency_has_an_owner_and_every_owner_is_a_dependency() {
 }
 
 #[test]
-fn every_package_of_the_card_does_real_work() {
-    let card = [
+fn every_required_package_is_used() {
+    let required = [
         "axum",
         "tokio",
         "sled",
@@ -328,8 +329,10 @@ fn every_package_of_the_card_does_real_work() {
         "clap",
     ];
     let sources = sources();
-    let idle: Vec<_> =
-        card.iter().filter(|package| !sources.iter().any(|source| names(&source.code, package))).collect();
+    let idle: Vec<_> = required
+        .iter()
+        .filter(|package| !sources.iter().any(|source| names(&source.code, package)))
+        .collect();
     assert!(idle.is_empty(), "named nowhere: {idle:?}");
 }
 
@@ -343,7 +346,7 @@ fn unsafe_stands_only_where_architecture_says() {
 }
 
 #[test]
-fn the_top_level_holds_what_the_card_says() {
+fn the_top_level_holds_only_known_entries() {
     for entry in fs::read_dir(root()).expect("readable") {
         let name = entry.expect("readable").file_name().to_string_lossy().into_owned();
         assert!(name.starts_with('.') || TOP_LEVEL.contains(&&*name), "{name} may not lie at the top level");
@@ -404,13 +407,120 @@ fn no_test_is_ignored_and_nothing_is_left_to_do() {
     }
 }
 
-/// `tests/threats.txt`: each row of the threat model has its tests, and each test named there is one.
+/// Files of `tests/` that may sleep: the wait function, kill loops, and tests with real peers.
+const MAY_SLEEP: &[&str] = &[
+    "tests/binary/eventually.rs",
+    "tests/binary/kill_loop.rs",
+    "tests/binary/logins.rs",
+    "tests/binary/upkeep.rs",
+    "tests/clock_walk/binary.rs",
+    "tests/peers",
+];
+
+/// Tests wait with `eventually`; a fixed delay is either too short or too long.
+#[test]
+fn tests_do_not_sleep() {
+    let is_call = |code: &str, at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    for path in files_below(&root().join("tests"), ".rs") {
+        let code = blank_comments_and_texts(&fs::read_to_string(&path).expect("UTF-8"));
+        let named = relative_to_root(&path);
+        let allowed = MAY_SLEEP.iter().any(|prefix| named.starts_with(prefix));
+        let sleeps = code.match_indices("sleep(").any(|(at, _)| is_call(&code, at));
+        assert!(allowed || !sleeps, "{named}: use eventually() instead of a sleep");
+    }
+}
+
+/// Longest test module, in lines, that may be in the file of the code that it tests.
+const INLINE_TESTS_MAX: usize = 150;
+
+/// Rooms of `src` where long inline test modules are still allowed.
+const LONG_INLINE_TESTS: &[&str] = &["tsdb", "identity"];
+
+#[test]
+fn long_test_modules_have_their_own_file() {
+    for source in sources() {
+        if LONG_INLINE_TESTS.contains(&source.room()) {
+            continue;
+        }
+        let lines: Vec<&str> = source.code.lines().collect();
+        for (first, line) in lines.iter().enumerate() {
+            let module = line.trim_start();
+            if !module.ends_with("mod tests {") {
+                continue;
+            }
+            let close = format!("{}}}", &line[..line.len() - module.len()]);
+            let length = lines[first..].iter().position(|line| *line == close).expect("the module ends") + 1;
+            assert!(
+                length <= INLINE_TESTS_MAX,
+                "{}: tests of {length} lines; move them to {}/tests.rs",
+                source.path,
+                source.path.trim_end_matches(".rs").trim_end_matches("/mod"),
+            );
+        }
+    }
+}
+
+/// Longest line that ends in a comment, in characters.
+const COMMENT_COLUMNS: usize = 100;
+
+#[test]
+fn comments_have_at_most_100_columns() {
+    let mut long = Vec::new();
+    for dir in ["src", "tests", "benches"] {
+        for path in files_below(&root().join(dir), ".rs") {
+            let text = fs::read_to_string(&path).expect("UTF-8");
+            for (number, line) in text.lines().enumerate() {
+                if line.chars().count() > COMMENT_COLUMNS && has_comment(line) {
+                    long.push(format!("{}:{}", relative_to_root(&path), number + 1));
+                }
+            }
+        }
+    }
+    assert!(long.is_empty(), "comments of more than {COMMENT_COLUMNS} columns:\n{}", long.join("\n"));
+}
+
+/// Whether a line is a comment or ends in one. A `//` inside a text or an address does not count.
+fn has_comment(line: &str) -> bool {
+    line.trim_start().starts_with("//")
+        || line.match_indices(" // ").any(|(at, _)| line[..at].matches('"').count() % 2 == 0)
+}
+
+/// A reader who meets a type name must not have to choose between many modules.
+#[test]
+fn no_type_name_is_defined_in_more_than_two_modules() {
+    let mut modules: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources() {
+        for name in defined_types(&source.code) {
+            modules.entry(name).or_default().insert(source.path.clone());
+        }
+    }
+    modules.retain(|_, paths| paths.len() > 2);
+    assert!(modules.is_empty(), "type names with more than two meanings: {modules:#?}");
+}
+
+/// The structs, enums, traits and unions that `code` defines.
+fn defined_types(code: &str) -> Vec<String> {
+    let words: Vec<&str> =
+        code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty()).collect();
+    words
+        .windows(2)
+        .filter(|pair| ["struct", "enum", "trait", "union"].contains(&pair[0]))
+        .filter(|pair| pair[1].starts_with(char::is_uppercase))
+        .map(|pair| pair[1].to_owned())
+        .collect()
+}
+
+fn relative_to_root(path: &Path) -> String {
+    path.strip_prefix(root()).expect("below the root").to_string_lossy().replace('\\', "/")
+}
+
+/// `tests/threats.txt`: each row of the threat model has tests, and each test named there exists.
 #[test]
 fn every_threat_has_tests_and_the_map_names_none_that_are_gone() {
     every_row_has_tests("tests/threats.txt", 55);
 }
 
-/// The same of what may fail below the store.
+/// The same for failures below the store.
 #[test]
 fn every_failure_has_tests_and_the_map_names_none_that_are_gone() {
     every_row_has_tests("tests/failures.txt", 30);

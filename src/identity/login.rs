@@ -215,10 +215,10 @@ pub(super) enum FinishedLogin {
 /// A login path has three steps around its change, and this is the last step within the change:
 ///
 /// ```text
-/// let drawn = self.draw(user, client, replaces, rng);          // chance stays outside of the change
+/// let drawn = self.draw(user, client, replaces, rng);  // outside of the transaction
 /// let for_change = drawn.for_change();
 /// let finished = self.change(move |txn| {
-///     let row = active(txn, user)?.ok_or(..)?;                 // judge the first factor here, and use it up
+///     let row = active(txn, user)?.ok_or(..)?; // check and use the first factor
 ///     Ok(finish_login(txn, user, &row, AuthMethod::Oidc, &for_change, now)?)
 /// })?;
 /// self.outcome(user, drawn, finished)                          // LoggedIn or NeedsCode

@@ -3,11 +3,11 @@
 //! All markers are text, written once or by rename, each with its own checksum (CRC32C, hex) over
 //! the lines before it:
 //! ```text
-//! STORE          promlet store            INITIALISED   promlet initialised     CLEAN   promlet clean stop
-//!                layout 1                               id <32 hex digits>              id <32 hex digits>
-//!                id <32 hex digits>                     at <RFC 3339>                   at <RFC 3339>
-//!                created <RFC 3339>                     crc <8 hex digits>              crc <8 hex digits>
-//!                crc <8 hex digits>
+//! STORE  promlet store          INITIALISED  promlet initialised  CLEAN  promlet clean stop
+//!        layout 1                            id <32 hex digits>          id <32 hex digits>
+//!        id <32 hex digits>                  at <RFC 3339>               at <RFC 3339>
+//!        created <RFC 3339>                  crc <8 hex digits>          crc <8 hex digits>
+//!        crc <8 hex digits>
 //! RUNNING        promlet running, id, at, crc
 //! UNCLEAN        promlet unclean stops, id, at (the last one's next start), count <number>, crc
 //! LOCK           pid <number>, started <RFC 3339>; held with flock while the process lives

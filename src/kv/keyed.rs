@@ -8,7 +8,10 @@
 //! The header of such a file has 4,128 bytes. The file's own 64 byte header is followed by the
 //! secret, stored twice, in different pages, so that one damaged page does not cost the file:
 //! ```text
-//!   0  64 header of the file, version 2          64 32 secret block          96 4000 zero          4096 32 secret block
+//!    0   64 header of the file, version 2
+//!   64   32 secret block
+//!   96 4000 zero
+//! 4096   32 secret block
 //! ```
 //! Secret block:
 //! ```text

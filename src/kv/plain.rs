@@ -1,7 +1,8 @@
 //! Records of version 1 in log and journal files: a checksum without a key.
 //!
 //! ```text
-//!  0 u32 body bytes L        4 u32 CRC32C of bytes 0..4, then 8..24+L        8 16 sequence number, type and more
+//!  0 u32 body bytes L    4 u32 CRC32C of bytes 0..4, then 8..24+L
+//!  8 16  sequence number, type and more
 //! 24 body
 //! ```
 

@@ -1,7 +1,7 @@
 //! Storage of a value too long for one safe row of sled as numbered rows of the same commit.
 //!
 //! ```text
-//! key            frame, flags: bit 0, rows << 8     body: u32 total bytes, u32 CRC32C of all of them, first bytes
+//! key            frame, flags: bit 0, rows << 8     u32 total bytes, u32 CRC32C, first bytes
 //! key, u8 1      frame, flags: bit 1, 1 << 8        the bytes that follow
 //! key, u8 2      ...                                at most 50 rows
 //! ```

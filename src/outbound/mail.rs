@@ -15,7 +15,7 @@ pub enum MailKind {
     Signup,
     /// A link that proves a new address.
     EmailConfirm,
-    /// Notice: somebody tried to create an account for an address that has one.
+    /// Notice: a person tried to create an account for an address that has one.
     SignupKnown,
     /// Notice: the password was changed by its owner.
     PasswordChanged,
@@ -55,7 +55,7 @@ impl MailKind {
         }
     }
 
-    /// Returns whether the address may belong to no account, or anybody may cause the mail. Such
+    /// Returns whether the address may belong to no account, or any person may cause the mail. Such
     /// mails share half of the queue.
     pub(super) const fn may_go_to_strangers(self) -> bool {
         matches!(self, MailKind::Signup | MailKind::SignupKnown | MailKind::EmailConfirm | MailKind::Invite)
@@ -73,7 +73,7 @@ impl MailKind {
             MailKind::EmailChanged => "The address of your account was changed",
             MailKind::TwofaEnabled => "Your second factor was enabled",
             MailKind::TwofaDisabled => "Your second factor was removed",
-            MailKind::TwofaFailures => "Somebody may know your password",
+            MailKind::TwofaFailures => "Your password may be compromised",
             MailKind::IdentityLinked => "A sign-in was linked to your account",
             MailKind::Invite => "You are invited to promlet",
         }
@@ -88,8 +88,8 @@ impl MailKind {
             MailKind::Signup => "Open this link to make your account on promlet.",
             MailKind::EmailConfirm => "Open this link to make this address the one of your promlet account.",
             MailKind::SignupKnown => {
-                "Somebody asked for a promlet account with this address. You have one already: sign in, or ask for a new \
-                 password on the sign-in page. If it was not you, there is nothing to do."
+                "A sign-up for a promlet account with this address was requested. You already have one: sign in, or \
+                 request a new password on the sign-in page. If it was not you, there is nothing to do."
             }
             MailKind::PasswordChanged => {
                 "The password of your promlet account was changed, and all other sessions were ended. If it was not you, \
@@ -97,7 +97,7 @@ impl MailKind {
             }
             MailKind::PasswordWasReset => {
                 "The password of your promlet account was reset with a mailed link, and all sessions were ended. If it was \
-                 not you, somebody can read your mail: ask for a new password and secure your mailbox."
+                 not you, another person can read your mail: ask for a new password and secure your mailbox."
             }
             MailKind::EmailChanged => {
                 "Your promlet account has another mail address now; this one is no longer used. If it was not you, write to \
@@ -112,11 +112,11 @@ impl MailKind {
                  and enable it again."
             }
             MailKind::TwofaFailures => {
-                "Somebody signed in to your promlet account as far as the second factor and then gave too many wrong codes. \
-                 If it was not you, they know your password or read your mail: change the password."
+                "A sign-in to your promlet account reached the second factor and then gave too many wrong codes. If it was \
+                 not you, another person knows your password or reads your mail: change the password."
             }
             MailKind::Invite => {
-                "Somebody invites you to an organisation on promlet. Open this link to see which, and to accept."
+                "You are invited to an organisation on promlet. Open this link to see which, and to accept."
             }
             MailKind::IdentityLinked => {
                 "An account of another service may now sign in to your promlet account. If it was not you, remove it in your \

@@ -406,8 +406,8 @@ pub(super) struct Record<'b> {
     pub(super) org: OrgId,
     pub(super) kind: RecordKind,
     pub(super) body: &'b [u8],
-    /// The decoded body of [`RecordKind::Samples`], if the record has just been logged. None if it was
-    /// read from a file.
+    /// The decoded body of [`RecordKind::Samples`], if the record has just been logged. None if it
+    /// was read from a file.
     pub(super) samples: Option<&'b [LogSample]>,
 }
 

@@ -4,7 +4,7 @@
 //! Timeouts are short, and no test asserts durations: a connection that should be closed is read to
 //! its end, and a loop that did not close it would hang here.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -147,8 +147,11 @@ async fn an_idle_connection_outlives_the_header_timeout_and_ends_at_its_own() {
     for _ in 0..3 {
         stream.write_all(HEALTH).expect("written");
         assert!(response(&mut stream).ends_with("ok"));
-        // Longer than the header timeout, so only the idle timeout applies.
-        std::thread::sleep(SHORT * 2);
+        // Silent and open for longer than the header timeout: only the idle timeout applies.
+        stream.set_read_timeout(Some(SHORT * 2)).expect("a socket");
+        let silent = stream.peek(&mut [0]).expect_err("no data and no end");
+        assert!([ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&silent.kind()), "{silent}");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
     }
     assert_eq!(rest(&mut stream), "", "closed when idle for too long");
     server.is_alive();

@@ -365,7 +365,7 @@ async fn an_account_that_its_inviter_may_have_planted_is_not_linked_by_its_addre
     assert_eq!((&me["user"]["email"], &me["identities"]), (&json!("alice@example.com"), &json!([])));
 }
 
-/// An operator prints an invitation with `promlet org invite`, and anybody who has it may accept
+/// An operator prints an invitation with `promlet org invite`, and any person who has it may accept
 /// it.
 #[tokio::test]
 async fn the_first_mailed_link_ends_other_credentials_of_an_unproven_account() {
@@ -409,7 +409,7 @@ async fn the_first_mailed_link_ends_other_credentials_of_an_unproven_account() {
     }
 }
 
-/// For domains of others Google knows only who owned an address in the past.
+/// For domains of others Google knows only the past owner of an address.
 #[tokio::test]
 async fn google_is_trusted_only_for_its_mailboxes_and_its_customers_domains() {
     let idp = Idp::start(NOW_S).await;

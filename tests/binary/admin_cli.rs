@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use promlet::clock::{Clock, Stopwatch};
+use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
 use serde_json::{Value as Json, json};
 
-use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, request};
+use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, eventually, request};
 
 const NEW: &str = "a rather long new phrase";
 
@@ -217,13 +217,10 @@ fn organisations_keys_and_tokens_of_a_running_server() {
 
 /// Waits until no file of organisation `number` is in the folder.
 fn wait_until_gone(server: &Server, dir: &Path, number: u64) {
-    let begun = Stopwatch::start();
     let segments = dir.join(format!("segments/{number}"));
     let names = dir.join(format!("series/{number}.reg"));
-    while segments.exists() || names.exists() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "still there:\n{}", server.log());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let failure = || format!("files of organisation {number} remain:\n{}", server.log());
+    eventually(Duration::from_secs(60), failure, || (!segments.exists() && !names.exists()).then_some(()));
 }
 
 /// Writes samples of `acme` into segments and returns the secret of its key and its number.

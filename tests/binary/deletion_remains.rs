@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use promlet::clock::{Clock, Stopwatch};
+use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
 use serde_json::json;
 
-use crate::harness::{ORG, Server, request};
+use crate::harness::{ORG, Server, eventually, request};
 use crate::upkeep::{files_below, promlet, seal, succeeded};
 
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -67,13 +67,12 @@ fn a_deleted_organisation_leaves_no_sample_on_disk_and_of_its_accounts_only_what
     assert!(ACCOUNTS.iter().all(|text| !holding(dir.path(), text).is_empty()));
 
     changed("DELETE", "", json!({ "confirm": ORG }));
-    let begun = Stopwatch::start();
     // Removal runs in the background, and the log of all organisations goes with the next seal.
-    while !holding(dir.path(), SAMPLES).is_empty() {
-        assert!(begun.elapsed() < WAIT_MAX, "{:?}: {}", holding(dir.path(), SAMPLES), server.log());
+    let failure = || format!("{:?}: {}", holding(dir.path(), SAMPLES), server.log());
+    eventually(WAIT_MAX, failure, || {
         seal(dir.path());
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        holding(dir.path(), SAMPLES).is_empty().then_some(())
+    });
     assert!(server.terminate().success());
     for text in ACCOUNTS {
         let left = holding(dir.path(), text);

@@ -5,11 +5,10 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use promlet::clock::Stopwatch;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::json;
 
-use crate::harness::{Answer, ORG, Server, Start, bootstrap, remote_write};
+use crate::harness::{Answer, ORG, Server, Start, bootstrap, eventually, remote_write};
 
 /// The number of files that the process may open.
 const FILES: u32 = 128;
@@ -92,11 +91,8 @@ fn idle_connections_of_strangers_leave_the_store_its_descriptors() {
     let address = server.url.trim_start_matches("http://").to_owned();
     let strangers: Vec<TcpStream> = (0..300).filter_map(|_| TcpStream::connect(&address).ok()).collect();
     assert!(strangers.len() > 200, "{}", strangers.len());
-    let begun = Stopwatch::start();
-    while open_files(&server) < before + 40 {
-        assert!(begun.elapsed() < WAIT_MAX, "{} of {before} before", open_files(&server));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let failure = || format!("{} open files, {before} before", open_files(&server));
+    eventually(WAIT_MAX, failure, || (open_files(&server) >= before + 40).then_some(()));
     // The log needs its next file, a seal its segments, an account change its journal.
     for round in 1..6 {
         let answer = client.write(round);

@@ -1,5 +1,8 @@
 //! The built binary, started in an empty folder, used over HTTP, stopped or killed.
 
+#[path = "eventually.rs"]
+mod eventually;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use promlet::clock::Stopwatch;
+pub(crate) use eventually::eventually;
 use promlet::model::{Labels, Sample};
 use serde_json::Value as Json;
 
@@ -107,14 +110,8 @@ impl Server {
     }
 
     pub(crate) fn wait_ready(&self) {
-        let begun = Stopwatch::start();
-        loop {
-            if self.get("/readyz", &[]).status == 200 {
-                return;
-            }
-            assert!(begun.elapsed() < WAIT_MAX, "not ready:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let failure = || format!("not ready:\n{}", self.log());
+        eventually(WAIT_MAX, failure, || (self.get("/readyz", &[]).status == 200).then_some(()));
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -158,15 +155,8 @@ impl Server {
     /// Waits until its log contains `words` and returns the log. Lines arrive through a pipe with a
     /// delay.
     pub(crate) fn log_line(&self, words: &str) -> String {
-        let begun = Stopwatch::start();
-        loop {
-            let log = self.log();
-            if log.contains(words) {
-                return log;
-            }
-            assert!(begun.elapsed() < WAIT_MAX, "{words:?} never came:\n{log}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let failure = || format!("{words:?} is not in the log:\n{}", self.log());
+        eventually(WAIT_MAX, failure, || Some(self.log()).filter(|log| log.contains(words)))
     }
 
     /// Sends SIGTERM and returns the exit status.
@@ -177,14 +167,9 @@ impl Server {
 
     /// Waits for a requested end and returns the exit status.
     pub(crate) fn ended(mut self) -> ExitStatus {
-        let begun = Stopwatch::start();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("ours") {
-                return status;
-            }
-            assert!(begun.elapsed() < WAIT_MAX, "it did not end:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let stderr = Arc::clone(&self.stderr);
+        let failure = || format!("the process did not end:\n{}", stderr.lock().expect("unpoisoned"));
+        eventually(WAIT_MAX, failure, || self.child.try_wait().expect("ours"))
     }
 
     pub(crate) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {

@@ -11,7 +11,7 @@ use promlet::clock::{Clock, Stopwatch};
 use promlet::model::{Labels, Sample};
 use serde_json::{Value as Json, json};
 
-use crate::harness::{Answer, ORG, Server, Start, bootstrap, percent, request};
+use crate::harness::{Answer, ORG, Server, Start, bootstrap, eventually, percent, request};
 
 /// How long a wait may take before the test fails. A tested end comes at once or never.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -73,10 +73,10 @@ impl QueryClient {
 
     /// Waits until `/metrics` contains `line`.
     fn until_metric(&self, line: &str) {
-        let begun = Stopwatch::start();
-        while !self.server.get("/metrics", &[]).body.lines().any(|have| have == line) {
-            assert!(begun.elapsed() < WAIT_MAX, "{line:?} never came");
-        }
+        let failure = || format!("/metrics has no line {line:?}");
+        eventually(WAIT_MAX, failure, || {
+            self.server.get("/metrics", &[]).body.lines().any(|have| have == line).then_some(())
+        });
     }
 
     fn running(&self, org: &str) -> Vec<Json> {
@@ -87,15 +87,15 @@ impl QueryClient {
 
     /// Waits until the list of an organisation satisfies `is_so`, and returns it.
     fn until(&self, org: &str, is_so: impl Fn(&[Json]) -> bool) -> Vec<Json> {
-        let begun = Stopwatch::start();
-        loop {
-            let rows = self.running(org);
-            if is_so(&rows) {
-                return rows;
-            }
-            assert!(begun.elapsed() < WAIT_MAX, "still {rows:?}");
-        }
+        let failure = || format!("the list is {:?}", self.running(org));
+        eventually(WAIT_MAX, failure, || Some(self.running(org)).filter(|rows| is_so(rows)))
     }
+}
+
+/// Waits until the last request is `age` old, so that its connection counts as inactive.
+fn until_inactive(age: Duration) {
+    let since = Stopwatch::start();
+    eventually(WAIT_MAX, || format!("{age:?} have not passed"), || (since.elapsed() >= age).then_some(()));
 }
 
 /// Sends a GET request over its own connection. The caller reads the response or closes it.
@@ -267,12 +267,12 @@ fn a_matcher_that_became_slow_blocks_neither_health_nor_the_stop_nor_its_thread(
     for _ in 0..3 {
         let answer = client.server.get(&listing, &[("Cookie", &client.cookie)]);
         assert_eq!(answer.status, 200, "{}", answer.body);
-        std::thread::sleep(Duration::from_millis(5));
+        until_inactive(Duration::from_millis(5));
     }
     let written = client.server.write(&secret, &hostile_values());
     assert_eq!(written.status, 204, "{}", written.body);
     // The request of the other connection must be older than two milliseconds.
-    std::thread::sleep(Duration::from_millis(50));
+    until_inactive(Duration::from_millis(50));
     let stream = client.send(&listing);
     client.until_metric("promlet_lane_running{lane=\"query\"} 1");
     let begun = Stopwatch::start();

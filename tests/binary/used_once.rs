@@ -5,11 +5,12 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 use promlet::clock::Clock;
 use serde_json::{Value as Json, json};
 
-use crate::harness::{Answer, EMAIL, ORG, PASSWORD, Server, Start, bootstrap};
+use crate::harness::{Answer, EMAIL, ORG, PASSWORD, Server, Start, bootstrap, eventually};
 
 const AUTH: &str = "/api/v1/auth";
 
@@ -168,9 +169,8 @@ fn a_code_a_recovery_code_and_a_pending_login_stay_used_over_kill_dash_nine() {
     // code.
     let mut last = step();
     for round in 0.. {
-        while step() < last {
-            std::thread::sleep(std::time::Duration::from_millis(200));
-        }
+        let failure = || format!("the time step {last} has not begun");
+        eventually(Duration::from_secs(120), failure, || (step() >= last).then_some(()));
         // The code of the next half minute is already used.
         let used = step().max(last) + 1;
         let body = |crashing: &CrashingServer<'_>| json!({ "twofa_pending_login": pending(crashing), "code": code(secret, used) });

@@ -1,5 +1,5 @@
-//! The steps of a seed, taken by the built binary under libfaketime: what it acknowledged is there, but for what was deleted,
-//! what retention may remove and what lies behind damage.
+//! The steps of a seed, performed by the built binary under libfaketime: all acknowledged data is
+//! there, except for deleted data, data that retention may remove, and data after damage.
 
 #[path = "steps.rs"]
 #[expect(dead_code, reason = "the walk of the store lets time pass, which a binary cannot be told to")]
@@ -22,9 +22,10 @@ use steps::{DAY, Damage, DamageKind, Deletion, HOUR, JUMPS, MINUTE, SERIES, Send
 const WALK: Duration = Duration::from_secs(60);
 /// Steps of one walk at most.
 const STEPS: u32 = 20_000;
-/// Of steps that send samples, one of so many is taken: the others are what most of a walk of the store consists of.
+/// Takes one of this many steps that send samples: they are most of the steps of a walk.
 const SENDING_ONE_OF: u64 = 12;
-/// A clock that is ahead leads retention ahead by nine times the running time, which is two minutes at most.
+/// A clock that is ahead moves retention ahead by nine times the running time, which is two minutes
+/// at most.
 const LED: i64 = 30 * MINUTE;
 /// No record of one sample ends with as many zeros.
 const RECORD_BYTES_MAX: usize = 64;
@@ -41,7 +42,7 @@ enum Fate {
     MayBeGone,
 }
 
-/// What a kill and damage may have undone.
+/// Data that a kill and damage may have reverted.
 #[derive(Default)]
 struct Unsealed {
     samples: BTreeMap<(u64, i64), LogEnd>,
@@ -141,7 +142,8 @@ impl Walk {
             503 if self.ahead_ms < -10 * MINUTE || off_ms > 0 => {
                 assert_eq!(answer.code(), "clock_unconfirmed", "{place}");
             }
-            // The server has run for less than 15 minutes: nobody is refused for good for being ahead of its clock.
+            // The server has run for less than 15 minutes: no sample is permanently refused for
+            // being ahead of its clock.
             400 if off_ms < -HOUR => assert!(answer.body.contains("too_old"), "{place}"),
             status => panic!("{status}, {place}"),
         }
@@ -244,7 +246,8 @@ impl Walk {
         self.check("after a start");
     }
 
-    /// Damages the log of a killed server behind what is sealed. What lies before the damage is not lost.
+    /// Damages the log of a killed server after the sealed part. Records before the damage are not
+    /// lost.
     fn damage(&mut self, damage: &Damage) {
         self.seal();
         self.check("before the damage");
@@ -280,7 +283,7 @@ impl Walk {
                 *fate = Fate::MayBeGone;
             }
         }
-        // A deletion whose record is lost may be undone, for what was there before it.
+        // A deletion whose record is lost may be reverted for the data that it covered.
         for (_, deleted) in deletions.iter().filter(|(end, _)| !is_intact(end)) {
             for key in deleted {
                 self.samples.entry(*key).or_insert(Fate::MayBeGone);

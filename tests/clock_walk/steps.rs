@@ -1,5 +1,5 @@
-//! The sequence of steps that follows from a seed: clocks that jump, senders with other clocks, restarts, seals, deletions and
-//! damage. The walk of the store and that of the binary take the same ones.
+//! The sequence of steps that follows from a seed: clocks that jump, senders with other clocks,
+//! restarts, seals, deletions and damage. The walks of the store and of the binary share it.
 
 use super::Entropy;
 
@@ -29,7 +29,8 @@ pub(super) const JUMPS: [i64; 17] = [
     -20_000 * DAY,
 ];
 
-/// For how long a machine is off. No sum of them is undone by a jump: such a jump would look like one that is put right.
+/// Durations for which a machine is off. No sum of them equals a jump: such a jump would look like
+/// a clock being corrected.
 const OFF: [i64; 6] = [0, 0, 90_000, 67 * MINUTE, 55 * HOUR, 30 * DAY + 11 * HOUR];
 
 /// What happens next.

@@ -4,10 +4,8 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use promlet::clock::Stopwatch;
-
 use super::comparison::QueryResponse;
-use super::harness::{ORG, Server, Start, bootstrap, compressed, percent};
+use super::harness::{ORG, Server, Start, bootstrap, compressed, eventually, percent};
 use super::packages::prometheus;
 
 /// The times of a query in milliseconds.
@@ -84,11 +82,8 @@ impl ServerPair {
             delayed_name_removal,
             _dir: dir,
         };
-        let started = Stopwatch::start();
-        while pair.ready().is_none() {
-            assert!(started.elapsed() < Duration::from_secs(60), "Prometheus is not ready after a minute");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let failure = || "Prometheus is not ready".to_owned();
+        eventually(Duration::from_secs(60), failure, || pair.ready());
         pair
     }
 

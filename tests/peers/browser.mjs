@@ -499,10 +499,10 @@ const scenarios = {
       }
     }
     const me = async (base) => (await page.goto(`${base}/api/v1/auth/me`)).status();
-    check(await me(on('localhost')) === 200, 'on localhost whoever has another port signs a browser in as themselves, without any sign-in of ours');
+    check(await me(on('localhost')) === 200, 'on localhost a page on another port can plant its own session in a browser');
     const known = (await browser.cookies(own)).filter(({ name }) => name.includes('ms_'));
     check(known.length === 0, `a name of ours has none of them: ${JSON.stringify(known)}`);
-    check(await me(own) === 401, 'and nobody is signed in there');
+    check(await me(own) === 401, 'and no session is accepted there');
   },
 
   /** F13: a page whose name was made to point here speaks to us as its own origin. */
@@ -693,7 +693,7 @@ const scenarios = {
       return answer.data.find(({ name }) => name.startsWith('website'));
     };
     const key = keys.locator('.key');
-    // Once it is stored the card is filled anew, with every key closed.
+    // Once it is stored the card is reloaded, with every key closed.
     const saves = async () => {
       const answered = page.waitForResponse((response) => response.request().method() === 'PATCH');
       await key.getByRole('button', { name: 'Save' }).click();
@@ -717,7 +717,7 @@ const scenarios = {
     await saves();
     const restricted = (await stored()).embed;
     check(restricted.policy.endpoints.join() === 'metrics,labels,range,instant' && restricted.policy.metrics.join() === 'http_*,up' && restricted.origins.join() === 'https://app.example.com', `the form is what is stored: ${JSON.stringify(restricted)}`);
-    // What it writes; and a list that is emptied lets nothing through until somebody says that it may.
+    // What it writes; an emptied list permits nothing until it is changed.
     await keys.locator('summary:has-text("website")').click();
     await key.locator('[name="labels"]').fill('source=laptop\nplace = cellar = 1');
     await key.locator('[name="metrics"]').fill('');

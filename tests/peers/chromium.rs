@@ -1,7 +1,7 @@
 //! Chromium and its driver, for the tests that look at pages.
 //!
-//! Chromium comes by apt, its driver (playwright-core) by npm below `target/`; where either cannot be had the test fails
-//! and says so.
+//! Chromium comes from apt, its driver (playwright-core) from npm below `target/`; if either is
+//! unavailable, the test fails and reports it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! An ext4 of its own in a file, mounted through a loop device, for what only a real file system does. Needs root and loop
-//! devices.
+//! An ext4 in a file, mounted through a loop device, for tests of real file system errors. Needs
+//! root and loop devices.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,8 +18,8 @@ pub(crate) struct LoopDisk {
 }
 
 impl LoopDisk {
-    /// Without the blocks that only root may use: here root is everybody. Read-only from its first error on, as Debian's
-    /// installer sets it up.
+    /// Without the blocks reserved for root, because the tests run as root. Becomes read-only at
+    /// its first error, as Debian's installer configures it.
     pub(crate) fn make(dir: &Path, bytes: u64) -> LoopDisk {
         let (image, mount) = (dir.join("image"), dir.join("mount"));
         std::fs::create_dir(&mount).expect("made");
@@ -43,7 +43,8 @@ impl LoopDisk {
         self.mount(options);
     }
 
-    /// The kernel meets an error in the file system, and makes it read-only under whoever has files open.
+    /// Makes the kernel find an error in the file system and remount it read-only while files are
+    /// open.
     pub(crate) fn break_down(&self) {
         let device = done(Command::new("findmnt").args(["-n", "-o", "SOURCE"]).arg(&self.mount));
         let device = device.trim().strip_prefix("/dev/").expect("a device").to_owned();

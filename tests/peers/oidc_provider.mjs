@@ -2,7 +2,7 @@
 //
 //   node oidc_provider.mjs MODULE PORT REDIRECT_URI
 //
-// Its development pages let anybody in under any name; who calls themselves "unverified…" has an address that was not
+// Its development pages accept any name; a name that begins with "unverified" has an address that was not
 // verified. "ready" on standard output says that it listens.
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';

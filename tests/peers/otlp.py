@@ -1,4 +1,4 @@
-"""Measures a few things with OpenTelemetry's SDK for Python and exports them once, to every URL that is given.
+"""Measures a few things with OpenTelemetry's SDK for Python and exports them once, to every given URL.
 
     otlp.py protobuf|json KEY URL...
 
@@ -24,7 +24,7 @@ else:
 
 
 class Each(MetricExporter):
-    """Exports what it is given to every URL, so that all of them see the same points."""
+    """Exports its input to every URL, so that all of them receive the same points."""
 
     def __init__(self):
         super().__init__()
@@ -36,7 +36,7 @@ class Each(MetricExporter):
         self.time = 0
 
     def export(self, metrics_data, timeout_millis=10_000, **kwargs):
-        # It is asked once more when all is shut down.
+        # The shutdown calls it once more.
         if self.results:
             return MetricExportResult.SUCCESS
         for resource in metrics_data.resource_metrics:
@@ -70,7 +70,7 @@ resource = Resource({
     "retries": 3,
 })
 exporter = Each()
-# One export, at the end: nothing is sent on the way.
+# One export, at the end: nothing is sent before.
 reader = PeriodicExportingMetricReader(exporter, export_interval_millis=3_600_000)
 views = [View(instrument_name="*.exponential", aggregation=ExponentialBucketHistogramAggregation())]
 provider = MeterProvider(resource=resource, metric_readers=[reader], views=views)

@@ -1,8 +1,8 @@
-//! What the tests against real peers need from elsewhere: packages of Debian, PyPI and npm, each in a folder of its own below
+//! Packages of Debian, PyPI and npm for the tests against real peers, each in its own folder below
 //! the target folder's `tmp`.
 //!
-//! Whichever test comes first makes the folder, the others wait for it, those of other processes too; one that was left half
-//! made is made anew. Where packages cannot be had the test fails and says so.
+//! The first test that needs a folder makes it; the others, also in other processes, wait for it.
+//! An incomplete folder is made again. If packages are unavailable, the test fails and reports it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(crate) fn run(command: &mut Command, why: &str) -> String {
     said
 }
 
-/// The folder of this name, and its lock: nobody else reads or fills it while that is held.
+/// The folder of this name and its lock: no other process uses the folder while it is held.
 fn alone(name: &str) -> (PathBuf, File) {
     let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
     std::fs::create_dir_all(all).expect("the target folder is ours");
@@ -59,7 +59,7 @@ pub(crate) fn installed(name: &str, package: &str) -> PathBuf {
         );
         let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.starts_with(b"0"));
         for words in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", package]] {
-            // Without root only a password-free sudo can help; anything else would wait for a person.
+            // Without root only a sudo without password can help; anything else would prompt.
             let mut command = Command::new(if root { "apt-get" } else { "sudo" });
             if !root {
                 command.args(["-n", "apt-get"]);
@@ -70,7 +70,8 @@ pub(crate) fn installed(name: &str, package: &str) -> PathBuf {
     })
 }
 
-/// A package of PyPI and what it needs: the folder for `PYTHONPATH`.
+/// Installs a PyPI package and its dependencies into an environment. Returns the folder of its
+/// programs, `python` among them.
 pub(crate) fn pypi(name: &str, package: &str) -> PathBuf {
     filled(name, package, |folder| {
         let mut pip = Command::new("python3");
@@ -79,7 +80,8 @@ pub(crate) fn pypi(name: &str, package: &str) -> PathBuf {
     })
 }
 
-/// A package of PyPI and what it needs in an environment of its own: the folder of its programs, `python` among them.
+/// Installs a PyPI package and its dependencies into an environment. Returns the folder of its
+/// programs, `python` among them.
 pub(crate) fn environment(name: &str, package: &str) -> PathBuf {
     let folder = filled(name, package, |folder| {
         let why = "packages of PyPI need Python 3 with venv (Debian: python3-venv)";
@@ -100,7 +102,8 @@ pub(crate) fn npm(name: &str, package: &str) -> PathBuf {
     })
 }
 
-/// Packages of this machine's own release, so that its libraries fit: the folder with what they have below `/`.
+/// Unpacks packages of the release of this machine, so that its libraries fit. Returns the folder
+/// that holds their content below `/`.
 pub(crate) fn debian(name: &str, packages: &[&str]) -> PathBuf {
     let release = std::fs::read_to_string("/etc/os-release").expect("peers' packages are Debian's");
     let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
@@ -126,8 +129,8 @@ fn unpacked(name: &str, suite: &str, packages: &[&str]) -> PathBuf {
     folder.join("root")
 }
 
-/// The folder of the programs of Prometheus 3.5 and node_exporter: Debian's stable Prometheus 2.x answers differently
-/// (left-closed windows, among others).
+/// Returns the folder with the programs of Prometheus 3.5 and node_exporter. Debian's stable
+/// Prometheus 2.x gives other answers (left-closed windows, among others).
 pub(crate) fn prometheus() -> PathBuf {
     let packages = ["prometheus", "promtool", "prometheus-node-exporter"];
     latest_debian("prometheus", &packages).join("usr/bin")

@@ -1,4 +1,4 @@
-"""A mail server for the tests: STARTTLS and AUTH are musts, what it receives is printed, one JSON object a line.
+"""A mail server for the tests: it requires STARTTLS and AUTH and prints each received mail as a line of JSON.
 
     smtp.py CERTIFICATE KEY USER PASSWORD
 

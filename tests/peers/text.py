@@ -1,4 +1,4 @@
-"""What prometheus_client's two parsers make of documents: one as JSON on each line of the input, one answer on each line."""
+"""Parses documents with prometheus_client's two parsers: one as JSON on each line of the input, one result on each line."""
 
 import json
 import math
@@ -12,13 +12,13 @@ CREATED = ("counter", "histogram", "summary")
 
 
 def bits(value):
-    """The parsers read `-0` as a whole number, which has no sign: both zeros are one here."""
+    """The parsers read `-0` as an integer, which has no sign, so both zeros are equal here."""
     value = float(value) + 0.0
     return "nan" if math.isnan(value) else struct.pack(">d", value).hex()
 
 
 def milliseconds(at):
-    """Whole milliseconds, rounded down, as both of us read seconds."""
+    """Whole milliseconds, rounded down, as both sides read seconds."""
     if at is None:
         return None
     if hasattr(at, "nsec"):
@@ -73,6 +73,6 @@ def read(document):
 for line in sys.stdin:
     try:
         answer = {"samples": read(json.loads(line))}
-    except Exception as e:  # noqa: BLE001: every way of refusing is a refusal
+    except Exception as e:  # noqa: BLE001: every exception is a refusal
         answer = {"error": f"{type(e).__name__}: {e}"}
     print(json.dumps(answer))

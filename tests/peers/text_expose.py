@@ -1,4 +1,4 @@
-"""What a program that uses prometheus_client exposes, in both formats, and the samples that it means."""
+"""Prints the exposition of a prometheus_client program, in both formats, and the samples that it represents."""
 
 import json
 

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 
 const [, , step, folder, given] = process.argv
-// The package lies beside FOLDER, not beside this file.
+// The package is beside FOLDER, not beside this file.
 const jose = await import(pathToFileURL(createRequire(join(folder, 'x.js')).resolve('jose')))
 const ALGORITHMS = ['EdDSA', 'ES256', 'RS256']
 const kept = join(folder, 'jose-keys.json')
@@ -80,7 +80,7 @@ for (const alg of ALGORITHMS) {
   tokens[`good_${alg}`] = await token({ alg, kid: keys[alg].kid, key })
   tokens[`foreign_${alg}`] = await token({ alg, kid: keys[alg].kid, key: other })
   tokens[`kid_of_another_${alg}`] = await token({ alg, key })
-  // The public key is no secret: whoever signs with it as one is nobody.
+  // The public key is not secret: a token signed with it as a secret must be refused.
   tokens[`confused_${alg}`] = await token({ kid: keys[alg].kid, key: text(keys[alg].pem) })
   tokens[`confused_trimmed_${alg}`] = await token({ kid: keys[alg].kid, key: text(keys[alg].pem.trim()) })
 }

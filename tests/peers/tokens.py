@@ -1,4 +1,4 @@
-"""Embed tokens as PyJWT makes them, the good ones and what people get wrong. Speaks JSON on standard output.
+"""Makes embed tokens with PyJWT, valid ones and common mistakes. Prints JSON on standard output.
 
     python3 tokens.py keys FOLDER            makes key pairs, prints {alg: {pem}}, keeps the private ones
     python3 tokens.py tokens FOLDER GIVEN    prints {name: token}; GIVEN is {org, hs: {kid, secret}, EdDSA: {kid}, ...}
@@ -45,7 +45,7 @@ plain = {"aud": "ms-embed", "org": org, "iat": now, "exp": now + 600, "ms": {"ma
 
 
 def token(key=secret, algorithm="HS256", headers=None, without=(), **changes):
-    """As the documentation says it, but for the changes."""
+    """As documented, except for the changes."""
     claims = {name: value for name, value in {**plain, **changes}.items() if name not in without}
     return jwt.encode(claims, key, algorithm=algorithm, headers={"kid": kid} if headers is None else headers)
 
@@ -55,7 +55,7 @@ def b64(data):
 
 
 def by_hand(key, headers):
-    """HS256 with a key that PyJWT would not take for one."""
+    """HS256 with a key that PyJWT refuses."""
     message = b64(json.dumps({"alg": "HS256", "typ": "JWT", **headers}).encode()) + "." + b64(json.dumps(plain).encode())
     return message + "." + b64(hmac.new(key, message.encode(), hashlib.sha256).digest())
 

@@ -120,7 +120,8 @@ fn a_request_is_decoded_from_the_bytes_of_the_specification() {
     #[rustfmt::skip]
     let request = [
         0x0a, 0x1d, // series, 29 bytes
-        0x0a, 0x0e, 0x0a, 8, b'_', b'_', b'n', b'a', b'm', b'e', b'_', b'_', 0x12, 2, b'u', b'p', // label
+        // label
+        0x0a, 0x0e, 0x0a, 8, b'_', b'_', b'n', b'a', b'm', b'e', b'_', b'_', 0x12, 2, b'u', b'p',
         0x12, 0x0b, 0x09, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0x10, 0x05, // sample 1.0 at 5 ms
         0x1a, 0x0d, 0x08, 1, 0x12, 2, b'u', b'p', 0x22, 1, b'h', 0x2a, 2, b'm', b's', // metadata
     ];

@@ -5,11 +5,11 @@
 //! ```text
 //! header, 64 bytes
 //!  0  8 "PROMPLX1"     8 u16 version 1   10 u16 header bytes 64   12 u32 0
-//! 16 16 store id      32 u64 seq of the last change in it         40 20 zero      60 u32 CRC32C of 0..60
+//! 16 16 store id      32 u64 seq of its last change    40 20 zero    60 u32 CRC32C of 0..60
 //! rows, in key order, without the row "commit" of table 0, which is created on rebuild
 //!  0 u16 key bytes, never 0    2 u16 value bytes    4 key, framed value
 //! footer, 32 bytes
-//!  0 u32 0     4 u64 rows     12 u64 seq     20 8 "PROMPLXE"     28 u32 CRC32C of everything before this word
+//!  0 u32 0   4 u64 rows   12 u64 seq   20 8 "PROMPLXE"   28 u32 CRC32C of all before this word
 //! ```
 //! Written as `.new`, synced, renamed, and `exports/` synced. One is written when 2 MiB of journal
 //! have gathered, every 15 minutes if anything has changed, and at a clean stop. A journal file is

@@ -21,7 +21,7 @@ const CACHE_BYTES: u64 = 8 << 20;
 /// rewritten in the batch of every commit.
 ///
 /// ```text
-///  0 u64 seq of the last change   8 u64 sum (wrapping) of the checksums of all rows   16 16 store id
+///  0 u64 seq of the last change   8 u64 wrapping sum of all row checksums   16 16 store id
 /// 32 u16 tables                  34 tables x {u8 table, u64 rows}
 /// ```
 /// The sum detects a truncated file of sled, which may open without an error and with older values

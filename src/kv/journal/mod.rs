@@ -5,7 +5,7 @@
 //! with
 //! ```text
 //!  0  8 "PROMJNL1"     8 u16 version 1 | 2   10 u16 header bytes 64 | 4,128   12 u32 file bytes
-//! 16 16 store id      32 u64 file number  40 i64 created           48 u64 number of the file before it
+//! 16 16 store id      32 u64 file number  40 i64 created    48 u64 previous file number
 //! 56  4 zero          60 u32 CRC32C of 0..60
 //! ```
 //! (created: the time at which the process that created it opened the journal). In version 2 the
@@ -15,7 +15,7 @@
 //! ```text
 //!  0 u32 body bytes L                      4 u32 CRC32C of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)               16 u32 0
-//! 20 u8  type 16    21 u8 body version 1   22 u16 lag = seq - last seq known durable when this was written
+//! 20 u8  type 16    21 u8 body version 1   22 u16 lag = seq - last seq known durable at write
 //! 24 body: u16 rows, rows {u8 1 put | 2 remove, u16 key bytes, key, u16 value bytes, framed value}
 //! ```
 //! Little-endian. One record is one change. `lag` distinguishes a torn tail from damage: a valid

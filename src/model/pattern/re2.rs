@@ -1,13 +1,13 @@
 //! Translation of RE2's syntax, as parsed by Go's regexp/syntax, to that of the regex crate.
 //!
-//! | RE2                                     | the regex crate alone           | translated to           |
-//! |-----------------------------------------|---------------------------------|-------------------------|
-//! | `\d` `\w` `\s` `\b` are ASCII           | Unicode                         | classes, `(?-u:\b)`     |
-//! | `[a&&b]`, `[a[b]`: literals             | set operations, nested classes  | `\x{..}` for each       |
-//! | `\Q...\E`, octal `\101`                 | errors                          | literals                |
-//! | `\<` is a literal                       | a word boundary                 | escaped literal         |
-//! | `{`, `a{,5}`, `a{b}`: literals          | errors                          | escaped literals        |
-//! | `x**`, `(?x)`, `\u0041`, `x{1001}`: errors | accepted                     | refused here            |
+//! | RE2                                     | the regex crate alone   | translated to       |
+//! |-----------------------------------------|-------------------------|---------------------|
+//! | `\d` `\w` `\s` `\b` are ASCII           | Unicode                 | classes, `(?-u:\b)` |
+//! | `[a&&b]`, `[a[b]`: literals             | set operations, nesting | `\x{..}` for each   |
+//! | `\Q...\E`, octal `\101`                 | errors                  | literals            |
+//! | `\<` is a literal                       | a word boundary         | escaped literal     |
+//! | `{`, `a{,5}`, `a{b}`: literals          | errors                  | escaped literals    |
+//! | `x**` `(?x)` `\u0041` `x{1001}`: errors | accepted                | refused here        |
 //!
 //! It is one pass over the text with an explicit stack; the output is at most about ten times as
 //! long as the input.

@@ -73,7 +73,7 @@ function operation(api, verb, path, about) {
     h('summary', {}, h('span', { class: `verb ${verb}`, text: verb.toUpperCase() }),
       h('span', { class: 'path' }, ...path.split(/(\{[^}]+\})/).map((part) => (part.startsWith('{') ? h('i', { text: part }) : part))),
       h('span', { class: 'summary' }, ...marked(about.summary))));
-  // What is inside is made when somebody looks.
+  // The content is built when the section is opened.
   node.addEventListener('toggle', () => {
     if (node.open && node.childElementCount === 1) node.append(inside(api, verb, path, about));
   });

@@ -157,7 +157,7 @@ class MetricChart extends HTMLElement {
     const seconds = Number(this.getAttribute('refresh'));
     if (!(seconds > 0) || this.hasAttribute('start')) return;
     this.#timer = setTimeout(() => {
-      // Nobody looks: ask when somebody does.
+      // The page is hidden: query when it becomes visible.
       this.#due = document.hidden;
       if (!this.#due) this.reload();
     }, Math.min(Math.max(1, seconds), 86400) * 1000);

@@ -1,4 +1,4 @@
-//! Documents, made from a seed, through their parsers and ours.
+//! Documents generated from a seed, parsed by prometheus_client and by promlet.
 
 use std::collections::{BTreeMap, BTreeSet};
 

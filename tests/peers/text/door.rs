@@ -1,4 +1,4 @@
-//! Through the door: what a program exposes is imported, and PromQL answers it.
+//! End to end: the exposition of a program is imported, and PromQL returns its samples.
 
 use serde_json::Value as Json;
 
@@ -38,7 +38,7 @@ fn what_a_program_exposes_is_imported_and_answered() {
     let formats = [
         ("text", "text/plain; version=0.0.4; charset=utf-8"),
         ("openmetrics", "application/openmetrics-text; version=1.0.0; charset=utf-8"),
-        // As `curl --data-binary` says it: the end tells.
+        // As `curl --data-binary` sends it.
         ("openmetrics", "application/x-www-form-urlencoded"),
     ];
     for (format, content_type) in formats {

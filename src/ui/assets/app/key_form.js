@@ -64,7 +64,7 @@ export function policyOf(values) {
   };
 }
 
-/** Whether it keeps anything from anybody. */
+/** Whether it restricts anything. */
 export const restricts = ({ match, ...rest }) => match.length > 0 || Object.values(rest).some((one) => one !== null);
 
 /** Fields for the limits of a new key: part, setting, label, default. */

@@ -6,7 +6,7 @@
  * @typedef {{start: number, step: number, count: number, series: Series[], total: number}} Columns
  */
 
-/** Lines beyond these are not drawn: nobody reads them, and a phone has to stay alive. */
+/** Lines beyond these are not drawn: they would be unreadable and exhaust a phone. */
 export const SERIES_MAX = 300;
 /** The server answers at most 11,000 steps; one more for a grid that includes both ends. */
 const STEPS_MAX = 11001;

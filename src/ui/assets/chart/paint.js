@@ -38,7 +38,7 @@ export function paint(pen, place, { data, shown, colours, lit }) {
   pen.rect(left - 1, top - 3, right - left + 4, bottom - top + 5);
   pen.clip();
   const dense = data.count > 1.5 * (right - left);
-  // Round joins and dashes cost most where nobody can see them.
+  // Round joins and dashes cost most where they are invisible.
   pen.lineJoin = dense || shown.length > CROWD ? 'bevel' : 'round';
   pen.lineCap = 'round';
   if (shown.length === 1) area(pen, place, data, shown[0], colours.series[shown[0].colour]);
