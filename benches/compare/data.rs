@@ -70,7 +70,7 @@ impl Data {
         self.series.len()
     }
 
-    /// Returns the next scrape of every series, in requests. Labels are in the order of their names.
+    /// Returns the next scrape of every series, in requests.
     pub(crate) fn round(&mut self) -> Option<Vec<Vec<(Labels, Vec<Sample>)>>> {
         let left = i64::try_from(ROUNDS.checked_sub(self.next + 1)?).expect("few rounds");
         let at = self.end.plus_ms(-left * INTERVAL_MS);

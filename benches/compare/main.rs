@@ -4,8 +4,8 @@
 //! Installs both peers as the tests against peers do, starts the three servers on loopback with
 //! fresh folders, and sends the same remote write requests to each in turn: SERIES series (2,000,
 //! 10,000 or 100,000; the default is 10,000) with 240 samples each. Then it measures queries, a
-//! restart after a clean stop, and a kill while samples are written. Prints one table of figures and
-//! of ratios of promlet to each peer.
+//! restart after a clean stop, and a kill while samples are written. Prints one table of figures
+//! and of ratios of promlet to each peer.
 //!
 //! Checks: all servers return the same series and values, and promlet has every acknowledged sample
 //! after it was killed. The exit status is 1 if a check fails. VictoriaMetrics keeps samples in
@@ -51,7 +51,8 @@ const CRASH_KILL_AFTER: usize = 100;
 /// The number of requests after the restart that must be found, as a control of the check.
 const CRASH_CONTROL: usize = 10;
 const CRASH_SERIES: usize = 1_000;
-/// The data end this long before the start of the bench. The requests before the kill continue them.
+/// The data end this long before the start of the bench. The requests before the kill continue
+/// them.
 const MARGIN_MS: i64 = 660_000;
 
 /// Calls a function for each server. The server that begins depends on the number of the turn.

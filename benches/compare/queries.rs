@@ -9,8 +9,8 @@ use super::harness::percent;
 
 /// The relative difference that is allowed between two values.
 const TOLERANCE: f64 = 1e-9;
-/// The same for rates of VictoriaMetrics, which does not extrapolate: it divides by the whole window
-/// and includes the sample before it.
+/// The same for rates of VictoriaMetrics, which does not extrapolate: it divides by the whole
+/// window and includes the sample before it.
 const RATE_TOLERANCE: f64 = 0.1;
 /// The time that range queries cover, and their step.
 const RANGE_S: i64 = 1_800;
