@@ -42,8 +42,7 @@ pub fn check_available(bytes: u64) -> Result<(), OutOfMemory> {
 }
 
 /// Returns whether an allocation of `bytes` can fail now: it is huge, the process has a limit, or the
-/// system does not
-/// overcommit memory.
+/// system does not overcommit memory.
 ///
 /// A limit can be set on a running process, so it is read each time.
 fn can_fail(bytes: u64) -> bool {
