@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::identity::NameError;
-use crate::identity::org::{MemberRow, MembershipRow};
+use crate::identity::orgs::org::{MemberRow, MembershipRow};
 
 fn join(instance: &TestInstance, user: UserId, org: &Org, role: Role) {
     let (org, joined_at) = (org.id, instance.now);

@@ -21,6 +21,10 @@ mod two_factor;
 use std::sync::Arc;
 
 use super::*;
+use crate::identity::auth::{address_proof, link, session, totp};
+use crate::identity::keys::{embed_token, keyring, rotation};
+use crate::identity::orgs::{invite, member, org};
+use crate::identity::tables::{audit, store, user};
 use crate::kv::{ControlOptions, DataFolder};
 use crate::model::OrgSlug;
 

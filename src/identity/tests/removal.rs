@@ -1,7 +1,7 @@
 //! Deleted organisations, and invitations over time (docs/specification.md C3).
 
 use super::*;
-use crate::identity::org::{MemberRow, MembershipRow, OrgRow};
+use crate::identity::orgs::org::{MemberRow, MembershipRow, OrgRow};
 use crate::model::OrgId;
 
 fn new_key() -> NewApiKey {

@@ -4,12 +4,12 @@
 
 use std::fmt::Debug;
 
-use super::super::address_proof::AddressProof;
-use super::super::{
-    api_key, audit, daily_usage, invite, keyring, link, login, oauth, org, org_removal, rotation, session,
-    totp, user,
-};
 use super::*;
+use crate::identity::auth::address_proof::AddressProof;
+use crate::identity::auth::{link, login, oauth, session, totp};
+use crate::identity::keys::{api_key, keyring, rotation};
+use crate::identity::orgs::{daily_usage, invite, org, org_removal};
+use crate::identity::tables::{audit, user};
 use crate::kv::decode_body;
 use crate::model::OrgId;
 

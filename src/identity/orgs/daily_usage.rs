@@ -1,0 +1,60 @@
+//! The number of samples that an organisation stored on the newest day on which it stored any, so
+//! that the daily usage continues after a restart.
+//!
+//! The store of samples counts in memory. The server records the count here each minute in which it
+//! grew, and at a clean stop. A crash loses the last minute, so the recorded number is never more
+//! than was stored.
+
+use serde::{Deserialize, Serialize};
+
+use crate::kv::{Record, SideRecord};
+use crate::model::OrgId;
+
+use crate::identity::Identity;
+use crate::identity::orgs::org::OrgRow;
+use crate::identity::tables::store::StoreError;
+
+/// The recorded usage of one day.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(in crate::identity) struct DailyUsageRow {
+    /// Days since 1970 (UTC).
+    pub(in crate::identity) day: i64,
+    pub(in crate::identity) samples: u64,
+}
+
+impl Record for DailyUsageRow {
+    const TABLE: u8 = 0x12;
+    const KIND: u8 = 0x12;
+    const VERSION: u8 = 1;
+    type Key = OrgId;
+}
+
+impl SideRecord for DailyUsageRow {
+    type Main = OrgRow;
+
+    fn main_key(org: &OrgId) -> OrgId {
+        *org
+    }
+}
+
+impl Identity {
+    /// Records the numbers of samples that organisations stored on `day`, in days since 1970.
+    /// Blocks (commit).
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn note_stored(&self, day: i64, samples: &[(OrgId, u64)]) -> Result<(), StoreError> {
+        self.put_side(
+            samples.iter().map(|(org, samples)| (*org, DailyUsageRow { day, samples: *samples })).collect(),
+        )
+    }
+
+    /// Returns the numbers of samples recorded for `day`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn stored_on(&self, day: i64) -> Result<Vec<(OrgId, u64)>, StoreError> {
+        let rows = self.rows::<DailyUsageRow>(&())?.into_iter().filter(|(_, row)| row.day == day);
+        Ok(rows.map(|(org, row)| (org, row.samples)).collect())
+    }
+}
