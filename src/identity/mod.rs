@@ -18,6 +18,7 @@
 mod accounts;
 mod auth;
 mod keys;
+mod options;
 mod orgs;
 mod tables;
 
@@ -26,7 +27,6 @@ mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use crate::entropy::Entropy;
 use crate::kv::{Control, FolderError, LastStop, MasterKey, Record};
@@ -37,7 +37,7 @@ pub use accounts::account::{AccountChangeError, AddressChange, AddressChangeErro
 pub use accounts::administration::{AdministrationError, InstanceCounts, NewUser, UserChange, UserSummary};
 pub use accounts::sealed::DroppedSecrets;
 pub use accounts::setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
-pub use accounts::signup::{NewAccount, SignupError, SignupMail, SignupMode};
+pub use accounts::signup::{NewAccount, SignupError, SignupMail};
 pub use auth::device::DEVICE_TTL;
 pub use auth::link::{LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest, OUTSTANDING_LINKS_MAX};
 pub use auth::login::{
@@ -47,74 +47,43 @@ pub use auth::login::{
 pub use auth::magic_link::{IssuedLink, LinkLogin, LinkOutcome};
 pub use auth::oauth::{
     Admission, ExternalAccount, IdTokenCheck, IdTokenError, LinkedIdentity, OauthAttempt, OauthError,
-    OauthLogin, OauthMode, OauthOutcome, OauthTicket, Profile, Provider, UnlinkError, admission,
-    verify_id_token,
+    OauthLogin, OauthMode, OauthOutcome, OauthTicket, Profile, UnlinkError, admission, verify_id_token,
 };
-pub use auth::password::{
-    Argon2Cost, BadHash, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword,
-};
+pub use auth::password::{Argon2Cost, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
 pub use auth::password_reset::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
 pub use auth::reauth::{Reauth, ReauthError};
-pub use auth::session::{AuthMethod, Client, SESSION_IDLE, Session, SessionCheck};
+pub use auth::session::{Client, SESSION_IDLE, Session, SessionCheck};
 pub use auth::totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
 pub use keys::api_key::{
-    ApiKey, ApiKeyChange, CreatedKey, EmbedChange, EmbedPolicy, EmbedSettings, FieldError, IngestChange,
-    IngestSettings, KeyError, KeyScopes, NewApiKey, ReadSettings, TokenAlgorithm,
+    ApiKey, ApiKeyChange, CreatedKey, EmbedChange, FieldError, IngestChange, KeyError, NewApiKey,
 };
-pub use keys::embed_token::{
-    EmbedGrant, EmbedRequest, Endpoint, MintError, MintRequest, MintedToken, TokenRefusal,
-};
+pub use keys::embed_token::{EmbedGrant, EmbedRequest, MintError, MintRequest, MintedToken, TokenRefusal};
 pub use keys::keyring::VerifiedToken;
 #[cfg(test)]
 pub(crate) use keys::policy_matcher::parse as read_label_test;
 pub use keys::rotation::Rotation;
+pub use options::{IdentityOptions, OrgCreate, SignupMode};
 pub use orgs::invite::{
     AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
 };
 pub use orgs::member::{Member, MemberError};
-pub use orgs::org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
+pub use orgs::org::{NewOrg, OrgError};
 pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
 pub use tables::audit::{AuditCursor, AuditEntry, AuditPage, Origin, with_origin};
 pub use tables::id::{
     EventId, IdError, IdentityId, InviteId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId,
 };
+pub use tables::key::{
+    EmbedPolicy, EmbedSettings, Endpoint, IngestSettings, KeyScopes, ReadSettings, TokenAlgorithm,
+};
 pub use tables::master::{SealError, master_key_mark};
 pub use tables::name::NameError;
-pub use tables::store::StoreError;
+pub use tables::oauth::Provider;
+pub use tables::org::{Limit, Membership, Org, OrgSettings, Role};
+pub use tables::session::AuthMethod;
+pub use tables::store::{BadHash, StoreError};
 pub use tables::user::{Email, EmailError, User};
-
-/// The operator's settings for accounts (docs/specification.md E).
-#[derive(Clone, Debug)]
-pub struct IdentityOptions {
-    /// Cost of password hashes: `PROMLET_ARGON2`.
-    pub argon2: Argon2Cost,
-    /// Lifetime of a magic link: `PROMLET_MAGIC_LINK_TTL`; 600 s by default.
-    pub link_ttl: Duration,
-    /// Maximum lifetime of a session: `PROMLET_SESSION_ABSOLUTE_DAYS`. With `None` a session that
-    /// is in use never expires.
-    pub session_absolute: Option<Duration>,
-    /// Who may create organisations: `PROMLET_ORG_CREATE`.
-    pub org_create: OrgCreate,
-    /// Who may sign up: `PROMLET_SIGNUP`.
-    pub signup: SignupMode,
-    /// Mail is sent to a mail server, not printed to the console, so a used link proves who reads
-    /// mail to its address.
-    pub mail_leaves: bool,
-}
-
-impl Default for IdentityOptions {
-    fn default() -> IdentityOptions {
-        IdentityOptions {
-            argon2: Argon2Cost::default(),
-            link_ttl: Duration::from_secs(600),
-            session_absolute: None,
-            org_create: OrgCreate::default(),
-            signup: SignupMode::default(),
-            mail_leaves: false,
-        }
-    }
-}
 
 /// Writes the marker of a finished set-up: `DataFolder::mark_initialised`.
 pub type MarkInitialised = Box<dyn Fn(Timestamp) -> Result<(), FolderError> + Send + Sync>;

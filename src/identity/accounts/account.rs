@@ -8,21 +8,20 @@ use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
-use crate::identity::auth::address_proof::AddressProof;
 use crate::identity::auth::link::{
-    LINK_TTL, LinkError, LinkKind, LinkMail, LinkRow, LinkSlot, end_outstanding, outstanding, store_link,
-    use_up_link,
+    LINK_TTL, LinkError, LinkMail, end_outstanding, outstanding, store_link, use_up_link,
 };
 use crate::identity::auth::oauth;
 use crate::identity::auth::session::{Client, Session, is_live};
-use crate::identity::auth::totp::TotpRow;
 use crate::identity::orgs::member::{has_other_owner, leave};
-use crate::identity::orgs::org::{MembershipRow, OrgRow, Role};
 use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{Secret, SecretHash, SecretKind, UserId};
+use crate::identity::tables::link::{LinkKind, LinkRow, LinkSlot};
 use crate::identity::tables::name::{self, NameError};
+use crate::identity::tables::org::{MembershipRow, OrgRow, Role};
 use crate::identity::tables::store::{StoreError, read};
-use crate::identity::tables::user::{AddressRow, Email, User, UserRow, active};
+use crate::identity::tables::totp::TotpRow;
+use crate::identity::tables::user::{AddressProof, AddressRow, Email, User, UserRow, active};
 
 /// Errors of changing an account.
 #[derive(Debug, thiserror::Error)]

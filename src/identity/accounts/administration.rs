@@ -8,18 +8,17 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
-use crate::identity::auth::address_proof::AddressProof;
 use crate::identity::auth::link::end_outstanding;
 use crate::identity::auth::login::Password;
 use crate::identity::auth::password::{WeakPassword, check_policy};
 use crate::identity::auth::session::end_all;
-use crate::identity::auth::totp::TotpRow;
-use crate::identity::orgs::org::Membership;
 use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::name::{self, NameError};
+use crate::identity::tables::org::Membership;
 use crate::identity::tables::store::{StoreError, read};
-use crate::identity::tables::user::{AddressRow, Email, User, UserRow, active};
+use crate::identity::tables::totp::TotpRow;
+use crate::identity::tables::user::{AddressProof, AddressRow, Email, User, UserRow, active};
 
 /// An account, as the administrator of the server sees it.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,13 +8,14 @@ use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
 use crate::identity::accounts::administration::AdministrationError;
-use crate::identity::auth::link::{LinkRow, remove_link};
-use crate::identity::auth::totp::TotpRow;
-use crate::identity::keys::keyring::{KeyRow, event};
-use crate::identity::keys::rotation::RotatedRow;
+use crate::identity::auth::link::remove_link;
+use crate::identity::keys::keyring::event;
 use crate::identity::tables::audit;
 use crate::identity::tables::id::KeyId;
+use crate::identity::tables::key::{KeyRow, RotatedRow};
+use crate::identity::tables::link::LinkRow;
 use crate::identity::tables::store::{StoreError, read};
+use crate::identity::tables::totp::TotpRow;
 use crate::identity::tables::user::UserRow;
 
 /// Maximum number of links that one change removes; each may change its slot as well.

@@ -10,16 +10,16 @@ use crate::kv::Txn;
 use crate::model::{OrgSlug, SlugError, Timestamp};
 
 use crate::identity::Identity;
-use crate::identity::auth::address_proof::AddressProof;
 use crate::identity::auth::login::{LoggedIn, Password};
 use crate::identity::auth::password::{WeakPassword, check_policy};
-use crate::identity::auth::session::{AuthMethod, Client, LoginProof, issue};
+use crate::identity::auth::session::{Client, LoginProof, issue};
 use crate::identity::orgs::org::{self, NewOrg, OrgError};
 use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{OrgKey, Secret, SecretKind, UserId};
 use crate::identity::tables::name::{self, NameError};
+use crate::identity::tables::session::AuthMethod;
 use crate::identity::tables::store::StoreError;
-use crate::identity::tables::user::{AddressRow, Email, EmailError, User, UserRow};
+use crate::identity::tables::user::{AddressProof, AddressRow, Email, EmailError, User, UserRow};
 
 /// A request to create the first account: instance administrator and owner of the first
 /// organisation.

@@ -8,52 +8,22 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
-use crate::identity::auth::address_proof::AddressProof;
 use crate::identity::auth::link::{
-    GivenProof, LINK_TTL, LinkError, LinkKind, LinkMail, LinkProof, LinkRequest, LinkRow, Opening, open_link,
-    store_link, use_up_link,
+    GivenProof, LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest, Opening, open_link, store_link,
+    use_up_link,
 };
 use crate::identity::auth::login::{LoginOutcome, Password, finish_login};
 use crate::identity::auth::password::{WeakPassword, check_policy};
-use crate::identity::auth::session::{AuthMethod, Client};
-use crate::identity::orgs::org::{self, NewOrg, OrgCreate, OrgError};
+use crate::identity::auth::session::Client;
+use crate::identity::options::{OrgCreate, SignupMode};
+use crate::identity::orgs::org::{self, NewOrg, OrgError};
 use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{OrgKey, Secret, SecretHash, SecretKind, UserId};
+use crate::identity::tables::link::{LinkKind, LinkRow};
 use crate::identity::tables::name::{self, NameError};
+use crate::identity::tables::session::AuthMethod;
 use crate::identity::tables::store::{StoreError, read};
-use crate::identity::tables::user::{AddressRow, UserRow};
-
-/// Who may create an account (`PROMLET_SIGNUP`). The first account of an instance can always be
-/// created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SignupMode {
-    /// The first account, and people with an invitation.
-    #[default]
-    First,
-    /// Everyone who can read mail to an address.
-    Open,
-    /// People with an invitation.
-    Invite,
-    /// No one, with or without an invitation.
-    Closed,
-}
-
-impl SignupMode {
-    /// Returns the name used in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            SignupMode::First => "first",
-            SignupMode::Open => "open",
-            SignupMode::Invite => "invite",
-            SignupMode::Closed => "closed",
-        }
-    }
-
-    /// Returns whether an invitation may create an account.
-    pub const fn takes_invited(self) -> bool {
-        !matches!(self, SignupMode::Closed)
-    }
-}
+use crate::identity::tables::user::{AddressProof, AddressRow, UserRow};
 
 /// The mail that answers a request to sign up.
 #[derive(Clone, Debug)]

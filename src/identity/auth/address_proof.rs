@@ -15,40 +15,18 @@
 
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
-
 use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
-use crate::identity::auth::link::{LinkSlot, end_outstanding};
+use crate::identity::auth::link::end_outstanding;
 use crate::identity::auth::oauth;
 use crate::identity::auth::session::end_all;
 use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::UserId;
+use crate::identity::tables::link::LinkSlot;
 use crate::identity::tables::store::{StoreError, read};
-use crate::identity::tables::user::UserRow;
-
-/// What is known about the owner of an account's address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::identity) enum AddressProof {
-    // Variants are stored by their index: append new ones.
-    /// The account was created by a version that did not record proofs, so its creator may have
-    /// planted it: treated as `Missing`.
-    Unknown,
-    /// No holder of the account has shown that they read mail sent to the address.
-    Missing,
-    /// A link mailed to the address was used, a trusted provider vouched for it, or the operator
-    /// created the account.
-    Given,
-}
-
-impl AddressProof {
-    /// Returns `Given` or `Missing`.
-    pub(in crate::identity) const fn from_bool(given: bool) -> AddressProof {
-        if given { AddressProof::Given } else { AddressProof::Missing }
-    }
-}
+use crate::identity::tables::user::{AddressProof, UserRow};
 
 /// Records within a change that a link mailed to the account's address was used. On the first
 /// proof, everything that opened the account before ends, and the new epoch of sessions is

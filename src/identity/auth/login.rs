@@ -4,23 +4,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::entropy::Entropy;
-use crate::kv::{Record, Txn};
+use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
 use crate::identity::auth::login_throttle::{AddressHash, Attempt, AttemptOrigin, Network};
-use crate::identity::auth::session::{
-    AuthMethod, Client, LoginProof, NewSession, Session, SessionRow, issue, record_evicted,
-};
-use crate::identity::auth::totp::{self, CodeCheck, GivenFactor, TotpRow};
-use crate::identity::orgs::org::Membership;
+use crate::identity::auth::session::{Client, LoginProof, NewSession, Session, issue, record_evicted};
+use crate::identity::auth::totp::{self, CodeCheck, GivenFactor};
 use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{Secret, SecretHash, SecretKind, SessionId, UserId};
 use crate::identity::tables::master::SealingKey;
+use crate::identity::tables::org::Membership;
+use crate::identity::tables::session::{AuthMethod, PendingRow, SessionRow};
 use crate::identity::tables::store::{StoreError, read};
+use crate::identity::tables::totp::TotpRow;
 use crate::identity::tables::user::{AddressRow, Email, User, UserRow, active};
 
 /// The result of a verified first factor. Neither is an error.
@@ -165,25 +163,6 @@ pub enum CodeError {
 pub(super) const PENDING_MS: i64 = 5 * 60 * 1_000;
 /// Number of codes that a pending login accepts.
 pub(super) const PENDING_TRIES: u8 = 5;
-
-/// A stored pending login.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::identity) struct PendingRow {
-    pub(in crate::identity) user: UserId,
-    /// The first factor.
-    pub(in crate::identity) method: AuthMethod,
-    pub(in crate::identity) created_at: Timestamp,
-    pub(in crate::identity) tries: u8,
-    /// The user's `sessions_epoch`: the end of all sessions also ends pending logins.
-    pub(in crate::identity) epoch: u32,
-}
-
-impl Record for PendingRow {
-    const TABLE: u8 = 0x04;
-    const KIND: u8 = 0x04;
-    const VERSION: u8 = 1;
-    type Key = SecretHash;
-}
 
 /// The secrets of a login, drawn before its change; either may be needed.
 #[derive(Debug)]

@@ -10,12 +10,13 @@ use crate::model::Timestamp;
 use crate::identity::Identity;
 use crate::identity::auth::address_proof;
 use crate::identity::auth::link::{
-    GivenProof, LinkError, LinkKind, LinkMail, LinkProof, LinkRequest, LinkRow, LinkSlot, Opening, open_link,
-    store_link, use_up_link,
+    GivenProof, LinkError, LinkMail, LinkProof, LinkRequest, Opening, open_link, store_link, use_up_link,
 };
 use crate::identity::auth::login::{FinishedLogin, LoginOutcome, finish_login};
-use crate::identity::auth::session::{AuthMethod, Client, NewSession};
+use crate::identity::auth::session::{Client, NewSession};
 use crate::identity::tables::id::{Secret, SecretHash, SecretKind, UserId};
+use crate::identity::tables::link::{LinkKind, LinkRow, LinkSlot};
+use crate::identity::tables::session::AuthMethod;
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::{AddressRow, UserRow, active};
 

@@ -20,6 +20,7 @@ use crate::entropy::Entropy;
 use crate::sync::IgnorePoison as _;
 
 use crate::identity::auth::login::Password;
+use crate::identity::tables::store::BadHash;
 
 /// The cost of one hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,11 +99,6 @@ pub(in crate::identity) fn check_policy(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("argon2 takes 8 KiB a lane to 1 GiB, 1 to 16 passes, 1 to 16 lanes, not m={},t={},p={}", .0.memory_kib, .0.passes, .0.lanes)]
 pub struct CostError(pub Argon2Cost);
-
-/// A stored hash that is malformed, or that requires more than 1 GiB, 16 passes or 16 lanes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a stored password hash is damaged or costs too much")]
-pub struct BadHash;
 
 /// Maximum number of older costs, so that no data folder makes a login arbitrarily slow. Each was
 /// once the value of `PROMLET_ARGON2`.

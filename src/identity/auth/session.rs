@@ -15,15 +15,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::kv::{Record, SideRecord, Txn};
+use crate::kv::Txn;
 use crate::model::Timestamp;
 use crate::sync::IgnorePoison as _;
 
 use crate::identity::Identity;
 use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{SecretHash, SecretKind, SessionId, UserId};
+use crate::identity::tables::session::{AuthMethod, SeenRow, SessionKey, SessionRow};
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::UserRow;
 
@@ -37,44 +36,6 @@ pub struct Client {
     pub ip: IpAddr,
     /// `User-Agent`, truncated to 256 bytes when stored; may be empty.
     pub user_agent: String,
-}
-
-/// The method of a login.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum AuthMethod {
-    /// Address and password.
-    Password,
-    /// A link from a mail, the console or the command line.
-    MagicLink,
-    /// The creation of the first account.
-    Setup,
-    // Variants are stored by their index: append new ones.
-    /// Google.
-    Google,
-    /// GitHub.
-    GitHub,
-    /// The configured OpenID Connect issuer.
-    Oidc,
-    /// A mailed link that created the account.
-    Signup,
-    /// An invitation that created the account.
-    Invite,
-}
-
-impl AuthMethod {
-    /// Returns the name used in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            AuthMethod::Password => "password",
-            AuthMethod::MagicLink => "magic_link",
-            AuthMethod::Setup => "setup",
-            AuthMethod::Google => "google",
-            AuthMethod::GitHub => "github",
-            AuthMethod::Oidc => "oidc",
-            AuthMethod::Signup => "signup",
-            AuthMethod::Invite => "invite",
-        }
-    }
 }
 
 /// A live session in memory. It is shared; its times are atomics.
@@ -198,49 +159,6 @@ const USER_AGENT_BYTES_MAX: usize = 256;
 const SWEEP_ROWS: usize = 30;
 /// Maximum number of changes of one sweep, to keep a tick short.
 const SWEEP_CHANGES: usize = 8;
-
-/// Key of a session's rows.
-pub(super) type SessionKey = (UserId, SecretHash);
-
-/// A stored session.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::identity) struct SessionRow {
-    pub(in crate::identity) id: SessionId,
-    pub(in crate::identity) created_at: Timestamp,
-    pub(in crate::identity) auth_time: Timestamp,
-    pub(in crate::identity) auth_method: AuthMethod,
-    pub(in crate::identity) second_factor: bool,
-    /// The session has ended if this is below its user's `sessions_epoch`.
-    pub(in crate::identity) epoch: u32,
-    pub(in crate::identity) ip: IpAddr,
-    pub(in crate::identity) user_agent: String,
-}
-
-impl Record for SessionRow {
-    const TABLE: u8 = 0x05;
-    const KIND: u8 = 0x05;
-    const VERSION: u8 = 1;
-    type Key = SessionKey;
-}
-
-/// Time of a session's last use; without a row it is the time of the login.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::identity) struct SeenRow(pub(in crate::identity) Timestamp);
-
-impl Record for SeenRow {
-    const TABLE: u8 = 0x06;
-    const KIND: u8 = 0x06;
-    const VERSION: u8 = 1;
-    type Key = SessionKey;
-}
-
-impl SideRecord for SeenRow {
-    type Main = SessionRow;
-
-    fn main_key(key: &SessionKey) -> SessionKey {
-        *key
-    }
-}
 
 /// The values of a new session, drawn before the change because a change must be deterministic.
 #[derive(Clone, Debug)]

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::model::{LruBounds, Matcher, OrgId, OrgLru};
 
-use crate::identity::keys::api_key::EmbedPolicy;
 use crate::identity::keys::policy_matcher::{self, PatternLimits};
 use crate::identity::tables::id::KeyId;
+use crate::identity::tables::key::EmbedPolicy;
 
 /// `one` is above what [`PatternLimits::TOKEN`] allows, so that every valid policy can be cached.
 const BOUNDS: LruBounds = LruBounds { all: 8 << 20, org: 1 << 20, one: 192 << 10 };

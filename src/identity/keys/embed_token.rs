@@ -15,30 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Matcher, NameGlob, OrgId, Scope, Timestamp};
 
-use crate::identity::keys::api_key::{
-    ApiKey, EmbedPolicy, FieldError, TokenAlgorithm, in_words, policy_errors, policy_shape_errors,
-};
+use crate::identity::keys::api_key::{ApiKey, FieldError, in_words, policy_errors, policy_shape_errors};
 use crate::identity::keys::policy_matcher::{self, PatternLimits};
 use crate::identity::keys::public_key;
 use crate::identity::tables::id::{KeyId, Secret};
+use crate::identity::tables::key::{EmbedPolicy, Endpoint, TokenAlgorithm};
 use crate::identity::tables::store::StoreError;
-
-/// A group of endpoints that a policy may allow. The credential decides; the paths are those of the
-/// cabinet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Endpoint {
-    /// The list of metrics, and series.
-    Metrics,
-    /// Labels and their values.
-    Labels,
-    /// Structured range queries.
-    Range,
-    /// Structured instant queries.
-    Instant,
-    /// Free expressions.
-    Expr,
-}
 
 /// A token and the request that uses it.
 #[derive(Clone, Copy, Debug)]

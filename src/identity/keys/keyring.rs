@@ -9,123 +9,28 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use serde::{Deserialize, Serialize};
-
 use crate::entropy::Entropy;
-use crate::kv::{Record, SideRecord, decode_body};
 use crate::model::{OrgId, OrgSlug, Timestamp};
 use crate::sync::IgnorePoison as _;
 
 use crate::identity::Identity;
 use crate::identity::keys::api_key::{
-    self, ApiKey, ApiKeyChange, CreatedKey, EmbedSettings, FieldError, IngestSettings, KEYS_MAX, KeyError,
-    KeyScopes, KeyUsage, NewApiKey, ReadSettings, TokenAlgorithm,
+    self, ApiKey, ApiKeyChange, CreatedKey, FieldError, KEYS_MAX, KeyError, KeyUsage, NewApiKey,
 };
 use crate::identity::keys::embed_token::{
     self, CheckedClaims, CompiledKeyPolicy, EmbedGrant, EmbedRequest, MintError, MintRequest, MintedToken,
     TokenKey, TokenRefusal,
 };
-use crate::identity::keys::rotation::RotatedRow;
-use crate::identity::orgs::org::OrgRow;
 use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{KeyId, Secret, SecretHash, UserId};
+use crate::identity::tables::key::{KeyRow, ReadSettings, RotatedRow, TokenAlgorithm, UsedRow};
 use crate::identity::tables::master::SealedFor;
 use crate::identity::tables::name;
+use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::store::{StoreError, read};
 
 /// Minimum difference to the stored time of last use that is written.
 const LAG_MS: i64 = 60 * 1_000;
-
-/// A stored key.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::identity) struct KeyRow {
-    pub(in crate::identity) name: String,
-    pub(in crate::identity) scopes: KeyScopes,
-    pub(in crate::identity) secret: SecretHash,
-    /// The sealed secret, if it verifies HS256.
-    pub(in crate::identity) sealed: Option<Vec<u8>>,
-    pub(in crate::identity) hint: String,
-    pub(in crate::identity) created_by: Option<UserId>,
-    pub(in crate::identity) created_at: Timestamp,
-    pub(in crate::identity) expires_at: Option<Timestamp>,
-    pub(in crate::identity) disabled: bool,
-    pub(in crate::identity) embed: EmbedSettings,
-    pub(in crate::identity) ingest: IngestSettings,
-    pub(in crate::identity) tokens_valid_after: Option<Timestamp>,
-    /// Since version 2.
-    pub(in crate::identity) read: ReadSettings,
-}
-
-impl Record for KeyRow {
-    const TABLE: u8 = 0x0e;
-    const KIND: u8 = 0x0e;
-    const VERSION: u8 = 2;
-    type Key = (OrgId, KeyId);
-
-    fn from_older(version: u8, body: &[u8]) -> Result<KeyRow, String> {
-        if version != 1 {
-            return Err(format!("version {version} of an API key"));
-        }
-        let old: KeyRowV1 = decode_body(body)?;
-        // In version 1 the rate limit of tokens also limited reading. A rate that an administrator
-        // chose keeps limiting it.
-        let read = match old.embed.rate_limit_rps {
-            rate if rate == EmbedSettings::default().rate_limit_rps => ReadSettings::default(),
-            rate_limit_rps => ReadSettings { rate_limit_rps },
-        };
-        Ok(KeyRow {
-            name: old.name,
-            scopes: old.scopes,
-            secret: old.secret,
-            sealed: old.sealed,
-            hint: old.hint,
-            created_by: old.created_by,
-            created_at: old.created_at,
-            expires_at: old.expires_at,
-            disabled: old.disabled,
-            embed: old.embed,
-            ingest: old.ingest,
-            tokens_valid_after: old.tokens_valid_after,
-            read,
-        })
-    }
-}
-
-/// Version 1 of [`KeyRow`].
-#[derive(Serialize, Deserialize)]
-struct KeyRowV1 {
-    name: String,
-    scopes: KeyScopes,
-    secret: SecretHash,
-    sealed: Option<Vec<u8>>,
-    hint: String,
-    created_by: Option<UserId>,
-    created_at: Timestamp,
-    expires_at: Option<Timestamp>,
-    disabled: bool,
-    embed: EmbedSettings,
-    ingest: IngestSettings,
-    tokens_valid_after: Option<Timestamp>,
-}
-
-/// Time of a key's last use.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::identity) struct UsedRow(pub(in crate::identity) Timestamp);
-
-impl Record for UsedRow {
-    const TABLE: u8 = 0x0f;
-    const KIND: u8 = 0x0f;
-    const VERSION: u8 = 1;
-    type Key = (OrgId, KeyId);
-}
-
-impl SideRecord for UsedRow {
-    type Main = KeyRow;
-
-    fn main_key(key: &(OrgId, KeyId)) -> (OrgId, KeyId) {
-        *key
-    }
-}
 
 /// A key with its verification material.
 #[derive(Debug)]

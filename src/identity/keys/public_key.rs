@@ -10,8 +10,8 @@ use jsonwebtoken::DecodingKey;
 use jsonwebtoken::crypto::rust_crypto::DEFAULT_PROVIDER;
 use serde_json::Value;
 
-use crate::identity::keys::api_key::TokenAlgorithm;
 use crate::identity::keys::embed_token::algorithm;
+use crate::identity::tables::key::TokenAlgorithm;
 
 /// Maximum length of a PEM, bytes; an RSA key of 4,096 bits needs 800.
 const PEM_BYTES_MAX: usize = 2 * 1_024;

@@ -6,17 +6,15 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::entropy::Entropy;
-use crate::kv::Record;
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
-use crate::identity::keys::api_key::{self, CreatedKey, KeyError, TokenAlgorithm};
-use crate::identity::keys::keyring::{KeyRow, event, sealed_for};
+use crate::identity::keys::api_key::{self, CreatedKey, KeyError};
+use crate::identity::keys::keyring::{event, sealed_for};
 use crate::identity::tables::audit;
-use crate::identity::tables::id::{KeyId, SecretHash, UserId};
+use crate::identity::tables::id::{KeyId, UserId};
+use crate::identity::tables::key::{KeyRow, RotatedRow, TokenAlgorithm};
 use crate::identity::tables::store::{StoreError, read};
 
 /// A request to rotate a key.
@@ -30,23 +28,6 @@ pub struct Rotation {
     pub actor: Option<UserId>,
     /// Time for which the previous secret stays valid; zero ends it at once.
     pub overlap: Duration,
-}
-
-/// A stored previous secret.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::identity) struct RotatedRow {
-    pub(in crate::identity) secret: SecretHash,
-    /// The sealed secret, if it verifies HS256.
-    pub(in crate::identity) sealed: Option<Vec<u8>>,
-    /// The secret is refused from this time on.
-    pub(in crate::identity) until: Timestamp,
-}
-
-impl Record for RotatedRow {
-    const TABLE: u8 = 0x11;
-    const KIND: u8 = 0x11;
-    const VERSION: u8 = 1;
-    type Key = (OrgId, KeyId);
 }
 
 /// Maximum number of rows that one change of the sweep removes.

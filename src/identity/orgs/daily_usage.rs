@@ -5,37 +5,11 @@
 //! grew, and at a clean stop. A crash loses the last minute, so the recorded number is never more
 //! than was stored.
 
-use serde::{Deserialize, Serialize};
-
-use crate::kv::{Record, SideRecord};
 use crate::model::OrgId;
 
 use crate::identity::Identity;
-use crate::identity::orgs::org::OrgRow;
+use crate::identity::tables::org::DailyUsageRow;
 use crate::identity::tables::store::StoreError;
-
-/// The recorded usage of one day.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::identity) struct DailyUsageRow {
-    /// Days since 1970 (UTC).
-    pub(in crate::identity) day: i64,
-    pub(in crate::identity) samples: u64,
-}
-
-impl Record for DailyUsageRow {
-    const TABLE: u8 = 0x12;
-    const KIND: u8 = 0x12;
-    const VERSION: u8 = 1;
-    type Key = OrgId;
-}
-
-impl SideRecord for DailyUsageRow {
-    type Main = OrgRow;
-
-    fn main_key(org: &OrgId) -> OrgId {
-        *org
-    }
-}
 
 impl Identity {
     /// Records the numbers of samples that organisations stored on `day`, in days since 1970.

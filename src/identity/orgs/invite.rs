@@ -6,24 +6,23 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::entropy::Entropy;
-use crate::kv::{Record, Txn, decode_body};
+use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
-use crate::identity::auth::address_proof::AddressProof;
 use crate::identity::auth::login::{FinishedLogin, LoginOutcome, Password, finish_login};
 use crate::identity::auth::password::{WeakPassword, check_policy};
-use crate::identity::auth::session::{AuthMethod, Client, NewSession, Session};
+use crate::identity::auth::session::{Client, NewSession, Session};
 use crate::identity::orgs::member;
-use crate::identity::orgs::org::{MemberRow, MembershipRow, Org, OrgRow, Role};
 use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{InviteId, Secret, SecretHash, SecretKind, UserId};
+use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
 use crate::identity::tables::name::{self, NameError};
+use crate::identity::tables::org::{MemberRow, MembershipRow, Org, OrgRow, Role};
+use crate::identity::tables::session::AuthMethod;
 use crate::identity::tables::store::{StoreError, read};
-use crate::identity::tables::user::{AddressRow, Email, UserRow, active};
+use crate::identity::tables::user::{AddressProof, AddressRow, Email, UserRow, active};
 
 /// Lifetime of an invitation.
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
@@ -158,54 +157,6 @@ pub enum AcceptError {
     Store(#[from] StoreError),
 }
 
-/// A stored invitation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::identity) struct InviteRow {
-    pub(in crate::identity) email: String,
-    pub(in crate::identity) role: Role,
-    pub(in crate::identity) token: SecretHash,
-    pub(in crate::identity) invited_by: Option<UserId>,
-    pub(in crate::identity) created_at: Timestamp,
-    pub(in crate::identity) expires_at: Timestamp,
-    /// The proof of the address that accepting gives; since version 2.
-    pub(in crate::identity) address_proof: AddressProof,
-}
-
-/// Version 1 of [`InviteRow`].
-#[derive(Deserialize)]
-struct InviteRowV1 {
-    email: String,
-    role: Role,
-    token: SecretHash,
-    invited_by: Option<UserId>,
-    created_at: Timestamp,
-    expires_at: Timestamp,
-}
-
-impl Record for InviteRow {
-    const TABLE: u8 = 0x18;
-    const KIND: u8 = 0x18;
-    const VERSION: u8 = 2;
-    type Key = (OrgId, InviteId);
-
-    fn from_older(version: u8, body: &[u8]) -> Result<InviteRow, String> {
-        let old: InviteRowV1 = match version {
-            1 => decode_body(body)?,
-            _ => return Err(format!("version {version} of an invitation")),
-        };
-        Ok(InviteRow {
-            email: old.email,
-            role: old.role,
-            token: old.token,
-            invited_by: old.invited_by,
-            created_at: old.created_at,
-            expires_at: old.expires_at,
-            // Version 1 did not record whether the invitation was mailed.
-            address_proof: AddressProof::Missing,
-        })
-    }
-}
-
 impl InviteRow {
     fn view(&self, id: InviteId) -> Result<Invite, StoreError> {
         let email = Email::parse(&self.email)
@@ -219,20 +170,6 @@ impl InviteRow {
             expires_at: self.expires_at,
         })
     }
-}
-
-/// Maps the secret of a link to its invitation.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::identity) struct InviteTokenRow(
-    pub(in crate::identity) OrgId,
-    pub(in crate::identity) InviteId,
-);
-
-impl Record for InviteTokenRow {
-    const TABLE: u8 = 0x19;
-    const KIND: u8 = 0x19;
-    const VERSION: u8 = 1;
-    type Key = SecretHash;
 }
 
 /// Removes an invitation and the lookup entry of its link.

@@ -7,9 +7,9 @@ use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
-use crate::identity::orgs::org::{MemberRow, MembershipRow, OrgRow, Role};
 use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::UserId;
+use crate::identity::tables::org::{MemberRow, MembershipRow, OrgRow, Role};
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::{User, active};
 

@@ -7,21 +7,17 @@
 //! pending removal last of all, so an interrupted removal continues after the next start. The row
 //! of the slug stays forever, so that no other organisation can get the old address.
 
-use serde::{Deserialize, Serialize};
-
-use crate::kv::Record;
 use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 
 use crate::identity::Identity;
-use crate::identity::keys::keyring::{KeyRow, UsedRow};
-use crate::identity::keys::rotation::RotatedRow;
-use crate::identity::orgs::daily_usage::DailyUsageRow;
-use crate::identity::orgs::invite::{self, InviteRow};
+use crate::identity::orgs::invite;
 use crate::identity::orgs::member;
-use crate::identity::orgs::org::{MemberRow, MembershipRow, OrgRow, Role};
 use crate::identity::tables::audit::{self, AuditRow, Event};
-use crate::identity::tables::id::{OrgKey, UserId};
+use crate::identity::tables::id::UserId;
+use crate::identity::tables::invite::InviteRow;
+use crate::identity::tables::key::{KeyRow, RotatedRow, UsedRow};
+use crate::identity::tables::org::{DailyUsageRow, MemberRow, MembershipRow, OrgRow, RemovalRow, Role};
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::active;
 
@@ -37,23 +33,6 @@ pub enum OrgRemovalError {
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-/// The pending removal of a deleted organisation's data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::identity) struct RemovalRow {
-    pub(in crate::identity) key: OrgKey,
-    pub(in crate::identity) slug: String,
-    pub(in crate::identity) deleted_at: Timestamp,
-    /// The account that deleted it; `None` on the command line.
-    pub(in crate::identity) deleted_by: Option<UserId>,
-}
-
-impl Record for RemovalRow {
-    const TABLE: u8 = 0x1a;
-    const KIND: u8 = 0x1a;
-    const VERSION: u8 = 1;
-    type Key = OrgId;
 }
 
 /// Maximum number of objects that one change removes; a change has at most 64 rows, and a key

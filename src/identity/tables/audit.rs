@@ -22,8 +22,8 @@ use crate::kv::{Record, Txn, decode_body};
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
-use crate::identity::orgs::org::OrgRow;
 use crate::identity::tables::id::{EventId, KeyId, UserId};
+use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::store::{StoreError, read};
 
 /// Maximum number of rows of one organisation and class.

@@ -11,9 +11,13 @@
 use crate::kv::{CommitError, CommitFailure, DatabaseError, FolderError, Record, SideRecord, TableKey, Txn};
 
 use crate::identity::Identity;
-use crate::identity::auth::password::BadHash;
 use crate::identity::tables::audit;
 use crate::identity::tables::master::SealError;
+
+/// A stored hash that is malformed, or that requires more than 1 GiB, 16 passes or 16 lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a stored password hash is damaged or costs too much")]
+pub struct BadHash;
 
 /// A failed change or read of the account store: 503 `storage_degraded`.
 #[derive(Debug, thiserror::Error)]

@@ -6,11 +6,10 @@ use crate::kv::{Record, Txn, decode_body};
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
-use crate::identity::auth::address_proof::AddressProof;
-use crate::identity::auth::totp::TotpRow;
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::name::is_forbidden;
 use crate::identity::tables::store::{StoreError, read};
+use crate::identity::tables::totp::TotpRow;
 
 /// A mail address in normal form: trimmed, lower case, at most 254 bytes. Its existence is not
 /// checked.
@@ -134,6 +133,27 @@ impl Record for UserRow {
             sessions_epoch: old.sessions_epoch,
             address_proof: AddressProof::Unknown,
         })
+    }
+}
+
+/// What is known about the owner of an account's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::identity) enum AddressProof {
+    // Variants are stored by their index: append new ones.
+    /// The account was created by a version that did not record proofs, so its creator may have
+    /// planted it: treated as `Missing`.
+    Unknown,
+    /// No holder of the account has shown that they read mail sent to the address.
+    Missing,
+    /// A link mailed to the address was used, a trusted provider vouched for it, or the operator
+    /// created the account.
+    Given,
+}
+
+impl AddressProof {
+    /// Returns `Given` or `Missing`.
+    pub(in crate::identity) const fn from_bool(given: bool) -> AddressProof {
+        if given { AddressProof::Given } else { AddressProof::Missing }
     }
 }
 

@@ -7,20 +7,17 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
-use crate::identity::accounts::signup::SignupMode;
-use crate::identity::auth::address_proof::AddressProof;
 use crate::identity::auth::login::{FinishedLogin, LoginOutcome, finish_login};
 use crate::identity::auth::session::{Client, NewSession, Session, is_live};
+use crate::identity::options::SignupMode;
 use crate::identity::tables::audit::Event;
 use crate::identity::tables::id::{IdentityId, SecretHash, UserId};
 use crate::identity::tables::name;
+use crate::identity::tables::oauth::{IdentityKey, IdentityRow, OwnIdentityRow, Provider, UsedStateRow};
 use crate::identity::tables::store::{StoreError, read};
-use crate::identity::tables::user::{AddressRow, Email, UserRow, active};
+use crate::identity::tables::user::{AddressProof, AddressRow, Email, UserRow, active};
 
-use super::{
-    ExternalAccount, IDENTITIES_MAX, IdentityKey, IdentityRow, OauthAttempt, OwnIdentityRow, Profile,
-    Provider, UsedStateRow, link, owner,
-};
+use super::{ExternalAccount, IDENTITIES_MAX, OauthAttempt, Profile, link, owner};
 
 /// A verified sign-in at a provider.
 #[derive(Clone, Copy, Debug)]

@@ -29,9 +29,8 @@ use crate::identity::Identity;
 use crate::identity::auth::session::Session;
 use crate::identity::tables::id::{Secret, SecretHash, SessionId, UserId};
 use crate::identity::tables::master::SealedFor;
+use crate::identity::tables::oauth::Provider;
 use crate::model::Timestamp;
-
-use super::Provider;
 
 const VERSION: u8 = 2;
 /// Maximum duration of a sign-in at the provider.
