@@ -5,156 +5,91 @@
 //! read the store. Secrets are stored as hashes, or sealed where the server must read them again
 //! (`master`). They are looked up by their hash, so no secret is ever compared byte by byte.
 //!
-//! | files | subject |
+//! | part | subject |
 //! |---|---|
-//! | `id`, `master`, `store`, `audit` | ids and secrets, sealing, tables, the audit log |
-//! | `user`, `org`, `org_settings`, `member`, `setup` | accounts, organisations, roles |
-//! | `invite`, `org_removal`, `administration` | invitations, deletion, administration |
-//! | `password`, `login_throttle`, `device`, `login` | passwords, throttling, logins |
-//! | `totp` | the second factor |
-//! | `link`, `magic_link`, `session`, `reauth` | mailed links, sessions, fresh logins |
-//! | `signup`, `password_reset`, `account` | creation, changes and deletion of an account |
-//! | `oauth` | sign-in with an account at a provider |
-//! | `api_key`, `public_key`, `keyring`, `rotation` | API keys |
-//! | `embed_token`, `policy_matcher`, `compiled_policy`, `refusal_log` | embed tokens |
+//! | `tables` | stored rows and their keys: ids, secrets, sealing, names, audit entries |
+//! | `auth` | passwords, throttling, mailed links, second factors, providers, sessions |
+//! | `keys` | API keys and embed tokens |
+//! | `orgs` | organisations, members, invitations, removal |
+//! | `accounts` | set-up, sign-up, changes, deletion and administration of accounts |
+//!
+//! `auth` and `keys` use `tables` only; `orgs` uses these three, and `accounts` all of them.
 
-mod account;
-mod address_proof;
-mod administration;
-mod api_key;
-mod audit;
-mod audit_queue;
-mod compiled_policy;
-mod daily_usage;
-mod device;
-mod embed_token;
-mod id;
-mod invite;
-mod keyring;
-mod link;
-mod login;
-mod login_throttle;
-mod magic_link;
-mod master;
-mod member;
-mod name;
-mod oauth;
-mod org;
-mod org_removal;
-mod org_settings;
-mod password;
-mod password_reset;
-mod policy_matcher;
-mod public_key;
-mod reauth;
-mod refusal_log;
-mod rotation;
-mod sealed;
-mod session;
-mod setup;
-mod signup;
-mod store;
-mod totp;
-mod user;
+mod accounts;
+mod auth;
+mod keys;
+mod options;
+mod orgs;
+mod tables;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use crate::entropy::Entropy;
 use crate::kv::{Control, FolderError, LastStop, MasterKey, Record};
 use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 
-pub use account::{AccountChangeError, AddressChange, AddressChangeError};
-pub use administration::{AdministrationError, InstanceCounts, NewUser, UserChange, UserSummary};
-pub use api_key::{
-    ApiKey, ApiKeyChange, CreatedKey, EmbedChange, EmbedPolicy, EmbedSettings, FieldError, IngestChange,
-    IngestSettings, KeyError, KeyScopes, NewApiKey, ReadSettings, TokenAlgorithm,
-};
-pub use audit::{AuditCursor, AuditEntry, AuditPage, Origin, with_origin};
-pub use device::DEVICE_TTL;
-pub use embed_token::{
-    EmbedGrant, EmbedRequest, Endpoint, MintError, MintRequest, MintedToken, TokenRefusal,
-};
-pub use id::{
-    EventId, IdError, IdentityId, InviteId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId,
-};
-pub use invite::{
-    AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
-};
-pub use keyring::VerifiedToken;
-pub use link::{LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest, OUTSTANDING_LINKS_MAX};
-pub use login::{
+pub use accounts::account::{AccountChangeError, AddressChange, AddressChangeError};
+pub use accounts::administration::{AdministrationError, InstanceCounts, NewUser, UserChange, UserSummary};
+pub use accounts::sealed::DroppedSecrets;
+pub use accounts::setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
+pub use accounts::signup::{NewAccount, SignupError, SignupMail};
+pub use auth::device::DEVICE_TTL;
+pub use auth::link::{LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest, OUTSTANDING_LINKS_MAX};
+pub use auth::login::{
     CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, Password, PasswordLogin, PendingLogin,
     SecondFactor,
 };
-pub use magic_link::{IssuedLink, LinkLogin, LinkOutcome};
-pub use master::{SealError, master_key_mark};
-pub use member::{Member, MemberError};
-pub use name::NameError;
-pub use oauth::{
+pub use auth::magic_link::{IssuedLink, LinkLogin, LinkOutcome};
+pub use auth::oauth::{
     Admission, ExternalAccount, IdTokenCheck, IdTokenError, LinkedIdentity, OauthAttempt, OauthError,
-    OauthLogin, OauthMode, OauthOutcome, OauthTicket, Profile, Provider, UnlinkError, admission,
-    verify_id_token,
+    OauthLogin, OauthMode, OauthOutcome, OauthTicket, Profile, UnlinkError, admission, verify_id_token,
 };
-pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
-pub use org_removal::OrgRemovalError;
-pub use org_settings::{OrgChange, OrgChangeError, Setting};
-pub use password::{Argon2Cost, BadHash, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
-pub use password_reset::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
+pub use auth::password::{Argon2Cost, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
+pub use auth::password_reset::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
+pub use auth::reauth::{Reauth, ReauthError};
+pub use auth::session::{Client, SESSION_IDLE, Session, SessionCheck};
+pub use auth::totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
+pub use keys::api_key::{
+    ApiKey, ApiKeyChange, CreatedKey, EmbedChange, FieldError, IngestChange, KeyError, NewApiKey,
+};
+pub use keys::embed_token::{EmbedGrant, EmbedRequest, MintError, MintRequest, MintedToken, TokenRefusal};
+pub use keys::keyring::VerifiedToken;
 #[cfg(test)]
-pub(crate) use policy_matcher::parse as read_label_test;
-pub use reauth::{Reauth, ReauthError};
-pub use rotation::Rotation;
-pub use sealed::DroppedSecrets;
-pub use session::{AuthMethod, Client, SESSION_IDLE, Session, SessionCheck};
-pub use setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
-pub use signup::{NewAccount, SignupError, SignupMail, SignupMode};
-pub use store::StoreError;
-pub use totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
-pub use user::{Email, EmailError, User};
-
-/// The operator's settings for accounts (docs/specification.md E).
-#[derive(Clone, Debug)]
-pub struct IdentityOptions {
-    /// Cost of password hashes: `PROMLET_ARGON2`.
-    pub argon2: Argon2Cost,
-    /// Lifetime of a magic link: `PROMLET_MAGIC_LINK_TTL`; 600 s by default.
-    pub link_ttl: Duration,
-    /// Maximum lifetime of a session: `PROMLET_SESSION_ABSOLUTE_DAYS`. With `None` a session that
-    /// is in use never expires.
-    pub session_absolute: Option<Duration>,
-    /// Who may create organisations: `PROMLET_ORG_CREATE`.
-    pub org_create: OrgCreate,
-    /// Who may sign up: `PROMLET_SIGNUP`.
-    pub signup: SignupMode,
-    /// Mail is sent to a mail server, not printed to the console, so a used link proves who reads
-    /// mail to its address.
-    pub mail_leaves: bool,
-}
-
-impl Default for IdentityOptions {
-    fn default() -> IdentityOptions {
-        IdentityOptions {
-            argon2: Argon2Cost::default(),
-            link_ttl: Duration::from_secs(600),
-            session_absolute: None,
-            org_create: OrgCreate::default(),
-            signup: SignupMode::default(),
-            mail_leaves: false,
-        }
-    }
-}
+pub(crate) use keys::policy_matcher::parse as read_label_test;
+pub use keys::rotation::Rotation;
+pub use options::{IdentityOptions, OrgCreate, SignupMode};
+pub use orgs::invite::{
+    AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
+};
+pub use orgs::member::{Member, MemberError};
+pub use orgs::org::{NewOrg, OrgError};
+pub use orgs::org_removal::OrgRemovalError;
+pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
+pub use tables::audit::{AuditCursor, AuditEntry, AuditPage, Origin, with_origin};
+pub use tables::id::{
+    EventId, IdError, IdentityId, InviteId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId,
+};
+pub use tables::key::{
+    EmbedPolicy, EmbedSettings, Endpoint, IngestSettings, KeyScopes, ReadSettings, TokenAlgorithm,
+};
+pub use tables::master::{SealError, master_key_mark};
+pub use tables::name::NameError;
+pub use tables::oauth::Provider;
+pub use tables::org::{Limit, Membership, Org, OrgSettings, Role};
+pub use tables::session::AuthMethod;
+pub use tables::store::{BadHash, StoreError};
+pub use tables::user::{Email, EmailError, User};
 
 /// Writes the marker of a finished set-up: `DataFolder::mark_initialised`.
 pub type MarkInitialised = Box<dyn Fn(Timestamp) -> Result<(), FolderError> + Send + Sync>;
 
 /// Tag of the table of accounts, for `ControlOptions::users_table`.
-pub const USERS_TABLE: u8 = <user::UserRow as Record>::TABLE;
+pub const USERS_TABLE: u8 = <tables::user::UserRow as Record>::TABLE;
 
 /// The dependencies of an [`Identity`].
 pub struct Foundation {
@@ -183,22 +118,22 @@ pub enum IdentityError {
 /// All accounts of this instance.
 pub struct Identity {
     control: Arc<Control>,
-    sealing: master::SealingKey,
+    sealing: tables::master::SealingKey,
     options: IdentityOptions,
-    passwords: password::Passwords,
-    login_throttle: Mutex<login_throttle::LoginThrottle>,
-    sessions: session::Sessions,
-    keyring: keyring::Keyring,
-    token_policies: compiled_policy::CompiledPolicies,
-    org_settings: org_settings::SettingsCache,
+    passwords: auth::password::Passwords,
+    login_throttle: Mutex<auth::login_throttle::LoginThrottle>,
+    sessions: auth::session::Sessions,
+    keyring: keys::keyring::Keyring,
+    token_policies: keys::compiled_policy::CompiledPolicies,
+    org_settings: orgs::org_settings::SettingsCache,
     /// Deleted organisations that still have data on disk.
     removing: Mutex<std::collections::BTreeSet<OrgId>>,
     setup: Mutex<Option<SecretHash>>,
     has_users: AtomicBool,
     mark_initialised: MarkInitialised,
-    audit_queue: Mutex<audit_queue::AuditQueue>,
-    audit_sweep: Mutex<audit::AuditSweep>,
-    refusal_log: refusal_log::RefusalLog,
+    audit_queue: Mutex<orgs::audit_queue::AuditQueue>,
+    audit_sweep: Mutex<tables::audit::AuditSweep>,
+    refusal_log: keys::refusal_log::RefusalLog,
     /// Time of the next slow sweep, in milliseconds since 1970.
     next_sweep_ms: AtomicI64,
 }
@@ -223,24 +158,24 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<Identity, IdentityError> {
-        let passwords = password::Passwords::new(options.argon2, rng)?;
+        let passwords = auth::password::Passwords::new(options.argon2, rng)?;
         let identity = Identity {
             control: foundation.control,
-            sealing: master::SealingKey::new(&foundation.master_key),
+            sealing: tables::master::SealingKey::new(&foundation.master_key),
             options,
             passwords,
             login_throttle: Mutex::default(),
-            sessions: session::Sessions::default(),
-            keyring: keyring::Keyring::default(),
-            token_policies: compiled_policy::CompiledPolicies::default(),
-            org_settings: org_settings::SettingsCache::default(),
+            sessions: auth::session::Sessions::default(),
+            keyring: keys::keyring::Keyring::default(),
+            token_policies: keys::compiled_policy::CompiledPolicies::default(),
+            org_settings: orgs::org_settings::SettingsCache::default(),
             removing: Mutex::default(),
             setup: Mutex::default(),
             has_users: AtomicBool::new(false),
             mark_initialised: foundation.mark_initialised,
             audit_queue: Mutex::default(),
             audit_sweep: Mutex::default(),
-            refusal_log: refusal_log::RefusalLog::default(),
+            refusal_log: keys::refusal_log::RefusalLog::default(),
             next_sweep_ms: AtomicI64::new(now.as_ms()),
         };
         identity.has_users.store(identity.update_password_costs()? > 0, Ordering::Release);
@@ -290,7 +225,7 @@ impl Identity {
     /// Equalises the cost of all verifications to that of the most expensive stored hash. Returns
     /// the number of accounts.
     fn update_password_costs(&self) -> Result<usize, StoreError> {
-        let users = self.rows::<user::UserRow>(&())?;
+        let users = self.rows::<tables::user::UserRow>(&())?;
         self.passwords.update_costs(users.iter().filter_map(|(_, row)| row.password.as_deref()));
         Ok(users.len())
     }
@@ -306,7 +241,7 @@ impl Identity {
         self.passwords.verified()
     }
 
-    fn login_throttle(&self) -> MutexGuard<'_, login_throttle::LoginThrottle> {
+    fn login_throttle(&self) -> MutexGuard<'_, auth::login_throttle::LoginThrottle> {
         self.login_throttle.lock().ignore_poison()
     }
 
@@ -314,22 +249,22 @@ impl Identity {
         self.setup.lock().ignore_poison()
     }
 
-    fn audit_queue(&self) -> MutexGuard<'_, audit_queue::AuditQueue> {
+    fn audit_queue(&self) -> MutexGuard<'_, orgs::audit_queue::AuditQueue> {
         self.audit_queue.lock().ignore_poison()
     }
 
-    fn audit_sweep(&self) -> MutexGuard<'_, audit::AuditSweep> {
+    fn audit_sweep(&self) -> MutexGuard<'_, tables::audit::AuditSweep> {
         self.audit_sweep.lock().ignore_poison()
     }
 
     /// Queues an audit entry for a refusal in memory; the next tick writes it.
-    fn record_failure(&self, event: audit::Event, now: Timestamp) {
+    fn record_failure(&self, event: tables::audit::Event, now: Timestamp) {
         let event = event.with_thread_origin();
         self.audit_queue().failure(event, now);
     }
 
     /// Queues an audit entry for the use of a valid credential in memory; the next tick writes it.
-    fn record_access(&self, event: audit::Event, now: Timestamp) {
+    fn record_access(&self, event: tables::audit::Event, now: Timestamp) {
         let event = event.with_thread_origin();
         self.audit_queue().notice(event, now);
     }

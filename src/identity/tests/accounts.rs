@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::identity::NameError;
-use crate::identity::org::{MemberRow, MembershipRow};
+use crate::identity::tables::org::{MemberRow, MembershipRow};
 
 fn join(instance: &TestInstance, user: UserId, org: &Org, role: Role) {
     let (org, joined_at) = (org.id, instance.now);
@@ -106,11 +106,11 @@ fn a_deleted_account_leaves_no_access_and_frees_its_address() {
         let now = instance.now;
         assert!(instance.identity().use_link(&attempt, now, &mut instance.rng).is_err());
         assert_eq!(instance.identity().members(acme.id, instance.now).expect("read").len(), 1);
-        assert!(instance.identity().row::<totp::TotpRow>(&grace).expect("read").is_none());
+        assert!(instance.identity().row::<TotpRow>(&grace).expect("read").is_none());
         instance.crash();
     }
     instance.identity().tick(instance.now).expect("swept");
-    assert_eq!(instance.identity().rows::<session::SessionRow>(&()).expect("read").len(), 0);
+    assert_eq!(instance.identity().rows::<SessionRow>(&()).expect("read").len(), 0);
     let again = instance.add_user("grace@example.org");
     assert_ne!(again, grace);
     login(&mut instance).expect("a new account of the same address");

@@ -1,7 +1,7 @@
 //! Unproven addresses: whether identities may be linked to them, and what the first proof ends.
 
-use super::address_proof::AddressProof;
 use super::*;
+use crate::identity::tables::user::AddressProof;
 
 const VICTIM: &str = "victim@example.org";
 

@@ -226,7 +226,7 @@ fn the_last_use_is_written_at_most_once_a_minute_and_not_after_deletion() {
     assert!(instance.identity().api_key(created.secret.expose(), instance.now).is_some());
     instance.identity().delete_key(org, None, created.key.id, instance.now).expect("deleted");
     instance.identity().tick(instance.now).expect("dropped");
-    assert_eq!(instance.identity().rows::<keyring::UsedRow>(&()).expect("read").len(), 0);
+    assert_eq!(instance.identity().rows::<UsedRow>(&()).expect("read").len(), 0);
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_rotated_keys_old_secret_works_until_the_overlap_ends() {
     assert_eq!(works(&instance), [false, false, true, true]);
     instance.advance_ms(700_000);
     instance.identity().tick(instance.now).expect("swept");
-    assert_eq!(instance.identity().rows::<rotation::RotatedRow>(&()).expect("read").len(), 0);
+    assert_eq!(instance.identity().rows::<RotatedRow>(&()).expect("read").len(), 0);
     assert!(instance.identity().api_key(new.secret.expose(), instance.now).is_some());
     let entries = instance.identity().audit(Some(instance.acme().id), 50).expect("read");
     let rotated = entries.iter().find(|entry| entry.action == "key.rotated").expect("recorded");
@@ -313,7 +313,7 @@ fn a_key_has_at_most_two_secrets_and_without_overlap_the_old_one_ends_at_once() 
     rotate(&mut instance, id, 600);
     instance.identity().delete_key(org, None, id, instance.now).expect("deleted");
     assert!(!opens(&instance, &fourth.secret));
-    assert_eq!(instance.identity().rows::<rotation::RotatedRow>(&()).expect("read").len(), 0);
+    assert_eq!(instance.identity().rows::<RotatedRow>(&()).expect("read").len(), 0);
     let gone = Rotation { org, key: id, actor: None, overlap: std::time::Duration::ZERO };
     let refused = instance.identity().rotate_key(gone, instance.now, &mut instance.rng);
     assert!(matches!(refused, Err(KeyError::NotFound)));

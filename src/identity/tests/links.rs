@@ -79,7 +79,7 @@ fn a_request_voids_no_older_link_and_the_use_of_one_ends_the_others() {
     for link in &links {
         assert!(matches!(open(&mut instance, link, LinkProof::Console), Err(LinkError::Invalid)));
     }
-    assert_eq!(instance.identity().rows::<link::OutstandingRow>(&()).expect("read").len(), 0);
+    assert_eq!(instance.identity().rows::<OutstandingRow>(&()).expect("read").len(), 0);
     let another = mailed(&mut instance);
     assert!(matches!(open(&mut instance, &links[2], LinkProof::Console), Err(LinkError::Invalid)));
     open(&mut instance, &another, LinkProof::Console).expect("newer than the one that was used");
@@ -102,7 +102,7 @@ fn a_burned_link_voids_no_other_link_of_its_address() {
 fn beyond_the_limit_the_oldest_outstanding_link_is_removed() {
     let mut instance = TestInstance::with_owner();
     let links: Vec<Secret> = (0..=OUTSTANDING_LINKS_MAX).map(|_| mailed(&mut instance)).collect();
-    assert_eq!(instance.identity().rows::<link::LinkRow>(&()).expect("read").len(), OUTSTANDING_LINKS_MAX);
+    assert_eq!(instance.identity().rows::<LinkRow>(&()).expect("read").len(), OUTSTANDING_LINKS_MAX);
     assert!(matches!(open(&mut instance, &links[0], LinkProof::Console), Err(LinkError::Invalid)));
     open(&mut instance, &links[1], LinkProof::Console).expect("outstanding");
 }
@@ -147,7 +147,7 @@ fn an_unknown_address_gets_no_mail_after_the_same_work() {
     let mut instance = TestInstance::with_owner();
     let gone = instance.add_user("gone@example.org");
     instance.disable(gone);
-    let rows = |instance: &TestInstance| instance.identity().rows::<link::LinkRow>(&()).expect("read").len();
+    let rows = |instance: &TestInstance| instance.identity().rows::<LinkRow>(&()).expect("read").len();
     for (number, address) in ["nobody@example.org", "gone@example.org", EMAIL].into_iter().enumerate() {
         let mail = request(&mut instance, &Email::parse(address).expect("valid"), None);
         assert_eq!(mail.is_some(), address == EMAIL, "{address}");
@@ -230,6 +230,6 @@ fn expired_links_and_pending_logins_are_swept() {
     mailed(&mut instance);
     instance.advance_ms(3_600_000);
     instance.identity().tick(instance.now).expect("swept");
-    assert_eq!(instance.identity().rows::<link::LinkRow>(&()).expect("read").len(), 0);
-    assert_eq!(instance.identity().rows::<link::OutstandingRow>(&()).expect("read").len(), 0);
+    assert_eq!(instance.identity().rows::<LinkRow>(&()).expect("read").len(), 0);
+    assert_eq!(instance.identity().rows::<OutstandingRow>(&()).expect("read").len(), 0);
 }

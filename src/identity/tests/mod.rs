@@ -19,8 +19,20 @@ mod stored;
 mod two_factor;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::*;
+use crate::identity::auth::session;
+use crate::identity::keys::{embed_token, keyring};
+use crate::identity::orgs::member;
+use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
+use crate::identity::tables::key::{KeyRow, RotatedRow, UsedRow};
+use crate::identity::tables::link::{LinkRow, OutstandingRow};
+use crate::identity::tables::org::{MemberRow, MembershipRow, NextOrgRow};
+use crate::identity::tables::session::SessionRow;
+use crate::identity::tables::totp::TotpRow;
+use crate::identity::tables::user::AddressProof;
+use crate::identity::tables::{audit, store, user};
 use crate::kv::{ControlOptions, DataFolder};
 use crate::model::OrgSlug;
 
@@ -210,7 +222,7 @@ impl TestInstance {
                     password: Some(password),
                     created_at,
                     sessions_epoch: 0,
-                    address_proof: address_proof::AddressProof::Given,
+                    address_proof: AddressProof::Given,
                 };
                 txn.put(&id, &row);
                 txn.put(&email, &user::AddressRow(id));

@@ -2,7 +2,7 @@
 //! single use of a state.
 
 use super::*;
-use crate::identity::oauth::{OwnIdentityRow, UsedStateRow};
+use crate::identity::tables::oauth::{OwnIdentityRow, UsedStateRow};
 
 fn external(subject: &str, email: &str) -> ExternalAccount {
     ExternalAccount {

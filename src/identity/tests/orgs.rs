@@ -118,7 +118,7 @@ fn without_a_free_number_no_organisation_is_created() {
     instance
         .identity()
         .change(|txn| {
-            txn.put(&(), &org::NextOrgRow(u32::MAX));
+            txn.put(&(), &NextOrgRow(u32::MAX));
             Ok::<_, StoreError>(())
         })
         .expect("stored");
@@ -133,8 +133,8 @@ fn join(instance: &TestInstance, user: UserId, role: Role) {
     instance
         .identity()
         .change(move |txn| {
-            txn.put(&(user, org), &org::MembershipRow { role, joined_at });
-            txn.put(&(org, user), &org::MemberRow);
+            txn.put(&(user, org), &MembershipRow { role, joined_at });
+            txn.put(&(org, user), &MemberRow);
             Ok::<_, StoreError>(())
         })
         .expect("stored");

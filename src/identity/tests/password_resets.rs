@@ -245,7 +245,7 @@ fn a_reset_of_an_unknown_address_does_the_same_work_and_sends_no_mail() {
     let mut instance = TestInstance::with_owner();
     let gone = instance.add_user("gone@example.org");
     instance.disable(gone);
-    let rows = |instance: &TestInstance| instance.identity().rows::<link::LinkRow>(&()).expect("read").len();
+    let rows = |instance: &TestInstance| instance.identity().rows::<LinkRow>(&()).expect("read").len();
     for (number, address) in ["nobody@example.org", "gone@example.org", EMAIL].into_iter().enumerate() {
         assert_eq!(mailed(&mut instance, address).is_some(), address == EMAIL, "{address}");
         assert_eq!(rows(&instance), number + 1, "{address}");

@@ -1,7 +1,7 @@
 //! Deleted organisations, and invitations over time (docs/specification.md C3).
 
 use super::*;
-use crate::identity::org::{MemberRow, MembershipRow, OrgRow};
+use crate::identity::tables::org::{MemberRow, MembershipRow, OrgRow};
 use crate::model::OrgId;
 
 fn new_key() -> NewApiKey {
@@ -43,8 +43,8 @@ fn left(instance: &TestInstance, org: OrgId) -> [usize; 5] {
     let identity = instance.identity();
     [
         identity.rows::<MemberRow>(&org).expect("read").len(),
-        identity.rows::<keyring::KeyRow>(&org).expect("read").len(),
-        identity.rows::<invite::InviteRow>(&org).expect("read").len(),
+        identity.rows::<KeyRow>(&org).expect("read").len(),
+        identity.rows::<InviteRow>(&org).expect("read").len(),
         identity.rows::<audit::AuditRow>(&org).expect("read").len(),
         identity.rows::<MembershipRow>(&()).expect("read").iter().filter(|((_, of), _)| *of == org).count(),
     ]
@@ -154,8 +154,8 @@ fn an_invitation_is_valid_for_seven_days_over_restarts_and_then_swept() {
     assert_eq!(instance.identity().invitation(issued.token.expose(), instance.now).expect("read"), None);
     assert!(!instance.identity().is_invited(&email, instance.now).expect("read"));
     instance.identity().tick(instance.now).expect("swept");
-    assert!(instance.identity().rows::<invite::InviteRow>(&()).expect("read").is_empty());
-    assert!(instance.identity().rows::<invite::InviteTokenRow>(&()).expect("read").is_empty());
+    assert!(instance.identity().rows::<InviteRow>(&()).expect("read").is_empty());
+    assert!(instance.identity().rows::<InviteTokenRow>(&()).expect("read").is_empty());
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn ending_all_sessions_keeps_one_and_is_durable() {
     assert_eq!(states(&instance), ["unknown", "unknown", "live", "unknown", "unknown"]);
     instance.identity().tick(instance.now).expect("swept");
     assert_eq!(
-        instance.identity().rows::<session::SessionRow>(&()).expect("read").len(),
+        instance.identity().rows::<SessionRow>(&()).expect("read").len(),
         1,
         "rows of ended sessions are swept"
     );
@@ -257,7 +257,7 @@ fn at_ten_thousand_sessions_the_least_recently_used_is_evicted() {
     // Added to memory only; ten thousand commits would test nothing more.
     for _ in 1..session::SESSIONS_MAX {
         instance.advance_ms(1);
-        let row = session::SessionRow {
+        let row = SessionRow {
             id: SessionId::random(&mut instance.rng),
             created_at: instance.now,
             auth_time: instance.now,
@@ -314,7 +314,7 @@ fn expired_sessions_are_swept_without_a_request() {
     instance.session();
     instance.advance_ms(31 * DAY_MS);
     instance.identity().tick(instance.now).expect("swept");
-    assert_eq!(instance.identity().rows::<session::SessionRow>(&()).expect("read").len(), 0);
+    assert_eq!(instance.identity().rows::<SessionRow>(&()).expect("read").len(), 0);
 }
 
 #[test]

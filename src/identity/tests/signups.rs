@@ -113,7 +113,7 @@ fn a_sign_up_link_is_valid_for_ten_minutes_and_its_use_ends_the_others() {
     assert!(is_invalid(&mut instance, &newest));
     instance.advance_ms(1);
     instance.identity().tick(instance.now).expect("swept");
-    assert_eq!(instance.identity().rows::<link::LinkRow>(&()).expect("read").len(), 0);
+    assert_eq!(instance.identity().rows::<LinkRow>(&()).expect("read").len(), 0);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn an_own_organisation_requires_permission_and_a_password_is_optional() {
 #[test]
 fn only_the_mail_reveals_that_an_address_has_an_account() {
     let mut instance = open_instance(OrgCreate::Admin);
-    let rows = |instance: &TestInstance| instance.identity().rows::<link::LinkRow>(&()).expect("read").len();
+    let rows = |instance: &TestInstance| instance.identity().rows::<LinkRow>(&()).expect("read").len();
     assert!(matches!(request_signup(&mut instance, EMAIL), SignupMail::Known));
     assert_eq!(rows(&instance), 1);
     assert!(matches!(request_signup(&mut instance, NEW), SignupMail::Link(_)));

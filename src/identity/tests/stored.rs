@@ -4,12 +4,22 @@
 
 use std::fmt::Debug;
 
-use super::super::address_proof::AddressProof;
-use super::super::{
-    api_key, audit, daily_usage, invite, keyring, link, login, oauth, org, org_removal, rotation, session,
-    totp, user,
-};
 use super::*;
+use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
+use crate::identity::tables::key::{
+    EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes, ReadSettings, RotatedRow, TokenAlgorithm,
+    UsedRow,
+};
+use crate::identity::tables::link::{LinkKind, LinkRow, LinkSlot, OutstandingRow};
+use crate::identity::tables::oauth::{IdentityKey, IdentityRow, OwnIdentityRow, Provider, UsedStateRow};
+use crate::identity::tables::org::{
+    DailyUsageRow, Limit, MemberRow, MembershipRow, NextOrgRow, OrgRow, OrgSettings, RemovalRow, Role,
+    SlugRow,
+};
+use crate::identity::tables::session::{AuthMethod, PendingRow, SeenRow, SessionRow};
+use crate::identity::tables::totp::TotpRow;
+use crate::identity::tables::user::AddressProof;
+use crate::identity::tables::{audit, user};
 use crate::kv::decode_body;
 use crate::model::OrgId;
 
@@ -37,7 +47,7 @@ fn version_1_of_addresses_and_logins_is_readable() {
     check(
         0x04,
         "0101010101010101010102fd00a0b830460300000401",
-        &login::PendingRow { user: USER, method: AuthMethod::Setup, created_at: at(0), tries: 4, epoch: 1 },
+        &PendingRow { user: USER, method: AuthMethod::Setup, created_at: at(0), tries: 4, epoch: 1 },
     );
     check(
         0x05,
@@ -45,7 +55,7 @@ fn version_1_of_addresses_and_logins_is_readable() {
             "03030303030303030303fd00a0b83046030000fdd0a7b830460300000101020120010db8000000000000000000",
             "000001046375726c"
         ),
-        &session::SessionRow {
+        &SessionRow {
             id: SessionId::from_bytes([3; 10]),
             created_at: at(0),
             auth_time: at(1),
@@ -56,7 +66,7 @@ fn version_1_of_addresses_and_logins_is_readable() {
             user_agent: "curl".into(),
         },
     );
-    check(0x06, "fd00a0b83046030000", &session::SeenRow(at(0)));
+    check(0x06, "fd00a0b83046030000", &SeenRow(at(0)));
 }
 
 /// Version 1 did not record whether the address was proven.
@@ -87,13 +97,13 @@ fn both_versions_of_an_account_are_readable() {
 /// Version 1 stored only the newest link.
 #[test]
 fn both_versions_of_outstanding_links_are_readable() {
-    let one = link::OutstandingRow(vec![HASH]);
-    assert_eq!(link::OutstandingRow::from_older(1, &[2; 32]).as_ref(), Ok(&one));
-    assert!(link::OutstandingRow::from_older(0, &[2; 32]).is_err());
-    assert_eq!((link::OutstandingRow::TABLE, link::OutstandingRow::VERSION), (8, 2));
-    let two = link::OutstandingRow(vec![HASH, HASH]);
+    let one = OutstandingRow(vec![HASH]);
+    assert_eq!(OutstandingRow::from_older(1, &[2; 32]).as_ref(), Ok(&one));
+    assert!(OutstandingRow::from_older(0, &[2; 32]).is_err());
+    assert_eq!((OutstandingRow::TABLE, OutstandingRow::VERSION), (8, 2));
+    let two = OutstandingRow(vec![HASH, HASH]);
     let written = format!("02{}", "02".repeat(64));
-    assert_eq!(decode_body::<link::OutstandingRow>(&bytes(&written)).as_ref(), Ok(&two));
+    assert_eq!(decode_body::<OutstandingRow>(&bytes(&written)).as_ref(), Ok(&two));
 }
 
 /// Version 1 did not record which session started an enrolment.
@@ -104,7 +114,7 @@ fn both_versions_of_a_second_factor_are_readable() {
         "0202020202020202020202020202020201fda0afb83046030000"
     );
     let bytes = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).expect("hex");
-    let old = totp::TotpRow {
+    let old = TotpRow {
         sealed: vec![1, 2, 3],
         started_at: at(0),
         enabled_at: Some(at(1)),
@@ -113,12 +123,12 @@ fn both_versions_of_a_second_factor_are_readable() {
         failures: vec![at(2)],
         begun_by: None,
     };
-    assert_eq!(totp::TotpRow::from_older(1, &bytes(written)).as_ref(), Ok(&old));
-    assert!(totp::TotpRow::from_older(0, &bytes(written)).is_err());
+    assert_eq!(TotpRow::from_older(1, &bytes(written)).as_ref(), Ok(&old));
+    assert!(TotpRow::from_older(0, &bytes(written)).is_err());
     let written = format!("{written}01{}", "02".repeat(32));
-    let new = totp::TotpRow { begun_by: Some(HASH), ..old };
-    assert_eq!(decode_body::<totp::TotpRow>(&bytes(&written)).as_ref(), Ok(&new));
-    assert_eq!((totp::TotpRow::TABLE, totp::TotpRow::KIND, totp::TotpRow::VERSION), (3, 3, 2));
+    let new = TotpRow { begun_by: Some(HASH), ..old };
+    assert_eq!(decode_body::<TotpRow>(&bytes(&written)).as_ref(), Ok(&new));
+    assert_eq!((TotpRow::TABLE, TotpRow::KIND, TotpRow::VERSION), (3, 3, 2));
 }
 
 /// Version 1 of a link had no address, version 2 no session. The frame names the version; it is
@@ -130,10 +140,10 @@ fn all_versions_of_a_link_are_readable() {
         "0202020202020202020202020202020202020202020202020202020203"
     );
     let bytes = data_encoding::HEXLOWER.decode(written.as_bytes()).expect("hex");
-    let old = link::LinkRow {
-        kind: link::LinkKind::Printed,
+    let old = LinkRow {
+        kind: LinkKind::Printed,
         user: Some(USER),
-        slot: link::LinkSlot([4; 16]),
+        slot: LinkSlot([4; 16]),
         expires_at: at(0),
         redirect: Some("/".into()),
         browser: Some(HASH),
@@ -141,17 +151,17 @@ fn all_versions_of_a_link_are_readable() {
         address: None,
         asked_by: None,
     };
-    assert_eq!(link::LinkRow::from_older(1, &bytes).as_ref(), Ok(&old));
-    assert!(link::LinkRow::from_older(0, &bytes).is_err());
+    assert_eq!(LinkRow::from_older(1, &bytes).as_ref(), Ok(&old));
+    assert!(LinkRow::from_older(0, &bytes).is_err());
     let written = format!("04{}0103070809", &written[2..]);
     let bytes = data_encoding::HEXLOWER.decode(written.as_bytes()).expect("hex");
-    let second = link::LinkRow { kind: link::LinkKind::Email, address: Some(vec![7, 8, 9]), ..old };
-    assert_eq!(link::LinkRow::from_older(2, &bytes).as_ref(), Ok(&second));
+    let second = LinkRow { kind: LinkKind::Email, address: Some(vec![7, 8, 9]), ..old };
+    assert_eq!(LinkRow::from_older(2, &bytes).as_ref(), Ok(&second));
     let written = format!("{written}01{}", "02".repeat(32));
     let bytes = data_encoding::HEXLOWER.decode(written.as_bytes()).expect("hex");
-    let third = link::LinkRow { asked_by: Some(HASH), ..second };
-    assert_eq!(decode_body::<link::LinkRow>(&bytes).as_ref(), Ok(&third));
-    assert_eq!((link::LinkRow::TABLE, link::LinkRow::KIND, link::LinkRow::VERSION), (7, 7, 3));
+    let third = LinkRow { asked_by: Some(HASH), ..second };
+    assert_eq!(decode_body::<LinkRow>(&bytes).as_ref(), Ok(&third));
+    assert_eq!((LinkRow::TABLE, LinkRow::KIND, LinkRow::VERSION), (7, 7, 3));
 }
 
 /// Sessions are stored with the index of their method.
@@ -169,7 +179,7 @@ fn version_1_of_organisations_is_readable() {
     check(
         0x09,
         "050505050505050505050461636d650441636d65fd00a0b83046030000025a00010000000000000000",
-        &org::OrgRow {
+        &OrgRow {
             key: OrgKey::from_bytes([5; 10]),
             slug: "acme".into(),
             name: "Acme".into(),
@@ -181,10 +191,10 @@ fn version_1_of_organisations_is_readable() {
             },
         },
     );
-    check(0x0a, "07", &org::SlugRow(OrgId(7)));
-    check(0x0b, "02fd00a0b83046030000", &org::MembershipRow { role: Role::Admin, joined_at: at(0) });
-    check(0x0c, "", &org::MemberRow);
-    check(0x0d, "08", &org::NextOrgRow(8));
+    check(0x0a, "07", &SlugRow(OrgId(7)));
+    check(0x0b, "02fd00a0b83046030000", &MembershipRow { role: Role::Admin, joined_at: at(0) });
+    check(0x0c, "", &MemberRow);
+    check(0x0d, "08", &NextOrgRow(8));
 }
 
 /// Version 1 did not record whether the link was mailed.
@@ -194,7 +204,7 @@ fn both_versions_of_an_invitation_are_readable() {
         "0f616461406578616d706c652e6f726701020202020202020202020202020202020202020202020202020202020202",
         "02020101010101010101010101fd00a0b83046030000fdd0a7b83046030000",
     );
-    let row = invite::InviteRow {
+    let row = InviteRow {
         email: EMAIL.into(),
         role: Role::Editor,
         token: HASH,
@@ -203,27 +213,27 @@ fn both_versions_of_an_invitation_are_readable() {
         expires_at: at(1),
         address_proof: AddressProof::Missing,
     };
-    assert_eq!(invite::InviteRow::from_older(1, &bytes(first)).as_ref(), Ok(&row));
-    assert!(invite::InviteRow::from_older(0, &bytes(first)).is_err());
-    let mailed = invite::InviteRow { address_proof: AddressProof::Given, ..row };
-    assert_eq!(decode_body::<invite::InviteRow>(&bytes(&format!("{first}02"))), Ok(mailed));
-    assert_eq!((invite::InviteRow::TABLE, invite::InviteRow::VERSION), (0x18, 2));
+    assert_eq!(InviteRow::from_older(1, &bytes(first)).as_ref(), Ok(&row));
+    assert!(InviteRow::from_older(0, &bytes(first)).is_err());
+    let mailed = InviteRow { address_proof: AddressProof::Given, ..row };
+    assert_eq!(decode_body::<InviteRow>(&bytes(&format!("{first}02"))), Ok(mailed));
+    assert_eq!((InviteRow::TABLE, InviteRow::VERSION), (0x18, 2));
 }
 
 #[test]
 fn version_1_of_invitation_links_and_removals_is_readable() {
-    check(0x19, "0706060606060606060606", &invite::InviteTokenRow(OrgId(7), InviteId::from_bytes([6; 10])));
+    check(0x19, "0706060606060606060606", &InviteTokenRow(OrgId(7), InviteId::from_bytes([6; 10])));
     check(
         0x1a,
         "050505050505050505050461636d65fd00a0b8304603000000",
-        &org_removal::RemovalRow {
+        &RemovalRow {
             key: OrgKey::from_bytes([5; 10]),
             slug: "acme".into(),
             deleted_at: at(0),
             deleted_by: None,
         },
     );
-    check(0x12, "fbc2a2fb2c01", &daily_usage::DailyUsageRow { day: 20_833, samples: 300 });
+    check(0x12, "fbc2a2fb2c01", &DailyUsageRow { day: 20_833, samples: 300 });
 }
 
 #[test]
@@ -244,7 +254,7 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
         "010370656d323c01012a01020004010106687474705f2a0103613d310101027570013c00010f0064fc400d0300",
         "0106736f75726365066c6170746f7001fda0afb83046030000"
     );
-    let row = keyring::KeyRow {
+    let row = KeyRow {
         name: "website".into(),
         scopes: KeyScopes { ingest: true, read: false, embed: true },
         secret: HASH,
@@ -255,7 +265,7 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
         expires_at: Some(at(1)),
         disabled: true,
         embed: EmbedSettings {
-            alg: api_key::TokenAlgorithm::Es256,
+            alg: TokenAlgorithm::Es256,
             public_key: Some("pem".into()),
             rate_limit_rps: 50,
             max_token_ttl_s: 60,
@@ -272,21 +282,21 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
         // limiting it.
         read: ReadSettings { rate_limit_rps: 50 },
     };
-    assert_eq!(keyring::KeyRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
-    assert_eq!(decode_body::<keyring::KeyRow>(&bytes(&format!("{first}32"))).as_ref(), Ok(&row));
-    assert_eq!((keyring::KeyRow::TABLE, keyring::KeyRow::KIND, keyring::KeyRow::VERSION), (0x0e, 0x0e, 2));
+    assert_eq!(KeyRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
+    assert_eq!(decode_body::<KeyRow>(&bytes(&format!("{first}32"))).as_ref(), Ok(&row));
+    assert_eq!((KeyRow::TABLE, KeyRow::KIND, KeyRow::VERSION), (0x0e, 0x0e, 2));
     // The rate of tokens is stored before their maximum lifetime, which is 60 here: 50 becomes 100,
     // the default of version 1.
-    let usual = keyring::KeyRow::from_older(1, &bytes(&first.replacen("323c01012a", "643c01012a", 1)));
+    let usual = KeyRow::from_older(1, &bytes(&first.replacen("323c01012a", "643c01012a", 1)));
     assert_eq!(usual.map(|row| (row.embed.rate_limit_rps, row.read.rate_limit_rps)), Ok((100, 1_000)));
-    check(0x0f, "fd00a0b83046030000", &keyring::UsedRow(at(0)));
+    check(0x0f, "fd00a0b83046030000", &UsedRow(at(0)));
     check(
         0x11,
         concat!(
             "0202020202020202020202020202020202020202020202020202020202020202",
             "0103010203fd00a0b83046030000"
         ),
-        &rotation::RotatedRow { secret: HASH, sealed: Some(vec![1, 2, 3]), until: at(0) },
+        &RotatedRow { secret: HASH, sealed: Some(vec![1, 2, 3]), until: at(0) },
     );
     let event =
         audit::Event::by(USER, "login.ok").target("x").at_ip("192.0.2.1".parse().expect("ip")).detail("y");
@@ -305,7 +315,7 @@ fn version_1_of_linked_identities_is_readable() {
         "010101010101010101010303030303030303030302096874747073\
          3a2f2f69017301036140\
          62fd00a0b83046030000",
-        &oauth::IdentityRow {
+        &IdentityRow {
             user: USER,
             id: IdentityId::from_bytes([3; 10]),
             provider: Provider::Oidc,
@@ -315,6 +325,6 @@ fn version_1_of_linked_identities_is_readable() {
             linked_at: at(0),
         },
     );
-    check(0x1d, &"04".repeat(32), &oauth::OwnIdentityRow(oauth::IdentityKey([4; 32])));
-    check(0x1e, "fd00a0b83046030000", &oauth::UsedStateRow(at(0)));
+    check(0x1d, &"04".repeat(32), &OwnIdentityRow(IdentityKey([4; 32])));
+    check(0x1e, "fd00a0b83046030000", &UsedStateRow(at(0)));
 }

@@ -1,0 +1,9 @@
+//! Organisations: settings, members, invitations, removal, and their audit log.
+
+pub(super) mod audit_queue;
+pub(super) mod daily_usage;
+pub(super) mod invite;
+pub(super) mod member;
+pub(super) mod org;
+pub(super) mod org_removal;
+pub(super) mod org_settings;

@@ -1,0 +1,160 @@
+//! Deletion of an organisation (docs/specification.md C3): immediate for all requests, in the
+//! background on the disk.
+//!
+//! One change removes the organisation's own row and records the pending removal of its data. From
+//! then on no membership, key, token or invitation of it is valid. The remaining data (memberships,
+//! keys, invitations, its audit log, and all of its samples) is removed step by step, and the
+//! pending removal last of all, so an interrupted removal continues after the next start. The row
+//! of the slug stays forever, so that no other organisation can get the old address.
+
+use crate::model::{OrgId, Timestamp};
+use crate::sync::IgnorePoison as _;
+
+use crate::identity::Identity;
+use crate::identity::orgs::invite;
+use crate::identity::orgs::member;
+use crate::identity::tables::audit::{self, AuditRow, Event};
+use crate::identity::tables::id::UserId;
+use crate::identity::tables::invite::InviteRow;
+use crate::identity::tables::key::{KeyRow, RotatedRow, UsedRow};
+use crate::identity::tables::org::{DailyUsageRow, MemberRow, MembershipRow, OrgRow, RemovalRow, Role};
+use crate::identity::tables::store::{StoreError, read};
+use crate::identity::tables::user::active;
+
+/// Errors of deleting an organisation.
+#[derive(Debug, thiserror::Error)]
+pub enum OrgRemovalError {
+    /// The organisation no longer exists, or the actor is no longer a member: `org_not_found`.
+    #[error("no such organisation")]
+    UnknownOrg,
+    /// The actor is no longer an owner: `forbidden`.
+    #[error("only an owner deletes an organisation")]
+    Forbidden,
+    /// `storage_degraded`.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Maximum number of objects that one change removes; a change has at most 64 rows, and a key
+/// three.
+const ROWS_A_CHANGE: usize = 20;
+/// Maximum number of rows of the audit log that one change removes.
+const EVENTS_A_CHANGE: usize = 60;
+
+impl Identity {
+    /// Deletes an organisation. When this returns, no request can use it any more, and the removal
+    /// of its data is pending: [`Identity::removals`]. `actor` is `None` on the command line.
+    /// Blocks (commit).
+    ///
+    /// # Errors
+    /// [`OrgRemovalError`]; then nothing is changed.
+    pub fn delete_org(
+        &self,
+        actor: Option<UserId>,
+        org: OrgId,
+        now: Timestamp,
+    ) -> Result<(), OrgRemovalError> {
+        self.change(move |txn| {
+            let row = read::<OrgRow>(txn, &org)?.ok_or(OrgRemovalError::UnknownOrg)?;
+            if let Some(actor) = actor {
+                let role = read::<MembershipRow>(txn, &(actor, org))?.map(|row| row.role);
+                match (role, active(txn, actor)?) {
+                    (Some(Role::Owner), Some(_)) => {}
+                    (Some(_), _) => return Err(OrgRemovalError::Forbidden),
+                    (None, _) => return Err(OrgRemovalError::UnknownOrg),
+                }
+            }
+            txn.remove::<OrgRow>(&org);
+            let removal =
+                RemovalRow { key: row.key, slug: row.slug.clone(), deleted_at: now, deleted_by: actor };
+            txn.put(&org, &removal);
+            // The organisation's own audit log is removed as well; that of the instance records the
+            // deletion.
+            let event = Event::by_actor(actor, "org.deleted").target(&row.slug);
+            Ok(audit::record(txn, &event.detail(&row.key.to_string()), now)?)
+        })?;
+        self.removing().insert(org);
+        self.forget_keys_of(org);
+        self.org_settings.forget(org);
+        Ok(())
+    }
+
+    fn removing(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeSet<OrgId>> {
+        self.removing.lock().ignore_poison()
+    }
+
+    /// Returns the deleted organisations that still have data. Only touches memory.
+    pub fn removals(&self) -> Vec<OrgId> {
+        self.removing().iter().copied().collect()
+    }
+
+    pub(in crate::identity) fn is_being_removed(&self, org: OrgId) -> bool {
+        if self.removing().contains(&org) {
+            return true;
+        }
+        // The change may be committed and not yet in memory. If the row cannot be read, the
+        // caller's next read reports the error.
+        matches!(self.row::<RemovalRow>(&org), Ok(Some(_)))
+    }
+
+    /// Loads the pending removals.
+    pub(in crate::identity) fn load_removals(&self) -> Result<(), StoreError> {
+        let found = self.rows::<RemovalRow>(&())?.into_iter().map(|(org, _)| org);
+        self.removing().extend(found);
+        Ok(())
+    }
+
+    /// Removes the rows of a deleted organisation and then its pending removal. Call it when the
+    /// store of samples has removed its data. Blocks (commits).
+    ///
+    /// # Errors
+    /// [`StoreError`]; the removal then stays pending.
+    pub fn finish_removal(&self, org: OrgId) -> Result<(), StoreError> {
+        if self.row::<OrgRow>(&org)?.is_some() {
+            return Err(StoreError::Inconsistent("an organisation that is there is to be removed"));
+        }
+        let members: Vec<UserId> =
+            self.rows::<MemberRow>(&org)?.into_iter().map(|((_, user), _)| user).collect();
+        self.in_steps(&members, ROWS_A_CHANGE, move |txn, user| member::leave(txn, *user, org))?;
+        let keys: Vec<_> = self.rows::<KeyRow>(&org)?.into_iter().map(|(key, _)| key).collect();
+        self.in_steps(&keys, ROWS_A_CHANGE, |txn, key| {
+            txn.remove::<KeyRow>(key);
+            txn.remove::<UsedRow>(key);
+            txn.remove::<RotatedRow>(key);
+        })?;
+        let invites = self.rows::<InviteRow>(&org)?;
+        self.in_steps(&invites, ROWS_A_CHANGE, |txn, (key, row)| invite::remove(txn, key, row))?;
+        loop {
+            let events = self.rows_back::<AuditRow>(&org, None, EVENTS_A_CHANGE)?;
+            let keys: Vec<_> = events.into_iter().map(|(key, _)| key).collect();
+            self.in_steps(&keys, EVENTS_A_CHANGE, |txn, key| txn.remove::<AuditRow>(key))?;
+            if keys.len() < EVENTS_A_CHANGE {
+                break;
+            }
+        }
+        self.change(move |txn| {
+            txn.remove::<DailyUsageRow>(&org);
+            txn.remove::<RemovalRow>(&org);
+            Ok::<_, StoreError>(())
+        })?;
+        self.removing().remove(&org);
+        Ok(())
+    }
+
+    /// Applies `each` to all items, at most `at_once` in a change.
+    fn in_steps<T: Clone + Send + 'static>(
+        &self,
+        all: &[T],
+        at_once: usize,
+        each: impl Fn(&mut crate::kv::Txn<'_>, &T) + Copy + Send + 'static,
+    ) -> Result<(), StoreError> {
+        for some in all.chunks(at_once) {
+            let some = some.to_vec();
+            self.change(move |txn| {
+                some.iter().for_each(|one| each(txn, one));
+                Ok::<_, StoreError>(())
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! API keys, their last use, and their previous secrets.
+
+use serde::{Deserialize, Serialize};
+
+use crate::kv::{Record, SideRecord, decode_body};
+use crate::model::{OrgId, Timestamp};
+
+use crate::identity::tables::id::{KeyId, SecretHash, UserId};
+
+/// The scopes of an API key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct KeyScopes {
+    /// Writing samples (C7).
+    pub ingest: bool,
+    /// Reading on the Prometheus mount (C6).
+    pub read: bool,
+    /// Signing and minting embed tokens.
+    pub embed: bool,
+}
+
+/// The signature algorithm of a key's embed tokens; it never changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum TokenAlgorithm {
+    /// HMAC with SHA-256; the HMAC key is the text of the secret.
+    #[default]
+    Hs256,
+    /// Ed25519, with an uploaded public key.
+    EdDsa,
+    /// ECDSA on P-256, with an uploaded public key.
+    Es256,
+    /// RSA PKCS#1 v1.5 with SHA-256, with an uploaded public key of at least 2,048 bits.
+    Rs256,
+}
+
+impl TokenAlgorithm {
+    /// Returns the name used in the API and in the JWT header.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            TokenAlgorithm::Hs256 => "HS256",
+            TokenAlgorithm::EdDsa => "EdDSA",
+            TokenAlgorithm::Es256 => "ES256",
+            TokenAlgorithm::Rs256 => "RS256",
+        }
+    }
+
+    /// Parses the name used in the API.
+    pub fn parse(text: &str) -> Option<TokenAlgorithm> {
+        use TokenAlgorithm::{EdDsa, Es256, Hs256, Rs256};
+        [Hs256, EdDsa, Es256, Rs256].into_iter().find(|algorithm| algorithm.as_str() == text)
+    }
+}
+
+/// Settings of a key's embed tokens.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct EmbedSettings {
+    /// Signature algorithm, fixed when the key is created.
+    pub alg: TokenAlgorithm,
+    /// Public key as SPKI PEM; in a new or changed key also a JWK. Present exactly if `alg` is not
+    /// HS256.
+    pub public_key: Option<String>,
+    /// Requests a second over all tokens of the key, 1 to 10,000. The specification's default is
+    /// 100.
+    pub rate_limit_rps: u32,
+    /// Maximum lifetime of a token in seconds, 60 to 86,400.
+    pub max_token_ttl_s: u32,
+    /// `*`, or exact origins.
+    pub origins: Vec<String>,
+    /// The limits of every token of this key.
+    pub policy: EmbedPolicy,
+}
+
+impl Default for EmbedSettings {
+    fn default() -> EmbedSettings {
+        EmbedSettings {
+            alg: TokenAlgorithm::Hs256,
+            public_key: None,
+            rate_limit_rps: 100,
+            max_token_ttl_s: 3_600,
+            origins: vec!["*".into()],
+            policy: EmbedPolicy::default(),
+        }
+    }
+}
+
+/// Settings of reading with the key itself, without a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ReadSettings {
+    /// Requests a second, 1 to 100,000. A dashboard or a rule group sends hundreds of queries at
+    /// once.
+    pub rate_limit_rps: u32,
+}
+
+impl Default for ReadSettings {
+    fn default() -> ReadSettings {
+        ReadSettings { rate_limit_rps: 1_000 }
+    }
+}
+
+/// Restrictions of a key (`embed.policy`) or of one token (`ms`). `None` and empty lists restrict
+/// nothing.
+///
+/// Deserialising it from JSON refuses unknown fields: a typo would silently grant more access.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct EmbedPolicy {
+    /// Allowed endpoints: `metrics`, `labels`, `range`, `instant`, `expr`.
+    pub endpoints: Option<Vec<Endpoint>>,
+    /// Globs that the metric name of every selection must match.
+    pub metrics: Option<Vec<String>>,
+    /// Matchers `label op "value"`, ANDed onto every selection; at most 8.
+    pub matchers: Vec<String>,
+    /// The only expressions that may be evaluated; compared after parsing and printing.
+    pub exprs: Option<Vec<String>>,
+    /// Maximum range of a query, seconds.
+    pub max_range_s: Option<u64>,
+    /// Maximum age of a sample, in seconds before now.
+    pub max_lookback_s: Option<u64>,
+    /// Minimum step, seconds.
+    pub min_step_s: Option<u64>,
+    /// `*`, or exact origins; only in tokens.
+    pub origins: Option<Vec<String>>,
+}
+
+/// Settings of writing with a key.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct IngestSettings {
+    /// Requests a second, 1 to 10,000.
+    pub rate_limit_rps: u32,
+    /// Samples a second, 1 to 100,000,000.
+    pub samples_per_s: u32,
+    /// Labels (name, value) set on every written series; they replace the sender's.
+    pub labels: Vec<(String, String)>,
+}
+
+impl Default for IngestSettings {
+    fn default() -> IngestSettings {
+        IngestSettings { rate_limit_rps: 100, samples_per_s: 2_000_000, labels: Vec::new() }
+    }
+}
+
+/// A stored key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(in crate::identity) struct KeyRow {
+    pub(in crate::identity) name: String,
+    pub(in crate::identity) scopes: KeyScopes,
+    pub(in crate::identity) secret: SecretHash,
+    /// The sealed secret, if it verifies HS256.
+    pub(in crate::identity) sealed: Option<Vec<u8>>,
+    pub(in crate::identity) hint: String,
+    pub(in crate::identity) created_by: Option<UserId>,
+    pub(in crate::identity) created_at: Timestamp,
+    pub(in crate::identity) expires_at: Option<Timestamp>,
+    pub(in crate::identity) disabled: bool,
+    pub(in crate::identity) embed: EmbedSettings,
+    pub(in crate::identity) ingest: IngestSettings,
+    pub(in crate::identity) tokens_valid_after: Option<Timestamp>,
+    /// Since version 2.
+    pub(in crate::identity) read: ReadSettings,
+}
+
+/// Version 1 of [`KeyRow`].
+#[derive(Serialize, Deserialize)]
+struct KeyRowV1 {
+    name: String,
+    scopes: KeyScopes,
+    secret: SecretHash,
+    sealed: Option<Vec<u8>>,
+    hint: String,
+    created_by: Option<UserId>,
+    created_at: Timestamp,
+    expires_at: Option<Timestamp>,
+    disabled: bool,
+    embed: EmbedSettings,
+    ingest: IngestSettings,
+    tokens_valid_after: Option<Timestamp>,
+}
+
+impl Record for KeyRow {
+    const TABLE: u8 = 0x0e;
+    const KIND: u8 = 0x0e;
+    const VERSION: u8 = 2;
+    type Key = (OrgId, KeyId);
+
+    fn from_older(version: u8, body: &[u8]) -> Result<KeyRow, String> {
+        if version != 1 {
+            return Err(format!("version {version} of an API key"));
+        }
+        let old: KeyRowV1 = decode_body(body)?;
+        // In version 1 the rate limit of tokens also limited reading. A rate that an administrator
+        // chose keeps limiting it.
+        let read = match old.embed.rate_limit_rps {
+            rate if rate == EmbedSettings::default().rate_limit_rps => ReadSettings::default(),
+            rate_limit_rps => ReadSettings { rate_limit_rps },
+        };
+        Ok(KeyRow {
+            name: old.name,
+            scopes: old.scopes,
+            secret: old.secret,
+            sealed: old.sealed,
+            hint: old.hint,
+            created_by: old.created_by,
+            created_at: old.created_at,
+            expires_at: old.expires_at,
+            disabled: old.disabled,
+            embed: old.embed,
+            ingest: old.ingest,
+            tokens_valid_after: old.tokens_valid_after,
+            read,
+        })
+    }
+}
+
+/// Time of a key's last use.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(in crate::identity) struct UsedRow(pub(in crate::identity) Timestamp);
+
+impl Record for UsedRow {
+    const TABLE: u8 = 0x0f;
+    const KIND: u8 = 0x0f;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, KeyId);
+}
+
+impl SideRecord for UsedRow {
+    type Main = KeyRow;
+
+    fn main_key(key: &(OrgId, KeyId)) -> (OrgId, KeyId) {
+        *key
+    }
+}
+
+/// A stored previous secret.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(in crate::identity) struct RotatedRow {
+    pub(in crate::identity) secret: SecretHash,
+    /// The sealed secret, if it verifies HS256.
+    pub(in crate::identity) sealed: Option<Vec<u8>>,
+    /// The secret is refused from this time on.
+    pub(in crate::identity) until: Timestamp,
+}
+
+impl Record for RotatedRow {
+    const TABLE: u8 = 0x11;
+    const KIND: u8 = 0x11;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, KeyId);
+}
+
+/// A group of endpoints that a policy may allow. The credential decides; the paths are those of the
+/// cabinet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Endpoint {
+    /// The list of metrics, and series.
+    Metrics,
+    /// Labels and their values.
+    Labels,
+    /// Structured range queries.
+    Range,
+    /// Structured instant queries.
+    Instant,
+    /// Free expressions.
+    Expr,
+}
