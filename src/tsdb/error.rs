@@ -141,7 +141,7 @@ pub enum OpenError {
     },
     /// The list of segments cannot be read.
     #[error(transparent)]
-    Manifest(#[from] super::manifest::ManifestError),
+    Manifest(#[from] crate::tsdb::store::manifest::ManifestError),
     /// A thread could not be started.
     #[error("could not start a thread")]
     Thread(#[source] io::Error),

@@ -92,7 +92,7 @@ pub struct Options {
     /// accepted.
     pub ahead_max: Option<Duration>,
     /// Memory for samples and names of all organisations, in bytes, shared as described in
-    /// [`super::quota`]. Beyond an organisation's share, appends return
+    /// [`crate::tsdb::store::quota`]. Beyond an organisation's share, appends return
     /// [`super::AppendError::AtCapacity`].
     pub head_bytes_max: u64,
     /// Memory for decoded values of segments that are cached for later queries, in bytes; 0
