@@ -4,14 +4,14 @@
 //! into records of the log ([`wal`]). They are durable before the response and applied to the
 //! [`head`] in log order. Native histograms, start timestamps and exemplars are stored separately
 //! ([`side_data`]). [`Tsdb::snapshot`] is the only way to read: one organisation within one scope
-//! ([`snapshot`]). [`maintenance`] writes checkpoints, which keep starts short; [`recovery`] restores
-//! the state at a start. Formats are documented in [`wal`]'s records and samples, [`series`]'
-//! definitions and registry, [`chunk`], and [`maintenance::checkpoint`].
+//! ([`snapshot`]). [`maintenance`] writes checkpoints, which keep starts short; [`recovery`]
+//! restores the state at a start. Formats are documented in [`wal`]'s records and samples,
+//! [`series`]' definitions and registry, [`chunk`], and [`maintenance::checkpoint`].
 //!
-//! A seal moves a closed window of time from the head to [`segment`]s ([`maintenance::seal`]): files
-//! that never change and that control lists ([`store::manifest`]). The current set of segments is
-//! published next to the head ([`store::segments`]). Log files whose samples are all in segments are
-//! removed.
+//! A seal moves a closed window of time from the head to [`segment`]s ([`maintenance::seal`]):
+//! files that never change and that control lists ([`store::manifest`]). The current set of
+//! segments is published next to the head ([`store::segments`]). Log files whose samples are all in
+//! segments are removed.
 
 mod append;
 mod block_cache;
@@ -32,20 +32,19 @@ mod snapshot;
 mod store;
 mod wal;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use block_cache::{BlockCacheUsage, non_decreasing};
 pub use disk::{Disk, Faults};
-pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError, Unconfirmed};
+pub use error::{AppendError, CheckpointError, Damage, DiskError, ManifestError, OpenError, Unconfirmed};
 pub use maintenance::backup::StageError;
 pub use maintenance::compact::{UpkeepError, UpkeepReport};
 pub use maintenance::deletion::{DeleteError, DeleteReport, DeletedSamples};
 pub use maintenance::seal::{SealError, SealReport};
 pub use open_progress::{OpenControl, OpenStep, Phase, ProgressObserver};
-pub use options::{Durability, Elapsed, Options, OrgLimits};
+pub use options::{Durability, Elapsed, Home, Options, OrgLimits};
 pub use recovery::check::{CheckProgress, Checked, check};
 pub use recovery::prefetch::{Prefetch, prefetch_program};
 pub use recovery::repair::{RepairError, Repaired, accept_loss, repair};
@@ -56,7 +55,6 @@ pub use report::{
     SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use snapshot::{Grouped, GroupedSeries, Paced, ReadColumns, SelectedSeries, SeriesReader, Snapshot};
-pub use store::manifest::ManifestError;
 
 use append::RequestClock;
 use maintenance::checkpoint::{self, CheckpointStart, Folder};
@@ -73,21 +71,9 @@ use wal::record::RecordKind;
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
 use crate::kv::keyed::RecordKey;
-use crate::kv::{Control, with_sources};
-use crate::model::{Access, OrgId, Refusal, StoreId, Timestamp, WriteBatch};
+use crate::kv::with_sources;
+use crate::model::{Access, OrgId, Refusal, Timestamp, WriteBatch};
 use crate::sync::IgnorePoison as _;
-
-/// The location and the owner of a store.
-#[derive(Clone)]
-pub struct Home<'a> {
-    /// The folder with `wal/`, `series/`, `head/`, `segments/` and `quarantine/`. The caller holds
-    /// its lock (`kv::DataFolder`), because two processes on one log would destroy it.
-    pub dir: &'a Path,
-    /// The id of the store, which is in every file.
-    pub store: StoreId,
-    /// The database that lists the segments. [`Tsdb::close`] releases it.
-    pub control: Arc<Control>,
-}
 
 /// The samples of all organisations.
 #[derive(Debug)]

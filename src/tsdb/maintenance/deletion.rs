@@ -17,15 +17,17 @@ use super::compact::{MaintenanceContext, UpkeepError};
 use crate::model::{Matcher, OrgId, Pace, Scope, Stopped, TimeRange, Timestamp};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::error::AppendError;
+use crate::tsdb::error::ManifestError;
 use crate::tsdb::series::registry;
+use crate::tsdb::snapshot::Snapshot;
 use crate::tsdb::store::OrgStore;
 use crate::tsdb::store::deletion::Deletion;
 use crate::tsdb::store::manifest::{
-    ManifestChange, ManifestError, TOMBSTONE_RANGES_MAX, TOMBSTONES_MAX, TOMBSTONES_RANGES_MAX, Tombstone,
+    ManifestChange, TOMBSTONE_RANGES_MAX, TOMBSTONES_MAX, TOMBSTONES_RANGES_MAX, Tombstone,
 };
 use crate::tsdb::wal::log::{ApplyOutcome, Draft};
 use crate::tsdb::wal::record::RecordKind;
-use crate::tsdb::{Sink, Snapshot, Tsdb, disk};
+use crate::tsdb::{Sink, Tsdb, disk};
 
 /// The limit of earlier deletions that one commit of 64 rows replaces.
 const COVERED_AT_ONCE: usize = 48;

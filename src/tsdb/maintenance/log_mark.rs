@@ -71,7 +71,7 @@ impl Tsdb {
         match if is_written { Ok(()) } else { manifest.set_log_mark(seq) } {
             Ok(()) => *last = Some(WrittenMark { seq, file_first_seq, since: Stopwatch::start() }),
             // The store was closed in the meantime.
-            Err(crate::tsdb::ManifestError::Closed) => {}
+            Err(crate::tsdb::error::ManifestError::Closed) => {}
             Err(e) => tracing::warn!("cannot store the end of the log in control: {}", with_sources(&e)),
         }
     }

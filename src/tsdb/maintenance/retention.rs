@@ -6,7 +6,8 @@
 //! sending keeps its samples. A segment that overrides values of another is never dropped before
 //! that one.
 //!
-//! No age counts from the wall clock itself: [`clock`] bounds the speed of retention's present.
+//! No age counts from the wall clock itself: `store::retention_clock` bounds the speed of
+//! retention's present.
 //! Samples are hidden by [`Present::shown`]. Their segments are removed by [`Present::confirmed`],
 //! which is a grace period behind.
 

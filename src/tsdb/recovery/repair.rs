@@ -15,19 +15,22 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use super::check::CheckProgress;
 use crate::entropy::Entropy;
 use crate::kv::keyed::RecordKey;
 use crate::kv::{DamagedRow, Finding, OfflineControl, Weight, with_sources};
 use crate::model::{OrgId, StoreId, Timestamp};
 use crate::tsdb::disk;
+use crate::tsdb::error::ManifestError;
 use crate::tsdb::error::{DiskError, OpenError};
 use crate::tsdb::maintenance::checkpoint;
+use crate::tsdb::options::Home;
 use crate::tsdb::options::OrgLimits;
 use crate::tsdb::segment::{Segment, SegmentWriteError};
 use crate::tsdb::series::registry;
 use crate::tsdb::side_data::record;
 use crate::tsdb::store::deletion::Deletion;
-use crate::tsdb::store::manifest::{self, Manifest, ManifestError, OrgManifest};
+use crate::tsdb::store::manifest::{self, Manifest, OrgManifest};
 use crate::tsdb::store::{Record, Stores};
 use crate::tsdb::wal::file::{self, LARGE_BYTES, SMALL_BYTES};
 use crate::tsdb::wal::record::{
@@ -35,7 +38,6 @@ use crate::tsdb::wal::record::{
 };
 use crate::tsdb::wal::replay::{self, LogOrigin};
 use crate::tsdb::wal::samples::{self, LogSample};
-use crate::tsdb::{CheckProgress, Home};
 use segments::SegmentRepair;
 
 /// The limit of marks for lost records: 4 GiB of them.

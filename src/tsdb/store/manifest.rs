@@ -28,11 +28,10 @@ use std::sync::{Arc, RwLock};
 use serde::{Deserialize, Serialize};
 
 use super::retention_clock::RetentionClock;
-use crate::kv::{
-    CommitError, CommitFailure, Control, DamagedRow, DatabaseError, OfflineControl, Record, Txn,
-};
+use crate::kv::{CommitError, Control, DamagedRow, OfflineControl, Record, Txn};
 use crate::model::OrgId;
 use crate::sync::IgnorePoison as _;
+use crate::tsdb::error::ManifestError;
 use crate::tsdb::segment::SegmentMeta;
 use crate::tsdb::wal::replay::LogOrigin;
 
@@ -308,38 +307,6 @@ pub(in crate::tsdb) struct ManifestChange {
     pub(in crate::tsdb) gone: Vec<u64>,
 }
 
-/// The reason why the list of segments could not be read or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
-    /// Reading control failed.
-    #[error("the list of segments cannot be read")]
-    Read(#[from] DatabaseError),
-    /// The change was not made durable.
-    #[error("the list of segments cannot be changed")]
-    Commit(#[source] CommitFailure),
-    /// A segment to be dropped is not listed, because another thread dropped it.
-    #[error("segment {seq} of organisation {org} is not listed")]
-    NotListed {
-        /// The organisation.
-        org: OrgId,
-        /// The number of the segment.
-        seq: u64,
-    },
-    /// The sealed time or its record would decrease.
-    #[error("organisation {org} is sealed to {have:?}, which must not fall to {asked:?}")]
-    Falls {
-        /// The organisation.
-        org: OrgId,
-        /// The committed record and time.
-        have: (u64, i64),
-        /// The requested record and time.
-        asked: (u64, i64),
-    },
-    /// The store was closed.
-    #[error("the store is closed")]
-    Closed,
-}
-
 /// The rows of all organisations, from an open or a closed control.
 struct OrgRows {
     states: Vec<(OrgId, SealState)>,
@@ -452,13 +419,6 @@ pub(in crate::tsdb) struct Manifest {
 impl std::fmt::Debug for Manifest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Manifest").finish_non_exhaustive()
-    }
-}
-
-impl ManifestError {
-    /// Returns whether the change certainly did not take place and will not after a restart.
-    pub(in crate::tsdb) fn is_certain(&self) -> bool {
-        !matches!(self, ManifestError::Commit(CommitFailure::Fenced(_) | CommitFailure::Closed))
     }
 }
 

@@ -231,8 +231,8 @@ pub(in crate::tsdb) fn grace_of(age: Duration, longest: Duration) -> Duration {
 ///
 /// By the clock alone, an organisation that stopped sending would lose its history. By the newest
 /// sample alone, one sample from the future would drop all samples. One wrong clock on a machine
-/// that also runs the senders moves both, so `now` is a time of `retention::Present` and never that of the
-/// wall clock itself.
+/// that also runs the senders moves both, so `now` is a time of `retention::Present` and never that
+/// of the wall clock itself.
 pub(in crate::tsdb) fn horizon(
     age: Option<Duration>,
     newest: Option<Timestamp>,

@@ -7,7 +7,7 @@ use crate::tsdb::series::order::replace_by_rank;
 use crate::tsdb::series::table::{Family, Table};
 
 /// Returns the indexes of rows in the order of their labels. Rows of one family must be neighbours,
-/// as [`crate::tsdb::snapshot::Paced::find`] returns them. The pace is charged once, before the sort.
+/// as [`crate::tsdb::Paced::find`] returns them. The pace is charged once, before the sort.
 ///
 /// # Errors
 /// [`Stopped`] if the pace stops the request.
