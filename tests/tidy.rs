@@ -101,6 +101,35 @@ const OWNERS: &[(&str, &[&str])] = &[
 /// Files that may hold `unsafe`: the maps of segments.
 const UNSAFE_FILES: &[&str] = &["tsdb/segment/map.rs"];
 
+/// The parts of `tsdb`, lowest first. A part may use those before it. `mod.rs` stands above all.
+const TSDB_PARTS: &[&str] = &[
+    "block_cache",
+    "open_progress",
+    "report",
+    "error",
+    "disk",
+    "options",
+    "codec",
+    "chunk",
+    "wal",
+    "series",
+    "head",
+    "segment",
+    "side_data",
+    "store",
+    "append",
+    "snapshot",
+    "maintenance",
+    "recovery",
+];
+
+/// Uses of a higher part that are allowed: the part, what it names, and why.
+const TSDB_EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("wal", "side_data", "the span of a log file includes the times of histograms and exemplars"),
+    ("maintenance", "Tsdb", "methods of the database stand beside the work that they start"),
+    ("maintenance", "Sink", "a checkpoint or seal asks whether there is a log"),
+];
+
 /// What may lie at the top level of the repository.
 const TOP_LEVEL: &[&str] = &[
     "Cargo.toml",
@@ -271,6 +300,59 @@ fn rooms_use_only_the_rooms_below_them() {
         }
     }
     assert!(breaches.is_empty(), "layers:\n{}", breaches.join("\n"));
+}
+
+/// The parts of `tsdb` that `code` of the module at `path` names, by `crate::tsdb::part` or from
+/// `super`, alone or in a list; for an item of `tsdb/mod.rs`, its name.
+fn tsdb_parts_used(path: &str, code: &str) -> BTreeSet<String> {
+    let stem = path.trim_end_matches(".rs").trim_end_matches("/mod");
+    let depth = stem.split('/').count() - 1;
+    let climb = format!("{}::", vec!["super"; depth].join("::"));
+    let mut used = BTreeSet::new();
+    for root in ["crate::tsdb::", &climb] {
+        for (at, _) in code.match_indices(root) {
+            if code[..at].ends_with("::") {
+                continue;
+            }
+            let list = format!("crate::{}", &code[at + root.len()..]);
+            let end = list.find(';').unwrap_or(list.len());
+            let first = rooms_used(&list[..end]);
+            let is_list = list.starts_with("crate::{");
+            let word = list[7..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            used.extend(if is_list { first } else { BTreeSet::from([word]) });
+        }
+    }
+    used
+}
+
+/// Tests inside `src/tsdb` may use every part.
+#[test]
+fn parts_of_tsdb_use_only_the_parts_below_them() {
+    let rank = |part: &str| TSDB_PARTS.iter().position(|known| *known == part);
+    let mut breaches = Vec::new();
+    let mut needed = BTreeSet::new();
+    for source in sources() {
+        let Some(inside) = source.path.strip_prefix("tsdb/") else { continue };
+        let part = inside.split(['/', '.']).next().unwrap_or_default();
+        if part == "mod" || part == "tests" || inside.ends_with("tests.rs") {
+            continue;
+        }
+        let Some(own) = rank(part) else {
+            breaches.push(format!("{}: add {part} to TSDB_PARTS", source.path));
+            continue;
+        };
+        let code = source.code.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for used in tsdb_parts_used(&source.path, code) {
+            let exception = TSDB_EXCEPTIONS.iter().find(|(from, to, _)| *from == part && *to == used);
+            if let Some(exception) = exception {
+                needed.insert(exception);
+            } else if used != part && rank(&used).is_none_or(|used| used > own) {
+                breaches.push(format!("{}: {part} may not use {used}", source.path));
+            }
+        }
+    }
+    assert!(breaches.is_empty(), "parts of tsdb:\n{}", breaches.join("\n"));
+    assert_eq!(needed.len(), TSDB_EXCEPTIONS.len(), "an exception is no longer needed");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::open_progress::OpenStopped;
 use super::report::Capacity;
-use crate::kv::{HeadError, ReadPartError};
-use crate::model::{OutOfMemory, Timestamp};
+use crate::kv::{CommitFailure, DatabaseError, HeadError, ReadPartError};
+use crate::model::{OrgId, OutOfMemory, Timestamp};
 
 /// The reason why no sample of a batch was acknowledged. None of these is the sender's fault, and
 /// all map to 503.
@@ -141,7 +141,7 @@ pub enum OpenError {
     },
     /// The list of segments cannot be read.
     #[error(transparent)]
-    Manifest(#[from] super::manifest::ManifestError),
+    Manifest(#[from] ManifestError),
     /// A thread could not be started.
     #[error("could not start a thread")]
     Thread(#[source] io::Error),
@@ -220,5 +220,44 @@ pub(super) enum RowError {
 impl From<OpenStopped> for OpenError {
     fn from(_: OpenStopped) -> OpenError {
         OpenError::Stopped
+    }
+}
+
+/// The reason why the list of segments could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// Reading control failed.
+    #[error("the list of segments cannot be read")]
+    Read(#[from] DatabaseError),
+    /// The change was not made durable.
+    #[error("the list of segments cannot be changed")]
+    Commit(#[source] CommitFailure),
+    /// A segment to be dropped is not listed, because another thread dropped it.
+    #[error("segment {seq} of organisation {org} is not listed")]
+    NotListed {
+        /// The organisation.
+        org: OrgId,
+        /// The number of the segment.
+        seq: u64,
+    },
+    /// The sealed time or its record would decrease.
+    #[error("organisation {org} is sealed to {have:?}, which must not fall to {asked:?}")]
+    Falls {
+        /// The organisation.
+        org: OrgId,
+        /// The committed record and time.
+        have: (u64, i64),
+        /// The requested record and time.
+        asked: (u64, i64),
+    },
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl ManifestError {
+    /// Returns whether the change certainly did not take place and will not after a restart.
+    pub(in crate::tsdb) fn is_certain(&self) -> bool {
+        !matches!(self, ManifestError::Commit(CommitFailure::Fenced(_) | CommitFailure::Closed))
     }
 }

@@ -4,83 +4,66 @@
 //! into records of the log ([`wal`]). They are durable before the response and applied to the
 //! [`head`] in log order. Native histograms, start timestamps and exemplars are stored separately
 //! ([`side_data`]). [`Tsdb::snapshot`] is the only way to read: one organisation within one scope
-//! ([`snapshot`]). [`checkpoint`]s keep starts short; [`recovery`] restores the state at a start.
-//! Formats are documented in [`wal`]'s records and samples, [`series`]' definitions and registry,
-//! [`chunk`], and [`checkpoint`].
+//! ([`snapshot`]). [`maintenance`] writes checkpoints, which keep starts short; [`recovery`]
+//! restores the state at a start. Formats are documented in [`wal`]'s records and samples,
+//! [`series`]' definitions and registry, [`chunk`], and [`maintenance::checkpoint`].
 //!
-//! A seal moves a closed window of time from the head to [`segment`]s ([`seal`]): files that never
-//! change and that control lists ([`manifest`]). The current set of segments is published next to
-//! the head ([`segments`]). Log files whose samples are all in segments are removed.
+//! A seal moves a closed window of time from the head to [`segment`]s ([`maintenance::seal`]):
+//! files that never change and that control lists ([`store::manifest`]). The current set of
+//! segments is published next to the head ([`store::segments`]). Log files whose samples are all in
+//! segments are removed.
 
 mod append;
-mod backup;
 mod block_cache;
-mod check;
-mod checkpoint;
 mod chunk;
 mod codec;
-mod compact;
-mod deletion;
 mod disk;
 mod error;
 mod head;
-mod log_mark;
-mod manifest;
+mod maintenance;
 mod open_progress;
 mod options;
-mod prefetch;
-mod quota;
 mod recovery;
-mod registry_load;
-mod repair;
-mod replay_workers;
 mod report;
-mod retention;
-mod seal;
 mod segment;
-mod segments;
 mod series;
 mod side_data;
 mod snapshot;
 mod store;
-mod store_version;
-mod verify_restored;
 mod wal;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub use backup::StageError;
 pub use block_cache::{BlockCacheUsage, non_decreasing};
-pub use check::{CheckProgress, Checked, check};
-pub use compact::{UpkeepError, UpkeepReport};
-pub use deletion::{DeleteError, DeleteReport, DeletedSamples};
 pub use disk::{Disk, Faults};
-pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError, Unconfirmed};
-pub use manifest::ManifestError;
+pub use error::{AppendError, CheckpointError, Damage, DiskError, ManifestError, OpenError, Unconfirmed};
+pub use maintenance::backup::StageError;
+pub use maintenance::compact::{UpkeepError, UpkeepReport};
+pub use maintenance::deletion::{DeleteError, DeleteReport, DeletedSamples};
+pub use maintenance::seal::{SealError, SealReport};
 pub use open_progress::{OpenControl, OpenStep, Phase, ProgressObserver};
-pub use options::{Durability, Elapsed, Options, OrgLimits};
-pub use prefetch::{Prefetch, prefetch_program};
-pub use repair::{RepairError, Repaired, accept_loss, repair};
+pub use options::{Durability, Elapsed, Home, Options, OrgLimits};
+pub use recovery::check::{CheckProgress, Checked, check};
+pub use recovery::prefetch::{Prefetch, prefetch_program};
+pub use recovery::repair::{RepairError, Repaired, accept_loss, repair};
+pub use recovery::verify_restored::{UnfitSegment, fits_list};
 pub use report::{
     AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing,
     LogPlace, Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts,
     SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
-pub use seal::{SealError, SealReport};
 pub use snapshot::{Grouped, GroupedSeries, Paced, ReadColumns, SelectedSeries, SeriesReader, Snapshot};
-pub use verify_restored::{UnfitSegment, fits_list};
 
 use append::RequestClock;
-use checkpoint::{CheckpointStart, Folder};
-use compact::Compactor;
-use log_mark::{LogMark, MarkWrite};
-use manifest::Manifest;
-use recovery::{Recovered, Secrets};
-use retention::Retention;
-use seal::Sealer;
+use maintenance::checkpoint::{self, CheckpointStart, Folder};
+use maintenance::compact::Compactor;
+use maintenance::log_mark::{LogMark, MarkWrite};
+use maintenance::retention::Retention;
+use maintenance::seal::{self, Sealer};
+use recovery::open::{Recovered, Secrets};
+use store::manifest::Manifest;
 use store::{OrgStore, Record, Stores};
 use wal::log::{Apply, ApplyOutcome, Draft, Log};
 use wal::record::RecordKind;
@@ -88,21 +71,9 @@ use wal::record::RecordKind;
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
 use crate::kv::keyed::RecordKey;
-use crate::kv::{Control, with_sources};
-use crate::model::{Access, OrgId, Refusal, StoreId, Timestamp, WriteBatch};
+use crate::kv::with_sources;
+use crate::model::{Access, OrgId, Refusal, Timestamp, WriteBatch};
 use crate::sync::IgnorePoison as _;
-
-/// The location and the owner of a store.
-#[derive(Clone)]
-pub struct Home<'a> {
-    /// The folder with `wal/`, `series/`, `head/`, `segments/` and `quarantine/`. The caller holds
-    /// its lock (`kv::DataFolder`), because two processes on one log would destroy it.
-    pub dir: &'a Path,
-    /// The id of the store, which is in every file.
-    pub store: StoreId,
-    /// The database that lists the segments. [`Tsdb::close`] releases it.
-    pub control: Arc<Control>,
-}
 
 /// The samples of all organisations.
 #[derive(Debug)]
@@ -243,12 +214,12 @@ impl Tsdb {
         let Home { dir, store, control } = home;
         let manifest = Manifest::new(Arc::clone(&control));
         let secrets = Secrets { labels: rng.bytes(), records: RecordKey::random(rng) };
-        let mut recovered = recovery::recover(dir, store, &manifest, &options, secrets, now)?;
+        let mut recovered = recovery::open::recover(dir, store, &manifest, &options, secrets, now)?;
         if let Some(why) = recovered.report.read_only.clone().filter(|_| recovered.log_is_covered) {
             // No sample is lost with this log: a new one replaces it, as with `--accept-loss`.
-            match repair::accept_loss(&Home { dir, store, control }, rng, now) {
+            match accept_loss(&Home { dir, store, control }, rng, now) {
                 Ok(_) => {
-                    recovered = recovery::recover(dir, store, &manifest, &options, secrets, now)?;
+                    recovered = recovery::open::recover(dir, store, &manifest, &options, secrets, now)?;
                     recovered.report.notes.push(format!(
                         "{why}; nothing is lost: the log was closed in order, and segments and the checkpoint have all of \
                          it; the damaged log is in quarantine"
@@ -407,7 +378,7 @@ impl Tsdb {
             Sink::ReadOnly { why, .. } => return Err(AppendError::ReadOnly(why.clone())),
         }
         let store = self.stores.org_or_new(org);
-        if let Err(refused) = quota::admit(&self.stores, &store, self.options.head_bytes_max) {
+        if let Err(refused) = store::quota::admit(&self.stores, &store, self.options.head_bytes_max) {
             if let AppendError::AtCapacity { what, .. } = &refused {
                 store.usage.count(0, &vec![(what.code(), batch.samples.len() as u64)], now);
             }

@@ -1,12 +1,26 @@
 //! The settings of the store and of an organisation, with their defaults.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::disk::Disk;
 use super::open_progress::ProgressObserver;
 use crate::clock::Stopwatch;
-use crate::model::Timestamp;
+use crate::kv::Control;
+use crate::model::{StoreId, Timestamp};
+
+/// The location and the owner of a store.
+#[derive(Clone)]
+pub struct Home<'a> {
+    /// The folder with `wal/`, `series/`, `head/`, `segments/` and `quarantine/`. The caller holds
+    /// its lock (`kv::DataFolder`), because two processes on one log would destroy it.
+    pub dir: &'a Path,
+    /// The id of the store, which is in every file.
+    pub store: StoreId,
+    /// The database that lists the segments. [`super::Tsdb::close`] releases it.
+    pub control: Arc<Control>,
+}
 
 /// The tolerance beyond [`Options::ahead_max`] within which a sample ahead of the clock does not
 /// show that a clock is wrong.
@@ -92,7 +106,7 @@ pub struct Options {
     /// accepted.
     pub ahead_max: Option<Duration>,
     /// Memory for samples and names of all organisations, in bytes, shared as described in
-    /// [`super::quota`]. Beyond an organisation's share, appends return
+    /// [`crate::tsdb::store::quota`]. Beyond an organisation's share, appends return
     /// [`super::AppendError::AtCapacity`].
     pub head_bytes_max: u64,
     /// Memory for decoded values of segments that are cached for later queries, in bytes; 0

@@ -15,7 +15,6 @@
 //! have the same time, readers see the histogram. So neither write path reads the other, and the
 //! path of floats costs one more flag.
 
-pub(super) mod admit;
 pub(super) mod checkpoint_rows;
 pub(super) mod exemplars;
 pub(super) mod histogram_chunk;

@@ -2,9 +2,10 @@
 
 use std::sync::RwLockReadGuard;
 
-use super::labels::with_labels;
-use super::matching::{MatchedSeries, SeriesRow, locate_rows};
-use super::{SelectedSeries, Snapshot, sort};
+use super::select::labels::with_labels;
+use super::select::matching::{MatchedSeries, SeriesRow, locate_rows};
+use super::select::sort;
+use super::{SelectedSeries, Snapshot};
 use crate::model::{Matcher, Pace, Stopped, TimeRange};
 use crate::tsdb::series::table::Table;
 use crate::tsdb::store::OrgStore;

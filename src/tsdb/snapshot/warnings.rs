@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use crate::model::Timestamp;
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::segment::SegmentDamage;
-use crate::tsdb::segments::{IndexedSegment, UnreadableSegment};
+use crate::tsdb::store::segments::{IndexedSegment, UnreadableSegment};
 
 /// The most warnings per snapshot. Further ones would report the same problem again.
 const TEXTS_MAX: usize = 10;

@@ -22,7 +22,7 @@ use super::clock::FakeMachine;
 use super::*;
 use crate::kv::OfflineControl;
 use crate::model::{MatchOp, Matcher};
-use crate::tsdb::repair::{accept_loss, repair};
+use crate::tsdb::recovery::repair::{accept_loss, repair};
 use steps::{DAY, Damage, DamageKind, Deletion, HOUR, JUMPS, MINUTE, SERIES, Sending, Step, Steps};
 
 const GRACE: i64 = 72 * HOUR;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::{MatchOp, Matcher};
-use crate::tsdb::manifest::TOMBSTONES_MAX;
 use crate::tsdb::options::Rest;
+use crate::tsdb::store::manifest::TOMBSTONES_MAX;
 
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;

@@ -31,8 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::kv::{ControlOptions, DataFolder};
-use crate::model::{BatchBuilder, HistogramColumns, Labels, Sample, TimeRange};
+use crate::kv::{Control, ControlOptions, DataFolder};
+use crate::model::{BatchBuilder, HistogramColumns, Labels, Sample, StoreId, TimeRange};
 
 const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
 const STORE: StoreId = StoreId([7; 16]);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::kv::keyed::RecordKey;
-use crate::tsdb::deletion::Deletion;
+use crate::tsdb::store::deletion::Deletion;
 use crate::tsdb::wal::record::{FileHeader, Layout, MAGIC_WAL, NewRecord, ParsedRecord, put_record};
 use crate::tsdb::wal::replay::{self, LogOrigin};
 use crate::tsdb::wal::samples;

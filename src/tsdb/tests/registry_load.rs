@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{MetricKind, MetricMetadata};
-use crate::tsdb::registry_load::load;
+use crate::tsdb::recovery::registry_load::load;
 use crate::tsdb::series::definition::Definitions;
 use crate::tsdb::series::definition_columns::DefinitionColumns;
 use crate::tsdb::series::registry::{self, End, ReadRegistry};
