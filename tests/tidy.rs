@@ -70,6 +70,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("rand", &["entropy"]),
     ("governor", &["api"]),
     ("axum", &["api"]),
+    ("matchit", &["api/router"]),
     ("hyper", &["api", "outbound"]),
     ("hyper_util", &["api", "outbound"]),
     ("http_body_util", &["api", "outbound"]),

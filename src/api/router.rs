@@ -1,9 +1,9 @@
 //! Finds the handler of a request by its path and method.
 //!
-//! The rows of the route table form a tree of path segments. Segments are compared as they were
-//! sent, without percent-decoding. A literal segment takes precedence over a `{parameter}`, and a
-//! parameter is never empty. A general router clones, wraps and boxes a request at each of its
-//! levels. This table is fixed at the start and needs none of that.
+//! Segments are compared as they were sent, without percent-decoding. A literal segment takes
+//! precedence over a `{parameter}`, and a parameter is never empty. axum's own router clones, wraps
+//! and boxes a request at each of its levels. This table is fixed at the start and needs none of
+//! that.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -24,19 +24,16 @@ pub type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
 /// A handler with its dependencies.
 pub(super) type RouteHandler = Arc<dyn Fn(Request) -> ResponseFuture + Send + Sync>;
 
-/// The routes of a server as a tree of path segments.
-#[derive(Debug, Default)]
-pub(super) struct RouteTree(PathNode);
-
-/// A node of the tree: the segments that may follow, and the route that ends here.
-#[derive(Debug, Default)]
-struct PathNode {
-    literals: Vec<(Box<str>, PathNode)>,
-    parameter: Option<Box<PathNode>>,
-    route: Option<Arc<Route>>,
+/// The routes of a server by their path patterns.
+#[derive(Default)]
+pub(super) struct RouteTree {
+    routes: Vec<Arc<Route>>,
+    /// The position of each pattern in `routes`.
+    patterns: matchit::Router<usize>,
 }
 
 /// One path pattern with its methods and handlers.
+#[derive(Clone)]
 pub(super) struct Route {
     pattern: Box<str>,
     methods: Vec<(Method, RouteHandler)>,
@@ -45,42 +42,30 @@ pub(super) struct Route {
 impl RouteTree {
     /// Adds a route. If a method and pattern are added twice, the first handler is kept.
     pub(super) fn add(&mut self, pattern: &str, method: &Method, handle: RouteHandler) {
-        let mut node = &mut self.0;
-        for segment in segments(pattern) {
-            node = if is_parameter(segment) {
-                node.parameter.get_or_insert_default()
-            } else {
-                let existing = node.literals.iter().position(|(literal, _)| **literal == *segment);
-                let existing = existing.unwrap_or_else(|| {
-                    node.literals.push((segment.into(), PathNode::default()));
-                    node.literals.len() - 1
-                });
-                &mut node.literals[existing].1
-            };
+        let existing = self.routes.iter_mut().find(|route| *route.pattern == *pattern);
+        if let Some(route) = existing {
+            if route.methods.iter().all(|(existing, _)| existing != method) {
+                Arc::make_mut(route).methods.push((method.clone(), handle));
+            }
+            return;
         }
-        let mut methods = node.route.take().map(|route| route.methods.clone()).unwrap_or_default();
-        if methods.iter().all(|(existing, _)| existing != method) {
-            methods.push((method.clone(), handle));
-        }
-        node.route = Some(Arc::new(Route { pattern: pattern.into(), methods }));
+        self.patterns.insert(pattern, self.routes.len()).expect("the route table has no conflicts");
+        let methods = vec![(method.clone(), handle)];
+        self.routes.push(Arc::new(Route { pattern: pattern.into(), methods }));
     }
 
     /// Returns the route of a path, whatever the method.
     pub(super) fn find(&self, path: &str) -> Option<&Arc<Route>> {
-        self.0.find(path.strip_prefix('/')?)
+        let found = self.patterns.at(path).ok()?;
+        // matchit lets a parameter in the middle of a path be empty.
+        let is_named = found.params.iter().all(|(_, value)| !value.is_empty());
+        is_named.then(|| self.routes.get(*found.value)).flatten()
     }
 }
 
-impl PathNode {
-    /// Returns the route of the rest of a path. Visits at most two branches of each level.
-    fn find(&self, path: &str) -> Option<&Arc<Route>> {
-        let (segment, rest) = split_first(path);
-        let literals = self.literals.iter().find(|(literal, _)| **literal == *segment).map(|(_, next)| next);
-        let parameter = self.parameter.as_deref().filter(|_| !segment.is_empty());
-        literals.into_iter().chain(parameter).find_map(|next| match rest {
-            Some(rest) => next.find(rest),
-            None => next.route.as_ref(),
-        })
+impl std::fmt::Debug for RouteTree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.routes).finish()
     }
 }
 

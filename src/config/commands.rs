@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use super::duration;
+use super::flags::duration;
 
 /// A command on accounts, organisations, API keys or tokens, as parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,11 +12,10 @@ use axum::response::Response;
 use serde_json::json;
 
 use super::metrics::range;
+use super::query::admission::{admit_range, admit_steps};
 use super::query::inline::QueryFingerprint;
 use super::query::response::QueryBody;
-use super::query::run::{
-    BodyFormat, BodyWriter, EvalOptions, QueryRequest, QueryRun, TRUNCATED, admit_range, admit_steps, timeout,
-};
+use super::query::run::{BodyFormat, BodyWriter, EvalOptions, QueryRequest, QueryRun, TRUNCATED, timeout};
 use super::query::{ReadDeps, flag};
 use crate::api::body;
 use crate::api::callers::{Endpoint, PrometheusCaller};

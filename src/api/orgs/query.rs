@@ -5,6 +5,7 @@
 //! The grant that a caller needs depends on whether the request has an expression, not on the path.
 
 pub mod active;
+pub(super) mod admission;
 pub(super) mod inline;
 mod parallel_encode;
 pub(super) mod response;
@@ -14,8 +15,9 @@ mod structured;
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
 
+use admission::admit_steps;
 use response::QueryBody;
-use run::{BodyFormat, EvalOptions, QueryRequest, QueryRun, admit_steps, series_count, timeout};
+use run::{BodyFormat, EvalOptions, QueryRequest, QueryRun, series_count, timeout};
 pub use run::{ReadDeps, ReadOptions};
 use structured::StructuredParams;
 

@@ -1,0 +1,423 @@
+//! The extractors: which kinds of caller a handler accepts, and how they enter an organisation.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+
+use super::permissions::{Grant, IngestAccess, QueryAccess, Quota};
+use super::{Credential, RequestIdentity};
+use crate::api::cookies;
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::limits::Charge;
+use crate::identity::{ApiKey, Client, Endpoint, KeyId, Membership, Role, Session, UserId};
+use crate::model::{Access, OrgId};
+
+/// A caller of the discovery and query endpoints (docs/specification.md C5).
+#[derive(Clone, Debug)]
+pub struct QueryCaller(Arc<RequestIdentity>);
+
+/// A caller of the Prometheus mount (docs/specification.md C6).
+#[derive(Clone, Debug)]
+pub struct PrometheusCaller(QueryCaller);
+
+/// A caller of the ingestion endpoints (docs/specification.md C7).
+#[derive(Clone, Debug)]
+pub struct IngestCaller(Arc<RequestIdentity>);
+
+/// A caller that mints embed tokens (docs/specification.md C4).
+#[derive(Clone, Debug)]
+pub struct MintCaller(Arc<RequestIdentity>);
+
+/// A caller of the cabinet: a live session.
+#[derive(Clone, Debug)]
+pub struct SessionCaller {
+    at: Arc<RequestIdentity>,
+    session: Arc<Session>,
+}
+
+/// Any caller, identified or not, with the values of its magic link and device cookies.
+#[derive(Clone, Debug)]
+pub struct AnyCaller {
+    at: Arc<RequestIdentity>,
+    link: Option<String>,
+    device: Option<String>,
+}
+
+impl QueryCaller {
+    /// Enters the organisation `slug` to query `endpoint`.
+    ///
+    /// # Errors
+    /// 404 `org_not_found` for a session whose account is not a member, 403 `org_mismatch` for a
+    /// token of another organisation, 403 `embed_restricted` if the token does not grant the
+    /// endpoint.
+    pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<QueryAccess> {
+        let quota = |org| Quota::of(&self.0.callers.identity.org_settings(org));
+        let RequestIdentity { coding, sole_connection, .. } = *self.0;
+        let whole = |org, requester: String| QueryAccess {
+            access: Access::whole(org),
+            grant: Grant::default(),
+            quota: quota(org),
+            requester: requester.into(),
+            coding,
+            sole_connection,
+        };
+        match self.0.credential()? {
+            Credential::Session { session, .. } => {
+                let member = self.0.membership(session.user, slug, Role::Viewer)?;
+                Ok(whole(member.org.id, session.user.to_string()))
+            }
+            // The token was verified for the slug in the path, so it can enter no other
+            // organisation.
+            Credential::Token { slug: verified, .. } if verified != slug => Err(org_mismatch()),
+            Credential::Token { grant, .. } if !grant.allows(endpoint) => {
+                Err(ApiError::new(Code::EmbedRestricted, "this token does not grant this endpoint"))
+            }
+            Credential::Token { grant, .. } => Ok(QueryAccess {
+                access: Access { org: grant.org, scope: grant.scope.clone() },
+                grant: Grant {
+                    embed: true,
+                    exprs: grant.exprs.clone(),
+                    max_range_ms: grant.max_range_s.map(ms),
+                    min_step_ms: grant.min_step_s.map(ms),
+                },
+                quota: quota(grant.org),
+                requester: grant.key.to_string().into(),
+                coding,
+                sole_connection,
+            }),
+            Credential::Key(key) => key_enters(key, slug).map(|org| whole(org, key.id.to_string())),
+        }
+    }
+}
+
+fn ms(seconds: u64) -> i64 {
+    i64::try_from(seconds.saturating_mul(1_000)).unwrap_or(i64::MAX)
+}
+
+impl PrometheusCaller {
+    /// Enters the organisation `slug` to query `endpoint`.
+    ///
+    /// # Errors
+    /// As [`QueryCaller::enter`], and 403 `org_mismatch` for an API key of another organisation.
+    pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<QueryAccess> {
+        self.0.enter(slug, endpoint)
+    }
+}
+
+impl IngestCaller {
+    /// Enters the organisation `slug` to write samples.
+    ///
+    /// # Errors
+    /// 403 `org_mismatch` for an API key of another organisation, 404 `org_not_found` for a session
+    /// whose account is not a member, 403 `forbidden` for a viewer.
+    pub fn enter(&self, slug: &str) -> ApiResult<IngestAccess> {
+        let limits = Arc::clone(&self.0.callers.limits);
+        match self.0.credential()? {
+            Credential::Key(key) => {
+                let org = key_enters(key, slug)?;
+                let forced = key
+                    .ingest
+                    .labels
+                    .iter()
+                    .map(|(name, value)| (name.as_str().into(), value.as_str().into()));
+                let (forced_labels, key) = (forced.collect(), Some(Arc::clone(key)));
+                Ok(IngestAccess { org, forced_labels, key, user: None, limits })
+            }
+            Credential::Session { session, .. } => {
+                let org = self.0.membership(session.user, slug, Role::Editor)?.org.id;
+                let user = Some(session.user);
+                Ok(IngestAccess { org, forced_labels: Vec::new(), key: None, user, limits })
+            }
+            Credential::Token { .. } => Err(token_cannot_write()),
+        }
+    }
+}
+
+impl MintCaller {
+    /// Enters the organisation `slug` to mint embed tokens. The key is `Some` if the caller is an
+    /// API key.
+    ///
+    /// # Errors
+    /// As [`IngestCaller::enter`].
+    pub fn enter(&self, slug: &str) -> ApiResult<(OrgId, Option<KeyId>)> {
+        match self.0.credential()? {
+            Credential::Key(key) => Ok((key_enters(key, slug)?, Some(key.id))),
+            Credential::Session { session, .. } => {
+                Ok((self.0.membership(session.user, slug, Role::Editor)?.org.id, None))
+            }
+            Credential::Token { .. } => Err(session_required()),
+        }
+    }
+
+    /// Returns the account that mints, unless the caller is an API key.
+    pub fn user(&self) -> Option<UserId> {
+        match self.0.credential() {
+            Ok(Credential::Session { session, .. }) => Some(session.user),
+            _ => None,
+        }
+    }
+
+    /// Charges a minted token to the API key that signs it. A caller that is an API key has already
+    /// been charged by the extractor.
+    ///
+    /// # Errors
+    /// 429 `rate_limited`, scope `api_key`.
+    pub fn charge(&self, key: KeyId) -> ApiResult<()> {
+        self.0.callers.limits.charge_minting(key).map(drop)
+    }
+}
+
+impl SessionCaller {
+    /// The session.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Returns the account of the session.
+    pub fn user(&self) -> UserId {
+        self.session.user
+    }
+
+    /// Returns whether the account is an administrator of this server.
+    ///
+    /// # Errors
+    /// 503 `storage_degraded`.
+    pub fn is_instance_admin(&self) -> ApiResult<bool> {
+        Ok(self.at.callers.identity.user(self.session.user)?.is_some_and(|user| user.is_admin))
+    }
+
+    /// Enters the organisation `slug` with at least the role `needed`.
+    ///
+    /// # Errors
+    /// 404 `org_not_found` for an account that is not a member, as for an organisation that does
+    /// not exist; 403 `forbidden` for a member with a lesser role.
+    pub fn enter(&self, slug: &str, needed: Role) -> ApiResult<Membership> {
+        self.at.membership(self.session.user, slug, needed)
+    }
+
+    /// Requires a fresh login: the owner proved the identity within the last 15 minutes.
+    ///
+    /// # Errors
+    /// 403 `reauth_required`.
+    pub fn require_fresh(&self) -> ApiResult<()> {
+        if self.session.is_fresh(self.at.callers.clock.now()) {
+            return Ok(());
+        }
+        Err(ApiError::new(
+            Code::ReauthRequired,
+            "log in again to do this: the last login is older than 15 minutes",
+        ))
+    }
+}
+
+impl AnyCaller {
+    /// Returns the client's address and browser.
+    pub fn client(&self) -> &Client {
+        &self.at.client
+    }
+
+    /// Returns whether the request comes from this machine, by the rules of
+    /// [`LocalRequests`](crate::api::host::LocalRequests).
+    pub fn is_local(&self) -> bool {
+        self.at.local
+    }
+
+    /// Returns the live session of this request and the value of its cookie.
+    pub fn session(&self) -> Option<(&Arc<Session>, &str)> {
+        match &self.at.credential {
+            Ok(Credential::Session { session, cookie }) => Some((session, cookie)),
+            _ => None,
+        }
+    }
+
+    /// Returns the value of the magic link cookie, whose name depends on whether cookies are
+    /// secure.
+    pub fn magic_link_cookie(&self) -> Option<&str> {
+        self.link.as_deref()
+    }
+
+    /// Returns the value of the cookie `ms_device`.
+    pub fn device_cookie(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+}
+
+impl RequestIdentity {
+    fn credential(&self) -> ApiResult<&Credential> {
+        self.credential.as_ref().map_err(Clone::clone)
+    }
+
+    fn membership(&self, user: UserId, slug: &str, needed: Role) -> ApiResult<Membership> {
+        let found = self.callers.identity.membership(user, slug)?;
+        let member = found.ok_or_else(org_not_found)?;
+        if !member.role.allows(needed) {
+            let detail =
+                format!("this needs the role {}, yours is {}", needed.as_str(), member.role.as_str());
+            return Err(ApiError::new(Code::Forbidden, detail));
+        }
+        Ok(member)
+    }
+
+    /// Charges a request with an API key that this endpoint does not accept to its address. The
+    /// key's own buckets are for what keys may do. Without any charge, a key would be a way around
+    /// the limit of anonymous requests.
+    fn charge_misplaced_key(&self) -> ApiResult<()> {
+        match &self.credential {
+            Ok(Credential::Key(_)) => {
+                self.callers.limits.charge_address(self.client.ip).map(|charge| self.record_charge(charge))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Records the charge that the response headers report. The first charge of a request wins.
+    pub(super) fn record_charge(&self, charge: Charge) {
+        let _ = self.charge.set(charge);
+    }
+
+    /// Charges a read by an API key to the key's own window.
+    fn charge_reader(&self, key: &ApiKey) -> ApiResult<()> {
+        self.record_charge(self.callers.limits.charge_reader(key.id, key.read.rate_limit_rps)?);
+        Ok(())
+    }
+}
+
+/// Returns the error for an organisation that does not exist or that the caller is not a member of.
+/// Both cases look the same to the caller.
+pub fn org_not_found() -> ApiError {
+    ApiError::new(Code::OrgNotFound, "there is no such organisation, or you are not its member")
+}
+
+fn org_mismatch() -> ApiError {
+    ApiError::new(Code::OrgMismatch, "this credential belongs to another organisation")
+}
+
+pub(super) fn session_required() -> ApiError {
+    ApiError::new(
+        Code::SessionRequired,
+        "this endpoint needs a session cookie; tokens and API keys are not accepted",
+    )
+}
+
+fn token_cannot_write() -> ApiError {
+    ApiError::new(Code::EmbedRestricted, "an embed token cannot write")
+}
+
+fn missing_scope(scope: &str) -> ApiError {
+    ApiError::new(Code::Forbidden, format!("this API key lacks the scope {scope}"))
+}
+
+fn key_enters(key: &ApiKey, slug: &str) -> ApiResult<OrgId> {
+    if key.slug.as_str() == slug { Ok(key.org) } else { Err(org_mismatch()) }
+}
+
+fn request_identity(parts: &Parts) -> ApiResult<Arc<RequestIdentity>> {
+    let found = parts.extensions.get::<Arc<RequestIdentity>>().cloned();
+    found.ok_or_else(|| ApiError::internal("a route that needs a caller is outside of the credential layer"))
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for QueryCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<QueryCaller> {
+        let at = request_identity(parts)?;
+        match at.credential()? {
+            Credential::Session { .. } | Credential::Token { .. } => Ok(QueryCaller(at)),
+            Credential::Key(_) => {
+                at.charge_misplaced_key()?;
+                Err(ApiError::new(Code::ApiKeyNotAllowed, "this endpoint takes a session cookie or an embed token")
+                    .with("hint", "mint an embed token with this key, or use /api/v1/orgs/{slug}/prometheus with a key that has the scope read"))
+            }
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for PrometheusCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<PrometheusCaller> {
+        let at = request_identity(parts)?;
+        if let Credential::Key(key) = at.credential()? {
+            at.charge_reader(key)?;
+            if !key.scopes.read {
+                return Err(missing_scope("read"));
+            }
+        }
+        Ok(PrometheusCaller(QueryCaller(at)))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for IngestCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<IngestCaller> {
+        let at = request_identity(parts)?;
+        match at.credential()? {
+            Credential::Session { .. } => {}
+            Credential::Token { .. } => return Err(token_cannot_write()),
+            Credential::Key(key) => {
+                at.callers.limits.charge_ingest(key.id, &key.ingest)?;
+                if !key.scopes.ingest {
+                    return Err(missing_scope("ingest"));
+                }
+            }
+        }
+        Ok(IngestCaller(at))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for MintCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<MintCaller> {
+        let at = request_identity(parts)?;
+        if at.sent_jwt {
+            return Err(session_required());
+        }
+        if let Credential::Key(key) = at.credential()? {
+            at.record_charge(at.callers.limits.charge_minting(key.id)?);
+            if !key.scopes.embed {
+                return Err(missing_scope("embed"));
+            }
+        }
+        Ok(MintCaller(at))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for SessionCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<SessionCaller> {
+        let at = request_identity(parts)?;
+        if at.sent_jwt {
+            return Err(session_required());
+        }
+        match at.credential()? {
+            Credential::Session { session, .. } => Ok(SessionCaller { session: Arc::clone(session), at }),
+            Credential::Key(_) => {
+                at.charge_misplaced_key()?;
+                Err(session_required())
+            }
+            Credential::Token { .. } => Err(session_required()),
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for AnyCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<AnyCaller> {
+        let cookie = |name| cookies::values(&parts.headers, name, 1).first().map(|&value| value.to_owned());
+        let at = request_identity(parts)?;
+        let (link, device) = (cookie(at.callers.cookies.magic_link_name()), cookie(cookies::DEVICE));
+        at.charge_misplaced_key()?;
+        // A session that cannot be checked because storage fails is not the same as no session.
+        if let Err(refused) = &at.credential
+            && refused.code().status().is_server_error()
+        {
+            return Err(refused.clone());
+        }
+        Ok(AnyCaller { at, link, device })
+    }
+}

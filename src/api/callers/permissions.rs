@@ -1,0 +1,134 @@
+//! The permissions that the extractors return for one organisation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::encoding::Coding;
+use crate::api::error::ApiResult;
+use crate::api::limits::Limits;
+use crate::identity::{ApiKey, KeyId, Limit, OrgSettings, UserId};
+use crate::model::{Access, OrgId};
+
+/// The permission of a caller to query one organisation.
+#[derive(Clone, Debug)]
+pub struct QueryAccess {
+    /// What snapshots may see. `scope.min_time` already includes the token's look-back.
+    pub access: Access,
+    /// The restrictions on expressions, range and step.
+    pub grant: Grant,
+    /// The organisation's limits of one query.
+    pub quota: Quota,
+    /// The id of the user or the API key, for the list of active queries.
+    pub requester: Box<str>,
+    /// The content coding of the response.
+    pub coding: Coding,
+    /// No other connection has sent a request recently.
+    pub sole_connection: bool,
+}
+
+/// An organisation's own limits of one query (docs/specification.md C3). `Default` leaves both to
+/// the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Quota {
+    /// The number of samples that a query may read.
+    pub samples: Limit,
+    /// The time that a query may take, in seconds.
+    pub timeout_s: Limit,
+}
+
+impl Quota {
+    /// Returns the limits in an organisation's settings.
+    pub fn of(settings: &OrgSettings) -> Quota {
+        Quota { samples: settings.max_samples_per_query, timeout_s: settings.query_timeout_s }
+    }
+
+    /// Returns the number of samples that one query may read.
+    pub fn samples_max(&self, default: u64) -> u64 {
+        self.samples.or(Some(default)).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how long one query may take.
+    pub fn timeout(&self, default: Duration) -> Duration {
+        match self.timeout_s {
+            Limit::Default => default,
+            Limit::Unlimited => Duration::MAX,
+            Limit::At(seconds) => Duration::from_secs(seconds),
+        }
+    }
+}
+
+/// The restrictions of an embed token and its key apart from the series. `Default` restricts
+/// nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Grant {
+    /// The caller is an embed token. Responses then report that the scope may have hidden series.
+    pub embed: bool,
+    /// The allowed expressions in canonical form, one list of the token and one of the key's
+    /// policy. An expression must be in each list.
+    pub exprs: Vec<Vec<String>>,
+    /// The greatest `end - start`, in milliseconds.
+    pub max_range_ms: Option<i64>,
+    /// The smallest `step`, in milliseconds.
+    pub min_step_ms: Option<i64>,
+}
+
+/// The permission of a caller to write samples to one organisation.
+#[derive(Clone, Debug)]
+pub struct IngestAccess {
+    /// The organisation that receives the samples.
+    pub org: OrgId,
+    /// The labels that the API key sets on every series.
+    pub forced_labels: Vec<(Box<str>, Box<str>)>,
+    pub(super) key: Option<Arc<ApiKey>>,
+    pub(super) user: Option<UserId>,
+    pub(super) limits: Arc<Limits>,
+}
+
+/// The sender of samples, as the list of refused samples shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// An API key.
+    Key {
+        /// Its id.
+        id: KeyId,
+        /// The name that its creator gave it.
+        name: String,
+    },
+    /// The account of a session.
+    User(UserId),
+}
+
+impl IngestAccess {
+    /// Returns the sender of the samples.
+    pub fn sender(&self) -> Option<Sender> {
+        let key = self.key.as_ref().map(|key| Sender::Key { id: key.id, name: key.name.clone() });
+        key.or_else(|| self.user.map(Sender::User))
+    }
+
+    /// Charges `samples` to the API key's limit of samples per second. A session has no such limit.
+    ///
+    /// # Errors
+    /// 503 `ingest_throttled` with a jittered `Retry-After`: Prometheus keeps the samples and
+    /// resends them after a 503 (docs/specification.md B3).
+    pub fn charge_samples(&self, samples: usize) -> ApiResult<()> {
+        match &self.key {
+            Some(key) => self.limits.charge_samples(key.id, &key.ingest, samples),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_organisation_can_lower_and_raise_the_limits_of_a_query() {
+        let half_a_minute = Duration::from_secs(30);
+        let quota = |limit| Quota { samples: limit, timeout_s: limit };
+        let cost = |limit| (quota(limit).samples_max(9), quota(limit).timeout(half_a_minute));
+        assert_eq!(cost(Limit::Default), (9, half_a_minute));
+        assert_eq!(cost(Limit::At(300)), (300, Duration::from_secs(300)));
+        assert_eq!(cost(Limit::Unlimited), (u64::MAX, Duration::MAX));
+    }
+}

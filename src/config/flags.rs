@@ -1,0 +1,233 @@
+//! The flags of a server: their variables, defaults and parsers.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::oauth::OauthFlags;
+use super::settings::{Argon2Cost, CookieSecure, Durability, LogFormat, OrgCreateSetting, SignupSetting};
+use crate::model::parse_duration;
+
+/// The bounds of the memory of samples and names: 64 MiB, which leave 256 KiB for each
+/// organisation, and 1 TiB.
+const HEAD_MEMORY_BYTES_MIN: u64 = 64 << 20;
+const HEAD_MEMORY_BYTES_MAX: u64 = 1 << 40;
+
+#[derive(Args, Clone)]
+pub(super) struct Flags {
+    /// Address and port to listen on
+    #[arg(long, env = "PROMLET_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8095")]
+    pub(super) listen: SocketAddr,
+    /// The data folder [default: data/store, for demo data/demo-store]
+    #[arg(long, env = "PROMLET_DATA_DIR", value_name = "DIR")]
+    pub(super) data_dir: Option<PathBuf>,
+    /// The URL of the server for people [default: http://LISTEN]
+    #[arg(long, env = "PROMLET_PUBLIC_URL", value_name = "URL")]
+    pub(super) public_url: Option<String>,
+    /// Further host names to accept
+    #[arg(long, env = "PROMLET_ALLOWED_HOSTS", value_name = "HOST,..", value_delimiter = ',')]
+    pub(super) allowed_hosts: Vec<String>,
+    /// Origins of a front end under development
+    #[arg(long, env = "PROMLET_TRUSTED_ORIGINS", value_name = "ORIGIN,..", value_delimiter = ',')]
+    pub(super) trusted_origins: Vec<String>,
+    /// Serve TLS with this certificate chain (PEM); SIGHUP reloads it
+    #[arg(long, env = "PROMLET_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    pub(super) tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, env = "PROMLET_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    pub(super) tls_key: Option<PathBuf>,
+    /// Proxies whose X-Forwarded-For is trusted, as addresses or networks
+    #[arg(long, env = "PROMLET_TRUSTED_PROXIES", value_name = "CIDR,..", value_delimiter = ',')]
+    pub(super) trusted_proxies: Vec<String>,
+    /// Who may create organisations
+    #[arg(long, env = "PROMLET_ORG_CREATE", value_enum, default_value = "admin")]
+    pub(super) org_create: OrgCreateSetting,
+    /// Who may create an account beside the first one: invited people (first, invite), everyone who
+    /// can receive a mail (open), no one (closed)
+    #[arg(long, env = "PROMLET_SIGNUP", value_enum, default_value = "first")]
+    pub(super) signup: SignupSetting,
+    /// The file with the master key, if it is not in the data folder
+    #[arg(long, env = "PROMLET_MASTER_KEY_FILE", value_name = "FILE")]
+    pub(super) master_key_file: Option<PathBuf>,
+    /// Sender of mail
+    #[arg(long, env = "PROMLET_MAIL_FROM", value_name = "ADDRESS")]
+    pub(super) mail_from: Option<String>,
+    /// A file of certificates (PEM) to trust for the mail server beside those of public authorities
+    #[arg(long, env = "PROMLET_SMTP_CA_FILE", value_name = "FILE")]
+    pub(super) smtp_ca_file: Option<PathBuf>,
+    /// `console` prints mail on standard output; `smtp` needs PROMLET_SMTP_URL
+    #[arg(long, env = "PROMLET_MAILER", value_name = "console|smtp")]
+    pub(super) mailer: Option<String>,
+    #[command(flatten)]
+    pub(super) oauth: OauthFlags,
+    /// Lifetime of a sign-in link in seconds, 60 to 3600
+    #[arg(long, env = "PROMLET_MAGIC_LINK_TTL", value_name = "SECONDS", default_value = "600",
+          value_parser = clap::value_parser!(u64).range(60..=3600))]
+    pub(super) magic_link_ttl: u64,
+    /// Days after which even an active session ends; 0: sessions are extended without end
+    #[arg(long, env = "PROMLET_SESSION_ABSOLUTE_DAYS", value_name = "DAYS", default_value = "0",
+          value_parser = clap::value_parser!(u32).range(0..=36_500))]
+    pub(super) session_absolute_days: u32,
+    /// Whether cookies carry Secure
+    #[arg(long, env = "PROMLET_COOKIE_SECURE", value_enum, default_value = "auto")]
+    pub(super) cookie_secure: CookieSecure,
+    /// Argon2id cost: memory in KiB, passes, lanes
+    #[arg(long, env = "PROMLET_ARGON2", value_name = "M,T,P", default_value = "19456,2,1", value_parser = argon2_cost)]
+    pub(super) argon2: Argon2Cost,
+    /// Requests a second of one session
+    #[arg(long, env = "PROMLET_RATE_CABINET_RPS", value_name = "N", default_value = "60",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) rate_cabinet_rps: u32,
+    /// Requests a second of an API key's embed tokens, for keys that set none
+    #[arg(long, env = "PROMLET_RATE_EMBED_DEFAULT_RPS", value_name = "N", default_value = "100",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) rate_embed_default_rps: u32,
+    /// The greatest duration of a query
+    #[arg(long, env = "PROMLET_QUERY_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub(super) query_timeout: Duration,
+    /// Samples that one query may load
+    #[arg(long, env = "PROMLET_QUERY_MAX_SAMPLES", value_name = "N", default_value = "10000000")]
+    pub(super) query_max_samples: u64,
+    /// Series that one selector of a query may match [default: limited only by memory and time]
+    #[arg(long, env = "PROMLET_QUERY_MAX_SERIES", value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) query_max_series: Option<u64>,
+    /// Series of an organisation that sets no limit [default: limited only by its share of the
+    /// memory]
+    #[arg(long, env = "PROMLET_MAX_SERIES_PER_ORG", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) max_series_per_org: Option<u32>,
+    /// Bytes of memory for recent samples and names of series, over all organisations (64 MiB to 1
+    /// TiB). An organisation may use at most three times the remaining memory
+    #[arg(long, env = "PROMLET_HEAD_MEMORY_BYTES", value_name = "N", default_value = "4294967296",
+          value_parser = clap::value_parser!(u64).range(HEAD_MEMORY_BYTES_MIN..=HEAD_MEMORY_BYTES_MAX))]
+    pub(super) head_memory_bytes: u64,
+    /// Queries that run at once [default: twice the cores, at least 2]
+    #[arg(long, env = "PROMLET_QUERY_CONCURRENCY", value_name = "N")]
+    pub(super) query_concurrency: Option<usize>,
+    /// Optional parts of the query language, by Prometheus' names: promql-experimental-functions,
+    /// promql-delayed-name-removal, promql-extended-range-selectors, promql-binop-fill-modifiers,
+    /// use-start-timestamps
+    #[arg(long, env = "PROMLET_ENABLE_FEATURE", value_name = "NAME,..", value_delimiter = ',')]
+    pub(super) enable_feature: Vec<String>,
+    /// Bytes of values in memory over all queries; at most half of them for one organisation
+    #[arg(long, env = "PROMLET_QUERY_MEMORY_BYTES", value_name = "N", default_value = "1073741824")]
+    pub(super) query_memory_bytes: u64,
+    /// Bytes of cached results of range queries; 0 disables the cache
+    #[arg(long, env = "PROMLET_QUERY_CACHE_BYTES", value_name = "N", default_value = "67108864")]
+    pub(super) query_cache_bytes: u64,
+    /// Bytes of cached values decoded from segments; 0 disables the cache
+    #[arg(long, env = "PROMLET_DECODED_CACHE_BYTES", value_name = "N", default_value = "33554432")]
+    pub(super) decoded_cache_bytes: u64,
+    /// `off` hides the API document
+    #[arg(long, env = "PROMLET_DOCS", value_name = "on|off", default_value = "on", value_parser = on_off,
+          action = clap::ArgAction::Set)]
+    pub(super) docs: bool,
+    /// When a write of samples is acknowledged: `synced`, once they are on disk; `interval:1s`
+    /// (100ms to 5s), once they are written: a power cut may lose what was acknowledged within the
+    /// interval, a killed process loses nothing
+    #[arg(long, env = "PROMLET_DURABILITY", value_name = "MODE", default_value = "synced", value_parser = durability)]
+    pub(super) durability: Durability,
+    /// How long samples are kept for organisations that set no retention; `none` keeps all
+    #[arg(long, env = "PROMLET_RETENTION", value_name = "DURATION|none", default_value = "90d", value_parser = retention)]
+    pub(super) retention: RetentionArg,
+    /// How long the server must have been running while samples were too old before they are
+    /// removed, so that a wrong clock can be corrected; at most 72h, and at most a quarter of the
+    /// retention
+    #[arg(long, env = "PROMLET_EXPIRY_GRACE", value_name = "DURATION", default_value = "72h", value_parser = expiry_grace)]
+    pub(super) expiry_grace: Duration,
+    /// How often checkpoints are made
+    #[arg(long, env = "PROMLET_CHECKPOINT_EVERY", value_name = "DURATION", hide = true, value_parser = duration)]
+    pub(super) checkpoint_every: Option<Duration>,
+    /// End a read-only start: rewrite a damaged log without its unreadable records and keep the old
+    /// one in quarantine/
+    #[arg(long)]
+    pub(super) accept_loss: bool,
+    /// Replace a lost master key: drop the secrets sealed with it (second factors, secrets that
+    /// sign embed tokens), report their owners, and move the folder's old key file to quarantine/
+    #[arg(long)]
+    pub(super) new_master_key: bool,
+    /// Serve the UI's files from this folder, for editing them
+    #[arg(long, env = "PROMLET_UI_DIR", value_name = "DIR")]
+    pub(super) ui_dir: Option<PathBuf>,
+    /// The log filter: a level, or tracing directives
+    #[arg(long, env = "PROMLET_LOG", value_name = "LEVEL", default_value = "info")]
+    pub(super) log: String,
+    /// The format of the log
+    #[arg(long, env = "PROMLET_LOG_FORMAT", value_enum, default_value = "text")]
+    pub(super) log_format: LogFormat,
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let ms = parse_duration(text).map_err(|e| e.to_string())?;
+    u64::try_from(ms)
+        .ok()
+        .filter(|ms| *ms > 0)
+        .map(Duration::from_millis)
+        .ok_or_else(|| "must be more than zero".into())
+}
+
+/// Wraps an `Option`, because clap reads a plain `Option` as "may be missing".
+#[derive(Clone, Copy)]
+pub(super) struct RetentionArg(pub(super) Option<Duration>);
+
+fn retention(text: &str) -> Result<RetentionArg, String> {
+    /// Shorter retentions are refused, because a mistaken unit would delete nearly all samples.
+    const LEAST: Duration = Duration::from_secs(3_600);
+    if text == "none" {
+        return Ok(RetentionArg(None));
+    }
+    match duration(text)? {
+        kept if kept >= LEAST => Ok(RetentionArg(Some(kept))),
+        _ => Err("an hour at least, as in 90d, or none".into()),
+    }
+}
+
+fn expiry_grace(text: &str) -> Result<Duration, String> {
+    const MOST: Duration = Duration::from_secs(72 * 3_600);
+    let ms = parse_duration(text).map_err(|e| e.to_string())?;
+    let grace = u64::try_from(ms).ok().map(Duration::from_millis).filter(|grace| *grace <= MOST);
+    grace.ok_or_else(|| "must be from 0s to 72h".into())
+}
+
+fn on_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("either on or off".into()),
+    }
+}
+
+fn durability(text: &str) -> Result<Durability, String> {
+    match text {
+        "synced" => Ok(Durability::Synced),
+        _ => {
+            let interval = text.strip_prefix("interval:").and_then(|text| duration(text).ok());
+            let within = |interval: &Duration| {
+                (Duration::from_millis(100)..=Duration::from_secs(5)).contains(interval)
+            };
+            interval.filter(within).map(Durability::Interval).ok_or_else(|| {
+                "either `synced`: every 2xx on a write means the samples are on disk, or `interval:` and 100ms to 5s, within \
+                 which they get there"
+                    .into()
+            })
+        }
+    }
+}
+
+fn argon2_cost(text: &str) -> Result<Argon2Cost, String> {
+    let parts: Vec<u32> = text.split(',').map_while(|part| part.trim().parse().ok()).collect();
+    let [memory_kib, passes, lanes] = parts[..] else {
+        return Err("three numbers: memory in KiB, passes, lanes, as in 19456,2,1".into());
+    };
+    if !(8..=1_048_576).contains(&memory_kib)
+        || !(1..=16).contains(&passes)
+        || !(1..=16).contains(&lanes)
+        || memory_kib < 8 * lanes
+    {
+        return Err("memory 8 to 1048576 KiB and 8 a lane at least, passes 1 to 16, lanes 1 to 16".into());
+    }
+    Ok(Argon2Cost { memory_kib, passes, lanes })
+}

@@ -1,0 +1,229 @@
+//! The settings of a server and the types of their values.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::oauth::OauthSettings;
+use crate::model::Switches;
+
+/// All settings of a server, resolved.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The address to listen on; port 0 chooses a free port.
+    pub listen: SocketAddr,
+    /// The data folder.
+    pub data_dir: PathBuf,
+    /// The URL of the server for people. Links in mails are built from it only.
+    pub public_url: Option<String>,
+    /// Host names beside that of the public URL, `localhost`, `*.localhost` and IP addresses.
+    pub allowed_hosts: Vec<String>,
+    /// The origins of the cabinet's front end under development, which get CORS with credentials.
+    pub trusted_origins: Vec<String>,
+    /// The certificate for TLS; `None` serves plain HTTP.
+    pub tls: Option<TlsFiles>,
+    /// The addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is trusted.
+    pub trusted_proxies: Vec<String>,
+    /// Who may create organisations.
+    pub org_create: OrgCreateSetting,
+    /// Who may create an account.
+    pub signup: SignupSetting,
+    /// The first account, from `PROMLET_BOOTSTRAP_*`.
+    pub bootstrap: Option<BootstrapSetting>,
+    /// The source of the key for secrets at rest, if it is not in the folder.
+    pub master_key: Option<MasterKeySetting>,
+    /// The destination of mails.
+    pub mail: MailSetting,
+    /// The configured sign-in providers.
+    pub oauth: OauthSettings,
+    /// The lifetime of sign-in links.
+    pub magic_link_ttl: Duration,
+    /// The time after which even an active session ends; `None` for never.
+    pub session_absolute: Option<Duration>,
+    /// Whether cookies have the attribute `Secure`.
+    pub cookie_secure: CookieSecure,
+    /// The parameters of Argon2id.
+    pub argon2: Argon2Cost,
+    /// When a write of samples is acknowledged.
+    pub durability: Durability,
+    /// The retention of organisations that set none; `None` keeps samples for ever.
+    pub retention: Option<Duration>,
+    /// The running time for which samples must have been too old before they are removed.
+    pub expiry_grace: Duration,
+    /// The interval of checkpoints, for crash tests; `None` leaves it to the store.
+    pub checkpoint_every: Option<Duration>,
+    /// Requests a second of one session.
+    pub rate_cabinet_rps: u32,
+    /// Requests a second of an API key's embed tokens, for keys that set none.
+    pub rate_embed_default_rps: u32,
+    /// The greatest duration of a query.
+    pub query_timeout: Duration,
+    /// The number of samples that one query may load.
+    pub query_max_samples: u64,
+    /// The number of series that one selector may match; `None` leaves memory and time as the
+    /// limits.
+    pub query_max_series: Option<u64>,
+    /// The number of series of organisations that set none; `None` leaves memory as the limit.
+    pub max_series_per_org: Option<u32>,
+    /// The bytes of samples and names in memory, over all organisations.
+    pub head_memory_bytes: u64,
+    /// The number of queries that run at once.
+    pub query_concurrency: Option<usize>,
+    /// The enabled optional parts of the query language.
+    pub switches: Switches,
+    /// The bytes of values in memory, over all queries.
+    pub query_memory_bytes: u64,
+    /// The bytes of the result cache.
+    pub query_cache_bytes: u64,
+    /// The bytes of the cache of decoded values.
+    pub decoded_cache_bytes: u64,
+    /// Whether a damaged log is rewritten without its unreadable records.
+    pub accept_loss: bool,
+    /// Whether a lost master key is replaced and the secrets that it sealed are dropped.
+    pub new_master_key: bool,
+    /// The token with which other machines may read `/metrics`.
+    pub metrics_token: Option<SecretSetting>,
+    /// Whether the OpenAPI document is served.
+    pub docs: bool,
+    /// The folder from which the UI's files are served instead of those in the binary.
+    pub ui_dir: Option<PathBuf>,
+    /// The log filter: a level or `tracing` directives.
+    pub log: String,
+    /// The format of the log.
+    pub log_format: LogFormat,
+    /// Warnings about the command line and the environment.
+    pub warnings: Vec<String>,
+}
+
+impl Settings {
+    /// Returns the scheme of the listener: `http` or `https`.
+    pub const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+/// A certificate chain and its key in PEM files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The chain.
+    pub cert: PathBuf,
+    /// The key.
+    pub key: PathBuf,
+}
+
+/// A secret text that `Debug` does not show.
+#[derive(Clone)]
+pub struct SecretSetting(pub(super) String);
+
+impl SecretSetting {
+    /// Returns the text. The caller must keep it out of logs and responses.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for SecretSetting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The first account, defined by the environment.
+#[derive(Debug, Clone)]
+pub struct BootstrapSetting {
+    /// The address.
+    pub email: String,
+    /// The password.
+    pub password: SecretSetting,
+    /// The slug of the organisation that it owns.
+    pub org: String,
+}
+
+/// The source of the master key.
+#[derive(Debug, Clone)]
+pub enum MasterKeySetting {
+    /// The key: 32 bytes in base64.
+    Value(SecretSetting),
+    /// A file that contains the key.
+    File(PathBuf),
+}
+
+/// The destination of mails.
+#[derive(Debug, Clone)]
+pub enum MailSetting {
+    /// Standard output, one line for each mail.
+    Console,
+    /// A mail server.
+    Smtp {
+        /// `smtps://user:password@host:465`
+        url: SecretSetting,
+        /// The sender.
+        from: String,
+        /// A PEM file of certificates to trust beside those of public authorities.
+        ca_file: Option<PathBuf>,
+    },
+}
+
+/// Who may create organisations (`PROMLET_ORG_CREATE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OrgCreateSetting {
+    /// Administrators of the server.
+    Admin,
+    /// Everyone with an account.
+    Any,
+}
+
+/// Who may create an account beside the first one (`PROMLET_SIGNUP`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SignupSetting {
+    /// Invited people only.
+    First,
+    /// Everyone who can receive a mail.
+    Open,
+    /// Invited people only.
+    Invite,
+    /// No one, not even invited people.
+    Closed,
+}
+
+/// `PROMLET_COOKIE_SECURE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CookieSecure {
+    /// If the public URL is https.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// `PROMLET_LOG_FORMAT`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Text for people.
+    Text,
+    /// One JSON object on each line.
+    Json,
+}
+
+/// When a write of samples is acknowledged (`PROMLET_DURABILITY`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Once the samples are on disk.
+    Synced,
+    /// Once the samples are written. They are on disk within this time.
+    Interval(Duration),
+}
+
+/// The cost parameters of Argon2id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Argon2Cost {
+    /// Memory in KiB.
+    pub memory_kib: u32,
+    /// The number of passes over the memory.
+    pub passes: u32,
+    /// The number of parallel lanes.
+    pub lanes: u32,
+}
