@@ -4,12 +4,12 @@
 //! a [`RequestIdentity`] in its extensions. The extractors only decide which kinds of caller a
 //! handler accepts:
 //!
-//! * [`SessionCaller`]: a session;
-//! * [`QueryCaller`]: a session or an embed token;
-//! * [`PrometheusCaller`]: as `QueryCaller`, or an API key with the scope `read`;
-//! * [`IngestCaller`]: an API key with the scope `ingest`, or a session of an editor;
-//! * [`MintCaller`]: an API key with the scope `embed`, or a session of an editor;
-//! * [`AnyCaller`]: anyone.
+//! * [`SessionCaller`] accepts a session;
+//! * [`QueryCaller`] accepts a session or an embed token;
+//! * [`PrometheusCaller`] accepts the same as `QueryCaller`, or an API key with the scope `read`;
+//! * [`IngestCaller`] accepts an API key with the scope `ingest`, or a session of an editor;
+//! * [`MintCaller`] accepts an API key with the scope `embed`, or a session of an editor;
+//! * [`AnyCaller`] accepts any request.
 //!
 //! An extractor names no organisation. Its method `enter` does, and only `enter` returns an
 //! [`Access`](crate::model::Access).

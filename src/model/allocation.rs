@@ -26,8 +26,8 @@ pub struct OutOfMemory {
 
 /// Checks that the process can allocate `bytes` now, before they are allocated in many parts.
 ///
-/// Costs nothing below 1 MiB, and two cheap system calls from 1 MiB on. In a process whose memory is
-/// limited, and from 1 GiB on, it also maps and unmaps the whole size. Threads that allocate
+/// Costs nothing below 1 MiB, and two cheap system calls from 1 MiB on. In a process whose memory
+/// is limited, and from 1 GiB on, it also maps and unmaps the whole size. Threads that allocate
 /// concurrently may still take the memory in between.
 ///
 /// # Errors
@@ -41,8 +41,8 @@ pub fn check_available(bytes: u64) -> Result<(), OutOfMemory> {
     }
 }
 
-/// Returns whether an allocation of `bytes` can fail now: it is huge, the process has a limit, or the
-/// system does not overcommit memory.
+/// Returns whether an allocation of `bytes` can fail now: it is huge, the process has a limit, or
+/// the system does not overcommit memory.
 ///
 /// A limit can be set on a running process, so it is read each time.
 fn can_fail(bytes: u64) -> bool {

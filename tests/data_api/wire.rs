@@ -119,7 +119,7 @@ impl DataFixture {
     pub(crate) async fn of(server: TestServer) -> DataFixture {
         let cabinet = server.log_in().await;
         let (_, secret) = server.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
-        DataFixture { server: server, cabinet, agent: Who::Bearer(secret) }
+        DataFixture { server, cabinet, agent: Who::Bearer(secret) }
     }
 
     /// Writes samples, all of which must be stored.

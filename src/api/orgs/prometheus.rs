@@ -40,20 +40,7 @@ pub fn routes() -> Routes<ReadDeps> {
         )
         .get("/orgs/{slug}/prometheus/-/healthy", Auth::Public, "Check that the server responds", healthy)
         .get("/orgs/{slug}/prometheus/-/ready", Auth::Public, "Check that the server is ready", ready);
-    let routes = both(
-        routes,
-        "/orgs/{slug}/prometheus/api/v1/query",
-        Some(Endpoint::Expr),
-        "Prometheus: instant query",
-        query,
-    );
-    let routes = both(
-        routes,
-        "/orgs/{slug}/prometheus/api/v1/query_range",
-        Some(Endpoint::Expr),
-        "Prometheus: range query",
-        query_range,
-    );
+    let routes = query_routes(routes);
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/series",
@@ -123,6 +110,24 @@ pub fn routes() -> Routes<ReadDeps> {
         None,
         "Prometheus: list alerts; always empty",
         alerts,
+    )
+}
+
+/// Adds the routes of instant and range queries.
+fn query_routes(routes: Routes<ReadDeps>) -> Routes<ReadDeps> {
+    let routes = both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/query",
+        Some(Endpoint::Expr),
+        "Prometheus: instant query",
+        query,
+    );
+    both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/query_range",
+        Some(Endpoint::Expr),
+        "Prometheus: range query",
+        query_range,
     )
 }
 

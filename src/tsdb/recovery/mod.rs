@@ -1,9 +1,9 @@
 //! The start of a store, and work on stores that are closed.
 //!
 //! [`open`] restores the state from checkpoint, registries, segments and log: [`registry_load`] and
-//! [`replay_workers`] use several threads, and [`prefetch`] reads ahead afterwards. [`check`] changes
-//! nothing, [`repair`] saves what is readable, and [`verify_restored`] compares segments with their
-//! list.
+//! [`replay_workers`] use several threads, and [`prefetch`] reads ahead afterwards. [`check`]
+//! changes nothing, [`repair`] saves what is readable, and [`verify_restored`] compares segments
+//! with their list.
 
 pub(super) mod check;
 pub(super) mod open;

@@ -588,7 +588,7 @@ impl Recovery {
             if let Some(end) = copy {
                 let from = registry::copy_of(&folder.series, org);
                 let bytes = std::fs::metadata(&from).map_err(DiskError::at("look at", &from))?.len();
-                self.take_copy(folder, org, found, end)?;
+                self.take_copy(folder, org, found.as_ref(), end)?;
                 *stores.org_or_new(org).registry() = end;
                 if bytes > end.bytes {
                     cuts.push((path, end));
@@ -622,11 +622,11 @@ impl Recovery {
         &mut self,
         folder: &Folder,
         org: OrgId,
-        found: Option<ReadRegistry>,
+        found: Option<&ReadRegistry>,
         end: registry::End,
     ) -> Result<(), OpenError> {
         let path = registry::path_of(&folder.series, org);
-        let what = match &found {
+        let what = match found {
             None => "the registry is missing".to_owned(),
             Some(ReadRegistry::Valid(have)) => format!("{} valid bytes of {}", have.bytes, end.bytes),
             Some(ReadRegistry::Damaged(what)) => (*what).to_owned(),
@@ -654,11 +654,8 @@ impl Recovery {
             let mut workers = ReplayWorkers::start(scope, self.replay_threads, stores, rows)?;
             let end = replay::replay(wal, store, *begin, from_seq, &mut |header, body, place| {
                 let Some(kind) = header.kind else { return Ok(()) };
-                deletions.before(
-                    header.seq,
-                    (kind == RecordKind::Delete).then_some(header.org),
-                    &mut workers,
-                )?;
+                let deleted_org = (kind == RecordKind::Delete).then_some(header.org);
+                deletions.before(header.seq, deleted_org, &mut workers)?;
                 let taken = workers.take(Record::read(header.seq, header.org, kind, body))?;
                 if let Err(damage) = taken
                     && unreadable.len() < 10

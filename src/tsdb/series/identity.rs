@@ -46,10 +46,10 @@ const NO_ID: u32 = u32::MAX;
 
 /// A hash table of ids with slots of 8 bytes. The caller compares what the ids stand for.
 ///
-/// Robin Hood hashing with linear probing: an insertion takes the first slot whose content is nearer
-/// to its home than the new id would be, and moves that content on. So a lookup ends at the first
-/// slot that is nearer to its home than the hash would be. A lookup of an absent hash is as short as
-/// one of a present hash, in a table that is four fifths full.
+/// Robin Hood hashing with linear probing: an insertion takes the first slot whose content is
+/// nearer to its home than the new id would be, and moves that content on. So a lookup ends at the
+/// first slot that is nearer to its home than the hash would be. A lookup of an absent hash is as
+/// short as one of a present hash, in a table that is four fifths full.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct IdTable {
     /// `hash << 32 | id`.
@@ -82,8 +82,8 @@ impl IdTable {
         self.slots.capacity() * 8
     }
 
-    /// Returns the content of the home slot of a hash. Callers touch the slots of many hashes before
-    /// the first lookup, so that the cache misses overlap.
+    /// Returns the content of the home slot of a hash. Callers touch the slots of many hashes
+    /// before the first lookup, so that the cache misses overlap.
     #[inline]
     pub(super) fn touch(&self, hash: u32) -> u64 {
         self.slots.get(home(hash, self.slots.len())).copied().unwrap_or(u64::MAX)

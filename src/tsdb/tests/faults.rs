@@ -294,11 +294,7 @@ fn a_disk_that_fills_up_stops_growth_then_samples_and_never_operations_that_free
     tsdb.checkpoint(NOW).expect("a small one");
     let health = tsdb.health();
     assert_eq!((health.writes, health.notes.len()), (Writes::Open, 1), "it continues with a note");
-    assert!(
-        health.notes[0].contains("large checkpoints and compactions wait"),
-        "{:?}",
-        health.notes
-    );
+    assert!(health.notes[0].contains("large checkpoints and compactions wait"), "{:?}", health.notes);
     assert_eq!(tsdb.stats().disk_free_bytes, growth - 1);
 
     free(samples - 1);
