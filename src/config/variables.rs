@@ -133,8 +133,14 @@ mod tests {
     /// Every name in the sources is known, as is the file variable of each secret.
     #[test]
     fn every_variable_in_the_sources_is_known() {
-        let sources =
-            [include_str!("../config.rs"), include_str!("oauth.rs"), include_str!("commands.rs")].concat();
+        let sources = [
+            include_str!("../config.rs"),
+            include_str!("settings.rs"),
+            include_str!("flags.rs"),
+            include_str!("oauth.rs"),
+            include_str!("commands.rs"),
+        ]
+        .concat();
         let mut names: Vec<&str> = sources
             .split("PROMLET_")
             .skip(1)

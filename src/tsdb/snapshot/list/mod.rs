@@ -108,12 +108,12 @@ impl CodeSet {
         }
         pace.spend_each(dictionary.unordered(), SORT_UNITS)?;
         pace.spend_each(dictionary.len(), 2)?;
-        let order = match dictionary.order_at_once(SORTED_UNDER_LOCK) {
+        let order = dictionary.order_at_once(SORTED_UNDER_LOCK);
+        // A second read lock beside this one would wait for a writer that waits for this one.
+        drop(table);
+        let order = match order {
             Some(order) => order,
-            None => {
-                drop(table);
-                sorted(paced, store, of)?
-            }
+            None => sorted(paced, store, of)?,
         };
         let table = paced.table(store)?;
         let Some(dictionary) = of.dictionary(&table) else { return Ok(Vec::new()) };
