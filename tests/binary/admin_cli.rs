@@ -305,7 +305,7 @@ fn a_stopped_folder_is_administered_directly() {
         &["org", "create", "eve", "--owner", "bo@example.com", "--name", "\u{202e}eve"],
         &["key", "create", ORG, "--scopes", "read", "--name", "\u{200d}"],
     ] {
-        assert!(refused(dir, args, "").contains("invisible"), "{args:?}");
+        assert!(refused(dir, args, "").contains("visible"), "{args:?}");
     }
     run_ok(dir, &["org", "create", "shop", "--owner", "bo@example.com"], "");
     let deleted = run_json(dir, &["org", "delete", ORG, "--yes"], "");
