@@ -2,7 +2,7 @@
 //! (docs/specification.md C3).
 //!
 //! An entry about a change is written within that change. An entry about a failure (a wrong
-//! password, a refused token) is queued in memory ([`super::audit_queue`]) and written by the next
+//! password, a refused token) is queued in memory (`orgs::audit_queue`) and written by the next
 //! tick, so that a guesser cannot load the disk. Rows of changes, of accesses and of failures are
 //! counted separately, so that a flood of one class never removes rows of another ([`EventClass`]).
 //! No row ever contains a secret, code or token.

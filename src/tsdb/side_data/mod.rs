@@ -8,7 +8,7 @@
 //! * [`exemplars`]: a ring for each series. They are also in segments, for the next start; readers
 //!   see only the rings.
 //! * [`sealed`]: the format of all of these in segments.
-//! * [`record`]: the bodies of their log records; [`admit`]: conversion of a request to records;
+//! * [`record`]: the bodies of their log records; `append::side_data`: conversion of a request to records;
 //!   [`checkpoint_rows`]: checkpoints.
 //!
 //! **One value at a time.** Floats and histograms of a series each have their own order. Where both
