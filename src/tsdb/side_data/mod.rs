@@ -8,8 +8,8 @@
 //! * [`exemplars`]: a ring for each series. They are also in segments, for the next start; readers
 //!   see only the rings.
 //! * [`sealed`]: the format of all of these in segments.
-//! * [`record`]: the bodies of their log records; `append::side_data`: conversion of a request to records;
-//!   [`checkpoint_rows`]: checkpoints.
+//! * [`record`]: the bodies of their log records; `append::side_data`: conversion of a request to
+//!   records; [`checkpoint_rows`]: checkpoints.
 //!
 //! **One value at a time.** Floats and histograms of a series each have their own order. Where both
 //! have the same time, readers see the histogram. So neither write path reads the other, and the
