@@ -15,6 +15,9 @@ const REQUEST: usize = 2_000;
 pub(crate) const NAMESPACES: usize = 10;
 const BOUNDS: [&str; 10] = ["0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "+Inf"];
 
+/// The series of one remote write request with their samples.
+type RequestSeries = Vec<(Labels, Vec<Sample>)>;
+
 /// What the values of a series do from scrape to scrape.
 #[derive(Clone, Copy)]
 enum Shape {
@@ -71,7 +74,7 @@ impl Data {
     }
 
     /// Returns the next scrape of every series, in requests.
-    pub(crate) fn round(&mut self) -> Option<Vec<Vec<(Labels, Vec<Sample>)>>> {
+    pub(crate) fn round(&mut self) -> Option<Vec<RequestSeries>> {
         let left = i64::try_from(ROUNDS.checked_sub(self.next + 1)?).expect("few rounds");
         let at = self.end.plus_ms(-left * INTERVAL_MS);
         self.next += 1;
