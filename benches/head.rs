@@ -6,6 +6,9 @@
 //! Printed: bytes per series, by the growth of the process's anonymous memory and by the store's
 //! own count; nanoseconds per sample and per series; seconds until the store is open.
 
+#[path = "../tests/binary/process_stats.rs"]
+mod process_stats;
+
 use std::sync::Arc;
 
 use promlet::clock::Stopwatch;
@@ -70,10 +73,7 @@ fn round(store: &Tsdb, batches: &mut [WriteBatch<'_>], round: i64) {
 
 /// Returns the anonymous memory of this process in bytes.
 fn anonymous() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
-    let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("there");
-    let kib: f64 = line.split_whitespace().nth(1).expect("a number").parse().expect("a number");
-    kib * 1024.0
+    process_stats::status_bytes(std::process::id(), "RssAnon").expect("Linux") as f64
 }
 
 fn print_figure(what: &str, value: f64, unit: &str) {

@@ -138,13 +138,6 @@ impl BenchSite {
         Some(stream)
     }
 
-    /// Returns a value of `/proc/PID/status` in bytes.
-    fn status(&self, name: &str) -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.server.pid())).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) << 10
-    }
-
     /// Returns the memory of the samples and names of all organisations, as the server counts it.
     fn stored_bytes(&self) -> u64 {
         let body = self.server.get("/metrics", &[]).body;
@@ -590,7 +583,7 @@ fn main() -> ExitCode {
     let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });
     let site = prepare(server, series);
     std::thread::sleep(Duration::from_secs(2));
-    let base = site.status("VmRSS").saturating_sub(site.stored_bytes());
+    let base = site.server.status_bytes("VmRSS").saturating_sub(site.stored_bytes());
     measure(&site, Duration::from_secs(1));
     let idle = Row::of(measure(&site, time));
     println!("{series} series, {} s a row; idle first", time.as_secs());
@@ -600,7 +593,7 @@ fn main() -> ExitCode {
     println!("|---|---|---|---|---|---|---|");
     let print_row = |name: &str, requests: &str, row: &Row, checks: &str| {
         let Row { queries_ms, writes_ms, health_ms, .. } = row;
-        let mb = site.status("VmRSS") >> 20;
+        let mb = site.server.status_bytes("VmRSS") >> 20;
         println!(
             "| {name} | {requests} | {queries_ms:.1} | {writes_ms:.1} | {health_ms:.1} | {mb} | {checks} |"
         );
@@ -630,7 +623,7 @@ fn main() -> ExitCode {
     let all: Vec<AbuseRequest> = ABUSES.iter().map(|(.., abuse)| *abuse).collect();
     let (row, statuses) = measure_with_abuses(&site, time, &all);
     print_row("all of these at once", &counted(&statuses), &row, "memory only");
-    let (peak, stored) = (site.status("VmHWM"), site.stored_bytes());
+    let (peak, stored) = (site.server.status_bytes("VmHWM"), site.stored_bytes());
     // A quarter more for the overhead of the allocator.
     let allowed = base + (stored + BUDGETS) / 4 * 5;
     let mb = |bytes: u64| bytes >> 20;

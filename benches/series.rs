@@ -9,6 +9,8 @@
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 #![expect(clippy::cast_possible_truncation, reason = "a number of series")]
 
+#[path = "common/cpu_time.rs"]
+mod cpu_time;
 #[path = "../tests/binary/harness.rs"]
 #[expect(dead_code, reason = "the tests of the binary use the rest")]
 mod harness;
@@ -61,18 +63,12 @@ fn target(t: usize) -> [Vec<u8>; 2] {
     ]
 }
 
-/// Returns the CPU time of a process in seconds, user and system, to the hundredth.
-fn cpu_s(pid: u32) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let after = text.rsplit(')').next().unwrap_or_default();
-    let ticks = after.split_whitespace().skip(11).take(2).filter_map(|word| word.parse::<u64>().ok());
-    ticks.sum::<u64>() as f64 / 100.0
+fn cpu_s(server: &Server) -> f64 {
+    cpu_time::cpu_s(server.pid()).expect("it runs")
 }
 
-fn status_mb(pid: u32, name: &str) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) >> 10
+fn status_mb(server: &Server, name: &str) -> u64 {
+    server.status_bytes(name) >> 20
 }
 
 fn main() -> ExitCode {
@@ -81,7 +77,7 @@ fn main() -> ExitCode {
     let rounds = numbers.next().unwrap_or(10);
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() });
-    let (pid, cookie) = (server.pid(), server.sign_in());
+    let cookie = server.sign_in();
     let (_, secret) = server.api_key(&cookie);
     let bearer = format!("Bearer {secret}");
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
@@ -129,14 +125,14 @@ fn main() -> ExitCode {
             let status = request.send(&packed[..]).expect("answered").status().as_u16();
             assert_eq!(status, 204, "round {round}, series from {first}");
         }
-        let (rss, peak) = (status_mb(pid, "VmRSS"), status_mb(pid, "VmHWM"));
+        let (rss, peak) = (status_mb(&server, "VmRSS"), status_mb(&server, "VmHWM"));
         println!(
             "{round:>5}  {:>8.1}  {:>8.1}  {rss:>8}  {peak:>8}",
             watch.elapsed().as_secs_f64(),
-            cpu_s(pid)
+            cpu_s(&server)
         );
     }
-    let (peak, cpu) = (status_mb(pid, "VmHWM"), cpu_s(pid));
+    let (peak, cpu) = (status_mb(&server, "VmHWM"), cpu_s(&server));
     println!(
         "ingested: {peak} MB at most, {} bytes a series, {cpu:.1} CPU seconds",
         (peak << 20) as usize / series.max(1)
@@ -153,7 +149,7 @@ fn main() -> ExitCode {
         "counted by name: {} in {:.0} ms, {} MB at most: {}",
         answer.status,
         watch.elapsed_ms(),
-        status_mb(pid, "VmHWM"),
+        status_mb(&server, "VmHWM"),
         answer.body.get(..160).unwrap_or(&answer.body)
     );
     let is_within = peak <= MEMORY_MB_MAX && cpu < CPU_S_MAX;

@@ -7,6 +7,9 @@
 //! accounts before that, and the memory afterwards; for a killed store also the memory while it
 //! ran.
 
+#[path = "../tests/binary/process_stats.rs"]
+mod process_stats;
+
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -82,7 +85,7 @@ fn fill(dir: &Path, series: u32, killed: bool) {
             stored += store.append(ORG, &batch.batch(), START.plus_ms(60_000)).expect("stored").stored;
         }
     }
-    let (resident, peak) = (memory("VmRSS:"), memory("VmHWM:"));
+    let (resident, peak) = (memory("VmRSS"), memory("VmHWM"));
     println!("{stored} samples of {series} series, {resident:.1} MiB, {peak:.1} MiB at most");
     if killed {
         std::process::exit(0);
@@ -92,18 +95,15 @@ fn fill(dir: &Path, series: u32, killed: bool) {
     println!("closed in {:.0} ms", watch.elapsed_ms());
 }
 
-/// Returns a value of `/proc/self/status` in MiB.
-fn memory(field: &str) -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
-    let digits: String = line.chars().filter(char::is_ascii_digit).collect();
-    digits.parse::<f64>().unwrap_or_default() / 1_024.0
+/// Returns a size in `/proc/self/status` in MiB.
+fn memory(name: &str) -> f64 {
+    process_stats::status_bytes(std::process::id(), name).expect("Linux") as f64 / f64::from(1 << 20)
 }
 
 fn start(dir: &Path, killed: bool) {
     let now = START.plus_ms(if killed { 90_000 } else { 86_500_000 });
     let (store, folder, control, [accounts, samples]) = open(dir, now);
-    let (resident, peak) = (memory("VmRSS:"), memory("VmHWM:"));
+    let (resident, peak) = (memory("VmRSS"), memory("VmHWM"));
     let series = store.stats().series;
     println!(
         "{samples:>8.1}  {accounts:>8.1}  {resident:>8.1}  {peak:>8.1}  ms samples, ms accounts, MiB, MiB at most; {series} series"

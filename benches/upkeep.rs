@@ -5,6 +5,9 @@
 //! of all threads and of the kernel for them: nanoseconds per sample to ingest, seal and merge;
 //! bytes per sample in segments, and bytes written.
 
+#[path = "common/cpu_time.rs"]
+mod cpu_time;
+
 use std::sync::Arc;
 
 use promlet::entropy::Entropy;
@@ -45,13 +48,8 @@ fn value(i: u32, n: i64) -> f64 {
     }
 }
 
-/// Returns the CPU time of the process in seconds, with ended threads.
 fn cpu() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/stat").expect("Linux");
-    let after = text.rsplit(')').next().expect("a name");
-    let ticks: f64 =
-        after.split_whitespace().skip(11).take(2).map(|n| n.parse::<f64>().expect("a number")).sum();
-    ticks / 100.0
+    cpu_time::cpu_s(std::process::id()).expect("Linux")
 }
 
 /// Returns the number of bytes that the process has written to the file system.

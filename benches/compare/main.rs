@@ -13,6 +13,8 @@
 
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 
+#[path = "../common/cpu_time.rs"]
+mod cpu_time;
 mod data;
 #[path = "../../tests/binary/harness.rs"]
 #[expect(dead_code, reason = "the tests of the binary use the rest")]

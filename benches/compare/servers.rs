@@ -10,13 +10,12 @@ use std::time::Duration;
 use promlet::clock::Stopwatch;
 use serde_json::Value as Json;
 
-use super::harness::{self, ORG, Start, bootstrap};
+use super::cpu_time;
+use super::harness::{self, ORG, Start, bootstrap, eventually, process_stats};
 use super::packages::{latest_debian, prometheus, run};
 
 /// The time that a start, an end or a request may take.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(120);
-/// The unit of CPU time in `/proc/PID/stat`: `USER_HZ`, which is 100 on all usual architectures.
-const TICKS_PER_S: f64 = 100.0;
 /// The size of the largest response that is read.
 const RESPONSE_MAX: u64 = 1 << 30;
 
@@ -30,16 +29,15 @@ pub(crate) enum Kind {
 /// A running process, which is killed by its id when dropped.
 enum Process {
     Promlet(harness::Server),
-    Peer(Child),
+    Peer(PeerProcess),
 }
 
-impl Drop for Process {
+struct PeerProcess(Child);
+
+impl Drop for PeerProcess {
     fn drop(&mut self) {
-        // `harness::Server` ends its own process.
-        if let Process::Peer(child) = self {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -47,7 +45,7 @@ impl Process {
     fn pid(&self) -> u32 {
         match self {
             Process::Promlet(server) => server.pid(),
-            Process::Peer(child) => child.id(),
+            Process::Peer(peer) => peer.0.id(),
         }
     }
 }
@@ -130,8 +128,8 @@ impl Target {
         let ready = format!("{}{ready}", self.url);
         while self.agent.get(&ready).call().map_or(0, |response| response.status().as_u16()) != 200 {
             assert!(started.elapsed() < WAIT_MAX, "{} is not ready\n{}", self.name(), self.log());
-            if let Some(Process::Peer(child)) = &mut self.process {
-                let ended = child.try_wait().expect("our process");
+            if let Some(Process::Peer(peer)) = &mut self.process {
+                let ended = peer.0.try_wait().expect("our process");
                 assert!(ended.is_none(), "{} ended: {ended:?}\n{}", self.name(), self.log());
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -170,7 +168,7 @@ impl Target {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn();
         let child = child.unwrap_or_else(|error| panic!("{} does not start: {error}", self.name()));
-        self.process = Some(Process::Peer(child));
+        self.process = Some(Process::Peer(PeerProcess(child)));
         ready
     }
 
@@ -192,10 +190,14 @@ impl Target {
     /// Sends SIGTERM and waits for the end.
     pub(crate) fn stop(&mut self) {
         self.signal("TERM");
+        let name = self.name();
+        let failure = || format!("{name} does not end");
         match self.process.take() {
-            // The variant cannot be moved out of a type that implements `Drop`.
-            Some(process) => wait_for_end(process, self.name()),
-            None => panic!("{} was not running", self.name()),
+            Some(Process::Promlet(server)) => drop(server.ended()),
+            Some(Process::Peer(mut peer)) => {
+                eventually(WAIT_MAX, failure, || peer.0.try_wait().expect("our process"));
+            }
+            None => panic!("{name} was not running"),
         }
     }
 
@@ -266,41 +268,18 @@ impl Target {
 
     /// Returns the CPU time of the process so far in seconds, with that of ended threads.
     pub(crate) fn cpu_s(&self) -> f64 {
-        let text = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("a running process");
-        // The name of the program, in parentheses, may contain spaces.
-        let (_, fields) = text.rsplit_once(") ").expect("a name in parentheses");
-        let times = fields.split(' ').skip(11).take(2);
-        times.map(|ticks| ticks.parse::<f64>().expect("ticks")).sum::<f64>() / TICKS_PER_S
+        cpu_time::cpu_s(self.pid()).expect("a running process")
     }
 
     /// Returns the peak of resident memory in MiB.
     pub(crate) fn peak_mib(&self) -> f64 {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a running process");
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
-        let kib = line.split_whitespace().next().expect("a number");
-        kib.parse::<f64>().expect("KiB") / 1_024.0
+        let peak = process_stats::status_bytes(self.pid(), "VmHWM").expect("a running process");
+        peak as f64 / f64::from(1 << 20)
     }
 
     /// Returns the bytes that the files below the folder occupy.
     pub(crate) fn disk_bytes(&self) -> u64 {
         disk_bytes(&self.folder)
-    }
-}
-
-fn wait_for_end(mut process: Process, name: &str) {
-    let begun = Stopwatch::start();
-    loop {
-        let ended = match &mut process {
-            // Dropping the server kills it, so its end is looked up in `/proc`: a zombie has ended.
-            Process::Promlet(server) => fs::read_to_string(format!("/proc/{}/stat", server.pid()))
-                .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'))),
-            Process::Peer(child) => child.try_wait().expect("our process").is_some(),
-        };
-        if ended {
-            return;
-        }
-        assert!(begun.elapsed() < WAIT_MAX, "{name} does not end");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

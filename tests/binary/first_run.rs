@@ -192,10 +192,8 @@ fn a_new_and_an_idle_server_use_little_disk_and_memory() {
         assert!(disk < 8 << 20, "{start}: {disk} bytes");
         // Anonymous memory only: pages of the test binary are larger than those of the release
         // binary.
-        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("read");
-        let anon = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
-        let anon: u64 = anon.trim().trim_end_matches(" kB").parse().expect("a number");
-        assert!(anon < 12 << 10, "{start}: {anon} kB");
+        let anon = server.status_bytes("RssAnon");
+        assert!(anon < 12 << 20, "{start}: {anon} bytes");
         assert!(server.terminate().success());
         let disk = disk_bytes(dir.path());
         assert!(disk < 8 << 20, "{start}, stopped: {disk} bytes");

@@ -2,6 +2,8 @@
 
 #[path = "eventually.rs"]
 mod eventually;
+#[path = "process_stats.rs"]
+pub(crate) mod process_stats;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -116,6 +118,12 @@ impl Server {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Returns a size in `/proc/PID/status` in bytes, for example `VmHWM`.
+    pub(crate) fn status_bytes(&self, name: &str) -> u64 {
+        let bytes = process_stats::status_bytes(self.pid(), name);
+        bytes.unwrap_or_else(|| panic!("no {name}: the process has ended; log:\n{}", self.log()))
     }
 
     /// Returns its standard error so far.

@@ -72,14 +72,7 @@ impl Store {
     /// limit.
     fn limit(&self, more_mib: Option<u64>) {
         let pid = i32::try_from(self.server.pid()).ok().and_then(Pid::from_raw).expect("a process");
-        let current = more_mib.map(|more| {
-            let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.pid()));
-            let status = status.expect("it runs");
-            let data = status.lines().find_map(|line| line.strip_prefix("VmData:"));
-            let data = data.unwrap_or_else(|| panic!("it has ended:\n{}", self.server.log()));
-            let kib: u64 = data.trim().trim_end_matches(" kB").parse().expect("a number");
-            (kib << 10) + (more << 20)
-        });
+        let current = more_mib.map(|more| self.server.status_bytes("VmData") + (more << 20));
         // If the process has ended, the request that follows reports it.
         let _ = prlimit(Some(pid), Resource::Data, Rlimit { current, maximum: None });
     }
