@@ -27,9 +27,9 @@ use std::sync::{Arc, MutexGuard, RwLockReadGuard};
 
 use super::report::{SampleColumns, SeriesId};
 use super::series::metadata::Metadata;
-use super::series::table::Table;
 use super::side_data::exemplars::ExemplarRings;
 use super::store::OrgStore;
+use super::store::table_guard::TableGuard;
 use crate::model::{HistogramColumns, Labels, Matcher, Pace, Scope, Stopped, TimeRange, Timestamp};
 pub use paced::Paced;
 pub use read::reader::{ReadColumns, SeriesReader};
@@ -85,7 +85,7 @@ impl Snapshot {
     }
 
     /// Locks the table, for a short operation without pattern matching.
-    fn table<'s>(&self, store: &'s OrgStore) -> Result<RwLockReadGuard<'s, Table>, Stopped> {
+    fn table<'s>(&self, store: &'s OrgStore) -> Result<TableGuard<'s>, Stopped> {
         match &self.busy {
             None => Ok(store.table()),
             Some(busy) => store.try_table().ok_or_else(|| Snapshot::give_up(busy)),

@@ -1,14 +1,12 @@
 //! Selections and listings of a snapshot whose cost is charged to a pace.
 
-use std::sync::RwLockReadGuard;
-
 use super::select::labels::with_labels;
 use super::select::matching::{MatchedSeries, SeriesRow, locate_rows};
 use super::select::sort;
 use super::{SelectedSeries, Snapshot};
 use crate::model::{Matcher, Pace, Stopped, TimeRange};
-use crate::tsdb::series::table::Table;
 use crate::tsdb::store::OrgStore;
+use crate::tsdb::store::table_guard::TableGuard;
 
 /// A snapshot and the pace of one request.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +45,7 @@ impl Paced<'_> {
     }
 
     /// Locks the table; see [`Snapshot::table`].
-    pub(super) fn table<'s>(&self, store: &'s OrgStore) -> Result<RwLockReadGuard<'s, Table>, Stopped> {
+    pub(super) fn table<'s>(&self, store: &'s OrgStore) -> Result<TableGuard<'s>, Stopped> {
         self.snapshot.table(store)
     }
 

@@ -6,6 +6,7 @@ pub(super) mod manifest;
 pub(super) mod quota;
 pub(super) mod retention_clock;
 pub(super) mod segments;
+pub(super) mod table_guard;
 mod version;
 
 use std::cell::Cell;
@@ -33,6 +34,7 @@ use deletion::Deletion;
 use manifest::{Manifest, ManifestChange};
 use quota::Usage;
 use segments::{Obsolete, SegmentSet};
+use table_guard::{TableGuard, ThreadLock};
 use version::StoreVersion;
 
 /// The state of one organisation. Organisations share only the log and the memory budget.
@@ -131,13 +133,15 @@ impl OrgStore {
     // Poisoned locks are ignored: a panic of one request must not fail the others. A change of a
     // table or a stripe is either a single push, or made by the applying thread, whose end closes
     // the log.
-    pub(super) fn table(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read().ignore_poison()
+    pub(super) fn table(&self) -> TableGuard<'_> {
+        let lock = ThreadLock::add(&self.table);
+        TableGuard::new(self.table.read().ignore_poison(), lock)
     }
 
     /// Returns the locked table, unless the lock is taken.
-    pub(super) fn try_table(&self) -> Option<RwLockReadGuard<'_, Table>> {
-        self.table.try_read().ignore_poison()
+    pub(super) fn try_table(&self) -> Option<TableGuard<'_>> {
+        let lock = ThreadLock::add(&self.table);
+        self.table.try_read().ignore_poison().map(|table| TableGuard::new(table, lock))
     }
 
     pub(super) fn table_mut(&self) -> RwLockWriteGuard<'_, Table> {

@@ -12,7 +12,7 @@
 //! the range in the head are then read from segments only, with batched lookups
 //! ([`super::prefetch`]).
 
-use std::sync::{Arc, RwLockReadGuard};
+use std::sync::Arc;
 
 use rapidhash::RapidHashMap;
 
@@ -25,10 +25,10 @@ use crate::tsdb::block_cache::CacheHandle;
 use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{FamilyRow, TimelineCache, TimelineRow, non_decreasing_at};
-use crate::tsdb::series::table::Table;
 use crate::tsdb::snapshot::warnings::Warnings;
 use crate::tsdb::store::OrgStore;
 use crate::tsdb::store::segments::{IndexedSegment, SegmentSet};
+use crate::tsdb::store::table_guard::TableGuard;
 
 /// The times of series in several segments that are cached at most, 2 MiB. All are dropped at once.
 const JOINED_TIMES_MAX: usize = 1 << 18;
@@ -96,7 +96,7 @@ pub(in crate::tsdb::snapshot) fn read_series(
 /// each series.
 pub(in crate::tsdb::snapshot) fn look_ahead(
     store: &OrgStore,
-    table: RwLockReadGuard<'_, Table>,
+    table: TableGuard<'_>,
     series: impl Iterator<Item = u32>,
     range: TimeRange,
     state: &mut ReadState,

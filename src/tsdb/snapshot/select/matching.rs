@@ -14,7 +14,7 @@
 //! A scan may or may not find a series that is added meanwhile. The labels of a series never
 //! change.
 
-use std::sync::{Arc, RwLockReadGuard};
+use std::sync::Arc;
 
 use super::liveness::with_liveness;
 use crate::model::{METRIC_NAME, MatchOp, Matcher, Pace, Stopped, TimeRange};
@@ -23,6 +23,7 @@ use crate::tsdb::series::dictionary::Dictionary;
 use crate::tsdb::series::table::{Family, Table};
 use crate::tsdb::snapshot::{Paced, Snapshot};
 use crate::tsdb::store::OrgStore;
+use crate::tsdb::store::table_guard::TableGuard;
 
 /// A matched series, and its row at the time of the match.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +91,7 @@ const TEST_UNITS: u64 = if cfg!(test) { 64 } else { 200_000 };
 pub(in crate::tsdb::snapshot) struct TableLock<'s> {
     snapshot: &'s Snapshot,
     store: &'s OrgStore,
-    table: Option<RwLockReadGuard<'s, Table>>,
+    table: Option<TableGuard<'s>>,
     /// Units of work under the current lock.
     units: u64,
     /// Units left for value tests.
