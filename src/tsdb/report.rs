@@ -93,9 +93,7 @@ impl AppendReport {
 
     pub(super) fn count(&mut self, samples: u64, code: &'static str) {
         self.refused += samples;
-        // Codes are mostly the same constant, so the addresses are compared first.
-        let is_same = |known: &str| std::ptr::eq(known, code) || known == code;
-        match self.refused_by_code.iter_mut().find(|(known, _)| is_same(known)) {
+        match self.refused_by_code.iter_mut().find(|(known, _)| *known == code) {
             Some((_, count)) => *count += samples,
             None => self.refused_by_code.push((code, samples)),
         }

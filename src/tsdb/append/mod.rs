@@ -330,11 +330,7 @@ impl Resolver<'_> {
     /// finds a series that another entry registers.
     fn missing(&self, ids: &[Option<u32>]) -> (Vec<Unresolved>, u32) {
         let without = ids.iter().enumerate().filter(|(_, id)| id.is_none());
-        let accepts_floats = self.accepted.takes_all && self.batch.histograms.is_empty();
-        let registers = |place: usize| match accepts_floats {
-            true => !floats_of(self.batch, place).is_empty(),
-            false => self.accepted.takes_any(self.batch, place),
-        };
+        let registers = |place: usize| self.accepted.takes_any(self.batch, place);
         let mut missing: Vec<Unresolved> = without
             .map(|(place, _)| Unresolved { place, registers: registers(place), cause: None })
             .collect();
@@ -375,9 +371,7 @@ impl Resolver<'_> {
         let Resolver { batch, accepted, .. } = self;
         missing.retain(|one| {
             match (one.cause, closed) {
-                (Some(Cause::Invalid(code)), _) => {
-                    report.count(samples_of(batch, one.place), code.as_str());
-                }
+                (Some(Cause::Invalid(code)), _) => report.count(samples_of(batch, one.place), code),
                 (Some(Cause::Unknown), _) if !one.registers => {
                     accepted.refuse_each(batch, one.place, report, String::new);
                 }
