@@ -187,6 +187,14 @@ fn without_descriptors_or_memory_for_a_new_file_the_log_refuses_and_continues_af
 /// The number of attempts of an operation that lacks resources.
 const ATTEMPTS: usize = 8;
 
+/// Waits until the log's own thread has written its mark, so that only requests write the log.
+fn wait_for_mark(tsdb: &Tsdb) {
+    let Sink::Log(log) = &tsdb.log else { panic!("a log on disk") };
+    while !log.is_marked() {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_write_that_lacks_resources_is_refused_and_nothing_of_it_reappears() {
     for errno in [rustix::io::Errno::NOMEM, rustix::io::Errno::INTR] {
@@ -198,6 +206,7 @@ fn a_write_that_lacks_resources_is_refused_and_nothing_of_it_reappears() {
         // record alone, will end.
         let first: Vec<Sample> = (1..=16_384).map(|n| ago(50_000 - n, n as f64)).collect();
         let both: Vec<Sample> = first.iter().copied().chain((1..100).map(|n| ago(20_000 - n, 1.0))).collect();
+        wait_for_mark(&tsdb);
         // The attempts to write, and one to clear the bytes that they left. The next request starts
         // by clearing them.
         let failing = Failing::leaving_bytes(&log, ATTEMPTS + 1, errno.raw_os_error());
@@ -207,6 +216,7 @@ fn a_write_that_lacks_resources_is_refused_and_nothing_of_it_reappears() {
         assert_eq!(content(&tsdb, ORG).values().map(Vec::len).sum::<usize>(), 1);
         assert_eq!(write(&tsdb, ORG, &up("a"), &first).stored, 16_384);
         drop(failing);
+        wait_for_mark(&tsdb);
         // Like before, but the bytes that the attempts left are cleared at once.
         let failing = Failing::leaving_bytes(&log, ATTEMPTS, errno.raw_os_error());
         let refused = try_write(&tsdb, ORG, &up("b"), &[ago(9, 1.0)]);

@@ -410,6 +410,14 @@ impl Log {
         !lock(&self.shared.queue).drafts.is_empty()
     }
 
+    /// Returns whether a record vouches for all others, so that the log's own thread writes nothing
+    /// until the next group.
+    #[cfg(test)]
+    pub(in crate::tsdb) fn is_marked(&self) -> bool {
+        let _written = lock(&self.committer);
+        self.shared.vouched.load(Ordering::Acquire)
+    }
+
     /// Makes all applied records durable. Returns the number of the last one.
     ///
     /// # Errors
