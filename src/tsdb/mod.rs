@@ -129,14 +129,19 @@ impl Appending {
 struct BatchContext {
     store: Arc<OrgStore>,
     report: AppendReport,
+    /// The outcome of samples that were refused as duplicates before the log.
+    duplicates: ApplyOutcome,
     newest_ms: i64,
     now: Timestamp,
 }
 
 impl BatchContext {
     /// Counts the outcomes of the batch.
-    fn applied(mut self, outcomes: Vec<ApplyOutcome>) -> Appended {
-        let BatchContext { store, report, newest_ms, now } = &mut self;
+    fn applied(mut self, mut outcomes: Vec<ApplyOutcome>) -> Appended {
+        let BatchContext { store, report, duplicates, newest_ms, now } = &mut self;
+        if duplicates.refused > 0 {
+            outcomes.push(std::mem::take(duplicates));
+        }
         append::count(store, report, &outcomes);
         store.usage.record_time(*newest_ms);
         store.usage.count(report.stored, &report.refused_by_code, *now);
@@ -391,8 +396,8 @@ impl Tsdb {
             ahead_max: self.options.ahead_max,
             unconfirmed: self.retention.unconfirmed(now, &self.options),
         };
-        let append::Prepared { drafts, report } =
-            append::prepare(&store, batch, clocked).inspect_err(|e| {
+        let append::Prepared { drafts, report, duplicates } = append::prepare(&store, batch, clocked)
+            .inspect_err(|e| {
                 if let AppendError::ClockUnconfirmed { .. } = e {
                     let samples = batch.samples.len().saturating_add(batch.histograms.len());
                     store.usage.count(0, &vec![(CLOCK_UNCONFIRMED, samples as u64)], now);
@@ -402,7 +407,7 @@ impl Tsdb {
         let samples =
             drafts.iter().filter(|draft| matches!(draft.kind, RecordKind::Samples | RecordKind::Histograms));
         let newest_ms = samples.map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
-        Ok(Appending { drafts, context: BatchContext { store, report, newest_ms, now } })
+        Ok(Appending { drafts, context: BatchContext { store, report, duplicates, newest_ms, now } })
     }
 
     /// Returns the limits of organisations without limits of their own.

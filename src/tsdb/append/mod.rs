@@ -55,6 +55,8 @@ pub(super) struct RequestClock {
 pub(super) struct Prepared {
     pub(super) drafts: Vec<Draft>,
     pub(super) report: AppendReport,
+    /// The outcome of samples that were refused as duplicates before the log.
+    pub(super) duplicates: ApplyOutcome,
 }
 
 /// Resolves and admits a batch, which then only has to be logged.
@@ -106,9 +108,16 @@ pub(super) fn prepare(
     // Otherwise samples are sorted, so that neighbours in the head are applied together. The sort
     // is stable: samples of one series keep their order.
     let breaks = admitted.windows(2).filter(|pair| pair[0].series > pair[1].series).count();
-    if breaks > admitted.len() / 64 {
+    // The head finds duplicates after the log has taken them, which costs more than accepting them.
+    // So after a batch of duplicates, the head is asked before.
+    let expects_duplicates = store.usage.sends_duplicates.load(Ordering::Relaxed);
+    if breaks > if expects_duplicates { 0 } else { admitted.len() / 64 } {
         admitted.sort_by_key(|sample| sample.series);
     }
+    let duplicates = match expects_duplicates {
+        true => store.head.take_duplicates(&mut admitted),
+        false => ApplyOutcome::default(),
+    };
     let side = side_data::concerns(batch).then(|| {
         side_data::admit(store, batch, &ids, &accepted, &mut report, |id, code, reason| {
             refusal(store, id, code, reason)
@@ -124,7 +133,7 @@ pub(super) fn prepare(
         drafts.push(Draft { org: store.org, kind: RecordKind::Samples, body, samples, greatest_ms });
     }
     drafts.extend(side.into_iter().flat_map(|side| side.drafts));
-    Ok(Prepared { drafts, report })
+    Ok(Prepared { drafts, report, duplicates })
 }
 
 /// Splits samples into those of each record. They are copied, because splitting off vectors one by
@@ -168,6 +177,9 @@ fn has_one_sample_each(batch: &WriteBatch<'_>) -> bool {
 
 /// Counts the outcomes of the head.
 pub(super) fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[ApplyOutcome]) {
+    let sum = |of: fn(&ApplyOutcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    let are_duplicates = sum(|outcome| outcome.refused) > sum(|outcome| outcome.stored);
+    store.usage.sends_duplicates.store(are_duplicates, Ordering::Relaxed);
     for outcome in outcomes {
         report.stored += outcome.stored;
         if outcome.refused > 0 {

@@ -38,8 +38,6 @@ use crate::sync::IgnorePoison as _;
 /// The series of a stripe, which bounds the appends under one lock. It is a multiple of the 32
 /// series of a checkpoint's row.
 pub(super) const STRIPE_SERIES: u32 = 1_024;
-/// The refused samples that an outcome lists.
-const REFUSED_MAX: usize = 10;
 
 /// The samples of one organisation.
 #[derive(Debug)]
@@ -251,16 +249,45 @@ impl Head {
                 match stripe.put(slot(sample.series), sample.at_ms, sample.bits, barrier) {
                     PutResult::Stored => outcome.stored += 1,
                     PutResult::Refused { have } => {
-                        outcome.refused += 1;
-                        if outcome.first.len() < REFUSED_MAX {
-                            let LogSample { series, at_ms, bits } = *sample;
-                            outcome.first.push(RefusedSample { series, at_ms, bits, have });
-                        }
+                        let LogSample { series, at_ms, bits } = *sample;
+                        outcome.refuse(RefusedSample { series, at_ms, bits, have });
                     }
                 }
             }
             stripe.applied_seq = seq;
             self.count(before, stripe.size());
+        }
+        outcome
+    }
+
+    /// Removes the samples that [`Head::apply`] would refuse as duplicates if it were called now, and
+    /// returns its outcome for them. `samples` are in ascending order of series.
+    ///
+    /// A sample is kept if an earlier one of its series is, because that one changes the outcome.
+    pub(super) fn take_duplicates(&self, samples: &mut Vec<LogSample>) -> ApplyOutcome {
+        let mut outcome = ApplyOutcome::default();
+        let (barrier, spans) = (self.barrier(), self.spans());
+        let mut kept = None;
+        let all = std::mem::take(samples);
+        for here in all.chunk_by(|a, b| a.series / STRIPE_SERIES == b.series / STRIPE_SERIES) {
+            let stripe = here.first().and_then(|first| spans.stripe(first.series / STRIPE_SERIES));
+            let stripe = stripe.map(|stripe| stripe.read().ignore_poison());
+            for sample in here {
+                let LogSample { series, at_ms, bits } = *sample;
+                let have = match &stripe {
+                    Some(stripe) if kept != Some(series) => {
+                        stripe.refuses(slot(series), at_ms, bits, barrier)
+                    }
+                    _ => None,
+                };
+                match have {
+                    Some(have) => outcome.refuse(RefusedSample { series, at_ms, bits, have }),
+                    None => {
+                        kept = Some(series);
+                        samples.push(*sample);
+                    }
+                }
+            }
         }
         outcome
     }

@@ -167,18 +167,21 @@ impl TailBlock {
         true
     }
 
+    /// Returns the bits of the last sample of a series, if its time is `at`.
+    #[inline]
+    pub(super) fn last_bits_at(&self, place: usize, at: i64) -> Option<u64> {
+        let place = place % BLOCK_SERIES;
+        let len = usize::from(self.len[place]) % (MINI + 1);
+        (at == self.last_at[place] && len > 0).then(|| self.bits_at(place, len - 1))
+    }
+
     /// Appends a sample. If `short_tails`, a tail does not grow beyond its allocated memory.
     #[inline]
     pub(super) fn append(&mut self, place: usize, at: i64, bits: u64, short_tails: bool) -> AppendResult {
         let place = place % BLOCK_SERIES;
         let (last, len) = (self.last_at[place], usize::from(self.len[place]) % (MINI + 1));
         if at <= last {
-            let known = at == last && len > 0;
-            return if known {
-                AppendResult::Known(self.bits_at(place, len - 1))
-            } else {
-                AppendResult::Earlier
-            };
+            return self.last_bits_at(place, at).map_or(AppendResult::Earlier, AppendResult::Known);
         }
         if len == 0 {
             self.first_at[place] = at;

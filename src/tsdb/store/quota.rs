@@ -54,6 +54,8 @@ pub(in crate::tsdb) struct Usage {
     newest_ms: AtomicI64,
     /// Whether samples were refused for lack of memory, which a seal would release.
     memory_refused: AtomicBool,
+    /// Whether most samples of the last batch were duplicates with other values.
+    pub(in crate::tsdb) sends_duplicates: AtomicBool,
     bucket: Mutex<TokenBucket>,
     refused: Mutex<BTreeMap<&'static str, u64>>,
     today: Mutex<DailyCount>,
@@ -70,6 +72,7 @@ impl Default for Usage {
             log_bytes: AtomicU64::new(0),
             newest_ms: AtomicI64::new(i64::MIN),
             memory_refused: AtomicBool::new(false),
+            sends_duplicates: AtomicBool::new(false),
             bucket: Mutex::default(),
             refused: Mutex::default(),
             today: Mutex::default(),

@@ -1,4 +1,5 @@
-//! Tests that the cache of refused series gives the same responses as no cache.
+//! Tests that the shortcuts for refused series and for duplicates give the same responses as the long
+//! way.
 
 use std::time::Duration;
 
@@ -178,4 +179,95 @@ fn refused_label_sets_are_cached_as_memory_allows() {
     let beyond = REQUESTS * SERIES - (1 << 18);
     let parses = parses_of_second_round(64 << 20) - REQUESTS * 10;
     assert!((beyond..beyond * 3 / 2).contains(&parses), "{parses} of {beyond}");
+}
+
+/// An action on a store that gets duplicates.
+#[derive(Clone, Debug)]
+enum DuplicateStep {
+    /// Writes samples: series, seconds before now, value.
+    Write(Vec<(u8, u8, u8)>),
+    Seal,
+    /// Deletes a series' samples from this many seconds before now on.
+    Delete(u8, u8),
+}
+
+fn duplicate_step() -> impl Strategy<Value = DuplicateStep> {
+    prop_oneof![
+        8 => prop::collection::vec((0u8..3, 0u8..6, 0u8..3), 1..8).prop_map(DuplicateStep::Write),
+        1 => Just(DuplicateStep::Seal),
+        1 => (0u8..3, 0u8..6).prop_map(|(series, ago_s)| DuplicateStep::Delete(series, ago_s)),
+    ]
+}
+
+/// Returns the responses to the writes, and the content at the end. `expects` is what the store
+/// expects before each write: duplicates or not.
+fn responses(steps: &[DuplicateStep], expects: bool) -> (Vec<AppendReport>, StoreContent) {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    let mut reports = Vec::new();
+    for step in steps {
+        match step {
+            DuplicateStep::Write(samples) => {
+                let mut batch = BatchBuilder::default();
+                for (series, ago_s, value) in samples {
+                    let sample = ago(i64::from(*ago_s) * 1_000, f64::from(*value));
+                    batch.series(&up(&series.to_string()), [sample]);
+                }
+                tsdb.stores.org_or_new(ORG).usage.sends_duplicates.store(expects, Ordering::SeqCst);
+                let mut report = tsdb.append(ORG, &batch.batch(), NOW).expect("written");
+                // Sorted, because duplicates found before the log are not in the order of the batch.
+                report.refusals.sort_by(|a, b| (&a.series, &a.reason).cmp(&(&b.series, &b.reason)));
+                reports.push(report);
+            }
+            DuplicateStep::Seal => {
+                tsdb.seal(NOW).expect("sealed");
+            }
+            DuplicateStep::Delete(series, ago_s) => {
+                let series = [vec![crate::model::Matcher::equal("job", &series.to_string())]];
+                let from = ago(i64::from(*ago_s) * 1_000, 0.0).at;
+                tsdb.delete(ORG, &series, TimeRange::new(from, NOW), NOW).expect("deleted");
+            }
+        }
+    }
+    let content = content(&tsdb, ORG);
+    (reports, content)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+    #[test]
+    fn duplicates_found_before_the_log_get_the_response_of_those_found_after_it(
+        steps in prop::collection::vec(duplicate_step(), 1..24)
+    ) {
+        prop_assert_eq!(responses(&steps, true), responses(&steps, false));
+    }
+}
+
+#[test]
+fn a_duplicate_after_a_newer_sample_of_the_same_request_is_a_late_sample() {
+    let steps = [DuplicateStep::Write(vec![(0, 3, 1)]), DuplicateStep::Write(vec![(0, 2, 1), (0, 3, 2)])];
+    let (reports, content) = responses(&steps, true);
+    assert_eq!(reports[1].stored, 2);
+    assert_eq!((reports, content), responses(&steps, false));
+}
+
+#[test]
+fn after_a_batch_of_duplicates_the_next_ones_are_not_logged() {
+    let tsdb = Tsdb::scaffold();
+    let send = |value: f64| {
+        let mut all = BatchBuilder::default();
+        for n in 0..100 {
+            all.series(&up(&n.to_string()), [ago(0, value)]);
+        }
+        tsdb.append(ORG, &all.batch(), NOW).expect("written")
+    };
+    assert_eq!(send(1.0).stored, 100);
+    let first = send(2.0);
+    assert_eq!((first.stored, first.refused), (0, 100));
+    let last_seq = || tsdb.stores.org_or_new(ORG).last_seq.load(Ordering::SeqCst);
+    let before = last_seq();
+    assert_eq!(send(2.0), first);
+    assert_eq!(last_seq(), before);
+    assert_eq!(send(1.0).stored, 100, "a repeated request is accepted");
+    assert!(last_seq() > before);
 }

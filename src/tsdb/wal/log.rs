@@ -104,6 +104,19 @@ pub(in crate::tsdb) struct ApplyOutcome {
     pub(in crate::tsdb) exemplars: u64,
 }
 
+/// The refused samples that an outcome lists.
+const REFUSED_MAX: usize = 10;
+
+impl ApplyOutcome {
+    /// Counts a refused sample.
+    pub(in crate::tsdb) fn refuse(&mut self, sample: RefusedSample) {
+        self.refused += 1;
+        if self.first.len() < REFUSED_MAX {
+            self.first.push(sample);
+        }
+    }
+}
+
 /// Applies a record, with its number, to the head. Only one thread at a time calls it, in order of
 /// seq.
 ///
