@@ -7,8 +7,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::api::admin;
-use crate::api::orgs::{api_keys, embed_tokens, invites};
+use crate::api::views::api_key::{NOTHING_TO_READ, key_json};
+use crate::api::views::embed_policy::policy_from_json;
+use crate::api::views::embed_token::{introspection, minted_json, token_part};
+use crate::api::views::link::{invite_url, sign_in_url};
+use crate::api::views::member::member_json;
+use crate::api::views::org::{org_json_without_usage, orgs_json};
+use crate::api::views::server::stats_json;
+use crate::api::views::user::user_json;
 use crate::clock::Clock;
 use crate::config::KeyRates;
 use crate::entropy::Entropy;
@@ -223,7 +229,7 @@ impl AccountCommands<'_> {
 
     fn user_json(&self, user: &User) -> CommandResult {
         let summary = self.identity.user_summary(user.id, self.now()).map_err(error_text)?;
-        summary.as_ref().map(admin::users::to_json).ok_or_else(|| "the account is gone".to_owned())
+        summary.as_ref().map(user_json).ok_or_else(|| "the account is gone".to_owned())
     }
 
     fn run_user_command(&self, command: AccountCommand) -> CommandResult {
@@ -238,7 +244,7 @@ impl AccountCommands<'_> {
             }
             AccountCommand::UserList { search } => {
                 let matches = identity.users_found(&search).map_err(error_text)?.into_iter();
-                let rows = matches.map(|user| Ok(admin::users::to_json(&identity.summary(user, now)?)));
+                let rows = matches.map(|user| Ok(user_json(&identity.summary(user, now)?)));
                 let rows = rows.collect::<Result<Vec<_>, StoreError>>().map_err(error_text)?;
                 Ok(json!({ "data": rows }))
             }
@@ -266,8 +272,7 @@ impl AccountCommands<'_> {
                 }
                 let rng = &mut Entropy::system();
                 let link = identity.issue_login_link(user.id, None, now, rng).map_err(error_text)?;
-                let url = self.public_url;
-                let url = format!("{url}/api/v1/auth/magic-link/verify?token={}", link.token.expose());
+                let url = sign_in_url(self.public_url, link.token.expose());
                 Ok(
                     json!({ "email": user.email.as_str(), "url": url, "expires_in": link.expires_in.as_secs() }),
                 )
@@ -321,12 +326,12 @@ impl AccountCommands<'_> {
                     "id": issued.invite.id.to_string(),
                     "email": issued.invite.email.as_str(),
                     "role": issued.invite.role.as_str(),
-                    "url": invites::invite_url(self.public_url, issued.token.expose()),
+                    "url": invite_url(self.public_url, issued.token.expose()),
                     "expires_at": issued.invite.expires_at.to_rfc3339(),
                 }))
             }
             AccountCommand::Stats => match self.tsdb {
-                Some(tsdb) => admin::orgs::stats_json(identity, tsdb, now).map_err(error_text),
+                Some(tsdb) => stats_json(identity, tsdb, now).map_err(error_text),
                 None => Ok(Value::Null),
             },
             other => Err(format!("not a command about organisations: {other:?}")),
@@ -336,9 +341,9 @@ impl AccountCommands<'_> {
     fn orgs_json(&self, orgs: &[Org]) -> Result<Vec<Value>, String> {
         let (identity, now) = (self.identity, self.now());
         match self.tsdb {
-            Some(tsdb) => admin::orgs::orgs_json(identity, tsdb, orgs, now).map_err(error_text),
+            Some(tsdb) => orgs_json(identity, tsdb, orgs, now).map_err(error_text),
             None => {
-                let one = |org| admin::orgs::org_json_without_usage(identity, org, now).map_err(error_text);
+                let one = |org| org_json_without_usage(identity, org, now).map_err(error_text);
                 orgs.iter().map(one).collect()
             }
         }
@@ -347,14 +352,9 @@ impl AccountCommands<'_> {
     fn members(&self, org: &Org) -> CommandResult {
         let members = self.identity.members(org.id, self.now()).map_err(error_text)?;
         let rows = members.iter().map(|member| {
-            json!({
-                "user_id": member.user.id.to_string(),
-                "email": member.user.email.as_str(),
-                "name": member.user.name,
-                "role": member.role.as_str(),
-                "joined_at": member.joined_at.to_rfc3339(),
-                "last_seen_at": member.last_seen_at.map(|at| at.to_rfc3339()),
-            })
+            let mut row = member_json(member);
+            row["last_seen_at"] = member.last_seen_at.map(|at| at.to_rfc3339()).into();
+            row
         });
         Ok(json!({ "data": rows.collect::<Vec<_>>() }))
     }
@@ -371,7 +371,7 @@ impl AccountCommands<'_> {
                     return Err(format!("a scope is ingest, read or embed, not {odd:?}"));
                 }
                 if rates.read_rps.is_some() && !has("read") {
-                    return Err(format!("--read-rps {}", api_keys::NOTHING_TO_READ));
+                    return Err(format!("--read-rps {}", NOTHING_TO_READ));
                 }
                 let embed_rps = rates.embed_rps.unwrap_or(self.embed_rps_default);
                 let (read, ingest) = (ReadSettings::default(), IngestSettings::default());
@@ -389,13 +389,13 @@ impl AccountCommands<'_> {
                 };
                 let rng = &mut Entropy::system();
                 let created = identity.create_key(org.id, None, key, now, rng).map_err(error_text)?;
-                let mut row = api_keys::key_json(&created.key);
+                let mut row = key_json(&created.key);
                 row["secret"] = created.secret.expose().into();
                 Ok(row)
             }
             AccountCommand::KeyList { slug } => {
                 let keys = identity.keys(self.org(&slug)?.id);
-                Ok(json!({ "data": keys.iter().map(|key| api_keys::key_json(key)).collect::<Vec<_>>() }))
+                Ok(json!({ "data": keys.iter().map(|key| key_json(key)).collect::<Vec<_>>() }))
             }
             AccountCommand::KeyRevoke { slug, id } => {
                 let (org, key) = (self.org(&slug)?, read_key(&id)?);
@@ -409,25 +409,20 @@ impl AccountCommands<'_> {
                 let longest = identity.key(org.id, key).map(|key| key.embed.max_token_ttl_s);
                 let longest =
                     longest.ok_or_else(|| format!("no such key: `promlet key list {slug}` lists all"))?;
-                let ms = ms.as_ref().map(|sent| api_keys::policy("ms", sent)).transpose();
-                let ms = ms.map_err(|refused| refused.detail().to_owned())?;
+                let ms = ms.as_ref().map(policy_from_json).transpose()?;
                 let request = MintRequest { key, ttl_s: ttl_s.unwrap_or(3_600.min(longest)), sub, ms };
                 let minted = identity.mint(org.id, &request, now).map_err(error_text)?;
                 identity.note_minted(org.id, key, None, now);
-                Ok(json!({
-                    "token": minted.token.expose(),
-                    "expires_at": minted.expires_at.to_rfc3339(),
-                    "kid": minted.kid.to_string(),
-                }))
+                Ok(minted_json(&minted))
             }
             AccountCommand::TokenInspect { token } => {
-                let claims = embed_tokens::part(&token.0, 1).unwrap_or_default();
+                let claims = token_part(&token.0, 1).unwrap_or_default();
                 let slug = claims["org"].as_str().unwrap_or_default().to_owned();
                 // A token of no organisation here is inspected as well, with an organisation that
                 // has no keys.
                 let org = identity.org_by_slug(&slug).map_err(error_text)?.map_or(OrgId(0), |org| org.id);
                 let request = EmbedRequest { token: &token.0, slug: &slug, origin: None };
-                Ok(embed_tokens::introspection(identity, org, &request, now))
+                Ok(introspection(identity, org, &request, now))
             }
             other => Err(format!("not a command about keys: {other:?}")),
         }
