@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use super::oauth::OauthSettings;
 use crate::model::Switches;
@@ -113,11 +114,17 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// A secret text that `Debug` does not show.
-#[derive(Clone)]
-pub struct SecretSetting(pub(super) String);
+/// A secret text that `Debug` does not show. As JSON it is the text itself: only
+/// [`AccountCommand`](super::AccountCommand) is serialized, for the admin socket.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretSetting(String);
 
 impl SecretSetting {
+    /// Creates a secret.
+    pub const fn new(text: String) -> SecretSetting {
+        SecretSetting(text)
+    }
+
     /// Returns the text. The caller must keep it out of logs and responses.
     pub fn reveal(&self) -> &str {
         &self.0

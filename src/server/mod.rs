@@ -38,7 +38,6 @@ pub use accounts::{DemoAccount, FirstAccount};
 use admin::AdminServer;
 pub use admin::{AdminClient, AdminError, AdminRequest, Sealed, Staged};
 use close::{close_accounts, close_folder, close_samples};
-pub use commands::{AccountCommand, Hidden};
 pub use doctor::{Diagnoses, Diagnosis, Severity, diagnose};
 pub use error::ServerError;
 use listener::Listener;

@@ -14,7 +14,8 @@ use crate::api::{self, Deps, Rooms, pages};
 use crate::outbound::MailQueue;
 use crate::ui::Ui;
 
-/// How long a start waits for that. A disk reads some tens of megabytes in this time.
+/// How long a start waits for the newest segments to be read ahead. A disk reads some tens of
+/// megabytes in this time.
 const WARMING_MAX: Duration = Duration::from_millis(100);
 /// How often the rate limiters remove idle entries.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);

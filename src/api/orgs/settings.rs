@@ -1,6 +1,6 @@
-//! The settings of an organisation (docs/specification.md C3): their parsing, the server's defaults,
-//! and their application to the store of samples. The limits of queries are looked up when a query
-//! arrives ([`Quota`](crate::api::callers::Quota)).
+//! The settings of an organisation (docs/specification.md C3): their parsing, the server's
+//! defaults, and their application to the store of samples. The limits of queries are looked up
+//! when a query arrives ([`Quota`](crate::api::callers::Quota)).
 
 use std::time::Duration;
 
