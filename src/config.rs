@@ -28,8 +28,8 @@ use crate::model::Switches;
 use flags::Flags;
 pub use oauth::{GithubSetting, GoogleSetting, OauthClient, OauthSettings, OidcSetting};
 pub use settings::{
-    Argon2Cost, BootstrapSetting, CookieSecure, Durability, LogFormat, MailSetting, MasterKeySetting,
-    OrgCreateSetting, SecretSetting, Settings, SignupSetting, TlsFiles,
+    BootstrapSetting, CookieSecure, LogFormat, MailSetting, MasterKeySetting, SecretSetting, Settings,
+    TlsFiles,
 };
 pub use variables::known as known_variables;
 
@@ -535,6 +535,7 @@ fn refuse_empty_variables() -> Result<(), ConfigError> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::tsdb::Durability;
 
     /// Parses the settings of a command line.
     pub(crate) fn parse(args: &[&str]) -> Result<Settings, String> {

@@ -6,8 +6,8 @@ use super::{ServerError, oauth};
 use crate::api::host::Network;
 use crate::api::lanes::LanesOptions;
 use crate::api::{self, ApiOptions};
-use crate::config::{CookieSecure, Durability, MailSetting, OrgCreateSetting, Settings, SignupSetting};
-use crate::identity::{Argon2Cost, IdentityOptions, OrgCreate, SignupMode};
+use crate::config::{CookieSecure, MailSetting, Settings};
+use crate::identity::IdentityOptions;
 use crate::model::Timestamp;
 use crate::tsdb;
 
@@ -60,23 +60,11 @@ fn trusted_proxies(texts: &[String]) -> Result<Vec<Network>, api::OptionsError> 
 
 pub(super) fn identity_options(settings: &Settings) -> IdentityOptions {
     IdentityOptions {
-        argon2: Argon2Cost {
-            memory_kib: settings.argon2.memory_kib,
-            passes: settings.argon2.passes,
-            lanes: settings.argon2.lanes,
-        },
+        argon2: settings.argon2,
         link_ttl: settings.magic_link_ttl,
         session_absolute: settings.session_absolute,
-        org_create: match settings.org_create {
-            OrgCreateSetting::Admin => OrgCreate::Admin,
-            OrgCreateSetting::Any => OrgCreate::Any,
-        },
-        signup: match settings.signup {
-            SignupSetting::First => SignupMode::First,
-            SignupSetting::Open => SignupMode::Open,
-            SignupSetting::Invite => SignupMode::Invite,
-            SignupSetting::Closed => SignupMode::Closed,
-        },
+        org_create: settings.org_create,
+        signup: settings.signup,
         mail_leaves: matches!(settings.mail, MailSetting::Smtp { .. }),
     }
 }
@@ -92,10 +80,7 @@ pub(super) fn tsdb_options(settings: &Settings, observer: tsdb::ProgressObserver
     options.seal_head_bytes = settings.head_memory_bytes / 4 * 3;
     options.decoded_bytes_max = settings.decoded_cache_bytes;
     options.warm_bytes_max = WARM_BYTES;
-    options.durability = match settings.durability {
-        Durability::Synced => tsdb::Durability::Synced,
-        Durability::Interval(interval) => tsdb::Durability::Interval(interval),
-    };
+    options.durability = settings.durability;
     options.checkpoint_every = settings.checkpoint_every.unwrap_or(options.checkpoint_every);
     options
 }
