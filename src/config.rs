@@ -17,16 +17,19 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use commands::{AccountAction, AccountInvocation, KeyRates};
-use commands::{CommonArgs, KeyCommand, OrgCommand, ParsedCommand, TokenCommand, UserCommand};
+use commands::AccountInvocation;
+pub use commands::{
+    AccountCommand, KeyCommand, KeyRates, LoginLinkCommand, OrgCommand, StatsCommand, TokenCommand,
+    UserCommand,
+};
 
 use crate::model::Switches;
 
 use flags::Flags;
 pub use oauth::{GithubSetting, GoogleSetting, OauthClient, OauthSettings, OidcSetting};
 pub use settings::{
-    Argon2Cost, BootstrapSetting, CookieSecure, Durability, LogFormat, MailSetting, MasterKeySetting,
-    OrgCreateSetting, SecretSetting, Settings, SignupSetting, TlsFiles,
+    BootstrapSetting, CookieSecure, LogFormat, MailSetting, MasterKeySetting, SecretSetting, Settings,
+    TlsFiles,
 };
 pub use variables::known as known_variables;
 
@@ -43,7 +46,9 @@ pub enum Invocation {
         /// The settings that the server would have.
         settings: Settings,
         /// The command.
-        command: AccountInvocation,
+        command: AccountCommand,
+        /// Print JSON.
+        json: bool,
     },
     /// `promlet doctor`: diagnoses an installation with these settings.
     Doctor {
@@ -130,25 +135,8 @@ enum Command {
     Serve(Box<Flags>),
     /// Serve an organisation `demo` with generated history and live metrics of this machine
     Demo(Box<Flags>),
-    /// Manage accounts of a running server or a stopped folder
-    #[command(subcommand)]
-    User(UserCommand),
-    /// Print a link that signs an account in once, without mail
-    LoginLink {
-        /// The address of the account
-        email: String,
-        #[command(flatten)]
-        common: CommonArgs,
-    },
-    /// Manage organisations and their members
-    #[command(subcommand)]
-    Org(OrgCommand),
-    /// Manage API keys
-    #[command(subcommand)]
-    Key(KeyCommand),
-    /// Mint and inspect embed tokens
-    #[command(subcommand)]
-    Token(TokenCommand),
+    #[command(flatten)]
+    Account(AccountInvocation),
     /// Diagnose this installation; exit code 0 without findings, 1 with warnings, 2 if something
     /// does not work
     Doctor {
@@ -253,11 +241,7 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         None => Ok(Invocation::Serve(settings(line.flags, "data/store")?)),
         Some(Command::Serve(flags)) => Ok(Invocation::Serve(settings(*flags, "data/store")?)),
         Some(Command::Demo(flags)) => Ok(Invocation::Demo(settings(*flags, "data/demo-store")?)),
-        Some(Command::User(command)) => accounts(command.into_parts()),
-        Some(Command::LoginLink { email, common }) => accounts((common, AccountAction::LoginLink { email })),
-        Some(Command::Org(command)) => accounts(command.into_parts()),
-        Some(Command::Key(command)) => accounts(command.into_parts()),
-        Some(Command::Token(command)) => accounts(command.into_parts()),
+        Some(Command::Account(invocation)) => accounts(invocation),
         Some(Command::Doctor { json, flags }) => {
             Ok(Invocation::Doctor { settings: settings(*flags, "data/store")?, json })
         }
@@ -280,11 +264,11 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
 
 /// Builds an account command with the server's settings from the environment, which a stopped
 /// folder is opened with.
-fn accounts(command: ParsedCommand) -> Result<Invocation, ConfigError> {
-    let (common, action) = command;
+fn accounts(invocation: AccountInvocation) -> Result<Invocation, ConfigError> {
+    let AccountInvocation { command, common } = invocation;
     let line = CommandLine::try_parse_from(["promlet"])?;
     let settings = Settings { data_dir: common.data_dir, ..settings(line.flags, "data/store")? };
-    Ok(Invocation::Accounts { settings, command: AccountInvocation { action, json: common.json } })
+    Ok(Invocation::Accounts { settings, command, json: common.json })
 }
 
 /// Returns the password for a command from PROMLET_PASSWORD, or from the file that
@@ -520,13 +504,13 @@ fn secret(name: &str) -> Result<Option<SecretSetting>, ConfigError> {
             let text = std::fs::read_to_string(&path)
                 .map_err(|e| ConfigError::Settings(format!("{name}_FILE: cannot read {path}: {e}")))?;
             let text = text.strip_suffix('\n').map_or(text.as_str(), |t| t.strip_suffix('\r').unwrap_or(t));
-            Ok(Some(SecretSetting(text.to_owned())))
+            Ok(Some(SecretSetting::new(text.to_owned())))
         }
     }
 }
 
 fn secret_value(name: &str) -> Option<SecretSetting> {
-    variable(name).map(SecretSetting)
+    variable(name).map(SecretSetting::new)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
@@ -551,6 +535,7 @@ fn refuse_empty_variables() -> Result<(), ConfigError> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::tsdb::Durability;
 
     /// Parses the settings of a command line.
     pub(crate) fn parse(args: &[&str]) -> Result<Settings, String> {
@@ -686,6 +671,6 @@ pub(crate) mod tests {
 
     #[test]
     fn a_secret_never_prints_itself() {
-        assert_eq!(format!("{:?}", SecretSetting("hunter2".into())), "***");
+        assert_eq!(format!("{:?}", SecretSetting::new("hunter2".into())), "***");
     }
 }

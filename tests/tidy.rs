@@ -30,7 +30,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tasks", &["api", "tsdb", "identity", "outbound", "model", "clock", "entropy", "sync"]),
-    ("config", &["model"]),
+    ("config", &["identity", "tsdb", "model"]),
     ("telemetry", &["config"]),
     (
         "server",

@@ -35,6 +35,7 @@ pub mod routes;
 mod security_headers;
 pub mod starting;
 pub mod tls;
+pub mod views;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,14 +9,15 @@ use serde_json::Value;
 
 use super::table::{TableColumn, facts, table};
 use crate::clock::Clock;
-use crate::config::{self, AccountAction, AccountInvocation, Settings};
-use crate::server::{AccountCommand, AdminClient, AdminError, AdminRequest, Hidden, OpenAccounts};
+use crate::config::{
+    self, AccountCommand, KeyCommand, OrgCommand, SecretSetting, Settings, TokenCommand, UserCommand,
+};
+use crate::server::{AdminClient, AdminError, AdminRequest, OpenAccounts};
 
 /// Runs the command and prints its result.
-pub(super) fn run(settings: &Settings, command: AccountInvocation) -> anyhow::Result<()> {
-    let AccountInvocation { action, json } = command;
-    let view = ResultView::of(&action);
-    let command = translate(action)?;
+pub(super) fn run(settings: &Settings, mut command: AccountCommand, json: bool) -> anyhow::Result<()> {
+    let view = ResultView::of(&command);
+    complete(&mut command)?;
     let answer = perform(settings, command)?;
     let text = if json { format!("{answer:#}\n") } else { view.text(&answer) };
     // Remarks go to standard error, so that standard output has the result only.
@@ -55,65 +56,39 @@ pub(super) fn perform(settings: &Settings, command: AccountCommand) -> anyhow::R
     }
 }
 
-fn translate(action: AccountAction) -> anyhow::Result<AccountCommand> {
-    Ok(match action {
-        AccountAction::UserCreate { email, name, admin, no_password } => {
-            let password = if no_password { None } else { Some(password(&email)?) };
-            AccountCommand::UserCreate { email, name, password, admin }
+/// Adds the parts of a command that are not arguments, and asks before a deletion.
+fn complete(command: &mut AccountCommand) -> anyhow::Result<()> {
+    match command {
+        AccountCommand::User(UserCommand::Create { email, no_password: false, password, .. }) => {
+            *password = Some(new_password(email)?);
         }
-        AccountAction::UserList { search } => AccountCommand::UserList { search },
-        AccountAction::UserDisable { email } => {
-            AccountCommand::UserChange { email, disabled: Some(true), admin: None }
+        AccountCommand::User(UserCommand::SetPassword { email, password }) => {
+            *password = new_password(email)?;
         }
-        AccountAction::UserEnable { email } => {
-            AccountCommand::UserChange { email, disabled: Some(false), admin: None }
+        AccountCommand::Org(OrgCommand::Delete { slug, yes: false }) => confirm(slug)?,
+        AccountCommand::Token(TokenCommand::Mint { ms: Some(ms), .. }) => {
+            let text = ms.as_str().unwrap_or_default();
+            *ms = serde_json::from_str(text).context("--ms is not JSON")?;
         }
-        AccountAction::UserAdmin { email, withdraw } => {
-            AccountCommand::UserChange { email, disabled: None, admin: Some(!withdraw) }
+        AccountCommand::Token(TokenCommand::Inspect { token }) => {
+            *token = SecretSetting::new(line("token", false)?);
         }
-        AccountAction::UserSetPassword { email } => {
-            let password = password(&email)?;
-            AccountCommand::UserSetPassword { email, password }
-        }
-        AccountAction::UserResetTwofa { email } => AccountCommand::UserResetTwofa { email },
-        AccountAction::LoginLink { email } => AccountCommand::LoginLink { email },
-        AccountAction::OrgCreate { slug, name, owner } => AccountCommand::OrgCreate { slug, name, owner },
-        AccountAction::OrgList => AccountCommand::OrgList,
-        AccountAction::OrgMembers { slug } => AccountCommand::OrgMembers { slug },
-        AccountAction::OrgMember { slug, email, role } => AccountCommand::OrgMember { slug, email, role },
-        AccountAction::OrgInvite { slug, email, role } => AccountCommand::OrgInvite { slug, email, role },
-        AccountAction::OrgDelete { slug, yes } => {
-            if !yes {
-                confirm(&slug)?;
-            }
-            AccountCommand::OrgDelete { slug }
-        }
-        AccountAction::KeyCreate { slug, name, scopes, expires_in, rates } => {
-            let expires_in_s = expires_in.map(|after| after.as_secs());
-            AccountCommand::KeyCreate { slug, name, scopes, expires_in_s, rates }
-        }
-        AccountAction::KeyList { slug } => AccountCommand::KeyList { slug },
-        AccountAction::KeyRevoke { slug, id } => AccountCommand::KeyRevoke { slug, id },
-        AccountAction::TokenMint { slug, key, ttl, sub, ms } => {
-            let ttl_s = ttl.map(|ttl| u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX));
-            let ms = ms.map(|text| serde_json::from_str(&text)).transpose();
-            AccountCommand::TokenMint { slug, key, ttl_s, sub, ms: ms.context("--ms is not JSON")? }
-        }
-        AccountAction::TokenInspect => AccountCommand::TokenInspect { token: Hidden(line("token", false)?) },
-    })
+        _ => {}
+    }
+    Ok(())
 }
 
 /// Returns a new password. It never comes from the command line, which every process of the machine
 /// can read.
-fn password(email: &str) -> anyhow::Result<Hidden> {
+fn new_password(email: &str) -> anyhow::Result<SecretSetting> {
     if let Some(given) = config::password()? {
-        return Ok(Hidden(given.reveal().to_owned()));
+        return Ok(given);
     }
     let first = line(&format!("new password for {email}"), true)?;
     if std::io::stdin().is_terminal() && line("again", true)? != first {
         bail!("the passwords differ; nothing was changed");
     }
-    Ok(Hidden(first))
+    Ok(SecretSetting::new(first))
 }
 
 /// The greatest length of a line of standard input in bytes. The longest token and password fit.
@@ -228,52 +203,92 @@ const KEYS: &[TableColumn] = &[
 ];
 
 impl ResultView {
-    fn of(action: &AccountAction) -> ResultView {
-        let (before, columns, after): (&str, &[TableColumn], &str) = match action {
-            AccountAction::UserCreate { .. } => ("created\n", USERS, ""),
-            AccountAction::UserList { .. } => ("", USERS, ""),
-            AccountAction::UserDisable { .. } => ("disabled; its sessions have ended\n", USERS, ""),
-            AccountAction::UserEnable { .. } => ("enabled\n", USERS, ""),
-            AccountAction::UserAdmin { .. } => ("", USERS, ""),
-            AccountAction::UserSetPassword { .. } => ("password set; its sessions have ended\n", USERS, ""),
-            AccountAction::UserResetTwofa { .. } => {
-                ("", &[("Account", "email"), ("Second factor removed", "had_second_factor")], "")
+    fn of(command: &AccountCommand) -> ResultView {
+        match command {
+            AccountCommand::User(command) => ResultView::of_user_command(command),
+            AccountCommand::LoginLink(_) => {
+                ResultView::link("  (signs in once; anyone who opens it is signed in)\n")
             }
-            AccountAction::LoginLink { .. } => {
-                ("", &[("", "url")], "  (signs in once; anyone who opens it is signed in)\n")
+            AccountCommand::Org(command) => ResultView::of_org_command(command),
+            AccountCommand::Key(command) => ResultView::of_key_command(command),
+            AccountCommand::Token(command) => ResultView::of_token_command(command),
+            // Only `promlet doctor` sends it, and renders the response itself.
+            AccountCommand::Stats(_) => ResultView::rows(&[]),
+        }
+    }
+
+    /// Rows or a single row, without remarks.
+    fn rows(columns: &'static [TableColumn]) -> ResultView {
+        ResultView { before: "", columns, after: "" }
+    }
+
+    /// A link, and a remark on it.
+    fn link(after: &'static str) -> ResultView {
+        ResultView { before: "", columns: &[("", "url")], after }
+    }
+
+    fn of_user_command(command: &UserCommand) -> ResultView {
+        let before = match command {
+            UserCommand::Create { .. } => "created\n",
+            UserCommand::Disable { .. } => "disabled; its sessions have ended\n",
+            UserCommand::Enable { .. } => "enabled\n",
+            UserCommand::SetPassword { .. } => "password set; its sessions have ended\n",
+            UserCommand::List { .. } | UserCommand::Admin { .. } | UserCommand::Change { .. } => "",
+            UserCommand::ResetTwofa { .. } => {
+                return ResultView::rows(&[
+                    ("Account", "email"),
+                    ("Second factor removed", "had_second_factor"),
+                ]);
             }
-            AccountAction::OrgCreate { .. } => ("created\n", ORGS, ""),
-            AccountAction::OrgList => ("", ORGS, ""),
-            AccountAction::OrgMembers { .. } | AccountAction::OrgMember { .. } => ("", MEMBERS, ""),
-            AccountAction::OrgInvite { .. } => {
-                ("", &[("", "url")], "  (valid for seven days, for this address, once)\n")
-            }
-            AccountAction::OrgDelete { .. } => {
-                ("deleted\n", &[("Organisation", "slug"), ("Its data is removed", "data_is_removed")], "")
-            }
-            AccountAction::KeyCreate { .. } => (
-                "",
-                &[("Key", "id"), ("Scopes", "scopes"), ("Expires", "expires_at"), ("Secret", "secret")],
-                "the secret is shown only this once\n",
-            ),
-            AccountAction::KeyList { .. } => ("", KEYS, ""),
-            AccountAction::KeyRevoke { .. } => {
-                ("revoked; its tokens are refused as well\n", &[("Key", "id")], "")
-            }
-            AccountAction::TokenMint { .. } => ("", &[("", "token")], ""),
-            AccountAction::TokenInspect => (
-                "",
-                &[
-                    ("Valid", "valid"),
-                    ("Reason", "detail"),
-                    ("Expires", "effective.expires_at"),
-                    ("Header", "header"),
-                    ("Claims", "claims"),
-                ],
-                "",
-            ),
         };
-        ResultView { before, columns, after }
+        ResultView { before, ..ResultView::rows(USERS) }
+    }
+
+    fn of_org_command(command: &OrgCommand) -> ResultView {
+        match command {
+            OrgCommand::Create { .. } => ResultView { before: "created\n", ..ResultView::rows(ORGS) },
+            OrgCommand::List => ResultView::rows(ORGS),
+            OrgCommand::Members { .. } | OrgCommand::Member { .. } => ResultView::rows(MEMBERS),
+            OrgCommand::Invite { .. } => {
+                ResultView::link("  (valid for seven days, for this address, once)\n")
+            }
+            OrgCommand::Delete { .. } => ResultView {
+                before: "deleted\n",
+                ..ResultView::rows(&[("Organisation", "slug"), ("Its data is removed", "data_is_removed")])
+            },
+        }
+    }
+
+    fn of_key_command(command: &KeyCommand) -> ResultView {
+        match command {
+            KeyCommand::Create { .. } => ResultView {
+                after: "the secret is shown only this once\n",
+                ..ResultView::rows(&[
+                    ("Key", "id"),
+                    ("Scopes", "scopes"),
+                    ("Expires", "expires_at"),
+                    ("Secret", "secret"),
+                ])
+            },
+            KeyCommand::List { .. } => ResultView::rows(KEYS),
+            KeyCommand::Revoke { .. } => ResultView {
+                before: "revoked; its tokens are refused as well\n",
+                ..ResultView::rows(&[("Key", "id")])
+            },
+        }
+    }
+
+    fn of_token_command(command: &TokenCommand) -> ResultView {
+        match command {
+            TokenCommand::Mint { .. } => ResultView::rows(&[("", "token")]),
+            TokenCommand::Inspect { .. } => ResultView::rows(&[
+                ("Valid", "valid"),
+                ("Reason", "detail"),
+                ("Expires", "effective.expires_at"),
+                ("Header", "header"),
+                ("Claims", "claims"),
+            ]),
+        }
     }
 
     fn text(&self, answer: &Value) -> String {

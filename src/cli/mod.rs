@@ -30,7 +30,7 @@ pub fn main() -> ExitCode {
     let outcome = match invocation {
         Invocation::Serve(settings) => done(serve::run(settings)),
         Invocation::Demo(settings) => done(demo::run(settings)),
-        Invocation::Accounts { settings, command } => done(accounts::run(&settings, command)),
+        Invocation::Accounts { settings, command, json } => done(accounts::run(&settings, command, json)),
         Invocation::Doctor { settings, json } => doctor::run(&settings, json),
         Invocation::Seal { dir } => done(seal::run(&dir)),
         Invocation::Backup { dir, out, with_key } => done(backup::run(&dir, &out, with_key)),

@@ -1,100 +1,88 @@
-//! The grammar of the account commands on the command line. `server` runs them.
+//! The account commands: their grammar on the command line and their JSON on the admin socket.
+//!
+//! `cli` adds the passwords and tokens, which are never arguments, and `server` runs the commands.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
-use serde::{Deserialize, Serialize};
+use clap::builder::Resettable;
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 use super::flags::duration;
+use super::settings::SecretSetting;
 
-/// A command on accounts, organisations, API keys or tokens, as parsed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccountInvocation {
-    /// The action.
-    pub action: AccountAction,
-    /// Print JSON.
-    pub json: bool,
+/// A command on accounts, organisations, API keys or tokens. Accounts are named by their address,
+/// organisations by their slug.
+///
+/// Its JSON is one object for all groups: `{"what":"user_list","search":""}`.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand, Serialize)]
+#[serde(untagged)]
+pub enum AccountCommand {
+    /// Manage accounts of a running server or a stopped folder
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Print a link that signs an account in once, without mail
+    LoginLink(LoginLinkCommand),
+    /// Manage organisations and their members
+    #[command(subcommand)]
+    Org(OrgCommand),
+    /// Manage API keys
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Mint and inspect embed tokens
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Return totals of the running server, for `promlet doctor`
+    #[command(skip)]
+    Stats(StatsCommand),
 }
 
-/// The action of an account command. Accounts are named by their address, organisations by their
-/// slug.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each variant is the command of its name with its arguments")]
-pub enum AccountAction {
-    UserCreate {
-        email: String,
-        name: String,
-        admin: bool,
-        no_password: bool,
-    },
-    UserList {
-        search: String,
-    },
-    UserDisable {
-        email: String,
-    },
-    UserEnable {
-        email: String,
-    },
-    UserAdmin {
-        email: String,
-        withdraw: bool,
-    },
-    UserSetPassword {
-        email: String,
-    },
-    UserResetTwofa {
-        email: String,
-    },
-    LoginLink {
-        email: String,
-    },
-    OrgCreate {
-        slug: String,
-        name: String,
-        owner: String,
-    },
-    OrgList,
-    OrgMembers {
-        slug: String,
-    },
-    OrgMember {
-        slug: String,
-        email: String,
-        role: Option<String>,
-    },
-    OrgInvite {
-        slug: String,
-        email: String,
-        role: String,
-    },
-    OrgDelete {
-        slug: String,
-        yes: bool,
-    },
-    KeyCreate {
-        slug: String,
-        name: String,
-        scopes: Vec<String>,
-        expires_in: Option<Duration>,
-        rates: KeyRates,
-    },
-    KeyList {
-        slug: String,
-    },
-    KeyRevoke {
-        slug: String,
-        id: String,
-    },
-    TokenMint {
-        slug: String,
-        key: String,
-        ttl: Option<Duration>,
-        sub: Option<String>,
-        ms: Option<String>,
-    },
-    TokenInspect,
+/// The values of `what`: the names of all commands in their JSON, for the error about another one.
+const COMMAND_NAMES: &[&str] = &[
+    "user_create",
+    "user_list",
+    "user_change",
+    "user_set_password",
+    "user_reset_twofa",
+    "login_link",
+    "org_create",
+    "org_list",
+    "org_members",
+    "org_delete",
+    "org_member",
+    "org_invite",
+    "key_create",
+    "key_list",
+    "key_revoke",
+    "token_mint",
+    "token_inspect",
+    "stats",
+];
+
+impl<'de> Deserialize<'de> for AccountCommand {
+    /// Chooses the group by the first word of `what`, so that an error is about the command that
+    /// was meant.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AccountCommand, D::Error> {
+        let fields = Map::deserialize(deserializer)?;
+        let what = fields.get("what").ok_or_else(|| D::Error::missing_field("what"))?;
+        let what = what.as_str().unwrap_or_default().to_owned();
+        if !COMMAND_NAMES.contains(&what.as_str()) {
+            return Err(D::Error::unknown_variant(&what, COMMAND_NAMES));
+        }
+        let fields = Value::Object(fields);
+        let command = match what.split('_').next() {
+            Some("user") => serde_json::from_value(fields).map(AccountCommand::User),
+            Some("login") => serde_json::from_value(fields).map(AccountCommand::LoginLink),
+            Some("org") => serde_json::from_value(fields).map(AccountCommand::Org),
+            Some("key") => serde_json::from_value(fields).map(AccountCommand::Key),
+            Some("token") => serde_json::from_value(fields).map(AccountCommand::Token),
+            _ => serde_json::from_value(fields).map(AccountCommand::Stats),
+        };
+        command.map_err(D::Error::custom)
+    }
 }
 
 /// The options that all account commands share.
@@ -108,11 +96,63 @@ pub(super) struct CommonArgs {
     pub(super) json: bool,
 }
 
+/// An account command with the common options.
+pub(super) struct AccountInvocation {
+    pub(super) command: AccountCommand,
+    pub(super) common: CommonArgs,
+}
+
+impl FromArgMatches for AccountInvocation {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<AccountInvocation, clap::Error> {
+        let mut innermost = matches;
+        while let Some((_, inner)) = innermost.subcommand() {
+            innermost = inner;
+        }
+        let common = CommonArgs::from_arg_matches(innermost)?;
+        Ok(AccountInvocation { command: AccountCommand::from_arg_matches(matches)?, common })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = AccountInvocation::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Subcommand for AccountInvocation {
+    fn augment_subcommands(command: Command) -> Command {
+        let groups = AccountCommand::augment_subcommands(Command::new("groups"));
+        // Without a place of their own they are listed in the order in which they are added.
+        let unplaced = |group: &Command| group.clone().display_order(Resettable::Reset);
+        groups.get_subcommands().map(unplaced).map(with_common_args).fold(command, Command::subcommand)
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        AccountInvocation::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        AccountCommand::has_subcommand(name)
+    }
+}
+
+/// Adds the common options after those of the command, or of each command of a group.
+fn with_common_args(command: Command) -> Command {
+    if command.has_subcommands() {
+        return command.mut_subcommands(with_common_args);
+    }
+    // `augment_args` replaces the description.
+    let about = Resettable::from(command.get_about().cloned());
+    let long_about = Resettable::from(command.get_long_about().cloned());
+    CommonArgs::augment_args(command).about(about).long_about(long_about)
+}
+
 /// `promlet user`
-#[derive(Subcommand)]
-pub(super) enum UserCommand {
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand, Serialize, Deserialize)]
+#[serde(tag = "what")]
+pub enum UserCommand {
     /// Create an account; its password comes from standard input, PROMLET_PASSWORD or
     /// PROMLET_PASSWORD_FILE
+    #[serde(rename = "user_create")]
     Create {
         /// The address of the account
         email: String,
@@ -124,64 +164,104 @@ pub(super) enum UserCommand {
         admin: bool,
         /// Create it without a password: it signs in by links (promlet login-link)
         #[arg(long)]
+        #[serde(skip)]
         no_password: bool,
-        #[command(flatten)]
-        common: CommonArgs,
+        /// The password, which `cli` reads; `None` for an account that signs in by links
+        #[arg(skip)]
+        password: Option<SecretSetting>,
     },
     /// List all accounts
+    #[serde(rename = "user_list")]
     List {
         /// Only addresses and names that contain this text
         #[arg(long, default_value = "")]
         search: String,
-        #[command(flatten)]
-        common: CommonArgs,
     },
     /// Disable an account and end its sessions
+    #[serde(rename(serialize = "user_change"), skip_deserializing)]
     Disable {
         /// The address of the account
         email: String,
-        #[command(flatten)]
-        common: CommonArgs,
+        /// `Some(true)`
+        #[arg(skip = Some(true))]
+        disabled: Option<bool>,
+        /// `None`
+        #[arg(skip)]
+        admin: Option<bool>,
     },
     /// Enable a disabled account
+    #[serde(rename(serialize = "user_change"), skip_deserializing)]
     Enable {
         /// The address of the account
         email: String,
-        #[command(flatten)]
-        common: CommonArgs,
+        /// `Some(false)`
+        #[arg(skip = Some(false))]
+        disabled: Option<bool>,
+        /// `None`
+        #[arg(skip)]
+        admin: Option<bool>,
     },
     /// Make an account an administrator of the server
+    #[serde(rename(serialize = "user_change"), skip_deserializing)]
     Admin {
         /// The address of the account
         email: String,
+        /// `None`
+        #[arg(skip)]
+        disabled: Option<bool>,
         /// Withdraw the role instead
-        #[arg(long)]
-        withdraw: bool,
-        #[command(flatten)]
-        common: CommonArgs,
+        #[arg(long = "withdraw", action = ArgAction::SetFalse)]
+        admin: Option<bool>,
+    },
+    /// Change an account: the one form of the three commands above on the admin socket
+    #[command(skip)]
+    #[serde(rename = "user_change")]
+    Change {
+        /// The address of the account
+        email: String,
+        /// Whether the account is disabled; `None` keeps it
+        disabled: Option<bool>,
+        /// Whether the account administers the server; `None` keeps it
+        admin: Option<bool>,
     },
     /// Set the password of an account, from standard input, PROMLET_PASSWORD or
     /// PROMLET_PASSWORD_FILE; its sessions end
+    #[serde(rename = "user_set_password")]
     SetPassword {
         /// The address of the account
         email: String,
-        #[command(flatten)]
-        common: CommonArgs,
+        /// The new password, which `cli` reads
+        #[arg(skip)]
+        password: SecretSetting,
     },
     /// Remove the second factor of an account; its sessions end
     #[command(name = "reset-2fa")]
+    #[serde(rename = "user_reset_twofa")]
     ResetTwofa {
         /// The address of the account
         email: String,
-        #[command(flatten)]
-        common: CommonArgs,
     },
 }
 
+/// `promlet login-link`
+#[derive(Clone, Debug, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(tag = "what", rename = "login_link")]
+pub struct LoginLinkCommand {
+    /// The address of the account
+    pub email: String,
+}
+
+/// The command of `promlet doctor`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename = "stats")]
+pub struct StatsCommand {}
+
 /// `promlet org`
-#[derive(Subcommand)]
-pub(super) enum OrgCommand {
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand, Serialize, Deserialize)]
+#[serde(tag = "what")]
+pub enum OrgCommand {
     /// Create an organisation
+    #[serde(rename = "org_create")]
     Create {
         /// The name in URLs
         slug: String,
@@ -191,22 +271,18 @@ pub(super) enum OrgCommand {
         /// The display name
         #[arg(long, default_value = "")]
         name: String,
-        #[command(flatten)]
-        common: CommonArgs,
     },
     /// List all organisations and their usage
-    List {
-        #[command(flatten)]
-        common: CommonArgs,
-    },
+    #[serde(rename = "org_list")]
+    List,
     /// List the members of an organisation
+    #[serde(rename = "org_members")]
     Members {
         /// The organisation
         slug: String,
-        #[command(flatten)]
-        common: CommonArgs,
     },
     /// Add an account to an organisation, change its role, or remove it
+    #[serde(rename = "org_member")]
     Member {
         /// The organisation
         slug: String,
@@ -217,11 +293,11 @@ pub(super) enum OrgCommand {
         role: Option<String>,
         /// Remove the account
         #[arg(long, conflicts_with = "role")]
+        #[serde(skip)]
         remove: bool,
-        #[command(flatten)]
-        common: CommonArgs,
     },
     /// Print a link with which an address can join, with or without an account
+    #[serde(rename = "org_invite")]
     Invite {
         /// The organisation
         slug: String,
@@ -230,18 +306,16 @@ pub(super) enum OrgCommand {
         /// viewer, editor, admin or owner
         #[arg(long, default_value = "viewer")]
         role: String,
-        #[command(flatten)]
-        common: CommonArgs,
     },
     /// Delete an organisation and everything in it
+    #[serde(rename = "org_delete")]
     Delete {
         /// The organisation
         slug: String,
         /// Do not ask for confirmation
         #[arg(long)]
+        #[serde(skip)]
         yes: bool,
-        #[command(flatten)]
-        common: CommonArgs,
     },
 }
 
@@ -263,9 +337,11 @@ pub struct KeyRates {
 }
 
 /// `promlet key`
-#[derive(Subcommand)]
-pub(super) enum KeyCommand {
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand, Serialize, Deserialize)]
+#[serde(tag = "what")]
+pub enum KeyCommand {
     /// Create an API key; its secret is printed only this once
+    #[serde(rename = "key_create")]
     Create {
         /// The organisation
         slug: String,
@@ -276,35 +352,35 @@ pub(super) enum KeyCommand {
         #[arg(long, value_name = "SCOPE,..", value_delimiter = ',', required = true)]
         scopes: Vec<String>,
         /// The time until the key expires, as in 90d
-        #[arg(long, value_name = "DURATION", value_parser = duration)]
-        expires_in: Option<Duration>,
+        #[arg(long = "expires-in", value_name = "DURATION", value_parser = seconds)]
+        expires_in_s: Option<u64>,
+        /// The limits that differ from the defaults
         #[command(flatten)]
+        #[serde(default)]
         rates: KeyRates,
-        #[command(flatten)]
-        common: CommonArgs,
     },
     /// List the API keys of an organisation
+    #[serde(rename = "key_list")]
     List {
         /// The organisation
         slug: String,
-        #[command(flatten)]
-        common: CommonArgs,
     },
     /// Delete an API key; the key and its tokens are refused from now on
+    #[serde(rename = "key_revoke")]
     Revoke {
         /// The organisation
         slug: String,
         /// The id of the key, ak_…
         id: String,
-        #[command(flatten)]
-        common: CommonArgs,
     },
 }
 
 /// `promlet token`
-#[derive(Subcommand)]
-pub(super) enum TokenCommand {
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand, Serialize, Deserialize)]
+#[serde(tag = "what")]
+pub enum TokenCommand {
     /// Mint an embed token
+    #[serde(rename = "token_mint")]
     Mint {
         /// The organisation
         slug: String,
@@ -312,85 +388,128 @@ pub(super) enum TokenCommand {
         #[arg(long)]
         key: String,
         /// The lifetime of the token [default: an hour, or the key's maximum if that is less]
-        #[arg(long, value_name = "DURATION", value_parser = duration)]
-        ttl: Option<Duration>,
+        #[arg(long = "ttl", value_name = "DURATION", value_parser = ttl_seconds)]
+        ttl_s: Option<u32>,
         /// The claim `sub`: the viewer
         #[arg(long)]
         sub: Option<String>,
         /// The claim `ms`: what the token may read, as JSON: '{"match":["customer=\"c42\""]}'
-        #[arg(long, value_name = "JSON")]
-        ms: Option<String>,
-        #[command(flatten)]
-        common: CommonArgs,
+        // As parsed, it is the text of the argument; `cli` replaces this by the JSON.
+        #[arg(long, value_name = "JSON", value_parser = plain_text)]
+        ms: Option<Value>,
     },
     /// Show the claims of an embed token and why it fails; reads it from standard input, so that no
     /// process list shows it
+    #[serde(rename = "token_inspect")]
     Inspect {
-        #[command(flatten)]
-        common: CommonArgs,
+        /// The token, which `cli` reads
+        #[arg(skip)]
+        token: SecretSetting,
     },
 }
 
-/// The common options and the action of a parsed command.
-pub(super) type ParsedCommand = (CommonArgs, AccountAction);
-
-impl UserCommand {
-    pub(super) fn into_parts(self) -> ParsedCommand {
-        match self {
-            UserCommand::Create { email, name, admin, no_password, common } => {
-                (common, AccountAction::UserCreate { email, name, admin, no_password })
-            }
-            UserCommand::List { search, common } => (common, AccountAction::UserList { search }),
-            UserCommand::Disable { email, common } => (common, AccountAction::UserDisable { email }),
-            UserCommand::Enable { email, common } => (common, AccountAction::UserEnable { email }),
-            UserCommand::Admin { email, withdraw, common } => {
-                (common, AccountAction::UserAdmin { email, withdraw })
-            }
-            UserCommand::SetPassword { email, common } => (common, AccountAction::UserSetPassword { email }),
-            UserCommand::ResetTwofa { email, common } => (common, AccountAction::UserResetTwofa { email }),
-        }
-    }
+fn seconds(text: &str) -> Result<u64, String> {
+    duration(text).map(|duration: Duration| duration.as_secs())
 }
 
-impl OrgCommand {
-    pub(super) fn into_parts(self) -> ParsedCommand {
-        match self {
-            OrgCommand::Create { slug, owner, name, common } => {
-                (common, AccountAction::OrgCreate { slug, name, owner })
-            }
-            OrgCommand::List { common } => (common, AccountAction::OrgList),
-            OrgCommand::Members { slug, common } => (common, AccountAction::OrgMembers { slug }),
-            OrgCommand::Member { slug, email, role, remove, common } => {
-                let role = role.filter(|_| !remove);
-                (common, AccountAction::OrgMember { slug, email, role })
-            }
-            OrgCommand::Invite { slug, email, role, common } => {
-                (common, AccountAction::OrgInvite { slug, email, role })
-            }
-            OrgCommand::Delete { slug, yes, common } => (common, AccountAction::OrgDelete { slug, yes }),
-        }
-    }
+/// Parses a duration. `u32::MAX` stands for anything longer, which no key allows.
+fn ttl_seconds(text: &str) -> Result<u32, String> {
+    seconds(text).map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX))
 }
 
-impl KeyCommand {
-    pub(super) fn into_parts(self) -> ParsedCommand {
-        match self {
-            KeyCommand::Create { slug, name, scopes, expires_in, rates, common } => {
-                (common, AccountAction::KeyCreate { slug, name, scopes, expires_in, rates })
-            }
-            KeyCommand::List { slug, common } => (common, AccountAction::KeyList { slug }),
-            KeyCommand::Revoke { slug, id, common } => (common, AccountAction::KeyRevoke { slug, id }),
-        }
-    }
+fn plain_text(text: &str) -> Result<Value, std::convert::Infallible> {
+    Ok(text.into())
 }
 
-impl TokenCommand {
-    pub(super) fn into_parts(self) -> ParsedCommand {
-        match self {
-            TokenCommand::Mint { slug, key, ttl, sub, ms, common } => {
-                (common, AccountAction::TokenMint { slug, key, ttl, sub, ms })
-            }
-            TokenCommand::Inspect { common } => (common, AccountAction::TokenInspect),
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::config::{Command, CommandLine};
+
+    fn parse(line: &str) -> AccountInvocation {
+        let line = CommandLine::try_parse_from(["promlet"].into_iter().chain(line.split(' ')));
+        match line.map(|line| line.command) {
+            Ok(Some(Command::Account(invocation))) => invocation,
+            Ok(_) => panic!("not an account command"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Programs of earlier versions send and read this JSON.
+    #[test]
+    fn account_commands_keep_their_json_on_the_admin_socket() {
+        let cases = [
+            (
+                "user create a@b.c --no-password",
+                r#"{"admin":false,"email":"a@b.c","name":"","password":null,"what":"user_create"}"#,
+            ),
+            ("user list --search x", r#"{"search":"x","what":"user_list"}"#),
+            ("user disable a@b.c", r#"{"admin":null,"disabled":true,"email":"a@b.c","what":"user_change"}"#),
+            ("user enable a@b.c", r#"{"admin":null,"disabled":false,"email":"a@b.c","what":"user_change"}"#),
+            ("user admin a@b.c", r#"{"admin":true,"disabled":null,"email":"a@b.c","what":"user_change"}"#),
+            (
+                "user admin a@b.c --withdraw",
+                r#"{"admin":false,"disabled":null,"email":"a@b.c","what":"user_change"}"#,
+            ),
+            ("user set-password a@b.c", r#"{"email":"a@b.c","password":"","what":"user_set_password"}"#),
+            ("user reset-2fa a@b.c", r#"{"email":"a@b.c","what":"user_reset_twofa"}"#),
+            ("login-link a@b.c", r#"{"email":"a@b.c","what":"login_link"}"#),
+            ("org create s --owner a@b.c", r#"{"name":"","owner":"a@b.c","slug":"s","what":"org_create"}"#),
+            ("org list", r#"{"what":"org_list"}"#),
+            ("org members s", r#"{"slug":"s","what":"org_members"}"#),
+            (
+                "org member s a@b.c --role editor",
+                r#"{"email":"a@b.c","role":"editor","slug":"s","what":"org_member"}"#,
+            ),
+            (
+                "org member s a@b.c --remove",
+                r#"{"email":"a@b.c","role":null,"slug":"s","what":"org_member"}"#,
+            ),
+            ("org invite s a@b.c", r#"{"email":"a@b.c","role":"viewer","slug":"s","what":"org_invite"}"#),
+            ("org delete s --yes", r#"{"slug":"s","what":"org_delete"}"#),
+            (
+                "key create s --name k --scopes read,embed --expires-in 1h --read-rps 5",
+                r#"{"expires_in_s":3600,"name":"k","rates":{"embed_rps":null,"ingest_rps":null,"read_rps":5,"samples_per_s":null},"scopes":["read","embed"],"slug":"s","what":"key_create"}"#,
+            ),
+            ("key list s", r#"{"slug":"s","what":"key_list"}"#),
+            ("key revoke s ak_1", r#"{"id":"ak_1","slug":"s","what":"key_revoke"}"#),
+            (
+                "token mint s --key ak_1 --ttl 5m",
+                r#"{"key":"ak_1","ms":null,"slug":"s","sub":null,"ttl_s":300,"what":"token_mint"}"#,
+            ),
+            ("token inspect", r#"{"token":"","what":"token_inspect"}"#),
+        ];
+        let json_of = |command: &AccountCommand| serde_json::json!(command).to_string();
+        for (line, json) in cases {
+            assert_eq!(json_of(&parse(line).command), json, "{line}");
+            let read: AccountCommand = serde_json::from_str(json).expect(line);
+            assert_eq!(json_of(&read), json, "{line}");
+        }
+        let stats = r#"{"what":"stats"}"#;
+        assert_eq!(json_of(&serde_json::from_str(stats).expect("known")), stats);
+    }
+
+    #[test]
+    fn an_unknown_or_incomplete_command_is_refused_with_the_reason() {
+        for (json, reason) in [
+            (r#"{"what":"user_create","name":"","admin":true}"#, "missing field `email`"),
+            (r#"{"what":"org_rename"}"#, "unknown variant `org_rename`"),
+            (r#"{"what":"user_disable","email":"a@b.c"}"#, "unknown variant `user_disable`"),
+            (r#"{"what":"reboot"}"#, "unknown variant `reboot`, expected one of `user_create`, `user_list`"),
+            (r#"{"search":""}"#, "missing field `what`"),
+        ] {
+            let error = serde_json::from_str::<AccountCommand>(json).expect_err("refused");
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_account_command_takes_the_common_options() {
+        for line in ["user list", "login-link a@b.c", "org list", "key list s", "token inspect"] {
+            let invocation = parse(&format!("{line} --json --data-dir d"));
+            assert!(invocation.common.json && invocation.common.data_dir == PathBuf::from("d"), "{line}");
         }
     }
 }

@@ -4,11 +4,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
 
 use super::oauth::OauthFlags;
-use super::settings::{Argon2Cost, CookieSecure, Durability, LogFormat, OrgCreateSetting, SignupSetting};
+use super::settings::{CookieSecure, LogFormat};
+use crate::identity::{Argon2Cost, OrgCreate, SignupMode};
 use crate::model::parse_duration;
+use crate::tsdb::Durability;
 
 /// The bounds of the memory of samples and names: 64 MiB, which leave 256 KiB for each
 /// organisation, and 1 TiB.
@@ -43,11 +46,11 @@ pub(super) struct Flags {
     pub(super) trusted_proxies: Vec<String>,
     /// Who may create organisations
     #[arg(long, env = "PROMLET_ORG_CREATE", value_enum, default_value = "admin")]
-    pub(super) org_create: OrgCreateSetting,
+    pub(super) org_create: OrgCreate,
     /// Who may create an account beside the first one: invited people (first, invite), everyone who
     /// can receive a mail (open), no one (closed)
     #[arg(long, env = "PROMLET_SIGNUP", value_enum, default_value = "first")]
-    pub(super) signup: SignupSetting,
+    pub(super) signup: SignupMode,
     /// The file with the master key, if it is not in the data folder
     #[arg(long, env = "PROMLET_MASTER_KEY_FILE", value_name = "FILE")]
     pub(super) master_key_file: Option<PathBuf>,
@@ -158,6 +161,34 @@ pub(super) struct Flags {
     /// The format of the log
     #[arg(long, env = "PROMLET_LOG_FORMAT", value_enum, default_value = "text")]
     pub(super) log_format: LogFormat,
+}
+
+impl ValueEnum for OrgCreate {
+    fn value_variants<'a>() -> &'a [OrgCreate] {
+        &[OrgCreate::Admin, OrgCreate::Any]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            OrgCreate::Admin => PossibleValue::new("admin").help("Administrators of the server"),
+            OrgCreate::Any => PossibleValue::new("any").help("Everyone with an account"),
+        })
+    }
+}
+
+impl ValueEnum for SignupMode {
+    fn value_variants<'a>() -> &'a [SignupMode] {
+        &[SignupMode::First, SignupMode::Open, SignupMode::Invite, SignupMode::Closed]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            SignupMode::First | SignupMode::Invite => "Invited people only",
+            SignupMode::Open => "Everyone who can receive a mail",
+            SignupMode::Closed => "No one, not even invited people",
+        };
+        Some(PossibleValue::new(self.as_str()).help(help))
+    }
 }
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {

@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use super::oauth::OauthSettings;
+use crate::identity::{Argon2Cost, OrgCreate, SignupMode};
 use crate::model::Switches;
+use crate::tsdb::Durability;
 
 /// All settings of a server, resolved.
 #[derive(Debug, Clone)]
@@ -27,9 +30,9 @@ pub struct Settings {
     /// The addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<String>,
     /// Who may create organisations.
-    pub org_create: OrgCreateSetting,
+    pub org_create: OrgCreate,
     /// Who may create an account.
-    pub signup: SignupSetting,
+    pub signup: SignupMode,
     /// The first account, from `PROMLET_BOOTSTRAP_*`.
     pub bootstrap: Option<BootstrapSetting>,
     /// The source of the key for secrets at rest, if it is not in the folder.
@@ -113,11 +116,17 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// A secret text that `Debug` does not show.
-#[derive(Clone)]
-pub struct SecretSetting(pub(super) String);
+/// A secret text that `Debug` does not show. As JSON it is the text itself: only
+/// [`AccountCommand`](super::AccountCommand) is serialized, for the admin socket.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretSetting(String);
 
 impl SecretSetting {
+    /// Creates a secret.
+    pub const fn new(text: String) -> SecretSetting {
+        SecretSetting(text)
+    }
+
     /// Returns the text. The caller must keep it out of logs and responses.
     pub fn reveal(&self) -> &str {
         &self.0
@@ -166,28 +175,6 @@ pub enum MailSetting {
     },
 }
 
-/// Who may create organisations (`PROMLET_ORG_CREATE`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OrgCreateSetting {
-    /// Administrators of the server.
-    Admin,
-    /// Everyone with an account.
-    Any,
-}
-
-/// Who may create an account beside the first one (`PROMLET_SIGNUP`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SignupSetting {
-    /// Invited people only.
-    First,
-    /// Everyone who can receive a mail.
-    Open,
-    /// Invited people only.
-    Invite,
-    /// No one, not even invited people.
-    Closed,
-}
-
 /// `PROMLET_COOKIE_SECURE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CookieSecure {
@@ -206,24 +193,4 @@ pub enum LogFormat {
     Text,
     /// One JSON object on each line.
     Json,
-}
-
-/// When a write of samples is acknowledged (`PROMLET_DURABILITY`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// Once the samples are on disk.
-    Synced,
-    /// Once the samples are written. They are on disk within this time.
-    Interval(Duration),
-}
-
-/// The cost parameters of Argon2id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Argon2Cost {
-    /// Memory in KiB.
-    pub memory_kib: u32,
-    /// The number of passes over the memory.
-    pub passes: u32,
-    /// The number of parallel lanes.
-    pub lanes: u32,
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::api::views::link::sign_in_url;
 use crate::config::BootstrapSetting;
 use crate::entropy::Entropy;
 use crate::identity::{
@@ -113,7 +114,7 @@ impl Server {
     /// [`AccountError::Store`].
     pub fn sign_in_link(&self, user: UserId, path: &str, rng: &mut Entropy) -> Result<String, AccountError> {
         let link = self.identity.issue_login_link(user, Some(path.to_owned()), self.clock.now(), rng)?;
-        Ok(format!("{}/api/v1/auth/magic-link/verify?token={}", self.public_url(), link.token.expose()))
+        Ok(sign_in_url(&self.public_url(), link.token.expose()))
     }
 
     /// Returns an embed token that reads all of `org`.

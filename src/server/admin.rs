@@ -32,8 +32,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::commands::{AccountCommand, AccountCommands};
+use super::commands::AccountCommands;
 use crate::clock::Clock;
+use crate::config::AccountCommand;
 use crate::identity::Identity;
 use crate::kv::{Control, DataFolder, with_sources};
 use crate::sync::IgnorePoison as _;

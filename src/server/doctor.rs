@@ -10,9 +10,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::admin::{AdminClient, AdminError, AdminRequest};
-use super::commands::AccountCommand;
 use super::mail;
-use crate::config::{MailSetting, MasterKeySetting, Settings};
+use crate::config::{AccountCommand, MailSetting, MasterKeySetting, Settings, StatsCommand};
 use crate::kv::{self, with_sources};
 use crate::model::Timestamp;
 use crate::outbound::Mailer;
@@ -167,7 +166,8 @@ fn server(diagnoses: &mut Diagnoses, dir: &Path) -> Option<RunningServer> {
         ),
         Err(error) => diagnoses.warn("server", with_sources(error), "restart the server"),
     }
-    let stats = client.request::<Value>(&AdminRequest::Account { command: AccountCommand::Stats }).ok();
+    let command = AccountCommand::Stats(StatsCommand {});
+    let stats = client.request::<Value>(&AdminRequest::Account { command }).ok();
     Some(RunningServer { status: status.ok()?, stats })
 }
 

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::ServerError;
+use super::options::api_options;
 use crate::api::ApiOptions;
 use crate::api::edge::{self, EdgeOptions};
 use crate::api::host::TrustedProxies;
@@ -81,7 +82,7 @@ impl Listener {
         let listener =
             runtime.block_on(TcpListener::bind(requested)).map_err(|e| ServerError::Listen(requested, e))?;
         let address = listener.local_addr().map_err(|e| ServerError::Listen(requested, e))?;
-        let options = super::api_options(settings, address)?;
+        let options = api_options(settings, address)?;
         let progress = Arc::new(StartProgress::default());
         let apps = SwitchableApp::starting(Arc::clone(&progress), &options, Arc::clone(&counters))?;
         let tls = settings.tls.as_ref().map(|files| Certificates::read(&files.cert, &files.key));

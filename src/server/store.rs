@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
+use super::ServerError;
 use super::admin::{AdminContext, BackupStage, Sealed, Staged};
-use super::commands::{AccountCommand, AccountCommands};
-use super::{ServerError, built};
+use super::close::{close_accounts, close_folder};
+use super::commands::AccountCommands;
+use super::open::open_identity;
+use super::options::built;
 use crate::clock::Clock;
-use crate::config::Settings;
+use crate::config::{AccountCommand, Settings};
 use crate::entropy::Entropy;
 use crate::identity::{Identity, USERS_TABLE};
 use crate::kv::{Control, ControlOptions, DataFolder, FolderError, LastStop, with_sources};
@@ -128,7 +131,7 @@ impl OpenAccounts {
         let mut rng = Entropy::system();
         let now = clock.now();
         let (folder, control) = open_stopped(dir, now, &mut rng)?;
-        let identity = super::open_identity(settings, &folder, &control, now, &mut rng)?;
+        let identity = open_identity(settings, &folder, &control, now, &mut rng)?;
         let listen = || format!("http://{}", settings.listen);
         let public_url = settings.public_url.clone().unwrap_or_else(listen);
         let embed_rps_default = settings.rate_embed_default_rps;
@@ -157,8 +160,8 @@ impl OpenAccounts {
     pub fn close(self) -> Result<(), ServerError> {
         let OpenAccounts { folder, control, identity, clock, .. } = self;
         let was_clean = folder.last_stop() == LastStop::Clean;
-        super::close_accounts(Arc::new(identity), control, clock.now())?;
+        close_accounts(Arc::new(identity), control, clock.now())?;
         // Dropping the accounts released the last other reference to the folder.
-        if was_clean { super::close_folder(folder, clock.now()) } else { Ok(()) }
+        if was_clean { close_folder(folder, clock.now()) } else { Ok(()) }
     }
 }

@@ -17,12 +17,12 @@ use crate::api::callers::{SessionCaller, org_not_found};
 use crate::api::error::ApiResult;
 use crate::api::lanes::Lane;
 use crate::api::listing::PageRequest;
-use crate::api::orgs::{audit, organisations, settings};
+use crate::api::orgs::{audit, settings};
 use crate::api::params::PathOf;
-use crate::identity::{Identity, Org, OrgChange, OrgChangeError, Role, StoreError};
-use crate::model::Timestamp;
+use crate::api::views::org::orgs_json;
+use crate::api::views::server::stats_json;
+use crate::identity::{OrgChange, OrgChangeError};
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::Tsdb;
 
 pub(super) async fn list(
     State(deps): State<AdminDeps>,
@@ -40,45 +40,6 @@ pub(super) async fn list(
         Ok(Json(json!({ "data": orgs_json(identity, &tsdb, shown, now)?, "next_cursor": next })))
     })
     .await
-}
-
-/// Returns organisations with their usage.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn orgs_json(
-    identity: &Identity,
-    tsdb: &Tsdb,
-    orgs: &[Org],
-    now: Timestamp,
-) -> Result<Vec<Value>, StoreError> {
-    let stats = tsdb.stats();
-    let one = |org: &Org| {
-        let mut shown = org_json_without_usage(identity, org, now)?;
-        shown["usage"] = organisations::usage(tsdb, &stats, org.id, now);
-        Ok(shown)
-    };
-    orgs.iter().map(one).collect()
-}
-
-/// Returns an organisation without its usage, for when the store is not open.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn org_json_without_usage(identity: &Identity, org: &Org, now: Timestamp) -> Result<Value, StoreError> {
-    let members = identity.members(org.id, now)?;
-    let owners = members.iter().filter(|member| member.role == Role::Owner);
-    Ok(json!({
-        "id": org.key.to_string(),
-        "number": org.id.0,
-        "slug": org.slug.as_str(),
-        "name": org.name,
-        "created_at": org.created_at.to_rfc3339(),
-        "members": members.len(),
-        "owners": owners.map(|owner| owner.user.email.as_str()).collect::<Vec<_>>(),
-        "api_keys": identity.keys(org.id).len(),
-        "settings": settings::to_json(&org.settings),
-    }))
 }
 
 #[derive(Deserialize)]
@@ -118,31 +79,6 @@ pub(super) async fn stats(State(deps): State<AdminDeps>, cabinet: SessionCaller)
     deps.require_admin(&cabinet)?;
     let (tsdb, now) = (Arc::clone(&deps.tsdb), deps.clock.now());
     deps.read(move |identity| Ok(Json(stats_json(identity, &tsdb, now)?))).await
-}
-
-/// Returns totals over all organisations.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn stats_json(identity: &Identity, tsdb: &Tsdb, now: Timestamp) -> Result<Value, StoreError> {
-    let counts = identity.instance_counts(now)?;
-    let stats = tsdb.stats();
-    let sum = |of: &dyn Fn(&crate::tsdb::OrgStats) -> u64| stats.orgs.iter().map(of).sum::<u64>();
-    Ok(json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "users": counts.users,
-        "users_disabled": counts.users_disabled,
-        "users_with_twofa": counts.users_with_twofa,
-        "admins": counts.admins,
-        "orgs": counts.orgs,
-        "orgs_being_removed": counts.orgs_being_removed,
-        "sessions": counts.sessions,
-        "api_keys": counts.api_keys,
-        "series": sum(&|org| org.series),
-        "samples": sum(&|org| org.samples.saturating_add(org.sealed_samples)),
-        "disk_bytes": sum(&|org| org.disk_bytes),
-        "memory_bytes": sum(&|org| org.memory_bytes),
-    }))
 }
 
 pub(super) async fn events(

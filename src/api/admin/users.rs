@@ -12,7 +12,8 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
 use crate::api::listing::PageRequest;
 use crate::api::params::{Params, PathOf};
-use crate::identity::{AdministrationError, StoreError, UserChange, UserId, UserSummary};
+use crate::api::views::user::user_json;
+use crate::identity::{AdministrationError, StoreError, UserChange, UserId};
 
 pub(super) async fn list(
     State(deps): State<AdminDeps>,
@@ -28,33 +29,11 @@ pub(super) async fn list(
         let found = identity.users_found(&search)?;
         let (shown, next) = page.cut(&found, |user| user.id)?;
         let shown = found.get(shown).unwrap_or_default().iter();
-        let shown = shown.map(|user| Ok(to_json(&identity.summary(user.clone(), now)?)));
+        let shown = shown.map(|user| Ok(user_json(&identity.summary(user.clone(), now)?)));
         let shown = shown.collect::<Result<Vec<_>, StoreError>>()?;
         Ok(Json(json!({ "data": shown, "next_cursor": next })))
     })
     .await
-}
-
-/// Returns an account as JSON.
-pub fn to_json(summary: &UserSummary) -> Value {
-    let user = &summary.user;
-    let orgs = summary.orgs.iter();
-    let orgs: Vec<Value> = orgs
-        .map(|member| json!({ "slug": member.org.slug.as_str(), "role": member.role.as_str() }))
-        .collect();
-    json!({
-        "id": user.id.to_string(),
-        "email": user.email.as_str(),
-        "name": user.name,
-        "is_admin": user.is_admin,
-        "disabled": user.disabled,
-        "twofa_enabled": user.twofa_enabled,
-        "has_password": user.has_password,
-        "created_at": user.created_at.to_rfc3339(),
-        "last_seen_at": summary.last_seen_at.map(|at| at.to_rfc3339()),
-        "sessions": summary.sessions,
-        "orgs": orgs,
-    })
 }
 
 #[derive(Deserialize)]
@@ -81,7 +60,7 @@ pub(super) async fn change(
     deps.read(move |identity| {
         let found = identity.user_summary(user, now)?;
         let found = found.ok_or_else(|| ApiError::from(AdministrationError::UnknownUser))?;
-        Ok(Json(to_json(&found)))
+        Ok(Json(user_json(&found)))
     })
     .await
 }

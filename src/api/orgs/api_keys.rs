@@ -10,22 +10,23 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::OrgDeps;
 use crate::api::body::Json;
 use crate::api::callers::SessionCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::listing::PageRequest;
-use crate::api::params::{PathOf, shortened};
+use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
+use crate::api::views::api_key::{NOTHING_TO_READ, key_json};
+use crate::api::views::embed_policy::policy_from_json;
 use crate::entropy::Entropy;
 use crate::identity::{
-    ApiKey, ApiKeyChange, EmbedChange, EmbedPolicy, EmbedSettings, IngestChange, IngestSettings, KeyId,
-    KeyScopes, NewApiKey, ReadSettings, Role, Rotation, TokenAlgorithm,
+    ApiKeyChange, EmbedChange, EmbedPolicy, EmbedSettings, IngestChange, IngestSettings, KeyId, KeyScopes,
+    NewApiKey, ReadSettings, Role, Rotation, TokenAlgorithm,
 };
 use crate::model::{OrgId, Timestamp};
-use crate::promql::syntax::{self, Caps};
 
 /// The routes, relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
@@ -382,20 +383,11 @@ impl EmbedBody {
 }
 
 /// Parses `embed.policy` of a key, or `ms` of a token, which replaces the whole earlier policy.
-/// Expressions are stored in canonical form, in which they are compared. An expression that does
-/// not parse would grant nothing, so it is refused.
 ///
 /// # Errors
 /// 422 `validation_failed`.
-pub fn policy(field: &'static str, sent: &Value) -> ApiResult<EmbedPolicy> {
-    let refused = |message: String| ApiError::invalid_field(field, "policy", message);
-    let mut policy = EmbedPolicy::from_json(sent).map_err(refused)?;
-    for expr in policy.exprs.iter_mut().flatten() {
-        let parsed = syntax::parse(expr, &Caps::default())
-            .map_err(|error| refused(format!("exprs: {}: {error}", shortened(expr))))?;
-        *expr = parsed.expr.to_string();
-    }
-    Ok(policy)
+pub(super) fn policy(field: &'static str, sent: &Value) -> ApiResult<EmbedPolicy> {
+    policy_from_json(sent).map_err(|message| ApiError::invalid_field(field, "policy", message))
 }
 
 /// The object `ingest`. Missing fields keep their values.
@@ -413,9 +405,6 @@ struct IngestBody {
 struct ReadBody {
     rate_limit_rps: Option<u32>,
 }
-
-/// The message for a read rate of a key that cannot read.
-pub const NOTHING_TO_READ: &str = "limits the reads of a key, and this key does not have the scope read";
 
 /// Checks that a read rate is set only on a key that can read. The stored rate and the default are
 /// allowed on any key, so that a client can send a response back.
@@ -446,49 +435,4 @@ impl IngestBody {
             labels: self.labels.map(|labels| labels.into_iter().collect()),
         }
     }
-}
-
-fn policy_json(policy: &EmbedPolicy) -> Value {
-    json!({
-        "endpoints": policy.endpoints,
-        "metrics": policy.metrics,
-        "match": policy.matchers,
-        "exprs": policy.exprs,
-        "max_range_s": policy.max_range_s,
-        "max_lookback_s": policy.max_lookback_s,
-        "min_step_s": policy.min_step_s,
-    })
-}
-
-/// Returns a key as administrators see it, without its secret.
-pub fn key_json(key: &ApiKey) -> Value {
-    let scopes = [("ingest", key.scopes.ingest), ("read", key.scopes.read), ("embed", key.scopes.embed)];
-    let scopes: Vec<&str> = scopes.into_iter().filter(|(_, held)| *held).map(|(word, _)| word).collect();
-    let labels: serde_json::Map<String, Value> =
-        key.ingest.labels.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
-    json!({
-        "id": key.id.to_string(),
-        "name": key.name,
-        "scopes": scopes,
-        "hint": key.hint,
-        "created_by": key.created_by.map(|user| user.to_string()),
-        "created_at": key.created_at.to_rfc3339(),
-        "expires_at": key.expires_at.map(|at| at.to_rfc3339()),
-        "last_used_at": key.last_used().map(|at| at.to_rfc3339()),
-        "disabled": key.disabled,
-        "embed": {
-            "alg": key.embed.alg.as_str(),
-            "public_key": key.embed.public_key,
-            "rate_limit_rps": key.embed.rate_limit_rps,
-            "max_token_ttl_s": key.embed.max_token_ttl_s,
-            "origins": key.embed.origins,
-            "policy": policy_json(&key.embed.policy),
-        },
-        "ingest": {
-            "rate_limit_rps": key.ingest.rate_limit_rps,
-            "samples_per_s": key.ingest.samples_per_s,
-            "labels": labels,
-        },
-        "read": { "rate_limit_rps": key.read.rate_limit_rps },
-    })
 }

@@ -14,6 +14,7 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::api::listing::PageRequest;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
+use crate::api::views::link::invite_url;
 use crate::entropy::Entropy;
 use crate::identity::{
     Email, Identity, Invite, InviteError, InviteId, IssuedInvite, NewInvite, Role, SecretHash,
@@ -98,12 +99,6 @@ async fn create(
         Mailer::Smtp(_) | Mailer::Memory(_) => send(&deps, &issued, url, now),
     }
     Ok((StatusCode::CREATED, Json(answer)).into_response())
-}
-
-/// Returns the URL of the page that accepts an invitation. The token is in the fragment, which
-/// browsers send to no server, so that it occurs in no log.
-pub fn invite_url(public_url: &str, token: &str) -> String {
-    format!("{public_url}/invite#token={token}")
 }
 
 fn send(deps: &OrgDeps, issued: &IssuedInvite, url: String, now: crate::model::Timestamp) {

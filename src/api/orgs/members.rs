@@ -3,7 +3,7 @@
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::OrgDeps;
 use crate::api::body::Json;
@@ -12,6 +12,7 @@ use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::listing::PageRequest;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
+use crate::api::views::member::member_json;
 use crate::identity::{Identity, Member, Role, UserId};
 
 /// The routes, relative to `/api/v1`.
@@ -68,13 +69,7 @@ async fn list(
 
 /// Encodes a member for a caller with the role `caller`. Two fields are for administrators only.
 fn to_json(member: &Member, caller: Role) -> Value {
-    let mut row = json!({
-        "user_id": member.user.id.to_string(),
-        "email": member.user.email.as_str(),
-        "name": member.user.name,
-        "role": member.role.as_str(),
-        "joined_at": member.joined_at.to_rfc3339(),
-    });
+    let mut row = member_json(member);
     if caller.allows(Role::Admin) {
         row["twofa_enabled"] = member.user.twofa_enabled.into();
         row["last_seen_at"] = member.last_seen_at.map(|at| at.to_rfc3339()).into();

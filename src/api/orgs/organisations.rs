@@ -15,11 +15,11 @@ use crate::api::error::{ApiError, ApiResult, identity::slug};
 use crate::api::listing::PageRequest;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
+use crate::api::views::org::{settings_json, usage_json};
 use crate::entropy::Entropy;
 use crate::identity::{Membership, NewOrg, OrgChange, OrgChangeError, Role};
-use crate::model::{OrgId, OrgSlug, Timestamp};
+use crate::model::OrgSlug;
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::{Stats, Tsdb};
 
 /// The routes, relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
@@ -159,23 +159,7 @@ fn org_json(deps: &OrgDeps, member: &Membership) -> Value {
         "name": org.name,
         "role": member.role.as_str(),
         "created_at": org.created_at.to_rfc3339(),
-        "settings": settings::to_json(&org.settings),
-        "usage": usage(&deps.tsdb, &deps.tsdb.stats(), org.id, deps.clock.now()),
-    })
-}
-
-/// Returns the usage of an organisation according to `stats`.
-pub fn usage(tsdb: &Tsdb, stats: &Stats, org: OrgId, now: Timestamp) -> Value {
-    let used = stats.orgs.iter().find(|usage| usage.org == org);
-    json!({
-        "series": used.map_or(0, |used| used.series),
-        "samples": used.map_or(0, |used| used.samples),
-        "samples_today": tsdb.stored_today(org, now),
-        "bytes": used.map_or(0, |used| used.disk_bytes),
-        "memory_bytes": used.map_or(0, |used| used.memory_bytes),
-        "refused": used.map_or_else(Map::new, |used| {
-            let one = |(code, samples): &(&str, u64)| ((*code).to_owned(), Value::from(*samples));
-            used.refused_by_code.iter().map(one).collect()
-        }),
+        "settings": settings_json(&org.settings),
+        "usage": usage_json(&deps.tsdb, &deps.tsdb.stats(), org.id, deps.clock.now()),
     })
 }

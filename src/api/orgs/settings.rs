@@ -1,6 +1,6 @@
-//! The settings of an organisation (docs/specification.md C3): their JSON, the server's defaults,
-//! and their application to the store of samples. The limits of queries are looked up when a query
-//! arrives ([`Quota`](crate::api::callers::Quota)).
+//! The settings of an organisation (docs/specification.md C3): their parsing, the server's
+//! defaults, and their application to the store of samples. The limits of queries are looked up
+//! when a query arrives ([`Quota`](crate::api::callers::Quota)).
 
 use std::time::Duration;
 
@@ -69,19 +69,6 @@ const fn bounds(setting: Setting) -> (u64, u64) {
         Setting::OooWindowS => (0, NUMBER_MAX),
         _ => (1, NUMBER_MAX),
     }
-}
-
-/// Returns all settings as the API shows them.
-pub fn to_json(settings: &OrgSettings) -> Value {
-    let one = |setting: &Setting| {
-        let value = match settings.limit(*setting) {
-            Limit::Default => Value::Null,
-            Limit::Unlimited => "none".into(),
-            Limit::At(number) => number.into(),
-        };
-        (setting.as_str().to_owned(), value)
-    };
-    Value::Object(Setting::ALL.iter().map(one).collect())
 }
 
 /// Returns the server's defaults. Only an administrator of the server may exceed them.
@@ -165,6 +152,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::views::org::settings_json;
 
     #[test]
     fn unset_settings_and_the_defaults_keep_the_limits_of_the_store() {
@@ -215,7 +203,7 @@ mod tests {
             retention_days: Limit::Unlimited,
             ..OrgSettings::default()
         };
-        let Value::Object(shown) = to_json(&settings) else { panic!("an object") };
+        let Value::Object(shown) = settings_json(&settings) else { panic!("an object") };
         assert_eq!(shown.len(), 11);
         let read = from_json(&shown).expect("as shown");
         let again = read.into_iter().fold(OrgSettings::default(), |all, (one, limit)| all.with(one, limit));

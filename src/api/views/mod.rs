@@ -1,0 +1,12 @@
+//! The JSON that the endpoints and the account commands of the command line have in common.
+//!
+//! A view knows the rows that it shows, but no request, no caller and no route.
+
+pub mod api_key;
+pub mod embed_policy;
+pub mod embed_token;
+pub mod link;
+pub mod member;
+pub mod org;
+pub mod server;
+pub mod user;

@@ -1,0 +1,100 @@
+//! Connects the open rooms to the listener: tasks, lanes, mail queue and the route table.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::admin::{AdminContext, AdminServer};
+use super::options::lanes_options;
+use super::{Server, ServerError, mail};
+use crate::api::health::Check;
+use crate::api::lanes::Lanes;
+use crate::api::prefix::path_of;
+use crate::api::{self, Deps, Rooms, pages};
+use crate::outbound::MailQueue;
+use crate::ui::Ui;
+
+/// How long a start waits for the newest segments to be read ahead. A disk reads some tens of
+/// megabytes in this time.
+const WARMING_MAX: Duration = Duration::from_millis(100);
+/// How often the rate limiters remove idle entries.
+const SWEEP_PERIOD: Duration = Duration::from_secs(60);
+
+impl Server {
+    /// Starts the background tasks and begins to handle requests.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn listen(&mut self) -> Result<(), ServerError> {
+        self.start_admin_server();
+        self.start_tasks()?;
+        let lanes = Lanes::start(&lanes_options(&self.settings)).map_err(ServerError::Thread)?;
+        let mailer = mail::mailer(&self.settings.mail)?;
+        if mail::sends_readable(&mailer) {
+            tracing::warn!("{}; {}", mail::READABLE, mail::READABLE_NEXT);
+        }
+        let mail = MailQueue::start(mailer, self.clock.clone());
+        let mail = Arc::new(mail.map_err(ServerError::Thread)?);
+        let rooms = Rooms {
+            identity: Arc::clone(&self.identity),
+            tsdb: Arc::clone(&self.tsdb),
+            lanes,
+            clock: self.clock.clone(),
+            mail: Arc::clone(&mail),
+            checks: self.checks(),
+            counters: Arc::clone(&self.counters),
+            pages: Some(pages::router(self.ui())),
+        };
+        let options = &self.listener.options;
+        let deps = Deps::new(&rooms, options);
+        let app = api::app(api::table(&rooms, &deps), &rooms, &deps, options)?;
+        self.start_live_metrics(deps.own_metrics(&rooms))?;
+        self.start_task("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
+        // The first queries would otherwise compete with this prefetch for the disk, and take
+        // longer.
+        self.tsdb.wait_until_warm(WARMING_MAX);
+        self.listener.install_app(app);
+        self.serving = Some((rooms, mail));
+        Ok(())
+    }
+
+    /// Serves the command line over the folder's socket. Without it, on a file system without
+    /// sockets, only these commands fail.
+    fn start_admin_server(&mut self) {
+        let serving = AdminContext {
+            folder: Arc::clone(&self.folder),
+            control: Arc::clone(&self.control),
+            tsdb: Arc::clone(&self.tsdb),
+            identity: Some(Arc::clone(&self.identity)),
+            listen: self.listener.address.to_string(),
+            public_url: self.public_url(),
+            embed_rps_default: self.settings.rate_embed_default_rps,
+            clock: self.clock.clone(),
+            backing_up: Mutex::default(),
+        };
+        match AdminServer::start(serving) {
+            Ok(admin) => self.admin = Some(admin),
+            Err(error) => tracing::warn!(
+                %error,
+                "cannot create admin.sock in the data folder: promlet seal and promlet backup need the server stopped"
+            ),
+        }
+    }
+
+    fn ui(&self) -> Ui {
+        let ui = self.settings.ui_dir.clone().map_or_else(Ui::default, Ui::from_dir);
+        let ui = ui.below(path_of(&self.listener.options.public_url));
+        if self.settings.docs { ui } else { ui.without_docs() }
+    }
+
+    fn checks(&self) -> Vec<(&'static str, Check)> {
+        let control = Arc::clone(&self.control);
+        let accounts: Check = Arc::new(move || control.health().map_err(|fenced| fenced.to_string()));
+        let flushed = Arc::clone(&self.flushed);
+        let session_flush: Check = Arc::new(move || match flushed.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err("sessions in use could not be recorded on disk; the log has the reason".to_owned()),
+        });
+        vec![("accounts", accounts), ("session_flush", session_flush), ("tasks", self.panic_monitor.check())]
+    }
+}
