@@ -10,11 +10,11 @@ use crate::kv::Txn;
 use crate::model::{OrgSlug, SlugError, Timestamp};
 
 use crate::identity::Identity;
+use crate::identity::audit::{self, Event};
 use crate::identity::auth::login::{LoggedIn, Password};
 use crate::identity::auth::password::{WeakPassword, check_policy};
 use crate::identity::auth::session::{Client, LoginProof, issue};
 use crate::identity::orgs::org::{self, NewOrg, OrgError};
-use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{OrgKey, Secret, SecretKind, UserId};
 use crate::identity::tables::name::{self, NameError};
 use crate::identity::tables::session::AuthMethod;

@@ -9,10 +9,11 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
-use crate::identity::auth::login_throttle::{AddressHash, Attempt, AttemptOrigin, Network};
+use crate::identity::audit::{self, Event};
+use crate::identity::auth::login_throttle::{AddressHash, Attempt, AttemptOrigin};
 use crate::identity::auth::session::{Client, LoginProof, NewSession, Session, issue, record_evicted};
 use crate::identity::auth::totp::{self, CodeCheck, GivenFactor};
-use crate::identity::tables::audit::{self, Event};
+use crate::identity::network::Network;
 use crate::identity::tables::id::{Secret, SecretHash, SecretKind, SessionId, UserId};
 use crate::identity::tables::master::SealingKey;
 use crate::identity::tables::org::Membership;

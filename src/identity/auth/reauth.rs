@@ -7,10 +7,10 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
+use crate::identity::audit::Event;
 use crate::identity::auth::login::{Password, SecondFactor};
 use crate::identity::auth::session::{Client, Session, is_live};
 use crate::identity::auth::totp::{self, CodeCheck, GivenFactor};
-use crate::identity::tables::audit::Event;
 use crate::identity::tables::session::{SessionKey, SessionRow};
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::UserRow;

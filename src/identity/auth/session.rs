@@ -20,7 +20,7 @@ use crate::model::Timestamp;
 use crate::sync::IgnorePoison as _;
 
 use crate::identity::Identity;
-use crate::identity::tables::audit::{self, Event};
+use crate::identity::audit::{self, Event};
 use crate::identity::tables::id::{SecretHash, SecretKind, SessionId, UserId};
 use crate::identity::tables::session::{AuthMethod, SeenRow, SessionKey, SessionRow};
 use crate::identity::tables::store::{StoreError, read};

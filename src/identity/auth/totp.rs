@@ -14,10 +14,10 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
+use crate::identity::audit::{self, Event};
 use crate::identity::auth::login::{LoggedIn, Password, SecondFactor};
 use crate::identity::auth::reauth::OwnPasswordCheck;
 use crate::identity::auth::session::{Client, LoginProof, Session, end_all, is_live, issue};
-use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{Secret, SecretHash, UserId};
 use crate::identity::tables::master::{SealedFor, SealingKey};
 use crate::identity::tables::store::{StoreError, read};

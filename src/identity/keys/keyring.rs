@@ -14,6 +14,7 @@ use crate::model::{OrgId, OrgSlug, Timestamp};
 use crate::sync::IgnorePoison as _;
 
 use crate::identity::Identity;
+use crate::identity::audit::{self, Event};
 use crate::identity::keys::api_key::{
     self, ApiKey, ApiKeyChange, CreatedKey, FieldError, KEYS_MAX, KeyError, KeyUsage, NewApiKey,
 };
@@ -21,7 +22,6 @@ use crate::identity::keys::embed_token::{
     self, CheckedClaims, CompiledKeyPolicy, EmbedGrant, EmbedRequest, MintError, MintRequest, MintedToken,
     TokenKey, TokenRefusal,
 };
-use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{KeyId, Secret, SecretHash, UserId};
 use crate::identity::tables::key::{KeyRow, ReadSettings, RotatedRow, TokenAlgorithm, UsedRow};
 use crate::identity::tables::master::SealedFor;

@@ -5,6 +5,8 @@
 use std::fmt::Debug;
 
 use super::*;
+use crate::identity::audit::Event;
+use crate::identity::tables::audit::AuditRow;
 use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
 use crate::identity::tables::key::{
     EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes, ReadSettings, RotatedRow, TokenAlgorithm,
@@ -18,8 +20,8 @@ use crate::identity::tables::org::{
 };
 use crate::identity::tables::session::{AuthMethod, PendingRow, SeenRow, SessionRow};
 use crate::identity::tables::totp::TotpRow;
+use crate::identity::tables::user;
 use crate::identity::tables::user::AddressProof;
-use crate::identity::tables::{audit, user};
 use crate::kv::decode_body;
 use crate::model::OrgId;
 
@@ -298,14 +300,13 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
         ),
         &RotatedRow { secret: HASH, sealed: Some(vec![1, 2, 3]), until: at(0) },
     );
-    let event =
-        audit::Event::by(USER, "login.ok").target("x").at_ip("192.0.2.1".parse().expect("ip")).detail("y");
+    let event = Event::by(USER, "login.ok").target("x").at_ip("192.0.2.1".parse().expect("ip")).detail("y");
     let row = event.into_row();
     let first = "0101010101010101010101086c6f67696e2e6f6b01780100c00002010179";
-    assert_eq!(audit::AuditRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
+    assert_eq!(AuditRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
     let second = format!("{first}0000");
-    assert_eq!(decode_body::<audit::AuditRow>(&bytes(&second)).as_ref(), Ok(&row));
-    assert_eq!((audit::AuditRow::TABLE, audit::AuditRow::KIND, audit::AuditRow::VERSION), (0x10, 0x10, 2));
+    assert_eq!(decode_body::<AuditRow>(&bytes(&second)).as_ref(), Ok(&row));
+    assert_eq!((AuditRow::TABLE, AuditRow::KIND, AuditRow::VERSION), (0x10, 0x10, 2));
 }
 
 #[test]

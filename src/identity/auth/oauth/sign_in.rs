@@ -7,10 +7,10 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
+use crate::identity::audit::Event;
 use crate::identity::auth::login::{FinishedLogin, LoginOutcome, finish_login};
 use crate::identity::auth::session::{Client, NewSession, Session, is_live};
 use crate::identity::options::SignupMode;
-use crate::identity::tables::audit::Event;
 use crate::identity::tables::id::{IdentityId, SecretHash, UserId};
 use crate::identity::tables::name;
 use crate::identity::tables::oauth::{IdentityKey, IdentityRow, OwnIdentityRow, Provider, UsedStateRow};

@@ -14,10 +14,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::identity::auth::login_throttle::Network;
-use crate::identity::tables::audit::Event;
-use crate::identity::tables::id::{KeyId, UserId};
 use crate::model::{OrgId, Timestamp};
+
+use crate::identity::network::Network;
+use crate::identity::tables::id::{KeyId, UserId};
+
+use super::event::Event;
 
 /// Maximum number of notices of one organisation between two ticks. Minting is limited to 20 a
 /// second per key.
