@@ -7,13 +7,19 @@
 //!
 //! | part | subject |
 //! |---|---|
+//! | `network` | networks of peers |
+//! | `options` | the operator's settings |
+//! | `origin` | the origin of a request, for the audit log |
 //! | `tables` | stored rows and their keys: ids, secrets, sealing, names, audit entries |
+//! | `store` | access to the database of accounts |
+//! | `audit` | the audit log |
 //! | `auth` | passwords, throttling, mailed links, second factors, providers, sessions |
 //! | `keys` | API keys and embed tokens |
 //! | `orgs` | organisations, members, invitations, removal |
 //! | `accounts` | set-up, sign-up, changes, deletion and administration of accounts |
 //!
-//! `auth` and `keys` use `tables` only; `orgs` uses these three, and `accounts` all of them.
+//! A part uses those before it; `tests/tidy.rs` checks this. `tables` and the parts before it do not
+//! use [`Identity`].
 
 mod accounts;
 mod audit;
@@ -43,11 +49,11 @@ pub use accounts::sealed::DroppedSecrets;
 pub use accounts::setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
 pub use accounts::signup::{NewAccount, SignupError, SignupMail};
 pub use audit::log::{AuditCursor, AuditEntry, AuditPage};
+pub use auth::credentials::{Password, SecondFactor};
 pub use auth::device::DEVICE_TTL;
 pub use auth::link::{LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest, OUTSTANDING_LINKS_MAX};
 pub use auth::login::{
-    CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, Password, PasswordLogin, PendingLogin,
-    SecondFactor,
+    CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, PasswordLogin, PendingLogin,
 };
 pub use auth::magic_link::{IssuedLink, LinkLogin, LinkOutcome};
 pub use auth::oauth::{
@@ -57,8 +63,9 @@ pub use auth::oauth::{
 pub use auth::password::{PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
 pub use auth::password_reset::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
 pub use auth::reauth::{Reauth, ReauthError};
+pub use auth::second_factor::RecoveryCodes;
 pub use auth::session::{Client, SESSION_IDLE, Session, SessionCheck};
-pub use auth::totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
+pub use auth::totp::{Enrolment, TwoFactorError, TwoFactorStatus};
 pub use keys::api_key::{
     ApiKey, ApiKeyChange, CreatedKey, EmbedChange, FieldError, IngestChange, KeyError, NewApiKey,
 };

@@ -11,7 +11,8 @@ use crate::model::{OrgSlug, SlugError, Timestamp};
 
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
-use crate::identity::auth::login::{LoggedIn, Password};
+use crate::identity::auth::credentials::Password;
+use crate::identity::auth::login::LoggedIn;
 use crate::identity::auth::password::{WeakPassword, check_policy};
 use crate::identity::auth::session::{Client, LoginProof, issue};
 use crate::identity::orgs::org::{self, NewOrg, OrgError};

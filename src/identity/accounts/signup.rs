@@ -9,11 +9,12 @@ use crate::model::Timestamp;
 
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
+use crate::identity::auth::credentials::Password;
 use crate::identity::auth::link::{
     GivenProof, LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest, Opening, open_link, store_link,
     use_up_link,
 };
-use crate::identity::auth::login::{LoginOutcome, Password, finish_login};
+use crate::identity::auth::login::{LoginOutcome, finish_login};
 use crate::identity::auth::password::{WeakPassword, check_policy};
 use crate::identity::auth::session::Client;
 use crate::identity::options::{OrgCreate, SignupMode};

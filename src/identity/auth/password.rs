@@ -19,7 +19,7 @@ use argon2::{Algorithm, Argon2, Block, Params, Version};
 use crate::entropy::Entropy;
 use crate::sync::IgnorePoison as _;
 
-use crate::identity::auth::login::Password;
+use crate::identity::auth::credentials::Password;
 use crate::identity::options::{Argon2Cost, CostError};
 use crate::identity::tables::store::BadHash;
 

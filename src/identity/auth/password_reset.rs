@@ -13,11 +13,12 @@ use crate::model::Timestamp;
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
 use crate::identity::auth::address_proof;
+use crate::identity::auth::credentials::Password;
 use crate::identity::auth::link::{
     GivenProof, LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest, Opening, end_outstanding, open_link,
     use_up_link,
 };
-use crate::identity::auth::login::{LoggedIn, Password};
+use crate::identity::auth::login::LoggedIn;
 use crate::identity::auth::magic_link::AccountLink;
 use crate::identity::auth::password::{WeakPassword, check_policy};
 use crate::identity::auth::reauth::OwnPasswordCheck;

@@ -12,7 +12,8 @@ use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
-use crate::identity::auth::login::{FinishedLogin, LoginOutcome, Password, finish_login};
+use crate::identity::auth::credentials::Password;
+use crate::identity::auth::login::{FinishedLogin, LoginOutcome, finish_login};
 use crate::identity::auth::password::{WeakPassword, check_policy};
 use crate::identity::auth::session::{Client, NewSession, Session};
 use crate::identity::orgs::member;
