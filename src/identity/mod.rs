@@ -18,8 +18,8 @@
 //! | `orgs` | organisations, members, invitations, removal |
 //! | `accounts` | set-up, sign-up, changes, deletion and administration of accounts |
 //!
-//! A part uses those before it; `tests/tidy.rs` checks this. `tables` and the parts before it do not
-//! use [`Identity`].
+//! A part uses those before it; `tests/tidy.rs` checks this. `tables` and the parts before it do
+//! not use [`Identity`].
 
 mod accounts;
 mod audit;
