@@ -142,7 +142,7 @@ impl Identity {
 
     /// Creates the token of the setup link. An earlier token ends. It is held in memory until
     /// set-up or restart.
-    pub fn issue_setup_token(&self, _now: Timestamp, rng: &mut Entropy) -> Secret {
+    pub fn issue_setup_token(&self, rng: &mut Entropy) -> Secret {
         let token = Secret::random(SecretKind::Setup, rng);
         *self.setup() = Some(token.hash());
         token

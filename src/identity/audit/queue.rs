@@ -84,8 +84,8 @@ struct OrgBacklog {
 }
 
 impl OrgBacklog {
-    fn count_over_quota(&mut self, entries: u64, now: Timestamp) {
-        self.over_quota = self.over_quota.saturating_add(entries);
+    fn count_over_quota(&mut self, now: Timestamp) {
+        self.over_quota = self.over_quota.saturating_add(1);
         self.over_quota_since.get_or_insert(now);
     }
 
@@ -115,7 +115,7 @@ impl AuditQueue {
             backlog.notices.push((now, event));
             self.notices += 1;
         } else {
-            backlog.count_over_quota(1, now);
+            backlog.count_over_quota(now);
         }
     }
 
@@ -131,7 +131,7 @@ impl AuditQueue {
             backlog.windows.insert(cause, window);
             self.windows += 1;
         } else {
-            backlog.count_over_quota(1, now);
+            backlog.count_over_quota(now);
         }
     }
 
@@ -186,7 +186,7 @@ impl AuditQueue {
             backlog.unwritten_failures.push((at, event));
             self.unwritten_failures += 1;
         } else {
-            backlog.count_over_quota(1, at);
+            backlog.count_over_quota(at);
         }
     }
 }

@@ -160,8 +160,7 @@ pub(in crate::identity) fn event(
     org: OrgId,
     key: KeyId,
 ) -> Event {
-    let event = actor.map_or_else(|| Event::unattributed(action), |actor| Event::by(actor, action));
-    event.of(org).target(&key.to_string())
+    Event::by_actor(actor, action).of(org).target(&key.to_string())
 }
 
 /// Returns the API names of the settings that differ, without their values.
