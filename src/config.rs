@@ -8,7 +8,7 @@
 
 mod commands;
 mod flags;
-mod oauth;
+pub mod oauth;
 mod settings;
 mod variables;
 
@@ -23,7 +23,7 @@ use commands::{CommonArgs, KeyCommand, OrgCommand, ParsedCommand, TokenCommand, 
 use crate::model::Switches;
 
 use flags::Flags;
-pub use oauth::{GithubSetting, GoogleSetting, OauthClient, OauthSettings, OidcSetting};
+pub use oauth::{OauthClient, OauthSettings};
 pub use settings::{
     Argon2Cost, BootstrapSetting, CookieSecure, Durability, LogFormat, MailSetting, MasterKeySetting,
     OrgCreateSetting, SecretSetting, Settings, SignupSetting, TlsFiles,

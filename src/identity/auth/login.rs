@@ -173,7 +173,7 @@ pub(in crate::identity) enum FinishedLogin {
 /// let for_change = drawn.for_change();
 /// let finished = self.change(move |txn| {
 ///     let row = active(txn, user)?.ok_or(..)?; // check and use the first factor
-///     Ok(finish_login(txn, user, &row, AuthMethod::Oidc, &for_change, now)?)
+///     Ok(finish_login(txn, user, &row, AuthMethod::MagicLink, &for_change, now)?)
 /// })?;
 /// self.outcome(user, drawn, finished)                          // LoggedIn or NeedsCode
 /// ```

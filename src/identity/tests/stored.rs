@@ -166,13 +166,15 @@ fn all_versions_of_a_link_are_readable() {
     assert_eq!((LinkRow::TABLE, LinkRow::KIND, LinkRow::VERSION), (7, 7, 3));
 }
 
-/// Sessions are stored with the index of their method.
+/// Sessions are stored with the number of their method.
 #[test]
 fn login_methods_keep_their_stored_numbers() {
     let all = ["password", "magic_link", "setup", "google", "github", "oidc", "signup", "invite"];
+    decode_body::<AuthMethod>(&[250]).expect_err("no method has this number");
     for (number, name) in all.into_iter().enumerate() {
         let method: AuthMethod = decode_body(&[u8::try_from(number).expect("few")]).expect("known");
         assert_eq!(method.as_str(), name);
+        assert_eq!(u32::from(method), u32::try_from(number).expect("few"));
     }
 }
 
