@@ -8,7 +8,7 @@
 
 mod commands;
 mod flags;
-mod oauth;
+pub mod oauth;
 mod settings;
 mod variables;
 
@@ -26,7 +26,7 @@ pub use commands::{
 use crate::model::Switches;
 
 use flags::Flags;
-pub use oauth::{GithubSetting, GoogleSetting, OauthClient, OauthSettings, OidcSetting};
+pub use oauth::{OauthClient, OauthSettings};
 pub use settings::{
     BootstrapSetting, CookieSecure, LogFormat, MailSetting, MasterKeySetting, SecretSetting, Settings,
     TlsFiles,

@@ -131,6 +131,25 @@ const TSDB_EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("maintenance", "Sink", "backups, merges, deletions, log marks and seals check for a log"),
 ];
 
+/// The parts of `identity`, lowest first: the type `Identity` as well, so that no row uses it.
+const IDENTITY_PARTS: &[&str] = &[
+    "network", "options", "origin", "tables", "Identity", "store", "audit", "auth", "keys", "orgs",
+    "accounts",
+];
+
+/// A room whose parts have an order, lowest first, and the uses of a higher part that are allowed.
+struct OrderedRoom {
+    room: &'static str,
+    parts: &'static [&'static str],
+    /// The part, what it names, and why.
+    exceptions: &'static [(&'static str, &'static str, &'static str)],
+}
+
+const ORDERED_ROOMS: &[OrderedRoom] = &[
+    OrderedRoom { room: "tsdb", parts: TSDB_PARTS, exceptions: TSDB_EXCEPTIONS },
+    OrderedRoom { room: "identity", parts: IDENTITY_PARTS, exceptions: &[] },
+];
+
 /// What may lie at the top level of the repository.
 const TOP_LEVEL: &[&str] = &[
     "Cargo.toml",
@@ -303,57 +322,74 @@ fn rooms_use_only_the_rooms_below_them() {
     assert!(breaches.is_empty(), "layers:\n{}", breaches.join("\n"));
 }
 
-/// The parts of `tsdb` that `code` of the module at `path` names, by `crate::tsdb::part` or from
-/// `super`, alone or in a list; for an item of `tsdb/mod.rs`, its name.
-fn tsdb_parts_used(path: &str, code: &str) -> BTreeSet<String> {
-    let stem = path.trim_end_matches(".rs").trim_end_matches("/mod");
-    let depth = stem.split('/').count() - 1;
-    let climb = format!("{}::", vec!["super"; depth].join("::"));
+/// The first names in `code` after `prefix`, alone or in a list.
+fn names_after(prefix: &str, code: &str) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
-    for root in ["crate::tsdb::", &climb] {
-        for (at, _) in code.match_indices(root) {
-            if code[..at].ends_with("::") {
-                continue;
-            }
-            let list = format!("crate::{}", &code[at + root.len()..]);
-            let end = list.find(';').unwrap_or(list.len());
-            let first = rooms_used(&list[..end]);
-            let is_list = list.starts_with("crate::{");
-            let word = list[7..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            used.extend(if is_list { first } else { BTreeSet::from([word]) });
+    for (at, _) in code.match_indices(prefix) {
+        if code[..at].ends_with("::") {
+            continue;
         }
+        let list = format!("crate::{}", &code[at + prefix.len()..]);
+        let end = list.find(';').unwrap_or(list.len());
+        let first = rooms_used(&list[..end]);
+        let is_list = list.starts_with("crate::{");
+        let word = list[7..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        used.extend(if is_list { first } else { BTreeSet::from([word]) });
     }
     used
 }
 
-/// Tests inside `src/tsdb` may use every part.
-#[test]
-fn parts_of_tsdb_use_only_the_parts_below_them() {
-    let rank = |part: &str| TSDB_PARTS.iter().position(|known| *known == part);
-    let mut breaches = Vec::new();
-    let mut needed = BTreeSet::new();
-    for source in sources() {
-        let Some(inside) = source.path.strip_prefix("tsdb/") else { continue };
+/// The modules of the folder `dir` of `src` that `code` of the module at `path` names, by
+/// `crate::` or from `super`; for an item of `dir/mod.rs`, its name.
+fn modules_used(dir: &str, path: &str, code: &str) -> BTreeSet<String> {
+    let stem = path.trim_end_matches(".rs").trim_end_matches("/mod");
+    let mut used = names_after(&format!("crate::{}::", dir.replace('/', "::")), code);
+    if let Some(inside) = stem.strip_prefix(&format!("{dir}/")) {
+        used.extend(names_after(&"super::".repeat(inside.split('/').count()), code));
+    }
+    used
+}
+
+/// Source files of a room with its part and its code without inline tests. Files of tests and
+/// `mod.rs` are left out: they may use every part.
+fn files_of_parts(room: &str) -> Vec<(Source, String)> {
+    let part_of = |source: &Source| {
+        let inside = source.path.strip_prefix(room)?.strip_prefix('/')?;
         let part = inside.split(['/', '.']).next().unwrap_or_default();
-        if part == "mod" || part == "tests" || inside.ends_with("tests.rs") {
-            continue;
-        }
-        let Some(own) = rank(part) else {
-            breaches.push(format!("{}: add {part} to TSDB_PARTS", source.path));
-            continue;
-        };
-        let code = source.code.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-        for used in tsdb_parts_used(&source.path, code) {
-            let exception = TSDB_EXCEPTIONS.iter().find(|(from, to, _)| *from == part && *to == used);
-            if let Some(exception) = exception {
-                needed.insert(exception);
-            } else if used != part && rank(&used).is_none_or(|used| used > own) {
-                breaches.push(format!("{}: {part} may not use {used}", source.path));
+        let is_below = part != "mod" && part != "tests" && !inside.ends_with("tests.rs");
+        is_below.then(|| part.to_owned())
+    };
+    let with_part = |mut source: Source| {
+        let part = part_of(&source)?;
+        source.code = source.code.split("#[cfg(test)]\nmod ").next().unwrap_or_default().to_owned();
+        Some((source, part))
+    };
+    sources().into_iter().filter_map(with_part).collect()
+}
+
+#[test]
+fn parts_of_a_room_use_only_the_parts_below_them() {
+    let mut breaches = Vec::new();
+    for OrderedRoom { room, parts, exceptions } in ORDERED_ROOMS {
+        let rank = |part: &str| parts.iter().position(|known| *known == part);
+        let mut needed = BTreeSet::new();
+        for (source, part) in files_of_parts(room) {
+            let Some(own) = rank(&part) else {
+                breaches.push(format!("{}: add {part} to the parts of {room}", source.path));
+                continue;
+            };
+            for used in modules_used(room, &source.path, &source.code) {
+                let exception = exceptions.iter().find(|(from, to, _)| *from == part && *to == used);
+                if let Some(exception) = exception {
+                    needed.insert(exception);
+                } else if used != part && rank(&used).is_none_or(|used| used > own) {
+                    breaches.push(format!("{}: {part} may not use {used}", source.path));
+                }
             }
         }
+        assert_eq!(needed.len(), exceptions.len(), "an exception of {room} is no longer needed");
     }
-    assert!(breaches.is_empty(), "parts of tsdb:\n{}", breaches.join("\n"));
-    assert_eq!(needed.len(), TSDB_EXCEPTIONS.len(), "an exception is no longer needed");
+    assert!(breaches.is_empty(), "parts:\n{}", breaches.join("\n"));
 }
 
 #[test]
@@ -517,7 +553,7 @@ fn tests_do_not_sleep() {
 const INLINE_TESTS_MAX: usize = 150;
 
 /// Rooms of `src` where long inline test modules are still allowed.
-const LONG_INLINE_TESTS: &[&str] = &["tsdb", "identity"];
+const LONG_INLINE_TESTS: &[&str] = &["tsdb"];
 
 #[test]
 fn long_test_modules_have_their_own_file() {
@@ -649,4 +685,32 @@ fn the_search_for_names_sees_code_and_not_prose() {
     assert!(!names(&code.replace("; sled::Db", ""), "sled"));
     let used = rooms_used("use crate::{kv::Table, model::{Labels, Matcher}};\nlet x = crate::tsdb::X;");
     assert_eq!(used.into_iter().collect::<Vec<_>>(), ["kv", "model", "tsdb"]);
+}
+
+/// A module is a file and the folder of its name. What a file uses by methods alone is not seen.
+#[test]
+fn modules_of_a_part_of_identity_do_not_use_each_other_in_a_circle() {
+    let files = files_of_parts("identity");
+    for part in IDENTITY_PARTS {
+        let dir = format!("identity/{part}");
+        let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (source, _) in files.iter().filter(|(_, own)| own == part) {
+            let inside = source.path.strip_prefix(&format!("{dir}/")).unwrap_or("mod.rs");
+            let module = inside.split(['/', '.']).next().unwrap_or_default();
+            if module != "mod" {
+                let mut used = modules_used(&dir, &source.path, &source.code);
+                used.remove(module);
+                uses.entry(module.to_owned()).or_default().extend(used);
+            }
+        }
+        // Remove modules that use no other one, until only circles and their users are left.
+        while let Some(free) = uses
+            .iter()
+            .find(|(_, used)| used.iter().all(|used| !uses.contains_key(used)))
+            .map(|(m, _)| m.clone())
+        {
+            uses.remove(&free);
+        }
+        assert!(uses.is_empty(), "{dir}: a circle within {uses:#?}");
+    }
 }

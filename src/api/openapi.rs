@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::error::{Code, ErrorFormat};
 use super::routes::{Auth, RouteDoc, Routes};
-use crate::identity::Endpoint;
+use crate::identity::{Endpoint, Provider};
 use operations::{BodySchema, Operation};
 
 /// Adds `GET /api/v1/openapi.json`, which describes `routes` and itself. `server` is their base
@@ -275,17 +275,23 @@ fn path_parameters(path: &str) -> Vec<Value> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     names
         .map(|name| {
+            let providers = sign_in_providers();
             let text = match name {
                 "slug" => "The slug of the organisation",
                 "name" => "The metric name, percent-encoded",
                 "label" => "The label name, percent-encoded",
-                "provider" => "The sign-in provider: google, github or oidc",
+                "provider" => providers.as_str(),
                 "user_id" => "The id of the user",
                 _ => "The id of the object",
             };
             json!({ "name": name, "in": "path", "required": true, "description": text, "schema": { "type": "string", "minLength": 1 } })
         })
         .collect()
+}
+
+fn sign_in_providers() -> String {
+    let [others @ .., last] = Provider::ALL.map(Provider::as_str);
+    format!("The sign-in provider: {} or {last}", others.join(", "))
 }
 
 fn responses(row: &RouteDoc, described: Option<&Operation>) -> Value {

@@ -177,9 +177,14 @@ pub(super) fn settings(flags: OauthFlags) -> Result<OauthSettings, ConfigError> 
     Ok(OauthSettings { google, github, oidc })
 }
 
+/// Returns the variable that holds the client secret at a provider.
+pub(super) fn secret_name(provider: &str) -> String {
+    format!("PROMLET_OAUTH_{provider}_CLIENT_SECRET")
+}
+
 /// Returns the credentials at a provider; `None` if neither half is set.
 fn client(provider: &str, id: Option<String>) -> Result<Option<OauthClient>, ConfigError> {
-    let name = format!("PROMLET_OAUTH_{provider}_CLIENT_SECRET");
+    let name = secret_name(provider);
     match (id, secret(&name)?) {
         (None, None) => Ok(None),
         (Some(id), Some(secret)) => Ok(Some(OauthClient { id: id.trim().to_owned(), secret })),

@@ -11,14 +11,12 @@ use clap::CommandFactory as _;
 
 use super::CommandLine;
 
-/// The variables that hold secrets, each also with `_FILE`. They have no flags.
-const SECRETS: [&str; 8] = [
+/// The variables that hold secrets, each also with `_FILE`. They have no flags. Those of sign-in
+/// providers follow from their client ids ([`client_secret`]).
+const SECRETS: [&str; 5] = [
     "PROMLET_BOOTSTRAP_PASSWORD",
     "PROMLET_MASTER_KEY",
     "PROMLET_METRICS_TOKEN",
-    "PROMLET_OAUTH_GITHUB_CLIENT_SECRET",
-    "PROMLET_OAUTH_GOOGLE_CLIENT_SECRET",
-    "PROMLET_OAUTH_OIDC_CLIENT_SECRET",
     "PROMLET_PASSWORD",
     "PROMLET_SMTP_URL",
 ];
@@ -55,16 +53,25 @@ fn is_of_an_orchestrator(name: &str) -> bool {
 /// Returns every variable that promlet reads.
 pub fn known() -> BTreeSet<String> {
     let mut known: BTreeSet<String> = OTHERS.into_iter().map(str::to_owned).collect();
-    for name in SECRETS {
-        known.extend([name.to_owned(), format!("{name}_FILE")]);
-    }
+    let mut secrets: Vec<String> = SECRETS.into_iter().map(str::to_owned).collect();
     let mut commands = vec![CommandLine::command()];
     while let Some(command) = commands.pop() {
-        let read = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
-        known.extend(read.map(str::to_owned));
+        for name in command.get_arguments().filter_map(|argument| argument.get_env()?.to_str()) {
+            known.insert(name.to_owned());
+            secrets.extend(client_secret(name));
+        }
         commands.extend(command.get_subcommands().cloned());
     }
+    for name in secrets {
+        known.extend([format!("{name}_FILE"), name]);
+    }
     known
+}
+
+/// Returns the variable of the secret that belongs to the client id of a sign-in provider.
+fn client_secret(name: &str) -> Option<String> {
+    let provider = name.strip_prefix("PROMLET_OAUTH_")?.strip_suffix("_CLIENT_ID")?;
+    Some(super::oauth::secret_name(provider))
 }
 
 /// Returns the Levenshtein distance of two names.

@@ -7,19 +7,29 @@
 //!
 //! | part | subject |
 //! |---|---|
+//! | `network` | networks of peers |
+//! | `options` | the operator's settings |
+//! | `origin` | the origin of a request, for the audit log |
 //! | `tables` | stored rows and their keys: ids, secrets, sealing, names, audit entries |
+//! | `store` | access to the database of accounts |
+//! | `audit` | the audit log |
 //! | `auth` | passwords, throttling, mailed links, second factors, providers, sessions |
 //! | `keys` | API keys and embed tokens |
 //! | `orgs` | organisations, members, invitations, removal |
 //! | `accounts` | set-up, sign-up, changes, deletion and administration of accounts |
 //!
-//! `auth` and `keys` use `tables` only; `orgs` uses these three, and `accounts` all of them.
+//! A part uses those before it; `tests/tidy.rs` checks this. `tables` and the parts before it do
+//! not use [`Identity`].
 
 mod accounts;
+mod audit;
 mod auth;
 mod keys;
+mod network;
 mod options;
 mod orgs;
+mod origin;
+mod store;
 mod tables;
 
 #[cfg(test)]
@@ -38,22 +48,24 @@ pub use accounts::administration::{AdministrationError, InstanceCounts, NewUser,
 pub use accounts::sealed::DroppedSecrets;
 pub use accounts::setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
 pub use accounts::signup::{NewAccount, SignupError, SignupMail};
+pub use audit::log::{AuditCursor, AuditEntry, AuditPage};
+pub use auth::credentials::{Password, SecondFactor};
 pub use auth::device::DEVICE_TTL;
 pub use auth::link::{LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest, OUTSTANDING_LINKS_MAX};
 pub use auth::login::{
-    CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, Password, PasswordLogin, PendingLogin,
-    SecondFactor,
+    CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, PasswordLogin, PendingLogin,
 };
 pub use auth::magic_link::{IssuedLink, LinkLogin, LinkOutcome};
 pub use auth::oauth::{
     Admission, ExternalAccount, IdTokenCheck, IdTokenError, LinkedIdentity, OauthAttempt, OauthError,
     OauthLogin, OauthMode, OauthOutcome, OauthTicket, Profile, UnlinkError, admission, verify_id_token,
 };
-pub use auth::password::{Argon2Cost, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
+pub use auth::password::{PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
 pub use auth::password_reset::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
 pub use auth::reauth::{Reauth, ReauthError};
+pub use auth::second_factor::RecoveryCodes;
 pub use auth::session::{Client, SESSION_IDLE, Session, SessionCheck};
-pub use auth::totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
+pub use auth::totp::{Enrolment, TwoFactorError, TwoFactorStatus};
 pub use keys::api_key::{
     ApiKey, ApiKeyChange, CreatedKey, EmbedChange, FieldError, IngestChange, KeyError, NewApiKey,
 };
@@ -62,7 +74,7 @@ pub use keys::keyring::VerifiedToken;
 #[cfg(test)]
 pub(crate) use keys::policy_matcher::parse as read_label_test;
 pub use keys::rotation::Rotation;
-pub use options::{IdentityOptions, OrgCreate, SignupMode};
+pub use options::{Argon2Cost, CostError, IdentityOptions, OrgCreate, SignupMode};
 pub use orgs::invite::{
     AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
 };
@@ -70,7 +82,7 @@ pub use orgs::member::{Member, MemberError};
 pub use orgs::org::{NewOrg, OrgError};
 pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
-pub use tables::audit::{AuditCursor, AuditEntry, AuditPage, Origin, with_origin};
+pub use origin::{Origin, with_origin};
 pub use tables::id::{
     EventId, IdError, IdentityId, InviteId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId,
 };
@@ -131,8 +143,8 @@ pub struct Identity {
     setup: Mutex<Option<SecretHash>>,
     has_users: AtomicBool,
     mark_initialised: MarkInitialised,
-    audit_queue: Mutex<orgs::audit_queue::AuditQueue>,
-    audit_sweep: Mutex<tables::audit::AuditSweep>,
+    audit_queue: Mutex<audit::queue::AuditQueue>,
+    audit_sweep: Mutex<audit::sweep::AuditSweep>,
     refusal_log: keys::refusal_log::RefusalLog,
     /// Time of the next slow sweep, in milliseconds since 1970.
     next_sweep_ms: AtomicI64,
@@ -249,22 +261,22 @@ impl Identity {
         self.setup.lock().ignore_poison()
     }
 
-    fn audit_queue(&self) -> MutexGuard<'_, orgs::audit_queue::AuditQueue> {
+    fn audit_queue(&self) -> MutexGuard<'_, audit::queue::AuditQueue> {
         self.audit_queue.lock().ignore_poison()
     }
 
-    fn audit_sweep(&self) -> MutexGuard<'_, tables::audit::AuditSweep> {
+    fn audit_sweep(&self) -> MutexGuard<'_, audit::sweep::AuditSweep> {
         self.audit_sweep.lock().ignore_poison()
     }
 
     /// Queues an audit entry for a refusal in memory; the next tick writes it.
-    fn record_failure(&self, event: tables::audit::Event, now: Timestamp) {
+    fn record_failure(&self, event: audit::Event, now: Timestamp) {
         let event = event.with_thread_origin();
         self.audit_queue().failure(event, now);
     }
 
     /// Queues an audit entry for the use of a valid credential in memory; the next tick writes it.
-    fn record_access(&self, event: tables::audit::Event, now: Timestamp) {
+    fn record_access(&self, event: audit::Event, now: Timestamp) {
         let event = event.with_thread_origin();
         self.audit_queue().notice(event, now);
     }

@@ -2,7 +2,28 @@
 
 use std::time::Duration;
 
-use crate::identity::auth::password::Argon2Cost;
+/// The cost of one hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Argon2Cost {
+    /// Memory, KiB.
+    pub memory_kib: u32,
+    /// Number of passes over the memory.
+    pub passes: u32,
+    /// Number of lanes.
+    pub lanes: u32,
+}
+
+impl Default for Argon2Cost {
+    /// OWASP's minimum: 19,456 KiB, 2 passes, 1 lane.
+    fn default() -> Argon2Cost {
+        Argon2Cost { memory_kib: 19_456, passes: 2, lanes: 1 }
+    }
+}
+
+/// A cost outside of the limits of Argon2 or of this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("argon2 takes 8 KiB a lane to 1 GiB, 1 to 16 passes, 1 to 16 lanes, not m={},t={},p={}", .0.memory_kib, .0.passes, .0.lanes)]
+pub struct CostError(pub Argon2Cost);
 
 /// Who may create an account (`PROMLET_SIGNUP`). The first account of an instance can always be
 /// created.

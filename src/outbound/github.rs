@@ -7,6 +7,7 @@ use super::https::{
     HttpsClient, HttpsOptions, ProviderError, ProviderRequest, error_code, json, may_request,
 };
 use super::oidc::{Authorization, with_query};
+use super::provider::{AccountFuture, ProviderAccount, ProviderClient};
 
 /// The operator's settings for GitHub.
 #[derive(Clone)]
@@ -29,21 +30,6 @@ impl std::fmt::Debug for GithubOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GithubOptions").field("base_url", &self.base_url).finish_non_exhaustive()
     }
-}
-
-/// A person's account at GitHub.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GithubAccount {
-    /// The numeric id. It is permanent; the login name is not.
-    pub id: u64,
-    /// The login name.
-    pub login: String,
-    /// The display name.
-    pub name: Option<String>,
-    /// The primary address, if GitHub has verified it.
-    pub verified_email: Option<String>,
-    /// Whether the person is in an allowed organisation; `None` if no organisation is configured.
-    pub in_allowed_org: Option<bool>,
 }
 
 /// A client of GitHub.
@@ -107,38 +93,12 @@ impl GithubClient {
         Ok(GithubClient { options, https })
     }
 
-    /// Returns the base URL, which identifies the provider.
-    pub fn issuer(&self) -> &str {
-        &self.options.base_url
-    }
-
-    /// Returns the URL to which the browser is redirected.
-    pub fn authorize_url(&self, authorization: Authorization<'_>) -> String {
-        let scopes = match self.options.allowed_orgs.is_empty() {
-            true => "read:user user:email",
-            false => "read:user user:email read:org",
-        };
-        let query = Serializer::new(String::new())
-            .append_pair("client_id", &self.options.client_id)
-            .append_pair("redirect_uri", authorization.redirect_uri)
-            .append_pair("scope", scopes)
-            .append_pair("state", authorization.state)
-            .append_pair("code_challenge", authorization.challenge)
-            .append_pair("code_challenge_method", "S256")
-            .finish();
-        with_query(&format!("{}/login/oauth/authorize", self.options.base_url), &query)
-    }
-
-    /// Redeems a code and fetches the account that it belongs to.
-    ///
-    /// # Errors
-    /// [`ProviderError`]; `Refused` for a code that is not valid.
-    pub async fn account(
+    async fn fetch_account(
         &self,
         code: &str,
         verifier: &str,
         redirect_uri: &str,
-    ) -> Result<GithubAccount, ProviderError> {
+    ) -> Result<ProviderAccount, ProviderError> {
         let token = self.redeem(code, verifier, redirect_uri).await?;
         let user: GithubUser = self.api("/user", &token).await?;
         let addresses: Vec<Address> = self.api("/user/emails?per_page=100", &token).await?;
@@ -148,7 +108,9 @@ impl GithubClient {
             true => None,
             false => Some(self.is_in_allowed_org(&token).await?),
         };
-        Ok(GithubAccount { id: user.id, login: user.login, name: user.name, verified_email, in_allowed_org })
+        // The number is permanent; the login name is not.
+        let (id, name) = (user.id.to_string(), user.name.unwrap_or(user.login));
+        Ok(ProviderAccount { id, name, verified_email, in_allowed_org })
     }
 
     async fn redeem(&self, code: &str, verifier: &str, redirect_uri: &str) -> Result<String, ProviderError> {
@@ -205,5 +167,41 @@ impl GithubClient {
         let request =
             ProviderRequest { url: &url, form: None, authorization, accept: "application/vnd.github+json" };
         self.https.send(request).await
+    }
+}
+
+impl ProviderClient for GithubClient {
+    fn name(&self) -> &'static str {
+        "GitHub"
+    }
+
+    fn issuer(&self) -> &str {
+        &self.options.base_url
+    }
+
+    fn is_issuer(&self, issuer: &str) -> bool {
+        let base = self.issuer();
+        // GitHub's OAuth metadata uses the longer issuer.
+        issuer == base || issuer.strip_prefix(base) == Some("/login/oauth")
+    }
+
+    fn authorize_url(&self, authorization: Authorization<'_>) -> String {
+        let scopes = match self.options.allowed_orgs.is_empty() {
+            true => "read:user user:email",
+            false => "read:user user:email read:org",
+        };
+        let query = Serializer::new(String::new())
+            .append_pair("client_id", &self.options.client_id)
+            .append_pair("redirect_uri", authorization.redirect_uri)
+            .append_pair("scope", scopes)
+            .append_pair("state", authorization.state)
+            .append_pair("code_challenge", authorization.challenge)
+            .append_pair("code_challenge_method", "S256")
+            .finish();
+        with_query(&format!("{}/login/oauth/authorize", self.options.base_url), &query)
+    }
+
+    fn account<'a>(&'a self, code: &'a str, verifier: &'a str, redirect_uri: &'a str) -> AccountFuture<'a> {
+        Box::pin(self.fetch_account(code, verifier, redirect_uri))
     }
 }

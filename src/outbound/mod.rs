@@ -10,14 +10,16 @@ mod github;
 mod https;
 mod mail;
 mod oidc;
+mod provider;
 mod queue;
 mod schedule;
 mod smtp;
 
-pub use github::{GithubAccount, GithubClient, GithubOptions};
+pub use github::{GithubClient, GithubOptions};
 pub use https::{HttpsOptions, ProviderError};
 pub use mail::{Mail, MailKind};
 pub use oidc::{Authorization, OidcClient, OidcOptions, Tokens};
+pub use provider::{AccountFuture, ProviderAccount, ProviderClient};
 pub use queue::MailQueue;
 pub use schedule::QueueFull;
 pub use smtp::{SmtpError, SmtpMailer};

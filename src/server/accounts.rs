@@ -73,7 +73,7 @@ impl Server {
         }
         let now = self.clock.now();
         let Some(BootstrapSetting { email, password, org }) = &self.settings.bootstrap else {
-            return Ok(FirstAccount::SetupToken(self.identity.issue_setup_token(now, rng)));
+            return Ok(FirstAccount::SetupToken(self.identity.issue_setup_token(rng)));
         };
         let request = Bootstrap { email, password: Password(password.reveal()), org };
         self.identity.bootstrap(&request, now, rng)?;

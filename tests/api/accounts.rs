@@ -264,7 +264,7 @@ async fn the_first_account_needs_the_setup_token_unless_the_request_is_local() {
         let (_, request) = remote(&server, token, proxied).await;
         server.send(request).await.is(403, "setup_token_required");
     }
-    let token = server.identity.issue_setup_token(server.clock.now(), &mut Entropy::system());
+    let token = server.identity.issue_setup_token(&mut Entropy::system());
     let (_, request) = remote(&server, Some(token.expose()), false).await;
     let reply = server.send(request).await;
     assert_eq!(reply.status, 201, "{}", reply.body);

@@ -11,9 +11,9 @@ use axum::body::Body;
 use axum::http::header;
 use data_encoding::BASE64URL_NOPAD;
 use jsonwebtoken::Algorithm;
-use promlet::api::auth::oauth::{Github, OpenId, Providers};
+use promlet::api::auth::oauth::{OpenId, Providers, SignInClient};
 use promlet::entropy::Entropy;
-use promlet::identity::{Admission, Email, NewInvite, Role};
+use promlet::identity::{Admission, Email, NewInvite, Provider, Role};
 use promlet::outbound::{GithubClient, GithubOptions, HttpsOptions, MailKind, OidcClient, OidcOptions};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -24,7 +24,7 @@ use idp::{ACCESS_TOKEN, CLIENT, Idp, SECRET};
 /// The initial time of the test server's clock.
 const NOW_S: i64 = 1_800_000_000;
 
-fn open_id(idp: &Idp, admission: Admission, https: HttpsOptions) -> Option<Arc<OpenId>> {
+fn open_id(idp: &Idp, admission: Admission, https: HttpsOptions) -> SignInClient {
     let options = OidcOptions {
         issuer: idp.issuer.clone(),
         client_id: CLIENT.into(),
@@ -33,14 +33,14 @@ fn open_id(idp: &Idp, admission: Admission, https: HttpsOptions) -> Option<Arc<O
         https,
     };
     let client = OidcClient::new(options).expect("a loopback issuer");
-    Some(Arc::new(OpenId { client, admission, name: "Test".into() }))
+    SignInClient::OpenId(OpenId { client, admission, name: "Test".into() })
 }
 
 fn rules(domains: &[&str], trust_email: bool) -> Admission {
     Admission { domains: domains.iter().map(|&domain| domain.to_owned()).collect(), trust_email }
 }
 
-fn github(idp: &Idp, orgs: &[&str]) -> Option<Arc<Github>> {
+fn github(idp: &Idp, orgs: &[&str]) -> SignInClient {
     let options = GithubOptions {
         client_id: CLIENT.into(),
         client_secret: SECRET.into(),
@@ -49,7 +49,7 @@ fn github(idp: &Idp, orgs: &[&str]) -> Option<Arc<Github>> {
         allowed_orgs: orgs.iter().map(|&org| org.to_owned()).collect(),
         https: HttpsOptions::default(),
     };
-    Some(Arc::new(Github { client: GithubClient::new(options).expect("a loopback GitHub") }))
+    SignInClient::Own(Box::new(GithubClient::new(options).expect("a loopback GitHub")))
 }
 
 fn server(providers: Providers) -> TestServer {
@@ -62,7 +62,7 @@ fn server(providers: Providers) -> TestServer {
 async fn with_oidc(admission: Admission) -> (TestServer, Idp) {
     let idp = Idp::start(NOW_S).await;
     let oidc = open_id(&idp, admission, HttpsOptions::default());
-    (server(Providers { oidc, ..Providers::default() }), idp)
+    (server(Providers::default().with(Provider::Oidc, oidc)), idp)
 }
 
 /// A started sign-in.
@@ -307,7 +307,7 @@ async fn no_account_is_created_if_the_settings_forbid_it() {
     let idp = Idp::start(NOW_S).await;
     let oidc = open_id(&idp, rules(&["example.com"], true), HttpsOptions::default());
     let mut plan = TestServerOptions { set_up: false, ..TestServerOptions::default() };
-    plan.options.providers = Providers { oidc, ..Providers::default() };
+    plan.options.providers = Providers::default().with(Provider::Oidc, oidc);
     let bare = TestServer::build(plan);
     sign_in(&bare, &idp).await.is(403, "signup_closed");
     assert!(bare.identity.needs_setup());
@@ -339,7 +339,7 @@ async fn an_address_finds_its_account_only_for_a_trusted_provider() {
 fn trusting_server(idp: &Idp, console: bool) -> TestServer {
     let oidc = open_id(idp, rules(&[], true), HttpsOptions::default());
     let mut plan = TestServerOptions { console, ..TestServerOptions::default() };
-    plan.options.providers = Providers { oidc, ..Providers::default() };
+    plan.options.providers = Providers::default().with(Provider::Oidc, oidc);
     TestServer::build(plan)
 }
 
@@ -415,7 +415,7 @@ async fn google_is_trusted_only_for_its_mailboxes_and_its_customers_domains() {
     let idp = Idp::start(NOW_S).await;
     let google = |domains: &[&str]| {
         let google = open_id(&idp, rules(domains, false), HttpsOptions::default());
-        server(Providers { google, ..Providers::default() })
+        server(Providers::default().with(Provider::Google, google))
     };
     let open = google(&[]);
     claim(&idp, json!({ "email": EMAIL }));
@@ -435,7 +435,7 @@ async fn google_is_trusted_only_for_its_mailboxes_and_its_customers_domains() {
 #[tokio::test]
 async fn github_supplies_the_number_the_verified_address_and_the_organisation() {
     let idp = Idp::start(NOW_S).await;
-    let open = server(Providers { github: github(&idp, &[]), ..Providers::default() });
+    let open = server(Providers::default().with(Provider::GitHub, github(&idp, &[])));
     let address = |email: &str, primary: bool, verified: bool| json!({ "email": email, "primary": primary, "verified": verified });
     idp.script().github_emails = json!([address(EMAIL, true, false), address("ada@work", false, true)]);
     sign_in_at(&open, &idp, "github").await.is(403, "signup_closed");
@@ -450,7 +450,7 @@ async fn github_supplies_the_number_the_verified_address_and_the_organisation() 
     idp.script().github_user = json!({ "id": 8, "login": "ada", "name": null });
     sign_in_at(&open, &idp, "github").await.is(403, "signup_closed");
 
-    let members = server(Providers { github: github(&idp, &["acme", "other"]), ..Providers::default() });
+    let members = server(Providers::default().with(Provider::GitHub, github(&idp, &["acme", "other"])));
     idp.script().github_emails = json!([address("eve@example.org", true, true)]);
     sign_in_at(&members, &idp, "github").await.is(403, "domain_not_allowed");
     idp.script().github_orgs = vec!["other"];
@@ -471,7 +471,7 @@ async fn github_supplies_the_number_the_verified_address_and_the_organisation() 
 async fn a_callback_must_belong_to_a_sign_in_started_here() {
     let idp = Idp::start(NOW_S).await;
     let both = || open_id(&idp, rules(&["example.com"], false), HttpsOptions::default());
-    let server = server(Providers { oidc: both(), google: both(), ..Providers::default() });
+    let server = server(Providers::default().with(Provider::Oidc, both()).with(Provider::Google, both()));
     let mine = start(&server).await;
     let code = idp.agree(&mine.url);
     let other = start(&server).await;
@@ -684,11 +684,11 @@ async fn an_issuer_that_does_not_respond_times_out() {
     idp.script().silent = Some("*");
     let https = HttpsOptions { timeout: Duration::from_millis(50), ..HttpsOptions::default() };
     let silent =
-        server(Providers { oidc: open_id(&idp, Admission::default(), https), ..Providers::default() });
+        server(Providers::default().with(Provider::Oidc, open_id(&idp, Admission::default(), https)));
     silent.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_unavailable");
     let gone = Idp { issuer: "http://127.0.0.1:1".into(), ..idp };
     let oidc = open_id(&gone, Admission::default(), HttpsOptions::default());
-    let server = server(Providers { oidc, ..Providers::default() });
+    let server = server(Providers::default().with(Provider::Oidc, oidc));
     server.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_unavailable");
 }
 
@@ -855,7 +855,7 @@ async fn an_identity_belongs_to_one_account_and_the_last_login_method_remains() 
     let idp = Idp::start(NOW_S).await;
     let mut plan = TestServerOptions { console: true, ..TestServerOptions::default() };
     let oidc = open_id(&idp, rules(&["example.com"], false), HttpsOptions::default());
-    plan.options.providers = Providers { oidc, ..Providers::default() };
+    plan.options.providers = Providers::default().with(Provider::Oidc, oidc);
     let server = TestServer::build(plan);
     let alice = sign_in(&server, &idp).await;
     let ada = server.log_in().await;

@@ -3,12 +3,11 @@
 //! name is read. On plain `http://localhost` a server on another port can plant cookies;
 //! `tests/peers_browser.rs` shows the effect, and that a host name of its own prevents it.
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::http::header;
 use promlet::api::ApiOptions;
-use promlet::api::auth::oauth::{Github, Providers};
+use promlet::api::auth::oauth::{Providers, SignInClient};
+use promlet::identity::Provider;
 use promlet::outbound::{GithubClient, GithubOptions, HttpsOptions};
 use serde_json::{Value, json};
 
@@ -26,7 +25,7 @@ fn server(public_url: &str) -> TestServer {
     };
     let client = GithubClient::new(github).expect("a loopback GitHub");
     let mut options = ApiOptions::new(public_url);
-    options.providers = Providers { github: Some(Arc::new(Github { client })), ..Providers::default() };
+    options.providers = Providers::default().with(Provider::GitHub, SignInClient::Own(Box::new(client)));
     TestServer::build(TestServerOptions { options, ..TestServerOptions::default() })
 }
 

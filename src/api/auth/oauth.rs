@@ -31,7 +31,7 @@ use crate::identity::{
 use crate::outbound::{Authorization, MailKind};
 
 use providers::Configured;
-pub use providers::{Github, OpenId, Providers};
+pub use providers::{OpenId, Providers, SignInClient};
 
 /// The greatest length in bytes of a code, state or issuer from a provider.
 const PARAMETER_BYTES_MAX: usize = 2_048;

@@ -8,13 +8,13 @@ use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
+use crate::identity::audit::{self, Event};
 use crate::identity::auth::link::{
     LINK_TTL, LinkError, LinkMail, end_outstanding, outstanding, store_link, use_up_link,
 };
 use crate::identity::auth::oauth;
 use crate::identity::auth::session::{Client, Session, is_live};
 use crate::identity::orgs::member::{has_other_owner, leave};
-use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{Secret, SecretHash, SecretKind, UserId};
 use crate::identity::tables::link::{LinkKind, LinkRow, LinkSlot};
 use crate::identity::tables::name::{self, NameError};

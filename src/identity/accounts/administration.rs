@@ -8,11 +8,11 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
+use crate::identity::audit::{self, Event};
+use crate::identity::auth::credentials::Password;
 use crate::identity::auth::link::end_outstanding;
-use crate::identity::auth::login::Password;
 use crate::identity::auth::password::{WeakPassword, check_policy};
 use crate::identity::auth::session::end_all;
-use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::name::{self, NameError};
 use crate::identity::tables::org::Membership;

@@ -8,9 +8,9 @@ use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
 use crate::identity::accounts::administration::AdministrationError;
+use crate::identity::audit;
 use crate::identity::auth::link::remove_link;
 use crate::identity::keys::keyring::event;
-use crate::identity::tables::audit;
 use crate::identity::tables::id::KeyId;
 use crate::identity::tables::key::{KeyRow, RotatedRow};
 use crate::identity::tables::link::LinkRow;

@@ -10,11 +10,12 @@ use crate::kv::Txn;
 use crate::model::{OrgSlug, SlugError, Timestamp};
 
 use crate::identity::Identity;
-use crate::identity::auth::login::{LoggedIn, Password};
+use crate::identity::audit::{self, Event};
+use crate::identity::auth::credentials::Password;
+use crate::identity::auth::login::LoggedIn;
 use crate::identity::auth::password::{WeakPassword, check_policy};
 use crate::identity::auth::session::{Client, LoginProof, issue};
 use crate::identity::orgs::org::{self, NewOrg, OrgError};
-use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{OrgKey, Secret, SecretKind, UserId};
 use crate::identity::tables::name::{self, NameError};
 use crate::identity::tables::session::AuthMethod;
@@ -141,7 +142,7 @@ impl Identity {
 
     /// Creates the token of the setup link. An earlier token ends. It is held in memory until
     /// set-up or restart.
-    pub fn issue_setup_token(&self, _now: Timestamp, rng: &mut Entropy) -> Secret {
+    pub fn issue_setup_token(&self, rng: &mut Entropy) -> Secret {
         let token = Secret::random(SecretKind::Setup, rng);
         *self.setup() = Some(token.hash());
         token

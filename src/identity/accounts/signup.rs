@@ -8,16 +8,17 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
+use crate::identity::audit::{self, Event};
+use crate::identity::auth::credentials::Password;
 use crate::identity::auth::link::{
     GivenProof, LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest, Opening, open_link, store_link,
     use_up_link,
 };
-use crate::identity::auth::login::{LoginOutcome, Password, finish_login};
+use crate::identity::auth::login::{LoginOutcome, finish_login};
 use crate::identity::auth::password::{WeakPassword, check_policy};
 use crate::identity::auth::session::Client;
 use crate::identity::options::{OrgCreate, SignupMode};
 use crate::identity::orgs::org::{self, NewOrg, OrgError};
-use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{OrgKey, Secret, SecretHash, SecretKind, UserId};
 use crate::identity::tables::link::{LinkKind, LinkRow};
 use crate::identity::tables::name::{self, NameError};

@@ -19,10 +19,10 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
+use crate::identity::audit::{self, Event};
 use crate::identity::auth::link::end_outstanding;
 use crate::identity::auth::oauth;
 use crate::identity::auth::session::end_all;
-use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::link::LinkSlot;
 use crate::identity::tables::store::{StoreError, read};

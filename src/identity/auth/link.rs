@@ -16,8 +16,8 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
+use crate::identity::audit::{self, Event};
 use crate::identity::auth::login::PENDING_MS;
-use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{Secret, SecretHash, UserId};
 use crate::identity::tables::link::{LinkKind, LinkRow, LinkSlot, OutstandingRow};
 use crate::identity::tables::master::SealedFor;

@@ -9,10 +9,12 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
-use crate::identity::auth::login_throttle::{AddressHash, Attempt, AttemptOrigin, Network};
+use crate::identity::audit::{self, Event};
+use crate::identity::auth::credentials::{Password, SecondFactor};
+use crate::identity::auth::login_throttle::{AddressHash, Attempt, AttemptOrigin};
+use crate::identity::auth::second_factor::{self, CodeCheck, GivenFactor};
 use crate::identity::auth::session::{Client, LoginProof, NewSession, Session, issue, record_evicted};
-use crate::identity::auth::totp::{self, CodeCheck, GivenFactor};
-use crate::identity::tables::audit::{self, Event};
+use crate::identity::network::Network;
 use crate::identity::tables::id::{Secret, SecretHash, SecretKind, SessionId, UserId};
 use crate::identity::tables::master::SealingKey;
 use crate::identity::tables::org::Membership;
@@ -68,16 +70,6 @@ pub struct PasswordLogin<'a> {
     pub device: Option<&'a str>,
 }
 
-/// A password as typed. It prints as `***`.
-#[derive(Clone, Copy)]
-pub struct Password<'a>(pub &'a str);
-
-impl std::fmt::Debug for Password<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***")
-    }
-}
-
 /// Errors of a password login.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
@@ -94,24 +86,6 @@ pub enum LoginError {
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-/// Evidence of the second factor.
-#[derive(Clone, Copy)]
-pub enum SecondFactor<'a> {
-    /// Six digits; spaces are removed.
-    Code(&'a str),
-    /// One of the ten recovery codes; dashes, spaces and letter case do not matter.
-    RecoveryCode(&'a str),
-}
-
-impl std::fmt::Debug for SecondFactor<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            SecondFactor::Code(_) => "Code(***)",
-            SecondFactor::RecoveryCode(_) => "RecoveryCode(***)",
-        })
-    }
 }
 
 /// An attempt to complete a pending login.
@@ -199,7 +173,7 @@ pub(in crate::identity) enum FinishedLogin {
 /// let for_change = drawn.for_change();
 /// let finished = self.change(move |txn| {
 ///     let row = active(txn, user)?.ok_or(..)?; // check and use the first factor
-///     Ok(finish_login(txn, user, &row, AuthMethod::Oidc, &for_change, now)?)
+///     Ok(finish_login(txn, user, &row, AuthMethod::MagicLink, &for_change, now)?)
 /// })?;
 /// self.outcome(user, drawn, finished)                          // LoggedIn or NeedsCode
 /// ```
@@ -448,7 +422,7 @@ fn accept_code(
     let row = active(txn, user)?.filter(|row| row.sessions_epoch == pending.epoch);
     let expired = now.ms_since(pending.created_at) >= PENDING_MS || pending.tries >= PENDING_TRIES;
     let (Some(row), false) = (row, expired) else { return Err(CodeError::PendingInvalid) };
-    let checked = totp::check(txn, user, factor, sealing, now)?;
+    let checked = second_factor::check(txn, user, factor, sealing, now)?;
     let attempts_left = PENDING_TRIES.saturating_sub(pending.tries.saturating_add(1));
     let refusal = match checked {
         CodeCheck::Accepted => {
@@ -463,7 +437,7 @@ fn accept_code(
         CodeCheck::Throttled(retry_after) => return Ok(Err(CodeError::Throttled { retry_after })),
         CodeCheck::NotEnabled => return Err(CodeError::PendingInvalid),
         CodeCheck::Wrong => {
-            let too_many = totp::is_throttled(txn, user, now)?;
+            let too_many = second_factor::is_throttled(txn, user, now)?;
             CodeError::Invalid { attempts_left, alarm: Email::parse(&row.email).ok().filter(|_| too_many) }
         }
         CodeCheck::AlreadyUsed(retry_after) => CodeError::AlreadyUsed { retry_after },

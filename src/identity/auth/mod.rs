@@ -1,6 +1,7 @@
 //! Sign-in: passwords, mailed links, second factors, providers, and the sessions they create.
 
 pub(super) mod address_proof;
+pub(super) mod credentials;
 pub(super) mod device;
 pub(super) mod link;
 pub(super) mod login;
@@ -10,5 +11,6 @@ pub(super) mod oauth;
 pub(super) mod password;
 pub(super) mod password_reset;
 pub(super) mod reauth;
+pub(super) mod second_factor;
 pub(super) mod session;
 pub(super) mod totp;

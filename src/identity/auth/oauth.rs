@@ -21,7 +21,7 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
-use crate::identity::tables::audit::{self, Event};
+use crate::identity::audit::{self, Event};
 use crate::identity::tables::id::{IdentityId, SecretHash, UserId};
 use crate::identity::tables::oauth::{IdentityKey, IdentityRow, OwnIdentityRow, Provider, UsedStateRow};
 use crate::identity::tables::store::{StoreError, read};

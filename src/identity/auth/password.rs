@@ -19,26 +19,9 @@ use argon2::{Algorithm, Argon2, Block, Params, Version};
 use crate::entropy::Entropy;
 use crate::sync::IgnorePoison as _;
 
-use crate::identity::auth::login::Password;
+use crate::identity::auth::credentials::Password;
+use crate::identity::options::{Argon2Cost, CostError};
 use crate::identity::tables::store::BadHash;
-
-/// The cost of one hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Argon2Cost {
-    /// Memory, KiB.
-    pub memory_kib: u32,
-    /// Number of passes over the memory.
-    pub passes: u32,
-    /// Number of lanes.
-    pub lanes: u32,
-}
-
-impl Default for Argon2Cost {
-    /// OWASP's minimum: 19,456 KiB, 2 passes, 1 lane.
-    fn default() -> Argon2Cost {
-        Argon2Cost { memory_kib: 19_456, passes: 2, lanes: 1 }
-    }
-}
 
 /// Maximum cost of verifying a stored hash: 1 GiB, 16 passes, 16 lanes.
 const COST_MAX: Argon2Cost = Argon2Cost { memory_kib: 1 << 20, passes: 16, lanes: 16 };
@@ -94,11 +77,6 @@ pub(in crate::identity) fn check_policy(
     }
     Ok(())
 }
-
-/// A cost outside of the limits of Argon2 or of this program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("argon2 takes 8 KiB a lane to 1 GiB, 1 to 16 passes, 1 to 16 lanes, not m={},t={},p={}", .0.memory_kib, .0.passes, .0.lanes)]
-pub struct CostError(pub Argon2Cost);
 
 /// Maximum number of older costs, so that no data folder makes a login arbitrarily slow. Each was
 /// once the value of `PROMLET_ARGON2`.

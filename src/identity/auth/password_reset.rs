@@ -11,17 +11,18 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
+use crate::identity::audit::{self, Event};
 use crate::identity::auth::address_proof;
+use crate::identity::auth::credentials::Password;
 use crate::identity::auth::link::{
     GivenProof, LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest, Opening, end_outstanding, open_link,
     use_up_link,
 };
-use crate::identity::auth::login::{LoggedIn, Password};
+use crate::identity::auth::login::LoggedIn;
 use crate::identity::auth::magic_link::AccountLink;
 use crate::identity::auth::password::{WeakPassword, check_policy};
 use crate::identity::auth::reauth::OwnPasswordCheck;
 use crate::identity::auth::session::{Client, LoginProof, Session, end_all, is_live, issue};
-use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{SecretKind, UserId};
 use crate::identity::tables::link::{LinkKind, LinkRow, LinkSlot};
 use crate::identity::tables::store::StoreError;

@@ -7,10 +7,10 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
-use crate::identity::auth::login::{Password, SecondFactor};
+use crate::identity::audit::Event;
+use crate::identity::auth::credentials::{Password, SecondFactor};
+use crate::identity::auth::second_factor::{self, CodeCheck, GivenFactor};
 use crate::identity::auth::session::{Client, Session, is_live};
-use crate::identity::auth::totp::{self, CodeCheck, GivenFactor};
-use crate::identity::tables::audit::Event;
 use crate::identity::tables::session::{SessionKey, SessionRow};
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::UserRow;
@@ -143,7 +143,7 @@ impl Identity {
         // A wrong code must be counted, so the refusal is the value of the change and not its
         // error.
         self.change::<Result<(), ReauthError>, ReauthError>(move |txn| {
-            Ok(match totp::check(txn, user, &factor, &sealing, now)? {
+            Ok(match second_factor::check(txn, user, &factor, &sealing, now)? {
                 CodeCheck::Accepted => Ok(prove(txn, key, now)?),
                 CodeCheck::Wrong | CodeCheck::NotEnabled => Err(ReauthError::InvalidCode),
                 CodeCheck::AlreadyUsed(retry_after) => Err(ReauthError::AlreadyUsed { retry_after }),

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::entropy::Entropy;
 use crate::model::{OrgId, OrgSlug, Timestamp};
 
-use crate::identity::keys::policy_matcher::{self, PatternLimits};
+use crate::identity::keys::policy_matcher::{self, PatternLimits, is_label_name};
+use crate::identity::keys::public_key;
 use crate::identity::tables::id::{KeyId, Secret, SecretHash, UserId};
 use crate::identity::tables::key::{
     EmbedPolicy, EmbedSettings, IngestSettings, KeyScopes, ReadSettings, TokenAlgorithm,
@@ -361,7 +362,7 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
     if let Some(uploaded) = &mut key.embed.public_key
         && key.embed.alg != TokenAlgorithm::Hs256
     {
-        match crate::identity::keys::public_key::to_pem(key.embed.alg, uploaded) {
+        match public_key::to_pem(key.embed.alg, uploaded) {
             Ok(pem) => *uploaded = pem,
             Err(message) => {
                 found.require(false, "embed.public_key", message);
@@ -398,7 +399,7 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
         }
         (alg, Some(pem)) => {
             found.require(key.scopes.embed, "scopes", "a public key is of use only with the scope embed");
-            if let Err(message) = crate::identity::keys::public_key::check(alg, pem) {
+            if let Err(message) = public_key::check(alg, pem) {
                 found.require(false, "embed.public_key", message);
             }
         }
@@ -495,13 +496,6 @@ fn is_origin(text: &str) -> bool {
     let fits =
         |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'-' | b':' | b'[' | b']');
     !host.is_empty() && host.len() <= 255 && host.bytes().all(fits)
-}
-
-/// Returns whether a text is a classic label name of Prometheus.
-pub(super) fn is_label_name(text: &str) -> bool {
-    let mut bytes = text.bytes();
-    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
-        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 #[cfg(test)]

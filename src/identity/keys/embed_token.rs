@@ -3,24 +3,34 @@
 //!
 //! The `jsonwebtoken` crate checks the signature, the pinned algorithm and the audience. Times are
 //! compared here with the caller's `now`, because the crate would read the wall clock.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `claims` | the claims of a token as JSON |
+//! | `token_key` | the verification material of a key |
+//! | `mint` | signing tokens with the secret of a key |
+
+mod claims;
+mod mint;
+mod token_key;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
+use jsonwebtoken::Validation;
 use jsonwebtoken::errors::ErrorKind;
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Serialize};
 
-use crate::model::{Matcher, NameGlob, OrgId, Scope, Timestamp};
+use crate::model::{Matcher, OrgId, Scope, Timestamp};
 
-use crate::identity::keys::api_key::{ApiKey, FieldError, in_words, policy_errors, policy_shape_errors};
-use crate::identity::keys::policy_matcher::{self, PatternLimits};
-use crate::identity::keys::public_key;
-use crate::identity::tables::id::{KeyId, Secret};
-use crate::identity::tables::key::{EmbedPolicy, Endpoint, TokenAlgorithm};
-use crate::identity::tables::store::StoreError;
+use crate::identity::keys::api_key::{ApiKey, policy_shape_errors};
+use crate::identity::tables::id::KeyId;
+use crate::identity::tables::key::{EmbedPolicy, Endpoint};
+
+use claims::{Claims, is_nearly_a_restriction};
+use token_key::globs;
+
+pub(in crate::identity) use mint::mint;
+pub use mint::{MintError, MintRequest, MintedToken};
+pub(in crate::identity) use token_key::{CompiledKeyPolicy, TokenKey, compile_key_policy};
 
 /// A token and the request that uses it.
 #[derive(Clone, Copy, Debug)]
@@ -127,280 +137,13 @@ impl TokenRefusal {
     }
 }
 
-/// A request to mint a token.
-#[derive(Clone, Debug)]
-pub struct MintRequest {
-    /// The key that signs.
-    pub key: KeyId,
-    /// Lifetime in seconds, 1 to the key's `max_token_ttl_s`.
-    pub ttl_s: u32,
-    /// The viewer; at most 255 bytes.
-    pub sub: Option<String>,
-    /// Restrictions of the token; with `None` only the key's policy applies.
-    pub ms: Option<EmbedPolicy>,
-}
-
-/// A newly minted token.
-#[derive(Debug)]
-pub struct MintedToken {
-    /// The JWT.
-    pub token: Secret,
-    /// Expiry.
-    pub expires_at: Timestamp,
-    /// The key that signed it.
-    pub kid: KeyId,
-}
-
-/// Errors of minting a token.
-#[derive(Debug, thiserror::Error)]
-pub enum MintError {
-    /// The organisation has no such key, or it is disabled, expired, or without the scope `embed`:
-    /// `not_found`.
-    #[error("no such API key, or it may not sign embed tokens")]
-    UnknownKey,
-    /// The server does not have the private key: `key_is_asymmetric`.
-    #[error("this key signs with a private key that only you hold")]
-    Asymmetric,
-    /// The key got the scope `embed` after its creation: `conflict`.
-    #[error(
-        "this key's secret is not stored, because it was created without the scope embed: rotate it once"
-    )]
-    SecretNotKept,
-    /// `validation_failed`.
-    #[error("{}", in_words(.0))]
-    Validation(Vec<FieldError>),
-    /// `storage_degraded`.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 /// Maximum length of a token in bytes.
 const TOKEN_BYTES_MAX: usize = 4 * 1_024;
 /// Allowed clock difference, seconds.
 const LEEWAY_S: i64 = 30;
 const AUDIENCE: &str = "ms-embed";
-const SUB_BYTES_MAX: usize = 255;
-/// Maximum date: 2^53 seconds, the largest range of integers that a double represents exactly.
-const DATE_MAX_S: i64 = 1 << 53;
-
-/// The verification material of a key's tokens, prepared when the key is loaded.
-#[derive(Debug)]
-pub(in crate::identity) struct TokenKey {
-    algorithm: Algorithm,
-    decoding: DecodingKey,
-    /// The secret, with which the server can mint; HS256 only.
-    signing: Option<Secret>,
-    matchers: Arc<[Matcher]>,
-    names: Option<Vec<NameGlob>>,
-}
-
-/// A key whose stored material is damaged: it verifies no tokens.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an API key cannot verify embed tokens: {0}")]
-pub(in crate::identity) struct TokenKeyError(String);
-
-impl TokenKey {
-    /// Prepares the material of `key`. `secret` is the key's own for HS256, `None` for other
-    /// algorithms.
-    pub(in crate::identity) fn new(
-        key: &ApiKey,
-        secret: Option<Secret>,
-        policy: &CompiledKeyPolicy,
-    ) -> Result<TokenKey, TokenKeyError> {
-        let decoding = match (key.embed.alg, &secret, &key.embed.public_key) {
-            (TokenAlgorithm::Hs256, Some(secret), None) => {
-                DecodingKey::from_secret(secret.expose().as_bytes())
-            }
-            (TokenAlgorithm::Hs256, ..) => return Err(TokenKeyError("no sealed secret".into())),
-            (alg, None, Some(pem)) => public_key::check(alg, pem).map_err(TokenKeyError)?,
-            (..) => return Err(TokenKeyError("no public key".into())),
-        };
-        Ok(TokenKey {
-            algorithm: algorithm(key.embed.alg),
-            decoding,
-            signing: secret,
-            matchers: policy.clone()?,
-            names: globs(&key.embed.policy),
-        })
-    }
-}
-
-/// The matchers of a key's policy.
-pub(super) type CompiledKeyPolicy = Result<Arc<[Matcher]>, TokenKeyError>;
-
-/// Compiles the matchers of a key's policy; takes about 20 ms at most.
-pub(super) fn compile_key_policy(policy: &EmbedPolicy) -> CompiledKeyPolicy {
-    let matchers = policy_matcher::parse_all(&policy.matchers, PatternLimits::KEY);
-    matchers.map(Arc::from).map_err(|error| TokenKeyError(error.to_string()))
-}
-
-pub(in crate::identity) fn algorithm(alg: TokenAlgorithm) -> Algorithm {
-    match alg {
-        TokenAlgorithm::Hs256 => Algorithm::HS256,
-        TokenAlgorithm::EdDsa => Algorithm::EdDSA,
-        TokenAlgorithm::Es256 => Algorithm::ES256,
-        TokenAlgorithm::Rs256 => Algorithm::RS256,
-    }
-}
-
-fn globs(policy: &EmbedPolicy) -> Option<Vec<NameGlob>> {
-    policy.metrics.as_ref().map(|names| names.iter().map(|name| NameGlob::new(name)).collect())
-}
-
-/// The claim `ms`: restrictions of a token. Unknown fields and `null` are refused, because a typo
-/// would grant more access.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct TokenRestrictions {
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    endpoints: Option<Vec<Endpoint>>,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    metrics: Option<Vec<String>>,
-    #[serde(rename = "match", skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    matchers: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    exprs: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    max_range_s: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    max_lookback_s: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    min_step_s: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    origins: Option<Vec<String>>,
-}
-
-/// The field names of [`TokenRestrictions`]. As claims beside `ms`, each would be ignored and so
-/// grant more access.
-const MS_FIELDS: [&str; 8] =
-    ["endpoints", "metrics", "match", "exprs", "max_range_s", "max_lookback_s", "min_step_s", "origins"];
-
-/// Returns whether a claim looks like a restriction, also with different letter case, such as `MS`
-/// or `Match`.
-fn is_nearly_a_restriction(claim: &str) -> bool {
-    MS_FIELDS.iter().chain(&["ms"]).any(|name| name.eq_ignore_ascii_case(claim))
-}
-
-fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(from).map(Some)
-}
-
-/// Deserialises restrictions from an object only. A derived struct would also accept an array, by
-/// position, and an empty array would restrict nothing.
-fn object<'de, D: Deserializer<'de>>(from: D) -> Result<Option<TokenRestrictions>, D::Error> {
-    struct Object;
-    impl<'de> Visitor<'de> for Object {
-        type Value = TokenRestrictions;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an object of restrictions")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TokenRestrictions, A::Error> {
-            TokenRestrictions::deserialize(MapAccessDeserializer::new(map))
-        }
-    }
-    from.deserialize_map(Object).map(Some)
-}
-
-impl From<TokenRestrictions> for EmbedPolicy {
-    fn from(ms: TokenRestrictions) -> EmbedPolicy {
-        EmbedPolicy {
-            endpoints: ms.endpoints,
-            metrics: ms.metrics,
-            matchers: ms.matchers.unwrap_or_default(),
-            exprs: ms.exprs,
-            max_range_s: ms.max_range_s,
-            max_lookback_s: ms.max_lookback_s,
-            min_step_s: ms.min_step_s,
-            origins: ms.origins,
-        }
-    }
-}
-
-impl From<EmbedPolicy> for TokenRestrictions {
-    fn from(policy: EmbedPolicy) -> TokenRestrictions {
-        TokenRestrictions {
-            endpoints: policy.endpoints,
-            metrics: policy.metrics,
-            matchers: Some(policy.matchers).filter(|list| !list.is_empty()),
-            exprs: policy.exprs,
-            max_range_s: policy.max_range_s,
-            max_lookback_s: policy.max_lookback_s,
-            min_step_s: policy.min_step_s,
-            origins: policy.origins,
-        }
-    }
-}
-
-impl EmbedPolicy {
-    /// Parses `embed.policy` of a key, or `ms` of a request to mint, in the API's form: `null`
-    /// restricts nothing, and an unknown field is refused.
-    ///
-    /// # Errors
-    /// A message that names the field.
-    pub fn from_json(json: &serde_json::Value) -> Result<EmbedPolicy, String> {
-        let serde_json::Value::Object(fields) = json else { return Err("must be an object".into()) };
-        let set =
-            fields.iter().filter(|(name, value)| !value.is_null() || !MS_FIELDS.contains(&name.as_str()));
-        let object = set.map(|(name, value)| (name.clone(), value.clone())).collect();
-        let ms: TokenRestrictions =
-            serde_json::from_value(serde_json::Value::Object(object)).map_err(|e| e.to_string())?;
-        Ok(ms.into())
-    }
-}
-
-/// Seconds since 1970, whole or with a fraction (RFC 7519 section 2), rounded down.
-#[derive(Clone, Copy, Debug)]
-struct NumericDate(i64);
-
-impl<'de> Deserialize<'de> for NumericDate {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<NumericDate, D::Error> {
-        struct Seconds;
-        impl Visitor<'_> for Seconds {
-            type Value = NumericDate;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("seconds since 1970, 0 to 2^53")
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, s: u64) -> Result<NumericDate, E> {
-                let s = i64::try_from(s).ok().filter(|s| *s <= DATE_MAX_S);
-                s.map(NumericDate).ok_or_else(|| E::custom("not a date"))
-            }
-
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "a whole number of at most 2^53: checked in the line before"
-            )]
-            fn visit_f64<E: serde::de::Error>(self, s: f64) -> Result<NumericDate, E> {
-                let fits = (0.0..=9_007_199_254_740_992.0).contains(&s);
-                if fits { Ok(NumericDate(s.floor() as i64)) } else { Err(E::custom("not a date")) }
-            }
-        }
-        from.deserialize_any(Seconds)
-    }
-}
-
-#[derive(Debug, Deserialize)]
-struct Claims {
-    org: String,
-    iat: NumericDate,
-    exp: NumericDate,
-    nbf: Option<NumericDate>,
-    iss: Option<String>,
-    sub: Option<String>,
-    /// For the log only; there is no list of revoked ids.
-    jti: Option<serde_json::Value>,
-    #[serde(default, deserialize_with = "object")]
-    ms: Option<TokenRestrictions>,
-    #[serde(flatten)]
-    others: BTreeMap<String, IgnoredAny>,
-}
-
 /// The token is not signed with the key's secret.
 pub(super) const FOREIGN_SIGNATURE: TokenRefusal = invalid("signature");
-
 /// The reason for a text without the form of a token.
 const FORM: &str = "form";
 
@@ -603,96 +346,4 @@ pub(super) fn effective(
 /// list hides.
 fn granted_endpoints(policy: &EmbedPolicy) -> Option<Vec<Endpoint>> {
     policy.endpoints.clone().or_else(|| policy.exprs.as_ref().map(|_| vec![Endpoint::Expr]))
-}
-
-#[derive(Serialize)]
-struct MintedClaims<'a> {
-    aud: &'static str,
-    org: &'a str,
-    iat: i64,
-    exp: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sub: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ms: Option<TokenRestrictions>,
-}
-
-/// Signs a token with the key's secret.
-pub(in crate::identity) fn mint(
-    key: &ApiKey,
-    keys: &TokenKey,
-    request: &MintRequest,
-    now: Timestamp,
-) -> Result<MintedToken, MintError> {
-    if key.is_refused(now) || !key.scopes.embed {
-        return Err(MintError::UnknownKey);
-    }
-    let Some(secret) = &keys.signing else { return Err(MintError::Asymmetric) };
-    let mut errors = Vec::new();
-    if request.ttl_s == 0 || request.ttl_s > key.embed.max_token_ttl_s {
-        errors.push(FieldError {
-            field: "ttl_s",
-            code: "invalid",
-            message: format!("must be 1 to {}", key.embed.max_token_ttl_s),
-        });
-    }
-    if request.sub.as_ref().is_some_and(|sub| sub.len() > SUB_BYTES_MAX) {
-        errors.push(FieldError {
-            field: "sub",
-            code: "invalid",
-            message: format!("must be at most {SUB_BYTES_MAX} bytes"),
-        });
-    }
-    if let Some(ms) = &request.ms {
-        let messages = policy_errors(ms, PatternLimits::TOKEN).into_iter().chain(excesses(key, ms));
-        errors.extend(messages.map(|message| FieldError { field: "ms", code: "invalid", message }));
-    }
-    if !errors.is_empty() {
-        return Err(MintError::Validation(errors));
-    }
-    // A token minted soon after a revocation gets the first valid date, so that it does not count
-    // as revoked. Its expiry does not change.
-    let iat = now.as_s().max(key.tokens_valid_after.map_or(i64::MIN, whole_second));
-    let exp = now.as_s().saturating_add(i64::from(request.ttl_s));
-    let header = Header { kid: Some(key.id.to_string()), ..Header::new(Algorithm::HS256) };
-    let ms = request.ms.clone().map(TokenRestrictions::from);
-    let claims =
-        MintedClaims { aud: AUDIENCE, org: key.slug.as_str(), iat, exp, sub: request.sub.as_deref(), ms };
-    let token = jsonwebtoken::encode(&header, &claims, &EncodingKey::from_secret(secret.expose().as_bytes()))
-        .expect("HMAC signs any text, and the claims are plain JSON");
-    if token.len() > TOKEN_BYTES_MAX {
-        let message =
-            format!("the token would have {} bytes, at most {TOKEN_BYTES_MAX} are accepted", token.len());
-        return Err(MintError::Validation(vec![FieldError { field: "ms", code: "invalid", message }]));
-    }
-    Ok(MintedToken { token: Secret::new(token), expires_at: Timestamp::from_s(exp), kid: key.id })
-}
-
-/// Returns the fields of `ms` that exceed the key's policy. They would have no effect; the caller
-/// learns of the mistake.
-fn excesses(key: &ApiKey, ms: &EmbedPolicy) -> Vec<String> {
-    fn beyond<T: PartialEq>(own: Option<&[T]>, asked: Option<&[T]>) -> bool {
-        own.zip(asked).is_some_and(|(own, asked)| asked.iter().any(|one| !own.contains(one)))
-    }
-    let own = &key.embed.policy;
-    let over = |own: Option<u64>, asked: Option<u64>| own.zip(asked).is_some_and(|(own, asked)| asked > own);
-    let all_origins = key.embed.origins.iter().any(|origin| origin == "*");
-    // Metric names contain no `*`. So a glob that matches the other glob's text, stars taken
-    // literally, matches everything that the other matches.
-    let covered = |asked: &String| own.metrics.iter().flatten().any(|own| NameGlob::new(own).matches(asked));
-    let names = ms.metrics.as_ref().filter(|_| own.metrics.is_some());
-    let checks = [
-        (beyond(own.endpoints.as_deref(), ms.endpoints.as_deref()), "endpoints"),
-        (names.is_some_and(|asked| !asked.iter().all(covered)), "metrics"),
-        (beyond(own.exprs.as_deref(), ms.exprs.as_deref()), "exprs"),
-        (over(own.max_range_s, ms.max_range_s), "max_range_s"),
-        (over(own.max_lookback_s, ms.max_lookback_s), "max_lookback_s"),
-        (own.min_step_s.zip(ms.min_step_s).is_some_and(|(own, asked)| asked < own), "min_step_s"),
-        (!all_origins && beyond(Some(&key.embed.origins), ms.origins.as_deref()), "origins"),
-    ];
-    checks
-        .into_iter()
-        .filter(|(exceeds, _)| *exceeds)
-        .map(|(_, field)| format!("{field} exceeds the key's policy"))
-        .collect()
 }

@@ -85,7 +85,7 @@ fn parse_within(text: &str, limits: CompileLimits) -> Result<Matcher, PolicyMatc
     let trimmed = text.trim();
     let name_end = trimmed.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(trimmed.len());
     let (name, rest) = trimmed.split_at(name_end);
-    if !crate::identity::keys::api_key::is_label_name(name) {
+    if !is_label_name(name) {
         return Err(PolicyMatcherError::Name(text.to_owned()));
     }
     let rest = rest.trim_start();
@@ -128,6 +128,13 @@ fn read_quoted(chars: &mut std::str::Chars<'_>, quote: char) -> Option<String> {
             c => out.push(c),
         }
     }
+}
+
+/// Returns whether a text is a classic label name of Prometheus.
+pub(super) fn is_label_name(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 #[cfg(test)]

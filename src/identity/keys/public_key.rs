@@ -6,11 +6,10 @@
 //! four nested values for RSA (RFC 3279).
 
 use data_encoding::{BASE64, BASE64URL_NOPAD};
-use jsonwebtoken::DecodingKey;
 use jsonwebtoken::crypto::rust_crypto::DEFAULT_PROVIDER;
+use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::Value;
 
-use crate::identity::keys::embed_token::algorithm;
 use crate::identity::tables::key::TokenAlgorithm;
 
 /// Maximum length of a PEM, bytes; an RSA key of 4,096 bits needs 800.
@@ -19,6 +18,16 @@ const RSA_BITS_MIN: usize = 2_048;
 
 const PEM_BEGIN: &str = "-----BEGIN PUBLIC KEY-----";
 const PEM_END: &str = "-----END PUBLIC KEY-----";
+
+/// Returns the name of an algorithm in the `jsonwebtoken` crate.
+pub(super) fn algorithm(alg: TokenAlgorithm) -> Algorithm {
+    match alg {
+        TokenAlgorithm::Hs256 => Algorithm::HS256,
+        TokenAlgorithm::EdDsa => Algorithm::EdDSA,
+        TokenAlgorithm::Es256 => Algorithm::ES256,
+        TokenAlgorithm::Rs256 => Algorithm::RS256,
+    }
+}
 
 /// Returns the PEM of an uploaded key: the text itself, or that of the JWK in it.
 ///

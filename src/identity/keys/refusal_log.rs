@@ -12,9 +12,9 @@ use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 
 use crate::identity::Identity;
+use crate::identity::audit::Event;
 use crate::identity::keys::embed_token::TokenRefusal;
 use crate::identity::keys::keyring::event;
-use crate::identity::tables::audit::Event;
 use crate::identity::tables::id::{KeyId, UserId};
 
 /// Minimum time between two entries of one key and kind.

@@ -10,9 +10,9 @@ use crate::entropy::Entropy;
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
+use crate::identity::audit;
 use crate::identity::keys::api_key::{self, CreatedKey, KeyError};
 use crate::identity::keys::keyring::{event, sealed_for};
-use crate::identity::tables::audit;
 use crate::identity::tables::id::{KeyId, UserId};
 use crate::identity::tables::key::{KeyRow, RotatedRow, TokenAlgorithm};
 use crate::identity::tables::store::{StoreError, read};

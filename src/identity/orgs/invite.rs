@@ -11,11 +11,12 @@ use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
-use crate::identity::auth::login::{FinishedLogin, LoginOutcome, Password, finish_login};
+use crate::identity::audit::{self, Event};
+use crate::identity::auth::credentials::Password;
+use crate::identity::auth::login::{FinishedLogin, LoginOutcome, finish_login};
 use crate::identity::auth::password::{WeakPassword, check_policy};
 use crate::identity::auth::session::{Client, NewSession, Session};
 use crate::identity::orgs::member;
-use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{InviteId, Secret, SecretHash, SecretKind, UserId};
 use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
 use crate::identity::tables::name::{self, NameError};

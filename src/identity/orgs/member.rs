@@ -7,7 +7,7 @@ use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
-use crate::identity::tables::audit::{self, Event};
+use crate::identity::audit::{self, Event};
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::org::{MemberRow, MembershipRow, OrgRow, Role};
 use crate::identity::tables::store::{StoreError, read};

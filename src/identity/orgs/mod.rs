@@ -1,6 +1,5 @@
-//! Organisations: settings, members, invitations, removal, and their audit log.
+//! Organisations: settings, members, invitations and removal.
 
-pub(super) mod audit_queue;
 pub(super) mod daily_usage;
 pub(super) mod invite;
 pub(super) mod member;

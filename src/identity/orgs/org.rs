@@ -5,8 +5,8 @@ use crate::kv::Txn;
 use crate::model::{OrgId, OrgSlug, SlugError, Timestamp};
 
 use crate::identity::Identity;
+use crate::identity::audit::{self, Event};
 use crate::identity::options::OrgCreate;
-use crate::identity::tables::audit::{self, Event};
 use crate::identity::tables::id::{OrgKey, UserId};
 use crate::identity::tables::name::{self, NameError};
 use crate::identity::tables::org::{

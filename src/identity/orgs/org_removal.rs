@@ -11,9 +11,10 @@ use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 
 use crate::identity::Identity;
+use crate::identity::audit::{self, Event};
 use crate::identity::orgs::invite;
 use crate::identity::orgs::member;
-use crate::identity::tables::audit::{self, AuditRow, Event};
+use crate::identity::tables::audit::AuditRow;
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::invite::InviteRow;
 use crate::identity::tables::key::{KeyRow, RotatedRow, UsedRow};

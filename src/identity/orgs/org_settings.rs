@@ -12,7 +12,7 @@ use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 
 use crate::identity::Identity;
-use crate::identity::tables::audit::{self, Event};
+use crate::identity::audit::{self, Event};
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::name::{self, NameError};
 use crate::identity::tables::org::{Limit, Org, OrgRow, OrgSettings};

@@ -1,4 +1,12 @@
-//! Rows of the database of accounts, their keys and values. All other parts use these tables.
+//! Rows of the database of accounts, their keys and values. They use no other part of this room.
+//!
+//! Tables of control (the first byte of every key): 0x01 users, 0x02 addresses, 0x03 second
+//! factors, 0x04 pending logins, 0x05 sessions, 0x06 last use of sessions, 0x07 links, 0x08
+//! outstanding links of an address, 0x09 organisations, 0x0a slugs, 0x0b memberships, 0x0c members,
+//! 0x0d counters, 0x0e API keys, 0x0f last use of API keys, 0x10 audit log, 0x11 previous secrets
+//! of API keys, 0x12 samples that organisations stored today, 0x18 invitations, 0x19 links of
+//! invitations, 0x1a organisations being removed, 0x1c linked identities, 0x1d identities of an
+//! account, 0x1e used sign-in states.
 
 pub(super) mod audit;
 pub(super) mod id;

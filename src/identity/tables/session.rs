@@ -8,9 +8,11 @@ use crate::kv::{Record, SideRecord};
 use crate::model::Timestamp;
 
 use crate::identity::tables::id::{SecretHash, SessionId, UserId};
+use crate::identity::tables::oauth::Provider;
 
 /// The method of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "u32", try_from = "u32")]
 pub enum AuthMethod {
     /// Address and password.
     Password,
@@ -18,32 +20,64 @@ pub enum AuthMethod {
     MagicLink,
     /// The creation of the first account.
     Setup,
-    // Variants are stored by their index: append new ones.
-    /// Google.
-    Google,
-    /// GitHub.
-    GitHub,
-    /// The configured OpenID Connect issuer.
-    Oidc,
+    /// An account at a provider.
+    Provider(Provider),
     /// A mailed link that created the account.
     Signup,
     /// An invitation that created the account.
     Invite,
 }
 
+/// The methods that are not providers, with their stored numbers. Those of providers are in the
+/// same range: [`Provider::login_number`].
+const METHODS: [(AuthMethod, u32); 5] = [
+    (AuthMethod::Password, 0),
+    (AuthMethod::MagicLink, 1),
+    (AuthMethod::Setup, 2),
+    (AuthMethod::Signup, 6),
+    (AuthMethod::Invite, 7),
+];
+
 impl AuthMethod {
+    /// Returns all methods with their stored numbers.
+    fn numbered() -> impl Iterator<Item = (AuthMethod, u32)> {
+        let of_providers =
+            Provider::ALL.into_iter().map(|one| (AuthMethod::Provider(one), one.login_number()));
+        METHODS.into_iter().chain(of_providers)
+    }
+
     /// Returns the name used in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             AuthMethod::Password => "password",
             AuthMethod::MagicLink => "magic_link",
             AuthMethod::Setup => "setup",
-            AuthMethod::Google => "google",
-            AuthMethod::GitHub => "github",
-            AuthMethod::Oidc => "oidc",
+            AuthMethod::Provider(provider) => provider.as_str(),
             AuthMethod::Signup => "signup",
             AuthMethod::Invite => "invite",
         }
+    }
+}
+
+impl From<AuthMethod> for u32 {
+    fn from(method: AuthMethod) -> u32 {
+        match method {
+            AuthMethod::Provider(provider) => provider.login_number(),
+            method => METHODS
+                .into_iter()
+                .find(|(known, _)| *known == method)
+                .map(|(_, number)| number)
+                .expect("every method but a provider has a row in METHODS"),
+        }
+    }
+}
+
+impl TryFrom<u32> for AuthMethod {
+    type Error = String;
+
+    fn try_from(number: u32) -> Result<AuthMethod, String> {
+        let found = AuthMethod::numbered().find(|(_, known)| *known == number);
+        found.map(|(method, _)| method).ok_or_else(|| format!("{number} is no method of a login"))
     }
 }
 

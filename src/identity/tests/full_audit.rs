@@ -1,7 +1,9 @@
 //! A full audit log (docs/specification.md C3): 90 days or 100,000 rows of an organisation.
 
 use super::*;
-use crate::identity::tables::audit::{AuditRow, Event, FAILURE_ROWS_MAX, ROWS_MAX, SWEEP_ROWS};
+use crate::identity::audit::event::{Event, FAILURE_ROWS_MAX, ROWS_MAX};
+use crate::identity::audit::sweep::SWEEP_ROWS;
+use crate::identity::tables::audit::AuditRow;
 use crate::model::OrgId;
 
 /// Number of rows in one change.

@@ -305,8 +305,8 @@ fn set_up_from_another_machine_needs_the_newest_token() {
     let identity = instance.identity();
     let here = client("192.0.2.1");
     assert!(identity.needs_setup());
-    let old = identity.issue_setup_token(instance.now, &mut instance.rng);
-    let new = identity.issue_setup_token(instance.now, &mut instance.rng);
+    let old = identity.issue_setup_token(&mut instance.rng);
+    let new = identity.issue_setup_token(&mut instance.rng);
     for token in [None, Some(""), Some("sgn_x"), Some(old.expose())] {
         let refused =
             identity.set_up(&set_up(&here, token, SetUpPeer::Remote), instance.now, &mut instance.rng);

@@ -32,7 +32,7 @@ use crate::identity::tables::org::{MemberRow, MembershipRow, NextOrgRow};
 use crate::identity::tables::session::SessionRow;
 use crate::identity::tables::totp::TotpRow;
 use crate::identity::tables::user::AddressProof;
-use crate::identity::tables::{audit, store, user};
+use crate::identity::tables::{store, user};
 use crate::kv::{ControlOptions, DataFolder};
 use crate::model::OrgSlug;
 

@@ -45,7 +45,7 @@ fn left(instance: &TestInstance, org: OrgId) -> [usize; 5] {
         identity.rows::<MemberRow>(&org).expect("read").len(),
         identity.rows::<KeyRow>(&org).expect("read").len(),
         identity.rows::<InviteRow>(&org).expect("read").len(),
-        identity.rows::<audit::AuditRow>(&org).expect("read").len(),
+        identity.rows::<tables::audit::AuditRow>(&org).expect("read").len(),
         identity.rows::<MembershipRow>(&()).expect("read").iter().filter(|((_, of), _)| *of == org).count(),
     ]
 }

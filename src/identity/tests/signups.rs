@@ -190,7 +190,7 @@ fn sign_up_is_refused_unless_it_is_open() {
 #[test]
 fn a_set_up_token_is_not_accepted_as_a_sign_up_link() {
     let mut instance = open_instance(OrgCreate::Admin);
-    let token = instance.identity().issue_setup_token(instance.now, &mut instance.rng);
+    let token = instance.identity().issue_setup_token(&mut instance.rng);
     let here = client("192.0.2.1");
     let refused = complete(&mut instance, &account(&token, &here));
     assert!(matches!(refused, Err(SignupError::Link(LinkError::Invalid))));

@@ -5,6 +5,8 @@
 use std::fmt::Debug;
 
 use super::*;
+use crate::identity::audit::Event;
+use crate::identity::tables::audit::AuditRow;
 use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
 use crate::identity::tables::key::{
     EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes, ReadSettings, RotatedRow, TokenAlgorithm,
@@ -18,8 +20,8 @@ use crate::identity::tables::org::{
 };
 use crate::identity::tables::session::{AuthMethod, PendingRow, SeenRow, SessionRow};
 use crate::identity::tables::totp::TotpRow;
+use crate::identity::tables::user;
 use crate::identity::tables::user::AddressProof;
-use crate::identity::tables::{audit, user};
 use crate::kv::decode_body;
 use crate::model::OrgId;
 
@@ -164,13 +166,15 @@ fn all_versions_of_a_link_are_readable() {
     assert_eq!((LinkRow::TABLE, LinkRow::KIND, LinkRow::VERSION), (7, 7, 3));
 }
 
-/// Sessions are stored with the index of their method.
+/// Sessions are stored with the number of their method.
 #[test]
 fn login_methods_keep_their_stored_numbers() {
     let all = ["password", "magic_link", "setup", "google", "github", "oidc", "signup", "invite"];
+    decode_body::<AuthMethod>(&[250]).expect_err("no method has this number");
     for (number, name) in all.into_iter().enumerate() {
         let method: AuthMethod = decode_body(&[u8::try_from(number).expect("few")]).expect("known");
         assert_eq!(method.as_str(), name);
+        assert_eq!(u32::from(method), u32::try_from(number).expect("few"));
     }
 }
 
@@ -298,14 +302,13 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
         ),
         &RotatedRow { secret: HASH, sealed: Some(vec![1, 2, 3]), until: at(0) },
     );
-    let event =
-        audit::Event::by(USER, "login.ok").target("x").at_ip("192.0.2.1".parse().expect("ip")).detail("y");
+    let event = Event::by(USER, "login.ok").target("x").at_ip("192.0.2.1".parse().expect("ip")).detail("y");
     let row = event.into_row();
     let first = "0101010101010101010101086c6f67696e2e6f6b01780100c00002010179";
-    assert_eq!(audit::AuditRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
+    assert_eq!(AuditRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
     let second = format!("{first}0000");
-    assert_eq!(decode_body::<audit::AuditRow>(&bytes(&second)).as_ref(), Ok(&row));
-    assert_eq!((audit::AuditRow::TABLE, audit::AuditRow::KIND, audit::AuditRow::VERSION), (0x10, 0x10, 2));
+    assert_eq!(decode_body::<AuditRow>(&bytes(&second)).as_ref(), Ok(&row));
+    assert_eq!((AuditRow::TABLE, AuditRow::KIND, AuditRow::VERSION), (0x10, 0x10, 2));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The configured sign-in providers, and the requests to them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::api::auth::AuthDeps;
@@ -10,7 +11,7 @@ use crate::identity::{
     Provider, admission, verify_id_token,
 };
 use crate::model::Timestamp;
-use crate::outbound::{Authorization, GithubClient, OidcClient, ProviderError, Tokens};
+use crate::outbound::{Authorization, OidcClient, ProviderClient, ProviderError, Tokens};
 
 /// Google, or another OpenID Connect issuer.
 #[derive(Debug)]
@@ -23,32 +24,34 @@ pub struct OpenId {
     pub name: String,
 }
 
-/// GitHub.
+/// The client of a configured provider, by its protocol.
 #[derive(Debug)]
-pub struct Github {
-    /// The client of GitHub.
-    pub client: GithubClient,
+pub enum SignInClient {
+    /// OpenID Connect.
+    OpenId(OpenId),
+    /// A protocol of the provider's own.
+    Own(Box<dyn ProviderClient>),
 }
 
 /// The configured providers; none by default.
 #[derive(Clone, Debug, Default)]
-pub struct Providers {
-    /// Google.
-    pub google: Option<Arc<OpenId>>,
-    /// GitHub.
-    pub github: Option<Arc<Github>>,
-    /// The operator's issuer.
-    pub oidc: Option<Arc<OpenId>>,
-}
+pub struct Providers(HashMap<Provider, Arc<SignInClient>>);
 
 /// A configured provider.
 #[derive(Clone, Copy)]
-pub(super) enum Configured<'a> {
-    OpenId(Provider, &'a OpenId),
-    GitHub(&'a Github),
+pub(super) struct Configured<'a> {
+    provider: Provider,
+    client: &'a SignInClient,
 }
 
 impl Providers {
+    /// Adds a provider.
+    #[must_use]
+    pub fn with(mut self, provider: Provider, client: SignInClient) -> Providers {
+        self.0.insert(provider, Arc::new(client));
+        self
+    }
+
     /// Returns the provider that a path names.
     ///
     /// # Errors
@@ -65,53 +68,42 @@ impl Providers {
     }
 
     fn get(&self, provider: Provider) -> Option<Configured<'_>> {
-        match provider {
-            Provider::Google => self.google.as_deref().map(|found| Configured::OpenId(provider, found)),
-            Provider::Oidc => self.oidc.as_deref().map(|found| Configured::OpenId(provider, found)),
-            Provider::GitHub => self.github.as_deref().map(Configured::GitHub),
-        }
+        self.0.get(&provider).map(|client| Configured { provider, client })
     }
 }
 
 impl<'a> Configured<'a> {
     pub(super) const fn provider(self) -> Provider {
-        match self {
-            Configured::OpenId(provider, _) => provider,
-            Configured::GitHub(_) => Provider::GitHub,
-        }
+        self.provider
     }
 
     pub(super) fn name(self) -> &'a str {
-        match self {
-            Configured::OpenId(_, open_id) => &open_id.name,
-            Configured::GitHub(_) => "GitHub",
+        match self.client {
+            SignInClient::OpenId(open_id) => &open_id.name,
+            SignInClient::Own(client) => client.name(),
         }
     }
 
     pub(super) async fn authorize_url(self, sent: Authorization<'_>, now: Timestamp) -> ApiResult<String> {
-        match self {
-            Configured::OpenId(_, open_id) => Ok(open_id.client.authorize_url(sent, now).await?),
-            Configured::GitHub(github) => Ok(github.client.authorize_url(sent)),
+        match self.client {
+            SignInClient::OpenId(open_id) => Ok(open_id.client.authorize_url(sent, now).await?),
+            SignInClient::Own(client) => Ok(client.authorize_url(sent)),
         }
     }
 
     /// Returns whether `issuer` in a response names this provider (RFC 9207).
     pub(super) fn is_issuer(self, issuer: &str) -> bool {
-        match self {
-            Configured::OpenId(_, open_id) => issuer == open_id.client.issuer(),
-            // GitHub's OAuth metadata uses this issuer.
-            Configured::GitHub(github) => {
-                let base = github.client.issuer();
-                issuer == base || issuer.strip_prefix(base) == Some("/login/oauth")
-            }
+        match self.client {
+            SignInClient::OpenId(open_id) => issuer == open_id.client.issuer(),
+            SignInClient::Own(client) => client.is_issuer(issuer),
         }
     }
 
     /// Returns whether every response of this provider names its issuer.
     pub(super) async fn names_itself(self, now: Timestamp) -> ApiResult<bool> {
-        match self {
-            Configured::OpenId(_, open_id) => Ok(open_id.client.names_itself(now).await?),
-            Configured::GitHub(_) => Ok(false),
+        match self.client {
+            SignInClient::OpenId(open_id) => Ok(open_id.client.names_itself(now).await?),
+            SignInClient::Own(_) => Ok(false),
         }
     }
 
@@ -125,32 +117,32 @@ impl<'a> Configured<'a> {
     ) -> ApiResult<ExternalAccount> {
         let redirect_uri = deps.callback_url(self);
         let verifier = attempt.verifier.expose();
-        match self {
-            Configured::GitHub(github) => {
-                let found = github.client.account(code, verifier, &redirect_uri).await?;
+        match self.client {
+            SignInClient::Own(client) => {
+                let found = client.account(code, verifier, &redirect_uri).await?;
                 let email = found.verified_email.as_deref().and_then(|text| Email::parse(text).ok());
                 if found.in_allowed_org == Some(false) {
                     return Err(OauthError::DomainNotAllowed.into());
                 }
                 Ok(ExternalAccount {
-                    provider: Provider::GitHub,
-                    issuer: github.client.issuer().to_owned(),
-                    subject: found.id.to_string(),
+                    provider: self.provider,
+                    issuer: client.issuer().to_owned(),
+                    subject: found.id,
                     email_verified: email.is_some(),
                     email_trusted: email.is_some(),
                     email,
-                    name: found.name.unwrap_or(found.login),
+                    name: found.name,
                     welcome: found.in_allowed_org == Some(true),
                 })
             }
-            Configured::OpenId(provider, open_id) => {
+            SignInClient::OpenId(open_id) => {
                 let tokens = open_id.client.redeem(code, verifier, &redirect_uri, now).await?;
                 let tokens = Arc::new(tokens);
                 let mut profile = open_id.verify(deps, &tokens, attempt, now).await?;
                 if profile.email.is_none() {
                     profile = open_id.with_userinfo(&tokens, profile, now).await?;
                 }
-                Ok(admission(provider, open_id.client.issuer(), &profile, &open_id.admission)?)
+                Ok(admission(self.provider, open_id.client.issuer(), &profile, &open_id.admission)?)
             }
         }
     }

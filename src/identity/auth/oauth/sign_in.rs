@@ -7,13 +7,16 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use crate::identity::Identity;
+use crate::identity::audit::Event;
 use crate::identity::auth::login::{FinishedLogin, LoginOutcome, finish_login};
 use crate::identity::auth::session::{Client, NewSession, Session, is_live};
 use crate::identity::options::SignupMode;
-use crate::identity::tables::audit::Event;
 use crate::identity::tables::id::{IdentityId, SecretHash, UserId};
 use crate::identity::tables::name;
-use crate::identity::tables::oauth::{IdentityKey, IdentityRow, OwnIdentityRow, Provider, UsedStateRow};
+use crate::identity::tables::oauth::{
+    AddressTrust, IdentityKey, IdentityRow, OwnIdentityRow, Provider, UsedStateRow,
+};
+use crate::identity::tables::session::AuthMethod;
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::{AddressProof, AddressRow, Email, UserRow, active};
 
@@ -106,22 +109,22 @@ pub fn admission(
     let domain = email.as_ref().and_then(|email| email.as_str().rsplit_once('@')).map(|(_, domain)| domain);
     // `trust_email` applies only if the issuer makes no statement about the address; it never
     // overrides a `false`.
+    let trust = provider.address_trust();
     let email_verified = match profile.email_verified {
         Some(said) => said,
-        None => rules.trust_email && provider == Provider::Oidc,
+        None => rules.trust_email && trust == AddressTrust::Operator,
     };
     let mailbox_is_googles = matches!(domain, Some("gmail.com" | "googlemail.com"));
     let organisation = profile.hd.as_deref().filter(|hd| !hd.is_empty());
     let email_trusted = email_verified
-        && match provider {
-            // For other addresses Google only knows that the person owned them at some time.
-            Provider::Google => mailbox_is_googles || organisation.is_some(),
-            Provider::GitHub => true,
-            Provider::Oidc => rules.trust_email,
+        && match trust {
+            AddressTrust::GoogleMailboxes => mailbox_is_googles || organisation.is_some(),
+            AddressTrust::Verified => true,
+            AddressTrust::Operator => rules.trust_email,
         };
-    let home = match provider {
-        Provider::Google => organisation.or(domain.filter(|_| mailbox_is_googles)),
-        _ => domain,
+    let home = match trust {
+        AddressTrust::GoogleMailboxes => organisation.or(domain.filter(|_| mailbox_is_googles)),
+        AddressTrust::Verified | AddressTrust::Operator => domain,
     };
     let listed = home
         .filter(|_| email_verified)
@@ -310,7 +313,7 @@ fn sign_in(
     change: &SignIn,
     now: Timestamp,
 ) -> Result<(FinishedLogin, SignInTarget), SignInAbort> {
-    let (account, method) = (&change.account, change.account.provider.method());
+    let (account, method) = (&change.account, AuthMethod::Provider(change.account.provider));
     use_state(txn, &change.attempt)?;
     let target = target(txn, account)?;
     let drawn_for = (!change.drawn_for_new).then_some(change.user);

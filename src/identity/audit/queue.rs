@@ -14,10 +14,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::identity::auth::login_throttle::Network;
-use crate::identity::tables::audit::Event;
-use crate::identity::tables::id::{KeyId, UserId};
 use crate::model::{OrgId, Timestamp};
+
+use crate::identity::network::Network;
+use crate::identity::tables::id::{KeyId, UserId};
+
+use super::event::Event;
 
 /// Maximum number of notices of one organisation between two ticks. Minting is limited to 20 a
 /// second per key.
@@ -82,8 +84,8 @@ struct OrgBacklog {
 }
 
 impl OrgBacklog {
-    fn count_over_quota(&mut self, entries: u64, now: Timestamp) {
-        self.over_quota = self.over_quota.saturating_add(entries);
+    fn count_over_quota(&mut self, now: Timestamp) {
+        self.over_quota = self.over_quota.saturating_add(1);
         self.over_quota_since.get_or_insert(now);
     }
 
@@ -113,7 +115,7 @@ impl AuditQueue {
             backlog.notices.push((now, event));
             self.notices += 1;
         } else {
-            backlog.count_over_quota(1, now);
+            backlog.count_over_quota(now);
         }
     }
 
@@ -129,7 +131,7 @@ impl AuditQueue {
             backlog.windows.insert(cause, window);
             self.windows += 1;
         } else {
-            backlog.count_over_quota(1, now);
+            backlog.count_over_quota(now);
         }
     }
 
@@ -184,7 +186,7 @@ impl AuditQueue {
             backlog.unwritten_failures.push((at, event));
             self.unwritten_failures += 1;
         } else {
-            backlog.count_over_quota(1, at);
+            backlog.count_over_quota(at);
         }
     }
 }

@@ -1,0 +1,213 @@
+//! Requests with a key or an embed token: lookup, verification, and the time of last use.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::model::{OrgId, Timestamp};
+
+use crate::identity::Identity;
+use crate::identity::keys::api_key::{self, ApiKey};
+use crate::identity::keys::embed_token::{
+    self, CheckedClaims, EmbedGrant, EmbedRequest, MintError, MintRequest, MintedToken, TokenRefusal,
+};
+use crate::identity::tables::id::KeyId;
+use crate::identity::tables::key::UsedRow;
+use crate::identity::tables::store::StoreError;
+
+use super::KeyEntry;
+
+/// Minimum difference to the stored time of last use that is written.
+const LAG_MS: i64 = 60 * 1_000;
+const UNKNOWN_KEY: TokenRefusal = TokenRefusal::Invalid { reason: "key" };
+
+/// An embed token with verified signature and claims. Its matchers are not compiled yet.
+#[derive(Clone, Debug)]
+pub struct VerifiedToken {
+    entry: Arc<KeyEntry>,
+    claims: CheckedClaims,
+}
+
+impl VerifiedToken {
+    /// The API key that signed it.
+    pub fn key(&self) -> KeyId {
+        self.entry.key.id
+    }
+
+    /// The organisation of that key.
+    pub fn org(&self) -> OrgId {
+        self.entry.key.org
+    }
+
+    /// The requests a second that all tokens of this key share.
+    pub fn rate_limit_rps(&self) -> u32 {
+        self.entry.key.embed.rate_limit_rps
+    }
+
+    /// Returns the allow-lists of [`EmbedGrant::origins`].
+    pub fn origins(&self) -> Vec<Vec<String>> {
+        embed_token::origins(&self.entry.key, &self.claims.policy)
+    }
+}
+
+impl Identity {
+    /// Returns the key with this `secret`; `None` for unknown, disabled and expired keys alike
+    /// (`api_key_invalid`). Records the use. Only touches memory.
+    pub fn api_key(&self, secret: &str, now: Timestamp) -> Option<Arc<ApiKey>> {
+        let hash = api_key::secret_hash(secret)?;
+        let found = {
+            let ring = self.keyring.read();
+            let entry = ring.by_id.get(ring.by_secret.get(&hash)?)?;
+            if !entry.opens(hash, now) {
+                return None;
+            }
+            Arc::clone(&entry.key)
+        };
+        if found.is_refused(now) {
+            return None;
+        }
+        self.record_use(&found, now);
+        Some(found)
+    }
+
+    /// Verifies an embed token in the order of docs/specification.md D7, steps 1 to 8; the caller
+    /// performs steps 9 and 10. Records the use or the refusal. Only touches memory.
+    ///
+    /// # Errors
+    /// [`TokenRefusal`].
+    pub fn embed(&self, request: &EmbedRequest<'_>, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
+        let token = self.verify_token(request, now)?;
+        self.grant(token, now)
+    }
+
+    /// The first part of [`Identity::embed`]: everything but the compilation of the token's
+    /// matchers. Charge the key before calling [`Identity::grant`]. Records a refusal. Only touches
+    /// memory.
+    ///
+    /// # Errors
+    /// [`TokenRefusal`].
+    pub fn verify_token(
+        &self,
+        request: &EmbedRequest<'_>,
+        now: Timestamp,
+    ) -> Result<VerifiedToken, TokenRefusal> {
+        let entry = self.named_by(request)?;
+        let verified = verify(&entry, request, now);
+        if let Err(refusal) = &verified {
+            self.record_refused(entry.key.org, entry.key.id, refusal, now);
+        }
+        verified
+    }
+
+    /// The second part of [`Identity::embed`]: returns the access that the token grants. Compiles
+    /// its matchers or takes them from the cache. Records the use or the refusal. Only touches
+    /// memory.
+    ///
+    /// # Errors
+    /// [`TokenRefusal`] if the matchers do not compile within a token's limits.
+    pub fn grant(&self, token: VerifiedToken, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
+        let key = Arc::clone(&token.entry.key);
+        let granted = self.granted(token, now);
+        match &granted {
+            Ok(_) => self.record_use(&key, now),
+            Err(refusal) => self.record_refused(key.org, key.id, refusal, now),
+        }
+        granted
+    }
+
+    fn granted(&self, token: VerifiedToken, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
+        let VerifiedToken { entry, claims } = token;
+        let tokens = entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?;
+        let matchers = self.token_policies.matchers((entry.key.org, entry.key.id), &claims.policy);
+        let matchers = matchers.ok_or(embed_token::BAD_PATTERNS)?;
+        Ok(embed_token::effective(&entry.key, tokens, claims, &matchers, now))
+    }
+
+    /// Returns whether [`Identity::grant`] compiles nothing: the token has no patterns, or they are
+    /// cached.
+    pub fn grants_at_once(&self, token: &VerifiedToken) -> bool {
+        let VerifiedToken { entry, claims } = token;
+        self.token_policies.cached((entry.key.org, entry.key.id), &claims.policy).is_some()
+    }
+
+    /// Returns the number of token policies compiled so far.
+    pub fn token_policies_compiled(&self) -> u64 {
+        self.token_policies.compilations()
+    }
+
+    /// Explains a token to a member of `org`: returns why it is refused, or its access. Records
+    /// nothing, and reveals nothing about keys of other organisations. Only touches memory.
+    ///
+    /// # Errors
+    /// [`TokenRefusal`].
+    pub fn inspect(
+        &self,
+        org: OrgId,
+        request: &EmbedRequest<'_>,
+        now: Timestamp,
+    ) -> Result<EmbedGrant, TokenRefusal> {
+        let entry = self.named_by(request)?;
+        if entry.key.org != org {
+            return Err(UNKNOWN_KEY);
+        }
+        self.granted(verify(&entry, request, now)?, now)
+    }
+
+    fn named_by(&self, request: &EmbedRequest<'_>) -> Result<Arc<KeyEntry>, TokenRefusal> {
+        let id = embed_token::key_id(request.token)?;
+        self.keyring.read().by_id.get(&id).cloned().ok_or(UNKNOWN_KEY)
+    }
+
+    /// Mints a token with a key's secret. Only touches memory.
+    ///
+    /// # Errors
+    /// [`MintError`].
+    pub fn mint(&self, org: OrgId, request: &MintRequest, now: Timestamp) -> Result<MintedToken, MintError> {
+        let entry = self.keyring.read().by_id.get(&request.key).cloned().filter(|entry| entry.key.org == org);
+        let entry = entry.ok_or(MintError::UnknownKey)?;
+        if entry.key.lacks_secret() {
+            return Err(MintError::SecretNotKept);
+        }
+        let tokens = entry.tokens.as_ref().ok_or(MintError::UnknownKey)?;
+        embed_token::mint(&entry.key, tokens, request, now)
+    }
+
+    fn record_use(&self, key: &Arc<ApiKey>, now: Timestamp) {
+        let usage = &key.usage;
+        usage.last_ms.fetch_max(now.as_ms(), Ordering::AcqRel);
+        let lag_ms = now.as_ms().saturating_sub(usage.stored_ms.load(Ordering::Acquire));
+        if lag_ms >= LAG_MS && !usage.queued.swap(true, Ordering::AcqRel) {
+            self.keyring.write().used.push(Arc::clone(key));
+        }
+    }
+
+    /// Writes the times of last use.
+    pub(in crate::identity) fn flush_keys(&self) -> Result<(), StoreError> {
+        let used = std::mem::take(&mut self.keyring.write().used);
+        for key in &used {
+            key.usage.queued.store(false, Ordering::Release);
+        }
+        let times: Vec<_> =
+            used.iter().filter_map(|key| Some(((key.org, key.id), UsedRow(key.last_used()?)))).collect();
+        self.put_side(times.clone())?;
+        for (key, (_, UsedRow(at))) in used.iter().zip(times) {
+            key.usage.stored_ms.fetch_max(at.as_ms(), Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
+
+/// Verifies with the current secret, or with the previous one while it is valid.
+fn verify(
+    entry: &Arc<KeyEntry>,
+    request: &EmbedRequest<'_>,
+    now: Timestamp,
+) -> Result<VerifiedToken, TokenRefusal> {
+    let tokens = entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?;
+    let mut verified = embed_token::verify(&entry.key, tokens, request, now);
+    if verified.as_ref().is_err_and(|refusal| *refusal == embed_token::FOREIGN_SIGNATURE)
+        && let Some(tokens) = entry.previous(now).and_then(|previous| previous.tokens.as_ref())
+    {
+        verified = embed_token::verify(&entry.key, tokens, request, now);
+    }
+    Ok(VerifiedToken { entry: Arc::clone(entry), claims: verified? })
+}
