@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::FloatHistogram;
+use super::histogram::FloatHistogram;
 use crate::model::{Labels, Sample, Timestamp};
 
 /// A value, in the four kinds of Prometheus' API.

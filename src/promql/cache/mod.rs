@@ -33,10 +33,14 @@ use crate::model::{Access, MatchOp, Matcher, OrgId, Steps, TimeRange, Timestamp,
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::Snapshot;
 
+use super::annotations::Annotations;
+use super::budget::{Budget, QueryStats};
+use super::error::QueryError;
+use super::eval;
 use super::eval::{CacheLookup, Hooks};
 use super::plan;
-use super::value::{MatrixSeries, cut_series, join_series};
-use super::{Annotations, Budget, Options, Query, QueryError, QueryResult, QueryStats, Value, eval};
+use super::query::{Options, Query, QueryResult};
+use super::value::{MatrixSeries, Value, cut_series, join_series};
 
 use reach::{Reach, has_parts};
 use subqueries::CallerSubqueries;

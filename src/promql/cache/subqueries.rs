@@ -6,9 +6,11 @@
 //! [`MatrixSource::Subquery`](crate::promql::plan::MatrixSource)).
 
 use crate::model::Access;
+use crate::promql::budget::Budget;
 use crate::promql::eval::{CacheLookup, CachedSubquery, SubqueryCache, SubqueryTimes};
 use crate::promql::plan::VectorNode;
-use crate::promql::{Budget, MatrixSeries, Options};
+use crate::promql::query::Options;
+use crate::promql::value::MatrixSeries;
 use crate::tsdb::Snapshot;
 
 use super::reach::{Reach, vector_has_parts};

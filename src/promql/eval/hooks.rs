@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use crate::clock::Stopwatch;
-use crate::promql::budget::Meter;
+use crate::promql::budget::{Budget, Meter, QueryStats};
 use crate::promql::plan::VectorNode;
-use crate::promql::{Budget, MatrixSeries, Options, QueryStats};
+use crate::promql::query::Options;
+use crate::promql::value::MatrixSeries;
 use crate::tsdb::Snapshot;
 
 /// The hooks of one evaluation; the default has none.

@@ -10,9 +10,10 @@ use rapidhash::RapidHashMap;
 
 use crate::model::{Labels, METRIC_NAME};
 use crate::promql::budget::Charge;
+use crate::promql::error::QueryError;
+use crate::promql::histogram::FloatHistogram;
 use crate::promql::plan::{Join, is_comparison, is_set};
 use crate::promql::syntax::tree::{BinaryOp, Cardinality, Matching, Span};
-use crate::promql::{FloatHistogram, QueryError};
 
 use super::join_labels::include;
 use super::label_keys::{NUMBERING_BYTES, number_label_sets};

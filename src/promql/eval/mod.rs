@@ -35,12 +35,12 @@ use crate::model::{Labels, Matcher, Sample, Stopped, TimeRange, Timestamp, bytes
 use crate::tsdb::{Paced, SelectedSeries, Snapshot};
 
 use super::annotations::AnnotationCollector;
-use super::budget::{Charge, Meter};
-use super::functions::seconds;
+use super::budget::{Budget, Charge, Meter};
+use super::error::QueryError;
+use super::numbers::seconds;
 use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
-use super::{
-    Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, QueryResult, Value, VectorSample,
-};
+use super::query::{Options, Query, QueryResult};
+use super::value::{HistogramPoint, MatrixSeries, Value, VectorSample};
 
 use common_rows::{CommonRows, RowRecipe};
 use hooks::CostSnapshot;
@@ -253,8 +253,7 @@ impl Context<'_> {
             ScalarNode::MinMax(extreme) => {
                 let mut a = self.scalar(&extreme.a, grid)?;
                 let b = self.scalar(&extreme.b, grid)?;
-                let pick =
-                    if extreme.greatest { super::functions::sums::max } else { super::functions::sums::min };
+                let pick = if extreme.greatest { super::sums::max } else { super::sums::min };
                 for (a, b) in a.values.iter_mut().zip(&b.values) {
                     *a = pick(*a, *b);
                 }

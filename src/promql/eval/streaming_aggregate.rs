@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::model::{HistogramColumns, Matcher, Stopped, Timestamp};
-use crate::promql::QueryError;
 use crate::promql::budget::{Charge, QueryProgress, rows_bytes};
+use crate::promql::error::QueryError;
 use crate::promql::plan::{AggregateNode, MatrixSource, ScalarNode, SelectorOutput, VectorNode, WindowNode};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask};
 use crate::sync::IgnorePoison as _;

@@ -7,10 +7,9 @@
 use std::sync::Arc;
 
 use crate::model::Timestamp;
-use crate::promql::MatrixSeries;
-use crate::promql::QueryError;
+use crate::promql::error::QueryError;
 use crate::promql::plan::{MatrixNode, MatrixSource, VectorNode};
-use crate::promql::value::{cut_series, join_series};
+use crate::promql::value::{MatrixSeries, cut_series, join_series};
 
 use super::hooks::{CacheLookup, CachedSubquery, SubqueryTimes};
 use super::rows::{Grid, LabelledRows, RowHead};

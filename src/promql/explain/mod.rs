@@ -10,9 +10,11 @@ mod estimate;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use super::budget::Budget;
+use super::error::QueryError;
 use super::eval::{self, EvalCost, Hooks, NodeObserver};
 use super::plan::{self, Node, Plan};
-use super::{Budget, Options, Query, QueryError, QueryResult};
+use super::query::{Options, Query, QueryResult};
 use crate::tsdb::Snapshot;
 
 use estimate::Estimator;

@@ -4,13 +4,15 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher, Pattern, PatternError, Steps};
-use crate::promql::Budget;
+use crate::promql::budget::Budget;
+use crate::promql::error::QueryError;
 use crate::promql::functions::{Function, Kernel, Special, function};
+use crate::promql::numbers::seconds;
+use crate::promql::query::{Options, Query};
 use crate::promql::syntax::tree::{
     Aggregate, AggregateOp, AtModifier, Binary, Call, Cardinality, DurationExpr, Expr, Extension,
     MatrixSelector, QueryTimes, Span, Subquery, VectorSelector,
 };
-use crate::promql::{Options, Query, QueryError};
 
 use super::{
     AggregateNode, HistogramFunction, HistogramNode, Join, MatrixNode, MatrixSource, MinMax, Param, Plan,
@@ -500,12 +502,10 @@ impl Builder<'_> {
             Special::Time => scalar(ScalarNode::Time, false),
             Special::Start => constant(self.steps.start().as_seconds()),
             Special::End => constant(self.steps.end().as_seconds()),
-            Special::Range => {
-                constant(crate::promql::functions::seconds(self.steps.end().ms_since(self.steps.start())))
-            }
+            Special::Range => constant(seconds(self.steps.end().ms_since(self.steps.start()))),
             Special::Step => {
                 let step_ms = if self.instant { 0 } else { self.steps.step_ms() };
-                constant(crate::promql::functions::seconds(step_ms))
+                constant(seconds(step_ms))
             }
             Special::MaxOf | Special::MinOf => {
                 let (a, a_invariant) = self.scalar(self.arg(call, 0)?, depth)?;

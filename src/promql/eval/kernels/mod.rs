@@ -23,7 +23,8 @@ use windows::{StepWindows, WindowCache};
 
 use crate::model::{RegularTimes, Stopped, Times, is_stale};
 use crate::promql::functions::regression::FittedLine;
-use crate::promql::functions::{RowKernel, SampleWindow, count, seconds};
+use crate::promql::functions::{RowKernel, SampleWindow};
+use crate::promql::numbers::{count, seconds};
 use crate::promql::plan::WindowNode;
 use crate::simd::simd_dispatch;
 

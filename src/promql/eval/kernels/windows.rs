@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rapidhash::RapidHashMap;
 
-use crate::promql::functions::{count, seconds};
+use crate::promql::numbers::{count, seconds};
 
 use super::super::rows::Grid;
 use super::SampleTimes;
