@@ -3,6 +3,7 @@
 //! they are evaluated once.
 
 mod build;
+mod calls;
 mod info;
 mod node;
 
