@@ -4,7 +4,7 @@
 //! `(line:col)` of the sub-expression that it concerns. Equal texts are reported once, with the
 //! position of the last.
 
-use super::functions::over_time::go_float;
+use super::numbers::go_float;
 use super::syntax::tree::Span;
 
 /// The annotations of a result, each text once, in the order of their first occurrence.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::QueryError;
+use super::error::QueryError;
 use super::memory::{Lease, LeaseError};
 use super::worker_pool::WorkerPool;
 use crate::model::{Conductor, Pace, Stopped, check_available};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::FloatHistogram;
+use super::histogram::FloatHistogram;
 use crate::model::{Labels, Sample, Timestamp};
 
 /// A value, in the four kinds of Prometheus' API.
@@ -60,4 +60,40 @@ pub struct HistogramPoint {
     pub at: Timestamp,
     /// The histogram.
     pub value: Arc<FloatHistogram>,
+}
+
+/// Copies the steps from `first_ms` to `last_ms`, both inclusive, and omits series without any.
+pub(super) fn cut_series(series: &[MatrixSeries], first_ms: i64, last_ms: i64) -> Vec<MatrixSeries> {
+    let cut_one = |one: &MatrixSeries| {
+        let from = one.samples.partition_point(|sample| sample.at.as_ms() < first_ms);
+        let to = one.samples.partition_point(|sample| sample.at.as_ms() <= last_ms);
+        let samples = one.samples.get(from..to).unwrap_or_default().to_vec();
+        let from = one.histograms.partition_point(|point| point.at.as_ms() < first_ms);
+        let to = one.histograms.partition_point(|point| point.at.as_ms() <= last_ms);
+        let histograms = one.histograms.get(from..to).unwrap_or_default().to_vec();
+        let any = !samples.is_empty() || !histograms.is_empty();
+        any.then(|| MatrixSeries { labels: one.labels.clone(), samples, histograms })
+    };
+    series.iter().filter_map(cut_one).collect()
+}
+
+/// Joins series with their older and newer samples. Both inputs and the result are sorted by
+/// labels.
+pub(super) fn join_series(older: Vec<MatrixSeries>, newer: Vec<MatrixSeries>) -> Vec<MatrixSeries> {
+    let mut out = Vec::with_capacity(older.len().max(newer.len()));
+    let mut newer = newer.into_iter().peekable();
+    for mut series in older {
+        while let Some(before) = newer.next_if(|next| next.labels < series.labels) {
+            out.push(before);
+        }
+        if let Some(same) = newer.next_if(|next| next.labels == series.labels) {
+            // Destructured, so that a new field of the type must be joined here too.
+            let MatrixSeries { labels: _, samples, histograms } = same;
+            series.samples.extend(samples);
+            series.histograms.extend(histograms);
+        }
+        out.push(series);
+    }
+    out.extend(newer);
+    out
 }

@@ -4,9 +4,9 @@
 //! They are read from the syntax tree, before a plan is built, so that a caller with restricted
 //! windows is refused before the query costs anything.
 
+use super::query::{Options, Query};
 use super::syntax::duration_expr::{DurationExpr, QueryTimes};
 use super::syntax::tree::Expr;
-use super::{Options, Query};
 
 /// The range of one selector or subquery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 //! a step after all samples stays valid until a sample arrives.
 //!
 //! **Subqueries.** The evaluated steps of subqueries are cached by the same rules
-//! ([`SubqueryCache`]). So an instant query, whose own result is never cached, computes only the
+//! ([`CallerSubqueries`]). So an instant query, whose own result is never cached, computes only the
 //! new steps of its subqueries.
 //!
 //! Not cached are results with annotations (they may concern the whole range, and they name a
@@ -33,13 +33,17 @@ use crate::model::{Access, MatchOp, Matcher, OrgId, Steps, TimeRange, Timestamp,
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::Snapshot;
 
-use super::eval::Hooks;
+use super::annotations::Annotations;
+use super::budget::{Budget, QueryStats};
+use super::error::QueryError;
+use super::eval;
+use super::eval::{CacheLookup, Hooks};
 use super::plan;
-use super::value::MatrixSeries;
-use super::{Annotations, Budget, Options, Query, QueryError, QueryResult, QueryStats, Value, eval};
+use super::query::{Options, Query, QueryResult};
+use super::value::{MatrixSeries, Value, cut_series, join_series};
 
 use reach::{Reach, has_parts};
-pub(super) use subqueries::{SubqueryCache, SubqueryRequest, SubqueryTimes};
+use subqueries::CallerSubqueries;
 
 /// The divisor that gives the largest entry, as a share of one organisation's bytes.
 const ENTRY_DIVISOR: u64 = 4;
@@ -149,15 +153,6 @@ struct CachedRange {
     used: u64,
 }
 
-/// The usable part of a cached result.
-pub(super) enum CacheLookup {
-    /// The result covers all requested steps.
-    Hit(Arc<[MatrixSeries]>),
-    /// The result is valid up to and including this step, in milliseconds.
-    Prefix(Arc<[MatrixSeries]>, i64),
-    Miss,
-}
-
 impl RangeCache {
     /// A cache of at most `bytes_max` bytes; 0 turns it off.
     pub fn new(bytes_max: u64) -> RangeCache {
@@ -183,9 +178,12 @@ impl RangeCache {
         budget: &Budget<'_>,
     ) -> Result<QueryResult, QueryError> {
         let plan = plan::build(query, options, budget)?;
-        let subqueries = SubqueryCache::of(self, access);
-        let beside = || Hooks { subqueries: (self.bytes_max > 0).then_some(&subqueries), ..Hooks::default() };
-        let compute = || eval::run(&plan, query, snapshot, options, budget, beside());
+        let subqueries = CallerSubqueries::of(self, access);
+        let hooks = match self.bytes_max {
+            0 => Hooks::default(),
+            _ => Hooks { observer: None, subqueries: Some(&subqueries) },
+        };
+        let compute = || eval::run(&plan, query, snapshot, options, budget, hooks);
         let text = query.expr.to_string();
         // The version is read before any sample: samples that arrive meanwhile count as new.
         let version = snapshot.version().filter(|_| !query.instant && self.bytes_max > 0);
@@ -205,18 +203,21 @@ impl RangeCache {
                 self.range_outcomes.hit();
                 budget.check()?;
                 check_available(bytes_of(&key, &series))?;
-                return Ok(answer(cut(&series, request.first_ms, request.last_ms), QueryStats::default()));
+                return Ok(answer(
+                    cut_series(&series, request.first_ms, request.last_ms),
+                    QueryStats::default(),
+                ));
             }
             CacheLookup::Prefix(series, until_ms) if !carries_types(snapshot, budget) => {
                 let tail = query_after(query, until_ms)
-                    .and_then(|query| evaluate_tail(&query, snapshot, options, budget, beside()).transpose());
+                    .and_then(|query| evaluate_tail(&query, snapshot, options, budget, hooks).transpose());
                 // An error or an annotation may concern the whole range, so the whole range is
                 // evaluated.
                 if let Some(Ok(tail)) = tail {
                     self.range_outcomes.extended();
                     let Value::Matrix(newer) = tail.value else { return compute() };
                     check_available(bytes_of(&key, &series))?;
-                    let joined = join(cut(&series, request.first_ms, until_ms), newer);
+                    let joined = join_series(cut_series(&series, request.first_ms, until_ms), newer);
                     self.store(key, &request, snapshot, &joined);
                     return Ok(answer(joined, tail.stats));
                 }
@@ -414,10 +415,10 @@ fn evaluate_tail(
     snapshot: &Snapshot,
     options: &Options,
     budget: &Budget<'_>,
-    beside: Hooks<'_>,
+    hooks: Hooks<'_>,
 ) -> Result<Option<QueryResult>, QueryError> {
     let plan = plan::build(query, options, budget)?;
-    let answer = eval::run(&plan, query, snapshot, options, budget, beside)?;
+    let answer = eval::run(&plan, query, snapshot, options, budget, hooks)?;
     Ok((answer.annotations == Annotations::default()).then_some(answer))
 }
 
@@ -430,42 +431,6 @@ fn query_after(query: &Query, until_ms: i64) -> Option<Query> {
 
 fn answer(series: Vec<MatrixSeries>, stats: QueryStats) -> QueryResult {
     QueryResult { value: Value::Matrix(series), annotations: Annotations::default(), stats }
-}
-
-/// Copies the steps from `first_ms` to `last_ms`, both inclusive, and omits series without any.
-pub(super) fn cut(series: &[MatrixSeries], first_ms: i64, last_ms: i64) -> Vec<MatrixSeries> {
-    let cut_one = |one: &MatrixSeries| {
-        let from = one.samples.partition_point(|sample| sample.at.as_ms() < first_ms);
-        let to = one.samples.partition_point(|sample| sample.at.as_ms() <= last_ms);
-        let samples = one.samples.get(from..to).unwrap_or_default().to_vec();
-        let from = one.histograms.partition_point(|point| point.at.as_ms() < first_ms);
-        let to = one.histograms.partition_point(|point| point.at.as_ms() <= last_ms);
-        let histograms = one.histograms.get(from..to).unwrap_or_default().to_vec();
-        let any = !samples.is_empty() || !histograms.is_empty();
-        any.then(|| MatrixSeries { labels: one.labels.clone(), samples, histograms })
-    };
-    series.iter().filter_map(cut_one).collect()
-}
-
-/// Joins series with their older and newer samples. Both inputs and the result are sorted by
-/// labels.
-pub(super) fn join(older: Vec<MatrixSeries>, newer: Vec<MatrixSeries>) -> Vec<MatrixSeries> {
-    let mut out = Vec::with_capacity(older.len().max(newer.len()));
-    let mut newer = newer.into_iter().peekable();
-    for mut series in older {
-        while let Some(before) = newer.next_if(|next| next.labels < series.labels) {
-            out.push(before);
-        }
-        if let Some(same) = newer.next_if(|next| next.labels == series.labels) {
-            // Destructured, so that a new field of the type must be joined here too.
-            let MatrixSeries { labels: _, samples, histograms } = same;
-            series.samples.extend(samples);
-            series.histograms.extend(histograms);
-        }
-        out.push(series);
-    }
-    out.extend(newer);
-    out
 }
 
 /// Estimates the size of an entry in bytes, as if its labels were not shared.

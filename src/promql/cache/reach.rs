@@ -11,11 +11,11 @@
 //! only.
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
-use crate::promql::Options;
 use crate::promql::plan::{
     AggregateNode, HistogramFunction, MatrixNode, MatrixSource, Node, Param, Plan, ScalarNode, Selector,
     SelectorOutput, TimeShift, VectorNode, WindowNode, is_set,
 };
+use crate::promql::query::Options;
 use crate::promql::syntax::tree::{AggregateOp, Extension, Grouping};
 
 /// The samples on which the value of a step depends: oldest and newest time, both inclusive, in

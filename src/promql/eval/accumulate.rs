@@ -1,7 +1,7 @@
 //! Accumulators of aggregations: rows are added one after the other, each value to the state of its
 //! group at its step.
 
-use crate::promql::functions::sums::{Mean, Sum, Variance};
+use crate::promql::sums::{Mean, Sum, Variance};
 use crate::promql::syntax::tree::AggregateOp;
 use crate::simd::simd_dispatch;
 

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::model::{Labels, METRIC_NAME};
-use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Meter};
+use crate::promql::error::QueryError;
 use crate::promql::functions::ParamCheck;
-use crate::promql::functions::over_time::{check_quantile, go_float};
-use crate::promql::functions::sums::quantile;
+use crate::promql::functions::over_time::check_quantile;
+use crate::promql::numbers::go_float;
 use crate::promql::plan::{AggregateNode, Param};
+use crate::promql::sums::quantile;
 use crate::promql::syntax::tree::{AggregateOp, Grouping};
 
 use super::Context;

@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 
 use crate::model::Labels;
-use crate::promql::QueryError;
 use crate::promql::annotations::BucketFixes;
+use crate::promql::error::QueryError;
 use crate::promql::functions::ParamCheck;
 use crate::promql::functions::histogram::{ClassicBucket, MonotonicFix, fraction, quantile, quantiles};
-use crate::promql::functions::over_time::{check_quantile, go_float};
+use crate::promql::functions::over_time::check_quantile;
+use crate::promql::numbers::go_float;
 use crate::promql::plan::{HistogramFunction, HistogramNode};
 
 use super::Context;

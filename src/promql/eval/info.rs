@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::model::{Labels, METRIC_NAME};
-use crate::promql::QueryError;
+use crate::promql::error::QueryError;
 use crate::promql::plan::{InfoNode, Selector, SelectorOutput};
 use crate::promql::syntax::tree::Span;
 

@@ -8,125 +8,19 @@ use std::sync::Arc;
 
 use rapidhash::RapidHashMap;
 
-use crate::model::{Labels, METRIC_NAME};
-use crate::promql::budget::Charge;
+use crate::model::Labels;
+use crate::promql::error::QueryError;
+use crate::promql::histogram::FloatHistogram;
 use crate::promql::plan::{Join, is_comparison, is_set};
 use crate::promql::syntax::tree::{BinaryOp, Cardinality, Matching, Span};
-use crate::promql::{FloatHistogram, QueryError};
 
 use super::join_labels::include;
-use super::label_keys::{NUMBERING_BYTES, number_label_sets};
+use super::label_keys::number_label_sets;
+use super::match_groups::{JoinSides, MatchGroup, MatchGroups};
 use super::native::{OperatorResult, trims};
 use super::parallel_rows::SeriesCheckInterval;
 use super::rows::{ABSENT, Duplicates, Grid, LabelledRows, Point, RowHead, is_absent, is_metadata};
 use super::{Context, operators};
-
-/// The rows of both sides of a join.
-#[derive(Clone, Copy)]
-struct JoinSides<'r> {
-    many: &'r LabelledRows,
-    one: &'r LabelledRows,
-}
-
-/// The rows of both sides with equal values of the matching labels.
-struct MatchGroup<'g> {
-    /// The matching labels and their values.
-    shared: Labels,
-    /// Rows of the many side; for one-to-one matching, of the left side.
-    many: &'g [usize],
-    /// Rows of the one side.
-    one: &'g [usize],
-}
-
-/// All match groups, by number.
-struct MatchGroups {
-    many: SideRows,
-    one: SideRows,
-    /// For each group, the index of the first row with its labels; rows of the one side are counted
-    /// after those of the many side.
-    firsts: Vec<usize>,
-    /// Whether any matching label is removed together with the metric name.
-    metadata: bool,
-}
-
-/// The rows of one side, group by group.
-struct SideRows {
-    rows: Vec<usize>,
-    /// For each group, the exclusive end of its rows.
-    ends: Vec<usize>,
-}
-
-impl SideRows {
-    fn new(groups: usize, of_rows: &[u32]) -> SideRows {
-        let mut ends = vec![0; groups + 1];
-        of_rows.iter().for_each(|group| ends[*group as usize + 1] += 1);
-        for group in 0..groups {
-            ends[group + 1] += ends[group];
-        }
-        let mut rows = vec![0; of_rows.len()];
-        // The position of each group's next row, which is the group's end once all rows are placed.
-        for (row, group) in of_rows.iter().enumerate() {
-            let position = &mut ends[*group as usize];
-            rows[*position] = row;
-            *position += 1;
-        }
-        ends.truncate(groups);
-        SideRows { rows, ends }
-    }
-
-    fn of(&self, group: usize) -> &[usize] {
-        let from = group.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.rows[from..self.ends[group]]
-    }
-}
-
-/// Bytes of a row while the rows of both sides are grouped: its group number, its position in its
-/// group, and its group.
-const GROUPED_BYTES: usize = NUMBERING_BYTES + 4 * size_of::<usize>();
-
-impl Context<'_> {
-    /// Charges the memory of [`MatchGroups::new`] for `rows` rows of both sides.
-    fn charge_grouping(&self, rows: usize) -> Result<Charge, QueryError> {
-        let mut charge = self.meter.charge();
-        charge.add_bytes(rows.saturating_mul(GROUPED_BYTES) as u64)?;
-        Ok(charge)
-    }
-}
-
-impl MatchGroups {
-    fn new(many: &LabelledRows, one: &LabelledRows, matching: &Matching) -> MatchGroups {
-        let heads = many.heads.iter().chain(&one.heads);
-        let numbers = number_label_sets(heads.map(|head| &head.labels), |name| must_be_equal(matching, name));
-        let (of_many, of_one) = numbers.of.split_at(many.len());
-        let groups = numbers.firsts.len();
-        let (many, one) = (SideRows::new(groups, of_many), SideRows::new(groups, of_one));
-        let metadata = numbers.names.iter().any(|name| is_metadata(name));
-        MatchGroups { many, one, firsts: numbers.firsts, metadata }
-    }
-
-    fn len(&self) -> usize {
-        self.firsts.len()
-    }
-
-    /// Returns the groups in order, with the labels that their rows share.
-    fn each<'g>(
-        &'g self,
-        sides: JoinSides<'g>,
-        matching: &'g Matching,
-    ) -> impl Iterator<Item = MatchGroup<'g>> {
-        let JoinSides { many, one } = sides;
-        self.firsts.iter().enumerate().map(move |(group, first)| {
-            let head = many.heads.get(*first).unwrap_or_else(|| &one.heads[first - many.len()]);
-            let shared = head.labels.filtered(|name| must_be_equal(matching, name));
-            MatchGroup { shared, many: self.many.of(group), one: self.one.of(group) }
-        })
-    }
-}
-
-fn must_be_equal(matching: &Matching, name: &str) -> bool {
-    let listed = matching.labels.iter().any(|label| label == name);
-    if matching.on { listed } else { name != METRIC_NAME && !listed }
-}
 
 /// A row of the many side, a row of the one side, and the row of the one side that is present at
 /// each step.
@@ -548,80 +442,6 @@ impl Context<'_> {
         };
         Some(found)
     }
-
-    fn set_operator(
-        &self,
-        op: BinaryOp,
-        matching: &Matching,
-        mut lhs: LabelledRows,
-        rhs: &LabelledRows,
-    ) -> Result<LabelledRows, QueryError> {
-        let _grouping = self.charge_grouping(lhs.len() + rhs.len())?;
-        let groups = MatchGroups::new(&lhs, rhs, matching);
-        let mut mask = vec![false; lhs.steps().max(rhs.steps())];
-        let mut interval = SeriesCheckInterval::default();
-        if op == BinaryOp::Or {
-            return self.union(&groups, lhs, rhs, &mut mask);
-        }
-        for group in 0..groups.len() {
-            let (left, right) = (groups.many.of(group), groups.one.of(group));
-            if left.is_empty() || right.is_empty() && op == BinaryOp::Unless {
-                continue;
-            }
-            mask.fill(false);
-            right.iter().for_each(|right| rhs.mark_present(*right, &mut mask));
-            for left in left {
-                if interval.is_due(mask.len()) {
-                    self.budget.check()?;
-                }
-                for (value, there) in lhs.row_mut(*left).iter_mut().zip(&mask) {
-                    *value = if *there == (op == BinaryOp::And) { *value } else { ABSENT };
-                }
-                if lhs.has_histograms() {
-                    let hidden =
-                        mask.iter().enumerate().filter(|(_, there)| **there != (op == BinaryOp::And));
-                    for (step, _) in hidden {
-                        lhs.take_histogram(*left, step);
-                    }
-                }
-            }
-        }
-        lhs.drop_empty();
-        Ok(lhs)
-    }
-
-    /// Evaluates `or`: the rows of the left side, and those of the right side at steps at which no
-    /// row of the same group on the left is present.
-    fn union(
-        &self,
-        groups: &MatchGroups,
-        mut lhs: LabelledRows,
-        rhs: &LabelledRows,
-        mask: &mut [bool],
-    ) -> Result<LabelledRows, QueryError> {
-        let mut hidden: Vec<Option<usize>> = vec![None; rhs.len()];
-        for group in (0..groups.len()).filter(|group| !groups.many.of(*group).is_empty()) {
-            groups.one.of(group).iter().for_each(|row| hidden[*row] = Some(group));
-        }
-        lhs.reserve_rows(rhs.len())?;
-        let mut interval = SeriesCheckInterval::default();
-        for ((i, (head, row)), hidden) in rhs.iter().enumerate().zip(hidden) {
-            if interval.is_due(mask.len()) {
-                self.budget.check()?;
-            }
-            mask.fill(false);
-            for left in hidden.map_or(&[][..], |group| groups.many.of(group)) {
-                lhs.mark_present(*left, mask);
-            }
-            let target = lhs.push_absent(head.clone());
-            for ((value, hidden), target) in row.iter().zip(&*mask).zip(target) {
-                *target = if *hidden { ABSENT } else { *value };
-            }
-            copy_histograms(rhs, i, &mut lhs, |step| !mask[step])?;
-        }
-        lhs.recount()?;
-        lhs.merge_duplicates(Duplicates::Merge)
-    }
 }
 
 /// The result of a pair.
@@ -641,20 +461,6 @@ impl PairValue {
         }
         Ok(())
     }
-}
-
-/// Copies the histograms of a row to the last row of `out`, at the steps that are `shown`.
-fn copy_histograms(
-    from: &LabelledRows,
-    row: usize,
-    out: &mut LabelledRows,
-    shown: impl Fn(usize) -> bool,
-) -> Result<(), QueryError> {
-    let last = out.len() - 1;
-    for (step, histogram) in from.row_histograms(row).filter(|(step, _)| shown(*step)) {
-        out.put_histogram(last, step, Arc::clone(histogram))?;
-    }
-    Ok(())
 }
 
 /// The output rows of a group.
@@ -740,105 +546,4 @@ fn partners(
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use crate::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps, Timestamp};
-    use crate::promql::syntax::{Caps, parse};
-    use crate::promql::{Budget, Options, Query, run};
-    use crate::tsdb::{Snapshot, Tsdb};
-
-    const STEPS: i64 = 20;
-    const STEP_S: i64 = 30;
-
-    /// A series: indices of its label values, its first and last step, its first value.
-    type SeriesSpec = ([usize; 4], (i64, i64), i32);
-
-    fn series(most: usize) -> impl Strategy<Value = Vec<SeriesSpec>> {
-        let labels = [0usize..6, 0..3, 0..4, 0..3];
-        prop::collection::vec((labels, (-8..8i64, 8..28i64), -3..4i32), 1..most)
-    }
-
-    /// Returns series of both sides, and two with one signature that are never present together.
-    fn store(many: &[SeriesSpec], one: &[SeriesSpec]) -> Snapshot {
-        let mut batch = BatchBuilder::default();
-        let mut put = |pairs: &[(&str, &str)], (first, last): (i64, i64), value: i32| {
-            let at = |step: i64| Timestamp::from_s(1_000 + step * STEP_S);
-            let sample = |step| Sample { at: at(step), value: f64::from(value) + (step % 5) as f64 };
-            batch.series(&Labels::from_pairs(pairs.iter().copied()), (first..=last).map(sample));
-        };
-        let text =
-            |kind: &str, value: usize| if value == 0 { String::new() } else { format!("{kind}{value}") };
-        for (number, ([pod, node, zone, name], shown, value)) in many.iter().enumerate() {
-            let (pod, node, zone) = (text("p", *pod), text("n", *node), text("z", *zone));
-            let id = (number % 11).to_string();
-            let name = ["a", "a", "ab"][*name];
-            let pairs = [("__name__", name), ("id", &id), ("node", &node), ("pod", &pod), ("zone", &zone)];
-            put(&pairs, *shown, *value);
-        }
-        for ([pod, node, kind, name], shown, value) in one {
-            let (pod, node, kind) = (text("p", *pod), text("n", *node), text("k", *kind));
-            let name = ["b", "b", "bb"][*name];
-            put(&[("__name__", name), ("kind", &kind), ("node", &node), ("pod", &pod)], *shown, *value);
-        }
-        put(&[("__name__", "c"), ("pod", "none")], (0, 3), 1);
-        put(&[("__name__", "cc"), ("pod", "none")], (15, 19), 1);
-        let store = Tsdb::scaffold();
-        store.append(OrgId(1), &batch.batch(), Timestamp::from_s(10_000)).expect("stored");
-        store.snapshot(&Access::whole(OrgId(1)))
-    }
-
-    fn render(text: &str, snapshot: &Snapshot, instant: bool, delayed_name_removal: bool) -> String {
-        let expr = parse(text, &Caps::default()).expect("an expression").expr;
-        let (first, last) = (Timestamp::from_s(1_000), Timestamp::from_s(1_000 + STEPS * STEP_S));
-        let steps = Steps::new(first, if instant { first } else { last }, STEP_S * 1_000).expect("a grid");
-        let query = Query { expr, text: String::new(), steps, instant };
-        let options = Options { lookback_ms: STEP_S * 1_000, delayed_name_removal, ..Options::default() };
-        match run(&query, snapshot, &options, &Budget::default()) {
-            Ok(answer) => format!("{:?} {:?}", answer.value, answer.annotations),
-            Err(error) => error.to_string(),
-        }
-    }
-
-    /// Joins with `A` for the many side and `B` for the one side.
-    const JOINS: [&str; 15] = [
-        "A * on (pod) group_left () B",
-        "A * on (pod) group_left (node) B",
-        "A / on (pod) group_left (node, kind, node) B",
-        "B - on (pod) group_right (kind) A",
-        "B / on (pod) group_right () A",
-        "A > on (pod) group_left (node) B",
-        "A == bool on (pod) group_left (kind) B",
-        "B <= on (pod, node) group_right (zone) A",
-        "A ^ on (pod, node) group_left (kind, id) B",
-        "A + on (pod) group_left (__name__) B",
-        "sum by (node) (A * on (pod) group_left (node) B)",
-        "count by (kind, node) (A * on (pod) group_left (kind) (B > 0))",
-        "A * ignoring (id, zone, kind) group_left (kind) B",
-        "max by (pod) (A) - on (pod) B",
-        "max by (pod, node, kind) (A) < B",
-    ];
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
-
-        /// Two series of one signature that match nothing are added to the one side; they force the
-        /// evaluation step by step.
-        #[test]
-        fn static_pairs_give_the_results_of_pairs_matched_step_by_step(
-            many in series(60),
-            one in series(9),
-            (instant, delayed) in (any::<bool>(), any::<bool>()),
-        ) {
-            let snapshot = store(&many, &one);
-            for join in JOINS {
-                for (a, b) in [("a", "b"), ("{__name__=~\"a.*\"}", "b"), ("a", "{__name__=~\"b.*\"}")] {
-                    let of = |b: &str| join.replace('A', a).replace('B', b);
-                    let plain = render(&of(b), &snapshot, instant, delayed);
-                    let stepwise = render(&of(&format!("({b} or {{__name__=~\"cc?\"}})")), &snapshot, instant, delayed);
-                    prop_assert_eq!(plain, stepwise, "{}", of(b));
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -8,11 +8,13 @@ mod aggregate;
 mod common_rows;
 mod hash;
 mod histogram;
+mod hooks;
 mod info;
 mod join;
 mod join_labels;
 mod kernels;
 mod label_keys;
+mod match_groups;
 mod native;
 mod operators;
 mod parallel_rows;
@@ -20,6 +22,7 @@ mod pushdown;
 mod relabel;
 mod rows;
 mod select;
+mod set_operators;
 mod sort;
 mod start_timestamps;
 mod streaming_aggregate;
@@ -34,16 +37,18 @@ use crate::model::{Labels, Matcher, Sample, Stopped, TimeRange, Timestamp, bytes
 use crate::tsdb::{Paced, SelectedSeries, Snapshot};
 
 use super::annotations::AnnotationCollector;
-use super::budget::{Charge, Meter};
-use super::cache::SubqueryCache;
-use super::explain::Trace;
-use super::functions::seconds;
+use super::budget::{Budget, Charge, Meter};
+use super::error::QueryError;
+use super::numbers::seconds;
 use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
-use super::{
-    Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, QueryResult, Value, VectorSample,
-};
+use super::query::{Options, Query, QueryResult};
+use super::value::{HistogramPoint, MatrixSeries, Value, VectorSample};
 
 use common_rows::{CommonRows, RowRecipe};
+use hooks::CostSnapshot;
+pub(super) use hooks::{
+    CacheLookup, CachedSubquery, EvalCost, Hooks, NodeObserver, SubqueryCache, SubqueryTimes,
+};
 pub(super) use parallel_rows::scratch_bytes;
 use rows::{ABSENT, Duplicates, Grid, LabelledRows, Point, RowHead, Scalars, is_absent, present};
 
@@ -54,23 +59,13 @@ struct Context<'a> {
     budget: &'a Budget<'a>,
     meter: Rc<Meter>,
     notes: RefCell<AnnotationCollector>,
-    /// Records what each node did, for `explain`.
-    trace: Option<&'a Trace>,
-    /// Cached results of subqueries.
-    subqueries: Option<&'a SubqueryCache<'a>>,
+    hooks: Hooks<'a>,
     /// Recipes of rows that several aggregations need, and the rows that have been computed.
     shared_recipes: Vec<RowRecipe>,
     common_rows: RefCell<Vec<Rc<CommonRows>>>,
     /// Memory of the label sets of selected series. It is held until the end, because results share
     /// the label sets.
     labels: RefCell<Charge>,
-}
-
-/// Optional hooks of an evaluation: a trace and a subquery cache.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Hooks<'a> {
-    pub(super) trace: Option<&'a Trace>,
-    pub(super) subqueries: Option<&'a SubqueryCache<'a>>,
 }
 
 /// Evaluates the plan of `query`.
@@ -88,20 +83,9 @@ pub(super) fn run(
     let notes = RefCell::new(AnnotationCollector::default());
     let meter = Meter::new(options.limits, budget);
     let (shared_recipes, common_rows) = (common_rows::shared_recipes(plan), RefCell::default());
-    let Hooks { trace, subqueries } = hooks;
     let labels = RefCell::new(meter.charge());
-    let context = Context {
-        snapshot,
-        options,
-        budget,
-        meter,
-        notes,
-        trace,
-        subqueries,
-        shared_recipes,
-        common_rows,
-        labels,
-    };
+    let context =
+        Context { snapshot, options, budget, meter, notes, hooks, shared_recipes, common_rows, labels };
     let steps = query.steps;
     let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };
     // Compiled patterns stay in memory until the evaluation ends.
@@ -271,8 +255,7 @@ impl Context<'_> {
             ScalarNode::MinMax(extreme) => {
                 let mut a = self.scalar(&extreme.a, grid)?;
                 let b = self.scalar(&extreme.b, grid)?;
-                let pick =
-                    if extreme.greatest { super::functions::sums::max } else { super::functions::sums::min };
+                let pick = if extreme.greatest { super::sums::max } else { super::sums::min };
                 for (a, b) in a.values.iter_mut().zip(&b.values) {
                     *a = pick(*a, *b);
                 }
@@ -286,10 +269,10 @@ impl Context<'_> {
     }
 
     fn vector(&self, node: &VectorNode, grid: Grid) -> Result<LabelledRows, QueryError> {
-        let Some(trace) = self.trace else { return self.vector_of(node, grid) };
-        let before = trace.enter(&self.meter);
+        let Some(observer) = self.hooks.observer else { return self.vector_of(node, grid) };
+        let before = CostSnapshot::take(&self.meter);
         let rows = self.vector_of(node, grid)?;
-        trace.leave(std::ptr::from_ref(node).addr(), before, rows.len(), &self.meter);
+        observer.node_evaluated(std::ptr::from_ref(node).addr(), before.cost(rows.len(), &self.meter));
         Ok(rows)
     }
 

@@ -1,6 +1,6 @@
 //! Arithmetic and comparison of two numbers, and of a vector with a scalar.
 
-use crate::promql::QueryError;
+use crate::promql::error::QueryError;
 use crate::promql::plan::{WithScalar, is_comparison};
 use crate::promql::syntax::tree::BinaryOp;
 

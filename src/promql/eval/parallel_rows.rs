@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::model::{HistogramColumns, Stopped, TimeRange, Timestamp};
-use crate::promql::QueryError;
 use crate::promql::budget::{OptionalCharge, QueryProgress, rows_bytes};
+use crate::promql::error::QueryError;
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask, WorkerSlot};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{ReadColumns, SelectedSeries, SeriesId, SeriesReader, Snapshot, non_decreasing};

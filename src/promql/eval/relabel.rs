@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rapidhash::RapidHashMap;
 
 use crate::model::{CaptureError, Captures, Labels, METRIC_NAME, Pattern};
-use crate::promql::QueryError;
+use crate::promql::error::QueryError;
 use crate::promql::plan::Relabel;
 
 use super::Context;

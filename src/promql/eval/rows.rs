@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::model::{Labels, METRIC_NAME, STALE_NAN_BITS, try_reserve_exact, try_with_capacity};
-use crate::promql::FloatHistogram;
-use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Meter};
+use crate::promql::error::QueryError;
+use crate::promql::histogram::FloatHistogram;
 use crate::simd::simd_dispatch;
 use crate::tsdb::SelectedSeries;
 

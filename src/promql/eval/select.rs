@@ -2,9 +2,9 @@
 //! between the neighbouring samples (`smoothed`).
 
 use crate::model::{Labels, TimeRange, Timestamp, is_stale};
-use crate::promql::QueryError;
+use crate::promql::error::QueryError;
 use crate::promql::functions::extended::interpolate;
-use crate::promql::functions::seconds;
+use crate::promql::numbers::seconds;
 use crate::promql::plan::{Selector, SelectorOutput};
 
 use super::Context;

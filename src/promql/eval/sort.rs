@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use crate::model::{Labels, Pace, Stopped};
-use crate::promql::QueryError;
+use crate::promql::error::QueryError;
 use crate::promql::syntax::tree::Span;
 
 use super::rows::LabelledRows;

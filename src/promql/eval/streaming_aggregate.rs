@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::model::{HistogramColumns, Matcher, Stopped, Timestamp};
-use crate::promql::QueryError;
 use crate::promql::budget::{Charge, QueryProgress, rows_bytes};
+use crate::promql::error::QueryError;
 use crate::promql::plan::{AggregateNode, MatrixSource, ScalarNode, SelectorOutput, VectorNode, WindowNode};
 use crate::promql::worker_pool::{POLL_INTERVAL, ParallelTask};
 use crate::sync::IgnorePoison as _;
@@ -22,6 +22,7 @@ use super::Context;
 use super::accumulate::{Accumulate, accumulator, extra_bytes};
 use super::aggregate::is_grouping_label;
 use super::common_rows::{RowBatch, RowsBySeries};
+use super::hooks::CostSnapshot;
 use super::kernels::{ContinueCheck, KernelScratch};
 use super::parallel_rows::{
     FillRow, LOOKUP_NS, ReadPlan, SeriesCheckInterval, cost_ns, fill_row, floats_of, scratch_bytes,
@@ -371,7 +372,7 @@ impl Context<'_> {
         source: &RowSource<'_>,
         fill: Arc<FillRow>,
     ) -> Result<Option<LabelledRows>, QueryError> {
-        let before = self.trace.map(|trace| trace.enter(&self.meter));
+        let before = self.hooks.observer.map(|_| CostSnapshot::take(&self.meter));
         let drops_names =
             source.pushed_down.drops_names || source.window.is_some_and(|window| !window.kernel.keeps_name);
         let is_dropped = |name: &str| drops_names && is_metadata(name);
@@ -392,11 +393,12 @@ impl Context<'_> {
             return Ok(None);
         };
         self.meter.add_samples(accumulated.samples);
-        if let Some((trace, before)) = self.trace.zip(before) {
-            // The aggregation and its argument are evaluated together; the trace records this at
-            // the argument.
+        if let Some((observer, before)) = self.hooks.observer.zip(before) {
+            // The aggregation and its argument are evaluated together; the cost is recorded at the
+            // argument.
+            let cost = before.cost(accumulated.rows, &self.meter);
             for node in &source.pushed_down.nodes {
-                trace.leave(std::ptr::from_ref(*node).addr(), before, accumulated.rows, &self.meter);
+                observer.node_evaluated(std::ptr::from_ref(*node).addr(), cost);
             }
         }
         if let Some(window) = source.window {

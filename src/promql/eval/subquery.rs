@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use crate::model::Timestamp;
-use crate::promql::MatrixSeries;
-use crate::promql::QueryError;
-use crate::promql::cache::{self, CacheLookup, SubqueryCache, SubqueryRequest, SubqueryTimes};
+use crate::promql::error::QueryError;
 use crate::promql::plan::{MatrixNode, MatrixSource, VectorNode};
+use crate::promql::value::{MatrixSeries, cut_series, join_series};
 
+use super::hooks::{CacheLookup, CachedSubquery, SubqueryTimes};
 use super::rows::{Grid, LabelledRows, RowHead};
 use super::{Context, matrix, matrix_bytes};
 
@@ -26,21 +26,18 @@ impl Context<'_> {
         let MatrixSource::Subquery { expr, step_ms, text, selectors } = &node.source else { return Ok(None) };
         let (first, last) = self.window_span(node, grid);
         let steps = subquery_grid(first, last, *step_ms);
-        let cache = self.subqueries.zip(text.as_deref()).filter(|_| steps.len > 0);
-        let request = cache.and_then(|(subqueries, text)| {
+        let cache = self.hooks.subqueries.zip(text.as_deref()).filter(|_| steps.len > 0);
+        let cached = cache.and_then(|(subqueries, text)| {
             let times = SubqueryTimes {
                 range_ms: node.range_ms,
                 first_ms: steps.start_ms,
                 last_ms: steps.last(),
                 step_ms: steps.step_ms,
             };
-            let request = subqueries.request(text, expr, times, self.snapshot, self.options);
-            Some((subqueries, request?))
+            subqueries.subquery(text, expr, times, self.snapshot, self.options)
         });
-        let rows = match request {
-            Some((subqueries, request)) => {
-                self.cached_or_computed(expr, *selectors, steps, subqueries, request)?
-            }
+        let rows = match cached {
+            Some(cached) => self.cached_or_computed(expr, *selectors, steps, cached)?,
             None => self.vector(expr, steps)?.sorted_by_labels()?,
         };
         Ok(Some((rows, steps)))
@@ -51,36 +48,35 @@ impl Context<'_> {
         expr: &VectorNode,
         selectors: usize,
         steps: Grid,
-        subqueries: &SubqueryCache<'_>,
-        request: SubqueryRequest,
+        cached: Box<dyn CachedSubquery + '_>,
     ) -> Result<LabelledRows, QueryError> {
-        match subqueries.look_up(&request, self.snapshot, self.budget) {
+        match cached.look_up(self.snapshot, self.budget) {
             CacheLookup::Hit(series) => {
                 self.budget.check()?;
                 // If there is no memory for them, the evaluation below reports the error.
                 if let Ok(rows) = self.rows_of(&series, steps) {
-                    subqueries.hit();
+                    cached.count_hit();
                     self.meter.skip_selectors(selectors);
                     return Ok(rows);
                 }
             }
             CacheLookup::Prefix(series, until_ms) => {
                 if let Some((all, rows)) = self.extend_cached(expr, steps, &series, until_ms) {
-                    subqueries.extended();
-                    subqueries.store(request, self.snapshot, self.budget, &all);
+                    cached.count_extended();
+                    cached.store(self.snapshot, self.budget, &all);
                     return Ok(rows);
                 }
             }
             CacheLookup::Miss => {}
         }
-        subqueries.miss();
+        cached.count_miss();
         let count = self.notes.borrow().recorded();
         let rows = self.vector(expr, steps)?.sorted_by_labels()?;
         if self.is_silent_since(count)
-            && subqueries.admits(rows.len(), steps.len)
+            && cached.admits(rows.len(), steps.len)
             && self.meter.has_memory(matrix_bytes(&rows)).is_ok()
         {
-            subqueries.store(request, self.snapshot, self.budget, &matrix(steps, &rows));
+            cached.store(self.snapshot, self.budget, &matrix(steps, &rows));
         }
         Ok(rows)
     }
@@ -106,7 +102,7 @@ impl Context<'_> {
             self.notes.replace(notes);
             return None;
         };
-        let all = cache::join(cache::cut(series, steps.start_ms, until_ms), newer);
+        let all = join_series(cut_series(series, steps.start_ms, until_ms), newer);
         let rows = self.rows_of(&all, steps).ok()?;
         Some((all, rows))
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::model::{Sample, Stopped, TimeRange, Timestamp, is_stale};
-use crate::promql::QueryError;
 use crate::promql::budget::Charge;
+use crate::promql::error::QueryError;
 use crate::promql::functions::{ParamCheck, SampleWindow, WindowKernel, extended};
 use crate::promql::plan::{MatrixNode, MatrixSource, WindowNode};
 use crate::promql::syntax::tree::Extension;

@@ -8,14 +8,15 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::model::{Labels, METRIC_NAME, Matcher, TimeRange, Timestamp};
-use crate::promql::budget::{Charge, Meter, rows_bytes};
+use crate::promql::budget::{Budget, Charge, Meter, rows_bytes};
+use crate::promql::error::QueryError;
 use crate::promql::eval::scratch_bytes;
 use crate::promql::plan::{
     AggregateNode, HistogramFunction, Join, MatrixNode, MatrixSource, Node, Param, Plan, ScalarNode,
     VectorNode,
 };
+use crate::promql::query::{Options, Query};
 use crate::promql::syntax::tree::{AggregateOp, BinaryOp, Cardinality, Grouping};
-use crate::promql::{Budget, Options, Query, QueryError};
 use crate::tsdb::{SampleColumns, Snapshot};
 
 use super::PlanNode;

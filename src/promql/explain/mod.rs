@@ -9,12 +9,12 @@ mod estimate;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
 
-use super::budget::Meter;
+use super::budget::Budget;
+use super::error::QueryError;
+use super::eval::{self, EvalCost, Hooks, NodeObserver};
 use super::plan::{self, Node, Plan};
-use super::{Budget, Options, Query, QueryError, QueryResult, QueryStats, eval};
-use crate::clock::Stopwatch;
+use super::query::{Options, Query, QueryResult};
 use crate::tsdb::Snapshot;
 
 use estimate::Estimator;
@@ -87,16 +87,15 @@ pub fn explain(
     let plan = plan::build(query, options, budget)?;
     let mut root = Estimator::new(snapshot, options, budget).plan(&plan, query)?;
     let trace = Trace::default();
-    let beside = eval::Hooks { trace: Some(&trace), subqueries: None };
-    let answer = eval::run(&plan, query, snapshot, options, budget, beside)?;
+    let hooks = Hooks { observer: Some(&trace), subqueries: None };
+    let answer = eval::run(&plan, query, snapshot, options, budget, hooks)?;
     trace.fill(Node::of_plan(&plan), &mut root);
     Ok((answer, root))
 }
 
-/// The actual costs of the nodes in one evaluation, by memory address: a plan does not move while
-/// it runs.
+/// The actual costs of the nodes in one evaluation, by memory address.
 #[derive(Debug, Default)]
-pub(super) struct Trace {
+struct Trace {
     costs: RefCell<HashMap<usize, NodeCost>>,
 }
 
@@ -111,31 +110,18 @@ struct NodeCost {
     ms: f64,
 }
 
-/// The counters and the time before the evaluation of a node.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CostSnapshot {
-    stats: QueryStats,
-    watch: Stopwatch,
+impl NodeObserver for Trace {
+    fn node_evaluated(&self, node: usize, cost: EvalCost) {
+        let mut costs = self.costs.borrow_mut();
+        let total = costs.entry(node).or_default();
+        total.rows = total.rows.max(cost.rows as u64);
+        total.selected += cost.selected;
+        total.samples += cost.samples;
+        total.ms += cost.ms;
+    }
 }
 
 impl Trace {
-    /// Begins the evaluation of a node.
-    pub(super) fn enter(&self, meter: &Rc<Meter>) -> CostSnapshot {
-        CostSnapshot { stats: meter.stats(), watch: Stopwatch::start() }
-    }
-
-    /// Ends the evaluation of the node at `address`, which yielded `rows` rows.
-    pub(super) fn leave(&self, address: usize, before: CostSnapshot, rows: usize, meter: &Rc<Meter>) {
-        let CostSnapshot { stats, watch } = before;
-        let now = meter.stats();
-        let mut costs = self.costs.borrow_mut();
-        let cost = costs.entry(address).or_default();
-        cost.rows = cost.rows.max(rows as u64);
-        cost.selected += now.series - stats.series;
-        cost.samples += now.samples - stats.samples;
-        cost.ms += watch.elapsed_ms();
-    }
-
     /// Sets the actual costs in the tree that was estimated from the same plan.
     fn fill(&self, node: Node<'_>, into: &mut PlanNode) {
         let inputs = node.inputs();

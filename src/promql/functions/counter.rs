@@ -1,7 +1,8 @@
 //! Rates, increases, resets and changes in a window (Prometheus, `promql/functions.go`,
 //! `extrapolatedRate`).
 
-use super::{SampleWindow, count, extended, seconds};
+use super::{SampleWindow, extended};
+use crate::promql::numbers::{count, seconds};
 
 pub(super) fn rate(window: &SampleWindow<'_>) -> Option<f64> {
     if window.extension.is_some() {

@@ -1,6 +1,6 @@
 //! Functions of single values.
 
-use super::sums::{max, min};
+use crate::promql::sums::{max, min};
 
 pub(super) fn sgn(value: f64) -> f64 {
     if value < 0.0 {

@@ -11,12 +11,11 @@ pub(super) mod histogram;
 pub(super) mod math;
 pub(super) mod over_time;
 pub(super) mod regression;
-pub(super) mod sums;
 mod table;
 
 pub use table::{FUNCTIONS, function};
 
-use super::FloatHistogram;
+use super::histogram::FloatHistogram;
 use super::syntax::tree::{Extension, ValueType};
 
 /// One function of the language.
@@ -237,18 +236,4 @@ impl SampleWindow<'_> {
     pub(super) fn range_ms(&self) -> i64 {
         self.end_ms.saturating_sub(self.start_ms)
     }
-}
-
-/// Converts milliseconds to seconds.
-#[inline]
-#[expect(clippy::cast_precision_loss, reason = "PromQL's own arithmetic: seconds are a double")]
-pub(super) fn seconds(ms: i64) -> f64 {
-    ms as f64 / 1_000.0
-}
-
-/// Converts a count to a value.
-#[inline]
-#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-pub(super) fn count(n: usize) -> f64 {
-    n as f64
 }

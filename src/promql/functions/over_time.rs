@@ -1,7 +1,8 @@
 //! The `*_over_time` functions, which compute one number from the values of a window.
 
-use super::sums::{Mean, Sum, compensated_variance, quantile};
-use super::{ParamCheck, SampleWindow, count, seconds};
+use super::{ParamCheck, SampleWindow};
+use crate::promql::numbers::{count, go_float, seconds};
+use crate::promql::sums::{Mean, Sum, compensated_variance, quantile};
 
 pub(super) fn avg(window: &SampleWindow<'_>) -> Option<f64> {
     let (first, rest) = window.values.split_first()?;
@@ -109,27 +110,4 @@ fn ts_of(window: &SampleWindow<'_>, better: fn(f64, f64) -> bool) -> Option<f64>
     let best =
         pairs.reduce(|best, next| if better(*next.1, *best.1) || best.1.is_nan() { next } else { best });
     best.map(|(ms, _)| seconds(*ms))
-}
-
-/// Formats a number like Go's `%g`, which the messages of Prometheus use.
-pub(in crate::promql) fn go_float(value: f64) -> String {
-    if value.is_nan() {
-        return "NaN".into();
-    }
-    if value.is_infinite() {
-        return if value > 0.0 { "+Inf".into() } else { "-Inf".into() };
-    }
-    let size = value.abs();
-    if size != 0.0 && !(1e-4..1e6).contains(&size) {
-        // Rust writes `1e-5`; Go pads the exponent to two digits.
-        let text = format!("{value:e}");
-        return match text.split_once('e') {
-            Some((digits, exponent)) => {
-                let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
-                format!("{digits}e{sign}{exponent:0>2}")
-            }
-            None => text,
-        };
-    }
-    value.to_string()
 }

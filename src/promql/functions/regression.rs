@@ -1,8 +1,8 @@
 //! Linear regression and double exponential smoothing of the values in a window.
 
-use super::over_time::go_float;
-use super::sums::Sum;
-use super::{ParamCheck, SampleWindow, seconds};
+use super::{ParamCheck, SampleWindow};
+use crate::promql::numbers::{go_float, seconds};
+use crate::promql::sums::Sum;
 
 pub(super) fn deriv(window: &SampleWindow<'_>) -> Option<f64> {
     let from = *window.times.first()?;

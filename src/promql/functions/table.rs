@@ -4,7 +4,7 @@ use super::{
     Arity, Function, Kernel, NativeKernel, RowKernel, Special, WindowKernel, counter, date, math, over_time,
     regression,
 };
-use crate::promql::FloatHistogram;
+use crate::promql::histogram::FloatHistogram;
 use crate::promql::syntax::tree::ValueType;
 use crate::promql::syntax::tree::ValueType::{Matrix, Scalar, Text, Vector};
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::model::CUSTOM_BUCKETS_SCHEMA;
-use crate::promql::functions::sums::Sum;
+use crate::promql::sums::Sum;
 
 /// One number of a histogram: a count or a compensated sum.
 pub(super) trait Cell: Copy {

@@ -1,7 +1,7 @@
 //! Sums and means of many histograms with compensated (Kahan-Neumaier) summation.
 
 use crate::model::CounterReset;
-use crate::promql::functions::sums::Sum;
+use crate::promql::sums::Sum;
 
 use super::FloatHistogram;
 use super::cells::{Cell, Cells, Incompatible};

@@ -1,7 +1,7 @@
 //! Quantiles, fractions and the variance of the observations of a histogram.
 
 use super::{FloatHistogram, HistogramBucket};
-use crate::promql::functions::sums::Sum;
+use crate::promql::sums::Sum;
 
 /// A quantile, and the effect of NaN observations on it.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::{FloatHistogram, HistogramBucket};
-use crate::promql::functions::over_time::go_float;
+use crate::promql::numbers::go_float;
 
 impl fmt::Display for FloatHistogram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,7 @@
 //! The plan of `info`: the selection of info series and its time (Prometheus, `promql/info.go`).
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
-use crate::promql::QueryError;
+use crate::promql::error::QueryError;
 use crate::promql::syntax::tree::{Call, DurationExpr, Expr, Subquery, VectorSelector};
 
 use super::build::{Builder, Built, hoist_vector};

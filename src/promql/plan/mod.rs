@@ -3,6 +3,7 @@
 //! they are evaluated once.
 
 mod build;
+mod calls;
 mod info;
 mod node;
 
@@ -13,8 +14,8 @@ use std::sync::Arc;
 
 use crate::model::{Labels, Matcher, Pattern};
 
-use super::FloatHistogram;
 use super::functions::WindowKernel;
+use super::histogram::FloatHistogram;
 use super::syntax::tree::{AggregateOp, BinaryOp, Extension, Grouping, Matching, Span};
 
 /// The plan of a query, by the type of its result.

@@ -5,6 +5,7 @@ use super::encoder::selector::{check_regex_length, too_many_regexes};
 use super::tree::{Aggregate, Binary, Call, Cardinality, Expr, ValueType};
 use super::{Caps, Fault, types};
 use crate::model::Pattern;
+use crate::promql::functions::function;
 
 impl Expr {
     /// Returns the type of the result.
@@ -19,12 +20,7 @@ impl Expr {
                 (ValueType::Scalar, ValueType::Scalar) => ValueType::Scalar,
                 _ => ValueType::Vector,
             },
-            Expr::Call(call) => match call.name.as_str() {
-                "end" | "max_of" | "min_of" | "pi" | "range" | "scalar" | "start" | "step" | "time" => {
-                    ValueType::Scalar
-                }
-                _ => ValueType::Vector,
-            },
+            Expr::Call(call) => function(&call.name).map_or(ValueType::Vector, |row| row.returns),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Functions of a window's ends: they need the indices and at most two values.
 
-use crate::promql::functions::count;
+use crate::promql::numbers::count;
 
 use super::super::rows::ABSENT;
 use super::{ListedSamples, StepWindows};

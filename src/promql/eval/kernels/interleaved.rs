@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::promql::functions::sums::Sum;
+use crate::promql::sums::Sum;
 
 use super::sums::two_sum;
 

@@ -1,7 +1,7 @@
 //! The newest sample in each step's window, for regular sample times and equally spaced windows.
 
 use super::super::rows::ABSENT;
-use super::windows::EvenWindows;
+use super::window_cache::EvenWindows;
 use crate::model::RegularTimes;
 
 /// The newest sample at each step, if the distance of windows is a multiple of the distance of

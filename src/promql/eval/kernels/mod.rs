@@ -9,21 +9,25 @@ mod counting;
 mod extremes;
 mod interleaved;
 mod latest_regular;
+mod periodic_windows;
 mod rates;
 mod regression;
 mod sums;
 mod variance;
+mod window_cache;
 mod windows;
 
 use std::sync::Arc;
 
 use latest_regular::LatestSamples;
 use regression::{LineFunction, RegressionScratch};
-use windows::{StepWindows, WindowCache};
+use window_cache::WindowCache;
+use windows::StepWindows;
 
 use crate::model::{RegularTimes, Stopped, Times, is_stale};
 use crate::promql::functions::regression::FittedLine;
-use crate::promql::functions::{RowKernel, SampleWindow, count, seconds};
+use crate::promql::functions::{RowKernel, SampleWindow};
+use crate::promql::numbers::{count, seconds};
 use crate::promql::plan::WindowNode;
 use crate::simd::simd_dispatch;
 
@@ -61,7 +65,7 @@ impl CheckInterval {
 pub(super) const SCRATCH_BYTES_MAX: usize = 8 << 20;
 
 /// Bytes cached for each step, in addition to the times.
-pub(super) const STEP_BYTES: usize = windows::STEP_BYTES;
+pub(super) const STEP_BYTES: usize = window_cache::STEP_BYTES;
 
 /// The samples of one series in ascending order of time.
 #[derive(Clone, Copy)]

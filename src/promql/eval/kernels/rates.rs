@@ -197,7 +197,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::SampleTimes;
-    use super::super::windows::WindowCache;
+    use super::super::window_cache::WindowCache;
     use super::super::windows::tests::shared;
     use super::*;
     use crate::promql::eval::rows::Grid;

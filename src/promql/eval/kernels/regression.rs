@@ -9,8 +9,8 @@
 
 use crate::model::Stopped;
 use crate::promql::functions::regression::{FittedLine, SquareSums, least_squares};
-use crate::promql::functions::sums::Sum;
-use crate::promql::functions::{count, seconds};
+use crate::promql::numbers::{count, seconds};
+use crate::promql::sums::Sum;
 use crate::simd::simd_dispatch;
 
 use super::interleaved::{

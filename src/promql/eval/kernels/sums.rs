@@ -14,7 +14,7 @@
 //! order: one addition per value instead of seven, eight windows at a time. The compensation is the
 //! true sum minus the plain sum.
 
-use crate::promql::functions::count;
+use crate::promql::numbers::count;
 use crate::simd::simd_dispatch;
 
 use super::StepWindows;
@@ -338,7 +338,7 @@ mod tests {
 
     use super::super::interleaved::tests::{any_sliding_windows, any_values};
     use super::*;
-    use crate::promql::functions::sums::{Mean, Sum};
+    use crate::promql::sums::{Mean, Sum};
 
     proptest! {
         /// For any values and windows, each sum and mean equals that of its window alone, to the

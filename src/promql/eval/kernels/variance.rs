@@ -3,7 +3,7 @@
 //! time.
 
 use crate::model::Stopped;
-use crate::promql::functions::sums::CompensatedVariance;
+use crate::promql::sums::CompensatedVariance;
 use crate::simd::simd_dispatch;
 
 use super::interleaved::{
@@ -99,7 +99,7 @@ mod tests {
 
     use super::super::interleaved::tests::{any_sliding_windows, any_values};
     use super::*;
-    use crate::promql::functions::sums::compensated_variance;
+    use crate::promql::sums::compensated_variance;
 
     proptest! {
         /// For any values and windows, each variance equals that of its window alone, to the bit.

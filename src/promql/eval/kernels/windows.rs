@@ -3,44 +3,22 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rapidhash::RapidHashMap;
+use crate::promql::numbers::{count, seconds};
 
-use crate::promql::functions::{count, seconds};
-
-use super::super::rows::Grid;
 use super::SampleTimes;
+use super::periodic_windows::PeriodicWindows;
 use crate::model::{RegularTimes, Times};
-
-/// Step windows by list of sample times. Series that are scraped together have the same times, so
-/// the windows of one series serve all of them. Most series share one `Times`; other lists are
-/// compared by value, which costs a fraction of computing the windows.
-#[derive(Default)]
-pub(super) struct WindowCache {
-    cached: Vec<StepWindows>,
-    /// Index in `cached` of the latest own list with this first time and this number of times.
-    by_first_and_len: RapidHashMap<(i64, usize), usize>,
-    /// Index in `cached` of a shared list, by its address.
-    shared: RapidHashMap<usize, usize>,
-    /// Index of the entry used last: neighbouring series mostly have the same times.
-    last: usize,
-    bytes: usize,
-    /// The cache is cleared before `bytes` would exceed this limit.
-    bytes_max: usize,
-    edges: WindowEdges,
-    /// Buffers in which runs are built.
-    builder: RunBuilder,
-}
 
 /// The windows of all steps as time ranges `(after, until]` in milliseconds.
 #[derive(Default)]
-struct WindowEdges {
-    all: Vec<(i64, i64)>,
+pub(super) struct WindowEdges {
+    pub(super) all: Vec<(i64, i64)>,
     /// Milliseconds from one window to the next, positive; `None` if it is not the same everywhere.
-    step_ms: Option<i64>,
+    pub(super) step_ms: Option<i64>,
 }
 
 impl WindowEdges {
-    fn set(&mut self, edges: impl Iterator<Item = (i64, i64)>) {
+    pub(super) fn set(&mut self, edges: impl Iterator<Item = (i64, i64)>) {
         self.all.clear();
         self.all.extend(edges);
         self.step_ms = match *self.all.as_slice() {
@@ -55,126 +33,8 @@ impl WindowEdges {
     }
 }
 
-/// Entries for which capacity is reserved when a second list of times occurs.
-const LISTS_USUAL: usize = 64;
-
-/// Equally spaced windows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct EvenWindows {
-    /// The first window `(after, until]` in milliseconds.
-    pub(super) first: (i64, i64),
-    /// Milliseconds from one window to the next, at least 1.
-    pub(super) step_ms: i64,
-    /// Number of windows.
-    pub(super) len: usize,
-}
-
-/// Bytes that a cache entry holds for each step.
-pub(super) const STEP_BYTES: usize = size_of::<(SampleRange, WindowRun)>();
-
-impl WindowCache {
-    pub(super) fn within(bytes_max: usize) -> WindowCache {
-        WindowCache { bytes_max, ..WindowCache::default() }
-    }
-
-    /// Returns the windows `(after, until]` over these times, of which there is at least one. The
-    /// ends must ascend. One instance serves one kind of windows on one grid, and all calls must
-    /// pass the same value of `extrapolates`.
-    pub(super) fn windows_for(
-        &mut self,
-        grid: Grid,
-        times: SampleTimes<'_>,
-        edges: impl Fn(i64) -> (i64, i64),
-        extrapolates: bool,
-    ) -> &StepWindows {
-        self.set_edges(grid, edges);
-        match times {
-            SampleTimes::Shared(times) => self.select_shared(times, extrapolates),
-            SampleTimes::Own(times) => self.select_own(times, extrapolates),
-        }
-        &self.cached[self.last]
-    }
-
-    /// Returns the windows of all steps if they are equally spaced.
-    pub(super) fn even_windows(
-        &mut self,
-        grid: Grid,
-        edges: impl Fn(i64) -> (i64, i64),
-    ) -> Option<EvenWindows> {
-        self.set_edges(grid, edges);
-        let (first, step_ms) = self.edges.all.first().zip(self.edges.step_ms)?;
-        Some(EvenWindows { first: *first, step_ms, len: self.edges.all.len() })
-    }
-
-    fn set_edges(&mut self, grid: Grid, edges: impl Fn(i64) -> (i64, i64)) {
-        if self.edges.all.len() != grid.len {
-            self.edges.set((0..grid.len).map(|step| edges(grid.at(step))));
-            self.clear();
-        }
-    }
-
-    fn clear(&mut self) {
-        self.cached.clear();
-        self.by_first_and_len.clear();
-        self.shared.clear();
-        self.bytes = 0;
-    }
-
-    fn select_shared(&mut self, times: &Arc<Times>, extrapolates: bool) {
-        if self.cached.get(self.last).is_some_and(|windows| windows.times.is_same(times)) {
-            return;
-        }
-        // A cached entry holds its `Times`, so no other list can have the same address.
-        let address = Arc::as_ptr(times).addr();
-        if let Some(index) = self.shared.get(&address) {
-            self.last = *index;
-            return;
-        }
-        self.clear_if_full(times.len());
-        let mut windows =
-            StepWindows { times: SeriesTimes::Shared(Arc::clone(times)), ..StepWindows::default() };
-        windows.set(&self.edges, extrapolates, &mut self.builder);
-        self.last = self.cached.len();
-        if self.last == 1 {
-            self.cached.reserve(LISTS_USUAL);
-            self.shared.reserve(LISTS_USUAL);
-        }
-        self.cached.push(windows);
-        self.shared.insert(address, self.last);
-    }
-
-    fn select_own(&mut self, times: &[i64], extrapolates: bool) {
-        if self.cached.get(self.last).is_some_and(|windows| windows.times.equals(times)) {
-            return;
-        }
-        let key = (times.first().copied().unwrap_or_default(), times.len());
-        if let Some(index) = self.by_first_and_len.get(&key) {
-            self.last = *index;
-        } else {
-            self.clear_if_full(times.len());
-            self.last = self.cached.len();
-            self.cached.push(StepWindows::default());
-            self.by_first_and_len.insert(key, self.last);
-        }
-        let windows = &mut self.cached[self.last];
-        if !windows.times.equals(times) {
-            windows.times = SeriesTimes::Own(times.to_vec());
-            windows.set(&self.edges, extrapolates, &mut self.builder);
-        }
-    }
-
-    /// Clears the cache if another list with this many times would exceed `bytes_max`.
-    fn clear_if_full(&mut self, times: usize) {
-        let bytes = times * size_of::<i64>() + self.edges.all.len() * STEP_BYTES;
-        if self.bytes + bytes > self.bytes_max {
-            self.clear();
-        }
-        self.bytes += bytes;
-    }
-}
-
 /// The sample times for which windows were computed.
-enum SeriesTimes {
+pub(super) enum SeriesTimes {
     Own(Vec<i64>),
     Shared(Arc<Times>),
 }
@@ -187,18 +47,18 @@ impl Default for SeriesTimes {
 
 impl SeriesTimes {
     /// Returns whether these are the same shared times, by address.
-    fn is_same(&self, others: &Arc<Times>) -> bool {
+    pub(super) fn is_same(&self, others: &Arc<Times>) -> bool {
         matches!(self, SeriesTimes::Shared(times) if Arc::ptr_eq(times, others))
     }
 
     /// Returns whether these are own times with equal values.
-    fn equals(&self, others: &[i64]) -> bool {
+    pub(super) fn equals(&self, others: &[i64]) -> bool {
         matches!(self, SeriesTimes::Own(times) if times == others)
     }
 }
 
 /// Ascending times in which windows are located.
-trait AscendingTimes: Copy {
+pub(super) trait AscendingTimes: Copy {
     fn at(self, index: usize) -> Option<i64>;
 
     fn len(self) -> usize;
@@ -243,7 +103,7 @@ impl AscendingTimes for RegularTimes {
 /// The windows of all steps over one list of times.
 #[derive(Default)]
 pub(super) struct StepWindows {
-    times: SeriesTimes,
+    pub(super) times: SeriesTimes,
     /// One range for each step; empty if extrapolation was requested, because `runs` and `gaps`
     /// then describe all steps.
     all: Vec<SampleRange>,
@@ -309,7 +169,12 @@ pub(super) struct Extrapolation {
 }
 
 impl StepWindows {
-    fn set(&mut self, edges: &WindowEdges, extrapolates: bool, builder: &mut RunBuilder) {
+    /// Returns windows without any step, for these times.
+    pub(super) fn over(times: SeriesTimes) -> StepWindows {
+        StepWindows { times, ..StepWindows::default() }
+    }
+
+    pub(super) fn set(&mut self, edges: &WindowEdges, extrapolates: bool, builder: &mut RunBuilder) {
         let times = std::mem::take(&mut self.times);
         let series_times = match &times {
             SeriesTimes::Own(times) => SampleTimes::Own(times),
@@ -402,7 +267,7 @@ impl StepWindows {
 
 /// Joins windows with at least two samples into runs while they are found.
 #[derive(Default)]
-struct RunBuilder {
+pub(super) struct RunBuilder {
     runs: Vec<WindowRun>,
     /// Steps of all other windows.
     gaps: Vec<Range<usize>>,
@@ -491,96 +356,6 @@ impl RunBuilder {
             self.before = None;
         }
     }
-}
-
-/// Longest round of windows that is detected, in steps.
-const ROUND_MAX: usize = 32;
-
-/// A stretch of the list in which all times have the distance of the first two.
-///
-/// Windows repeat: after as many steps as make the step width a multiple of the sample distance,
-/// each window lies among the times as it did before. As long as the sample before a window and the
-/// sample after it are in the stretch, the window's ends stay between the same times.
-struct PeriodicWindows {
-    interval_ms: i64,
-    /// Windows of one round, and number of samples by which the next round is shifted.
-    round_len: usize,
-    stride: usize,
-    /// Indices of the first and the last time of the stretch.
-    first: usize,
-    last: usize,
-    /// The most recent windows of one stretch, at most one round, each with the index of its run.
-    round: Vec<(SampleRange, Option<usize>)>,
-}
-
-impl PeriodicWindows {
-    /// Returns the detector for windows that are `step_ms` apart. Returns `None` if the first two
-    /// times are not ascending or a round would be longer than `ROUND_MAX`.
-    fn new(times: impl AscendingTimes, step_ms: i64) -> Option<PeriodicWindows> {
-        let (first, second) = times.at(0).zip(times.at(1))?;
-        let interval_ms = second.checked_sub(first).filter(|interval_ms| *interval_ms > 0)?;
-        let divisor = greatest_common_divisor(interval_ms, step_ms);
-        let round_len =
-            usize::try_from(interval_ms / divisor).ok().filter(|round_len| *round_len <= ROUND_MAX)?;
-        let stride = usize::try_from(step_ms / divisor).ok()?;
-        Some(PeriodicWindows {
-            interval_ms,
-            round_len,
-            stride,
-            first: 0,
-            last: 0,
-            round: Vec::with_capacity(round_len),
-        })
-    }
-
-    /// Adds the window of the next step.
-    fn push(&mut self, times: impl AscendingTimes, range: SampleRange, run: Option<usize>) {
-        if !self.covers(times, range) {
-            self.round.clear();
-            return;
-        }
-        if self.round.first().is_some_and(|(first, _)| first.from <= self.first) {
-            // Another stretch has begun.
-            self.round.clear();
-        }
-        self.round.push((range, run));
-    }
-
-    /// Returns whether a window and the samples around it are in one stretch.
-    fn covers(&mut self, times: impl AscendingTimes, range: SampleRange) -> bool {
-        let Some(before) = range.from.checked_sub(1) else {
-            return false;
-        };
-        if range.to == range.from {
-            return false;
-        }
-        if range.to > self.last {
-            if before > self.last {
-                (self.first, self.last) = (before, before);
-            }
-            self.last += times.count_regular(self.last, self.interval_ms);
-        }
-        before >= self.first && range.to <= self.last
-    }
-
-    /// Once a full round is known: returns how many more rounds fit into `steps` steps, and the
-    /// number of samples by which each is shifted.
-    fn rounds(&mut self, steps: usize) -> Option<(usize, usize)> {
-        if self.round.len() < self.round_len {
-            return None;
-        }
-        let inside = |(range, _): &(SampleRange, Option<usize>)| (self.last - range.to) / self.stride;
-        let rounds = self.round.iter().map(inside).min().unwrap_or(0).min(steps / self.round_len);
-        if rounds == 0 {
-            self.round.clear();
-            return None;
-        }
-        Some((rounds, self.stride))
-    }
-}
-
-fn greatest_common_divisor(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 /// Returns how many consecutive times after the first follow their predecessor by `interval_ms`.
@@ -705,7 +480,7 @@ pub(super) mod tests {
                 SampleRange { from, to: times.partition_point(|time| *time <= until).max(from) }
             }).collect();
             let series_times = if is_shared { SeriesTimes::Shared(shared(&times, announced_ms)) } else { SeriesTimes::Own(times.clone()) };
-            let mut windows = StepWindows { times: series_times, ..StepWindows::default() };
+            let mut windows = StepWindows::over(series_times);
             windows.set(&edges, false, &mut RunBuilder::default());
             prop_assert_eq!(windows.all(), &plain[..]);
             windows.set(&edges, true, &mut RunBuilder::default());

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::model::Labels;
-use crate::promql::QueryError;
+use crate::promql::error::QueryError;
 use crate::promql::eval::aggregate::RowGroups;
 use crate::promql::eval::rows::{ABSENT, Point, is_absent};
 use crate::promql::histogram::{HistogramMean, HistogramSum};

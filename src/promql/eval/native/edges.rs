@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use crate::model::is_stale;
+use crate::promql::error::QueryError;
 use crate::promql::functions::extended::interpolate as interpolate_float;
-use crate::promql::functions::seconds;
+use crate::promql::histogram::FloatHistogram;
+use crate::promql::numbers::seconds;
 use crate::promql::plan::Selector;
 use crate::promql::syntax::tree::Extension;
-use crate::promql::{FloatHistogram, QueryError};
 
 use super::rates::{NativeWindow, WindowNote, WindowNotes, added, subtracted};
 use super::{Context, LabelledRows, SeriesSamples};

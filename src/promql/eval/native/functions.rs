@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use crate::model::Labels;
+use crate::promql::error::QueryError;
 use crate::promql::eval::rows::{ABSENT, RowHead, is_absent};
-use crate::promql::histogram::{NanEffect, has_nan_observations};
+use crate::promql::histogram::{FloatHistogram, NanEffect, has_nan_observations};
 use crate::promql::plan::HistogramNode;
-use crate::promql::{FloatHistogram, QueryError};
 
 use super::{Context, LabelledRows};
 

@@ -20,9 +20,10 @@ pub(super) use operators::{OperatorResult, trims};
 use std::sync::Arc;
 
 use crate::model::{CounterReset, Histogram, HistogramColumns, TimeRange, is_stale};
-use crate::promql::functions::seconds;
+use crate::promql::error::QueryError;
+use crate::promql::histogram::FloatHistogram;
+use crate::promql::numbers::seconds;
 use crate::promql::plan::{Selector, SelectorOutput};
-use crate::promql::{FloatHistogram, QueryError};
 use crate::tsdb::{SampleColumns, SeriesId};
 
 use super::Context;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::promql::error::QueryError;
 use crate::promql::eval::operators;
-use crate::promql::histogram::{CombinedHistogram, TrimSide};
+use crate::promql::histogram::{CombinedHistogram, FloatHistogram, TrimSide};
 use crate::promql::plan::{WithScalar, is_comparison};
 use crate::promql::syntax::tree::{BinaryOp, Span};
-use crate::promql::{FloatHistogram, QueryError};
 
 use super::windows::{conflicting, reconciled};
 use super::{Context, LabelledRows};

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use crate::model::CounterReset;
-use crate::promql::FloatHistogram;
 use crate::promql::eval::start_timestamps::{TimedStart, restarted_between};
-use crate::promql::functions::{count, seconds};
-use crate::promql::histogram::CombinedHistogram;
+use crate::promql::histogram::{CombinedHistogram, FloatHistogram};
+use crate::promql::numbers::{count, seconds};
 use crate::promql::syntax::tree::Extension;
 
 use super::edges;

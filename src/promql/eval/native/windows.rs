@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::promql::functions::{NativeKernel, count, seconds};
-use crate::promql::histogram::{HistogramMean, HistogramSum};
+use crate::promql::error::QueryError;
+use crate::promql::functions::NativeKernel;
+use crate::promql::histogram::{FloatHistogram, HistogramMean, HistogramSum};
+use crate::promql::numbers::{count, seconds};
 use crate::promql::plan::WindowNode;
-use crate::promql::{FloatHistogram, QueryError};
 
 use super::rates::{NativeWindow, WindowNote, last_change, rate};
 use super::{Context, Grid, LabelledRows, SeriesSamples, StartTimestamps};

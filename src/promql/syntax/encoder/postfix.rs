@@ -2,7 +2,7 @@
 //! `group_left`, `fill`).
 
 use crate::model::Timestamp;
-use crate::promql::functions::over_time::go_float;
+use crate::promql::numbers::go_float;
 
 use super::super::Fault;
 use super::super::lex::{Token, TokenKind};

@@ -1,6 +1,6 @@
 //! Sums, means, variances and quantiles that several families of functions share.
 
-use super::count;
+use super::numbers::count;
 
 /// A running sum with Neumaier's compensation, added in the caller's order.
 #[derive(Clone, Copy, Debug, Default)]
