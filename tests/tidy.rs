@@ -517,7 +517,7 @@ fn tests_do_not_sleep() {
 const INLINE_TESTS_MAX: usize = 150;
 
 /// Rooms of `src` where long inline test modules are still allowed.
-const LONG_INLINE_TESTS: &[&str] = &["tsdb", "identity"];
+const LONG_INLINE_TESTS: &[&str] = &["identity"];
 
 #[test]
 fn long_test_modules_have_their_own_file() {
