@@ -122,13 +122,13 @@ const TSDB_PARTS: &[&str] = &[
     "snapshot",
     "maintenance",
     "recovery",
+    "database",
 ];
 
 /// Uses of a higher part that are allowed: the part, what it names, and why.
 const TSDB_EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("wal", "side_data", "the span of a log file includes the times of histograms and exemplars"),
     ("maintenance", "Tsdb", "methods of the database stand beside the work that they start"),
-    ("maintenance", "Sink", "backups, merges, deletions, log marks and seals check for a log"),
 ];
 
 /// What may lie at the top level of the repository.

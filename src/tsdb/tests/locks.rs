@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::model::{MatchOp, Matcher, MetricKind, Pace, Scope};
+use crate::sync::IgnorePoison as _;
 
 fn batch(job: &str) -> BatchBuilder {
     let mut batch = BatchBuilder::default();
