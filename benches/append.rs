@@ -9,8 +9,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use promlet::clock::Stopwatch;
@@ -21,7 +21,10 @@ use promlet::model::{
     Access, BatchBuilder, BucketSpan, CounterReset, Exemplar, Histogram, HistogramCounts, HistogramShape,
     Labels, OrgId, Sample, TimeRange, Timestamp, WriteBatch, WriteSeries,
 };
-use promlet::tsdb::{AppendError, AppendReport, Elapsed, Home, Options, OrgLimits, SampleColumns, Tsdb};
+use promlet::tsdb::{
+    AppendError, AppendReport, Appending, Elapsed, GuessOutcome, Home, Options, OrgLimits, SampleColumns,
+    Tsdb,
+};
 
 const SERIES: u32 = 100_000;
 const REQUEST: u32 = 2_000;
@@ -179,20 +182,30 @@ fn bodies_2(batches: &mut [WriteBatch<'_>], round: i64) -> Vec<Vec<u8>> {
     batches.iter_mut().map(request).collect()
 }
 
+/// Logs and applies a batch, and waits until it is stored.
+fn commit(store: &Tsdb, appending: Appending) {
+    let (done, result) = mpsc::channel();
+    store.commit_then(appending, move |appended| done.send(appended).expect("the receiver waits"));
+    result.recv().expect("a result").expect("stored").report();
+}
+
 /// Ingests whole requests and prints the samples per second of CPU time.
 fn remote_write(what: &str, version: usize, store: &Tsdb, rounds: &[Vec<Vec<u8>>]) {
     let (protocol, now) = (&PROTOCOLS[version - 1], START.plus_ms(3 * ROUNDS * 15_000));
     let (limits, mut scratch) = (ingest::DecodeLimits::default(), ingest::DecodeScratch::default());
     let mut take = |bodies: &[Vec<u8>]| {
         for body in bodies {
-            let batch = (protocol.guess)(body, &limits, &mut scratch).expect("valid");
-            let said = store.append(ORG, &batch, now);
-            if let Err(AppendError::Guessed) = said {
-                let batch = (protocol.decode)(body, &limits, &mut scratch).expect("valid");
-                store.append(ORG, &batch, now).expect("stored");
-            } else {
-                said.expect("stored");
+            if let Some(guess) = protocol.guess {
+                let batch = guess(body, &limits, &mut scratch).expect("valid");
+                if let GuessOutcome::Ready(appending) =
+                    store.prepare_guessed(ORG, &batch, now).expect("admitted")
+                {
+                    commit(store, appending);
+                    continue;
+                }
             }
+            let batch = (protocol.decode)(body, &limits, &mut scratch).expect("valid");
+            store.append(ORG, &batch, now).expect("stored");
         }
     };
     // The first round has these bytes for the first time.

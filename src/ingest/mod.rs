@@ -25,7 +25,7 @@ pub use protobuf::WireError;
 pub(crate) use protobuf::{put_bytes, put_varint};
 pub use snappy::SnappyError;
 
-use crate::model::{BatchBuilder, OutOfMemory, Refusal, WriteBatch, check_available};
+use crate::model::{BatchBuilder, GuessedBatch, OutOfMemory, Refusal, WriteBatch, check_available};
 
 /// Limits of one request (docs/specification.md C7). All maxima are inclusive.
 #[derive(Clone, Copy, Debug)]
@@ -217,6 +217,10 @@ impl DecodeScratch {
 pub type Decode =
     for<'a> fn(&[u8], &DecodeLimits, scratch: &'a mut DecodeScratch) -> Result<WriteBatch<'a>, DecodeError>;
 
+/// Like [`Decode`], but guesses where labels end.
+pub type Guess =
+    for<'a> fn(&[u8], &DecodeLimits, scratch: &'a mut DecodeScratch) -> Result<GuessedBatch<'a>, DecodeError>;
+
 /// A version of remote write. Its wire format keeps the labels of a series in consecutive bytes, so
 /// a batch borrows them and the store finds known series without parsing labels.
 #[derive(Clone, Copy, Debug)]
@@ -231,9 +235,8 @@ pub struct Protocol {
     pub reports_written: bool,
     /// Decodes a body.
     pub decode: Decode,
-    /// Like `decode`, but may guess where labels end ([`WriteBatch::guessed`]), which is faster if
-    /// the store knows the series.
-    pub guess: Decode,
+    /// Like `decode`, but faster if the store knows the series. None if there is nothing to guess.
+    pub guess: Option<Guess>,
 }
 
 /// All supported versions of remote write.
@@ -244,7 +247,7 @@ pub const PROTOCOLS: &[Protocol] = &[
         accepts_encoding: remote_write::accepts_encoding,
         reports_written: false,
         decode: remote_write::decode,
-        guess: remote_write::guess,
+        guess: Some(remote_write::guess),
     },
     Protocol {
         name: "remote_write_2",
@@ -252,6 +255,6 @@ pub const PROTOCOLS: &[Protocol] = &[
         accepts_encoding: remote_write::accepts_encoding,
         reports_written: true,
         decode: remote_write2::decode,
-        guess: remote_write2::decode,
+        guess: None,
     },
 ];

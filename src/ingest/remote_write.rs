@@ -20,7 +20,7 @@ mod side_data;
 
 use super::protobuf::{WireError, WireReader};
 use super::{DecodeError, DecodeLimits, DecodeScratch, snappy};
-use crate::model::{MetricKind, MetricMetadata, Sample, Timestamp, WriteBatch, WriteSeries};
+use crate::model::{GuessedBatch, MetricKind, MetricMetadata, Sample, Timestamp, WriteBatch, WriteSeries};
 
 /// [`WriteBatch::encoding`] of label bytes of remote write 1.0.
 pub const ENCODING: u8 = 1;
@@ -75,7 +75,7 @@ pub fn decode<'a>(
 }
 
 /// Like [`decode`], but if the last bytes of a series look like its only sample, the series is
-/// split there and the bytes before are not read ([`WriteBatch::guessed`]). For a usual scrape,
+/// split there and the bytes before are not read. For a usual scrape,
 /// hashing the label bytes is faster than reading them label by label.
 ///
 /// # Errors
@@ -85,8 +85,8 @@ pub fn guess<'a>(
     body: &[u8],
     limits: &DecodeLimits,
     scratch: &'a mut DecodeScratch,
-) -> Result<WriteBatch<'a>, DecodeError> {
-    decode_with::<true>(body, limits, scratch)
+) -> Result<GuessedBatch<'a>, DecodeError> {
+    decode_with::<true>(body, limits, scratch).map(GuessedBatch)
 }
 
 fn decode_with<'a, const GUESS: bool>(
@@ -98,7 +98,6 @@ fn decode_with<'a, const GUESS: bool>(
     // The vectors grow if a request has more series than usual.
     let expected_series = (message.len() / TYPICAL_SERIES_BYTES).min(PREALLOCATED_SERIES_MAX);
     let mut batch = WriteBatch::new(ENCODING, parse_labels, is_labels, expected_series);
-    batch.guessed = GUESS;
     let mut buckets = 0;
     let mut request = WireReader::new(message);
     let mut series_count: usize = 0;

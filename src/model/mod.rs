@@ -38,6 +38,6 @@ pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
 pub use times::{RegularTimes, Times, TimesBuilder};
 pub use write::{
-    BatchBuilder, HistogramSample, MetricKind, MetricMetadata, ParseLabels, Refusal, RenderedLabels,
-    WriteBatch, WriteExemplar, WriteSeries, WriteStart,
+    BatchBuilder, GuessedBatch, HistogramSample, MetricKind, MetricMetadata, ParseLabels, Refusal,
+    RenderedLabels, WriteBatch, WriteExemplar, WriteSeries, WriteStart,
 };

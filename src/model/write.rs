@@ -13,6 +13,12 @@ use super::{Exemplar, Histogram, HistogramError, Sample, Timestamp};
 pub type ParseLabels =
     for<'a> fn(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str>;
 
+/// A batch whose `raw_labels` were split off without parsing. Bytes that the store remembers are
+/// labels. For others it must call `is_labels`; if they are not labels, the body must be decoded
+/// completely.
+#[derive(Debug)]
+pub struct GuessedBatch<'a>(pub WriteBatch<'a>);
+
 /// A decoded request. Nothing is copied: `raw_labels` are slices of the (decompressed) body.
 #[derive(Debug)]
 pub struct WriteBatch<'a> {
@@ -23,10 +29,6 @@ pub struct WriteBatch<'a> {
     pub parse_labels: ParseLabels,
     /// Returns whether the bytes are labels and nothing else; only such bytes are remembered.
     pub is_labels: fn(&[u8]) -> bool,
-    /// `raw_labels` were split off without parsing. Bytes that the store remembers are labels. For
-    /// others it must call `is_labels`; if they are not labels, the body must be decoded
-    /// completely.
-    pub guessed: bool,
     /// The series, in the sender's order.
     pub series: Vec<WriteSeries<'a>>,
     /// The samples of all series, one after another; indexed by [`WriteSeries::samples`].
@@ -60,7 +62,6 @@ impl<'a> WriteBatch<'a> {
             encoding,
             parse_labels,
             is_labels,
-            guessed: false,
             series: Vec::with_capacity(likely),
             samples: Vec::with_capacity(likely),
             metadata: Vec::new(),

@@ -60,10 +60,6 @@ pub enum AppendError {
     /// The store is closing.
     #[error("the store is closed")]
     Closed,
-    /// No sample was stored, because the batch was split by an unverified guess that turned out
-    /// wrong.
-    #[error("the batch must be decoded without guessing")]
-    Guessed,
 }
 
 /// The reason why the wall clock may be behind.

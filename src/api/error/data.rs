@@ -73,8 +73,6 @@ impl From<AppendError> for ApiError {
                 ApiError::new(Code::ClockUnconfirmed, error.to_string()).with_retry_after(jittered_retry())
             }
             AppendError::Closed => ApiError::shutting_down(),
-            // The caller handles this by decoding again.
-            AppendError::Guessed => ApiError::internal("a batch was decoded by guessing alone"),
         }
     }
 }
@@ -137,8 +135,6 @@ mod tests {
             let error = ApiError::from(error);
             assert_eq!((error.code(), error.code().status().as_u16()), (code, 503));
         }
-        // Never sent. If it were, a sender would not drop samples for it.
-        assert_eq!(ApiError::from(AppendError::Guessed).code().status().as_u16(), 500);
     }
 
     #[test]

@@ -28,8 +28,8 @@ use crate::api::lanes::{Lanes, Reply};
 use crate::api::routes::Routes;
 use crate::clock::Clock;
 use crate::ingest::{self, DecodeError, DecodeScratch, Protocol, Translated};
-use crate::model::{Refusal, WriteBatch};
-use crate::tsdb::{AppendError, AppendReport, Appended, Appending, Durability, Tsdb};
+use crate::model::{GuessedBatch, Refusal, WriteBatch};
+use crate::tsdb::{AppendError, AppendReport, Appended, Appending, Durability, GuessOutcome, Tsdb};
 
 /// The dependencies of the ingestion routes.
 #[derive(Clone, Debug)]
@@ -155,17 +155,25 @@ impl IngestJob {
         let IngestJob { deps, body: description, access } = self;
         // One charge for all samples: refused ones were sent and decoded as well, and a request
         // with more than one second's samples is charged for one second.
-        let charge_and_prepare = |mut batch: WriteBatch<'_>, charged: usize, refused: usize| {
+        let charge = |batch: &mut WriteBatch<'_>, charged: usize, refused: usize| -> ApiResult<usize> {
             let samples = batch.samples.len().saturating_add(batch.histograms.len());
             access.charge_samples(samples.saturating_add(refused).saturating_sub(charged))?;
             batch.forced_labels = self.forced_labels();
-            Ok((deps.tsdb.prepare(access.org, &batch, deps.clock.now()), samples))
+            Ok(samples)
+        };
+        let prepare = |mut batch: WriteBatch<'_>, charged: usize, refused: usize| -> ApiResult<Appending> {
+            charge(&mut batch, charged, refused)?;
+            Ok(deps.tsdb.prepare(access.org, &batch, deps.clock.now())?)
         };
         let limits = &deps.limits;
         match &description.decoder {
             BodyDecoder::Borrowing(protocol) => {
-                guess_or_decode(protocol, limits, body, scratch, |batch, charged| {
-                    charge_and_prepare(batch, charged, 0)
+                let prepare_guessed = |mut batch: GuessedBatch<'_>| {
+                    let samples = charge(&mut batch.0, 0, 0)?;
+                    Ok((deps.tsdb.prepare_guessed(access.org, &batch, deps.clock.now())?, samples))
+                };
+                guess_or_decode(protocol, limits, body, scratch, prepare_guessed, |batch, charged| {
+                    prepare(batch, charged, 0)
                 })
             }
             BodyDecoder::Translating { gzip, decode } => {
@@ -175,8 +183,8 @@ impl IngestJob {
                     false => body,
                 };
                 let Translated { batch, refusals, refused } = decode(plain, limits)?;
-                let (appending, _) = charge_and_prepare(batch.batch(), 0, refused)?;
-                Ok(appending?.with_unreadable(refused as u64, refusals))
+                let appending = prepare(batch.batch(), 0, refused)?;
+                Ok(appending.with_unreadable(refused as u64, refusals))
             }
         }
     }
@@ -229,22 +237,25 @@ fn request_refusal(code: &'static str, reason: String) -> Refusal {
     Refusal { series: String::new(), code, reason }
 }
 
-/// Decodes with [`Protocol::guess`], and again with [`Protocol::decode`] if `prepare` returns
-/// [`AppendError::Guessed`]. `prepare` receives the number of samples of its previous call, and
-/// returns the number of samples of this one.
-fn guess_or_decode<T>(
+/// Decodes with [`Protocol::guess`], and with [`Protocol::decode`] if there is nothing to guess or
+/// the guess may be wrong. `prepare_guessed` returns also the number of samples of its batch, which
+/// `prepare` receives; 0 if there was no guess.
+fn guess_or_decode(
     protocol: &Protocol,
     limits: &ingest::DecodeLimits,
     body: &[u8],
     scratch: &mut DecodeScratch,
-    prepare: impl Fn(WriteBatch<'_>, usize) -> ApiResult<(Result<T, AppendError>, usize)>,
-) -> ApiResult<T> {
-    let (prepared, samples) = prepare((protocol.guess)(body, limits, scratch)?, 0)?;
-    let prepared = match prepared {
-        Err(AppendError::Guessed) => prepare((protocol.decode)(body, limits, scratch)?, samples)?.0,
-        prepared => prepared,
-    };
-    Ok(prepared?)
+    prepare_guessed: impl FnOnce(GuessedBatch<'_>) -> ApiResult<(GuessOutcome, usize)>,
+    prepare: impl FnOnce(WriteBatch<'_>, usize) -> ApiResult<Appending>,
+) -> ApiResult<Appending> {
+    let mut guessed_samples = 0;
+    if let Some(guess) = protocol.guess {
+        match prepare_guessed(guess(body, limits, scratch)?)? {
+            (GuessOutcome::Ready(appending), _) => return Ok(appending),
+            (GuessOutcome::Doubtful, samples) => guessed_samples = samples,
+        }
+    }
+    prepare((protocol.decode)(body, limits, scratch)?, guessed_samples)
 }
 
 impl IngestOutcome {

@@ -1,7 +1,9 @@
 //! Preparation of a batch: series are resolved, samples are admitted, and records are encoded.
 
+pub(super) mod batch;
 mod side_data;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -21,8 +23,8 @@ use super::wal::log::{ApplyOutcome, Draft, RefusedSample};
 use super::wal::record::RecordKind;
 use super::wal::samples::{self, LogSample, SAMPLE_BYTES_MAX};
 use crate::model::{
-    Histogram, HistogramError, HistogramSample, MetricMetadata, Refusal, Sample, Timestamp, WriteBatch,
-    check_available,
+    GuessedBatch, Histogram, HistogramError, HistogramSample, MetricMetadata, Refusal, Sample, Timestamp,
+    WriteBatch, check_available,
 };
 
 /// The most samples of a record: at 39 bytes each in the worst case they are 640 kB, the limit of a
@@ -62,26 +64,98 @@ pub(super) struct Prepared {
 /// Resolves and admits a batch, which then only has to be logged.
 ///
 /// # Errors
-/// [`AppendError::Guessed`] and [`AppendError::ClockUnconfirmed`]. [`AppendError::OutOfMemory`] is
-/// returned here, because a logged record must be applied, so the head's memory is requested
-/// before.
+/// [`AppendError::ClockUnconfirmed`]. [`AppendError::OutOfMemory`] is returned here, because a
+/// logged record must be applied, so the head's memory is requested before.
 pub(super) fn prepare(
     store: &OrgStore,
     batch: &WriteBatch<'_>,
     clocked: RequestClock,
 ) -> Result<Prepared, AppendError> {
-    check_available(batch_bytes(batch))?;
-    let limits = store.limits();
-    let mut report = AppendReport::default();
-    let accepted = AcceptedTimes::new(clocked, &limits, store.usage.newest(), batch);
-    if let (Some(at), Some(why)) = (accepted.ahead, clocked.unconfirmed) {
-        // A guess may have misread the time.
-        return Err(match batch.guessed {
-            true => AppendError::Guessed,
-            false => AppendError::ClockUnconfirmed { at, now: clocked.now, why },
-        });
+    let request = Preparation::new(store, batch, clocked)?;
+    if let (Some(at), Some(why)) = (request.accepted.ahead, clocked.unconfirmed) {
+        return Err(AppendError::ClockUnconfirmed { at, now: clocked.now, why });
     }
-    let ids = resolve(store, batch, &limits, &accepted, &mut report)?;
+    let found = request.look_up_series()?;
+    Ok(finish(&request, found))
+}
+
+/// Like [`prepare`], for a guessed batch. Returns None if the guess may be wrong.
+///
+/// # Errors
+/// [`AppendError::OutOfMemory`].
+pub(super) fn prepare_guessed(
+    store: &OrgStore,
+    GuessedBatch(batch): &GuessedBatch<'_>,
+    clocked: RequestClock,
+) -> Result<Option<Prepared>, AppendError> {
+    let request = Preparation::new(store, batch, clocked)?;
+    if request.accepted.ahead.is_some() && clocked.unconfirmed.is_some() {
+        // The guess may have misread the time.
+        return Ok(None);
+    }
+    let found = request.look_up_series()?;
+    if !found.missing.iter().all(|one| one.cause.is_some() || is_labels(batch, one.place)) {
+        return Ok(None);
+    }
+    Ok(Some(finish(&request, found)))
+}
+
+/// A batch, and the limits and times by which its samples are accepted.
+struct Preparation<'r> {
+    store: &'r OrgStore,
+    batch: &'r WriteBatch<'r>,
+    limits: Arc<OrgLimits>,
+    accepted: AcceptedTimes,
+}
+
+/// The series of a batch, looked up by their raw labels.
+struct FoundSeries {
+    keys: Vec<LabelsKey>,
+    /// The ids; None for those in `missing`.
+    ids: Vec<Option<u32>>,
+    missing: Vec<Unresolved>,
+    /// The number of registered series when the causes in `missing` were looked up.
+    live: u32,
+}
+
+impl<'r> Preparation<'r> {
+    /// Requests the memory of the batch, and derives which times are accepted.
+    fn new(
+        store: &'r OrgStore,
+        batch: &'r WriteBatch<'r>,
+        clocked: RequestClock,
+    ) -> Result<Preparation<'r>, AppendError> {
+        check_available(batch_bytes(batch))?;
+        let limits = store.limits();
+        let accepted = AcceptedTimes::new(clocked, &limits, store.usage.newest(), batch);
+        Ok(Preparation { store, batch, limits, accepted })
+    }
+
+    /// Looks up the series, and requests the memory of new ones.
+    fn look_up_series(&self) -> Result<FoundSeries, AppendError> {
+        let Preparation { store, batch, limits, .. } = self;
+        let domain = store.table().secret.domain(batch.encoding, &batch.forced_labels);
+        let keys: Vec<_> = batch.series.iter().map(|series| domain.key(series.raw_labels)).collect();
+        let mut ids: Vec<Option<u32>> = Vec::new();
+        store.table().by_raw_many(&keys, limits, &mut ids);
+        let (missing, live) = self.resolver(&keys).missing(&ids);
+        if !missing.is_empty() {
+            check_available(new_series_bytes(batch, &missing))?;
+        }
+        Ok(FoundSeries { keys, ids, missing, live })
+    }
+
+    fn resolver<'k>(&'k self, keys: &'k [LabelsKey]) -> Resolver<'k> {
+        let Preparation { store, batch, limits, accepted } = self;
+        Resolver { store, batch, limits, accepted, keys }
+    }
+}
+
+/// Registers new series, admits samples, and encodes the records.
+fn finish(request: &Preparation<'_>, found: FoundSeries) -> Prepared {
+    let Preparation { store, batch, limits, accepted } = request;
+    let mut report = AppendReport::default();
+    let ids = register(request, found, &mut report);
     let mut admitted = Vec::with_capacity(batch.samples.len());
     let logged = |series, sample: &Sample| LogSample {
         series,
@@ -119,13 +193,13 @@ pub(super) fn prepare(
         false => ApplyOutcome::default(),
     };
     let side = side_data::concerns(batch).then(|| {
-        side_data::admit(store, batch, &ids, &accepted, &mut report, |id, code, reason| {
+        side_data::admit(store, batch, &ids, accepted, &mut report, |id, code, reason| {
             refusal(store, id, code, reason)
         })
     });
     let side_series = side.as_ref().map_or(&[][..], |side| &side.series).iter().copied();
     let mut drafts = definitions(store, admitted.iter().map(|sample| sample.series).chain(side_series));
-    drafts.extend(descriptions(store, &batch.metadata, &limits));
+    drafts.extend(descriptions(store, &batch.metadata, limits));
     for samples in records_of(admitted) {
         let mut body = Vec::with_capacity(samples.len() * 4 + 32);
         samples::encode(&mut body, &samples);
@@ -133,7 +207,7 @@ pub(super) fn prepare(
         drafts.push(Draft { org: store.org, kind: RecordKind::Samples, body, samples, greatest_ms });
     }
     drafts.extend(side.into_iter().flat_map(|side| side.drafts));
-    Ok(Prepared { drafts, report, duplicates })
+    Prepared { drafts, report, duplicates }
 }
 
 /// Splits samples into those of each record. They are copied, because splitting off vectors one by
@@ -176,7 +250,7 @@ fn has_one_sample_each(batch: &WriteBatch<'_>) -> bool {
 }
 
 /// Counts the outcomes of the head.
-pub(super) fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[ApplyOutcome]) {
+fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[ApplyOutcome]) {
     let sum = |of: fn(&ApplyOutcome) -> u64| outcomes.iter().map(of).sum::<u64>();
     let are_duplicates = sum(|outcome| outcome.refused) > sum(|outcome| outcome.stored);
     store.usage.sends_duplicates.store(are_duplicates, Ordering::Relaxed);
@@ -193,7 +267,7 @@ pub(super) fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[App
 }
 
 /// Adds the refusals of the head with the series' labels.
-pub(super) fn name(store: &OrgStore, report: &mut AppendReport, outcomes: &[ApplyOutcome]) {
+fn name(store: &OrgStore, report: &mut AppendReport, outcomes: &[ApplyOutcome]) {
     for outcome in outcomes {
         for refused in &outcome.first {
             if report.refusals.len() < AppendReport::REFUSALS_MAX {
@@ -209,31 +283,20 @@ pub(super) fn name(store: &OrgStore, report: &mut AppendReport, outcomes: &[Appl
     }
 }
 
-/// Returns the id of each series of the batch; None if it is refused.
-fn resolve(
-    store: &OrgStore,
-    batch: &WriteBatch<'_>,
-    limits: &OrgLimits,
-    accepted: &AcceptedTimes,
-    report: &mut AppendReport,
-) -> Result<Vec<Option<u32>>, AppendError> {
-    let domain = store.table().secret.domain(batch.encoding, &batch.forced_labels);
-    let keys: Vec<_> = batch.series.iter().map(|series| domain.key(series.raw_labels)).collect();
-    let mut ids: Vec<Option<u32>> = Vec::new();
-    store.table().by_raw_many(&keys, limits, &mut ids);
-    let resolver = Resolver { store, batch, limits, accepted, keys: &keys };
-    let (missing, live) = resolver.missing(&ids);
+/// Returns whether the raw labels of a series of the batch are labels and nothing else.
+fn is_labels(batch: &WriteBatch<'_>, place: usize) -> bool {
+    let raw = batch.series.get(place).map_or(&[][..], |series| series.raw_labels);
+    (batch.is_labels)(raw)
+}
+
+/// Registers the missing series. Returns the id of each series of the batch; None if it is refused.
+fn register(request: &Preparation<'_>, found: FoundSeries, report: &mut AppendReport) -> Vec<Option<u32>> {
+    let Preparation { store, batch, limits, accepted } = request;
+    let FoundSeries { keys, mut ids, missing, live } = found;
     if missing.is_empty() {
-        return Ok(ids);
+        return ids;
     }
-    check_available(new_series_bytes(batch, &missing))?;
-    let is_labels = |place: usize| {
-        let raw = batch.series.get(place).map_or(&[][..], |series| series.raw_labels);
-        (batch.is_labels)(raw)
-    };
-    if batch.guessed && !missing.iter().all(|one| one.cause.is_some() || is_labels(one.place)) {
-        return Err(AppendError::Guessed);
-    }
+    let resolver = request.resolver(&keys);
     // The report names the first few series, so these are parsed even if their refusal is cached.
     let (named, others) = missing.split_at(missing.len().min(AppendReport::REFUSALS_MAX));
     let (mut parser, mut lookup) = (labels::Parser::default(), Lookup::default());
@@ -252,7 +315,7 @@ fn resolve(
                 Err(problem) => {
                     let code = problem.code();
                     report.refuse(samples_of(batch, one.place), code, || parser.refusal(&problem));
-                    if one.cause.is_none() && is_labels(one.place) {
+                    if one.cause.is_none() && is_labels(batch, one.place) {
                         invalid.push((one.place, code));
                     }
                 }
@@ -284,7 +347,7 @@ fn resolve(
                     }
                     // The raw bytes of other encodings have fields between labels that change with
                     // each request. A guess must never find such bytes either.
-                    if is_labels(place) {
+                    if is_labels(batch, place) {
                         table.cache_raw(*key, id);
                     }
                     *slot = Some(id);
@@ -302,13 +365,13 @@ fn resolve(
                     });
                 }
             }
-            if cause.is_none() && is_labels(place) {
+            if cause.is_none() && is_labels(batch, place) {
                 table.record_unknown(*key, pairs, limits, entries_max);
             }
         }
         store.usage.record_table(&table);
     }
-    Ok(ids)
+    ids
 }
 
 /// Series that are resolved under one lock.

@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use crate::sync::IgnorePoison as _;
+use crate::tsdb::Tsdb;
 use crate::tsdb::disk;
 use crate::tsdb::error::DiskError;
 use crate::tsdb::wal::file;
 use crate::tsdb::wal::record::{FileHeader, Layout, MAGIC_WAL, ParsedRecord, RecordKind, parse_switch};
-use crate::tsdb::{Sink, Tsdb};
+use crate::tsdb::wal::sink::Sink;
 
 /// The limit of a log file's bytes.
 const LOG_FILE_BYTES_MAX: u64 = 64 << 20;

@@ -27,7 +27,8 @@ use crate::tsdb::store::manifest::{
 };
 use crate::tsdb::wal::log::{ApplyOutcome, Draft};
 use crate::tsdb::wal::record::RecordKind;
-use crate::tsdb::{Sink, Tsdb, disk};
+use crate::tsdb::wal::sink::Sink;
+use crate::tsdb::{Tsdb, disk};
 
 /// The limit of earlier deletions that one commit of 64 rows replaces.
 const COVERED_AT_ONCE: usize = 48;

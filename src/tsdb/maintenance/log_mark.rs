@@ -16,7 +16,8 @@ use std::time::Duration;
 use crate::clock::Stopwatch;
 use crate::kv::with_sources;
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::{Sink, Tsdb};
+use crate::tsdb::Tsdb;
+use crate::tsdb::wal::sink::Sink;
 
 /// The least time between two marks while records arrive.
 const EVERY: Duration = Duration::from_secs(4);

@@ -28,6 +28,7 @@ use crate::clock::Stopwatch;
 use crate::kv::with_sources;
 use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
+use crate::tsdb::Tsdb;
 use crate::tsdb::disk;
 use crate::tsdb::error::ManifestError;
 use crate::tsdb::error::{AppendError, DiskError};
@@ -38,8 +39,8 @@ use crate::tsdb::store::segments::{IndexedSegment, SegmentSet};
 use crate::tsdb::wal::log::{Draft, FullFile, Log};
 use crate::tsdb::wal::record::{OrgSpan, RecordKind, seal_body};
 use crate::tsdb::wal::replay::{self, LogOrigin};
+use crate::tsdb::wal::sink::Sink;
 use crate::tsdb::wal::trimmed::Removed;
-use crate::tsdb::{Sink, Tsdb};
 pub(in crate::tsdb) use due::Sealer;
 use encode::{SealThrottle, SealWindow};
 

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::model::{MatchOp, Matcher, MetricKind, Pace, Scope};
+use crate::sync::IgnorePoison as _;
 
 fn batch(job: &str) -> BatchBuilder {
     let mut batch = BatchBuilder::default();
@@ -128,4 +129,59 @@ fn series_added_during_a_selection_never_escape_its_matchers() {
             assert!(listed.items.is_sorted() && listed.items.len() >= old);
         }
     });
+}
+
+/// A listing that locked the series table twice would wait forever for a writer between both locks.
+/// The work is bounded: each store gets one series a round.
+#[test]
+fn listings_are_complete_and_return_beside_4_000_new_series() {
+    const STORES: usize = 40;
+    const ROUNDS: usize = 100;
+    let all = usize::MAX;
+    let selectors = [vec![Matcher::new("value", MatchOp::Regex, "v.+").expect("valid")]];
+    let visible = Scope { matchers: vec![Matcher::equal("zone", "z")], ..Scope::default() };
+    for store in 0..STORES {
+        let tsdb = Tsdb::scaffold();
+        let write = |n: usize| {
+            // Now and then the metric and the label are new to the store.
+            let (metric, label) = (format!("m{}", n / 20), format!("label_{}", n / 10));
+            let pairs = [("__name__", &*metric), ("value", &*format!("v{n}")), (&*label, "x"), ("zone", "z")];
+            let mut batch = BatchBuilder::default();
+            batch.series(&labels(&pairs), [ago(1_000, 1.0)]);
+            tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
+        };
+        std::thread::scope(|threads| {
+            // Without capacity, so the writer begins a round when the listings do.
+            let (next, rounds) = std::sync::mpsc::sync_channel(0);
+            threads.spawn(move || rounds.iter().for_each(write));
+            for round in 0..ROUNDS {
+                next.send(round).expect("the writer has stored all earlier series");
+                let scope = if round.is_multiple_of(2) { Scope::default() } else { visible.clone() };
+                let snapshot = tsdb.snapshot(&Access { org: ORG, scope });
+                // The series of this round may have come before the listing or not.
+                let check = |what: &str, listed: usize| {
+                    assert!((round..=round + 1).contains(&listed), "{what}: {listed} in round {round}");
+                };
+                let range = TimeRange::ALL;
+                match (store + round) % 5 {
+                    0 => check("all values", snapshot.label_values("value", &[], range, all).items.len()),
+                    1 => check("values", snapshot.label_values("value", &selectors, range, all).items.len()),
+                    2 => check("series", snapshot.series(&selectors, range, all).items.len()),
+                    3 => {
+                        let names = snapshot.label_names(&selectors, range, all).items;
+                        let own = names.iter().filter(|name| name.starts_with("label_")).count();
+                        assert!((round.div_ceil(10)..=round / 10 + 1).contains(&own), "{names:?}");
+                        assert!(snapshot.exists(&selectors, range) || round == 0);
+                    }
+                    _ => {
+                        let metrics = snapshot.metrics(&MetricFilter::default(), range, all).items;
+                        check("metrics", metrics.iter().map(|one| one.series as usize).sum());
+                        let summaries = snapshot.label_summaries(&[], range, 3);
+                        let values = summaries.iter().find(|one| &*one.name == "value");
+                        check("summaries", values.map_or(0, |one| one.count));
+                    }
+                }
+            }
+        });
+    }
 }

@@ -27,12 +27,20 @@ mod write_amplification;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use super::maintenance::checkpoint::{self, Folder};
+use super::store::{Record, Stores};
+use super::wal::record::RecordKind;
+use super::wal::sink::Sink;
 use super::*;
+use crate::entropy::Entropy;
 use crate::kv::{Control, ControlOptions, DataFolder};
-use crate::model::{BatchBuilder, HistogramColumns, Labels, Sample, StoreId, TimeRange};
+use crate::model::{
+    Access, BatchBuilder, HistogramColumns, Labels, OrgId, Sample, StoreId, TimeRange, Timestamp,
+};
 
 const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
 const STORE: StoreId = StoreId([7; 16]);

@@ -5,6 +5,7 @@
 //! * [`mod@file`]: creation of a log file, zeroed and synced before its first record.
 //! * [`log`]: one committer for all organisations. It makes groups durable and applies them in log
 //!   order.
+//! * [`sink`]: the log, or what takes its place in a store in memory or with a damaged log.
 //! * [`trimmed`]: files that the log no longer needs.
 //! * [`reader`]: buffered reads of one file. [`replay`]: the read of the whole log after a start,
 //!   which distinguishes a torn tail from damage.
@@ -15,4 +16,5 @@ pub(super) mod reader;
 pub(super) mod record;
 pub(super) mod replay;
 pub(super) mod samples;
+pub(super) mod sink;
 pub(super) mod trimmed;

@@ -104,20 +104,25 @@ fn stored(tsdb: &Tsdb) -> Vec<StoredSeries> {
 fn write(tsdb: &Tsdb, body: &[u8], guess: bool) -> (Result<(u64, u64), Code>, usize) {
     let mut protocol = PROTOCOLS[0];
     if !guess {
-        protocol.guess = protocol.decode;
+        protocol.guess = None;
     }
     let charged = std::cell::Cell::new(0);
-    let ready = |batch: WriteBatch<'_>, before: usize| {
+    let charge = |batch: &WriteBatch<'_>, before: usize| {
         charged.set(charged.get() + batch.samples.len().saturating_sub(before));
-        let samples = batch.samples.len();
-        Ok((tsdb.prepare(ORG, &batch, NOW), samples))
     };
     let appending = guess_or_decode(
         &protocol,
         &ingest::DecodeLimits::default(),
         body,
         &mut DecodeScratch::default(),
-        ready,
+        |batch| {
+            charge(&batch.0, 0);
+            Ok((tsdb.prepare_guessed(ORG, &batch, NOW)?, batch.0.samples.len()))
+        },
+        |batch, before| {
+            charge(&batch, before);
+            Ok(tsdb.prepare(ORG, &batch, NOW)?)
+        },
     );
     let counts = appending.map(|appending| {
         let (done, result) = std::sync::mpsc::channel();
@@ -155,11 +160,12 @@ fn a_scrape_with_known_series_is_stored_without_decoding_labels() {
     let body =
         body(&[vec![label("x"), SeriesField::Sample(1, 0)], vec![label("y"), SeriesField::Sample(2, 0)]]);
     let mut scratch = DecodeScratch::default();
+    let guess = PROTOCOLS[0].guess.expect("it can guess");
     for _ in 0..2 {
-        let batch =
-            (PROTOCOLS[0].guess)(&body, &ingest::DecodeLimits::default(), &mut scratch).expect("valid");
-        assert!(batch.guessed && batch.series.len() == 2);
-        drop(tsdb.prepare(ORG, &batch, NOW).expect("the guess is right"));
+        let batch = guess(&body, &ingest::DecodeLimits::default(), &mut scratch).expect("valid");
+        assert_eq!(batch.0.series.len(), 2);
+        let outcome = tsdb.prepare_guessed(ORG, &batch, NOW).expect("the store takes samples");
+        assert!(matches!(outcome, GuessOutcome::Ready(_)), "the guess is right");
     }
 }
 

@@ -1,0 +1,82 @@
+//! A batch on its way to the log: prepared, and then applied.
+
+use std::sync::Arc;
+
+use crate::model::{Refusal, Timestamp};
+use crate::tsdb::report::AppendReport;
+use crate::tsdb::store::OrgStore;
+use crate::tsdb::wal::log::{ApplyOutcome, Draft};
+
+/// A batch that is ready to be logged.
+#[derive(Debug)]
+pub struct Appending {
+    pub(in crate::tsdb) drafts: Vec<Draft>,
+    pub(in crate::tsdb) context: BatchContext,
+}
+
+impl Appending {
+    /// Adds samples that the decoder refused before there was a batch. They are counted with the
+    /// code `unreadable`, and their refusals are reported before those of this batch.
+    #[must_use]
+    pub fn with_unreadable(mut self, refused: u64, mut refusals: Vec<Refusal>) -> Appending {
+        let report = &mut self.context.report;
+        if refused > 0 {
+            report.count(refused, "unreadable");
+        }
+        refusals.append(&mut report.refusals);
+        refusals.truncate(AppendReport::REFUSALS_MAX);
+        report.refusals = refusals;
+        self
+    }
+}
+
+/// The outcome of the preparation of a guessed batch.
+#[derive(Debug)]
+pub enum GuessOutcome {
+    /// The guess is right. The batch is ready to be logged.
+    Ready(Appending),
+    /// The guess may be wrong. Nothing was prepared, and the body must be decoded completely.
+    Doubtful,
+}
+
+/// The context in which the outcome of a batch is reported.
+#[derive(Debug)]
+pub(in crate::tsdb) struct BatchContext {
+    pub(in crate::tsdb) store: Arc<OrgStore>,
+    pub(in crate::tsdb) report: AppendReport,
+    /// The outcome of samples that were refused as duplicates before the log.
+    pub(in crate::tsdb) duplicates: ApplyOutcome,
+    pub(in crate::tsdb) newest_ms: i64,
+    pub(in crate::tsdb) now: Timestamp,
+}
+
+impl BatchContext {
+    /// Counts the outcomes of the batch.
+    pub(in crate::tsdb) fn applied(mut self, mut outcomes: Vec<ApplyOutcome>) -> Appended {
+        let BatchContext { store, report, duplicates, newest_ms, now } = &mut self;
+        if duplicates.refused > 0 {
+            outcomes.push(std::mem::take(duplicates));
+        }
+        super::count(store, report, &outcomes);
+        store.usage.record_time(*newest_ms);
+        store.usage.count(report.stored, &report.refused_by_code, *now);
+        Appended { context: self, outcomes }
+    }
+}
+
+/// A batch whose records are applied, and durable according to [`Durability`].
+#[derive(Debug)]
+pub struct Appended {
+    context: BatchContext,
+    outcomes: Vec<ApplyOutcome>,
+}
+
+impl Appended {
+    /// Returns what was stored and what was refused. Reads the labels of refused series, if there
+    /// are any.
+    pub fn report(self) -> AppendReport {
+        let BatchContext { store, mut report, .. } = self.context;
+        super::name(&store, &mut report, &self.outcomes);
+        report
+    }
+}

@@ -1,0 +1,173 @@
+//! Writing of batches: admission, the log, and the outcome.
+
+use std::sync::Arc;
+
+use super::Tsdb;
+use crate::model::{GuessedBatch, OrgId, Timestamp, WriteBatch};
+use crate::sync::IgnorePoison as _;
+use crate::tsdb::append::batch::{Appended, Appending, BatchContext, GuessOutcome};
+use crate::tsdb::append::{self, Prepared, RequestClock};
+use crate::tsdb::error::AppendError;
+use crate::tsdb::report::AppendReport;
+use crate::tsdb::store::{OrgStore, Record, quota};
+use crate::tsdb::wal::log::{ApplyOutcome, Draft};
+use crate::tsdb::wal::record::RecordKind;
+use crate::tsdb::wal::sink::Sink;
+
+/// The code of samples that are refused until the clock is confirmed.
+const CLOCK_UNCONFIRMED: &str = "clock_unconfirmed";
+
+impl Tsdb {
+    /// Stores a batch. When this returns, the samples that the report counts as stored are visible,
+    /// and durable according to [`Durability`].
+    ///
+    /// Series and samples that may not be stored are refused one by one and named in the report;
+    /// the others are stored. The organisation is created on its first write. The call blocks for
+    /// one sync of the disk.
+    ///
+    /// # Errors
+    /// [`AppendError`] if nothing is acknowledged, for reasons that are not the sender's fault.
+    pub fn append(
+        &self,
+        org: OrgId,
+        batch: &WriteBatch<'_>,
+        now: Timestamp,
+    ) -> Result<AppendReport, AppendError> {
+        let Appending { drafts, context } = self.prepare(org, batch, now)?;
+        let outcomes = if drafts.is_empty() { Vec::new() } else { self.commit(drafts, now)? };
+        Ok(context.applied(outcomes).report())
+    }
+
+    /// Does the second half of [`Tsdb::append`] without waiting for the disk. `done` is called with
+    /// the result on the thread that writes the log, perhaps before this returns. It must be short:
+    /// [`Appended::report`] does the rest of the work.
+    ///
+    /// The calling thread may write the log for other callers, as long as drafts are waiting.
+    pub fn commit_then(
+        &self,
+        appending: Appending,
+        done: impl FnOnce(Result<Appended, AppendError>) + Send + 'static,
+    ) {
+        let Appending { drafts, context } = appending;
+        if drafts.is_empty() {
+            return done(Ok(context.applied(Vec::new())));
+        }
+        let now = context.now;
+        let finish = move |result: Result<Vec<ApplyOutcome>, AppendError>| {
+            done(result.map(|outcomes| context.applied(outcomes)));
+        };
+        match &self.log {
+            Sink::Log(log) => log.commit_then(drafts, now, Box::new(finish)),
+            Sink::Memory(_) | Sink::ReadOnly { .. } => finish(self.commit(drafts, now)),
+        }
+    }
+
+    /// Does the first half of [`Tsdb::append`]: resolves or registers the series, and refuses what
+    /// may not be stored. Nothing is stored yet.
+    ///
+    /// # Errors
+    /// Those of [`Tsdb::append`].
+    pub fn prepare(
+        &self,
+        org: OrgId,
+        batch: &WriteBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Appending, AppendError> {
+        let store = self.admit(org, batch, now)?;
+        let prepared = append::prepare(&store, batch, self.request_clock(now)).inspect_err(|e| {
+            if let AppendError::ClockUnconfirmed { .. } = e {
+                let samples = batch.samples.len().saturating_add(batch.histograms.len());
+                store.usage.count(0, &vec![(CLOCK_UNCONFIRMED, samples as u64)], now);
+            }
+        })?;
+        Ok(self.appending(store, prepared, now))
+    }
+
+    /// Like [`Tsdb::prepare`], for a guessed batch.
+    ///
+    /// # Errors
+    /// Those of [`Tsdb::append`].
+    pub fn prepare_guessed(
+        &self,
+        org: OrgId,
+        batch: &GuessedBatch<'_>,
+        now: Timestamp,
+    ) -> Result<GuessOutcome, AppendError> {
+        let store = self.admit(org, &batch.0, now)?;
+        let prepared = append::prepare_guessed(&store, batch, self.request_clock(now))?;
+        Ok(match prepared {
+            Some(prepared) => GuessOutcome::Ready(self.appending(store, prepared, now)),
+            None => GuessOutcome::Doubtful,
+        })
+    }
+
+    /// Returns the state of the organisation, if the log and the limits of memory and disk admit
+    /// the batch.
+    fn admit(
+        &self,
+        org: OrgId,
+        batch: &WriteBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Arc<OrgStore>, AppendError> {
+        match &self.log {
+            Sink::Log(log) => log.admit()?,
+            Sink::Memory(_) => {}
+            Sink::ReadOnly { why, .. } => return Err(AppendError::ReadOnly(why.clone())),
+        }
+        let store = self.stores.org_or_new(org);
+        if let Err(refused) = quota::admit(&self.stores, &store, self.options.head_bytes_max) {
+            if let AppendError::AtCapacity { what, .. } = &refused {
+                store.usage.count(0, &vec![(what.code(), batch.samples.len() as u64)], now);
+            }
+            return Err(refused);
+        }
+        Ok(store)
+    }
+
+    fn request_clock(&self, now: Timestamp) -> RequestClock {
+        RequestClock {
+            now,
+            reached: self.retention.reached(),
+            latest: self.retention.latest(),
+            ahead_max: self.options.ahead_max,
+            unconfirmed: self.retention.unconfirmed(now, &self.options),
+        }
+    }
+
+    fn appending(&self, store: Arc<OrgStore>, prepared: Prepared, now: Timestamp) -> Appending {
+        let Prepared { drafts, report, duplicates } = prepared;
+        self.stores.settle_names(&store);
+        let samples =
+            drafts.iter().filter(|draft| matches!(draft.kind, RecordKind::Samples | RecordKind::Histograms));
+        let newest_ms = samples.map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
+        Appending { drafts, context: BatchContext { store, report, duplicates, newest_ms, now } }
+    }
+
+    pub(in crate::tsdb) fn commit(
+        &self,
+        drafts: Vec<Draft>,
+        now: Timestamp,
+    ) -> Result<Vec<ApplyOutcome>, AppendError> {
+        match &self.log {
+            Sink::Log(log) => log.commit(drafts, now),
+            Sink::Memory(last) => {
+                let mut last = last.lock().ignore_poison();
+                let mut apply = |draft: Draft| {
+                    *last += 1;
+                    let applied = self.stores.apply(Record::of(*last, &draft), &mut Vec::new(), None);
+                    applied.map_err(|e| AppendError::Fenced(e.to_string()))
+                };
+                drafts.into_iter().map(&mut apply).collect()
+            }
+            Sink::ReadOnly { why, .. } => Err(AppendError::ReadOnly(why.clone())),
+        }
+    }
+
+    /// Makes all applied records durable.
+    pub(in crate::tsdb) fn flush(&self) -> Result<(), AppendError> {
+        match &self.log {
+            Sink::Log(log) => log.flush().map(drop),
+            Sink::Memory(_) | Sink::ReadOnly { .. } => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The destination of records before they are applied.
+
+use std::sync::Mutex;
+
+use super::log::Log;
+
+/// The destination of records before they are applied.
+#[derive(Debug)]
+pub(in crate::tsdb) enum Sink {
+    /// The log on disk.
+    Log(Log),
+    /// None: the store lives as long as the process. Holds the last sequence number.
+    Memory(Mutex<u64>),
+    /// None: the log is damaged, and writes are refused.
+    ReadOnly { why: String, last_seq: u64 },
+}
