@@ -5,17 +5,20 @@
 //! handler accepts:
 //!
 //! * [`SessionCaller`] accepts a session;
+//! * [`MemberCaller`] accepts a session of a member whom the guard of the route has admitted;
 //! * [`QueryCaller`] accepts a session or an embed token;
 //! * [`PrometheusCaller`] accepts the same as `QueryCaller`, or an API key with the scope `read`;
 //! * [`IngestCaller`] accepts an API key with the scope `ingest`, or a session of an editor;
 //! * [`MintCaller`] accepts an API key with the scope `embed`, or a session of an editor;
 //! * [`AnyCaller`] accepts any request.
 //!
-//! An extractor names no organisation. Its method `enter` does, and only `enter` returns an
+//! `MemberCaller` has entered the organisation in the path. The other extractors name no
+//! organisation; their method `enter` does. Only `enter` of a caller that reads returns an
 //! [`Access`](crate::model::Access).
 
 mod authorization;
 mod extractors;
+mod member;
 mod permissions;
 
 use std::borrow::Cow;
@@ -48,6 +51,7 @@ use extractors::session_required;
 pub use extractors::{
     AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, org_not_found,
 };
+pub use member::MemberCaller;
 pub use permissions::{Grant, IngestAccess, QueryAccess, Quota, Sender};
 
 /// The dependencies of the credential layer.

@@ -187,12 +187,11 @@ impl SessionCaller {
         Ok(self.at.callers.identity.user(self.session.user)?.is_some_and(|user| user.is_admin))
     }
 
-    /// Enters the organisation `slug` with at least the role `needed`.
+    /// Returns the membership in the organisation `slug` if its role is at least `needed`.
     ///
     /// # Errors
-    /// 404 `org_not_found` for an account that is not a member, as for an organisation that does
-    /// not exist; 403 `forbidden` for a member with a lesser role.
-    pub fn enter(&self, slug: &str, needed: Role) -> ApiResult<Membership> {
+    /// 404 `org_not_found` and 403 `forbidden`.
+    pub(super) fn membership(&self, slug: &str, needed: Role) -> ApiResult<Membership> {
         self.at.membership(self.session.user, slug, needed)
     }
 
