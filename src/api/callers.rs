@@ -18,6 +18,7 @@
 
 mod authorization;
 mod extractors;
+mod grant;
 mod member;
 mod permissions;
 
@@ -51,8 +52,10 @@ use extractors::session_required;
 pub use extractors::{
     AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, org_not_found,
 };
+pub use grant::Grant;
+pub(super) use grant::Permission;
 pub use member::MemberCaller;
-pub use permissions::{Grant, IngestAccess, QueryAccess, Quota, Sender};
+pub use permissions::{IngestAccess, QueryAccess, Quota, Sender};
 
 /// The dependencies of the credential layer.
 #[derive(Debug)]
@@ -105,7 +108,7 @@ struct TokenCharge {
 #[derive(Debug)]
 enum Credential {
     Session { session: Arc<Session>, cookie: String },
-    Token { grant: Box<EmbedGrant>, slug: String },
+    Token { grant: Arc<EmbedGrant>, slug: String },
     Key(Arc<ApiKey>),
 }
 
@@ -297,7 +300,7 @@ impl Callers {
             let identity = Arc::clone(&self.identity);
             self.lanes.run(Lane::Query(verified.org()), move || identity.grant(verified, now)).await??
         };
-        Ok(Credential::Token { grant: Box::new(grant), slug: slug.into_owned() })
+        Ok(Credential::Token { grant: Arc::new(grant), slug: slug.into_owned() })
     }
 
     /// Identifies the session of the cookies.

@@ -11,10 +11,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use super::metrics::range;
-use super::prometheus::{MergedParams, in_parameter};
+use super::prometheus::in_parameter;
 use super::query::ReadDeps;
-use super::query::admission::{pattern_bytes, selectors};
-use super::query::run::QueryDeadline;
+use super::query::deadline::QueryDeadline;
+use super::query::request::MergedParams;
+use super::query::selectors::{pattern_bytes, selectors};
 use crate::api::callers::MemberCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;

@@ -26,7 +26,7 @@ use crate::identity::{Identity, OrgSettings};
 use crate::model::{OrgId, PatternCache};
 use crate::outbound::MailQueue;
 use crate::tsdb::Tsdb;
-use query::run::QueryDeadline;
+use query::deadline::QueryDeadline;
 use rejects::Rejects;
 
 /// The longest time to compile the regular expressions of a policy. A shorter query timeout applies

@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::run::ReadDeps;
+use super::deps::ReadDeps;
 use crate::api::body::Json;
 use crate::api::callers::MemberCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
