@@ -161,3 +161,93 @@ impl Grant {
         TimeRange::new(start, end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::KeyId;
+    use crate::model::{NameGlob, OrgId, Scope};
+    use crate::promql::syntax::{self, Caps};
+
+    /// A token for `up` within a minute, at steps of 10 seconds or more.
+    fn token() -> Grant {
+        Grant::of(Arc::new(EmbedGrant {
+            key: KeyId::from_bytes([1; 10]),
+            rate_limit_rps: 1,
+            org: OrgId(1),
+            scope: Scope { names: vec![vec![NameGlob::new("up")]], ..Scope::default() },
+            endpoints: Some(vec![Endpoint::Expr]),
+            exprs: vec![vec!["sum(up)".to_owned()]],
+            max_range_s: Some(60),
+            max_lookback_s: None,
+            min_step_s: Some(10),
+            origins: Vec::new(),
+            sub: None,
+            expires_at: Timestamp::from_s(0),
+        }))
+    }
+
+    fn parsed(text: &str) -> Expr {
+        syntax::parse(text, &Caps::default()).expect("valid").expr
+    }
+
+    #[test]
+    fn a_token_has_only_the_permissions_that_it_grants_and_a_session_has_all() {
+        let steps = |range_s, step_ms| {
+            Steps::new(Timestamp::from_s(0), Timestamp::from_s(range_s), step_ms).expect("valid")
+        };
+        let range = |end_s| TimeRange::new(Timestamp::from_s(0), Timestamp::from_s(end_s));
+        let query = |text: &str| Query {
+            expr: parsed(text),
+            text: text.to_owned(),
+            steps: Steps::once(Timestamp::from_s(0)),
+            instant: true,
+        };
+        let options = promql::Options::default();
+        let canonical = |listed: &str| Some(parsed(listed).to_string());
+        let expression = |expr| Permission::Expression { expr, canonical: &canonical };
+        let (listed, other) = (parsed("sum (up)"), parsed("up"));
+        let (fits, fits_steps) = (query("sum(up[1m:10s])"), steps(60, 10_000));
+        let granted = [
+            Permission::Endpoint(Endpoint::Expr),
+            Permission::Metric("up"),
+            expression(&listed),
+            Permission::Steps(&fits_steps),
+            Permission::Range(range(60)),
+            Permission::Lookback(60_000),
+            Permission::Windows(&fits, &options),
+        ];
+        let (long, fine) = (query("up[61s]"), query("up[1m:9s]"));
+        let (long_steps, fine_steps) = (steps(61, 10_000), steps(60, 9_999));
+        let withheld = [
+            Permission::Endpoint(Endpoint::Metrics),
+            Permission::Metric("upper"),
+            expression(&other),
+            Permission::SeriesOfResults,
+            Permission::Steps(&long_steps),
+            Permission::Steps(&fine_steps),
+            Permission::Range(range(61)),
+            Permission::Lookback(60_001),
+            Permission::Windows(&long, &options),
+            Permission::Windows(&fine, &options),
+        ];
+        for (at, permission) in granted.into_iter().enumerate() {
+            assert!(token().require(permission).is_ok(), "{at}");
+        }
+        for (at, permission) in withheld.into_iter().enumerate() {
+            assert!(token().require(permission).is_err(), "{at}");
+            assert!(Grant::default().require(permission).is_ok(), "{at}");
+        }
+    }
+
+    #[test]
+    fn open_ranges_are_closed_to_the_widest_range_of_a_token() {
+        let (now, at) = (Timestamp::from_s(1_000), Timestamp::from_s);
+        let closed = |start, end| token().close_range(TimeRange::new(start, end), now);
+        let range = |start_s, end_s| TimeRange::new(at(start_s), at(end_s));
+        assert_eq!(closed(Timestamp::MIN, Timestamp::MAX), range(940, 1_000));
+        assert_eq!(closed(at(10), Timestamp::MAX), range(10, 1_000));
+        assert_eq!(closed(Timestamp::MIN, at(500)), range(440, 500));
+        assert_eq!(Grant::default().close_range(TimeRange::ALL, now), TimeRange::ALL);
+    }
+}

@@ -109,7 +109,7 @@ impl FromRequest<ReadDeps> for ReadRequest {
 
 /// A query before it runs: its caller, timeout, listed text, and fingerprint.
 pub(in crate::api::orgs) struct QueryRequest {
-    pub(super) access: QueryAccess,
+    pub(super) caller: QueryAccess,
     pub(super) timeout: Option<Duration>,
     pub(super) listed: Option<String>,
     /// The fingerprint of the request without its times.
@@ -119,15 +119,15 @@ pub(in crate::api::orgs) struct QueryRequest {
 }
 
 impl From<QueryAccess> for QueryRequest {
-    fn from(access: QueryAccess) -> QueryRequest {
-        QueryRequest { access, timeout: None, listed: None, fingerprint: None, inline_over: None }
+    fn from(caller: QueryAccess) -> QueryRequest {
+        QueryRequest { caller, timeout: None, listed: None, fingerprint: None, inline_over: None }
     }
 }
 
 impl QueryRequest {
     /// Returns what the caller may do.
     pub(in crate::api::orgs) fn grant(&self) -> &Grant {
-        &self.access.grant
+        &self.caller.grant
     }
 
     /// Sets a timeout; the organisation's own limit applies if it is shorter.

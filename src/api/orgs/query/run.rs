@@ -97,8 +97,9 @@ impl ReadDeps {
         Ok(self.run(request, work).await?.into_response())
     }
 
-    /// Runs `work` on the query lane, or inline if the [`InlinePolicy`] admits it. Dropping the
-    /// future cancels the work; that happens when the client closes the connection.
+    /// Runs `work` on the query lane, or inline if the policy
+    /// ([`InlinePolicy`](super::inline::InlinePolicy)) admits it. Dropping the future cancels the
+    /// work; that happens when the client closes the connection.
     pub(in crate::api::orgs) async fn run<T: Send + 'static>(
         &self,
         request: impl Into<QueryRequest>,
@@ -106,7 +107,7 @@ impl ReadDeps {
     ) -> ApiResult<T> {
         let request = request.into();
         let (org, sole_connection, fingerprint) =
-            (request.access.access.org, request.access.sole_connection, request.inline_fingerprint());
+            (request.caller.access.org, request.caller.sole_connection, request.inline_fingerprint());
         let cancelled = Arc::new(AtomicBool::new(false));
         let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
         let start = self.start(request, cancelled);
@@ -147,8 +148,8 @@ impl ReadDeps {
         request: QueryRequest,
         cancelled: Arc<AtomicBool>,
     ) -> impl FnOnce(Option<InlineDeadline>) -> QueryRun + Send + 'static {
-        let QueryRequest { access, timeout, listed, .. } = request;
-        let QueryAccess { access, grant, quota, requester, coding, .. } = access;
+        let QueryRequest { caller, timeout, listed, .. } = request;
+        let QueryAccess { access, grant, quota, requester, coding, .. } = caller;
         let (tsdb, options) = (Arc::clone(&self.tsdb), Arc::clone(&self.options));
         let longest = quota.timeout(options.timeout);
         let timeout = timeout.unwrap_or(longest).min(longest);
