@@ -5,17 +5,21 @@
 //! handler accepts:
 //!
 //! * [`SessionCaller`] accepts a session;
+//! * [`MemberCaller`] accepts a session of a member whom the guard of the route has admitted;
 //! * [`QueryCaller`] accepts a session or an embed token;
 //! * [`PrometheusCaller`] accepts the same as `QueryCaller`, or an API key with the scope `read`;
 //! * [`IngestCaller`] accepts an API key with the scope `ingest`, or a session of an editor;
 //! * [`MintCaller`] accepts an API key with the scope `embed`, or a session of an editor;
 //! * [`AnyCaller`] accepts any request.
 //!
-//! An extractor names no organisation. Its method `enter` does, and only `enter` returns an
+//! `MemberCaller` has entered the organisation in the path. The other extractors name no
+//! organisation; their method `enter` does. Only `enter` of a caller that reads returns an
 //! [`Access`](crate::model::Access).
 
 mod authorization;
 mod extractors;
+mod grant;
+mod member;
 mod permissions;
 
 use std::borrow::Cow;
@@ -48,7 +52,10 @@ use extractors::session_required;
 pub use extractors::{
     AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, org_not_found,
 };
-pub use permissions::{Grant, IngestAccess, QueryAccess, Quota, Sender};
+pub use grant::Grant;
+pub(super) use grant::Permission;
+pub use member::MemberCaller;
+pub use permissions::{IngestAccess, QueryAccess, Quota, Sender};
 
 /// The dependencies of the credential layer.
 #[derive(Debug)]
@@ -101,7 +108,7 @@ struct TokenCharge {
 #[derive(Debug)]
 enum Credential {
     Session { session: Arc<Session>, cookie: String },
-    Token { grant: Box<EmbedGrant>, slug: String },
+    Token { grant: Arc<EmbedGrant>, slug: String },
     Key(Arc<ApiKey>),
 }
 
@@ -293,7 +300,7 @@ impl Callers {
             let identity = Arc::clone(&self.identity);
             self.lanes.run(Lane::Query(verified.org()), move || identity.grant(verified, now)).await??
         };
-        Ok(Credential::Token { grant: Box::new(grant), slug: slug.into_owned() })
+        Ok(Credential::Token { grant: Arc::new(grant), slug: slug.into_owned() })
     }
 
     /// Identifies the session of the cookies.

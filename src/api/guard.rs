@@ -1,8 +1,8 @@
 //! Enforces what a row of the route table requires of sessions, before its handler runs.
 //!
-//! So a refusal never depends on the body, and a handler without a check of its own is not open.
-//! Tokens and API keys are checked and charged by their extractors. Handlers still enter the
-//! organisation themselves, because only that gives them access.
+//! So a refusal never depends on the body, and a handler needs no check of its own. The handler of a
+//! row that requires a member receives the [`MemberCaller`](super::callers::MemberCaller) that the
+//! guard has admitted. Tokens and API keys are checked and charged by their extractors.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use axum::response::IntoResponse as _;
 
 use super::callers::SessionCaller;
 use super::error::{ApiError, ApiResult, Code};
-use super::router::{RouteHandler, parameters};
+use super::router::{RouteHandler, slug_parameter};
 use super::routes::{Auth, Login};
 use crate::identity::Role;
 
@@ -59,22 +59,16 @@ async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
         | Auth::MintCaller
         | Auth::Operator => return Ok(()),
     };
-    let cabinet = SessionCaller::from_request_parts(parts, &()).await?;
-    if let Some(role) = role {
-        cabinet.enter(&slug(parts)?, role)?;
-    }
-    if matches!(auth, Auth::InstanceAdmin(_)) && !cabinet.is_instance_admin()? {
+    let caller = SessionCaller::from_request_parts(parts, &()).await?;
+    if matches!(auth, Auth::InstanceAdmin(_)) && !caller.is_instance_admin()? {
         return Err(ApiError::new(Code::Forbidden, "this is for the administrator of the server"));
     }
+    let member = role.map(|role| caller.enter(&slug_parameter(parts)?, role)).transpose()?;
     if login == Login::Fresh {
-        cabinet.require_fresh()?;
+        caller.require_fresh()?;
+    }
+    if let Some(member) = member {
+        parts.extensions.insert(member);
     }
     Ok(())
-}
-
-/// Returns the organisation in the path, decoded as handlers decode it.
-fn slug(parts: &Parts) -> ApiResult<String> {
-    let slug = parameters(parts)?.into_iter().find(|(name, _)| *name == "slug");
-    let unnamed = || ApiError::internal("a route requires a member, but its path names no organisation");
-    slug.map(|(_, slug)| slug.into_owned()).ok_or_else(unnamed)
 }

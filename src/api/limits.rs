@@ -5,25 +5,29 @@
 //! bucket (GCRA), which lets a burst of up to twice the rate through in its first second. That is
 //! good enough where the specification names no number. All maps are bounded.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
+mod buckets;
+mod charge;
+mod sliding_window;
+
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::http::{HeaderName, HeaderValue, Response};
-use governor::clock::Clock as GovernorClock;
-use governor::middleware::{NoOpMiddleware, StateInformationMiddleware};
+use governor::RateLimiter;
 use governor::state::keyed::HashMapStateStore;
-use governor::{Quota, RateLimiter};
 
 use super::error::{ApiError, ApiResult, Code};
-use crate::clock::{Clock, Stopwatch};
+use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::identity::{IngestSettings, KeyId, SessionId, UserId};
 use crate::model::OrgId;
 use crate::sync::IgnorePoison as _;
+use buckets::{KeyedBuckets, PlainLimiter, Ticker, per_second, spread};
+pub use charge::Charge;
+use charge::{charged, rate_limited};
+use sliding_window::KeyedWindows;
 
 /// The number of mails of one [`MailClass`] in an hour.
 pub const MAILS_AN_HOUR: u32 = 100;
@@ -44,157 +48,6 @@ pub struct LimitsOptions {
 impl Default for LimitsOptions {
     fn default() -> LimitsOptions {
         LimitsOptions { cabinet_rps: 60, anonymous_rps: 200, entries_max: 100_000 }
-    }
-}
-
-/// A monotonic clock: the time since the start of the process, or the time of a test's clock.
-#[derive(Clone, Debug)]
-struct Ticker {
-    clock: Clock,
-    since_start: Stopwatch,
-}
-
-impl Ticker {
-    fn now_us(&self) -> u64 {
-        match &self.clock {
-            Clock::System => self.since_start.elapsed().as_micros().try_into().unwrap_or(u64::MAX),
-            Clock::Manual(_) => u64::try_from(self.clock.now().as_ms()).unwrap_or(0).saturating_mul(1_000),
-        }
-    }
-}
-
-impl GovernorClock for Ticker {
-    type Instant = Duration;
-
-    fn now(&self) -> Duration {
-        match &self.clock {
-            Clock::System => self.since_start.elapsed(),
-            Clock::Manual(_) => Duration::from_micros(self.now_us()),
-        }
-    }
-}
-
-/// The state of a limit after a charge, for the headers `RateLimit-Policy` and `RateLimit`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charge {
-    /// `cabinet`, `embed`, `read`, `ip`, `minting`.
-    pub policy: &'static str,
-    /// The limit in requests a second.
-    pub limit: u32,
-    /// The requests that remain in this window.
-    pub remaining: u32,
-}
-
-impl Charge {
-    /// Sets both headers (draft-ietf-httpapi-ratelimit-headers-11).
-    pub fn write<B>(&self, response: &mut Response<B>) {
-        let policy = format!("\"{}\";q={};w=1", self.policy, self.limit);
-        let state = format!("\"{}\";r={};t=1", self.policy, self.remaining);
-        for (name, text) in [("ratelimit-policy", policy), ("ratelimit", state)] {
-            if let Ok(value) = HeaderValue::try_from(text) {
-                response.headers_mut().insert(HeaderName::from_static(name), value);
-            }
-        }
-    }
-}
-
-/// The accepted requests of the last second: at most N times in microseconds, oldest first.
-/// Milliseconds would be too coarse: two truncated times may be 1,000 ms apart when only 999.1 ms
-/// have passed.
-#[derive(Debug, Default)]
-struct SlidingWindow {
-    last_us: u64,
-    /// The low 32 bits of each time. They wrap after 71 minutes, which is harmless: a window is
-    /// cleared after an idle second, so its times are never further apart than that.
-    accepted: VecDeque<u32>,
-}
-
-const WINDOW_US: u64 = 1_000_000;
-
-impl SlidingWindow {
-    /// Accepts a request and returns how many remain. At the limit, returns the microseconds until
-    /// the next one is accepted.
-    fn charge(&mut self, limit: u32, now_us: u64) -> Result<u32, u64> {
-        let now_us = now_us.max(self.last_us);
-        self.expire(now_us);
-        let used = u32::try_from(self.accepted.len()).unwrap_or(u32::MAX);
-        if used >= limit {
-            let age = self.accepted.front().map_or(0, |oldest| u64::from(low(now_us).wrapping_sub(*oldest)));
-            return Err((WINDOW_US - age.min(WINDOW_US)).max(1));
-        }
-        self.accepted.push_back(low(now_us));
-        self.last_us = now_us;
-        Ok(limit - used - 1)
-    }
-
-    fn expire(&mut self, now_us: u64) {
-        if now_us - self.last_us >= WINDOW_US {
-            self.accepted.clear();
-        }
-        while self.accepted.front().is_some_and(|at| u64::from(low(now_us).wrapping_sub(*at)) >= WINDOW_US) {
-            self.accepted.pop_front();
-        }
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "only the low 32 bits are needed")]
-fn low(us: u64) -> u32 {
-    us as u32
-}
-
-/// Sliding windows by key. A window that was idle for a second is empty and may be dropped.
-#[derive(Debug)]
-struct KeyedWindows<K>(Mutex<HashMap<K, SlidingWindow>>);
-
-impl<K: Eq + Hash> KeyedWindows<K> {
-    fn new() -> KeyedWindows<K> {
-        KeyedWindows(Mutex::new(HashMap::new()))
-    }
-
-    fn charge(&self, key: K, limit: u32, now_us: u64, entries_max: usize) -> Result<u32, u64> {
-        let mut windows = lock(&self.0);
-        if windows.len() >= entries_max && !windows.contains_key(&key) {
-            windows.retain(|_, window| now_us.saturating_sub(window.last_us) < WINDOW_US);
-            if windows.len() >= entries_max {
-                // More callers within one second than the map may hold: refuse the new caller.
-                return Err(WINDOW_US);
-            }
-        }
-        windows.entry(key).or_default().charge(limit, now_us)
-    }
-
-    fn len(&self) -> usize {
-        lock(&self.0).len()
-    }
-}
-
-type PlainLimiter<K> = RateLimiter<K, HashMapStateStore<K>, Ticker, NoOpMiddleware<Duration>>;
-/// A limiter that also reports the remaining burst.
-type StateLimiter<K> = RateLimiter<K, HashMapStateStore<K>, Ticker, StateInformationMiddleware>;
-
-/// Leaky buckets by key in a bounded map. Beyond the bound all new keys share one bucket.
-struct KeyedBuckets<K: Clone + Eq + Hash> {
-    limiter: StateLimiter<K>,
-    overflow: K,
-    entries_max: usize,
-}
-
-impl<K: Clone + Eq + Hash> KeyedBuckets<K> {
-    fn new(quota: Quota, overflow: K, ticker: &Ticker, entries_max: usize) -> KeyedBuckets<K> {
-        let limiter = RateLimiter::new(quota, HashMapStateStore::default(), ticker.clone());
-        KeyedBuckets { limiter, overflow, entries_max }
-    }
-
-    /// Charges one request and returns how many more would be accepted now. At the limit, returns
-    /// the time to wait.
-    fn charge(&self, key: &K) -> Result<u32, Duration> {
-        if self.limiter.len() >= self.entries_max {
-            self.limiter.retain_recent();
-        }
-        let key = if self.limiter.len() >= self.entries_max { &self.overflow } else { key };
-        let checked = self.limiter.check_key(key);
-        let left = checked.map_err(|until| until.wait_time_from(self.limiter.clock().now()))?;
-        Ok(left.remaining_burst_capacity())
     }
 }
 
@@ -247,7 +100,7 @@ pub struct Limits {
 impl Limits {
     /// Returns the limits with nothing used.
     pub fn new(options: LimitsOptions, clock: &Clock) -> Limits {
-        let ticker = Ticker { clock: clock.clone(), since_start: Stopwatch::start() };
+        let ticker = Ticker::start(clock);
         let most = options.entries_max;
         let unspecified = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         let (quarter_hour, hour) = (Duration::from_secs(15 * 60), Duration::from_secs(3_600));
@@ -343,7 +196,7 @@ impl Limits {
 
     fn ingest_buckets(&self, key: KeyId, settings: &IngestSettings) -> Arc<IngestBuckets> {
         let settings_now = (settings.rate_limit_rps.max(1), settings.samples_per_s.max(1));
-        let mut all = lock(&self.ingest);
+        let mut all = self.ingest.lock().ignore_poison();
         if let Some(existing) = all.get(&key).filter(|existing| existing.settings == settings_now) {
             return Arc::clone(existing);
         }
@@ -447,34 +300,6 @@ impl std::fmt::Debug for Limits {
     }
 }
 
-fn charged(
-    policy: &'static str,
-    scope: &'static str,
-    limit: u32,
-    remaining: Result<u32, u64>,
-) -> ApiResult<Charge> {
-    match remaining {
-        Ok(remaining) => Ok(Charge { policy, limit, remaining }),
-        Err(wait_us) => Err(rate_limited(policy, scope, limit, Duration::from_micros(wait_us))),
-    }
-}
-
-fn rate_limited(policy: &'static str, scope: &'static str, limit: u32, wait: Duration) -> ApiError {
-    let wait_ms = u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX).max(1);
-    let mut headers: Response<()> = Response::new(());
-    Charge { policy, limit, remaining: 0 }.write(&mut headers);
-    let error = ApiError::new(Code::RateLimited, format!("at most {limit} requests a second"))
-        .with("limit", limit)
-        .with("window_s", 1)
-        .with("retry_after_ms", wait_ms)
-        .with("scope", scope)
-        .with_retry_after(wait);
-    headers
-        .headers()
-        .iter()
-        .fold(error, |error, (name, value)| error.with_header(name.clone(), value.clone()))
-}
-
 /// Returns the error for a throttled sender, with a jittered `Retry-After`.
 fn ingest_throttled(detail: String) -> ApiError {
     ApiError::new(Code::IngestThrottled, detail).with_retry_after(jittered_retry())
@@ -486,17 +311,6 @@ pub fn jittered_retry() -> Duration {
     Duration::from_secs_f64(2.0 + 8.0 * Entropy::system().unit())
 }
 
-fn per_second(rate: u32) -> Quota {
-    Quota::per_second(NonZeroU32::new(rate).unwrap_or(NonZeroU32::MIN))
-}
-
-/// Returns a quota of `count` at once, which refills evenly over `period`.
-fn spread(count: u32, period: Duration) -> Quota {
-    let count = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
-    Quota::with_period(period / count.get())
-        .map_or(Quota::per_second(count), |quota| quota.allow_burst(count))
-}
-
 /// Returns the network that a client is charged as: an IPv4 address, or the /64 of an IPv6 address.
 pub fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
@@ -505,14 +319,8 @@ pub fn network(ip: IpAddr) -> IpAddr {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().ignore_poison()
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::identity::OUTSTANDING_LINKS_MAX;
     use crate::model::Timestamp;
@@ -544,37 +352,6 @@ mod tests {
         assert!(limits.charge_session(session(1)).is_err(), "999 ms after the first");
         clock.advance(Duration::from_millis(1));
         assert!(limits.charge_session(session(1)).is_ok(), "1,000 ms after the first");
-    }
-
-    proptest! {
-        #[test]
-        fn no_trailing_second_ever_holds_more_than_the_limit(limit in 1u32..20, gaps in prop::collection::vec(0u64..400_000, 1..300), start in prop::sample::select(vec![0u64, 4_294_966_000, 1 << 40])) {
-            let mut window = SlidingWindow::default();
-            let (mut now, mut accepted) = (start, Vec::new());
-            for gap in gaps {
-                now += gap;
-                let recent = accepted.iter().filter(|at| now - **at < WINDOW_US).count();
-                match window.charge(limit, now) {
-                    Ok(remaining) => {
-                        prop_assert_eq!(recent as u64 + 1 + u64::from(remaining), u64::from(limit));
-                        accepted.push(now);
-                    }
-                    Err(wait) => {
-                        prop_assert_eq!(recent as u64, u64::from(limit), "refused only when full");
-                        let room = accepted.iter().filter(|at| now + wait - **at < WINDOW_US).count() as u64;
-                        prop_assert!(room < u64::from(limit), "the promised wait is enough");
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_second_is_not_shorter_by_a_fraction_of_a_millisecond() {
-        let mut window = SlidingWindow::default();
-        assert_eq!(window.charge(1, 5_000_900), Ok(0));
-        assert_eq!(window.charge(1, 6_000_000), Err(900), "999.1 ms after the first");
-        assert_eq!(window.charge(1, 6_000_900), Ok(0));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use axum::http::{HeaderValue, Method, header};
 use axum::response::{IntoResponse as _, Response};
 
 use super::error::{ApiError, ApiResult, Code};
+use super::routes::Auth;
 
 /// The boxed future of a handler's response.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
@@ -36,21 +37,29 @@ pub(super) struct RouteTree {
 #[derive(Clone)]
 pub(super) struct Route {
     pattern: Box<str>,
-    methods: Vec<(Method, RouteHandler)>,
+    methods: Vec<MethodRow>,
+}
+
+/// One method of a route.
+#[derive(Clone)]
+struct MethodRow {
+    method: Method,
+    auth: Auth,
+    handle: RouteHandler,
 }
 
 impl RouteTree {
     /// Adds a route. If a method and pattern are added twice, the first handler is kept.
-    pub(super) fn add(&mut self, pattern: &str, method: &Method, handle: RouteHandler) {
+    pub(super) fn add(&mut self, pattern: &str, method: Method, auth: Auth, handle: RouteHandler) {
         let existing = self.routes.iter_mut().find(|route| *route.pattern == *pattern);
         if let Some(route) = existing {
-            if route.methods.iter().all(|(existing, _)| existing != method) {
-                Arc::make_mut(route).methods.push((method.clone(), handle));
+            if route.methods.iter().all(|row| row.method != method) {
+                Arc::make_mut(route).methods.push(MethodRow { method, auth, handle });
             }
             return;
         }
         self.patterns.insert(pattern, self.routes.len()).expect("the route table has no conflicts");
-        let methods = vec![(method.clone(), handle)];
+        let methods = vec![MethodRow { method, auth, handle }];
         self.routes.push(Arc::new(Route { pattern: pattern.into(), methods }));
     }
 
@@ -110,14 +119,12 @@ impl Route {
 
     /// Runs the handler of the request's method. `HEAD` runs that of `GET` and drops the body.
     pub(super) fn answer(self: &Arc<Route>, mut request: Request) -> ResponseFuture {
-        let of = |method: &Method| {
-            self.methods.iter().find(|(existing, _)| existing == method).map(|(_, handle)| handle)
-        };
+        let of = |method: &Method| self.methods.iter().find(|row| row.method == *method);
         let head = *request.method() == Method::HEAD;
         let found = of(request.method()).or_else(|| of(&Method::GET).filter(|_| head));
-        let Some(handle) = found else { return Box::pin(std::future::ready(self.refuse())) };
-        request.extensions_mut().insert(Matched(Arc::clone(self)));
-        let answering = handle(request);
+        let Some(row) = found else { return Box::pin(std::future::ready(self.refuse())) };
+        request.extensions_mut().insert(Matched { route: Arc::clone(self), auth: row.auth });
+        let answering = (row.handle)(request);
         if !head {
             return answering;
         }
@@ -129,7 +136,7 @@ impl Route {
     }
 
     fn refuse(&self) -> Response {
-        let mut methods: Vec<&str> = self.methods.iter().map(|(method, _)| method.as_str()).collect();
+        let mut methods: Vec<&str> = self.methods.iter().map(|row| row.method.as_str()).collect();
         if let Some(get) = methods.iter().position(|method| *method == "GET") {
             methods.insert(get + 1, "HEAD");
         }
@@ -154,24 +161,61 @@ fn strip_body(response: &mut Response) {
 
 impl std::fmt::Debug for Route {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let methods: Vec<&Method> = self.methods.iter().map(|(method, _)| method).collect();
+        let methods: Vec<&Method> = self.methods.iter().map(|row| &row.method).collect();
         f.debug_struct("Route").field("pattern", &self.pattern).field("methods", &methods).finish()
     }
 }
 
-/// The matched route, an extension of the request.
+/// The matched row of the route table, an extension of the request.
 #[derive(Clone, Debug)]
-struct Matched(Arc<Route>);
+struct Matched {
+    route: Arc<Route>,
+    auth: Auth,
+}
+
+impl Matched {
+    /// Returns the row of a request.
+    ///
+    /// # Errors
+    /// 500 if the request matched no row.
+    fn of(parts: &Parts) -> ApiResult<&Matched> {
+        let unmatched = || ApiError::internal("a handler that needs its row is not in the route table");
+        parts.extensions.get().ok_or_else(unmatched)
+    }
+}
+
+/// Returns the callers that the row of a request admits.
+///
+/// # Errors
+/// 500 if the request matched no route.
+pub(super) fn required_auth(parts: &Parts) -> ApiResult<Auth> {
+    Ok(Matched::of(parts)?.auth)
+}
+
+/// Returns the path pattern of a request's route.
+///
+/// # Errors
+/// 500 if the request matched no route.
+pub(super) fn pattern(parts: &Parts) -> ApiResult<&str> {
+    Ok(Matched::of(parts)?.route.pattern())
+}
+
+/// Returns the parameter `slug` of the path, percent-decoded.
+///
+/// # Errors
+/// Those of [`parameters`]; 500 if the path names no organisation.
+pub(super) fn slug_parameter(parts: &Parts) -> ApiResult<String> {
+    let slug = parameters(parts)?.into_iter().find(|(name, _)| *name == "slug");
+    let unnamed = || ApiError::internal("a route requires an organisation, but its path names none");
+    slug.map(|(_, slug)| slug.into_owned()).ok_or_else(unnamed)
+}
 
 /// Returns the name and the percent-decoded value of each parameter, in the order of the path.
 ///
 /// # Errors
 /// 400 if a value is not UTF-8; 500 if the request matched no route.
 pub(super) fn parameters(parts: &Parts) -> ApiResult<Vec<(&str, Cow<'_, str>)>> {
-    let Some(Matched(route)) = parts.extensions.get::<Matched>() else {
-        return Err(ApiError::internal("a handler with path parameters is not in the route table"));
-    };
-    let both = segments(&route.pattern).zip(segments(parts.uri.path()));
+    let both = segments(pattern(parts)?).zip(segments(parts.uri.path()));
     let given = both.filter(|(pattern, _)| is_parameter(pattern));
     given.map(|(pattern, given)| Ok((pattern.trim_matches(['{', '}']), decoded(given)?))).collect()
 }
@@ -218,7 +262,7 @@ mod tests {
                 let name = name.clone();
                 Box::pin(async move { name.into_response() })
             };
-            table.add(pattern, method, Arc::new(handle));
+            table.add(pattern, method.clone(), Auth::Public, Arc::new(handle));
         }
         table
     }

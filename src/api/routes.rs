@@ -22,18 +22,21 @@ pub enum Login {
     Fresh,
 }
 
-/// The callers that a route admits. Every row states it, and [`guarded`] enforces the part that
-/// concerns sessions before the handler runs or a body is read. [`Auth::outcome`](super::access) is
-/// the table of what each kind of caller gets.
+/// The callers that a route admits. Only its row states them: [`guarded`] enforces the part that
+/// concerns sessions before the handler runs or a body is read, and the extractors of the other
+/// callers read the endpoint from the row. [`Auth::outcome`](super::access) is the table of what
+/// each kind of caller gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Auth {
     /// Anyone.
     Public,
     /// A session of any account ([`SessionCaller`](super::callers::SessionCaller)).
     Account(Login),
-    /// A session of a member of the organisation `{slug}`, with at least this role.
+    /// A session of a member of the organisation `{slug}`, with at least this role
+    /// ([`MemberCaller`](super::callers::MemberCaller)).
     Member(Role, Login),
-    /// A session of the member `{user_id}`, or of one with at least this role.
+    /// A session of the member `{user_id}`, or of one with at least this role
+    /// ([`MemberCaller`](super::callers::MemberCaller)).
     OneselfOr(Role),
     /// A session of an instance administrator.
     InstanceAdmin(Login),
@@ -206,7 +209,7 @@ impl Routes {
                 "DELETE" => Method::DELETE,
                 _ => Method::GET,
             };
-            dispatch.add(&row.path, &method, handler(()));
+            dispatch.add(&row.path, method, row.auth, handler(()));
         }
         dispatch
     }

@@ -438,7 +438,7 @@ async fn bodies_beyond_the_body_memory_get_retry_after() {
 }
 
 /// A body that arrives as the test sends it.
-struct Slow(tokio::sync::mpsc::Receiver<Bytes>);
+pub(crate) struct Slow(pub(crate) tokio::sync::mpsc::Receiver<Bytes>);
 
 impl HttpBody for Slow {
     type Data = Bytes;

@@ -1,13 +1,18 @@
 //! Members, invitations and the audit log (docs/specification.md C2 and C3; threat model rows 20,
 //! 26, 50).
 
+use std::future::Future as _;
+use std::task::Poll;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::header;
 use promlet::entropy::Entropy;
 use promlet::identity::{Email, LoginOutcome, NewUser, Password, PasswordLogin, Role, UserId};
 use serde_json::{Value, json};
 
-use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who};
+use crate::limits::Slow;
+use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask};
 
 /// Creates an account, with a role in `acme` if one is given. Returns its session and id.
 pub(crate) fn person(server: &TestServer, email: &str, role: Option<Role>) -> (Who, UserId) {
@@ -109,6 +114,29 @@ async fn a_member_may_leave_and_sees_less_than_an_administrator() {
     server.get("/api/v1/orgs/acme", &editor).await.is(404, "org_not_found");
     server.delete(&path(editor_id), &owner).await.is(404, "not_found");
     server.delete("/api/v1/orgs/acme/members/usr_", &owner).await.is(404, "not_found");
+}
+
+/// The guard checks the role before the body arrives, which may take long.
+#[tokio::test]
+async fn a_member_removed_while_the_body_arrives_changes_nothing() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    let (admin, admin_id) = person(&server, "adam@example.com", Some(Role::Admin));
+    let (more, rest) = tokio::sync::mpsc::channel(1);
+    let request = ask("PATCH", "/api/v1/orgs/acme", &admin).header(header::CONTENT_TYPE, "application/json");
+    let mut waiting = std::pin::pin!(server.send(request.body(Body::new(Slow(rest))).expect("a request")));
+    more.send("{\"name\":".into()).await.expect("taken");
+    // Polled until it waits for more.
+    for _ in 0..10 {
+        let polled = std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_ready()));
+        assert!(!polled.await, "it is not whole yet");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(server.delete(&path(admin_id), &owner).await.status, 204);
+    more.send("\"Mine\"}".into()).await.expect("taken");
+    drop(more);
+    waiting.await.is(404, "org_not_found");
+    assert_ne!(server.get("/api/v1/orgs/acme", &owner).await.text("name"), "Mine");
 }
 
 /// docs/specification.md F50: of two owners that demote each other concurrently, one remains.

@@ -34,14 +34,12 @@ pub(super) async fn rename(
     Ok(Json(user_json(&user)))
 }
 
-/// Serves DELETE /auth/me. Requires a fresh session. Returns 409 `last_owner` if an organisation
-/// would lose its last owner.
+/// Serves DELETE /auth/me. Returns 409 `last_owner` if an organisation would lose its last owner.
 pub(super) async fn delete(
     State(deps): State<AuthDeps>,
     cabinet: SessionCaller,
     caller: AnyCaller,
 ) -> ApiResult<Response> {
-    cabinet.require_fresh()?;
     let (user, client, now) = (cabinet.user(), caller.client().clone(), deps.clock.now());
     deps.change(Lane::Account, move |identity| identity.delete_user(user, &client, now)).await?;
     Ok(deps.signed_out(StatusCode::NO_CONTENT.into_response()))
@@ -52,15 +50,13 @@ pub(super) struct EmailChangeBody {
     new_email: String,
 }
 
-/// Serves POST /auth/email/change. Requires a fresh session. Returns 202 whether the address is
-/// taken or not.
+/// Serves POST /auth/email/change. Returns 202 whether the address is taken or not.
 pub(super) async fn change_email(
     State(deps): State<AuthDeps>,
     cabinet: SessionCaller,
     caller: AnyCaller,
     Json(body): Json<EmailChangeBody>,
 ) -> ApiResult<Response> {
-    cabinet.require_fresh()?;
     let new = mailed::address("new_email", &body.new_email)?;
     let admitted = deps.may_mail(&caller, &new)?;
     if admitted == mailed::MailAdmission::No {

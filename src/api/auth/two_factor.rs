@@ -95,9 +95,8 @@ pub(super) async fn status(State(deps): State<AuthDeps>, cabinet: SessionCaller)
     })))
 }
 
-/// Serves POST /auth/2fa/enroll. Requires a fresh session.
+/// Serves POST /auth/2fa/enroll.
 pub(super) async fn enroll(State(deps): State<AuthDeps>, cabinet: SessionCaller) -> ApiResult<Json<Value>> {
-    cabinet.require_fresh()?;
     let (session, now) = (Arc::clone(cabinet.session()), deps.clock.now());
     let enrolment = deps
         .change(Lane::Account, move |identity| identity.enroll_totp(&session, now, &mut Entropy::system()))

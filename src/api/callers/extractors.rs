@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
-use super::permissions::{Grant, IngestAccess, QueryAccess, Quota};
+use super::grant::{Grant, Permission};
+use super::permissions::{IngestAccess, QueryAccess, Quota};
 use super::{Credential, RequestIdentity};
 use crate::api::cookies;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -52,6 +53,11 @@ impl QueryCaller {
     /// token of another organisation, 403 `embed_restricted` if the token does not grant the
     /// endpoint.
     pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<QueryAccess> {
+        self.enter_for(slug, Some(endpoint))
+    }
+
+    /// Like [`QueryCaller::enter`]; `None` stands for endpoints that every token grants.
+    pub(in crate::api) fn enter_for(&self, slug: &str, endpoint: Option<Endpoint>) -> ApiResult<QueryAccess> {
         let quota = |org| Quota::of(&self.0.callers.identity.org_settings(org));
         let RequestIdentity { coding, sole_connection, .. } = *self.0;
         let whole = |org, requester: String| QueryAccess {
@@ -70,29 +76,23 @@ impl QueryCaller {
             // The token was verified for the slug in the path, so it can enter no other
             // organisation.
             Credential::Token { slug: verified, .. } if verified != slug => Err(org_mismatch()),
-            Credential::Token { grant, .. } if !grant.allows(endpoint) => {
-                Err(ApiError::new(Code::EmbedRestricted, "this token does not grant this endpoint"))
+            Credential::Token { grant: token, .. } => {
+                let grant = Grant::of(Arc::clone(token));
+                if let Some(endpoint) = endpoint {
+                    grant.require(Permission::Endpoint(endpoint))?;
+                }
+                Ok(QueryAccess {
+                    access: Access { org: token.org, scope: token.scope.clone() },
+                    grant,
+                    quota: quota(token.org),
+                    requester: token.key.to_string().into(),
+                    coding,
+                    sole_connection,
+                })
             }
-            Credential::Token { grant, .. } => Ok(QueryAccess {
-                access: Access { org: grant.org, scope: grant.scope.clone() },
-                grant: Grant {
-                    embed: true,
-                    exprs: grant.exprs.clone(),
-                    max_range_ms: grant.max_range_s.map(ms),
-                    min_step_ms: grant.min_step_s.map(ms),
-                },
-                quota: quota(grant.org),
-                requester: grant.key.to_string().into(),
-                coding,
-                sole_connection,
-            }),
             Credential::Key(key) => key_enters(key, slug).map(|org| whole(org, key.id.to_string())),
         }
     }
-}
-
-fn ms(seconds: u64) -> i64 {
-    i64::try_from(seconds.saturating_mul(1_000)).unwrap_or(i64::MAX)
 }
 
 impl PrometheusCaller {
@@ -102,6 +102,20 @@ impl PrometheusCaller {
     /// As [`QueryCaller::enter`], and 403 `org_mismatch` for an API key of another organisation.
     pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<QueryAccess> {
         self.0.enter(slug, endpoint)
+    }
+
+    /// Enters the organisation `slug` for what every token grants.
+    ///
+    /// # Errors
+    /// As [`PrometheusCaller::enter`], without `embed_restricted`.
+    pub fn enter_any(&self, slug: &str) -> ApiResult<QueryAccess> {
+        self.0.enter_for(slug, None)
+    }
+}
+
+impl From<PrometheusCaller> for QueryCaller {
+    fn from(caller: PrometheusCaller) -> QueryCaller {
+        caller.0
     }
 }
 
@@ -187,12 +201,11 @@ impl SessionCaller {
         Ok(self.at.callers.identity.user(self.session.user)?.is_some_and(|user| user.is_admin))
     }
 
-    /// Enters the organisation `slug` with at least the role `needed`.
+    /// Returns the membership in the organisation `slug` if its role is at least `needed`.
     ///
     /// # Errors
-    /// 404 `org_not_found` for an account that is not a member, as for an organisation that does
-    /// not exist; 403 `forbidden` for a member with a lesser role.
-    pub fn enter(&self, slug: &str, needed: Role) -> ApiResult<Membership> {
+    /// 404 `org_not_found` and 403 `forbidden`.
+    pub(super) fn membership(&self, slug: &str, needed: Role) -> ApiResult<Membership> {
         self.at.membership(self.session.user, slug, needed)
     }
 

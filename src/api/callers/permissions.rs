@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::grant::Grant;
 use crate::api::encoding::Coding;
 use crate::api::error::ApiResult;
 use crate::api::limits::Limits;
@@ -14,7 +15,7 @@ use crate::model::{Access, OrgId};
 pub struct QueryAccess {
     /// What snapshots may see. `scope.min_time` already includes the token's look-back.
     pub access: Access,
-    /// The restrictions on expressions, range and step.
+    /// The restrictions on endpoints, expressions, range and step.
     pub grant: Grant,
     /// The organisation's limits of one query.
     pub quota: Quota,
@@ -55,21 +56,6 @@ impl Quota {
             Limit::At(seconds) => Duration::from_secs(seconds),
         }
     }
-}
-
-/// The restrictions of an embed token and its key apart from the series. `Default` restricts
-/// nothing.
-#[derive(Clone, Debug, Default)]
-pub struct Grant {
-    /// The caller is an embed token. Responses then report that the scope may have hidden series.
-    pub embed: bool,
-    /// The allowed expressions in canonical form, one list of the token and one of the key's
-    /// policy. An expression must be in each list.
-    pub exprs: Vec<Vec<String>>,
-    /// The greatest `end - start`, in milliseconds.
-    pub max_range_ms: Option<i64>,
-    /// The smallest `step`, in milliseconds.
-    pub min_step_ms: Option<i64>,
 }
 
 /// The permission of a caller to write samples to one organisation.

@@ -1,7 +1,10 @@
 //! Tests of the lanes: admission, order of the queue, limits of an organisation.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc;
 
+use super::job::LaneJob;
+use super::queue::LaneQueue;
 use super::*;
 
 const ORG: OrgId = OrgId(1);
@@ -114,18 +117,6 @@ async fn an_organisation_leaves_a_core_free_while_another_one_queries() {
     until(&lanes, 1, 1).await;
     drop((first, second));
     waits.await.expect("no panic").expect("done");
-}
-
-#[test]
-fn a_connection_is_alone_until_another_one_sends_a_request() {
-    let [one, other] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-    let mut arrivals = Arrivals::default();
-    let mut record = |from| arrivals.record(from, Stopwatch::start(), QUIET_PERIOD);
-    assert!(record(one) && record(one));
-    // Each of them sees the recent request of the other one.
-    assert!(!record(other) && !record(one));
-    arrivals.other = None;
-    assert!(arrivals.record(one, Stopwatch::start(), QUIET_PERIOD), "the other one is quiet");
 }
 
 #[tokio::test]
@@ -303,7 +294,7 @@ proptest::proptest! {
     fn an_organisation_waits_for_at_most_one_turn_of_each_other(
         steps in proptest::collection::vec((0u32..5, proptest::bool::ANY), 1..200),
     ) {
-        let mut state = LaneState::default();
+        let mut state = LaneQueue::default();
         // The turns of each other organisation since the first job of this one began to wait.
         let mut since: BTreeMap<OrgId, BTreeMap<OrgId, usize>> = BTreeMap::new();
         for (org, submits) in steps {

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::OrgDeps;
 use crate::api::body::Json;
-use crate::api::callers::SessionCaller;
+use crate::api::callers::MemberCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::listing::PageRequest;
 use crate::api::params::PathOf;
@@ -81,23 +81,20 @@ pub(super) fn key_id(text: &str) -> ApiResult<KeyId> {
 /// Lists the keys, the oldest first.
 async fn list(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf(slug): PathOf<String>,
+    caller: MemberCaller,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
-    let member = cabinet.enter(&slug, Role::Admin)?;
     let page = PageRequest::of_query(query.as_deref())?;
-    let keys = deps.identity.keys(member.org.id);
+    let keys = deps.identity.keys(caller.org().id);
     page.answer(&keys, |key| (key.created_at, key.id), |key| key_json(key))
 }
 
 async fn show(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf((slug, id)): PathOf<(String, String)>,
+    caller: MemberCaller,
+    PathOf((_, id)): PathOf<(String, String)>,
 ) -> ApiResult<Json<Value>> {
-    let member = cabinet.enter(&slug, Role::Admin)?;
-    let key = deps.identity.key(member.org.id, key_id(&id)?).ok_or_else(not_found)?;
+    let key = deps.identity.key(caller.org().id, key_id(&id)?).ok_or_else(not_found)?;
     Ok(Json(key_json(&key)))
 }
 
@@ -114,12 +111,9 @@ struct CreateBody {
 
 async fn create(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf(slug): PathOf<String>,
+    caller: MemberCaller,
     Json(body): Json<CreateBody>,
 ) -> ApiResult<Response> {
-    let member = cabinet.enter(&slug, Role::Admin)?;
-    cabinet.require_fresh()?;
     let mut key = NewApiKey {
         name: body.name,
         scopes: scopes(&body.scopes)?,
@@ -134,7 +128,7 @@ async fn create(
         key.read = read;
     }
     if let Some(embed) = body.embed {
-        let policy = deps.key_policy(member.org.id, &embed).await?;
+        let policy = deps.key_policy(caller.org().id, &embed).await?;
         check_embed_scope(policy.as_ref(), key.scopes)?;
         embed.change(policy)?.apply(&mut key.embed);
     }
@@ -142,9 +136,11 @@ async fn create(
         ingest.check_scope(key.scopes)?;
         ingest.change().apply(&mut key.ingest);
     }
-    let (org, user, now) = (member.org.id, cabinet.user(), deps.clock.now());
+    let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
     let made = deps
-        .change(move |identity| identity.create_key(org, Some(user), key, now, &mut Entropy::system()))
+        .change(&caller, move |identity| {
+            identity.create_key(org, Some(user), key, now, &mut Entropy::system())
+        })
         .await?;
     let mut body = key_json(&made.key);
     body["secret"] = made.secret.expose().into();
@@ -183,15 +179,14 @@ fn null_or_value<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 
 async fn change(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf((slug, id)): PathOf<(String, String)>,
+    caller: MemberCaller,
+    PathOf((_, id)): PathOf<(String, String)>,
     Json(body): Json<ChangeKeyBody>,
 ) -> ApiResult<Json<Value>> {
-    let member = cabinet.enter(&slug, Role::Admin)?;
     if body.needs_fresh_login() {
-        cabinet.require_fresh()?;
+        caller.require_fresh()?;
     }
-    let (org, id, now, user) = (member.org.id, key_id(&id)?, deps.clock.now(), cabinet.user());
+    let (org, id, now, user) = (caller.org().id, key_id(&id)?, deps.clock.now(), caller.user());
     let key = deps.identity.key(org, id).ok_or_else(not_found)?;
     let mut change = ApiKeyChange {
         name: body.name,
@@ -222,29 +217,28 @@ async fn change(
         sent.check_scope(scopes)?;
         change.ingest = sent.change();
     }
-    let changed = deps.change(move |identity| identity.change_key(org, Some(user), id, change, now)).await?;
+    let changed =
+        deps.change(&caller, move |identity| identity.change_key(org, Some(user), id, change, now)).await?;
     Ok(Json(key_json(&changed)))
 }
 
 async fn delete(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf((slug, id)): PathOf<(String, String)>,
+    caller: MemberCaller,
+    PathOf((_, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
-    let member = cabinet.enter(&slug, Role::Admin)?;
-    let (org, id, now, user) = (member.org.id, key_id(&id)?, deps.clock.now(), cabinet.user());
-    deps.change(move |identity| identity.delete_key(org, Some(user), id, now)).await?;
+    let (org, id, now, user) = (caller.org().id, key_id(&id)?, deps.clock.now(), caller.user());
+    deps.change(&caller, move |identity| identity.delete_key(org, Some(user), id, now)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn revoke_tokens(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf((slug, id)): PathOf<(String, String)>,
+    caller: MemberCaller,
+    PathOf((_, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
-    let member = cabinet.enter(&slug, Role::Admin)?;
-    let (org, id, now, user) = (member.org.id, key_id(&id)?, deps.clock.now(), cabinet.user());
-    deps.change(move |identity| identity.revoke_tokens(org, Some(user), id, now)).await?;
+    let (org, id, now, user) = (caller.org().id, key_id(&id)?, deps.clock.now(), caller.user());
+    deps.change(&caller, move |identity| identity.revoke_tokens(org, Some(user), id, now)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -261,20 +255,19 @@ struct RotateBody {
 /// secret.
 async fn rotate(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf((slug, id)): PathOf<(String, String)>,
+    caller: MemberCaller,
+    PathOf((_, id)): PathOf<(String, String)>,
     Json(body): Json<RotateBody>,
 ) -> ApiResult<Json<Value>> {
-    let member = cabinet.enter(&slug, Role::Admin)?;
-    cabinet.require_fresh()?;
     if body.overlap_s > OVERLAP_S_MAX {
         let message = format!("must be at most {OVERLAP_S_MAX} seconds");
         return Err(ApiError::invalid_field("overlap_s", "too_long", message));
     }
     let (now, overlap) = (deps.clock.now(), Duration::from_secs(body.overlap_s));
-    let rotation = Rotation { org: member.org.id, key: key_id(&id)?, actor: Some(cabinet.user()), overlap };
-    let rotated =
-        deps.change(move |identity| identity.rotate_key(rotation, now, &mut Entropy::system())).await?;
+    let rotation = Rotation { org: caller.org().id, key: key_id(&id)?, actor: Some(caller.user()), overlap };
+    let rotated = deps
+        .change(&caller, move |identity| identity.rotate_key(rotation, now, &mut Entropy::system()))
+        .await?;
     let mut body = key_json(&rotated.key);
     body["secret"] = rotated.secret.expose().into();
     Ok(Json(body))

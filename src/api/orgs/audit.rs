@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::OrgDeps;
 use crate::api::body::Json;
-use crate::api::callers::SessionCaller;
+use crate::api::callers::MemberCaller;
 use crate::api::error::{ApiError, ApiResult};
-use crate::api::params::{Params, PathOf};
+use crate::api::params::Params;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{AuditCursor, AuditEntry, Identity, Role, UserId};
 use crate::model::{OrgId, Timestamp};
@@ -30,13 +30,8 @@ const LIMIT_DEFAULT: usize = 50;
 /// The most entries of a page, inclusive.
 const LIMIT_MAX: usize = 1_000;
 
-async fn list(
-    State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf(slug): PathOf<String>,
-    uri: Uri,
-) -> ApiResult<Json<Value>> {
-    let org = cabinet.enter(&slug, Role::Admin)?.org.id;
+async fn list(State(deps): State<OrgDeps>, caller: MemberCaller, uri: Uri) -> ApiResult<Json<Value>> {
+    let org = caller.org().id;
     let query = AuditQuery::of(&uri)?;
     deps.read(org, move |identity| page(identity, Some(org), &query)).await
 }

@@ -11,14 +11,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use super::metrics::range;
-use super::prometheus::{MergedParams, in_parameter};
+use super::prometheus::in_parameter;
 use super::query::ReadDeps;
-use super::query::admission::{pattern_bytes, selectors};
-use super::query::run::QueryDeadline;
-use crate::api::callers::SessionCaller;
+use super::query::deadline::QueryDeadline;
+use super::query::request::MergedParams;
+use super::query::selectors::{pattern_bytes, selectors};
+use crate::api::callers::MemberCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
-use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{Identity, Role};
 use crate::model::{Conductor, Pace};
@@ -46,11 +46,10 @@ pub fn routes() -> Routes<DeleteDeps> {
 
 async fn delete(
     State(deps): State<DeleteDeps>,
-    cabinet: SessionCaller,
-    PathOf(slug): PathOf<String>,
+    caller: MemberCaller,
     MergedParams(mut params): MergedParams,
 ) -> ApiResult<StatusCode> {
-    let org = cabinet.enter(&slug, Role::Admin)?.org.id;
+    let org = caller.org().id;
     let DeleteDeps { read, identity } = deps;
     let ReadDeps { tsdb, lanes, clock, options, memory, patterns, expressions, .. } = read;
     // A disconnect or a timeout while the series are searched deletes nothing.
@@ -61,7 +60,7 @@ async fn delete(
         return Err(ApiError::new(Code::InvalidParameter, "no match[] parameter provided"));
     }
     let range = range(&mut params, now)?;
-    let (actor, selector_text) = (cabinet.user(), texts.join(" "));
+    let (actor, selector_text) = (caller.user(), texts.join(" "));
     let bytes_max = options.promql.limits.memory_bytes_max;
     let compile_deadline = deadline.clone();
     let compile = move || {
@@ -70,7 +69,11 @@ async fn delete(
         parsed.map_err(|error| compile_deadline.error_or(error))
     };
     let selectors = lanes.run(Lane::Query(org), compile).await?.map_err(in_parameter("match[]"))?;
-    lanes.run(Lane::Account, move || identity.note_deletion(actor, org, &selector_text, now)).await??;
+    let record = move || -> ApiResult<()> {
+        caller.recheck()?;
+        Ok(identity.note_deletion(actor, org, &selector_text, now)?)
+    };
+    lanes.run(Lane::Account, record).await??;
     let delete = move || {
         let metering = Metering {
             deadline,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::OrgDeps;
 use super::api_keys::{key_id, policy};
 use crate::api::body::Json;
-use crate::api::callers::{MintCaller, SessionCaller};
+use crate::api::callers::{MemberCaller, MintCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes;
 use crate::api::params::PathOf;
@@ -87,14 +87,14 @@ struct IntrospectBody {
 
 async fn introspect(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf(slug): PathOf<String>,
+    caller: MemberCaller,
     Json(body): Json<IntrospectBody>,
 ) -> ApiResult<Json<Value>> {
-    let org = cabinet.enter(&slug, Role::Editor)?.org.id;
+    let (org, slug) = (caller.org().id, caller.org().slug.clone());
     let now = deps.clock.now();
     let inspect = move |identity: &Identity| {
-        let request = EmbedRequest { token: &body.token, slug: &slug, origin: body.origin.as_deref() };
+        let request =
+            EmbedRequest { token: &body.token, slug: slug.as_str(), origin: body.origin.as_deref() };
         Ok(introspection(identity, org, &request, now))
     };
     deps.compile(org, inspect).await.map(Json)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::OrgDeps;
 use super::members::role;
 use crate::api::body::Json;
-use crate::api::callers::SessionCaller;
+use crate::api::callers::MemberCaller;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::listing::PageRequest;
 use crate::api::params::PathOf;
@@ -41,13 +41,11 @@ pub fn routes() -> Routes<OrgDeps> {
 
 async fn list(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf(slug): PathOf<String>,
+    caller: MemberCaller,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
-    let org = cabinet.enter(&slug, Role::Admin)?.org.id;
     let page = PageRequest::of_query(query.as_deref())?;
-    let now = deps.clock.now();
+    let (org, now) = (caller.org().id, deps.clock.now());
     let read = move |identity: &Identity| {
         page.answer(&identity.invites(org, now)?, |invite| (invite.created_at, invite.id), to_json)
     };
@@ -76,22 +74,21 @@ struct InviteBody {
 /// because a person then has to deliver it.
 async fn create(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf(slug): PathOf<String>,
+    caller: MemberCaller,
     Json(body): Json<InviteBody>,
 ) -> ApiResult<Response> {
-    let org = cabinet.enter(&slug, Role::Admin)?.org.id;
+    let (actor, org) = (caller.user(), caller.org().id);
     let email = Email::parse(&body.email)
         .map_err(|error| ApiError::invalid_field("email", "form", error.to_string()))?;
     let role = role(&body.role)?;
     let mailed = !matches!(deps.mail.mailer(), Mailer::Console);
     if mailed {
-        deps.limits.charge_invitation(org, cabinet.user(), SecretHash::of(email.as_str()).0)?;
+        deps.limits.charge_invitation(org, actor, SecretHash::of(email.as_str()).0)?;
     }
-    let (actor, now, invite) = (cabinet.user(), deps.clock.now(), NewInvite { email, role, mailed });
-    let issued = deps
-        .change(move |identity| identity.invite(Some(actor), org, invite, now, &mut Entropy::system()))
-        .await?;
+    let (now, invite) = (deps.clock.now(), NewInvite { email, role, mailed });
+    let create =
+        move |identity: &Identity| identity.invite(Some(actor), org, invite, now, &mut Entropy::system());
+    let issued = deps.change(&caller, create).await?;
     let url = invite_url(&deps.public_url, issued.token.expose());
     let mut answer = to_json(&issued.invite);
     match deps.mail.mailer() {
@@ -116,12 +113,11 @@ fn send(deps: &OrgDeps, issued: &IssuedInvite, url: String, now: crate::model::T
 
 async fn revoke(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf((slug, id)): PathOf<(String, String)>,
+    caller: MemberCaller,
+    PathOf((_, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
-    let org = cabinet.enter(&slug, Role::Admin)?.org.id;
     let id: InviteId = id.parse().map_err(|_| ApiError::from(InviteError::NotFound))?;
-    let (actor, now) = (cabinet.user(), deps.clock.now());
-    deps.change(move |identity| identity.revoke_invite(Some(actor), org, id, now)).await?;
+    let (actor, org, now) = (caller.user(), caller.org().id, deps.clock.now());
+    deps.change(&caller, move |identity| identity.revoke_invite(Some(actor), org, id, now)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::OrgDeps;
 use crate::api::body::Json;
-use crate::api::callers::SessionCaller;
+use crate::api::callers::MemberCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::listing::PageRequest;
 use crate::api::params::PathOf;
@@ -53,13 +53,11 @@ fn unknown_member() -> ApiError {
 
 async fn list(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf(slug): PathOf<String>,
+    caller: MemberCaller,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
-    let caller = cabinet.enter(&slug, Role::Viewer)?;
     let page = PageRequest::of_query(query.as_deref())?;
-    let (org, role, now) = (caller.org.id, caller.role, deps.clock.now());
+    let (org, role, now) = (caller.org().id, caller.role(), deps.clock.now());
     let read = move |identity: &Identity| {
         let members = identity.members(org, now)?;
         page.answer(&members, |member| (member.joined_at, member.user.id), |member| to_json(member, role))
@@ -85,27 +83,25 @@ struct ChangeRoleBody {
 
 async fn change(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf((slug, user)): PathOf<(String, String)>,
+    caller: MemberCaller,
+    PathOf((_, user)): PathOf<(String, String)>,
     Json(body): Json<ChangeRoleBody>,
 ) -> ApiResult<Json<Value>> {
-    let caller = cabinet.enter(&slug, Role::Admin)?;
     let user: UserId = user.parse().map_err(|_| unknown_member())?;
     let role = role(&body.role)?;
-    let (actor, org, now) = (cabinet.user(), caller.org.id, deps.clock.now());
-    deps.change(move |identity| identity.change_role(Some(actor), org, user, role, now)).await?;
+    let (actor, org, now) = (caller.user(), caller.org().id, deps.clock.now());
+    deps.change(&caller, move |identity| identity.change_role(Some(actor), org, user, role, now)).await?;
     let member = deps.identity.member(org, user, now)?.ok_or_else(unknown_member)?;
-    Ok(Json(to_json(&member, caller.role)))
+    Ok(Json(to_json(&member, caller.role())))
 }
 
 async fn remove(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf((slug, user)): PathOf<(String, String)>,
+    caller: MemberCaller,
+    PathOf((_, user)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
-    let org = cabinet.enter(&slug, Role::Viewer)?.org.id;
     let user: UserId = user.parse().map_err(|_| unknown_member())?;
-    let (actor, now) = (cabinet.user(), deps.clock.now());
-    deps.change(move |identity| identity.remove_member(Some(actor), org, user, now)).await?;
+    let (actor, org, now) = (caller.user(), caller.org().id, deps.clock.now());
+    deps.change(&caller, move |identity| identity.remove_member(Some(actor), org, user, now)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

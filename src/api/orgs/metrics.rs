@@ -3,15 +3,17 @@
 //!
 //! A listing reads the same scoped snapshot as a query, so it shows only what its caller can query.
 
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use axum::response::Response;
 
-use super::query::run::{BodyFormat, QueryRequest, QueryRun};
+use super::query::body::BodyFormat;
+use super::query::request::ReadRequest;
+use super::query::run::QueryRun;
 use super::query::{ReadDeps, warn_of_unused};
-use crate::api::callers::{Endpoint, QueryCaller};
+use crate::api::callers::Endpoint;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::listing::{cursor, take_cursor};
-use crate::api::params::{Params, PathOf};
+use crate::api::params::Params;
 use crate::api::prom_json;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{METRIC_NAME, Matcher, TimeRange, Timestamp};
@@ -46,8 +48,6 @@ const LISTED_FOR_MS: i64 = 24 * 3_600_000;
 
 const PAGE_MAX: usize = 10_000;
 const PAGE_DEFAULT: usize = 1_000;
-
-type DiscoveryArgs<P> = (State<ReadDeps>, QueryCaller, PathOf<P>, RawQuery);
 
 /// The parameters `match`, `start` and `end`, which all listings have.
 #[derive(Clone)]
@@ -85,12 +85,8 @@ fn write_cursor(last: Option<&str>, out: &mut Vec<u8>) {
     }
 }
 
-async fn metrics(
-    (State(deps), reader, PathOf(slug), RawQuery(query)): DiscoveryArgs<String>,
-) -> ApiResult<Response> {
-    let mut params = Params::of_query(query.as_deref())?;
-    let entered = reader.enter(&slug, Endpoint::Metrics)?;
-    let fingerprint = deps.inline.fingerprint(("metrics", ""), &params);
+async fn metrics(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
+    let ReadRequest { query, mut params, .. } = read;
     let now = deps.clock.now();
     let listing = ListingParams::take(&mut params, now)?;
     let is_default = listing.range.start == Timestamp::MIN && listing.range.end == Timestamp::MAX;
@@ -105,7 +101,7 @@ async fn metrics(
         Some(_) => return Err(ApiError::invalid_parameter("format", "full or names is expected")),
     };
     let unknown = params.unknown();
-    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, listing.range);
+    let query = query.inline_over(listing.range);
     let work = move |run: &mut QueryRun| {
         warn_of_unused(run, unknown);
         let selectors = run.selectors("match", &listing.selectors)?;
@@ -128,7 +124,7 @@ async fn metrics(
             out.write(|out| write_cursor(last, out))
         })
     };
-    deps.respond(request, work).await
+    deps.respond(query, work).await
 }
 
 fn write_metric(metric: &Metric, out: &mut Vec<u8>) {
@@ -149,18 +145,14 @@ fn write_metric(metric: &Metric, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-async fn metric_labels(
-    (State(deps), reader, PathOf((slug, name)), RawQuery(query)): DiscoveryArgs<(String, String)>,
-) -> ApiResult<Response> {
+async fn metric_labels(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
     const SAMPLES_MAX: usize = 1_000;
     const SAMPLES_DEFAULT: usize = 20;
-    let mut params = Params::of_query(query.as_deref())?;
-    let entered = reader.enter(&slug, Endpoint::Labels)?;
-    let fingerprint = deps.inline.fingerprint(("metric_labels", &name), &params);
+    let ReadRequest { query, mut params, name } = read;
     let listing = ListingParams::take(&mut params, deps.clock.now())?;
     let samples = params.count("values", 0, SAMPLES_MAX)?.unwrap_or(SAMPLES_DEFAULT);
     let unknown = params.unknown();
-    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, listing.range);
+    let query = query.inline_over(listing.range);
     let work = move |run: &mut QueryRun| {
         warn_of_unused(run, unknown);
         let mut selectors = run.selectors("match", &listing.selectors)?;
@@ -196,21 +188,17 @@ async fn metric_labels(
             Ok(())
         })
     };
-    deps.respond(request, work).await
+    deps.respond(query, work).await
 }
 
-async fn label_values(
-    (State(deps), reader, PathOf((slug, label)), RawQuery(query)): DiscoveryArgs<(String, String)>,
-) -> ApiResult<Response> {
-    let mut params = Params::of_query(query.as_deref())?;
-    let entered = reader.enter(&slug, Endpoint::Labels)?;
-    let fingerprint = deps.inline.fingerprint(("label_values", &label), &params);
+async fn label_values(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
+    let ReadRequest { query, mut params, name: label } = read;
     let listing = ListingParams::take(&mut params, deps.clock.now())?;
     let search = params.one(&["search"])?.unwrap_or_default();
     let limit = params.count("limit", 1, PAGE_MAX)?.unwrap_or(PAGE_DEFAULT);
     let after = take_cursor(&mut params)?;
     let unknown = params.unknown();
-    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, listing.range);
+    let query = query.inline_over(listing.range);
     let work = move |run: &mut QueryRun| {
         warn_of_unused(run, unknown);
         let selectors = run.selectors("match", &listing.selectors)?;
@@ -244,5 +232,5 @@ async fn label_values(
             out.write(|out| write_cursor(page.last().copied().filter(|_| truncated), out))
         })
     };
-    deps.respond(request, work).await
+    deps.respond(query, work).await
 }

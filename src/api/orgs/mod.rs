@@ -17,6 +17,7 @@ pub mod write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::callers::MemberCaller;
 use super::error::{ApiError, ApiResult};
 use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
@@ -25,7 +26,7 @@ use crate::identity::{Identity, OrgSettings};
 use crate::model::{OrgId, PatternCache};
 use crate::outbound::MailQueue;
 use crate::tsdb::Tsdb;
-use query::run::QueryDeadline;
+use query::deadline::QueryDeadline;
 use rejects::Rejects;
 
 /// The longest time to compile the regular expressions of a policy. A shorter query timeout applies
@@ -96,12 +97,18 @@ impl OrgDeps {
         self.lanes.run(Lane::Query(org), work).await?
     }
 
-    /// Runs a change of accounts on the account lane, which may wait for disk syncs.
+    /// Runs a change by a member on the account lane, which may wait for disk syncs. The member is
+    /// checked again first ([`MemberCaller::recheck`]).
     async fn change<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
         &self,
+        caller: &MemberCaller,
         change: impl FnOnce(&Identity) -> Result<T, E> + Send + 'static,
     ) -> ApiResult<T> {
-        let identity = Arc::clone(&self.identity);
-        self.lanes.run(Lane::Account, move || change(&identity)).await?.map_err(Into::into)
+        let (identity, caller) = (Arc::clone(&self.identity), caller.clone());
+        let change = move || {
+            caller.recheck()?;
+            change(&identity).map_err(Into::into)
+        };
+        self.lanes.run(Lane::Account, change).await?
     }
 }

@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 
 use super::{OrgDeps, settings};
 use crate::api::body::Json;
-use crate::api::callers::SessionCaller;
+use crate::api::callers::{MemberCaller, SessionCaller};
 use crate::api::error::{ApiError, ApiResult, identity::slug};
+use crate::api::lanes::Lane;
 use crate::api::listing::PageRequest;
-use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::api::views::org::{settings_json, usage_json};
 use crate::entropy::Entropy;
@@ -78,18 +78,14 @@ async fn create(
     let slug = OrgSlug::parse(&body.slug).map_err(|error| slug("slug", error))?;
     let org = NewOrg { slug, name: body.name.unwrap_or_default() };
     let (user, now) = (cabinet.user(), deps.clock.now());
-    let member =
-        deps.change(move |identity| identity.create_org(user, org, now, &mut Entropy::system())).await?;
+    let identity = Arc::clone(&deps.identity);
+    let create = move || identity.create_org(user, org, now, &mut Entropy::system());
+    let member = deps.lanes.run(Lane::Account, create).await??;
     Ok((StatusCode::CREATED, Json(org_json(&deps, &member))).into_response())
 }
 
-async fn show(
-    State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf(slug): PathOf<String>,
-) -> ApiResult<Json<Value>> {
-    let member = cabinet.enter(&slug, Role::Viewer)?;
-    Ok(Json(org_json(&deps, &member)))
+async fn show(State(deps): State<OrgDeps>, caller: MemberCaller) -> ApiResult<Json<Value>> {
+    Ok(Json(org_json(&deps, caller.membership())))
 }
 
 #[derive(Deserialize)]
@@ -101,25 +97,23 @@ struct ChangeOrgBody {
 
 async fn change(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf(slug): PathOf<String>,
+    caller: MemberCaller,
     Json(body): Json<ChangeOrgBody>,
 ) -> ApiResult<Json<Value>> {
-    let member = cabinet.enter(&slug, Role::Admin)?;
     let settings = settings::from_json(&body.settings.unwrap_or_default())?;
     let change = OrgChange { name: body.name, settings };
-    let (org, user, now) = (member.org.id, cabinet.user(), deps.clock.now());
+    let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
     let (tsdb, defaults) = (Arc::clone(&deps.tsdb), Arc::clone(&deps.defaults));
     let applying = Arc::clone(&deps.applying);
     let changed = deps
-        .change(move |identity| {
+        .change(&caller, move |identity| {
             let changed = identity.change_org(Some(user), org, change, &defaults, now)?;
             let _one_at_a_time = applying.lock().ignore_poison();
             settings::apply(identity, &tsdb, org);
             Ok::<_, OrgChangeError>(changed)
         })
         .await?;
-    Ok(Json(org_json(&deps, &Membership { org: changed, ..member })))
+    Ok(Json(org_json(&deps, &Membership { org: changed, ..caller.membership().clone() })))
 }
 
 #[derive(Deserialize)]
@@ -132,18 +126,16 @@ struct DeleteBody {
 /// background.
 async fn delete(
     State(deps): State<OrgDeps>,
-    cabinet: SessionCaller,
-    PathOf(slug): PathOf<String>,
+    caller: MemberCaller,
     Json(body): Json<DeleteBody>,
 ) -> ApiResult<Response> {
-    let org = cabinet.enter(&slug, Role::Owner)?.org;
-    cabinet.require_fresh()?;
+    let org = caller.org();
     if body.confirm != org.slug.as_str() {
         let text = format!("must be {:?}, the organisation to be deleted", org.slug.as_str());
         return Err(ApiError::invalid_field("confirm", "mismatch", text));
     }
-    let (id, user, now) = (org.id, cabinet.user(), deps.clock.now());
-    deps.change(move |identity| identity.delete_org(Some(user), id, now)).await?;
+    let (id, user, now) = (org.id, caller.user(), deps.clock.now());
+    deps.change(&caller, move |identity| identity.delete_org(Some(user), id, now)).await?;
     // Running queries of the organisation end without a result.
     deps.active.cancel_all(id);
     tracing::info!(org = id.0, slug = org.slug.as_str(), %user, "an organisation was deleted");

@@ -6,19 +6,18 @@
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::State;
 use axum::handler::Handler;
 use axum::response::Response;
 use serde_json::json;
 
 use super::metrics::range;
-use super::query::admission::{admit_range, admit_steps};
-use super::query::inline::QueryFingerprint;
+use super::query::body::{BodyFormat, BodyWriter, TRUNCATED};
+use super::query::request::{QueryRequest, ReadRequest, timeout};
 use super::query::response::QueryBody;
-use super::query::run::{BodyFormat, BodyWriter, EvalOptions, QueryRequest, QueryRun, TRUNCATED, timeout};
+use super::query::run::{EvalOptions, QueryRun};
 use super::query::{ReadDeps, flag};
-use crate::api::body;
-use crate::api::callers::{Endpoint, PrometheusCaller};
+use crate::api::callers::{Endpoint, Permission, PrometheusCaller};
 use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::{Params, PathOf, unescape_name};
@@ -143,33 +142,8 @@ fn both<H: Handler<T, ReadDeps, Future = ResponseFuture> + Sync, T: 'static>(
     routes.get(path, auth, summary, handler.clone()).post(path, auth, summary, handler)
 }
 
-/// The parameters of the URL and of the form, in one list.
-pub(super) struct MergedParams(pub(super) Params);
-
-impl<S: Send + Sync> FromRequest<S> for MergedParams {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, _: &S) -> ApiResult<MergedParams> {
-        /// The most bytes of a query form, inclusive (docs/specification.md B).
-        const FORM_BYTES_MAX: usize = 256 * 1_024;
-        let (parts, body) = request.into_parts();
-        let form = body::read(body, FORM_BYTES_MAX).await?;
-        Params::merged(parts.uri.query(), &form).map(MergedParams)
-    }
-}
-
-type MountArgs = (State<ReadDeps>, PrometheusCaller, PathOf<String>, MergedParams);
-
-/// Admits every reader of the organisation, whatever endpoints a token grants.
-fn enter_any(reader: &PrometheusCaller, slug: &str) -> ApiResult<()> {
-    match reader.enter(slug, Endpoint::Metrics) {
-        Err(refused) if refused.code() != Code::EmbedRestricted => Err(refused),
-        _ => Ok(()),
-    }
-}
-
-async fn root(reader: PrometheusCaller, PathOf(slug): PathOf<String>) -> ApiResult<&'static str> {
-    enter_any(&reader, &slug)?;
+async fn root(caller: PrometheusCaller, PathOf(slug): PathOf<String>) -> ApiResult<&'static str> {
+    caller.enter_any(&slug)?;
     Ok("This is the Prometheus API of one organisation. Configure this URL in clients, without a suffix.\n")
 }
 
@@ -203,23 +177,16 @@ fn limit(params: &mut Params) -> ApiResult<Option<usize>> {
     Ok(params.number::<usize>("limit", "a non-negative whole number")?.filter(|limit| *limit > 0))
 }
 
-async fn query(
-    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
-) -> ApiResult<Response> {
-    let entered = reader.enter(&slug, Endpoint::Expr)?;
-    let fingerprint = deps.inline.fingerprint(("query", ""), &params);
+async fn query(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
+    let ReadRequest { query, mut params, .. } = read;
     let now = deps.clock.now();
     let at = params.time("time", now)?.unwrap_or(now);
-    let query = MountQuery::parse(&mut params, Steps::once(at), true)?;
-    let request = QueryRequest::from(entered).within(timeout(&mut params)?);
-    query.respond(&deps, request, fingerprint).await
+    let mount_query = MountQuery::parse(&mut params, Steps::once(at), true)?;
+    mount_query.respond(&deps, query.within(timeout(&mut params)?)).await
 }
 
-async fn query_range(
-    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
-) -> ApiResult<Response> {
-    let entered = reader.enter(&slug, Endpoint::Expr)?;
-    let fingerprint = deps.inline.fingerprint(("query_range", ""), &params);
+async fn query_range(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
+    let ReadRequest { query, mut params, .. } = read;
     let now = deps.clock.now();
     let start = required(params.time("start", now)?, "start", "timestamp")?;
     let end = required(params.time("end", now)?, "end", "timestamp")?;
@@ -232,10 +199,9 @@ async fn query_range(
             StepsError::TooMany => ApiError::new(Code::InvalidParameter, message),
         }
     })?;
-    admit_steps(&entered.grant, &steps)?;
-    let query = MountQuery::parse(&mut params, steps, false)?;
-    let request = QueryRequest::from(entered).within(timeout(&mut params)?);
-    query.respond(&deps, request, fingerprint).await
+    query.grant().require(Permission::Steps(&steps))?;
+    let mount_query = MountQuery::parse(&mut params, steps, false)?;
+    mount_query.respond(&deps, query.within(timeout(&mut params)?)).await
 }
 
 /// The parameters of an instant or range query.
@@ -259,14 +225,9 @@ impl MountQuery {
         Ok(MountQuery { text, steps, instant, limit: limit(params)?, eval })
     }
 
-    async fn respond(
-        self,
-        deps: &ReadDeps,
-        request: QueryRequest,
-        fingerprint: QueryFingerprint,
-    ) -> ApiResult<Response> {
+    async fn respond(self, deps: &ReadDeps, request: QueryRequest) -> ApiResult<Response> {
         let range = TimeRange::new(self.steps.start(), self.steps.end());
-        let request = request.listed(self.text.clone()).with_fingerprint(fingerprint, range);
+        let request = request.listed(self.text.clone()).inline_over(range);
         deps.respond_large(request, move |run| self.execute(run)).await
     }
 
@@ -324,61 +285,48 @@ fn texts(all: &[Arc<str>], out: &mut BodyWriter<'_>) -> ApiResult<()> {
     out.texts(all.iter().map(|text| &**text))
 }
 
-async fn series(
-    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
-) -> ApiResult<Response> {
-    let entered = reader.enter(&slug, Endpoint::Metrics)?;
-    let fingerprint = deps.inline.fingerprint(("series", ""), &params);
+async fn series(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
+    let ReadRequest { query, mut params, .. } = read;
     let filter = SeriesFilter::take(&mut params, deps.clock.now())?;
     if filter.selectors.is_empty() {
         return Err(ApiError::new(Code::InvalidParameter, "no match[] parameter provided"));
     }
-    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, filter.range);
+    let query = query.inline_over(filter.range);
     let work = move |run: &mut QueryRun| {
         let selectors = filter.compile(run)?;
         let found = run.paced(|paced| paced.series(&selectors, filter.range, filter.limit))?;
         list(run, &found, |sets, out| out.label_sets(sets))
     };
-    deps.respond(request, work).await
+    deps.respond(query, work).await
 }
 
-async fn labels(
-    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
-) -> ApiResult<Response> {
-    let entered = reader.enter(&slug, Endpoint::Labels)?;
-    let fingerprint = deps.inline.fingerprint(("labels", ""), &params);
+async fn labels(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
+    let ReadRequest { query, mut params, .. } = read;
     let filter = SeriesFilter::take(&mut params, deps.clock.now())?;
-    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, filter.range);
+    let query = query.inline_over(filter.range);
     let work = move |run: &mut QueryRun| {
         let selectors = filter.compile(run)?;
         let found = run.paced(|paced| paced.label_names(&selectors, filter.range, filter.limit))?;
         list(run, &found, texts)
     };
-    deps.respond(request, work).await
+    deps.respond(query, work).await
 }
 
-type MountLabelArgs = (State<ReadDeps>, PrometheusCaller, PathOf<(String, String)>, MergedParams);
-
-async fn label_values(
-    (State(deps), reader, PathOf((slug, label)), MergedParams(mut params)): MountLabelArgs,
-) -> ApiResult<Response> {
-    let entered = reader.enter(&slug, Endpoint::Labels)?;
-    let fingerprint = deps.inline.fingerprint(("values", &label), &params);
+async fn label_values(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
+    let ReadRequest { query, mut params, name: label } = read;
     let filter = SeriesFilter::take(&mut params, deps.clock.now())?;
-    let request = QueryRequest::from(entered).with_fingerprint(fingerprint, filter.range);
+    let query = query.inline_over(filter.range);
     let work = move |run: &mut QueryRun| {
         let name = unescape_name(&label);
         let selectors = filter.compile(run)?;
         let found = run.paced(|paced| paced.label_values(&name, &selectors, filter.range, filter.limit))?;
         list(run, &found, texts)
     };
-    deps.respond(request, work).await
+    deps.respond(query, work).await
 }
 
-async fn metadata(
-    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
-) -> ApiResult<Response> {
-    let entered = reader.enter(&slug, Endpoint::Metrics)?;
+async fn metadata(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
+    let ReadRequest { query, mut params, .. } = read;
     let metric = params.one(&["metric"])?;
     let limit = limit(&mut params)?.unwrap_or(usize::MAX);
     let work = move |run: &mut QueryRun| {
@@ -404,13 +352,11 @@ async fn metadata(
             Ok(())
         })
     };
-    deps.respond(entered, work).await
+    deps.respond(query, work).await
 }
 
-async fn format_query(
-    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
-) -> ApiResult<Response> {
-    let entered = reader.enter(&slug, Endpoint::Expr)?;
+async fn format_query(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
+    let ReadRequest { query, mut params, .. } = read;
     let text = params.one(&["query"])?.unwrap_or_default();
     let work = move |run: &mut QueryRun| {
         let expr = run.expression("query", &text).map_err(in_parameter("query"))?;
@@ -419,14 +365,13 @@ async fn format_query(
             out.write(|out| prom_json::text(&expr.to_string(), out))
         })
     };
-    deps.respond(entered, work).await
+    deps.respond(query, work).await
 }
 
 /// Returns the version of Prometheus whose response bodies promlet has. Clients choose their
 /// requests by it. There is no member `features`, because Grafana takes a server with that member
 /// for Mimir.
-async fn buildinfo((_, reader, PathOf(slug), _): MountArgs) -> ApiResult<Response> {
-    enter_any(&reader, &slug)?;
+async fn buildinfo(_: ReadRequest) -> ApiResult<Response> {
     let names = ["revision", "branch", "buildUser", "buildDate", "goVersion"];
     let mut data: serde_json::Map<_, _> =
         names.map(|name| (name.to_owned(), json!(""))).into_iter().collect();
@@ -435,12 +380,10 @@ async fn buildinfo((_, reader, PathOf(slug), _): MountArgs) -> ApiResult<Respons
 }
 
 /// Returns the cardinality of metrics and labels within the caller's scope.
-async fn status_tsdb(
-    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
-) -> ApiResult<Response> {
+async fn status_tsdb(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
     const LIMIT_DEFAULT: usize = 10;
     const LIMIT_MAX: usize = 10_000;
-    let entered = reader.enter(&slug, Endpoint::Labels)?;
+    let ReadRequest { query, mut params, .. } = read;
     let limit = params.count("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
     let work = move |run: &mut QueryRun| {
         let found = run.paced(|paced| paced.cardinality(limit))?;
@@ -478,27 +421,26 @@ async fn status_tsdb(
             Ok(())
         })
     };
-    deps.respond(entered, work).await
+    deps.respond(query, work).await
 }
 
 /// Returns the exemplars of every selector in the expression, whatever the expression computes.
-async fn exemplars(
-    (State(deps), reader, PathOf(slug), MergedParams(mut params)): MountArgs,
-) -> ApiResult<Response> {
+async fn exemplars(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
     const EXEMPLARS_MAX: usize = 100_000;
-    let entered = reader.enter(&slug, Endpoint::Expr)?;
+    let ReadRequest { query, mut params, .. } = read;
     let text = params.one(&["query"])?.unwrap_or_default();
     let now = deps.clock.now();
-    let range = admit_range(&entered.grant, range(&mut params, now)?, now)?;
+    let range = query.grant().close_range(range(&mut params, now)?, now);
+    query.grant().require(Permission::Range(range))?;
     let limit = limit(&mut params)?.unwrap_or(EXEMPLARS_MAX).min(EXEMPLARS_MAX);
     let work = move |run: &mut QueryRun| {
-        run.admit_insight()?;
+        run.grant.require(Permission::SeriesOfResults)?;
         let expr = run.expression("query", &text).map_err(in_parameter("query"))?;
         run.charge_patterns(&expr.selectors())?;
         let found = run.paced(|paced| paced.exemplars(&expr.selectors(), range, limit))?;
         list(run, &found, write_exemplars)
     };
-    deps.respond(entered, work).await
+    deps.respond(query, work).await
 }
 
 fn write_exemplars(found: &[SeriesExemplars], out: &mut BodyWriter<'_>) -> ApiResult<()> {
@@ -524,13 +466,11 @@ fn write_exemplars(found: &[SeriesExemplars], out: &mut BodyWriter<'_>) -> ApiRe
     Ok(())
 }
 
-async fn rules((_, reader, PathOf(slug), _): MountArgs) -> ApiResult<Response> {
-    enter_any(&reader, &slug)?;
+async fn rules(_: ReadRequest) -> ApiResult<Response> {
     Ok(success(&json!({ "groups": [] })))
 }
 
-async fn alerts((_, reader, PathOf(slug), _): MountArgs) -> ApiResult<Response> {
-    enter_any(&reader, &slug)?;
+async fn alerts(_: ReadRequest) -> ApiResult<Response> {
     Ok(success(&json!({ "alerts": [] })))
 }
 

@@ -5,25 +5,30 @@
 //! The grant that a caller needs depends on whether the request has an expression, not on the path.
 
 pub mod active;
-pub(super) mod admission;
+pub(super) mod body;
+pub(super) mod deadline;
+pub(super) mod deps;
 pub(super) mod inline;
 mod parallel_encode;
+pub(super) mod request;
 pub(super) mod response;
 pub(super) mod run;
+pub(super) mod selectors;
 mod structured;
 
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use axum::response::Response;
 
-use admission::admit_steps;
+use body::{BodyFormat, series_count};
+pub use deps::{ReadDeps, ReadOptions};
+use request::{PendingRead, ReadRequest, timeout};
 use response::QueryBody;
-use run::{BodyFormat, EvalOptions, QueryRequest, QueryRun, series_count, timeout};
-pub use run::{ReadDeps, ReadOptions};
+use run::{EvalOptions, QueryRun};
 use structured::StructuredParams;
 
-use crate::api::callers::{Endpoint, Grant, QueryCaller};
+use crate::api::callers::{Endpoint, Grant, Permission};
 use crate::api::error::{ApiError, ApiResult};
-use crate::api::params::{Params, PathOf};
+use crate::api::params::Params;
 use crate::api::prom_json;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{METRIC_NAME, Matcher, Steps, StepsError, TimeRange, Timestamp};
@@ -70,23 +75,20 @@ const SERIES_MAX: usize = 10_000;
 /// The default `limit` on the series of a result.
 const SERIES_DEFAULT: usize = 1_000;
 
-/// The arguments of every handler in this file.
-type QueryArgs = (State<ReadDeps>, QueryCaller, PathOf<String>, RawQuery);
-
-async fn range(args: QueryArgs) -> ApiResult<Response> {
-    respond(args, QueryMode::Range, AcceptedQuery::Any).await
+async fn range(State(deps): State<ReadDeps>, read: PendingRead) -> ApiResult<Response> {
+    respond(deps, read, QueryMode::Range, AcceptedQuery::Any).await
 }
 
-async fn instant(args: QueryArgs) -> ApiResult<Response> {
-    respond(args, QueryMode::Instant, AcceptedQuery::Any).await
+async fn instant(State(deps): State<ReadDeps>, read: PendingRead) -> ApiResult<Response> {
+    respond(deps, read, QueryMode::Instant, AcceptedQuery::Any).await
 }
 
-async fn expr_instant(args: QueryArgs) -> ApiResult<Response> {
-    respond(args, QueryMode::Instant, AcceptedQuery::ExpressionOnly).await
+async fn expr_instant(State(deps): State<ReadDeps>, read: PendingRead) -> ApiResult<Response> {
+    respond(deps, read, QueryMode::Instant, AcceptedQuery::ExpressionOnly).await
 }
 
-async fn expr_range(args: QueryArgs) -> ApiResult<Response> {
-    respond(args, QueryMode::Range, AcceptedQuery::ExpressionOnly).await
+async fn expr_range(State(deps): State<ReadDeps>, read: PendingRead) -> ApiResult<Response> {
+    respond(deps, read, QueryMode::Range, AcceptedQuery::ExpressionOnly).await
 }
 
 /// The kinds of queries that a path accepts.
@@ -136,11 +138,13 @@ struct QueryWindow {
     limit: usize,
 }
 
-async fn respond(args: QueryArgs, mode: QueryMode, accepts: AcceptedQuery) -> ApiResult<Response> {
-    let (State(deps), reader, PathOf(slug), RawQuery(query)) = args;
-    let mut params = Params::of_query(query.as_deref())?;
-    let fingerprint =
-        deps.inline.fingerprint((if mode == QueryMode::Range { "range" } else { "instant" }, ""), &params);
+async fn respond(
+    deps: ReadDeps,
+    mut read: PendingRead,
+    mode: QueryMode,
+    accepts: AcceptedQuery,
+) -> ApiResult<Response> {
+    let mut params = std::mem::take(&mut read.params);
     let eval = EvalOptions { lookback_ms: None, nocache: flag(&mut params, "nocache")? };
     let kind = query_kind(&mut params, accepts)?;
     let query = QueryParams { kind, mode, explain: flag(&mut params, "explain")?, eval };
@@ -149,16 +153,15 @@ async fn respond(args: QueryArgs, mode: QueryMode, accepts: AcceptedQuery) -> Ap
         (QueryKind::Structured(_), QueryMode::Range) => Endpoint::Range,
         (QueryKind::Structured(_), QueryMode::Instant) => Endpoint::Instant,
     };
-    let entered = reader.enter(&slug, endpoint)?;
+    let request = read.enter(Some(endpoint))?;
     let now = deps.clock.now();
     let steps = match query.mode {
-        QueryMode::Range => range_steps(&mut params, now, deps.options.range_ms_max, &entered.grant)?,
+        QueryMode::Range => range_steps(&mut params, now, deps.options.range_ms_max, request.grant())?,
         QueryMode::Instant => Steps::once(params.time("time", now)?.unwrap_or(now)),
     };
     let limit = params.count("limit", 1, SERIES_MAX)?.unwrap_or(SERIES_DEFAULT);
     let range = TimeRange::new(steps.start(), steps.end());
-    let request =
-        QueryRequest::from(entered).within(timeout(&mut params)?).with_fingerprint(fingerprint, range);
+    let request = request.within(timeout(&mut params)?).inline_over(range);
     let unknown = params.unknown();
     let listed = match &query.kind {
         QueryKind::Expression(text) => text.clone(),
@@ -189,12 +192,10 @@ pub(super) fn flag(params: &mut Params, name: &'static str) -> ApiResult<bool> {
 
 /// Estimates the cost of an expression over a range if `start`, `end` or `step` is set, otherwise
 /// at one time.
-async fn estimate(args: QueryArgs) -> ApiResult<Response> {
-    let (State(deps), reader, PathOf(slug), RawQuery(query)) = args;
-    let mut params = Params::of_query(query.as_deref())?;
+async fn estimate(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
+    let ReadRequest { query: request, mut params, .. } = read;
     let text = params.one(&["expr", "query"])?;
     let text = text.ok_or_else(|| ApiError::invalid_parameter("expr", "an expression is required"))?;
-    let entered = reader.enter(&slug, Endpoint::Expr)?;
     let now = deps.clock.now();
     let at = params.time("time", now)?;
     let instant = !["start", "end", "step"].iter().any(|name| params.has(name));
@@ -203,9 +204,9 @@ async fn estimate(args: QueryArgs) -> ApiResult<Response> {
             return Err(ApiError::invalid_parameter("time", "time and a range exclude each other"));
         }
         _ if instant => Steps::once(at.unwrap_or(now)),
-        _ => range_steps(&mut params, now, deps.options.range_ms_max, &entered.grant)?,
+        _ => range_steps(&mut params, now, deps.options.range_ms_max, request.grant())?,
     };
-    let request = QueryRequest::from(entered).within(timeout(&mut params)?);
+    let request = request.within(timeout(&mut params)?);
     let unknown = params.unknown();
     let work = move |run: &mut QueryRun| {
         warn_of_unused(run, unknown);
@@ -225,9 +226,9 @@ fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> Ap
     let (expr, text) = match &params.kind {
         QueryKind::Expression(text) => (run.expression("expr", text)?, text.clone()),
         QueryKind::Structured(shape) => {
-            run.admit_metric(shape.metric())?;
+            run.grant.require(Permission::Metric(shape.metric()))?;
             let min_window_ms = if instant { 0 } else { window.steps.step_ms() };
-            let built = shape.build(&run.options, min_window_ms, run.grant.max_range_ms);
+            let built = shape.build(&run.options, min_window_ms, run.grant.max_range_ms());
             let expr = built.map_err(|error| run.error_or(error))?;
             // A structured query has no text, so its annotations have no positions.
             (expr, String::new())
@@ -243,7 +244,7 @@ fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> Ap
     let mut value = answer.value;
     let series = series_count(&value);
     // The number of samples reveals the number of series, so it has the same restriction.
-    let insight = run.admit_insight().is_ok();
+    let insight = run.grant.require(Permission::SeriesOfResults).is_ok();
     run.truncate(&mut value, Some(window.limit));
     if let QueryKind::Structured(shape) = &params.kind {
         warn_of_unknown(run, shape.metric(), &value)?;
@@ -344,7 +345,7 @@ fn warn_of_unknown(run: &mut QueryRun, metric: &str, value: &Value) -> ApiResult
 fn range_steps(params: &mut Params, now: Timestamp, range_ms_max: i64, grant: &Grant) -> ApiResult<Steps> {
     const HOUR_MS: i64 = 3_600_000;
     let end = params.time("end", now)?.unwrap_or(now);
-    let default_range = HOUR_MS.min(grant.max_range_ms.unwrap_or(HOUR_MS));
+    let default_range = HOUR_MS.min(grant.max_range_ms().unwrap_or(HOUR_MS));
     let start = params.time("start", now)?.unwrap_or(end.plus_ms(-default_range));
     let range_ms = end.ms_since(start);
     if range_ms > range_ms_max {
@@ -355,8 +356,9 @@ fn range_steps(params: &mut Params, now: Timestamp, range_ms_max: i64, grant: &G
         );
         return Err(ApiError::invalid_parameter("start", message));
     }
-    let step =
-        params.duration_ms("step")?.unwrap_or(default_step_ms(range_ms).max(grant.min_step_ms.unwrap_or(0)));
+    let step = params
+        .duration_ms("step")?
+        .unwrap_or(default_step_ms(range_ms).max(grant.min_step_ms().unwrap_or(0)));
     let steps = Steps::new(start, end, step).map_err(|error| {
         let parameter = match error {
             StepsError::EndBeforeStart => "end",
@@ -364,7 +366,7 @@ fn range_steps(params: &mut Params, now: Timestamp, range_ms_max: i64, grant: &G
         };
         ApiError::invalid_parameter(parameter, error.to_string())
     })?;
-    admit_steps(grant, &steps)?;
+    grant.require(Permission::Steps(&steps))?;
     Ok(steps)
 }
 

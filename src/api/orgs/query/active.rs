@@ -12,9 +12,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::run::ReadDeps;
+use super::deps::ReadDeps;
 use crate::api::body::Json;
-use crate::api::callers::SessionCaller;
+use crate::api::callers::MemberCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
@@ -123,14 +123,9 @@ impl RunningQueries {
     }
 }
 
-async fn list(
-    State(deps): State<ReadDeps>,
-    cabinet: SessionCaller,
-    PathOf(slug): PathOf<String>,
-) -> ApiResult<Json<Value>> {
-    let org = cabinet.enter(&slug, Role::Admin)?.org.id;
+async fn list(State(deps): State<ReadDeps>, caller: MemberCaller) -> ApiResult<Json<Value>> {
     let rows: Vec<Value> =
-        deps.active.of(org).iter().map(|(number, query)| to_json(*number, query)).collect();
+        deps.active.of(caller.org().id).iter().map(|(number, query)| to_json(*number, query)).collect();
     Ok(Json(json!({ "status": "success", "data": rows })))
 }
 
@@ -150,15 +145,15 @@ fn to_json(number: u64, query: &RunningQuery) -> Value {
 
 async fn cancel(
     State(deps): State<ReadDeps>,
-    cabinet: SessionCaller,
-    PathOf((slug, id)): PathOf<(String, String)>,
+    caller: MemberCaller,
+    PathOf((_, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
-    let member = cabinet.enter(&slug, Role::Admin)?;
+    let org = caller.org().id;
     let number = id.strip_prefix(PREFIX).and_then(|number| number.parse::<u64>().ok());
-    if !number.is_some_and(|number| deps.active.cancel(member.org.id, number)) {
+    if !number.is_some_and(|number| deps.active.cancel(org, number)) {
         return Err(ApiError::new(Code::NotFound, "there is no such running query in this organisation"));
     }
-    tracing::info!(org = member.org.id.0, user = %cabinet.user(), query = id, "a query was cancelled");
+    tracing::info!(org = org.0, user = %caller.user(), query = id, "a query was cancelled");
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -87,11 +87,12 @@ impl Default for InlinePolicy {
 }
 
 impl InlinePolicy {
-    /// Returns the fingerprint of a request: a hash of its endpoint, the metric or label in its
-    /// path, and its parameters except times. No parameter may have been taken from `params` yet.
+    /// Returns the fingerprint of a request: a hash of `endpoint`, which is the pattern of its path
+    /// and the metric or label in its path, and of its parameters except times. No parameter may
+    /// have been taken from `params` yet.
     pub(in crate::api::orgs) fn fingerprint(
         &self,
-        endpoint: (&'static str, &str),
+        endpoint: (&str, &str),
         params: &Params,
     ) -> QueryFingerprint {
         let mut hasher = self.keys.build_hasher();

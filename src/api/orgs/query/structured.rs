@@ -9,8 +9,8 @@ use crate::promql::syntax::structured::{Aggregation, Function, StructuredError, 
 use crate::promql::syntax::tree::{Expr, Grouping};
 use crate::promql::syntax::{Caps, parse_matcher};
 
-use super::admission::patterns;
-use super::run::ReadOptions;
+use super::deps::ReadOptions;
+use super::selectors::patterns;
 
 /// A structured query whose matchers are not compiled yet. Compiling them is work for the query
 /// lane.

@@ -4,8 +4,15 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::api::callers::Quota;
+use crate::api::error::Code;
 use crate::api::lanes::{InlinePermit, LanesOptions};
-use crate::model::Timestamp;
+use crate::api::orgs::query::inline::QueryFingerprint;
+use crate::api::params::Params;
+use crate::clock::Clock;
+use crate::model::{OrgId, TimeRange, Timestamp};
+use crate::promql::MemoryPool;
+use crate::promql::syntax::Caps;
+use crate::tsdb::Tsdb;
 
 fn deps() -> ReadDeps {
     ReadDeps {
@@ -67,16 +74,21 @@ async fn the_timeout_parameter_cannot_exceed_the_servers_timeout() {
     assert!(late.expect("it ran"));
 }
 
-/// A fingerprint over all times.
+/// A fingerprint over all times, as the one of [`thread_of`].
 fn up(deps: &ReadDeps) -> QueryFingerprint {
+    of_request(deps).over(TimeRange::ALL)
+}
+
+fn of_request(deps: &ReadDeps) -> QueryFingerprint {
     let params = Params::of_query(Some("query=up")).expect("parameters");
-    deps.inline.fingerprint(("query", ""), &params).over(TimeRange::ALL)
+    deps.inline.fingerprint(("query", ""), &params)
 }
 
 /// Returns the thread on which a query ended, and how often the query was started.
 async fn thread_of(deps: &ReadDeps, sole_connection: bool, is_fast: bool) -> (std::thread::ThreadId, usize) {
     let request = QueryRequest::from(QueryAccess { sole_connection, ..entered() })
-        .with_fingerprint(up(deps), TimeRange::ALL);
+        .with_fingerprint(of_request(deps))
+        .inline_over(TimeRange::ALL);
     let runs = Arc::new(AtomicUsize::new(0));
     let done = deps.run(request, move |run| {
         run.warn("one warning");
@@ -154,12 +166,4 @@ async fn a_query_that_is_too_slow_inline_starts_again_on_the_lane_and_is_not_fas
     assert_ne!((thread, runs), (own, 1));
     assert_eq!(runs, 2);
     assert!(!deps.inline.is_fast(OrgId(1), fingerprint));
-}
-
-#[test]
-fn at_most_ten_annotations_are_returned() {
-    let texts: Vec<String> = (0..13).map(|n| n.to_string()).collect();
-    let shown = at_most_ten(texts, "warning");
-    assert_eq!((shown.len(), shown[10].as_str()), (11, "3 more warning annotations omitted"));
-    assert_eq!(at_most_ten(vec!["a".into()], "info"), ["a"]);
 }
