@@ -78,5 +78,5 @@ fn openid_options(issuer: &str, client: &OauthClient, scopes: &str, https: Https
 
 fn openid(options: OidcOptions, admission: Admission, name: &str) -> Result<SignInClient, ServerError> {
     let client = OidcClient::new(options).map_err(ServerError::Oauth)?;
-    Ok(SignInClient::OpenId(OpenId { client, admission, name: name.to_owned() }))
+    Ok(SignInClient::OpenId(Box::new(OpenId { client, admission, name: name.to_owned() })))
 }

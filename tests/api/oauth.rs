@@ -33,7 +33,7 @@ fn open_id(idp: &Idp, admission: Admission, https: HttpsOptions) -> SignInClient
         https,
     };
     let client = OidcClient::new(options).expect("a loopback issuer");
-    SignInClient::OpenId(OpenId { client, admission, name: "Test".into() })
+    SignInClient::OpenId(Box::new(OpenId { client, admission, name: "Test".into() }))
 }
 
 fn rules(domains: &[&str], trust_email: bool) -> Admission {

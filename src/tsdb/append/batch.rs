@@ -32,6 +32,7 @@ impl Appending {
 
 /// The outcome of the preparation of a guessed batch.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the caller takes the batch out at once")]
 pub enum GuessOutcome {
     /// The guess is right. The batch is ready to be logged.
     Ready(Appending),

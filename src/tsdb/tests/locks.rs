@@ -175,7 +175,8 @@ fn listings_are_complete_and_return_beside_4_000_new_series() {
                     }
                     _ => {
                         let metrics = snapshot.metrics(&MetricFilter::default(), range, all).items;
-                        check("metrics", metrics.iter().map(|one| one.series as usize).sum());
+                        let series: u64 = metrics.iter().map(|one| one.series).sum();
+                        check("metrics", usize::try_from(series).expect("small"));
                         let summaries = snapshot.label_summaries(&[], range, 3);
                         let values = summaries.iter().find(|one| &*one.name == "value");
                         check("summaries", values.map_or(0, |one| one.count));

@@ -28,7 +28,7 @@ pub struct OpenId {
 #[derive(Debug)]
 pub enum SignInClient {
     /// OpenID Connect.
-    OpenId(OpenId),
+    OpenId(Box<OpenId>),
     /// A protocol of the provider's own.
     Own(Box<dyn ProviderClient>),
 }
