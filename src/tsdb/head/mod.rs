@@ -260,8 +260,8 @@ impl Head {
         outcome
     }
 
-    /// Removes the samples that [`Head::apply`] would refuse as duplicates if it were called now, and
-    /// returns its outcome for them. `samples` are in ascending order of series.
+    /// Removes the samples that [`Head::apply`] would refuse as duplicates if it were called now,
+    /// and returns its outcome for them. `samples` are in ascending order of series.
     ///
     /// A sample is kept if an earlier one of its series is, because that one changes the outcome.
     pub(super) fn take_duplicates(&self, samples: &mut Vec<LogSample>) -> ApplyOutcome {

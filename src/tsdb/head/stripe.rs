@@ -220,7 +220,8 @@ impl Stripe {
         self.put_any(slot, at, bits, barrier)
     }
 
-    /// Returns the bits of the stored sample because of which [`Stripe::put`] would refuse this one.
+    /// Returns the bits of the stored sample if [`Stripe::put`] would refuse this one as a
+    /// duplicate of it.
     pub(in crate::tsdb) fn refuses(&self, slot: usize, at: i64, bits: u64, barrier: i64) -> Option<u64> {
         let (block, place) = self.block(slot).filter(|_| at >= barrier)?;
         block.last_bits_at(place, at).filter(|have| *have != bits)
