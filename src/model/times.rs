@@ -57,7 +57,7 @@ impl Times {
         self.list.get_or_init(|| self.regular.map_or_else(Vec::new, |regular| regular.all().collect()))
     }
 
-    /// Of times that are equally far apart, two at least: which they are.
+    /// Returns the times as a regular sequence, if there are two or more at equal intervals.
     pub fn regular(&self) -> Option<RegularTimes> {
         self.regular
     }
