@@ -66,7 +66,7 @@ impl<'de> Deserialize<'de> for AccountCommand {
     /// Chooses the group by the first word of `what`, so that an error is about the command that
     /// was meant.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AccountCommand, D::Error> {
-        let fields = Map::deserialize(deserializer)?;
+        let fields = Map::<String, Value>::deserialize(deserializer)?;
         let what = fields.get("what").ok_or_else(|| D::Error::missing_field("what"))?;
         let what = what.as_str().unwrap_or_default().to_owned();
         if !COMMAND_NAMES.contains(&what.as_str()) {
@@ -509,7 +509,8 @@ mod tests {
     fn every_account_command_takes_the_common_options() {
         for line in ["user list", "login-link a@b.c", "org list", "key list s", "token inspect"] {
             let invocation = parse(&format!("{line} --json --data-dir d"));
-            assert!(invocation.common.json && invocation.common.data_dir.as_os_str() == "d", "{line}");
+            let common = invocation.common;
+            assert!(common.json && common.data_dir == std::path::Path::new("d"), "{line}");
         }
     }
 }
