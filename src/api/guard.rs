@@ -1,8 +1,8 @@
 //! Enforces what a row of the route table requires of sessions, before its handler runs.
 //!
-//! So a refusal never depends on the body, and a handler needs no check of its own. The handler of a
-//! row that requires a member receives the [`MemberCaller`](super::callers::MemberCaller) that the
-//! guard has admitted. Tokens and API keys are checked and charged by their extractors.
+//! So a refusal never depends on the body, and a handler needs no check of its own. The handler of
+//! a row that requires a member receives the [`MemberCaller`](super::callers::MemberCaller) that
+//! the guard has admitted. Tokens and API keys are checked and charged by their extractors.
 
 use std::sync::Arc;
 

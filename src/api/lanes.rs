@@ -1,7 +1,7 @@
 //! The bridge from async to the synchronous core: five bounded thread pools with bounded queues.
 //!
-//! A handler never blocks the thread of its connection. It hands work to a lane ([`Lanes::run`]) and
-//! awaits the result. The work waits in the queue of the lane (`queue`) until one of the lane's
+//! A handler never blocks the thread of its connection. It hands work to a lane ([`Lanes::run`])
+//! and awaits the result. The work waits in the queue of the lane (`queue`) until one of the lane's
 //! threads (`pool`) takes it, runs it to its end, and sends the result through a channel (`job`).
 //! The threads know nothing of the async runtime: an idle one is parked, and the caller that adds
 //! a job wakes it.

@@ -60,8 +60,8 @@ impl<K: Eq + Hash> KeyedWindows<K> {
         KeyedWindows(Mutex::new(HashMap::new()))
     }
 
-    /// Charges a request to the window of `key`, see [`SlidingWindow::charge`]. A new key is refused
-    /// for a second if the map has `entries_max` windows in use.
+    /// Charges a request to the window of `key`, see [`SlidingWindow::charge`]. A new key is
+    /// refused for a second if the map has `entries_max` windows in use.
     pub(super) fn charge(&self, key: K, limit: u32, now_us: u64, entries_max: usize) -> Result<u32, u64> {
         let mut windows = self.0.lock().ignore_poison();
         if windows.len() >= entries_max && !windows.contains_key(&key) {
