@@ -21,7 +21,7 @@ use crate::identity::auth::link::{
 use crate::identity::auth::login::LoggedIn;
 use crate::identity::auth::magic_link::AccountLink;
 use crate::identity::auth::password::{WeakPassword, check_policy};
-use crate::identity::auth::reauth::OwnPasswordCheck;
+use crate::identity::auth::reauth::{GivenPassword, OwnPasswordCheck};
 use crate::identity::auth::session::{Client, LoginProof, Session, end_all, is_live, issue};
 use crate::identity::tables::id::{SecretKind, UserId};
 use crate::identity::tables::link::{LinkKind, LinkRow, LinkSlot};
@@ -177,7 +177,8 @@ impl Identity {
             return if session.is_fresh(now) { Ok(()) } else { Err(PasswordChangeError::NotFresh) };
         }
         let given = request.current.ok_or(PasswordChangeError::InvalidCredentials)?;
-        match self.check_own_password(session, account, given, (request.client, "password change"), now)? {
+        let given = GivenPassword { password: given, client: request.client, purpose: "password change" };
+        match self.check_own_password(session, account, given, now)? {
             OwnPasswordCheck::Right => Ok(()),
             OwnPasswordCheck::Wrong => Err(PasswordChangeError::InvalidCredentials),
             OwnPasswordCheck::Throttled(retry_after) => Err(PasswordChangeError::Throttled { retry_after }),

@@ -53,6 +53,16 @@ pub enum ReauthError {
     Store(#[from] StoreError),
 }
 
+/// A password that a session's owner gave.
+#[derive(Clone, Copy)]
+pub(super) struct GivenPassword<'a> {
+    pub(super) password: Password<'a>,
+    /// The client of the request.
+    pub(super) client: &'a Client,
+    /// The detail of the audit entry of a failure.
+    pub(super) purpose: &'static str,
+}
+
 /// The result of checking the password of a session's owner.
 pub(super) enum OwnPasswordCheck {
     Right,
@@ -93,25 +103,25 @@ impl Identity {
     }
 
     /// Checks the password of a session's own account. A failure counts like that of a login and is
-    /// recorded with the detail `purpose`. Blocks (hash).
+    /// recorded. Blocks (hash).
     pub(super) fn check_own_password(
         &self,
         session: &Session,
         account: &UserRow,
-        password: Password<'_>,
-        (client, purpose): (&Client, &str),
+        given: GivenPassword<'_>,
         now: Timestamp,
     ) -> Result<OwnPasswordCheck, StoreError> {
         let attempt = self.attempt_of_session(session, &account.email);
         if let Err(retry_after) = self.login_throttle().admit(&attempt, now) {
             return Ok(OwnPasswordCheck::Throttled(retry_after));
         }
-        if self.passwords.verify(password, account.password.as_deref()).map_err(StoreError::from)? {
+        if self.passwords.verify(given.password, account.password.as_deref()).map_err(StoreError::from)? {
             self.login_throttle().succeed(&attempt);
             return Ok(OwnPasswordCheck::Right);
         }
         self.login_throttle().fail(&attempt, now);
-        self.record_failure(Event::by(session.user, "login.fail").at_ip(client.ip).detail(purpose), now);
+        let event = Event::by(session.user, "login.fail").at_ip(given.client.ip).detail(given.purpose);
+        self.record_failure(event, now);
         Ok(OwnPasswordCheck::Wrong)
     }
 
@@ -123,7 +133,8 @@ impl Identity {
         now: Timestamp,
     ) -> Result<(), ReauthError> {
         let account = self.row::<UserRow>(&session.user)?.ok_or(ReauthError::SessionOver)?;
-        match self.check_own_password(session, &account, password, (client, "reauth"), now)? {
+        let given = GivenPassword { password, client, purpose: "reauth" };
+        match self.check_own_password(session, &account, given, now)? {
             OwnPasswordCheck::Right => {}
             OwnPasswordCheck::Wrong => return Err(ReauthError::InvalidCredentials),
             OwnPasswordCheck::Throttled(retry_after) => return Err(ReauthError::Throttled { retry_after }),

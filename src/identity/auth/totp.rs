@@ -11,7 +11,7 @@ use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
 use crate::identity::auth::credentials::{Password, SecondFactor};
 use crate::identity::auth::login::LoggedIn;
-use crate::identity::auth::reauth::OwnPasswordCheck;
+use crate::identity::auth::reauth::{GivenPassword, OwnPasswordCheck};
 use crate::identity::auth::second_factor::{
     CodeCheck, GivenFactor, RecoveryCodes, check, draw_recovery_codes, plain_code, sealed_for, totp,
 };
@@ -235,7 +235,8 @@ impl Identity {
         }
         if account.password.is_some() {
             let given = password.ok_or(TwoFactorError::InvalidPassword)?;
-            match self.check_own_password(session, &account, given, (client, "2fa disable"), now)? {
+            let given = GivenPassword { password: given, client, purpose: "2fa disable" };
+            match self.check_own_password(session, &account, given, now)? {
                 OwnPasswordCheck::Right => {}
                 OwnPasswordCheck::Wrong => return Err(TwoFactorError::InvalidPassword),
                 OwnPasswordCheck::Throttled(retry_after) => {

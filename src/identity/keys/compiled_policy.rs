@@ -41,9 +41,9 @@ impl Default for CompiledPolicies {
 
 impl CompiledPolicies {
     /// Returns the matchers of a policy if no pattern has to be compiled for them.
-    pub(super) fn cached(&self, (org, key): (OrgId, KeyId), policy: &EmbedPolicy) -> Option<Compiled> {
+    pub(super) fn cached(&self, org: OrgId, key: KeyId, policy: &EmbedPolicy) -> Option<Compiled> {
         if policy.matchers.iter().all(|text| !text.contains('~')) {
-            return Some(self.matchers((org, key), policy));
+            return Some(self.matchers(org, key, policy));
         }
         self.cache.get(org, &cache_key(key, &policy.matchers))
     }
@@ -51,7 +51,7 @@ impl CompiledPolicies {
     /// Returns the matchers of a policy of a token that `key` signed; `None` if they do not compile
     /// within a token's limits. Compiling takes about 4 ms at most: the slowest known pattern takes
     /// 1 ms, and the limits of a token admit four of them.
-    pub(in crate::identity) fn matchers(&self, (org, key): (OrgId, KeyId), policy: &EmbedPolicy) -> Compiled {
+    pub(in crate::identity) fn matchers(&self, org: OrgId, key: KeyId, policy: &EmbedPolicy) -> Compiled {
         if policy.matchers.is_empty() {
             return Some(Arc::default());
         }
@@ -102,13 +102,13 @@ mod tests {
         let policies = CompiledPolicies::default();
         let (good, bad) = (policy(&["a=~\"x.*y\""]), policy(&["a=~\"(\""]));
         for _ in 0..10 {
-            assert_eq!(policies.matchers((OrgId(1), key(1)), &good).map(|all| all.len()), Some(1));
-            assert!(policies.matchers((OrgId(1), key(1)), &bad).is_none());
+            assert_eq!(policies.matchers(OrgId(1), key(1), &good).map(|all| all.len()), Some(1));
+            assert!(policies.matchers(OrgId(1), key(1), &bad).is_none());
         }
         assert_eq!(policies.compilations(), 2);
-        assert_eq!(policies.matchers((OrgId(1), key(1)), &policy(&[])).map(|all| all.len()), Some(0));
+        assert_eq!(policies.matchers(OrgId(1), key(1), &policy(&[])).map(|all| all.len()), Some(0));
         assert_eq!(policies.compilations(), 2, "a policy without matchers has nothing to compile");
-        assert!(policies.matchers((OrgId(2), key(2)), &good).is_some());
+        assert!(policies.matchers(OrgId(2), key(2), &good).is_some());
         assert_eq!(policies.compilations(), 3, "organisations share nothing");
     }
 
@@ -125,15 +125,15 @@ mod tests {
     fn a_flood_of_policies_stays_within_its_bounds_and_leaves_other_organisations_alone() {
         let policies = CompiledPolicies::default();
         let own = policy(&["mine=~\"x.*y\""]);
-        assert!(policies.matchers((OrgId(1), key(1)), &own).is_some());
+        assert!(policies.matchers(OrgId(1), key(1), &own).is_some());
         for n in 0..3_000 {
             let text = format!("a=~\"{n}.*[a-z]{{20}}\"");
-            assert!(policies.matchers((OrgId(2), key(2)), &policy(&[&text])).is_some());
+            assert!(policies.matchers(OrgId(2), key(2), &policy(&[&text])).is_some());
         }
         policies.cache.check_sums();
         let (entries, bytes) = policies.cache.held(OrgId(2));
         assert!(entries < 1_024 && bytes <= BOUNDS.org, "{entries} entries, {bytes} bytes");
-        assert!(policies.matchers((OrgId(1), key(1)), &own).is_some());
+        assert!(policies.matchers(OrgId(1), key(1), &own).is_some());
         assert_eq!(policies.compilations(), 3_001, "the other organisation kept its entry");
     }
 
@@ -141,21 +141,18 @@ mod tests {
     fn a_flood_of_one_keys_policies_leaves_the_other_keys_of_its_organisation_alone() {
         let policies = CompiledPolicies::default();
         let own = policy(&["mine=~\"x.*y\""]);
-        assert!(policies.cached((OrgId(1), key(1)), &own).is_none());
-        assert!(policies.matchers((OrgId(1), key(1)), &own).is_some());
+        assert!(policies.cached(OrgId(1), key(1), &own).is_none());
+        assert!(policies.matchers(OrgId(1), key(1), &own).is_some());
         for n in 0..1_500 {
             let text = format!("a=~\"{n}.*[a-z]{{20}}\"");
-            assert!(policies.matchers((OrgId(1), key(2)), &policy(&[&text])).is_some());
+            assert!(policies.matchers(OrgId(1), key(2), &policy(&[&text])).is_some());
         }
         policies.cache.check_sums();
         assert!(policies.cache.held(OrgId(1)).0 < 1_500, "the bound was reached");
+        assert!(policies.cached(OrgId(1), key(1), &own).flatten().is_some(), "the other key kept its entry");
+        assert!(policies.cached(OrgId(1), key(2), &own).is_none(), "keys share nothing");
         assert!(
-            policies.cached((OrgId(1), key(1)), &own).flatten().is_some(),
-            "the other key kept its entry"
-        );
-        assert!(policies.cached((OrgId(1), key(2)), &own).is_none(), "keys share nothing");
-        assert!(
-            policies.cached((OrgId(1), key(2)), &policy(&["a=b"])).flatten().is_some(),
+            policies.cached(OrgId(1), key(2), &policy(&["a=b"])).flatten().is_some(),
             "nothing to compile"
         );
     }
@@ -166,7 +163,7 @@ mod tests {
         let policies = CompiledPolicies::default();
         let admits = |pattern: &str| {
             let text = format!("a=~\"{pattern}\"");
-            let compiled = policies.matchers((OrgId(1), key(1)), &policy(&[&text]));
+            let compiled = policies.matchers(OrgId(1), key(1), &policy(&[&text]));
             let bytes = compiled.iter().flat_map(|all| all.iter()).map(Matcher::memory_usage).sum::<usize>();
             eprintln!("{pattern}: {bytes}");
             compiled.is_some()

@@ -64,6 +64,8 @@ impl KeyEntry {
 
 /// All rows of one key.
 struct StoredKey {
+    org: OrgId,
+    id: KeyId,
     row: KeyRow,
     rotated: Option<RotatedRow>,
 }
@@ -123,13 +125,12 @@ pub(in crate::identity) fn sealed_for(id: &KeyId) -> SealedFor<'_> {
 impl Identity {
     fn entry(
         &self,
-        (org, id): (OrgId, KeyId),
         slug: &OrgSlug,
         stored: StoredKey,
         policy: &CompiledKeyPolicy,
         usage: Arc<KeyUsage>,
     ) -> KeyEntry {
-        let StoredKey { row, rotated } = stored;
+        let StoredKey { org, id, row, rotated } = stored;
         let (secret, sealed) = (row.secret, row.sealed);
         let key = Arc::new(ApiKey {
             id,
@@ -215,7 +216,7 @@ impl Identity {
             let usage = Arc::new(KeyUsage::stored(used.get(&(org, id)).map(|row| row.0)));
             let rotated = rotations.remove(&(org, id));
             let policy = embed_token::compile_key_policy(&row.embed.policy);
-            ring.insert(self.entry((org, id), slug, StoredKey { row, rotated }, &policy, usage));
+            ring.insert(self.entry(slug, StoredKey { org, id, row, rotated }, &policy, usage));
         }
         Ok(())
     }
@@ -253,7 +254,7 @@ impl Identity {
             // Another change was committed in between.
             _ => embed_token::compile_key_policy(&row.embed.policy),
         };
-        let entry = self.entry((org, id), &slug, StoredKey { row, rotated }, &policy, usage);
+        let entry = self.entry(&slug, StoredKey { org, id, row, rotated }, &policy, usage);
         let key = Arc::clone(&entry.key);
         ring.insert(entry);
         Ok(Some(key))

@@ -146,7 +146,7 @@ impl<'de> Deserialize<'de> for NumericDate {
     }
 }
 
-/// The claims of a token that others signed.
+/// The claims of a token to verify.
 #[derive(Debug, Deserialize)]
 pub(super) struct Claims {
     pub(super) org: String,

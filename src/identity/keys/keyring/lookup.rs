@@ -117,7 +117,7 @@ impl Identity {
     fn granted(&self, token: VerifiedToken, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
         let VerifiedToken { entry, claims } = token;
         let tokens = entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?;
-        let matchers = self.token_policies.matchers((entry.key.org, entry.key.id), &claims.policy);
+        let matchers = self.token_policies.matchers(entry.key.org, entry.key.id, &claims.policy);
         let matchers = matchers.ok_or(embed_token::BAD_PATTERNS)?;
         Ok(embed_token::effective(&entry.key, tokens, claims, &matchers, now))
     }
@@ -126,7 +126,7 @@ impl Identity {
     /// cached.
     pub fn grants_at_once(&self, token: &VerifiedToken) -> bool {
         let VerifiedToken { entry, claims } = token;
-        self.token_policies.cached((entry.key.org, entry.key.id), &claims.policy).is_some()
+        self.token_policies.cached(entry.key.org, entry.key.id, &claims.policy).is_some()
     }
 
     /// Returns the number of token policies compiled so far.
