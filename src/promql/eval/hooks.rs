@@ -60,9 +60,9 @@ impl CostSnapshot {
 
 /// The cached results of subqueries that the caller may read.
 pub(in crate::promql) trait SubqueryCache {
-    /// Returns the access to the cached result of a subquery with the expression `expr`, whose
-    /// text is `text`. Must be called before any sample is read. Returns `None` if the result must not be
-    /// cached.
+    /// Returns the access to the cached result of a subquery with the expression `expr`, whose text
+    /// is `text`. Must be called before any sample is read. Returns `None` if the result must not
+    /// be cached.
     fn subquery<'s>(
         &'s self,
         text: &str,

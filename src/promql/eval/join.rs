@@ -1,5 +1,6 @@
 //! Binary operators between two vectors: pairs of series are determined once by their labels, then
-//! computed step by step.
+//! computed step by step. `and`, `or` and `unless` have [a module](super::set_operators) of their
+//! own.
 //!
 //! A match group with two series on the one side is an error only at steps at which both are
 //! present.
