@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::response::IntoResponse as _;
 
 use super::callers::SessionCaller;
-use super::error::{ApiError, ApiResult, Code};
+use super::error::ApiResult;
 use super::router::{RouteHandler, slug_parameter};
 use super::routes::{Auth, Login};
 use crate::identity::Role;
@@ -60,8 +60,8 @@ async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
         | Auth::Operator => return Ok(()),
     };
     let caller = SessionCaller::from_request_parts(parts, &()).await?;
-    if matches!(auth, Auth::InstanceAdmin(_)) && !caller.is_instance_admin()? {
-        return Err(ApiError::new(Code::Forbidden, "this is for the administrator of the server"));
+    if matches!(auth, Auth::InstanceAdmin(_)) {
+        caller.require_instance_admin()?;
     }
     let member = role.map(|role| caller.enter(&slug_parameter(parts)?, role)).transpose()?;
     if login == Login::Fresh {

@@ -50,6 +50,8 @@ pub(super) async fn change(
     PathOf(slug): PathOf<String>,
     Json(body): Json<OrgLimitsBody>,
 ) -> ApiResult<Json<Value>> {
+    // The body may have arrived long after the guard's check.
+    cabinet.require_instance_admin()?;
     let now = deps.clock.now();
     let org = deps.identity.org_by_slug(&slug)?.ok_or_else(org_not_found)?.id;
     let change = OrgChange { name: None, settings: settings::from_json(&body.settings)? };

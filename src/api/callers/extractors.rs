@@ -193,12 +193,15 @@ impl SessionCaller {
         self.session.user
     }
 
-    /// Returns whether the account is an administrator of this server.
+    /// Requires that the account is an administrator of this server.
     ///
     /// # Errors
-    /// 503 `storage_degraded`.
-    pub fn is_instance_admin(&self) -> ApiResult<bool> {
-        Ok(self.at.callers.identity.user(self.session.user)?.is_some_and(|user| user.is_admin))
+    /// 403 `forbidden` and 503 `storage_degraded`.
+    pub fn require_instance_admin(&self) -> ApiResult<()> {
+        match self.at.callers.identity.user(self.session.user)? {
+            Some(user) if user.is_admin => Ok(()),
+            _ => Err(ApiError::new(Code::Forbidden, "this is for the administrator of the server")),
+        }
     }
 
     /// Returns the membership in the organisation `slug` if its role is at least `needed`.

@@ -1,5 +1,5 @@
-//! Tests that the shortcuts for refused series and for duplicates give the same responses as the long
-//! way.
+//! Tests that the shortcuts for refused series and for duplicates give the same responses as the
+//! long way.
 
 use std::time::Duration;
 
@@ -215,7 +215,7 @@ fn responses(steps: &[DuplicateStep], expects: bool) -> (Vec<AppendReport>, Stor
                 }
                 tsdb.stores.org_or_new(ORG).usage.sends_duplicates.store(expects, Ordering::SeqCst);
                 let mut report = tsdb.append(ORG, &batch.batch(), NOW).expect("written");
-                // Sorted, because duplicates found before the log are not in the order of the batch.
+                // Duplicates found before the log are not in the order of the batch.
                 report.refusals.sort_by(|a, b| (&a.series, &a.reason).cmp(&(&b.series, &b.reason)));
                 reports.push(report);
             }

@@ -125,16 +125,26 @@ const GOLDEN_HASH: &str = "f26eb9dfc8ac772f";
 
 #[test]
 fn the_end_of_a_plain_record_with_one_flipped_bit_is_found() {
-    let mut whole = Vec::new();
-    put_record(&mut whole, 5, OrgId(9), RecordKind::Samples, 3, &[0xa5; 700]);
-    let end = whole.len();
-    put_record(&mut whole, 6, OrgId(9), RecordKind::Samples, 3, &[0xa5; 70_000]);
-    for bit in 0..(HEADER_BYTES + 700) * 8 {
-        let mut bytes = whole.clone();
+    let before_record_of = |bytes: usize| {
+        let mut whole = Vec::new();
+        put_record(&mut whole, 5, OrgId(9), RecordKind::Samples, 3, &[0xa5; 700]);
+        let end = whole.len();
+        put_record(&mut whole, 6, OrgId(9), RecordKind::Samples, 3, &vec![0xa5; bytes]);
+        (whole, end)
+    };
+    let check = |whole: &[u8], end: usize, bit: usize| {
+        let mut bytes = whole.to_vec();
         bytes[bit / 8] ^= 1 << (bit % 8);
         let found = end_of_bad_plain_record(&bytes, 5);
         assert_eq!(found, Some(BadEnd { bytes: end, is_certain: bit < 32 }), "bit {bit}");
-    }
+    };
+    // Every bit before a short record, and every bit of the header and some others before a long
+    // one, because each check reads the record after the bad one.
+    let (whole, end) = before_record_of(1_000);
+    (0..(HEADER_BYTES + 700) * 8).for_each(|bit| check(&whole, end, bit));
+    let (whole, end) = before_record_of(70_000);
+    let bits = (0..HEADER_BYTES * 8).chain((HEADER_BYTES * 8..(HEADER_BYTES + 700) * 8).step_by(61));
+    bits.for_each(|bit| check(&whole, end, bit));
     assert_eq!(end_of_bad_plain_record(&[0; 100], 5), None);
     // A header with another number may belong to other data.
     let of_another = BadEnd { bytes: end, is_certain: false };
