@@ -1,8 +1,8 @@
 //! Identifies the caller of a request and what it may access (docs/specification.md B1).
 //!
 //! The credential layer examines the credential of a request once, charges the request, and stores
-//! a [`RequestIdentity`] in its extensions. The extractors only decide which kinds of caller a
-//! handler accepts:
+//! a [`RequestIdentity`] in its extensions. The extractors decide which kinds of caller a handler
+//! accepts, and charge API keys, whose limits depend on the operation:
 //!
 //! * [`SessionCaller`] accepts a session;
 //! * [`MemberCaller`] accepts a session of a member whom the guard of the route has admitted;
@@ -62,7 +62,7 @@ pub use permissions::{IngestAccess, QueryAccess, Quota, Sender};
 pub struct Callers {
     /// Sessions, API keys, embed tokens and memberships.
     pub identity: Arc<Identity>,
-    /// The thread pools for the few checks that sync the disk.
+    /// The thread pools for the few checks that sync the disk or compile matchers.
     pub lanes: Lanes,
     /// The wall clock.
     pub clock: Clock,
@@ -90,7 +90,8 @@ struct RequestIdentity {
     /// The request has an `Origin` header, so the response needs CORS headers.
     from_page: bool,
     coding: Coding,
-    /// No other connection has sent a request recently.
+    /// No other connection has sent a request within the last two milliseconds. The thread of the
+    /// connection may then evaluate a fast query itself.
     sole_connection: bool,
     /// The charge of an embed token with a valid signature, also if a later check refused it.
     token_charge: Option<TokenCharge>,

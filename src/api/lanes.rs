@@ -7,17 +7,18 @@
 //! a job wakes it.
 //!
 //! A full queue, or a wait that is too long, is 503 `busy` with `Retry-After`, never a longer
-//! queue. If a caller is dropped while its work waits, the work leaves the queue. Work that runs is
-//! not interrupted; a query checks a flag that [`CancelOnDrop`] sets.
+//! queue; `options` has the limits of each lane. If a caller is dropped while its work waits, the
+//! work leaves the queue. Work that runs is not interrupted; a query checks a flag that
+//! [`CancelOnDrop`] sets.
 //!
 //! Organisations take turns: a free thread runs work of the organisation with the fewest running
 //! threads, and among those of the one whose last turn is longest ago. So an organisation that
 //! sends one request waits for at most one job of each other organisation. On the query lane one
-//! organisation never uses more than half of the threads (docs/specification.md C5). While other
-//! organisations are active, it leaves one core free on the query lane and one thread free on the
-//! ingest lane, so that their requests wait for no thread to be preempted. In a full queue the
-//! newest job of the organisation with the most waiting jobs makes room for an organisation with
-//! fewer.
+//! organisation never uses more than half of the threads (docs/specification.md C5), and on the
+//! answer lane no more than half, rounded up. While other organisations are active, it leaves one
+//! core free on the query lane and one thread free on the ingest lane, so that their requests wait
+//! for no thread to be preempted. In a full queue the newest job of the organisation with the most
+//! waiting jobs makes room for an organisation with fewer.
 //!
 //! A query that is known to be fast does not go through the queue: [`Lanes::try_inline`] counts it
 //! as a running job of the query lane, and the thread of the connection evaluates it.
@@ -126,7 +127,7 @@ impl Lanes {
     }
 
     /// Returns a permit of the query lane for work on the caller's thread, or `None` if no thread
-    /// is free or jobs are waiting.
+    /// is free, jobs are waiting, or the organisation has its share of the threads.
     pub fn try_inline(&self, org: OrgId) -> Option<InlinePermit<'_>> {
         self.record_query(org);
         let pool = &self.0.query;

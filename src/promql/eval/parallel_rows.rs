@@ -4,7 +4,8 @@
 //! A batch is a fixed number of neighbouring series, whichever thread computes it. The query's
 //! thread writes rows into the result; a worker writes a batch into a buffer, from which the
 //! query's thread copies the rows into the result. So no bit of the result depends on the number of
-//! threads. Afterwards the query's thread counts samples and reports errors in the order of rows.
+//! threads. Afterwards the query's thread counts samples in the order of rows. If the rows together
+//! have too many values, all threads stop early, with the error that the count would report.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -23,7 +24,7 @@ use super::kernels::{
 use super::rows::{LabelledRows, RowCounts, present};
 use super::windows::drop_stale;
 
-/// Values in one batch: half of a core's own cache.
+/// Values in one batch, 64 KiB: half of a core's own cache.
 const BATCH_VALUES: usize = 8_192;
 /// The most and the fewest series in one batch.
 const BATCH_SERIES: (usize, usize) = (256, 8);
@@ -141,7 +142,7 @@ struct RowTask {
     stopped: AtomicBool,
     /// Set when a series has native histograms; the query then uses another evaluation.
     native: AtomicBool,
-    /// Largest number of values in all rows, inclusive.
+    /// The most values in all rows together, inclusive. A step without a value does not count.
     present_max: u64,
     present: AtomicU64,
 }

@@ -123,8 +123,9 @@ impl ApplyOutcome {
 /// A record that was just written and cannot be read is a defect, which closes the log.
 pub(in crate::tsdb) type Apply = Box<dyn FnMut(u64, &Draft) -> Result<ApplyOutcome, Damage> + Send>;
 
-/// Receives the outcomes of a caller's records, or the reason why none of them is acknowledged. The
-/// writer of the log calls it at most once, so it must return quickly.
+/// Receives the outcomes of a caller's records, or the reason why none of them is acknowledged. It
+/// is called at most once, mostly under the writer's lock. So it must return quickly, and
+/// [`Log::commit`] or [`Log::flush`] in it would never return.
 pub(in crate::tsdb) type Done = Box<dyn FnOnce(Result<Vec<ApplyOutcome>, AppendError>) + Send>;
 
 /// The pending records of one caller.
@@ -190,7 +191,8 @@ pub(in crate::tsdb) struct Resume {
     pub(in crate::tsdb) file_bytes: u64,
 }
 
-/// The log's counters since the start of the process.
+/// The log's counters. `written_bytes`, `records` and `syncs` count since the start of the process;
+/// `files` and `file_bytes` are the present size of the log.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Counters {
     pub(in crate::tsdb) files: AtomicU64,
@@ -439,11 +441,13 @@ impl Log {
         self.shared.flushes.fetch_add(1, Ordering::AcqRel);
         let mut committer = lock(&self.committer);
         self.shared.flushes.fetch_sub(1, Ordering::AcqRel);
-        if let Err(why) = committer.sync() {
-            self.shared.refuse_all(Vec::new(), &why);
-            return Err(why);
+        let synced = committer.sync().map(|()| committer.durable());
+        drop(committer);
+        // A caller that found the lock taken has left its records to the thread that held it.
+        if !lock(&self.shared.queue).drafts.is_empty() {
+            self.shared.work.notify_one();
         }
-        Ok(committer.durable())
+        synced.inspect_err(|why| self.shared.refuse_all(Vec::new(), why))
     }
 
     /// Checks whether a record of samples would be accepted now. Measures free space again if it
@@ -478,8 +482,8 @@ impl Log {
         self.shared.queue_space.notify_all();
     }
 
-    /// Switches to a small new file, unless the current one still has no samples, and removes the
-    /// spare file. Waits for completion. Does nothing if writes are closed.
+    /// Switches to a small new file, unless the current one is small and holds only marks, and
+    /// removes the spare file. Waits for completion. Does nothing unless writes are open.
     pub(in crate::tsdb) fn settle(&self) {
         let (done, settled) = mpsc::channel();
         {

@@ -9,7 +9,7 @@
 //! repeated with the new set.
 //!
 //! A reader may announce the series that it will read ([`look_ahead`]). Those without samples of
-//! the range in the head are then read from segments only, with batched lookups
+//! the range in the head are then read from the segments of that moment only, with batched lookups
 //! ([`super::prefetch`]).
 
 use std::sync::Arc;
@@ -186,8 +186,9 @@ pub(in crate::tsdb::snapshot) fn read_merged(
             state.set = Some(set);
             return;
         };
-        // The head may have released samples that are only in the newer set. The set changes only
-        // with seals and compactions. The announced lookups are of the old set.
+        // The head may have released samples that are only in the newer set. The set changes with
+        // seals, compactions, deletions and retention, all rare. The announced lookups are of the
+        // old set.
         set = after;
         state.clear_locations();
         state.planned.clear();
@@ -291,7 +292,8 @@ impl ReadState {
                 let series = TableSeries { series: one.series, family: one.family };
                 cache.locate(set, series, range, warnings, locations);
             }
-            // Samples of several segments may have to be merged, which a later step does.
+            // Samples of several segments may have to be merged, which a later step does. If some
+            // were deleted, `piece` returns None, so the window never has deleted samples.
             let location = if let [location] = **locations { Some(location) } else { None };
             window.push(
                 location,
