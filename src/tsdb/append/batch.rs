@@ -65,7 +65,8 @@ impl BatchContext {
     }
 }
 
-/// A batch whose records are applied, and durable according to [`Durability`].
+/// A batch whose records are applied, and durable according to
+/// [`Durability`](crate::tsdb::Durability).
 #[derive(Debug)]
 pub struct Appended {
     context: BatchContext,

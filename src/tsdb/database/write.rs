@@ -19,7 +19,7 @@ const CLOCK_UNCONFIRMED: &str = "clock_unconfirmed";
 
 impl Tsdb {
     /// Stores a batch. When this returns, the samples that the report counts as stored are visible,
-    /// and durable according to [`Durability`].
+    /// and durable according to [`Durability`](crate::tsdb::Durability).
     ///
     /// Series and samples that may not be stored are refused one by one and named in the report;
     /// the others are stored. The organisation is created on its first write. The call blocks for
