@@ -195,6 +195,37 @@ fn wait_for_mark(tsdb: &Tsdb) {
     }
 }
 
+/// A flush holds the lock of an idle log, which waits without a timeout.
+#[test]
+fn records_that_arrive_while_a_flush_holds_the_log_are_written() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    let Sink::Log(log) = &tsdb.log else { panic!("a log on disk") };
+    for n in 0..20 {
+        write(&tsdb, ORG, &up("a"), &[ago(1_000 - 2 * n, 1.0)]);
+        wait_for_mark(&tsdb);
+        std::thread::scope(|threads| {
+            let (done, written) = std::sync::mpsc::channel();
+            log.hold(|| {
+                let tsdb = &tsdb;
+                threads.spawn(move || {
+                    let report = write(tsdb, ORG, &up("a"), &[ago(999 - 2 * n, 1.0)]);
+                    done.send(report.stored).expect("the test waits");
+                });
+                while log.waiting_records() == 0 {
+                    std::thread::yield_now();
+                }
+                // The caller of the write finds the lock taken, if it is not very late.
+                (0..1_000).for_each(|_| std::thread::yield_now());
+            });
+            let stored = written.recv_timeout(Duration::from_secs(60));
+            // Another write would end the wait, so that a failure does not hang.
+            write(&tsdb, ORG, &up("b"), &[ago(1_000 - n, 1.0)]);
+            assert_eq!(stored, Ok(1), "round {n}");
+        });
+    }
+}
+
 #[test]
 fn a_write_that_lacks_resources_is_refused_and_nothing_of_it_reappears() {
     for errno in [rustix::io::Errno::NOMEM, rustix::io::Errno::INTR] {

@@ -406,7 +406,7 @@ impl Log {
         }
     }
 
-    /// Writes a group unless another thread writes, which checks the queue again afterwards.
+    /// Writes a group unless another thread holds the writer's lock, which then sees to the queue.
     /// Returns whether more records are queued, which this caller must then take care of.
     fn write_group(&self) -> bool {
         if self.shared.flushes.load(Ordering::Acquire) > 0 {
@@ -425,12 +425,35 @@ impl Log {
         !lock(&self.shared.queue).drafts.is_empty()
     }
 
+    /// Runs `work` under the writer's lock, without writing a group.
+    ///
+    /// A caller that finds the lock taken leaves its records to the thread that holds it. So the
+    /// log's own thread is woken afterwards if records have arrived.
+    fn with_committer<T>(&self, work: impl FnOnce(&mut Committer) -> T) -> T {
+        let out = work(&mut lock(&self.committer));
+        if !lock(&self.shared.queue).drafts.is_empty() {
+            self.shared.work.notify_one();
+        }
+        out
+    }
+
     /// Returns whether a record vouches for all others, so that the log's own thread writes nothing
     /// until the next group.
     #[cfg(test)]
     pub(in crate::tsdb) fn is_marked(&self) -> bool {
-        let _written = lock(&self.committer);
-        self.shared.vouched.load(Ordering::Acquire)
+        self.with_committer(|_| self.shared.vouched.load(Ordering::Acquire))
+    }
+
+    /// Runs `work` while the log is held as by a flush.
+    #[cfg(test)]
+    pub(in crate::tsdb) fn hold(&self, work: impl FnOnce()) {
+        self.with_committer(|_| work());
+    }
+
+    /// Returns the number of records that wait to be written.
+    #[cfg(test)]
+    pub(in crate::tsdb) fn waiting_records(&self) -> usize {
+        lock(&self.shared.queue).drafts.len()
     }
 
     /// Makes all applied records durable. Returns the number of the last one.
@@ -439,14 +462,10 @@ impl Log {
     /// [`AppendError::Fenced`].
     pub(in crate::tsdb) fn flush(&self) -> Result<u64, AppendError> {
         self.shared.flushes.fetch_add(1, Ordering::AcqRel);
-        let mut committer = lock(&self.committer);
-        self.shared.flushes.fetch_sub(1, Ordering::AcqRel);
-        let synced = committer.sync().map(|()| committer.durable());
-        drop(committer);
-        // A caller that found the lock taken has left its records to the thread that held it.
-        if !lock(&self.shared.queue).drafts.is_empty() {
-            self.shared.work.notify_one();
-        }
+        let synced = self.with_committer(|committer| {
+            self.shared.flushes.fetch_sub(1, Ordering::AcqRel);
+            committer.sync().map(|()| committer.durable())
+        });
         synced.inspect_err(|why| self.shared.refuse_all(Vec::new(), why))
     }
 
