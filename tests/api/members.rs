@@ -1,7 +1,7 @@
 //! Members, invitations and the audit log (docs/specification.md C2 and C3; threat model rows 20,
 //! 26, 50).
 
-use std::future::Future as _;
+use std::future::Future;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -116,27 +116,56 @@ async fn a_member_may_leave_and_sees_less_than_an_administrator() {
     server.delete("/api/v1/orgs/acme/members/usr_", &owner).await.is(404, "not_found");
 }
 
-/// The guard checks the role before the body arrives, which may take long.
-#[tokio::test]
-async fn a_member_removed_while_the_body_arrives_changes_nothing() {
-    let server = TestServer::new();
-    let owner = server.log_in().await;
-    let (admin, admin_id) = person(&server, "adam@example.com", Some(Role::Admin));
+/// Sends a change whose body arrives in two parts, with `meanwhile` between them. The guard checks
+/// the caller before the first part.
+async fn change_in_two_parts(
+    server: &TestServer,
+    (path, who): (&str, &Who),
+    [first, second]: [&'static str; 2],
+    meanwhile: impl Future<Output = ()>,
+) -> Reply {
     let (more, rest) = tokio::sync::mpsc::channel(1);
-    let request = ask("PATCH", "/api/v1/orgs/acme", &admin).header(header::CONTENT_TYPE, "application/json");
+    let request = ask("PATCH", path, who).header(header::CONTENT_TYPE, "application/json");
     let mut waiting = std::pin::pin!(server.send(request.body(Body::new(Slow(rest))).expect("a request")));
-    more.send("{\"name\":".into()).await.expect("taken");
+    more.send(first.into()).await.expect("taken");
     // Polled until it waits for more.
     for _ in 0..10 {
         let polled = std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_ready()));
         assert!(!polled.await, "it is not whole yet");
         tokio::task::yield_now().await;
     }
-    assert_eq!(server.delete(&path(admin_id), &owner).await.status, 204);
-    more.send("\"Mine\"}".into()).await.expect("taken");
+    meanwhile.await;
+    more.send(second.into()).await.expect("taken");
     drop(more);
-    waiting.await.is(404, "org_not_found");
+    waiting.await
+}
+
+#[tokio::test]
+async fn a_member_removed_while_the_body_arrives_changes_nothing() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    let (admin, admin_id) = person(&server, "adam@example.com", Some(Role::Admin));
+    let remove = async { assert_eq!(server.delete(&path(admin_id), &owner).await.status, 204) };
+    let parts = ["{\"name\":", "\"Mine\"}"];
+    let reply = change_in_two_parts(&server, ("/api/v1/orgs/acme", &admin), parts, remove).await;
+    reply.is(404, "org_not_found");
     assert_ne!(server.get("/api/v1/orgs/acme", &owner).await.text("name"), "Mine");
+}
+
+#[tokio::test]
+async fn an_administrator_whose_role_is_withdrawn_while_the_body_arrives_sets_no_limits() {
+    let server = TestServer::new();
+    let boss = server.log_in().await;
+    let (bo, id) = person(&server, "bo@example.com", None);
+    let account = format!("/api/v1/admin/users/{id}");
+    let role = |is_admin: bool| server.json("PATCH", &account, &boss, json!({ "is_admin": is_admin }));
+    assert_eq!(role(true).await.status, 200);
+    let withdraw = async { assert_eq!(role(false).await.status, 200) };
+    let parts = ["{\"settings\":", "{\"max_samples_per_query\":100000}}"];
+    let reply = change_in_two_parts(&server, ("/api/v1/admin/orgs/acme", &bo), parts, withdraw).await;
+    reply.is(403, "forbidden");
+    let shown = server.get("/api/v1/orgs/acme", &boss).await.value();
+    assert_ne!(shown["settings"]["max_samples_per_query"], 100_000);
 }
 
 /// docs/specification.md F50: of two owners that demote each other concurrently, one remains.
