@@ -85,23 +85,12 @@ impl Tsdb {
         let manifest = Some(manifest);
         let prefetch = Prefetch::start(&stores, options.warm_bytes_max);
         let tsdb = Tsdb {
-            stores,
-            log,
             folder: Some(folder),
             manifest,
-            options,
             notes,
             log_warning,
-            checkpoints: Mutex::default(),
-            checkpoint_counts: CheckpointCounts::default(),
-            sealer: Mutex::default(),
-            seals_waiting: AtomicU32::new(0),
-            removal: Mutex::default(),
-            compactor: Mutex::default(),
-            retention,
-            seals: SealCounts::default(),
             prefetch,
-            log_mark: LogMark::default(),
+            ..Tsdb::without_folder(stores, log, options, retention)
         };
         tsdb.warn_of_clocks();
         Ok((tsdb, report))
@@ -111,13 +100,15 @@ impl Tsdb {
     /// keys its identity hashes.
     pub fn in_memory(options: Options, secret: [u8; 32]) -> Tsdb {
         let retention = Retention::in_memory(&options);
+        let limits = options.limits.clone();
+        let stores = Arc::new(Stores::with_block_cache(options.decoded_bytes_max, secret, limits));
+        Tsdb::without_folder(stores, Sink::Memory(Mutex::new(0)), options, retention)
+    }
+
+    fn without_folder(stores: Arc<Stores>, log: Sink, options: Options, retention: Retention) -> Tsdb {
         Tsdb {
-            stores: Arc::new(Stores::with_block_cache(
-                options.decoded_bytes_max,
-                secret,
-                options.limits.clone(),
-            )),
-            log: Sink::Memory(Mutex::new(0)),
+            stores,
+            log,
             folder: None,
             manifest: None,
             options,

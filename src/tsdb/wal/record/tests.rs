@@ -8,16 +8,14 @@ fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
 }
 
+fn file_header(layout: Layout) -> FileHeader {
+    let store = StoreId([7; 16]);
+    FileHeader { file_bytes: 1 << 20, store, number: 3, created_ms: 1_000, before: 2, layout }
+}
+
 #[test]
 fn the_file_header_has_its_golden_bytes() {
-    let header = FileHeader {
-        file_bytes: 1 << 20,
-        store: StoreId([7; 16]),
-        number: 3,
-        created_ms: 1_000,
-        before: 2,
-        layout: Layout::Plain,
-    };
+    let header = file_header(Layout::Plain);
     let bytes = header.encode(MAGIC_WAL);
     let drawn = "50524f4d57414c31010040000000100007070707070707070707070707070707\
                  0300000000000000e803000000000000020000000000000000000000";
@@ -30,14 +28,7 @@ fn the_file_header_has_its_golden_bytes() {
 
 #[test]
 fn every_flipped_bit_of_a_file_header_is_noticed() {
-    let header = FileHeader {
-        file_bytes: 1 << 20,
-        store: StoreId([7; 16]),
-        number: 3,
-        created_ms: 1_000,
-        before: 2,
-        layout: Layout::Plain,
-    };
+    let header = file_header(Layout::Plain);
     for bit in 0..512 {
         let mut bytes = header.encode(MAGIC_WAL);
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -64,14 +55,7 @@ const KEY: [u8; 16] = [7; 16];
 
 #[test]
 fn the_keyed_file_header_has_its_golden_bytes() {
-    let header = FileHeader {
-        file_bytes: 1 << 20,
-        store: StoreId([7; 16]),
-        number: 3,
-        created_ms: 1_000,
-        before: 2,
-        layout: Layout::Keyed(RecordKey::from_bytes(KEY)),
-    };
+    let header = file_header(Layout::Keyed(RecordKey::from_bytes(KEY)));
     let bytes = header.encode(MAGIC_WAL);
     let drawn = "50524f4d57414c31020020100000100007070707070707070707070707070707\
                  0300000000000000e803000000000000020000000000000000000000";
